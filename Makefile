@@ -1,0 +1,61 @@
+# Everything happens in a virtual environment below .venv, made on first use. `make demo` and `make test` stand alone.
+PYTHON ?= python3
+VENV ?= .venv
+BIN := $(VENV)/bin
+PIP := $(BIN)/python -m pip --disable-pip-version-check install --quiet --constraint constraints.txt
+RUN := OMP_NUM_THREADS=1 $(BIN)/python
+
+.PHONY: demo test check fast bench format docs clean
+
+demo: $(VENV)/airrep  ## index, attribute, select and report on real data that comes with airrep
+	$(BIN)/airrep demo --out airrep-demo
+
+test: $(VENV)/dev  ## the full test suite
+	$(RUN) -m pytest
+
+fast: $(VENV)/dev  ## the test suite without the slow tests
+	$(RUN) -m pytest -m "not slow"
+
+check: $(VENV)/dev  ## format, lint, types, layers, dependencies, fast tests
+	$(BIN)/ruff format --check .
+	$(BIN)/ruff check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+	$(BIN)/deptry src
+	$(RUN) -m pytest -m "not slow"
+
+bench: $(VENV)/bench  ## speed and memory against plain references, as ratios of process CPU time
+	$(RUN) benchmarks/encode.py
+	$(RUN) benchmarks/groups.py
+	$(RUN) benchmarks/topk.py
+	$(RUN) benchmarks/opening.py
+
+format: $(VENV)/dev  ## rewrite the code in the house format
+	$(BIN)/ruff format .
+	$(BIN)/ruff check --fix .
+
+docs: $(VENV)/dev  ## docs/cli.md from the commands' own help, and the README's file map
+	$(BIN)/python docs/build.py
+
+clean:
+	rm -rf $(VENV) airrep-demo dist
+
+# PyTorch first and by itself: its CPU build is named in constraints.txt, and all else then finds it installed.
+$(VENV)/torch: constraints.txt
+	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "airrep needs Python 3.11 or newer; this is " + sys.version.split()[0])'
+	$(PYTHON) -m venv $(VENV)
+	$(PIP) --upgrade "pip>=25.1"
+	$(PIP) torch
+	touch $@
+
+$(VENV)/airrep: $(VENV)/torch pyproject.toml
+	$(PIP) --editable .
+	touch $@
+
+$(VENV)/dev: $(VENV)/airrep pyproject.toml
+	$(PIP) --group dev
+	touch $@
+
+$(VENV)/bench: $(VENV)/dev
+	$(PIP) --group bench
+	touch $@

@@ -1,0 +1,254 @@
+"""Directories written atomically, manifest last.
+
+An artifact is a directory whose ``manifest.json`` names its kind, its format version, what it was made from, and
+every file with its size and sha256. A directory without a manifest is unfinished; one with a manifest is whole.
+"""
+
+import errno
+import hashlib
+import json
+import os
+import shutil
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from filelock import FileLock, Timeout
+
+from airrep.errors import ArtifactError
+
+FORMAT_VERSION = 1
+MANIFEST = "manifest.json"
+LOCK = ".lock"
+
+_REASONS = {
+    errno.ENOSPC: "the disk is full",
+    errno.EDQUOT: "the disk quota is used up",
+    errno.EFBIG: "the file would be larger than allowed",
+    errno.EACCES: "there is no permission to write",
+    errno.EPERM: "there is no permission to write",
+    errno.EROFS: "the file system is read-only",
+    errno.ENOTDIR: "a parent of it is a file, not a directory",
+}
+
+
+def canonical_json(value: object) -> bytes:
+    """One spelling of a JSON value: sorted keys, indented, UTF-8, a newline at the end."""
+    return (json.dumps(value, indent=1, sort_keys=True, ensure_ascii=False, allow_nan=False) + "\n").encode()
+
+
+def digest(value: object) -> str:
+    """sha256 of a JSON value, 64 hex digits."""
+    return hashlib.sha256(canonical_json(value)).hexdigest()
+
+
+def file_digest(path: Path) -> str:
+    """sha256 of a file's bytes, 64 hex digits."""
+    with path.open("rb") as stream:
+        return hashlib.file_digest(stream, "sha256").hexdigest()
+
+
+@contextmanager
+def writing(path: Path) -> Iterator[None]:
+    """Turn an operating-system error while *path* is written into a one-line ArtifactError."""
+    try:
+        yield
+    except ArtifactError:
+        raise
+    except OSError as error:
+        reason = _REASONS.get(error.errno or 0, str(error))
+        raise ArtifactError(
+            f"{path}: cannot be written: {reason}; what was there before is unchanged. "
+            "Mend that and run the same command again: finished parts are kept."
+        ) from error
+
+
+def sync(path: Path) -> None:
+    """Flush a file or directory to the disk, so that it survives a power cut."""
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def write_file(path: Path, content: bytes) -> None:
+    """Write a file so that a reader sees either its old bytes or all of the new ones.
+
+    Raises:
+        ArtifactError: the operating system refused.
+    """
+    temporary = path.with_name(f".{path.name}.tmp")
+    with writing(path):
+        try:
+            temporary.write_bytes(content)
+            sync(temporary)
+            temporary.replace(path)
+            sync(path.parent)
+        finally:
+            temporary.unlink(missing_ok=True)
+
+
+def describe_files(folder: Path, names: Sequence[str]) -> dict[str, dict[str, Any]]:
+    """Size and sha256 of each named file of a folder."""
+    return {name: {"bytes": (folder / name).stat().st_size, "sha256": file_digest(folder / name)} for name in names}
+
+
+def write_manifest(folder: Path, kind: str, content: Mapping[str, Any]) -> None:
+    """Write ``manifest.json``, the last file of an artifact, with a checksum over itself."""
+    manifest = {**content, "kind": kind, "format": FORMAT_VERSION}
+    write_file(folder / MANIFEST, canonical_json({**manifest, "manifest_sha256": digest(manifest)}))
+
+
+def read_manifest(folder: Path, kind: str | None = None) -> dict[str, Any]:
+    """Read an artifact's manifest.
+
+    Args:
+        folder: the artifact.
+        kind: what it should be, such as ``"index"``; any kind when None.
+
+    Raises:
+        ArtifactError: nothing there, unfinished, altered, of a newer format, or of another kind.
+    """
+    manifest = _parse_manifest(folder)
+    if manifest.get("format", 0) > FORMAT_VERSION:
+        raise ArtifactError(
+            f"{folder}: was written in format {manifest['format']}; this airrep reads up to {FORMAT_VERSION}. "
+            "Update airrep: pip install -U airrep"
+        )
+    claimed = manifest.pop("manifest_sha256", None)
+    if claimed != digest(manifest):
+        raise ArtifactError(f"{folder / MANIFEST}: was altered after it was written. Restore it or build it again.")
+    if kind is not None and manifest["kind"] != kind:
+        raise ArtifactError(f"{folder}: is of kind '{manifest['kind']}'; expected '{kind}'. Give the path of that.")
+    return manifest
+
+
+def _parse_manifest(folder: Path) -> dict[str, Any]:
+    path = folder / MANIFEST
+    if not path.is_file():
+        raise ArtifactError(_why_absent(folder))
+    try:
+        manifest = json.loads(path.read_bytes())
+    except OSError as error:
+        raise ArtifactError(f"{path}: cannot be read: {error.strerror}. Mend its permissions.") from error
+    except ValueError as error:
+        raise ArtifactError(f"{path}: is not JSON, so it was altered. Restore it or build it again.") from error
+    if not isinstance(manifest, dict) or not isinstance(manifest.get("format"), int):
+        raise ArtifactError(f"{path}: is not a manifest of airrep. Give the path of a directory that airrep wrote.")
+    return manifest
+
+
+def _why_absent(folder: Path) -> str:
+    if folder.name.endswith(".partial") or partial_path(folder).is_dir():
+        return f"{folder}: is unfinished. Run the command that was building it again: it goes on where it stopped."
+    if not folder.exists():
+        return f"{folder}: does not exist; expected a directory that airrep wrote. Check the path."
+    return f"{folder}: has no {MANIFEST}; expected a directory that airrep wrote. Check the path."
+
+
+def check_sizes(folder: Path, files: Mapping[str, Mapping[str, Any]]) -> None:
+    """Check that every file of a manifest is there and of its size: quick, done at each opening.
+
+    Raises:
+        ArtifactError: a file is missing or of another size.
+    """
+    for name, entry in files.items():
+        try:
+            size = (folder / name).stat().st_size
+        except OSError as error:
+            raise ArtifactError(f"{folder / name}: is missing. Restore it or build the artifact again.") from error
+        if size != entry["bytes"]:
+            raise ArtifactError(
+                f"{folder / name}: has {size} bytes; expected {entry['bytes']}. Restore it or build the artifact again."
+            )
+
+
+def check_digests(folder: Path, files: Mapping[str, Mapping[str, Any]]) -> None:
+    """Check every byte of every file of a manifest.
+
+    Raises:
+        ArtifactError: a file is missing or altered.
+    """
+    check_sizes(folder, files)
+    for name, entry in files.items():
+        if file_digest(folder / name) != entry["sha256"]:
+            raise ArtifactError(f"{folder / name}: was altered after it was written. Restore it or build it again.")
+
+
+def partial_path(out: Path) -> Path:
+    """Where an artifact is written until it is whole."""
+    return out.with_name(out.name + ".partial")
+
+
+@contextmanager
+def locked(folder: Path) -> Iterator[None]:
+    """Hold the single-writer lock of a directory; the system frees it when the process ends, however it ends.
+
+    Raises:
+        ArtifactError: another process is writing there, or nothing may be written there.
+    """
+    lock = FileLock(folder / LOCK, timeout=0)
+    with writing(folder):
+        try:
+            lock.acquire()
+        except Timeout as error:
+            raise ArtifactError(f"{folder}: another process is writing there. Wait until it has finished.") from error
+    try:
+        yield
+    finally:
+        lock.release()
+
+
+def make_partial(out: Path) -> Path:
+    """Make, or find, the directory in which *out* is being built."""
+    partial = partial_path(out)
+    with writing(out):
+        partial.mkdir(parents=True, exist_ok=True)
+    return partial
+
+
+def check_replaceable(out: Path) -> None:
+    """Refuse to replace anything that airrep did not write.
+
+    Raises:
+        ArtifactError: *out* is a file, or a directory without a manifest.
+    """
+    if out.exists() and not (out / MANIFEST).is_file():
+        raise ArtifactError(f"{out}: was not written by airrep, so it is not replaced. Give another path.")
+
+
+def publish(partial: Path, out: Path) -> None:
+    """Give a finished directory its name, in place of an older one if there is any.
+
+    Raises:
+        ArtifactError: what is there is not an artifact of airrep, or the operating system refused.
+    """
+    check_replaceable(out)
+    old = out.with_name(out.name + ".old")
+    with writing(out):
+        if out.exists():
+            shutil.rmtree(old, ignore_errors=True)
+            out.replace(old)
+        partial.replace(out)
+        sync(out.parent)
+        shutil.rmtree(old, ignore_errors=True)
+
+
+@contextmanager
+def new_artifact(out: Path, kind: str, content: Mapping[str, Any], *, replace: bool = False) -> Iterator[Path]:
+    """Write a small artifact in one go: yields the directory to fill, then seals and names it.
+
+    Raises:
+        ArtifactError: *out* exists and *replace* is false, or it cannot be written.
+    """
+    if out.exists() and not replace:
+        raise ArtifactError(f"{out}: exists already; nothing is overwritten. Give another path, or pass --replace.")
+    check_replaceable(out)
+    partial = make_partial(out)
+    with locked(partial), writing(out):
+        yield partial
+        names = sorted(path.name for path in partial.iterdir() if path.is_file() and path.name not in (LOCK, MANIFEST))
+        write_manifest(partial, kind, {**content, "files": describe_files(partial, names)})
+        publish(partial, out)

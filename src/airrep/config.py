@@ -1,0 +1,94 @@
+"""Frozen settings of each stage, read from YAML."""
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, Literal, Self
+
+import yaml
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+
+from airrep.errors import ConfigError
+
+
+class Settings(BaseModel):
+    """Base of all settings: nothing unknown is accepted, nothing changes after it is made."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True, use_attribute_docstrings=True)
+
+    @classmethod
+    def of(cls, values: dict[str, Any], where: str = "settings") -> Self:
+        """Check *values* and fill in the defaults.
+
+        Raises:
+            ConfigError: a name that does not exist, or a value that cannot hold.
+        """
+        try:
+            return cls(**values)
+        except ValidationError as error:
+            raise ConfigError(f"{where}: {_first_problem(error, sorted(cls.model_fields))}") from error
+
+
+def _first_problem(error: ValidationError, known: Sequence[str]) -> str:
+    problem = error.errors()[0]
+    name = ".".join(str(part) for part in problem["loc"])
+    if problem["type"] == "extra_forbidden":
+        return f"'{name}' is not a setting here; expected one of {', '.join(known)}. Correct the name."
+    return f"{name}={problem['input']!r}: {problem['msg'].lower()}. Correct the value."
+
+
+class EncoderSettings(Settings):
+    """Settings of methods that embed texts with a sentence encoder."""
+
+    encoder: str = "default"
+    """The sentence encoder: 'default' (shipped with airrep), a folder, or a Hub id."""
+    template: str | None = None
+    """Text made of an example, with {prompt} and {response}; None takes the encoder's own."""
+    max_tokens: int | None = Field(default=None, ge=8)
+    """Longest text in tokens; None takes the encoder's own limit."""
+    precision: Literal["auto", "float32", "bfloat16"] = "auto"
+    """Arithmetic of the matrix products; auto takes bfloat16 where the processor is fast at it."""
+    device: str = "auto"
+    """auto, cpu, cuda or cuda:N."""
+    batch_tokens: int | None = Field(default=None, ge=1)
+    """Tokens in one packed batch: bounds memory, does not change results; None takes what suits the device."""
+
+
+class TfidfSettings(Settings):
+    """Settings of the TF-IDF baseline: scikit-learn's, with its defaults."""
+
+    ngrams: int = Field(default=1, ge=1, le=5)
+    """Longest word n-gram."""
+    min_count: int = Field(default=1, ge=1)
+    """Training examples a term must occur in."""
+
+
+def read_settings(path: Path | None, overrides: Sequence[str] = ()) -> dict[str, Any]:
+    """Read settings from a YAML file, then apply ``key=value`` overrides; values are YAML.
+
+    Raises:
+        ConfigError: the file is missing or not a mapping, or an override has no ``=``.
+    """
+    values: dict[str, Any] = _read_yaml(path) if path is not None else {}
+    for override in overrides:
+        name, equals, value = override.partition("=")
+        if not equals or not name.strip():
+            raise ConfigError(f"--set {override}: is not of the form key=value. Write --set shard_rows=4096, say.")
+        values[name.strip()] = _parse_yaml(value, f"--set {override}")
+    return values
+
+
+def _read_yaml(path: Path) -> dict[str, Any]:
+    try:
+        values = _parse_yaml(path.read_text(encoding="utf-8"), str(path))
+    except (OSError, UnicodeDecodeError) as error:
+        raise ConfigError(f"{path}: cannot be read: {error}. Give the path of a YAML file.") from error
+    if not isinstance(values, dict):
+        raise ConfigError(f"{path}: is not a mapping of settings; expected lines such as 'shard_rows: 4096'.")
+    return values
+
+
+def _parse_yaml(text: str, where: str) -> Any:
+    try:
+        return yaml.safe_load(text)
+    except yaml.YAMLError as error:
+        raise ConfigError(f"{where}: is not YAML: {str(error).splitlines()[0]}. Correct it.") from error

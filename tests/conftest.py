@@ -1,0 +1,35 @@
+"""Shared by all tests: shapes checked at run time, a small world."""
+
+import os
+
+os.environ.setdefault("OMP_NUM_THREADS", "1")
+
+from jaxtyping import install_import_hook
+
+with install_import_hook("airrep", "beartype.beartype"):
+    import airrep
+
+from pathlib import Path
+
+import pytest
+from small_world import HashAttributor, make_corpus
+
+from airrep.corpus import Corpus
+
+
+@pytest.fixture
+def corpus() -> Corpus:
+    """Fifty examples."""
+    return make_corpus(50)
+
+
+@pytest.fixture
+def queries() -> Corpus:
+    """Five queries."""
+    return make_corpus(5, "q")
+
+
+@pytest.fixture
+def index(tmp_path: Path, corpus: Corpus) -> airrep.Index:
+    """An index of the fifty examples in shards of 16."""
+    return airrep.build_index(corpus, tmp_path / "index", HashAttributor(), shard_rows=16)
