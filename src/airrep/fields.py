@@ -1,0 +1,233 @@
+"""Fields of a corpus table, each compared with literals row by row.
+
+A field is a column of texts (id, prompt, response, label, source) or a key of the metadata. Every question is
+answered for all rows at once; a row that lacks the field has the value None, which equals nothing but None.
+"""
+
+import json
+import operator
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any, NoReturn, Protocol, TypeAlias
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute
+
+from airrep.arrays import Mask, Rows
+from airrep.errors import ConfigError
+
+Scalar: TypeAlias = str | int | float | bool | None
+"""What a field may be compared with."""
+
+TEXT_FIELDS = ("id", "prompt", "response", "label", "source")
+"""Fields that are columns of a corpus table; any other name is looked for among the metadata's keys."""
+
+TESTS: dict[str, Callable[[Any, Any], bool]] = {
+    "equal": operator.eq,
+    "less": operator.lt,
+    "less_equal": operator.le,
+    "greater": operator.gt,
+    "greater_equal": operator.ge,
+}
+"""Names of comparisons, as pyarrow has them, and what they do with two values."""
+
+_compute: Any = pyarrow.compute  # its type stubs refuse large_string
+_KEYS_LISTED = 20
+
+
+@dataclass(frozen=True, slots=True)
+class Field:
+    """A field: its name, whether it is a key of the metadata, and where it is named, for error messages."""
+
+    name: str
+    nested: bool
+    where: str
+
+
+class Column(Protocol):
+    """The values of a field; each question is answered for every row.
+
+    A literal of a type that the field never has raises ConfigError.
+    """
+
+    def compare(self, test: str, literal: Scalar) -> Mask:
+        """Tell where the value passes a test of :data:`TESTS` against the literal."""
+
+    def member(self, literals: Iterable[Scalar]) -> Mask:
+        """Tell where the value equals one of the literals."""
+
+    def contains(self, literal: Scalar) -> Mask:
+        """Tell where the value is a text with the literal in it, or a list that has it as an element."""
+
+
+def read_fields(
+    table: pa.Table, fields: Iterable[Field], known: Iterable[str] = ()
+) -> Mapping[Field, Column]:
+    """Return the values of the fields.
+
+    Args:
+        table: some rows of a corpus table; columns that no field needs may be missing.
+        fields: what to read.
+        known: metadata keys that other rows, outside this table, have.
+
+    Raises:
+        ConfigError: no row has the field.
+    """
+    wanted = list(fields)
+    columns: dict[Field, Column] = {
+        field: TextColumn(table[field.name], field) for field in wanted if not field.nested
+    }
+    nested = [field for field in wanted if field.nested]
+    return columns | _read_keys(table["metadata"], nested, known) if nested else columns
+
+
+def field_values(table: pa.Table, name: str, known: Iterable[str] = ()) -> list[str | None]:
+    """Return one field of every row as text: numbers and other JSON values as JSON; None if missing.
+
+    Raises:
+        ConfigError: no row of the table has the field, and it is none of the ``known`` metadata keys.
+    """
+    if name in TEXT_FIELDS:
+        texts: list[str | None] = table[name].to_pylist()
+        return texts
+    records, codes = _distinct(table["metadata"])
+    _check_known(records, [Field(name, True, "field")], known, len(codes))
+    encode = json.JSONEncoder(ensure_ascii=False).encode
+    values = [record.get(name) for record in records]
+    shown = [value if value is None or isinstance(value, str) else encode(value) for value in values]
+    return [shown[code] for code in codes.tolist()]
+
+
+def _read_keys(metadata: Any, fields: list[Field], known: Iterable[str]) -> dict[Field, Column]:
+    """Return metadata keys as columns."""
+    records, codes = _distinct(metadata)
+    _check_known(records, fields, known, len(codes))
+    return {
+        field: JsonColumn([record.get(field.name) for record in records], codes, field) for field in fields
+    }
+
+
+def _distinct(metadata: Any) -> tuple[list[dict[str, Any]], Rows]:
+    """Return each metadata object once, an empty one last, and for each row which is its own."""
+    chunks = metadata.dictionary_encode().chunks
+    texts: list[str] = chunks[0].dictionary.to_pylist() if chunks else []
+    codes = [chunk.indices.fill_null(len(texts)).to_numpy() for chunk in chunks]
+    rows = np.concatenate(codes) if codes else np.empty(0)
+    return [*map(json.loads, texts), {}], rows.astype(np.int64)
+
+
+def _check_known(records: list[dict[str, Any]], fields: list[Field], known: Iterable[str], rows: int) -> None:
+    """Refuse fields that no record has and that are not known otherwise; without rows, none."""
+    found = {key for record in records for key in record}.union(known)
+    for field in fields:
+        if rows and field.name not in found:
+            raise ConfigError(f'{field.where}: there is no field "{field.name}"; expected {_listed(found)}')
+
+
+def _listed(keys: set[str]) -> str:
+    """List the fields there are."""
+    more = f" and {len(keys) - _KEYS_LISTED} more" if len(keys) > _KEYS_LISTED else ""
+    return f"one of {', '.join([*TEXT_FIELDS, *sorted(keys)[:_KEYS_LISTED]])}{more}"
+
+
+class TextColumn:
+    """A column of texts, some of them null."""
+
+    def __init__(self, column: Any, field: Field) -> None:
+        self._column, self._field = column, field
+
+    def compare(self, test: str, literal: Scalar) -> Mask:
+        """Tell where the text passes a test; texts are ordered by code point."""
+        if literal is None:
+            return _mask(self._column.is_null())
+        return _mask(getattr(_compute, test)(self._column, self._text(literal)))
+
+    def member(self, literals: Iterable[Scalar]) -> Mask:
+        """Tell where the text is one of the literals."""
+        texts = [None if literal is None else self._text(literal) for literal in literals]
+        return _mask(_compute.is_in(self._column, pa.array(texts, pa.large_string())))
+
+    def contains(self, literal: Scalar) -> Mask:
+        """Tell where the text has the literal in it."""
+        return _mask(_compute.match_substring(self._column, self._text(literal)))
+
+    def _text(self, literal: Scalar) -> str:
+        if not isinstance(literal, str):
+            raise ConfigError(
+                f"{self._field.where}: {self._field.name} holds text and is compared with {literal!r}; "
+                f'text is expected. Write "{literal}"'
+            )
+        return literal
+
+
+def _mask(column: Any) -> Mask:
+    """Return a boolean column as an array, null as False."""
+    return np.asarray(_compute.fill_null(column, False).to_numpy(), bool)
+
+
+class JsonColumn:
+    """The values of one metadata key, None where a row lacks it; row i has ``values[codes[i]]``.
+
+    Values of unlike types are unequal.
+    """
+
+    def __init__(self, values: list[Any], codes: Rows, field: Field) -> None:
+        self._values, self._codes, self._field = values, codes, field
+        self._kinds = {_kind(value) for value in values} - {"nothing"}
+
+    def compare(self, test: str, literal: Scalar) -> Mask:
+        """Tell where the value has the literal's type and passes a test."""
+        kind, holds = self._expected(literal), TESTS[test]
+        return self._each(lambda value: _kind(value) == kind and holds(value, literal))
+
+    def member(self, literals: Iterable[Scalar]) -> Mask:
+        """Tell where the value is one of the literals."""
+        wanted = {(self._expected(literal), literal) for literal in literals}
+        return self._each(
+            lambda value: not isinstance(value, list | dict) and (_kind(value), value) in wanted
+        )
+
+    def contains(self, literal: Scalar) -> Mask:
+        """Tell where the value is a text with the literal in it, or a list with it as an element."""
+        if self._kinds and not self._kinds & {"text", "lists"}:
+            self._refuse(literal)
+        kind = _kind(literal)
+        return self._each(lambda value: _holds(value, literal, kind))
+
+    def _each(self, test: Callable[[Any], bool]) -> Mask:
+        mask: Mask = np.fromiter(map(test, self._values), bool, len(self._values))[self._codes]
+        return mask
+
+    def _expected(self, literal: Scalar) -> str:
+        """Return the literal's kind, which must be one that the key has."""
+        kind = _kind(literal)
+        if kind != "nothing" and self._kinds and kind not in self._kinds:
+            self._refuse(literal)
+        return kind
+
+    def _refuse(self, literal: Scalar) -> NoReturn:
+        raise ConfigError(
+            f"{self._field.where}: {self._field.name} holds {', '.join(sorted(self._kinds))} and is compared "
+            f"with {literal!r}; a literal of its type is expected"
+        )
+
+
+def _kind(value: object) -> str:
+    """Return the type of a JSON value in words."""
+    if value is None:
+        return "nothing"
+    kinds: tuple[tuple[Any, str], ...] = (
+        (str, "text"),
+        (bool, "true or false"),
+        ((int, float), "numbers"),
+        (list, "lists"),
+    )
+    return next((words for kind, words in kinds if isinstance(value, kind)), "objects")
+
+
+def _holds(value: Any, literal: Scalar, kind: str) -> bool:
+    """Return whether a text has a literal in it, or a list has it among its elements."""
+    if isinstance(value, str):
+        return isinstance(literal, str) and literal in value
+    return isinstance(value, list) and any(_kind(element) == kind and element == literal for element in value)

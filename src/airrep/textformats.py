@@ -1,0 +1,227 @@
+"""JSON Lines, JSON and CSV text as numbered raw records.
+
+Each parser yields ``(line, record)``, the line being the one on which the record starts. A record that cannot
+be read but leaves the rest of the file readable is yielded as a DataError; anything worse is raised.
+"""
+
+import json
+import re
+from collections.abc import Iterable, Iterator
+from typing import TextIO
+
+from airrep.errors import DataError
+
+Numbered = Iterator[tuple[int, object]]
+"""Records, or a DataError in place of one, each with its line."""
+
+_BOM = b"\xef\xbb\xbf"
+_SPACE = " \t\n\r"
+_BLANK = re.compile(f"[{_SPACE}]*")
+_QUOTED = re.compile(r'[^"]*(?:""[^"]*)*')
+_BUFFER = 1 << 20
+
+
+def _refuse(literal: str) -> object:
+    raise ValueError(f"the literal {literal}, which JSON does not know; write null")
+
+
+_DECODER = json.JSONDecoder(parse_constant=_refuse)
+
+
+def json_lines(lines: Iterable[bytes]) -> Numbered:
+    """Yield the record of each line that is not blank."""
+    for number, line in enumerate(lines, 1):
+        content = line.removeprefix(_BOM) if number == 1 else line
+        if not content.isspace():
+            yield number, _parse_line(content)
+
+
+def _parse_line(line: bytes) -> object:
+    """Return the value of one line, or a DataError."""
+    try:
+        text = line.decode().strip(_SPACE)
+        value, end = _DECODER.raw_decode(text)
+        if end < len(text):
+            return DataError(
+                f"not JSON (extra data at character {end + 1}); one JSON object per line is expected"
+            )
+        return value
+    except UnicodeDecodeError as error:
+        return DataError(
+            f"byte {error.start + 1} of the line is not UTF-8; UTF-8 is expected. Save the file as UTF-8"
+        )
+    except (ValueError, RecursionError) as error:
+        return DataError(f"not JSON ({_reason(error)}); one JSON object per line is expected")
+
+
+def _reason(error: ValueError | RecursionError) -> str:
+    """Return why text is not JSON, in words that do not depend on where it stands."""
+    if isinstance(error, json.JSONDecodeError):
+        return f"{error.msg} at character {error.pos + 1}"
+    return "nested too deeply" if isinstance(error, RecursionError) else str(error)
+
+
+class _Scanner:
+    """JSON values read one after another from a text stream, holding about one value at a time."""
+
+    def __init__(self, stream: TextIO, name: str) -> None:
+        self._stream, self._name = stream, name
+        self._buffer, self._position, self._ended = "", 0, False
+        self.line = 1
+
+    def _move(self, position: int) -> None:
+        """Advance, counting lines."""
+        self.line += self._buffer.count("\n", self._position, position)
+        self._position = position
+
+    def _more(self) -> bool:
+        """Drop what is done with and read as much again as is left; return whether there was any."""
+        rest = self._buffer[self._position :]
+        added = self._stream.read(max(_BUFFER, len(rest)))
+        self._buffer, self._position, self._ended = rest + added, 0, not added
+        return not self._ended
+
+    def peek(self) -> str:
+        """Skip white space and return the next character, or "" at the end."""
+        while True:
+            space = _BLANK.match(self._buffer, self._position)
+            self._move(space.end() if space else self._position)
+            if self._position < len(self._buffer) or not self._more():
+                return self._buffer[self._position : self._position + 1]
+
+    def skip(self) -> None:
+        """Skip one character."""
+        self._move(self._position + 1)
+
+    def value(self) -> object:
+        """Return the value that starts here."""
+        while True:
+            try:
+                value, end = _DECODER.raw_decode(self._buffer, self._position)
+            except json.JSONDecodeError as error:
+                distance = error.pos - self._position
+                if not self._more():
+                    self._move(self._position + distance)
+                    raise self.error(error.msg) from None
+            except (ValueError, RecursionError) as error:
+                raise self.error(_reason(error)) from None
+            else:
+                if end < len(self._buffer) or not self._more():
+                    self._move(end)
+                    return value
+
+    def error(self, reason: str) -> DataError:
+        """Return the error of a file that is not JSON here."""
+        return DataError(
+            f"{self._name}:{self.line}: not JSON ({reason}); an array of objects is expected. "
+            "Mend the file, or name it .jsonl if it holds one object per line"
+        )
+
+
+def json_array(stream: TextIO, name: str) -> Numbered:
+    """Yield the elements of a JSON array, or objects that follow each other without an array around them."""
+    scanner = _Scanner(stream, name)
+    opening = scanner.peek()
+    if opening == "[":
+        return _elements(scanner)
+    if opening in ("{", ""):
+        return _sequence(scanner)
+    raise scanner.error(f"starts with {opening!r}")
+
+
+def _sequence(scanner: _Scanner) -> Numbered:
+    while scanner.peek():
+        line = scanner.line
+        yield line, scanner.value()
+
+
+def _elements(scanner: _Scanner) -> Numbered:
+    scanner.skip()
+    following = "," if scanner.peek() != "]" else "]"
+    while following == ",":
+        scanner.peek()
+        line = scanner.line
+        yield line, scanner.value()
+        following = scanner.peek()
+        if following not in (",", "]"):
+            raise scanner.error("a comma or ] is missing" if following else "the array does not end")
+        if following == ",":
+            scanner.skip()
+    scanner.skip()
+    if scanner.peek():
+        raise scanner.error("text after the array")
+
+
+def csv_records(lines: Iterable[str], name: str, delimiter: str) -> Numbered:
+    """Yield each row as a mapping from the header's names to its cells, as text; an empty cell is None.
+
+    Cells may be quoted (RFC 4180), and then hold delimiters, doubled quotes and line ends, at any length.
+    """
+    rows = csv_rows(lines, name, delimiter)
+    _, header = next(rows, (0, []))
+    twice = sorted({column for column in header if header.count(column) > 1})
+    if twice:
+        raise DataError(
+            f'{name}:1: the column "{twice[0]}" occurs twice; unique names are expected. Rename one'
+        )
+    for number, cells in rows:
+        if len(cells) == len(header):
+            yield number, {column: cell or None for column, cell in zip(header, cells, strict=True)}
+        else:
+            count = f"{len(cells)} cell{'s' * (len(cells) != 1)} in a table of {len(header)} columns"
+            yield (
+                number,
+                DataError(f"{count}; one cell for each column is expected. Quote cells that hold delimiters"),
+            )
+
+
+def csv_rows(lines: Iterable[str], name: str, delimiter: str) -> Iterator[tuple[int, list[str]]]:
+    """Yield the cells of each row that is not blank, with the line on which it starts."""
+    numbered = enumerate(lines, 1)
+    for number, line in numbered:
+        if '"' in line:
+            yield number, _quoted_row(line, numbered, f"{name}:{number}", delimiter)
+        elif row := _without_end(line):
+            yield number, row.split(delimiter)
+
+
+def _without_end(line: str) -> str:
+    """Return a line without its LF or CR LF."""
+    return line.removesuffix("\n").removesuffix("\r")
+
+
+def _quoted_row(line: str, lines: Iterator[tuple[int, str]], place: str, delimiter: str) -> list[str]:
+    """Return the cells of a row that holds quotes, taking further lines while a quoted cell is open."""
+    cells: list[str] = []
+    while True:
+        if line.startswith('"'):
+            cell, line = _quoted_cell(line[1:], lines, place)
+        else:
+            end = line.find(delimiter)
+            cell = _without_end(line) if end < 0 else line[:end]
+            line = line[len(cell) :]
+        cells.append(cell)
+        if not line.startswith(delimiter):
+            break
+        line = line[1:]
+    if _without_end(line):
+        raise DataError(
+            f'{place}: text after a closing quote; quotes inside a quoted cell must be doubled (""). Mend it'
+        )
+    return cells
+
+
+def _quoted_cell(line: str, lines: Iterator[tuple[int, str]], place: str) -> tuple[str, str]:
+    """Return the cell whose opening quote stands before ``line``, and what follows its closing quote."""
+    parts = []
+    while True:
+        inside = _QUOTED.match(line)
+        end = inside.end() if inside else 0
+        parts.append(line[:end])
+        if end < len(line):
+            return "".join(parts).replace('""', '"'), line[end + 1 :]
+        _, line = next(lines, (0, ""))
+        if not line:
+            raise DataError(
+                f"{place}: a quoted cell never ends; a closing quote is expected. Mend the quotes"
+            )
