@@ -1,0 +1,118 @@
+"""Exact top-k: speed against FAISS flat, and of one query.
+
+Run as ``python benchmarks/topk.py``. Process CPU time on one thread, candidates in turns. FAISS holds the
+same features (float16 as stored, widened to float32) and searches all of them too.
+"""
+
+import argparse
+import tempfile
+import time
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+
+import faiss
+import numpy as np
+import torch
+from cpu import extra_memory, interleave, verdict
+
+from airrep.blocks import Block, error_bounds, quantise
+from airrep.scoring import top_k
+
+D, K, SHARD = 384, 100, 100_000
+FIELDS = ("features", "codes", "scales", "bounds")
+
+
+def unit_rows(generator: np.random.Generator, rows: int) -> np.ndarray:
+    """Random directions, float16: the hardest case, no row near any query."""
+    features = generator.standard_normal((rows, D), dtype=np.float32)
+    return (features / np.linalg.norm(features, axis=1, keepdims=True)).astype(np.float16)
+
+
+def clustered_rows(generator: np.random.Generator, rows: int) -> np.ndarray:
+    """Directions around 300 centres, float16: more as text embeddings lie."""
+    centres = generator.standard_normal((300, D), dtype=np.float32)
+    features = generator.standard_normal((rows, D), dtype=np.float32) + centres[generator.integers(0, 300, rows)]
+    return (features / np.linalg.norm(features, axis=1, keepdims=True)).astype(np.float16)
+
+
+def block_of(start: int, features: np.ndarray) -> Block:
+    """A block with codes."""
+    codes, scales = quantise(features)
+    return Block(start, features, codes, scales, error_bounds(features, codes, scales))
+
+
+def against_faiss(title: str, features: np.ndarray, queries: np.ndarray, rounds: int) -> None:
+    """Print one table, and the recall against float64 products of all rows."""
+    flat = faiss.IndexFlatIP(D)
+    flat.add(features.astype(np.float32))
+    starts = range(0, len(features), SHARD)
+    blocks = [block_of(start, features[start : start + SHARD]) for start in starts]
+    plain = [Block(block.start, block.features) for block in blocks]
+    candidates: dict[str, Callable[[], object]] = {
+        "FAISS flat": lambda: flat.search(queries, K),
+        "airrep": lambda: top_k(queries, blocks, K),
+        "airrep, no codes": lambda: top_k(queries, plain, K),
+    }
+    seconds = interleave(candidates, rounds)
+    print(f"\n{title}: top {K} of {len(features):,} x {D} for {len(queries)} queries")
+    for name, spent in seconds.items():
+        print(f"  {name:17} {spent:7.3f} s")
+    print(f"  times FAISS: {verdict(seconds['FAISS flat'] / seconds['airrep'], 5.0)}")
+    print(f"  times FAISS, no codes: {seconds['FAISS flat'] / seconds['airrep, no codes']:.2f}")
+    exact = np.stack([np.argsort(-(features @ query), kind="stable")[:K] for query in queries.astype(np.float64)])
+    found = top_k(queries, blocks, K).rows
+    recall = np.mean([len(np.intersect1d(a, b)) / K for a, b in zip(exact, found, strict=True)])
+    print(f"  recall@{K} against float64: {recall:.4f} (ask >= 0.999)")
+
+
+def one_query(generator: np.random.Generator, n: int, folder: Path) -> None:
+    """Print the time of one query over an index on disk, opened as memory maps."""
+    blocks = []
+    for start in range(0, n, SHARD):
+        for name, array in zip(FIELDS, block_of(start, unit_rows(generator, SHARD))[1:], strict=True):
+            np.save(folder / f"{name}-{start}.npy", array)
+        maps = [np.load(folder / f"{name}-{start}.npy", mmap_mode="c") for name in FIELDS]
+        blocks.append(Block(start, *maps))
+    plain = [Block(block.start, block.features) for block in blocks]
+    query = unit_rows(generator, 1).astype(np.float32)
+    print(f"\nTop 10 of {n:,} x {D} on disk for one query, once warm")
+    for name, held in (("airrep", blocks), ("airrep, no codes", plain)):
+        top_k(query, held, 10)
+        cpu, wall = time.process_time(), time.perf_counter()
+        for _ in range(5):
+            top_k(query, held, 10)
+        cpu, wall = (time.process_time() - cpu) / 5, (time.perf_counter() - wall) / 5
+        print(f"  {name:17} {cpu:.3f} s of CPU, {wall:.3f} s on the clock (ask <= 0.5)")
+
+
+def search_of(n: int) -> Callable[[], object]:
+    """A search for 64 queries over n rows, ready to run."""
+    torch.set_num_threads(1)
+    generator = np.random.default_rng(0)
+    block = block_of(0, np.resize(unit_rows(generator, 20_011), (n, D)))
+    return partial(top_k, unit_rows(generator, 64).astype(np.float32), [block], K)
+
+
+def main() -> None:
+    """Print all tables."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    for name, default in (("n", 300_000), ("one", 1_000_000), ("q", 64), ("rounds", 3)):
+        parser.add_argument(f"--{name}", type=int, default=default)
+    asked = parser.parse_args()
+    torch.set_num_threads(1)
+    faiss.omp_set_num_threads(1)
+    generator = np.random.default_rng(0)
+    for title, rows in (("Random directions", unit_rows), ("Clusters", clustered_rows)):
+        features = rows(generator, asked.n + asked.q)
+        queries = features[asked.n :].astype(np.float32)
+        against_faiss(title, features[: asked.n], queries, asked.rounds)
+    with tempfile.TemporaryDirectory() as folder:
+        one_query(generator, asked.one, Path(folder))
+    print("\nExtra memory of a search for 64 queries")
+    for n in (50_000, 200_000, 800_000):
+        print(f"  n = {n:7}: {extra_memory(search_of, n):7.1f} MiB")
+
+
+if __name__ == "__main__":
+    main()

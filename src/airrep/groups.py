@@ -1,0 +1,147 @@
+"""Groups of training examples, as row numbers."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, TypeAlias
+
+import numpy as np
+import pyarrow as pa
+
+from airrep.arrays import Mask, Rows
+from airrep.errors import ConfigError
+
+Labels: TypeAlias = "Sequence[str | None] | pa.Array[Any] | pa.ChunkedArray[Any]"
+
+NO_LABEL = "(none)"
+"""The name of the group of rows without a label."""
+
+
+@dataclass(frozen=True, eq=False)
+class Groups:
+    """Named groups of rows, which may overlap; a row is at most once in a group.
+
+    The members of group j are ``rows[offsets[j] : offsets[j + 1]]``, ascending.
+    """
+
+    names: tuple[str, ...]
+    """One for each group, all different."""
+    rows: Rows
+    """``(total,)`` int64 row numbers, group after group."""
+    offsets: np.ndarray
+    """``(m + 1,)`` int64, where each group begins and the last one ends."""
+
+    def __post_init__(self) -> None:
+        """Check the groups, and put each one's rows in order.
+
+        Raises:
+            ConfigError: a name comes twice, a group is empty or holds a row twice, a row number is negative,
+                or the offsets do not fit.
+        """
+        rows, offsets = np.asarray(self.rows), np.asarray(self.offsets)
+        if not all(array.ndim == 1 and np.issubdtype(array.dtype, np.integer) for array in (rows, offsets)):
+            raise ConfigError("groups: rows and offsets are not lists of whole numbers. Give row numbers.")
+        self._check_offsets(offsets, len(rows))
+        self._check_names()
+        object.__setattr__(self, "rows", self._ordered(rows.astype(np.int64), offsets))
+        object.__setattr__(self, "offsets", offsets.astype(np.int64))
+
+    def _check_offsets(self, offsets: np.ndarray, total: int) -> None:
+        fit = len(offsets) == len(self.names) + 1 and offsets[0] == 0 and offsets[-1] == total
+        if not fit or (np.diff(offsets) < 0).any():
+            raise ConfigError(
+                f"groups: offsets do not cut {total} rows into {len(self.names)} groups; expected to rise "
+                f"from 0 to {total}. Build them with Groups.from_lists."
+            )
+        empty = np.flatnonzero(np.diff(offsets) == 0)
+        if len(empty):
+            raise ConfigError(f"group '{self.names[empty[0]]}': has no members; expected at least one. Leave it out.")
+
+    def _check_names(self) -> None:
+        if len(set(self.names)) < len(self.names):
+            twice = next(name for i, name in enumerate(self.names) if name in self.names[:i])
+            raise ConfigError(f"group '{twice}': comes twice; expected different names. Rename one.")
+
+    def _ordered(self, rows: Rows, offsets: np.ndarray) -> Rows:
+        owner = np.repeat(np.arange(len(self.names)), np.diff(offsets))
+        same = np.diff(owner) == 0
+        if (np.diff(rows)[same] <= 0).any():
+            rows = rows[np.lexsort((rows, owner))]
+        twice = np.flatnonzero((np.diff(rows) == 0) & same)
+        if len(twice):
+            name = self.names[owner[twice[0]]]
+            raise ConfigError(f"group '{name}': holds row {rows[twice[0]]} twice. Give each member once.")
+        if len(rows) and rows.min() < 0:
+            name = self.names[owner[rows.argmin()]]
+            raise ConfigError(f"group '{name}': holds row {rows.min()}; expected 0 or more. Correct the row number.")
+        return rows
+
+    def __len__(self) -> int:
+        """How many groups."""
+        return len(self.names)
+
+    @property
+    def sizes(self) -> np.ndarray:
+        """Members of each group, ``(m,)`` int64."""
+        return np.diff(self.offsets)
+
+    def members(self, group: int) -> Rows:
+        """Rows of one group, ascending."""
+        return self.rows[self.offsets[group] : self.offsets[group + 1]]
+
+    def part(self, first: int, last: int) -> "Groups":
+        """Groups *first* to *last*, the last one not included."""
+        bounds = self.offsets[first : last + 1]
+        return Groups(self.names[first:last], self.rows[bounds[0] : bounds[-1]], bounds - bounds[0])
+
+    @classmethod
+    def from_lists(cls, members: Mapping[str, Sequence[int] | np.ndarray]) -> "Groups":
+        """Groups given by the row numbers of their members.
+
+        Raises:
+            ConfigError: as for the class.
+        """
+        lists = [_row_numbers(name, rows) for name, rows in members.items()]
+        offsets = np.cumsum([0, *map(len, lists)], dtype=np.int64)
+        return cls(tuple(members), np.concatenate([np.empty(0, np.int64), *lists]), offsets)
+
+    @classmethod
+    def from_labels(cls, labels: "Labels", *, keep: Mask | None = None) -> "Groups":
+        """One group for each label, in order of first appearance; rows without one form the group ``(none)``.
+
+        Args:
+            labels: one for each row.
+            keep: ``(n,)``; rows to put into groups, all without it.
+
+        Raises:
+            ConfigError: *keep* is not one truth value for each label.
+        """
+        column = _column(labels)
+        rows = np.arange(len(column))
+        if keep is not None:
+            if keep.shape != (len(column),):
+                raise ConfigError(f"keep: is {keep.shape}; expected ({len(column)},), one for each label. Make it so.")
+            rows, column = np.flatnonzero(keep), column.filter(pa.array(keep))
+        encoded = column.dictionary_encode()
+        codes = encoded.indices.to_numpy()
+        counts = np.bincount(codes, minlength=len(encoded.dictionary))
+        order = np.argsort(codes, kind="stable")
+        return cls(
+            tuple(map(str, encoded.dictionary.to_pylist())),
+            rows[order],
+            np.concatenate([[0], np.cumsum(counts)]),
+        )
+
+
+def _column(labels: "Labels") -> "pa.Array[Any]":
+    if isinstance(labels, pa.ChunkedArray):
+        labels = labels.combine_chunks()
+    if not isinstance(labels, pa.Array):
+        labels = pa.array(labels, pa.large_string())
+    return labels.fill_null(NO_LABEL)
+
+
+def _row_numbers(name: str, rows: Sequence[int] | np.ndarray) -> Rows:
+    array = np.asarray(rows)
+    if array.size and not np.issubdtype(array.dtype, np.integer):
+        raise ConfigError(f"group '{name}': its members are not row numbers; expected whole numbers. Give rows.")
+    return array.astype(np.int64)

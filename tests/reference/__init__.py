@@ -1,0 +1,5 @@
+"""Naive float64 oracles, written from the paper alone.
+
+They share no code with airrep and import only NumPy and the standard library. Plain loops, no tricks: a
+reader should be able to hold each one against its equation.
+"""

@@ -1,0 +1,84 @@
+"""Pooling the scores of one group."""
+
+from random import Random
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from hypothesis.extra.numpy import array_shapes, arrays
+
+from airrep.errors import ConfigError, DataError
+from airrep.pooling import pool_scores
+
+POOLS = ("sum", "mean", "attention")
+scores_of_a_group = arrays(
+    np.float32, array_shapes(min_dims=2, max_dims=2, max_side=9), elements=st.floats(-200, 200, width=32)
+)
+
+
+@settings(deadline=None)
+@given(scores_of_a_group, st.sampled_from(POOLS), st.randoms())
+def test_the_order_of_members_does_not_matter(scores: np.ndarray, pool: str, random: Random) -> None:
+    order = np.arange(scores.shape[1])
+    random.shuffle(order)
+    expected = pool_scores(scores, pool)
+    np.testing.assert_allclose(pool_scores(scores[:, order], pool), expected, rtol=1e-6, atol=1e-4)
+
+
+@settings(deadline=None)
+@given(scores_of_a_group, st.sampled_from(("mean", "attention")), st.floats(0.05, 20))
+def test_the_result_lies_among_the_members(scores: np.ndarray, pool: str, temperature: float) -> None:
+    pooled = pool_scores(scores, pool, temperature)
+    slack = 1e-6 * np.abs(scores).max(axis=1) + 1e-30
+    assert np.all(pooled >= scores.min(axis=1) - slack)
+    assert np.all(pooled <= scores.max(axis=1) + slack)
+
+
+@settings(deadline=None)
+@given(scores_of_a_group, st.sampled_from(POOLS))
+def test_one_member_is_its_own_pool(scores: np.ndarray, pool: str) -> None:
+    np.testing.assert_array_equal(pool_scores(scores[:, :1], pool), scores[:, 0])
+
+
+@settings(deadline=None)
+@given(scores_of_a_group, st.sampled_from(POOLS))
+def test_turning_all_signs_turns_the_result(scores: np.ndarray, pool: str) -> None:
+    np.testing.assert_array_equal(pool_scores(-scores, pool), -pool_scores(scores, pool))
+
+
+@settings(deadline=None)
+@given(scores_of_a_group, st.sampled_from(("mean", "attention")))
+def test_every_member_twice_changes_nothing(scores: np.ndarray, pool: str) -> None:
+    twice = pool_scores(np.concatenate([scores, scores], axis=1), pool)
+    np.testing.assert_allclose(twice, pool_scores(scores, pool), rtol=1e-6, atol=1e-4)
+
+
+def test_attention_weighs_by_absolute_value() -> None:
+    """Eq. 6 at T = 1 and T = 2, by hand: exp(2) against exp(1), then exp(1) against exp(1/2)."""
+    scores = np.array([[-2.0, 1.0]], dtype=np.float32)
+    for temperature in (1.0, 2.0):
+        heavy, light = np.exp(2 / temperature), np.exp(1 / temperature)
+        expected = (-2 * heavy + light) / (heavy + light)
+        np.testing.assert_allclose(pool_scores(scores, "attention", temperature), [expected], rtol=1e-6)
+
+
+def test_no_temperature_is_too_cold_for_the_exponent() -> None:
+    scores = np.array([[3e38, -1.0, 2.0], [-3e38, 3e37, 0.0]], dtype=np.float32)
+    np.testing.assert_array_equal(pool_scores(scores, "attention", 1e-3), scores[:, 0])
+
+
+@pytest.mark.parametrize(
+    ("scores", "pool", "temperature", "error", "message"),
+    [
+        (np.ones((2, 0), np.float32), "sum", 1.0, DataError, r"\(2, 0\); expected \(q, k\) with k > 0"),
+        (np.ones(3, np.float32), "sum", 1.0, DataError, r"\(3,\); expected \(q, k\)"),
+        (np.array([[1.0, np.nan]]), "attention", 1.0, DataError, "not finite"),
+        (np.ones((1, 1)), "max", 1.0, ConfigError, "pool 'max': does not exist; expected sum, mean or att"),
+        (np.ones((1, 1)), "attention", 0.0, ConfigError, "temperature 0.0: is not above 0"),
+        (np.ones((1, 1)), "attention", np.nan, ConfigError, "temperature nan"),
+    ],
+)
+def test_bad_input(scores: np.ndarray, pool: str, temperature: float, error: type[Exception], message: str) -> None:
+    with pytest.raises(error, match=message):
+        pool_scores(scores, pool, temperature)
