@@ -1,0 +1,118 @@
+"""Training data attribution for fine-tuned language models.
+
+Which training examples, and which groups of them, made the model behave as it does on this query? ::
+
+    import airrep
+
+    train, queries = airrep.read_corpus("train.jsonl"), airrep.read_corpus("queries.jsonl")
+    index = airrep.build_index(train, "runs/index")
+    for hit in index.top(queries[0], k=10):
+        print(f"{hit.score:+.3f}  {hit.example.prompt}")
+
+Importing this package is quick: each name is loaded when it is first used.
+"""
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+from airrep._version import __version__
+
+if TYPE_CHECKING:
+    from airrep.attributors import METHODS, make_attributor
+    from airrep.attributors.base import Attributor
+    from airrep.attributors.conformance import check_attributor
+    from airrep.building import build_index
+    from airrep.corpus import Corpus, Example, read_corpus
+    from airrep.editing import append, compact, delete
+    from airrep.encoder import Encoder, load_encoder
+    from airrep.errors import (
+        AirRepError,
+        ArtifactError,
+        ConfigError,
+        DataError,
+        MissingExtraError,
+        NotFittedError,
+    )
+    from airrep.groups import Groups
+    from airrep.index import Index, open_index, read_groups
+    from airrep.picking import Pick, SelectionResult, select
+    from airrep.pooling import Pool, pool_scores
+    from airrep.report import write_report
+    from airrep.results import GroupResult, Hit, Hits, Provenance, TopResult, WhatIfResult, read_result
+
+_HOMES = {
+    "airrep.attributors": ("METHODS", "make_attributor"),
+    "airrep.attributors.base": ("Attributor",),
+    "airrep.attributors.conformance": ("check_attributor",),
+    "airrep.building": ("build_index",),
+    "airrep.corpus": ("Corpus", "Example", "read_corpus"),
+    "airrep.editing": ("append", "compact", "delete"),
+    "airrep.encoder": ("Encoder", "load_encoder"),
+    "airrep.errors": (
+        "AirRepError",
+        "ArtifactError",
+        "ConfigError",
+        "DataError",
+        "MissingExtraError",
+        "NotFittedError",
+    ),
+    "airrep.groups": ("Groups",),
+    "airrep.index": ("Index", "open_index", "read_groups"),
+    "airrep.pooling": ("Pool", "pool_scores"),
+    "airrep.report": ("write_report",),
+    "airrep.results": ("GroupResult", "Hit", "Hits", "Provenance", "TopResult", "WhatIfResult", "read_result"),
+    "airrep.picking": ("Pick", "SelectionResult", "select"),
+}
+_HOME_OF = {name: home for home, names in _HOMES.items() for name in names}
+
+__all__ = [
+    "METHODS",
+    "AirRepError",
+    "ArtifactError",
+    "Attributor",
+    "ConfigError",
+    "Corpus",
+    "DataError",
+    "Encoder",
+    "Example",
+    "GroupResult",
+    "Groups",
+    "Hit",
+    "Hits",
+    "Index",
+    "MissingExtraError",
+    "NotFittedError",
+    "Pick",
+    "Pool",
+    "Provenance",
+    "SelectionResult",
+    "TopResult",
+    "WhatIfResult",
+    "__version__",
+    "append",
+    "build_index",
+    "check_attributor",
+    "compact",
+    "delete",
+    "load_encoder",
+    "make_attributor",
+    "open_index",
+    "pool_scores",
+    "read_corpus",
+    "read_groups",
+    "read_result",
+    "select",
+    "write_report",
+]
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _HOME_OF:
+        raise AttributeError(f"module 'airrep' has no attribute '{name}'")
+    value = getattr(import_module(_HOME_OF[name]), name)
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return __all__

@@ -1,0 +1,121 @@
+"""What every attributor must fulfil, as one public check."""
+
+from collections.abc import Callable
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import get_args
+
+import numpy as np
+from scipy import sparse
+
+from airrep.arrays import Features
+from airrep.attributors.base import Attributor
+from airrep.corpus import Corpus, Example
+from airrep.errors import NotFittedError
+from airrep.pooling import Pool
+
+TOLERANCE = 1e-3
+"""How far features may move with the batch, relative to the largest: rounding, in bfloat16 too."""
+
+
+def check_attributor(make: Callable[[], Attributor]) -> None:
+    """Check that an attribution method keeps the promises that index, scores and evaluation rely on.
+
+    Args:
+        make: makes a new attributor, always in the same way.
+
+    Raises:
+        AssertionError: a promise is broken; the message says which.
+    """
+    train = _corpus()
+    attributor = make()
+    _check_identity(attributor)
+    _check_unfitted(make())
+    attributor.fit(train)
+    features = attributor.encode_train(train)
+    _check_features(attributor, train, features)
+    _check_independence(attributor, train, features)
+    _check_fingerprint(make, attributor, train)
+    _check_state(make, attributor, features, train)
+
+
+def _corpus() -> Corpus:
+    """A few examples with what real data holds: short, long, other scripts, emoji, repeats."""
+    texts = [
+        ("What is 2 + 2?", "4"),
+        ("Name a colour.", "Blue."),
+        ("Name a colour.", "Blue."),
+        ("Übersetze: Guten Morgen", "Good morning ☀️"),
+        ("写一首诗", "春眠不觉晓"),
+        ("Count. " * 400, "One, two, three. " * 100),
+        ("Why is the sky blue?\n\n\tExplain.", "Rayleigh scattering: short waves scatter more."),
+        ("Name a fruit.", "An apple is a fruit that is red or green, and blue is a colour."),
+    ]
+    return Corpus.from_examples(
+        Example(prompt, response, id=f"example-{number}") for number, (prompt, response) in enumerate(texts)
+    )
+
+
+def _check_identity(attributor: Attributor) -> None:
+    _require(attributor.name.isidentifier(), f"name {attributor.name!r} is not one word")
+    _require(attributor.pool in get_args(Pool), f"pool {attributor.pool!r} does not exist")
+    _require(attributor.settings == type(attributor.settings)(**attributor.settings.model_dump()), "settings change")
+
+
+def _check_unfitted(attributor: Attributor) -> None:
+    """An attributor either needs no fit, or says that it does."""
+    try:
+        attributor.encode_train(_corpus())
+    except NotFittedError:
+        return
+
+
+def _check_features(attributor: Attributor, train: Corpus, features: Features) -> None:
+    _require(features.shape[0] == len(train), f"{features.shape[0]} rows of features for {len(train)} examples")
+    _require(features.dtype == np.float32, f"features are {features.dtype}, not float32")
+    _require(isinstance(features, np.ndarray | sparse.csr_array), f"features are a {type(features).__name__}")
+    _require(bool(np.isfinite(_dense(features)).all()), "features are not all finite")
+    queries = attributor.encode_queries(train)
+    _require(queries.shape == features.shape, f"queries are {queries.shape}, training features {features.shape}")
+    empty = attributor.encode_train([])
+    _require(empty.shape == (0, features.shape[1]), f"features of no examples are {empty.shape}")
+
+
+def _check_independence(attributor: Attributor, train: Corpus, features: Features) -> None:
+    """Features depend on the example alone, and the same call gives the same bytes."""
+    whole = _dense(features)
+    _require(np.array_equal(_dense(attributor.encode_train(train)), whole), "the same call gives other features")
+    alone = np.concatenate([_dense(attributor.encode_train([example])) for example in train])
+    _require(_close(alone, whole), "features depend on the other examples of the call")
+    backwards = _dense(attributor.encode_train(list(train)[::-1]))[::-1]
+    _require(_close(backwards, whole), "features depend on the order of the examples")
+    _require(_close(whole[1], whole[2]), "equal texts have different features")
+
+
+def _check_fingerprint(make: Callable[[], Attributor], attributor: Attributor, train: Corpus) -> None:
+    other = make()
+    other.fit(train)
+    _require(len(attributor.fingerprint) == 64, "the fingerprint is not 64 hex digits")
+    _require(other.fingerprint == attributor.fingerprint, "two attributors made alike have different fingerprints")
+
+
+def _check_state(make: Callable[[], Attributor], attributor: Attributor, features: Features, train: Corpus) -> None:
+    other = make()
+    with TemporaryDirectory() as folder:
+        attributor.save_state(Path(folder))
+        other.load_state(Path(folder))
+    _require(other.fingerprint == attributor.fingerprint, "saving and loading what was learnt changes the fingerprint")
+    _require(np.array_equal(_dense(other.encode_train(train)), _dense(features)), "loading changes the features")
+
+
+def _dense(features: Features) -> np.ndarray:
+    return features if isinstance(features, np.ndarray) else features.toarray()
+
+
+def _close(one: np.ndarray, other: np.ndarray) -> bool:
+    return bool(np.abs(one - other).max() <= TOLERANCE * max(float(np.abs(other).max()), 1e-30))
+
+
+def _require(holds: bool, problem: str) -> None:
+    if not holds:
+        raise AssertionError(f"check_attributor: {problem}")

@@ -1,0 +1,69 @@
+"""Attribution by sentence encoders: AirRep and plain embeddings."""
+
+from collections.abc import Mapping, Sequence
+from functools import cached_property
+from typing import ClassVar
+
+from airrep.arrays import DenseFeatures
+from airrep.artifacts import digest
+from airrep.attributors.base import Attributor, OnRows
+from airrep.config import EncoderSettings
+from airrep.corpus import Example
+from airrep.encoder import Encoder, load_encoder
+from airrep.pooling import Pool
+
+
+class EmbeddingAttributor(Attributor):
+    """Inner products of the embeddings of a sentence encoder, summed over a group (the paper's GTE baseline)."""
+
+    name = "gte"
+    pool: ClassVar[Pool] = "sum"
+    default_encoder = "thenlper/gte-small"
+
+    def __init__(self, settings: EncoderSettings | None = None) -> None:
+        self._settings = settings or EncoderSettings(encoder=self.default_encoder)
+
+    @property
+    def settings(self) -> EncoderSettings:
+        return self._settings
+
+    @cached_property
+    def encoder(self) -> Encoder:
+        """The sentence encoder, loaded when it is first needed."""
+        chosen = self._settings
+        return load_encoder(
+            chosen.encoder,
+            precision=chosen.precision,
+            device=chosen.device,
+            template=chosen.template,
+            max_tokens=chosen.max_tokens,
+            batch_tokens=chosen.batch_tokens,
+        )
+
+    @property
+    def fingerprint(self) -> str:
+        return digest({"method": self.name, "encoder": self.encoder.fingerprint})
+
+    @property
+    def execution(self) -> Mapping[str, str]:
+        return {"precision": self.encoder.precision}
+
+    def encode_train(self, examples: Sequence[Example], on_rows: OnRows | None = None) -> DenseFeatures:
+        return self.encoder.encode(examples, on_rows)
+
+
+class AirRepAttributor(EmbeddingAttributor):
+    """The AirRep encoder with attention pooling (Eq. 6): φ(z) = W·mean-pool(BERT(z)) + b, not normalised."""
+
+    name = "airrep"
+    pool: ClassVar[Pool] = "attention"
+    default_encoder = "default"
+
+    @property
+    def caution(self) -> str:
+        if self.encoder.trained_for_attribution:
+            return ""
+        return (
+            f"The encoder '{self.encoder.name}' is a general sentence encoder, not yet trained for attribution: "
+            "scores say what is alike in words and meaning, which is often, but not always, what influenced a model."
+        )

@@ -1,0 +1,289 @@
+"""Building an index and changing it, safe against any interruption."""
+
+import shutil
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from importlib.metadata import version
+from itertools import accumulate
+from pathlib import Path
+from typing import Any
+
+from airrep._version import __version__
+from airrep.artifacts import (
+    LOCK,
+    canonical_json,
+    check_replaceable,
+    describe_files,
+    digest,
+    locked,
+    make_partial,
+    publish,
+    read_manifest,
+    write_file,
+    write_manifest,
+    writing,
+)
+from airrep.attributors import make_attributor
+from airrep.attributors.base import Attributor
+from airrep.corpus import Corpus
+from airrep.errors import ArtifactError, ConfigError, DataError
+from airrep.index import KIND, Index
+from airrep.shards import SHARD, is_whole, read_record, shard_name, write_shard
+
+OnProgress = Callable[[int, int], None]
+"""Told how many rows are done, and how many there are in all."""
+
+SHARD_ROWS = 4096
+REQUEST = "request.json"
+PACKAGES = ("torch", "numpy", "scikit-learn")
+
+
+def build_index(
+    train: Corpus,
+    out: str | Path,
+    method: str | Attributor = "airrep",
+    *,
+    settings: Mapping[str, Any] | None = None,
+    shard_rows: int = SHARD_ROWS,
+    replace: bool = False,
+    progress: OnProgress | None = None,
+) -> Index:
+    """Encode a training corpus into an index directory.
+
+    The directory appears under its name when it is whole. An interrupted build goes on from its finished shards
+    when it is run again, and gives the same bytes as an undisturbed one. An index that is there already and was
+    made in the same way from the same corpus is returned as it is.
+
+    Args:
+        train: the training corpus.
+        out: the directory to make.
+        method: a method's name (see ``airrep methods``), or an attributor.
+        settings: settings of the method, when it is given by name.
+        shard_rows: examples in one shard; what an interruption can lose.
+        replace: replace an index that is there and differs.
+        progress: told about finished rows.
+
+    Raises:
+        ConfigError: no such method or setting.
+        DataError: the corpus is empty, or gives features that are not finite.
+        ArtifactError: something else is there, another process is writing there, or it cannot be written.
+    """
+    path = Path(out)
+    if len(train) == 0:
+        raise DataError("train: the corpus is empty; expected at least one example. Give a file with some.")
+    if shard_rows < 1:
+        raise ConfigError(f"shard_rows={shard_rows}: expected 1 or more. Correct the value.")
+    attributor = method if isinstance(method, Attributor) else make_attributor(method, settings)
+    attributor.fit(train)
+    plan = _Plan(attributor, train, shard_rows)
+    if replace:
+        check_replaceable(path)
+    if replace or not _is_finished(path, plan.request):
+        _build(path, plan, replace, progress)
+    return Index(path, attributor)
+
+
+@dataclass(frozen=True)
+class _Plan:
+    """What is to be built."""
+
+    attributor: Attributor
+    train: Corpus
+    shard_rows: int
+
+    @property
+    def request(self) -> dict[str, Any]:
+        """What decides the bytes of the index; equal requests give equal indexes."""
+        return {
+            "method": self.attributor.name,
+            "attributor": self.attributor.fingerprint,
+            "execution": dict(self.attributor.execution),
+            "corpus": self.train.fingerprint,
+            "shard_rows": self.shard_rows,
+        }
+
+
+def _is_finished(out: Path, request: Mapping[str, Any]) -> bool:
+    """Whether the same index is there already.
+
+    Raises:
+        ArtifactError: something else is there.
+    """
+    if not out.exists():
+        return False
+    check_replaceable(out)
+    manifest = read_manifest(out, KIND)
+    _refuse_difference(out, manifest["request"], request)
+    if manifest["generation"] > 0:
+        raise ArtifactError(
+            f"{out}: is an index that was changed after it was built; nothing is overwritten. "
+            "Give another path, or pass --replace."
+        )
+    return True
+
+
+def _refuse_difference(where: Path, old: Mapping[str, Any], new: Mapping[str, Any]) -> None:
+    name = next((name for name in new if old.get(name) != new[name]), None)
+    if name is not None:
+        raise ArtifactError(
+            f"{where}: holds an index made with another {name} ({_short(old.get(name))}; now {_short(new[name])}); "
+            "nothing is overwritten. Give another path, or pass --replace."
+        )
+
+
+def _short(value: object) -> str:
+    text = str(value)
+    return text[:12] if len(text) == 64 else text
+
+
+def _build(out: Path, plan: _Plan, replace: bool, progress: OnProgress | None) -> None:
+    partial = make_partial(out)
+    with locked(partial):
+        _claim(partial, plan.request, replace)
+        _save_state(partial, plan.attributor)
+        shards = write_shards(partial, plan.attributor, plan.train, plan.shard_rows, progress=progress)
+        lineage = {
+            "request": plan.request,
+            "method": plan.attributor.name,
+            "settings": plan.attributor.settings.model_dump(mode="json"),
+            "attributor": plan.attributor.fingerprint,
+            "corpora": [corpus_entry(plan.attributor, plan.train)],
+            "generation": 0,
+        }
+        seal(partial, lineage, shards)
+        publish(partial, out)
+
+
+def corpus_entry(attributor: Attributor, corpus: Corpus) -> dict[str, Any]:
+    """What the manifest says of a corpus that was encoded."""
+    return {"fingerprint": corpus.fingerprint, "rows": len(corpus), **attributor.execution}
+
+
+def _claim(partial: Path, request: Mapping[str, Any], replace: bool) -> None:
+    """Check that an unfinished build here is this one, or start it."""
+    path = partial / REQUEST
+    if path.is_file() and path.read_bytes() != canonical_json(request):
+        if not replace:
+            raise ArtifactError(
+                f"{partial}: holds an unfinished index of other data or settings. "
+                "Finish that one with its own command, delete the directory, or pass --replace."
+            )
+        _clear(partial)
+    (partial / "shards").mkdir(exist_ok=True)
+    write_file(path, canonical_json(request))
+
+
+def _clear(folder: Path) -> None:
+    for child in folder.iterdir():
+        if child.is_dir():
+            shutil.rmtree(child)
+        elif child.name != LOCK:
+            child.unlink()
+
+
+def _save_state(folder: Path, attributor: Attributor) -> None:
+    state = folder / "state"
+    with writing(state):
+        shutil.rmtree(state, ignore_errors=True)
+        state.mkdir()
+        attributor.save_state(state)
+        if not any(state.iterdir()):
+            state.rmdir()
+
+
+def write_shards(
+    folder: Path,
+    attributor: Attributor,
+    corpus: Corpus,
+    shard_rows: int,
+    *,
+    first: int = 0,
+    progress: OnProgress | None = None,
+) -> list[str]:
+    """Write the shards of a corpus that are not there yet.
+
+    Args:
+        folder: the index, or what will be it.
+        attributor: what encodes.
+        corpus: the examples.
+        shard_rows: examples in one shard.
+        first: row number of the first example.
+        progress: told about finished rows.
+
+    Returns:
+        The names of all shards of the corpus, in order.
+    """
+    names = []
+    for start in range(0, len(corpus), shard_rows):
+        part = corpus[start : start + shard_rows]
+        name = shard_name(first + start, attributor.fingerprint, part.fingerprint)
+        target = folder / "shards" / name
+        on_rows = _counter(start, len(corpus), progress)
+        if is_whole(target):
+            on_rows(len(part))
+        else:
+            write_shard(target, part, attributor.encode_train(part, on_rows), attributor.fingerprint)
+        names.append(name)
+    return names
+
+
+def _counter(start: int, total: int, progress: OnProgress | None) -> Callable[[int], None]:
+    done = start
+
+    def on_rows(more: int) -> None:
+        nonlocal done
+        done += more
+        if progress is not None:
+            progress(done, total)
+
+    return on_rows
+
+
+def seal(folder: Path, lineage: Mapping[str, Any], shards: Sequence[str], deleted: str | None = None) -> None:
+    """Write the manifest, which makes the directory an index, or this state of it.
+
+    Args:
+        folder: the index.
+        lineage: how it came to be.
+        shards: names of its shards, in the order of rows.
+        deleted: the file of deleted rows, if any are.
+    """
+    records = {name: read_record(folder / "shards" / name) for name in shards}
+    rows = [record["rows"] for record in records.values()]
+    starts = [0, *accumulate(rows)]
+    first = records[shards[0]]
+    content = {
+        **lineage,
+        "rows": starts[-1],
+        "dimension": first["dimension"],
+        "layout": first["layout"],
+        "fields": sorted({field for record in records.values() for field in record["fields"]}),
+        "shards": [
+            {"name": name, "start": start, "rows": record["rows"], "digest": digest(record)}
+            for (name, record), start in zip(records.items(), starts, strict=False)
+        ],
+        "deleted": deleted,
+        "packages": {"airrep": __version__, **{name: version(name) for name in PACKAGES}},
+        "files": _files(folder, records, deleted),
+    }
+    write_manifest(folder, KIND, content)
+    _remove_strays(folder, set(shards), deleted)
+
+
+def _files(folder: Path, records: Mapping[str, Mapping[str, Any]], deleted: str | None) -> dict[str, Any]:
+    state = sorted(f"state/{path.name}" for path in (folder / "state").glob("*"))
+    files = describe_files(folder, [REQUEST, *state, *([deleted] if deleted else [])])
+    for name, record in records.items():
+        files |= {f"shards/{name}/{file}": entry for file, entry in record["files"].items()}
+        files |= describe_files(folder, [f"shards/{name}/{SHARD}"])
+    return files
+
+
+def _remove_strays(folder: Path, shards: set[str], deleted: str | None) -> None:
+    """Remove what interrupted or superseded work left behind and the manifest does not name."""
+    for path in (folder / "shards").iterdir():
+        if path.name not in shards:
+            shutil.rmtree(path)
+    for path in folder.glob("deleted-*.npy"):
+        if path.name != deleted:
+            path.unlink()
