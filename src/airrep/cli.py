@@ -1,0 +1,278 @@
+"""The command line: one command per stage."""
+
+import sys
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from airrep._version import __version__
+from airrep.errors import AirRepError, ConfigError
+from airrep.options import (
+    Asking,
+    DataArgument,
+    Delivery,
+    EncoderOption,
+    IndexArgument,
+    PoolOption,
+    Reading,
+    ReplaceOption,
+    WhereOption,
+    note,
+    open_index,
+    print_json,
+    shared_options,
+)
+
+app = typer.Typer(
+    name="airrep",
+    no_args_is_help=True,
+    pretty_exceptions_enable=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+
+
+def _print_version(wanted: bool) -> None:
+    if wanted:
+        typer.echo(f"airrep {__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def root(
+    version: Annotated[
+        bool, typer.Option("--version", callback=_print_version, is_eager=True, help="Print the version and exit.")
+    ] = False,
+) -> None:
+    """Which training examples, and which groups of them, made a fine-tuned language model behave as it does."""
+
+
+@app.command()
+@shared_options
+def index(
+    train: DataArgument,
+    out: Annotated[Path, typer.Option(help="Directory to make.")],
+    reading: Reading,
+    method: Annotated[str, typer.Option(help="Attribution method; see `airrep methods`.")] = "airrep",
+    encoder: EncoderOption = None,
+    precision: Annotated[str | None, typer.Option(help="auto, float32 or bfloat16.")] = None,
+    device: Annotated[str | None, typer.Option(help="auto, cpu, cuda or cuda:N.")] = None,
+    config: Annotated[Path | None, typer.Option(help="YAML file with settings of the method.")] = None,
+    settings: Annotated[list[str] | None, typer.Option("--set", help="One setting, as key=value.")] = None,
+    shard_rows: Annotated[int, typer.Option(help="Examples in one shard: what an interruption can lose.")] = 4096,
+    replace: ReplaceOption = False,
+) -> None:
+    """Encode training data into an index. After an interruption run it again: it goes on where it stopped."""
+    from airrep.building import build_index
+    from airrep.config import read_settings
+    from airrep.console import Meter
+
+    flags = {"encoder": encoder, "precision": precision, "device": device}
+    values = read_settings(config, settings or ()) | {name: value for name, value in flags.items() if value is not None}
+    corpus, existed = reading.read(train), out.exists()
+    with Meter("encoding") as meter:
+        built = build_index(
+            corpus, out, method, settings=values, shard_rows=shard_rows, replace=replace, progress=meter
+        )
+    state = "was finished already" if existed and not replace else "built"
+    note(f"{out}: {state}: {len(built):,} examples, method {built.method}; next: airrep top {out} QUERIES")
+
+
+@app.command()
+@shared_options
+def append(path: IndexArgument, more: DataArgument, reading: Reading, encoder: EncoderOption = None) -> None:
+    """Add examples to an index."""
+    from airrep import editing
+    from airrep.console import Meter
+
+    opened, corpus = open_index(path, encoder), reading.read(more)
+    with Meter("encoding") as meter:
+        now = editing.append(opened, corpus, progress=meter)
+    note(f"{path}: {len(now) - len(opened):,} examples added, {len(now):,} in all")
+
+
+@app.command()
+def delete(
+    path: IndexArgument,
+    where: WhereOption = None,
+    ids: Annotated[list[str] | None, typer.Option("--id", help="Id of an example; may be repeated.")] = None,
+) -> None:
+    """Delete examples from an index; `airrep compact` frees their room."""
+    from airrep import editing
+
+    if (where is None) == (not ids):
+        raise ConfigError("delete: expected --where or --id. Say which examples to delete.")
+    opened = open_index(path)
+    now = editing.delete(opened, opened.where(where) if where else opened.rows_of(ids or []))
+    note(f"{path}: {len(opened) - len(now):,} examples deleted, {len(now):,} left")
+
+
+@app.command()
+def compact(path: IndexArgument) -> None:
+    """Rewrite an index without its deleted examples."""
+    from airrep import editing
+    from airrep.console import Meter
+
+    with Meter("compacting") as meter:
+        now = editing.compact(open_index(path), progress=meter)
+    note(f"{path}: {len(now):,} examples in {len(now.shards)} shards")
+
+
+@app.command()
+@shared_options
+def top(
+    asking: Asking,
+    delivery: Delivery,
+    k: Annotated[int, typer.Option("-k", help="How many training examples for each query.")] = 10,
+    least: Annotated[bool, typer.Option("--least", help="The most harmful instead of the most helpful.")] = False,
+    where: WhereOption = None,
+) -> None:
+    """Find the training examples that help, or harm, each query most."""
+    from airrep.console import print_top
+
+    result = asking.index().top(asking.asked(), k, least=least, where=where)
+    delivery.deliver(result, print_top)
+
+
+@app.command()
+@shared_options
+def group(
+    asking: Asking,
+    delivery: Delivery,
+    by: Annotated[str | None, typer.Option(help="A field whose values are the groups, such as source.")] = None,
+    groups: Annotated[
+        Path | None, typer.Option(help='JSON of groups: {"name": [ids or rows], …} or [[ids or rows], …].')
+    ] = None,
+    pool: PoolOption = None,
+) -> None:
+    """Score groups of training examples for each query."""
+    from airrep.console import print_groups
+    from airrep.index import read_groups
+
+    if by is not None and groups is None:
+        chosen: Any = by
+    elif groups is not None and by is None:
+        chosen = read_groups(groups)
+    else:
+        raise ConfigError("group: expected one of --by FIELD and --groups FILE. Say what the groups are.")
+    result = asking.index().group_scores(asking.asked(), chosen, _pool(pool))
+    delivery.deliver(result, print_groups)
+
+
+def _pool(name: str | None) -> Any:
+    if name not in (None, "sum", "mean", "attention"):
+        raise ConfigError(f"--pool {name}: does not exist; expected sum, mean or attention. Choose one of them.")
+    return name
+
+
+@app.command()
+@shared_options
+def what_if(
+    asking: Asking,
+    delivery: Delivery,
+    remove: Annotated[str | None, typer.Option(help="Filter of the examples to leave out.")] = None,
+    keep: Annotated[str | None, typer.Option(help="Filter of the only examples to keep.")] = None,
+    pool: PoolOption = None,
+) -> None:
+    """Score what leaving part of the training data out would do to each query."""
+    from airrep.console import print_what_if
+
+    opened = asking.index()
+    rows = {name: opened.where(text) for name, text in (("remove", remove), ("keep", keep)) if text is not None}
+    if len(rows) != 1:
+        raise ConfigError("what-if: expected one of --remove and --keep. Give one filter.")
+    delivery.deliver(opened.what_if(asking.asked(), pool=_pool(pool), **rows), print_what_if)
+
+
+@app.command()
+@shared_options
+def select(
+    asking: Asking,
+    count: Annotated[int, typer.Option(help="How many training examples to pick.")],
+    out: Annotated[Path, typer.Option(help="JSONL file to write.")],
+    where: WhereOption = None,
+    drop_duplicates: Annotated[
+        bool, typer.Option("--drop-duplicates", help="Of equal texts pick only the first.")
+    ] = False,
+    replace: ReplaceOption = False,
+) -> None:
+    """Pick the training examples with the best rank for any query (min-rank), and say why for each."""
+    from airrep.picking import select as pick
+
+    selection = pick(asking.index(), asking.asked(), count, where=where, drop_duplicates=drop_duplicates)
+    selection.write(out, replace=replace)
+    note(f"{out}: {len(selection):,} examples, the last at rank {selection[-1].rank} for its query")
+
+
+@app.command()
+def report(
+    runs: Annotated[list[Path], typer.Argument(metavar="RUN...", help="Results written with --out.")],
+    out: Annotated[Path, typer.Option(help="HTML page to write.")],
+    title: Annotated[str | None, typer.Option(help="Title of the page.")] = None,
+    replace: ReplaceOption = False,
+) -> None:
+    """Write one self-contained HTML page from results of top, group and what-if."""
+    from airrep.report import write_report
+    from airrep.results import read_result
+
+    write_report([read_result(run) for run in runs], out, title=title, replace=replace)
+    note(f"{out}: written; open it in a browser")
+
+
+@app.command()
+def show(
+    path: Annotated[Path, typer.Argument(metavar="DIR", help="A directory that airrep wrote.")],
+    verify: Annotated[bool, typer.Option("--verify", help="Check every byte against its checksum.")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print the manifest as JSON.")] = False,
+) -> None:
+    """Show what a directory holds, and what it was made from."""
+    from airrep.artifacts import check_digests, check_sizes, read_manifest
+    from airrep.console import print_manifest
+
+    manifest = read_manifest(path)
+    (check_digests if verify else check_sizes)(path, manifest["files"])
+    if as_json:
+        print_json(manifest)
+    else:
+        print_manifest(path, manifest)
+    if verify:
+        note(f"{path}: whole: {len(manifest['files'])} files have the checksums of the manifest")
+
+
+@app.command()
+def methods(as_json: Annotated[bool, typer.Option("--json", help="Print JSON on stdout.")] = False) -> None:
+    """List the attribution methods: what each needs and costs."""
+    from airrep.attributors import METHODS
+    from airrep.console import print_methods
+
+    if as_json:
+        print_json([method.to_dict() for method in METHODS.values()])
+    else:
+        print_methods(METHODS.values())
+
+
+@app.command()
+def demo(
+    out: Annotated[Path, typer.Option(help="Directory for what the demo makes.")] = Path("airrep-demo"),
+    replace: ReplaceOption = False,
+) -> None:
+    """Try airrep on real data that comes with it: no network, under two minutes."""
+    from airrep.demo import run_demo
+
+    run_demo(out, replace=replace)
+
+
+def main() -> None:
+    """Run the command line; every expected failure is one line on stderr and exit status 1."""
+    try:
+        app(prog_name="airrep")
+    except AirRepError as error:
+        note(f"airrep: error: {' '.join(str(error).split())}")
+        sys.exit(1)
+    except KeyboardInterrupt:
+        note("airrep: interrupted; run the same command again to go on")
+        sys.exit(130)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,170 @@
+"""Command-line options that several commands share."""
+
+import inspect
+from collections.abc import Callable
+from dataclasses import MISSING, dataclass, fields
+from functools import wraps
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, get_type_hints
+
+import typer
+
+from airrep.errors import ConfigError
+
+if TYPE_CHECKING:
+    from airrep.corpus import Corpus
+    from airrep.index import Index
+    from airrep.results import Result
+
+READING = "Reading data"
+DATA_HELP = "JSONL, JSON, CSV, TSV or Parquet (also .gz, .zst), a saved Hugging Face dataset, or a Hub id."
+
+IndexArgument = Annotated[Path, typer.Argument(metavar="INDEX", help="An index directory.")]
+DataArgument = Annotated[str, typer.Argument(metavar="DATA", help=DATA_HELP)]
+WhereOption = Annotated[
+    str | None, typer.Option("--where", help="Only training examples that fulfil this, such as 'label == \"gsm8k\"'.")
+]
+PoolOption = Annotated[
+    str | None, typer.Option("--pool", help="sum, mean or attention; the method's own if not given.")
+]
+ReplaceOption = Annotated[bool, typer.Option("--replace", help="Replace what is there.")]
+EncoderOption = Annotated[
+    str | None, typer.Option("--encoder", help="Sentence encoder: 'default', a folder or a Hub id.")
+]
+
+
+def note(text: str) -> None:
+    """Tell the user something beside the results, on stderr."""
+    typer.echo(text, err=True)
+
+
+@dataclass(frozen=True)
+class Reading:
+    """How to read a data file."""
+
+    prompt_field: Annotated[str | None, typer.Option(help="Field of the prompt.", rich_help_panel=READING)] = None
+    response_field: Annotated[str | None, typer.Option(help="Field of the response.", rich_help_panel=READING)] = None
+    id_field: Annotated[str | None, typer.Option(help="Field of the id.", rich_help_panel=READING)] = None
+    label_field: Annotated[str | None, typer.Option(help="Field of the label.", rich_help_panel=READING)] = None
+    source_field: Annotated[str | None, typer.Option(help="Field of the source.", rich_help_panel=READING)] = None
+    split: Annotated[str | None, typer.Option(help="Split of a Hugging Face dataset.", rich_help_panel=READING)] = None
+    skip_invalid: Annotated[
+        bool,
+        typer.Option("--skip-invalid", help="Leave out records that cannot be used.", rich_help_panel=READING),
+    ] = False
+
+    def read(self, path: str) -> "Corpus":
+        """Read a corpus, and say how many records were left out."""
+        from airrep.corpus import read_corpus
+
+        corpus = read_corpus(path, **vars(self))
+        if corpus.skipped.count:
+            note(f"{path}: {corpus.skipped.count:,} records left out, the first: {corpus.skipped.messages[0]}")
+        return corpus
+
+
+@dataclass(frozen=True)
+class Asking(Reading):
+    """Which index is asked, and about which queries."""
+
+    path: IndexArgument = Path()
+    queries: Annotated[str | None, typer.Argument(metavar="[QUERIES]", help=f"Queries. {DATA_HELP}")] = None
+    prompt: Annotated[str | None, typer.Option(help="One query, typed in: its prompt.")] = None
+    response: Annotated[str | None, typer.Option(help="One query, typed in: its response.")] = None
+    encoder: EncoderOption = None
+
+    def asked(self) -> "Corpus":
+        """The queries of the file, or the one that was typed in."""
+        from airrep.corpus import Corpus, Example
+
+        if (self.queries is None) == (self.prompt is None and self.response is None):
+            raise ConfigError("queries: expected a file, or --prompt and --response. Give one of the two.")
+        if self.queries is not None:
+            reading = {field.name: getattr(self, field.name) for field in fields(Reading)}
+            return Reading(**reading).read(self.queries)
+        if self.prompt is None or self.response is None:
+            raise ConfigError("queries: --prompt and --response belong together. Give both.")
+        return Corpus.from_examples([Example(prompt=self.prompt, response=self.response, id="query")])
+
+    def index(self) -> "Index":
+        """The index, with the encoder that was named if one was."""
+        return open_index(self.path, self.encoder)
+
+
+def open_index(path: Path, encoder: str | None = None) -> "Index":
+    """Open an index, taking its encoder from another place if one is named."""
+    from airrep.attributors import make_attributor
+    from airrep.index import Index
+
+    index = Index(path)
+    if encoder is None:
+        return index
+    return Index(path, make_attributor(index.method, {**index.manifest["settings"], "encoder": encoder}))
+
+
+@dataclass(frozen=True)
+class Delivery:
+    """Where a result goes."""
+
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON on stdout.")] = False
+    run: Annotated[
+        Path | None, typer.Option("--out", help="Also write the result here, for `airrep report`.", metavar="RUN")
+    ] = None
+    replace: ReplaceOption = False
+
+    def deliver(self, result: "Result", show: Callable[[Any], None]) -> None:
+        """Print a result, and write it if asked."""
+        if self.as_json:
+            print_json(result.to_dict())
+        else:
+            show(result)
+        if self.run is not None:
+            result.write(self.run, replace=self.replace)
+            note(f"written to {self.run}; next: airrep report {self.run} --out report.html")
+
+
+def print_json(value: Any) -> None:
+    """Print one line of JSON on stdout."""
+    import json
+
+    typer.echo(json.dumps(value, ensure_ascii=False, allow_nan=False))
+
+
+def shared_options(command: Callable[..., None]) -> Callable[..., None]:
+    """Let a command take whole option classes: each such parameter becomes one option for each of its fields."""
+    hints = get_type_hints(command, include_extras=True)
+    own = inspect.signature(command).parameters
+    classes = {name: hints[name] for name in own if hints[name] in (Reading, Asking, Delivery)}
+
+    @wraps(command)
+    def wrapper(**values: Any) -> None:
+        for name, kind in classes.items():
+            values[name] = kind(**{field.name: values.pop(field.name) for field in fields(kind)})
+        command(**values)
+
+    parameters = [
+        parameter
+        for name in own
+        for parameter in (_field_parameters(classes[name]) if name in classes else [_own(own[name], hints[name])])
+    ]
+    wrapper.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
+    wrapper.__annotations__ = {parameter.name: parameter.annotation for parameter in parameters}
+    return wrapper
+
+
+def _own(parameter: inspect.Parameter, hint: Any) -> inspect.Parameter:
+    return parameter.replace(kind=inspect.Parameter.KEYWORD_ONLY, annotation=hint)
+
+
+def _field_parameters(kind: type) -> list[inspect.Parameter]:
+    hints = get_type_hints(kind, include_extras=True)
+    required = ("path",)
+    return [
+        inspect.Parameter(
+            field.name,
+            inspect.Parameter.KEYWORD_ONLY,
+            default=inspect.Parameter.empty if field.name in required or field.default is MISSING else field.default,
+            annotation=hints[field.name],
+        )
+        for field in sorted(fields(kind), key=lambda field: field.name not in required)
+    ]

@@ -1,0 +1,120 @@
+"""The package: light to import, complete, and as its documents say."""
+
+import re
+import subprocess
+import sys
+import tomllib
+from pathlib import Path
+
+import pytest
+
+import airrep
+from airrep import cli, errors
+
+ROOT = Path(__file__).parents[1]
+DOCUMENTS = sorted([*ROOT.glob("*.md"), *(ROOT / "docs").glob("*.md"), *(ROOT / "experiments").rglob("*.md")])
+SOURCES = sorted((ROOT / "src" / "airrep").rglob("*.py"))
+
+
+def test_every_public_name_is_there() -> None:
+    assert len(airrep.__all__) == len(set(airrep.__all__))
+    for name in airrep.__all__:
+        assert getattr(airrep, name) is not None
+    assert set(airrep.__all__) == set(airrep._HOME_OF) | {"__version__"}
+    with pytest.raises(AttributeError, match="no attribute 'nothing'"):
+        airrep.__getattr__("nothing")
+
+
+def test_importing_loads_nothing_heavy() -> None:
+    code = "import airrep, airrep.cli, sys; print(*sys.modules)"
+    loaded = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.split()
+    assert {"torch", "numpy", "pyarrow", "transformers", "sentence_transformers", "sklearn", "scipy"}.isdisjoint(loaded)
+
+
+def test_indexing_and_asking_load_no_slow_library(tmp_path: Path) -> None:
+    """The packed encoder needs neither transformers nor sentence_transformers, which take seconds to import."""
+    code = (
+        "import sys, airrep; corpus = airrep.read_corpus(sys.argv[1])[:3];"
+        "airrep.build_index(corpus, sys.argv[2]).top(corpus, k=1); print(*sys.modules)"
+    )
+    data = ROOT / "src" / "airrep" / "data" / "queries.jsonl"
+    command = [sys.executable, "-c", code, str(data), str(tmp_path / "index")]
+    loaded = subprocess.run(command, capture_output=True, text=True, check=True).stdout.split()
+    assert {"transformers", "sentence_transformers", "datasets"}.isdisjoint(loaded)
+
+
+def test_every_error_of_ours_is_an_airrep_error_and_documented() -> None:
+    own = [value for value in vars(errors).values() if isinstance(value, type)]
+    assert all(issubclass(kind, errors.AirRepError) for kind in own)
+    assert errors.__doc__ is not None
+    assert all(kind.__name__ in errors.__doc__ for kind in own)
+    assert str(errors.MissingExtraError("x", "datasets")).endswith("pip install 'airrep[datasets]'")
+
+
+@pytest.mark.parametrize("path", SOURCES, ids=lambda path: path.stem)
+def test_modules_say_their_purpose_in_ten_words(path: Path) -> None:
+    first = path.read_text().split('"""')[1].split("\n")[0]
+    assert 2 <= len(first.split()) <= 14, first
+    assert first.endswith(".")
+
+
+def test_file_map_of_the_readme_is_made_of_the_modules_own_lines() -> None:
+    readme = (ROOT / "README.md").read_text()
+    for path in SOURCES:
+        if path.name not in ("__init__.py", "_version.py"):
+            name = path.relative_to(ROOT / "src" / "airrep").as_posix()
+            purpose = path.read_text().split('"""')[1].split("\n")[0].rstrip(".")
+            assert f"| `{name}` | {purpose} |" in readme
+
+
+@pytest.mark.parametrize("path", DOCUMENTS, ids=lambda path: path.name)
+def test_links_lead_somewhere(path: Path) -> None:
+    for target in re.findall(r"\]\(([^)#\s]+)", path.read_text()):
+        if not target.startswith("http"):
+            assert (path.parent / target).exists(), target
+
+
+def test_every_command_and_option_is_documented() -> None:
+    import typer.main
+
+    reference = (ROOT / "docs" / "cli.md").read_text()
+    for name, command in typer.main.get_command(cli.app).commands.items():
+        assert f"`airrep {name}`" in reference, name
+        section = reference.split(f"## `airrep {name}`")[1].split("\n## ")[0]
+        for parameter in command.params:
+            if parameter.param_type_name == "option" and parameter.name != "help":
+                assert f"`{parameter.opts[0]}" in section, f"{name} {parameter.opts[0]}"
+
+
+def test_readme_python_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture) -> None:
+    monkeypatch.chdir(tmp_path)
+    data = ROOT / "src" / "airrep" / "data"
+    lines = (data / "train.jsonl").read_text().splitlines()[::40]
+    lines += ['{"prompt": "Who won?", "response": "Nobody yet.", "source": "forum"}']
+    Path("train.jsonl").write_text("\n".join(lines))
+    Path("queries.jsonl").write_text((data / "queries.jsonl").read_text())
+    code = (ROOT / "README.md").read_text().split("```python\n")[1].split("```")[0]
+    exec(compile(code.replace("count=1000", "count=10"), "README.md", "exec"), {})
+    assert len(capsys.readouterr().out.splitlines()) >= 10
+    assert len(airrep.read_corpus("selected.jsonl")) == 10
+
+
+def test_version_is_in_the_changelog() -> None:
+    assert f"## {airrep.__version__}" in (ROOT / "CHANGELOG.md").read_text()
+
+
+def test_shipped_files_are_small_and_licensed() -> None:
+    package = ROOT / "src" / "airrep"
+    data = sum(path.stat().st_size for path in (package / "data").iterdir())
+    assert data < 1_500_000
+    for path in (package / "models" / "default" / "LICENSE", package / "models" / "default" / "NOTICE", ROOT / "LICENSE"):
+        assert path.stat().st_size > 500
+    for source in ("CC0", "MIT", "Apache"):
+        assert source in (package / "data" / "LICENSES.md").read_text()
+
+
+def test_extras_named_in_errors_exist() -> None:
+    extras = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["optional-dependencies"]
+    for path in SOURCES:
+        for extra in re.findall(r'MissingExtraError\([^)]*"(\w+)"\)', path.read_text()):
+            assert extra in extras
