@@ -92,7 +92,9 @@ def main(rows: int) -> None:
         first = best_seconds(lambda: index.top(query, k=10), 1)
         line("top-10 of one query, warm", best_seconds(lambda: index.top(query, k=10), 5), 0.5)
         grown = (resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) / 1024
-        print(f"the first query took {first * 1000:.0f} ms; peak memory grew by {grown:,.0f} MiB, maps of files counted")
+        print(
+            f"the first query took {first * 1000:.0f} ms; peak memory grew by {grown:,.0f} MiB, maps of files counted"
+        )
 
 
 if __name__ == "__main__":

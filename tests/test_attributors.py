@@ -5,8 +5,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 from reference import tfidf as naive
-from small_world import HashAttributor, make_corpus
 from sklearn.feature_extraction.text import TfidfVectorizer
+from small_world import HashAttributor, make_corpus
 
 import airrep
 from airrep.attributors import METHODS, make_attributor

@@ -140,15 +140,14 @@ def test_bad_group_files_are_told(world: Run, content: str) -> None:
 
 
 def test_what_if(world: Run) -> None:
-    removed = json.loads(
-        world("what-if", "runs/index", "queries.jsonl", "--remove", 'source == "forum"', "--json").out
-    )
+    removed = json.loads(world("what-if", "runs/index", "queries.jsonl", "--remove", 'source == "forum"', "--json").out)
     kept = json.loads(world("what-if", "runs/index", "queries.jsonl", "--keep", 'source != "forum"', "--json").out)
     assert removed == kept
     assert (removed["removed"], removed["kept"]) == (10, 20)
-    assert "without 10 examples (20 kept)" in world(
-        "what-if", "runs/index", "queries.jsonl", "--remove", 'source == "forum"'
-    ).out
+    assert (
+        "without 10 examples (20 kept)"
+        in world("what-if", "runs/index", "queries.jsonl", "--remove", 'source == "forum"').out
+    )
     assert world("what-if", "runs/index", "queries.jsonl").status == 1
 
 
@@ -198,7 +197,9 @@ def test_append_delete_compact_show(world: Run) -> None:
 def test_settings_from_a_file(run: Run) -> None:
     write("train.jsonl", make_corpus(6))
     Path("tfidf.yaml").write_text("ngrams: 2\n")
-    ran = run("index", "train.jsonl", "--out", "i", "--method", "tfidf", "--config", "tfidf.yaml", "--set", "min_count=2")
+    ran = run(
+        "index", "train.jsonl", "--out", "i", "--method", "tfidf", "--config", "tfidf.yaml", "--set", "min_count=2"
+    )
     assert ran.status == 0, ran.err
     assert airrep.open_index("i").manifest["settings"] == {"ngrams": 2, "min_count": 2}
     for arguments, message in (

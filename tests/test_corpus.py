@@ -22,14 +22,12 @@ from airrep.tables import COLUMNS, SCHEMA
 from airrep.textformats import csv_rows
 
 NOTHING: Any = None
-TEXT = st.text(
-    st.characters(exclude_categories=["Cs"], exclude_characters="\0"), min_size=1, max_size=40
-).filter(lambda text: not text.isspace())
+TEXT = st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\0"), min_size=1, max_size=40).filter(
+    lambda text: not text.isspace()
+)
 JSON = st.recursive(
     st.booleans() | st.integers(-(2**70), 2**70) | st.floats(allow_nan=False, allow_infinity=False) | TEXT,
-    lambda values: (
-        st.lists(values | st.none(), max_size=3) | st.dictionaries(TEXT, values | st.none(), max_size=3)
-    ),
+    lambda values: st.lists(values | st.none(), max_size=3) | st.dictionaries(TEXT, values | st.none(), max_size=3),
     max_leaves=6,
 )
 KEYS = st.sampled_from(["metadata", "id", "prompt", "label", "instruction", "output", "messages"]) | TEXT
@@ -78,9 +76,7 @@ def test_written_examples_are_read_back(examples: list[Example]) -> None:
         assert read_corpus(path) == corpus
 
 
-CELL = st.text(st.characters(codec="utf-8", exclude_characters="\r"), max_size=12) | st.text(
-    '",\n a', max_size=12
-)
+CELL = st.text(st.characters(codec="utf-8", exclude_characters="\r"), max_size=12) | st.text('",\n a', max_size=12)
 
 
 @given(st.lists(st.lists(CELL, min_size=2, max_size=3), min_size=1, max_size=6), st.sampled_from(",\t"))
@@ -152,11 +148,7 @@ def test_skips_invalid_records_and_says_why(tmp_path: Path) -> None:
     assert corpus.ids.to_pylist() == ["x"]
     assert (corpus.skipped.count, len(corpus.skipped.messages)) == (32, 20)
     assert corpus.skipped.messages[0].startswith(f"{path}:1: not JSON")
-    assert (
-        Corpus.from_records([good, good, {}], skip_invalid=True)
-        .skipped.messages[1]
-        .startswith("records: record 2")
-    )
+    assert Corpus.from_records([good, good, {}], skip_invalid=True).skipped.messages[1].startswith("records: record 2")
     assert corpus[:1].skipped.count == 0
 
 
@@ -166,9 +158,7 @@ def test_skips_no_broken_file(tmp_path: Path) -> None:
     with pytest.raises(DataError, match="not JSON"):
         read_corpus(path, skip_invalid=True)
     path.write_text("[1, 2]")
-    with pytest.raises(
-        DataError, match=r"a.json: has no valid record, the first: .*a.json:1: the record is a number"
-    ):
+    with pytest.raises(DataError, match=r"a.json: has no valid record, the first: .*a.json:1: the record is a number"):
         read_corpus(path, skip_invalid=True)
 
 
@@ -264,9 +254,7 @@ def test_refuses_rows_that_cannot_be_taken() -> None:
 
 def test_values_of_a_field() -> None:
     values = [None, "a", 1, 0.5, True, ["é"], {"k": 1}]
-    corpus = Corpus.from_examples(
-        Example("p", "r", str(row), metadata={"m": m}) for row, m in enumerate(values)
-    )
+    corpus = Corpus.from_examples(Example("p", "r", str(row), metadata={"m": m}) for row, m in enumerate(values))
     assert corpus.values("m") == [None, "a", "1", "0.5", "true", '["é"]', '{"k": 1}']
     assert corpus.values("id") == [str(row) for row in range(7)]
     assert corpus.values("label") == corpus.values("other", ["other"]) == [None] * 7

@@ -186,9 +186,7 @@ def test_a_part_may_lack_a_key_that_another_part_has() -> None:
     part = TABLE[3:]
     assert compile_filter("year is None").mask(part, ["year"]).tolist() == [True]
     assert where(part, ["year"], year=[2019, None]).tolist() == [True]
-    with pytest.raises(
-        ConfigError, match=r'there is no field "year"; expected one of .*label, mixed, object$'
-    ):
+    with pytest.raises(ConfigError, match=r'there is no field "year"; expected one of .*label, mixed, object$'):
         compile_filter("year is None").mask(part)
 
 
@@ -197,9 +195,7 @@ def test_no_rows_and_many_chunks() -> None:
     chunked = pa.concat_tables([TABLE[:1], TABLE[1:1], TABLE[1:]])
     assert kept('year > 2020 or label == "math"', chunked) == "abcd"
     assert kept("label is None", chunked) == "c"
-    with pytest.raises(
-        ConfigError, match=r'no field "year"; expected one of id, prompt, response, label, source$'
-    ):
+    with pytest.raises(ConfigError, match=r'no field "year"; expected one of id, prompt, response, label, source$'):
         kept("year > 1", Corpus.from_examples([Example("p", "r", "1")]).table)
 
 
@@ -223,10 +219,7 @@ def test_text_and_metadata_agree_with_python(values: list[str | None], symbol: s
     expected = [symbol == "!=" if value is None else test(value, literal) for value in [*values, ""]]
     for name in ("label", "m"):
         assert compile_filter(f"{name} {symbol} {literal!r}").mask(table).tolist() == expected
-        assert (
-            compile_filter(f"not ({name} {symbol} {literal!r})").mask(table).tolist()
-            == np.invert(expected).tolist()
-        )
+        assert compile_filter(f"not ({name} {symbol} {literal!r})").mask(table).tolist() == np.invert(expected).tolist()
 
 
 @pytest.mark.parametrize(

@@ -38,7 +38,9 @@ def test_results_know_where_they_come_from(index: airrep.Index, queries: airrep.
     assert index.group_scores(queries, "source", "sum").provenance.pool == "sum"
 
 
-def test_group_scores_equal_their_definition(index: airrep.Index, corpus: airrep.Corpus, queries: airrep.Corpus) -> None:
+def test_group_scores_equal_their_definition(
+    index: airrep.Index, corpus: airrep.Corpus, queries: airrep.Corpus
+) -> None:
     scores = features(queries) @ features(corpus).T
     labels = [example.label for example in corpus]
     result = index.group_scores(queries, "label")
@@ -284,7 +286,9 @@ def test_another_attributor_is_refused(index: airrep.Index, queries: airrep.Corp
         airrep.open_index(index.path).top(queries, k=1)
 
 
-@pytest.mark.parametrize("name", ["features.npy", "codes.npy", "scales.npy", "bounds.npy", "examples.arrow", "shard.json"])
+@pytest.mark.parametrize(
+    "name", ["features.npy", "codes.npy", "scales.npy", "bounds.npy", "examples.arrow", "shard.json"]
+)
 def test_one_altered_byte_is_found(index: airrep.Index, name: str) -> None:
     flip(next((index.path / "shards").glob(f"0000000016-*/{name}")), -1)
     with pytest.raises(ArtifactError, match=rf"{re.escape(name)}: was altered after it was written"):

@@ -107,7 +107,11 @@ def test_shipped_files_are_small_and_licensed() -> None:
     package = ROOT / "src" / "airrep"
     data = sum(path.stat().st_size for path in (package / "data").iterdir())
     assert data < 1_500_000
-    for path in (package / "models" / "default" / "LICENSE", package / "models" / "default" / "NOTICE", ROOT / "LICENSE"):
+    for path in (
+        package / "models" / "default" / "LICENSE",
+        package / "models" / "default" / "NOTICE",
+        ROOT / "LICENSE",
+    ):
         assert path.stat().st_size > 500
     for source in ("CC0", "MIT", "Apache"):
         assert source in (package / "data" / "LICENSES.md").read_text()

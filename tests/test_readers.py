@@ -275,17 +275,13 @@ def test_refuses_parquet_text_that_is_not_utf8(tmp_path: Path) -> None:
 
 
 def test_refuses_what_is_missing(tmp_path: Path) -> None:
-    with pytest.raises(
-        DataError, match=r"no.jsonl: no such file or folder; a data file is expected. Check the path"
-    ):
+    with pytest.raises(DataError, match=r"no.jsonl: no such file or folder; a data file is expected. Check the path"):
         read_corpus(tmp_path / "no.jsonl")
     with pytest.raises(DataError, match=r"^data/no.jsonl: no such file"):
         read_corpus("data/no.jsonl")
 
 
-def test_a_name_inside_an_existing_folder_is_no_hub_id(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_name_inside_an_existing_folder_is_no_hub_id(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     Path("data").mkdir()
     with pytest.raises(DataError, match=r"^data/train: no such file or folder"):
@@ -299,9 +295,7 @@ def test_refuses_a_folder_that_is_no_dataset(tmp_path: Path) -> None:
 
 def test_refuses_a_split_of_a_file(tmp_path: Path) -> None:
     path = write(tmp_path / "a.jsonl", GOOD)
-    with pytest.raises(
-        ConfigError, match=r"a.jsonl: split='test' is given for a file; only datasets have splits"
-    ):
+    with pytest.raises(ConfigError, match=r"a.jsonl: split='test' is given for a file; only datasets have splits"):
         read_corpus(path, split="test")
 
 
@@ -333,9 +327,7 @@ def test_reads_a_saved_dataset(saved: Path) -> None:
 
 
 def test_names_the_splits_there_are(saved: Path) -> None:
-    with pytest.raises(
-        DataError, match=r"two: has no split 'dev'; it has train, test. Choose one with split"
-    ):
+    with pytest.raises(DataError, match=r"two: has no split 'dev'; it has train, test. Choose one with split"):
         read_corpus(saved / "two", split="dev")
     with pytest.raises(ConfigError, match=r"one: split='dev' is given, but the folder has no splits"):
         read_corpus(saved / "one", split="dev")
@@ -367,9 +359,7 @@ def test_reads_a_hub_dataset(saved: Path, monkeypatch: pytest.MonkeyPatch) -> No
 
     monkeypatch.setattr(datasets, "load_dataset", load)
     assert read_corpus("org/name") == Corpus.from_records(ROWS)
-    with pytest.raises(
-        DataError, match=r"org/name: no such file, and .*'dev' cannot be loaded .*one of \['train'\]"
-    ):
+    with pytest.raises(DataError, match=r"org/name: no such file, and .*'dev' cannot be loaded .*one of \['train'\]"):
         read_corpus("org/name", split="dev")
     assert asked == [("org/name", "train"), ("org/name", "dev")]
 
@@ -382,9 +372,7 @@ def test_names_the_extra_that_datasets_need(tmp_path: Path, monkeypatch: pytest.
 
     monkeypatch.setattr(importlib, "import_module", missing)
     for path in (tmp_path, "org/name"):
-        with pytest.raises(
-            MissingExtraError, match=r"needs an optional dependency.*pip install 'airrep\[datasets\]'"
-        ):
+        with pytest.raises(MissingExtraError, match=r"needs an optional dependency.*pip install 'airrep\[datasets\]'"):
             read_corpus(path)
 
 
@@ -405,11 +393,7 @@ def test_altered_text_files_are_read_or_refused(suffix: str, noise: bytes, place
 
 @pytest.mark.parametrize("suffix", ["parquet", "jsonl.gz", "jsonl.zst", "parquet.zst"])
 def test_no_file_cut_short_is_read(suffix: str, tmp_path: Path) -> None:
-    content = (
-        PACKED["." + suffix.split(".")[1]](FORMATS[suffix.split(".")[0]])
-        if "." in suffix
-        else FORMATS[suffix]
-    )
+    content = PACKED["." + suffix.split(".")[1]](FORMATS[suffix.split(".")[0]]) if "." in suffix else FORMATS[suffix]
     for size in range(0, len(content), max(1, len(content) // 40)):
         with pytest.raises(DataError, match=r"cannot be read|holds no records"):
             read_corpus(write(tmp_path / f"a.{suffix}", content[:size]))

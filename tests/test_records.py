@@ -107,9 +107,7 @@ def test_a_single_user_message_is_the_prompt() -> None:
 
 
 def test_longer_conversations_become_lines_with_roles() -> None:
-    record = chat(
-        ("system", "be kind"), ("user", "hi"), ("assistant", "yo"), ("user", "bye"), ("assistant", "ciao")
-    )
+    record = chat(("system", "be kind"), ("user", "hi"), ("assistant", "yo"), ("user", "bye"), ("assistant", "ciao"))
     assert parse(record)[:2] == ("System: be kind\nUser: hi\nAssistant: yo\nUser: bye", "ciao")
     assert parse(chat(("system", "s"), ("assistant", "a"))).prompt == "System: s"
 
@@ -165,15 +163,11 @@ def test_refuses_bad_records(record: object, message: str) -> None:
 
 
 def test_refuses_a_named_field_that_is_not_there() -> None:
-    with pytest.raises(
-        DataError, match=r'the prompt field "text" is missing; found prompt, response. Name the field'
-    ):
+    with pytest.raises(DataError, match=r'the prompt field "text" is missing; found prompt, response. Name the field'):
         parse(OK, prompt_field="text")
     with pytest.raises(DataError, match='the response field "gold" is empty or null'):
         parse(OK | {"gold": None}, response_field="gold")
-    with pytest.raises(
-        DataError, match=re.escape('the id field "key" is empty, null or missing; found prompt')
-    ):
+    with pytest.raises(DataError, match=re.escape('the id field "key" is empty, null or missing; found prompt')):
         parse(OK, id_field="key")
 
 
@@ -182,9 +176,7 @@ def test_lists_at_most_twelve_names() -> None:
         parse({f"f{number}": "x" for number in range(20)})
 
 
-@pytest.mark.parametrize(
-    ("encoded", "message"), [("{", "metadata is not JSON"), ("[1]", "metadata is a list")]
-)
+@pytest.mark.parametrize(("encoded", "message"), [("{", "metadata is not JSON"), ("[1]", "metadata is a list")])
 def test_refuses_metadata_text_that_is_no_object(encoded: str, message: str) -> None:
     with pytest.raises(DataError, match=message):
         encode_metadata_text(encoded)

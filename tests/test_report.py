@@ -227,9 +227,7 @@ def test_nothing_is_requested_and_only_its_own_code_may_run(runs: list[dict[str,
     assert "http:" not in html
     assert "https:" not in html
     assert "@import" not in html
-    (policy,) = [
-        meta["content"] for meta in page.all("meta") if meta.get("http-equiv") == "Content-Security-Policy"
-    ]
+    (policy,) = [meta["content"] for meta in page.all("meta") if meta.get("http-equiv") == "Content-Security-Policy"]
     assert policy is not None
     assert policy.startswith("default-src 'none'")
     for name, code in page.code.items():
@@ -307,9 +305,7 @@ def test_thousand_queries_make_a_page_that_can_be_opened() -> None:
 
 
 def test_bars_are_drawn_around_zero_on_one_scale_for_a_query() -> None:
-    page = Page(
-        render_report([top({"q1": [(3.0, 1)]}), top({"q1": [(-1.0, 2)]}, order="most harmful first")])
-    )
+    page = Page(render_report([top({"q1": [(3.0, 1)]}), top({"q1": [(-1.0, 2)]}, order="most harmful first")]))
     bars = [drawn for drawn in page.all("rect") if drawn.get("class") in ("up", "down")]
     assert [(bar["class"], bar["x"], bar["width"]) for bar in bars[-2:]] == [
         ("up", "25.0%", "75.0%"), ("down", "0.0%", "25.0%"),
@@ -484,9 +480,7 @@ def test_no_results() -> None:
 
 def test_runs_over_different_indexes_are_refused() -> None:
     other = top({"q1": [(1.0, 1)]}) | {"provenance": PROVENANCE | {"index": "fedcba9876543210"}}
-    with pytest.raises(
-        ConfigError, match=r"different indexes, 0123456789ab and fedcba987654; one is expected"
-    ):
+    with pytest.raises(ConfigError, match=r"different indexes, 0123456789ab and fedcba987654; one is expected"):
         render_report([top({"q1": [(1.0, 1)]}), other])
 
 

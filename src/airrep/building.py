@@ -1,7 +1,7 @@
 """Building an index and changing it, safe against any interruption."""
 
 import shutil
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from importlib.metadata import version
 from itertools import accumulate
@@ -24,14 +24,11 @@ from airrep.artifacts import (
     writing,
 )
 from airrep.attributors import make_attributor
-from airrep.attributors.base import Attributor
+from airrep.attributors.base import Attributor, OnProgress, count_rows
 from airrep.corpus import Corpus
 from airrep.errors import ArtifactError, ConfigError, DataError
 from airrep.index import KIND, Index
 from airrep.shards import SHARD, is_whole, read_record, shard_name, write_shard
-
-OnProgress = Callable[[int, int], None]
-"""Told how many rows are done, and how many there are in all."""
 
 SHARD_ROWS = 4096
 REQUEST = "request.json"
@@ -218,25 +215,13 @@ def write_shards(
         part = corpus[start : start + shard_rows]
         name = shard_name(first + start, attributor.fingerprint, part.fingerprint)
         target = folder / "shards" / name
-        on_rows = _counter(start, len(corpus), progress)
+        on_rows = count_rows(len(corpus), progress, start)
         if is_whole(target):
             on_rows(len(part))
         else:
             write_shard(target, part, attributor.encode_train(part, on_rows), attributor.fingerprint)
         names.append(name)
     return names
-
-
-def _counter(start: int, total: int, progress: OnProgress | None) -> Callable[[int], None]:
-    done = start
-
-    def on_rows(more: int) -> None:
-        nonlocal done
-        done += more
-        if progress is not None:
-            progress(done, total)
-
-    return on_rows
 
 
 def seal(folder: Path, lineage: Mapping[str, Any], shards: Sequence[str], deleted: str | None = None) -> None:

@@ -128,9 +128,11 @@ def top(
     where: WhereOption = None,
 ) -> None:
     """Find the training examples that help, or harm, each query most."""
-    from airrep.console import print_top
+    from airrep.console import Meter, print_top
 
-    result = asking.index().top(asking.asked(), k, least=least, where=where)
+    opened, asked = asking.index(), asking.asked()
+    with Meter("encoding queries") as meter:
+        result = opened.top(asked, k, least=least, where=where, progress=meter)
     delivery.deliver(result, print_top)
 
 
@@ -146,7 +148,7 @@ def group(
     pool: PoolOption = None,
 ) -> None:
     """Score groups of training examples for each query."""
-    from airrep.console import print_groups
+    from airrep.console import Meter, print_groups
     from airrep.index import read_groups
 
     if by is not None and groups is None:
@@ -155,7 +157,9 @@ def group(
         chosen = read_groups(groups)
     else:
         raise ConfigError("group: expected one of --by FIELD and --groups FILE. Say what the groups are.")
-    result = asking.index().group_scores(asking.asked(), chosen, _pool(pool))
+    opened, asked = asking.index(), asking.asked()
+    with Meter("encoding queries") as meter:
+        result = opened.group_scores(asked, chosen, _pool(pool), progress=meter)
     delivery.deliver(result, print_groups)
 
 
@@ -175,13 +179,16 @@ def what_if(
     pool: PoolOption = None,
 ) -> None:
     """Score what leaving part of the training data out would do to each query."""
-    from airrep.console import print_what_if
+    from airrep.console import Meter, print_what_if
 
     opened = asking.index()
     rows = {name: opened.where(text) for name, text in (("remove", remove), ("keep", keep)) if text is not None}
     if len(rows) != 1:
         raise ConfigError("what-if: expected one of --remove and --keep. Give one filter.")
-    delivery.deliver(opened.what_if(asking.asked(), pool=_pool(pool), **rows), print_what_if)
+    asked = asking.asked()
+    with Meter("encoding queries") as meter:
+        result = opened.what_if(asked, pool=_pool(pool), progress=meter, **rows)
+    delivery.deliver(result, print_what_if)
 
 
 @app.command()
@@ -197,9 +204,12 @@ def select(
     replace: ReplaceOption = False,
 ) -> None:
     """Pick the training examples with the best rank for any query (min-rank), and say why for each."""
+    from airrep.console import Meter
     from airrep.picking import select as pick
 
-    selection = pick(asking.index(), asking.asked(), count, where=where, drop_duplicates=drop_duplicates)
+    opened, asked = asking.index(), asking.asked()
+    with Meter("encoding queries") as meter:
+        selection = pick(opened, asked, count, where=where, drop_duplicates=drop_duplicates, progress=meter)
     selection.write(out, replace=replace)
     note(f"{out}: {len(selection):,} examples, the last at rank {selection[-1].rank} for its query")
 

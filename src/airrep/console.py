@@ -48,7 +48,7 @@ class Meter:
         if self._bar is not None:
             self._bar.stop()
 
-    def __call__(self, done: int, total: int) -> None:
+    def __call__(self, done: int, total: int | None) -> None:
         elapsed = time.monotonic() - self._begun
         if elapsed < QUIET_SECONDS:
             return
@@ -62,12 +62,16 @@ class Meter:
             self._bar.start()
         self._bar.update(self._bar.task_ids[0], completed=done, total=total, rate=f"{rate:,.0f} rows/s")
 
-    def _line(self, done: int, total: int, rate: float) -> None:
+    def _line(self, done: int, total: int | None, rate: float) -> None:
         now = time.monotonic()
-        if now - self._shown >= LINE_SECONDS:
-            self._shown = now
-            left = (total - done) / max(rate, 1e-9)
-            err.print(f"{self._what}: {done:,} of {total:,}, {rate:,.0f} rows/s, {left:,.0f} s left", highlight=False)
+        if now - self._shown < LINE_SECONDS:
+            return
+        self._shown = now
+        if total is None:
+            err.print(f"{self._what}: {done:,}, {rate:,.0f} rows/s", highlight=False)
+            return
+        left = (total - done) / max(rate, 1e-9)
+        err.print(f"{self._what}: {done:,} of {total:,}, {rate:,.0f} rows/s, {left:,.0f} s left", highlight=False)
 
 
 def _new_bar() -> Progress:

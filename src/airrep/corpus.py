@@ -5,7 +5,7 @@ A corpus is a pyarrow table with the columns ``id``, ``prompt``, ``response``, `
 """
 
 import json
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from os import PathLike
@@ -69,9 +69,7 @@ class Corpus(Sequence[Example]):
     def __init__(self, table: pa.Table, *, skipped: Skipped | None = None) -> None:
         if table.schema.names != list(COLUMNS) or table.schema.types != SCHEMA.types:
             found = ", ".join(f"{column.name} ({column.type})" for column in table.schema)
-            raise DataError(
-                f"corpus table: has the columns {found}; {', '.join(COLUMNS)} as large_string expected"
-            )
+            raise DataError(f"corpus table: has the columns {found}; {', '.join(COLUMNS)} as large_string expected")
         self.table = table
         self.skipped = Skipped() if skipped is None else skipped
 
@@ -194,14 +192,10 @@ def _example(
 def _fields(example: object) -> Fields:
     """Return the row of one example."""
     if not isinstance(example, Example):
-        raise DataError(
-            f"is a {type(example).__name__}; an Example is expected. Use Corpus.from_records for mappings"
-        )
+        raise DataError(f"is a {type(example).__name__}; an Example is expected. Use Corpus.from_records for mappings")
     if example.id is None:
         raise DataError("id is null; text is expected")
-    return checked(
-        example.prompt, example.response, example.id, example.label, example.source, example.metadata
-    )
+    return checked(example.prompt, example.response, example.id, example.label, example.source, example.metadata)
 
 
 def read_corpus(
@@ -214,6 +208,7 @@ def read_corpus(
     source_field: str | None = None,
     split: str | None = None,
     skip_invalid: bool = False,
+    progress: Callable[[int, int | None], None] | None = None,
 ) -> Corpus:
     """Read a JSONL, JSON, CSV, TSV or Parquet file, alone or as ``.gz`` or ``.zst``, or a dataset.
 
@@ -226,6 +221,7 @@ def read_corpus(
         source_field: name of the source's field, by default "source".
         split: which split of a dataset, by default "train".
         skip_invalid: leave out invalid records, counted in ``skipped``; otherwise the first is an error.
+        progress: told now and then how many records were read, and None for how many there are.
 
     Raises:
         DataError: the file is missing, empty or damaged, or a record is not valid; the message has the place.
@@ -233,23 +229,30 @@ def read_corpus(
         MissingExtraError: a dataset, without the package ``datasets``.
     """
     schema = Schema(prompt_field, response_field, id_field, label_field, source_field)
-    table, skipped = _read(open_source(path, split), schema, skip_invalid)
+    source = open_source(path, split)
+    if progress is not None:
+        source = source._replace(records=_counted(source.records, progress))
+    table, skipped = _read(source, schema, skip_invalid)
     return Corpus(table, skipped=skipped)
+
+
+def _counted(
+    records: Iterator[tuple[int, object]], progress: Callable[[int, int | None], None]
+) -> Iterator[tuple[int, object]]:
+    """Pass records on, telling how many they were."""
+    for count, record in enumerate(records, 1):
+        yield record
+        if count % _BATCH_ROWS == 0:
+            progress(count, None)
 
 
 def _read(source: Source, schema: Schema, skip_invalid: bool) -> tuple[pa.Table, Skipped]:
     """Return the table of a source, which must hold something, and what was left out."""
     table, skipped = build_table(source, schema.parse, skip_invalid=skip_invalid)
     if not len(table):
-        why = (
-            f"has no valid record, the first: {skipped.messages[0]}" if skipped.count else "holds no records"
-        )
-        raise DataError(
-            f"{source.name}: {why}; at least one record is expected. Check that it is the right file"
-        )
+        why = f"has no valid record, the first: {skipped.messages[0]}" if skipped.count else "holds no records"
+        raise DataError(f"{source.name}: {why}; at least one record is expected. Check that it is the right file")
     for column, given in (("label", schema.label_field), ("source", schema.source_field)):
         if given is not None and table[column].null_count == len(table):
-            raise DataError(
-                f'{source.name}: no record has the {column} field "{given}"; one is expected. Check it'
-            )
+            raise DataError(f'{source.name}: no record has the {column} field "{given}"; one is expected. Check it')
     return table, skipped

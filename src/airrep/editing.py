@@ -12,7 +12,8 @@ from scipy import sparse
 
 from airrep.arrays import Features, Rows
 from airrep.artifacts import digest, locked, write_file
-from airrep.building import SHARD_ROWS, OnProgress, corpus_entry, seal, write_shards
+from airrep.attributors.base import OnProgress
+from airrep.building import SHARD_ROWS, corpus_entry, seal, write_shards
 from airrep.corpus import Corpus
 from airrep.errors import ConfigError, DataError
 from airrep.index import Index

@@ -61,9 +61,7 @@ class Column(Protocol):
         """Tell where the value is a text with the literal in it, or a list that has it as an element."""
 
 
-def read_fields(
-    table: pa.Table, fields: Iterable[Field], known: Iterable[str] = ()
-) -> Mapping[Field, Column]:
+def read_fields(table: pa.Table, fields: Iterable[Field], known: Iterable[str] = ()) -> Mapping[Field, Column]:
     """Return the values of the fields.
 
     Args:
@@ -75,9 +73,7 @@ def read_fields(
         ConfigError: no row has the field.
     """
     wanted = list(fields)
-    columns: dict[Field, Column] = {
-        field: TextColumn(table[field.name], field) for field in wanted if not field.nested
-    }
+    columns: dict[Field, Column] = {field: TextColumn(table[field.name], field) for field in wanted if not field.nested}
     nested = [field for field in wanted if field.nested]
     return columns | _read_keys(table["metadata"], nested, known) if nested else columns
 
@@ -103,9 +99,7 @@ def _read_keys(metadata: Any, fields: list[Field], known: Iterable[str]) -> dict
     """Return metadata keys as columns."""
     records, codes = _distinct(metadata)
     _check_known(records, fields, known, len(codes))
-    return {
-        field: JsonColumn([record.get(field.name) for record in records], codes, field) for field in fields
-    }
+    return {field: JsonColumn([record.get(field.name) for record in records], codes, field) for field in fields}
 
 
 def _distinct(metadata: Any) -> tuple[list[dict[str, Any]], Rows]:
@@ -184,9 +178,7 @@ class JsonColumn:
     def member(self, literals: Iterable[Scalar]) -> Mask:
         """Tell where the value is one of the literals."""
         wanted = {(self._expected(literal), literal) for literal in literals}
-        return self._each(
-            lambda value: not isinstance(value, list | dict) and (_kind(value), value) in wanted
-        )
+        return self._each(lambda value: not isinstance(value, list | dict) and (_kind(value), value) in wanted)
 
     def contains(self, literal: Scalar) -> Mask:
         """Tell where the value is a text with the literal in it, or a list with it as an element."""

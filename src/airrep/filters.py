@@ -29,9 +29,7 @@ from airrep.fields import TEXT_FIELDS, Column, Field, Scalar, read_fields
 Node: TypeAlias = Callable[[Mapping[Field, Column]], Mask]
 """A piece of a translated expression: from the values of its fields to one truth value for each row."""
 
-_WANTED = (
-    'comparisons of a field with a literal are expected, joined by and, or, not. Write such as label == "a"'
-)
+_WANTED = 'comparisons of a field with a literal are expected, joined by and, or, not. Write such as label == "a"'
 _QUOTED = re.compile(r"'[^']*'|\"[^\"]*\"")
 _SINGLE_EQUALS = re.compile("(?<![=!<>:])=(?!=)")
 _DEEPEST = 100
@@ -177,14 +175,10 @@ class _Parser:
     def _node(self, node: ast.expr, depth: int) -> Node:
         """Translate what is true or false."""
         if depth > _DEEPEST:
-            raise self._error(
-                node, f"is nested more than {_DEEPEST} deep", "a flatter expression is expected"
-            )
+            raise self._error(node, f"is nested more than {_DEEPEST} deep", "a flatter expression is expected")
         match node:
             case ast.BoolOp(op=joint, values=values):
-                return _join(
-                    [self._node(value, depth + 1) for value in values], every=isinstance(joint, ast.And)
-                )
+                return _join([self._node(value, depth + 1) for value in values], every=isinstance(joint, ast.And))
             case ast.UnaryOp(op=ast.Not(), operand=operand):
                 return _negate(self._node(operand, depth + 1))
             case ast.Compare(left=left, ops=operators, comparators=rights):
@@ -200,9 +194,7 @@ class _Parser:
         elif isinstance(right, ast.List | ast.Tuple | ast.Set):
             node = _member(self._field(left), tuple(self._literal(element) for element in right.elts))
         elif isinstance(right, ast.Constant):
-            raise self._error(
-                right, "a literal stands right of in", 'a list or a field is expected. Write ["…"]'
-            )
+            raise self._error(right, "a literal stands right of in", 'a list or a field is expected. Write ["…"]')
         else:
             node = _contains(self._field(right), self._literal(left))
         return _negate(node) if isinstance(kind, _NEGATED) else node
@@ -216,17 +208,13 @@ class _Parser:
         if literal is not None and isinstance(kind, ast.Is | ast.IsNot):
             raise self._error(right, "is compares with None only", "None is expected. Write ==")
         if literal is None and test != "equal":
-            raise self._error(
-                right, "None is neither below nor above anything", "a value is expected. Write is None"
-            )
+            raise self._error(right, "None is neither below nor above anything", "a value is expected. Write is None")
         return _compare(field, test, literal)
 
     def _field(self, node: ast.expr) -> Field:
         match node:
             case ast.Name(id="metadata"):
-                raise self._error(
-                    node, "metadata alone is no field", 'a key is expected. Write metadata["key"]'
-                )
+                raise self._error(node, "metadata alone is no field", 'a key is expected. Write metadata["key"]')
             case ast.Name(id=name):
                 field = Field(name, name not in TEXT_FIELDS, self._place(node))
             case ast.Subscript(value=ast.Name(id="metadata"), slice=ast.Constant(value=str(name))):

@@ -15,7 +15,7 @@ import pyarrow.compute as pc
 from airrep.arrays import Features, Mask, Rows
 from airrep.artifacts import check_digests, check_sizes, digest, read_manifest
 from airrep.attributors import METHODS, make_attributor
-from airrep.attributors.base import Attributor
+from airrep.attributors.base import Attributor, OnProgress, count_rows
 from airrep.corpus import Corpus, Example
 from airrep.errors import ArtifactError, ConfigError, DataError
 from airrep.fields import TEXT_FIELDS, field_values
@@ -202,11 +202,33 @@ class Index:
         return found
 
     @overload
-    def top(self, queries: Example, k: int = 10, *, least: bool = False, where: str | None = None) -> Hits: ...
-    @overload
-    def top(self, queries: Queries, k: int = 10, *, least: bool = False, where: str | None = None) -> TopResult: ...
     def top(
-        self, queries: Example | Queries, k: int = 10, *, least: bool = False, where: str | None = None
+        self,
+        queries: Example,
+        k: int = 10,
+        *,
+        least: bool = False,
+        where: str | None = None,
+        progress: OnProgress | None = None,
+    ) -> Hits: ...
+    @overload
+    def top(
+        self,
+        queries: Queries,
+        k: int = 10,
+        *,
+        least: bool = False,
+        where: str | None = None,
+        progress: OnProgress | None = None,
+    ) -> TopResult: ...
+    def top(
+        self,
+        queries: Example | Queries,
+        k: int = 10,
+        *,
+        least: bool = False,
+        where: str | None = None,
+        progress: OnProgress | None = None,
     ) -> Hits | TopResult:
         """The k training examples that help each query most, by exact search; ties by row.
 
@@ -215,13 +237,15 @@ class Index:
             k: how many.
             least: the most harmful instead, most harmful first.
             where: a filter; only examples that fulfil it count.
+            progress: told about encoded queries.
 
         Raises:
             ConfigError: k is not between 1 and the number of examples to choose from, or a bad filter.
         """
         if isinstance(queries, Example):
-            return self.top([queries], k, least=least, where=where)[0]
-        found = top_k(self.encode_queries(queries), self.blocks, k, keep=self.mask(where), least=least)
+            return self.top([queries], k, least=least, where=where, progress=progress)[0]
+        keep = self.mask(where)
+        found = top_k(self.encode_queries(queries, progress), self.blocks, k, keep=keep, least=least)
         provenance = self.provenance()
         rankings = zip(queries, found.rows, found.scores, strict=True)
         return TopResult(
@@ -238,7 +262,14 @@ class Index:
         """All influence scores, streamed: the first row of each block, and its scores ``(q, b)``, deleted rows too."""
         return score_blocks(self.encode_queries(queries), self.blocks, block_rows=block_rows)
 
-    def group_scores(self, queries: Queries, groups: GroupsLike, pool: Pool | None = None) -> GroupResult:
+    def group_scores(
+        self,
+        queries: Queries,
+        groups: GroupsLike,
+        pool: Pool | None = None,
+        *,
+        progress: OnProgress | None = None,
+    ) -> GroupResult:
         """Scores of groups of training examples for each query, ``(q, m)``; higher = more helpful.
 
         Args:
@@ -246,12 +277,13 @@ class Index:
             groups: a field (``"source"``, ``"label"`` or a metadata field) whose values are the groups; names with
                 lists of ids or arrays of rows; or a sequence of arrays of rows.
             pool: ``"sum"``, ``"mean"`` or ``"attention"``; the method's own when None.
+            progress: told about encoded queries.
 
         Raises:
             ConfigError: an unknown field, id or row, an empty group, or a deleted member.
         """
         chosen, members = pool or self.attributor.pool, self.groups(groups)
-        scores = group_scores(self.encode_queries(queries), self.blocks, members, chosen)
+        scores = group_scores(self.encode_queries(queries, progress), self.blocks, members, chosen)
         return GroupResult(
             _as_corpus(queries),
             members.names,
@@ -307,6 +339,7 @@ class Index:
         remove: np.ndarray | None = None,
         keep: np.ndarray | None = None,
         pool: Pool | None = None,
+        progress: OnProgress | None = None,
     ) -> WhatIfResult:
         """What leaving part of the corpus out does to its group score, per query (after - before).
 
@@ -315,13 +348,14 @@ class Index:
             remove: rows to leave out, such as ``index.where(source="forum")``.
             keep: or the only rows to keep.
             pool: as in :meth:`group_scores`.
+            progress: told about encoded queries.
 
         Raises:
             ConfigError: both or neither of *remove* and *keep* given, or nothing or everything would be left out.
         """
         after = self._rows_kept(remove, keep)
         everything = np.flatnonzero(self.live)
-        result = self.group_scores(queries, {"before": everything, "after": after}, pool)
+        result = self.group_scores(queries, {"before": everything, "after": after}, pool, progress=progress)
         return WhatIfResult(
             result.queries,
             before=result.scores[:, 0],
@@ -348,11 +382,11 @@ class Index:
         """What results of this index say of where they come from."""
         return Provenance(self.method, self.fingerprint, pool, caution=self.attributor.caution)
 
-    def encode_queries(self, queries: Queries) -> Features:
+    def encode_queries(self, queries: Queries, progress: OnProgress | None = None) -> Features:
         """Features of queries, ``(q, d)``, float32."""
         if len(queries) == 0:
             raise ConfigError("queries: there are none; expected at least one example. Give a file with some.")
-        return self.attributor.encode_queries(queries)
+        return self.attributor.encode_queries(queries, count_rows(len(queries), progress))
 
     def verify(self) -> None:
         """Check every byte against the manifest.

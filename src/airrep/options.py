@@ -55,9 +55,11 @@ class Reading:
 
     def read(self, path: str) -> "Corpus":
         """Read a corpus, and say how many records were left out."""
+        from airrep.console import Meter
         from airrep.corpus import read_corpus
 
-        corpus = read_corpus(path, **vars(self))
+        with Meter("reading") as meter:
+            corpus = read_corpus(path, **vars(self), progress=meter)
         if corpus.skipped.count:
             note(f"{path}: {corpus.skipped.count:,} records left out, the first: {corpus.skipped.messages[0]}")
         return corpus

@@ -9,6 +9,7 @@ from typing import Any, overload
 import numpy as np
 
 from airrep.artifacts import write_file, writing
+from airrep.attributors.base import OnProgress
 from airrep.corpus import Example
 from airrep.errors import ArtifactError
 from airrep.index import Index, Queries
@@ -78,6 +79,7 @@ def select(
     *,
     where: str | None = None,
     drop_duplicates: bool = False,
+    progress: OnProgress | None = None,
 ) -> SelectionResult:
     """Pick the training examples that some query ranks highest (min-rank).
 
@@ -90,13 +92,14 @@ def select(
         count: how many.
         where: a filter; only examples that fulfil it are ranked.
         drop_duplicates: of examples with equal texts rank only the first.
+        progress: told about encoded queries.
 
     Raises:
         ConfigError: *count* is not between 1 and the number of examples to choose from, or a bad filter.
     """
     keys = _content_keys(index) if drop_duplicates else None
     keep = index.mask(where)
-    found = min_rank(index.encode_queries(queries), index.blocks, count, keep, skip_duplicates=keys)
+    found = min_rank(index.encode_queries(queries, progress), index.blocks, count, keep, skip_duplicates=keys)
     ids = [query.id for query in queries]
     columns = (found.rows.tolist(), found.ranks.tolist(), found.queries.tolist(), found.scores.tolist())
     picks = (

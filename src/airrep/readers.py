@@ -39,9 +39,7 @@ def open_source(path: str | PathLike[str], split: str | None = None) -> Source:
         raise DataError(f"{name}: no such file or folder; a data file is expected. Check the path")
     read = _reader(place)
     if split is not None:
-        raise ConfigError(
-            f"{name}: split={split!r} is given for a file; only datasets have splits. Leave it out"
-        )
+        raise ConfigError(f"{name}: split={split!r} is given for a file; only datasets have splits. Leave it out")
     return Source(name, "row" if read is _parquet else "line", read(place))
 
 
@@ -55,9 +53,7 @@ def _reader(path: Path) -> Callable[[Path], Numbered]:
     read = _READERS.get(_bare(path).suffix.lower())
     if read is None:
         known = ", ".join(_READERS)
-        raise DataError(
-            f"{path}: the suffix is not known; expected {known}, alone or with .gz or .zst. Rename it"
-        )
+        raise DataError(f"{path}: the suffix is not known; expected {known}, alone or with .gz or .zst. Rename it")
     return read
 
 
@@ -152,15 +148,11 @@ def _saved_dataset(folder: Path, split: str | None) -> Numbered:
         raise ConfigError(f"{folder}: split={split!r} is given, but the folder has no splits. Leave it out")
     chosen = split or "train"
     if splits is not None and chosen not in splits:
-        raise DataError(
-            f"{folder}: has no split {chosen!r}; it has {', '.join(splits)}. Choose one with split"
-        )
+        raise DataError(f"{folder}: has no split {chosen!r}; it has {', '.join(splits)}. Choose one with split")
     try:
         dataset = _datasets().load_from_disk(str(folder if splits is None else folder / chosen))
     except (OSError, ValueError, KeyError, TypeError) as error:
-        raise DataError(
-            f"{folder}: cannot be read as a saved dataset ({error}); a whole one is expected"
-        ) from None
+        raise DataError(f"{folder}: cannot be read as a saved dataset ({error}); a whole one is expected") from None
     return _dataset_rows(dataset)
 
 

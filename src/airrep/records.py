@@ -69,9 +69,7 @@ class Schema:
         prompt, response = self._texts(rest)
         key = rest.pop(self.id_field or "id", None)
         if key is None and self.id_field is not None:
-            raise DataError(
-                f'the id field "{self.id_field}" is empty, null or missing; found {_names(record)}'
-            )
+            raise DataError(f'the id field "{self.id_field}" is empty, null or missing; found {_names(record)}')
         label = rest.pop(self.label_field or "label", None)
         source = rest.pop(self.source_field or "source", None)
         return checked(prompt, response, key, label, source, _merged(rest) if "metadata" in rest else rest)
@@ -92,9 +90,7 @@ class Schema:
         """Take prompt and response out of ``rest`` where the caller named one of them or both."""
         found = dict(rest)
         prompts = [prompt for prompt, _ in PAIRS] if self.prompt_field is None else [self.prompt_field]
-        responses = (
-            [response for _, response in PAIRS] if self.response_field is None else [self.response_field]
-        )
+        responses = [response for _, response in PAIRS] if self.response_field is None else [self.response_field]
         return _pop_first(rest, prompts, found, "prompt"), _pop_first(rest, responses, found, "response")
 
 
@@ -119,9 +115,7 @@ def _pop_first(rest: dict[str, Any], keys: list[str], found: Mapping[str, Any], 
             return rest.pop(key)
     state = "empty or null" if any(key in found for key in keys) else "missing"
     wanted = " or ".join(f'"{key}"' for key in keys)
-    raise DataError(
-        f"the {what} field {wanted} is {state}; found {_names(found)}. Name the field of the {what}"
-    )
+    raise DataError(f"the {what} field {wanted} is {state}; found {_names(found)}. Name the field of the {what}")
 
 
 def _with_input(instruction: object, rest: dict[str, Any]) -> object:
@@ -158,17 +152,13 @@ def split_messages(messages: object) -> tuple[str, str]:
     A single user message is its content; several are lines ``Role: content``.
     """
     if not isinstance(messages, list | tuple | np.ndarray):
-        raise DataError(
-            f"messages is {describe(messages)}; a list of objects with role and content is expected"
-        )
+        raise DataError(f"messages is {describe(messages)}; a list of objects with role and content is expected")
     turns = [_turn(number, message) for number, message in enumerate(messages, 1)]
     if not turns:
         raise DataError("messages is an empty list; objects with role and content are expected")
     role, response = turns.pop()
     if role.lower() != "assistant":
-        raise DataError(
-            f"the last message is by {role!r}; a conversation that ends with the assistant is expected"
-        )
+        raise DataError(f"the last message is by {role!r}; a conversation that ends with the assistant is expected")
     if not turns:
         raise DataError("messages holds only a response; at least one message before it is expected")
     if len(turns) == 1 and turns[0][0].lower() == "user":
@@ -179,9 +169,7 @@ def split_messages(messages: object) -> tuple[str, str]:
 def _turn(number: int, message: object) -> tuple[str, str]:
     """Return role and content of one message."""
     if not isinstance(message, Mapping):
-        raise DataError(
-            f"message {number} is {describe(message)}; an object with role and content is expected"
-        )
+        raise DataError(f"message {number} is {describe(message)}; an object with role and content is expected")
     role = text(f"the role of message {number}", message.get("role"))
     return role, text(f"the content of message {number}", message.get("content"))
 
@@ -194,7 +182,5 @@ def _merged(rest: dict[str, Any]) -> dict[str, Any]:
     others = {key: value for key, value in rest.items() if key != "metadata"}
     twice = [str(key) for key in inner if key in others]
     if twice:
-        raise DataError(
-            f'"{twice[0]}" stands both in the record and in its metadata; one is expected. Rename one'
-        )
+        raise DataError(f'"{twice[0]}" stands both in the record and in its metadata; one is expected. Rename one')
     return {**others, **inner}

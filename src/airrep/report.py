@@ -71,9 +71,7 @@ def _check_free(path: Path, replace: bool) -> None:
     if path.is_dir():
         raise ArtifactError(f"{path}: is a directory; a file is expected. Give a name such as report.html.")
     if path.exists() and not replace:
-        raise ArtifactError(
-            f"{path}: exists already; nothing is overwritten. Give another path, or pass --replace."
-        )
+        raise ArtifactError(f"{path}: exists already; nothing is overwritten. Give another path, or pass --replace.")
 
 
 def render_report(
@@ -206,9 +204,7 @@ def _text_limit(parts: Sequence[data.QueryPart]) -> int:
 def _fields(runs: Sequence[data.Run]) -> list[str]:
     """Which of source and label any hit has."""
     hits = [hit for run in runs if run.kind == "top" for hit in data.all_hits(run)]
-    return [
-        name for name in ("source", "label") if any(getattr(hit.example, name) is not None for hit in hits)
-    ]
+    return [name for name in ("source", "label") if any(getattr(hit.example, name) is not None for hit in hits)]
 
 
 def _names(runs: Sequence[data.Run]) -> list[str]:

@@ -170,9 +170,7 @@ def read_runs(results: Sequence[Mapping[str, Any]]) -> list[Run]:
         DataError: one is not the JSON form of a result.
     """
     if not results:
-        raise ConfigError(
-            "report: there are no results; at least one is expected. Give a run made with --out."
-        )
+        raise ConfigError("report: there are no results; at least one is expected. Give a run made with --out.")
     runs = [_read_run(number, result) for number, result in enumerate(results, 1)]
     for run in runs:
         if run.provenance.index != runs[0].provenance.index:
@@ -217,9 +215,7 @@ def merge(runs: Sequence[Run]) -> list[QueryPart]:
             _check_same(part.query, entry.query)
             part.entries.append((place, entry))
     if not parts:
-        raise ConfigError(
-            "report: the runs hold no queries; at least one is expected. Give a run with queries."
-        )
+        raise ConfigError("report: the runs hold no queries; at least one is expected. Give a run with queries.")
     return list(parts.values())
 
 
@@ -257,10 +253,7 @@ def rank_groups(groups: Sequence[ShownGroup], rows: Sequence[Sequence[float]]) -
     means = [sum(column) / len(rows) for column in zip(*rows, strict=True)]
     firsts = [max(range(len(row)), key=row.__getitem__) for row in rows if row]
     order = sorted(range(len(means)), key=lambda group: -means[group])
-    return [
-        RankedGroup(rank, groups[group], means[group], firsts.count(group))
-        for rank, group in enumerate(order, 1)
-    ]
+    return [RankedGroup(rank, groups[group], means[group], firsts.count(group)) for rank, group in enumerate(order, 1)]
 
 
 def both_ends(ranking: Sequence[RankedGroup]) -> tuple[Sequence[RankedGroup], int, Sequence[RankedGroup]]:
@@ -290,6 +283,4 @@ def recurring(run: TopRun, numbers: Mapping[str, int]) -> list[Recurring]:
 def _recurring(found: Sequence[tuple[int, ShownHit]]) -> Recurring:
     hits = [hit for _, hit in found]
     mean = sum(hit.score for hit in hits) / len(hits)
-    return Recurring(
-        hits[0].example, tuple(number for number, _ in found), mean, min(hit.rank for hit in hits)
-    )
+    return Recurring(hits[0].example, tuple(number for number, _ in found), mean, min(hit.rank for hit in hits))

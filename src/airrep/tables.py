@@ -63,9 +63,7 @@ def checked_table(table: pa.Table) -> pa.Table:
     result = pa.Table.from_arrays(columns, schema=SCHEMA)
     later, first = repeats(result["id"])
     if len(later):
-        raise DataError(
-            f"corpus table: row {later[0] + 1}: has the id of row {first[0] + 1}; unique ids are expected"
-        )
+        raise DataError(f"corpus table: row {later[0] + 1}: has the id of row {first[0] + 1}; unique ids are expected")
     return result
 
 
@@ -86,9 +84,7 @@ def _checked_column(table: pa.Table, column: str) -> Column:
         wrong = _compute.or_(wrong, _compute.fill_null(blank, True))
     row = _compute.index(wrong, True).as_py()
     if row >= 0:
-        raise DataError(
-            f"corpus table: row {row + 1}: {column} is null, blank or holds NUL; text is expected"
-        )
+        raise DataError(f"corpus table: row {row + 1}: {column} is null, blank or holds NUL; text is expected")
     return values
 
 
@@ -99,9 +95,7 @@ def _canonical(metadata: Any) -> Column:
     if canonical == distinct.to_pylist():
         same: Column = metadata
         return same
-    changed: Column = _compute.take(
-        pa.array(canonical, pa.large_string()), _compute.index_in(metadata, distinct)
-    )
+    changed: Column = _compute.take(pa.array(canonical, pa.large_string()), _compute.index_in(metadata, distinct))
     return changed
 
 

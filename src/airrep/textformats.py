@@ -42,14 +42,10 @@ def _parse_line(line: bytes) -> object:
         text = line.decode().strip(_SPACE)
         value, end = _DECODER.raw_decode(text)
         if end < len(text):
-            return DataError(
-                f"not JSON (extra data at character {end + 1}); one JSON object per line is expected"
-            )
+            return DataError(f"not JSON (extra data at character {end + 1}); one JSON object per line is expected")
         return value
     except UnicodeDecodeError as error:
-        return DataError(
-            f"byte {error.start + 1} of the line is not UTF-8; UTF-8 is expected. Save the file as UTF-8"
-        )
+        return DataError(f"byte {error.start + 1} of the line is not UTF-8; UTF-8 is expected. Save the file as UTF-8")
     except (ValueError, RecursionError) as error:
         return DataError(f"not JSON ({_reason(error)}); one JSON object per line is expected")
 
@@ -161,9 +157,7 @@ def csv_records(lines: Iterable[str], name: str, delimiter: str) -> Numbered:
     _, header = next(rows, (0, []))
     twice = sorted({column for column in header if header.count(column) > 1})
     if twice:
-        raise DataError(
-            f'{name}:1: the column "{twice[0]}" occurs twice; unique names are expected. Rename one'
-        )
+        raise DataError(f'{name}:1: the column "{twice[0]}" occurs twice; unique names are expected. Rename one')
     for number, cells in rows:
         if len(cells) == len(header):
             yield number, {column: cell or None for column, cell in zip(header, cells, strict=True)}
@@ -222,6 +216,4 @@ def _quoted_cell(line: str, lines: Iterator[tuple[int, str]], place: str) -> tup
             return "".join(parts).replace('""', '"'), line[end + 1 :]
         _, line = next(lines, (0, ""))
         if not line:
-            raise DataError(
-                f"{place}: a quoted cell never ends; a closing quote is expected. Mend the quotes"
-            )
+            raise DataError(f"{place}: a quoted cell never ends; a closing quote is expected. Mend the quotes")

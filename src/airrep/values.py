@@ -101,9 +101,7 @@ def _not_json(values: Mapping[Any, Any]) -> str:
         except UnicodeEncodeError:
             return f'field "{key}" holds a lone surrogate; valid Unicode is expected. Remove it'
         except (TypeError, ValueError, RecursionError) as error:
-            return (
-                f'field "{key}" is no JSON value ({error}); JSON values are expected. Drop it or write text'
-            )
+            return f'field "{key}" is no JSON value ({error}); JSON values are expected. Drop it or write text'
     return "the metadata is no JSON object; text as field names is expected"
 
 

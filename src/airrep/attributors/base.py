@@ -13,6 +13,21 @@ from airrep.pooling import Pool
 OnRows = Callable[[int], None]
 """Told how many more rows are done."""
 
+OnProgress = Callable[[int, int | None], None]
+"""Told how many rows are done, and how many there are in all where that is known."""
+
+
+def count_rows(total: int, progress: OnProgress | None, done: int = 0) -> OnRows:
+    """Add up what is told of more rows, and tell the sum."""
+
+    def on_rows(more: int) -> None:
+        nonlocal done
+        done += more
+        if progress is not None:
+            progress(done, total)
+
+    return on_rows
+
 
 class Attributor(ABC):
     """A method of training data attribution, as two feature maps and a pool.
