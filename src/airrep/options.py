@@ -70,7 +70,7 @@ class Asking(Reading):
     """Which index is asked, and about which queries."""
 
     path: IndexArgument = Path()
-    queries: Annotated[str | None, typer.Argument(metavar="[QUERIES]", help=f"Queries. {DATA_HELP}")] = None
+    queries: Annotated[str | None, typer.Argument(metavar="QUERIES", help=f"Queries. {DATA_HELP}")] = None
     prompt: Annotated[str | None, typer.Option(help="One query, typed in: its prompt.")] = None
     response: Annotated[str | None, typer.Option(help="One query, typed in: its response.")] = None
     encoder: EncoderOption = None

@@ -1,0 +1,77 @@
+"""Length-sorted packing of token sequences without padding.
+
+Sequences are laid end to end. A batch holds sequences of similar length, so that attention, the only step
+that looks beyond one token, runs over a few groups of equal length; all others see one long list of tokens.
+"""
+
+from collections.abc import Iterator, Sequence
+from itertools import accumulate, groupby
+from typing import NamedTuple
+
+import numpy as np
+
+from airrep.arrays import Rows
+
+
+class Run(NamedTuple):
+    """Neighbours of equal length inside a batch: ``sequences * length`` tokens from token ``start`` on."""
+
+    start: int
+    sequences: int
+    length: int
+
+
+class Batch(NamedTuple):
+    """Sequences to be laid end to end: their row numbers and their lengths, longest first."""
+
+    rows: Rows
+    lengths: Rows
+
+    @property
+    def tokens(self) -> int:
+        """Number of tokens, ``t``."""
+        return int(self.lengths.sum())
+
+    @property
+    def runs(self) -> tuple[Run, ...]:
+        """The batch cut into runs of equal lengths; together they cover every token once, in order."""
+        return runs_of(self.lengths.tolist())
+
+    @property
+    def positions(self) -> Rows:
+        """For each token its place in its own sequence, from 0: ``(t,)``."""
+        starts = np.cumsum(self.lengths) - self.lengths
+        places: Rows = np.arange(self.tokens, dtype=np.int64) - np.repeat(starts, self.lengths)
+        return places
+
+
+def runs_of(lengths: Sequence[int]) -> tuple[Run, ...]:
+    """Group neighbours of equal length.
+
+    Args:
+        lengths: tokens in each sequence, in the order in which they are laid.
+    """
+    groups = [(length, len(list(members))) for length, members in groupby(lengths)]
+    starts = accumulate((length * count for length, count in groups), initial=0)
+    return tuple(Run(start, count, length) for start, (length, count) in zip(starts, groups, strict=False))
+
+
+def pack(lengths: Rows, batch_tokens: int) -> Iterator[Batch]:
+    """Sort sequences by length, longest first, and cut them into batches.
+
+    Args:
+        lengths: tokens in each sequence, all at least 1; row numbers count from 0.
+        batch_tokens: most tokens in a batch, at least 1. A longer sequence is a batch of its own.
+
+    Yields:
+        batches that together hold each row once. Rows of equal length keep their order.
+    """
+    order = np.argsort(-lengths, kind="stable")
+    ends = np.cumsum(lengths[order])
+    first = 0
+    while first < len(order):
+        spent = int(ends[first - 1]) if first else 0
+        last = max(first + 1, int(np.searchsorted(ends, spent + batch_tokens, side="right")))
+        rows = order[first:last]
+        yield Batch(rows, lengths[rows])
+        first = last

@@ -1,0 +1,129 @@
+"""Turn texts into token ids, without padding."""
+
+import json
+import re
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import numpy as np
+from jaxtyping import Int64
+from tokenizers import Tokenizer
+
+from airrep.errors import ConfigError, DataError
+
+_LEAST_TOKENS = 3
+_CHUNK_TEXTS = 256
+_CHUNK_CHARACTERS = 1 << 20
+_CHARACTERS_A_TOKEN = 16
+_BREAK = re.compile("[ \n\t]")
+
+
+class TextTokenizer:
+    """A tokenizer that cuts texts off after ``max_tokens`` and does not pad.
+
+    Args:
+        content: of ``tokenizer.json``, without truncation and padding.
+        max_tokens: longest sequence, special tokens included.
+        vocabulary: number of tokens that the encoder has embeddings for.
+        where: the model's name, for error messages.
+
+    Raises:
+        DataError: the content is no tokenizer, has tokens that the encoder has not, or adds no special ones.
+    """
+
+    def __init__(self, content: dict[str, Any], max_tokens: int, vocabulary: int, where: str) -> None:
+        self._tokenizer = _parse(content, where)
+        self._tokenizer.enable_truncation(max_tokens)
+        self._max_tokens = max_tokens
+        pre_tokenizer = content.get("pre_tokenizer")
+        splits_at_spaces = isinstance(pre_tokenizer, dict) and pre_tokenizer.get("type") == "BertPreTokenizer"
+        self._enough = _CHARACTERS_A_TOKEN * max_tokens if splits_at_spaces else None
+        largest = max(self._tokenizer.get_vocab().values(), default=0)
+        if largest >= vocabulary:
+            raise DataError(
+                f"{where}: its tokenizer has a token number {largest}, its encoder embeddings for "
+                f"{vocabulary} only. Use the tokenizer that the encoder was trained with."
+            )
+        if not self._tokenizer.encode("").ids:
+            raise DataError(
+                f"{where}: its tokenizer adds no special tokens, so an empty text has no token; expected "
+                "[CLS] and [SEP]. Use the tokenizer that the encoder was trained with."
+            )
+
+    def __call__(self, texts: Sequence[str]) -> list[Int64[np.ndarray, " length"]]:
+        """Token ids of each text, special tokens included."""
+        sequences: list[Int64[np.ndarray, " length"]] = []
+        for chunk in _chunks(texts):
+            clipped = [self._clip(text) for text in chunk]
+            encoded = [np.array(one.ids, np.int64) for one in self._tokenizer.encode_batch_fast(clipped)]
+            sequences += map(self._complete, chunk, clipped, encoded)
+        return sequences
+
+    def _clip(self, text: str) -> str:
+        """Leave out what lies far behind the last token, where words are cut at spaces."""
+        if self._enough is None or len(text) <= self._enough:
+            return text
+        found = _BREAK.search(text, self._enough)
+        return text if found is None else text[: found.start()]
+
+    def _complete(self, text: str, clipped: str, encoded: Int64[np.ndarray, " length"]) -> Int64[np.ndarray, " longer"]:
+        """Read the whole text where the clipped one had too few tokens after all."""
+        if len(clipped) == len(text) or len(encoded) == self._max_tokens:
+            return encoded
+        return np.array(self._tokenizer.encode(text).ids, np.int64)
+
+
+def check_max_tokens(max_tokens: int, most: int, where: str) -> int:
+    """Return *max_tokens* if the encoder can read so many.
+
+    Raises:
+        ConfigError: less than three (two of them are special tokens), or more than there are positions.
+    """
+    if not _LEAST_TOKENS <= max_tokens <= most:
+        raise ConfigError(f"{where}: max_tokens is {max_tokens}; expected {_LEAST_TOKENS} to {most}. Change it.")
+    return max_tokens
+
+
+def check_texts(texts: Sequence[object], first: int = 0) -> None:
+    """Check that texts are Unicode.
+
+    Args:
+        texts: what is to be encoded.
+        first: number of the first of them, for error messages.
+
+    Raises:
+        DataError: a text is no string, or has half of a surrogate pair.
+    """
+    for number, text in enumerate(texts, first):
+        if not isinstance(text, str):
+            raise DataError(f"text {number}: is of type {type(text).__name__}; expected a string. Correct the data.")
+        try:
+            text.encode()
+        except UnicodeEncodeError as error:
+            raise DataError(
+                f"text {number}: has half of a surrogate pair at character {error.start}; expected valid "
+                "Unicode. Correct or leave out the text."
+            ) from error
+
+
+def _parse(content: dict[str, Any], where: str) -> Tokenizer:
+    try:
+        return Tokenizer.from_str(json.dumps(content))
+    except Exception as error:  # the library raises nothing more precise
+        raise DataError(
+            f"{where}: its tokenizer.json is no tokenizer ({error}). Restore it or download the model again."
+        ) from error
+
+
+def _chunks(texts: Sequence[str]) -> Iterator[list[str]]:
+    """Cut texts into pieces small enough that what the tokenizer keeps beside the ids stays small."""
+    chunk: list[str] = []
+    characters = 0
+    for text in texts:
+        if chunk and (len(chunk) == _CHUNK_TEXTS or characters + len(text) > _CHUNK_CHARACTERS):
+            yield chunk
+            chunk, characters = [], 0
+        chunk.append(text)
+        characters += len(text)
+    if chunk:
+        yield chunk
