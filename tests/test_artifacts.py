@@ -31,7 +31,7 @@ def test_existing_artifact_is_kept_unless_replaced(tmp_path: Path) -> None:
     assert (tmp_path / "a/note.txt").read_text() == "hello"
     make(tmp_path / "a", "other", replace=True)
     assert (tmp_path / "a/note.txt").read_text() == "other"
-    assert not (tmp_path / "a.old").exists()
+    assert [path.name for path in tmp_path.iterdir()] == ["a"]
 
 
 def test_replace_spares_what_airrep_did_not_write(tmp_path: Path) -> None:
@@ -40,6 +40,27 @@ def test_replace_spares_what_airrep_did_not_write(tmp_path: Path) -> None:
     with pytest.raises(ArtifactError, match="was not written by airrep, so it is not replaced"):
         make(tmp_path / "mine", replace=True)
     assert (tmp_path / "mine/thesis.txt").read_text() == "years of work"
+
+
+def test_replace_spares_artifacts_of_another_kind_and_backups(tmp_path: Path) -> None:
+    make(tmp_path / "a")
+    (tmp_path / "a.old").mkdir()
+    with pytest.raises(ArtifactError, match="is of kind 'note', not 'top', so it is not replaced"):
+        artifacts.check_free(tmp_path / "a", "top", replace=True)
+    make(tmp_path / "a", "other", replace=True)
+    assert (tmp_path / "a.old").is_dir()
+    (tmp_path / "b.partial").mkdir()
+    (tmp_path / "b.partial/notes.txt").write_text("mine")
+    with pytest.raises(ArtifactError, match=r"b\.partial: was not written by airrep, but is in the way"):
+        make(tmp_path / "b")
+
+
+def test_symbolic_links_are_written_through(tmp_path: Path) -> None:
+    (tmp_path / "link").symlink_to("target")
+    for text in ("one", "two"):
+        make(tmp_path / "link", text, replace=text == "two")
+        assert (tmp_path / "link").is_symlink()
+        assert (tmp_path / "target/note.txt").read_text() == text
 
 
 def test_failure_leaves_no_finished_looking_artifact(tmp_path: Path) -> None:

@@ -1,5 +1,6 @@
 """Attributors: one conformance suite for all, and TF-IDF against scikit-learn."""
 
+import shutil
 from pathlib import Path
 
 import numpy as np
@@ -12,7 +13,7 @@ import airrep
 from airrep.attributors import METHODS, make_attributor
 from airrep.attributors.lexical import TfidfAttributor
 from airrep.config import TfidfSettings
-from airrep.errors import ConfigError, NotFittedError
+from airrep.errors import ArtifactError, ConfigError, NotFittedError
 
 OFFLINE = {"gte": {"encoder": "default"}}
 
@@ -113,3 +114,18 @@ def test_airrep_features_are_the_encoders() -> None:
     np.testing.assert_array_equal(attributor.encode_train(train), expected)
     assert attributor.pool == "attention"
     assert make_attributor("gte", OFFLINE["gte"]).pool == "sum"
+
+
+def test_changed_model_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    model = tmp_path / "model"
+    shutil.copytree(Path(airrep.__file__).parent / "models" / "default", model)
+    monkeypatch.chdir(tmp_path)
+    train = make_corpus(3)
+    airrep.build_index(train, "index", "airrep", settings={"encoder": "model"})
+    (tmp_path / "elsewhere").mkdir()
+    monkeypatch.chdir(tmp_path / "elsewhere")
+    assert len(airrep.open_index("../index").top(train, k=1)) == 3
+    card = (model / "airrep.json").read_text()
+    (model / "airrep.json").write_text(card.replace("Question", "Q"))
+    with pytest.raises(ArtifactError, match="was built with another encoder or other settings"):
+        airrep.open_index("../index").top(train, k=1)

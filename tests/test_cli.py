@@ -244,6 +244,32 @@ def test_interruption_ends_with_130(run: Run, monkeypatch: pytest.MonkeyPatch) -
     monkeypatch.setattr("airrep.corpus.open_source", interrupt)
     ran = run("index", "train.jsonl", "--out", "i")
     assert ran.status == 130
+    assert "airrep: interrupted; run the same command again to go on" in ran.err
+
+
+def test_out_is_checked_before_the_work(world: Run) -> None:
+    before = airrep.open_index("runs/index").fingerprint
+    ran = world("top", "runs/index", "queries.jsonl", "--out", "runs/index", "--replace")
+    assert (ran.status, ran.out) == (1, "")
+    assert "is of kind 'index', not 'top', so it is not replaced" in ran.err
+    assert airrep.open_index("runs/index").fingerprint == before
+    ran = world("what-if", "runs/index", "queries.jsonl", "--remove", 'id == "none"')
+    assert (ran.status, '--remove id == "none": no example fulfils it' in ran.err) == (1, True)
+
+
+def test_texts_cannot_steer_the_terminal(world: Run) -> None:
+    query = {"id": "\x1b[31m[bold]red", "prompt": "\u202eback\x07", "response": "[link]x"}
+    Path("odd.jsonl").write_text(json.dumps(query))
+    for arguments in (("top", "-k", "2"), ("group", "--by", "label"), ("what-if", "--remove", 'label == "label 1"')):
+        printed = world(arguments[0], "runs/index", "odd.jsonl", *arguments[1:]).out
+        assert not {"\x1b", "\x07", "\u202e"} & set(printed)
+
+
+def test_a_reader_that_stops_early_ends_the_command_quietly(world: Run) -> None:
+    command = f"{sys.executable} -m airrep.cli top runs/index queries.jsonl -k 30 | head -1"
+    ended = subprocess.run(command, shell=True, capture_output=True, text=True, check=False)
+    assert ended.stderr == ""
+    assert "most helpful for q0" in ended.stdout
 
 
 @pytest.mark.slow

@@ -23,8 +23,10 @@ if TYPE_CHECKING:
 
 REAL = [
     "Question: What is the capital of France?\nAnswer: Paris.",
-    ("Question: Natalia sold clips to 48 of her friends in April, and then she sold half as many clips in May. "
-    "How many clips did Natalia sell altogether?\nAnswer: 48 / 2 = 24. 48 + 24 = 72. The answer is 72."),
+    (
+        "Question: Natalia sold clips to 48 of her friends in April, and then she sold half as many clips in May. "
+        "How many clips did Natalia sell altogether?\nAnswer: 48 / 2 = 24. 48 + 24 = 72. The answer is 72."
+    ),
     "",
     "naïve café ﬁ ½ 中文字 日本語テキスト 😀👩‍👩‍👧 ﷽ İstanbul ΣΊΣΥΦΟΣ",
     "NUL \x00 and \u200b zero width, line\r\nbreak\x1cfield\x85next",

@@ -196,9 +196,9 @@ def test_damaged_shard_of_an_interrupted_build_is_made_again(
     assert tree(out) == tree(index.path)
 
 
-def flip(path: Path, position: int) -> None:
+def flip(path: Path, position: int, bits: int = 1) -> None:
     content = bytearray(path.read_bytes())
-    content[position] ^= 1
+    content[position] ^= bits
     path.write_bytes(content)
 
 
@@ -277,6 +277,63 @@ def test_bad_questions_are_told(index: airrep.Index, queries: airrep.Corpus) -> 
     smaller = airrep.delete(index, [4])
     with pytest.raises(ConfigError, match="row 4 was deleted"):
         smaller.group_scores(queries, {"a": [3, 4]})
+
+
+def test_rows_may_be_masks_or_ids_but_nothing_else(index: airrep.Index, queries: airrep.Corpus) -> None:
+    rows = index.where(source="forum")
+    expected = index.what_if(queries, remove=rows).change
+    mask = index.mask(source="forum")
+    ids = [index.example(int(row)).id for row in rows]
+    for same in (mask, ids, rows.tolist(), iter(rows.tolist())):
+        np.testing.assert_array_equal(index.what_if(queries, remove=same).change, expected)
+    for wrong in ([1.7], np.array([True, False]), [[1, 2]]):
+        with pytest.raises(ConfigError, match="are not whole numbers; expected row numbers"):
+            index.what_if(queries, remove=wrong)
+    assert airrep.delete(index, mask).deleted.tolist() == rows.tolist()
+
+
+def test_queries_may_be_any_examples(index: airrep.Index, queries: airrep.Corpus) -> None:
+    expected = index.group_scores(queries, "label").scores
+    np.testing.assert_array_equal(index.group_scores(list(queries), "label").scores, expected)
+    np.testing.assert_allclose(index.group_scores(queries[0], "label").scores, expected[:1], rtol=1e-5)
+    assert index.group_scores([queries[0], queries[0]], "label").scores.shape == (2, 3)
+    with pytest.raises(ConfigError, match="queries: are not examples"):
+        index.top([{"prompt": "a", "response": "b"}], k=1)
+
+
+def test_rows_of_an_old_opening_are_not_deleted_by_mistake(index: airrep.Index) -> None:
+    other = airrep.delete(airrep.open_index(index.path, HashAttributor()), range(20))
+    assert len(airrep.delete(index, [30])) == 29
+    airrep.compact(other)
+    before = tree(index.path)
+    with pytest.raises(ArtifactError, match=r"was compacted or built anew since it was opened.*Open it again"):
+        airrep.delete(index, [25])
+    assert tree(index.path) == before
+
+
+def test_reader_of_a_compacted_index_is_told_to_open_it_again(index: airrep.Index, queries: airrep.Corpus) -> None:
+    airrep.delete(index, range(20))
+    old = airrep.open_index(index.path, HashAttributor())
+    airrep.compact(old)
+    with pytest.raises(ArtifactError, match="replaced while it was open"):
+        old.top(queries, k=1)
+
+
+def test_foreign_files_among_the_shards_do_no_harm(index: airrep.Index) -> None:
+    (index.path / "shards" / ".DS_Store").write_text("not ours")
+    assert len(airrep.delete(index, [1])) == 49
+
+
+def test_altered_sparse_index_is_an_error_and_not_a_crash(tmp_path: Path, queries: airrep.Corpus) -> None:
+    index = airrep.build_index(make_corpus(20), tmp_path / "tfidf", "tfidf")
+    flip(next((index.path / "shards").glob("*/indices.npy")), -1, 0x40)
+    with pytest.raises(ArtifactError, match="was altered after it was written"):
+        airrep.open_index(index.path).top(queries, k=1)
+
+
+def test_wrong_kinds_of_arguments_are_told(index: airrep.Index, corpus: airrep.Corpus, tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="settings: belong to a method given by name"):
+        airrep.build_index(corpus, tmp_path / "a", HashAttributor(), settings={"seed": 1})
 
 
 def test_another_attributor_is_refused(index: airrep.Index, queries: airrep.Corpus) -> None:

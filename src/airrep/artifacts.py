@@ -141,10 +141,10 @@ def _parse_manifest(folder: Path) -> dict[str, Any]:
 
 
 def _why_absent(folder: Path) -> str:
-    if folder.name.endswith(".partial") or partial_path(folder).is_dir():
-        return f"{folder}: is unfinished. Run the command that was building it again: it goes on where it stopped."
-    if not folder.exists():
+    if not folder.exists() and not (folder.name and partial_path(folder).is_dir()):
         return f"{folder}: does not exist; expected a directory that airrep wrote. Check the path."
+    if folder.name.endswith(".partial") or not folder.exists():
+        return f"{folder}: is unfinished. Run the command that was building it again: it goes on where it stopped."
     return f"{folder}: has no {MANIFEST}; expected a directory that airrep wrote. Check the path."
 
 
@@ -201,32 +201,57 @@ def locked(folder: Path) -> Iterator[None]:
         lock.release()
 
 
+def real_path(out: str | Path) -> Path:
+    """Where an artifact is to be written: the place that a symbolic link points to, or the path itself."""
+    path = Path(out)
+    return path.resolve() if path.is_symlink() else path
+
+
 def make_partial(out: Path) -> Path:
-    """Make, or find, the directory in which *out* is being built."""
+    """Make, or find, the directory in which *out* is being built.
+
+    Raises:
+        ArtifactError: a directory of that name is there that airrep did not make, or it cannot be made.
+    """
     partial = partial_path(out)
     with writing(out):
         partial.mkdir(parents=True, exist_ok=True)
+        if any(partial.iterdir()) and not (partial / LOCK).exists():
+            raise ArtifactError(
+                f"{partial}: was not written by airrep, but is in the way. Move it, or choose another --out."
+            )
     return partial
 
 
-def check_replaceable(out: Path) -> None:
-    """Refuse to replace anything that airrep did not write.
+def check_replaceable(out: Path, kind: str) -> None:
+    """Refuse to replace anything but an artifact of the same kind.
 
     Raises:
-        ArtifactError: *out* is a file, or a directory without a manifest.
+        ArtifactError: *out* is something else.
     """
-    if out.exists() and not (out / MANIFEST).is_file():
+    if not out.exists():
+        return
+    try:
+        manifest = json.loads((out / MANIFEST).read_bytes())
+    except (OSError, ValueError):
+        manifest = None
+    if not isinstance(manifest, dict) or "manifest_sha256" not in manifest:
         raise ArtifactError(f"{out}: was not written by airrep, so it is not replaced. Give another path.")
+    if manifest.get("kind") != kind:
+        raise ArtifactError(
+            f"{out}: is of kind '{manifest.get('kind')}', not '{kind}', so it is not replaced. Give another path."
+        )
 
 
-def publish(partial: Path, out: Path) -> None:
-    """Give a finished directory its name, in place of an older one if there is any.
+def publish(partial: Path, out: Path, kind: str) -> None:
+    """Give a finished directory its name, in place of an older one of the same kind if there is any.
 
     Raises:
-        ArtifactError: what is there is not an artifact of airrep, or the operating system refused.
+        ArtifactError: what is there is not an artifact of that kind, or the operating system refused.
     """
-    check_replaceable(out)
-    old = out.with_name(out.name + ".old")
+    check_replaceable(out, kind)
+    old = out.with_name(f".{out.name}.replaced")
+    check_replaceable(old, kind)
     with writing(out):
         if out.exists():
             shutil.rmtree(old, ignore_errors=True)
@@ -236,6 +261,17 @@ def publish(partial: Path, out: Path) -> None:
         shutil.rmtree(old, ignore_errors=True)
 
 
+def check_free(out: Path, kind: str, *, replace: bool) -> None:
+    """Check, before any work, that an artifact may be written.
+
+    Raises:
+        ArtifactError: *out* exists and *replace* is false, or it is not an artifact of that kind.
+    """
+    if out.exists() and not replace:
+        raise ArtifactError(f"{out}: exists already; nothing is overwritten. Give another path, or pass --replace.")
+    check_replaceable(out, kind)
+
+
 @contextmanager
 def new_artifact(out: Path, kind: str, content: Mapping[str, Any], *, replace: bool = False) -> Iterator[Path]:
     """Write a small artifact in one go: yields the directory to fill, then seals and names it.
@@ -243,12 +279,11 @@ def new_artifact(out: Path, kind: str, content: Mapping[str, Any], *, replace: b
     Raises:
         ArtifactError: *out* exists and *replace* is false, or it cannot be written.
     """
-    if out.exists() and not replace:
-        raise ArtifactError(f"{out}: exists already; nothing is overwritten. Give another path, or pass --replace.")
-    check_replaceable(out)
+    out = real_path(out)
+    check_free(out, kind, replace=replace)
     partial = make_partial(out)
     with locked(partial), writing(out):
         yield partial
         names = sorted(path.name for path in partial.iterdir() if path.is_file() and path.name not in (LOCK, MANIFEST))
         write_manifest(partial, kind, {**content, "files": describe_files(partial, names)})
-        publish(partial, out)
+        publish(partial, out, kind)

@@ -19,6 +19,7 @@ from airrep.artifacts import (
     make_partial,
     publish,
     read_manifest,
+    real_path,
     write_file,
     write_manifest,
     writing,
@@ -65,7 +66,10 @@ def build_index(
         DataError: the corpus is empty, or gives features that are not finite.
         ArtifactError: something else is there, another process is writing there, or it cannot be written.
     """
-    path = Path(out)
+    path = real_path(out)
+    check_corpus("train", train)
+    if isinstance(method, Attributor) and settings is not None:
+        raise ConfigError("settings: belong to a method given by name; this attributor has its own. Leave them out.")
     if len(train) == 0:
         raise DataError("train: the corpus is empty; expected at least one example. Give a file with some.")
     if shard_rows < 1:
@@ -74,10 +78,22 @@ def build_index(
     attributor.fit(train)
     plan = _Plan(attributor, train, shard_rows)
     if replace:
-        check_replaceable(path)
+        check_replaceable(path, KIND)
     if replace or not _is_finished(path, plan.request):
         _build(path, plan, replace, progress)
     return Index(path, attributor)
+
+
+def check_corpus(where: str, corpus: object) -> None:
+    """Refuse what is not a corpus.
+
+    Raises:
+        ConfigError: it is something else.
+    """
+    if not isinstance(corpus, Corpus):
+        raise ConfigError(
+            f"{where}: is a {type(corpus).__name__}; expected a Corpus. Use read_corpus or Corpus.from_examples."
+        )
 
 
 @dataclass(frozen=True)
@@ -108,7 +124,7 @@ def _is_finished(out: Path, request: Mapping[str, Any]) -> bool:
     """
     if not out.exists():
         return False
-    check_replaceable(out)
+    check_replaceable(out, KIND)
     manifest = read_manifest(out, KIND)
     _refuse_difference(out, manifest["request"], request)
     if manifest["generation"] > 0:
@@ -148,7 +164,7 @@ def _build(out: Path, plan: _Plan, replace: bool, progress: OnProgress | None) -
             "generation": 0,
         }
         seal(partial, lineage, shards)
-        publish(partial, out)
+        publish(partial, out, KIND)
 
 
 def corpus_entry(attributor: Attributor, corpus: Corpus) -> dict[str, Any]:
@@ -267,8 +283,8 @@ def _files(folder: Path, records: Mapping[str, Mapping[str, Any]], deleted: str 
 def _remove_strays(folder: Path, shards: set[str], deleted: str | None) -> None:
     """Remove what interrupted or superseded work left behind and the manifest does not name."""
     for path in (folder / "shards").iterdir():
-        if path.name not in shards:
-            shutil.rmtree(path)
+        if path.is_dir() and path.name not in shards:
+            shutil.rmtree(path, ignore_errors=True)
     for path in folder.glob("deleted-*.npy"):
         if path.name != deleted:
-            path.unlink()
+            path.unlink(missing_ok=True)

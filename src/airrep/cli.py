@@ -1,5 +1,6 @@
 """The command line: one command per stage."""
 
+import signal
 import sys
 from pathlib import Path
 from typing import Annotated, Any
@@ -23,6 +24,8 @@ from airrep.options import (
     print_json,
     shared_options,
 )
+
+INTERRUPTED = 130
 
 app = typer.Typer(
     name="airrep",
@@ -130,6 +133,7 @@ def top(
     """Find the training examples that help, or harm, each query most."""
     from airrep.console import Meter, print_top
 
+    delivery.check("top")
     opened, asked = asking.index(), asking.asked()
     with Meter("encoding queries") as meter:
         result = opened.top(asked, k, least=least, where=where, progress=meter)
@@ -143,7 +147,7 @@ def group(
     delivery: Delivery,
     by: Annotated[str | None, typer.Option(help="A field whose values are the groups, such as source.")] = None,
     groups: Annotated[
-        Path | None, typer.Option(help='JSON of groups: {"name": [ids or rows], …} or [[ids or rows], …].')
+        Path | None, typer.Option(help="JSON of groups: names with lists of ids or rows, or a list of such lists.")
     ] = None,
     pool: PoolOption = None,
 ) -> None:
@@ -151,6 +155,7 @@ def group(
     from airrep.console import Meter, print_groups
     from airrep.index import read_groups
 
+    delivery.check("group")
     if by is not None and groups is None:
         chosen: Any = by
     elif groups is not None and by is None:
@@ -181,11 +186,15 @@ def what_if(
     """Score what leaving part of the training data out would do to each query."""
     from airrep.console import Meter, print_what_if
 
-    opened = asking.index()
-    rows = {name: opened.where(text) for name, text in (("remove", remove), ("keep", keep)) if text is not None}
-    if len(rows) != 1:
+    delivery.check("what-if")
+    chosen = {name: text for name, text in (("remove", remove), ("keep", keep)) if text is not None}
+    if len(chosen) != 1:
         raise ConfigError("what-if: expected one of --remove and --keep. Give one filter.")
-    asked = asking.asked()
+    opened, asked = asking.index(), asking.asked()
+    rows = {name: opened.where(text) for name, text in chosen.items()}
+    for name, text in chosen.items():
+        if not len(rows[name]):
+            raise ConfigError(f"--{name} {text}: no example fulfils it; expected some. Choose another filter.")
     with Meter("encoding queries") as meter:
         result = opened.what_if(asked, pool=_pool(pool), progress=meter, **rows)
     delivery.deliver(result, print_what_if)
@@ -205,8 +214,10 @@ def select(
 ) -> None:
     """Pick the training examples with the best rank for any query (min-rank), and say why for each."""
     from airrep.console import Meter
+    from airrep.picking import check_writable
     from airrep.picking import select as pick
 
+    check_writable(out, replace=replace)
     opened, asked = asking.index(), asking.asked()
     with Meter("encoding queries") as meter:
         selection = pick(opened, asked, count, where=where, drop_duplicates=drop_duplicates, progress=meter)
@@ -273,15 +284,21 @@ def demo(
 
 
 def main() -> None:
-    """Run the command line; every expected failure is one line on stderr and exit status 1."""
+    """Run the command line; every expected failure is one line on stderr and exit status 1.
+
+    A reader of stdout that stops early, such as ``head``, ends the process as it ends other Unix tools.
+    """
+    if hasattr(signal, "SIGPIPE"):
+        signal.signal(signal.SIGPIPE, signal.SIG_DFL)
     try:
         app(prog_name="airrep")
-    except AirRepError as error:
-        note(f"airrep: error: {' '.join(str(error).split())}")
+    except SystemExit as ended:
+        if ended.code == INTERRUPTED:
+            note("airrep: interrupted; run the same command again to go on")
+        raise
+    except (AirRepError, OSError) as error:
+        note(f"airrep: error: {error}")
         sys.exit(1)
-    except KeyboardInterrupt:
-        note("airrep: interrupted; run the same command again to go on")
-        sys.exit(130)
 
 
 if __name__ == "__main__":

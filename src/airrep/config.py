@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Any, Literal, Self
 
 import yaml
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator
 
 from airrep.errors import ConfigError
 
@@ -41,6 +41,13 @@ class EncoderSettings(Settings):
 
     encoder: str = "default"
     """The sentence encoder: 'default' (shipped with airrep), a folder, or a Hub id."""
+
+    @field_validator("encoder")
+    @classmethod
+    def _whole_path(cls, encoder: str) -> str:
+        """A folder by its whole path, so that an index can be asked from elsewhere."""
+        return str(Path(encoder).resolve()) if encoder != "default" and Path(encoder).is_dir() else encoder
+
     template: str | None = None
     """Text made of an example, with {prompt} and {response}; None takes the encoder's own."""
     max_tokens: int | None = Field(default=None, ge=8)
@@ -72,7 +79,7 @@ def read_settings(path: Path | None, overrides: Sequence[str] = ()) -> dict[str,
     for override in overrides:
         name, equals, value = override.partition("=")
         if not equals or not name.strip():
-            raise ConfigError(f"--set {override}: is not of the form key=value. Write --set shard_rows=4096, say.")
+            raise ConfigError(f"--set {override}: is not of the form key=value. Write --set max_tokens=256, say.")
         values[name.strip()] = _parse_yaml(value, f"--set {override}")
     return values
 

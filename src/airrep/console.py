@@ -90,10 +90,16 @@ def say(text: str) -> None:
     out().print(text, highlight=False, markup=False, soft_wrap=True)
 
 
+def printable(text: str) -> str:
+    """A text without characters that steer a terminal or change the direction of writing."""
+    kept = "\N{ZERO WIDTH JOINER}"
+    return "".join(c if c.isprintable() or c in kept else "\N{REPLACEMENT CHARACTER}" for c in text)
+
+
 def snippet(text: str, length: int = SNIPPET) -> str:
     """A text on one line, cut to *length* characters, safe to print."""
     line = " ".join(text[: 4 * length].split())
-    line = "".join(character if character.isprintable() else "\N{REPLACEMENT CHARACTER}" for character in line)
+    line = printable(line)
     return escape(line if len(line) <= length and len(text) <= 4 * length else line[: length - 1] + "…")
 
 
@@ -102,13 +108,13 @@ def print_top(result: TopResult) -> None:
     console = out()
     for hits in result:
         order = "most harmful" if hits.least else "most helpful"
-        console.print(f"{order} for {_named(hits.query)}", soft_wrap=True)
+        console.print(f"{order} for {_named(hits.query)}", soft_wrap=True, highlight=False)
         console.print(_hits_table(hits))
     _print_provenance(console, result)
 
 
 def _named(query: Example) -> str:
-    return f"[bold]{escape(query.id)}[/]: {snippet(query.prompt, 100)}"
+    return f"[bold]{snippet(query.id, 40)}[/]: {snippet(query.prompt, 100)}"
 
 
 def _hits_table(hits: Hits) -> Table:
@@ -133,7 +139,7 @@ def print_groups(result: GroupResult) -> None:
     console = out()
     sizes = dict(zip(result.names, result.sizes, strict=True))
     for number, query in enumerate(result.queries):
-        console.print(f"groups for {_named(query)}", soft_wrap=True)
+        console.print(f"groups for {_named(query)}", soft_wrap=True, highlight=False)
         table = Table("#", "group", "examples", "score")
         for rank, (name, score) in enumerate(result.ranked(number), start=1):
             table.add_row(str(rank), snippet(name, 60), f"{sizes[name]:,}", f"{score:+.4f}")

@@ -13,9 +13,9 @@ from scipy import sparse
 from airrep.arrays import Features, Rows
 from airrep.artifacts import digest, locked, write_file
 from airrep.attributors.base import OnProgress
-from airrep.building import SHARD_ROWS, corpus_entry, seal, write_shards
+from airrep.building import SHARD_ROWS, check_corpus, corpus_entry, seal, write_shards
 from airrep.corpus import Corpus
-from airrep.errors import ConfigError, DataError
+from airrep.errors import ArtifactError, ConfigError, DataError
 from airrep.index import Index
 from airrep.shards import Shard, is_whole, shard_name, write_shard
 
@@ -40,6 +40,7 @@ def append(index: Index, more: Corpus, *, progress: OnProgress | None = None) ->
         DataError: there is nothing to add, or an id is in the index already.
         ArtifactError: another process is writing there, or the encoder is not the one that made the index.
     """
+    check_corpus("append", more)
     if len(more) == 0:
         raise DataError("append: the corpus is empty; expected at least one example. Give a file with some.")
     with locked(index.path):
@@ -79,10 +80,11 @@ def delete(index: Index, rows: Sequence[int] | np.ndarray) -> Index:
 
     Raises:
         ConfigError: a row that does not exist, or nothing would be left.
-        ArtifactError: another process is writing there.
+        ArtifactError: another process is writing there, or rows were numbered anew since *index* was opened.
     """
     with locked(index.path):
         now = Index(index.path, index.given)
+        _check_numbering(index, now)
         gone = np.union1d(now.deleted, now.check_rows(rows))
         if len(gone) == now.rows:
             raise ConfigError(f"{now.path}: nothing would be left; an index keeps at least one example. Delete fewer.")
@@ -90,6 +92,15 @@ def delete(index: Index, rows: Sequence[int] | np.ndarray) -> Index:
             name = _write_deleted(now.path, gone)
             seal(now.path, _next_lineage(now, now.manifest["corpora"]), _names(now), name)
         return Index(now.path, now.given)
+
+
+def _check_numbering(index: Index, now: Index) -> None:
+    """Refuse row numbers of an opening that a compaction or a new build has made void."""
+    if _names(now)[: len(index.shards)] != _names(index):
+        raise ArtifactError(
+            f"{index.path}: was compacted or built anew since it was opened, so its rows have other numbers. "
+            "Open it again."
+        )
 
 
 def _write_deleted(folder: Path, rows: Rows) -> str:

@@ -1,10 +1,10 @@
 """An index on disk: opened as memory maps, asked for scores."""
 
 import json
+import operator
 from bisect import bisect_right
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import cached_property
-from operator import attrgetter
 from pathlib import Path
 from typing import Any, overload
 
@@ -23,12 +23,13 @@ from airrep.filters import compile_filter, where
 from airrep.pooling import Pool
 from airrep.results import GroupResult, Hit, Hits, Provenance, TopResult, WhatIfResult
 from airrep.scoring import Block, Groups, group_scores, score_blocks, top_k
-from airrep.shards import Shard
+from airrep.shards import Shard, reading
 from airrep.tables import Column
 
 KIND = "index"
 Queries = Corpus | Sequence[Example]
-GroupsLike = str | Groups | Mapping[str, Sequence[str] | np.ndarray] | Sequence[Sequence[int] | np.ndarray]
+RowsLike = np.ndarray | Iterable[int] | Iterable[str]
+GroupsLike = str | Groups | Mapping[str, RowsLike] | Sequence[RowsLike]
 
 
 class Index:
@@ -107,7 +108,9 @@ class Index:
         """Row numbers of deleted examples, ascending."""
         if self.manifest["deleted"] is None:
             return np.empty(0, dtype=np.int64)
-        rows: Rows = np.load(self.path / self.manifest["deleted"], allow_pickle=False)
+        path = self.path / self.manifest["deleted"]
+        with reading(path):
+            rows: Rows = np.load(path, allow_pickle=False)
         return rows
 
     @cached_property
@@ -151,7 +154,7 @@ class Index:
     def example(self, row: int) -> Example:
         """The example of one row."""
         self.check_rows([row])
-        shard = self.shards[bisect_right(self.shards, row, key=attrgetter("start")) - 1]
+        shard = self.shards[bisect_right(self.shards, row, key=operator.attrgetter("start")) - 1]
         return shard.examples[row - shard.start]
 
     def where(self, expression: str | None = None, **equals: Any) -> Rows:
@@ -244,10 +247,10 @@ class Index:
         """
         if isinstance(queries, Example):
             return self.top([queries], k, least=least, where=where, progress=progress)[0]
-        keep = self.mask(where)
-        found = top_k(self.encode_queries(queries, progress), self.blocks, k, keep=keep, least=least)
+        asked, keep = _examples(queries), self.mask(where)
+        found = top_k(self.encode_queries(asked, progress), self.blocks, _whole(k), keep=keep, least=least)
         provenance = self.provenance()
-        rankings = zip(queries, found.rows, found.scores, strict=True)
+        rankings = zip(asked, found.rows, found.scores, strict=True)
         return TopResult(
             tuple(Hits(query, self._hits(rows, scores), provenance, least) for query, rows, scores in rankings),
             provenance,
@@ -282,10 +285,10 @@ class Index:
         Raises:
             ConfigError: an unknown field, id or row, an empty group, or a deleted member.
         """
-        chosen, members = pool or self.attributor.pool, self.groups(groups)
-        scores = group_scores(self.encode_queries(queries, progress), self.blocks, members, chosen)
+        chosen, members, asked = pool or self.attributor.pool, self.groups(groups), _examples(queries)
+        scores = group_scores(self.encode_queries(asked, progress), self.blocks, members, chosen)
         return GroupResult(
-            _as_corpus(queries),
+            tuple(asked),
             members.names,
             tuple(np.diff(members.offsets).tolist()),
             scores,
@@ -298,33 +301,40 @@ class Index:
             return Groups.from_labels(self._values(groups), keep=self.live)
         if not isinstance(groups, Groups):
             named = groups if isinstance(groups, Mapping) else {str(i): rows for i, rows in enumerate(groups)}
-            groups = Groups.from_lists({name: self._member_rows(members) for name, members in named.items()})
+            groups = Groups.from_lists({name: self.check_rows(members) for name, members in named.items()})
         self._check_members(groups)
         return groups
-
-    def _member_rows(self, members: Sequence[Any] | np.ndarray) -> Rows:
-        if len(members) and isinstance(members[0], str):
-            return self.rows_of([str(member) for member in members])
-        return np.asarray(members, dtype=np.int64)
 
     def _check_members(self, groups: Groups) -> None:
         gone = groups.rows[~self.live[self.check_rows(groups.rows)]]
         if len(gone):
             raise ConfigError(f"{self.path}: row {gone[0]} was deleted. Leave it out of the group.")
 
-    def check_rows(self, rows: Sequence[int] | np.ndarray) -> Rows:
+    def check_rows(self, rows: RowsLike) -> Rows:
         """Row numbers as int64.
 
+        Args:
+            rows: row numbers, ids, or one truth value for each row of the index (such as :meth:`mask` gives).
+
         Raises:
-            ConfigError: one of them does not exist.
+            ConfigError: one of them does not exist, or they are something else.
         """
-        numbers = np.asarray(rows, dtype=np.int64)
+        if isinstance(rows, str) or not isinstance(rows, Iterable):
+            raise ConfigError(f"rows: are {rows!r}; expected row numbers or ids. Use index.where(...) to find rows.")
+        members = rows if isinstance(rows, np.ndarray) else list(rows)
+        if len(members) and all(isinstance(member, str) for member in members):
+            return self.rows_of([str(member) for member in members])
+        numbers = np.asarray(members) if len(members) else np.empty(0, dtype=np.int64)
+        if numbers.dtype == np.bool_ and numbers.shape == (self.rows,):
+            return np.flatnonzero(numbers)
+        if numbers.ndim != 1 or not np.issubdtype(numbers.dtype, np.integer):
+            raise ConfigError(f"rows: are not whole numbers; expected row numbers of {self.path}, or ids. Give those.")
         outside = numbers[(numbers < 0) | (numbers >= self.rows)]
         if len(outside):
             raise ConfigError(
                 f"{self.path}: has no row {outside[0]}; expected 0 to {self.rows - 1}. Correct the row number."
             )
-        return numbers
+        return numbers.astype(np.int64)
 
     def _values(self, field: str) -> list[str | None]:
         known = (*TEXT_FIELDS, *self.fields)
@@ -336,8 +346,8 @@ class Index:
         self,
         queries: Queries,
         *,
-        remove: np.ndarray | None = None,
-        keep: np.ndarray | None = None,
+        remove: RowsLike | None = None,
+        keep: RowsLike | None = None,
         pool: Pool | None = None,
         progress: OnProgress | None = None,
     ) -> WhatIfResult:
@@ -365,7 +375,7 @@ class Index:
             provenance=result.provenance,
         )
 
-    def _rows_kept(self, remove: np.ndarray | None, keep: np.ndarray | None) -> Rows:
+    def _rows_kept(self, remove: RowsLike | None, keep: RowsLike | None) -> Rows:
         if (remove is None) == (keep is None):
             raise ConfigError("what_if: expected one of remove and keep. Give the rows to remove, or those to keep.")
         mask = np.zeros(self.rows, dtype=bool)
@@ -384,9 +394,8 @@ class Index:
 
     def encode_queries(self, queries: Queries, progress: OnProgress | None = None) -> Features:
         """Features of queries, ``(q, d)``, float32."""
-        if len(queries) == 0:
-            raise ConfigError("queries: there are none; expected at least one example. Give a file with some.")
-        return self.attributor.encode_queries(queries, count_rows(len(queries), progress))
+        examples = _examples(queries)
+        return self.attributor.encode_queries(examples, count_rows(len(examples), progress))
 
     def verify(self) -> None:
         """Check every byte against the manifest.
@@ -416,8 +425,27 @@ class Blocks(Sequence[Block]):
         return self._shards[position].block
 
 
-def _as_corpus(queries: Queries) -> Corpus:
-    return queries if isinstance(queries, Corpus) else Corpus.from_examples(queries)
+def _examples(queries: Queries | Example) -> Corpus | tuple[Example, ...]:
+    """Queries as a sequence.
+
+    Raises:
+        ConfigError: they are not examples, or there are none.
+    """
+    examples = (
+        queries if isinstance(queries, Corpus) else (queries,) if isinstance(queries, Example) else tuple(queries)
+    )
+    if len(examples) == 0:
+        raise ConfigError("queries: there are none; expected at least one example. Give a file with some.")
+    if not isinstance(examples, Corpus) and not all(isinstance(example, Example) for example in examples):
+        raise ConfigError("queries: are not examples; expected a Corpus or Example objects. Use read_corpus.")
+    return examples
+
+
+def _whole(k: object) -> int:
+    try:
+        return operator.index(k)  # type: ignore[arg-type]
+    except TypeError as error:
+        raise ConfigError(f"k={k!r}: is not a whole number. Ask for 1 example or more.") from error
 
 
 def open_index(path: str | Path, attributor: Attributor | None = None) -> Index:

@@ -34,8 +34,8 @@ EncoderOption = Annotated[
 
 
 def note(text: str) -> None:
-    """Tell the user something beside the results, on stderr."""
-    typer.echo(text, err=True)
+    """Tell the user something beside the results, on one line of stderr; what would steer a terminal is left out."""
+    typer.echo("".join(c if c.isprintable() else " " for c in text), err=True)
 
 
 @dataclass(frozen=True)
@@ -114,15 +114,22 @@ class Delivery:
     ] = None
     replace: ReplaceOption = False
 
+    def check(self, kind: str) -> None:
+        """Check, before any work, that the result may be written."""
+        from airrep.artifacts import check_free, real_path
+
+        if self.run is not None:
+            check_free(real_path(self.run), kind, replace=self.replace)
+
     def deliver(self, result: "Result", show: Callable[[Any], None]) -> None:
-        """Print a result, and write it if asked."""
+        """Write a result if asked, and print it."""
+        if self.run is not None:
+            result.write(self.run, replace=self.replace)
+            note(f"written to {self.run}; next: airrep report {self.run} --out report.html")
         if self.as_json:
             print_json(result.to_dict())
         else:
             show(result)
-        if self.run is not None:
-            result.write(self.run, replace=self.replace)
-            note(f"written to {self.run}; next: airrep report {self.run} --out report.html")
 
 
 def print_json(value: Any) -> None:

@@ -2,7 +2,7 @@
 
 import json
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, overload
 
@@ -56,6 +56,10 @@ class SelectionResult(Sequence[Pick]):
     def __len__(self) -> int:
         return len(self.picks)
 
+    def to_dict(self) -> dict[str, Any]:
+        """The picks and where they come from, as JSON values."""
+        return {"provenance": asdict(self.provenance), "picks": [pick.to_dict() for pick in self.picks]}
+
     def write(self, out: str | Path, *, replace: bool = False) -> Path:
         """Write the examples as JSON lines, the reason of each under ``selected_by``.
 
@@ -63,13 +67,22 @@ class SelectionResult(Sequence[Pick]):
             ArtifactError: *out* exists and *replace* is false, or it cannot be written.
         """
         path = Path(out)
-        if path.is_dir() or (path.exists() and not replace):
-            raise ArtifactError(f"{path}: exists already; nothing is overwritten. Give another path or --replace.")
+        check_writable(path, replace=replace)
         lines = (json.dumps(pick.to_dict(), ensure_ascii=False) for pick in self.picks)
         with writing(path):
             path.parent.mkdir(parents=True, exist_ok=True)
         write_file(path, "".join(f"{line}\n" for line in lines).encode())
         return path
+
+
+def check_writable(path: Path, *, replace: bool) -> None:
+    """Check, before any work, that a selection may be written.
+
+    Raises:
+        ArtifactError: *path* exists and *replace* is false, or it is a directory.
+    """
+    if path.is_dir() or (path.exists() and not replace):
+        raise ArtifactError(f"{path}: exists already; nothing is overwritten. Give another path, or pass --replace.")
 
 
 def select(

@@ -78,6 +78,8 @@ def render_report(
     results: Sequence[Result | Mapping[str, Any]], *, title: str | None = None, notes: Sequence[str] = ()
 ) -> str:
     """The page that :func:`write_report` writes, as text; raises its ConfigError and DataError."""
+    if isinstance(results, Result | Mapping):
+        results = [results]
     runs = data.read_runs([result.to_dict() if isinstance(result, Result) else result for result in results])
     parts = data.merge(runs)
     style, script = _asset("report.css"), _asset("report.js")

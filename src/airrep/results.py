@@ -10,7 +10,7 @@ import numpy as np
 
 from airrep.arrays import GroupScores
 from airrep.artifacts import canonical_json, check_digests, new_artifact, read_manifest, write_file
-from airrep.corpus import Corpus, Example
+from airrep.corpus import Example
 from airrep.errors import ArtifactError
 
 RESULTS = "results.json"
@@ -129,11 +129,11 @@ def _hit_dict(hit: Hit) -> dict[str, Any]:
     return {"rank": hit.rank, "score": hit.score, "row": hit.row, "example": hit.example.to_dict()}
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class GroupResult(Result):
     """Group scores: ``scores[i, j]`` is how much group j helps query i; higher = more helpful."""
 
-    queries: Corpus
+    queries: tuple[Example, ...]
     names: tuple[str, ...]
     sizes: tuple[int, ...]
     scores: GroupScores
@@ -158,14 +158,14 @@ class GroupResult(Result):
         }
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class WhatIfResult(Result):
     """How the group score of the corpus changes when part of it is left out.
 
     ``change = after - before``, one value for each query: below 0, what was removed had been helping.
     """
 
-    queries: Corpus
+    queries: tuple[Example, ...]
     before: np.ndarray
     after: np.ndarray
     removed: int

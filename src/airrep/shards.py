@@ -24,7 +24,7 @@ import numpy as np
 import pyarrow as pa
 from scipy import sparse
 
-from airrep.arrays import Features
+from airrep.arrays import Features, SparseFeatures
 from airrep.artifacts import canonical_json, check_digests, describe_files, digest, sync, write_file, writing
 from airrep.corpus import Corpus
 from airrep.errors import ArtifactError, DataError
@@ -120,7 +120,7 @@ def read_record(folder: Path) -> dict[str, Any]:
     Raises:
         ArtifactError: there is no finished shard here, or it was altered.
     """
-    with _reading(folder / SHARD):
+    with reading(folder / SHARD):
         record: dict[str, Any] = json.loads((folder / SHARD).read_bytes())
     return record
 
@@ -148,28 +148,39 @@ class Shard:
     def block(self) -> Block:
         """Its features, for scoring."""
         if self.layout == "csr":
-            parts = (self._load("data"), self._load("indices"), self._load("indptr"))
-            return Block(self.start, sparse.csr_array(parts, shape=(self.rows, self.dimension)))
+            return Block(self.start, self._csr())
         names = ("features", "codes", "scales", "bounds")
         return Block(self.start, *map(self._load, names))
+
+    def _csr(self) -> SparseFeatures:
+        """The three parts as a matrix, checked first: a wrong index would crash the process."""
+        data, indices, indptr = (self._load(name) for name in ("data", "indices", "indptr"))
+        fits = len(indptr) == self.rows + 1 and indptr[0] == 0 and indptr[-1] == len(indices) == len(data)
+        if (
+            not fits
+            or (np.diff(indptr) < 0).any()
+            or (len(indices) and not 0 <= indices.min() <= indices.max() < self.dimension)
+        ):
+            raise ArtifactError(f"{self.folder}: was altered after it was written. Restore it or build it again.")
+        return sparse.csr_array((data, indices, indptr), shape=(self.rows, self.dimension))
 
     @cached_property
     def examples(self) -> Corpus:
         """Its examples, read from the memory map on demand."""
         path = self.folder / "examples.arrow"
-        with _reading(path):
+        with reading(path):
             table = pa.ipc.open_file(pa.memory_map(str(path))).read_all()
         return Corpus(table)
 
     def _load(self, name: str) -> np.ndarray:
         path = self.folder / f"{name}.npy"
-        with _reading(path):
+        with reading(path):
             array: np.ndarray = np.load(path, mmap_mode="c", allow_pickle=False)
         return array
 
 
 @contextmanager
-def _reading(path: Path) -> Iterator[None]:
+def reading(path: Path) -> Iterator[None]:
     """Turn a failed read of an index file into a one-line ArtifactError."""
     try:
         yield
