@@ -319,6 +319,21 @@ def test_reader_of_a_compacted_index_is_told_to_open_it_again(index: airrep.Inde
         old.top(queries, k=1)
 
 
+def test_leftovers_of_an_interrupted_change_go_with_the_next(index: airrep.Index) -> None:
+    """A kill may fall after a change has taken effect and before its leftovers are gone."""
+    for change in (
+        airrep.compact,
+        lambda index: airrep.delete(index, []),
+        lambda index: airrep.append(index, make_corpus(50)),
+    ):
+        before = tree(index.path)
+        (index.path / "shards" / "0000000999-superseded").mkdir()
+        (index.path / "deleted-0.npy").write_bytes(b"superseded")
+        change(index)
+        assert tree(index.path) == before
+        assert len(list((index.path / "shards").iterdir())) == 4
+
+
 def test_foreign_files_among_the_shards_do_no_harm(index: airrep.Index) -> None:
     (index.path / "shards" / ".DS_Store").write_text("not ours")
     assert len(airrep.delete(index, [1])) == 49

@@ -268,7 +268,7 @@ def seal(folder: Path, lineage: Mapping[str, Any], shards: Sequence[str], delete
         "files": _files(folder, records, deleted),
     }
     write_manifest(folder, KIND, content)
-    _remove_strays(folder, set(shards), deleted)
+    remove_strays(folder, shards, deleted)
 
 
 def _files(folder: Path, records: Mapping[str, Mapping[str, Any]], deleted: str | None) -> dict[str, Any]:
@@ -280,8 +280,8 @@ def _files(folder: Path, records: Mapping[str, Mapping[str, Any]], deleted: str 
     return files
 
 
-def _remove_strays(folder: Path, shards: set[str], deleted: str | None) -> None:
-    """Remove what interrupted or superseded work left behind and the manifest does not name."""
+def remove_strays(folder: Path, shards: Sequence[str], deleted: str | None) -> None:
+    """Remove what interrupted or superseded work left behind: all shards and deleted rows but those named."""
     for path in (folder / "shards").iterdir():
         if path.is_dir() and path.name not in shards:
             shutil.rmtree(path, ignore_errors=True)

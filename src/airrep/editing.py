@@ -13,7 +13,7 @@ from scipy import sparse
 from airrep.arrays import Features, Rows
 from airrep.artifacts import digest, locked, write_file
 from airrep.attributors.base import OnProgress
-from airrep.building import SHARD_ROWS, check_corpus, corpus_entry, seal, write_shards
+from airrep.building import SHARD_ROWS, check_corpus, corpus_entry, remove_strays, seal, write_shards
 from airrep.corpus import Corpus
 from airrep.errors import ArtifactError, ConfigError, DataError
 from airrep.index import Index
@@ -46,7 +46,7 @@ def append(index: Index, more: Corpus, *, progress: OnProgress | None = None) ->
     with locked(index.path):
         now = Index(index.path, index.attributor)
         if _has_all(now, more):
-            return now
+            return _tidied(now)
         shard_rows = now.manifest["request"]["shard_rows"]
         new = write_shards(now.path, now.attributor, more, shard_rows, first=now.rows, progress=progress)
         lineage = _next_lineage(now, [*now.manifest["corpora"], corpus_entry(now.attributor, more)])
@@ -88,9 +88,10 @@ def delete(index: Index, rows: Sequence[int] | np.ndarray) -> Index:
         gone = np.union1d(now.deleted, now.check_rows(rows))
         if len(gone) == now.rows:
             raise ConfigError(f"{now.path}: nothing would be left; an index keeps at least one example. Delete fewer.")
-        if len(gone) > len(now.deleted):
-            name = _write_deleted(now.path, gone)
-            seal(now.path, _next_lineage(now, now.manifest["corpora"]), _names(now), name)
+        if len(gone) == len(now.deleted):
+            return _tidied(now)
+        name = _write_deleted(now.path, gone)
+        seal(now.path, _next_lineage(now, now.manifest["corpora"]), _names(now), name)
         return Index(now.path, now.given)
 
 
@@ -122,7 +123,7 @@ def compact(index: Index, *, progress: OnProgress | None = None) -> Index:
         shard_rows = int(now.manifest["request"].get("shard_rows", SHARD_ROWS))
         now.verify()
         if len(now.deleted) == 0 and all(shard.rows == shard_rows for shard in now.shards[:-1]):
-            return now
+            return _tidied(now)
         names, start = [], 0
         for corpus, features in _live_parts(now, shard_rows):
             names.append(_rewrite(now, start, corpus, features))
@@ -167,6 +168,12 @@ def _taken(shard: Shard, rows: Rows) -> tuple[Corpus, Features]:
     inside = rows[(rows >= shard.start) & (rows < shard.start + shard.rows)] - shard.start
     features = shard.block.features[inside]
     return shard.examples.take(inside), features.astype(np.float32)
+
+
+def _tidied(index: Index) -> Index:
+    """The index as it is, without what a change left behind that was interrupted after it had taken effect."""
+    remove_strays(index.path, _names(index), index.manifest["deleted"])
+    return index
 
 
 def _names(index: Index) -> list[str]:

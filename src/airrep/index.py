@@ -441,9 +441,9 @@ def _examples(queries: Queries | Example) -> Corpus | tuple[Example, ...]:
     return examples
 
 
-def _whole(k: object) -> int:
+def _whole(k: Any) -> int:
     try:
-        return operator.index(k)  # type: ignore[arg-type]
+        return operator.index(k)
     except TypeError as error:
         raise ConfigError(f"k={k!r}: is not a whole number. Ask for 1 example or more.") from error
 

@@ -156,7 +156,7 @@ def shared_options(command: Callable[..., None]) -> Callable[..., None]:
         for name in own
         for parameter in (_field_parameters(classes[name]) if name in classes else [_own(own[name], hints[name])])
     ]
-    wrapper.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
+    vars(wrapper)["__signature__"] = inspect.Signature(parameters)
     wrapper.__annotations__ = {parameter.name: parameter.annotation for parameter in parameters}
     return wrapper
 

@@ -1,6 +1,7 @@
 """Results that know their method, pool, sign, units and index."""
 
 import json
+from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
@@ -67,7 +68,7 @@ class Hits(Sequence[Hit]):
         return len(self.hits)
 
 
-class Result:
+class Result(ABC):
     """What all results share: a JSON form, and writing it as an artifact."""
 
     kind: ClassVar[str]
@@ -77,8 +78,9 @@ class Result:
         """The result as JSON values; the layout is in docs/formats.md."""
         return {"kind": self.kind, "provenance": asdict(self.provenance), **self._content()}
 
+    @abstractmethod
     def _content(self) -> dict[str, Any]:
-        raise NotImplementedError
+        """What the kind of result adds to the JSON form."""
 
     def write(self, out: str | Path, *, replace: bool = False) -> Path:
         """Write the result as an artifact that `airrep report` reads.
