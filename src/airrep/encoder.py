@@ -17,8 +17,8 @@ from airrep.checkpoints import Checkpoint, read_checkpoint, weights_digest
 from airrep.encoding import Encoder, Format, Progress, Storage
 from airrep.errors import ConfigError
 from airrep.exports import write_airrep, write_sentence_transformer
+from airrep.fallback import LibraryEncoder
 from airrep.layouts import Layout, read_layout
-from airrep.library import LibraryEncoder
 from airrep.model_folders import Card, find_model, read_card
 from airrep.packing import pack
 from airrep.precision import Precision, ResolvedPrecision, resolve_device, resolve_precision

@@ -37,8 +37,9 @@ _FIELD = re.compile(r"(\{prompt\}|\{response\})")
 class Encoder(ABC):
     """Turns examples into features whose inner product is an influence score: higher = more helpful.
 
-    Made by :func:`airrep.encoder.load_encoder`. The same call gives the same bytes on the same machine. The
-    order of rows and the size of batches move values by rounding alone.
+    Made by :func:`airrep.encoder.load_encoder`. The same call gives the same bytes on the same machine. The order of
+    rows and the size of batches move a row by rounding alone: by less than 1e-5 of its length in float32 and 1e-2 in
+    bfloat16.
 
     Attributes:
         name: what the encoder was loaded by.
