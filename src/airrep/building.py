@@ -226,16 +226,16 @@ def write_shards(
     Returns:
         The names of all shards of the corpus, in order.
     """
-    names = []
+    names, fingerprint = [], attributor.fingerprint
     for start in range(0, len(corpus), shard_rows):
         part = corpus[start : start + shard_rows]
-        name = shard_name(first + start, attributor.fingerprint, part.fingerprint)
+        name = shard_name(first + start, fingerprint, part.fingerprint)
         target = folder / "shards" / name
         on_rows = count_rows(len(corpus), progress, start)
         if is_whole(target):
             on_rows(len(part))
         else:
-            write_shard(target, part, attributor.encode_train(part, on_rows), attributor.fingerprint)
+            write_shard(target, part, attributor.encode_train(part, on_rows), fingerprint)
         names.append(name)
     return names
 

@@ -13,7 +13,7 @@ from scipy import sparse
 from airrep.arrays import Features, Rows
 from airrep.artifacts import digest, locked, write_file
 from airrep.attributors.base import OnProgress
-from airrep.building import SHARD_ROWS, check_corpus, corpus_entry, remove_strays, seal, write_shards
+from airrep.building import check_corpus, corpus_entry, remove_strays, seal, write_shards
 from airrep.corpus import Corpus
 from airrep.errors import ArtifactError, ConfigError, DataError
 from airrep.index import Index
@@ -120,7 +120,7 @@ def compact(index: Index, *, progress: OnProgress | None = None) -> Index:
     """
     with locked(index.path):
         now = Index(index.path, index.given)
-        shard_rows = int(now.manifest["request"].get("shard_rows", SHARD_ROWS))
+        shard_rows = now.manifest["request"]["shard_rows"]
         now.verify()
         if len(now.deleted) == 0 and all(shard.rows == shard_rows for shard in now.shards[:-1]):
             return _tidied(now)
