@@ -146,7 +146,8 @@ def _wide_bounds(codes: torch.Tensor, scales: np.ndarray) -> np.ndarray:
 
 def fast_int8() -> bool:
     """Whether this processor multiplies int8 in hardware (and so exactly, without saturation)."""
-    return bool(torch.cpu._is_vnni_supported())
+    supported = getattr(torch.cpu, "_is_vnni_supported", None)  # not public: without it, products are float32
+    return hasattr(torch, "_int_mm") and supported is not None and bool(supported())
 
 
 def inner_products(queries: np.ndarray, blocks: Sequence[Block], query: np.ndarray, row: np.ndarray) -> np.ndarray:
