@@ -25,6 +25,7 @@ check: $(VENV)/dev  ## format, lint, types, layers, dependencies, fast tests
 	$(RUN) -m pytest -m "not slow"
 
 bench: $(VENV)/bench  ## speed and memory against plain references, as ratios of process CPU time
+	$(RUN) benchmarks/reading.py
 	$(RUN) benchmarks/encode.py
 	$(RUN) benchmarks/groups.py
 	$(RUN) benchmarks/topk.py

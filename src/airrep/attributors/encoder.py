@@ -53,7 +53,10 @@ class EmbeddingAttributor(Attributor):
 
 
 class AirRepAttributor(EmbeddingAttributor):
-    """The AirRep encoder with attention pooling (Eq. 6): φ(z) = W·mean-pool(BERT(z)) + b, not normalised."""
+    """The AirRep encoder with attention pooling (Eq. 6): φ(z) = W·mean-pool(BERT(z)) + b.
+
+    A trained encoder learns its norms; the shipped one, not yet trained, scales the mean to unit length first.
+    """
 
     name = "airrep"
     pool: ClassVar[Pool] = "attention"
