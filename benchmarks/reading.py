@@ -12,7 +12,7 @@ from pathlib import Path
 
 import airrep
 
-WORDS = "the model was fine tuned on examples that help or harm what it says about a query".split()
+WORDS = ["the", "model", "was", "fine", "tuned", "on", "examples", "that", "help", "or", "harm", "what", "it", "says", "about", "a", "query"]
 
 
 def write(path: Path, records: int) -> None:
