@@ -12,7 +12,8 @@ from pathlib import Path
 
 import airrep
 
-WORDS = ["the", "model", "was", "fine", "tuned", "on", "examples", "that", "help", "or", "harm", "what", "it", "says", "about", "a", "query"]
+TEXT = "the model was fine tuned on examples that help or harm what it says about a query"
+WORDS = tuple(TEXT.split())
 
 
 def write(path: Path, records: int) -> None:
