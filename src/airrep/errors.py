@@ -7,6 +7,7 @@
     ├── DataError (ValueError)           a record, file or text that cannot be used
     ├── ArtifactError (OSError)          a directory that airrep wrote, or should write, is not as it must be
     ├── NotFittedError (RuntimeError)    an attributor was asked before it had seen the training corpus
+    ├── TrainingError (ArithmeticError)  a fine-tune or a training run cannot go on
     └── MissingExtraError (ImportError)  an optional dependency is not installed
 
 Messages are one line: *where: what is wrong; what is expected. What to do.*
@@ -31,6 +32,10 @@ class ArtifactError(AirRepError, OSError):
 
 class NotFittedError(AirRepError, RuntimeError):
     """An attributor was asked for features before it had seen the training corpus."""
+
+
+class TrainingError(AirRepError, ArithmeticError):
+    """A fine-tune or a training run cannot go on: its loss is not finite, or memory is short."""
 
 
 class MissingExtraError(AirRepError, ImportError):
