@@ -1,7 +1,7 @@
 """Building an index and changing it, safe against any interruption."""
 
 import shutil
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from importlib.metadata import version
 from itertools import accumulate
@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from airrep._version import __version__
+from airrep.arrays import Features
 from airrep.artifacts import (
     LOCK,
     canonical_json,
@@ -25,10 +26,12 @@ from airrep.artifacts import (
     writing,
 )
 from airrep.attributors import make_attributor
-from airrep.attributors.base import Attributor, OnProgress, count_rows
+from airrep.attributors.base import Attributor, OnProgress, OnRows, count_rows
 from airrep.corpus import Corpus
 from airrep.errors import ArtifactError, ConfigError, DataError
+from airrep.executor import Engine
 from airrep.index import KIND, Index
+from airrep.shard_engines import encode_parts
 from airrep.shards import SHARD, is_whole, read_record, shard_name, write_shard
 
 SHARD_ROWS = 4096
@@ -45,6 +48,7 @@ def build_index(
     shard_rows: int = SHARD_ROWS,
     replace: bool = False,
     progress: OnProgress | None = None,
+    engine: Engine | None = None,
 ) -> Index:
     """Encode a training corpus into an index directory.
 
@@ -60,10 +64,13 @@ def build_index(
         shard_rows: examples in one shard; what an interruption can lose.
         replace: replace an index that is there and differs.
         progress: told about finished rows.
+        engine: where shards are encoded, on one thread each, with the same bytes on every engine; if None in this
+            process, on all threads.
 
     Raises:
         ConfigError: no such method or setting.
         DataError: the corpus is empty, or gives features that are not finite.
+        TrainingError: workers of the engine fail again and again.
         ArtifactError: something else is there, another process is writing there, or it cannot be written.
     """
     path = real_path(out)
@@ -80,7 +87,7 @@ def build_index(
     if replace:
         check_replaceable(path, KIND)
     if replace or not _is_finished(path, plan.request):
-        _build(path, plan, replace, progress)
+        _build(path, plan, replace, progress, engine)
     return Index(path, attributor)
 
 
@@ -149,12 +156,12 @@ def _short(value: object) -> str:
     return text[:12] if len(text) == 64 else text
 
 
-def _build(out: Path, plan: _Plan, replace: bool, progress: OnProgress | None) -> None:
+def _build(out: Path, plan: _Plan, replace: bool, progress: OnProgress | None, engine: Engine | None) -> None:
     partial = make_partial(out)
     with locked(partial):
         _claim(partial, plan.request, replace)
         _save_state(partial, plan.attributor)
-        shards = write_shards(partial, plan.attributor, plan.train, plan.shard_rows, progress=progress)
+        shards = write_shards(partial, plan.attributor, plan.train, plan.shard_rows, progress=progress, engine=engine)
         lineage = {
             "request": plan.request,
             "method": plan.attributor.name,
@@ -212,6 +219,7 @@ def write_shards(
     *,
     first: int = 0,
     progress: OnProgress | None = None,
+    engine: Engine | None = None,
 ) -> list[str]:
     """Write the shards of a corpus that are not there yet.
 
@@ -222,22 +230,35 @@ def write_shards(
         shard_rows: examples in one shard.
         first: row number of the first example.
         progress: told about finished rows.
+        engine: where shards are encoded; in this process, on all threads, if None.
 
     Returns:
         The names of all shards of the corpus, in order.
     """
-    names, fingerprint = [], attributor.fingerprint
-    for start in range(0, len(corpus), shard_rows):
-        part = corpus[start : start + shard_rows]
-        name = shard_name(first + start, fingerprint, part.fingerprint)
-        target = folder / "shards" / name
-        on_rows = count_rows(len(corpus), progress, start)
-        if is_whole(target):
-            on_rows(len(part))
-        else:
-            write_shard(target, part, attributor.encode_train(part, on_rows), fingerprint)
-        names.append(name)
+    fingerprint = attributor.fingerprint
+    parts = [corpus[start : start + shard_rows] for start in range(0, len(corpus), shard_rows)]
+    names = [shard_name(first + i * shard_rows, fingerprint, part.fingerprint) for i, part in enumerate(parts)]
+    missing = [number for number, name in enumerate(names) if not is_whole(folder / "shards" / name)]
+    done = len(corpus) - sum(len(parts[number]) for number in missing)
+    on_rows = count_rows(len(corpus), progress, done)
+    if done:
+        on_rows(0)
+    if engine is None:
+        encoded: Iterable[tuple[int, Features]] = _encode_here(attributor, parts, missing, on_rows)
+    else:
+        encoded = encode_parts(attributor, corpus, shard_rows, missing, engine)
+    for number, features in encoded:
+        write_shard(folder / "shards" / names[number], parts[number], features, fingerprint)
+        if engine is not None:
+            on_rows(len(parts[number]))
     return names
+
+
+def _encode_here(
+    attributor: Attributor, parts: Sequence[Corpus], numbers: Sequence[int], on_rows: OnRows
+) -> Iterator[tuple[int, Features]]:
+    for number in numbers:
+        yield number, attributor.encode_train(parts[number], on_rows)
 
 
 def seal(folder: Path, lineage: Mapping[str, Any], shards: Sequence[str], deleted: str | None = None) -> None:

@@ -1,0 +1,157 @@
+"""What decides the losses of a label directory."""
+
+import io
+import json
+import shutil
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from airrep.artifacts import MANIFEST, canonical_json, digest, read_manifest, sync, write_file, writing
+from airrep.errors import ArtifactError
+from airrep.label_tasks import LabelTask
+from airrep.ledger import SETTINGS_DIGITS
+from airrep.plans import SubsetPlan
+
+KIND = "labels"
+REQUEST = "request.json"
+GROWING = ("instances", "subsets", "removals", "seeds")
+"""What may grow from one run to the next: what is finished stays as it is."""
+
+
+@dataclass(frozen=True)
+class LabelRequest:
+    """The labels that are asked for."""
+
+    decisive: Mapping[str, Any]
+    """What may not change in a directory: LM, fine-tuning, corpora, sampling."""
+    counts: Mapping[str, int]
+    """What may grow."""
+    plan: SubsetPlan
+    tasks: Sequence[LabelTask]
+
+    @property
+    def settings(self) -> str:
+        """8 hex digits over the LM and how it is fine-tuned, the first part of the names of results."""
+        return digest(training_part(self.decisive))[:SETTINGS_DIGITS]
+
+    @property
+    def state(self) -> dict[str, Any]:
+        """What ``request.json`` and the manifest say."""
+        return {
+            **self.decisive,
+            "counts": dict(self.counts),
+            "plan": self.plan.fingerprint,
+            "settings": self.settings,
+            "plan_folder": f"plan-{self.plan.fingerprint[:12]}",
+            "keys": f"keys-{digest(self._keys())[:12]}.npy",
+        }
+
+    def _keys(self) -> list[str]:
+        return [task.key for task in self.tasks]
+
+    def claim(self, folder: Path) -> None:
+        """Begin these labels in a directory, or go on with them.
+
+        Raises:
+            ArtifactError: the directory holds other labels, more of them, or something else.
+        """
+        check_ours(folder)
+        old = read_state(folder)
+        if old is not None:
+            self._refuse_difference(folder, old)
+        if (folder / MANIFEST).is_file():
+            self._refuse_shrinking(folder, read_manifest(folder, KIND)["counts"])
+        state = self.state
+        _write_once(folder / REQUEST, canonical_json(state))
+        _copy_plan(self.plan.path, folder / state["plan_folder"])
+        keys = io.BytesIO()
+        np.save(keys, np.array(self._keys(), dtype="S16"), allow_pickle=False)
+        _write_once(folder / state["keys"], keys.getvalue())
+
+    def _refuse_difference(self, folder: Path, old: Mapping[str, Any]) -> None:
+        before = dict(_flat(old))
+        for name, value in _flat(self.decisive):
+            if name != "lm.name" and before.get(name) != value:
+                raise ArtifactError(
+                    f"{folder}: holds labels made with another {name} ({_short(before.get(name))}; "
+                    f"now {_short(value)}); nothing is overwritten. Give another path, or what they were made with."
+                )
+
+    def _refuse_shrinking(self, folder: Path, old: Mapping[str, int]) -> None:
+        name = next((name for name in old if self.counts.get(name, 0) < old[name]), None)
+        if name is not None:
+            raise ArtifactError(
+                f"{folder}: holds finished labels of {name}={old[name]}, now {self.counts.get(name)}; expected "
+                "at least as many. Give another path, or use those that are there."
+            )
+
+
+def training_part(state: Mapping[str, Any]) -> dict[str, Any]:
+    """Of what decides the losses, the part that is the same for every subset and query."""
+    return {"lm": state["lm"]["fingerprint"], "precision": state["precision"], "fine_tune": state["fine_tune"]}
+
+
+def check_ours(folder: Path) -> None:
+    """Refuse a directory that holds something else.
+
+    Raises:
+        ArtifactError: it does.
+    """
+    if (folder / MANIFEST).is_file():
+        read_manifest(folder, KIND)
+    elif any(not path.name.startswith(".") for path in folder.iterdir()) and read_state(folder) is None:
+        raise ArtifactError(f"{folder}: is not empty and holds no labels. Give another path.")
+
+
+def read_state(folder: Path) -> dict[str, Any] | None:
+    """What ``request.json`` says; None where there is none.
+
+    Raises:
+        ArtifactError: it was altered.
+    """
+    path = folder / REQUEST
+    try:
+        state: dict[str, Any] = json.loads(path.read_bytes())
+    except FileNotFoundError:
+        return None
+    except (ValueError, OSError) as error:
+        raise ArtifactError(f"{path}: cannot be read, so it was altered. Restore it from another part.") from error
+    if not isinstance(state, dict) or state.get("kind") != KIND:
+        raise ArtifactError(f"{path}: is not a request for labels; expected one. Give the path of labels.")
+    return state
+
+
+def _flat(values: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
+    for name, value in values.items():
+        if isinstance(value, Mapping):
+            yield from _flat(value, f"{prefix}{name}.")
+        else:
+            yield prefix + name, value
+
+
+def _short(value: object) -> str:
+    text = str(value)
+    return text[:12] if len(text) == 64 else text
+
+
+def _write_once(path: Path, content: bytes) -> None:
+    if not path.is_file() or path.read_bytes() != content:
+        write_file(path, content)
+
+
+def _copy_plan(source: Path, target: Path) -> None:
+    """Keep the subsets with the labels, so that these can be read by themselves."""
+    if target.is_dir():
+        return
+    temporary = target.with_name(f".{target.name}.tmp")
+    with writing(target):
+        shutil.rmtree(temporary, ignore_errors=True)
+        shutil.copytree(source, temporary, ignore=shutil.ignore_patterns(".*"))
+        for path in temporary.rglob("*"):
+            sync(path)
+        temporary.replace(target)
+        sync(target.parent)

@@ -1,0 +1,79 @@
+"""Work for engines, in a module that workers import quickly."""
+
+import os
+import signal
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+from airrep.errors import ArtifactError, ConfigError, MissingExtraError, TrainingError
+
+
+def square(number: int) -> int:
+    return number * number
+
+
+def make_square() -> Callable[[int], int]:
+    return square
+
+
+class Stumbling:
+    """Work that goes wrong at some tasks; a folder remembers what was tried."""
+
+    def __init__(self, folder: Path, how: str) -> None:
+        self.folder = folder
+        self.how = how
+
+    def __call__(self) -> Callable[[int], int]:
+        if self.how == "no setup":
+            raise ConfigError("setup: cannot be. Correct it.")
+        if self.how == "dead setup":
+            os.kill(os.getpid(), signal.SIGKILL)
+        return self.work
+
+    def work(self, number: int) -> int:
+        if number == 3 and self.how == "once" and not (self.folder / "tried").exists():
+            (self.folder / "tried").touch()
+            raise TrainingError("loss: is not finite.")
+        if number == 3 and self.how == "always":
+            raise TrainingError("loss: is not finite.")
+        if number == 3 and self.how == "killed once" and not (self.folder / "tried").exists():
+            (self.folder / "tried").touch()
+            os.kill(os.getpid(), signal.SIGKILL)
+        if number == 3 and self.how == "killed":
+            os.kill(os.getpid(), signal.SIGKILL)
+        if number == 3 and self.how == "disk":
+            raise ArtifactError("there: cannot be written.")
+        if number == 3 and self.how == "extra":
+            raise MissingExtraError("lora", "peft")
+        if number == 3 and self.how == "bug":
+            raise ZeroDivisionError
+        return number * number
+
+
+def count_threads(_: int) -> tuple[int, str]:
+    import torch
+
+    return torch.get_num_threads(), os.environ.get("OMP_NUM_THREADS", "")
+
+
+def make_count() -> Callable[[int], tuple[int, str]]:
+    return count_threads
+
+
+def name_gpu(_: int) -> str | None:
+    time.sleep(0.1)
+    return os.environ.get("CUDA_VISIBLE_DEVICES")
+
+
+def make_name_gpu() -> Callable[[int], str | None]:
+    return name_gpu
+
+
+def name_process(_: int) -> int:
+    time.sleep(0.2)
+    return os.getpid()
+
+
+def make_name_process() -> Callable[[int], int]:
+    return name_process
