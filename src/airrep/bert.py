@@ -10,7 +10,7 @@ module can be trained as it is; it then also works under ``torch.autocast``.
 """
 
 import copy
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple, Self, TypeAlias
 
@@ -38,6 +38,9 @@ _LAYER: dict[str, tuple[str, ...]] = {
     "down_norm": ("output.LayerNorm",),
 }
 
+
+Drop: TypeAlias = Callable[[Tensor], Tensor]
+"""Sets some values to 0 and scales the others, while an encoder is trained."""
 
 HeadShape: TypeAlias = tuple[int, int, bool] | None
 """A linear head: inputs, outputs, whether it has a bias. None: scaling to unit length."""
@@ -126,11 +129,14 @@ class _Layer(nn.Module):
         """The four large matrix products."""
         return self.qkv, self.out, self.up, self.down
 
-    def forward(self, x: Float32[Tensor, "t h"], runs: tuple[Run, ...]) -> Float32[Tensor, "t h"]:
+    def forward(
+        self, x: Float32[Tensor, "t h"], runs: tuple[Run, ...], drop: Drop | None = None
+    ) -> Float32[Tensor, "t h"]:
         kind = self.qkv.weight.dtype
-        attended = _attend(_apply(self.qkv, x.to(kind)), runs, self.attention_heads)
-        x = self.out_norm(x + _apply(self.out, attended))
-        y: Tensor = self.down_norm(x + _apply(self.down, functional.gelu(_apply(self.up, x.to(kind)))))
+        attended = _apply(self.out, _attend(_apply(self.qkv, x.to(kind)), runs, self.attention_heads))
+        x = self.out_norm(x + (attended if drop is None else drop(attended)))
+        changed = _apply(self.down, functional.gelu(_apply(self.up, x.to(kind))))
+        y: Tensor = self.down_norm(x + (changed if drop is None else drop(changed)))
         return y
 
 
@@ -190,12 +196,36 @@ class SentenceBert(nn.Module):
 
     def forward(self, tokens: PackedTokens) -> Float32[Tensor, "s d"]:
         """Features of the sequences of a batch, in its order."""
+        features: Tensor = self.project(self.means(self.hidden(tokens, 0), tokens.runs))
+        return features
+
+    def hidden(self, tokens: PackedTokens, depth: int) -> Float32[Tensor, "t h"]:
+        """What the embeddings and the first *depth* layers make of the tokens of a batch."""
         x: Tensor = self.embeddings(tokens)
-        for layer in self.layers:
+        for layer in self.layers[:depth]:
             x = layer(x, tokens.runs)
-        features = _means(x, tokens.runs)
-        for head in self.heads:
-            features = head(features)
+        return x
+
+    def means(
+        self, x: Float32[Tensor, "t h"], runs: tuple[Run, ...], depth: int = 0, drop: Drop | None = None
+    ) -> Float32[Tensor, "s h"]:
+        """Mean over the tokens of each sequence, after the layers above *depth*.
+
+        Args:
+            x: what :meth:`hidden` gives for the same depth.
+            runs: of the batch.
+            depth: layers that *x* has passed.
+            drop: dropout on what each half of a layer adds; none when None.
+        """
+        for layer in self.layers[depth:]:
+            x = layer(x, runs, drop)
+        return _means(x, runs)
+
+    def project(self, means: Float32[Tensor, "s h"], drop: Drop | None = None) -> Float32[Tensor, "s d"]:
+        """Features from means, by the heads; *drop* is dropout on what the last of them is given."""
+        features = means
+        for number, head in enumerate(self.heads, 1):
+            features = head(drop(features) if drop is not None and number == len(self.heads) else features)
         return features
 
     def in_bfloat16(self) -> "SentenceBert":

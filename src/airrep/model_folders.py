@@ -29,10 +29,13 @@ class Card:
     """Whether the encoder was trained to rank subsets by their labels."""
     trained_group_sizes: tuple[int, int] | None = None
     """Smallest and largest group that the encoder was trained on, where known."""
+    training: dict[str, Any] | None = None
+    """What the encoder was trained on, how, and its held-out LDS, as :mod:`airrep.training` writes it."""
 
     def to_dict(self) -> dict[str, Any]:
         """Return the content of ``airrep.json``."""
-        return asdict(self)
+        content = asdict(self)
+        return content if self.training is not None else {key: content[key] for key in content if key != "training"}
 
 
 def find_model(name: str) -> Path:
@@ -135,6 +138,7 @@ def _check_card(path: Path, card: Card) -> None:
         "trained_for_attribution, true or false": isinstance(card.trained_for_attribution, bool),
         "trained_group_sizes, two whole numbers or null": sizes is None
         or (isinstance(sizes, tuple) and len(sizes) == 2 and all(type(size) is int for size in sizes)),
+        "training, an object or null": card.training is None or isinstance(card.training, dict),
     }
     for what, holds in expected.items():
         if not holds:

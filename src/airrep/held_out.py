@@ -1,0 +1,163 @@
+"""Group scores and LDS of any method on labelled instances."""
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+import numpy as np
+
+from airrep.arrays import Features, GroupScores
+from airrep.attributors.base import Attributor
+from airrep.blocks import Block
+from airrep.encoder import Encoder
+from airrep.errors import ConfigError
+from airrep.groups import Groups
+from airrep.groupscores import group_scores
+from airrep.labelled import LabelledInstance
+from airrep.metrics import RESAMPLES, Interval, PairedResult, lds, paired
+from airrep.pooling import Pool
+
+
+def score_instance(
+    method: Encoder | Attributor, instance: LabelledInstance, pool: Pool | None = None, temperature: float = 1.0
+) -> GroupScores:
+    """Group scores of an instance's subsets for its queries, ``(q, m)`` float32; higher = more helpful.
+
+    Args:
+        method: an encoder, or an attributor, which is fitted on the instance's train pool.
+        instance: queries, train pool and subsets; its losses are not read.
+        pool: how member scores become group scores; an attributor's own when None, attention for an encoder.
+        temperature: of attention; the larger, the flatter.
+
+    Raises:
+        ConfigError: an unknown pool, or a temperature not above 0.
+        DataError: features or scores are not finite.
+    """
+    used, groups = compact(instance.subsets)
+    if isinstance(method, Encoder):
+        train, queries = method.encode(instance.train.take(used)), method.encode(instance.queries)
+        return score_features(train, queries, groups, pool or "attention", temperature)
+    method.fit(instance.train)
+    members, asked = method.encode_train(instance.train.take(used)), method.encode_queries(instance.queries)
+    return score_features(members, asked, groups, pool or method.pool, temperature)
+
+
+def score_features(
+    train: Features, queries: Features, subsets: Groups, pool: Pool, temperature: float = 1.0, device: str = "cpu"
+) -> GroupScores:
+    """Group scores from features that are already there, ``(q, m)``; *subsets* are rows of *train*.
+
+    Raises:
+        ConfigError: an unknown pool, a temperature not above 0, or a row that *train* has not.
+        DataError: features do not fit together or are not finite.
+    """
+    return group_scores(queries, [Block(0, train)], subsets, pool, temperature=temperature, device=device)
+
+
+def compact(subsets: Groups) -> tuple[np.ndarray, Groups]:
+    """Rows that are in some subset, ascending, and the subsets as places among these."""
+    used, places = np.unique(subsets.rows, return_inverse=True)
+    return used, Groups(subsets.names, places, subsets.offsets)
+
+
+@dataclass(frozen=True)
+class HeldOutLds:
+    """LDS over some instances: the mean of each one's."""
+
+    value: float
+    """Between −1 and 1."""
+    interval: Interval
+    """95 %, from a two-way bootstrap in each instance; instances are independent of each other."""
+    by_instance: Mapping[str, float]
+    """Each instance's own."""
+    queries: int
+    """Queries that count, in all instances."""
+    subsets: int
+    """Subsets that count, in all instances."""
+
+    def to_dict(self) -> dict[str, Any]:
+        """A JSON object."""
+        return {
+            "lds": self.value,
+            "interval": list(self.interval),
+            "by_instance": dict(self.by_instance),
+            "queries": self.queries,
+            "subsets": self.subsets,
+        }
+
+
+@dataclass(frozen=True)
+class HeldOutDifference:
+    """How much one method's LDS exceeds another's, over some instances."""
+
+    value: float
+    """Mean over instances of the paired differences."""
+    interval: Interval
+    """95 %; the same queries and subsets are drawn for both methods."""
+
+    def to_dict(self) -> dict[str, Any]:
+        """A JSON object."""
+        return {"difference": self.value, "interval": list(self.interval)}
+
+
+class Losses(Protocol):
+    """An instance, of which the losses are read: a :class:`LabelledInstance`, say."""
+
+    @property
+    def name(self) -> str:
+        """Unique in a run."""
+
+    @property
+    def losses(self) -> GroupScores:
+        """``(q, m)``, lower = better; NaN where missing."""
+
+
+def held_out_lds(scores: Sequence[GroupScores], instances: Sequence[Losses], resamples: int = RESAMPLES) -> HeldOutLds:
+    """LDS of group scores, one matrix ``(q, m)`` for each instance; *resamples* bootstrap draws.
+
+    Raises:
+        ConfigError: no instance, or not one matrix for each.
+        DataError: scores that are not finite or all constant, or losses that are all missing.
+    """
+    _check_count(len(scores), len(instances))
+    results = [lds(f, instance.losses, resamples=resamples) for f, instance in zip(scores, instances, strict=True)]
+    value = float(np.mean([result.value for result in results]))
+    return HeldOutLds(
+        value=value,
+        interval=_combined(value, [(result.value, result.interval) for result in results]),
+        by_instance={instance.name: result.value for instance, result in zip(instances, results, strict=True)},
+        queries=sum(result.queries for result in results),
+        subsets=sum(result.subsets for result in results),
+    )
+
+
+def compare_held_out(
+    first: Sequence[GroupScores],
+    second: Sequence[GroupScores],
+    instances: Sequence[Losses],
+    resamples: int = RESAMPLES,
+) -> HeldOutDifference:
+    """Paired difference of LDS of two methods; arguments and errors as for :func:`held_out_lds`."""
+    _check_count(len(first), len(instances))
+    results: list[PairedResult] = [
+        paired(a, b, instance.losses, resamples=resamples)
+        for a, b, instance in zip(first, second, instances, strict=True)
+    ]
+    value = float(np.mean([result.difference for result in results]))
+    return HeldOutDifference(value, _combined(value, [(result.difference, result.interval) for result in results]))
+
+
+def _check_count(scores: int, instances: int) -> None:
+    if not instances or scores != instances:
+        raise ConfigError(
+            f"held-out scores: are {scores} for {instances} instances; expected one for each of at least one. "
+            "Give the scores of these instances."
+        )
+
+
+def _combined(value: float, parts: Sequence[tuple[float, Interval]]) -> Interval:
+    """Interval of a mean of independent values: each side is the root of the summed squares of theirs, over n."""
+    below = math.hypot(*(mean - interval.low for mean, interval in parts)) / len(parts)
+    above = math.hypot(*(interval.high - mean for mean, interval in parts)) / len(parts)
+    return Interval(value - below, value + above)

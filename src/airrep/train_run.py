@@ -1,0 +1,210 @@
+"""One training run: steps, evaluations, checkpoints."""
+
+import math
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from dataclasses import replace as replaced
+from pathlib import Path
+from typing import Any, TypeAlias
+
+import numpy as np
+from torch import Tensor
+
+from airrep.arrays import GroupScores
+from airrep.checkpoints import Checkpoint
+from airrep.encoder import PackedEncoder
+from airrep.errors import TrainingError
+from airrep.gradient_cache import add_gradients
+from airrep.held_out import compare_held_out, held_out_lds
+from airrep.labelled import LabelledInstance
+from airrep.metrics import RESAMPLES, lds
+from airrep.train_batches import Batches
+from airrep.train_card import group_sizes, lineage_of
+from airrep.train_distributed import Team
+from airrep.train_examples import Collector, Prepared, Taught, Texts
+from airrep.train_optimiser import Optimiser
+from airrep.train_result import WORK
+from airrep.train_settings import TrainingSettings
+from airrep.train_start import best_scale, scale_scores, with_trainable_head
+from airrep.train_state import Standing, StepLog, load_best, load_state, save_best, save_state
+from airrep.trunk import make_trunk, put_weights, score_prepared
+
+OnRecord: TypeAlias = Callable[[Mapping[str, Any]], None]
+"""Told what is written into ``steps.jsonl``, with the seconds it took."""
+
+
+@dataclass(frozen=True, eq=False)
+class Task:
+    """What is to be trained, on what."""
+
+    start: PackedEncoder
+    instances: Sequence[LabelledInstance]
+    held_out: Sequence[LabelledInstance]
+    test: Sequence[LabelledInstance]
+    settings: TrainingSettings
+    team: Team
+    progress: OnRecord | None
+
+
+@dataclass(frozen=True, eq=False)
+class Material:
+    """Everything tokenised, and the texts of each instance."""
+
+    texts: Texts
+    taught: list[Taught]
+    held_out: list[Prepared]
+    test: list[Prepared]
+
+    @classmethod
+    def of(cls, task: Task) -> "Material":
+        collector = Collector(task.start)
+        taught = [collector.prepare_taught(instance, task.settings.label_scale) for instance in task.instances]
+        held_out, test = ([collector.prepare(one) for one in part] for part in (task.held_out, task.test))
+        return cls(collector.texts(), taught, held_out, test)
+
+
+class Run:
+    """A training run from where it stands.
+
+    Args:
+        task: what is to be trained.
+        material: the texts of the task.
+        folder: where checkpoints and the log are.
+        activations: where those of frozen layers are.
+    """
+
+    def __init__(self, task: Task, material: Material, folder: Path, activations: Path) -> None:
+        self._task, self._material, self._work = task, material, folder / WORK
+        model = with_trainable_head(task.start.checkpoint.model, task.settings).to(task.team.device)
+        self._trunk = make_trunk(model, self._material.texts, task.settings, task.team, activations)
+        stored = load_state(self._work)
+        self._standing = self._begin() if stored is None else stored[0]
+        scale_scores(model, self._standing.scale)
+        start = {name: weight.detach().clone() for name, weight in self._trunk.learning()}
+        self._start = start
+        self._optimiser = Optimiser(self._trunk, task.settings, start)
+        if stored is not None:
+            self._optimiser.restore(stored[1])
+        task.team.wait()
+        self._log = StepLog(folder, self._standing.step if stored is not None else -1) if task.team.first else None
+
+    def _begin(self) -> Standing:
+        scale = self._task.settings.initial_scale
+        found = best_scale(self._trunk, self._material.taught, self._task.settings) if scale == "auto" else scale
+        return Standing(scale=found)
+
+    def train(self) -> None:
+        """Take all steps that are left."""
+        settings = self._task.settings
+        batches = Batches(
+            [instance.usable_queries for instance in self._material.taught],
+            [instance.usable_subsets for instance in self._material.taught],
+            settings.queries_per_step,
+            settings.subsets_per_step,
+            settings.seed,
+        )
+        if self._standing.step == 0 and self._standing.best is None:
+            self._evaluate()
+            self._save()
+        while self._standing.step < settings.steps and not self._standing.stopped:
+            self._step(batches)
+            if self._is_due(settings.evaluate_every):
+                self._evaluate()
+            if self._is_due(settings.checkpoint_every) or self._standing.stopped:
+                self._save()
+
+    def _is_due(self, every: int) -> bool:
+        step = self._standing.step
+        return step % every == 0 or step == self._task.settings.steps
+
+    def _step(self, batches: Batches) -> None:
+        began, step = time.perf_counter(), self._standing.step
+        draw = batches.draw(step)
+        instance = self._material.taught[draw.instance]
+        try:
+            loss, texts = add_gradients(self._trunk, instance, draw, self._task.settings, step)
+        except TrainingError as error:
+            raise TrainingError(f"step {step + 1}, instance {instance.name}: {error}") from error
+        length, rate = self._optimiser.update(step)
+        if not math.isfinite(length):
+            raise TrainingError(
+                f"step {step + 1}, instance {instance.name}: the gradient is not finite; expected numbers. Lower "
+                "learning_rate or head_learning_rate, or use precision=float32."
+            )
+        self._standing = replaced(self._standing, step=step + 1)
+        record = {
+            "step": step + 1,
+            "instance": instance.name,
+            "loss": loss,
+            "gradient_norm": length,
+            "learning_rate": rate,
+            "queries": len(draw.queries),
+            "subsets": len(draw.subsets),
+            "texts": len(texts.rows),
+            "tokens": int(self._material.texts.lengths[texts.rows].sum()),
+        }
+        self._tell(record, began)
+
+    def _tell(self, record: dict[str, Any], began: float) -> None:
+        seconds = time.perf_counter() - began
+        if self._log is not None:
+            self._log.add(record, seconds)
+        if self._task.progress is not None and self._task.team.first:
+            self._task.progress({**record, "seconds": seconds})
+
+    def _evaluate(self) -> None:
+        """Look at the held-out instances; keep the weights if they are the best so far."""
+        if not self._material.held_out:
+            return
+        began = time.perf_counter()
+        scored = zip(self._scores(self._material.held_out), self._material.held_out, strict=True)
+        values = {instance.name: lds(f, instance.losses, resamples=0).value for f, instance in scored}
+        value = float(np.mean(list(values.values())))
+        self._standing = self._standing.evaluated(value, self._task.settings.patience)
+        if self._standing.best_step == self._standing.step and self._task.team.first:
+            save_best(self._work, self._standing.step, self._optimiser.weights())
+        self._tell({"step": self._standing.step, "held_out_lds": value, "by_instance": values}, began)
+
+    def _save(self) -> None:
+        if self._task.team.first:
+            save_state(self._work, self._standing, self._optimiser.state())
+
+    def _scores(self, instances: Sequence[Prepared]) -> list[GroupScores]:
+        """Group scores of each instance with the weights as they are."""
+        return [score_prepared(self._trunk, instance, self._task.settings.pool) for instance in instances]
+
+    def finished(self, extra: Mapping[str, Any]) -> Checkpoint:
+        """The encoder at its best step, with its card."""
+        standing = self._standing
+        self._task.team.wait()  # until the first process has written the best weights
+        best = self._optimiser.weights() if standing.best is None else load_best(self._work, standing)
+        parts = {"held_out": self._material.held_out, "test": self._material.test}
+        results = {name: self._compare(part, best) for name, part in parts.items() if part}
+        training = {
+            **lineage_of(self._task.instances, self._task.start, self._task.settings, extra),
+            "scale": standing.scale,
+            "steps": standing.step,
+            "best_step": standing.step if standing.best is None else standing.best_step,
+            "results": results,
+        }
+        put_weights(self._trunk, best)
+        card = replaced(
+            self._task.start.card,
+            trained_for_attribution=True,
+            trained_group_sizes=group_sizes(self._task.instances),
+            training=training,
+        )
+        return replaced(self._task.start.checkpoint, model=self._trunk.model.to("cpu"), card=card)
+
+    def _compare(self, instances: Sequence[Prepared], best: Mapping[str, Tensor]) -> dict[str, Any]:
+        """LDS of the trained encoder and of its start, with intervals."""
+        put_weights(self._trunk, self._start)
+        before = self._scores(instances)
+        put_weights(self._trunk, best)
+        after = self._scores(instances)
+        return {
+            "trained": held_out_lds(after, instances, RESAMPLES).to_dict(),
+            "start": held_out_lds(before, instances, RESAMPLES).to_dict(),
+            "gain": compare_held_out(after, before, instances, RESAMPLES).to_dict(),
+        }

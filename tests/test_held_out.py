@@ -1,0 +1,86 @@
+"""Group scores and LDS of methods on labelled instances."""
+
+import numpy as np
+import pytest
+from reference import pooling as reference
+from small_world import HashAttributor
+from tiny_bert import tiny_checkpoint
+from training_world import planted
+
+from airrep.attributors import make_attributor
+from airrep.encoder import PackedEncoder
+from airrep.errors import ConfigError
+from airrep.groups import Groups
+from airrep.held_out import compact, compare_held_out, held_out_lds, score_features, score_instance
+from airrep.metrics import lds
+
+INSTANCE = planted(1, "a", n=30, q=6, m=8, size=5)
+
+
+@pytest.mark.parametrize(("pool", "temperature"), [("sum", 1.0), ("mean", 1.0), ("attention", 0.5)])
+def test_an_attributor_s_group_scores_are_those_of_the_loops(pool: str, temperature: float) -> None:
+    method = HashAttributor()
+    found = score_instance(method, INSTANCE, pool, temperature)
+    members = [INSTANCE.subsets.members(j).tolist() for j in range(len(INSTANCE.subsets))]
+    train, queries = method.encode_train(INSTANCE.train), method.encode_queries(INSTANCE.queries)
+    np.testing.assert_allclose(
+        found, reference.group_scores(queries, train, members, pool, temperature), rtol=2e-5, atol=1e-5
+    )
+
+
+def test_examples_that_are_in_no_subset_are_not_encoded() -> None:
+    method = HashAttributor()
+    score_instance(method, INSTANCE)
+    used = {INSTANCE.train[int(row)].id for row in INSTANCE.subsets.rows}
+    assert len(used) < len(INSTANCE.train)
+    assert set(method.encoded) == used | set(INSTANCE.queries.ids.to_pylist())
+
+
+def test_encoders_and_sparse_methods_are_scored_alike() -> None:
+    encoder = PackedEncoder("tiny", tiny_checkpoint(), "float32", "cpu", 512)
+    assert score_instance(encoder, INSTANCE).shape == (6, 8)
+    tfidf = score_instance(make_attributor("tfidf"), INSTANCE, "attention", 0.1)
+    assert tfidf.shape == (6, 8)
+    assert np.isfinite(tfidf).all()
+
+
+def test_features_that_are_there_already_give_the_same_scores() -> None:
+    method = HashAttributor()
+    features = method.encode_train(INSTANCE.train), method.encode_queries(INSTANCE.queries)
+    found = score_features(*features, INSTANCE.subsets, "attention")
+    np.testing.assert_allclose(found, score_instance(method, INSTANCE, "attention"), rtol=1e-5)
+
+
+def test_compact_keeps_the_members() -> None:
+    subsets = Groups.from_lists({"x": [7, 3], "y": [9, 7]})
+    used, places = compact(subsets)
+    assert used.tolist() == [3, 7, 9]
+    assert [used[places.members(j)].tolist() for j in range(2)] == [[3, 7], [7, 9]]
+
+
+def test_lds_of_one_instance_is_the_metric_s_and_of_several_their_mean() -> None:
+    other = planted(2, "b", n=30, q=6, m=8, size=5)
+    scores = [score_instance(HashAttributor(), one) for one in (INSTANCE, other)]
+    alone = held_out_lds(scores[:1], [INSTANCE], resamples=50)
+    expected = lds(scores[0], INSTANCE.losses, resamples=50)
+    assert alone.value == pytest.approx(expected.value)
+    assert tuple(alone.interval) == pytest.approx(tuple(expected.interval))
+    both = held_out_lds(scores, [INSTANCE, other], resamples=50)
+    assert both.value == pytest.approx(np.mean(list(both.by_instance.values())))
+    assert (both.queries, both.subsets) == (12, 16)
+    widths = [held_out_lds([s], [i], resamples=50).interval for s, i in zip(scores, [INSTANCE, other], strict=True)]
+    assert both.interval.high - both.interval.low < max(w.high - w.low for w in widths)
+
+
+def test_a_perfect_method_beats_a_random_one_in_a_paired_comparison() -> None:
+    found = compare_held_out([-INSTANCE.losses], [score_instance(HashAttributor(), INSTANCE)], [INSTANCE], resamples=50)
+    assert found.value > 0.5
+    assert found.interval.low > 0
+    assert set(found.to_dict()) == {"difference", "interval"}
+
+
+def test_scores_that_do_not_fit_the_instances_are_refused() -> None:
+    with pytest.raises(ConfigError, match="are 0 for 0 instances"):
+        held_out_lds([], [])
+    with pytest.raises(ConfigError, match="are 1 for 2 instances"):
+        held_out_lds([INSTANCE.losses], [INSTANCE, INSTANCE])
