@@ -30,6 +30,9 @@ bench: $(VENV)/bench  ## speed and memory against plain references, as ratios of
 	$(RUN) benchmarks/groups.py
 	$(RUN) benchmarks/topk.py
 	$(RUN) benchmarks/opening.py
+	$(RUN) benchmarks/finetune.py --rounds 2
+	$(RUN) benchmarks/farm.py --subsets 10
+	$(RUN) benchmarks/training.py --rounds 2
 
 format: $(VENV)/dev  ## rewrite the code in the house format
 	$(BIN)/ruff format .

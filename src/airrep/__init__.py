@@ -32,13 +32,28 @@ if TYPE_CHECKING:
         DataError,
         MissingExtraError,
         NotFittedError,
+        TrainingError,
     )
+    from airrep.executor import Engine, InProcess
+    from airrep.farm import label
     from airrep.groups import Groups
     from airrep.index import Index, open_index, read_groups
+    from airrep.labelled import LabelledInstance
+    from airrep.labels import Labels, open_labels
+    from airrep.lm import TargetLM, load_lm
+    from airrep.lm_settings import FineTuneSettings, LmSettings
+    from airrep.local_processes import LocalProcesses
+    from airrep.metrics import lds, noise_ceiling, paired, spearman
     from airrep.picking import Pick, SelectionResult, select
+    from airrep.plans import SamplingSettings, SubsetPlan, open_plan
     from airrep.pooling import Pool, pool_scores
+    from airrep.ranking import normalise_losses, ranking_loss
+    from airrep.ray_engine import RayEngine
     from airrep.report import write_report
     from airrep.results import GroupResult, Hit, Hits, Provenance, TopResult, WhatIfResult, read_result
+    from airrep.sampling import sample
+    from airrep.train_settings import TrainingSettings
+    from airrep.training import train_encoder
 
 _HOMES = {
     "airrep.attributors": ("METHODS", "make_attributor"),
@@ -55,13 +70,28 @@ _HOMES = {
         "DataError",
         "MissingExtraError",
         "NotFittedError",
+        "TrainingError",
     ),
+    "airrep.executor": ("Engine", "InProcess"),
+    "airrep.farm": ("label",),
     "airrep.groups": ("Groups",),
     "airrep.index": ("Index", "open_index", "read_groups"),
     "airrep.pooling": ("Pool", "pool_scores"),
     "airrep.report": ("write_report",),
     "airrep.results": ("GroupResult", "Hit", "Hits", "Provenance", "TopResult", "WhatIfResult", "read_result"),
     "airrep.picking": ("Pick", "SelectionResult", "select"),
+    "airrep.labelled": ("LabelledInstance",),
+    "airrep.labels": ("Labels", "open_labels"),
+    "airrep.lm": ("TargetLM", "load_lm"),
+    "airrep.lm_settings": ("FineTuneSettings", "LmSettings"),
+    "airrep.local_processes": ("LocalProcesses",),
+    "airrep.metrics": ("lds", "noise_ceiling", "paired", "spearman"),
+    "airrep.plans": ("SamplingSettings", "SubsetPlan", "open_plan"),
+    "airrep.ranking": ("normalise_losses", "ranking_loss"),
+    "airrep.ray_engine": ("RayEngine",),
+    "airrep.sampling": ("sample",),
+    "airrep.train_settings": ("TrainingSettings",),
+    "airrep.training": ("train_encoder",),
 }
 _HOME_OF = {name: home for home, names in _HOMES.items() for name in names}
 
@@ -74,19 +104,32 @@ __all__ = [
     "Corpus",
     "DataError",
     "Encoder",
+    "Engine",
     "Example",
+    "FineTuneSettings",
     "GroupResult",
     "Groups",
     "Hit",
     "Hits",
+    "InProcess",
     "Index",
+    "LabelledInstance",
+    "Labels",
+    "LmSettings",
+    "LocalProcesses",
     "MissingExtraError",
     "NotFittedError",
     "Pick",
     "Pool",
     "Provenance",
+    "RayEngine",
+    "SamplingSettings",
     "SelectionResult",
+    "SubsetPlan",
+    "TargetLM",
     "TopResult",
+    "TrainingError",
+    "TrainingSettings",
     "WhatIfResult",
     "__version__",
     "append",
@@ -94,14 +137,26 @@ __all__ = [
     "check_attributor",
     "compact",
     "delete",
+    "label",
+    "lds",
     "load_encoder",
+    "load_lm",
     "make_attributor",
+    "noise_ceiling",
+    "normalise_losses",
     "open_index",
+    "open_labels",
+    "open_plan",
+    "paired",
     "pool_scores",
+    "ranking_loss",
     "read_corpus",
     "read_groups",
     "read_result",
+    "sample",
     "select",
+    "spearman",
+    "train_encoder",
     "write_report",
 ]
 

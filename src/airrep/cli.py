@@ -7,18 +7,24 @@ from typing import Annotated, Any
 
 import typer
 
+from airrep import learning_commands
 from airrep._version import __version__
 from airrep.errors import AirRepError, ConfigError
 from airrep.options import (
+    AddressOption,
     Asking,
     DataArgument,
     Delivery,
     EncoderOption,
+    EngineOption,
+    GpusOption,
     IndexArgument,
     PoolOption,
     Reading,
     ReplaceOption,
     WhereOption,
+    WorkersOption,
+    make_engine,
     note,
     open_index,
     print_json,
@@ -63,6 +69,10 @@ def index(
     config: Annotated[Path | None, typer.Option(help="YAML file with settings of the method.")] = None,
     settings: Annotated[list[str] | None, typer.Option("--set", help="One setting, as key=value.")] = None,
     shard_rows: Annotated[int, typer.Option(help="Examples in one shard: what an interruption can lose.")] = 4096,
+    workers: WorkersOption = 1,
+    engine: EngineOption = "local",
+    address: AddressOption = None,
+    gpus: GpusOption = 0,
     replace: ReplaceOption = False,
 ) -> None:
     """Encode training data into an index. After an interruption run it again: it goes on where it stopped."""
@@ -75,7 +85,14 @@ def index(
     corpus, existed = reading.read(train), out.exists()
     with Meter("encoding") as meter:
         built = build_index(
-            corpus, out, method, settings=values, shard_rows=shard_rows, replace=replace, progress=meter
+            corpus,
+            out,
+            method,
+            settings=values,
+            shard_rows=shard_rows,
+            replace=replace,
+            progress=meter,
+            engine=make_engine(engine, workers, address, gpus),
         )
     state = "was finished already" if existed and not replace else "built"
     note(f"{out}: {state}: {len(built):,} examples, method {built.method}; next: airrep top {out} QUERIES")
@@ -275,12 +292,23 @@ def methods(as_json: Annotated[bool, typer.Option("--json", help="Print JSON on 
 @app.command()
 def demo(
     out: Annotated[Path, typer.Option(help="Directory for what the demo makes.")] = Path("airrep-demo"),
+    learn: Annotated[
+        bool, typer.Option("--learn", help="Train the encoder too, on labels from a small language model: minutes.")
+    ] = False,
     replace: ReplaceOption = False,
 ) -> None:
     """Try airrep on real data that comes with it: no network, under two minutes."""
+    if learn:
+        from airrep.learning_demo import run_learning_demo
+
+        run_learning_demo(out / "learning")
+        return
     from airrep.demo import run_demo
 
     run_demo(out, replace=replace)
+
+
+app.add_typer(learning_commands.app)
 
 
 def main() -> None:

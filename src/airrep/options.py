@@ -13,6 +13,7 @@ from airrep.errors import ConfigError
 
 if TYPE_CHECKING:
     from airrep.corpus import Corpus
+    from airrep.executor import Engine
     from airrep.index import Index
     from airrep.results import Result
 
@@ -31,6 +32,10 @@ ReplaceOption = Annotated[bool, typer.Option("--replace", help="Replace what is 
 EncoderOption = Annotated[
     str | None, typer.Option("--encoder", help="Sentence encoder: 'default', a folder or a Hub id.")
 ]
+WorkersOption = Annotated[int, typer.Option(min=1, help="Processes at once, of one thread each.")]
+EngineOption = Annotated[str, typer.Option(help="Where work runs: local (this machine) or ray.")]
+AddressOption = Annotated[str | None, typer.Option(help="Address of a Ray cluster; a new local one if not given.")]
+GpusOption = Annotated[float, typer.Option(min=0, help="GPUs of each worker on Ray; may be a fraction.")]
 
 
 def note(text: str) -> None:
@@ -130,6 +135,27 @@ class Delivery:
             print_json(result.to_dict())
         else:
             show(result)
+
+
+def make_engine(name: str, workers: int, address: str | None = None, gpus: float = 0) -> "Engine | None":
+    """The engine of that name; None for this process alone.
+
+    Raises:
+        ConfigError: there is none, or a flag belongs to another one.
+    """
+    if name == "ray":
+        from airrep.ray_engine import RayEngine
+
+        return RayEngine(address=address, workers=None if workers == 1 else workers, gpus=gpus)
+    if name != "local":
+        raise ConfigError(f"--engine {name}: does not exist; expected local or ray. Choose one of them.")
+    if address is not None or gpus:
+        raise ConfigError("--address, --gpus: belong to Ray. Add --engine ray, or leave them out.")
+    if workers == 1:
+        return None
+    from airrep.local_processes import LocalProcesses
+
+    return LocalProcesses(workers)
 
 
 def print_json(value: Any) -> None:

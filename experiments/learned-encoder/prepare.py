@@ -1,0 +1,45 @@
+"""Choose the short examples of a file of labelled tasks, and split them: a part to learn from, a part to judge by.
+
+Usage: python experiments/learned-encoder/prepare.py TASKS.jsonl OUT [--task NAME ...]
+
+OUT gets `learn.jsonl` and `judge.jsonl`; no text is in both. Which part an example falls into depends on the hash of
+its prompt alone, so that a prompt that comes twice is on one side.
+"""
+
+import argparse
+import hashlib
+import json
+from pathlib import Path
+
+LONGEST = 400
+"""Most characters of prompt and response together."""
+JUDGED = 0.3
+"""Share of the prompts that are kept for judging."""
+
+
+def main() -> None:
+    """Read, choose, split, write."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("tasks", type=Path)
+    parser.add_argument("out", type=Path)
+    parser.add_argument("--task", action="append", help="only this label; may be repeated")
+    given = parser.parse_args()
+    parts: dict[str, list[dict]] = {"learn": [], "judge": []}
+    seen = set()
+    for line in given.tasks.open(encoding="utf-8"):
+        record = json.loads(line)
+        text = (record["prompt"], record["response"])
+        if text in seen or sum(map(len, text)) > LONGEST or (given.task and record["label"] not in given.task):
+            continue
+        seen.add(text)
+        place = int(hashlib.sha256(record["prompt"].encode()).hexdigest()[:8], 16) / 16**8
+        parts["judge" if place < JUDGED else "learn"].append(record)
+    given.out.mkdir(parents=True, exist_ok=True)
+    for name, records in parts.items():
+        lines = (json.dumps(record, ensure_ascii=False) for record in records)
+        (given.out / f"{name}.jsonl").write_text("\n".join(lines) + "\n", encoding="utf-8")
+        print(f"{name}: {len(records):,} examples of {len({record['label'] for record in records})} tasks")
+
+
+if __name__ == "__main__":
+    main()

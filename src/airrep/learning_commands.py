@@ -1,0 +1,246 @@
+"""Commands of the learning half: sample, label, train, adapt."""
+
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from airrep.options import (
+    DATA_HELP,
+    AddressOption,
+    DataArgument,
+    EngineOption,
+    GpusOption,
+    Reading,
+    ReplaceOption,
+    WorkersOption,
+    make_engine,
+    note,
+    print_json,
+    shared_options,
+)
+
+ConfigOption = Annotated[Path | None, typer.Option(help="YAML file with settings.")]
+SetOption = Annotated[list[str] | None, typer.Option("--set", help="One setting, as key=value; may be repeated.")]
+QueriesOption = Annotated[
+    str | None, typer.Option("--queries", help=f"Where queries come from, when not from DATA. {DATA_HELP}")
+]
+LmOption = Annotated[str, typer.Option("--lm", help="Target language model: a folder or a Hub id.")]
+DeviceOption = Annotated[str | None, typer.Option(help="auto, cpu, cuda or cuda:N.")]
+PrecisionOption = Annotated[str | None, typer.Option(help="auto, float32 or bfloat16.")]
+LABELS_HELP = "Directories that `airrep label` wrote; DIR#0,3-5 takes some instances of one."
+
+app = typer.Typer()
+
+
+def _values(config: Path | None, settings: list[str] | None, **flags: Any) -> dict[str, Any]:
+    """Settings of a YAML file, then --set, then flags that were given."""
+    from airrep.config import read_settings
+
+    return read_settings(config, settings or ()) | {name: value for name, value in flags.items() if value is not None}
+
+
+@app.command()
+@shared_options
+def sample(
+    data: DataArgument,
+    out: Annotated[Path, typer.Option(help="Directory to make.")],
+    reading: Reading,
+    queries: QueriesOption = None,
+    instances: Annotated[int | None, typer.Option(help="Cross-validation instances (100).")] = None,
+    train_count: Annotated[int | None, typer.Option(help="Examples in each train pool (100,000).")] = None,
+    query_count: Annotated[int | None, typer.Option(help="Queries of each instance (10,000).")] = None,
+    subsets: Annotated[int | None, typer.Option(help="Subsets of each instance (100).")] = None,
+    size: Annotated[int | None, typer.Option(help="Examples in each subset (1,000).")] = None,
+    stratify: Annotated[str | None, typer.Option(help="Keep the shares of each source or label.")] = None,
+    disjoint: Annotated[bool, typer.Option("--disjoint", help="No example is in two instances.")] = False,
+    held_out: Annotated[
+        int | None, typer.Option(help="So many instances, the first, share no text with any other.")
+    ] = None,
+    removals: Annotated[
+        int | None, typer.Option(help="Not random subsets, but so many that leave out an example each.")
+    ] = None,
+    seed: Annotated[int | None, typer.Option(help="Of all draws.")] = None,
+    config: ConfigOption = None,
+    settings: SetOption = None,
+    replace: ReplaceOption = False,
+) -> None:
+    """Draw instances: queries, train pools without them, and random subsets of the pools."""
+    from airrep import sampling
+
+    values = _values(
+        config,
+        settings,
+        instances=instances,
+        train_count=train_count,
+        query_count=query_count,
+        subsets=subsets,
+        size=size,
+        stratify=stratify,
+        seed=seed,
+        disjoint_instances=disjoint or None,
+        held_out=held_out,
+        removals=removals,
+        kind=None if removals is None else "removals",
+    )
+    chosen = sampling.SamplingSettings.of(values)
+    corpus, asked = reading.read(data), None if queries is None else reading.read(queries)
+    plan = sampling.sample(corpus, out, chosen, asked, replace=replace)
+    count = sum(len(instance.subsets) for instance in plan.instances)
+    note(f"{out}: {len(plan.instances):,} instances, {count:,} subsets; next: airrep label {out} {data} --lm MODEL")
+
+
+@app.command()
+@shared_options
+def label(
+    plan: Annotated[Path, typer.Argument(metavar="SUBSETS", help="What `airrep sample` made.")],
+    data: DataArgument,
+    lm: LmOption,
+    out: Annotated[Path, typer.Option(help="Directory of the losses.")],
+    reading: Reading,
+    queries: QueriesOption = None,
+    seeds: Annotated[int, typer.Option(min=1, help="Fine-tunes of each subset, each with its own seed.")] = 1,
+    part: Annotated[str | None, typer.Option(help="Only this share of the fine-tunes, such as 3/10.")] = None,
+    workers: WorkersOption = 1,
+    engine: EngineOption = "local",
+    address: AddressOption = None,
+    gpus: GpusOption = 0,
+    retries: Annotated[int, typer.Option(min=0, help="How often a failed fine-tune is tried again.")] = 2,
+    retry_quarantined: Annotated[
+        bool, typer.Option("--retry-quarantined", help="Try fine-tunes again that were given up.")
+    ] = False,
+    partial: Annotated[bool, typer.Option("--partial", help="Finish without fine-tunes that were given up.")] = False,
+    device: DeviceOption = None,
+    precision: PrecisionOption = None,
+    max_tokens: Annotated[int | None, typer.Option(help="Longest example in tokens; prompts are cut.")] = None,
+    config: ConfigOption = None,
+    settings: SetOption = None,
+) -> None:
+    """Fine-tune the LM on every subset and store each query's loss. Run it again to go on after an interruption.
+
+    --config and --set hold settings of the fine-tuning, such as --set learning_rate=1e-4.
+    """
+    from airrep import farm
+    from airrep.learning_console import TaskMeter
+    from airrep.lm_settings import FineTuneSettings, LmSettings
+    from airrep.sampling import open_plan
+
+    tuning = FineTuneSettings.of(_values(config, settings))
+    model = LmSettings.of(_values(None, None, lm=lm, device=device, precision=precision, max_tokens=max_tokens))
+    corpus, asked = reading.read(data), None if queries is None else reading.read(queries)
+    labels = farm.label(
+        open_plan(plan),
+        corpus,
+        asked,
+        model,
+        tuning,
+        out,
+        seeds=seeds,
+        part=part,
+        engine=make_engine(engine, workers, address, gpus),
+        retries=retries,
+        partial=partial,
+        retry_quarantined=retry_quarantined,
+        on_task=TaskMeter(),
+    )
+    note(f"{labels!r}; next: airrep train {out} --data {data} --out ENCODER")
+
+
+@app.command()
+@shared_options
+def train(
+    labels: Annotated[list[str], typer.Argument(metavar="LABELS...", help=f"What to learn from. {LABELS_HELP}")],
+    data: Annotated[list[str], typer.Option("--data", help=f"The data of the labels; may be repeated. {DATA_HELP}")],
+    out: Annotated[Path, typer.Option(help="Folder of the trained encoder.")],
+    reading: Reading,
+    held_out: Annotated[
+        list[str] | None, typer.Option("--held-out", help="Labels of other examples, to choose the best step by.")
+    ] = None,
+    test: Annotated[
+        list[str] | None, typer.Option("--test", help="Labels of yet other examples, scored once at the end.")
+    ] = None,
+    start: Annotated[str | None, typer.Option(help="Encoder to start from: 'default', a folder or a Hub id.")] = None,
+    train_layers: Annotated[str | None, typer.Option(help="all, or how many layers from the top; 0 = head.")] = None,
+    steps: Annotated[int | None, typer.Option(help="Most training steps (2,000).")] = None,
+    device: DeviceOption = None,
+    precision: PrecisionOption = None,
+    activations: Annotated[Path | None, typer.Option(help="Directory of activations that several runs share.")] = None,
+    partial: Annotated[bool, typer.Option("--partial", help="Accept unfinished labels.")] = False,
+    config: ConfigOption = None,
+    settings: SetOption = None,
+    replace: ReplaceOption = False,
+) -> None:
+    """Train an encoder to rank subsets by their losses. Run it again to go on after an interruption.
+
+    --config and --set hold settings of the training, such as --set learning_rate=3e-5. Under `torchrun` the work of
+    each step is shared by its processes.
+    """
+    from airrep.learning import gather, lineage_of
+    from airrep.learning_console import StepMeter, print_training
+    from airrep.train_settings import TrainingSettings
+    from airrep.training import train_encoder
+
+    layers: Any = train_layers if train_layers is None or not train_layers.isdigit() else int(train_layers)
+    flags = {"start": start, "train_layers": layers, "steps": steps, "device": device, "precision": precision}
+    chosen = TrainingSettings.of(_values(config, settings, **flags))
+    corpora = [reading.read(path) for path in data]
+    learn, choose, judge = (gather(part or (), corpora, partial=partial) for part in (labels, held_out, test))
+    result = train_encoder(
+        learn,
+        choose,
+        out,
+        chosen,
+        test=judge,
+        lineage=lineage_of(labels),
+        activations=activations,
+        progress=StepMeter(chosen.steps),
+        replace=replace,
+    )
+    print_training(result)
+    note(f"{out}: trained; next: airrep index DATA --encoder {out} --out INDEX")
+
+
+@app.command()
+@shared_options
+def adapt(
+    data: DataArgument,
+    lm: LmOption,
+    out: Annotated[Path, typer.Option(help="Directory for all that is made.")],
+    reading: Reading,
+    budget: Annotated[str, typer.Option(help="Time by the clock, such as 2h or 90m.")] = "2h",
+    workers: WorkersOption = 1,
+    start: Annotated[str, typer.Option(help="Encoder to start from: 'default', a folder or a Hub id.")] = "default",
+    device: DeviceOption = None,
+    config: ConfigOption = None,
+    settings: SetOption = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print the verdict as JSON on stdout.")] = False,
+) -> None:
+    """Train an encoder for your data and LM within a time budget, and say honestly whether it is worth using.
+
+    Measures this machine, chooses how much to sample, label and train, runs it, and compares on examples and queries
+    that were not trained on. --config and --set hold settings of the fine-tuning. Run it again to go on.
+    """
+    from airrep.adapting import Adaptation
+    from airrep.budget import parse_duration
+    from airrep.learning_console import StepMeter, TaskMeter, print_verdict
+    from airrep.lm_settings import FineTuneSettings, LmSettings
+
+    model = LmSettings.of(_values(None, None, lm=lm, device=device))
+    tuning = FineTuneSettings.of(_values(config, settings))
+    seconds = parse_duration(budget)
+    adaptation = Adaptation(
+        reading.read(data),
+        model,
+        tuning,
+        out,
+        start=start,
+        engine=make_engine("local", workers, None, 0),
+        workers=workers,
+        on_task=TaskMeter(),
+        on_step=StepMeter(),
+    )
+    verdict = adaptation.run(seconds, note)
+    if as_json:
+        print_json(verdict.to_dict())
+    else:
+        print_verdict(verdict)

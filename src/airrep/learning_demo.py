@@ -1,0 +1,63 @@
+"""The learning demo: the whole loop with a language model that comes along."""
+
+import os
+from pathlib import Path
+
+from airrep.adapting import Adaptation
+from airrep.budget import LearnPlan
+from airrep.console import say
+from airrep.corpus import read_corpus
+from airrep.demo import DATA
+from airrep.learning_console import StepMeter, TaskMeter, print_verdict
+from airrep.lm_settings import FineTuneSettings, LmSettings
+from airrep.local_processes import LocalProcesses
+
+BUNDLED_LM = Path(__file__).parent / "models" / "tiny-lm"
+MOST_WORKERS = 4
+PLAN = LearnPlan(
+    size=64,
+    subsets=72,
+    held_out_subsets=24,
+    pool=1050,
+    queries=150,
+    held_out_pool=320,
+    held_out_queries=70,
+    epochs=2,
+    train_layers=0,
+    steps=200,
+)
+
+
+def run_learning_demo(out: Path) -> None:
+    """Fine-tune a small LM on random subsets, train the encoder to rank them, and judge it on unseen examples.
+
+    Args:
+        out: a directory, made if it is not there; an interrupted demo goes on from it.
+
+    Raises:
+        ArtifactError: something else is there, or it cannot be written.
+    """
+    corpus = read_corpus(DATA / "train.jsonl")
+    workers = min(MOST_WORKERS, os.cpu_count() or 1)
+    tunes = PLAN.subsets + 2 * PLAN.held_out_subsets
+    say(
+        f"{len(corpus):,} examples of 5 open data sets; a language model of 2.6M parameters is fine-tuned on {tunes} "
+        f"random subsets of {PLAN.size}, {workers} at a time.\n"
+    )
+    adaptation = Adaptation(
+        corpus,
+        LmSettings(lm=str(BUNDLED_LM)),
+        FineTuneSettings(epochs=PLAN.epochs, learning_rate=1e-3),
+        out,
+        engine=LocalProcesses(workers),
+        workers=workers,
+        on_task=TaskMeter(),
+        on_step=StepMeter(PLAN.steps),
+    )
+    verdict = adaptation.run(PLAN, say)
+    print_verdict(verdict)
+    say(
+        f"\nThat was the whole loop: sample, label, train, judge; all of it is in {out}. It is a small run, of a few\n"
+        "dozen subsets and with the encoder's projection alone. For your own data and language model:\n"
+        "  airrep adapt YOUR.jsonl --lm MODEL --budget 2h --out runs/adapted"
+    )

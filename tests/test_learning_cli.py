@@ -1,0 +1,80 @@
+"""The learning commands, from files to a trained encoder."""
+
+import json
+import os
+import subprocess
+import sys
+
+import pytest
+from tiny_bert import tiny_folder
+from tiny_lms import tiny_lm
+
+pytestmark = pytest.mark.slow
+
+
+def _run(*arguments: object, folder: object) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-m", "airrep", *map(str, arguments)]
+    environment = {**os.environ, "OMP_NUM_THREADS": "1"}
+    return subprocess.run(command, capture_output=True, text=True, cwd=folder, env=environment, check=False)
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("cli")
+    tiny_folder(folder / "start", ((16, 16, True),))
+    tiny_lm(folder / "lm")
+    letters = "abcdefghijklmnopqrstuvwxyz"
+    lines = (
+        {
+            "prompt": f"{letters[row % 26]} {letters[row * 7 % 26]} answer{' :' * (row // 26)}",
+            "response": letters[row % 5],
+        }
+        for row in range(100)
+    )
+    (folder / "data.jsonl").write_text("\n".join(map(json.dumps, lines)) + "\n")
+    return folder
+
+
+def test_sample_label_and_train_make_an_encoder_that_an_index_uses(folder):
+    sizes = ["--instances", 3, "--held-out", 2, "--train-count", 20, "--query-count", 5, "--subsets", 4, "--size", 5]
+    sampled = _run("sample", "data.jsonl", "--out", "subsets", *sizes, folder=folder)
+    assert sampled.returncode == 0, sampled.stderr
+    assert "3 instances, 12 subsets; next: airrep label subsets data.jsonl" in sampled.stderr
+    tuning = ["--set", "epochs=1", "--set", "learning_rate=1e-2", "--workers", 2]
+    labelled = _run("label", "subsets", "data.jsonl", "--lm", "lm", "--out", "labels", *tuning, folder=folder)
+    assert labelled.returncode == 0, labelled.stderr
+    assert "15 of 15 done" in labelled.stderr
+    chosen = ["--start", "start", "--train-layers", "1", "--steps", 4, "--set", "warmup_steps=1"]
+    parts = ["labels#2", "--held-out", "labels#0", "--test", "labels#1", "--data", "data.jsonl", "--out", "encoder"]
+    trained = _run("train", *parts, *chosen, folder=folder)
+    assert trained.returncode == 0, trained.stderr
+    assert "held-out" in trained.stdout
+    assert "test" in trained.stdout
+    card = json.loads((folder / "encoder" / "airrep.json").read_text())
+    assert card["trained_for_attribution"] is True
+    assert card["trained_group_sizes"] == [5, 5]
+    indexed = _run("index", "data.jsonl", "--encoder", "encoder", "--out", "index", folder=folder)
+    assert indexed.returncode == 0, indexed.stderr
+    for made in ("subsets", "labels", "encoder", "index"):
+        shown = _run("show", made, "--verify", folder=folder)
+        assert shown.returncode == 0, shown.stderr
+
+
+def test_labels_of_the_same_examples_cannot_judge(folder):
+    parts = ["labels#2", "--held-out", "labels#2", "--data", "data.jsonl", "--out", "unfair", "--start", "start"]
+    refused = _run("train", *parts, folder=folder)
+    assert refused.returncode == 1
+    assert refused.stderr.count("\n") == 1
+    assert refused.stderr.startswith("airrep: error: ")
+
+
+def test_flags_of_ray_are_refused_without_it(folder):
+    refused = _run("label", "subsets", "data.jsonl", "--lm", "lm", "--out", "x", "--gpus", 1, folder=folder)
+    assert refused.returncode == 1
+    assert "belong to Ray" in refused.stderr
+
+
+def test_adapt_refuses_a_budget_that_is_none(folder):
+    refused = _run("adapt", "data.jsonl", "--lm", "lm", "--out", "x", "--budget", "soon", folder=folder)
+    assert refused.returncode == 1
+    assert "budget 'soon': is no duration" in refused.stderr
