@@ -96,3 +96,11 @@ def test_too_few_examples_for_a_plan_are_refused():
 def test_a_budget_that_is_too_small_is_refused_before_any_work(parts, tmp_path):
     with pytest.raises(ConfigError, match=r"data: 90 examples are too few to adapt to"):
         Adaptation(CORPUS, out=tmp_path / "out", **parts).run(3600.0, str)
+
+
+def test_examples_that_the_lm_cannot_read_are_left_out_and_counted(parts, tmp_path):
+    longer = Corpus.from_examples([*CORPUS, Example("a", "b " * 200, "endless")])
+    told: list[str] = []
+    kept = Adaptation(longer, out=tmp_path / "out", **parts)._usable(told.append)
+    assert len(kept) == len(CORPUS)
+    assert told[0].startswith("1 examples are left out; the first, 'endless': ")

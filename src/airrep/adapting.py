@@ -67,7 +67,7 @@ class Adaptation:
             return self._run(out, plan, tell)
 
     def _run(self, out: Path, plan: LearnPlan, tell: Tell) -> Verdict:
-        learn, rest = split(self.corpus, plan, self.seed)
+        learn, rest = split(self._usable(tell), plan, self.seed)
         tell(f"labels to learn from: {plan.subsets:,} fine-tunes on {plan.size:,} of {plan.pool:,} examples")
         taught = self._labels(out / "learn", learn, plan, held_out=False)
         tell(f"labels to stop and judge by: {2 * plan.held_out_subsets:,} fine-tunes on other examples and queries")
@@ -79,6 +79,15 @@ class Adaptation:
         verdict = judge(load_packed(str(result.path)), load_packed(self.start), stop, last, str(out / "encoder"))
         write_file(out / VERDICT, canonical_json(verdict.to_dict()))
         return verdict
+
+    def _usable(self, tell: Tell) -> Corpus:
+        """The examples whose responses the LM can read whole."""
+        refused = load_lm(self.lm).unusable(self.corpus)
+        if not refused:
+            return self.corpus
+        row, reason = next(iter(refused.items()))
+        tell(f"{len(refused):,} examples are left out; the first, '{self.corpus[row].id}': {reason}")
+        return self.corpus.take([row for row in range(len(self.corpus)) if row not in refused])
 
     def _training(self, plan: LearnPlan) -> TrainingSettings:
         """Short runs warm up and are looked at more often."""
@@ -147,9 +156,10 @@ class Adaptation:
     def _choose(self, seconds: float, tell: Tell) -> LearnPlan:
         tell("measuring this machine")
         begun = time.monotonic()
-        costs = measure(self.corpus, self.lm, self.tuning, self.start, self.seed)
+        usable = self._usable(lambda line: None)
+        costs = measure(usable, self.lm, self.tuning, self.start, self.seed)
         left = seconds - (time.monotonic() - begun)
-        plan = choose(left, costs, len(self.corpus), self.workers, self.tuning.epochs)
+        plan = choose(left, costs, len(usable), self.workers, self.tuning.epochs)
         minutes = (plan.label_seconds(costs) / self.workers + plan.train_seconds(costs)) / 60
         tell(
             f"an example takes {1000 * costs.fine_tune:.1f} ms to fine-tune on, {1000 * costs.evaluate:.1f} ms to "
