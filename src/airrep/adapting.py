@@ -80,13 +80,14 @@ class Adaptation:
         write_file(out / VERDICT, canonical_json(verdict.to_dict()))
         return verdict
 
-    def _usable(self, tell: Tell) -> Corpus:
+    def _usable(self, tell: Tell | None = None) -> Corpus:
         """The examples whose responses the LM can read whole."""
         refused = load_lm(self.lm).unusable(self.corpus)
         if not refused:
             return self.corpus
         row, reason = next(iter(refused.items()))
-        tell(f"{len(refused):,} examples are left out; the first, '{self.corpus[row].id}': {reason}")
+        if tell is not None:
+            tell(f"{len(refused):,} examples are left out; the first, '{self.corpus[row].id}': {reason}")
         return self.corpus.take([row for row in range(len(self.corpus)) if row not in refused])
 
     def _training(self, plan: LearnPlan) -> TrainingSettings:
@@ -156,7 +157,7 @@ class Adaptation:
     def _choose(self, seconds: float, tell: Tell) -> LearnPlan:
         tell("measuring this machine")
         begun = time.monotonic()
-        usable = self._usable(lambda line: None)
+        usable = self._usable()
         costs = measure(usable, self.lm, self.tuning, self.start, self.seed)
         left = seconds - (time.monotonic() - begun)
         plan = choose(left, costs, len(usable), self.workers, self.tuning.epochs)

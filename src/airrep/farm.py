@@ -144,7 +144,7 @@ class _Farm:
         sampling = setup.plan.settings.model_dump(mode="json")
         decisive = {
             "kind": KIND,
-            "lm": {"name": self._name, "fingerprint": setup.fingerprint},
+            "lm": {"name": _short_name(self._name), "fingerprint": setup.fingerprint},
             "precision": self._precision,
             "fine_tune": setup.fine_tune.model_dump(mode="json"),
             "train": setup.train.fingerprint,
@@ -163,6 +163,11 @@ class _Farm:
         if loaded is None:
             return self._engine.run(self._setup, tasks, retries)
         return self._engine.run(lambda: FineTuner(loaded, self._setup), tasks, retries)
+
+
+def _short_name(name: str) -> str:
+    """A Hub id, or the last part of a folder's path: labels are handed on, paths are nobody's business."""
+    return Path(name).name if Path(name).is_absolute() else name
 
 
 class _Clock:

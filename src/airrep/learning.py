@@ -3,7 +3,6 @@
 import re
 from collections.abc import Sequence
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 from airrep.corpus import Corpus
@@ -40,11 +39,10 @@ def gather(choices: Sequence[str], corpora: Sequence[Corpus], *, partial: bool =
 def lineage_of(choices: Sequence[str]) -> dict[str, Any]:
     """What a model card says of the labels: which LM they are losses of, and how it was fine-tuned."""
     states = [open_labels(choice.partition("#")[0]).state for choice in choices]
-    names = [state["lm"]["name"] for state in states]
-    short = sorted({Path(name).name if Path(name).is_absolute() else name for name in names})
+    names = sorted({state["lm"]["name"] for state in states})
     kept = ("fine_tune", "train", "queries")
     labels = [{**{name: state[name] for name in kept}, "lm": state["lm"]["fingerprint"]} for state in states]
-    return {"lm": ", ".join(short), "labels": labels}
+    return {"lm": ", ".join(names), "labels": labels}
 
 
 def _numbers(chosen: str, count: int, where: str) -> list[int]:
