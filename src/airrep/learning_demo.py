@@ -15,13 +15,13 @@ from airrep.local_processes import LocalProcesses
 BUNDLED_LM = Path(__file__).parent / "models" / "tiny-lm"
 MOST_WORKERS = 4
 PLAN = LearnPlan(
-    size=64,
-    subsets=72,
-    held_out_subsets=24,
+    size=48,
+    subsets=60,
+    held_out_subsets=20,
     pool=1050,
-    queries=150,
+    queries=100,
     held_out_pool=320,
-    held_out_queries=70,
+    held_out_queries=60,
     epochs=2,
     train_layers=0,
     steps=200,
@@ -47,7 +47,7 @@ def run_learning_demo(out: Path) -> None:
     adaptation = Adaptation(
         corpus,
         LmSettings(lm=str(BUNDLED_LM)),
-        FineTuneSettings(epochs=PLAN.epochs, learning_rate=1e-3),
+        FineTuneSettings(epochs=PLAN.epochs, learning_rate=5e-4),
         out,
         engine=LocalProcesses(workers),
         workers=workers,
