@@ -28,6 +28,8 @@ from airrep.verdict import Verdict, judge
 PLAN, VERDICT = "plan.json", "verdict.json"
 MEASURED = 64
 """Examples that are fine-tuned on, and evaluated, to measure the machine."""
+_LAYERS = {"learning_rate": 1e-4, "head_learning_rate": 3e-4, "subsets_per_step": STEP_SUBSETS}
+_PROJECTION = {"head_learning_rate": 5e-4, "head_dropout": 0.5, "weight_decay": 10.0, "subsets_per_step": 64}
 
 Tell = Callable[[str], None]
 
@@ -91,23 +93,21 @@ class Adaptation:
         return self.corpus.take([row for row in range(len(self.corpus)) if row not in refused])
 
     def _training(self, plan: LearnPlan) -> TrainingSettings:
-        """Short runs warm up and are looked at more often."""
+        """What worked best in `experiments/LOG.md`, for layers and for the projection alone."""
         often = max(5, plan.steps // 20)
         values: dict[str, Any] = {
             "start": self.start,
             "train_layers": plan.train_layers,
             "steps": plan.steps,
             "queries_per_step": STEP_QUERIES,
-            "subsets_per_step": STEP_SUBSETS if plan.train_layers else 32,
-            "learning_rate": 3e-5,
-            "head_learning_rate": 1e-3,
+            "pull_to_start": True,
             "warmup_steps": often,
             "evaluate_every": often,
             "checkpoint_every": often,
             "patience": 6,
             "seed": self.seed,
         }
-        return TrainingSettings.of(values)
+        return TrainingSettings.of(values | (_PROJECTION if plan.train_layers == 0 else _LAYERS))
 
     def _labels(self, out: Path, corpus: Corpus, plan: LearnPlan, *, held_out: bool) -> list[LabelledInstance]:
         settings = SamplingSettings(
