@@ -22,7 +22,7 @@ PLAN = LearnPlan(
     queries=5,
     held_out_queries=4,
     epochs=1,
-    train_layers=0,
+    train_layers=1,
     steps=6,
 )
 LETTERS = "abcdefghijklmnopqrstuvwxyz"

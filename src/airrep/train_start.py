@@ -19,8 +19,8 @@ from airrep.train_examples import Prepared
 from airrep.train_settings import TrainingSettings
 from airrep.trunk import Trunk, features_of
 
-GRID = tuple(2.0 ** (half / 2) for half in range(-6, 11))
-"""Spreads of member scores that are tried, 1/8 to 32."""
+GRID = tuple(2.0 ** (half / 2) for half in range(-6, 7))
+"""Spreads of member scores that are tried, 1/8 to 8; wider ones make attention a mere maximum."""
 TRIED_QUERIES, TRIED_SUBSETS, TRIED_INSTANCES = 200, 100, 4
 """Most queries and subsets of an instance, and instances, that the temperature is chosen on."""
 TRIED_MEMBERS, LEAST_SUBSETS = 10_000, 8
