@@ -66,8 +66,7 @@ def label(
 
     Each (subset, seed) is a task, and so is the evaluation of the LM before any fine-tune. Its result is one file,
     named by a digest of all that decides it; run the same command again after any interruption and it goes on with
-    what is missing. The directory is finished when all is there. The same call gives the same bytes on the CPU
-    whatever the engine, apart from ``times*.jsonl``.
+    what is missing. The same call gives the same bytes on the CPU whatever the engine, but for ``times*.jsonl``.
 
     Args:
         plan: the subsets.
@@ -77,10 +76,9 @@ def label(
         fine_tune: how it is fine-tuned.
         out: the directory.
         seeds: fine-tunes of each subset, in different orders of data.
-        part: ``"3/10"`` does every tenth task, from the third on: for machines that share a disk, or whose files are
-            copied into one directory.
+        part: ``"3/10"`` does every tenth task, from the third on; parts share a directory or are copied into one.
         engine: where tasks run; in this process if None.
-        retries: how often a task is tried again whose loss is not finite, or whose memory or worker was lost.
+        retries: how often a task is tried again that failed.
         partial: finish without the tasks that were given up; their losses are NaN.
         retry_quarantined: try these again.
         progress: told about finished tasks.

@@ -1,0 +1,24 @@
+"""Compare a trained encoder with the untrained one and TF-IDF, as `airrep adapt` does.
+
+Usage: python experiments/learned-encoder/rivals.py ENCODER LABELS DATA.jsonl
+
+LABELS has two instances: temperatures of the rivals are chosen on the first, all are judged on the second.
+"""
+
+import sys
+
+from airrep.adapting import load_packed
+from airrep.corpus import read_corpus
+from airrep.learning import gather
+from airrep.learning_console import print_verdict
+from airrep.verdict import judge
+
+
+def main(encoder: str, labels: str, data: str) -> None:
+    """Read, judge, print."""
+    stop, last = gather([labels], [read_corpus(data)])
+    print_verdict(judge(load_packed(encoder), load_packed("default"), stop, last, encoder))
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])
