@@ -1,20 +1,24 @@
 """Choose the short examples of a file of labelled tasks, and split them: a part to learn from, a part to judge by.
 
-Usage: python experiments/learned-encoder/prepare.py TASKS.jsonl OUT [--task NAME ...]
+Usage: python experiments/learned-encoder/prepare.py TASKS.jsonl OUT [--task NAME ...] [--unseen FILE ...]
 
 OUT gets `learn.jsonl` and `judge.jsonl`; no text is in both. Which part an example falls into depends on the hash of
-its prompt alone, so that a prompt that comes twice is on one side.
+its prompt alone, so that a prompt that comes twice is on one side. Nothing is learnt from an example that has the prompt,
+or the response where that is a sentence, of one in FILE.
 """
 
 import argparse
 import hashlib
 import json
+from collections.abc import Iterator
 from pathlib import Path
 
 LONGEST = 400
 """Most characters of prompt and response together."""
 JUDGED = 0.3
 """Share of the prompts that are kept for judging."""
+SENTENCE = 30
+"""Fewest characters of a response that two examples do not share by chance."""
 
 
 def main() -> None:
@@ -23,22 +27,38 @@ def main() -> None:
     parser.add_argument("tasks", type=Path)
     parser.add_argument("out", type=Path)
     parser.add_argument("--task", action="append", help="only this label; may be repeated")
+    parser.add_argument("--unseen", type=Path, action="append", default=[], help="what must stay unseen")
     given = parser.parse_args()
+    unseen = {text for path in given.unseen for record in read(path) for text in telling(record)}
     parts: dict[str, list[dict]] = {"learn": [], "judge": []}
     seen = set()
-    for line in given.tasks.open(encoding="utf-8"):
-        record = json.loads(line)
+    for record in read(given.tasks):
         text = (record["prompt"], record["response"])
         if text in seen or sum(map(len, text)) > LONGEST or (given.task and record["label"] not in given.task):
             continue
         seen.add(text)
         place = int(hashlib.sha256(record["prompt"].encode()).hexdigest()[:8], 16) / 16**8
-        parts["judge" if place < JUDGED else "learn"].append(record)
+        if place < JUDGED:
+            parts["judge"].append(record)
+        elif unseen.isdisjoint(telling(record)):
+            parts["learn"].append(record)
     given.out.mkdir(parents=True, exist_ok=True)
     for name, records in parts.items():
         lines = (json.dumps(record, ensure_ascii=False) for record in records)
         (given.out / f"{name}.jsonl").write_text("\n".join(lines) + "\n", encoding="utf-8")
         print(f"{name}: {len(records):,} examples of {len({record['label'] for record in records})} tasks")
+
+
+def read(path: Path) -> Iterator[dict]:
+    """The records of a file."""
+    with path.open(encoding="utf-8") as lines:
+        yield from map(json.loads, lines)
+
+
+def telling(record: dict) -> set[str]:
+    """The texts that give an example away."""
+    response = record["response"]
+    return {record["prompt"]} | ({response} if len(response) > SENTENCE else set())
 
 
 if __name__ == "__main__":
