@@ -177,7 +177,7 @@ def test_all_fine_tunes_failing_is_an_error(tmp_path: Path, plan: SubsetPlan) ->
 
 def test_labels_of_other_settings_are_refused(tmp_path: Path, plan: SubsetPlan) -> None:
     farm(plan, tmp_path / "labels")
-    with pytest.raises(ArtifactError, match=r"another lm\.fingerprint \([0-9a-f]{12}; now [0-9a-f]{12}\)"):
+    with pytest.raises(ArtifactError, match=r"another lm \([0-9a-f]{12}; now [0-9a-f]{12}\)"):
         farm(plan, tmp_path / "labels", ToyWorld(version="2"))
     with pytest.raises(ArtifactError, match=r"another fine_tune\.epochs \(2; now 3\); nothing is overwritten"):
         farm(plan, tmp_path / "labels", fine_tune=FineTuneSettings(learning_rate=1e-3, epochs=3))

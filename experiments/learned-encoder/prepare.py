@@ -3,8 +3,8 @@
 Usage: python experiments/learned-encoder/prepare.py TASKS.jsonl OUT [--task NAME ...] [--unseen FILE ...]
 
 OUT gets `learn.jsonl` and `judge.jsonl`; no text is in both. Which part an example falls into depends on the hash of
-its prompt alone, so that a prompt that comes twice is on one side. Nothing is learnt from an example that has the prompt,
-or the response where that is a sentence, of one in FILE.
+its prompt alone, so that a prompt that comes twice is on one side. Nothing is learnt from an example that has the
+prompt, or the response where that is a sentence, of one in FILE.
 """
 
 import argparse

@@ -243,6 +243,56 @@ def check_replaceable(out: Path, kind: str) -> None:
         )
 
 
+def clear(folder: Path) -> None:
+    """Empty a folder that is held by :func:`locked`, but for its lock."""
+    for child in folder.iterdir():
+        if child.is_dir():
+            shutil.rmtree(child)
+        elif child.name != LOCK:
+            child.unlink()
+
+
+def refuse_difference(
+    where: Path,
+    made: str,
+    old: Mapping[str, Any],
+    new: Mapping[str, Any],
+    instead: str = "Give another path, or pass --replace.",
+) -> None:
+    """Refuse to take one artifact for another that was asked for.
+
+    Args:
+        where: the artifact.
+        made: what it is and how it came to be, such as ``"an index made"``.
+        old: the request that it answers.
+        new: the request at hand.
+        instead: what can be done, as the sentence of the error says it.
+
+    Raises:
+        ArtifactError: they differ; the first difference is named.
+    """
+    was, now = dict(_leaves(old)), dict(_leaves(new))
+    name = next((name for name in {**now, **was} if was.get(name) != now.get(name)), None)
+    if name is not None:
+        raise ArtifactError(
+            f"{where}: holds {made} with another {name} ({_short(was.get(name))}; now {_short(now.get(name))}); "
+            f"nothing is overwritten. {instead}"
+        )
+
+
+def _leaves(values: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
+    for key, value in values.items():
+        if isinstance(value, Mapping):
+            yield from _leaves(value, f"{prefix}{key}.")
+        else:
+            yield prefix + key, value
+
+
+def _short(value: object) -> str:
+    text = str(value)
+    return text if len(text) < 40 else text[:12]
+
+
 def publish(partial: Path, out: Path, kind: str) -> None:
     """Give a finished directory its name, in place of an older one of the same kind if there is any.
 

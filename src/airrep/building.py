@@ -11,9 +11,9 @@ from typing import Any
 from airrep._version import __version__
 from airrep.arrays import Features
 from airrep.artifacts import (
-    LOCK,
     canonical_json,
     check_replaceable,
+    clear,
     describe_files,
     digest,
     locked,
@@ -21,6 +21,7 @@ from airrep.artifacts import (
     publish,
     read_manifest,
     real_path,
+    refuse_difference,
     write_file,
     write_manifest,
     writing,
@@ -133,27 +134,13 @@ def _is_finished(out: Path, request: Mapping[str, Any]) -> bool:
         return False
     check_replaceable(out, KIND)
     manifest = read_manifest(out, KIND)
-    _refuse_difference(out, manifest["request"], request)
+    refuse_difference(out, "an index made", manifest["request"], request)
     if manifest["generation"] > 0:
         raise ArtifactError(
             f"{out}: is an index that was changed after it was built; nothing is overwritten. "
             "Give another path, or pass --replace."
         )
     return True
-
-
-def _refuse_difference(where: Path, old: Mapping[str, Any], new: Mapping[str, Any]) -> None:
-    name = next((name for name in new if old.get(name) != new[name]), None)
-    if name is not None:
-        raise ArtifactError(
-            f"{where}: holds an index made with another {name} ({_short(old.get(name))}; now {_short(new[name])}); "
-            "nothing is overwritten. Give another path, or pass --replace."
-        )
-
-
-def _short(value: object) -> str:
-    text = str(value)
-    return text[:12] if len(text) == 64 else text
 
 
 def _build(out: Path, plan: _Plan, replace: bool, progress: OnProgress | None, engine: Engine | None) -> None:
@@ -188,17 +175,9 @@ def _claim(partial: Path, request: Mapping[str, Any], replace: bool) -> None:
                 f"{partial}: holds an unfinished index of other data or settings. "
                 "Finish that one with its own command, delete the directory, or pass --replace."
             )
-        _clear(partial)
+        clear(partial)
     (partial / "shards").mkdir(exist_ok=True)
     write_file(path, canonical_json(request))
-
-
-def _clear(folder: Path) -> None:
-    for child in folder.iterdir():
-        if child.is_dir():
-            shutil.rmtree(child)
-        elif child.name != LOCK:
-            child.unlink()
 
 
 def _save_state(folder: Path, attributor: Attributor) -> None:

@@ -3,14 +3,23 @@
 import io
 import json
 import shutil
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from airrep.artifacts import MANIFEST, canonical_json, digest, read_manifest, sync, write_file, writing
+from airrep.artifacts import (
+    MANIFEST,
+    canonical_json,
+    digest,
+    read_manifest,
+    refuse_difference,
+    sync,
+    write_file,
+    writing,
+)
 from airrep.errors import ArtifactError
 from airrep.label_tasks import LabelTask
 from airrep.ledger import SETTINGS_DIGITS
@@ -62,7 +71,9 @@ class LabelRequest:
         check_ours(folder)
         old = read_state(folder)
         if old is not None:
-            self._refuse_difference(folder, old)
+            before = _comparable({name: old.get(name) for name in self.decisive})
+            instead = "Give another path, or what they were made with."
+            refuse_difference(folder, "labels made", before, _comparable(self.decisive), instead)
         if (folder / MANIFEST).is_file():
             self._refuse_shrinking(folder, read_manifest(folder, KIND)["counts"])
         state = self.state
@@ -72,15 +83,6 @@ class LabelRequest:
         np.save(keys, np.array(self._keys(), dtype="S16"), allow_pickle=False)
         _write_once(folder / state["keys"], keys.getvalue())
 
-    def _refuse_difference(self, folder: Path, old: Mapping[str, Any]) -> None:
-        before = dict(_flat(old))
-        for name, value in _flat(self.decisive):
-            if name != "lm.name" and before.get(name) != value:
-                raise ArtifactError(
-                    f"{folder}: holds labels made with another {name} ({_short(before.get(name))}; "
-                    f"now {_short(value)}); nothing is overwritten. Give another path, or what they were made with."
-                )
-
     def _refuse_shrinking(self, folder: Path, old: Mapping[str, int]) -> None:
         name = next((name for name in old if self.counts.get(name, 0) < old[name]), None)
         if name is not None:
@@ -88,6 +90,12 @@ class LabelRequest:
                 f"{folder}: holds finished labels of {name}={old[name]}, now {self.counts.get(name)}; expected "
                 "at least as many. Give another path, or use those that are there."
             )
+
+
+def _comparable(decisive: Mapping[str, Any]) -> dict[str, Any]:
+    """What must be equal: an LM may have another name, not other weights."""
+    lm = decisive["lm"]
+    return {**decisive, "lm": lm.get("fingerprint") if isinstance(lm, Mapping) else lm}
 
 
 def training_part(state: Mapping[str, Any]) -> dict[str, Any]:
@@ -123,19 +131,6 @@ def read_state(folder: Path) -> dict[str, Any] | None:
     if not isinstance(state, dict) or state.get("kind") != KIND:
         raise ArtifactError(f"{path}: is not a request for labels; expected one. Give the path of labels.")
     return state
-
-
-def _flat(values: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
-    for name, value in values.items():
-        if isinstance(value, Mapping):
-            yield from _flat(value, f"{prefix}{name}.")
-        else:
-            yield prefix + name, value
-
-
-def _short(value: object) -> str:
-    text = str(value)
-    return text[:12] if len(text) == 64 else text
 
 
 def _write_once(path: Path, content: bytes) -> None:

@@ -12,12 +12,14 @@ from safetensors import SafetensorError
 from airrep import lm_attention
 from airrep.artifacts import file_digest
 from airrep.errors import ConfigError
+from airrep.hub import download
 
 _WEIGHTS = ("*.safetensors", "*.safetensors.index.json")
 _READING = (
     *("config.json", "tokenizer*", "vocab*", "merges.txt", "special_tokens_map.json", "added_tokens.json"),
     *("*.model", "*.jinja", "additional_chat_templates/*"),
 )
+_WANTED = (*_WEIGHTS, *_READING, "generation_config.json")
 _HUB_ID = re.compile(r"[\w-][\w.-]*(/[\w-][\w.-]*)?")
 
 
@@ -32,7 +34,7 @@ def find_lm(name: str) -> Path:
         if path.exists() or _HUB_ID.fullmatch(name) is None:
             kind = "is a file" if path.exists() else "there is no such folder"
             raise ConfigError(f"lm {name}: {kind}; expected a folder, or owner/name on the Hugging Face Hub. Check it.")
-        path = _download(name)
+        path = download("lm", name, _WANTED, "Fetch it elsewhere (hf download) and give its folder.")
     for pattern in ("config.json", "*.safetensors"):
         if not any(path.glob(pattern)):
             raise ConfigError(
@@ -40,25 +42,6 @@ def find_lm(name: str) -> Path:
                 "safetensors. Give another folder, or save the LM again with save_pretrained."
             )
     return path
-
-
-def _download(name: str) -> Path:
-    """Fetch an LM from the Hub, or from its cache on this machine: no pickles, no programs."""
-    from huggingface_hub import snapshot_download
-    from huggingface_hub.errors import HfHubHTTPError, RepositoryNotFoundError
-
-    missing = f"lm {name}: there is no such folder"
-    try:
-        return Path(snapshot_download(name, allow_patterns=[*_WEIGHTS, *_READING, "generation_config.json"]))
-    except RepositoryNotFoundError as error:
-        raise ConfigError(
-            f"{missing}, and the Hugging Face Hub has no such public model. Check the name, or log in: hf auth login"
-        ) from error
-    except (OSError, ValueError, HfHubHTTPError) as error:
-        raise ConfigError(
-            f"{missing}, and the Hugging Face Hub could not be asked ({type(error).__name__}). Fetch it elsewhere "
-            "(hf download) and give its folder."
-        ) from error
 
 
 def digests(folder: Path) -> dict[str, str]:

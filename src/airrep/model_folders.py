@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from airrep.errors import ConfigError, DataError
+from airrep.hub import download
 
 DEFAULT = "default"
 DEFAULT_FOLDER = Path(__file__).parent / "models" / "default"
@@ -59,26 +60,8 @@ def find_model(name: str) -> Path:
             f"encoder {name}: there is no such folder; expected 'default', a folder, or owner/name on the "
             "Hugging Face Hub. Check the path."
         )
-    return _download(name)
-
-
-def _download(name: str) -> Path:
-    """Fetch a model from the Hub, or from its cache on this machine."""
-    from huggingface_hub import snapshot_download
-    from huggingface_hub.errors import HfHubHTTPError, RepositoryNotFoundError
-
-    missing = f"encoder {name}: there is no such folder"
-    try:
-        return Path(snapshot_download(name, allow_patterns=list(DOWNLOADED)))
-    except RepositoryNotFoundError as error:
-        raise ConfigError(
-            f"{missing}, and the Hugging Face Hub has no such public model. Check the name, or log in: hf auth login"
-        ) from error
-    except (OSError, ValueError, HfHubHTTPError) as error:
-        raise ConfigError(
-            f"{missing}, and the Hugging Face Hub could not be asked ({type(error).__name__}). Use "
-            "'default', which needs no network, or fetch it elsewhere (hf download) and give its folder."
-        ) from error
+    instead = "Use 'default', which needs no network, or fetch it elsewhere (hf download) and give its folder."
+    return download("encoder", name, DOWNLOADED, instead)
 
 
 def read_json(path: Path) -> dict[str, Any]:

@@ -10,9 +10,9 @@ import pyarrow as pa
 import pyarrow.compute
 
 from airrep.arrays import Rows
-from airrep.artifacts import check_replaceable, read_manifest, real_path
+from airrep.artifacts import check_replaceable, read_manifest, real_path, refuse_difference
 from airrep.corpus import Corpus
-from airrep.errors import ArtifactError, ConfigError, DataError
+from airrep.errors import ConfigError, DataError
 from airrep.plans import KIND, PARTS, SamplingSettings, SubsetPlan, open_plan, write_plan
 from airrep.seeding import stream
 from airrep.subsets import draw, draw_removal, draw_subset
@@ -85,24 +85,14 @@ def _is_finished(out: Path, request: Mapping[str, Any]) -> bool:
     if not out.exists():
         return False
     check_replaceable(out, KIND)
-    old = _flat(read_manifest(out, KIND)["request"])
-    for name, value in _flat(request).items():
-        if old.get(name) != value:
-            raise ArtifactError(
-                f"{out}: holds subsets drawn with another {name} ({_short(old.get(name))}; now {_short(value)}); "
-                "nothing is overwritten. Give another path, or pass --replace."
-            )
+    old = read_manifest(out, KIND)["request"]
+    refuse_difference(out, "subsets drawn", _flat(old), _flat(request))
     return True
 
 
 def _flat(request: Mapping[str, Any]) -> dict[str, Any]:
     corpora = {f"{name} corpus": request[name] for name in ("train", "queries")}
     return corpora | dict(request["settings"])
-
-
-def _short(value: object) -> str:
-    text = str(value)
-    return text[:12] if len(text) == 64 else text
 
 
 @dataclass(frozen=True, eq=False)

@@ -14,11 +14,13 @@ from airrep.artifacts import (
     MANIFEST,
     canonical_json,
     check_replaceable,
+    clear,
     describe_files,
     locked,
     make_partial,
     publish,
     read_manifest,
+    refuse_difference,
     sync,
     write_file,
     write_manifest,
@@ -84,7 +86,7 @@ def is_finished(path: Path, request: Mapping[str, Any]) -> bool:
     if not path.exists():
         return False
     check_replaceable(path, KIND)
-    _refuse_difference(path, read_manifest(path, KIND)["request"], request)
+    refuse_difference(path, "an encoder trained", read_manifest(path, KIND)["request"], request)
     return True
 
 
@@ -113,37 +115,10 @@ def _claim(partial: Path, request: Mapping[str, Any], replace: bool) -> None:
                 f"{partial}: holds an unfinished training with other data or settings; nothing is overwritten. "
                 "Finish that one with its own command, delete the directory, or pass --replace."
             )
-        _clear(partial)
+        clear(partial)
     with writing(partial):
         (partial / WORK).mkdir(exist_ok=True)
     write_file(stored, content)
-
-
-def _clear(folder: Path) -> None:
-    for child in folder.iterdir():
-        if child.is_dir():
-            shutil.rmtree(child)
-        elif child.name != LOCK:
-            child.unlink()
-
-
-def _refuse_difference(where: Path, old: Mapping[str, Any], new: Mapping[str, Any]) -> None:
-    names = [name for name in {**old, **new} if old.get(name) != new.get(name)]
-    if not names:
-        return
-    name, was, now = names[0], old.get(names[0]), new.get(names[0])
-    if isinstance(was, dict) and isinstance(now, dict):
-        inner = next(key for key in {**was, **now} if was.get(key) != now.get(key))
-        name, was, now = f"{name} ({inner})", was.get(inner), now.get(inner)
-    raise ArtifactError(
-        f"{where}: holds an encoder trained with another {name}: {_short(was)}; now {_short(now)}; nothing is "
-        "overwritten. Give another path, or pass --replace."
-    )
-
-
-def _short(value: object) -> str:
-    text = str(value)
-    return text if len(text) < 40 else f"{text[:12]}…"
 
 
 def finish(partial: Path, path: Path, checkpoint: Checkpoint, request: Mapping[str, Any]) -> None:
