@@ -256,6 +256,42 @@ def test_no_weights(folder: Path) -> None:
         load(folder)
 
 
+def in_two_files(folder: Path) -> Path:
+    """Lay the weights out in two files with an index, as large models come; returns the index."""
+    tensors = load_file(folder / "model.safetensors")
+    (folder / "model.safetensors").unlink()
+    index = folder / "model.safetensors.index.json"
+    places = {name: f"part-{'layer.1' in name:d}.safetensors" for name in tensors}
+    for place in set(places.values()):
+        save_file({name: tensors[name] for name in tensors if places[name] == place}, folder / place)
+    index.write_text(json.dumps({"metadata": {}, "weight_map": places}))
+    return index
+
+
+def test_weights_in_several_files(folder: Path) -> None:
+    whole = load(folder)
+    in_two_files(folder)
+    parts = load(folder)
+    assert parts.packed
+    assert parts.fingerprint == whole.fingerprint
+    np.testing.assert_array_equal(parts.encode_texts(TEXTS), whole.encode_texts(TEXTS))
+    np.testing.assert_allclose(parts.sentence_transformer().encode(TEXTS), whole.encode_texts(TEXTS), atol=1e-5)
+
+
+def test_an_index_of_weights_that_does_not_hold(folder: Path) -> None:
+    index = in_two_files(folder)
+    places = json.loads(index.read_text())["weight_map"]
+    edit(index, weight_map=places | {"embeddings.word_embeddings.weight": "part-1.safetensors"})
+    with pytest.raises(DataError, match=r"part-1\.safetensors: has no tensor embeddings\.word_embeddings\.weight"):
+        load(folder)
+    edit(index, weight_map=places | {"embeddings.word_embeddings.weight": "part-9.safetensors"})
+    with pytest.raises(DataError, match=r"part-9\.safetensors: is missing"):
+        load(folder)
+    edit(index, weight_map=[])
+    with pytest.raises(DataError, match="has no weight_map from tensors to files"):
+        load(folder)
+
+
 @pytest.mark.parametrize("part", [".", "2_Dense"])
 def test_pickled_weights(folder: Path, part: str) -> None:
     (folder / part / "model.safetensors").rename(folder / part / "pytorch_model.bin")

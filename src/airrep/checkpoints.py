@@ -15,7 +15,7 @@ from torch import Tensor
 
 from airrep.bert import BertShape, HeadShape, SentenceBert
 from airrep.errors import ConfigError, DataError
-from airrep.layouts import WEIGHTS, Layout, is_plain_bert
+from airrep.layouts import INDEX, WEIGHTS, Layout, is_plain_bert
 from airrep.model_folders import Card, read_card, read_json
 
 _SIZES = {
@@ -61,7 +61,7 @@ def read_checkpoint(layout: Layout) -> Checkpoint:
     config = read_json(layout.transformer / "config.json")
     shape = _read_shape(layout.transformer / "config.json", config)
     weights = layout.transformer / WEIGHTS
-    tensors = _bert_named(_read_tensors(weights))
+    tensors = _bert_named(_read_weights(weights))
     heads = _airrep_heads(weights, config, tensors) if layout.format == "airrep" else _dense_heads(layout)
     sizes = [_head_shape(head) for head in heads]
     model = SentenceBert(shape, sizes)
@@ -107,6 +107,21 @@ def _read_size(path: Path, key: str, size: object) -> int:
     if type(size) is not int or size < 1:
         raise DataError(f"{path}: {key} is {size!r}; expected a whole number from 1 up. {_WAY_OUT}")
     return size
+
+
+def _read_weights(path: Path) -> dict[str, Tensor]:
+    """Read the weights of a transformer: one file, or the files that an index beside it names."""
+    index = path.with_name(INDEX)
+    if path.exists() or not index.exists():
+        return _read_tensors(path)
+    places = read_json(index).get("weight_map")
+    if not isinstance(places, dict) or not all(isinstance(place, str) for place in places.values()):
+        raise DataError(f"{index}: has no weight_map from tensors to files. {_WAY_OUT}")
+    files = {place: _read_tensors(path.parent / place) for place in sorted(set(places.values()))}
+    for name, place in places.items():
+        if name not in files[place]:
+            raise DataError(f"{path.parent / place}: has no tensor {name}, which {INDEX} promises. {_WAY_OUT}")
+    return {name: files[place][name] for name, place in places.items()}
 
 
 def _read_tensors(path: Path) -> dict[str, Tensor]:

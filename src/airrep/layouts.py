@@ -9,6 +9,8 @@ from airrep.errors import ConfigError, DataError
 from airrep.model_folders import parse_json, read_json
 
 WEIGHTS = "model.safetensors"
+INDEX = "model.safetensors.index.json"
+"""Names the file of each tensor where the weights are in several."""
 
 _PICKLES = ("pytorch_model*.bin", "*.pt", "*.pth", "*.ckpt", "*.pkl")
 _GENERATORS = ("ForCausalLM", "LMHeadModel", "ForConditionalGeneration")
@@ -90,9 +92,8 @@ def _is_packable(transformer: Path) -> bool:
     settings = transformer / "sentence_bert_config.json"
     lowers = settings.exists() and bool(read_json(settings).get("do_lower_case"))
     older_tokenizer = not (transformer / "tokenizer.json").exists() and (transformer / "vocab.txt").exists()
-    in_shards = not (transformer / WEIGHTS).exists() and (transformer / f"{WEIGHTS}.index.json").exists()
     is_bert = config.get("model_type") == "bert" and is_plain_bert(config)
-    return is_bert and not (lowers or older_tokenizer or in_shards)
+    return is_bert and not (lowers or older_tokenizer)
 
 
 def is_plain_bert(config: dict[str, Any]) -> bool:
