@@ -54,7 +54,7 @@ def encoders(tmp_path_factory):
 
 def test_an_encoder_is_not_better_than_itself(encoders):
     stop, last = planted(0, "stop", m=12), planted(1, "last", m=12)
-    verdict = judge(encoders[0], encoders[0], stop, last, "here")
+    verdict = judge(encoders[0], {"untrained": encoders[0]}, stop, last, "here")
     trained, untrained = verdict.rows
     assert [row.name for row in verdict.rows] == ["trained", "untrained"]  # TF-IDF sees no word that is shared
     assert untrained.difference is not None
@@ -67,7 +67,7 @@ def test_a_rivals_temperature_is_chosen_without_the_instance_that_is_judged_by(e
     turned = planted(1, "last", m=12)
     object.__setattr__(turned, "losses", np.ascontiguousarray(turned.losses[:, ::-1]))
     multiples = [
-        [row.multiple for row in judge(encoders[0], encoders[1], stop, instance, "here").rows]
+        [row.multiple for row in judge(encoders[0], {"untrained": encoders[1]}, stop, instance, "here").rows]
         for instance in (last, turned)
     ]
     assert multiples[0] == multiples[1]

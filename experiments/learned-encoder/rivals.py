@@ -7,7 +7,7 @@ LABELS has two instances: temperatures of the rivals are chosen on the first, al
 
 import sys
 
-from airrep.adapting import load_packed
+from airrep.adapting import load_packed, rivals
 from airrep.corpus import read_corpus
 from airrep.learning import gather
 from airrep.learning_console import print_verdict
@@ -17,7 +17,7 @@ from airrep.verdict import judge
 def main(encoder: str, labels: str, data: str) -> None:
     """Read, judge, print."""
     stop, last = gather([labels], [read_corpus(data)])
-    print_verdict(judge(load_packed(encoder), load_packed("default"), stop, last, encoder))
+    print_verdict(judge(load_packed(encoder), rivals("untrained"), stop, last, encoder))
 
 
 if __name__ == "__main__":

@@ -17,7 +17,7 @@ from airrep.farm import TaskReport, label
 from airrep.labelled import LabelledInstance, check_disjoint
 from airrep.lm import load_lm
 from airrep.lm_settings import FineTuneSettings, LmSettings
-from airrep.model_folders import parse_json
+from airrep.model_folders import DEFAULT, UNTRAINED, parse_json
 from airrep.sampling import SamplingSettings, sample
 from airrep.seeding import stream
 from airrep.train_run import OnRecord
@@ -42,7 +42,7 @@ class Adaptation:
     lm: LmSettings
     tuning: FineTuneSettings
     out: Path
-    start: str = "default"
+    start: str = DEFAULT
     engine: Engine | None = None
     workers: int = 1
     seed: int = 0
@@ -78,7 +78,7 @@ class Adaptation:
         tell(f"training the encoder: at most {plan.steps:,} steps, train_layers {plan.train_layers}")
         result = train_encoder(taught, [stop], out / "encoder", self._training(plan), progress=self.on_step)
         tell("judging on examples and queries that took no part")
-        verdict = judge(load_packed(str(result.path)), load_packed(self.start), stop, last, str(out / "encoder"))
+        verdict = judge(load_packed(str(result.path)), rivals(self.start), stop, last, str(out / "encoder"))
         write_file(out / VERDICT, canonical_json(verdict.to_dict()))
         return verdict
 
@@ -192,6 +192,12 @@ def load_packed(name: str) -> PackedEncoder:
     if not isinstance(encoder, PackedEncoder):
         raise ConfigError(f"encoder {name}: cannot be trained by airrep; expected a BERT-type encoder. Use 'default'.")
     return encoder
+
+
+def rivals(start: str) -> dict[str, PackedEncoder]:
+    """What an encoder trained from *start* must beat: its start, and one never trained for attribution."""
+    encoder = load_packed(start)
+    return {"start": encoder, UNTRAINED: load_packed(UNTRAINED)} if encoder.trained_for_attribution else {UNTRAINED: encoder}
 
 
 def split(corpus: Corpus, plan: LearnPlan, seed: int) -> tuple[Corpus, Corpus]:

@@ -9,8 +9,9 @@ from typing import Any
 from airrep.errors import ConfigError, DataError
 from airrep.hub import download
 
-DEFAULT = "default"
-DEFAULT_FOLDER = Path(__file__).parent / "models" / "default"
+DEFAULT, UNTRAINED = "default", "untrained"
+BUNDLED = {name: Path(__file__).parent / "models" / name for name in (DEFAULT, UNTRAINED)}
+"""Encoders that come along: one trained for attribution, and what it was trained from."""
 CARD = "airrep.json"
 DOWNLOADED = ("*.safetensors", "*.json", "*.txt")
 """What is fetched from the Hub: no pickles, no programs."""
@@ -43,13 +44,13 @@ def find_model(name: str) -> Path:
     """Return the folder of a model.
 
     Args:
-        name: ``"default"`` for the bundled encoder, a folder, or ``owner/name`` on the Hugging Face Hub.
+        name: ``"default"`` or ``"untrained"`` for a bundled encoder, a folder, or ``owner/name`` on the Hugging Face Hub.
 
     Raises:
         ConfigError: there is no such folder, and it cannot be had from the Hub.
     """
-    if name == DEFAULT:
-        return DEFAULT_FOLDER
+    if name in BUNDLED:
+        return BUNDLED[name]
     path = Path(name)
     if path.is_dir():
         return path

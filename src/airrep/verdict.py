@@ -1,5 +1,6 @@
 """Compare a trained encoder with its rivals on unseen examples."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -20,7 +21,7 @@ from airrep.held_out import (
 from airrep.labelled import LabelledInstance
 from airrep.metrics import lds
 
-MULTIPLES = (1.0, 2.0, 4.0, 8.0, 16.0, 32.0)
+MULTIPLES = (0.25, 0.5, 1.0, 2.0, 4.0, 8.0, 16.0, 32.0)
 """What a rival's scores are multiplied by before attention; the best on the other instance is taken."""
 LEAST_LDS = 0.0
 
@@ -82,7 +83,7 @@ class Verdict:
 
 def judge(
     trained: PackedEncoder,
-    start: PackedEncoder,
+    others: Mapping[str, PackedEncoder],
     tuning: LabelledInstance,
     last: LabelledInstance,
     encoder: str,
@@ -93,16 +94,14 @@ def judge(
 
     Args:
         trained: the encoder that was trained; its temperature is its own.
-        start: the encoder that training started from.
+        others: encoders it is compared with, by name, such as the one that training started from.
         tuning: the instance that temperatures are chosen on.
         last: the instance that is judged by: none of its examples took part in anything.
         encoder: where the trained encoder is.
     """
     ours = _attention(_features(trained, last), last.subsets, 1.0)
-    rivals = [
-        ("untrained", _features(start, tuning), _features(start, last)),
-        ("tfidf", _lexical(tuning), _lexical(last)),
-    ]
+    rivals = [(name, _features(other, tuning), _features(other, last)) for name, other in others.items()]
+    rivals.append(("tfidf", _lexical(tuning), _lexical(last)))
     rows = [Rival("trained", 1.0, held_out_lds([ours], [last]), None)]
     for name, tried, features in rivals:
         if not (_tells(tried, tuning) and _tells(features, last)):
