@@ -46,7 +46,7 @@ class TimedLm:
         self._lm = load_lm(settings)
         self._log = log
         self.name, self.fingerprint = self._lm.name, self._lm.fingerprint
-        self.tokenise = self._lm.tokenise
+        self.reading, self.unusable, self.tokenise = self._lm.reading, self._lm.unusable, self._lm.tokenise
         self._note("load", begun)
 
     def _note(self, what: str, begun: float) -> None:

@@ -1,13 +1,14 @@
 """The whole loop within a budget."""
 
 import json
+import shutil
 
 import pytest
 from small_world import make_corpus, tree
 from tiny_bert import tiny_folder
 from tiny_lms import tiny_lm
 
-from airrep.adapting import Adaptation, measure, split
+from airrep.adapting import Adaptation, measure, rivals, split
 from airrep.budget import LearnPlan
 from airrep.corpus import Corpus, Example
 from airrep.errors import ArtifactError, ConfigError
@@ -71,6 +72,15 @@ def test_the_loop_ends_in_a_verdict_and_goes_on_after_an_interruption(parts, tmp
     assert tree(tmp_path / "cut" / "learn" / "subsets") == tree(tmp_path / "whole" / "learn" / "subsets")
     with pytest.raises(ArtifactError, match=r"holds an adaptation with another budget"):
         Adaptation(CORPUS, out=tmp_path / "cut", **parts).run(PLAN.model_copy(update={"steps": 7}), told.append)
+
+
+def test_a_start_that_was_trained_is_compared_beside_one_that_was_not(parts, tmp_path):
+    assert list(rivals(parts["start"])) == ["untrained"]
+    shutil.copytree(parts["start"], tmp_path / "trained")
+    card = tmp_path / "trained" / "airrep.json"
+    card.write_text(json.dumps(json.loads(card.read_text()) | {"trained_for_attribution": True}))
+    found = rivals(str(tmp_path / "trained"))
+    assert [(name, encoder.dimension) for name, encoder in found.items()] == [("start", 16), ("untrained", 384)]
 
 
 def test_costs_of_this_machine_are_measured(parts):

@@ -1,5 +1,6 @@
 """Attributors: one conformance suite for all, and TF-IDF against scikit-learn."""
 
+import json
 import shutil
 from pathlib import Path
 
@@ -8,6 +9,7 @@ import pytest
 from reference import tfidf as naive
 from sklearn.feature_extraction.text import TfidfVectorizer
 from small_world import HashAttributor, make_corpus
+from tiny_bert import tiny_folder
 
 import airrep
 from airrep.attributors import METHODS, make_attributor
@@ -129,3 +131,18 @@ def test_changed_model_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     (model / "airrep.json").write_text(card.replace("Question", "Q"))
     with pytest.raises(ArtifactError, match="was built with another encoder or other settings"):
         airrep.open_index("../index").top(train, k=1)
+
+
+def test_an_encoder_trained_for_means_or_other_sizes_says_so(tmp_path: Path) -> None:
+    folder = tiny_folder(tmp_path / "encoder", ((16, 16, True),))
+    card = folder / "airrep.json"
+    trained = {"trained_for_attribution": True, "trained_group_sizes": [10, 20], "trained_pool": "mean"}
+    card.write_text(json.dumps(json.loads(card.read_text()) | trained))
+    train = make_corpus(50)
+    index = airrep.build_index(train, tmp_path / "index", settings={"encoder": str(folder)})
+    fits = index.group_scores(train[:3], [range(5), range(40)])
+    assert (fits.provenance.pool, fits.provenance.caution) == ("mean", "")
+    small = index.group_scores(train[:3], [range(4)]).provenance.caution
+    assert small.startswith("Groups have 4 to 4 members here, those that the encoder was trained on 10 to 20")
+    other = index.group_scores(train[:3], [range(10)], "attention").provenance.caution
+    assert other == "The encoder was trained for mean pooling, not attention."

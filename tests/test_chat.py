@@ -148,3 +148,17 @@ def test_neither_a_pad_token_nor_an_end_token_is_needed() -> None:
 def test_a_tokenizer_with_more_tokens_than_the_lm_is_refused() -> None:
     with pytest.raises(ConfigError, match=r"^lm tiny: its tokenizer has a token number \d+, its embeddings are for 50"):
         make(vocabulary=50).tokenise([ASKED])
+
+
+def test_a_token_that_ends_or_begins_texts_needs_an_embedding() -> None:
+    for vocabulary, token in ((2, 2), (1, 2)):
+        with pytest.raises(
+            ConfigError, match=f"^lm tiny: its tokenizer has a token number {token}, its embeddings are"
+        ):
+            make(vocabulary=vocabulary)
+    without_end = tiny_tokenizer()
+    without_end.eos_token = None
+    with pytest.raises(
+        ConfigError, match="^lm tiny: its tokenizer has a token number 1, its embeddings are for 1 only"
+    ):
+        make(without_end, vocabulary=1)

@@ -6,13 +6,16 @@ import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import pytest
 from small_world import make_corpus
+from toy_farm import FINE_TUNE, QUERIES, TRAIN, ToyWorld, make_plan
 
 import airrep
 from airrep import cli
+from airrep.errors import ConfigError
+from airrep.farm import label as toy_label
 
 
 class Ran(NamedTuple):
@@ -194,6 +197,23 @@ def test_append_delete_compact_show(world: Run) -> None:
     assert (ran.status, "nowhere: does not exist; expected a directory that airrep wrote" in ran.err) == (1, True)
 
 
+def test_one_worker_on_ray_is_one(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    engines: list[Any] = []
+
+    def build(*_: object, engine: object, **__: object) -> None:
+        engines.append(engine)
+        raise ConfigError("enough")
+
+    monkeypatch.setattr("airrep.building.build_index", build)
+    write("train.jsonl", make_corpus(3))
+    for workers in (("--workers", "1"), ("--workers", "3"), ()):
+        run("index", "train.jsonl", "--out", "i", "--engine", "ray", *workers)
+    assert [engine.workers for engine in engines] == [1, 3, None]
+    run("index", "train.jsonl", "--out", "i")
+    run("index", "train.jsonl", "--out", "i", "--workers", "1")
+    assert engines[3:] == [None, None]
+
+
 def test_settings_from_a_file(run: Run) -> None:
     write("train.jsonl", make_corpus(6))
     Path("tfidf.yaml").write_text("ngrams: 2\n")
@@ -221,6 +241,101 @@ def test_records_left_out_are_counted(run: Run) -> None:
     ran = run("index", "train.jsonl", "--out", "i", "--method", "tfidf", "--skip-invalid")
     assert ran.status == 0
     assert "1 records left out, the first: train.jsonl:7" in ran.err
+
+
+@pytest.fixture
+def labelling(run: Run, monkeypatch: pytest.MonkeyPatch) -> tuple[Run, list[dict[str, Any]]]:
+    """The command line over a plan, data and labels without a language model; and what the farm was asked for."""
+    asked: list[dict[str, Any]] = []
+    make_plan(Path("plan"))
+    write("train.jsonl", TRAIN)
+    write("queries.jsonl", QUERIES)
+
+    def label(plan: Any, train: Any, queries: Any, lm: Any, tuning: Any, out: Path, **rest: Any) -> Any:
+        asked.append({"lm": lm, "tuning": tuning, **rest})
+        world = ToyWorld(poison=int(plan.subset_rows(0, 0)[0]))
+        wanted = {name: rest[name] for name in ("part", "partial")}
+        return toy_label(plan, TRAIN, QUERIES, world, FINE_TUNE, out, retries=0, **wanted)
+
+    monkeypatch.setattr("airrep.farm.label", label)
+    return run, asked
+
+
+LABEL = ("label", "plan", "train.jsonl", "--queries", "queries.jsonl", "--lm", "lm", "--out", "labels")
+
+
+def test_label_takes_settings_of_the_lm_and_of_the_fine_tuning(labelling: tuple[Run, list[dict[str, Any]]]) -> None:
+    run, asked = labelling
+    Path("both.yaml").write_text("epochs: 3\ncheckpointing: true\ntemplate: '{prompt} {response}'\nmax_tokens: 64\n")
+    ran = run(*LABEL, "--config", "both.yaml", "--set", "batch_tokens=99", "--set", "clip=2", "--max-tokens", "32")
+    assert ran.status == 0, ran.err
+    lm, tuning = asked[0]["lm"], asked[0]["tuning"]
+    assert (lm.lm, lm.checkpointing, lm.template, lm.batch_tokens) == ("lm", True, "{prompt} {response}", 99)
+    assert lm.max_tokens == 32
+    assert (tuning.epochs, tuning.clip) == (3, 2.0)
+    ran = run(*LABEL, "--set", "lm=other")
+    assert (ran.status, ran.err.count("\n")) == (1, 1)
+    assert "'lm' is not a setting here; expected one of the fine-tuning (batch_examples, " in ran.err
+    assert "or of the LM (batch_tokens, checkpointing" in ran.err
+
+
+def test_adapt_takes_settings_of_the_lm_and_of_the_fine_tuning(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[Any] = []
+
+    def adapt(*given: Any, **named: Any) -> Any:
+        asked.append((given[1], given[2], named["workers"], named["engine"]))
+        raise ConfigError("enough")
+
+    monkeypatch.setattr("airrep.adapting.Adaptation", adapt)
+    write("train.jsonl", TRAIN)
+    chosen = ("--set", "batch_tokens=99", "--set", "epochs=3")
+    assert "enough" in run("adapt", "train.jsonl", "--lm", "lm", "--out", "o", *chosen).err
+    lm, tuning, workers, engine = asked[0]
+    assert (lm.batch_tokens, tuning.epochs, workers, engine) == (99, 3, 1, None)
+
+
+def test_label_names_the_training_only_when_all_is_there(labelling: tuple[Run, list[dict[str, Any]]]) -> None:
+    run, _ = labelling
+    last = run(*LABEL, "--part", "1/2").err.splitlines()[-1]
+    assert "missing, " in last
+    assert "run the other parts, or the same command without --part" in last
+    assert "airrep train" not in last
+    last = run(*LABEL).err.splitlines()[-1]
+    assert "; 0 missing, " in last
+    assert "given up; run the same command with --retry-quarantined to try those again, or with --partial" in last
+    last = run(*LABEL, "--partial").err.splitlines()[-1]
+    assert last.endswith("; next: airrep train labels --data train.jsonl --out ENCODER")
+
+
+def test_unfinished_labels_are_shown(labelling: tuple[Run, list[dict[str, Any]]]) -> None:
+    run, _ = labelling
+    run(*LABEL, "--part", "2/2")
+    shown = run("show", "labels")
+    assert shown.status == 0, shown.err
+    lines = dict(line.split(None, 1) for line in shown.out.splitlines())
+    found = json.loads(run("show", "labels", "--json").out)
+    given_up = len(found["quarantined"])
+    assert (found["kind"], found["tasks"], found["finished"], found["missing"]) == ("labels", 12, 6 - given_up, 6)
+    assert lines["state"].startswith(f"unfinished, {6 - given_up} of 12 fine-tunes and evaluations: 6 missing, ")
+    assert lines["state"].count("; run the ") == 2
+    assert lines["quarantined"].startswith(f"{given_up}; instance 0, subset 0, seed 0: fine-tune: the loss is not fin")
+    checked = run("show", "labels", "--verify")
+    assert (checked.status, "labels: is unfinished: 6 of 12 losses are missing" in checked.err) == (1, True)
+
+
+def test_finished_labels_are_shown(labelling: tuple[Run, list[dict[str, Any]]]) -> None:
+    run, _ = labelling
+    run(*LABEL, "--partial")
+    shown = run("show", "labels", "--verify")
+    assert shown.status == 0, shown.err
+    assert "files have the checksums of the manifest" in shown.err
+    lines = dict(line.split(None, 1) for line in shown.out.splitlines())
+    assert lines["lm"] == "toy"
+    assert "epochs=2, " in lines["fine-tuning"]
+    assert lines["instances"] == "2, of 5 subsets and 4 queries each"
+    assert (lines["seeds"], lines["state"]) == ("1", "finished")
+    assert "subset 0, seed 0: fine-tune: the loss is not finite. Lower learning_rate." in lines["quarantined"]
+    assert json.loads(run("show", "labels", "--json").out)["tasks"] == 12
 
 
 def test_usage_errors_end_with_2_and_version_with_0(run: Run) -> None:

@@ -1,7 +1,10 @@
 """The label farm: the same bytes on every engine, resumed, in parts, extended."""
 
+import errno
 import json
 import shutil
+import time
+from collections.abc import Callable, Generator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -9,15 +12,17 @@ import numpy as np
 import pytest
 from toy_farm import FINE_TUNE, QUERIES, TRAIN, ToyWorld, begun, make_plan, visible
 
+from airrep.artifacts import read_manifest, write_manifest
 from airrep.errors import ArtifactError, ConfigError, DataError, TrainingError
-from airrep.executor import InProcess
+from airrep.executor import Engine, InProcess, Outcome, R, T
 from airrep.farm import TaskReport, label
+from airrep.label_request import KIND
 from airrep.label_tasks import Part
 from airrep.labels import Labels
 from airrep.ledger import holding
 from airrep.lm_settings import FineTuneSettings, LmSettings
 from airrep.local_processes import LocalProcesses
-from airrep.plans import SubsetPlan
+from airrep.plans import SamplingSettings, SubsetPlan
 from airrep.sampling import sample
 from airrep.seeding import stream_seed
 
@@ -129,6 +134,90 @@ def test_each_task_is_reported(tmp_path: Path, plan: SubsetPlan) -> None:
     assert lines[0].keys() == {"task", "key", "seconds", "attempts", "error"}
 
 
+class SlowStart(Engine):
+    """Takes half a second before the first task, as loading a large LM does."""
+
+    def run(
+        self, setup: Callable[[], Callable[[T], R]], tasks: Sequence[T], retries: int = 1
+    ) -> Generator[Outcome[T, R], None, None]:
+        time.sleep(0.5)
+        yield from InProcess().run(setup, tasks, retries)
+
+
+def test_the_remaining_time_leaves_the_start_out(tmp_path: Path, plan: SubsetPlan) -> None:
+    reports: list[TaskReport] = []
+    farm(plan, tmp_path / "labels", ToyWorld(seconds=0.01), engine=SlowStart(), on_task=reports.append)
+    assert reports[0].left is None
+    told = [report.left for report in reports if report.left is not None]
+    assert len(told) == ALL - 1
+    assert 0.05 < told[0] < 0.5
+
+
+def test_an_example_that_cannot_be_read_is_found_before_the_first_fine_tune(tmp_path: Path, plan: SubsetPlan) -> None:
+    used = sorted({int(row) for i in range(2) for j in range(5) for row in plan.subset_rows(i, j)})
+    asked = sorted({int(row) for i in range(2) for row in plan.query_rows(i)})
+    spare = next(row for row in range(len(TRAIN)) if row not in used)
+    world, log = logged(tmp_path, unreadable=(TRAIN[used[1]], QUERIES[asked[0]], TRAIN[spare]))
+    with pytest.raises(DataError) as caught:
+        farm(plan, tmp_path / "labels", world, part="1/2")
+    assert str(caught.value) == (
+        f"{plan.path}: 2 of its {len(used) + len(asked)} examples cannot be used with the LM toy; the first: "
+        f'example "{TRAIN[used[1]].id}": is too long. Leave such examples out of the data and sample again.'
+    )
+    assert begun(log) == []
+    assert visible(tmp_path / "labels") == {}
+    farm(plan, tmp_path / "labels", ToyWorld(unreadable=(TRAIN[spare],)))
+    assert farm(plan, tmp_path / "labels", world).complete
+
+
+def test_queries_out_of_the_train_corpus_are_read_beforehand_too(tmp_path: Path) -> None:
+    settings = SamplingSettings(instances=1, train_count=20, query_count=4, subsets=3, size=3)
+    plan = sample(TRAIN, tmp_path / "plan", settings)
+    world = ToyWorld(unreadable=(TRAIN[int(plan.query_rows(0)[0])],))
+    with pytest.raises(DataError, match="1 of its .* examples cannot be used with the LM toy"):
+        label(plan, TRAIN, None, world, FINE_TUNE, tmp_path / "labels")
+
+
+def damage(folder: Path) -> None:
+    """Alter the copy of the subsets, without changing its size."""
+    path = next(folder.glob("plan-*")) / "members.npy"
+    path.write_bytes(path.read_bytes()[:-1] + b"\xff")
+
+
+def test_a_damaged_copy_of_the_subsets_is_made_again(tmp_path: Path, plan: SubsetPlan) -> None:
+    whole = visible(farm(plan, tmp_path / "whole").path)
+    part = farm(plan, tmp_path / "labels", part="1/2").path
+    damage(part)
+    assert visible(farm(plan, part, part="2/2").path) == whole
+
+    def damage_late(report: TaskReport) -> None:
+        if report.done == 7:
+            damage(tmp_path / "late")
+
+    assert visible(farm(plan, tmp_path / "late", on_task=damage_late).path) == whole
+    Labels(tmp_path / "late").verify()
+
+
+def test_subsets_that_change_under_the_farm_are_refused(tmp_path: Path, plan: SubsetPlan) -> None:
+    path = plan.path / "members.npy"
+    path.write_bytes(path.read_bytes()[:-1] + b"\xff")
+    with pytest.raises(ArtifactError, match=r"plan: was altered since it was opened\. Restore it, or sample again"):
+        farm(plan, tmp_path / "labels")
+
+
+def test_a_full_disk_is_named_while_the_subsets_are_copied(
+    tmp_path: Path, plan: SubsetPlan, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fill(*_: object, **__: object) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    with monkeypatch.context() as full:
+        full.setattr("shutil.copyfile", fill)
+        with pytest.raises(ArtifactError, match=r"plan-[0-9a-f]{12}: cannot be written: the disk is full; what was"):
+            farm(plan, tmp_path / "labels")
+    assert farm(plan, tmp_path / "labels").complete
+
+
 def test_a_failing_task_is_tried_again_then_quarantined(tmp_path: Path, plan: SubsetPlan) -> None:
     row = int(plan.subset_rows(0, 0)[0])
     hit = sum(row in plan.subset_rows(i, j) for i in range(2) for j in range(5))
@@ -173,6 +262,67 @@ def test_all_fine_tunes_failing_is_an_error(tmp_path: Path, plan: SubsetPlan) ->
     with pytest.raises(TrainingError, match="all 10 fine-tunes failed"):
         farm(plan, tmp_path / "labels", retries=0)
     assert farm(plan, tmp_path / "labels", retry_quarantined=True).complete
+
+
+def test_a_part_that_fails_throughout_is_no_error_where_others_have_finished_some(
+    tmp_path: Path, plan: SubsetPlan
+) -> None:
+    farm(plan, tmp_path / "labels", part="1/4")
+    failed = farm(plan, tmp_path / "labels", ToyWorld(hopeless=True), part="2/4", retries=0)
+    assert len(failed.quarantined) == 3
+    for number in (3, 4):
+        assert not farm(plan, tmp_path / "labels", part=f"{number}/4").complete
+    partial = farm(plan, tmp_path / "labels", part="2/4", partial=True)
+    assert partial.complete
+    assert len(partial.quarantined) == 3
+
+
+def test_another_way_of_reading_is_named(tmp_path: Path, plan: SubsetPlan) -> None:
+    folder = farm(plan, tmp_path / "labels", ToyWorld(most=2048), part="1/2").path
+    assert Labels(folder).state["lm"]["max_tokens"] == 2048
+    with pytest.raises(ArtifactError, match=r"with another lm\.max_tokens \(2048; now 32\); nothing is overwritten"):
+        farm(plan, folder, ToyWorld(most=32))
+    with pytest.raises(ArtifactError, match=r"with another lm \([0-9a-f]{12}; now [0-9a-f]{12}\)"):
+        farm(plan, folder, ToyWorld(most=32, name="other"))
+    assert farm(plan, folder, ToyWorld(most=2048, name="renamed")).complete
+    assert farm(plan, folder, ToyWorld(most=2048)).complete
+
+
+@pytest.mark.parametrize("part", [None, "1/2"])
+def test_labels_that_do_not_say_how_the_lm_reads_are_gone_on_with(
+    tmp_path: Path, plan: SubsetPlan, part: str | None
+) -> None:
+    folder = farm(plan, tmp_path / "labels", ToyWorld(most=2048), part=part).path
+    if part is None:
+        manifest = {**read_manifest(folder, KIND)}
+        del manifest["lm"]["max_tokens"]
+        write_manifest(folder, KIND, manifest)
+    state = json.loads((folder / "request.json").read_bytes())
+    del state["lm"]["max_tokens"]
+    (folder / "request.json").write_text(json.dumps(state))
+    with pytest.raises(ArtifactError, match=r"with another lm \([0-9a-f]{12}; now [0-9a-f]{12}\)"):
+        farm(plan, folder, ToyWorld(most=32))
+    world, log = logged(tmp_path, most=2048)
+    assert farm(plan, folder, world).complete
+    assert len(begun(log)) == (0 if part is None else 6)
+
+
+def test_a_process_that_ends_early_keeps_what_another_asked_for(tmp_path: Path, plan: SubsetPlan) -> None:
+    larger = make_plan(tmp_path / "larger", subsets=7)
+    farm(plan, tmp_path / "labels", part="1/2")
+
+    def grow(report: TaskReport) -> None:
+        if report.done == 1:
+            farm(larger, tmp_path / "labels", part="1/2", seeds=2)
+
+    small = farm(plan, tmp_path / "labels", part="2/2", on_task=grow)
+    assert small.complete
+    assert small.growing
+    wanted = json.loads((small.path / "request.json").read_bytes())
+    assert (small.path / wanted["keys"]).is_file()
+    assert (small.path / wanted["plan_folder"]).is_dir()
+    grown = farm(larger, tmp_path / "labels", seeds=2)
+    assert visible(grown.path) == visible(farm(larger, tmp_path / "fresh", seeds=2).path)
 
 
 def test_labels_of_other_settings_are_refused(tmp_path: Path, plan: SubsetPlan) -> None:

@@ -107,6 +107,31 @@ def test_damage_to_finished_labels_is_found(labels: Labels) -> None:
         Labels(labels.path)
 
 
+@pytest.mark.parametrize("pattern", ["losses-0-*.npy", "base-0-*.npy", "keys-*.npy", "plan-*/members.npy"])
+def test_damage_to_finished_labels_is_found_when_they_are_read(labels: Labels, pattern: str) -> None:
+    path = next(labels.path.glob(pattern))
+    path.write_bytes(path.read_bytes()[:-1] + b"\x01")
+    with pytest.raises(ArtifactError, match=f"{path.name}: was altered after it was written"):
+        Labels(labels.path).instances(TRAIN, QUERIES)
+
+
+def test_damage_to_the_keys_of_unfinished_labels_is_found_and_mended(unfinished: Labels, plan: SubsetPlan) -> None:
+    path = next(unfinished.path.glob("keys-*.npy"))
+    path.write_bytes(path.read_bytes()[:-1] + b"\xff")
+    with pytest.raises(ArtifactError, match=r"keys-.*: was altered after it was written\. Restore it, or run the same"):
+        _ = Labels(unfinished.path).missing
+    again = label(plan, TRAIN, QUERIES, ToyWorld(), FINE_TUNE, unfinished.path, part="1/4")
+    assert len(again.missing) == 9
+
+
+def test_the_name_of_the_lm_is_not_in_the_fingerprint(labels: Labels, plan: SubsetPlan, tmp_path: Path) -> None:
+    renamed = label(plan, TRAIN, QUERIES, ToyWorld(name="other"), FINE_TUNE, tmp_path / "renamed", seeds=2)
+    assert renamed.state["lm"]["name"] == "other"
+    assert renamed.fingerprint == labels.fingerprint
+    one_seed = label(plan, TRAIN, QUERIES, ToyWorld(), FINE_TUNE, tmp_path / "one")
+    assert one_seed.fingerprint != labels.fingerprint
+
+
 def test_paths_without_labels_are_refused(tmp_path: Path, unfinished: Labels) -> None:
     with pytest.raises(ArtifactError, match="holds no labels"):
         open_labels(tmp_path)

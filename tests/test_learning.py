@@ -1,5 +1,7 @@
 """Label directories gathered for training."""
 
+import shutil
+
 import pytest
 from toy_farm import FINE_TUNE, QUERIES, TRAIN, ToyWorld
 
@@ -7,7 +9,7 @@ from airrep.errors import ArtifactError, ConfigError
 from airrep.farm import label
 from airrep.learning import gather, lineage_of
 from airrep.plans import SamplingSettings
-from airrep.sampling import sample
+from airrep.sampling import open_plan, sample
 
 
 @pytest.fixture(scope="module")
@@ -41,6 +43,29 @@ def test_several_directories_are_laid_end_to_end(folder):
 def test_labels_of_other_data_are_refused(folder, given, missing):
     with pytest.raises(ArtifactError, match=rf"was made from other {missing} data"):
         gather([folder], given)
+
+
+def test_directories_of_one_name_are_told_apart_by_their_parents(folder, tmp_path):
+    for parent in ("learn", "judge"):
+        shutil.copytree(folder, tmp_path / parent / "labels")
+    learn, judge = (f"{tmp_path / parent}/labels#0" for parent in ("learn", "judge"))
+    named = [gather([one], [TRAIN, QUERIES], beside=[learn, judge])[0].name for one in (learn, judge)]
+    assert named == ["learn/labels/0", "judge/labels/0"]
+    assert gather([learn], [TRAIN, QUERIES], beside=[learn, f"{learn}-1"])[0].name == "labels/0"
+
+
+def test_labels_of_two_lms_or_two_fine_tunings_are_not_mixed_by_accident(folder, tmp_path):
+    plan = open_plan(f"{folder}/../plan")
+    label(plan, TRAIN, QUERIES, ToyWorld(version="2"), FINE_TUNE, tmp_path / "other-lm")
+    slower = FINE_TUNE.model_copy(update={"learning_rate": 7e-4})
+    label(plan, TRAIN, QUERIES, ToyWorld(), slower, tmp_path / "other-rate")
+    with pytest.raises(ArtifactError, match=r"other-lm: was made with another LM than .*labels \(.*--mixed"):
+        lineage_of([folder], [str(tmp_path / "other-lm")])
+    with pytest.raises(ArtifactError, match=r"another fine_tune\.learning_rate than .* \(0\.0007; "):
+        lineage_of([folder], test=[str(tmp_path / "other-rate")])
+    lineage = lineage_of([folder], [str(tmp_path / "other-lm")], [str(tmp_path / "other-rate")], mixed=True)
+    assert lineage["held_out_labels"][0]["lm"] != lineage["labels"][0]["lm"]
+    assert lineage["test_labels"][0]["fine_tune"]["learning_rate"] == 7e-4
 
 
 def test_the_lineage_names_the_lm_and_its_fine_tuning(folder):

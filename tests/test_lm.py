@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 import torch
 from reference import lm as reference
-from tiny_lms import CHAT, TYPES, some_examples, tiny_lm, tiny_network, tiny_tokenizer
+from tiny_lms import CHAT, TYPES, some_examples, tiny_lm, tiny_network, tiny_opt, tiny_tokenizer
 
 from airrep.documents import Documents, PackedDocuments
 from airrep.errors import ConfigError, TrainingError
@@ -191,6 +191,16 @@ def test_checkpointing_gives_the_same_fine_tune(tmp_path: Path) -> None:
     np.testing.assert_array_equal(plain.losses(documents), recomputing.losses(documents))
 
 
+def test_dropout_that_is_no_module_is_off_too(tmp_path: Path) -> None:
+    tiny_opt(tmp_path / "lm")
+    plain, recomputing = load(tmp_path / "lm"), load(tmp_path / "lm", checkpointing=True)
+    assert plain.model.config.dropout == plain.model.model.decoder.layerdrop == 0.0
+    documents = plain.tokenise(some_examples())
+    reports = [lm.fine_tune(documents, FAST, seed=0) for lm in (plain, recomputing)]
+    assert reports[0] == reports[1]
+    np.testing.assert_array_equal(plain.losses(documents), recomputing.losses(documents))
+
+
 def test_micro_batches_do_not_change_a_fine_tune(tmp_path: Path) -> None:
     tiny_lm(tmp_path / "lm")
     found = []
@@ -282,7 +292,15 @@ def test_a_loss_that_is_not_finite_names_its_step(llama: TargetLM) -> None:
 
 
 @pytest.mark.parametrize(
-    "error", [torch.OutOfMemoryError("CUDA"), MemoryError(), RuntimeError("DefaultCPUAllocator: can't allocate")]
+    "error",
+    [
+        torch.OutOfMemoryError("CUDA"),
+        MemoryError(),
+        RuntimeError("DefaultCPUAllocator: can't allocate"),
+        RuntimeError("CUDA error: out of memory"),
+        RuntimeError("CUDA error: CUBLAS_STATUS_ALLOC_FAILED when calling `cublasCreate(handle)`"),
+        RuntimeError("cuDNN error: CUDNN_STATUS_ALLOC_FAILED"),
+    ],
 )
 def test_a_lack_of_memory_says_what_to_do(llama: TargetLM, monkeypatch: pytest.MonkeyPatch, error: Exception) -> None:
     def fail(*_: object, **__: object) -> None:
@@ -309,6 +327,15 @@ def test_other_failures_are_not_called_a_lack_of_memory(llama: TargetLM, monkeyp
 def test_a_fine_tune_on_nothing_is_refused(llama: TargetLM) -> None:
     with pytest.raises(ConfigError, match=r"^fine-tune: there are no training examples; expected at least one\."):
         llama.fine_tune(Documents.of([]), FAST, seed=0)
+
+
+def test_an_lm_says_how_it_reads(tmp_path: Path) -> None:
+    tiny_lm(tmp_path / "lm")
+    tiny_lm(tmp_path / "chat", tokenizer=tiny_tokenizer(chat=CHAT))
+    assert load(tmp_path / "lm").reading == {"max_tokens": 64, "template": "plain"}
+    assert load(tmp_path / "chat", max_tokens=32).reading == {"max_tokens": 32, "template": "chat"}
+    own = "{prompt} {response}"
+    assert load(tmp_path / "chat", template=own).reading == {"max_tokens": 64, "template": own}
 
 
 def test_the_fingerprint_covers_what_is_read_and_not_how_it_is_computed(tmp_path: Path) -> None:

@@ -226,3 +226,17 @@ def test_rows_that_cannot_be_tokenised_are_told_beforehand(tmp_path: Path) -> No
     found = lm.unusable([*examples, Example("why", "x" * 99, "long"), Example("why", "", "none")])
     assert list(found) == [3, 4]
     assert found[3].startswith('example "long": its response has 101 tokens; expected 1 to 63')
+
+
+def test_rows_are_tried_one_by_one_only_near_one_that_fails(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    tiny_lm(tmp_path / "lm")
+    lm, calls = load(tmp_path / "lm"), []
+    tokenise = lm.chat.tokenise
+    monkeypatch.setattr(lm.chat, "tokenise", lambda examples: calls.append(len(examples)) or tokenise(examples))
+    many = some_examples(600)
+    assert lm.unusable(many) == {}
+    assert calls == [256, 256, 88]
+    many[550] = Example("why", "", "none")
+    calls.clear()
+    assert list(lm.unusable(many)) == [550]
+    assert calls == [256, 256, 88, *[1] * 88]

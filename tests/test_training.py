@@ -20,6 +20,7 @@ from airrep.errors import ArtifactError, ConfigError, DataError, TrainingError
 from airrep.groups import Groups
 from airrep.held_out import held_out_lds, score_instance
 from airrep.labelled import LabelledInstance
+from airrep.model_folders import read_card
 from airrep.train_settings import TrainingSettings
 from airrep.training import train_encoder
 
@@ -159,6 +160,44 @@ def test_an_unfinished_run_of_other_settings_is_kept_unless_it_shall_be_replaced
     with pytest.raises(ArtifactError, match=r"unfinished training with other data or settings.*--replace"):
         train_encoder(LEARN, [UNSEEN], out, other)
     assert train_encoder(LEARN, [UNSEEN], out, other, replace=True).path == out
+
+
+def test_what_is_scored_at_the_end_may_change_when_a_run_goes_on(tmp_path: Path, settings: TrainingSettings) -> None:
+    out, last, other = tmp_path / "encoder", planted(8, "last", m=12), planted(9, "other", m=12)
+    with pytest.raises(Interruption):
+        train_encoder(LEARN, [UNSEEN], out, settings, test=[last], progress=interrupt_at(5))
+    steps: list[int] = []
+    train_encoder(LEARN, [UNSEEN], out, settings, test=[other], progress=lambda record: steps.append(record["step"]))
+    assert min(steps) > 1
+
+
+@pytest.mark.parametrize("loss", [math.nan, 1.0])
+def test_what_cannot_be_judged_by_is_refused_before_training(
+    tmp_path: Path, settings: TrainingSettings, loss: float
+) -> None:
+    last = planted(8, "last", m=12)
+    bad = replace(last, losses=np.full_like(last.losses, loss))
+    for held_out, test in (([bad], []), ([UNSEEN], [bad])):
+        with pytest.raises(DataError, match="instance 'last': "):
+            train_encoder(LEARN, held_out, tmp_path / "encoder", settings, test=test)
+    assert not list(tmp_path.glob("encoder*"))
+
+
+def test_an_encoder_that_no_step_made_better_is_not_called_trained(tmp_path: Path) -> None:
+    settings = tiny_settings(tmp_path, steps=4, evaluate_every=1, learning_rate=1e-12, head_learning_rate=1e-12)
+    result = train_encoder(LEARN, [UNSEEN], tmp_path / "encoder", settings)
+    assert result.best_step == 0
+    card = read_card(result.path)
+    assert (card.trained_for_attribution, card.trained_group_sizes, card.trained_pool) == (False, None, None)
+    assert "No step of the training was better" in (result.path / "README.md").read_text()
+
+
+def test_a_draw_in_which_no_pair_counts_changes_nothing(tmp_path: Path) -> None:
+    settings = tiny_settings(tmp_path, steps=6, queries_per_step=1, subsets_per_step=2, t_min=4.9, weight_decay=1.0)
+    told: list[Mapping[str, Any]] = []
+    result = train_encoder(LEARN, [], tmp_path / "encoder", settings, progress=told.append)
+    assert [record["loss"] for record in told if "loss" in record] == [None] * 6
+    assert load_encoder(result.path).encode_texts(["a b"]).shape == (1, 16)
 
 
 def test_how_it_runs_may_change_when_a_run_goes_on(tmp_path: Path, settings: TrainingSettings) -> None:
@@ -334,3 +373,14 @@ def test_a_damaged_checkpoint_is_an_error_that_says_what_to_do(tmp_path: Path, s
     stored.write_bytes(stored.read_bytes()[:-100])
     with pytest.raises(ArtifactError, match=r"checkpoint.safetensors: is damaged.*start anew"):
         train_encoder(LEARN, [UNSEEN], out, settings)
+
+
+@pytest.mark.parametrize(("given", "taken"), [("2", 2), (0, 0), ("all", "all")])
+def test_layers_are_a_number_or_all(given: object, taken: object) -> None:
+    assert TrainingSettings.of({"train_layers": given}).train_layers == taken
+
+
+@pytest.mark.parametrize("given", ["some", "-1", -1, 1.5, True, None])
+def test_other_layers_are_refused_in_words(given: object) -> None:
+    with pytest.raises(ConfigError, match=r"train_layers=.*expected all, or a number of layers from 0 up"):
+        TrainingSettings.of({"train_layers": given})

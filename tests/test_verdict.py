@@ -1,5 +1,7 @@
 """Whether a trained encoder is called better."""
 
+import copy
+
 import numpy as np
 import pytest
 from tiny_bert import tiny_folder
@@ -8,6 +10,7 @@ from training_world import planted
 from airrep.adapting import load_packed
 from airrep.held_out import HeldOutDifference, HeldOutLds
 from airrep.metrics import Interval
+from airrep.train_start import scale_scores
 from airrep.verdict import Rival, Verdict, judge
 
 
@@ -71,3 +74,13 @@ def test_a_rivals_temperature_is_chosen_without_the_instance_that_is_judged_by(e
         for instance in (last, turned)
     ]
     assert multiples[0] == multiples[1]
+
+
+def test_a_rival_with_large_scores_is_tried_flatter(encoders):
+    """Scores of raw vectors may be thousands of times too sharp for attention."""
+    stop, last = planted(0, "stop", m=12), planted(1, "last", m=12)
+    sharp = copy.deepcopy(encoders[1])
+    scale_scores(sharp.checkpoint.model, 1e4)
+    rows = [judge(encoders[0], {"rival": one}, stop, last, "here").rows[1] for one in (encoders[1], sharp)]
+    assert rows[1].multiple < 1
+    assert rows[1].lds.value == pytest.approx(rows[0].lds.value, abs=0.05)

@@ -10,6 +10,8 @@ from transformers import (
     GPT2LMHeadModel,
     LlamaConfig,
     LlamaForCausalLM,
+    OPTConfig,
+    OPTForCausalLM,
     PreTrainedTokenizerFast,
     Qwen2Config,
     Qwen2ForCausalLM,
@@ -71,6 +73,21 @@ def tiny_lm(folder: Path, kind: str = "llama", tokenizer: Any = None, **changes:
     logging.disable_progress_bar()
     tiny_network(kind, **changes).save_pretrained(folder)
     (tokenizer or tiny_tokenizer()).save_pretrained(folder)
+    return str(folder)
+
+
+def tiny_opt(folder: Path) -> str:
+    """Write an OPT, which has dropout as a function and leaves whole layers out; returns the folder."""
+    logging.disable_progress_bar()
+    rates = {"dropout": 0.5, "attention_dropout": 0.5, "layerdrop": 0.5}
+    shape = {"hidden_size": 16, "ffn_dim": 24, "num_hidden_layers": 2, "num_attention_heads": 4}
+    config = OPTConfig(
+        vocab_size=VOCABULARY, word_embed_proj_dim=16, max_position_embeddings=64, init_std=0.2, **shape, **rates
+    )
+    with torch.random.fork_rng():
+        torch.manual_seed(0)
+        OPTForCausalLM(config).save_pretrained(folder)
+    tiny_tokenizer().save_pretrained(folder)
     return str(folder)
 
 

@@ -24,13 +24,21 @@ FINE_TUNE = FineTuneSettings(learning_rate=1e-3)
 class ToyLearner:
     """Its weights are one vector that moves towards each example; losses are distances from it."""
 
-    name = "toy"
+    @property
+    def reading(self) -> dict[str, int]:
+        return {} if self._world.most is None else {"max_tokens": self._world.most}
 
     def __init__(self, world: "ToyWorld") -> None:
         self._world = world
+        self.name = world.name
         self._weights = np.zeros(8, np.float32)
         version = str(os.getpid()) if world.version == "by process" else world.version
-        self.fingerprint = hashlib.sha256(f"toy {version}".encode()).hexdigest()
+        limit = "" if world.most is None else f" {world.most}"
+        self.fingerprint = hashlib.sha256(f"toy {version}{limit}".encode()).hexdigest()
+
+    def unusable(self, examples: Sequence[Example]) -> dict[int, str]:
+        reasons = {row: self._world.complaint(example) for row, example in enumerate(examples)}
+        return {row: reason for row, reason in reasons.items() if reason is not None}
 
     def tokenise(self, examples: Sequence[Example]) -> np.ndarray:
         return np.array([_vector(example) for example in examples], np.float32).reshape(-1, 8)
@@ -58,6 +66,8 @@ class ToyWorld:
 
     log: str = os.devnull
     """A file that gets a line, the process id, for each fine-tune that is begun."""
+    name: str = "toy"
+    """What the learner is called."""
     version: str = "1"
     seconds: float = 0.0
     """How long a fine-tune takes."""
@@ -69,11 +79,18 @@ class ToyWorld:
     """Whether no fine-tune ever succeeds."""
     broken: bool = False
     """Whether the learner cannot be loaded."""
+    unreadable: tuple[Example, ...] = ()
+    """Examples that the learner cannot read."""
+    most: int | None = None
+    """A setting of how it reads; part of the fingerprint."""
 
     def __call__(self) -> ToyLearner:
         if self.broken:
             raise TrainingError("lm toy: memory is short. Buy more.")
         return ToyLearner(self)
+
+    def complaint(self, example: Example) -> str | None:
+        return f'example "{example.id}": is too long.' if example in self.unreadable else None
 
     def suffer(self, documents: np.ndarray) -> None:
         with Path(self.log).open("a") as stream:

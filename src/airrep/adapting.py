@@ -197,7 +197,11 @@ def load_packed(name: str) -> PackedEncoder:
 def rivals(start: str) -> dict[str, PackedEncoder]:
     """What an encoder trained from *start* must beat: its start, and one never trained for attribution."""
     encoder = load_packed(start)
-    return {"start": encoder, UNTRAINED: load_packed(UNTRAINED)} if encoder.trained_for_attribution else {UNTRAINED: encoder}
+    return (
+        {"start": encoder, UNTRAINED: load_packed(UNTRAINED)}
+        if encoder.trained_for_attribution
+        else {UNTRAINED: encoder}
+    )
 
 
 def split(corpus: Corpus, plan: LearnPlan, seed: int) -> tuple[Corpus, Corpus]:

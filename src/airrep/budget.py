@@ -8,15 +8,23 @@ from airrep.config import Settings
 from airrep.errors import ConfigError
 
 SIZES = (1000, 700, 500, 350, 250, 150, 100, 64, 32)
-POOL_OF_SUBSETS = 10
-LEAST_SUBSETS, WISHED_SUBSETS = 40, 400
+LEAST_SUBSETS, WISHED_SUBSETS = 40, 600
+WISHED_LAYERS = 2
+"""Layers worth having before larger subsets: the projection alone learns little (see experiments/LOG.md)."""
 LEAST_HELD_OUT, MOST_HELD_OUT = 20, 100
 LEAST_QUERIES, MOST_QUERIES = 20, 400
 HELD_OUT_SHARE = 0.4
 """Share of the examples that are not learnt from: half to stop by, half to judge by."""
-LABEL_SHARE, TRAIN_SHARE = 0.65, 0.2
+ENCODE_SHARE, SAFETY = 0.05, 0.95
+"""Shares of the time: for encoding every example once, and that which is planned for at all."""
+LABEL_SHARES = (0.6, 0.4, 0.2)
+"""Shares of the time that labels may take."""
 STEP_QUERIES, STEP_SUBSETS = 200, 8
-LEAST_STEPS, MOST_STEPS = 100, 2000
+LEAST_STEPS, MOST_STEPS = 80, 2000
+EVALUATIONS = 20
+"""How often the encoder is scored on what it stops by."""
+RIVALS = 3
+"""Encoders that the verdict compares."""
 
 _UNITS = {"s": 1, "m": 60, "h": 3600, "d": 86400}
 
@@ -65,9 +73,33 @@ class LearnPlan(Settings):
         return learn + 2 * self.held_out_subsets * (tuned + self.held_out_queries * costs.evaluate)
 
     def train_seconds(self, costs: Costs) -> float:
-        """Seconds of one worker that the encoder's training takes, its first encoding included."""
-        everything = self.pool + self.queries + 2 * (self.held_out_pool + self.held_out_queries)
-        return everything * costs.encode + self.steps * _step_seconds(self, costs)
+        """Seconds that the encoder takes: encoding all texts once, every step, stopping and judging."""
+        return self.fixed_seconds(costs) + self.steps * self.step_seconds(costs)
+
+    def fixed_seconds(self, costs: Costs) -> float:
+        """Seconds of the encoder that do not depend on the number of steps."""
+        learn = _drawn(self.pool, self.size, self.subsets) + self.queries
+        held_out = _drawn(self.held_out_pool, self.size, self.held_out_subsets) + self.held_out_queries
+        passes = 2 * RIVALS + EVALUATIONS * self._trained(costs)
+        return costs.encode * (learn + passes * held_out)
+
+    def step_seconds(self, costs: Costs) -> float:
+        """One training step: forward and backward, three forward passes' worth, of the texts it touches."""
+        texts = _drawn(self.pool, self.size, STEP_SUBSETS) + min(STEP_QUERIES, self.queries)
+        return 3 * self._trained(costs) * costs.encode * texts
+
+    def _trained(self, costs: Costs) -> float:
+        """Share of the encoder that is trained, and computed again in each step."""
+        return max(self.layers(costs) / costs.layers, 0.002)
+
+    def layers(self, costs: Costs) -> int:
+        """Layers that are trained, as a number."""
+        return costs.layers if self.train_layers == "all" else int(self.train_layers)
+
+
+def _drawn(pool: int, size: int, subsets: int) -> float:
+    """How many examples of a pool are in any of so many random subsets, expected."""
+    return float(pool * (1 - (1 - size / pool) ** subsets))
 
 
 def parse_duration(text: str) -> float:
@@ -84,9 +116,9 @@ def parse_duration(text: str) -> float:
 
 
 def choose(seconds: float, costs: Costs, examples: int, workers: int, epochs: int) -> LearnPlan:
-    """Choose the plan: the largest subsets of which there can be many, then as many layers as there is time for.
+    """Choose the plan: layers first, then many subsets, then large ones.
 
-    Many subsets matter more than large ones or many queries: with few the encoder learns them by heart.
+    With few subsets an encoder learns them by heart, and its projection alone learns little from any number.
 
     Args:
         seconds: the budget, by the clock.
@@ -98,69 +130,77 @@ def choose(seconds: float, costs: Costs, examples: int, workers: int, epochs: in
     Raises:
         ConfigError: too few examples, or too little time for anything of use.
     """
-    plans = [_plan_of(size, seconds * workers, costs, examples, epochs) for size in SIZES]
-    useful = [plan for plan in plans if plan is not None and plan.subsets >= LEAST_SUBSETS]
-    if not useful:
+    plans = _useful(seconds, costs, examples, workers, epochs)
+    if not plans:
         raise ConfigError(_too_little(seconds, costs, examples, workers, epochs))
-    plenty = (plan for plan in useful if plan.subsets >= WISHED_SUBSETS)
-    return _with_layers(next(plenty, useful[-1]), seconds, costs)
+
+    def worth(plan: LearnPlan) -> tuple[int, ...]:
+        layers = plan.layers(costs)
+        return min(layers, WISHED_LAYERS), min(plan.subsets, WISHED_SUBSETS), plan.size, layers, plan.subsets
+
+    return max(plans, key=worth)
 
 
-def _plan_of(size: int, seconds: float, costs: Costs, examples: int, epochs: int) -> LearnPlan | None:
-    """As many subsets of this size as there is time for; None where there are too few examples."""
+def _useful(seconds: float, costs: Costs, examples: int, workers: int, epochs: int) -> list[LearnPlan]:
+    """Plans for each size of subset that there are examples and time for."""
+    readable = min(examples, int(ENCODE_SHARE * seconds / costs.encode))
+    sized = [plan for size in SIZES if (plan := _plan_of(size, readable, epochs)) is not None]
+    filled = (_with_subsets(plan, share * seconds * workers, costs) for plan in sized for share in LABEL_SHARES)
+    trained = (_with_layers(plan, seconds, costs, workers) for plan in filled if plan.subsets >= LEAST_SUBSETS)
+    return [plan for plan in trained if plan is not None]
+
+
+def _plan_of(size: int, examples: int, epochs: int) -> LearnPlan | None:
+    """Pools and queries for subsets of this size; None where there are too few examples."""
     held_out = int(examples * HELD_OUT_SHARE / 2)
     learn = examples - 2 * held_out
     queries, held_out_queries = (min(MOST_QUERIES, n // 10) for n in (learn, held_out))
     pool, held_out_pool = learn - queries, held_out - held_out_queries
     if min(queries, held_out_queries) < LEAST_QUERIES or held_out_pool < 3 * size or pool < 3 * size:
         return None
-    one = size * epochs * costs.fine_tune + queries * costs.evaluate
-    count = int(seconds * LABEL_SHARE / one)
-    judge = max(LEAST_HELD_OUT, min(MOST_HELD_OUT, count // 6))
-    most = 100 * pool // size
     return LearnPlan(
         size=size,
-        subsets=max(2, min(count - 2 * judge, most)),
-        held_out_subsets=judge,
+        subsets=2,
+        held_out_subsets=LEAST_HELD_OUT,
         pool=pool,
         held_out_pool=held_out_pool,
         queries=queries,
         held_out_queries=held_out_queries,
         epochs=epochs,
-        steps=LEAST_STEPS,
+        steps=1,
     )
+
+
+def _with_subsets(plan: LearnPlan, worker_seconds: float, costs: Costs) -> LearnPlan:
+    """As many subsets as there is time for, a part of them to stop and judge by."""
+    one = plan.size * plan.epochs * costs.fine_tune + plan.queries * costs.evaluate
+    count = int(worker_seconds / one)
+    judge = max(LEAST_HELD_OUT, min(MOST_HELD_OUT, count // 6))
+    most = 100 * plan.pool // plan.size
+    return plan.model_copy(update={"subsets": max(2, min(count - 2 * judge, most)), "held_out_subsets": judge})
+
+
+def _with_layers(plan: LearnPlan, seconds: float, costs: Costs, workers: int) -> LearnPlan | None:
+    """The most layers that leave time for enough steps, and as many steps as fit; None where nothing fits."""
+    left = SAFETY * seconds - plan.label_seconds(costs) / workers
+    for layers in ("all", 4, 2, 1, 0):
+        if isinstance(layers, int) and layers >= costs.layers:
+            continue
+        tried = plan.model_copy(update={"train_layers": layers})
+        steps = int((left - tried.fixed_seconds(costs)) / tried.step_seconds(costs))
+        if steps >= LEAST_STEPS:
+            return tried.model_copy(update={"steps": min(MOST_STEPS, steps)})
+    return None
 
 
 def _too_little(seconds: float, costs: Costs, examples: int, workers: int, epochs: int) -> str:
-    smallest = _plan_of(SIZES[-1], seconds * workers, costs, examples, epochs)
-    if smallest is None:
+    if _plan_of(SIZES[-1], examples, epochs) is None:
         least = int(max(3 * SIZES[-1] + LEAST_QUERIES, 10 * LEAST_QUERIES) / HELD_OUT_SHARE * 2) + 2
         return f"data: {examples:,} examples are too few to adapt to; expected some {least:,} at least. Give more."
-    need = smallest.model_copy(update={"subsets": LEAST_SUBSETS, "held_out_subsets": LEAST_HELD_OUT})
-    minutes = need.label_seconds(costs) / LABEL_SHARE / workers / 60
+    minutes = 1
+    while not _useful(60 * minutes, costs, examples, workers, epochs):
+        minutes += 1 + minutes // 10
     return (
-        f"budget: {seconds / 60:.0f} minutes are too little on this machine; expected {minutes:.0f} or more. "
+        f"budget: {seconds:.0f} seconds are too little on this machine; expected {minutes} minutes or more. "
         "Give more time, more workers or a smaller language model."
     )
-
-
-def _with_layers(plan: LearnPlan, seconds: float, costs: Costs) -> LearnPlan:
-    """The most layers that leave time for enough steps, and the number of steps."""
-    for layers in ("all", 4, 2, 1, 0):
-        tried = plan.model_copy(update={"train_layers": layers})
-        steps = int(seconds * TRAIN_SHARE / _step_seconds(tried, costs))
-        if isinstance(layers, int) and layers >= costs.layers:
-            continue
-        if steps >= LEAST_STEPS or layers == 0:
-            return tried.model_copy(update={"steps": max(1, min(MOST_STEPS, steps))})
-    return plan
-
-
-def _step_seconds(plan: LearnPlan, costs: Costs) -> float:
-    """One training step: forward and backward, three forward passes' worth, of the texts it touches."""
-    layers = costs.layers if plan.train_layers == "all" else int(plan.train_layers)
-    share = max(layers / costs.layers, 0.002)
-    drawn = STEP_SUBSETS * plan.size
-    unique = plan.pool * (1 - (1 - plan.size / plan.pool) ** STEP_SUBSETS)
-    texts = min(drawn, unique) + min(STEP_QUERIES, plan.queries)
-    return 3 * share * costs.encode * texts

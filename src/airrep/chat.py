@@ -32,6 +32,9 @@ class Chat:
         max_tokens: longest document.
         vocabulary: number of tokens that the LM has embeddings for.
         template: None, ``"plain"``, or a text with ``{prompt}`` and ``{response}``; see :class:`LmSettings`.
+
+    Raises:
+        ConfigError: the token that begins or ends a text has no embedding.
     """
 
     def __init__(self, tokenizer: Any, name: str, max_tokens: int, vocabulary: int, template: str | None) -> None:
@@ -43,6 +46,7 @@ class Chat:
         self._template = _chat_template(tokenizer, name) if self.plain is None else None
         self._begin = _begin(tokenizer) if self.plain is not None else []
         self._end = [tokenizer.eos_token_id] if self.plain is not None and tokenizer.eos_token_id is not None else []
+        self._check_known([self._begin + self._end])
 
     def prompt_text(self, prompt: str) -> str:
         """What the LM reads before it answers."""
@@ -119,13 +123,17 @@ class Chat:
     def _ids(self, texts: list[str]) -> list[list[int]]:
         encoded = self.tokenizer(texts, add_special_tokens=False, return_attention_mask=False, verbose=False)
         found: list[list[int]] = encoded["input_ids"]
+        self._check_known(found)
+        return found
+
+    def _check_known(self, found: list[list[int]]) -> None:
+        """Refuse tokens that the LM has no embedding for."""
         largest = max((max(ids, default=0) for ids in found), default=0)
         if largest >= self.vocabulary:
             raise ConfigError(
                 f"lm {self.name}: its tokenizer has a token number {largest}, its embeddings are for "
                 f"{self.vocabulary} only. Use the tokenizer that the LM was trained with."
             )
-        return found
 
     def _document(self, example: Example, text: Rendered, prompt: list[int], whole: list[int]) -> tuple[list[int], int]:
         """Join prompt and response; the prompt's tokens are those that generation sees."""

@@ -2,6 +2,7 @@
 
 import signal
 import sys
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -69,7 +70,7 @@ def index(
     config: Annotated[Path | None, typer.Option(help="YAML file with settings of the method.")] = None,
     settings: Annotated[list[str] | None, typer.Option("--set", help="One setting, as key=value.")] = None,
     shard_rows: Annotated[int, typer.Option(help="Examples in one shard: what an interruption can lose.")] = 4096,
-    workers: WorkersOption = 1,
+    workers: WorkersOption = None,
     engine: EngineOption = "local",
     address: AddressOption = None,
     gpus: GpusOption = 0,
@@ -263,10 +264,14 @@ def show(
     verify: Annotated[bool, typer.Option("--verify", help="Check every byte against its checksum.")] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print the manifest as JSON.")] = False,
 ) -> None:
-    """Show what a directory holds, and what it was made from."""
+    """Show what a directory holds, and what it was made from; of unfinished labels, what is missing."""
     from airrep.artifacts import check_digests, check_sizes, read_manifest
     from airrep.console import print_manifest
+    from airrep.labels import holds_labels
 
+    if holds_labels(path):
+        _show_labels(path, verify=verify, as_json=as_json)
+        return
     manifest = read_manifest(path)
     (check_digests if verify else check_sizes)(path, manifest["files"])
     if as_json:
@@ -274,7 +279,25 @@ def show(
     else:
         print_manifest(path, manifest)
     if verify:
-        note(f"{path}: whole: {len(manifest['files'])} files have the checksums of the manifest")
+        _note_whole(path, manifest)
+
+
+def _show_labels(path: Path, *, verify: bool, as_json: bool) -> None:
+    from airrep.labels import open_labels
+    from airrep.learning_console import print_labels
+
+    labels = open_labels(path)
+    if as_json:
+        print_json(labels.summary())
+    else:
+        print_labels(labels)
+    if verify:
+        labels.verify()
+        _note_whole(path, labels.state)
+
+
+def _note_whole(path: Path, manifest: Mapping[str, Any]) -> None:
+    note(f"{path}: whole: {len(manifest['files'])} files have the checksums of the manifest")
 
 
 @app.command()

@@ -187,15 +187,25 @@ def print_methods(methods: Iterable[Method]) -> None:
 
 def print_manifest(path: Path, manifest: Mapping[str, Any]) -> None:
     """Print what an artifact holds and was made from."""
-    size = sum(entry["bytes"] for entry in manifest["files"].values())
-    fields = {"path": path, "kind": manifest["kind"], "files": f"{len(manifest['files'])}, {size / 1e6:,.1f} MB"}
+    fields = {"path": path, "kind": manifest["kind"], "files": size_of(manifest)}
     if manifest["kind"] == "index":
         fields |= _index_fields(manifest)
     else:
         fields |= dict(manifest.get("provenance", {}))
+    print_fields(fields)
+
+
+def size_of(manifest: Mapping[str, Any]) -> str:
+    """How many files an artifact has, and how large they are."""
+    size = sum(entry["bytes"] for entry in manifest["files"].values())
+    return f"{len(manifest['files'])}, {size / 1e6:,.1f} MB"
+
+
+def print_fields(fields: Mapping[str, Any]) -> None:
+    """Print names and values, one a line."""
     width = max(map(len, fields))
     for name, value in fields.items():
-        out().print(f"[bold]{name:<{width}}[/]  {escape(str(value))}", highlight=False)
+        out().print(f"[bold]{name:<{width}}[/]  {escape(str(value))}", highlight=False, soft_wrap=True)
 
 
 def _index_fields(manifest: Mapping[str, Any]) -> dict[str, Any]:

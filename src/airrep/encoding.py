@@ -50,6 +50,7 @@ class Encoder(ABC):
         device: where they run.
         packed: whether it runs packed; if not, ``sentence_transformers`` runs it.
         trained_for_attribution: whether it was trained to rank subsets by their labels.
+        trained_pool: the pool that it was trained with; None if unknown.
         trained_group_sizes: smallest and largest group it was trained on, where known.
     """
 
@@ -62,6 +63,7 @@ class Encoder(ABC):
         self.prompt_words = card.prompt_words
         self.trained_for_attribution = card.trained_for_attribution
         self.trained_group_sizes = card.trained_group_sizes
+        self.trained_pool = card.trained_pool
         self.max_tokens = max_tokens
         self.precision = precision
         self.device = device

@@ -2,7 +2,7 @@
 
 import json
 import time
-from collections.abc import Callable, Generator
+from collections.abc import Callable, Generator, Sequence
 from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
@@ -11,11 +11,11 @@ from typing import Any, TypeAlias
 from airrep.artifacts import MANIFEST, real_path, writing
 from airrep.attributors.base import OnProgress
 from airrep.corpus import Corpus
-from airrep.errors import ConfigError, TrainingError
+from airrep.errors import ConfigError, DataError, TrainingError
 from airrep.executor import Engine, InProcess, Outcome
 from airrep.fine_tuner import FineTuner, Learner, LoadLm, Setup, loader
 from airrep.label_request import GROWING, KIND, LabelRequest, training_part
-from airrep.label_tasks import LabelTask, Part, list_tasks
+from airrep.label_tasks import LabelTask, Part, list_tasks, used_examples
 from airrep.labels import Labels
 from airrep.ledger import Ledger, Quarantined, QueryLosses, holding, waiting_lock
 from airrep.lm_settings import FineTuneSettings, LmSettings
@@ -39,8 +39,8 @@ class TaskReport:
     """Tasks of this part."""
     seconds: float
     """How long it took in its worker."""
-    left: float
-    """Seconds until the last task ends, from the rate so far."""
+    left: float | None
+    """Seconds until the last task ends, from the rate so far; None before a fine-tune has ended."""
     error: str | None
     """Why it was given up, if it was."""
 
@@ -86,7 +86,7 @@ def label(
 
     Raises:
         ConfigError: a value that cannot hold.
-        DataError: other corpora than those of the plan.
+        DataError: other corpora than those of the plan, or an example of it that the LM cannot read.
         ArtifactError: other labels are there, another process writes the same, or they cannot be written.
         TrainingError: every fine-tune failed, or workers cannot be started.
     """
@@ -99,7 +99,10 @@ def label(
     folder = make_folder(out)
     with holding(folder, share):
         run = _Run(folder, farm.request(seeds), share)
-        todo = run.begin(retry_quarantined)
+        todo = run.todo(retry_quarantined)
+        if todo:
+            farm.check_examples()
+        run.claim()
         clock = _Clock(len(run.share), len(run.share) - len(todo), progress, on_task)
         if todo:
             run.record(farm.outcomes(todo, retries), clock)
@@ -128,13 +131,13 @@ class _Farm:
         queries: Corpus,
     ) -> None:
         load = loader(lm) if isinstance(lm, LmSettings) else lm
-        here = isinstance(engine, InProcess)
-        loaded = load.anywhere() if isinstance(load, LoadLm) and not here else load()
-        self._name = loaded.name
+        self._here = isinstance(engine, InProcess)
+        loaded = load.anywhere() if isinstance(load, LoadLm) and not self._here else load()
+        self._lm = {"name": _short_name(loaded.name), "fingerprint": loaded.fingerprint, **loaded.reading}
         self._precision = load.settings.precision if isinstance(load, LoadLm) else "float32"
         self._setup = Setup(load, fine_tune, plan, train, queries, loaded.fingerprint)
         self._engine = engine
-        self._loaded = loaded if here else None
+        self._loaded: Learner[Any] | None = loaded
 
     def request(self, seeds: int) -> LabelRequest:
         """What is asked for."""
@@ -142,7 +145,7 @@ class _Farm:
         sampling = setup.plan.settings.model_dump(mode="json")
         decisive = {
             "kind": KIND,
-            "lm": {"name": _short_name(self._name), "fingerprint": setup.fingerprint},
+            "lm": self._lm,
             "precision": self._precision,
             "fine_tune": setup.fine_tune.model_dump(mode="json"),
             "train": setup.train.fingerprint,
@@ -155,10 +158,27 @@ class _Farm:
             decisive, counts, setup.plan, list_tasks(setup.plan, setup.train, setup.queries, key_parts, seeds)
         )
 
+    def check_examples(self) -> None:
+        """Let the LM read every example that the plan uses, before the first fine-tune.
+
+        Raises:
+            DataError: some cannot be read; the message has their number and the first of them.
+        """
+        assert self._loaded is not None
+        setup = self._setup
+        examples = used_examples(setup.plan, setup.train, setup.queries)
+        refused = self._loaded.unusable(examples)
+        if refused:
+            raise DataError(
+                f"{setup.plan.path}: {len(refused):,} of its {len(examples):,} examples cannot be used with the LM "
+                f"{self._lm['name']}; the first: {refused[min(refused)]} Leave such examples out of the data and "
+                "sample again."
+            )
+
     def outcomes(self, tasks: list[LabelTask], retries: int) -> Outcomes:
-        """Run tasks on the engine."""
-        loaded = self._loaded
-        if loaded is None:
+        """Run tasks on the engine; the LM that was loaded here is used here or let go."""
+        loaded, self._loaded = self._loaded, None
+        if loaded is None or not self._here:
             return self._engine.run(self._setup, tasks, retries)
         return self._engine.run(lambda: FineTuner(loaded, self._setup), tasks, retries)
 
@@ -175,9 +195,9 @@ class _Clock:
         self, total: int, done: int, progress: OnProgress | None, on_task: Callable[[TaskReport], None] | None
     ) -> None:
         self._total, self._now = total, done
-        self._ended, self._tuned = 0, 0
+        self._tuned = 0
         self._progress, self._on_task = progress, on_task
-        self._begun = time.monotonic()
+        self._begun: float | None = None
         self._tell_progress()
 
     def _tell_progress(self) -> None:
@@ -185,16 +205,23 @@ class _Clock:
             self._progress(self._now, self._total)
 
     def tell(self, outcome: Outcome[LabelTask, QueryLosses]) -> None:
-        """One more task has ended; those that only evaluate are quick, so they do not count for the rate."""
+        """One more task has ended."""
+        if self._begun is None:
+            self._begun = time.monotonic() - outcome.seconds
         self._now += 1
-        self._ended += 1
         self._tuned += outcome.task.place.subset is not None
         self._tell_progress()
         if self._on_task is not None:
-            rate = (time.monotonic() - self._begun) / (self._tuned or self._ended)
-            left = rate * (self._total - self._now)
+            left = self._left(time.monotonic() - self._begun)
             name = str(outcome.task.place)
             self._on_task(TaskReport(name, self._now, self._total, outcome.seconds, left, outcome.error))
+
+    def _left(self, elapsed: float) -> float | None:
+        """Loading the LM does not count for the rate, nor do tasks that only evaluate, which are quick."""
+        remaining = self._total - self._now
+        if not remaining:
+            return 0.0
+        return remaining * elapsed / self._tuned if self._tuned else None
 
 
 class _Run:
@@ -208,10 +235,10 @@ class _Run:
         self._sealed: Labels | None = None
         self.share = part.share(request.tasks)
 
-    def begin(self, retry_quarantined: bool) -> list[LabelTask]:
-        """Claim the directory; returns the tasks of this part that are still to be done."""
+    def todo(self, retry_quarantined: bool) -> list[LabelTask]:
+        """The tasks of this part that are still to be done; the directory is checked and nothing is put there."""
         with waiting_lock(self._folder):
-            self._request.claim(self._folder)
+            self._request.check(self._folder)
         self._ledger.check_settings()
         self._ledger.sweep()
         if (self._folder / MANIFEST).is_file():
@@ -219,6 +246,11 @@ class _Run:
             self._sealed.verify()
         left = {task.key: task for task in self.share if self._read(task) is None}
         return [task for task in left.values() if retry_quarantined or self._ledger.quarantined(task) is None]
+
+    def claim(self) -> None:
+        """Begin these labels in the directory, or go on with them."""
+        with waiting_lock(self._folder):
+            self._request.claim(self._folder)
 
     def _read(self, task: LabelTask) -> QueryLosses | None:
         queries = len(self._request.plan.query_rows(task.place.instance))
@@ -255,7 +287,7 @@ class _Run:
         """Seal the directory if all of it is there, whoever did it.
 
         Raises:
-            TrainingError: every fine-tune of this part failed.
+            TrainingError: every fine-tune of this part failed, and no other part has finished any.
         """
         self._refuse_failure()
         with waiting_lock(self._folder):
@@ -275,9 +307,10 @@ class _Run:
         return same and sealed is not None and sealed.quarantined == given_up
 
     def _refuse_failure(self) -> None:
-        tuned = [task for task in self.share if task.place.subset is not None]
+        tuned = _fine_tunes(self.share)
         reasons = [found.reason for task in tuned if (found := self._failure(task)) is not None]
-        if tuned and len(reasons) == len(tuned):
+        everywhere = _fine_tunes(self._request.tasks)
+        if tuned and len(reasons) == len(tuned) and all(self._read(task) is None for task in everywhere):
             raise TrainingError(
                 f"{self._folder}: all {len(tuned)} fine-tunes failed, the first: {reasons[0]} "
                 "Change the settings and give another path, or run again with --retry-quarantined."
@@ -285,3 +318,8 @@ class _Run:
 
     def _failure(self, task: LabelTask) -> Quarantined | None:
         return self._ledger.quarantined(task) if self._read(task) is None else None
+
+
+def _fine_tunes(tasks: Sequence[LabelTask]) -> list[LabelTask]:
+    """Those that do not only evaluate."""
+    return [task for task in tasks if task.place.subset is not None]

@@ -1,6 +1,6 @@
 """Fine-tune one LM on one subset after another."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol, TypeVar
 
@@ -27,6 +27,13 @@ class Learner(Protocol[D]):
     @property
     def fingerprint(self) -> str:
         """64 hex digits over all that decides its losses."""
+
+    @property
+    def reading(self) -> Mapping[str, Any]:
+        """Settings of how it reads examples, part of the fingerprint; by name, for a refusal to tell."""
+
+    def unusable(self, examples: Sequence[Example], /) -> Mapping[int, str]:
+        """Row and reason of each example that :meth:`tokenise` refuses; the reason names the example."""
 
     def tokenise(self, examples: Sequence[Example], /) -> D:
         """Examples as token ids."""

@@ -16,9 +16,9 @@ from torch import Tensor
 
 from airrep.arrays import GroupScores, Rows
 from airrep.bert import Drop
-from airrep.errors import DataError, TrainingError
+from airrep.errors import TrainingError
 from airrep.pooled_gradients import Membership, PooledScores
-from airrep.ranking import ranking_loss
+from airrep.ranking import NoPairsError, ranking_loss
 from airrep.seeding import stream_seed
 from airrep.train_batches import Draw
 from airrep.train_examples import Taught
@@ -110,14 +110,15 @@ class LayerPass:
 
 def add_gradients(
     trunk: Trunk, instance: Taught, draw: Draw, settings: TrainingSettings, step: int
-) -> tuple[float, StepTexts]:
+) -> tuple[float | None, StepTexts]:
     """Add the gradient of one step's loss to all weights that learn, the same in every process of the team.
 
     Returns:
-        The ranking loss (Eq. 8), mean over counted pairs, in nats; and the texts of the step.
+        The ranking loss (Eq. 8), mean over counted pairs, in nats, or None where none is counted and nothing is
+        added; and the texts of the step.
 
     Raises:
-        TrainingError: the loss is not finite, no pair of subsets can be ranked, or scores exploded.
+        TrainingError: the loss is not finite, or scores exploded.
     """
     texts, team = StepTexts.of(instance, draw), trunk.team
     dropout = Dropout(settings.dropout, settings.seed, step, team.device)
@@ -127,7 +128,10 @@ def add_gradients(
     means = layers.forward().requires_grad_(trunk.learns)
     features = trunk.model.project(means, head_drop)
     labels = instance.labels[np.ix_(draw.queries, draw.subsets)]
-    loss, on_features = _loss_gradient(trunk, features.detach(), texts, labels, settings)
+    found = _loss_gradient(trunk, features.detach(), texts, labels, settings)
+    if found is None:
+        return None, texts
+    loss, on_features = found
     torch.autograd.backward(features, on_features)
     if means.grad is not None:
         layers.backward(means.grad)
@@ -137,8 +141,8 @@ def add_gradients(
 
 def _loss_gradient(
     trunk: Trunk, features: Float[Tensor, "n d"], texts: StepTexts, labels: GroupScores, settings: TrainingSettings
-) -> tuple[float, Float[Tensor, "n d"]]:
-    """Loss of features and its gradient; each process scores its part of the queries."""
+) -> tuple[float, Float[Tensor, "n d"]] | None:
+    """Loss of features and its gradient, if any pair counts; each process scores its part of the queries."""
     team, device = trunk.team, features.device
     asked = torch.from_numpy(texts.queries).to(device)
     places, columns = np.unique(np.concatenate(texts.subsets), return_inverse=True)
@@ -150,7 +154,10 @@ def _loss_gradient(
     f = features.new_zeros(labels.shape)
     f[team.part(len(asked))] = pooled.f
     team.sum_(f)
-    loss, g = _ranking_gradient(f, torch.from_numpy(labels).to(device), settings)
+    try:
+        loss, g = _ranking_gradient(f, torch.from_numpy(labels).to(device), settings)
+    except NoPairsError:  # a draw of few subsets, whose labels are alike
+        return None
     on_queries, on_members = pooled.gradients(g[team.part(len(asked))])
     total = torch.zeros_like(features).index_add_(0, mine, on_queries).index_add_(0, held, on_members)
     team.sum_(total)
@@ -161,10 +168,7 @@ def _ranking_gradient(
     f: Float[Tensor, "q m"], labels: Float[Tensor, "q m"], settings: TrainingSettings
 ) -> tuple[float, Float[Tensor, "q m"]]:
     f.requires_grad_()
-    try:
-        loss = ranking_loss(f, labels.to(f), settings.t_min, settings.t_max)
-    except DataError as error:
-        raise TrainingError(f"no two of its subsets can be ranked: {error}") from error
+    loss = ranking_loss(f, labels.to(f), settings.t_min, settings.t_max)
     if not torch.isfinite(loss):
         raise TrainingError(
             "the loss is not finite; expected a number. Lower learning_rate or head_learning_rate, or set clip."

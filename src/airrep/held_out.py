@@ -18,6 +18,9 @@ from airrep.labelled import LabelledInstance
 from airrep.metrics import RESAMPLES, Interval, PairedResult, lds, paired
 from airrep.pooling import Pool
 
+SPREADS = tuple(2.0 ** (half / 2) for half in range(-6, 7))
+"""Deviations of member scores that are tried, 1/8 to 8; with wider ones attention is a mere maximum."""
+
 
 def score_instance(
     method: Encoder | Attributor, instance: LabelledInstance, pool: Pool | None = None, temperature: float = 1.0
@@ -40,7 +43,7 @@ def score_instance(
         return score_features(train, queries, groups, pool or "attention", temperature)
     method.fit(instance.train)
     members, asked = method.encode_train(instance.train.take(used)), method.encode_queries(instance.queries)
-    return score_features(members, asked, groups, pool or method.pool, temperature)
+    return score_features(members, asked, groups, pool or method.own_pool, temperature)
 
 
 def score_features(
@@ -53,6 +56,13 @@ def score_features(
         DataError: features do not fit together or are not finite.
     """
     return group_scores(queries, [Block(0, train)], subsets, pool, temperature=temperature, device=device)
+
+
+def scales(train: Features, queries: Features) -> list[float]:
+    """Factors on scores to try before attention: 1, and those that bring their spread to each of :data:`SPREADS`."""
+    part = queries[:50] @ train[:1000].T
+    spread = float(np.std(part if isinstance(part, np.ndarray) else part.toarray()))
+    return [1.0, *(wanted / max(spread, 1e-12) for wanted in SPREADS)]
 
 
 def compact(subsets: Groups) -> tuple[np.ndarray, Groups]:

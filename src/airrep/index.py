@@ -4,6 +4,7 @@ import json
 import operator
 from bisect import bisect_right
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any, overload
@@ -285,15 +286,10 @@ class Index:
         Raises:
             ConfigError: an unknown field, id or row, an empty group, or a deleted member.
         """
-        chosen, members, asked = pool or self.attributor.pool, self.groups(groups), _examples(queries)
+        chosen, members, asked = pool or self.attributor.own_pool, self.groups(groups), _examples(queries)
         scores = group_scores(self.encode_queries(asked, progress), self.blocks, members, chosen)
-        return GroupResult(
-            tuple(asked),
-            members.names,
-            tuple(np.diff(members.offsets).tolist()),
-            scores,
-            self.provenance(chosen),
-        )
+        sizes = tuple(np.diff(members.offsets).tolist())
+        return GroupResult(tuple(asked), members.names, sizes, scores, self._group_provenance(chosen, sizes))
 
     def groups(self, groups: GroupsLike) -> Groups:
         """Check and number the members of groups given in any of the forms of :meth:`group_scores`."""
@@ -387,6 +383,12 @@ class Index:
             extent = "nothing" if len(kept) else "everything"
             raise ConfigError(f"what_if: {extent} would be left out; expected a part. Choose other rows.")
         return kept
+
+    def _group_provenance(self, pool: Pool, sizes: Sequence[int]) -> Provenance:
+        made = self.provenance(pool)
+        trained = self.attributor.trained_groups
+        more = "" if trained is None else trained.caution(sizes, pool)
+        return replace(made, caution=" ".join(filter(None, (made.caution, more))))
 
     def provenance(self, pool: Pool | None = None) -> Provenance:
         """What results of this index say of where they come from."""

@@ -3,7 +3,7 @@
 import io
 import json
 import shutil
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -20,10 +20,10 @@ from airrep.artifacts import (
     write_file,
     writing,
 )
-from airrep.errors import ArtifactError
+from airrep.errors import AirRepError, ArtifactError
 from airrep.label_tasks import LabelTask
 from airrep.ledger import SETTINGS_DIGITS
-from airrep.plans import SubsetPlan
+from airrep.plans import SubsetPlan, open_plan
 
 KIND = "labels"
 REQUEST = "request.json"
@@ -56,14 +56,14 @@ class LabelRequest:
             "plan": self.plan.fingerprint,
             "settings": self.settings,
             "plan_folder": f"plan-{self.plan.fingerprint[:12]}",
-            "keys": f"keys-{digest(self._keys())[:12]}.npy",
+            "keys": keys_name(self._keys()),
         }
 
     def _keys(self) -> list[str]:
         return [task.key for task in self.tasks]
 
-    def claim(self, folder: Path) -> None:
-        """Begin these labels in a directory, or go on with them.
+    def check(self, folder: Path) -> None:
+        """Check that a directory is free for these labels, or holds part of them; nothing is written.
 
         Raises:
             ArtifactError: the directory holds other labels, more of them, or something else.
@@ -71,14 +71,30 @@ class LabelRequest:
         check_ours(folder)
         old = read_state(folder)
         if old is not None:
-            before = _comparable({name: old.get(name) for name in self.decisive})
+            before, now = _comparable({name: old.get(name) for name in self.decisive}, self.decisive)
             instead = "Give another path, or what they were made with."
-            refuse_difference(folder, "labels made", before, _comparable(self.decisive), instead)
+            refuse_difference(folder, "labels made", before, now, instead)
         if (folder / MANIFEST).is_file():
             self._refuse_shrinking(folder, read_manifest(folder, KIND)["counts"])
+
+    def claim(self, folder: Path) -> None:
+        """Begin these labels in a directory, or go on with them.
+
+        Raises:
+            ArtifactError: as for :meth:`check`, or the operating system refused.
+        """
+        self.check(folder)
+        _write_once(folder / REQUEST, canonical_json(self.state))
+        self.keep(folder)
+
+    def keep(self, folder: Path) -> None:
+        """Keep the subsets and the keys with the labels, whole: so that these can be read by themselves.
+
+        Raises:
+            ArtifactError: the operating system refused, or the subsets themselves were altered.
+        """
         state = self.state
-        _write_once(folder / REQUEST, canonical_json(state))
-        _copy_plan(self.plan.path, folder / state["plan_folder"])
+        _keep_plan(self.plan, folder / state["plan_folder"])
         keys = io.BytesIO()
         np.save(keys, np.array(self._keys(), dtype="S16"), allow_pickle=False)
         _write_once(folder / state["keys"], keys.getvalue())
@@ -92,10 +108,21 @@ class LabelRequest:
             )
 
 
-def _comparable(decisive: Mapping[str, Any]) -> dict[str, Any]:
-    """What must be equal: an LM may have another name, not other weights."""
-    lm = decisive["lm"]
-    return {**decisive, "lm": lm.get("fingerprint") if isinstance(lm, Mapping) else lm}
+def keys_name(keys: Sequence[str]) -> str:
+    """The name of the file of these keys."""
+    return f"keys-{digest(keys)[:12]}.npy"
+
+
+def _comparable(old: Mapping[str, Any], new: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
+    """What must be equal of two requests: an LM may have another name, not other weights.
+
+    How it reads is part of its fingerprint; it is compared by itself first, so that it is told from other weights.
+    """
+    was, now = (dict(each["lm"]) if isinstance(each["lm"], Mapping) else {} for each in (old, new))
+    known = ("name", "fingerprint")
+    reading = [name for name in now if name in was and name not in known] if was.get("name") == now.get("name") else []
+    for lm, each in ((was, old), (now, new)):
+        yield {**{f"lm.{name}": lm[name] for name in reading}, **each, "lm": lm.get("fingerprint")}
 
 
 def training_part(state: Mapping[str, Any]) -> dict[str, Any]:
@@ -138,15 +165,30 @@ def _write_once(path: Path, content: bytes) -> None:
         write_file(path, content)
 
 
-def _copy_plan(source: Path, target: Path) -> None:
-    """Keep the subsets with the labels, so that these can be read by themselves."""
-    if target.is_dir():
+def _keep_plan(plan: SubsetPlan, target: Path) -> None:
+    """Copy the subsets, if there is no whole copy yet."""
+    if _holds_plan(target, plan):
         return
     temporary = target.with_name(f".{target.name}.tmp")
     with writing(target):
         shutil.rmtree(temporary, ignore_errors=True)
-        shutil.copytree(source, temporary, ignore=shutil.ignore_patterns(".*"))
-        for path in temporary.rglob("*"):
-            sync(path)
+        temporary.mkdir()
+        for path in sorted(plan.path.iterdir()):
+            if not path.name.startswith("."):
+                shutil.copyfile(path, temporary / path.name)
+                sync(temporary / path.name)
+        sync(temporary)
+    if not _holds_plan(temporary, plan):
+        raise ArtifactError(f"{plan.path}: was altered since it was opened. Restore it, or sample again.")
+    with writing(target):
+        shutil.rmtree(target, ignore_errors=True)
         temporary.replace(target)
         sync(target.parent)
+
+
+def _holds_plan(folder: Path, plan: SubsetPlan) -> bool:
+    """Whether a whole copy of the subsets is there; every byte is checked."""
+    try:
+        return folder.is_dir() and open_plan(folder).fingerprint == plan.fingerprint
+    except (AirRepError, OSError, ValueError, KeyError, TypeError):
+        return False

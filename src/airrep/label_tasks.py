@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from airrep.artifacts import digest
-from airrep.corpus import Corpus
+from airrep.corpus import Corpus, Example
 from airrep.errors import ConfigError
 from airrep.plans import SubsetPlan
 from airrep.seeding import stream_seed
@@ -105,6 +105,24 @@ def list_tasks(
         return digest(parts)[:KEY_DIGITS]
 
     return [LabelTask(place, key(place)) for place in list_places(plan, seeds)]
+
+
+def used_examples(plan: SubsetPlan, train: Corpus, queries: Corpus) -> list[Example]:
+    """Every example that is a member of a subset or a query, once.
+
+    Args:
+        plan: the subsets.
+        train: the corpus that the plan was drawn from.
+        queries: the corpus of its queries.
+    """
+    members, asked = np.zeros(len(train), bool), np.zeros(len(queries), bool)
+    for i in range(len(plan)):
+        asked[plan.query_rows(i)] = True
+        for j in range(plan.subset_count):
+            members[plan.subset_rows(i, j)] = True
+    if plan.queries_from_train:
+        return list(train.take(np.flatnonzero(members | asked)))
+    return [*train.take(np.flatnonzero(members)), *queries.take(np.flatnonzero(asked))]
 
 
 def fine_tune_seed(plan: SubsetPlan, place: Place) -> int:

@@ -1,6 +1,7 @@
 """Labels on disk: losses of queries after fine-tuning on subsets."""
 
 from collections.abc import Mapping
+from dataclasses import asdict
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -11,7 +12,7 @@ from jaxtyping import Float32
 from airrep.artifacts import MANIFEST, check_digests, check_sizes, digest, read_manifest
 from airrep.corpus import Corpus
 from airrep.errors import ArtifactError
-from airrep.label_request import KIND, read_state
+from airrep.label_request import KIND, REQUEST, keys_name, read_state
 from airrep.label_tasks import LabelTask, Place, list_places
 from airrep.labelled import LabelledInstance
 from airrep.ledger import Ledger, Quarantined, QueryLosses
@@ -70,7 +71,8 @@ class Labels:
         """
         if self.manifest is None:
             raise ArtifactError(self._unfinished())
-        return digest({name: self.manifest[name] for name in ("lm", "fine_tune", "plan", "files")})
+        decisive = {name: self.manifest[name] for name in ("fine_tune", "plan", "files")}
+        return digest({**decisive, "lm": self.manifest["lm"]["fingerprint"]})
 
     @cached_property
     def plan(self) -> SubsetPlan:
@@ -80,11 +82,14 @@ class Labels:
     @cached_property
     def tasks(self) -> list[LabelTask]:
         """Every fine-tune, finished or not."""
-        keys = self._load(self.state["keys"])
+        name = self.state["keys"]
+        keys = [key.decode(errors="replace") for key in self._load(name).astype("S16").ravel().tolist()]
         places = list(list_places(self.plan, self.seeds))
-        if keys.shape != (len(places),):
-            raise ArtifactError(f"{self.path}: its keys do not fit its subsets, so it was altered. Restore it.")
-        return [LabelTask(place, key.decode()) for place, key in zip(places, keys.tolist(), strict=True)]
+        if len(keys) != len(places) or keys_name(keys) != name:
+            raise ArtifactError(
+                f"{self.path / name}: was altered after it was written. Restore it, or run the same command again."
+            )
+        return [LabelTask(place, key) for place, key in zip(places, keys, strict=True)]
 
     @cached_property
     def places(self) -> dict[str, Place]:
@@ -110,6 +115,14 @@ class Labels:
             return []
         given_up = {entry.place for entry in self.quarantined}
         return [task.place for task in self.tasks if task.place not in given_up and self.read(task.key) is None]
+
+    def summary(self) -> dict[str, Any]:
+        """The manifest; of unfinished labels the request, and how much of it is there."""
+        if self.manifest is not None:
+            return dict(self.manifest)
+        finished = len(self.tasks) - len(self.missing) - len(self.quarantined)
+        counts = {"tasks": len(self.tasks), "finished": finished, "missing": len(self.missing)}
+        return {**self.state, **counts, "quarantined": [asdict(entry) for entry in self.quarantined]}
 
     def read(self, key: str) -> QueryLosses | None:
         """The losses of one task, ``(q,)``, or None where there are none."""
@@ -201,8 +214,10 @@ class Labels:
         return self._load(self.manifest["arrays"][instance][what])
 
     def _load(self, name: str) -> np.ndarray:
-        """One array, mapped from the disk."""
+        """One array, mapped from the disk; finished labels have a checksum of each, which is checked the first time."""
         if name not in self._arrays:
+            if self.manifest is not None:
+                check_digests(self.path, {name: self.manifest["files"][name]})
             try:
                 self._arrays[name] = np.load(self.path / name, mmap_mode="r", allow_pickle=False)
             except (OSError, ValueError, EOFError) as error:
@@ -221,6 +236,17 @@ def mean_over_seeds(losses: Float32[np.ndarray, "s q m"]) -> Float32[np.ndarray,
     total = np.where(there, losses, 0).sum(axis=0, dtype=np.float64)
     mean: np.ndarray = np.where(count > 0, total / np.maximum(count, 1), np.nan).astype(np.float32)
     return mean
+
+
+def holds_labels(folder: Path) -> bool:
+    """Whether a directory holds labels, finished or not.
+
+    Raises:
+        ArtifactError: its manifest was altered.
+    """
+    if (folder / MANIFEST).is_file():
+        return bool(read_manifest(folder)["kind"] == KIND)
+    return (folder / REQUEST).is_file() and any(folder.glob("keys-*.npy"))
 
 
 def open_labels(path: str | Path) -> Labels:

@@ -3,6 +3,7 @@
 import re
 from collections.abc import Sequence
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 from airrep.corpus import Corpus
@@ -13,36 +14,97 @@ from airrep.labels import Labels, open_labels
 _CHOICE = re.compile(r"(\d+)(-?)(\d*)")
 
 
-def gather(choices: Sequence[str], corpora: Sequence[Corpus], *, partial: bool = False) -> list[LabelledInstance]:
+def gather(
+    choices: Sequence[str], corpora: Sequence[Corpus], *, partial: bool = False, beside: Sequence[str] = ()
+) -> list[LabelledInstance]:
     """Instances of label directories, averaged over their seeds and named ``directory/number``.
 
     Args:
         choices: label directories; ``DIR#0,3-5,8-`` takes some of the instances of one, counted from 0.
         corpora: the data that they were made from, in any order; found by fingerprint.
         partial: accept unfinished labels.
+        beside: other choices of the same run; directories of one name among them are told apart by their parents'.
 
     Raises:
         ConfigError: an instance that is not there.
         ArtifactError: labels that are unfinished, or made from other data.
     """
     found = []
+    names = _short_names([Path(choice.partition("#")[0]).resolve() for choice in (*choices, *beside)])
     for choice in choices:
         folder, _, chosen = choice.partition("#")
+        name = names[Path(folder).resolve()]
         labels = open_labels(folder)
         train, queries = _corpus(labels, "train", corpora), _corpus(labels, "queries", corpora)
         instances = labels.instances(train, queries, partial=partial)
         chosen_ones = [instances[number] for number in _numbers(chosen, len(instances), choice)]
-        found += [replace(instance, name=f"{labels.path.name}/{instance.name}") for instance in chosen_ones]
+        found += [replace(instance, name=f"{name}/{instance.name}") for instance in chosen_ones]
     return found
 
 
-def lineage_of(choices: Sequence[str]) -> dict[str, Any]:
-    """What a model card says of the labels: which LM they are losses of, and how it was fine-tuned."""
-    states = [open_labels(choice.partition("#")[0]).state for choice in choices]
-    names = sorted({state["lm"]["name"] for state in states})
-    kept = ("fine_tune", "train", "queries")
-    labels = [{**{name: state[name] for name in kept}, "lm": state["lm"]["fingerprint"]} for state in states]
-    return {"lm": ", ".join(names), "labels": labels}
+def _short_names(folders: Sequence[Path]) -> dict[Path, str]:
+    """The last part of each path, with as many parents before it as tell it from the others."""
+
+    def name(folder: Path, depth: int) -> str:
+        return "/".join(folder.parts[-depth:])
+
+    found = {}
+    for folder in folders:
+        others = [other for other in folders if other != folder]
+        depth = 1
+        while any(name(other, depth) == name(folder, depth) for other in others):
+            depth += 1
+        found[folder] = name(folder, depth)
+    return found
+
+
+def lineage_of(
+    choices: Sequence[str], held_out: Sequence[str] = (), test: Sequence[str] = (), *, mixed: bool = False
+) -> dict[str, Any]:
+    """What a model card says of the labels: which LM they are losses of, and how it was fine-tuned.
+
+    Args:
+        choices: label directories that are learnt from, as for :func:`gather`.
+        held_out: those that the best step is chosen by.
+        test: those that are scored once.
+        mixed: accept losses of several LMs, or of one that was fine-tuned in several ways.
+
+    Raises:
+        ArtifactError: they are mixed, and that was not asked for.
+    """
+    parts = {"labels": choices, "held_out_labels": held_out, "test_labels": test}
+    opened = {name: [open_labels(choice.partition("#")[0]) for choice in part] for name, part in parts.items()}
+    if not mixed:
+        _refuse_mixture([labels for part in opened.values() for labels in part])
+    names = sorted({labels.state["lm"]["name"] for labels in opened["labels"]})
+    return {"lm": ", ".join(names)} | {name: [_origin(labels) for labels in part] for name, part in opened.items()}
+
+
+def _origin(labels: Labels) -> dict[str, Any]:
+    state = labels.state
+    kept = {name: state[name] for name in ("fine_tune", "precision", "train", "queries")}
+    return {**kept, "lm": state["lm"]["fingerprint"], "lm_name": state["lm"]["name"]}
+
+
+def _refuse_mixture(labels: Sequence[Labels]) -> None:
+    """Refuse labels of two LMs, or of one that was fine-tuned in two ways."""
+    first, *others = labels
+    wanted = _comparable(first)
+    for other in others:
+        found = _comparable(other)
+        name = next((name for name in wanted if found[name] != wanted[name]), None)
+        if name is not None:
+            raise ArtifactError(
+                f"{other.path}: was made with another {name} than {first.path} ({found[name]}; {wanted[name]}). "
+                "Give labels of one kind, or pass --mixed to accept them all."
+            )
+
+
+def _comparable(labels: Labels) -> dict[str, Any]:
+    """What must be equal in labels that are learnt from and judged by."""
+    state = labels.state
+    tuning = {f"fine_tune.{name}": value for name, value in state["fine_tune"].items()}
+    return {"LM": state["lm"]["fingerprint"][:12], "precision": state["precision"], **tuning}
 
 
 def _numbers(chosen: str, count: int, where: str) -> list[int]:

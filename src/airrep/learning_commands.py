@@ -101,7 +101,7 @@ def label(
     queries: QueriesOption = None,
     seeds: Annotated[int, typer.Option(min=1, help="Fine-tunes of each subset, each with its own seed.")] = 1,
     part: Annotated[str | None, typer.Option(help="Only this share of the fine-tunes, such as 3/10.")] = None,
-    workers: WorkersOption = 1,
+    workers: WorkersOption = None,
     engine: EngineOption = "local",
     address: AddressOption = None,
     gpus: GpusOption = 0,
@@ -118,15 +118,17 @@ def label(
 ) -> None:
     """Fine-tune the LM on every subset and store each query's loss. Run it again to go on after an interruption.
 
-    --config and --set hold settings of the fine-tuning, such as --set learning_rate=1e-4.
+    --config and --set hold settings of the fine-tuning, such as --set learning_rate=1e-4, and of how the LM reads and
+    computes, such as --set batch_tokens=4096.
     """
     from airrep import farm
-    from airrep.learning_console import TaskMeter
-    from airrep.lm_settings import FineTuneSettings, LmSettings
+    from airrep.learning_console import TaskMeter, next_step
+    from airrep.lm_settings import FineTuneSettings, LmSettings, split_settings
     from airrep.sampling import open_plan
 
-    tuning = FineTuneSettings.of(_values(config, settings))
-    model = LmSettings.of(_values(None, None, lm=lm, device=device, precision=precision, max_tokens=max_tokens))
+    values = _values(config, settings, device=device, precision=precision, max_tokens=max_tokens)
+    of_lm, of_tuning = split_settings(values)
+    tuning, model = FineTuneSettings.of(of_tuning), LmSettings.of({**of_lm, "lm": lm})
     corpus, asked = reading.read(data), None if queries is None else reading.read(queries)
     labels = farm.label(
         open_plan(plan),
@@ -143,7 +145,7 @@ def label(
         retry_quarantined=retry_quarantined,
         on_task=TaskMeter(),
     )
-    note(f"{labels!r}; next: airrep train {out} --data {data} --out ENCODER")
+    note(f"{labels!r}; {next_step(labels, f'airrep train {out} --data {data} --out ENCODER')}")
 
 
 @app.command()
@@ -166,6 +168,7 @@ def train(
     precision: PrecisionOption = None,
     activations: Annotated[Path | None, typer.Option(help="Directory of activations that several runs share.")] = None,
     partial: Annotated[bool, typer.Option("--partial", help="Accept unfinished labels.")] = False,
+    mixed: Annotated[bool, typer.Option("--mixed", help="Accept labels of several LMs or fine-tunings.")] = False,
     config: ConfigOption = None,
     settings: SetOption = None,
     replace: ReplaceOption = False,
@@ -177,27 +180,36 @@ def train(
     """
     from airrep.learning import gather, lineage_of
     from airrep.learning_console import StepMeter, print_training
+    from airrep.train_distributed import is_first_process
     from airrep.train_settings import TrainingSettings
     from airrep.training import train_encoder
 
-    layers: Any = train_layers if train_layers is None or not train_layers.isdigit() else int(train_layers)
-    flags = {"start": start, "train_layers": layers, "steps": steps, "device": device, "precision": precision}
+    flags = {"start": start, "train_layers": train_layers, "steps": steps, "device": device, "precision": precision}
     chosen = TrainingSettings.of(_values(config, settings, **flags))
     corpora = [reading.read(path) for path in data]
-    learn, choose, judge = (gather(part or (), corpora, partial=partial) for part in (labels, held_out, test))
+    lineage = lineage_of(labels, held_out or (), test or (), mixed=mixed)
+    named = [*labels, *(held_out or ()), *(test or ())]
+    learn, choose, judge = (
+        gather(part or (), corpora, partial=partial, beside=named) for part in (labels, held_out, test)
+    )
     result = train_encoder(
         learn,
         choose,
         out,
         chosen,
         test=judge,
-        lineage=lineage_of(labels),
+        lineage=lineage,
         activations=activations,
         progress=StepMeter(chosen.steps),
         replace=replace,
     )
+    if not is_first_process():
+        return
     print_training(result)
-    note(f"{out}: trained; next: airrep index DATA --encoder {out} --out INDEX")
+    if result.best_step:
+        note(f"{out}: trained; next: airrep index DATA --encoder {out} --out INDEX")
+    else:
+        note(f"{out}: no step ranked the held-out subsets better than the start, whose weights it has")
 
 
 @app.command()
@@ -208,7 +220,7 @@ def adapt(
     out: Annotated[Path, typer.Option(help="Directory for all that is made.")],
     reading: Reading,
     budget: Annotated[str, typer.Option(help="Time by the clock, such as 2h or 90m.")] = "2h",
-    workers: WorkersOption = 1,
+    workers: WorkersOption = None,
     start: Annotated[str, typer.Option(help="Encoder to start from: 'default', a folder or a Hub id.")] = "default",
     device: DeviceOption = None,
     config: ConfigOption = None,
@@ -218,15 +230,16 @@ def adapt(
     """Train an encoder for your data and LM within a time budget, and say honestly whether it is worth using.
 
     Measures this machine, chooses how much to sample, label and train, runs it, and compares on examples and queries
-    that were not trained on. --config and --set hold settings of the fine-tuning. Run it again to go on.
+    that were not trained on. --config and --set hold settings of the fine-tuning, and of how the LM reads and
+    computes. Run it again to go on.
     """
     from airrep.adapting import Adaptation
     from airrep.budget import parse_duration
     from airrep.learning_console import StepMeter, TaskMeter, print_verdict
-    from airrep.lm_settings import FineTuneSettings, LmSettings
+    from airrep.lm_settings import FineTuneSettings, LmSettings, split_settings
 
-    model = LmSettings.of(_values(None, None, lm=lm, device=device))
-    tuning = FineTuneSettings.of(_values(config, settings))
+    of_lm, of_tuning = split_settings(_values(config, settings, device=device))
+    model, tuning = LmSettings.of({**of_lm, "lm": lm}), FineTuneSettings.of(of_tuning)
     seconds = parse_duration(budget)
     adaptation = Adaptation(
         reading.read(data),
@@ -235,7 +248,7 @@ def adapt(
         out,
         start=start,
         engine=make_engine("local", workers, None, 0),
-        workers=workers,
+        workers=workers or 1,
         on_task=TaskMeter(),
         on_step=StepMeter(),
     )

@@ -6,14 +6,16 @@ from typing import TYPE_CHECKING, Any
 
 from rich.table import Table
 
-from airrep.console import err, out, printable, say
+from airrep.console import err, out, print_fields, printable, say, size_of
 
 if TYPE_CHECKING:
     from airrep.farm import TaskReport
+    from airrep.labels import Labels
     from airrep.train_result import TrainingResult
     from airrep.verdict import Verdict
 
 LINE_SECONDS = 10.0
+MOST_REASONS = 3
 
 
 def clock(seconds: float) -> str:
@@ -36,10 +38,8 @@ class TaskMeter:
             _line(f"{report.name}: given up: {printable(report.error)}")
         elif now - self._shown >= LINE_SECONDS or report.done == report.total:
             self._shown = now
-            _line(
-                f"{report.name}: {report.seconds:.1f} s; {report.done:,} of {report.total:,} done, "
-                f"{clock(report.left)} left"
-            )
+            left = "" if report.left is None else f", {clock(report.left)} left"
+            _line(f"{report.name}: {report.seconds:.1f} s; {report.done:,} of {report.total:,} done{left}")
 
 
 class StepMeter:
@@ -58,7 +58,7 @@ class StepMeter:
             _line(f"step {record['step']:,}: held-out LDS × 100: {signed(record['held_out_lds'])}")
         elif time.monotonic() - self._shown >= LINE_SECONDS:
             self._shown = time.monotonic()
-            _line(f"step {record['step']:,}: loss {record['loss']:.4f}{self._left(record['step'])}")
+            _line(f"step {record['step']:,}: loss {_number(record['loss'])}{self._left(record['step'])}")
 
     def _left(self, step: int) -> str:
         if self._steps is None:
@@ -66,8 +66,69 @@ class StepMeter:
         return f", {clock((self._steps - step) * self._spent / max(1, self._seen))} left at most"
 
 
+def _number(loss: float | None) -> str:
+    return "none, no pair counts" if loss is None else f"{loss:.4f}"
+
+
 def _line(text: str) -> None:
     err.print(text, highlight=False, markup=False, soft_wrap=True)
+
+
+def next_step(labels: "Labels", train: str) -> str:
+    """What to do with labels: train with them, or first see to what is missing or was given up."""
+    if labels.growing:
+        return "more of them were asked for and are unfinished: run the same command again, and that of the other parts"
+    if labels.complete:
+        return f"next: {train}"
+    missing, given_up = len(labels.missing), len(labels.quarantined)
+    others = "run the other parts, or the same command without --part"
+    again = "run the same command with --retry-quarantined to try those again, or with --partial to do without"
+    ways = [way for way, count in ((others, missing), (again, given_up)) if count]
+    return f"{missing:,} missing, {given_up:,} given up; {'; '.join(ways)}"
+
+
+def print_labels(labels: "Labels") -> None:
+    """Print what labels are of, and how much of them is there."""
+    state, plan = labels.state, labels.plan
+    queries = sorted({len(plan.query_rows(number)) for number in range(len(plan))})
+    asked = " to ".join(f"{count:,}" for count in dict.fromkeys((queries[0], queries[-1])))
+    reading = {name: value for name, value in state["lm"].items() if name not in ("name", "fingerprint")}
+    files = {} if labels.manifest is None else {"files": size_of(labels.manifest)}
+    print_fields(
+        {
+            "path": labels.path,
+            "kind": state["kind"],
+            **files,
+            "lm": _settings({"": state["lm"]["name"], **reading}).lstrip("="),
+            "precision": state["precision"],
+            "fine-tuning": _settings(state["fine_tune"]),
+            "instances": f"{len(plan):,}, of {plan.subset_count:,} subsets and {asked} queries each",
+            "seeds": labels.seeds,
+            "quarantined": _given_up(labels),
+            "state": _state(labels),
+        }
+    )
+
+
+def _settings(values: Mapping[str, Any]) -> str:
+    return printable(", ".join(f"{name}={value}" for name, value in values.items()).replace("\n", "\\n"))
+
+
+def _state(labels: "Labels") -> str:
+    """Finished, or how much is there and what to run."""
+    if labels.complete:
+        return f"finished; {next_step(labels, '')}" if labels.growing else "finished"
+    total = len(labels.tasks)
+    finished = total - len(labels.missing) - len(labels.quarantined)
+    return f"unfinished, {finished:,} of {total:,} fine-tunes and evaluations: {next_step(labels, '')}"
+
+
+def _given_up(labels: "Labels") -> str:
+    """How many fine-tunes were given up, and why the first of them."""
+    found = labels.quarantined
+    reasons = [f"{entry.place}: {entry.reason}" for entry in found[:MOST_REASONS]]
+    more = [f"and {len(found) - MOST_REASONS:,} more"] if len(found) > MOST_REASONS else []
+    return printable(f"{len(found):,}; {' '.join(reasons + more)}") if found else "none"
 
 
 def print_training(result: "TrainingResult") -> None:

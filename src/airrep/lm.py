@@ -35,6 +35,7 @@ _MOST_TOKENS = 2048
 _CPU_BATCH_TOKENS = 2048
 _CUDA_BATCH_TOKENS = 16384
 _CUDA_EVENNESS = 0.5
+_CHUNK = 256
 _PROBE = ((3, 1, 4, 1, 5), (2, 7, 1, 8))
 _TOLERANCES = {"float32": 1e-3, "bfloat16": 5e-2}
 
@@ -68,7 +69,7 @@ class TargetLM:
 
         Device, precision and micro-batches are left out: they are execution.
         """
-        template = PLAIN if self.chat.plain is not None and self.settings.template in (None, "plain") else None
+        template = PLAIN if self.reading["template"] == "plain" else None
         return digest(
             {
                 "kind": "causal lm",
@@ -77,6 +78,12 @@ class TargetLM:
                 "template": template or self.settings.template or "chat",
             }
         )
+
+    @property
+    def reading(self) -> dict[str, Any]:
+        """How examples are read: the longest, and the template (``"chat"``: the LM's own, ``"plain"``, or a text)."""
+        own = "chat" if self.chat.plain is None else "plain"
+        return {"max_tokens": self.max_tokens, "template": self.settings.template or own}
 
     def tokenise(self, examples: Sequence[Example]) -> Documents:
         """Token ids of each example, in order; prompts are cut at their front to fit, responses never.
@@ -90,12 +97,20 @@ class TargetLM:
     def unusable(self, examples: Sequence[Example]) -> dict[int, str]:
         """Row and reason of each example that :meth:`tokenise` refuses: to leave them out beforehand."""
         reasons: dict[int, str] = {}
-        for row, example in enumerate(examples):
-            try:
-                self.chat.tokenise([example])
-            except DataError as error:
-                reasons[row] = str(error)
+        for first in range(0, len(examples), _CHUNK):
+            chunk = list(examples[first : first + _CHUNK])
+            if self._refusal(chunk) is not None:
+                found = {first + row: self._refusal([example]) for row, example in enumerate(chunk)}
+                reasons |= {row: reason for row, reason in found.items() if reason is not None}
         return reasons
+
+    def _refusal(self, examples: Sequence[Example]) -> str | None:
+        """Why some of the examples cannot be tokenised; None if all can."""
+        try:
+            self.chat.tokenise(examples)
+        except DataError as error:
+            return str(error)
+        return None
 
     def fine_tune(self, documents: Documents, settings: FineTuneSettings, seed: int) -> FineTuneReport:
         """Train in place, from the present weights on, with a new optimizer; see :mod:`airrep.lm_training`.

@@ -98,9 +98,18 @@ def _plain(model: Any) -> Any:
     for module in model.modules():
         if isinstance(module, torch.nn.Dropout):
             module.p = 0.0
+        for holder in (module, getattr(module, "config", None)):
+            _without_dropout(holder)
         if isinstance(module, torch.nn.Embedding):
             module.padding_idx = None
     return model.eval()
+
+
+def _without_dropout(holder: object) -> None:
+    """Set the rates to 0 that a module or a configuration holds as plain numbers, for dropout as a function."""
+    for name, value in list(getattr(holder, "__dict__", {}).items()):
+        if "drop" in name and isinstance(value, float):
+            setattr(holder, name, 0.0)
 
 
 @contextmanager

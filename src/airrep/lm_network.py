@@ -14,6 +14,9 @@ from airrep.documents import PackedDocuments
 from airrep.errors import ConfigError, TrainingError
 from airrep.precision import ResolvedPrecision
 
+_SIGNS = ("DefaultCPUAllocator", "out of memory", "CUBLAS_STATUS_ALLOC_FAILED", "CUDNN_STATUS_ALLOC_FAILED")
+"""What an error says when memory is short."""
+
 
 @dataclass(frozen=True, slots=True)
 class Execution:
@@ -91,7 +94,7 @@ def memory_named(what: str) -> Iterator[None]:
     except (torch.OutOfMemoryError, MemoryError) as error:
         raise _short_of_memory(what) from error
     except RuntimeError as error:
-        if "DefaultCPUAllocator" not in str(error):
+        if not any(sign in str(error) for sign in _SIGNS):
             raise
         raise _short_of_memory(what) from error
 

@@ -1,11 +1,13 @@
 """Settings of the target LM and of its fine-tuning."""
 
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Literal, Self
+from typing import Any, Literal, Self
 
 from pydantic import Field, field_validator, model_validator
 
 from airrep.config import Settings
+from airrep.errors import ConfigError
 
 
 class LmSettings(Settings):
@@ -45,6 +47,23 @@ class LmSettings(Settings):
 def _is_template(template: str) -> bool:
     once = template.count("{prompt}") == 1 and template.count("{response}") == 1
     return once and template.index("{prompt}") < template.index("{response}")
+
+
+def split_settings(values: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Settings of the LM, without its name, and settings of the fine-tuning, out of one mapping of both.
+
+    Raises:
+        ConfigError: a name that neither has.
+    """
+    reading, tuning = (set(kind.model_fields) - {"lm"} for kind in (LmSettings, FineTuneSettings))
+    unknown = next((name for name in values if name not in reading | tuning), None)
+    if unknown is not None:
+        raise ConfigError(
+            f"settings: '{unknown}' is not a setting here; expected one of the fine-tuning "
+            f"({', '.join(sorted(tuning))}) or of the LM ({', '.join(sorted(reading))}). Correct the name."
+        )
+    first, second = ({name: value for name, value in values.items() if name in kind} for kind in (reading, tuning))
+    return first, second
 
 
 class FineTuneSettings(Settings):

@@ -31,6 +31,8 @@ class Card:
     """Whether the encoder was trained to rank subsets by their labels."""
     trained_group_sizes: tuple[int, int] | None = None
     """Smallest and largest group that the encoder was trained on, where known."""
+    trained_pool: str | None = None
+    """Pool that the encoder was trained with, where known."""
     training: dict[str, Any] | None = None
     """What the encoder was trained on, how, and its held-out LDS, as :mod:`airrep.training` writes it."""
 
@@ -44,7 +46,7 @@ def find_model(name: str) -> Path:
     """Return the folder of a model.
 
     Args:
-        name: ``"default"`` or ``"untrained"`` for a bundled encoder, a folder, or ``owner/name`` on the Hugging Face Hub.
+        name: ``"default"`` or ``"untrained"`` (bundled), a folder, or ``owner/name`` on the Hugging Face Hub.
 
     Raises:
         ConfigError: there is no such folder, and it cannot be had from the Hub.
@@ -117,6 +119,7 @@ def read_card(folder: Path) -> Card:
 def _check_card(path: Path, card: Card) -> None:
     sizes = card.trained_group_sizes
     expected = {
+        "trained_pool, attention, mean or null": card.trained_pool in ("attention", "mean", None),
         "template, a text": isinstance(card.template, str),
         "prompt_words, a whole number from 1 up": type(card.prompt_words) is int and card.prompt_words > 0,
         "trained_for_attribution, true or false": isinstance(card.trained_for_attribution, bool),

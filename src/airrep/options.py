@@ -32,7 +32,10 @@ ReplaceOption = Annotated[bool, typer.Option("--replace", help="Replace what is 
 EncoderOption = Annotated[
     str | None, typer.Option("--encoder", help="Sentence encoder: 'default', a folder or a Hub id.")
 ]
-WorkersOption = Annotated[int, typer.Option(min=1, help="Processes at once, of one thread each.")]
+WorkersOption = Annotated[
+    int | None,
+    typer.Option(min=1, help="Processes at once, of one thread each: 1 if not given; on Ray, as many as fit."),
+]
 EngineOption = Annotated[str, typer.Option(help="Where work runs: local (this machine) or ray.")]
 AddressOption = Annotated[str | None, typer.Option(help="Address of a Ray cluster; a new local one if not given.")]
 GpusOption = Annotated[float, typer.Option(min=0, help="GPUs of each worker on Ray; may be a fraction.")]
@@ -137,8 +140,14 @@ class Delivery:
             show(result)
 
 
-def make_engine(name: str, workers: int, address: str | None = None, gpus: float = 0) -> "Engine | None":
+def make_engine(name: str, workers: int | None, address: str | None = None, gpus: float = 0) -> "Engine | None":
     """The engine of that name; None for this process alone.
+
+    Args:
+        name: ``"local"`` or ``"ray"``.
+        workers: processes at once; None is one locally, and as many as fit on Ray.
+        address: of a Ray cluster.
+        gpus: of each worker on Ray.
 
     Raises:
         ConfigError: there is none, or a flag belongs to another one.
@@ -146,12 +155,12 @@ def make_engine(name: str, workers: int, address: str | None = None, gpus: float
     if name == "ray":
         from airrep.ray_engine import RayEngine
 
-        return RayEngine(address=address, workers=None if workers == 1 else workers, gpus=gpus)
+        return RayEngine(address=address, workers=workers, gpus=gpus)
     if name != "local":
         raise ConfigError(f"--engine {name}: does not exist; expected local or ray. Choose one of them.")
     if address is not None or gpus:
         raise ConfigError("--address, --gpus: belong to Ray. Add --engine ray, or leave them out.")
-    if workers == 1:
+    if workers is None or workers == 1:
         return None
     from airrep.local_processes import LocalProcesses
 

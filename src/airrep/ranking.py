@@ -27,6 +27,10 @@ STRIPS = 4
 """Parts that the subsets are cut into, to leave out most pairs below the diagonal."""
 
 
+class NoPairsError(DataError):
+    """No two labels of a query differ enough to be counted."""
+
+
 @dataclass(frozen=True, eq=False)
 class Labels:
     """Labels r̂ of one cross-validation instance."""
@@ -171,7 +175,7 @@ class _RankingLoss(torch.autograd.Function):
             if gradient is not None:
                 chunk.write(gradient)
         if reduction == "mean" and count == 0:
-            raise DataError(
+            raise NoPairsError(
                 f"ranking loss: no pair of labels differs by {t_min} or more; expected some. "
                 "Give more queries or subsets, or lower t_min."
             )

@@ -12,7 +12,7 @@ import numpy as np
 
 from airrep._version import __version__
 from airrep.artifacts import describe_files, read_manifest, write_file, write_manifest
-from airrep.label_request import KIND, LabelRequest
+from airrep.label_request import KIND, LabelRequest, read_state
 from airrep.label_tasks import LabelTask
 from airrep.ledger import Ledger, Quarantined, QueryLosses
 
@@ -38,6 +38,7 @@ def seal(ledger: Ledger, request: LabelRequest, read: Read, given_up: Sequence[Q
         ArtifactError: the operating system refused.
     """
     folder, state = ledger.folder, request.state
+    request.keep(folder)
     arrays = [_write_instance(folder, request, number, read) for number in range(len(request.plan))]
     names = [name for entry in arrays for name in entry.values()]
     plan_files = sorted(f"{state['plan_folder']}/{path.name}" for path in (folder / state["plan_folder"]).iterdir())
@@ -80,10 +81,15 @@ def _write_array(folder: Path, stem: str, array: np.ndarray) -> str:
 
 
 def tidy(ledger: Ledger, request: LabelRequest, given_up: Sequence[Quarantined]) -> None:
-    """Remove what a manifest makes superfluous: single results, and arrays and plans of an older one."""
+    """Remove what a manifest makes superfluous: single results, and arrays and plans of an older one.
+
+    What ``request.json`` names stays: another process may be at more labels than these.
+    """
     kept = {entry.place for entry in given_up}
     ledger.forget(task.key for task in request.tasks if task.place not in kept)
+    wanted = read_state(ledger.folder) or {}
     named = {name.split("/")[0] for name in read_manifest(ledger.folder, KIND)["files"]}
+    named |= {wanted.get("keys"), wanted.get("plan_folder")}
     for pattern in ("losses-*.npy", "base-*.npy", "keys-*.npy", "plan-*"):
         for path in ledger.folder.glob(pattern):
             if path.is_dir() and path.name not in named:

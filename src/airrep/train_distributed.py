@@ -14,6 +14,11 @@ from airrep.precision import resolve_device
 T = TypeVar("T")
 
 
+def is_first_process() -> bool:
+    """Whether this process is the first of ``torchrun``'s, or alone: the one that talks."""
+    return os.environ.get("RANK", "0") == "0"
+
+
 class Team:
     """The processes of ``torchrun``, or one process alone.
 

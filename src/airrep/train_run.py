@@ -126,7 +126,7 @@ class Run:
             loss, texts = add_gradients(self._trunk, instance, draw, self._task.settings, step)
         except TrainingError as error:
             raise TrainingError(f"step {step + 1}, instance {instance.name}: {error}") from error
-        length, rate = self._optimiser.update(step)
+        length, rate = (0.0, 0.0) if loss is None else self._optimiser.update(step)
         if not math.isfinite(length):
             raise TrainingError(
                 f"step {step + 1}, instance {instance.name}: the gradient is not finite; expected numbers. Lower "
@@ -181,18 +181,22 @@ class Run:
         best = self._optimiser.weights() if standing.best is None else load_best(self._work, standing)
         parts = {"held_out": self._material.held_out, "test": self._material.test}
         results = {name: self._compare(part, best) for name, part in parts.items() if part}
+        taken = standing.step if standing.best is None else standing.best_step
         training = {
             **lineage_of(self._task.instances, self._task.start, self._task.settings, extra),
             "scale": standing.scale,
             "steps": standing.step,
-            "best_step": standing.step if standing.best is None else standing.best_step,
+            "best_step": taken,
             "results": results,
         }
         put_weights(self._trunk, best)
         card = replaced(
             self._task.start.card,
-            trained_for_attribution=True,
-            trained_group_sizes=group_sizes(self._task.instances),
+            trained_for_attribution=taken > 0 or self._task.start.card.trained_for_attribution,
+            trained_group_sizes=group_sizes(self._task.instances)
+            if taken
+            else self._task.start.card.trained_group_sizes,
+            trained_pool=self._task.settings.pool if taken else self._task.start.card.trained_pool,
             training=training,
         )
         return replaced(self._task.start.checkpoint, model=self._trunk.model.to("cpu"), card=card)

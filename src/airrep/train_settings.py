@@ -2,7 +2,7 @@
 
 from typing import Annotated, Literal, TypeAlias
 
-from pydantic import Field
+from pydantic import Field, field_validator
 
 from airrep.config import Settings
 
@@ -27,6 +27,17 @@ class TrainingSettings(Settings):
     train_layers: Annotated[int, Field(ge=0)] | Literal["all"] = "all"
     """Layers that learn, beside the head: all (embeddings too), the top k, or 0 for the head alone. What lies below
     is computed once and kept on disk."""
+
+    @field_validator("train_layers", mode="before")
+    @classmethod
+    def _all_or_a_number(cls, layers: object) -> object:
+        """``"2"`` is 2, as command lines give it."""
+        if isinstance(layers, str) and layers.isdecimal():
+            return int(layers)
+        if layers != "all" and (type(layers) is not int or layers < 0):
+            raise ValueError("expected all, or a number of layers from 0 up")
+        return layers
+
     steps: int = Field(default=2000, ge=1)
     """Most steps."""
     queries_per_step: int = Field(default=1000, ge=1)

@@ -12,15 +12,13 @@ from airrep.bert import SentenceBert, UnitLength
 from airrep.encoder import PackedEncoder, load_encoder
 from airrep.errors import ConfigError
 from airrep.groups import Groups
-from airrep.held_out import score_features
+from airrep.held_out import scales, score_features
 from airrep.metrics import lds
 from airrep.seeding import stream
 from airrep.train_examples import Prepared
 from airrep.train_settings import TrainingSettings
 from airrep.trunk import Trunk, features_of
 
-GRID = tuple(2.0 ** (half / 2) for half in range(-6, 7))
-"""Spreads of member scores that are tried, 1/8 to 8; wider ones make attention a mere maximum."""
 TRIED_QUERIES, TRIED_SUBSETS, TRIED_INSTANCES = 200, 100, 4
 """Most queries and subsets of an instance, and instances, that the temperature is chosen on."""
 TRIED_MEMBERS, LEAST_SUBSETS = 10_000, 8
@@ -88,17 +86,15 @@ def scale_scores(model: SentenceBert, factor: float) -> None:
 def best_scale(trunk: Trunk, instances: Sequence[Prepared], settings: TrainingSettings) -> float:
     """The factor on all scores at which the start ranks the labels of the instances best.
 
-    Tried are 1 and factors that bring the spread of member scores to 1/8 … 32; a greater LDS wins, then the factor
+    Tried are 1 and factors that bring the spread of member scores to 1/8 … 8; a greater LDS wins, then the factor
     that is tried first. A mean does not change its ranks with any factor, so it keeps 1.
     """
     if settings.pool == "mean":
         return 1.0
     tried = [_tried(trunk, instance) for instance in instances[:TRIED_INSTANCES]]
-    spread = float(np.mean([np.std(queries[:50] @ train[:1000].T) for train, queries, _, _ in tried]))
-    factors = [1.0, *(wanted / max(spread, 1e-12) for wanted in GRID)]
+    factors = np.mean([scales(train, queries) for train, queries, _, _ in tried], axis=0)
     values = [float(np.mean([_lds_at(factor, *one) for one in tried])) for factor in factors]
-    best: float = factors[int(np.argmax(values))]
-    return best
+    return float(factors[int(np.argmax(values))])
 
 
 def _tried(trunk: Trunk, instance: Prepared) -> tuple[DenseFeatures, DenseFeatures, Groups, np.ndarray]:

@@ -7,9 +7,10 @@ from typing import Any
 
 from airrep.artifacts import partial_path, real_path
 from airrep.encoder import PackedEncoder
-from airrep.errors import ConfigError
+from airrep.errors import ConfigError, DataError
 from airrep.labelled import LabelledInstance, check_disjoint
 from airrep.precision import resolve_device, resolve_precision
+from airrep.ranking import normalise_losses
 from airrep.train_card import deciding, describe_instance
 from airrep.train_distributed import team_of
 from airrep.train_result import WORK, TrainingResult, claimed, finish, is_finished, open_result
@@ -54,7 +55,7 @@ def train_encoder(
 
     Raises:
         ConfigError: settings that cannot hold, or no instances.
-        DataError: a held-out or test example was trained on.
+        DataError: a held-out or test example was trained on, or nothing can be judged by such an instance's losses.
         TrainingError: labels that nothing can be learnt from, or a loss or gradient that is not finite.
         ArtifactError: something else is there, another process is training there, or it cannot be written.
     """
@@ -88,6 +89,16 @@ def _check_instances(
         raise ConfigError(f"instance '{twice}': comes twice; expected different names. Give each instance once.")
     check_disjoint(instances, held_out)
     check_disjoint([*instances, *held_out], test)
+    for instance in (*held_out, *test):
+        _check_judge(instance)
+
+
+def _check_judge(instance: LabelledInstance) -> None:
+    """Refuse, before hours of training, what an encoder cannot be judged by."""
+    try:
+        normalise_losses(instance.losses)
+    except DataError as error:
+        raise DataError(f"instance '{instance.name}': {error}") from error
 
 
 def _request(

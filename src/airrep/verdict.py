@@ -16,13 +16,12 @@ from airrep.held_out import (
     compact,
     compare_held_out,
     held_out_lds,
+    scales,
     score_features,
 )
 from airrep.labelled import LabelledInstance
 from airrep.metrics import lds
 
-MULTIPLES = (0.25, 0.5, 1.0, 2.0, 4.0, 8.0, 16.0, 32.0)
-"""What a rival's scores are multiplied by before attention; the best on the other instance is taken."""
 LEAST_LDS = 0.0
 
 
@@ -137,9 +136,9 @@ def _tells(features: tuple[Features, Features], instance: LabelledInstance) -> b
 
 
 def _best_multiple(features: tuple[Features, Features], instance: LabelledInstance) -> float:
-    """The multiple with the highest LDS; the smaller of equals."""
+    """The multiple with the highest LDS; the first of equals."""
 
     def value(multiple: float) -> float:
         return lds(_attention(features, instance.subsets, multiple), instance.losses, resamples=0).value
 
-    return max(MULTIPLES, key=value)
+    return max(scales(*features), key=value)

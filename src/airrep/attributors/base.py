@@ -2,6 +2,7 @@
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import ClassVar
 
@@ -17,6 +18,10 @@ OnProgress = Callable[[int, int | None], None]
 """Told how many rows are done, and how many there are in all where that is known."""
 
 
+TOLERANCE = 2
+"""How many times smaller or larger than those trained on a group may be without a word."""
+
+
 def count_rows(total: int, progress: OnProgress | None, done: int = 0) -> OnRows:
     """Add up what is told of more rows, and tell the sum."""
 
@@ -27,6 +32,28 @@ def count_rows(total: int, progress: OnProgress | None, done: int = 0) -> OnRows
             progress(done, total)
 
     return on_rows
+
+
+@dataclass(frozen=True)
+class TrainedGroups:
+    """The groups that features were trained to score."""
+
+    pool: Pool
+    smallest: int
+    """Members."""
+    largest: int
+    """Members."""
+
+    def caution(self, sizes: Sequence[int], pool: Pool) -> str:
+        """What readers of scores of other groups should be told, in one sentence; empty if nothing."""
+        if pool != self.pool:
+            return f"The encoder was trained for {self.pool} pooling, not {pool}."
+        if not sizes or (self.smallest <= TOLERANCE * min(sizes) and max(sizes) <= TOLERANCE * self.largest):
+            return ""
+        return (
+            f"Groups have {min(sizes):,} to {max(sizes):,} members here, those that the encoder was trained on "
+            f"{self.smallest:,} to {self.largest:,}: compare groups of other sizes with care."
+        )
 
 
 class Attributor(ABC):
@@ -43,6 +70,16 @@ class Attributor(ABC):
     """What users type to choose the method."""
     pool: ClassVar[Pool]
     """The method's own pool for group scores."""
+
+    @property
+    def own_pool(self) -> Pool:
+        """The pool that suits these features: the method's, unless they were trained for another."""
+        return self.pool if self.trained_groups is None else self.trained_groups.pool
+
+    @property
+    def trained_groups(self) -> TrainedGroups | None:
+        """The groups whose scores the features were trained for, where that is known."""
+        return None
 
     @property
     @abstractmethod

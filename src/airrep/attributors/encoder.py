@@ -6,7 +6,7 @@ from typing import ClassVar
 
 from airrep.arrays import DenseFeatures
 from airrep.artifacts import digest
-from airrep.attributors.base import Attributor, OnRows
+from airrep.attributors.base import Attributor, OnRows, TrainedGroups
 from airrep.config import EncoderSettings
 from airrep.corpus import Example
 from airrep.encoder import Encoder, load_encoder
@@ -55,12 +55,17 @@ class EmbeddingAttributor(Attributor):
 class AirRepAttributor(EmbeddingAttributor):
     """The AirRep encoder with attention pooling (Eq. 6): φ(z) = W·mean-pool(BERT(z)) + b.
 
-    A trained encoder learns its norms; the shipped one, not yet trained, scales the mean to unit length first.
+    A trained encoder learns its norms, or keeps the scaling to unit length of its start and learns a metric on it.
     """
 
     name = "airrep"
     pool: ClassVar[Pool] = "attention"
     default_encoder = "default"
+
+    @property
+    def trained_groups(self) -> TrainedGroups | None:
+        sizes, pool = self.encoder.trained_group_sizes, self.encoder.trained_pool
+        return None if sizes is None else TrainedGroups("mean" if pool == "mean" else self.pool, *sizes)
 
     @property
     def caution(self) -> str:
