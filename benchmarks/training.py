@@ -26,7 +26,7 @@ from airrep.encoder import PackedEncoder
 from airrep.gradient_cache import add_gradients
 from airrep.groups import Groups
 from airrep.labelled import LabelledInstance
-from airrep.model_folders import DEFAULT_FOLDER
+from airrep.model_folders import MODELS
 from airrep.ranking import ranking_loss
 from airrep.train_batches import Draw
 from airrep.train_distributed import Team
@@ -79,7 +79,7 @@ class Reference(nn.Module):
 
         logging.set_verbosity_error()
         logging.disable_progress_bar()
-        self.bert = AutoModel.from_pretrained(DEFAULT_FOLDER, add_pooling_layer=False).eval()
+        self.bert = AutoModel.from_pretrained(MODELS / "untrained", add_pooling_layer=False).eval()
         head = world.start.checkpoint.model.heads[-1]
         self.head = nn.Linear(head.in_features, head.out_features)
         self.head.load_state_dict(head.state_dict())
@@ -134,7 +134,7 @@ def make_world(scale: float, subsets: int = SUBSETS) -> World:
 
 def prepare(train: Corpus, asked: Corpus, groups: Groups, losses: np.ndarray) -> World:
     """Tokenise everything; one step sees all queries and subsets."""
-    start = load_start(TrainingSettings())
+    start = load_start(TrainingSettings(start="untrained"))
     collector = Collector(start)
     taught = collector.prepare_taught(LabelledInstance("0", train, asked, groups, losses), "std")
     return World(start, collector.texts(), taught, Draw(0, taught.usable_queries, taught.usable_subsets))

@@ -120,7 +120,7 @@ def test_airrep_features_are_the_encoders() -> None:
 
 def test_changed_model_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     model = tmp_path / "model"
-    shutil.copytree(Path(airrep.__file__).parent / "models" / "default", model)
+    shutil.copytree(Path(airrep.__file__).parent / "models" / "untrained", model)
     monkeypatch.chdir(tmp_path)
     train = make_corpus(3)
     airrep.build_index(train, "index", "airrep", settings={"encoder": "model"})

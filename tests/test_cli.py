@@ -348,7 +348,7 @@ def test_usage_errors_end_with_2_and_version_with_0(run: Run) -> None:
 
 def test_methods_are_listed(run: Run) -> None:
     listed = run("methods").out
-    assert "NOT yet trained for attribution" in listed
+    assert "trained to rank subsets" in listed
     assert [method["name"] for method in json.loads(run("methods", "--json").out)] == list(airrep.METHODS)
 
 
@@ -394,7 +394,7 @@ def test_demo_runs_whole(run: Run) -> None:
     assert "most helpful for" in ran.out
     assert "airrep index YOUR.jsonl" in ran.out
     assert len(airrep.read_corpus("demo/selected.jsonl")) == 100
-    assert "not yet trained" in Path("demo/report.html").read_text().lower()
+    assert "compare groups of other sizes with care" in Path("demo/report.html").read_text()
     again = run("demo", "--out", "demo")
     assert again.status == 0, again.err
 

@@ -15,7 +15,7 @@ from airrep.bert import PackedTokens
 from airrep.corpus import Example
 from airrep.encoder import Encoder, load_encoder
 from airrep.errors import ConfigError, DataError
-from airrep.model_folders import DEFAULT_FOLDER
+from airrep.model_folders import MODELS, read_card
 from airrep.packing import pack
 
 if TYPE_CHECKING:
@@ -47,7 +47,7 @@ def encoder() -> Encoder:
 def library() -> "SentenceTransformer":
     from sentence_transformers import SentenceTransformer
 
-    return SentenceTransformer(str(DEFAULT_FOLDER), device="cpu", local_files_only=True)
+    return SentenceTransformer(str(MODELS / "default"), device="cpu", local_files_only=True)
 
 
 @pytest.fixture(scope="module")
@@ -64,10 +64,23 @@ def test_the_default_is_whole(encoder: Encoder) -> None:
     assert (encoder.name, encoder.packed, encoder.dimension, encoder.max_tokens) == ("default", True, 384, 512)
     assert encoder.template == "Question: {prompt}\nAnswer: {response}"
     assert encoder.prompt_words == 256
-    assert not encoder.trained_for_attribution
-    assert encoder.trained_group_sizes is None
-    assert {"LICENSE", "NOTICE"} <= {path.name for path in DEFAULT_FOLDER.iterdir()}
-    assert sum(path.stat().st_size for path in DEFAULT_FOLDER.rglob("*")) < 48e6
+    assert encoder.trained_for_attribution
+    assert (encoder.trained_group_sizes, encoder.trained_pool) == ((100, 100), "attention")
+    for name in ("default", "untrained"):
+        assert {"LICENSE", "NOTICE", "README.md"} <= {path.name for path in (MODELS / name).iterdir()}
+    assert sum(path.stat().st_size for path in MODELS.rglob("*")) < 65e6
+
+
+def test_the_default_was_trained_from_the_other_one_that_comes_along(encoder: Encoder) -> None:
+    start = load_encoder("untrained", precision="float32", device="cpu")
+    assert not start.trained_for_attribution
+    old, new = (dict(one.checkpoint.model.named_parameters()) for one in (start, encoder))
+    changed = {".".join(name.split(".")[:2]) for name in old if not torch.equal(old[name], new[name])}
+    assert changed == {"layers.4", "layers.5", "heads.1"}
+    card = read_card(MODELS / "default").training
+    assert card is not None
+    assert card["start"]["fingerprint"] == start.fingerprint
+    assert card["results"]["test"]["gain"]["interval"][0] > 0
 
 
 def test_the_default_is_a_sentence_transformer(encoder: Encoder, library: "SentenceTransformer") -> None:

@@ -112,11 +112,8 @@ def test_shipped_files_are_small_and_licensed() -> None:
     package = ROOT / "src" / "airrep"
     data = sum(path.stat().st_size for path in (package / "data").iterdir())
     assert data < 1_500_000
-    for path in (
-        package / "models" / "default" / "LICENSE",
-        package / "models" / "default" / "NOTICE",
-        ROOT / "LICENSE",
-    ):
+    models = [package / "models" / name / file for name in ("default", "untrained") for file in ("LICENSE", "NOTICE")]
+    for path in (*models, ROOT / "LICENSE"):
         assert path.stat().st_size > 500
     for source in ("CC0", "MIT", "Apache"):
         assert source in (package / "data" / "LICENSES.md").read_text()

@@ -9,6 +9,7 @@ from typing import Any
 
 from airrep.artifacts import canonical_json, locked, real_path, write_file, writing
 from airrep.budget import STEP_QUERIES, STEP_SUBSETS, Costs, LearnPlan, choose
+from airrep.config import DEFAULT, UNTRAINED
 from airrep.corpus import Corpus
 from airrep.encoder import PackedEncoder, load_encoder
 from airrep.errors import ArtifactError, ConfigError
@@ -17,7 +18,7 @@ from airrep.farm import TaskReport, label
 from airrep.labelled import LabelledInstance, check_disjoint
 from airrep.lm import load_lm
 from airrep.lm_settings import FineTuneSettings, LmSettings
-from airrep.model_folders import DEFAULT, UNTRAINED, parse_json
+from airrep.model_folders import parse_json
 from airrep.sampling import SamplingSettings, sample
 from airrep.seeding import stream
 from airrep.train_run import OnRecord

@@ -9,6 +9,9 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_valida
 
 from airrep.errors import ConfigError
 
+DEFAULT, UNTRAINED = BUNDLED = ("default", "untrained")
+"""Encoders that come along: one trained for attribution, and the one that it was trained from."""
+
 
 class Settings(BaseModel):
     """Base of all settings: nothing unknown is accepted, nothing changes after it is made."""
@@ -39,14 +42,14 @@ def _first_problem(error: ValidationError, known: Sequence[str]) -> str:
 class EncoderSettings(Settings):
     """Settings of methods that embed texts with a sentence encoder."""
 
-    encoder: str = "default"
-    """The sentence encoder: 'default' (shipped with airrep), a folder, or a Hub id."""
+    encoder: str = DEFAULT
+    """The sentence encoder: 'default' or 'untrained' (shipped with airrep), a folder, or a Hub id."""
 
     @field_validator("encoder")
     @classmethod
     def _whole_path(cls, encoder: str) -> str:
         """A folder by its whole path, so that an index can be asked from elsewhere."""
-        return str(Path(encoder).resolve()) if encoder != "default" and Path(encoder).is_dir() else encoder
+        return str(Path(encoder).resolve()) if encoder not in BUNDLED and Path(encoder).is_dir() else encoder
 
     template: str | None = None
     """Text made of an example, with {prompt} and {response}; None takes the encoder's own."""

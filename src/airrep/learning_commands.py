@@ -28,6 +28,7 @@ QueriesOption = Annotated[
 LmOption = Annotated[str, typer.Option("--lm", help="Target language model: a folder or a Hub id.")]
 DeviceOption = Annotated[str | None, typer.Option(help="auto, cpu, cuda or cuda:N.")]
 PrecisionOption = Annotated[str | None, typer.Option(help="auto, float32 or bfloat16.")]
+START_HELP = "Encoder to start from: 'default', 'untrained', a folder or a Hub id."
 LABELS_HELP = "Directories that `airrep label` wrote; DIR#0,3-5 takes some instances of one."
 
 app = typer.Typer()
@@ -161,7 +162,7 @@ def train(
     test: Annotated[
         list[str] | None, typer.Option("--test", help="Labels of yet other examples, scored once at the end.")
     ] = None,
-    start: Annotated[str | None, typer.Option(help="Encoder to start from: 'default', a folder or a Hub id.")] = None,
+    start: Annotated[str | None, typer.Option(help=START_HELP)] = None,
     train_layers: Annotated[str | None, typer.Option(help="all, or how many layers from the top; 0 = head.")] = None,
     steps: Annotated[int | None, typer.Option(help="Most training steps (2,000).")] = None,
     device: DeviceOption = None,
@@ -221,7 +222,7 @@ def adapt(
     reading: Reading,
     budget: Annotated[str, typer.Option(help="Time by the clock, such as 2h or 90m.")] = "2h",
     workers: WorkersOption = None,
-    start: Annotated[str, typer.Option(help="Encoder to start from: 'default', a folder or a Hub id.")] = "default",
+    start: Annotated[str, typer.Option(help=START_HELP)] = "default",
     device: DeviceOption = None,
     config: ConfigOption = None,
     settings: SetOption = None,

@@ -6,12 +6,11 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
+from airrep.config import BUNDLED
 from airrep.errors import ConfigError, DataError
 from airrep.hub import download
 
-DEFAULT, UNTRAINED = "default", "untrained"
-BUNDLED = {name: Path(__file__).parent / "models" / name for name in (DEFAULT, UNTRAINED)}
-"""Encoders that come along: one trained for attribution, and what it was trained from."""
+MODELS = Path(__file__).parent / "models"
 CARD = "airrep.json"
 DOWNLOADED = ("*.safetensors", "*.json", "*.txt")
 """What is fetched from the Hub: no pickles, no programs."""
@@ -52,7 +51,7 @@ def find_model(name: str) -> Path:
         ConfigError: there is no such folder, and it cannot be had from the Hub.
     """
     if name in BUNDLED:
-        return BUNDLED[name]
+        return MODELS / name
     path = Path(name)
     if path.is_dir():
         return path

@@ -4,7 +4,7 @@ from typing import Annotated, Literal, TypeAlias
 
 from pydantic import Field, field_validator
 
-from airrep.config import Settings
+from airrep.config import DEFAULT, Settings
 
 TrainedPool: TypeAlias = Literal["attention", "mean"]
 """A pool that an encoder can be trained with."""
@@ -13,8 +13,8 @@ TrainedPool: TypeAlias = Literal["attention", "mean"]
 class TrainingSettings(Settings):
     """How an encoder learns to rank subsets by their labels; defaults are the paper's where it states them."""
 
-    start: str = "default"
-    """The encoder that training starts from: 'default' (shipped with airrep), a folder, or a Hub id."""
+    start: str = DEFAULT
+    """The encoder that training starts from: 'default' or 'untrained' (shipped with airrep), a folder, or a Hub id."""
     pool: TrainedPool = "attention"
     """How member scores become group scores (Eq. 6, or their mean), in training and in evaluation."""
     normalise: bool | None = None

@@ -36,7 +36,7 @@ METHODS: Mapping[str, Method] = {
     for method in (
         Method(
             name="airrep",
-            summary="sentence encoder with attention pooling; the shipped one is NOT yet trained for attribution",
+            summary="sentence encoder with attention pooling, trained to rank subsets by what fine-tuning on them does",
             pool="attention",
             needs="nothing (the encoder is shipped), or --encoder MODEL",
             bytes_per_example="2 per dimension, and 1 and 12 for the search codes: 1,164 at 384 dimensions",
