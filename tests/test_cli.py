@@ -394,7 +394,9 @@ def test_demo_runs_whole(run: Run) -> None:
     assert "most helpful for" in ran.out
     assert "airrep index YOUR.jsonl" in ran.out
     assert len(airrep.read_corpus("demo/selected.jsonl")) == 100
-    assert "compare groups of other sizes with care" in Path("demo/report.html").read_text()
+    page = Path("demo/report.html").read_text()
+    assert "was not tested on large ones" in page
+    assert "compare groups of other sizes with care" in page
     again = run("demo", "--out", "demo")
     assert again.status == 0, again.err
 

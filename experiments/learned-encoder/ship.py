@@ -16,14 +16,19 @@ from pathlib import Path
 import torch
 from safetensors.torch import load_file, save
 
+from airrep.artifacts import canonical_json
 from airrep.encoder import load_encoder
 from airrep.exports import new_folder
 from airrep.layouts import INDEX, WEIGHTS
-from airrep.model_folders import read_card
+from airrep.model_folders import CARD, read_card, read_json
 from airrep.train_card import render_card
 
 FILES = Path(__file__).parent / "files"
 CHANGED = "trained.safetensors"
+CAUTION = (
+    "The shipped encoder learnt from the losses of a language model of 2.6M parameters and was not tested on large "
+    "ones: airrep adapt trains it for yours."
+)
 FRONT = "license: apache-2.0\nbase_model: sentence-transformers/all-MiniLM-L6-v2\n"
 
 
@@ -32,6 +37,7 @@ def main(trained: Path, untrained: Path, out: Path) -> None:
     with tempfile.TemporaryDirectory() as scratch, new_folder(out) as folder:
         whole = Path(scratch) / "whole"
         load_encoder(trained, precision="float32", device="cpu").save(whole, storage="float16")
+        (whole / CARD).write_bytes(canonical_json({**read_json(whole / CARD), "caution": CAUTION}))
         shutil.copytree(whole, folder, dirs_exist_ok=True)
         (folder / WEIGHTS).unlink()
         write_changes(load_file(whole / WEIGHTS), untrained / WEIGHTS, folder)

@@ -51,6 +51,7 @@ class Encoder(ABC):
         packed: whether it runs packed; if not, ``sentence_transformers`` runs it.
         trained_for_attribution: whether it was trained to rank subsets by their labels.
         trained_pool: the pool that it was trained with; None if unknown.
+        caution: what readers of its scores should be told; empty if nothing.
         trained_group_sizes: smallest and largest group it was trained on, where known.
     """
 
@@ -64,6 +65,7 @@ class Encoder(ABC):
         self.trained_for_attribution = card.trained_for_attribution
         self.trained_group_sizes = card.trained_group_sizes
         self.trained_pool = card.trained_pool
+        self.caution = card.caution
         self.max_tokens = max_tokens
         self.precision = precision
         self.device = device

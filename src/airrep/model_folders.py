@@ -32,6 +32,8 @@ class Card:
     """Smallest and largest group that the encoder was trained on, where known."""
     trained_pool: str | None = None
     """Pool that the encoder was trained with, where known."""
+    caution: str = ""
+    """What readers of its scores should be told, in a sentence."""
     training: dict[str, Any] | None = None
     """What the encoder was trained on, how, and its held-out LDS, as :mod:`airrep.training` writes it."""
 
@@ -118,6 +120,7 @@ def read_card(folder: Path) -> Card:
 def _check_card(path: Path, card: Card) -> None:
     sizes = card.trained_group_sizes
     expected = {
+        "caution, a text": isinstance(card.caution, str),
         "trained_pool, attention, mean or null": card.trained_pool in ("attention", "mean", None),
         "template, a text": isinstance(card.template, str),
         "prompt_words, a whole number from 1 up": type(card.prompt_words) is int and card.prompt_words > 0,

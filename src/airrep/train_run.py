@@ -190,15 +190,15 @@ class Run:
             "results": results,
         }
         put_weights(self._trunk, best)
-        card = replaced(
-            self._task.start.card,
-            trained_for_attribution=taken > 0 or self._task.start.card.trained_for_attribution,
-            trained_group_sizes=group_sizes(self._task.instances)
-            if taken
-            else self._task.start.card.trained_group_sizes,
-            trained_pool=self._task.settings.pool if taken else self._task.start.card.trained_pool,
-            training=training,
-        )
+        card = replaced(self._task.start.card, training=training)
+        if taken:
+            card = replaced(
+                card,
+                trained_for_attribution=True,
+                trained_group_sizes=group_sizes(self._task.instances),
+                trained_pool=self._task.settings.pool,
+                caution="",
+            )
         return replaced(self._task.start.checkpoint, model=self._trunk.model.to("cpu"), card=card)
 
     def _compare(self, instances: Sequence[Prepared], best: Mapping[str, Tensor]) -> dict[str, Any]:

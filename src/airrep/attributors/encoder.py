@@ -70,7 +70,7 @@ class AirRepAttributor(EmbeddingAttributor):
     @property
     def caution(self) -> str:
         if self.encoder.trained_for_attribution:
-            return ""
+            return self.encoder.caution
         return (
             f"The encoder '{self.encoder.name}' is a general sentence encoder, not yet trained for attribution: "
             "scores say what is alike in words and meaning, which is often, but not always, what influenced a model."
