@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from airrep.budget import LEAST_SUBSETS, WISHED_SUBSETS, Costs, choose, parse_duration
+from airrep.budget import LEAST_SUBSETS, WISHED_SUBSETS, Costs, choose, parse_duration, time_left
 from airrep.errors import ConfigError
 
 COSTS = Costs(fine_tune=0.01, evaluate=0.003, encode=0.01, layers=6)
@@ -58,6 +58,11 @@ def test_more_time_gives_larger_or_more_subsets_and_more_layers():
     assert long.size * long.subsets > 10 * short.size * short.subsets
     assert short.train_layers != "all"
     assert long.train_layers == "all"
+
+
+def test_training_gets_what_the_labels_left_but_always_some_time():
+    assert time_left(1000, 600) == pytest.approx(350)
+    assert time_left(1000, 2000) == 100
 
 
 def test_too_little_time_says_how_much_is_needed():

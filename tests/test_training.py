@@ -215,6 +215,16 @@ def test_training_stops_when_held_out_lds_no_longer_rises(tmp_path: Path) -> Non
     assert result.training["steps"] == result.best_step + 2
 
 
+def test_training_ends_when_its_time_is_over(tmp_path: Path, settings: TrainingSettings) -> None:
+    result = train_encoder(LEARN, [UNSEEN], tmp_path / "encoder", settings, seconds=0.0)
+    assert result.training["steps"] == 1
+    assert [line["step"] for line in records(result.path) if "held_out_lds" in line] == [0, 1]
+    again = train_encoder(LEARN, [UNSEEN], tmp_path / "encoder", settings)
+    assert again.training["steps"] == 1
+    whole = train_encoder(LEARN, [UNSEEN], tmp_path / "whole", settings, seconds=1e6)
+    assert whole.training["steps"] == 12
+
+
 def test_without_held_out_instances_the_last_step_is_taken(tmp_path: Path, settings: TrainingSettings) -> None:
     result = train_encoder(LEARN, [], tmp_path / "encoder", settings)
     assert result.best_step == 12

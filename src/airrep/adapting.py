@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from airrep.artifacts import canonical_json, locked, real_path, write_file, writing
-from airrep.budget import STEP_QUERIES, STEP_SUBSETS, Costs, LearnPlan, choose
+from airrep.budget import STEP_QUERIES, STEP_SUBSETS, Costs, LearnPlan, choose, time_left
 from airrep.config import DEFAULT, UNTRAINED
 from airrep.corpus import Corpus
 from airrep.encoder import PackedEncoder, load_encoder
@@ -54,7 +54,8 @@ class Adaptation:
         """Choose a plan for so many seconds, or take the one given; run it; judge.
 
         Args:
-            seconds: the budget by the clock, or the plan itself.
+            seconds: the budget by the clock, or the plan itself. Where labels take longer than was measured, there are
+                fewer training steps; a run that goes on has the budget anew.
             tell: told in a line what is being done.
 
         Raises:
@@ -62,26 +63,32 @@ class Adaptation:
             ArtifactError: the directory holds something else.
             TrainingError: all fine-tunes failed, or training cannot go on.
         """
-        out = real_path(self.out)
+        out, begun = real_path(self.out), time.monotonic()
         with writing(out):
             out.mkdir(parents=True, exist_ok=True)
         with locked(out):
             plan = self._plan(out, seconds, tell)
-            return self._run(out, plan, tell)
+            taught, stop, last = self._all_labels(out, plan, tell)
+            tell(f"training the encoder: at most {plan.steps:,} steps, train_layers {plan.train_layers}")
+            left = None if isinstance(seconds, LearnPlan) else time_left(seconds, time.monotonic() - begun)
+            settings = self._training(plan)
+            result = train_encoder(taught, [stop], out / "encoder", settings, seconds=left, progress=self.on_step)
+            tell("judging on examples and queries that took no part")
+            verdict = judge(load_packed(str(result.path)), rivals(self.start), stop, last, str(out / "encoder"))
+            write_file(out / VERDICT, canonical_json(verdict.to_dict()))
+            return verdict
 
-    def _run(self, out: Path, plan: LearnPlan, tell: Tell) -> Verdict:
+    def _all_labels(
+        self, out: Path, plan: LearnPlan, tell: Tell
+    ) -> tuple[list[LabelledInstance], LabelledInstance, LabelledInstance]:
+        """What is learnt from, what is stopped by, and what is judged by."""
         learn, rest = split(self._usable(tell), plan, self.seed)
         tell(f"labels to learn from: {plan.subsets:,} fine-tunes on {plan.size:,} of {plan.pool:,} examples")
         taught = self._labels(out / "learn", learn, plan, held_out=False)
         tell(f"labels to stop and judge by: {2 * plan.held_out_subsets:,} fine-tunes on other examples and queries")
         stop, last = self._labels(out / "judge", rest, plan, held_out=True)
         check_disjoint([*taught, stop], [last])
-        tell(f"training the encoder: at most {plan.steps:,} steps, train_layers {plan.train_layers}")
-        result = train_encoder(taught, [stop], out / "encoder", self._training(plan), progress=self.on_step)
-        tell("judging on examples and queries that took no part")
-        verdict = judge(load_packed(str(result.path)), rivals(self.start), stop, last, str(out / "encoder"))
-        write_file(out / VERDICT, canonical_json(verdict.to_dict()))
-        return verdict
+        return taught, stop, last
 
     def _usable(self, tell: Tell | None = None) -> Corpus:
         """The examples whose responses the LM can read whole."""

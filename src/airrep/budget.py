@@ -21,6 +21,8 @@ LABEL_SHARES = (0.6, 0.4, 0.2)
 """Shares of the time that labels may take."""
 STEP_QUERIES, STEP_SUBSETS = 200, 8
 LEAST_STEPS, MOST_STEPS = 80, 2000
+LEAST_TRAINING, JUDGING = 0.1, 0.05
+"""Shares of the time: for training, however long the labels took, and for judging."""
 EVALUATIONS = 20
 """How often the encoder is scored on what it stops by."""
 RIVALS = 3
@@ -113,6 +115,11 @@ def parse_duration(text: str) -> float:
     if "".join(number + unit for number, unit in parts) != text or seconds <= 0:
         raise ConfigError(f"budget '{text}': is no duration; expected one such as 2h, 90m or 1h30m. Correct it.")
     return seconds
+
+
+def time_left(seconds: float, spent: float) -> float:
+    """Seconds for training, of a budget of which so many are spent: labels may have taken longer than was measured."""
+    return max(LEAST_TRAINING * seconds, (1 - JUDGING) * seconds - spent)
 
 
 def choose(seconds: float, costs: Costs, examples: int, workers: int, epochs: int) -> LearnPlan:

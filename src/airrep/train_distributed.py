@@ -50,6 +50,12 @@ class Team:
             for tensor in tensors:
                 distributed.all_reduce(tensor)
 
+    def any(self, flag: bool) -> bool:
+        """Whether it is so in some process; the same answer in all."""
+        total = torch.tensor(float(flag), device=self.device)
+        self.sum_(total)
+        return bool(total > 0)
+
     def wait(self) -> None:
         """Go on when all have come here."""
         if self.size > 1:

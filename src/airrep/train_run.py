@@ -45,6 +45,8 @@ class Task:
     settings: TrainingSettings
     team: Team
     progress: OnRecord | None
+    seconds: float | None = None
+    """How long it may take steps."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -107,10 +109,14 @@ class Run:
         if self._standing.step == 0 and self._standing.best is None:
             self._evaluate()
             self._save()
+        deadline = time.monotonic() + (self._task.seconds or 0.0)
         while self._standing.step < settings.steps and not self._standing.stopped:
             self._step(batches)
-            if self._is_due(settings.evaluate_every):
+            late = self._task.seconds is not None and self._task.team.any(time.monotonic() > deadline)
+            if late or self._is_due(settings.evaluate_every):
                 self._evaluate()
+            if late:
+                self._standing = replaced(self._standing, stopped=True)
             if self._is_due(settings.checkpoint_every) or self._standing.stopped:
                 self._save()
 

@@ -30,6 +30,7 @@ def train_encoder(
     test: Sequence[LabelledInstance] = (),
     lineage: Mapping[str, Any] | None = None,
     activations: str | Path | None = None,
+    seconds: float | None = None,
     progress: OnRecord | None = None,
     replace: bool = False,
 ) -> TrainingResult:
@@ -50,6 +51,7 @@ def train_encoder(
         lineage: JSON values for the card, such as the language model's name under ``"lm"``.
         activations: where activations of frozen layers are kept, to be shared by several runs; within the unfinished
             run when None. They do not change results.
+        seconds: take steps for so long at most, by the clock of this call, then end as by early stopping.
         progress: told every line of ``steps.jsonl``.
         replace: replace an encoder that is there and differs.
 
@@ -66,7 +68,7 @@ def train_encoder(
     request = _request(start, instances, held_out, test, chosen, lineage or {})
     with team_of(chosen.device) as team:
         if replace or not is_finished(path, request):
-            task = Task(start, instances, held_out, test, chosen, team, progress)
+            task = Task(start, instances, held_out, test, chosen, team, progress, seconds)
             _train(task, path, request, replace, None if activations is None else Path(activations))
         team.wait()
     return open_result(path)
