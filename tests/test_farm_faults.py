@@ -34,7 +34,7 @@ from airrep.local_processes import LocalProcesses
 from airrep.plans import open_plan
 
 folder = Path(sys.argv[1])
-world = ToyWorld(log=str(folder / "log"), seconds=0.4)
+world = ToyWorld(log=str(folder / "log"), seconds=2.0)
 label(open_plan(folder / "plan"), TRAIN, QUERIES, world, FINE_TUNE, folder / "labels", engine=LocalProcesses(2))
 """
 
