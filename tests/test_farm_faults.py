@@ -26,6 +26,7 @@ FINE_TUNES = 10
 KILLS = 12
 
 DRIVER = """
+import signal
 import sys
 from pathlib import Path
 from toy_farm import FINE_TUNE, QUERIES, TRAIN, ToyWorld
@@ -33,6 +34,7 @@ from airrep.farm import label
 from airrep.local_processes import LocalProcesses
 from airrep.plans import open_plan
 
+signal.signal(signal.SIGINT, signal.default_int_handler)  # a job in the background of a shell inherits none
 folder = Path(sys.argv[1])
 world = ToyWorld(log=str(folder / "log"), seconds=2.0)
 label(open_plan(folder / "plan"), TRAIN, QUERIES, world, FINE_TUNE, folder / "labels", engine=LocalProcesses(2))
