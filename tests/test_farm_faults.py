@@ -9,11 +9,11 @@ import subprocess
 import sys
 import threading
 import time
-import warnings
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from children import in_child
 from toy_farm import FINE_TUNE, QUERIES, TRAIN, ToyWorld, begun, make_plan, visible
 
 from airrep.errors import ArtifactError
@@ -49,21 +49,6 @@ def plan(tmp_path: Path) -> SubsetPlan:
 @pytest.fixture
 def undisturbed(tmp_path: Path, plan: SubsetPlan) -> dict[str, bytes]:
     return visible(label(plan, TRAIN, QUERIES, ToyWorld(), FINE_TUNE, tmp_path / "undisturbed").path)
-
-
-def in_child(work: Callable[[], object]) -> int:
-    """Start work in a forked process; returns its process id."""
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", DeprecationWarning)
-        child = os.fork()
-    if child == 0:
-        status = 1
-        try:
-            work()
-            status = 0
-        finally:
-            os._exit(status)
-    return child
 
 
 def test_kills_of_the_driver_lose_one_fine_tune_each(

@@ -8,11 +8,11 @@ import signal
 import subprocess
 import sys
 import time
-import warnings
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from children import in_child
 from small_world import HashAttributor, make_corpus, tree
 
 import airrep
@@ -36,21 +36,6 @@ def change(out: Path) -> None:
     if len(index.where(source="forum")):
         index = airrep.delete(index, index.where(source="forum"))
     airrep.compact(index)
-
-
-def in_child(work: Callable[[], None]) -> int:
-    """Start work in a forked process; returns its process id."""
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", DeprecationWarning)
-        child = os.fork()
-    if child == 0:
-        status = 1
-        try:
-            work()
-            status = 0
-        finally:
-            os._exit(status)
-    return child
 
 
 def killed_after(seconds: float, work: Callable[[], None]) -> bool:

@@ -1,0 +1,20 @@
+"""Work in forked processes, to be killed."""
+
+import os
+import warnings
+from collections.abc import Callable
+
+
+def in_child(work: Callable[[], object]) -> int:
+    """Start work in a forked process; returns its process id."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", DeprecationWarning)
+        child = os.fork()
+    if child == 0:
+        status = 1
+        try:
+            work()
+            status = 0
+        finally:
+            os._exit(status)
+    return child
