@@ -99,10 +99,7 @@ def label(
     folder = make_folder(out)
     with holding(folder, share):
         run = _Run(folder, farm.request(seeds), share)
-        todo = run.todo(retry_quarantined)
-        if todo:
-            farm.check_examples()
-        run.claim()
+        todo = run.begin(retry_quarantined, farm.check_examples)
         clock = _Clock(len(run.share), len(run.share) - len(todo), progress, on_task)
         if todo:
             run.record(farm.outcomes(todo, retries), clock)
@@ -235,7 +232,16 @@ class _Run:
         self._sealed: Labels | None = None
         self.share = part.share(request.tasks)
 
-    def todo(self, retry_quarantined: bool) -> list[LabelTask]:
+    def begin(self, retry_quarantined: bool, check: Callable[[], None]) -> list[LabelTask]:
+        """Claim the directory, once it and what the tasks read are checked; the tasks of this part still to be done."""
+        todo = self._todo(retry_quarantined)
+        if todo:
+            check()
+        with waiting_lock(self._folder):
+            self._request.claim(self._folder)
+        return todo
+
+    def _todo(self, retry_quarantined: bool) -> list[LabelTask]:
         """The tasks of this part that are still to be done; the directory is checked and nothing is put there."""
         with waiting_lock(self._folder):
             self._request.check(self._folder)
@@ -246,11 +252,6 @@ class _Run:
             self._sealed.verify()
         left = {task.key: task for task in self.share if self._read(task) is None}
         return [task for task in left.values() if retry_quarantined or self._ledger.quarantined(task) is None]
-
-    def claim(self) -> None:
-        """Begin these labels in the directory, or go on with them."""
-        with waiting_lock(self._folder):
-            self._request.claim(self._folder)
 
     def _read(self, task: LabelTask) -> QueryLosses | None:
         queries = len(self._request.plan.query_rows(task.place.instance))
