@@ -10,13 +10,13 @@ from hypothesis import strategies as st
 from reference import pooling
 from scipy import sparse
 
-from airrep import groupscores
+from airrep import group_tops, groupscores
 from airrep.blocks import Block, Piece
 from airrep.errors import ConfigError, DataError
 from airrep.pooling import pool_scores
 from airrep.scoring import Groups, group_scores, score_blocks
 
-POOLS = ("sum", "mean", "attention")
+POOLS = ("sum", "mean", "attention", "top-3")
 
 
 def world(seed: int, q: int, n: int, d: int, size: float = 1.0) -> tuple[np.ndarray, np.ndarray]:
@@ -41,17 +41,21 @@ def cut(train: np.ndarray, cuts: Sequence[int]) -> list[Block]:
     return [Block(a, train[a:b]) for a, b in zip([0, *cuts], [*cuts, len(train)], strict=True)]
 
 
-SIZES = {"ROWS": 5, "COLUMNS": 3, "QUERIES": 4, "SUMS": 40}
+SIZES = {"ROWS": 5, "COLUMNS": 3, "QUERIES": 4, "SUMS": 40, "SPAN": 7, "HELD": 20, "GATHERED": 30}
 """Steps so small that a little world takes many."""
 
 
 @pytest.mark.parametrize("pool", POOLS)
-@pytest.mark.parametrize("small", [(), ("ROWS",), ("COLUMNS",), ("QUERIES", "COLUMNS"), tuple(SIZES)], ids=str)
+@pytest.mark.parametrize(
+    "small", [(), ("ROWS",), ("COLUMNS",), ("QUERIES", "COLUMNS"), ("SPAN",), ("HELD",), tuple(SIZES)], ids=str
+)
 def test_the_size_of_steps_does_not_matter(pool: str, small: tuple[str, ...], monkeypatch: pytest.MonkeyPatch) -> None:
     queries, train = world(1, 11, 60, 8, 4.0)
     groups = random_groups(2, 9, 60)
     for name in small:
-        monkeypatch.setattr(groupscores, name, SIZES[name])
+        for module in (groupscores, group_tops):
+            if hasattr(module, name):
+                monkeypatch.setattr(module, name, SIZES[name])
     expected = expected_scores(queries, train, groups, pool)
     for cuts in ((), (1, 2, 31, 59)):
         found = group_scores(queries, cut(train, cuts), groups, pool)
@@ -170,6 +174,7 @@ BROKEN = np.where(np.arange(4)[:, None] == 3, np.inf, FEATURES).astype(np.float1
     [
         ({"pool": "max"}, ConfigError, "pool 'max': does not exist"),
         ({"temperature": -1.0}, ConfigError, "temperature -1.0: is not above 0"),
+        ({"pool": "mean", "temperature": 2.0}, ConfigError, "temperature 2.0: belongs to attention, not to mean"),
         ({"precision": "float16"}, ConfigError, "precision 'float16': does not exist"),
         ({"groups": Groups.from_lists({"a": [4]})}, ConfigError, "hold row 4; expected at most 3"),
         ({"groups": Groups.from_lists({})}, ConfigError, "groups: there are none"),

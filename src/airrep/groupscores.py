@@ -17,8 +17,10 @@ from scipy import sparse
 from airrep.arrays import Features, GroupScores
 from airrep.blocks import Block, Piece, check_blocks, check_queries, piece_rows, pieces_of, room_for
 from airrep.errors import ConfigError, DataError
+from airrep.group_orders import order_scores
+from airrep.group_tops import top_means
 from airrep.groups import Groups
-from airrep.pooling import Pool, check_pool
+from airrep.pooling import Pool, Pooling, PoolLike
 from airrep.products import LoadedRows, Precision, ReadyQueries, check_precision, load, ready
 
 ROWS, COLUMNS = 2048, 128
@@ -41,11 +43,12 @@ def group_scores(
     queries: Features,
     blocks: Sequence[Block],
     groups: Groups,
-    pool: Pool,
+    pool: PoolLike,
     *,
     temperature: float = 1.0,
     precision: Precision = "float32",
     device: str = "cpu",
+    examples: int | None = None,
 ) -> GroupScores:
     """Scores of groups of training examples for each query.
 
@@ -53,36 +56,52 @@ def group_scores(
         queries: ``(q, d)`` float32, or CSR as the blocks.
         blocks: the features of all training examples, in order of rows.
         groups: which rows belong together; they may overlap.
-        pool: ``"sum"``, ``"mean"`` or ``"attention"``; see :func:`airrep.pooling.pool_scores`.
+        pool: ``"sum"``, ``"mean"``, ``"attention"``, ``"top-K"``, ``"order-K"`` or ``"order-inf"``; see
+            :class:`airrep.pooling.Pooling`.
         temperature: the larger, the flatter the attention.
         precision: ``"bfloat16"`` multiplies in bfloat16, save where norms allow |s| / temperature above 8.
-        device: where scores are worked out.
+        device: where scores are worked out; those of order-K on the CPU.
+        examples: training examples that order-K removes the group from; the rows of all blocks when None.
 
     Returns:
         ``(q, m)`` float32; higher = more helpful.
 
     Raises:
-        ConfigError: an unknown pool or precision, a temperature not above 0, or a row that no block has.
-        DataError: queries and blocks do not fit together, or a feature or score is not finite.
+        ConfigError: an unknown pool or precision, a temperature not above 0, a row that no block has, or order-K of
+            a group of all examples.
+        DataError: queries and blocks do not fit together, a feature or score is not finite, or order-inf has no
+            meaning for these features.
     """
-    check_pool(pool, temperature)
+    pooling = Pooling.parse(pool, temperature)
     check_precision(precision)
-    _check_rows(groups, check_blocks(blocks).rows)
+    rows = check_blocks(blocks).rows
+    _check_rows(groups, rows)
     queries = check_queries(queries, blocks)
     with np.errstate(over="ignore", invalid="ignore"):  # looked for below
-        if pool != "attention" and isinstance(queries, np.ndarray):
-            scores = _linear(queries, blocks, groups, pool, device)
+        if pooling.kind == "order":
+            scores = order_scores(queries, blocks, groups, pooling, rows if examples is None else examples)
+        elif pooling.k is not None:
+            most = BFLOAT16_MOST
+            scores = top_means(queries, blocks, groups, pooling.k, precision=precision, most=most, device=device)
         else:
-            made = [
-                ready(queries[i : i + COLUMNS], precision, BFLOAT16_MOST * temperature, device)
-                for i in range(0, queries.shape[0], COLUMNS)
-            ]
-            scores = _streamed(made, blocks, groups, pool, temperature)
+            scores = _pooled(queries, blocks, groups, pooling, precision, device)
     if not np.isfinite(scores).all():
         raise DataError(
             "group scores: one is not finite in float32; expected smaller features. Check the model for overflow."
         )
     return scores
+
+
+def _pooled(
+    queries: Features, blocks: Sequence[Block], groups: Groups, pooling: Pooling, precision: Precision, device: str
+) -> np.ndarray:
+    """Sums, means and attention, ``(q, m)``."""
+    pool: Pool = "attention" if pooling.kind == "attention" else "mean" if pooling.kind == "mean" else "sum"
+    if pool != "attention" and isinstance(queries, np.ndarray):
+        return _linear(queries, blocks, groups, pool, device)
+    most = BFLOAT16_MOST * pooling.temperature
+    made = [ready(queries[i : i + COLUMNS], precision, most, device) for i in range(0, queries.shape[0], COLUMNS)]
+    return _streamed(made, blocks, groups, pool, pooling.temperature)
 
 
 def _check_rows(groups: Groups, rows: int) -> None:

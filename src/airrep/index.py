@@ -21,8 +21,8 @@ from airrep.corpus import Corpus, Example
 from airrep.errors import ArtifactError, ConfigError, DataError
 from airrep.fields import TEXT_FIELDS, field_values
 from airrep.filters import compile_filter, where
-from airrep.pooling import Pool
-from airrep.results import GroupResult, Hit, Hits, Provenance, TopResult, WhatIfResult
+from airrep.pooling import Pooling, PoolLike
+from airrep.results import REMOVAL, GroupResult, Hit, Hits, Provenance, TopResult, WhatIfResult
 from airrep.scoring import Block, Groups, group_scores, score_blocks, top_k
 from airrep.shards import Shard, reading
 from airrep.tables import Column
@@ -78,6 +78,11 @@ class Index:
     def dimension(self) -> int:
         """Features of one example."""
         return int(self.manifest["dimension"])
+
+    @property
+    def empty(self) -> int:
+        """Examples whose features are all 0, deleted ones counted: they score 0 with every query."""
+        return sum(shard.get("empty", 0) for shard in self.manifest["shards"])
 
     @property
     def fields(self) -> tuple[str, ...]:
@@ -270,8 +275,9 @@ class Index:
         self,
         queries: Queries,
         groups: GroupsLike,
-        pool: Pool | None = None,
+        pool: PoolLike | None = None,
         *,
+        temperature: float = 1.0,
         progress: OnProgress | None = None,
     ) -> GroupResult:
         """Scores of groups of training examples for each query, ``(q, m)``; higher = more helpful.
@@ -280,14 +286,20 @@ class Index:
             queries: several examples.
             groups: a field (``"source"``, ``"label"`` or a metadata field) whose values are the groups; names with
                 lists of ids or arrays of rows; or a sequence of arrays of rows.
-            pool: ``"sum"``, ``"mean"`` or ``"attention"``; the method's own when None.
+            pool: ``"sum"``, ``"mean"``, ``"attention"``, ``"top-K"``, ``"order-K"`` or ``"order-inf"``
+                (:class:`airrep.pooling.Pooling`); the method's own when None.
+            temperature: of attention; the larger, the flatter.
             progress: told about encoded queries.
 
         Raises:
-            ConfigError: an unknown field, id or row, an empty group, or a deleted member.
+            ConfigError: an unknown field, id or row, an empty group, a deleted member, or a pool or temperature that
+                does not exist or does not fit the method.
+            DataError: order-inf has no meaning for these features.
         """
-        chosen, members, asked = pool or self.attributor.own_pool, self.groups(groups), _examples(queries)
-        scores = group_scores(self.encode_queries(asked, progress), self.blocks, members, chosen)
+        chosen = self.attributor.pooling(pool, temperature)
+        members, asked = self.groups(groups), _examples(queries)
+        encoded = self.encode_queries(asked, progress)
+        scores = group_scores(encoded, self.blocks, members, chosen, examples=len(self))
         sizes = tuple(np.diff(members.offsets).tolist())
         return GroupResult(tuple(asked), members.names, sizes, scores, self._group_provenance(chosen, sizes))
 
@@ -344,28 +356,39 @@ class Index:
         *,
         remove: RowsLike | None = None,
         keep: RowsLike | None = None,
-        pool: Pool | None = None,
+        pool: PoolLike | None = None,
+        temperature: float = 1.0,
         progress: OnProgress | None = None,
     ) -> WhatIfResult:
         """What leaving part of the corpus out does to its group score, per query (after - before).
+
+        Order-k pools tell of removals only: before is 0, and after is minus the score of what is left out.
 
         Args:
             queries: several examples.
             remove: rows to leave out, such as ``index.where(source="forum")``.
             keep: or the only rows to keep.
             pool: as in :meth:`group_scores`.
+            temperature: as in :meth:`group_scores`.
             progress: told about encoded queries.
 
         Raises:
-            ConfigError: both or neither of *remove* and *keep* given, or nothing or everything would be left out.
+            ConfigError: both or neither of *remove* and *keep* given, nothing or everything would be left out, or as
+                for :meth:`group_scores`.
         """
+        chosen, everything = self.attributor.pooling(pool, temperature), np.flatnonzero(self.live)
         after = self._rows_kept(remove, keep)
-        everything = np.flatnonzero(self.live)
-        result = self.group_scores(queries, {"before": everything, "after": after}, pool, progress=progress)
+        if chosen.kind == "order":
+            result = self.group_scores(queries, {"removed": np.setdiff1d(everything, after)}, chosen, progress=progress)
+            result = replace(result, provenance=replace(result.provenance, units=f"minus {REMOVAL}"))
+            scores = np.zeros_like(result.scores), -result.scores
+        else:
+            result = self.group_scores(queries, {"before": everything, "after": after}, chosen, progress=progress)
+            scores = result.scores[:, :1], result.scores[:, 1:]
         return WhatIfResult(
             result.queries,
-            before=result.scores[:, 0],
-            after=result.scores[:, 1],
+            before=scores[0][:, 0],
+            after=scores[1][:, 0],
             removed=len(everything) - len(after),
             kept=len(after),
             provenance=result.provenance,
@@ -384,15 +407,27 @@ class Index:
             raise ConfigError(f"what_if: {extent} would be left out; expected a part. Choose other rows.")
         return kept
 
-    def _group_provenance(self, pool: Pool, sizes: Sequence[int]) -> Provenance:
-        made = self.provenance(pool)
+    def _group_provenance(self, pooling: Pooling, sizes: Sequence[int]) -> Provenance:
+        made = self.provenance(pooling)
         trained = self.attributor.trained_groups
-        more = "" if trained is None else trained.caution(sizes, pool)
-        return replace(made, caution=" ".join(filter(None, (made.caution, more))))
+        more = "" if trained is None else trained.caution(sizes, str(pooling))
+        return replace(made, caution=" ".join(filter(None, (made.caution, more, self._order_caution(pooling, sizes)))))
 
-    def provenance(self, pool: Pool | None = None) -> Provenance:
+    def _order_caution(self, pooling: Pooling, sizes: Sequence[int]) -> str:
+        if pooling.kind != "order":
+            return ""
+        wide = pooling.k not in (1, None) and 2 * max(sizes) >= len(self)
+        series = " The series need not converge for groups of half the examples or more: see order-inf." if wide else ""
+        return f"Scores of {pooling} are in the loss's units only for features H^(-1/2)·gradient.{series}"
+
+    def provenance(self, pooling: Pooling | None = None) -> Provenance:
         """What results of this index say of where they come from."""
-        return Provenance(self.method, self.fingerprint, pool, caution=self.attributor.caution)
+        made = Provenance(self.method, self.fingerprint, caution=self.attributor.caution)
+        if pooling is None:
+            return made
+        units = REMOVAL if pooling.kind == "order" else made.units
+        temperature = pooling.temperature if pooling.kind == "attention" else None
+        return replace(made, pool=pooling.text, temperature=temperature, units=units)
 
     def encode_queries(self, queries: Queries, progress: OnProgress | None = None) -> Features:
         """Features of queries, ``(q, d)``, float32."""

@@ -8,6 +8,7 @@ from typing import Annotated, Any, Literal, NamedTuple, TypeAlias
 from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
 
 from airrep.errors import ConfigError, DataError
+from airrep.pooling import pooling_text
 
 HELPFUL, HARMFUL = "most helpful first", "most harmful first"
 OVERVIEW_ROWS = 20
@@ -49,9 +50,15 @@ class Origin(Part):
     method: str
     index: str
     pool: str | None = None
+    temperature: float | None = None
     units: str
     sign: str
     caution: str = ""
+
+    @property
+    def pooling(self) -> str:
+        """The pool, and the temperature if it is not 1; empty for scores of single examples."""
+        return pooling_text(self.pool, self.temperature)
 
 
 class QueryHits(Part):

@@ -13,8 +13,11 @@ from airrep.arrays import GroupScores
 from airrep.artifacts import canonical_json, check_digests, new_artifact, read_manifest, write_file
 from airrep.corpus import Example
 from airrep.errors import ArtifactError
+from airrep.pooling import pooling_text
 
 RESULTS = "results.json"
+REMOVAL = "increase of the query's loss if the group were removed"
+"""What an order-k score measures."""
 
 
 @dataclass(frozen=True)
@@ -27,12 +30,19 @@ class Provenance:
     """Fingerprint of the index that was asked."""
     pool: str | None = None
     """How the members' scores make a group score; None for scores of single examples."""
+    temperature: float | None = None
+    """Of attention, the larger the flatter; None for other pools."""
     units: str = "inner product of features"
     """What a score measures."""
     sign: str = "higher = more helpful"
     """Which way is up."""
     caution: str = ""
     """What readers should be told of the method; empty if nothing."""
+
+    @property
+    def pooling(self) -> str:
+        """The pool, and the temperature if it is not 1; empty for scores of single examples."""
+        return pooling_text(self.pool, self.temperature)
 
 
 @dataclass(frozen=True)
