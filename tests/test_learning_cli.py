@@ -4,6 +4,7 @@ import json
 import os
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 from tiny_bert import tiny_folder
@@ -80,3 +81,37 @@ def test_adapt_refuses_a_budget_that_is_none(folder):
     refused = _run("adapt", "data.jsonl", "--lm", "lm", "--out", "x", "--budget", "soon", folder=folder)
     assert refused.returncode == 1
     assert "budget 'soon': is no duration" in refused.stderr
+
+
+def test_warmup_makes_an_lm_that_is_found_again_and_serves_as_one(folder):
+    pytest.importorskip("peft")
+    arguments = ["warmup", "data.jsonl", "--lm", "lm", "--out", "warm", "--count", 60, "--checkpoints", 2]
+    tuning = ["--set", "learning_rate=1e-2", "--set", "lora_rank=2", "--set", "batch_tokens=512"]
+    made = _run(*arguments, *tuning, folder=folder)
+    assert made.returncode == 0, made.stderr
+    assert "nats per response token, in 4 steps" in made.stdout
+    assert made.stderr == ("warm: warmed up; next: airrep index data.jsonl --method less --lm warm --out INDEX\n")
+    again = _run(*arguments, *tuning, "--json", folder=folder)
+    assert again.returncode == 0, again.stderr
+    assert again.stderr.startswith("warm: was finished already; next: ")
+    found = json.loads(again.stdout)
+    assert found["steps"] == 4
+    assert found["last_loss"] < found["first_loss"]
+    assert found["adapter"] == "warm/adapter"
+    assert [Path(each["path"]).name for each in found["checkpoints"]] == [
+        "step-000002.safetensors",
+        "step-000004.safetensors",
+    ]
+    other = _run(*arguments, "--set", "epochs=3", folder=folder)
+    assert other.returncode == 1
+    assert other.stderr.startswith("airrep: error: warm: holds a warm-up made with another fine_tune.")
+    shown = _run("show", "warm", "--verify", folder=folder)
+    assert shown.returncode == 0, shown.stderr
+    on = _run("warmup", "data.jsonl", "--lm", "warm", "--out", "warmer", "--count", 10, folder=folder)
+    assert on.returncode == 0, on.stderr
+
+
+def test_warmup_refuses_a_setting_that_nothing_has(folder):
+    refused = _run("warmup", "data.jsonl", "--lm", "lm", "--out", "x", "--set", "rank=2", folder=folder)
+    assert refused.returncode == 1
+    assert "settings: 'rank' is not a setting here" in refused.stderr

@@ -1,5 +1,6 @@
 """The target LM gives what plain transformers gives, and comes back to its base."""
 
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -8,6 +9,7 @@ import pytest
 import torch
 from reference import lm as reference
 from tiny_lms import CHAT, TYPES, some_examples, tiny_lm, tiny_network, tiny_opt, tiny_tokenizer
+from transformers import AutoModelForCausalLM
 
 from airrep.documents import Documents, PackedDocuments
 from airrep.errors import ConfigError, TrainingError
@@ -233,6 +235,44 @@ def test_hidden_states_are_means_over_the_tokens_of_each_document(llama: TargetL
     wanted = torch.stack([each.mean(0) for each in states])
     np.testing.assert_allclose(llama.hidden_states(documents), wanted, rtol=1e-4, atol=1e-5)
     assert llama.hidden_states(documents.take([])).shape == (0, 16)
+
+
+@pytest.mark.parametrize("kind", [*TYPES, "opt"])
+def test_hidden_states_of_each_layer_are_those_of_transformers_one_by_one(kind: str, tmp_path: Path) -> None:
+    (tiny_opt if kind == "opt" else partial(tiny_lm, kind=kind))(tmp_path / "lm")
+    lm = load(tmp_path / "lm", batch_tokens=50)
+    documents = lm.tokenise(some_examples())
+    plain = AutoModelForCausalLM.from_pretrained(tmp_path / "lm").eval()
+    with torch.no_grad():
+        rows = [torch.tensor(ids)[None] for ids, _ in listed(documents)]
+        states = [plain(input_ids=row, output_hidden_states=True).hidden_states for row in rows]
+    for layer in (-1, 0, 1, 2):
+        means, lasts = (torch.stack([reduce(each[layer][0]) for each in states]) for reduce in (mean_of, last_of))
+        np.testing.assert_allclose(lm.hidden_states(documents, layer), means, rtol=1e-4, atol=1e-5)
+        np.testing.assert_allclose(lm.hidden_states(documents, layer, "last"), lasts, rtol=1e-4, atol=1e-5)
+
+
+def mean_of(states: torch.Tensor) -> torch.Tensor:
+    """Mean over tokens."""
+    return states.mean(0)
+
+
+def last_of(states: torch.Tensor) -> torch.Tensor:
+    """The last token's."""
+    return states[-1]
+
+
+def test_layers_above_the_one_that_is_asked_for_are_not_computed(llama: TargetLM) -> None:
+    documents, called = llama.tokenise(some_examples()), []
+    layers = llama.model.model.layers
+    for number, layer in enumerate(layers):
+        layer.mlp.register_forward_hook(lambda *_, number=number: called.append(number))
+    llama.hidden_states(documents, 0)
+    assert called == []
+    llama.hidden_states(documents, 1)
+    assert set(called) == {0}
+    assert not layers[0]._forward_pre_hooks
+    assert not layers[1]._forward_pre_hooks
 
 
 @pytest.mark.parametrize("kind", TYPES)

@@ -3,11 +3,12 @@
 import json
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 import torch
-from huggingface_hub.errors import RepositoryNotFoundError
+from huggingface_hub.errors import GatedRepoError, HfHubHTTPError, RepositoryNotFoundError
 from safetensors.torch import load_file, save_file
 from tiny_lms import VOCABULARY, some_examples, tiny_lm, tiny_network, tiny_tokenizer
 from transformers import (
@@ -73,6 +74,41 @@ def test_an_id_that_the_hub_does_not_know_is_told_in_one_line(monkeypatch: pytes
     monkeypatch.setattr("huggingface_hub.snapshot_download", unknown)
     assert refusal("owner/name").startswith(
         "there is no such folder, and the Hugging Face Hub has no such public model"
+    )
+
+
+def hub_error(kind: type[HfHubHTTPError], status: int | None) -> Exception:
+    """An error of the Hub's library, without the answer of a server that its constructor needs."""
+    error = kind.__new__(kind, "refused")
+    error.response = None if status is None else SimpleNamespace(status_code=status)
+    return error
+
+
+@pytest.mark.parametrize(("kind", "status"), [(GatedRepoError, None), (HfHubHTTPError, 401), (HfHubHTTPError, 403)])
+def test_a_gated_lm_is_told_in_one_line(
+    kind: type[HfHubHTTPError], status: int | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def gated(*_: object, **__: object) -> str:
+        raise hub_error(kind, status)
+
+    monkeypatch.setattr("huggingface_hub.snapshot_download", gated)
+    assert refusal("owner/name") == (
+        "the Hugging Face Hub gives it only to users who were granted access, which you are not (yet). Ask for access "
+        "on its page there, then log in: hf auth login"
+    )
+
+
+@pytest.mark.parametrize("kind", ["HfHubHTTPError", "ProxyError"])
+def test_a_broken_connection_is_told_in_one_line(kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    transport = next(base for base in HfHubHTTPError.__mro__ if base.__module__.startswith("httpx"))
+    errors = {"HfHubHTTPError": hub_error(HfHubHTTPError, 500), "ProxyError": type("ProxyError", (transport,), {})("x")}
+
+    def broken(*_: object, **__: object) -> str:
+        raise errors[kind]
+
+    monkeypatch.setattr("huggingface_hub.snapshot_download", broken)
+    assert refusal("owner/name").startswith(
+        f"there is no such folder, and the Hugging Face Hub could not be asked ({kind}). Fetch it elsewhere"
     )
 
 

@@ -1,4 +1,4 @@
-"""Commands of the learning half: sample, label, train, adapt."""
+"""Commands of the learning half: warmup, sample, label, train, adapt."""
 
 from pathlib import Path
 from typing import Annotated, Any
@@ -147,6 +147,63 @@ def label(
         on_task=TaskMeter(),
     )
     note(f"{labels!r}; {next_step(labels, f'airrep train {out} --data {data} --out ENCODER')}")
+
+
+@app.command()
+@shared_options
+def warmup(
+    data: DataArgument,
+    lm: LmOption,
+    out: Annotated[Path, typer.Option(help="Folder of the LM to make.")],
+    reading: Reading,
+    count: Annotated[
+        int | None, typer.Option(min=1, help="Examples to train on, drawn at random; all if not given.")
+    ] = None,
+    seed: Annotated[int, typer.Option(min=0, help="Of the draw and of the order of the examples.")] = 0,
+    checkpoints: Annotated[
+        int, typer.Option(min=0, help="How often all weights are kept, for TracIn and TRAK; the last time is the end.")
+    ] = 0,
+    device: DeviceOption = None,
+    precision: PrecisionOption = None,
+    max_tokens: Annotated[int | None, typer.Option(help="Longest example in tokens; prompts are cut.")] = None,
+    config: ConfigOption = None,
+    settings: SetOption = None,
+    replace: ReplaceOption = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON on stdout.")] = False,
+) -> None:
+    """Fine-tune the LM on a sample of the data, as gradient methods want it; the result is an LM for --lm.
+
+    --config and --set hold settings of the fine-tuning, such as --set learning_rate=1e-4, and of how the LM reads and
+    computes, such as --set batch_tokens=4096. LESS needs low-rank adapters: --set lora_rank=128 --set lora_alpha=512
+    --set epochs=4 are its own. One that is interrupted begins anew.
+    """
+    from airrep.learning_console import StepMeter, print_warmup, warmup_summary
+    from airrep.lm_settings import FineTuneSettings, LmSettings, split_settings
+    from airrep.warming import warm_up
+
+    of_lm, of_tuning = split_settings(
+        _values(config, settings, device=device, precision=precision, max_tokens=max_tokens)
+    )
+    tuning, model = FineTuneSettings.of(of_tuning), LmSettings.of({**of_lm, "lm": lm})
+    meter, existed = StepMeter(), out.exists()
+    made = warm_up(
+        reading.read(data),
+        out,
+        model,
+        tuning,
+        count=count,
+        seed=seed,
+        checkpoints=checkpoints,
+        replace=replace,
+        on_step=meter.fine_tune,
+    )
+    if as_json:
+        print_json(warmup_summary(made))
+    else:
+        print_warmup(made)
+    state = "was finished already" if existed and not replace else "warmed up"
+    method = "logra" if made.adapter is None else "less"
+    note(f"{out}: {state}; next: airrep index {data} --method {method} --lm {out} --out INDEX")
 
 
 @app.command()

@@ -1,4 +1,4 @@
-"""What the learning commands show: fine-tunes, training steps, verdicts."""
+"""What the learning commands show: fine-tunes, steps, verdicts."""
 
 import time
 from collections.abc import Mapping, Sequence
@@ -11,8 +11,10 @@ from airrep.console import err, out, print_fields, printable, say, size_of
 if TYPE_CHECKING:
     from airrep.farm import TaskReport
     from airrep.labels import Labels
+    from airrep.lm_training import StepDone
     from airrep.train_result import TrainingResult
     from airrep.verdict import Verdict
+    from airrep.warmup import Warmup
 
 LINE_SECONDS = 10.0
 MOST_REASONS = 3
@@ -47,7 +49,7 @@ class StepMeter:
 
     def __init__(self, steps: int | None = None) -> None:
         self._steps = steps
-        self._shown = time.monotonic()
+        self._shown = self._last = time.monotonic()
         self._spent = 0.0
         self._seen = 0
 
@@ -59,6 +61,12 @@ class StepMeter:
         elif time.monotonic() - self._shown >= LINE_SECONDS:
             self._shown = time.monotonic()
             _line(f"step {record['step']:,}: loss {_number(record['loss'])}{self._left(record['step'])}")
+
+    def fine_tune(self, done: "StepDone") -> None:
+        """Tell of one step of a fine-tune."""
+        now = time.monotonic()
+        self._steps, seconds, self._last = done.steps, now - self._last, now
+        self({"step": done.step, "seconds": seconds, "loss": done.loss})
 
     def _left(self, step: int) -> str:
         if self._steps is None:
@@ -148,6 +156,25 @@ def print_training(result: "TrainingResult") -> None:
 def signed(value: float) -> str:
     """An LDS, times 100."""
     return f"{100 * value:+.1f}"
+
+
+def warmup_summary(warmup: "Warmup") -> dict[str, Any]:
+    """What `airrep warmup --json` prints."""
+    losses = warmup.loss_per_step
+    return {
+        "path": str(warmup.path),
+        "lm": warmup.base["name"],
+        "steps": len(losses),
+        "first_loss": float(losses[0]),
+        "last_loss": float(losses[-1]),
+        "checkpoints": [{"path": str(path), "rate": rate} for path, rate in warmup.checkpoints],
+        "adapter": None if warmup.adapter is None else str(warmup.adapter),
+    }
+
+
+def print_warmup(warmup: "Warmup") -> None:
+    """Print what a warm-up was made from, and how its loss fell."""
+    print_fields({"path": warmup.path, **warmup.manifest["provenance"]})
 
 
 def print_verdict(verdict: "Verdict") -> None:

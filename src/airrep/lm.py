@@ -4,7 +4,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from functools import cached_property
 from pathlib import Path
-from typing import Any, TypeAlias
+from typing import Any, Literal, TypeAlias
 
 import numpy as np
 import torch
@@ -18,11 +18,18 @@ from airrep.corpus import Example
 from airrep.documents import Documents, PackedDocuments
 from airrep.errors import ConfigError, DataError, TrainingError
 from airrep.lm_attention import library_attention
-from airrep.lm_files import digests, find_lm, load_network, load_tokenizer
+from airrep.lm_files import copy_weights, digests, find_lm, load_network, load_tokenizer, recorded_reading
 from airrep.lm_lora import adapted
-from airrep.lm_network import Execution, last_states, loss_alone, memory_named, recompute_activations, token_losses
+from airrep.lm_network import (
+    Execution,
+    hidden_states,
+    loss_alone,
+    memory_named,
+    recompute_activations,
+    token_losses,
+)
 from airrep.lm_settings import FineTuneSettings, LmSettings
-from airrep.lm_training import FineTuneReport
+from airrep.lm_training import FineTuneReport, OnStep
 from airrep.packing import Batch, pack
 from airrep.precision import ResolvedPrecision, resolve_device, resolve_precision
 
@@ -73,7 +80,7 @@ class TargetLM:
         return digest(
             {
                 "kind": "causal lm",
-                "files": digests(self.folder),
+                "files": digests(self.folder, self.settings.trust_remote_code),
                 "max_tokens": self.max_tokens,
                 "template": template or self.settings.template or "chat",
             }
@@ -112,13 +119,16 @@ class TargetLM:
             return str(error)
         return None
 
-    def fine_tune(self, documents: Documents, settings: FineTuneSettings, seed: int) -> FineTuneReport:
+    def fine_tune(
+        self, documents: Documents, settings: FineTuneSettings, seed: int, on_step: OnStep | None = None
+    ) -> FineTuneReport:
         """Train in place, from the present weights on, with a new optimizer; see :mod:`airrep.lm_training`.
 
         Args:
             documents: training examples.
             settings: of the fine-tune.
             seed: decides the order of the examples, and the adapters' first weights.
+            on_step: told of each step, while adapters are still apart from the weights.
 
         Raises:
             ConfigError: there are no documents.
@@ -130,14 +140,16 @@ class TargetLM:
         self._keep_base()
         with memory_named("fine-tune"):
             if settings.lora_rank is None:
-                return self._train(documents, settings, seed)
+                return self._train(documents, settings, seed, on_step)
             with adapted(self.model, settings, seed):
-                return self._train(documents, settings, seed)
+                return self._train(documents, settings, seed, on_step)
 
-    def _train(self, documents: Documents, settings: FineTuneSettings, seed: int) -> FineTuneReport:
+    def _train(
+        self, documents: Documents, settings: FineTuneSettings, seed: int, on_step: OnStep | None
+    ) -> FineTuneReport:
         self.model.train(self.settings.checkpointing)  # transformers recomputes in this mode alone
         try:
-            return lm_training.fine_tune(self.model, documents, settings, seed, self.execution)
+            return lm_training.fine_tune(self.model, documents, settings, seed, self.execution, on_step)
         finally:
             self.model.eval()
             self.model.zero_grad()
@@ -157,6 +169,15 @@ class TargetLM:
                 for name, weight in self._weights():
                     weight.copy_(self._base[name])
 
+    def load_weights(self, path: Path) -> None:
+        """Take the weights of a safetensors file, such as a checkpoint of its warm-up, until :meth:`reset`.
+
+        Raises:
+            ConfigError: the file cannot be read, or holds weights of another LM.
+        """
+        self._keep_base()
+        copy_weights(self.model, path)
+
     def losses(self, documents: Documents) -> Losses:
         """Mean cross-entropy over each document's response tokens, in nats: ``(n,)``, rows in order.
 
@@ -174,17 +195,27 @@ class TargetLM:
             raise TrainingError(f"evaluation: the loss of row {row} is not finite. Lower learning_rate.")
         return found
 
-    def hidden_states(self, documents: Documents) -> Float32[np.ndarray, "n h"]:
-        """Mean over each document's tokens of the last hidden states: ``(n, h)``, rows in order.
+    def hidden_states(
+        self, documents: Documents, layer: int = -1, tokens: Literal["mean", "last"] = "mean"
+    ) -> Float32[np.ndarray, "n h"]:
+        """Hidden states of each document: ``(n, h)``, rows in order.
+
+        Args:
+            documents: prompts with their responses.
+            layer: -1 the last (behind the final norm), 0 the embeddings, k those behind layer k.
+            tokens: mean over all tokens of a document, or its last token alone.
 
         Raises:
+            ConfigError: there is no such layer.
             TrainingError: memory is short.
         """
         found: dict[int, np.ndarray] = {}
         with self._evaluation("hidden states"):
             for batch, packed in self._batches(documents):
-                parts = torch.split(last_states(self.model, packed).float(), batch.lengths.tolist())
-                found |= {int(row): part.mean(0).cpu().numpy() for row, part in zip(batch.rows, parts, strict=True)}
+                states = hidden_states(self.model, packed, layer, self.name).float()
+                parts = torch.split(states, batch.lengths.tolist())
+                for row, part in zip(batch.rows.tolist(), parts, strict=True):
+                    found[row] = (part.mean(0) if tokens == "mean" else part[-1]).cpu().numpy()
         width = self.model.config.hidden_size
         return np.stack([found[row] for row in range(len(documents))]) if found else np.zeros((0, width), np.float32)
 
@@ -234,13 +265,16 @@ def load_lm(settings: LmSettings) -> TargetLM:
     Raises:
         ConfigError: there is no such LM, it is no causal LM, its files are damaged, its documents cannot be packed,
             or a setting does not fit it.
+        ArtifactError: it is a warm-up that was altered.
     """
-    folder = find_lm(settings.lm)
+    trusted = settings.trust_remote_code
+    folder = find_lm(settings.lm, trusted)
+    settings = _as_recorded(settings, folder)
     device = resolve_device(settings.device)
     precision = resolve_precision(settings.precision, device)
-    model = load_network(folder, settings.lm).to(device)
+    model = load_network(folder, settings.lm, trusted).to(device)
     max_tokens = _max_tokens(settings, model)
-    tokenizer = load_tokenizer(folder, settings.lm)
+    tokenizer = load_tokenizer(folder, settings.lm, trusted)
     rows = model.get_input_embeddings().weight.shape[0]
     chat = Chat(tokenizer, settings.lm, max_tokens, rows, settings.template)
     if settings.checkpointing:
@@ -248,6 +282,12 @@ def load_lm(settings: LmSettings) -> TargetLM:
     lm = TargetLM(settings, folder, model, chat, _execution(settings, device, precision))
     _check_packing(lm)
     return lm
+
+
+def _as_recorded(settings: LmSettings, folder: Path) -> LmSettings:
+    """Let a warm-up read examples as it did when it was trained, where nothing else is asked for."""
+    asked = settings.model_dump(include={"max_tokens", "template"}, exclude_none=True)
+    return settings.model_copy(update=dict(recorded_reading(folder)) | asked)
 
 
 def _execution(settings: LmSettings, device: str, precision: ResolvedPrecision) -> Execution:

@@ -40,21 +40,25 @@ class Execution:
 
 
 def token_losses(model: Any, batch: PackedDocuments) -> Float[Tensor, " r"]:
-    """Cross-entropy of each response token given all before it, in nats; logits are made nowhere else.
+    """Cross-entropy of each response token given all before it, in nats; arguments as for :func:`token_logits`."""
+    return functional.cross_entropy(token_logits(model, batch), batch.targets, reduction="none")
+
+
+def token_logits(model: Any, batch: PackedDocuments) -> Float[Tensor, "r v"]:
+    """Logits of each response token given all before it, float32 or float64; they are made nowhere else.
 
     Args:
         model: a transformers causal LM with the attention of :mod:`airrep.lm_attention`.
         batch: packed documents.
     """
-    logits = model(
+    logits: Tensor = model(
         input_ids=batch.ids,
         position_ids=batch.positions,
         logits_to_keep=batch.predictors,
         spans=batch.spans,
         use_cache=False,
     ).logits[0]
-    kind = torch.float64 if logits.dtype == torch.float64 else torch.float32
-    return functional.cross_entropy(logits.to(kind), batch.targets, reduction="none")
+    return logits.to(torch.promote_types(logits.dtype, torch.float32))
 
 
 def loss_alone(model: Any, ids: Sequence[int]) -> Tensor:
@@ -70,6 +74,61 @@ def last_states(model: Any, batch: PackedDocuments) -> Float[Tensor, "t h"]:
         input_ids=batch.ids, position_ids=batch.positions, spans=batch.spans, use_cache=False
     ).last_hidden_state
     return states[0]
+
+
+def hidden_states(model: Any, batch: PackedDocuments, layer: int, name: str) -> Float[Tensor, "t h"]:
+    """Hidden states of each token; layers above are not computed, and none but the last is kept.
+
+    Args:
+        model: a transformers causal LM with the attention of :mod:`airrep.lm_attention`.
+        batch: packed documents.
+        layer: -1 the last, behind the final norm; 0 the embeddings; k those behind layer k. That of the last layer's
+            own number is the last too, as transformers counts.
+        name: of the LM, for errors.
+
+    Raises:
+        ConfigError: there is no such layer.
+    """
+    if layer == -1:
+        return last_states(model, batch)
+    blocks = _blocks(model, name)
+    count = len(blocks)
+    if not 0 <= layer <= count:
+        raise ConfigError(
+            f"lm {name}: layer is {layer}, but it has {count} layers; expected -1 to {count}. Correct it."
+        )
+    if layer == count:
+        return last_states(model, batch)
+    hook = blocks[layer].register_forward_pre_hook(_stop, with_kwargs=True)
+    try:
+        last_states(model, batch)
+    except _ReachedError as reached:
+        return reached.states[0]
+    finally:
+        hook.remove()
+    raise ConfigError(f"lm {name}: layer {layer} is never run. Use layer=-1.")
+
+
+class _ReachedError(Exception):
+    """Ends a forward pass where its hidden states are known."""
+
+    def __init__(self, states: Tensor) -> None:
+        super().__init__()
+        self.states = states
+
+
+def _stop(_module: torch.nn.Module, positional: tuple[Any, ...], named: dict[str, Any]) -> None:
+    """End the forward pass with what a layer is given."""
+    raise _ReachedError(positional[0] if positional else named["hidden_states"])
+
+
+def _blocks(model: Any, name: str) -> torch.nn.ModuleList:
+    """The layers of an LM, first to last."""
+    count = getattr(model.config, "num_hidden_layers", None)
+    for module in model.base_model.modules():
+        if isinstance(module, torch.nn.ModuleList) and len(module) == count:
+            return module
+    raise ConfigError(f"lm {name}: its layers cannot be told apart in a {type(model).__name__}. Use layer=-1.")
 
 
 def recompute_activations(model: Any, name: str) -> None:

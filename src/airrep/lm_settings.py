@@ -28,6 +28,8 @@ class LmSettings(Settings):
     """Tokens in one packed micro-batch: bounds memory, changes results by rounding alone. None suits the device."""
     checkpointing: bool = False
     """Recompute activations in the backward pass: a third slower, much less memory, the same results."""
+    trust_remote_code: bool = False
+    """Run the program code that some models bring; those are refused otherwise. Read the code first."""
 
     @field_validator("lm")
     @classmethod

@@ -1,9 +1,9 @@
 """Fine-tune a causal LM on packed documents."""
 
 import math
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 import torch
@@ -31,8 +31,36 @@ class FineTuneReport:
     loss_per_step: tuple[float, ...]
 
 
+@dataclass(frozen=True, slots=True)
+class StepDone:
+    """One optimizer step of a fine-tune, just taken.
+
+    Attributes:
+        step: counted from 1.
+        steps: of the whole fine-tune.
+        loss: of the step's examples before it, mean nats per response token.
+        rate: its learning rate.
+        optimizer: with the moments of each weight.
+    """
+
+    step: int
+    steps: int
+    loss: float
+    rate: float
+    optimizer: torch.optim.AdamW
+
+
+OnStep: TypeAlias = Callable[[StepDone], None]
+"""Told of each step while the weights are those behind it."""
+
+
 def fine_tune(
-    model: Any, documents: Documents, settings: FineTuneSettings, seed: int, execution: Execution
+    model: Any,
+    documents: Documents,
+    settings: FineTuneSettings,
+    seed: int,
+    execution: Execution,
+    on_step: OnStep | None = None,
 ) -> FineTuneReport:
     """Train all weights that ask for a gradient, in place, with AdamW.
 
@@ -45,6 +73,7 @@ def fine_tune(
         settings: of the fine-tune.
         seed: decides the order of the examples.
         execution: device, precision and size of micro-batches.
+        on_step: told of each step.
 
     Raises:
         TrainingError: a loss or gradient is not finite; the message has the step.
@@ -52,15 +81,18 @@ def fine_tune(
     parameters = [parameter for parameter in model.parameters() if parameter.requires_grad]
     optimizer = _optimizer(parameters, settings)
     orders = list(order_of(len(documents), settings, seed))
-    losses = []
+    losses: list[float] = []
     for step, rows in enumerate(orders):
+        rate = settings.rate_at(step, len(orders))
         for group in optimizer.param_groups:
-            group["lr"] = settings.rate_at(step, len(orders))
+            group["lr"] = rate
         loss = accumulate(model, documents.take(rows), execution)
         norm = torch.nn.utils.clip_grad_norm_(parameters, settings.clip or math.inf)
         losses.append(_finite(loss, norm, step))
         optimizer.step()
         optimizer.zero_grad()
+        if on_step is not None:
+            on_step(StepDone(step + 1, len(orders), losses[-1], rate, optimizer))
     return FineTuneReport(len(orders), tuple(losses))
 
 
@@ -81,6 +113,11 @@ def order_of(count: int, settings: FineTuneSettings, seed: int) -> Iterator[Rows
         order = stream(seed, "order", epoch).permutation(count)
         for first in range(0, count, settings.batch_examples):
             yield order[first : first + settings.batch_examples]
+
+
+def count_steps(count: int, settings: FineTuneSettings) -> int:
+    """Optimizer steps of a fine-tune on so many examples."""
+    return settings.epochs * math.ceil(count / settings.batch_examples)
 
 
 def accumulate(model: Any, documents: Documents, execution: Execution) -> Tensor:
