@@ -9,7 +9,8 @@ from typing import ClassVar
 from airrep.arrays import Features
 from airrep.config import Settings
 from airrep.corpus import Corpus, Example
-from airrep.pooling import Pool
+from airrep.errors import ConfigError
+from airrep.pooling import Pool, Pooling, PoolLike
 
 OnRows = Callable[[int], None]
 """Told how many more rows are done."""
@@ -44,7 +45,7 @@ class TrainedGroups:
     largest: int
     """Members."""
 
-    def caution(self, sizes: Sequence[int], pool: Pool) -> str:
+    def caution(self, sizes: Sequence[int], pool: str) -> str:
         """What readers of scores of other groups should be told, in one sentence; empty if nothing."""
         if pool != self.pool:
             return f"The encoder was trained for {self.pool} pooling, not {pool}."
@@ -70,11 +71,32 @@ class Attributor(ABC):
     """What users type to choose the method."""
     pool: ClassVar[Pool]
     """The method's own pool for group scores."""
+    progress: OnProgress | None = None
+    """Told how many examples :meth:`fit` has read, by methods that take their time."""
 
     @property
     def own_pool(self) -> Pool:
         """The pool that suits these features: the method's, unless they were trained for another."""
         return self.pool if self.trained_groups is None else self.trained_groups.pool
+
+    @property
+    def symmetric(self) -> bool:
+        """Whether queries are encoded as training examples are, so that order-k pools have a meaning."""
+        return type(self).encode_queries is Attributor.encode_queries
+
+    def pooling(self, pool: PoolLike | None = None, temperature: float = 1.0) -> Pooling:
+        """A pool for these features: the method's own when None.
+
+        Raises:
+            ConfigError: there is no such pool or temperature, or it needs a symmetric method.
+        """
+        pooling = Pooling.parse(self.own_pool if pool is None else pool, temperature)
+        if pooling.kind == "order" and not self.symmetric:
+            raise ConfigError(
+                f"pool '{pooling}': needs a method that encodes queries as training examples; {self.name} does not. "
+                "Use sum, mean, attention or top-K."
+            )
+        return pooling
 
     @property
     def trained_groups(self) -> TrainedGroups | None:

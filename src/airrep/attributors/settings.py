@@ -1,0 +1,166 @@
+"""Settings of the methods that read a language model, or files."""
+
+from pathlib import Path
+from typing import Literal
+
+from pydantic import Field, field_validator
+
+from airrep.config import Settings
+from airrep.lm_settings import LmSettings
+
+
+class RdsSettings(LmSettings):
+    """Settings of hidden states as features."""
+
+    layer: int = -1
+    """Which hidden states: -1 the last (behind the final norm), 0 the embeddings, k those behind layer k."""
+    tokens: Literal["mean", "last"] = "mean"
+    """Mean over all tokens, or the last token alone."""
+
+
+class GradientSettings(LmSettings):
+    """What all gradient methods share."""
+
+    modules: tuple[str, ...] | None = None
+    """Names of linear maps whose gradients are taken, with * for any text; None: all in MLPs."""
+    rank: int | None = Field(default=8, ge=1)
+    """Rows of the small matrices on both sides: modules × rank² features. None: whole gradients (tiny LMs alone)."""
+    reduction: Literal["mean", "sum"] = "mean"
+    """An example's loss: mean or sum over its response tokens."""
+    seed: int = 0
+    """Of random projections and samples."""
+    store: str | None = None
+    """Directory of gradients and curvature that runs share; None: the user's cache. 'none': nothing is kept."""
+
+
+class CheckpointSettings(GradientSettings):
+    """Methods that can take several checkpoints of a warm-up."""
+
+    checkpoints: Literal["final", "all"] = "final"
+    """The last weights of the LM, or all checkpoints that `airrep warmup --checkpoints` kept."""
+
+
+class TracinSettings(CheckpointSettings):
+    """Settings of TracIn."""
+
+    unit: bool = True
+    """Scale each checkpoint's gradients to length 1."""
+
+
+class LograSettings(GradientSettings):
+    """Settings of LoGra."""
+
+    projection: Literal["pca", "random"] = "pca"
+    """Small matrices: leading directions of activations and output gradients, or random ones."""
+    curvature: Literal["kfac", "fisher"] = "kfac"
+    """Kronecker factors, or the whole matrix of each module's projected gradients (raw Fisher)."""
+    damping: float = Field(default=0.1, ge=0, allow_inf_nan=False)
+    """Added to each module's curvature, as a share of its mean eigenvalue."""
+    sample: int = Field(default=1000, ge=1)
+    """Training examples, drawn at random, that directions and Kronecker factors are learnt from."""
+    unit: bool = True
+    """Scale features to length 1."""
+
+
+class TrakSettings(CheckpointSettings):
+    """Settings of TRAK and DsDm."""
+
+    objective: Literal["loss", "margin"] = "margin"
+    """What is differentiated: the loss, or the log odds of the response's tokens."""
+    output_probability: bool = True
+    """Multiply training features by 1 - p, the mean chance of another token."""
+    damping: float = Field(default=0.1, ge=0, allow_inf_nan=False)
+    """Added to the Fisher matrix, as a share of its mean eigenvalue."""
+
+
+class LessSettings(LmSettings):
+    """Settings of LESS. The LM is a warm-up with adapters: `airrep warmup --set lora_rank=128`."""
+
+    dimension: int = Field(default=8192, ge=1)
+    """Features after the random projection; the paper takes 768 and 8192."""
+    reduction: Literal["mean", "sum"] = "mean"
+    """An example's loss: mean or sum over its response tokens."""
+    seed: int = 0
+    """Of the random projection."""
+    base: str | None = None
+    """The LM that the adapters belong to, where it has moved; None: where it was at the warm-up."""
+    store: str | None = None
+    """Directory of gradients that runs share; None: the user's cache. 'none': nothing is kept."""
+
+    @field_validator("base")
+    @classmethod
+    def _whole_base(cls, base: str | None) -> str | None:
+        """A folder by its whole path, so that an index can be asked from elsewhere."""
+        return base if base is None or not Path(base).is_dir() else str(Path(base).resolve())
+
+
+class InfluenceSettings(LmSettings):
+    """Settings of the exact influence function, for small LMs."""
+
+    precision: Literal["auto", "float32", "bfloat16"] = "float32"
+    """Arithmetic of the gradients' matrix products; the Hessian is computed in float64 always."""
+    modules: tuple[str, ...] | None = None
+    """Names of linear maps whose weights count as parameters, with * for any text; None: the last one in an MLP."""
+    solver: Literal["cg", "explicit"] = "cg"
+    """Conjugate gradients for each query, up to 1,048,576 weights; or the whole Hessian, up to 4,096 weights, which
+    order-k pools need."""
+    damping: float = Field(default=0.1, ge=0, allow_inf_nan=False)
+    """Added to the Hessian's diagonal."""
+    reduction: Literal["mean", "sum"] = "mean"
+    """An example's loss: mean or sum over its response tokens."""
+    tolerance: float = Field(default=1e-6, gt=0)
+    """Relative residual at which conjugate gradients stop."""
+    iterations: int = Field(default=1000, ge=1)
+    """Most steps of conjugate gradients."""
+    store: str | None = None
+    """Directory of gradients and curvature that runs share; None: the user's cache. 'none': nothing is kept."""
+
+
+def _whole(path: str | None) -> str | None:
+    """A file or folder by its whole path, so that an index can be asked from elsewhere."""
+    return None if path is None else str(Path(path).resolve())
+
+
+class DsirSettings(Settings):
+    """Settings of DSIR, the defaults being those of its authors."""
+
+    ngrams: int = Field(default=2, ge=1, le=5)
+    """Longest word n-gram."""
+    buckets: int = Field(default=10_000, ge=2)
+    """Hash buckets, which are the features."""
+    smoothing: float = Field(default=1e-8, gt=0, allow_inf_nan=False)
+    """Added to probabilities before their logarithm."""
+
+
+class PrecomputedSettings(Settings):
+    """Settings of features that were made elsewhere."""
+
+    train: str
+    """Features of the training examples, (n, d), in the order of the corpus: .npy, a TRAK store or a LogIX log."""
+    queries: str | None = None
+    """Features of queries, (q, d): .npy, STORE/scores/NAME.mmap of a TRAK store, or a LogIX log; None: queries are
+    training examples."""
+    query_data: str | None = None
+    """The data file of these queries, in the same order."""
+    pool: Literal["sum", "mean", "attention"] = "sum"
+    """The pool that suits them."""
+
+    _whole_paths = field_validator("train", "queries", "query_data")(_whole)
+
+
+class DatamodelsSettings(Settings):
+    """Settings of datamodels."""
+
+    weights: str
+    """What `airrep datamodels` wrote."""
+
+    _whole_paths = field_validator("weights")(_whole)
+
+
+class StackSettings(Settings):
+    """Settings of a stack."""
+
+    stack: str
+    """What `airrep stack` wrote."""
+
+    _whole_paths = field_validator("stack")(_whole)

@@ -1,0 +1,134 @@
+"""Preconditioners of gradients: Kronecker factors, raw Fisher."""
+
+from dataclasses import dataclass
+from typing import Self
+
+import numpy as np
+from jaxtyping import Float, Float64
+from scipy import linalg
+from scipy.sparse.linalg import eigsh
+
+from airrep.errors import TrainingError
+
+DENSE = 512
+"""Matrices up to this size are taken apart whole to find a few directions of them."""
+
+Matrix = Float[np.ndarray, "a b"]
+
+
+def principal_directions(matrix: Float[np.ndarray, "w w"], rank: int) -> Float64[np.ndarray, "w r"]:
+    """The orthonormal directions in which a covariance is largest, largest first.
+
+    A direction's sign is such that its entry of greatest size is positive, so that equal matrices give equal bytes.
+
+    Args:
+        matrix: symmetric, without negative eigenvalues.
+        rank: how many.
+    """
+    wide = matrix.astype(np.float64)
+    width = len(wide)
+    if not wide.any():
+        return np.eye(width, rank)
+    if width <= DENSE or rank >= width - 1:
+        vectors = linalg.eigh(wide, subset_by_index=(width - rank, width - 1))[1]
+    else:
+        vectors = eigsh(wide, k=rank, v0=np.ones(width))[1]
+    directions = vectors[:, ::-1]
+    largest = np.abs(directions).argmax(axis=0)
+    signed: np.ndarray = directions * np.where(directions[largest, np.arange(rank)] < 0, -1.0, 1.0)
+    return signed
+
+
+@dataclass(frozen=True, eq=False)
+class Kronecker:
+    """Curvature H = c · S ⊗ A of one linear map, taken apart: A = Q_a diag(λ_a) Q_aᵀ, S = Q_s diag(λ_s) Q_sᵀ.
+
+    A is the mean over tokens of a aᵀ (inputs), S that of g gᵀ (output gradients of each example's own loss), and c
+    the mean number of tokens of an example. So H is the Fisher matrix of one example's gradient Σ_t g_t a_tᵀ, where
+    tokens, inputs and output gradients are taken as independent of each other (K-FAC).
+    """
+
+    inward: Float[np.ndarray, "i i"]
+    """Q_a."""
+    outward: Float[np.ndarray, "o o"]
+    """Q_s."""
+    eigenvalues: Float[np.ndarray, "o i"]
+    """c λ_s λ_aᵀ, at least 0."""
+
+    @classmethod
+    def of(cls, inputs: Matrix, outputs: Matrix, tokens: float) -> Self:
+        """Take the factors apart.
+
+        Args:
+            inputs: A, ``(i, i)``.
+            outputs: S, ``(o, o)``.
+            tokens: c.
+        """
+        of_inputs, inward = linalg.eigh(inputs.astype(np.float64))
+        of_outputs, outward = linalg.eigh(outputs.astype(np.float64))
+        return cls(inward, outward, tokens * np.outer(of_outputs.clip(min=0), of_inputs.clip(min=0)))
+
+    def whiten(self, gradients: Float[np.ndarray, "n o i"], damping: float) -> Float[np.ndarray, "n o i"]:
+        """(H + λI)^(-1/2) of each gradient, in the eigenbasis, which inner products do not see.
+
+        Args:
+            gradients: of this map.
+            damping: λ as a share of the mean eigenvalue.
+
+        Raises:
+            TrainingError: the curvature is zero, or has zeros and no damping.
+        """
+        rotated = np.matmul(self.outward.T, np.matmul(gradients, self.inward))
+        white: np.ndarray = rotated / np.sqrt(damped(self.eigenvalues, damping))
+        return white
+
+
+def damped(eigenvalues: np.ndarray, damping: float) -> np.ndarray:
+    """Eigenvalues plus *damping* times their mean.
+
+    Raises:
+        TrainingError: one of them is not above 0 or not finite.
+    """
+    found: np.ndarray = eigenvalues + damping * eigenvalues.mean()
+    if not np.isfinite(found).all() or found.min() <= 0:
+        raise TrainingError(
+            "curvature: is zero, singular or not finite, so that it cannot be inverted; expected gradients that differ "
+            "and damping above 0. Raise damping, give more examples, or leave modules without gradients out."
+        )
+    return found
+
+
+@dataclass(frozen=True, eq=False)
+class Fisher:
+    """Raw Fisher matrix F = (1/n) Σ g gᵀ, taken apart: F = Q diag(λ) Qᵀ."""
+
+    vectors: Float64[np.ndarray, "d d"]
+    """Q."""
+    eigenvalues: Float64[np.ndarray, " d"]
+    """λ, at least 0."""
+
+    @classmethod
+    def of(cls, matrix: Float64[np.ndarray, "d d"]) -> Self:
+        """Take F apart."""
+        eigenvalues, vectors = linalg.eigh(matrix)
+        return cls(vectors, eigenvalues.clip(min=0))
+
+    def whiten(self, gradients: Float[np.ndarray, "n d"], damping: float) -> Float[np.ndarray, "n d"]:
+        """(F + λI)^(-1/2) of each gradient, in the eigenbasis; arguments and errors as for :class:`Kronecker`."""
+        found: np.ndarray = gradients @ (self.vectors / np.sqrt(damped(self.eigenvalues, damping)))
+        return found
+
+    def inverse(self, damping: float) -> Float64[np.ndarray, "d d"]:
+        """(F + λI)⁻¹; arguments and errors as for :meth:`whiten`."""
+        found: np.ndarray = (self.vectors / damped(self.eigenvalues, damping)) @ self.vectors.T
+        return found
+
+
+def unit(rows: Float[np.ndarray, "n d"]) -> Float[np.ndarray, "n d"]:
+    """Each row scaled to length 1; rows of zeros, and rows that are not finite, are zeros."""
+    wide = np.where(np.isfinite(rows).all(axis=1, keepdims=True), rows, 0.0).astype(np.float64)
+    largest = np.abs(wide).max(axis=1, keepdims=True, initial=0.0)
+    scaled = wide / np.where(largest > 0, largest, 1.0)  # so that no square is lost
+    lengths = np.linalg.norm(scaled, axis=1, keepdims=True)
+    found: np.ndarray = scaled / np.where(lengths > 0, lengths, 1.0)
+    return found
