@@ -259,6 +259,6 @@ def test_texts_that_cannot_be_encoded(tiny: Path) -> None:
 def test_features_that_are_not_finite_are_an_error(tiny: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     encoder = load_encoder(tiny)
     broken = np.full((1, 16), np.nan, np.float32)
-    monkeypatch.setattr(encoder, "_encode_window", lambda texts: iter([(np.arange(len(texts)), broken)]))
+    monkeypatch.setattr(encoder, "_encode_window", lambda texts, _: iter([(np.arange(len(texts)), broken)]))
     with pytest.raises(DataError, match=r"makes features that are not finite"):
         encoder.encode_texts(["a"])

@@ -61,6 +61,13 @@ class EncoderSettings(Settings):
     """auto, cpu, cuda or cuda:N."""
     batch_tokens: int | None = Field(default=None, ge=1)
     """Tokens in one packed batch: bounds memory, does not change results; None takes what suits the device."""
+    query_prompt: str | None = None
+    """Text before each query: the name of one of the encoder's own prompts, or the text itself; '' is none. None takes
+    the encoder's own for queries (GTE-Qwen2's instruction, say), where it has one."""
+    train_prompt: str | None = None
+    """Text before each training example, likewise; None takes the encoder's own for documents, where it has one."""
+    trust_remote_code: bool = False
+    """Run the program code that some models bring; those are refused otherwise. Read the code first."""
 
 
 class TfidfSettings(Settings):

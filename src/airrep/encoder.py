@@ -18,10 +18,12 @@ from airrep.encoding import Encoder, Format, Progress, Storage
 from airrep.errors import ConfigError
 from airrep.exports import write_airrep, write_sentence_transformer
 from airrep.fallback import LibraryEncoder
-from airrep.layouts import Layout, read_layout
+from airrep.layouts import read_layout
 from airrep.model_folders import Card, find_model, read_card
+from airrep.own_code import CODE, check_own_code
 from airrep.packing import pack
 from airrep.precision import Precision, ResolvedPrecision, resolve_device, resolve_precision
+from airrep.prompts import NO_PROMPTS, Prompts, choose_prompts, counts_prompt
 from airrep.tokens import TextTokenizer, check_max_tokens
 
 if TYPE_CHECKING:
@@ -40,9 +42,15 @@ class PackedEncoder(Encoder):
     packed = True
 
     def __init__(
-        self, name: str, checkpoint: Checkpoint, precision: ResolvedPrecision, device: str, batch_tokens: int
+        self,
+        name: str,
+        checkpoint: Checkpoint,
+        precision: ResolvedPrecision,
+        device: str,
+        batch_tokens: int,
+        prompts: Prompts = NO_PROMPTS,
     ) -> None:
-        super().__init__(name, checkpoint.card, checkpoint.max_tokens, precision, device)
+        super().__init__(name, checkpoint.card, checkpoint.max_tokens, precision, device, prompts)
         self.checkpoint = checkpoint
         self._batch_tokens = batch_tokens
         model = checkpoint.model
@@ -56,22 +64,22 @@ class PackedEncoder(Encoder):
     @cached_property
     def fingerprint(self) -> str:
         checkpoint = self.checkpoint
-        return digest(
-            {
-                "kind": "bert, mean over tokens",
-                "heads": [type(head).__name__ for head in checkpoint.model.heads],
-                "weights": weights_digest(checkpoint.model),
-                "attention_heads": checkpoint.model.shape.heads,
-                "epsilon": checkpoint.model.shape.epsilon,
-                "tokenizer": checkpoint.tokenizer,
-                "max_tokens": self.max_tokens,
-                "template": self.template,
-                "prompt_words": self.prompt_words,
-            }
-        )
+        parts = {
+            "kind": "bert, mean over tokens",
+            "heads": [type(head).__name__ for head in checkpoint.model.heads],
+            "weights": weights_digest(checkpoint.model),
+            "attention_heads": checkpoint.model.shape.heads,
+            "epsilon": checkpoint.model.shape.epsilon,
+            "tokenizer": checkpoint.tokenizer,
+            "max_tokens": self.max_tokens,
+            "template": self.template,
+            "prompt_words": self.prompt_words,
+        }
+        prompts = {"prompts": [self.prompts.query, self.prompts.train]} if self.prompts else {}
+        return digest(parts | prompts)
 
-    def _encode_window(self, texts: Sequence[str]) -> Iterator[tuple[Rows, DenseFeatures]]:
-        sequences = self._tokenize(texts)
+    def _encode_window(self, texts: Sequence[str], prompt: str) -> Iterator[tuple[Rows, DenseFeatures]]:
+        sequences = self._tokenize([prompt + text for text in texts] if prompt else texts)
         lengths = np.array([len(sequence) for sequence in sequences], np.int64)
         for batch in pack(lengths, self._batch_tokens):
             with torch.inference_mode():
@@ -98,11 +106,15 @@ def load_encoder(
     template: str | None = None,
     max_tokens: int | None = None,
     batch_tokens: int | None = None,
+    query_prompt: str | None = None,
+    train_prompt: str | None = None,
+    trust_remote_code: bool = False,
 ) -> Encoder:
     """Load an encoder.
 
     BERT-type encoders with mean pooling and linear or unit-length heads run packed, also those in the
-    published AirRep format; all else that ``sentence_transformers`` can load is run by that library.
+    published AirRep format; all else that ``sentence_transformers`` can load is run by that library, in float32 unless
+    bfloat16 is asked for by name.
 
     Args:
         name_or_path: ``"default"`` (bundled, needs no network), a folder, or ``owner/name`` on the Hugging
@@ -113,17 +125,26 @@ def load_encoder(
         max_tokens: longest text; the model's when None.
         batch_tokens: tokens that are computed together when packed; when None, 2,048 on a CPU and 32,768
             elsewhere. Changes speed and memory, not results.
+        query_prompt: text before each query: the name of one of the model's own prompts, or the text itself; ``""``
+            is none. None: the model's own for queries, where it has one.
+        train_prompt: likewise before each training example; None: the model's own for documents.
+        trust_remote_code: run the program code that some models bring; they are refused otherwise.
 
     Raises:
-        ConfigError: a setting that cannot hold, a name that leads to no model, or a language model.
+        ConfigError: a setting that cannot hold, a name that leads to no model, a language model, or a model with
+            program code that is not trusted.
         DataError: a model folder that is incomplete, damaged or unsafe to read.
     """
     name = str(name_or_path)
     device = resolve_device(device)
-    folder = find_model(name)
+    folder = find_model(name, (CODE,) if trust_remote_code else ())
     layout = read_layout(folder)
-    if layout.format == "library":
-        return _load_unpacked(name, layout, precision, device, template, max_tokens)
+    code = [] if layout.format == "airrep" else check_own_code("encoder", name, folder, trust_remote_code)
+    prompts = choose_prompts(folder, name, query_prompt, train_prompt)
+    if layout.format == "library" or code or (prompts and not counts_prompt(folder)):
+        card = _with_template(name, read_card(folder), template)
+        chosen = resolve_precision("float32" if precision == "auto" else precision, device)
+        return LibraryEncoder(name, folder, card, max_tokens, chosen, device, prompts, code)
     checkpoint = read_checkpoint(layout)
     limit = checkpoint.max_tokens if max_tokens is None else max_tokens
     checkpoint = replace(
@@ -134,7 +155,7 @@ def load_encoder(
     tokens = (2048 if device == "cpu" else 32768) if batch_tokens is None else batch_tokens
     if tokens < 1:
         raise ConfigError(f"encoder {name}: batch_tokens is {tokens}; expected 1 or more. Change it.")
-    return PackedEncoder(name, checkpoint, resolve_precision(precision, device), device, tokens)
+    return PackedEncoder(name, checkpoint, resolve_precision(precision, device), device, tokens, prompts)
 
 
 def _with_template(name: str, card: Card, template: str | None) -> Card:
@@ -142,12 +163,3 @@ def _with_template(name: str, card: Card, template: str | None) -> Card:
     if "{prompt}" not in chosen and "{response}" not in chosen:
         raise ConfigError(f"encoder {name}: the template {chosen!r} has no field; expected {{prompt}} or {{response}}.")
     return replace(card, template=chosen)
-
-
-def _load_unpacked(
-    name: str, layout: Layout, precision: Precision, device: str, template: str | None, max_tokens: int | None
-) -> LibraryEncoder:
-    """Load by ``sentence_transformers``, in float32 unless bfloat16 is asked for by name."""
-    card = _with_template(name, read_card(layout.folder), template)
-    chosen: Precision = "float32" if precision == "auto" else precision
-    return LibraryEncoder(name, layout.folder, card, max_tokens, resolve_precision(chosen, device), device)

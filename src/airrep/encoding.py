@@ -14,6 +14,7 @@ from airrep.errors import ConfigError, DataError
 from airrep.exports import new_folder
 from airrep.model_folders import Card
 from airrep.precision import ResolvedPrecision
+from airrep.prompts import Prompts, choose_prompts, write_prompts
 from airrep.tokens import check_texts
 
 if TYPE_CHECKING:
@@ -48,6 +49,7 @@ class Encoder(ABC):
         max_tokens: longest text; the rest is cut off.
         precision: of the large matrix products.
         device: where they run.
+        prompts: what is put before the texts of queries and of training examples.
         packed: whether it runs packed; if not, ``sentence_transformers`` runs it.
         trained_for_attribution: whether it was trained to rank subsets by their labels.
         trained_pool: the pool that it was trained with; None if unknown.
@@ -57,8 +59,17 @@ class Encoder(ABC):
 
     packed: bool
 
-    def __init__(self, name: str, card: Card, max_tokens: int, precision: ResolvedPrecision, device: str) -> None:
+    def __init__(
+        self,
+        name: str,
+        card: Card,
+        max_tokens: int,
+        precision: ResolvedPrecision,
+        device: str,
+        prompts: Prompts,
+    ) -> None:
         self.name = name
+        self.prompts = prompts
         self.card = card
         self.template = card.template
         self.prompt_words = card.prompt_words
@@ -79,49 +90,68 @@ class Encoder(ABC):
     @property
     @abstractmethod
     def fingerprint(self) -> str:
-        """64 hex digits over all that determines features: weights, tokenizer, template, limits, pooling.
+        """64 hex digits over all that determines features: weights, tokenizer, template, limits, pooling, prompts.
 
         It does not depend on where the model lies, how its weights are stored, precision, device or batches.
         """
 
     @abstractmethod
     def sentence_transformer(self) -> "SentenceTransformer":
-        """Return the same encoder as a ``SentenceTransformer``; give it texts made by :meth:`render`."""
+        """Return the same encoder as a ``SentenceTransformer``; give it texts made by :meth:`render`, and prompts."""
 
     @abstractmethod
     def _write(self, folder: Path, model_format: Format, storage: Storage) -> None:
         """Write the model into an empty folder."""
 
     @abstractmethod
-    def _encode_window(self, texts: Sequence[str]) -> Iterator[tuple[Rows, DenseFeatures]]:
-        """Row numbers and features, part by part."""
+    def _encode_window(self, texts: Sequence[str], prompt: str) -> Iterator[tuple[Rows, DenseFeatures]]:
+        """Row numbers and features of texts, each behind the prompt, part by part."""
 
-    def encode(self, examples: Sequence[Example], progress: Progress | None = None) -> DenseFeatures:
+    def encode(
+        self, examples: Sequence[Example], progress: Progress | None = None, *, queries: bool = False
+    ) -> DenseFeatures:
         """Features of examples, in their order: float32, ``(n, d)``.
+
+        Args:
+            examples: to encode.
+            progress: told about finished rows.
+            queries: whether they are queries, whose prompt is another in some encoders; else training examples.
 
         Raises:
             DataError: a text is not valid Unicode, or features are not finite.
         """
-        return self._encode(len(examples), lambda part: [self.render(example) for example in examples[part]], progress)
 
-    def encode_texts(self, texts: Sequence[str], progress: Progress | None = None) -> DenseFeatures:
-        """Features of texts that are already rendered, in their order: float32, ``(n, d)``.
+        def texts_of(part: slice) -> Sequence[str]:
+            return [self.render(example) for example in examples[part]]
+
+        return self._encode(len(examples), texts_of, progress, queries)
+
+    def encode_texts(
+        self, texts: Sequence[str], progress: Progress | None = None, *, queries: bool = False
+    ) -> DenseFeatures:
+        """Features of texts that are already rendered, but for the prompt, in their order: float32, ``(n, d)``.
+
+        Args:
+            texts: to encode.
+            progress: told about finished rows.
+            queries: whether they are queries, whose prompt is another in some encoders; else training examples.
 
         Raises:
             DataError: a text is not valid Unicode, or features are not finite.
         """
         if isinstance(texts, str):
             raise DataError("texts: a single string was given; expected a list of them. Put it in a list.")
-        return self._encode(len(texts), lambda part: texts[part], progress)
+        return self._encode(len(texts), lambda part: texts[part], progress, queries)
 
     def _encode(
-        self, count: int, texts_of: Callable[[slice], Sequence[str]], progress: Progress | None
+        self, count: int, texts_of: Callable[[slice], Sequence[str]], progress: Progress | None, queries: bool
     ) -> DenseFeatures:
+        prompt = self.prompts.query if queries else self.prompts.train
         features = np.empty((count, self.dimension), np.float32)
         for start in range(0, count, _WINDOW):
             texts = texts_of(slice(start, start + _WINDOW))
             check_texts(texts, start)
-            for rows, part in self._encode_window(texts):
+            for rows, part in self._encode_window(texts, prompt):
                 features[start + rows] = part
                 if progress is not None:
                     progress(len(rows))
@@ -133,7 +163,8 @@ class Encoder(ABC):
         return features
 
     def render(self, example: Example) -> str:
-        """Return the text that is encoded: the template with the cut prompt and the response filled in."""
+        """Return the text that is encoded, but for the encoder's prompt: the template with the cut prompt and the
+        response filled in."""
         values = {"{prompt}": first_words(example.prompt, self.prompt_words), "{response}": example.response}
         return "".join(values.get(piece, piece) for piece in self._pieces)
 
@@ -160,6 +191,8 @@ class Encoder(ABC):
                 raise ConfigError(f"saving {path}: '{value}' is not known; expected one of {', '.join(known)}.")
         with new_folder(Path(path)) as folder:
             self._write(folder, model_format, storage)
+            if choose_prompts(folder, self.name, None, None) != self.prompts:
+                write_prompts(folder, self.prompts)
 
 
 def first_words(text: str, count: int) -> str:

@@ -15,6 +15,7 @@ from airrep.errors import ConfigError, DataError
 from airrep.exports import write_card
 from airrep.model_folders import DOWNLOADED, Card
 from airrep.precision import ResolvedPrecision
+from airrep.prompts import Prompts
 
 if TYPE_CHECKING:
     from sentence_transformers import SentenceTransformer
@@ -35,13 +36,16 @@ class LibraryEncoder(Encoder):
         max_tokens: int | None,
         precision: ResolvedPrecision,
         device: str,
+        prompts: Prompts,
+        code: Sequence[Path] = (),
     ) -> None:
-        self._library = _load_library(name, folder, precision, device)
+        self._library = _load_library(name, folder, precision, device, trusted=bool(code))
         if max_tokens is not None:
             self._library.max_seq_length = max_tokens
         longest = self._library.max_seq_length
-        super().__init__(name, card, int(longest) if longest else 0, precision, device)
-        self._files = {str(path.relative_to(folder)): file_digest(path) for path in _model_files(folder)}
+        super().__init__(name, card, int(longest) if longest else 0, precision, device, prompts)
+        files = sorted({*_model_files(folder), *code})
+        self._files = {str(path.relative_to(folder)): file_digest(path) for path in files}
 
     @property
     def dimension(self) -> int:
@@ -49,13 +53,19 @@ class LibraryEncoder(Encoder):
 
     @cached_property
     def fingerprint(self) -> str:
-        parts = {"max_tokens": self.max_tokens, "template": self.template, "prompt_words": self.prompt_words}
+        parts: dict[str, object] = {
+            "max_tokens": self.max_tokens,
+            "template": self.template,
+            "prompt_words": self.prompt_words,
+        }
+        if self.prompts:
+            parts["prompts"] = [self.prompts.query, self.prompts.train]
         return digest({"kind": "sentence_transformers", "files": self._files, **parts})
 
-    def _encode_window(self, texts: Sequence[str]) -> Iterator[tuple[Rows, DenseFeatures]]:
+    def _encode_window(self, texts: Sequence[str], prompt: str) -> Iterator[tuple[Rows, DenseFeatures]]:
         for start in range(0, len(texts), _CHUNK):
             part = list(texts[start : start + _CHUNK])
-            features = self._library.encode(part, show_progress_bar=False, convert_to_numpy=True)
+            features = self._library.encode(part, prompt=prompt, show_progress_bar=False, convert_to_numpy=True)
             yield np.arange(start, start + len(part)), np.asarray(features, np.float32)
 
     def sentence_transformer(self) -> "SentenceTransformer":
@@ -71,13 +81,17 @@ class LibraryEncoder(Encoder):
         write_card(self.card, folder)
 
 
-def _load_library(name: str, folder: Path, precision: ResolvedPrecision, device: str) -> "SentenceTransformer":
+def _load_library(
+    name: str, folder: Path, precision: ResolvedPrecision, device: str, *, trusted: bool
+) -> "SentenceTransformer":
     from sentence_transformers import SentenceTransformer
 
     settings = {"dtype": precision, "use_safetensors": True}
     try:
-        library = SentenceTransformer(str(folder), device=device, local_files_only=True, model_kwargs=settings)
-    except (OSError, ValueError, RuntimeError, KeyError, ImportError) as error:
+        library = SentenceTransformer(
+            str(folder), device=device, local_files_only=True, trust_remote_code=trusted, model_kwargs=settings
+        )
+    except (OSError, ValueError, RuntimeError, KeyError, ImportError, AttributeError, TypeError) as error:
         reason = str(error).strip().partition("\n")[0]
         raise DataError(
             f"encoder {name}: sentence_transformers cannot load it: {reason}. Restore it or give another one."

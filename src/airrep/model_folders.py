@@ -43,11 +43,12 @@ class Card:
         return content if self.training is not None else {key: content[key] for key in content if key != "training"}
 
 
-def find_model(name: str) -> Path:
+def find_model(name: str, extra: tuple[str, ...] = ()) -> Path:
     """Return the folder of a model.
 
     Args:
         name: ``"default"`` or ``"untrained"`` (bundled), a folder, or ``owner/name`` on the Hugging Face Hub.
+        extra: more files to fetch from the Hub: the programs of a model that is trusted.
 
     Raises:
         ConfigError: there is no such folder, and it cannot be had from the Hub.
@@ -65,7 +66,7 @@ def find_model(name: str) -> Path:
             "Hugging Face Hub. Check the path."
         )
     instead = "Use 'default', which needs no network, or fetch it elsewhere (hf download) and give its folder."
-    return download("encoder", name, DOWNLOADED, instead)
+    return download("encoder", name, (*DOWNLOADED, *extra), instead)
 
 
 def read_json(path: Path) -> dict[str, Any]:

@@ -14,7 +14,10 @@ from airrep.pooling import Pool
 
 
 class EmbeddingAttributor(Attributor):
-    """Inner products of the embeddings of a sentence encoder, summed over a group (the paper's GTE baseline)."""
+    """Inner products of the embeddings of a sentence encoder, summed over a group (the paper's GTE baseline).
+
+    An encoder that was trained with instructions gets them as its card says: before queries alone, mostly.
+    """
 
     name = "gte"
     pool: ClassVar[Pool] = "sum"
@@ -38,6 +41,9 @@ class EmbeddingAttributor(Attributor):
             template=chosen.template,
             max_tokens=chosen.max_tokens,
             batch_tokens=chosen.batch_tokens,
+            query_prompt=chosen.query_prompt,
+            train_prompt=chosen.train_prompt,
+            trust_remote_code=chosen.trust_remote_code,
         )
 
     @property
@@ -45,11 +51,19 @@ class EmbeddingAttributor(Attributor):
         return digest({"method": self.name, "encoder": self.encoder.fingerprint})
 
     @property
+    def symmetric(self) -> bool:
+        return self.encoder.prompts.query == self.encoder.prompts.train
+
+    @property
     def execution(self) -> Mapping[str, str]:
         return {"precision": self.encoder.precision}
 
     def encode_train(self, examples: Sequence[Example], on_rows: OnRows | None = None) -> DenseFeatures:
         return self.encoder.encode(examples, on_rows)
+
+    def encode_queries(self, examples: Sequence[Example], on_rows: OnRows | None = None) -> DenseFeatures:
+        """φ_query: the same, behind the encoder's prompt for queries where it has one."""
+        return self.encoder.encode(examples, on_rows, queries=True)
 
 
 class AirRepAttributor(EmbeddingAttributor):

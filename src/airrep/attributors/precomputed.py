@@ -1,0 +1,246 @@
+"""Attribution by features that were made elsewhere."""
+
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any, ClassVar
+
+import numpy as np
+
+from airrep.arrays import DenseFeatures, Rows
+from airrep.artifacts import canonical_json, digest
+from airrep.attributors.base import Attributor, OnRows
+from airrep.attributors.settings import PrecomputedSettings
+from airrep.corpus import Corpus, Example, read_corpus
+from airrep.errors import ConfigError, DataError, NotFittedError
+from airrep.feature_files import FeatureFile, is_trak_store, open_query_features, open_train_features
+from airrep.pooling import Pool
+from airrep.values import content_hash
+
+_SMALL, _LARGE = 2.0**-4, 2.0**15
+"""Largest features between these keep their digits in an index, which holds float16; others are scaled."""
+
+
+@dataclass(frozen=True)
+class _Known:
+    """Examples whose features are known.
+
+    Attributes:
+        keys: of each example with its id, and of its text alone, ``(n, 2)``.
+        rows: of its features, ``(n,)``.
+    """
+
+    keys: np.ndarray
+    rows: Rows
+
+    @classmethod
+    def of(cls, examples: Sequence[Example], rows: Rows) -> "_Known":
+        return cls(_keys(examples), rows)
+
+    @cached_property
+    def _sorted(self) -> list[tuple[np.ndarray, Rows]]:
+        orders = [np.argsort(column, kind="stable") for column in self.keys.T]
+        return [(column[order], self.rows[order]) for column, order in zip(self.keys.T, orders, strict=True)]
+
+    def find(self, examples: Sequence[Example], where: str) -> Rows:
+        """Rows of examples: by id and text, else by text alone.
+
+        Raises:
+            DataError: one is not known.
+        """
+        found = np.full(len(examples), -1, np.int64)
+        for asked, (keys, rows) in zip(_keys(examples).T, self._sorted, strict=True):
+            places = np.minimum(np.searchsorted(keys, asked), len(keys) - 1)
+            found = np.where((found < 0) & (keys[places] == asked), rows[places], found)
+        if (found < 0).any():
+            unseen = examples[int(np.argmax(found < 0))].id
+            raise DataError(
+                f'precomputed: example "{unseen}" has no features; expected one of {where}. '
+                "Leave it out, or make its features and build the index anew."
+            )
+        return found
+
+
+def _keys(examples: Sequence[Example]) -> np.ndarray:
+    """64 bits of each example with its id, and of its text alone, ``(n, 2)``."""
+    texts = [example.content_hash for example in examples]
+    own = [content_hash(example.id, text) for example, text in zip(examples, texts, strict=True)]
+    return np.array([[int(key, 16) for key in pair] for pair in zip(own, texts, strict=True)], np.uint64).reshape(-1, 2)
+
+
+class PrecomputedAttributor(Attributor):
+    """Inner products of features that lie in files; examples are recognised by their text.
+
+    Queries have features of their own if ``queries`` is set; otherwise they are training examples. Very small or
+    large training features are multiplied by a power of two, and query features divided by it: scores stay.
+    """
+
+    name = "precomputed"
+    pool: ClassVar[Pool] = "sum"
+
+    def __init__(self, settings: PrecomputedSettings) -> None:
+        self._settings = settings
+        self._learnt: dict[str, Any] | None = None
+        self._train: _Known
+        self._queries: _Known | None = None
+        self._query_features: DenseFeatures | None = None
+
+    @property
+    def settings(self) -> PrecomputedSettings:
+        return self._settings
+
+    @property
+    def symmetric(self) -> bool:
+        """True unless the two sides are scaled apart; features of queries are taken to be made as those of the rest."""
+        return bool(self._fitted()["shift"] == 0)
+
+    @property
+    def own_pool(self) -> Pool:
+        return self._settings.pool
+
+    @property
+    def fingerprint(self) -> str:
+        return digest({"method": self.name, **self._fitted()})
+
+    def fit(self, train: Corpus) -> None:
+        """Match the features to the examples, and read those of queries.
+
+        Raises:
+            ConfigError: ``queries`` without ``query_data`` or the other way round.
+            DataError: a file is missing, damaged, of another shape, or holds features that are not finite.
+        """
+        self._check_settings()
+        file = self._file
+        self._train = _Known.of(train, _rows_of(file, train, "training corpus"))
+        shift = _shift(file.largest())
+        learnt = {"train": file.fingerprint, "dimension": file.dimension, "shift": shift}
+        self._learnt = {**learnt, "examples": digest(self._train.keys.tolist()), **self._fit_queries(file.dimension)}
+
+    def _fit_queries(self, dimension: int) -> dict[str, Any]:
+        if self._settings.queries is None or self._settings.query_data is None:
+            return {}
+        file, data = open_query_features(Path(self._settings.queries)), read_corpus(self._settings.query_data)
+        if file.dimension != dimension:
+            raise DataError(
+                f"{file.path}: has {file.dimension:,} features a row, those of training examples have {dimension:,}; "
+                "expected as many. Give features of one and the same method."
+            )
+        self._query_features = file.take(_rows_of(file, data, self._settings.query_data))
+        self._queries = _Known.of(data, np.arange(len(data)))
+        return {"queries": file.fingerprint, "query_examples": digest(self._queries.keys.tolist())}
+
+    def _check_settings(self) -> None:
+        chosen = self._settings
+        if (chosen.queries is None) != (chosen.query_data is None):
+            given, lacking = ("queries", "query_data") if chosen.query_data is None else ("query_data", "queries")
+            raise ConfigError(f"precomputed: {given} is set without {lacking}; expected both or none. Set {lacking}.")
+        if chosen.queries is None and is_trak_store(Path(chosen.train)):
+            raise ConfigError(
+                "precomputed: a TRAK store has features of training examples for the scores of its targets alone; "
+                "expected queries=STORE/scores/NAME.mmap and query_data, their data file. Set both."
+            )
+
+    @cached_property
+    def _file(self) -> FeatureFile:
+        """The training features.
+
+        Raises:
+            DataError: they are missing, or others than those that were fitted.
+        """
+        file = open_train_features(Path(self._settings.train))
+        if self._learnt is not None and file.fingerprint != self._learnt["train"]:
+            raise DataError(f"{file.path}: holds other features than the index was built of. Restore it.")
+        return file
+
+    def encode_train(self, examples: Sequence[Example], on_rows: OnRows | None = None) -> DenseFeatures:
+        """φ_train of each example, ``(rows, d)``.
+
+        Raises:
+            DataError: an example has no features, or the file is missing or changed.
+        """
+        return self._encode(examples, on_rows, self._fitted()["shift"])
+
+    def encode_queries(self, examples: Sequence[Example], on_rows: OnRows | None = None) -> DenseFeatures:
+        """φ_query of each example, ``(rows, d)``.
+
+        Raises:
+            DataError: an example has no features, or the file is missing or changed.
+        """
+        shift = self._fitted()["shift"]
+        if self._queries is None or self._query_features is None:
+            return self._encode(examples, on_rows, -shift)
+        rows = self._queries.find(examples, f"{self._settings.query_data}")
+        return self._scaled(self._query_features[rows], -shift, on_rows)
+
+    def _encode(self, examples: Sequence[Example], on_rows: OnRows | None, shift: int) -> DenseFeatures:
+        if not len(examples):
+            return np.empty((0, self._fitted()["dimension"]), np.float32)
+        rows = self._train.find(examples, "the training corpus")
+        return self._scaled(self._file.take(rows), shift, on_rows)
+
+    @staticmethod
+    def _scaled(features: DenseFeatures, shift: int, on_rows: OnRows | None) -> DenseFeatures:
+        if on_rows is not None and len(features):
+            on_rows(len(features))
+        return np.ldexp(features, shift) if shift else features
+
+    def save_state(self, folder: Path) -> None:
+        """Write which examples are known, and the features of queries; those of training stay where they are."""
+        (folder / "precomputed.json").write_bytes(canonical_json(self._fitted()))
+        np.save(folder / "keys.npy", self._train.keys)
+        np.save(folder / "rows.npy", self._train.rows)
+        if self._queries is not None and self._query_features is not None:
+            np.save(folder / "query_keys.npy", self._queries.keys)
+            np.save(folder / "query_features.npy", self._query_features)
+
+    def load_state(self, folder: Path) -> None:
+        self._learnt = json.loads((folder / "precomputed.json").read_bytes())
+        self._train = _Known(_load(folder / "keys.npy"), _load(folder / "rows.npy"))
+        if (folder / "query_keys.npy").exists():
+            keys = _load(folder / "query_keys.npy")
+            self._queries = _Known(keys, np.arange(len(keys)))
+            self._query_features = _load(folder / "query_features.npy")
+
+    def _fitted(self) -> dict[str, Any]:
+        if self._learnt is None:
+            raise NotFittedError(
+                "precomputed: has not seen the training corpus. Call fit(train) first, or build an index."
+            )
+        return self._learnt
+
+
+def _load(path: Path) -> np.ndarray:
+    array: np.ndarray = np.load(path, allow_pickle=False)
+    return array
+
+
+def _rows_of(file: FeatureFile, corpus: Corpus, where: str) -> Rows:
+    """Which row has the features of each example: by ids where the file has those of the corpus, else in order.
+
+    Raises:
+        DataError: there are more or fewer rows than examples, or their order is not known.
+    """
+    places = {name: row for row, name in enumerate(file.ids or ())}
+    ids = [example.id for example in corpus]
+    if len(places) == file.rows and all(name in places for name in ids):
+        return np.array([places[name] for name in ids], np.int64)
+    if not file.ordered:
+        raise DataError(
+            f"{file.path}: was written by several processes, so that its rows are in no known order; expected the ids "
+            "of the examples as data_id. Log with these ids, or in one process."
+        )
+    if file.rows != len(corpus):
+        raise DataError(
+            f"{file.path}: has {file.rows:,} rows, but the {where} has {len(corpus):,} examples; expected one row for "
+            "each, in order. Give the data that the features were made of."
+        )
+    return np.arange(file.rows)
+
+
+def _shift(largest: float) -> int:
+    """Power of two that brings the largest feature near the top of float16, if it is not in the middle already."""
+    if largest == 0 or _SMALL <= largest < _LARGE:
+        return 0
+    return 14 - int(np.frexp(largest)[1])
