@@ -4,19 +4,30 @@ import json
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any, overload
+from typing import Any, Generic, Protocol, TypeVar, overload
 
 import numpy as np
 
 from airrep.artifacts import write_file, writing
 from airrep.attributors.base import OnProgress
+from airrep.attributors.dsir import DsirAttributor
 from airrep.corpus import Example
-from airrep.errors import ArtifactError
+from airrep.errors import ArtifactError, ConfigError
 from airrep.index import Index, Queries
 from airrep.results import Provenance
-from airrep.selection import min_rank
+from airrep.scoring import score_blocks
+from airrep.seeding import stream
+from airrep.selection import first_of_each, gumbel_top_k, min_rank
 
 REASON = "selected_by"
+
+
+class Picked(Protocol):
+    """One training example that was picked."""
+
+    def to_dict(self) -> dict[str, Any]:
+        """The example, with the reason under ``selected_by``; reads back as a training example."""
+        ...
 
 
 @dataclass(frozen=True)
@@ -40,17 +51,40 @@ class Pick:
 
 
 @dataclass(frozen=True)
-class SelectionResult(Sequence[Pick]):
-    """Training examples picked by min-rank, the best first."""
+class Draw:
+    """One training example that was drawn by its importance weight."""
 
-    picks: tuple[Pick, ...]
+    example: Example
+    row: int
+    """Row number in the index."""
+    draw: int
+    """Which draw it was; 1 = the first."""
+    log_weight: float
+    """Log of how much likelier the queries make it than the training corpus does."""
+    seed: int
+    """Of the draws."""
+
+    def to_dict(self) -> dict[str, Any]:
+        """The example, with the reason under ``selected_by``; reads back as a training example."""
+        reason = {"draw": self.draw, "log_weight": self.log_weight, "seed": self.seed, "row": self.row}
+        return {**self.example.to_dict(), REASON: reason}
+
+
+AnyPick = TypeVar("AnyPick", bound=Picked)
+
+
+@dataclass(frozen=True)
+class SelectionResult(Sequence[AnyPick], Generic[AnyPick]):
+    """Training examples picked by min-rank, the best first; or drawn by weight, the first draw first."""
+
+    picks: tuple[AnyPick, ...]
     provenance: Provenance
 
     @overload
-    def __getitem__(self, position: int) -> Pick: ...
+    def __getitem__(self, position: int) -> AnyPick: ...
     @overload
-    def __getitem__(self, position: slice) -> tuple[Pick, ...]: ...
-    def __getitem__(self, position: int | slice) -> Pick | tuple[Pick, ...]:
+    def __getitem__(self, position: slice) -> tuple[AnyPick, ...]: ...
+    def __getitem__(self, position: int | slice) -> AnyPick | tuple[AnyPick, ...]:
         return self.picks[position]
 
     def __len__(self) -> int:
@@ -93,7 +127,7 @@ def select(
     where: str | None = None,
     drop_duplicates: bool = False,
     progress: OnProgress | None = None,
-) -> SelectionResult:
+) -> SelectionResult[Pick]:
     """Pick the training examples that some query ranks highest (min-rank).
 
     A training example's value is its best rank over the queries. Picks are ordered by that rank, then by the first
@@ -119,6 +153,54 @@ def select(
         Pick(index.example(row), row, rank, ids[query], score) for row, rank, query, score in zip(*columns, strict=True)
     )
     return SelectionResult(tuple(picks), index.provenance())
+
+
+def resample(
+    index: Index,
+    queries: Queries,
+    count: int,
+    *,
+    seed: int = 0,
+    where: str | None = None,
+    drop_duplicates: bool = False,
+) -> SelectionResult[Draw]:
+    """Draw training examples by their importance weight for all queries together (DSIR).
+
+    The weight of z is Π p_queries(g) / p_train(g) over its n-grams g. Examples are drawn one after another, without
+    replacement, each with a chance in proportion to its weight.
+
+    Args:
+        index: an index of the method ``dsir``.
+        queries: examples of what is wanted.
+        count: how many.
+        seed: of the draws.
+        where: a filter; only examples that fulfil it are drawn.
+        drop_duplicates: of examples with equal texts draw only the first.
+
+    Raises:
+        ConfigError: the index has no importance weights, *count* is not between 1 and the number of examples to
+            choose from, or a bad filter.
+        DataError: the queries have no words.
+    """
+    weights = _log_weights(index, queries)
+    keep = index.mask(where)
+    if drop_duplicates:
+        keep = first_of_each(_content_keys(index), keep, index.rows)
+    rows = gumbel_top_k(np.where(keep, weights, -np.inf), count, stream(seed, "resample")).tolist()
+    draws = (Draw(index.example(row), row, draw, float(weights[row]), seed) for draw, row in enumerate(rows, start=1))
+    return SelectionResult(tuple(draws), index.provenance())
+
+
+def _log_weights(index: Index, queries: Queries) -> np.ndarray:
+    """Log importance weights of all rows for all queries together, ``(n,)``."""
+    attributor = index.attributor
+    if not isinstance(attributor, DsirAttributor):
+        raise ConfigError(
+            f"{index.path}: method '{index.method}' has no importance weights to draw by; expected an index of the "
+            "method dsir. Build one, or pick by rank."
+        )
+    target = attributor.encode_target(tuple(queries))
+    return np.concatenate([scores[0] for _, scores in score_blocks(target, index.blocks)])
 
 
 def _content_keys(index: Index) -> np.ndarray:

@@ -1,4 +1,4 @@
-"""Selection of training data by best rank."""
+"""Selection of training data: by best rank, or drawn by weight."""
 
 from collections.abc import Sequence
 from typing import NamedTuple
@@ -60,7 +60,7 @@ def min_rank(
     if queries.shape[0] == 0:
         raise DataError("queries: there are none; expected at least one. Give queries to choose for.")
     if skip_duplicates is not None:
-        keep = _first_of_each(np.asarray(skip_duplicates), keep, rows)
+        keep = first_of_each(np.asarray(skip_duplicates), keep, rows)
     kept = rows if keep is None else int(np.count_nonzero(keep))
     _check_count(count, kept)
     # The first k of every query are exactly the rows of value k or better, so as soon as they are `count`
@@ -73,7 +73,37 @@ def min_rank(
     return standing.first(count)
 
 
-def _first_of_each(keys: np.ndarray, keep: Mask | None, rows: int) -> Mask:
+def gumbel_top_k(log_weights: np.ndarray, count: int, generator: np.random.Generator) -> Rows:
+    """Draw rows one after another without replacement, each with a chance in proportion to its weight.
+
+    That is what the greatest of log wᵢ + Gᵢ are, with independent standard Gumbel Gᵢ (Gumbel top-k).
+
+    Args:
+        log_weights: ``(n,)``; -inf for rows that are never drawn.
+        count: how many rows.
+        generator: where chance comes from; a row's noise does not depend on the weights.
+
+    Returns:
+        ``(count,)`` row numbers in the order in which they are drawn.
+
+    Raises:
+        ConfigError: *count* is not between 1 and the number of rows that may be drawn.
+        DataError: a weight is not a number, or infinite.
+    """
+    if not (log_weights < np.inf).all():
+        raise DataError("select: a weight is not a number, or infinite; expected finite ones. Check what made them.")
+    _check_count(count, int(np.isfinite(log_weights).sum()))
+    noisy = log_weights + generator.gumbel(size=log_weights.shape)
+    drawn: Rows = np.argsort(-noisy, kind="stable")[:count]
+    return drawn
+
+
+def first_of_each(keys: np.ndarray, keep: Mask | None, rows: int) -> Mask:
+    """Of the rows that *keep* has (all without it), those that no earlier one shares its key with.
+
+    Raises:
+        ConfigError: there is not one key for each row.
+    """
     if keys.shape != (rows,):
         raise ConfigError(f"skip_duplicates: is {keys.shape}; expected ({rows},), a key for each row. Make it so.")
     kept = np.arange(rows) if keep is None else np.flatnonzero(keep)

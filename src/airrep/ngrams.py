@@ -1,0 +1,120 @@
+"""Hashed counts of word n-grams, and their log ratios.
+
+Words are runs of letters, digits and underscores, or runs of other signs without white space, in lower case. An
+n-gram is n words in a row with one space between them. Its bucket is SHA-256 of its UTF-8 bytes, read as one whole
+number (first byte highest), modulo the number of buckets.
+"""
+
+import re
+from collections.abc import Iterable, Iterator
+from hashlib import sha256
+from itertools import chain, islice
+
+import numpy as np
+from scipy import sparse
+
+from airrep.arrays import SparseFeatures
+from airrep.errors import ConfigError, DataError
+
+CACHED = 2**19
+"""N-grams whose buckets are remembered; some 150 bytes each."""
+BATCH = 4096
+"""Texts counted at a time where only the sum is wanted."""
+
+_WORD = re.compile(r"\w+|[^\w\s]+")
+
+
+def split_words(text: str) -> list[str]:
+    """The words of a text, in lower case."""
+    return _WORD.findall(text.lower())
+
+
+def bucket_of(ngram: str, buckets: int) -> int:
+    """The bucket of one n-gram, from 0 on."""
+    return int.from_bytes(sha256(ngram.encode()).digest(), "big") % buckets
+
+
+class NgramCounter:
+    """Counts all word n-grams of a text up to some length in hash buckets."""
+
+    def __init__(self, longest: int = 2, buckets: int = 10_000) -> None:
+        """Make a counter.
+
+        Args:
+            longest: words of the longest n-gram; shorter ones are counted too.
+            buckets: how many buckets; n-grams that share one are counted together.
+
+        Raises:
+            ConfigError: one of them is below 1.
+        """
+        if longest < 1 or buckets < 1:
+            raise ConfigError(f"ngrams {longest}, buckets {buckets}: expected 1 or more. Correct the value.")
+        self.longest, self.buckets = longest, buckets
+        self._numbers = _Numbers(buckets)
+
+    def count(self, texts: Iterable[str]) -> SparseFeatures:
+        """Counts of each text, ``(rows, buckets)`` CSR float32; each row depends on its text alone."""
+        numbers: list[int] = []
+        ends = [0]
+        for text in texts:
+            numbers.extend(map(self._numbers.__getitem__, self._ngrams(split_words(text))))
+            ends.append(len(numbers))
+        whole = np.int32 if len(numbers) < 2**31 else np.int64
+        parts = (np.ones(len(numbers), dtype=np.float32), np.array(numbers, dtype=whole), np.array(ends, dtype=whole))
+        counts: SparseFeatures = sparse.csr_array(parts, shape=(len(ends) - 1, self.buckets))
+        counts.sum_duplicates()
+        return counts
+
+    def total(self, texts: Iterable[str]) -> np.ndarray:
+        """Counts of all texts together, ``(buckets,)`` int64."""
+        total, left = np.zeros(self.buckets, dtype=np.int64), iter(texts)
+        while batch := list(islice(left, BATCH)):
+            total += self.count(batch).sum(axis=0, dtype=np.float64).astype(np.int64)
+        return total
+
+    def _ngrams(self, words: list[str]) -> Iterator[str]:
+        longer = (
+            map(" ".join, zip(*(words[start:] for start in range(n)), strict=False)) for n in range(2, self.longest + 1)
+        )
+        return chain(words, *longer)
+
+
+class _Numbers(dict[str, int]):
+    """Buckets by n-gram, worked out when they are first asked for."""
+
+    def __init__(self, buckets: int) -> None:
+        self.buckets = buckets
+
+    def __missing__(self, ngram: str) -> int:
+        if len(self) >= CACHED:
+            self.clear()
+        number = self[ngram] = bucket_of(ngram, self.buckets)
+        return number
+
+
+def log_ratio(target: np.ndarray, source: np.ndarray, smoothing: float) -> np.ndarray:
+    """How much likelier the target makes each bucket: log(p_target + ε) − log(p_source + ε).
+
+    Its inner product with the counts of a text is the log importance weight of the text (DSIR).
+
+    Args:
+        target: ``(d,)`` or ``(q, d)`` counts, each row a target of its own.
+        source: ``(d,)`` counts.
+        smoothing: ε, added to shares of the counts; they do not add up to 1 then.
+
+    Returns:
+        float64, in the shape of *target*.
+
+    Raises:
+        DataError: the source or a target counts nothing.
+    """
+    ratio: np.ndarray = _log_shares(target, "target", smoothing) - _log_shares(source, "source", smoothing)
+    return ratio
+
+
+def _log_shares(counts: np.ndarray, what: str, smoothing: float) -> np.ndarray:
+    totals = counts.sum(axis=-1, keepdims=True, dtype=np.float64)
+    if not (totals > 0).all():
+        raise DataError(f"{what}: counts no n-gram; expected at least one. Give texts with words.")
+    logs: np.ndarray = np.log(counts / totals + smoothing)
+    return logs
