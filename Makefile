@@ -2,10 +2,12 @@
 PYTHON ?= python3
 VENV ?= .venv
 BIN := $(VENV)/bin
-PIP := $(BIN)/python -m pip --disable-pip-version-check install --quiet --constraint constraints.txt
+INSTALL := -m pip --disable-pip-version-check install --quiet --constraint constraints.txt
+PIP := $(BIN)/python $(INSTALL)
 RUN := OMP_NUM_THREADS=1 $(BIN)/python
+ORACLES := $(VENV)/oracles/bin/python
 
-.PHONY: demo test check fast bench format docs clean
+.PHONY: demo test check fast bench oracles format docs clean
 
 demo: $(VENV)/airrep  ## index, attribute, select and report on real data that comes with airrep
 	$(BIN)/airrep demo --out airrep-demo
@@ -33,6 +35,12 @@ bench: $(VENV)/bench  ## speed and memory against plain references, as ratios of
 	$(RUN) benchmarks/finetune.py --rounds 2
 	$(RUN) benchmarks/farm.py --subsets 10
 	$(RUN) benchmarks/training.py --rounds 2
+
+oracles: $(VENV)/oracles/ready  ## gradient methods and DSIR against captum, kronfluence, traker and data-selection
+	OMP_NUM_THREADS=1 $(ORACLES) -W ignore oracles/tracin.py
+	OMP_NUM_THREADS=1 $(ORACLES) -W ignore oracles/kfac.py
+	OMP_NUM_THREADS=1 $(ORACLES) -W ignore oracles/traker.py
+	OMP_NUM_THREADS=1 $(ORACLES) -W ignore oracles/dsir.py
 
 format: $(VENV)/dev  ## rewrite the code in the house format
 	$(BIN)/ruff format .
@@ -62,4 +70,14 @@ $(VENV)/dev: $(VENV)/airrep pyproject.toml
 
 $(VENV)/bench: $(VENV)/dev
 	$(PIP) --group bench
+	touch $@
+
+# An environment of its own: libraries that airrep is held against shall not decide what it is developed with.
+$(VENV)/oracles/ready: constraints.txt pyproject.toml oracles/requirements.txt oracles/no-deps.txt
+	$(PYTHON) -m venv $(VENV)/oracles
+	$(ORACLES) $(INSTALL) --upgrade "pip>=25.1"
+	$(ORACLES) $(INSTALL) torch
+	$(ORACLES) $(INSTALL) --editable .
+	$(ORACLES) $(INSTALL) --requirement oracles/requirements.txt
+	$(ORACLES) $(INSTALL) --no-deps --requirement oracles/no-deps.txt
 	touch $@
