@@ -17,6 +17,12 @@ from small_world import HashAttributor, make_corpus
 from airrep.corpus import Corpus
 
 
+@pytest.fixture(scope="session", autouse=True)
+def _own_cache(tmp_path_factory: pytest.TempPathFactory) -> None:
+    """Keep gradients of the tests out of the user's cache."""
+    os.environ["AIRREP_CACHE"] = str(tmp_path_factory.mktemp("cache"))
+
+
 @pytest.fixture
 def corpus() -> Corpus:
     """Fifty examples."""

@@ -130,8 +130,50 @@ def test_group_by_field_and_by_file(world: Run) -> None:
     assert "groups for q0" in world("group", "runs/index", "queries.jsonl", "--by", "source", "--pool", "mean").out
     ran = world("group", "runs/index", "queries.jsonl")
     assert (ran.status, "expected one of --by FIELD and --groups FILE" in ran.err) == (1, True)
-    ran = world("group", "runs/index", "queries.jsonl", "--by", "label", "--pool", "max")
-    assert (ran.status, "--pool max: does not exist" in ran.err) == (1, True)
+
+
+@pytest.mark.parametrize("pool", ["top-5", "order-2", "order-inf", "order-2-paper", "mean", "sum"])
+def test_groups_are_scored_by_the_pool_that_is_typed_in(world: Run, pool: str) -> None:
+    ask = ("group", "runs/index", "queries.jsonl", "--by", "label", "--pool", pool)
+    result = json.loads(world(*ask, "--json").out)
+    assert (result["provenance"]["pool"], result["provenance"]["temperature"]) == (pool, None)
+    index = airrep.open_index("runs/index")
+    expected = index.group_scores(airrep.read_corpus("queries.jsonl"), "label", pool).scores
+    assert [query["scores"] for query in result["queries"]] == expected.tolist()
+    assert f", {pool} pooling; method tfidf" in " ".join(world(*ask).out.split())
+
+
+def test_temperature_is_a_flag_of_attention(world: Run) -> None:
+    ask = ("group", "runs/index", "queries.jsonl", "--by", "label", "--pool", "attention", "--temperature", "0.2")
+    result = json.loads(world(*ask, "--json").out)
+    assert (result["provenance"]["pool"], result["provenance"]["temperature"]) == ("attention", 0.2)
+    warm = json.loads(world(*ask[:-2], "--json").out)
+    assert warm["provenance"]["temperature"] == 1.0
+    assert result["queries"] != warm["queries"]
+    assert "attention at temperature 0.2 pooling" in " ".join(world(*ask).out.split())
+    removal = ("what-if", "runs/index", "queries.jsonl", "--remove", 'source == "forum"')
+    assert json.loads(world(*removal, *ask[5:], "--json").out)["provenance"]["temperature"] == 0.2
+    assert json.loads(world(*removal, "--pool", "order-inf", "--json").out)["queries"][0]["before"] == 0
+
+
+@pytest.mark.parametrize(
+    ("flags", "message"),
+    [
+        (("--pool", "max"), "--pool max: does not exist; expected sum, mean, attention, top-K, order-K or order-inf"),
+        (("--pool", "top-0"), "--pool top-0: does not exist"),
+        (("--pool", "order-"), "--pool order-: does not exist"),
+        (("--pool", "order-3-paper"), "pool 'order-3-paper': the paper prints constants for order-1 and order-2 alone"),
+        (("--pool", "mean", "--temperature", "0.2"), "temperature 0.2: belongs to attention, not to mean pooling"),
+        (("--temperature", "0.2"), "temperature 0.2: belongs to attention, not to sum pooling"),
+        (("--pool", "attention", "--temperature", "-1"), "temperature -1.0: is not above 0 and finite"),
+        (("--pool", "attention", "--temperature", "nan"), "temperature nan: is not above 0 and finite"),
+    ],
+)
+@pytest.mark.parametrize("command", [("group", "--by", "label"), ("what-if", "--remove", 'source == "forum"')])
+def test_bad_pools_end_in_one_line(world: Run, command: tuple[str, ...], flags: tuple[str, ...], message: str) -> None:
+    ran = world(command[0], "runs/index", "queries.jsonl", *command[1:], *flags)
+    assert (ran.status, ran.out, ran.err.count("\n")) == (1, "", 1)
+    assert ran.err.startswith(f"airrep: error: {message}")
 
 
 @pytest.mark.parametrize("content", ["{}", "[]", '{"a": []}', '{"a": "e1"}', '{"a": [1, "e1"]}', "{", '{"a": [true]}'])

@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+from reference import group_influence
 from reference import pooling as reference
 from small_world import HashAttributor
 from tiny_bert import tiny_checkpoint
@@ -17,7 +18,7 @@ from airrep.metrics import lds
 INSTANCE = planted(1, "a", n=30, q=6, m=8, size=5)
 
 
-@pytest.mark.parametrize(("pool", "temperature"), [("sum", 1.0), ("mean", 1.0), ("attention", 0.5)])
+@pytest.mark.parametrize(("pool", "temperature"), [("sum", 1.0), ("mean", 1.0), ("attention", 0.5), ("top-2", 1.0)])
 def test_an_attributor_s_group_scores_are_those_of_the_loops(pool: str, temperature: float) -> None:
     method = HashAttributor()
     found = score_instance(method, INSTANCE, pool, temperature)
@@ -26,6 +27,15 @@ def test_an_attributor_s_group_scores_are_those_of_the_loops(pool: str, temperat
     np.testing.assert_allclose(
         found, reference.group_scores(queries, train, members, pool, temperature), rtol=2e-5, atol=1e-5
     )
+
+
+def test_order_k_removes_from_the_whole_train_pool() -> None:
+    """Not only from the examples that some subset has."""
+    method = HashAttributor()
+    members = [INSTANCE.subsets.members(j).tolist() for j in range(len(INSTANCE.subsets))]
+    train, queries = method.encode_train(INSTANCE.train), method.encode_queries(INSTANCE.queries)
+    expected = group_influence.group_scores(queries, train, members, len(INSTANCE.train), 2)
+    np.testing.assert_allclose(score_instance(method, INSTANCE, "order-2"), expected, rtol=1e-5)
 
 
 def test_examples_that_are_in_no_subset_are_not_encoded() -> None:

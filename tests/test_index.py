@@ -1,15 +1,19 @@
 """Index: built, resumed, asked, changed, verified."""
 
 import re
+from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
 import pytest
-from reference.pooling import pool_attention
+from reference import group_influence
+from reference.pooling import pool_attention, pool_top
 from small_world import HashAttributor, make_corpus, tree
 
 import airrep
+from airrep.arrays import DenseFeatures
 from airrep.artifacts import MANIFEST, locked
+from airrep.attributors.base import OnRows
 from airrep.errors import ArtifactError, ConfigError, DataError
 
 
@@ -53,6 +57,87 @@ def test_group_scores_equal_their_definition(
     assert [name for name, _ in result.ranked(0)] == [
         result.names[group] for group in np.argsort(-result.scores[0], kind="stable")
     ]
+
+
+@pytest.mark.parametrize(("pool", "temperature"), [("top-4", 1.0), ("attention", 3.0), ("top-99", 1.0)])
+def test_any_pool_can_be_asked_for(
+    index: airrep.Index, corpus: airrep.Corpus, queries: airrep.Corpus, pool: str, temperature: float
+) -> None:
+    result = index.group_scores(queries, {"a": range(0, 50, 3), "b": [7, 8]}, pool, temperature=temperature)
+    scores = features(queries) @ features(corpus).T
+    for group, rows in enumerate(([*range(0, 50, 3)], [7, 8])):
+        for i, of_query in enumerate(scores[:, rows].tolist()):
+            top = pool != "attention"
+            expected = pool_top(of_query, int(pool[4:])) if top else pool_attention(of_query, temperature)
+            np.testing.assert_allclose(result.scores[i, group], expected, rtol=5e-3, atol=5e-3)
+    told = temperature if pool == "attention" else None
+    assert (result.provenance.pool, result.provenance.temperature) == (pool, told)
+
+
+def test_order_k_counts_the_examples_that_are_not_deleted(
+    index: airrep.Index, corpus: airrep.Corpus, queries: airrep.Corpus
+) -> None:
+    airrep.delete(index, [1, 2])
+    smaller, members = airrep.open_index(index.path, HashAttributor()), [[0, 3, 4], list(range(10, 20))]
+    result = smaller.group_scores(queries, members, "order-2")
+    stored = features(corpus).astype(np.float16)
+    expected = group_influence.group_scores(features(queries), stored, members, 48, 2)
+    np.testing.assert_allclose(result.scores, expected, rtol=1e-4, atol=1e-6)
+    assert result.provenance.pool == "order-2"
+    assert result.provenance.units == "increase of the query's loss if the group were removed"
+    assert result.provenance.caution == (
+        "Scores of order-2 are in the loss's units only for features H^(-1/2)·gradient."
+    )
+
+
+def test_order_k_of_a_removal_is_its_own_score(index: airrep.Index, queries: airrep.Corpus) -> None:
+    removed = index.where(source="forum")
+    result = index.what_if(queries, remove=removed, pool="order-3")
+    expected = index.group_scores(queries, {"forum": removed}, "order-3").scores[:, 0]
+    np.testing.assert_array_equal(result.before, np.zeros(len(queries)))
+    np.testing.assert_array_equal(result.change, -expected)
+    assert result.provenance.units == "minus increase of the query's loss if the group were removed"
+    wide = index.what_if(queries, keep=removed, pool="order-3").provenance.caution
+    assert wide.endswith("The series need not converge for groups of half the examples or more: see order-inf.")
+
+
+class TwoSided(HashAttributor):
+    """Encodes queries in another way than training examples."""
+
+    name = "two-sided"
+
+    def encode_queries(self, examples: Sequence[airrep.Example], on_rows: OnRows | None = None) -> DenseFeatures:
+        return -self.encode_train(examples, on_rows)
+
+
+def test_order_k_is_refused_where_queries_are_encoded_in_another_way(
+    tmp_path: Path, corpus: airrep.Corpus, queries: airrep.Corpus
+) -> None:
+    assert (TwoSided().symmetric, HashAttributor().symmetric) == (False, True)
+    index = airrep.build_index(corpus, tmp_path / "sides", TwoSided())
+    for ask in (
+        lambda: index.group_scores(queries, "source", "order-1"),
+        lambda: index.what_if(queries, remove=[1], pool="order-inf"),
+    ):
+        with pytest.raises(ConfigError, match="pool 'order-(1|inf)': needs a method .*; two-sided does not. Use sum,"):
+            ask()
+    assert index.group_scores(queries, "source", "top-2").scores.shape == (len(queries), 3)
+
+
+@pytest.mark.parametrize(
+    ("pool", "temperature", "message"),
+    [
+        ("max", 1.0, "pool 'max': does not exist; expected sum, mean, attention, top-K, order-K or order-inf"),
+        ("sum", 2.0, "temperature 2.0: belongs to attention, not to sum pooling"),
+        (None, 0.0, "temperature 0.0: is not above 0 and finite"),
+        ("order-2", 1.0, "group 'all': has all 50 training examples; pool order-2 is the effect of removing some"),
+    ],
+)
+def test_bad_pools_are_told(
+    index: airrep.Index, queries: airrep.Corpus, pool: str | None, temperature: float, message: str
+) -> None:
+    with pytest.raises(ConfigError, match=message):
+        index.group_scores(queries, {"all": range(50)}, pool, temperature=temperature)
 
 
 def test_groups_may_be_given_in_any_form(index: airrep.Index, queries: airrep.Corpus) -> None:

@@ -439,6 +439,16 @@ def test_result_objects_and_their_json_forms_give_the_same_page() -> None:
     assert "Before +0.500" not in Page(html).line.split("Query 2")[0]
 
 
+def test_the_page_tells_pool_and_temperature() -> None:
+    run = groups({"q1": [1.0]}, ["g"])
+    assert "pool: attention." in Page(render_report([run])).line
+    cold = run | {"provenance": POOLED | {"temperature": 0.2}}
+    line = Page(render_report([cold])).line
+    assert "pool: attention at temperature 0.2." in line
+    assert "Pool attention at temperature 0.2" in line
+    assert "Pool top-5" in Page(render_report([run | {"provenance": POOLED | {"pool": "top-5"}}])).line
+
+
 def test_same_results_same_bytes(runs: list[dict[str, Any]], tmp_path: Path) -> None:
     one, two = (write_report(runs, tmp_path / name / "report.html") for name in ("new/a", "b"))
     assert one.read_bytes() == two.read_bytes()

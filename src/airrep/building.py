@@ -83,7 +83,9 @@ def build_index(
     if shard_rows < 1:
         raise ConfigError(f"shard_rows={shard_rows}: expected 1 or more. Correct the value.")
     attributor = method if isinstance(method, Attributor) else make_attributor(method, settings)
+    attributor.progress = progress
     attributor.fit(train)
+    attributor.progress = None
     plan = _Plan(attributor, train, shard_rows)
     if replace:
         check_replaceable(path, KIND)
@@ -260,7 +262,13 @@ def seal(folder: Path, lineage: Mapping[str, Any], shards: Sequence[str], delete
         "layout": first["layout"],
         "fields": sorted({field for record in records.values() for field in record["fields"]}),
         "shards": [
-            {"name": name, "start": start, "rows": record["rows"], "digest": digest(record)}
+            {
+                "name": name,
+                "start": start,
+                "rows": record["rows"],
+                "empty": record.get("empty", 0),
+                "digest": digest(record),
+            }
             for (name, record), start in zip(records.items(), starts, strict=False)
         ],
         "deleted": deleted,

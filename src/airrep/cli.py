@@ -4,11 +4,11 @@ import signal
 import sys
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from airrep import learning_commands
+from airrep import evaluating_commands, learning_commands
 from airrep._version import __version__
 from airrep.errors import AirRepError, ConfigError
 from airrep.options import (
@@ -23,6 +23,8 @@ from airrep.options import (
     PoolOption,
     Reading,
     ReplaceOption,
+    TargetOption,
+    TemperatureOption,
     WhereOption,
     WorkersOption,
     make_engine,
@@ -31,6 +33,9 @@ from airrep.options import (
     print_json,
     shared_options,
 )
+
+if TYPE_CHECKING:
+    from airrep.pooling import Pooling
 
 INTERRUPTED = 130
 
@@ -65,6 +70,7 @@ def index(
     reading: Reading,
     method: Annotated[str, typer.Option(help="Attribution method; see `airrep methods`.")] = "airrep",
     encoder: EncoderOption = None,
+    lm: TargetOption = None,
     precision: Annotated[str | None, typer.Option(help="auto, float32 or bfloat16.")] = None,
     device: Annotated[str | None, typer.Option(help="auto, cpu, cuda or cuda:N.")] = None,
     config: Annotated[Path | None, typer.Option(help="YAML file with settings of the method.")] = None,
@@ -81,7 +87,7 @@ def index(
     from airrep.config import read_settings
     from airrep.console import Meter
 
-    flags = {"encoder": encoder, "precision": precision, "device": device}
+    flags = {"encoder": encoder, "lm": lm, "precision": precision, "device": device}
     values = read_settings(config, settings or ()) | {name: value for name, value in flags.items() if value is not None}
     corpus, existed = reading.read(train), out.exists()
     with Meter("encoding") as meter:
@@ -97,16 +103,24 @@ def index(
         )
     state = "was finished already" if existed and not replace else "built"
     note(f"{out}: {state}: {len(built):,} examples, method {built.method}; next: airrep top {out} QUERIES")
+    if built.empty:
+        note(f"{out}: the features of {built.empty:,} examples are all 0, so they score 0 with every query")
 
 
 @app.command()
 @shared_options
-def append(path: IndexArgument, more: DataArgument, reading: Reading, encoder: EncoderOption = None) -> None:
+def append(
+    path: IndexArgument,
+    more: DataArgument,
+    reading: Reading,
+    encoder: EncoderOption = None,
+    lm: TargetOption = None,
+) -> None:
     """Add examples to an index."""
     from airrep import editing
     from airrep.console import Meter
 
-    opened, corpus = open_index(path, encoder), reading.read(more)
+    opened, corpus = open_index(path, encoder, lm), reading.read(more)
     with Meter("encoding") as meter:
         now = editing.append(opened, corpus, progress=meter)
     note(f"{path}: {len(now) - len(opened):,} examples added, {len(now):,} in all")
@@ -168,12 +182,14 @@ def group(
         Path | None, typer.Option(help="JSON of groups: names with lists of ids or rows, or a list of such lists.")
     ] = None,
     pool: PoolOption = None,
+    temperature: TemperatureOption = 1.0,
 ) -> None:
     """Score groups of training examples for each query."""
     from airrep.console import Meter, print_groups
     from airrep.index import read_groups
 
     delivery.check("group")
+    chosen_pool = _pool(pool, temperature)
     if by is not None and groups is None:
         chosen: Any = by
     elif groups is not None and by is None:
@@ -182,14 +198,15 @@ def group(
         raise ConfigError("group: expected one of --by FIELD and --groups FILE. Say what the groups are.")
     opened, asked = asking.index(), asking.asked()
     with Meter("encoding queries") as meter:
-        result = opened.group_scores(asked, chosen, _pool(pool), progress=meter)
+        result = opened.group_scores(asked, chosen, chosen_pool, temperature=temperature, progress=meter)
     delivery.deliver(result, print_groups)
 
 
-def _pool(name: str | None) -> Any:
-    if name not in (None, "sum", "mean", "attention"):
-        raise ConfigError(f"--pool {name}: does not exist; expected sum, mean or attention. Choose one of them.")
-    return name
+def _pool(name: str | None, temperature: float) -> "Pooling | None":
+    """The pool that was typed in, checked before any work; None for the method's own."""
+    from airrep.pooling import Pooling
+
+    return None if name is None else Pooling.parse(name, temperature, f"--pool {name}")
 
 
 @app.command()
@@ -200,11 +217,13 @@ def what_if(
     remove: Annotated[str | None, typer.Option(help="Filter of the examples to leave out.")] = None,
     keep: Annotated[str | None, typer.Option(help="Filter of the only examples to keep.")] = None,
     pool: PoolOption = None,
+    temperature: TemperatureOption = 1.0,
 ) -> None:
     """Score what leaving part of the training data out would do to each query."""
     from airrep.console import Meter, print_what_if
 
     delivery.check("what-if")
+    chosen_pool = _pool(pool, temperature)
     chosen = {name: text for name, text in (("remove", remove), ("keep", keep)) if text is not None}
     if len(chosen) != 1:
         raise ConfigError("what-if: expected one of --remove and --keep. Give one filter.")
@@ -214,7 +233,7 @@ def what_if(
         if not len(rows[name]):
             raise ConfigError(f"--{name} {text}: no example fulfils it; expected some. Choose another filter.")
     with Meter("encoding queries") as meter:
-        result = opened.what_if(asked, pool=_pool(pool), progress=meter, **rows)
+        result = opened.what_if(asked, pool=chosen_pool, temperature=temperature, progress=meter, **rows)
     delivery.deliver(result, print_what_if)
 
 
@@ -228,15 +247,26 @@ def select(
     drop_duplicates: Annotated[
         bool, typer.Option("--drop-duplicates", help="Of equal texts pick only the first.")
     ] = False,
+    by_weight: Annotated[
+        bool, typer.Option("--resample", help="Draw by importance weight for all queries together; needs a dsir index.")
+    ] = False,
+    seed: Annotated[int | None, typer.Option(help="Of the draws of --resample; 0 if not given.")] = None,
     replace: ReplaceOption = False,
 ) -> None:
     """Pick the training examples with the best rank for any query (min-rank), and say why for each."""
     from airrep.console import Meter
-    from airrep.picking import check_writable
+    from airrep.picking import check_writable, resample
     from airrep.picking import select as pick
 
+    if seed is not None and not by_weight:
+        raise ConfigError("--seed: belongs to --resample; ranks need no chance. Add --resample, or leave it out.")
     check_writable(out, replace=replace)
     opened, asked = asking.index(), asking.asked()
+    if by_weight:
+        drawn = resample(opened, asked, count, seed=seed or 0, where=where, drop_duplicates=drop_duplicates)
+        drawn.write(out, replace=replace)
+        note(f"{out}: {len(drawn):,} examples, drawn by importance weight with seed {seed or 0}")
+        return
     with Meter("encoding queries") as meter:
         selection = pick(opened, asked, count, where=where, drop_duplicates=drop_duplicates, progress=meter)
     selection.write(out, replace=replace)
@@ -332,6 +362,7 @@ def demo(
 
 
 app.add_typer(learning_commands.app)
+app.add_typer(evaluating_commands.app)
 
 
 def main() -> None:

@@ -37,6 +37,7 @@ class Meter:
     def __init__(self, what: str) -> None:
         self._what = what
         self._begun = self._shown = time.monotonic()
+        self._done = 0
         self._bar: Progress | None = None
 
     def __enter__(self) -> Self:
@@ -49,6 +50,9 @@ class Meter:
             self._bar.stop()
 
     def __call__(self, done: int, total: int | None) -> None:
+        if done < self._done:  # another stage
+            self._begun = time.monotonic()
+        self._done = done
         elapsed = time.monotonic() - self._begun
         if elapsed < QUIET_SECONDS:
             return
@@ -161,7 +165,7 @@ def print_what_if(result: WhatIfResult) -> None:
 
 def _print_provenance(console: Console, result: TopResult | GroupResult | WhatIfResult) -> None:
     origin = result.provenance
-    pool = f", {origin.pool} pooling" if origin.pool else ""
+    pool = f", {origin.pooling} pooling" if origin.pooling else ""
     console.print(
         f"[dim]{origin.sign}; {origin.units}{pool}; method {origin.method}, index {origin.index[:12]}[/]",
         highlight=False,

@@ -16,14 +16,14 @@ from airrep.groups import Groups
 from airrep.groupscores import group_scores
 from airrep.labelled import LabelledInstance
 from airrep.metrics import RESAMPLES, Interval, PairedResult, lds, paired
-from airrep.pooling import Pool
+from airrep.pooling import PoolLike
 
 SPREADS = tuple(2.0 ** (half / 2) for half in range(-6, 7))
 """Deviations of member scores that are tried, 1/8 to 8; with wider ones attention is a mere maximum."""
 
 
 def score_instance(
-    method: Encoder | Attributor, instance: LabelledInstance, pool: Pool | None = None, temperature: float = 1.0
+    method: Encoder | Attributor, instance: LabelledInstance, pool: PoolLike | None = None, temperature: float = 1.0
 ) -> GroupScores:
     """Group scores of an instance's subsets for its queries, ``(q, m)`` float32; higher = more helpful.
 
@@ -34,28 +34,39 @@ def score_instance(
         temperature: of attention; the larger, the flatter.
 
     Raises:
-        ConfigError: an unknown pool, or a temperature not above 0.
+        ConfigError: an unknown pool, a temperature not above 0, or a pool that needs a symmetric method.
         DataError: features or scores are not finite.
     """
     used, groups = compact(instance.subsets)
     if isinstance(method, Encoder):
-        train, queries = method.encode(instance.train.take(used)), method.encode(instance.queries)
-        return score_features(train, queries, groups, pool or "attention", temperature)
+        train, queries = method.encode(instance.train.take(used)), method.encode(instance.queries, queries=True)
+        chosen = "attention" if pool is None else pool
+        return score_features(train, queries, groups, chosen, temperature, examples=len(instance.train))
     method.fit(instance.train)
     members, asked = method.encode_train(instance.train.take(used)), method.encode_queries(instance.queries)
-    return score_features(members, asked, groups, pool or method.own_pool, temperature)
+    chosen = method.pooling(pool, temperature)
+    return score_features(members, asked, groups, chosen, examples=len(instance.train))
 
 
 def score_features(
-    train: Features, queries: Features, subsets: Groups, pool: Pool, temperature: float = 1.0, device: str = "cpu"
+    train: Features,
+    queries: Features,
+    subsets: Groups,
+    pool: PoolLike,
+    temperature: float = 1.0,
+    device: str = "cpu",
+    examples: int | None = None,
 ) -> GroupScores:
     """Group scores from features that are already there, ``(q, m)``; *subsets* are rows of *train*.
+
+    For order-k pools, *examples* is how many training examples there are, where *train* has not all of them.
 
     Raises:
         ConfigError: an unknown pool, a temperature not above 0, or a row that *train* has not.
         DataError: features do not fit together or are not finite.
     """
-    return group_scores(queries, [Block(0, train)], subsets, pool, temperature=temperature, device=device)
+    blocks = [Block(0, train)]
+    return group_scores(queries, blocks, subsets, pool, temperature=temperature, device=device, examples=examples)
 
 
 def scales(train: Features, queries: Features) -> list[float]:

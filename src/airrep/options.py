@@ -26,11 +26,20 @@ WhereOption = Annotated[
     str | None, typer.Option("--where", help="Only training examples that fulfil this, such as 'label == \"gsm8k\"'.")
 ]
 PoolOption = Annotated[
-    str | None, typer.Option("--pool", help="sum, mean or attention; the method's own if not given.")
+    str | None,
+    typer.Option(
+        "--pool",
+        help="sum, mean, attention, top-K (mean of the K highest), order-K or order-inf (effect of removal); the "
+        "method's own if not given.",
+    ),
 ]
+TemperatureOption = Annotated[float, typer.Option(help="Of attention: the larger, the flatter.")]
 ReplaceOption = Annotated[bool, typer.Option("--replace", help="Replace what is there.")]
 EncoderOption = Annotated[
     str | None, typer.Option("--encoder", help="Sentence encoder: 'default', a folder or a Hub id.")
+]
+TargetOption = Annotated[
+    str | None, typer.Option("--lm", help="Language model of methods that read one: a folder or a Hub id.")
 ]
 WorkersOption = Annotated[
     int | None,
@@ -82,6 +91,7 @@ class Asking(Reading):
     prompt: Annotated[str | None, typer.Option(help="One query, typed in: its prompt.")] = None
     response: Annotated[str | None, typer.Option(help="One query, typed in: its response.")] = None
     encoder: EncoderOption = None
+    lm: TargetOption = None
 
     def asked(self) -> "Corpus":
         """The queries of the file, or the one that was typed in."""
@@ -97,19 +107,18 @@ class Asking(Reading):
         return Corpus.from_examples([Example(prompt=self.prompt, response=self.response, id="query")])
 
     def index(self) -> "Index":
-        """The index, with the encoder that was named if one was."""
-        return open_index(self.path, self.encoder)
+        """The index, with the encoder or language model that was named if one was."""
+        return open_index(self.path, self.encoder, self.lm)
 
 
-def open_index(path: Path, encoder: str | None = None) -> "Index":
-    """Open an index, taking its encoder from another place if one is named."""
+def open_index(path: Path, encoder: str | None = None, lm: str | None = None) -> "Index":
+    """Open an index, taking its encoder or language model from another place if one is named."""
     from airrep.attributors import make_attributor
     from airrep.index import Index
 
     index = Index(path)
-    if encoder is None:
-        return index
-    return Index(path, make_attributor(index.method, {**index.manifest["settings"], "encoder": encoder}))
+    moved = {name: value for name, value in (("encoder", encoder), ("lm", lm)) if value is not None}
+    return Index(path, make_attributor(index.method, {**index.manifest["settings"], **moved})) if moved else index
 
 
 @dataclass(frozen=True)

@@ -13,7 +13,7 @@ Its name says the first row and a digest of what it was made from, so a rerun kn
 
 import json
 import shutil
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cached_property
@@ -69,6 +69,7 @@ def write_shard(folder: Path, corpus: Corpus, features: Features, attributor: st
             "corpus": corpus.fingerprint,
             "rows": len(corpus),
             "dimension": features.shape[1],
+            "empty": _count_empty(arrays),
             "layout": "csr" if sparse.issparse(features) else "dense",
             "fields": _metadata_fields(corpus),
             "arrays": {name: {"dtype": str(a.dtype), "shape": list(a.shape)} for name, a in arrays.items()},
@@ -91,6 +92,15 @@ def _arrays_of(features: Features, corpus: Corpus) -> dict[str, np.ndarray]:
     codes, scales = quantise(stored)
     bounds = error_bounds(stored, codes, scales)
     return {"features": stored, "codes": codes, "scales": scales, "bounds": bounds}
+
+
+def _count_empty(arrays: Mapping[str, np.ndarray]) -> int:
+    """Rows whose features, as they are stored, are all 0."""
+    if "indptr" not in arrays:
+        return int(np.count_nonzero(~arrays["features"].any(axis=1)))
+    rows = len(arrays["indptr"]) - 1
+    filled = np.repeat(np.arange(rows), np.diff(arrays["indptr"]))[arrays["data"] != 0]
+    return rows - len(np.unique(filled))
 
 
 def _check_storable(features: np.ndarray, corpus: Corpus) -> None:

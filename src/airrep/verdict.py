@@ -114,7 +114,7 @@ def judge(
 
 def _features(encoder: PackedEncoder, instance: LabelledInstance) -> tuple[Features, Features]:
     used, _ = compact(instance.subsets)
-    return encoder.encode(instance.train.take(used)), encoder.encode(instance.queries)
+    return encoder.encode(instance.train.take(used)), encoder.encode(instance.queries, queries=True)
 
 
 def _lexical(instance: LabelledInstance) -> tuple[Features, Features]:

@@ -1,0 +1,152 @@
+"""Attribution by datamodels: regression weights from labels."""
+
+import json
+from collections.abc import Mapping, Sequence
+from functools import cached_property
+from pathlib import Path
+from typing import Any, ClassVar
+
+import numpy as np
+
+from airrep.arrays import DenseFeatures, Rows
+from airrep.artifacts import check_digests, check_sizes, digest, read_manifest
+from airrep.attributors.base import Attributor, OnRows
+from airrep.attributors.settings import DatamodelsSettings
+from airrep.corpus import Corpus, Example
+from airrep.errors import ArtifactError, ConfigError, DataError
+from airrep.pooling import Pool
+
+KIND = "datamodels"
+WEIGHTS, TRAIN, QUERIES = "weights.npy", "train_hashes.npy", "query_hashes.npy"
+
+
+class DatamodelsAttributor(Attributor):
+    """For each query one linear regression of its losses on who was in the subset.
+
+    φ_train(z) holds z's weight in the regression of each query, and φ_query(x) is 1 for x alone, so the influence
+    score is the weight of z for x: what z adds to the −loss of x when it is in the subset. The sum over a group is
+    the prediction of the regression, less its intercept. Examples are known by content; unseen ones have no weight.
+    """
+
+    name = "datamodels"
+    pool: ClassVar[Pool] = "sum"
+
+    def __init__(self, settings: DatamodelsSettings | None = None) -> None:
+        if settings is None:
+            raise ConfigError("datamodels: needs weights. Make them with `airrep datamodels`, and pass their folder.")
+        self._settings = settings
+
+    @property
+    def settings(self) -> DatamodelsSettings:
+        return self._settings
+
+    @property
+    def fingerprint(self) -> str:
+        return digest({"method": self.name, "files": self._manifest["files"]})
+
+    @property
+    def caution(self) -> str:
+        manifest = self._manifest
+        missing, seen = manifest["never_drawn"], manifest["train"]["examples"]
+        fitted = (
+            f"Weights were fitted to labels of instance {manifest['instance']}, on which an LDS says nothing; on "
+            f"subsets not fitted on it is {100 * manifest['report']['lds']:+.1f} (× 100)."
+        )
+        absent = f" {missing:,} of {seen:,} training examples were in no subset: their weight is 0." if missing else ""
+        return fitted + absent
+
+    @cached_property
+    def _manifest(self) -> Mapping[str, Any]:
+        manifest = read_manifest(self._folder, KIND)
+        check_sizes(self._folder, manifest["files"])
+        return manifest
+
+    @property
+    def _folder(self) -> Path:
+        return Path(self._settings.weights)
+
+    @cached_property
+    def _weights(self) -> np.ndarray:
+        """``(n, q)`` float32, mapped from the disk."""
+        return self._load(WEIGHTS)
+
+    @cached_property
+    def _train(self) -> np.ndarray:
+        """Content hashes of the rows of the weights, ascending."""
+        return self._load(TRAIN)
+
+    @cached_property
+    def _queries(self) -> np.ndarray:
+        """Content hashes of their columns, ascending."""
+        return self._load(QUERIES)
+
+    def fit(self, train: Corpus) -> None:
+        """Check that all training examples took part.
+
+        Raises:
+            DataError: one did not.
+        """
+        self._places(train, self._train, "training example", "train.jsonl")
+
+    def encode_train(self, examples: Sequence[Example], on_rows: OnRows | None = None) -> DenseFeatures:
+        """The weights of each example, ``(rows, q)``.
+
+        Raises:
+            DataError: an example took no part in the regressions.
+        """
+        rows = self._places(examples, self._train, "training example", "train.jsonl")
+        if on_rows is not None:
+            on_rows(len(examples))
+        return np.array(self._weights[rows], np.float32)
+
+    def encode_queries(self, examples: Sequence[Example], on_rows: OnRows | None = None) -> DenseFeatures:
+        """1 in each query's own column, ``(rows, q)``.
+
+        Raises:
+            DataError: an example is none of the queries that weights are for.
+        """
+        columns = self._places(examples, self._queries, "query", "queries.jsonl")
+        if on_rows is not None:
+            on_rows(len(examples))
+        features = np.zeros((len(examples), len(self._queries)), np.float32)
+        features[np.arange(len(examples)), columns] = 1
+        return features
+
+    def _places(self, examples: Sequence[Example], known: np.ndarray, what: str, file: str) -> Rows:
+        """Where each example's content is among the known."""
+        wanted = np.array([example.content_hash.encode() for example in examples], known.dtype)
+        places = np.searchsorted(known, wanted).astype(np.int64)
+        unseen = np.flatnonzero(known[np.minimum(places, len(known) - 1)] != wanted)
+        if len(unseen):
+            raise DataError(
+                f'{what} "{examples[int(unseen[0])].id}": took no part in the labels behind {self._folder}; datamodels '
+                f"know nothing of unseen examples. Use those of {self._folder / file}, or another method."
+            )
+        return places
+
+    def _load(self, name: str) -> np.ndarray:
+        check_digests(self._folder, {name: self._manifest["files"][name]})
+        try:
+            found: np.ndarray = np.load(self._folder / name, mmap_mode="r", allow_pickle=False)
+        except (OSError, ValueError, EOFError) as error:
+            raise ArtifactError(f"{self._folder / name}: cannot be read, so it was altered. Restore it.") from error
+        return found
+
+
+def write_datamodels(folder: Path, weights: np.ndarray, train: np.ndarray, queries: np.ndarray) -> None:
+    """Write what the attributor reads, into a directory that is being made.
+
+    Args:
+        folder: the directory.
+        weights: ``(n, q)`` float32.
+        train: content hashes of the rows, ascending.
+        queries: content hashes of the columns, ascending.
+    """
+    for name, array in ((WEIGHTS, weights), (TRAIN, train), (QUERIES, queries)):
+        np.save(folder / name, array, allow_pickle=False)
+
+
+def write_examples(path: Path, examples: Corpus) -> None:
+    """Write examples as JSONL."""
+    with path.open("w", encoding="utf-8") as stream:
+        stream.writelines(json.dumps(example.to_dict(), ensure_ascii=False) + "\n" for example in examples)

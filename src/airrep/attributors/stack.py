@@ -1,0 +1,166 @@
+"""Attribution by a weighted sum of several methods' scores."""
+
+import shutil
+import tempfile
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any, ClassVar
+
+import numpy as np
+from scipy import sparse
+
+from airrep.arrays import Features
+from airrep.artifacts import check_sizes, digest, read_manifest
+from airrep.attributors import make_attributor
+from airrep.attributors.base import Attributor, OnRows
+from airrep.attributors.settings import StackSettings
+from airrep.corpus import Corpus, Example
+from airrep.errors import ConfigError
+from airrep.pooling import Pool
+
+KIND = "stack"
+
+
+@dataclass(frozen=True)
+class Member:
+    """One method of a stack."""
+
+    method: str
+    """Its name."""
+    settings: Mapping[str, Any]
+    """All of its settings."""
+    weight: float = 1.0
+    """Its share of the stack's scores, in deviations; the shares of all members sum to 1."""
+    deviation: float = 1.0
+    """Of its scores over the training examples, for one query."""
+    norm: float = 1.0
+    """Root of the mean squared norm of its training features."""
+
+    @property
+    def on_train(self) -> float:
+        """What its training features are multiplied by: all members' then have norms near 1."""
+        return 1 / self.norm
+
+    @property
+    def on_queries(self) -> float:
+        """What its query features are multiplied by."""
+        return self.weight / self.deviation * self.norm
+
+
+class StackAttributor(Attributor):
+    """s(x, z) = t Σ_k w_k s_k(x, z) / σ_k over several methods k, as one pair of feature maps.
+
+    φ is the members' features side by side, times constants, so that all that airrep does with one method it does
+    with a stack. Weights w, deviations σ, the pool and the multiple t were learnt from labels by `airrep stack`.
+    Members of weight 0 are left out.
+    """
+
+    name = "stack"
+    pool: ClassVar[Pool] = "sum"
+
+    def __init__(self, settings: StackSettings | None = None) -> None:
+        if settings is None:
+            raise ConfigError("stack: needs a stack. Make one with `airrep stack`, and pass its folder.")
+        self._settings = settings
+
+    @property
+    def settings(self) -> StackSettings:
+        return self._settings
+
+    @property
+    def own_pool(self) -> Pool:
+        """The pool that ranked the labels best."""
+        pool: Pool = self._manifest["pool"]
+        return pool
+
+    @property
+    def fingerprint(self) -> str:
+        known = {name: self._manifest[name] for name in ("members", "multiple", "pool")}
+        return digest({"method": self.name, **known, "attributors": [one.fingerprint for one in self._attributors]})
+
+    @property
+    def execution(self) -> Mapping[str, str]:
+        return {
+            f"{number}.{name}": value
+            for number, one in enumerate(self._attributors)
+            for name, value in one.execution.items()
+        }
+
+    @property
+    def caution(self) -> str:
+        found = [] if self._manifest["report"]["better"] else [self._manifest["report"]["sentence"]]
+        return " ".join(dict.fromkeys(filter(None, (*found, *(one.caution for one in self._attributors)))))
+
+    @cached_property
+    def _manifest(self) -> Mapping[str, Any]:
+        folder = Path(self._settings.stack)
+        manifest = read_manifest(folder, KIND)
+        check_sizes(folder, manifest["files"])
+        return manifest
+
+    @cached_property
+    def members(self) -> tuple[Member, ...]:
+        """The methods whose weight is above 0."""
+        members = (Member(**member) for member in self._manifest["members"])
+        return tuple(member for member in members if member.weight > 0)
+
+    @cached_property
+    def _attributors(self) -> tuple[Attributor, ...]:
+        return tuple(make_attributor(member.method, member.settings) for member in self.members)
+
+    def fit(self, train: Corpus) -> None:
+        """Let every member learn what it needs from the training corpus."""
+        for one in self._attributors:
+            one.fit(train)
+
+    def encode_train(self, examples: Sequence[Example], on_rows: OnRows | None = None) -> Features:
+        parts = [one.encode_train(examples, told) for one, told in self._in_turn(on_rows)]
+        return beside(parts, [member.on_train for member in self.members])
+
+    def encode_queries(self, examples: Sequence[Example], on_rows: OnRows | None = None) -> Features:
+        parts = [one.encode_queries(examples, told) for one, told in self._in_turn(on_rows)]
+        return beside(parts, [member.on_queries * self._manifest["multiple"] for member in self.members])
+
+    def _in_turn(self, on_rows: OnRows | None) -> list[tuple[Attributor, OnRows | None]]:
+        """The members, of which the last one tells how many rows are done."""
+        last = len(self._attributors) - 1
+        return [(one, on_rows if number == last else None) for number, one in enumerate(self._attributors)]
+
+    def save_state(self, folder: Path) -> None:
+        """Write every member's state, its files named after the member's number."""
+        for number, one in enumerate(self._attributors):
+            with tempfile.TemporaryDirectory() as own:
+                one.save_state(Path(own))
+                for path in Path(own).iterdir():
+                    shutil.copyfile(path, folder / f"{number}-{path.name}")
+
+    def load_state(self, folder: Path) -> None:
+        for number, one in enumerate(self._attributors):
+            prefix = f"{number}-"
+            paths = [path for path in folder.iterdir() if path.name.startswith(prefix)]
+            if paths:
+                with tempfile.TemporaryDirectory() as own:
+                    for path in paths:
+                        shutil.copyfile(path, Path(own) / path.name.removeprefix(prefix))
+                    one.load_state(Path(own))
+
+
+def beside(parts: Sequence[Features], factors: Sequence[float]) -> Features:
+    """Features side by side, each part times its factor: CSR where one of them is.
+
+    Args:
+        parts: ``(rows, d_k)`` each.
+        factors: one for each.
+
+    Returns:
+        ``(rows, Σ d_k)`` float32.
+    """
+    scaled = [part * np.float32(factor) for part, factor in zip(parts, factors, strict=True)]
+    dense = [part for part in scaled if isinstance(part, np.ndarray)]
+    if len(dense) == len(scaled):
+        return np.concatenate(dense, axis=1)
+    joined = sparse.csr_array(sparse.hstack([sparse.csr_array(part) for part in scaled], format="csr"))
+    joined.sort_indices()
+    return joined.astype(np.float32)

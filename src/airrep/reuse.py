@@ -1,0 +1,44 @@
+"""Small artifacts that are there already, found by request."""
+
+from collections.abc import Mapping
+from hashlib import sha256
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from airrep.artifacts import check_digests, check_replaceable, read_manifest, real_path, refuse_difference
+from airrep.labelled import LabelledInstance
+
+
+def identity(instance: LabelledInstance) -> str:
+    """64 hex digits over the examples, subsets and losses of an instance."""
+    found = sha256(f"{instance.train.fingerprint} {instance.queries.fingerprint}".encode())
+    for array in (instance.subsets.rows, instance.subsets.offsets, instance.losses):
+        found.update(f" {array.dtype} {array.shape} ".encode() + np.ascontiguousarray(array).tobytes())
+    return found.hexdigest()
+
+
+def find_finished(
+    out: Path, kind: str, made: str, request: Mapping[str, Any], *, replace: bool
+) -> Mapping[str, Any] | None:
+    """The manifest of an artifact that answers the same request; None if it is still to be made.
+
+    Args:
+        out: where it is, or is to be.
+        kind: of artifact.
+        made: what it is, such as ``"a stack made"``.
+        request: what decides its content, as its manifest has it under ``request``.
+        replace: make it anew in any case.
+
+    Raises:
+        ArtifactError: something else is there, or it was altered.
+    """
+    path = real_path(out)
+    if replace or not path.exists():
+        check_replaceable(path, kind)
+        return None
+    manifest = read_manifest(path, kind)
+    refuse_difference(path, made, manifest["request"], request)
+    check_digests(path, manifest["files"])
+    return manifest

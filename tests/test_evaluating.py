@@ -1,0 +1,195 @@
+"""LDS of indexes on labelled instances."""
+
+import dataclasses
+import json
+
+import numpy as np
+import pytest
+from reference import pooling as reference
+from small_world import HashAttributor, make_corpus, tree
+from training_world import planted
+
+from airrep.attributors.base import TrainedGroups
+from airrep.building import build_index
+from airrep.corpus import Corpus
+from airrep.editing import delete
+from airrep.errors import ArtifactError, ConfigError, DataError
+from airrep.evaluating import RowFinder, evaluate_lds
+from airrep.groups import Groups
+from airrep.held_out import compare_held_out, held_out_lds, score_instance
+from airrep.index import Index
+from airrep.labelled import LabelledInstance
+from airrep.metrics import lds, noise_ceiling
+
+
+def world(seed: int, name: str, method: HashAttributor, pool: str, scale: float = 1.0) -> LabelledInstance:
+    """An instance whose losses follow a method's group scores."""
+    plain = planted(seed, name, n=40, q=8, m=16, size=8)
+    features = method.encode_train(plain.train), method.encode_queries(plain.queries)
+    members = [plain.subsets.members(j).tolist() for j in range(len(plain.subsets))]
+    scores = reference.group_scores(features[1], features[0], members, pool, 1 / scale)
+    noise = 0.3 * scores.std() * np.random.default_rng(seed).standard_normal(scores.shape)
+    return dataclasses.replace(plain, losses=(3 - 0.1 * (scores + noise)).astype(np.float32))
+
+
+def words(seed: int, name: str) -> LabelledInstance:
+    """An instance of texts that share words."""
+    generator = np.random.default_rng(seed)
+    subsets = Groups.from_lists({str(j): generator.choice(40, 8, replace=False) for j in range(16)})
+    losses = generator.standard_normal((8, 16)).astype(np.float32)
+    return LabelledInstance(name, make_corpus(40, f"{name}-t"), make_corpus(8, f"{name}-q"), subsets, losses)
+
+
+def score_index(index: Index, instance: LabelledInstance, pool: str) -> np.ndarray:
+    return RowFinder(index, [instance]).score(instance, pool)
+
+
+WORDS, OTHER_WORDS = words(3, "c"), words(4, "d")
+ONE, TWO = world(1, "a", HashAttributor(), "attention"), world(2, "b", HashAttributor(), "attention")
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    """Indexes by two methods of a corpus that holds the pools of both instances, backwards and among others."""
+    folder = tmp_path_factory.mktemp("indexes")
+    everything = Corpus.from_examples([*make_corpus(7, "x"), *list(TWO.train)[::-1], *list(ONE.train)[::-1]])
+    texts = Corpus.from_examples([*make_corpus(7, "x"), *WORDS.train, *OTHER_WORDS.train])
+    for seed in ("", "other"):
+        build_index(everything, folder / f"hash{seed}", HashAttributor(seed), shard_rows=16)
+    build_index(texts, folder / "tfidf", "tfidf", shard_rows=16)
+    build_index(texts, folder / "hashwords", HashAttributor("words"), shard_rows=16)
+    return folder
+
+
+def _index(folder, seed: str = "") -> Index:
+    return Index(folder / f"hash{seed}", HashAttributor(seed))
+
+
+@pytest.mark.parametrize("pool", ["sum", "attention", "top-3", "order-1"])
+def test_scores_of_an_index_of_more_data_are_those_of_the_instance_itself(folder, pool):
+    found = score_index(_index(folder), ONE, pool)
+    np.testing.assert_allclose(found, score_instance(HashAttributor(), ONE, pool), rtol=2e-2, atol=2e-2)
+
+
+def test_rows_and_differences_are_those_of_the_metric(folder):
+    table = evaluate_lds([_index(folder), _index(folder, "other")], [ONE, TWO], resamples=100)
+    scores = [[score_index(_index(folder, seed), one, "attention") for one in (ONE, TWO)] for seed in ("", "other")]
+    first, second = table.rows
+    assert first.lds == held_out_lds(scores[0], [ONE, TWO], 100)
+    assert second.difference == compare_held_out(scores[1], scores[0], [ONE, TWO], 100)
+    assert first.difference is None
+    assert table.best is first
+    assert first.lds.value > 0.8 > second.lds.value
+    assert table.instances == ("a", "b")
+
+
+def test_the_pool_is_the_method_s_own_unless_another_is_asked_for(folder):
+    indexes = [_index(folder, "words"), Index(folder / "tfidf")]
+    own = evaluate_lds(indexes, [WORDS], resamples=20)
+    assert [(row.method, row.pool, row.temperature) for row in own.rows] == [
+        ("hash", "attention", 1.0),
+        ("tfidf", "sum", None),
+    ]
+    flat = evaluate_lds(indexes, [WORDS], "attention", 5.0, resamples=20)
+    assert [row.temperature for row in flat.rows] == [5.0, 5.0]
+    mean = evaluate_lds(indexes, [WORDS], "top-2", resamples=20)
+    assert [row.pool for row in mean.rows] == ["top-2", "top-2"]
+
+
+def test_temperatures_are_chosen_on_other_instances(folder):
+    flat = [world(seed, name, HashAttributor(), "attention", 0.1) for seed, name in ((1, "a"), (2, "b"))]
+    plain = evaluate_lds([_index(folder)], flat[1:], resamples=20).rows[0]
+    tuned = evaluate_lds([_index(folder)], flat[1:], resamples=20, tune=flat[:1]).rows[0]
+    assert tuned.temperature is not None
+    assert tuned.temperature > 2
+    assert tuned.lds.value > plain.lds.value
+    again = evaluate_lds([_index(folder)], [TWO], resamples=20, tune=flat[:1])
+    assert again.rows[0].temperature == tuned.temperature
+    assert again.tuned_on == ("a",)
+
+
+def test_tuning_leaves_other_pools_alone(folder):
+    tuned = evaluate_lds([Index(folder / "tfidf")], [WORDS], resamples=20, tune=[OTHER_WORDS]).rows[0]
+    assert (tuned.pool, tuned.temperature) == ("sum", None)
+
+
+def test_the_noise_ceiling_is_that_of_the_seeds(folder):
+    assert evaluate_lds([_index(folder)], [ONE], resamples=20).ceiling is None
+    by_seed = ONE.losses + 0.05 * np.random.default_rng(0).standard_normal((2, *ONE.losses.shape)).astype(np.float32)
+    table = evaluate_lds([_index(folder)], [dataclasses.replace(ONE, by_seed=by_seed)], resamples=20)
+    assert table.ceiling == pytest.approx(noise_ceiling(by_seed, averaged=2))
+
+
+def test_dropped_queries_are_counted_for_each_index(folder):
+    losses = ONE.losses.copy()
+    losses[3] = 1.0
+    table = evaluate_lds([_index(folder)], [dataclasses.replace(ONE, losses=losses)], resamples=20)
+    assert (table.rows[0].dropped, table.rows[0].lds.queries) == (1, 7)
+
+
+def test_copies_of_a_text_are_matched_one_by_one(tmp_path):
+    train = make_corpus(6)
+    copies = Corpus.from_examples([*train, dataclasses.replace(train[2], id="copy")])
+    subsets = Groups.from_lists({"all": range(7), "few": [0, 4]})
+    instance = LabelledInstance("a", copies.take([6, 5, 4, 3, 2, 1, 0]), train, subsets, np.zeros((6, 2), np.float32))
+    index = build_index(copies, tmp_path / "index", HashAttributor())
+    found = RowFinder(index, [instance]).subsets(instance)
+    assert found.members(0).tolist() == [0, 1, 2, 3, 4, 5, 6]
+    assert found.members(1).tolist() == [2, 6]  # the first copy in the pool is the first in the index
+    plain = build_index(train, tmp_path / "plain", HashAttributor())
+    with pytest.raises(DataError, match='lacks the example "e2" of the train pool of instance a, and 0 more'):
+        RowFinder(plain, [instance]).subsets(instance)
+
+
+def test_examples_of_no_subset_need_not_be_in_the_index(tmp_path):
+    train = make_corpus(12)
+    subsets = Groups.from_lists({str(j): [j, j + 2, j + 5] for j in range(4)})
+    losses = np.random.default_rng(0).standard_normal((2, 4)).astype(np.float32)
+    instance = LabelledInstance("0", train, make_corpus(2, "q"), subsets, losses)
+    index = build_index(train.take(range(9)), tmp_path / "index", HashAttributor())
+    assert evaluate_lds([index], [instance], resamples=20).rows[0].lds.subsets == 4
+    with pytest.raises(DataError, match=r'lacks the example "e0" of the train pool of instance 0, and 0 more'):
+        evaluate_lds([delete(index, [0])], [instance])
+
+
+def test_groups_unlike_those_trained_on_are_told_of(folder):
+    class Trained(HashAttributor):
+        trained_groups = TrainedGroups("attention", 1000, 2000)
+
+    index = Index(folder / "hash", Trained())
+    caution = evaluate_lds([index], [ONE], resamples=20).rows[0].caution
+    assert caution.startswith("Groups have 8 to 8 members here")
+
+
+def test_a_table_is_written_whole_and_not_over_another(folder, tmp_path):
+    table = evaluate_lds([_index(folder)], [ONE], resamples=20)
+    out = tmp_path / "run"
+    table.write(out)
+    assert json.loads((out / "result.json").read_text()) == json.loads(json.dumps(table.to_dict()))
+    before = tree(out)
+    with pytest.raises(ArtifactError, match="exists already"):
+        table.write(out)
+    assert tree(out) == before
+    table.write(out, replace=True)
+
+
+def test_bad_requests_are_one_line(folder):
+    with pytest.raises(ConfigError, match="expected at least one index and one labelled instance"):
+        evaluate_lds([], [ONE])
+    with pytest.raises(ConfigError, match="expected a temperature or instances to tune it on, not both"):
+        evaluate_lds([_index(folder)], [ONE], "attention", 2.0, tune=[TWO])
+    with pytest.raises(ConfigError, match="^instance a: is to be judged by, so it cannot be tuned on"):
+        evaluate_lds([_index(folder)], [TWO, ONE], tune=[ONE])
+    with pytest.raises(ConfigError, match="pool 'best'"):
+        evaluate_lds([_index(folder)], [ONE], "best")
+    stranger = planted(9, "elsewhere", n=20, q=3, m=4, size=5)
+    with pytest.raises(DataError, match=r"lacks the example .* and 1\d more; expected all that are in some subset"):
+        evaluate_lds([_index(folder)], [stranger])
+
+
+def test_a_sparse_index_is_evaluated_as_a_dense_one(folder):
+    method = Index(folder / "tfidf").attributor
+    scores = (method.encode_queries(WORDS.queries) @ method.encode_train(WORDS.train).T).toarray()
+    groups = np.stack([scores[:, WORDS.subsets.members(j)].sum(axis=1) for j in range(16)], axis=1)
+    found = evaluate_lds([Index(folder / "tfidf")], [WORDS], resamples=20).rows[0].lds.value
+    assert found == pytest.approx(lds(groups, WORDS.losses, resamples=0).value, abs=0.01)
