@@ -120,6 +120,8 @@ def test_tfidf_says_what_it_lacks() -> None:
     ("name", "values", "message"),
     [
         ("airep", {}, r"method 'airep': does not exist; expected one of airrep, gte, tfidf, rds, dsir, tracin,"),
+        ("logra", {}, r"method 'logra': 'lm' is not set, and there is nothing to take instead\. Pass --lm MODEL\."),
+        ("stack", {}, r"'stack' is not set, .* Pass --set stack=\.\.\."),
         ("tfidf", {"ngram": 2}, "'ngram' is not a setting here; expected one of min_count, ngrams"),
         ("tfidf", {"ngrams": 0}, "ngrams=0: input should be greater than or equal to 1"),
         ("airrep", {"precision": "float8"}, "precision='float8': input should be"),

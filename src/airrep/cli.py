@@ -331,15 +331,21 @@ def _note_whole(path: Path, manifest: Mapping[str, Any]) -> None:
 
 
 @app.command()
-def methods(as_json: Annotated[bool, typer.Option("--json", help="Print JSON on stdout.")] = False) -> None:
+def methods(
+    name: Annotated[str | None, typer.Argument(metavar="[NAME]", help="Only this one, with its settings.")] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON on stdout.")] = False,
+) -> None:
     """List the attribution methods: what each needs and costs."""
-    from airrep.attributors import METHODS
-    from airrep.console import print_methods
+    from airrep.attributors import METHODS, method_named
+    from airrep.console import print_methods, print_options
 
+    chosen = list(METHODS.values()) if name is None else [method_named(name)]
     if as_json:
-        print_json([method.to_dict() for method in METHODS.values()])
-    else:
-        print_methods(METHODS.values())
+        print_json([method.to_dict() for method in chosen])
+        return
+    print_methods(chosen)
+    if name is not None:
+        print_options(chosen[0])
 
 
 @app.command()

@@ -36,6 +36,9 @@ def _first_problem(error: ValidationError, known: Sequence[str]) -> str:
     name = ".".join(str(part) for part in problem["loc"])
     if problem["type"] == "extra_forbidden":
         return f"'{name}' is not a setting here; expected one of {', '.join(known)}. Correct the name."
+    if problem["type"] == "missing":
+        flag = "--lm MODEL" if name == "lm" else f"--set {name}=..."
+        return f"'{name}' is not set, and there is nothing to take instead. Pass {flag}."
     return f"{name}={problem['input']!r}: {problem['msg'].lower()}. Correct the value."
 
 

@@ -189,6 +189,14 @@ def print_methods(methods: Iterable[Method]) -> None:
             console.print(f"    {name:<18}{escape(value)}", highlight=False)
 
 
+def print_options(method: Method) -> None:
+    """Print the settings of a method, for --set and --config."""
+    out().print("\nsettings, for --set NAME=VALUE or --config FILE.yaml:", highlight=False)
+    for name, default, text in method.options:
+        out().print(f"  [bold]{name}[/] ({escape(str(default))})", highlight=False)
+        out().print(f"      {escape(' '.join(text.split()))}", highlight=False)
+
+
 def print_manifest(path: Path, manifest: Mapping[str, Any]) -> None:
     """Print what an artifact holds and was made from."""
     fields = {"path": path, "kind": manifest["kind"], "files": size_of(manifest)}

@@ -93,7 +93,9 @@ def fit_datamodels(
     problem = _pose(instance)
     regression = _regression(chosen, problem)
     judged = cross_validate(regression, problem.targets, chosen.folds, chosen.seed)
-    content = _describe(instance, problem, judged, resamples) | {"request": request, "lineage": dict(lineage or {})}
+    found = _describe(instance, problem, judged, resamples)
+    shown = {"instance": instance.name, "cross-validated": f"LDS × 100 {100 * found['report']['lds']:+.1f}"}
+    content = found | {"request": request, "lineage": dict(lineage or {}), "provenance": shown}
     with new_artifact(path, KIND, content, replace=replace) as folder:
         clear(folder)
         weights = regression.weights(problem.targets, judged.chosen)

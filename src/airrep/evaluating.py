@@ -77,7 +77,9 @@ class LdsTable:
         Raises:
             ArtifactError: something is there already, or it cannot be written.
         """
-        with new_artifact(Path(path), KIND, {"measure": "lds"}, replace=replace) as folder:
+        shown = {f"LDS × 100 of {row.index}": f"{100 * row.lds.value:+.1f}" for row in self.rows}
+        content = {"measure": "lds", "provenance": {"instances": ", ".join(self.instances), **shown}}
+        with new_artifact(Path(path), KIND, content, replace=replace) as folder:
             clear(folder)
             (folder / RESULT).write_bytes(canonical_json(self.to_dict()))
 

@@ -109,7 +109,12 @@ def learn_stack(
     alone = [form for number in range(len(members)) for form in _alone(made, number, worlds)]
     report = _judge(stack, alone, [encode_members(made, instance) for instance in held_out], resamples)
     learnt = {"members": [dataclasses.asdict(member) for member in members], "report": report}
-    content = {**learnt, "pool": stack.pool, "multiple": stack.multiple, "lineage": dict(lineage or {})}
+    shown = {
+        "members": ", ".join(f"{member.method} {member.weight:.2f}" for member in members),
+        "verdict": report["sentence"],
+    }
+    form = {"pool": stack.pool, "multiple": stack.multiple}
+    content = {**learnt, **form, "lineage": dict(lineage or {}), "provenance": {**form, **shown}}
     with new_artifact(path, KIND, {**content, "request": request}, replace=replace) as folder:
         clear(folder)
     return Stack(path, members, report)

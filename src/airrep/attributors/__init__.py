@@ -40,7 +40,18 @@ class Method:
     def to_dict(self) -> dict[str, Any]:
         """What `airrep methods --json` prints."""
         shown = ("name", "summary", "pool", "needs", "bytes_per_example", "cost", "paper")
-        return {name: getattr(self, name) for name in shown}
+        return {name: getattr(self, name) for name in shown} | {
+            "settings": {name: {"default": default, "help": text} for name, default, text in self.options}
+        }
+
+    @property
+    def options(self) -> tuple[tuple[str, Any, str], ...]:
+        """Name, default and meaning of each setting; the default is None where it must be given."""
+        fields = self.settings.model_fields.items()
+        return tuple(
+            (name, self.defaults.get(name, None if field.is_required() else field.default), field.description or "")
+            for name, field in fields
+        )
 
 
 _DENSE = "3 per dimension, and 12"
@@ -174,9 +185,9 @@ METHODS: Mapping[str, Method] = {
             name="influence",
             summary="the influence function with the exact Hessian of chosen modules; small LMs alone",
             pool="sum",
-            needs="--lm MODEL, at a minimum of its loss",
-            bytes_per_example=f"{_DENSE}, one for each parameter",
-            cost="2 forward passes of the LM; one more for each parameter and training example (explicit)",
+            needs="--lm MODEL, at or near a minimum of its loss; more damping otherwise",
+            bytes_per_example=f"{_DENSE}, one for each weight",
+            cost="2 forward passes; each batch of queries reads the corpus some 10 to 100 times (cg); explicit: one for each weight",
             paper="Koh and Liang, arXiv 1703.04730",
             settings=InfluenceSettings,
             defaults={},
@@ -197,7 +208,7 @@ METHODS: Mapping[str, Method] = {
         Method(
             name="stack",
             summary="weighted sum of the standardised scores of several methods, weights learnt from labels",
-            pool="sum",
+            pool="learnt: sum or attention",
             needs="what `airrep stack` made of labels, and what its members need",
             bytes_per_example="the sum of its members'",
             cost="the sum of its members'",
