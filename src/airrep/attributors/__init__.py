@@ -187,7 +187,7 @@ METHODS: Mapping[str, Method] = {
             pool="sum",
             needs="--lm MODEL, at or near a minimum of its loss; more damping otherwise",
             bytes_per_example=f"{_DENSE}, one for each weight",
-            cost="2 forward passes; each batch of queries reads the corpus some 10 to 100 times (cg); explicit: one for each weight",
+            cost="2 forward passes; each batch of queries reads the corpus some 10 to 100 times (solver=cg)",
             paper="Koh and Liang, arXiv 1703.04730",
             settings=InfluenceSettings,
             defaults={},
