@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from airrep.attributors.conformance import check_attributor
     from airrep.building import build_index
     from airrep.corpus import Corpus, Example, read_corpus
+    from airrep.datamodels import fit_datamodels
     from airrep.editing import append, compact, delete
     from airrep.encoder import Encoder, load_encoder
     from airrep.errors import (
@@ -34,6 +35,7 @@ if TYPE_CHECKING:
         NotFittedError,
         TrainingError,
     )
+    from airrep.evaluating import evaluate_lds
     from airrep.executor import Engine, InProcess
     from airrep.farm import label
     from airrep.groups import Groups
@@ -44,16 +46,19 @@ if TYPE_CHECKING:
     from airrep.lm_settings import FineTuneSettings, LmSettings
     from airrep.local_processes import LocalProcesses
     from airrep.metrics import lds, noise_ceiling, paired, spearman
-    from airrep.picking import Pick, SelectionResult, select
+    from airrep.picking import Draw, Pick, SelectionResult, resample, select
     from airrep.plans import SamplingSettings, SubsetPlan, open_plan
-    from airrep.pooling import Pool, pool_scores
+    from airrep.pooling import Pool, Pooling, pool_scores
     from airrep.ranking import normalise_losses, ranking_loss
     from airrep.ray_engine import RayEngine
     from airrep.report import write_report
     from airrep.results import GroupResult, Hit, Hits, Provenance, TopResult, WhatIfResult, read_result
     from airrep.sampling import sample
+    from airrep.stacking import learn_stack
     from airrep.train_settings import TrainingSettings
     from airrep.training import train_encoder
+    from airrep.warming import warm_up
+    from airrep.warmup import Warmup, open_warmup
 
 _HOMES = {
     "airrep.attributors": ("METHODS", "make_attributor"),
@@ -76,10 +81,10 @@ _HOMES = {
     "airrep.farm": ("label",),
     "airrep.groups": ("Groups",),
     "airrep.index": ("Index", "open_index", "read_groups"),
-    "airrep.pooling": ("Pool", "pool_scores"),
+    "airrep.pooling": ("Pool", "Pooling", "pool_scores"),
     "airrep.report": ("write_report",),
     "airrep.results": ("GroupResult", "Hit", "Hits", "Provenance", "TopResult", "WhatIfResult", "read_result"),
-    "airrep.picking": ("Pick", "SelectionResult", "select"),
+    "airrep.picking": ("Draw", "Pick", "SelectionResult", "resample", "select"),
     "airrep.labelled": ("LabelledInstance",),
     "airrep.labels": ("Labels", "open_labels"),
     "airrep.lm": ("TargetLM", "load_lm"),
@@ -92,6 +97,11 @@ _HOMES = {
     "airrep.sampling": ("sample",),
     "airrep.train_settings": ("TrainingSettings",),
     "airrep.training": ("train_encoder",),
+    "airrep.datamodels": ("fit_datamodels",),
+    "airrep.evaluating": ("evaluate_lds",),
+    "airrep.stacking": ("learn_stack",),
+    "airrep.warming": ("warm_up",),
+    "airrep.warmup": ("Warmup", "open_warmup"),
 }
 _HOME_OF = {name: home for home, names in _HOMES.items() for name in names}
 
@@ -103,6 +113,7 @@ __all__ = [
     "ConfigError",
     "Corpus",
     "DataError",
+    "Draw",
     "Encoder",
     "Engine",
     "Example",
@@ -121,6 +132,7 @@ __all__ = [
     "NotFittedError",
     "Pick",
     "Pool",
+    "Pooling",
     "Provenance",
     "RayEngine",
     "SamplingSettings",
@@ -130,6 +142,7 @@ __all__ = [
     "TopResult",
     "TrainingError",
     "TrainingSettings",
+    "Warmup",
     "WhatIfResult",
     "__version__",
     "append",
@@ -137,8 +150,11 @@ __all__ = [
     "check_attributor",
     "compact",
     "delete",
+    "evaluate_lds",
+    "fit_datamodels",
     "label",
     "lds",
+    "learn_stack",
     "load_encoder",
     "load_lm",
     "make_attributor",
@@ -147,16 +163,19 @@ __all__ = [
     "open_index",
     "open_labels",
     "open_plan",
+    "open_warmup",
     "paired",
     "pool_scores",
     "ranking_loss",
     "read_corpus",
     "read_groups",
     "read_result",
+    "resample",
     "sample",
     "select",
     "spearman",
     "train_encoder",
+    "warm_up",
     "write_report",
 ]
 
