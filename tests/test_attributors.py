@@ -152,7 +152,7 @@ def test_changed_model_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     assert len(airrep.open_index("../index").top(train, k=1)) == 3
     card = (model / "airrep.json").read_text()
     (model / "airrep.json").write_text(card.replace("Question", "Q"))
-    with pytest.raises(ArtifactError, match="was built with another encoder or other settings"):
+    with pytest.raises(ArtifactError, match="was built with another model or other settings"):
         airrep.open_index("../index").top(train, k=1)
 
 

@@ -155,7 +155,7 @@ def test_the_index_of_another_method_or_lm_is_refused(lm: str, tmp_path: Path) -
     for attributor in (make("tracin", other), make("tracin", lm, rank=2), make("dsdm", lm)):
         if attributor.name == "dsdm":
             attributor.fit(train)
-        with pytest.raises(airrep.ArtifactError, match=r"was built with another encoder or other settings"):
+        with pytest.raises(airrep.ArtifactError, match=r"was built with another model or other settings"):
             airrep.open_index(tmp_path / "index", attributor).top(train, k=1)
 
 
@@ -263,6 +263,43 @@ def test_methods_that_learn_say_so(name: str, lm: str) -> None:
 
 
 def test_too_many_features_for_a_fisher_matrix_are_refused(lm: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("airrep.attributors.trak.MOST", 10)
-    with pytest.raises(ConfigError, match=r"54 features are too many for a Fisher matrix; expected 10 or fewer"):
-        make("trak", lm).fit(make_corpus(3))
+    monkeypatch.setattr("airrep.attributors.gradient.FISHER_NUMBERS", 100)
+    for name in ("trak", "logra with raw Fisher"):
+        with pytest.raises(ConfigError, match=r"54 features are too many for Fisher matrices; expected at most 8 GiB"):
+            make(name, lm).fit(make_corpus(3))
+
+
+@pytest.mark.parametrize("name", METHODS)
+def test_bfloat16_changes_scores_by_its_rounding_alone(name: str, lm: str) -> None:
+    train = make_corpus(8)
+    found = []
+    for precision in ("float32", "bfloat16"):
+        method = make(name, lm, precision=precision, **({} if name == "tracin" else {"damping": 1.0}))
+        method.fit(train)
+        found.append(method.encode_queries(train) @ method.encode_train(train).T)
+    assert np.corrcoef(found[0].ravel(), found[1].ravel())[0, 1] > 0.98
+
+
+def test_raw_fisher_takes_whole_gradients_of_maps_of_any_shape(lm: str) -> None:
+    method = make("logra", lm, rank=None, curvature="fisher", modules=["*o_proj", "*k_proj"])
+    method.fit(make_corpus(5))
+    assert method.encode_train(make_corpus(5)).shape == (5, 2 * (16 * 16 + 16 * 8))
+
+
+def test_small_damping_keeps_its_digits(lm: str) -> None:
+    train, queries = make_corpus(8), make_corpus(2, "q")
+    method = make("dsdm", lm, damping=1e-5)
+    method.fit(train)
+    gradients, asked = raw(lm, train)[0], raw(lm, queries)[0]
+    fisher = gradients.T @ gradients / len(gradients)
+    ridge = 1e-5 * np.trace(fisher) / len(fisher)
+    dual = np.linalg.inv(gradients @ gradients.T / len(gradients) + ridge * np.eye(len(gradients)))
+    expected = asked @ gradients.T @ dual  # (F + r)⁻¹ Gᵀ = Gᵀ (G Gᵀ / n + r)⁻¹
+    scores = method.encode_queries(queries) @ method.encode_train(train).T
+    np.testing.assert_allclose(scores, expected, atol=2e-2 * np.abs(expected).max())
+
+
+def test_a_singular_fisher_matrix_without_damping_is_refused(lm: str) -> None:
+    for count in (2, 3, 4):
+        with pytest.raises(TrainingError, match=r"curvature: is zero, singular.* Raise damping"):
+            make("trak", lm, damping=0.0).fit(make_corpus(count))

@@ -1,6 +1,7 @@
 """The store of gradients: nothing twice, nothing lost, nothing altered unseen."""
 
 from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import numpy as np
@@ -13,6 +14,8 @@ from airrep.gradient_store import (
     CHUNK,
     GradientStore,
     array_digest,
+    by_chunks,
+    chunk_rows,
     chunks,
     keep_arrays,
     pack_arrays,
@@ -77,7 +80,7 @@ def test_without_a_folder_nothing_is_kept() -> None:
 
 def test_an_altered_block_is_named(tmp_path: Path) -> None:
     GradientStore(tmp_path, "a" * 64, 2).rows(make_corpus(3), Computer())
-    (block,) = tmp_path.rglob("*.npy")
+    (block,) = tmp_path.rglob("*.safetensors")
     content = bytearray(block.read_bytes())
     content[-1] ^= 1
     block.write_bytes(content)
@@ -107,6 +110,40 @@ def test_arrays_come_back_as_they_were_whatever_their_order_in_memory(tmp_path: 
         recall_arrays(tmp_path, "k" * 64)
     keep_arrays(None, "k" * 64, arrays)
     assert recall_arrays(None, "k" * 64) is None
+
+
+def _ask(folder: Path) -> int:
+    return len(GradientStore(folder, "a" * 64, 2).rows(make_corpus(64), Computer()))
+
+
+def test_two_that_write_the_same_rows_at_once_do_each_other_no_harm(tmp_path: Path) -> None:
+    with ThreadPoolExecutor(4) as pool:
+        for turn in range(10):
+            assert list(pool.map(_ask, [tmp_path / str(turn)] * 4)) == [64] * 4
+    assert not [path for path in tmp_path.rglob("*") if path.suffix == ".tmp"]
+
+
+def test_a_folder_that_cannot_be_made_is_told_with_a_way_out(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    with pytest.raises(ArtifactError, match=r"cannot be written.*AIRREP_CACHE=FOLDER.*store=none"):
+        GradientStore(tmp_path / "file" / "below", "a" * 64, 2).rows(make_corpus(3), Computer())
+    with pytest.raises(ArtifactError, match="cannot be written"):
+        keep_arrays(tmp_path / "file" / "below", "k" * 64, {})
+
+
+def test_a_query_reads_no_block_but_its_own(tmp_path: Path) -> None:
+    GradientStore(tmp_path, "a" * 64, 2).rows(make_corpus(5), Computer())
+    (block,) = tmp_path.rglob("*.safetensors")
+    content = bytearray(block.read_bytes())
+    content[-1] ^= 1
+    block.write_bytes(content)
+    assert len(GradientStore(tmp_path, "a" * 64, 2).rows(make_corpus(1, "q"), Computer())) == 1
+
+
+def test_chunks_are_smaller_where_rows_are_long() -> None:
+    assert [chunk_rows(dimension) for dimension in (1, 2**15, 2**18, 2**30)] == [CHUNK, 512, 64, 1]
+    made = by_chunks(make_corpus(5), 2**23, 2, Computer())
+    assert made[:, 1].tolist() == [0, 1, 2, 3, 4]
 
 
 def test_the_folder_is_the_users_cache_unless_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

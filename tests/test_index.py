@@ -437,7 +437,7 @@ def test_wrong_kinds_of_arguments_are_told(index: airrep.Index, corpus: airrep.C
 
 
 def test_another_attributor_is_refused(index: airrep.Index, queries: airrep.Corpus) -> None:
-    with pytest.raises(ArtifactError, match=r"was built with another encoder or other settings .*--replace"):
+    with pytest.raises(ArtifactError, match=r"was built with another model or other settings .*--replace"):
         airrep.open_index(index.path, HashAttributor("other")).top(queries, k=1)
     with pytest.raises(ConfigError, match=r"was built by 'hash', which airrep does not know"):
         airrep.open_index(index.path).top(queries, k=1)

@@ -134,7 +134,7 @@ def test_an_index_of_an_encoder_with_prompts_asks_with_the_prompt_for_queries(tm
     hits = airrep.open_index(index.path).top(train[0], k=3)
     assert [hit.row for hit in hits] == np.argsort(-scores[0], kind="stable")[:3].tolist()
     (folder / SETTINGS).write_text((folder / SETTINGS).read_text().replace("question", "answer"))
-    with pytest.raises(ArtifactError, match="was built with another encoder or other settings"):
+    with pytest.raises(ArtifactError, match="was built with another model or other settings"):
         airrep.open_index(index.path).top(train[0], k=3)
 
 

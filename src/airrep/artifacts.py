@@ -73,13 +73,18 @@ def sync(path: Path) -> None:
         os.close(descriptor)
 
 
-def write_file(path: Path, content: bytes) -> None:
+def write_file(path: Path, content: bytes, writer: str = "") -> None:
     """Write a file so that a reader sees either its old bytes or all of the new ones.
+
+    Args:
+        path: of the file.
+        content: its bytes.
+        writer: tells the temporary file from those of others that may write the same file at the same time.
 
     Raises:
         ArtifactError: the operating system refused.
     """
-    temporary = path.with_name(f".{path.name}.tmp")
+    temporary = path.with_name(f".{path.name}.{writer}.tmp" if writer else f".{path.name}.tmp")
     with writing(path):
         try:
             temporary.write_bytes(content)

@@ -172,7 +172,7 @@ def _claim(partial: Path, request: Mapping[str, Any], replace: bool) -> None:
     """Check that an unfinished build here is this one, or start it."""
     path = partial / REQUEST
     if path.is_file() and path.read_bytes() != canonical_json(request):
-        if not replace:
+        if not replace and any((partial / "shards").glob("*/" + SHARD)):
             raise ArtifactError(
                 f"{partial}: holds an unfinished index of other data or settings. "
                 "Finish that one with its own command, delete the directory, or pass --replace."

@@ -54,7 +54,7 @@ class Meter:
             self._begun = time.monotonic()
         self._done = done
         elapsed = time.monotonic() - self._begun
-        if elapsed < QUIET_SECONDS:
+        if elapsed < QUIET_SECONDS or not done:
             return
         rate = done / elapsed
         if not err.is_terminal:

@@ -87,10 +87,11 @@ def damped(eigenvalues: np.ndarray, damping: float) -> np.ndarray:
     """Eigenvalues plus *damping* times their mean.
 
     Raises:
-        TrainingError: one of them is not above 0 or not finite.
+        TrainingError: one of them is not finite, or no larger than rounding makes it.
     """
     found: np.ndarray = eigenvalues + damping * eigenvalues.mean()
-    if not np.isfinite(found).all() or found.min() <= 0:
+    noise = found.size * np.finfo(np.float64).eps * np.abs(found).max(initial=0.0)  # of a decomposition in float64
+    if not np.isfinite(found).all() or found.min() <= noise:
         raise TrainingError(
             "curvature: is zero, singular or not finite, so that it cannot be inverted; expected gradients that differ "
             "and damping above 0. Raise damping, give more examples, or leave modules without gradients out."

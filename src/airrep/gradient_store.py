@@ -1,31 +1,38 @@
 """Rows of numbers kept on disk, found again by text.
 
-A store is a directory of immutable blocks, one folder of them for each recipe. A block is one ``.npy`` file named by
-the checksum of its bytes: for each example the hash of its texts, and its row. It does not matter which run or which
-index asked for them first; two that write at once do each other no harm.
+A store is a directory of immutable blocks, one folder of them for each recipe. A block is a file named by the checksum
+of its bytes: the hash of each example's texts, and the rows. It does not matter which run or which index asked for them
+first; two that write at once do each other no harm.
 """
 
 import hashlib
-import io
 import os
+import secrets
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
+from typing import TypeVar
 
 import numpy as np
 from jaxtyping import Float32
+from safetensors import SafetensorError, safe_open
 from safetensors.numpy import load, save
 
-from airrep.artifacts import write_file
+from airrep.artifacts import write_file, writing
 from airrep.corpus import Example
 from airrep.errors import ArtifactError
 
 CHUNK = 512
-"""Examples computed at a time, which is what an interruption can lose."""
+"""At most so many examples are computed at a time, which is what an interruption can lose."""
+
+NUMBERS = 2**24
+"""And at most so many numbers, 64 MiB."""
 
 CACHE = "AIRREP_CACHE"
 """Environment variable: where things are kept that can be made again; ``~/.cache/airrep`` without it."""
 
 OFF = "none"
+
+T = TypeVar("T")
 
 Compute = Callable[[Sequence[Example]], Float32[np.ndarray, "n d"]]
 
@@ -52,7 +59,6 @@ class GradientStore:
         self._folder = None if folder is None else folder / key[:32]
         self._dimension = dimension
         self._found: dict[str, tuple[Path, int]] = {}
-        self._blocks: dict[Path, np.ndarray] = {}
         self._known: set[Path] = set()
 
     def rows(
@@ -75,70 +81,90 @@ class GradientStore:
         fresh: dict[str, np.ndarray] = {}
         tell = on_rows or (lambda _: None)
         tell(len(examples) - len(missing))
-        for first in range(0, len(missing), CHUNK):
-            chunk = missing[first : first + CHUNK]
+        for chunk in chunks(missing, chunk_rows(self._dimension)):
             made = compute([unique[key] for key in chunk]).astype(np.float32)
             if self._folder is None:
                 fresh |= dict(zip(chunk, made, strict=True))
             else:
                 self._keep(chunk, made)
             tell(len(chunk))
+        return self._gather(keys, fresh)
+
+    def _gather(self, keys: Sequence[str], fresh: Mapping[str, np.ndarray]) -> Float32[np.ndarray, "n d"]:
+        """Rows in order, read block by block."""
         found = np.empty((len(keys), self._dimension), np.float32)
-        for row, key in enumerate(keys):
-            found[row] = fresh[key] if key in fresh else self._read(key)
+        wanted: dict[Path, list[int]] = {}
+        for place, key in enumerate(keys):
+            if key in fresh:
+                found[place] = fresh[key]
+            else:
+                wanted.setdefault(self._found[key][0], []).append(place)
+        for path, places in wanted.items():
+            found[places] = _checked(path)["rows"][[self._found[keys[place]][1] for place in places]]
         return found
 
     def _look(self) -> None:
         """Note what blocks have come since the last time."""
         if self._folder is None or not self._folder.is_dir():
             return
-        for path in sorted(self._folder.glob("*.npy")):
+        for path in sorted(self._folder.glob("*.safetensors")):
             if path not in self._known:
-                self._note(path)
+                try:
+                    with safe_open(path, framework="np") as block:
+                        self._note(path, block.get_tensor("keys"))
+                except (OSError, SafetensorError) as error:
+                    raise _altered(path) from error
 
-    def _note(self, path: Path) -> None:
-        block = self._open(path)
+    def _note(self, path: Path, keys: np.ndarray) -> None:
         self._known.add(path)
-        self._blocks[path] = block
-        self._found |= {key.decode(): (path, row) for row, key in enumerate(block["key"].tolist())}
+        self._found |= {bytes(key).hex(): (path, row) for row, key in enumerate(keys)}
 
-    def _open(self, path: Path) -> np.ndarray:
-        """Map a block, whose bytes are checked first.
-
-        Raises:
-            ArtifactError: it was altered.
-        """
-        with path.open("rb") as stream:
-            found = hashlib.file_digest(stream, "sha256").hexdigest()
-        if found[:32] != path.stem:
-            raise _altered(path)
-        block: np.ndarray = np.load(path, mmap_mode="r", allow_pickle=False)
-        return block
-
-    def _keep(self, keys: Sequence[str], rows: Float32[np.ndarray, "n d"]) -> None:
+    def _keep(self, names: Sequence[str], rows: Float32[np.ndarray, "n d"]) -> None:
         assert self._folder is not None
-        block = np.empty(len(keys), dtype=[("key", f"S{len(keys[0])}"), ("row", "<f4", (self._dimension,))])
-        block["key"], block["row"] = [key.encode() for key in keys], rows
-        stream = io.BytesIO()
-        np.save(stream, block, allow_pickle=False)
-        content = stream.getvalue()
-        path = self._folder / f"{hashlib.sha256(content).hexdigest()[:32]}.npy"
-        self._folder.mkdir(parents=True, exist_ok=True)
-        write_file(path, content)
-        self._note(path)
+        keys = np.frombuffer(bytes.fromhex("".join(names)), np.uint8).reshape(len(names), -1)
+        content = pack_arrays({"keys": keys, "rows": rows})
+        path = self._folder / f"{hashlib.sha256(content).hexdigest()[:32]}.safetensors"
+        _write(path, content)
+        self._note(path, keys)
 
-    def _read(self, key: str) -> np.ndarray:
-        path, row = self._found[key]
-        values: np.ndarray = self._blocks[path]["row"][row]
-        return values
+
+def _checked(path: Path) -> dict[str, np.ndarray]:
+    """What a file holds whose name ends in the checksum of its bytes.
+
+    Raises:
+        ArtifactError: it was altered, or is gone.
+    """
+    try:
+        content = path.read_bytes()
+    except OSError as error:
+        raise ArtifactError(f"{path}: cannot be read: {error.strerror}. Run the same command again.") from error
+    if not path.stem.endswith(hashlib.sha256(content).hexdigest()[:32]):
+        raise _altered(path)
+    return unpack_arrays(content)
+
+
+def _write(path: Path, content: bytes) -> None:
+    """Write a file whole, beside others that may be at the same one.
+
+    Raises:
+        ArtifactError: the operating system refused.
+    """
+    try:
+        with writing(path):
+            path.parent.mkdir(parents=True, exist_ok=True)
+        write_file(path, content, f"{os.getpid()}-{secrets.token_hex(4)}")
+    except ArtifactError as error:
+        raise ArtifactError(
+            f"{error} Or keep gradients elsewhere ({CACHE}=FOLDER), or nowhere (--set store=none)."
+        ) from error
 
 
 def keep_arrays(folder: Path | None, key: str, arrays: Mapping[str, np.ndarray]) -> None:
     """Keep what was learnt from gradients, under the fingerprint of all that decides it."""
     if folder is not None:
         content = pack_arrays(arrays)
-        folder.mkdir(parents=True, exist_ok=True)
-        write_file(folder / f"{key[:32]}-{hashlib.sha256(content).hexdigest()[:32]}.safetensors", content)
+        path = folder / f"{key[:32]}-{hashlib.sha256(content).hexdigest()[:32]}.safetensors"
+        _write(path, content)
 
 
 def recall_arrays(folder: Path | None, key: str) -> dict[str, np.ndarray] | None:
@@ -150,10 +176,7 @@ def recall_arrays(folder: Path | None, key: str) -> dict[str, np.ndarray] | None
     kept = [] if folder is None else sorted(folder.glob(f"{key[:32]}-*.safetensors"))
     if not kept:
         return None
-    content = kept[0].read_bytes()
-    if not kept[0].stem.endswith(hashlib.sha256(content).hexdigest()[:32]):
-        raise _altered(kept[0])
-    return unpack_arrays(content)
+    return _checked(kept[0])
 
 
 def pack_arrays(arrays: Mapping[str, np.ndarray]) -> bytes:
@@ -175,6 +198,29 @@ def _altered(path: Path) -> ArtifactError:
     return ArtifactError(f"{path}: was altered after it was written. Delete it: it is made again.")
 
 
-def chunks(examples: Sequence[Example], size: int = CHUNK) -> Iterator[Sequence[Example]]:
-    """Cut examples into chunks of at most *size*."""
-    return (examples[first : first + size] for first in range(0, len(examples), size))
+def chunk_rows(dimension: int) -> int:
+    """How many rows of so many numbers are held at a time."""
+    return max(1, min(CHUNK, NUMBERS // max(1, dimension)))
+
+
+def chunks(items: Sequence[T], size: int = CHUNK) -> Iterator[Sequence[T]]:
+    """Cut examples, or other things, into chunks of at most *size*."""
+    return (items[first : first + size] for first in range(0, len(items), size))
+
+
+def by_chunks(
+    examples: Sequence[Example], held: int, dimension: int, make: Callable[[Sequence[Example]], np.ndarray]
+) -> Float32[np.ndarray, "n d"]:
+    """Features of examples made chunk by chunk, so that memory beside the result does not grow with their number.
+
+    Args:
+        examples: any number.
+        held: numbers that the making of one row needs.
+        dimension: numbers in a row.
+        make: makes the rows of some examples.
+    """
+    found = np.empty((len(examples), dimension), np.float32)
+    size = chunk_rows(held)
+    for first in range(0, len(examples), size):
+        found[first : first + size] = make(examples[first : first + size])
+    return found

@@ -157,7 +157,7 @@ def read_gradients(
         TrainingError: memory is short.
     """
     execution = lm.execution
-    with memory_named("gradients"), _frozen(lm.model), _Watch(sites, reader) as watch:
+    with memory_named("gradients"), _frozen(lm.model), _Watch(sites, reader, execution.device) as watch:
         for batch in pack(documents.lengths, execution.batch_tokens):
             packed = PackedDocuments.from_batch(documents, batch, execution.device, execution.evenness)
             watch.places = Places(batch, execution.device)
@@ -199,15 +199,17 @@ class _Watch(ExitStack):
 
     places: Places
 
-    def __init__(self, sites: Sequence[Site], reader: Reader) -> None:
+    def __init__(self, sites: Sequence[Site], reader: Reader, device: str) -> None:
         super().__init__()
         self._reader = reader
+        self._kind = torch.device(device).type
         for site in sites:
             self.callback(site.module.register_forward_hook(self._hook(site)).remove)
 
     def _hook(self, site: Site) -> Callable[[nn.Module, tuple[Any, ...], Tensor], None]:
         def hook(_module: nn.Module, inputs: tuple[Any, ...], outputs: Tensor) -> None:
-            kept = self._reader.keep(site, self._rows(site, inputs[0].detach()))
+            with torch.autocast(self._kind, enabled=False):  # what is kept meets float32 in the backward pass
+                kept = self._reader.keep(site, self._rows(site, inputs[0].detach()))
             if not outputs.requires_grad:  # nothing below a first site is differentiated
                 outputs.requires_grad_(True)
             outputs.register_hook(
@@ -279,8 +281,6 @@ class Projected:
         ends = np.cumsum([out * inward for out, inward in shapes])
         self.dimension = int(ends[-1])
         """Features of an example, ``d``."""
-        self.shapes = tuple(shapes)
-        """Of each site's part: rows are output directions, columns input directions."""
         starts = [0, *ends[:-1].tolist()]
         self._parts = {site.name: slice(a, int(b)) for site, a, b in zip(sites, starts, ends, strict=True)}
         self._matrices = projections and {name: (a.to(device), g.to(device)) for name, (a, g) in projections.items()}

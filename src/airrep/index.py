@@ -138,9 +138,9 @@ class Index:
             attributor.load_state(self.path / "state")
         if attributor.fingerprint != self.manifest["attributor"]:
             raise ArtifactError(
-                f"{self.path}: was built with another encoder or other settings than this {attributor.name}: "
+                f"{self.path}: was built with another model or other settings than this {attributor.name}: "
                 f"fingerprint {self.manifest['attributor'][:12]}, now {attributor.fingerprint[:12]}. "
-                "Give the encoder that it was built with, or build it again with --replace."
+                "Give the model that it was built with (--encoder or --lm), or build it again with --replace."
             )
         return attributor
 

@@ -19,7 +19,7 @@ import numpy as np
 from filelock import FileLock, Timeout
 from jaxtyping import Float32
 
-from airrep.artifacts import LOCK, canonical_json, sync, writing
+from airrep.artifacts import LOCK, canonical_json, write_file, writing
 from airrep.errors import ArtifactError
 from airrep.label_tasks import LabelTask, Part, Place
 
@@ -95,16 +95,9 @@ class Ledger:
 
     def _write(self, path: Path, content: bytes) -> None:
         """Write a file whole; the temporary one is named by the part, so that parts do not meet."""
-        temporary = path.with_name(f".{path.name}.{self._part.name}.tmp")
         with writing(path):
-            try:
-                path.parent.mkdir(exist_ok=True)
-                temporary.write_bytes(content)
-                sync(temporary)
-                temporary.replace(path)
-                sync(path.parent)
-            finally:
-                temporary.unlink(missing_ok=True)
+            path.parent.mkdir(exist_ok=True)
+        write_file(path, content, self._part.name)
 
     def quarantined(self, task: LabelTask) -> Quarantined | None:
         """Why a task was given up; None if it was not."""

@@ -192,7 +192,9 @@ class TargetLM:
                 found[batch.rows] = sums.cpu().numpy() / documents.response_lengths[batch.rows]
         if not np.isfinite(found).all():
             row = int(np.flatnonzero(~np.isfinite(found))[0])
-            raise TrainingError(f"evaluation: the loss of row {row} is not finite. Lower learning_rate.")
+            raise TrainingError(
+                f"evaluation: the loss of row {row} is not finite. Lower learning_rate, or use another LM."
+            )
         return found
 
     def hidden_states(

@@ -1,7 +1,7 @@
 """Command-line options that several commands share."""
 
 import inspect
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import MISSING, dataclass, fields
 from functools import wraps
 from pathlib import Path
@@ -92,6 +92,10 @@ class Asking(Reading):
     response: Annotated[str | None, typer.Option(help="One query, typed in: its response.")] = None
     encoder: EncoderOption = None
     lm: TargetOption = None
+    settings: Annotated[
+        list[str] | None,
+        typer.Option("--set", help="A setting that is another now, as key=value: where a model has moved to, say."),
+    ] = None
 
     def asked(self) -> "Corpus":
         """The queries of the file, or the one that was typed in."""
@@ -108,16 +112,18 @@ class Asking(Reading):
 
     def index(self) -> "Index":
         """The index, with the encoder or language model that was named if one was."""
-        return open_index(self.path, self.encoder, self.lm)
+        return open_index(self.path, self.encoder, self.lm, self.settings or ())
 
 
-def open_index(path: Path, encoder: str | None = None, lm: str | None = None) -> "Index":
+def open_index(path: Path, encoder: str | None = None, lm: str | None = None, settings: Sequence[str] = ()) -> "Index":
     """Open an index, taking its encoder or language model from another place if one is named."""
     from airrep.attributors import make_attributor
+    from airrep.config import read_settings
     from airrep.index import Index
 
     index = Index(path)
-    moved = {name: value for name, value in (("encoder", encoder), ("lm", lm)) if value is not None}
+    named = {name: value for name, value in (("encoder", encoder), ("lm", lm)) if value is not None}
+    moved = read_settings(None, settings) | named
     return Index(path, make_attributor(index.method, {**index.manifest["settings"], **moved})) if moved else index
 
 

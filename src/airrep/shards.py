@@ -109,7 +109,7 @@ def _check_storable(features: np.ndarray, corpus: Corpus) -> None:
         row = int(np.argmin(good))
         raise DataError(
             f"example '{corpus[row].id}': a feature is not finite or exceeds {FLOAT16_MAX:.0f}, the largest float16; "
-            "expected ordinary numbers. Check the model for overflow, or try --precision float32."
+            "expected ordinary numbers. Check the model for overflow; try --precision float32, or unit=true."
         )
 
 

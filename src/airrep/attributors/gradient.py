@@ -14,12 +14,17 @@ from airrep.attributors.base import OnRows
 from airrep.attributors.language import LanguageAttributor
 from airrep.attributors.settings import CheckpointSettings, GradientSettings
 from airrep.corpus import Example
+from airrep.errors import ConfigError
 from airrep.gradient_store import GradientStore, store_folder
 from airrep.gradients import Objective, Projections, Site, find_sites, project_gradients, random_projections
 from airrep.warmup import checkpoints_of
 
 S = TypeVar("S", bound=GradientSettings)
 C = TypeVar("C", bound=CheckpointSettings)
+
+
+FISHER_NUMBERS = 2**30
+"""Numbers in all Fisher matrices of a method: 8 GiB in float64."""
 
 
 @dataclass(frozen=True)
@@ -53,7 +58,7 @@ class GradientAttributor(LanguageAttributor[S]):
     """A method that reads the gradient of each example's own loss over its response tokens.
 
     Gradients are kept in a store, and found there by everything that decides them: another method or another index
-    on the same LM computes none of them anew.
+    with the same LM, projection and objective computes none of them anew.
     """
 
     def __init__(self, settings: S) -> None:
@@ -120,11 +125,31 @@ class GradientAttributor(LanguageAttributor[S]):
         found = self._stores[key].rows(examples, lambda missing: self._compute(missing, weights), on_rows)
         return Gradients(found[:, :-1], found[:, -1])
 
+    @cached_property
+    def widths(self) -> tuple[int, ...]:
+        """Numbers in the projected gradient of each linear map."""
+        rank = self._settings.rank
+        return tuple(site.width_in * site.width_out if rank is None else rank * rank for site in self.sites)
+
     @property
     def dimension(self) -> int:
         """Numbers in one projected gradient."""
-        rank = self._settings.rank
-        return sum(site.width_in * site.width_out if rank is None else rank * rank for site in self.sites)
+        return sum(self.widths)
+
+    def check_fisher(self, widths: Sequence[int]) -> None:
+        """Refuse Fisher matrices that are too large to be taken apart.
+
+        Args:
+            widths: of the matrices.
+
+        Raises:
+            ConfigError: together they hold more than :data:`FISHER_NUMBERS` numbers.
+        """
+        if sum(width**2 for width in widths) > FISHER_NUMBERS:
+            raise ConfigError(
+                f"{self.name}: {sum(widths):,} features are too many for Fisher matrices; expected at most 8 GiB of "
+                "them. Lower rank, or name fewer modules."
+            )
 
     def _compute(self, examples: Sequence[Example], weights: Weights) -> Float32[np.ndarray, "n d"]:
         documents = self.lm.tokenise(examples)

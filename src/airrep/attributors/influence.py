@@ -17,7 +17,16 @@ from airrep.attributors.tracin import TracinAttributor
 from airrep.corpus import Corpus, Example
 from airrep.documents import Documents
 from airrep.errors import ConfigError, NotFittedError, TrainingError
-from airrep.gradient_store import GradientStore, chunks, keep_arrays, pack_arrays, recall_arrays, unpack_arrays
+from airrep.gradient_store import (
+    GradientStore,
+    by_chunks,
+    chunk_rows,
+    chunks,
+    keep_arrays,
+    pack_arrays,
+    recall_arrays,
+    unpack_arrays,
+)
 from airrep.gradients import Site, find_sites
 from airrep.hessian import Hessian, check_size, factor, solve
 from airrep.lm_settings import LmSettings
@@ -30,6 +39,9 @@ MOST = 2**20
 
 HELD = 2**24
 """Numbers in the right-hand sides that are solved for at a time, 128 MiB."""
+
+TRIED = 4
+"""Training examples that conjugate gradients are tried on before an index is built."""
 
 LARGEST = 1024.0
 """The largest training feature of conjugate gradients, so that float16 holds it and those of later examples."""
@@ -90,6 +102,8 @@ class InfluenceAttributor(Attributor):
         documents = self._whole.lm.tokenise(train)
         learnt = self._factor(key, documents) if self.symmetric else _corpus(documents, LARGEST / largest)
         self._take({**learnt, "key": np.frombuffer(bytes.fromhex(key), np.uint8)})
+        if not self.symmetric:  # find out now, not at the first query, whether the damping will do
+            self.encode_queries(train[:TRIED])
 
     def _check_size(self) -> None:
         weights = self._whole.dimension
@@ -104,7 +118,10 @@ class InfluenceAttributor(Attributor):
     def _largest(self, train: Corpus) -> float:
         """The largest number in a training gradient; all of them are in the store afterwards."""
         on_rows = count_rows(len(train), self.progress)
-        found = max(float(np.abs(self._whole.gradients(part, on_rows=on_rows).rows).max()) for part in chunks(train))
+        found = max(
+            float(np.abs(self._whole.gradients(part, on_rows=on_rows).rows).max())
+            for part in chunks(train, chunk_rows(self._whole.dimension))
+        )
         if found == 0:
             raise TrainingError(f"{self.name}: all gradients are zero or not finite. Name other modules.")
         return found
@@ -120,6 +137,11 @@ class InfluenceAttributor(Attributor):
         return {"factor": factor(found["hessian"], self._settings.damping)}
 
     def encode_train(self, examples: Sequence[Example], on_rows: OnRows | None = None) -> DenseFeatures:
+        self._fitted()
+        dimension = self._whole.dimension
+        return by_chunks(examples, dimension, dimension, lambda part: self._train_features(part, on_rows))
+
+    def _train_features(self, examples: Sequence[Example], on_rows: OnRows | None) -> np.ndarray:
         learnt = self._fitted()
         rows = self._whole.gradients(examples, on_rows=on_rows).rows.astype(np.float64)
         found: np.ndarray = (
@@ -127,7 +149,7 @@ class InfluenceAttributor(Attributor):
             if self.symmetric
             else rows * learnt["scale"]
         )
-        return found.astype(np.float32, order="C")
+        return found
 
     def encode_queries(self, examples: Sequence[Example], on_rows: OnRows | None = None) -> DenseFeatures:
         if self.symmetric:

@@ -16,7 +16,7 @@ from airrep.attributors.settings import LograSettings
 from airrep.corpus import Corpus, Example
 from airrep.curvature import Fisher, Kronecker, principal_directions, unit
 from airrep.errors import NotFittedError, TrainingError
-from airrep.gradient_store import array_digest, keep_arrays, pack_arrays, recall_arrays, unpack_arrays
+from airrep.gradient_store import array_digest, by_chunks, keep_arrays, pack_arrays, recall_arrays, unpack_arrays
 from airrep.gradients import Covariances, Projections, Site, check_rank, read_gradients
 from airrep.seeding import stream
 
@@ -75,7 +75,7 @@ class LograAttributor(GradientAttributor[LograSettings]):
         """Learn directions and curvature from a sample, or find what an earlier run learnt.
 
         Raises:
-            ConfigError: the rank is larger than a linear map.
+            ConfigError: the rank is larger than a linear map, or Fisher matrices would be too large.
             DataError: the LM cannot read an example.
             TrainingError: memory is short, or a linear map gets no gradient.
         """
@@ -83,6 +83,8 @@ class LograAttributor(GradientAttributor[LograSettings]):
         chosen = self.settings
         if chosen.rank is not None:
             check_rank(self.sites, chosen.rank)
+        if chosen.curvature == "fisher":
+            self.check_fisher(self.widths)
         rows = stream(chosen.seed, "sample").permutation(len(train))[: chosen.sample]
         sample = train.take(np.sort(rows))
         settings = {name: getattr(chosen, name) for name in ("projection", "curvature", "rank", "seed")}
@@ -141,7 +143,7 @@ class LograAttributor(GradientAttributor[LograSettings]):
         return None if random is None else (random[site.name][0].numpy(), random[site.name][1].numpy())
 
     def _fishers(self, rows: Float[np.ndarray, "n d"]) -> Iterator[tuple[str, np.ndarray]]:
-        for n, part in enumerate(np.split(rows.astype(np.float64), len(self.sites), axis=1)):
+        for n, part in enumerate(np.split(rows.astype(np.float64), np.cumsum(self.widths)[:-1], axis=1)):
             self._check_alive(self.sites[n], part)
             fisher = Fisher.of(part.T @ part / len(part))
             yield f"vectors-{n}", fisher.vectors
@@ -149,15 +151,13 @@ class LograAttributor(GradientAttributor[LograSettings]):
 
     def encode_train(self, examples: Sequence[Example], on_rows: OnRows | None = None) -> DenseFeatures:
         self._fitted()
-        rows = self.gradients(examples, on_rows=on_rows).rows.astype(np.float64)
-        parts = np.split(rows, self._ends()[:-1], axis=1)
-        white = np.concatenate([self._whiten(n, part) for n, part in enumerate(parts)], axis=1)
-        return (unit(white) if self.settings.unit else white).astype(np.float32)
+        return by_chunks(examples, self.dimension, self.dimension, lambda part: self._features(part, on_rows))
 
-    def _ends(self) -> np.ndarray:
-        rank = self.settings.rank
-        sizes = [site.width_in * site.width_out if rank is None else rank * rank for site in self.sites]
-        return np.cumsum(sizes)
+    def _features(self, examples: Sequence[Example], on_rows: OnRows | None) -> Float[np.ndarray, "n d"]:
+        rows = self.gradients(examples, on_rows=on_rows).rows.astype(np.float64)
+        parts = np.split(rows, np.cumsum(self.widths)[:-1], axis=1)
+        white = np.concatenate([self._whiten(n, part) for n, part in enumerate(parts)], axis=1)
+        return unit(white) if self.settings.unit else white
 
     def _whiten(self, n: int, part: Float[np.ndarray, "n d"]) -> Float[np.ndarray, "n d"]:
         learnt, damping = self._fitted(), self.settings.damping

@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 
 import numpy as np
+from jaxtyping import Float
 
 from airrep.arrays import DenseFeatures
 from airrep.artifacts import digest
@@ -11,6 +12,7 @@ from airrep.attributors.gradient import CheckpointAttributor
 from airrep.attributors.settings import TracinSettings
 from airrep.corpus import Example
 from airrep.curvature import unit
+from airrep.gradient_store import by_chunks
 
 
 class TracinAttributor(CheckpointAttributor[TracinSettings]):
@@ -28,8 +30,12 @@ class TracinAttributor(CheckpointAttributor[TracinSettings]):
         return digest({"method": self.name, **self.recipe, "weights": weights, "unit": self.settings.unit})
 
     def encode_train(self, examples: Sequence[Example], on_rows: OnRows | None = None) -> DenseFeatures:
+        dimension = self.dimension * len(self.weights)
+        return by_chunks(examples, dimension, dimension, lambda part: self._features(part, on_rows))
+
+    def _features(self, examples: Sequence[Example], on_rows: OnRows | None) -> Float[np.ndarray, "n d"]:
         parts = []
         for number, weights in enumerate(self.weights):
             rows = self.gradients(examples, weights, on_rows if number == len(self.weights) - 1 else None).rows
             parts.append((unit(rows) if self.settings.unit else rows) * np.sqrt(weights.rate))
-        return np.concatenate(parts, axis=1).astype(np.float32)
+        return np.concatenate(parts, axis=1)

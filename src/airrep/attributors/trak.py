@@ -14,14 +14,11 @@ from airrep.attributors.gradient import CheckpointAttributor, Gradients, Weights
 from airrep.attributors.settings import TrakSettings
 from airrep.corpus import Corpus, Example
 from airrep.curvature import Fisher, damped
-from airrep.errors import ConfigError, NotFittedError
-from airrep.gradient_store import chunks
+from airrep.errors import NotFittedError
+from airrep.gradient_store import by_chunks, chunks
 from airrep.gradients import Objective
 
 LEARNT = "learnt.json"
-
-MOST = 32768
-"""Features that a Fisher matrix can be made for: 8 GiB in float64."""
 
 
 class TrakAttributor(CheckpointAttributor[TrakSettings]):
@@ -56,22 +53,18 @@ class TrakAttributor(CheckpointAttributor[TrakSettings]):
         """Add up the Fisher matrix over the corpus; its gradients are in the store afterwards.
 
         Raises:
-            ConfigError: too many features for such a matrix.
+            ConfigError: too many features for such matrices.
             DataError: the LM cannot read an example.
             TrainingError: all gradients are zero.
         """
         super().fit(train)
         self._train = train.fingerprint
-        if self.dimension > MOST:
-            raise ConfigError(
-                f"{self.name}: {self.dimension:,} features are too many for a Fisher matrix; expected {MOST:,} or "
-                "fewer. Lower rank, or name fewer modules."
-            )
+        self.check_fisher([self.dimension] * len(self.weights))
         fishers = [self._fisher(train, weights) for weights in self.weights]
         damping = self.settings.damping
         lengths = [np.sum(fisher.eigenvalues / damped(fisher.eigenvalues, damping) ** 2) for fisher in fishers]
         self._scale = float(1 / np.sqrt(sum(lengths)))
-        self._inverses = tuple((fisher.inverse(damping) * self._scale).astype(np.float32) for fisher in fishers)
+        self._inverses = tuple(fisher.inverse(damping) * self._scale for fisher in fishers)
 
     def _fisher(self, train: Corpus, weights: Weights) -> Fisher:
         total = np.zeros((self.dimension, self.dimension))
@@ -82,11 +75,15 @@ class TrakAttributor(CheckpointAttributor[TrakSettings]):
         return Fisher.of(total / len(train))
 
     def encode_train(self, examples: Sequence[Example], on_rows: OnRows | None = None) -> DenseFeatures:
-        inverses = self._fitted()
+        self._fitted()
+        dimension = self.dimension * len(self.weights)
+        return by_chunks(examples, dimension, dimension, lambda part: self._train_features(part, on_rows))
+
+    def _train_features(self, examples: Sequence[Example], on_rows: OnRows | None) -> Float[np.ndarray, "n d"]:
+        """In float64, since the inverse's large numbers cancel where a gradient is like those of the corpus."""
         found = list(self._each(examples, on_rows))
-        rows: np.ndarray = np.concatenate(
-            [g.rows @ inverse for g, inverse in zip(found, inverses, strict=True)], axis=1
-        )
+        pairs = zip(found, self._fitted(), strict=True)
+        rows: np.ndarray = np.concatenate([g.rows.astype(np.float64) @ inverse for g, inverse in pairs], axis=1)
         if not self.settings.output_probability:
             return rows
         doubts = np.stack([gradients.doubts for gradients in found]).mean(axis=0)
