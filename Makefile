@@ -36,6 +36,7 @@ bench: $(VENV)/bench  ## speed and memory against plain references, as ratios of
 	$(RUN) benchmarks/farm.py --subsets 10
 	$(RUN) benchmarks/training.py --rounds 2
 	$(RUN) benchmarks/gradients.py --count 12
+	PYTHONPATH=tests $(RUN) benchmarks/planted.py
 
 oracles: $(VENV)/oracles/ready  ## gradient methods and DSIR against captum, kronfluence, traker and data-selection
 	OMP_NUM_THREADS=1 $(ORACLES) -W ignore oracles/tracin.py

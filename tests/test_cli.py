@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 
 import pytest
 from small_world import make_corpus
+from tiny_lms import tiny_lm
 from toy_farm import FINE_TUNE, QUERIES, TRAIN, ToyWorld, make_plan
 
 import airrep
@@ -386,6 +387,19 @@ def test_usage_errors_end_with_2_and_version_with_0(run: Run) -> None:
     assert run("top", "a", "b", "-k", "many").status == 2
     assert run("--version") == (0, f"airrep {airrep.__version__}\n", "")
     assert "Index" in run("--help").out or "index" in run("--help").out
+
+
+def test_an_index_is_asked_with_settings_of_today(run: Run, tmp_path: Path) -> None:
+    lm, out = tiny_lm(tmp_path / "lm"), str(tmp_path / "index")
+    train = write("train.jsonl", make_corpus(8))
+    run("index", train, "--method", "tracin", "--lm", lm, "--set", "rank=2", "--out", out)
+    asked = ("top", out, "--prompt", "p1", "--response", "r1", "-k", "1", "--json")
+    first = json.loads(run(*asked).out)
+    Path(lm).rename(tmp_path / "moved")
+    assert "Check it" in run(*asked).err
+    found = run(*asked, "--lm", str(tmp_path / "moved"), "--set", "store=none")
+    assert json.loads(found.out)["queries"] == first["queries"]
+    assert "Pass --lm MODEL" in run("index", train, "--method", "logra", "--out", "x").err
 
 
 def test_methods_are_listed(run: Run) -> None:

@@ -259,6 +259,15 @@ def test_interrupted_build_goes_on_where_it_stopped(tmp_path: Path, index: airre
     assert tree(out) == tree(index.path)
 
 
+def test_a_build_that_failed_before_its_first_shard_stands_in_nobodys_way(
+    tmp_path: Path, corpus: airrep.Corpus
+) -> None:
+    with pytest.raises(Interrupted):
+        airrep.build_index(corpus, tmp_path / "index", FragileAttributor(0), shard_rows=16)
+    assert (tmp_path / "index.partial").is_dir()
+    assert len(airrep.build_index(corpus[:20], tmp_path / "index", HashAttributor(), shard_rows=8)) == 20
+
+
 def test_unfinished_build_of_other_data_is_not_mixed_in(tmp_path: Path, corpus: airrep.Corpus) -> None:
     out = tmp_path / "other"
     with pytest.raises(Interrupted):
