@@ -89,7 +89,7 @@ class Comparison:
     """Largest relative difference of some results to those of a library; says so, and gives the exit status."""
 
     def __init__(self, library: str) -> None:
-        self.library = library
+        self.package = library
         self.failed = 0
 
     def hold(self, what: str, ours: np.ndarray, theirs: np.ndarray, tolerance: float) -> None:
@@ -97,7 +97,7 @@ class Comparison:
         difference = float(np.abs(np.asarray(ours) - np.asarray(theirs)).max() / np.abs(theirs).max())
         verdict = "ok" if difference <= tolerance else "DIFFERS"
         self.failed += verdict != "ok"
-        named = f"{self.library} {version(self.library)}"
+        named = f"{self.package} {version(self.package)}"
         sys.stdout.write(f"{named:22} {what:58} {difference:8.1e}  (at most {tolerance:.0e})  {verdict}\n")
 
     @property

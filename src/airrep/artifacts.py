@@ -285,6 +285,26 @@ def refuse_difference(
         )
 
 
+def find_finished(out: Path, kind: str, made: str, request: Mapping[str, Any]) -> dict[str, Any] | None:
+    """The manifest of a finished artifact that answers a request; None if nothing is there.
+
+    Args:
+        out: where it is, or is to be.
+        kind: of artifact.
+        made: as for :func:`refuse_difference`.
+        request: what decides its content, as its manifest has it under ``request``.
+
+    Raises:
+        ArtifactError: something else is there, or an answer to another request.
+    """
+    if not out.exists():
+        return None
+    check_replaceable(out, kind)
+    manifest = read_manifest(out, kind)
+    refuse_difference(out, made, manifest["request"], request)
+    return manifest
+
+
 def _leaves(values: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
     for key, value in values.items():
         if isinstance(value, Mapping):

@@ -16,12 +16,11 @@ from airrep.artifacts import (
     clear,
     describe_files,
     digest,
+    find_finished,
     locked,
     make_partial,
     publish,
-    read_manifest,
     real_path,
-    refuse_difference,
     write_file,
     write_manifest,
     writing,
@@ -132,17 +131,13 @@ def _is_finished(out: Path, request: Mapping[str, Any]) -> bool:
     Raises:
         ArtifactError: something else is there.
     """
-    if not out.exists():
-        return False
-    check_replaceable(out, KIND)
-    manifest = read_manifest(out, KIND)
-    refuse_difference(out, "an index made", manifest["request"], request)
-    if manifest["generation"] > 0:
+    manifest = find_finished(out, KIND, "an index made", request)
+    if manifest is not None and manifest["generation"] > 0:
         raise ArtifactError(
             f"{out}: is an index that was changed after it was built; nothing is overwritten. "
             "Give another path, or pass --replace."
         )
-    return True
+    return manifest is not None
 
 
 def _build(out: Path, plan: _Plan, replace: bool, progress: OnProgress | None, engine: Engine | None) -> None:

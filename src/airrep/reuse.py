@@ -7,7 +7,8 @@ from typing import Any
 
 import numpy as np
 
-from airrep.artifacts import check_digests, check_replaceable, read_manifest, real_path, refuse_difference
+from airrep import artifacts
+from airrep.artifacts import check_digests, check_replaceable, real_path
 from airrep.labelled import LabelledInstance
 
 
@@ -38,7 +39,7 @@ def find_finished(
     if replace or not path.exists():
         check_replaceable(path, kind)
         return None
-    manifest = read_manifest(path, kind)
-    refuse_difference(path, made, manifest["request"], request)
-    check_digests(path, manifest["files"])
+    manifest = artifacts.find_finished(path, kind, made, request)
+    if manifest is not None:
+        check_digests(path, manifest["files"])
     return manifest

@@ -17,11 +17,11 @@ from airrep.artifacts import (
     check_replaceable,
     clear,
     describe_files,
+    find_finished,
     locked,
     make_partial,
     publish,
     read_manifest,
-    refuse_difference,
     sync,
     write_file,
     write_manifest,
@@ -84,11 +84,7 @@ def is_finished(path: Path, request: Mapping[str, Any]) -> bool:
     Raises:
         ArtifactError: something else is there.
     """
-    if not path.exists():
-        return False
-    check_replaceable(path, KIND)
-    refuse_difference(path, "an encoder trained", read_manifest(path, KIND)["request"], request)
-    return True
+    return find_finished(path, KIND, "an encoder trained", request) is not None
 
 
 @contextmanager

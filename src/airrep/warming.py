@@ -17,12 +17,11 @@ from airrep.artifacts import (
     check_replaceable,
     clear,
     describe_files,
+    find_finished,
     locked,
     make_partial,
     publish,
-    read_manifest,
     real_path,
-    refuse_difference,
     sync,
     write_manifest,
     writing,
@@ -82,7 +81,7 @@ def warm_up(
     request = _request(corpus, lm, chosen, {"count": count, "seed": seed, "checkpoints": checkpoints})
     if replace:
         check_replaceable(path, WARM_UP)
-    if replace or not _is_finished(path, request):
+    if replace or find_finished(path, WARM_UP, "a warm-up made", request) is None:
         with _claimed(path) as partial:
             model = load_lm(lm)
             keeper = _Keeper(model, partial, marks, on_step)
@@ -127,19 +126,6 @@ def _request(
         "fine_tune": fine_tune.model_dump(mode="json"),
         **draw,
     }
-
-
-def _is_finished(path: Path, request: Mapping[str, Any]) -> bool:
-    """Whether the same warm-up is there already.
-
-    Raises:
-        ArtifactError: something else is there.
-    """
-    if not path.exists():
-        return False
-    check_replaceable(path, WARM_UP)
-    refuse_difference(path, "a warm-up made", read_manifest(path, WARM_UP)["request"], request)
-    return True
 
 
 @contextmanager
