@@ -234,6 +234,7 @@ def test_an_example_whose_gradient_overflows_is_zero_and_spoils_no_other(tmp_pat
             r"has no linear map named \*\.experts\.\*; it has model\.layers\.0.* and 3 more",
         ),
         ({"rank": 17}, r"rank=17: model\.layers\.0\.mlp\.gate_proj maps 16 to 24 numbers; expected at most 16"),
+        ({"rank": 10**6}, r"rank=1000000: .* expected at most 16"),
         ({"modules": ["lm_head"]}, r"lm_head sees \d+ of \d+ tokens; expected a linear map that sees all"),
         ({"checkpointing": True}, r"checkpointing=true saves nothing here"),
         ({"rank": 0}, r"rank=0: input should be greater than or equal to 1"),

@@ -16,7 +16,7 @@ from airrep.attributors.settings import CheckpointSettings, GradientSettings
 from airrep.corpus import Example
 from airrep.errors import ConfigError
 from airrep.gradient_store import GradientStore, store_folder
-from airrep.gradients import Objective, Projections, Site, find_sites, project_gradients, random_projections
+from airrep.gradients import Objective, Projections, Site, check_rank, find_sites, project_gradients, random_projections
 from airrep.warmup import checkpoints_of
 
 S = TypeVar("S", bound=GradientSettings)
@@ -72,8 +72,15 @@ class GradientAttributor(LanguageAttributor[S]):
 
     @cached_property
     def sites(self) -> tuple[Site, ...]:
-        """The linear maps whose gradients are taken."""
-        return find_sites(self.lm.model, self._settings.modules, f"lm {self.lm.name}")
+        """The linear maps whose gradients are taken.
+
+        Raises:
+            ConfigError: there are none of these names, or the rank is larger than one of them.
+        """
+        found = find_sites(self.lm.model, self._settings.modules, f"lm {self.lm.name}")
+        if self._settings.rank is not None:
+            check_rank(found, self._settings.rank)
+        return found
 
     @cached_property
     def folder(self) -> Path | None:

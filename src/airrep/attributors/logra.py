@@ -17,7 +17,7 @@ from airrep.corpus import Corpus, Example
 from airrep.curvature import Fisher, Kronecker, principal_directions, unit
 from airrep.errors import NotFittedError, TrainingError
 from airrep.gradient_store import array_digest, by_chunks, keep_arrays, pack_arrays, recall_arrays, unpack_arrays
-from airrep.gradients import Covariances, Projections, Site, check_rank, read_gradients
+from airrep.gradients import Covariances, Projections, Site, read_gradients
 from airrep.seeding import stream
 
 HELD = 2**28
@@ -81,8 +81,6 @@ class LograAttributor(GradientAttributor[LograSettings]):
         """
         super().fit(train)
         chosen = self.settings
-        if chosen.rank is not None:
-            check_rank(self.sites, chosen.rank)
         if chosen.curvature == "fisher":
             self.check_fisher(self.widths)
         rows = stream(chosen.seed, "sample").permutation(len(train))[: chosen.sample]
