@@ -1,0 +1,73 @@
+"""Run an experiment: the commands of its config, one after the other; finished ones do nothing when run again.
+
+Usage: python experiments/run.py NAME [--step STEP ...] [--only KEY=VALUE ...] [--list]
+
+NAME is a folder beside this file with a `config.yaml`. Commands run in the folder of this file. What is large goes to
+`work/`, which is not part of the repository; `work/shared` is a folder, or a link to one, with the data files (`data/`)
+and models (`models/`) that the configs name. Labels and results, which are small, go to the experiment's own folder.
+A config has
+
+    tables: {KEY: {VALUE: {name: text, ...}, ...}}      what loops run over, and what each turn knows
+    steps: [{name: STEP, each: [KEY, ...], commands: [text, ...]}]
+
+Each command of a step runs once for each combination of its keys, with {KEY} and each {name} filled in. A command that
+fails ends the run; the same call goes on from there.
+"""
+
+import argparse
+import shlex
+import subprocess
+import sys
+from collections.abc import Iterator
+from itertools import product
+from pathlib import Path
+
+import yaml
+
+HERE = Path(__file__).parent.resolve()
+
+
+def main() -> None:
+    """Read the config, run or list its commands."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("name")
+    parser.add_argument("--step", action="append", help="only this step; may be repeated")
+    parser.add_argument("--only", action="append", default=[], metavar="KEY=VALUE", help="only this turn of a loop")
+    parser.add_argument("--list", action="store_true", help="print the commands, run nothing")
+    given = parser.parse_args()
+    config = yaml.safe_load((HERE / given.name / "config.yaml").read_text(encoding="utf-8"))
+    only = dict(pair.split("=", 1) for pair in given.only)
+    for command in commands(config, given.step, only):
+        print(f"$ {command}", flush=True)
+        if not given.list:
+            run(command)
+
+
+def commands(config: dict, steps: list[str] | None, only: dict[str, str]) -> Iterator[str]:
+    """The commands of the chosen steps, filled in."""
+    tables = config.get("tables", {})
+    for step in config["steps"]:
+        if steps is not None and step["name"] not in steps:
+            continue
+        for turn in product(*(tables[key].items() for key in step.get("each", []))):
+            names = dict(zip(step.get("each", []), (value for value, _ in turn), strict=True))
+            if any(only.get(key, value) != value for key, value in names.items()):
+                continue
+            known = dict(names)
+            for _, more in turn:
+                known |= more or {}
+            known = {name: str(text).format(**known) for name, text in known.items()}
+            yield from (" ".join(command.format(**known).split()) for command in step["commands"])
+
+
+def run(command: str) -> None:
+    """Run one command of airrep or Python; end with its status if it fails."""
+    program, *arguments = shlex.split(command)
+    start = {"airrep": [sys.executable, "-m", "airrep"], "python": [sys.executable]}[program]
+    status = subprocess.run([*start, *arguments], cwd=HERE, check=False).returncode
+    if status:
+        sys.exit(status)
+
+
+if __name__ == "__main__":
+    main()
