@@ -131,7 +131,7 @@ def test_each_task_is_reported(tmp_path: Path, plan: SubsetPlan) -> None:
     assert steps == [(done, ALL) for done in range(ALL + 1)]
     lines = [json.loads(line) for line in (tmp_path / "labels" / "times.jsonl").read_text().splitlines()]
     assert len(lines) == ALL
-    assert lines[0].keys() == {"task", "key", "seconds", "attempts", "error"}
+    assert lines[0].keys() == {"task", "key", "seconds", "cpu", "attempts", "error"}
 
 
 class SlowStart(Engine):

@@ -87,8 +87,12 @@ class LearnPlan(Settings):
 
     def step_seconds(self, costs: Costs) -> float:
         """One training step: forward and backward, three forward passes' worth, of the texts it touches."""
-        texts = _drawn(self.pool, self.size, STEP_SUBSETS) + min(STEP_QUERIES, self.queries)
-        return 3 * self._trained(costs) * costs.encode * texts
+        return 3 * self._trained(costs) * costs.encode * self.step_texts
+
+    @property
+    def step_texts(self) -> float:
+        """Texts that a training step touches, expected."""
+        return _drawn(self.pool, self.size, STEP_SUBSETS) + min(STEP_QUERIES, self.queries)
 
     def _trained(self, costs: Costs) -> float:
         """Share of the encoder that is trained, and computed again in each step."""

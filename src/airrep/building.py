@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import Any
 
 from airrep._version import __version__
-from airrep.arrays import Features
 from airrep.artifacts import (
     canonical_json,
     check_replaceable,
@@ -31,7 +30,8 @@ from airrep.corpus import Corpus
 from airrep.errors import ArtifactError, ConfigError, DataError
 from airrep.executor import Engine
 from airrep.index import KIND, Index
-from airrep.shard_engines import encode_parts
+from airrep.metering import ENCODE, FIT, Spent, append_cost, device_of, measuring
+from airrep.shard_engines import Encoded, encode_measured, encode_parts
 from airrep.shards import SHARD, is_whole, read_record, shard_name, write_shard
 
 SHARD_ROWS = 4096
@@ -83,9 +83,7 @@ def build_index(
         raise ConfigError(f"shard_rows={shard_rows}: expected 1 or more. Correct the value.")
     attributor = method if isinstance(method, Attributor) else make_attributor(method, settings)
     attributor.progress = progress
-    attributor.fit(train)
-    attributor.progress = None
-    plan = _Plan(attributor, train, shard_rows)
+    plan = _Plan(attributor, train, shard_rows, _fit(attributor, train))
     if replace:
         check_replaceable(path, KIND)
     if replace or not _is_finished(path, plan.request):
@@ -105,6 +103,15 @@ def check_corpus(where: str, corpus: object) -> None:
         )
 
 
+def _fit(attributor: Attributor, train: Corpus) -> Spent:
+    """Let a method learn from the corpus; its model is loaded before, so that loading does not count."""
+    dict(attributor.execution)
+    with measuring(device_of(attributor.settings)) as meter:
+        attributor.fit(train)
+    attributor.progress = None
+    return meter.spent
+
+
 @dataclass(frozen=True)
 class _Plan:
     """What is to be built."""
@@ -112,6 +119,8 @@ class _Plan:
     attributor: Attributor
     train: Corpus
     shard_rows: int
+    fit: Spent
+    """What learning from the corpus took."""
 
     @property
     def request(self) -> dict[str, Any]:
@@ -144,6 +153,7 @@ def _build(out: Path, plan: _Plan, replace: bool, progress: OnProgress | None, e
     partial = make_partial(out)
     with locked(partial):
         _claim(partial, plan.request, replace)
+        append_cost(partial, FIT, plan.fit, examples=len(plan.train))
         _save_state(partial, plan.attributor)
         shards = write_shards(partial, plan.attributor, plan.train, plan.shard_rows, progress=progress, engine=engine)
         lineage = {
@@ -220,11 +230,12 @@ def write_shards(
     if done:
         on_rows(0)
     if engine is None:
-        encoded: Iterable[tuple[int, Features]] = _encode_here(attributor, parts, missing, on_rows)
+        encoded: Iterable[tuple[int, Encoded]] = _encode_here(attributor, parts, missing, on_rows)
     else:
         encoded = encode_parts(attributor, corpus, shard_rows, missing, engine)
-    for number, features in encoded:
+    for number, (features, spent) in encoded:
         write_shard(folder / "shards" / names[number], parts[number], features, fingerprint)
+        append_cost(folder, ENCODE, spent, examples=len(parts[number]), shard=names[number])
         if engine is not None:
             on_rows(len(parts[number]))
     return names
@@ -232,9 +243,9 @@ def write_shards(
 
 def _encode_here(
     attributor: Attributor, parts: Sequence[Corpus], numbers: Sequence[int], on_rows: OnRows
-) -> Iterator[tuple[int, Features]]:
+) -> Iterator[tuple[int, Encoded]]:
     for number in numbers:
-        yield number, attributor.encode_train(parts[number], on_rows)
+        yield number, encode_measured(attributor, parts[number], on_rows)
 
 
 def seal(folder: Path, lineage: Mapping[str, Any], shards: Sequence[str], deleted: str | None = None) -> None:

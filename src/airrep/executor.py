@@ -33,6 +33,8 @@ class Outcome(Generic[T, R]):
     """Time in the worker, of the last attempt."""
     attempts: int
     """How often it was tried, from 1 on."""
+    cpu_seconds: float = 0.0
+    """Processor time in the worker, of the last attempt."""
 
 
 class Engine(ABC):
@@ -101,6 +103,7 @@ class Reply(Generic[R]):
     fatal: tuple[type[AirRepError], str] | None = None
     """Any other error that airrep raised: ends the run."""
     seconds: float = 0.0
+    cpu_seconds: float = 0.0
 
     def check(self) -> None:
         """Raise what ends the run."""
@@ -111,12 +114,13 @@ class Reply(Generic[R]):
 
 def answer(work: Callable[[T], R], task: T) -> Reply[R]:
     """Do one task in this process; only a TrainingError becomes part of the reply."""
-    begun = time.perf_counter()
+    begun, cpu = time.perf_counter(), time.process_time()
+    value, failure = None, None
     try:
         value = work(task)
     except TrainingError as error:
-        return Reply(failure=str(error), seconds=time.perf_counter() - begun)
-    return Reply(value, seconds=time.perf_counter() - begun)
+        failure = str(error)
+    return Reply(value, failure, seconds=time.perf_counter() - begun, cpu_seconds=time.process_time() - cpu)
 
 
 def answer_all(work: Callable[[T], R], task: T) -> Reply[R]:
@@ -159,5 +163,5 @@ class Backlog(Generic[T, R]):
             self._waiting.append(number)
             return None
         self.left -= 1
-        attempts = self._attempts[number]
-        return Outcome(self._tasks[number], reply.value, reply.failure, reply.seconds, attempts)
+        taken = (reply.seconds, self._attempts[number], reply.cpu_seconds)
+        return Outcome(self._tasks[number], reply.value, reply.failure, *taken)

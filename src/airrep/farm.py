@@ -278,6 +278,7 @@ class _Run:
             "task": str(outcome.task.place),
             "key": outcome.task.key,
             "seconds": round(outcome.seconds, 3),
+            "cpu": round(outcome.cpu_seconds, 3),
             "attempts": outcome.attempts,
             "error": outcome.error,
         }

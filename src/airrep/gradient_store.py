@@ -9,6 +9,7 @@ import hashlib
 import os
 import secrets
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import nullcontext
 from pathlib import Path
 from typing import TypeVar
 
@@ -20,6 +21,7 @@ from safetensors.numpy import load, save
 from airrep.artifacts import write_file, writing
 from airrep.corpus import Example
 from airrep.errors import ArtifactError
+from airrep.metering import computing_rows, note_recalled
 
 CHUNK = 512
 """At most so many examples are computed at a time, which is what an interruption can lose."""
@@ -56,7 +58,8 @@ class GradientStore:
     """
 
     def __init__(self, folder: Path | None, key: str, dimension: int) -> None:
-        self._folder = None if folder is None else folder / key[:32]
+        self._name = key[:32]
+        self._folder = None if folder is None else folder / self._name
         self._dimension = dimension
         self._found: dict[str, tuple[Path, int]] = {}
         self._known: set[Path] = set()
@@ -81,13 +84,14 @@ class GradientStore:
         fresh: dict[str, np.ndarray] = {}
         tell = on_rows or (lambda _: None)
         tell(len(examples) - len(missing))
-        for chunk in chunks(missing, chunk_rows(self._dimension)):
-            made = compute([unique[key] for key in chunk]).astype(np.float32)
-            if self._folder is None:
-                fresh |= dict(zip(chunk, made, strict=True))
-            else:
-                self._keep(chunk, made)
-            tell(len(chunk))
+        with nullcontext() if self._folder is None else computing_rows(self._name, len(examples), len(missing)):
+            for chunk in chunks(missing, chunk_rows(self._dimension)):
+                made = compute([unique[key] for key in chunk]).astype(np.float32)
+                if self._folder is None:
+                    fresh |= dict(zip(chunk, made, strict=True))
+                else:
+                    self._keep(chunk, made)
+                tell(len(chunk))
         return self._gather(keys, fresh)
 
     def _gather(self, keys: Sequence[str], fresh: Mapping[str, np.ndarray]) -> Float32[np.ndarray, "n d"]:
@@ -176,6 +180,7 @@ def recall_arrays(folder: Path | None, key: str) -> dict[str, np.ndarray] | None
     kept = [] if folder is None else sorted(folder.glob(f"{key[:32]}-*.safetensors"))
     if not kept:
         return None
+    note_recalled()
     return _checked(kept[0])
 
 

@@ -5,16 +5,20 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
-from typing import overload
+from typing import TypeAlias, overload
 
 from airrep.arrays import Features
 from airrep.attributors import METHODS, make_attributor
-from airrep.attributors.base import Attributor
+from airrep.attributors.base import Attributor, OnRows
 from airrep.corpus import Corpus
 from airrep.errors import ArtifactError, TrainingError
 from airrep.executor import Engine, InProcess
+from airrep.metering import Spent, device_of, measuring
 
 RETRIES = 2
+
+Encoded: TypeAlias = tuple[Features, Spent]
+"""Features of a piece, and what they cost."""
 
 
 class Parts(Sequence[tuple[int, Corpus]]):
@@ -75,7 +79,7 @@ class EncodeSetup:
     fingerprint: str
     execution: Mapping[str, str]
 
-    def __call__(self) -> Callable[[tuple[int, Corpus]], Features]:
+    def __call__(self) -> Callable[[tuple[int, Corpus]], Encoded]:
         """The work.
 
         Raises:
@@ -87,12 +91,19 @@ class EncodeSetup:
                 f"method '{attributor.name}': a worker has another model, or runs it in another precision; expected "
                 f"{self.fingerprint[:12]} {dict(self.execution)}. Put the same files everywhere, and set precision."
             )
-        return lambda part: attributor.encode_train(part[1])
+        return lambda part: encode_measured(attributor, part[1])
+
+
+def encode_measured(attributor: Attributor, part: Corpus, on_rows: OnRows | None = None) -> Encoded:
+    """Features of a piece of a corpus, ``(rows, d)``, and what they cost."""
+    with measuring(device_of(attributor.settings)) as meter:
+        features = attributor.encode_train(part, on_rows)
+    return features, meter.spent
 
 
 def encode_parts(
     attributor: Attributor, corpus: Corpus, shard_rows: int, numbers: Sequence[int], engine: Engine
-) -> Iterator[tuple[int, Features]]:
+) -> Iterator[tuple[int, Encoded]]:
     """Encode pieces of a corpus, in the order of completion.
 
     Args:
@@ -103,7 +114,7 @@ def encode_parts(
         engine: where.
 
     Yields:
-        The number of a piece and its features, ``(rows, d)``.
+        The number of a piece, its features, ``(rows, d)``, and what they cost the worker.
 
     Raises:
         TrainingError: a piece failed again and again.
@@ -120,9 +131,9 @@ def encode_parts(
             yield outcome.task[0], outcome.value
 
 
-def _setup(attributor: Attributor, engine: Engine) -> Callable[[], Callable[[tuple[int, Corpus]], Features]]:
+def _setup(attributor: Attributor, engine: Engine) -> Callable[[], Callable[[tuple[int, Corpus]], Encoded]]:
     if isinstance(engine, InProcess):
-        return lambda: lambda part: attributor.encode_train(part[1])
+        return lambda: lambda part: encode_measured(attributor, part[1])
     source = Recipe.of(attributor) if _is_of_known_method(attributor) else attributor
     return EncodeSetup(source, attributor.fingerprint, dict(attributor.execution))
 
