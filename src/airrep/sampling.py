@@ -18,7 +18,7 @@ from airrep.seeding import stream
 from airrep.subsets import draw, draw_removal, draw_subset
 from airrep.tables import id_codes
 
-__all__ = ["SamplingSettings", "SubsetPlan", "open_plan", "sample"]
+__all__ = ["SamplingSettings", "SubsetPlan", "draw_rows", "open_plan", "sample"]
 
 _compute: Any = pyarrow.compute  # its type stubs refuse large_string
 
@@ -60,6 +60,12 @@ def sample(
         rows = _Draw.of(train, origin, settings).run()
         write_plan(path, request, rows, replace=replace)
     return open_plan(path)
+
+
+def draw_rows(train: Corpus, settings: SamplingSettings, queries: Corpus | None = None) -> dict[str, list[Rows]]:
+    """Rows of the instances that :func:`sample` writes, by the parts of a plan; arguments and errors are its own."""
+    _check(settings)
+    return _Draw.of(train, train if queries is None else queries, settings).run()
 
 
 def _check(settings: SamplingSettings) -> None:

@@ -68,7 +68,7 @@ class Batches:
         queries: for each instance, the rows of its queries that may be drawn.
         subsets: for each instance, the numbers of its subsets that may be drawn.
         queries_per_step: most queries in a draw.
-        subsets_per_step: most subsets in a draw.
+        subsets_per_step: most subsets in a draw; or for each instance its own number.
         seed: root seed.
     """
 
@@ -77,12 +77,13 @@ class Batches:
         queries: Sequence[Rows],
         subsets: Sequence[Rows],
         queries_per_step: int,
-        subsets_per_step: int,
+        subsets_per_step: int | Sequence[int],
         seed: int,
     ) -> None:
+        most = [subsets_per_step] * len(subsets) if isinstance(subsets_per_step, int) else subsets_per_step
         self._seed, self._count = seed, len(queries)
         self._queries = [Cycle(rows, queries_per_step, seed, "queries", i) for i, rows in enumerate(queries)]
-        self._subsets = [Cycle(rows, subsets_per_step, seed, "subsets", i) for i, rows in enumerate(subsets)]
+        self._subsets = [Cycle(rows, most[i], seed, "subsets", i) for i, rows in enumerate(subsets)]
 
     def draw(self, step: int) -> Draw:
         """What step *step* sees, from 0; it depends on nothing but that number."""

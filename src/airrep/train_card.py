@@ -11,6 +11,7 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 from airrep._version import __version__
 from airrep.encoding import Encoder
 from airrep.labelled import LabelledInstance
+from airrep.teaching import Teaching
 from airrep.train_settings import TrainingSettings
 
 EXECUTION = ("device", "memory_budget", "chunk_tokens", "checkpoint_every")
@@ -31,6 +32,17 @@ def describe_instance(instance: LabelledInstance) -> dict[str, Any]:
         "subsets": len(instance.subsets),
         "subset_sizes": [int(sizes.min()), int(sizes.max())] if len(sizes) else [0, 0],
         "labels": digest_labels(instance),
+    }
+
+
+def describe_teaching(teaching: Teaching) -> dict[str, Any]:
+    """What an encoder learns from before labels, for requests and cards."""
+    return {
+        **teaching.described,
+        "steps": teaching.steps,
+        "members": teaching.members,
+        "rate": teaching.rate,
+        "instances": [describe_instance(instance) for instance in teaching.instances],
     }
 
 
@@ -70,9 +82,10 @@ def lineage_of(
     start: Encoder,
     settings: TrainingSettings,
     extra: Mapping[str, Any],
+    teaching: Teaching | None = None,
 ) -> dict[str, Any]:
     """What an encoder was trained on and how; what came of it is added later."""
-    counted = sources(instances)
+    counted = sources([*instances, *(teaching.instances if teaching else ())])
     named = dict(list(counted.items())[:MOST_SOURCES])
     return {
         "airrep": __version__,
@@ -81,6 +94,7 @@ def lineage_of(
         "sources": named,
         "other_sources": len(counted) - len(named),
         "settings": deciding(settings),
+        **({"teacher": describe_teaching(teaching)} if teaching else {}),
         **extra,
     }
 

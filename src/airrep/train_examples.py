@@ -120,8 +120,15 @@ class Collector:
         kept = np.flatnonzero(made.kept)
         return Taught(plain.name, plain.train, plain.queries, plain.subsets, plain.losses, made.labels, kept)
 
+    def foresee(self, instances: Iterable[LabelledInstance]) -> None:
+        """Take all texts of some instances up in their own order, so that activations of other draws can be shared."""
+        parts = (part for instance in instances for part in (instance.train, instance.queries))
+        self._number(sorted({self._encoder.render(example) for part in parts for example in part}))
+
     def _add(self, examples: Iterable[Example]) -> Rows:
-        texts = [self._encoder.render(example) for example in examples]
+        return self._number([self._encoder.render(example) for example in examples])
+
+    def _number(self, texts: list[str]) -> Rows:
         check_texts(texts)
         return np.array([self._rows.setdefault(text, len(self._rows)) for text in texts], np.int64)
 

@@ -30,6 +30,7 @@ from airrep.artifacts import (
 from airrep.checkpoints import Checkpoint
 from airrep.errors import ArtifactError
 from airrep.exports import write_sentence_transformer
+from airrep.metering import COSTS
 from airrep.model_folders import read_card
 from airrep.train_card import render_card
 from airrep.train_state import TIMES, load_state
@@ -155,8 +156,8 @@ def _write_model(partial: Path, checkpoint: Checkpoint) -> None:
 
 
 def _seal(partial: Path, checkpoint: Checkpoint, request: Mapping[str, Any]) -> None:
-    """Write the manifest; times are not in it, so that equal runs have equal manifests."""
-    left_out = {LOCK, MANIFEST, TIMES}
+    """Write the manifest; times and costs are not in it, so that equal runs have equal manifests."""
+    left_out = {LOCK, MANIFEST, TIMES, COSTS}
     files = [file for file in sorted(partial.rglob("*")) if file.is_file() and partial / WORK not in file.parents]
     names = [file.relative_to(partial).as_posix() for file in files]
     for file in files:

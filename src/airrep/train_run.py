@@ -18,16 +18,27 @@ from airrep.errors import TrainingError
 from airrep.gradient_cache import add_gradients
 from airrep.held_out import compare_held_out, held_out_lds
 from airrep.labelled import LabelledInstance
+from airrep.metering import Clocks, clocks, since
 from airrep.metrics import RESAMPLES, lds
-from airrep.train_batches import Batches
+from airrep.teaching import Teaching
 from airrep.train_card import group_sizes, lineage_of
 from airrep.train_distributed import Team
 from airrep.train_examples import Collector, Prepared, Taught, Texts
 from airrep.train_optimiser import Optimiser
+from airrep.train_phases import Phase
 from airrep.train_result import WORK
 from airrep.train_settings import TrainingSettings
 from airrep.train_start import best_scale, scale_scores, with_trainable_head
-from airrep.train_state import Standing, StepLog, load_best, load_state, save_best, save_state
+from airrep.train_state import (
+    Standing,
+    StepLog,
+    load_best,
+    load_state,
+    load_taught,
+    save_best,
+    save_state,
+    save_taught,
+)
 from airrep.trunk import make_trunk, put_weights, score_prepared
 
 OnRecord: TypeAlias = Callable[[Mapping[str, Any]], None]
@@ -47,6 +58,13 @@ class Task:
     progress: OnRecord | None
     seconds: float | None = None
     """How long it may take steps."""
+    teaching: Teaching | None = None
+    """What is learnt before the instances."""
+
+    @property
+    def learnt_from(self) -> list[LabelledInstance]:
+        """All instances that are learnt from."""
+        return [*self.instances, *(self.teaching.instances if self.teaching else ())]
 
 
 @dataclass(frozen=True, eq=False)
@@ -57,13 +75,23 @@ class Material:
     taught: list[Taught]
     held_out: list[Prepared]
     test: list[Prepared]
+    teacher: list[Taught]
+    """Those of the teacher."""
 
     @classmethod
     def of(cls, task: Task) -> "Material":
-        collector = Collector(task.start)
-        taught = [collector.prepare_taught(instance, task.settings.label_scale) for instance in task.instances]
+        collector, scale = Collector(task.start), task.settings.label_scale
+        taught = [collector.prepare_taught(instance, scale) for instance in task.instances]
         held_out, test = ([collector.prepare(one) for one in part] for part in (task.held_out, task.test))
-        return cls(collector.texts(), taught, held_out, test)
+        cheap = task.teaching.instances if task.teaching else ()
+        collector.foresee(cheap)
+        teacher = [collector.prepare_taught(instance, scale) for instance in cheap]
+        return cls(collector.texts(), taught, held_out, test, teacher)
+
+    def phases(self, task: Task) -> list[Phase]:
+        """The parts of the run, in order."""
+        teacher = [Phase.of_teaching(self.teacher, task.settings, task.teaching)] if task.teaching else []
+        return [*teacher, *([Phase.of_labels(self.taught, task.settings)] if self.taught else [])]
 
 
 class Run:
@@ -84,37 +112,48 @@ class Run:
         self._standing = self._begin() if stored is None else stored[0]
         scale_scores(model, self._standing.scale)
         start = {name: weight.detach().clone() for name, weight in self._trunk.learning()}
-        self._start = start
-        self._optimiser = Optimiser(self._trunk, task.settings, start)
+        self._start, self._phases = start, material.phases(task)
+        began = start if self._standing.taught is None else load_taught(self._work)
+        self._optimiser = Optimiser(self._trunk, self._phase.settings, began)
         if stored is not None:
             self._optimiser.restore(stored[1])
         task.team.wait()
         self._log = StepLog(folder, self._standing.step if stored is not None else -1) if task.team.first else None
 
     def _begin(self) -> Standing:
-        scale = self._task.settings.initial_scale
-        found = best_scale(self._trunk, self._material.taught, self._task.settings) if scale == "auto" else scale
-        return Standing(scale=found)
+        scale, material = self._task.settings.initial_scale, self._material
+        largest = sorted(material.teacher, key=lambda instance: -instance.subsets.sizes.mean())
+        tried = material.taught or largest
+        return Standing(scale=best_scale(self._trunk, tried, self._task.settings) if scale == "auto" else scale)
+
+    @property
+    def _phase(self) -> Phase:
+        """The part of the run that it is in."""
+        return self._phases[0 if self._standing.taught is None else -1]
+
+    @property
+    def _last_step(self) -> int:
+        """Step at which that part ends."""
+        return (self._standing.taught or 0) + self._phase.settings.steps
+
+    @property
+    def _labels_follow(self) -> bool:
+        return self._standing.taught is None and len(self._phases) > 1
 
     def train(self) -> None:
         """Take all steps that are left."""
         settings = self._task.settings
-        batches = Batches(
-            [instance.usable_queries for instance in self._material.taught],
-            [instance.usable_subsets for instance in self._material.taught],
-            settings.queries_per_step,
-            settings.subsets_per_step,
-            settings.seed,
-        )
         if self._standing.step == 0 and self._standing.best is None:
             self._evaluate()
             self._save()
         deadline = time.monotonic() + (self._task.seconds or 0.0)
-        while self._standing.step < settings.steps and not self._standing.stopped:
-            self._step(batches)
+        while self._standing.step < self._last_step and not self._standing.stopped:
+            self._step()
             late = self._task.seconds is not None and self._task.team.any(time.monotonic() > deadline)
             if late or self._is_due(settings.evaluate_every):
                 self._evaluate()
+            if self._labels_follow and (self._standing.stopped or self._standing.step == self._last_step):
+                self._turn_to_labels()
             if late:
                 self._standing = replaced(self._standing, stopped=True)
             if self._is_due(settings.checkpoint_every) or self._standing.stopped:
@@ -122,17 +161,33 @@ class Run:
 
     def _is_due(self, every: int) -> bool:
         step = self._standing.step
-        return step % every == 0 or step == self._task.settings.steps
+        return step % every == 0 or step == self._last_step
 
-    def _step(self, batches: Batches) -> None:
-        began, step = time.perf_counter(), self._standing.step
-        draw = batches.draw(step)
-        instance = self._material.taught[draw.instance]
+    def _turn_to_labels(self) -> None:
+        """Go on from the best weights that the teacher led to, as a run of its own would."""
+        self._task.team.wait()  # until the first process has written the best weights
+        best = self._best()
+        if self._task.team.first:
+            save_taught(self._work, best)
+        put_weights(self._trunk, best)
+        self._standing = replaced(self._standing, taught=self._standing.step, since_best=0, stopped=False)
+        self._optimiser = Optimiser(self._trunk, self._phase.settings, best)
+        self._save()
+
+    def _best(self) -> dict[str, Tensor]:
+        """The best weights so far; those of the last step where nothing tells which are."""
+        return self._optimiser.weights() if self._standing.best is None else load_best(self._work, self._standing)
+
+    def _step(self) -> None:
+        began, step, phase = clocks(), self._standing.step, self._phase
+        of_phase = step - (self._standing.taught or 0)
+        draw = phase.batches.draw(of_phase)
+        instance = phase.taught[draw.instance]
         try:
-            loss, texts = add_gradients(self._trunk, instance, draw, self._task.settings, step)
+            loss, texts = add_gradients(self._trunk, instance, draw, phase.pooled(draw.instance), step)
         except TrainingError as error:
             raise TrainingError(f"step {step + 1}, instance {instance.name}: {error}") from error
-        length, rate = (0.0, 0.0) if loss is None else self._optimiser.update(step)
+        length, rate = (0.0, 0.0) if loss is None else self._optimiser.update(of_phase)
         if not math.isfinite(length):
             raise TrainingError(
                 f"step {step + 1}, instance {instance.name}: the gradient is not finite; expected numbers. Lower "
@@ -152,10 +207,10 @@ class Run:
         }
         self._tell(record, began)
 
-    def _tell(self, record: dict[str, Any], began: float) -> None:
-        seconds = time.perf_counter() - began
+    def _tell(self, record: dict[str, Any], began: Clocks) -> None:
+        cpu, seconds = since(began)
         if self._log is not None:
-            self._log.add(record, seconds)
+            self._log.add(record, seconds, cpu)
         if self._task.progress is not None and self._task.team.first:
             self._task.progress({**record, "seconds": seconds})
 
@@ -163,7 +218,7 @@ class Run:
         """Look at the held-out instances; keep the weights if they are the best so far."""
         if not self._material.held_out:
             return
-        began = time.perf_counter()
+        began = clocks()
         scored = zip(self._scores(self._material.held_out), self._material.held_out, strict=True)
         values = {instance.name: lds(f, instance.losses, resamples=0).value for f, instance in scored}
         value = float(np.mean(list(values.values())))
@@ -184,24 +239,26 @@ class Run:
         """The encoder at its best step, with its card."""
         standing = self._standing
         self._task.team.wait()  # until the first process has written the best weights
-        best = self._optimiser.weights() if standing.best is None else load_best(self._work, standing)
+        best = self._best()
         parts = {"held_out": self._material.held_out, "test": self._material.test}
         results = {name: self._compare(part, best) for name, part in parts.items() if part}
         taken = standing.step if standing.best is None else standing.best_step
         training = {
-            **lineage_of(self._task.instances, self._task.start, self._task.settings, extra),
+            **lineage_of(self._task.instances, self._task.start, self._task.settings, extra, self._task.teaching),
             "scale": standing.scale,
             "steps": standing.step,
             "best_step": taken,
             "results": results,
         }
+        if self._task.teaching is not None:
+            training["teacher_steps"] = standing.step if standing.taught is None else standing.taught
         put_weights(self._trunk, best)
         card = replaced(self._task.start.card, training=training)
         if taken:
             card = replaced(
                 card,
                 trained_for_attribution=True,
-                trained_group_sizes=group_sizes(self._task.instances),
+                trained_group_sizes=group_sizes(self._task.learnt_from),
                 trained_pool=self._task.settings.pool,
                 caution="",
             )

@@ -14,6 +14,7 @@ from airrep.artifacts import write_file, writing
 from airrep.errors import ArtifactError
 
 STATE = "checkpoint.safetensors"
+TAUGHT = "taught.safetensors"
 STEPS, TIMES = "steps.jsonl", "times.jsonl"
 _WAY_OUT = "Delete the folder of the unfinished run and start anew."
 
@@ -34,6 +35,8 @@ class Standing:
     """Evaluations after that one."""
     stopped: bool = False
     """Whether it stopped early."""
+    taught: int | None = None
+    """Steps on a teacher's labels, once they are over."""
 
     def evaluated(self, value: float, patience: int | None) -> "Standing":
         """Take an evaluation at the present step into account; among equal ones the first is best."""
@@ -79,7 +82,24 @@ def load_best(folder: Path, standing: Standing) -> dict[str, Tensor]:
     Raises:
         ArtifactError: they are missing or damaged.
     """
-    path = _best_path(folder, standing.best_step)
+    return _load_weights(_best_path(folder, standing.best_step))
+
+
+def save_taught(folder: Path, weights: Mapping[str, Tensor]) -> None:
+    """Write the weights with which steps on labels begin."""
+    write_file(folder / TAUGHT, _bytes(weights, {}))
+
+
+def load_taught(folder: Path) -> dict[str, Tensor]:
+    """Read the weights with which steps on labels began.
+
+    Raises:
+        ArtifactError: they are missing or damaged.
+    """
+    return _load_weights(folder / TAUGHT)
+
+
+def _load_weights(path: Path) -> dict[str, Tensor]:
     try:
         return load_file(path)
     except (SafetensorError, OSError) as error:
@@ -112,10 +132,10 @@ class StepLog:
             lines = path.read_bytes().splitlines(keepends=True) if path.exists() else []
             write_file(path, b"".join(line for line in lines if _step_of(line) <= step))
 
-    def add(self, record: Mapping[str, Any], seconds: float) -> None:
-        """Append a line; *record* has the ``step``."""
+    def add(self, record: Mapping[str, Any], seconds: float, cpu: float) -> None:
+        """Append a line; *record* has the ``step``, *cpu* is processor time."""
         self._append(STEPS, record)
-        self._append(TIMES, {"step": record["step"], "seconds": round(seconds, 4)})
+        self._append(TIMES, {"step": record["step"], "seconds": round(seconds, 4), "cpu": round(cpu, 4)})
 
     def _append(self, name: str, record: Mapping[str, Any]) -> None:
         path = self._paths[name]

@@ -9,9 +9,11 @@ from airrep.artifacts import partial_path, real_path
 from airrep.encoder import PackedEncoder
 from airrep.errors import ConfigError, DataError
 from airrep.labelled import LabelledInstance, check_disjoint
+from airrep.metering import JUDGE, SETUP, append_cost, device_of, measuring
 from airrep.precision import resolve_device, resolve_precision
 from airrep.ranking import normalise_losses
-from airrep.train_card import deciding, describe_instance
+from airrep.teaching import Teaching, check_teaching
+from airrep.train_card import deciding, describe_instance, describe_teaching
 from airrep.train_distributed import team_of
 from airrep.train_result import WORK, TrainingResult, claimed, finish, is_finished, open_result
 from airrep.train_run import Material, OnRecord, Run, Task
@@ -28,6 +30,7 @@ def train_encoder(
     settings: TrainingSettings | None = None,
     *,
     test: Sequence[LabelledInstance] = (),
+    teaching: Teaching | None = None,
     lineage: Mapping[str, Any] | None = None,
     activations: str | Path | None = None,
     seconds: float | None = None,
@@ -48,6 +51,8 @@ def train_encoder(
         out: the folder to make; `load_encoder` and `SentenceTransformer` load it.
         settings: the defaults are the paper's.
         test: instances that nothing is chosen on; scored once, for the card.
+        teaching: what is learnt first (:func:`airrep.teacher.teach`), before the instances, which may then be none.
+            Steps on the instances go on from the best of its steps, with a warm-up and a schedule of their own.
         lineage: JSON values for the card, such as the language model's name under ``"lm"``.
         activations: where activations of frozen layers are kept, to be shared by several runs; within the unfinished
             run when None. They do not change results.
@@ -62,13 +67,15 @@ def train_encoder(
         ArtifactError: something else is there, another process is training there, or it cannot be written.
     """
     chosen = _resolved(settings or TrainingSettings())
-    _check_instances(instances, held_out, test)
+    if teaching is not None:
+        check_teaching(teaching)
+    _check_instances([*instances, *(teaching.instances if teaching else ())], held_out, test)
     path = real_path(out)
     start = load_start(chosen)
-    request = _request(start, instances, held_out, test, chosen, lineage or {})
+    request = _request(start, instances, held_out, test, chosen, lineage or {}, teaching)
     with team_of(chosen.device) as team:
         if replace or not is_finished(path, request):
-            task = Task(start, instances, held_out, test, chosen, team, progress, seconds)
+            task = Task(start, instances, held_out, test, chosen, team, progress, seconds, teaching)
             _train(task, path, request, replace, None if activations is None else Path(activations))
         team.wait()
     return open_result(path)
@@ -110,12 +117,14 @@ def _request(
     test: Sequence[LabelledInstance],
     settings: TrainingSettings,
     lineage: Mapping[str, Any],
+    teaching: Teaching | None,
 ) -> dict[str, Any]:
     """What decides the result."""
     parts = {"instances": instances, "held_out": held_out, "test": test}
     described = {name: [describe_instance(instance) for instance in part] for name, part in parts.items()}
     made_by = {"start": start.fingerprint, "settings": deciding(settings), "lineage": {**lineage}}
-    return {**described, **made_by}
+    taught = {} if teaching is None else {"teacher": describe_teaching(teaching)}
+    return {**described, **made_by, **taught}
 
 
 def _train(task: Task, path: Path, request: Mapping[str, Any], replace: bool, activations: Path | None) -> None:
@@ -123,8 +132,13 @@ def _train(task: Task, path: Path, request: Mapping[str, Any], replace: bool, ac
     material = Material.of(task)
     with claimed(path, request, replace) if task.team.first else nullcontext(partial_path(path)) as partial:
         task.team.wait()
-        run = Run(task, material, partial, activations or partial / WORK / "activations")
-        run.train()
-        checkpoint = run.finished(request["lineage"])
+        with measuring(device_of(task.settings)) as setup:
+            run = Run(task, material, partial, activations or partial / WORK / "activations")
         if task.team.first:
+            append_cost(partial, SETUP, setup.spent)
+        run.train()
+        with measuring(device_of(task.settings)) as judging:
+            checkpoint = run.finished(request["lineage"])
+        if task.team.first:
+            append_cost(partial, JUDGE, judging.spent)
             finish(partial, path, checkpoint, request)
