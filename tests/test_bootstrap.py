@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from reference import lds as oracle
 
 from airrep import bootstrap
-from airrep.bootstrap import Draws, Pairing, Ranking, Resamples, resample, spread
+from airrep.bootstrap import Draws, Pairing, Ranking, Resamples, resample, resample_sets, spread, uncertainty
 
 
 def make_worlds(seed: int, q: int, m: int, missing: float, levels: int) -> list[np.ndarray]:
@@ -70,6 +70,28 @@ def test_methods_compared_are_seen_over_the_same_draws_and_queries() -> None:
     )
 
 
+def test_sets_of_methods_leave_out_their_own_queries_as_if_each_was_drawn_by_itself() -> None:
+    one, other, truth = make_worlds(2, 8, 10, 0.1, 4)
+    third = one[::-1].copy()
+    other[3] = 1.0
+    draws = Resamples.draw(0, 15, 8, 10)
+    methods = [one, other, third]
+    sets = [(0,), (1,), (2, 0), (1, 2)]
+    together = resample_sets(methods, truth, draws, sets, zero=False)
+    for numbers, found in zip(sets, together, strict=True):
+        alone = resample([methods[number] for number in numbers], truth, draws, zero=False)
+        np.testing.assert_array_equal(found, alone)
+
+
+def test_the_uncertainty_of_few_queries_and_subsets_has_few_degrees_of_freedom() -> None:
+    by_subset = np.random.default_rng(1).normal(size=(1, 8)).repeat(30, axis=0)
+    found = uncertainty(cell_draws(by_subset, 0), 30, 8)
+    assert found.freedom == pytest.approx(7, rel=0.05)
+    assert found.variance == pytest.approx(by_subset[0].var(ddof=1) / 8, rel=0.15)
+    by_query = np.random.default_rng(1).normal(size=(12, 1)).repeat(30, axis=1)
+    assert uncertainty(cell_draws(by_query, 0), 12, 30).freedom == pytest.approx(11, rel=0.05)
+
+
 def test_draws_depend_on_the_seed_alone_and_each_holds_as_many_as_there_are() -> None:
     draws, again, other = (Resamples.draw(seed, 50, 7, 11) for seed in (0, 0, 1))
     assert np.array_equal(draws.queries, again.queries)
@@ -83,8 +105,7 @@ def test_draws_depend_on_the_seed_alone_and_each_holds_as_many_as_there_are() ->
 def test_midranks_are_exact_whatever_the_size_of_values() -> None:
     values = np.array([[1e300, -1e300, 5e-324, 5e-324, 0.0]])
     ranking = Ranking(values)
-    midranks = ranking.midranks(ranking.weigh(np.ones(5)))
-    assert (midranks.take(ranking.places) + 0.5).tolist() == [[5.0, 1.0, 3.5, 3.5, 2.0]]
+    assert (ranking.under(np.ones(5)).ranks.take(ranking.places) + 0.5).tolist() == [[5.0, 1.0, 3.5, 3.5, 2.0]]
 
 
 def test_a_resample_of_one_subset_alone_has_no_correlation() -> None:

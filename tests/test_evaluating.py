@@ -2,10 +2,13 @@
 
 import dataclasses
 import json
+import shutil
 
 import numpy as np
 import pytest
+from reference import lds as lds_reference
 from reference import pooling as reference
+from scipy import stats
 from small_world import HashAttributor, make_corpus, tree
 from training_world import planted
 
@@ -14,11 +17,13 @@ from airrep.building import build_index
 from airrep.corpus import Corpus
 from airrep.editing import delete
 from airrep.errors import ArtifactError, ConfigError, DataError
-from airrep.evaluating import RowFinder, evaluate_lds
+from airrep.evaluating import evaluate_lds, lds_request
+from airrep.evaluation import Evaluation, find_evaluation, read_evaluation
 from airrep.groups import Groups
 from airrep.held_out import compare_held_out, held_out_lds, score_instance
 from airrep.index import Index
 from airrep.labelled import LabelledInstance
+from airrep.matching import RowFinder
 from airrep.metrics import lds, noise_ceiling
 
 
@@ -72,15 +77,47 @@ def test_scores_of_an_index_of_more_data_are_those_of_the_instance_itself(folder
 
 
 def test_rows_and_differences_are_those_of_the_metric(folder):
-    table = evaluate_lds([_index(folder), _index(folder, "other")], [ONE, TWO], resamples=100)
+    indexes = [_index(folder), _index(folder, "other")]
+    found = evaluate_lds(indexes, [ONE, TWO], resamples=100, names=["one", "other"])
     scores = [[score_index(_index(folder, seed), one, "attention") for one in (ONE, TWO)] for seed in ("", "other")]
-    first, second = table.rows
-    assert first.lds == held_out_lds(scores[0], [ONE, TWO], 100)
-    assert second.difference == compare_held_out(scores[1], scores[0], [ONE, TWO], 100)
+    first, second = found.rows
+    expected, gap = held_out_lds(scores[0], [ONE, TWO], 100), compare_held_out(scores[1], scores[0], [ONE, TWO], 100)
+    assert (first.name, first.value, first.interval) == ("one", expected.value, expected.interval)
+    assert first.more == {"by_instance": dict(expected.by_instance)}
+    assert second.difference == (gap.value, gap.interval, gap.p_value)
     assert first.difference is None
-    assert table.best is first
-    assert first.lds.value > 0.8 > second.lds.value
-    assert table.instances == ("a", "b")
+    assert found.best is first
+    assert first.value > 0.8 > second.value
+    assert found.facts["instances"] == ["a", "b"]
+    assert (found.facts["queries"], found.facts["subsets"], found.facts["subset_size"]) == (16, 32, [8, 8])
+
+
+def test_values_of_every_query_are_those_of_scipy_and_of_plain_float64(folder):
+    """Scores by loops over members, ranks by SciPy: nothing of the package."""
+    found = evaluate_lds([_index(folder)], [ONE, TWO], "sum", resamples=20)
+    method, expected = HashAttributor(), []
+    for instance in (ONE, TWO):
+        train, queries = method.encode_train(instance.train), method.encode_queries(instance.queries)
+        stored = train.astype(np.float16).astype(np.float64)
+        for query, losses in zip(queries.astype(np.float64), instance.losses.astype(np.float64), strict=True):
+            sums = [sum(float(query @ stored[row]) for row in instance.subsets.members(j)) for j in range(16)]
+            expected.append(stats.spearmanr(sums, -losses).statistic)
+            assert expected[-1] == pytest.approx(lds_reference.spearman(sums, (-losses).tolist()))
+    np.testing.assert_allclose(found.rows[0].per_query, expected, rtol=1e-12)
+    assert found.rows[0].value == pytest.approx(np.mean([np.mean(expected[:8]), np.mean(expected[8:])]))
+    assert found.queries[0] == ("a", ONE.queries[0].id)
+    assert found.queries[8] == ("b", TWO.queries[0].id)
+
+
+def test_cost_is_that_of_the_features_as_they_are_stored(folder):
+    dense, sparse = (
+        evaluate_lds([index], [instance], resamples=20).rows[0].cost
+        for index, instance in ((_index(folder), ONE), (Index(folder / "tfidf"), WORDS))
+    )
+    for name, cost in (("hash", dense), ("tfidf", sparse)):
+        files = folder.glob(f"{name}/shards/*/*.npy")
+        rows = Index(folder / name, HashAttributor() if name == "hash" else None).rows
+        assert cost.bytes_per_example == sum(path.stat().st_size for path in files) / rows
 
 
 def test_the_pool_is_the_method_s_own_unless_another_is_asked_for(folder):
@@ -102,10 +139,10 @@ def test_temperatures_are_chosen_on_other_instances(folder):
     tuned = evaluate_lds([_index(folder)], flat[1:], resamples=20, tune=flat[:1]).rows[0]
     assert tuned.temperature is not None
     assert tuned.temperature > 2
-    assert tuned.lds.value > plain.lds.value
+    assert tuned.value > plain.value
     again = evaluate_lds([_index(folder)], [TWO], resamples=20, tune=flat[:1])
     assert again.rows[0].temperature == tuned.temperature
-    assert again.tuned_on == ("a",)
+    assert again.facts["tuned_on"] == ["a"]
 
 
 def test_tuning_leaves_other_pools_alone(folder):
@@ -124,7 +161,7 @@ def test_dropped_queries_are_counted_for_each_index(folder):
     losses = ONE.losses.copy()
     losses[3] = 1.0
     table = evaluate_lds([_index(folder)], [dataclasses.replace(ONE, losses=losses)], resamples=20)
-    assert (table.rows[0].dropped, table.rows[0].lds.queries) == (1, 7)
+    assert (table.rows[0].dropped, np.isnan(table.rows[0].per_query).tolist()) == (1, [i == 3 for i in range(8)])
 
 
 def test_copies_of_a_text_are_matched_one_by_one(tmp_path):
@@ -147,7 +184,7 @@ def test_examples_of_no_subset_need_not_be_in_the_index(tmp_path):
     losses = np.random.default_rng(0).standard_normal((2, 4)).astype(np.float32)
     instance = LabelledInstance("0", train, make_corpus(2, "q"), subsets, losses)
     index = build_index(train.take(range(9)), tmp_path / "index", HashAttributor())
-    assert evaluate_lds([index], [instance], resamples=20).rows[0].lds.subsets == 4
+    assert evaluate_lds([index], [instance], resamples=20).facts["subsets"] == 4
     with pytest.raises(DataError, match=r'lacks the example "e0" of the train pool of instance 0, and 0 more'):
         evaluate_lds([delete(index, [0])], [instance])
 
@@ -161,16 +198,76 @@ def test_groups_unlike_those_trained_on_are_told_of(folder):
     assert caution.startswith("Groups have 8 to 8 members here")
 
 
-def test_a_table_is_written_whole_and_not_over_another(folder, tmp_path):
-    table = evaluate_lds([_index(folder)], [ONE], resamples=20)
-    out = tmp_path / "run"
-    table.write(out)
-    assert json.loads((out / "result.json").read_text()) == json.loads(json.dumps(table.to_dict()))
+def test_an_evaluation_comes_back_from_the_disk_as_it_was(folder, tmp_path):
+    by_seed = ONE.losses + np.float32([[[0]], [[0.1]]])
+    losses = ONE.losses.copy()
+    losses[2, 5] = np.nan
+    asked = [dataclasses.replace(ONE, by_seed=by_seed, losses=losses), TWO]
+    made = evaluate_lds([_index(folder), _index(folder, "other")], asked, resamples=20, names=["one", "ü"])
+    made = dataclasses.replace(made, tags={"role": "tasks"}, command="airrep evaluate lds")
+    made.write(tmp_path / "run")
+    back = read_evaluation(tmp_path / "run")
+    assert back.to_dict() == json.loads(json.dumps(made.to_dict()))
+    assert (back.queries, back.request) == (made.queries, made.request)
+    for one, other in zip(back.rows, made.rows, strict=True):
+        np.testing.assert_array_equal(one.per_query, other.per_query)
+        assert one.difference == other.difference
+    assert set(back.matrices) == {"losses/a", "losses/b", "0/a", "0/b", "1/a", "1/b"}
+    for name, matrix in made.matrices.items():
+        np.testing.assert_array_equal(back.matrices[name], matrix)
+    np.testing.assert_array_equal(back.matrices["losses/a"], losses)
+
+
+def test_the_same_request_finds_what_is_there_and_another_is_told_the_difference(folder, tmp_path):
+    out, index = tmp_path / "run", _index(folder)
+    evaluate_lds([index], [ONE], resamples=20).write(out)
     before = tree(out)
+    found = find_evaluation(out, lds_request([index], [ONE], resamples=20))
+    assert isinstance(found, Evaluation)
+    changed = dataclasses.replace(ONE, losses=ONE.losses + np.float32(0.5))
+    for other, name in (
+        (lds_request([_index(folder, "other")], [ONE], resamples=20), "index 1"),
+        (lds_request([index], [changed], resamples=20), "instance 1"),
+        (lds_request([index], [ONE], "sum", resamples=20), "pool"),
+        (lds_request([index], [ONE], temperature=2.0, resamples=20), "temperature"),
+        (lds_request([index], [ONE], tune=[TWO], resamples=20), "tuning instance 1"),
+        (lds_request([index], [ONE], resamples=30), "resamples"),
+    ):
+        with pytest.raises(ArtifactError, match=f"holds an evaluation made with another {name} "):
+            find_evaluation(out, other)
     with pytest.raises(ArtifactError, match="exists already"):
-        table.write(out)
+        evaluate_lds([index], [ONE], resamples=20).write(out)
     assert tree(out) == before
-    table.write(out, replace=True)
+    (out / "scores.safetensors").write_bytes(b"x")
+    with pytest.raises(ArtifactError, match="scores.safetensors"):
+        find_evaluation(out, lds_request([index], [ONE], resamples=20))
+
+
+def test_what_a_kill_left_behind_is_no_evaluation_and_is_not_in_the_way(folder, tmp_path):
+    out, index = tmp_path / "run", _index(folder)
+    made = evaluate_lds([index], [ONE], resamples=20)
+    made.write(tmp_path / "whole")
+    partial = tmp_path / "run.partial"  # as a kill before the last rename leaves it
+    shutil.copytree(tmp_path / "whole", partial)
+    (partial / ".lock").touch()
+    (partial / "result.json").write_text("{")
+    assert find_evaluation(out, made.request) is None
+    made.write(out)
+    assert {path.name: path.read_bytes() for path in out.iterdir() if path.name != ".lock"} == {
+        path.name: path.read_bytes() for path in (tmp_path / "whole").iterdir() if path.name != ".lock"
+    }
+
+
+def test_the_subject_is_of_texts_subsets_and_losses_alone(folder):
+    def subject(index: Index, instance: LabelledInstance, pool: str = "sum") -> str:
+        return evaluate_lds([index], [instance], pool, resamples=20).subject
+
+    base = subject(_index(folder), ONE)
+    assert subject(_index(folder, "other"), dataclasses.replace(ONE, name="elsewhere"), "mean") == base
+    changed = ONE.losses.copy()
+    changed[0, 0] += 1
+    assert subject(_index(folder), dataclasses.replace(ONE, losses=changed)) != base
+    assert subject(_index(folder), TWO) != base
 
 
 def test_bad_requests_are_one_line(folder):
@@ -180,6 +277,10 @@ def test_bad_requests_are_one_line(folder):
         evaluate_lds([_index(folder)], [ONE], "attention", 2.0, tune=[TWO])
     with pytest.raises(ConfigError, match="^instance a: is to be judged by, so it cannot be tuned on"):
         evaluate_lds([_index(folder)], [TWO, ONE], tune=[ONE])
+    with pytest.raises(ConfigError, match="resamples=0: expected 1 or more"):
+        evaluate_lds([_index(folder)], [ONE], resamples=0)
+    with pytest.raises(DataError, match="two rows are called 'x'"):
+        evaluate_lds([_index(folder), _index(folder)], [ONE], resamples=20, names=["x", "x"])
     with pytest.raises(ConfigError, match="pool 'best'"):
         evaluate_lds([_index(folder)], [ONE], "best")
     stranger = planted(9, "elsewhere", n=20, q=3, m=4, size=5)
@@ -191,5 +292,5 @@ def test_a_sparse_index_is_evaluated_as_a_dense_one(folder):
     method = Index(folder / "tfidf").attributor
     scores = (method.encode_queries(WORDS.queries) @ method.encode_train(WORDS.train).T).toarray()
     groups = np.stack([scores[:, WORDS.subsets.members(j)].sum(axis=1) for j in range(16)], axis=1)
-    found = evaluate_lds([Index(folder / "tfidf")], [WORDS], resamples=20).rows[0].lds.value
+    found = evaluate_lds([Index(folder / "tfidf")], [WORDS], resamples=20).rows[0].value
     assert found == pytest.approx(lds(groups, WORDS.losses, resamples=0).value, abs=0.01)

@@ -1,16 +1,20 @@
 """The commands evaluate, datamodels and stack, on labels that cost nothing."""
 
 import json
+import shlex
 import sys
 from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
 import pytest
+from published_world import write_published
+from small_world import tree
 from toy_farm import FINE_TUNE, ToyLearner, ToyWorld
 
 from airrep import cli
 from airrep.corpus import Corpus, Example
+from airrep.evaluation import read_evaluation
 from airrep.farm import label
 from airrep.sampling import SamplingSettings, sample
 
@@ -53,6 +57,11 @@ def folder(tmp_path_factory):
     sizes = {"instances": 2, "train_count": 24, "query_count": 4, "subsets": 16, "size": 6}
     plan = sample(TRAIN, folder / "plan", SamplingSettings(**sizes, disjoint_instances=True), QUERIES)
     label(plan, TRAIN, QUERIES, TopicWorld(), FINE_TUNE, folder / "labels", seeds=2)
+    settings = SamplingSettings(
+        kind="removals", instances=1, train_count=24, query_count=4, subsets=2, removals=10, removal_size=2
+    )
+    removals = sample(TRAIN, folder / "removal-plan", settings, QUERIES)
+    label(removals, TRAIN, QUERIES, TopicWorld(), FINE_TUNE, folder / "removals", seeds=2)
     return folder
 
 
@@ -81,24 +90,106 @@ def _refused(ran: tuple[int, str, str], words: str) -> None:
     assert words in err
 
 
+JUDGE = ("--labels", "labels#0", *LABELS, "--resamples", "50")
+
+
 def test_evaluate_lds_prints_one_table_for_several_indexes(run):
-    status, out, err = run("evaluate", "lds", "tfidf", "tfidf", "--labels", "labels#0", *LABELS)
+    status, out, err = run("evaluate", "lds", "tfidf", "words=tfidf", *JUDGE)
     assert status == 0, err
-    assert out.count("tfidf") == 4  # twice as a path, twice as a method
+    assert out.count("tfidf") == 3  # as a path, and twice as a method
+    assert "words" in out
     assert "+0.0 to +0.0" in out
+    assert "1.000" in out  # p of a row against its like
     assert "4 queries and 16 subsets of labels/0" in out
     assert "noise ceiling +" in out
 
 
-def test_evaluate_lds_writes_json_and_tunes(run):
-    chosen = ("--pool", "attention", "--tune", "labels#1", "--json", "--out", "run")
-    status, out, err = run("evaluate", "lds", "tfidf", "--labels", "labels#0", *LABELS, *chosen)
+def test_evaluate_lds_writes_an_artifact_with_tags_and_its_command(run):
+    chosen = ("--pool", "attention", "--tune", "labels#1", "--tag", "role=tasks", "--tag", "size=6", "--json")
+    command = ("evaluate", "lds", "my words=tfidf", *JUDGE, *chosen, "--out", "run")
+    status, out, err = run(*command)
     assert status == 0, err
-    table = json.loads(out)
-    assert table["tuned_on"] == ["labels/1"]
-    assert table["methods"][0]["minus_first"] is None
-    assert json.loads(Path("run/result.json").read_text()) == table
-    _refused(run("evaluate", "lds", "tfidf", "--labels", "labels#0", *LABELS, "--out", "run"), "exists already")
+    found = json.loads(out)
+    assert found["facts"]["tuned_on"] == ["labels/1"]
+    assert found["rows"][0]["minus_first"] is None
+    assert found["rows"][0]["name"] == "my words"
+    assert found["tags"] == {"role": "tasks", "size": "6"}
+    assert shlex.split(found["command"]) == ["airrep", *command]
+    assert json.loads(Path("run/result.json").read_text()) == found
+    before = tree(Path("run"))
+    status, out, err = run(*command)
+    assert (status, json.loads(out)) == (0, found)
+    assert "run: was finished already" in err
+    _refused(run("evaluate", "lds", "tfidf", *JUDGE, "--out", "run"), "made with another")
+    assert tree(Path("run")) == before
+    assert run("show", "run", "--verify")[0] == 0
+    assert run("evaluate", "lds", "tfidf", *JUDGE, "--out", "run", "--replace")[0] == 0
+    assert read_evaluation("run").rows[0].name == "tfidf"
+
+
+def test_evaluate_loo_shows_the_effects_noise(run):
+    status, out, err = run("evaluate", "loo", "tfidf", "--labels", "removals", *LABELS, "--resamples", "50")
+    assert status == 0, err
+    assert "LOO × 100" in out
+    assert "Pearson" in out
+    assert "4 queries and 10 removals of removals/0" in out
+    assert "signal-to-noise ratio of the effects: " in out
+    status, out, err = run("evaluate", "loo", "tfidf", "--labels", "removals", *LABELS, "--json")
+    assert json.loads(out)["facts"]["signal_to_noise"] is not None
+    assert json.loads(out)["measure"] == "loo"
+    _refused(run("evaluate", "loo", "tfidf", "--labels", "labels#0", *LABELS), "labels/0: is not made of removals")
+    _refused(run("evaluate", "loo", "tfidf", "--labels", "removals", *LABELS, "--temperature", "2"), "belongs to")
+
+
+def test_runs_are_compared_pair_by_pair(run):
+    for pool in ("sum", "mean", "attention"):
+        assert run("evaluate", "lds", f"{pool}=tfidf", *JUDGE, "--pool", pool, "--out", f"in-{pool}")[0] == 0
+    status, out, err = run("compare", "in-sum", "in-mean", "in-attention", "--resamples", "50", "--out", "compared")
+    assert status == 0, err
+    assert "adjusted after Holm for these 3 pairs; 50 bootstrap draws" in out
+    status, out, err = run("compare", "in-sum", "in-mean", "in-attention", "--to", "sum", "--json")
+    assert status == 0, err
+    assert [(pair["one"], pair["other"]) for pair in json.loads(out)["pairs"]] in (
+        [("mean", "sum"), ("attention", "sum")],
+        [("attention", "sum"), ("mean", "sum")],
+    )
+    before = tree(Path("compared"))
+    again = ("compare", "in-sum", "in-mean", "in-attention", "--resamples", "50", "--out", "compared")
+    assert "was finished already" in run(*again)[2]
+    _refused(run("compare", "in-sum", "in-mean", "--out", "compared"), "compared: holds a comparison made with another")
+    assert tree(Path("compared")) == before
+    assert run("evaluate", "lds", "tfidf", "--labels", "labels#1", *LABELS, "--out", "elsewhere")[0] == 0
+    _refused(
+        run("compare", "in-sum", "elsewhere"), "elsewhere: was judged on other queries, data or labels than in-sum"
+    )
+    _refused(run("compare", "in-sum"), "there is one row alone")
+    _refused(run("compare", "labels"), "labels: is of kind 'labels'; expected 'evaluation'")
+
+
+def test_labels_in_the_published_layout_bring_their_data(run):
+    write_published(Path("bench/flan"), TRAIN.take(range(30)), QUERIES)
+    assert run("index", "bench/flan/train.jsonl", "--method", "tfidf", "--out", "flan-index")[0] == 0
+    status, out, err = run("evaluate", "lds", "flan-index", "--labels", "bench/flan", "--resamples", "50")
+    assert status == 0, err
+    assert "8 queries and 6 subsets of flan" in out
+    assert "one seed, so no noise ceiling is known" in out
+    _refused(run("evaluate", "lds", "flan-index", "--labels", "bench"), "holds several benchmarks (flan)")
+    _refused(run("evaluate", "lds", "flan-index", "--labels", "labels"), "other train data")
+
+
+def test_settings_of_one_index_are_given_by_its_name(run):
+    _refused(run("evaluate", "lds", "a=tfidf", *JUDGE, "--set", "b:ngrams=2"), "--set b:ngrams=2: is of no index here")
+    _refused(run("evaluate", "lds", "a=tfidf", *JUDGE, "--set", "a:nothing=2"), "'nothing' is not a setting here")
+    _refused(run("evaluate", "lds", "a=tfidf", *JUDGE, "--set", "a:ngrams=2"), "with another model or other settings")
+    assert run("evaluate", "lds", "a=tfidf", *JUDGE, "--set", "a:ngrams=1")[0] == 0
+
+
+def test_bad_names_and_tags_are_refused(run):
+    _refused(run("evaluate", "lds", "=tfidf", *JUDGE), "'=tfidf': names no index")
+    _refused(run("evaluate", "lds", "tfidf", "tfidf", *JUDGE), "two rows are called 'tfidf'")
+    _refused(run("evaluate", "lds", "tfidf", *JUDGE, "--tag", "role"), "--tag role: is no tag; expected key=value")
+    twice = ("--tag", "a=1", "--tag", "a=2")
+    _refused(run("evaluate", "lds", "tfidf", *JUDGE, *twice), "--tag a=2: 'a' comes twice")
 
 
 def test_evaluate_refuses_other_data_and_other_indexes(run):
@@ -118,7 +209,7 @@ def test_datamodels_are_fitted_indexed_and_evaluated(run):
     assert status == 0, err
     status, out, err = run("evaluate", "lds", "dmi", "--labels", "labels#0", *LABELS, "--json")
     assert status == 0, err
-    assert json.loads(out)["methods"][0]["lds"]["lds"] > 0.9  # these are the subsets it was fitted on
+    assert json.loads(out)["rows"][0]["value"] > 0.9  # these are the subsets it was fitted on
     _refused(run("evaluate", "lds", "dmi", "--labels", "labels#1", *LABELS), "datamodels know nothing of unseen")
     _refused(run("datamodels", "labels", *LABELS, "--out", "x"), "labels: has 2 instances; expected one")
     _refused(run("datamodels", "labels#0", *LABELS, "--out", "dm"), "another settings.folds (4; now 5)")
@@ -136,7 +227,7 @@ def test_a_stack_is_learnt_and_says_whether_it_is_worth_it(run):
     assert status == 0, err
     status, out, err = run("evaluate", "lds", "si", "--labels", "labels#0", *LABELS, "--json")
     assert status == 0, err
-    assert json.loads(out)["methods"][0]["lds"]["lds"] > 0.3
+    assert json.loads(out)["rows"][0]["value"] > 0.3
 
 
 def test_stack_refuses_what_it_cannot_use(run):

@@ -86,7 +86,8 @@ def test_a_perfect_method_beats_a_random_one_in_a_paired_comparison() -> None:
     found = compare_held_out([-INSTANCE.losses], [score_instance(HashAttributor(), INSTANCE)], [INSTANCE], resamples=50)
     assert found.value > 0.5
     assert found.interval.low > 0
-    assert set(found.to_dict()) == {"difference", "interval"}
+    assert found.p_value < 0.01
+    assert set(found.to_dict()) == {"difference", "interval", "p_value"}
 
 
 def test_scores_that_do_not_fit_the_instances_are_refused() -> None:

@@ -20,7 +20,7 @@ def _verdict(*gaps: tuple[float, float, float], own: float = 0.3) -> Verdict:
 
     rows = [Rival("trained", 1.0, level(own), None)]
     for number, (low, value, high) in enumerate(gaps):
-        gap = HeldOutDifference(value, Interval(low, high))
+        gap = HeldOutDifference(value, Interval(low, high), 0.5)
         rows.append(Rival(f"rival {number}", 2.0, level(own - value), gap))
     return Verdict("runs/encoder", tuple(rows))
 

@@ -13,6 +13,30 @@ CELLS = 2**16
 """Queries times subsets that are ranked at once: bounds memory, does not change results."""
 
 
+class Ranked:
+    """Some queries' values, ranked in one resample of the subsets."""
+
+    def __init__(self, weights: np.ndarray, ranks: np.ndarray, total: np.ndarray, cubes: np.ndarray) -> None:
+        """Keep what correlations need.
+
+        Args:
+            weights: ``(q, m)``, how often each place was drawn.
+            ranks: ``(q, m)`` midranks of the places.
+            total: ``(q,)`` or ``(1,)``, values drawn, T.
+            cubes: ``(q,)`` or ``(1,)``, Σ t³ over the sets of equal values, t the size of each.
+        """
+        self.weights, self.ranks, self.total = weights, ranks, total
+        self.spread: np.ndarray = (total**3 - cubes) / 12
+        """Σ (rank - mean rank)² over the drawn values."""
+
+    @cached_property
+    def pull(self) -> np.ndarray:
+        """``(q, m)``, weight times (rank - mean rank) of each place."""
+        pull: np.ndarray = self.ranks - self.total[:, None] / 2
+        pull *= self.weights
+        return pull
+
+
 class Ranking:
     """The values of some queries over the same subsets, sorted once, ranked under any resample of the subsets."""
 
@@ -49,17 +73,26 @@ class Ranking:
 
     def weigh(self, counts: np.ndarray) -> np.ndarray:
         """How often each place was drawn, ``(q, m)``, when each subset was drawn ``counts`` ``(m,)`` times."""
-        weights: np.ndarray = counts[self.order]
+        weights: np.ndarray = counts.take(self.order)
         return weights if self.there is None else weights * np.take_along_axis(self.there, self.order, axis=1)
 
-    def midranks(self, weights: np.ndarray) -> np.ndarray:
-        """Average rank, less one half, of each place in the resample, ``(q, m)``; exact."""
+    def under(self, counts: np.ndarray) -> Ranked:
+        """Rank what was drawn; average ranks, less one half, exact.
+
+        Args:
+            counts: ``(m,)`` float64, how often each subset was drawn; all ones for the values as they are.
+        """
+        weights = self.weigh(counts)
+        if self._ties is None:
+            ranks = np.cumsum(weights, axis=1)
+            ranks -= weights / 2
+            drawn = counts[None] if self.there is None else weights
+            return Ranked(weights, ranks, drawn.sum(axis=1), (drawn**3).sum(axis=1))
         below = np.zeros((len(weights), weights.shape[1] + 1))
         np.cumsum(weights, axis=1, out=below[:, 1:])
-        if self._ties is None:
-            return (below[:, :-1] + below[:, 1:]) / 2
-        first, last = self._ties
-        return (below.take(first) + below.take(last)) / 2
+        first, last = (below.take(edge) for edge in self._ties)
+        cubes = np.einsum("qm,qm,qm->q", weights, last - first, last - first)
+        return Ranked(weights, (first + last) / 2, weights.sum(axis=1), cubes)
 
 
 class Pairing:
@@ -77,16 +110,14 @@ class Pairing:
         Args:
             counts: ``(m,)`` float64, how often each subset was drawn; all ones for the plain correlation.
         """
-        weights, weights_other = self.one.weigh(counts), self.other.weigh(counts)
-        ranks, ranks_other = self.one.midranks(weights), self.other.midranks(weights_other)
-        total = weights.sum(axis=1)
-        mean_square = total**3 / 4  # the weighted mean of the midranks is total / 2
-        spread = np.einsum("qm,qm,qm->q", weights, ranks, ranks) - mean_square
-        spread_other = np.einsum("qm,qm,qm->q", weights_other, ranks_other, ranks_other) - mean_square
-        together = np.einsum("qm,qm,qm->q", weights_other, ranks_other, ranks.take(self._across)) - mean_square
+        return self.correlate(self.one.under(counts), self.other.under(counts))
+
+    def correlate(self, one: Ranked, other: Ranked) -> np.ndarray:
+        """:meth:`spearman`, from both sides ranked in the same resample."""
+        together = np.einsum("qm,qm->q", other.pull, one.ranks.take(self._across))
         with np.errstate(divide="ignore", invalid="ignore"):
-            correlation: np.ndarray = together / np.sqrt(spread * spread_other)
-        return np.where((spread > 0) & (spread_other > 0), correlation, np.nan)
+            correlation: np.ndarray = together / np.sqrt(one.spread * other.spread)
+        return np.where((one.spread > 0) & (other.spread > 0), correlation, np.nan)
 
 
 @dataclass(frozen=True, eq=False)
@@ -115,7 +146,13 @@ class Block(NamedTuple):
     """Some queries, and one pairing with the truth for each method."""
 
     rows: slice
+    target: Ranking
     pairings: list[Pairing]
+
+    def spearman(self, counts: np.ndarray) -> np.ndarray:
+        """Correlations with the truth in one resample of the subsets, ``(methods, q)``; NaN where constant."""
+        truth = self.target.under(counts)
+        return np.stack([pairing.correlate(pairing.one.under(counts), truth) for pairing in self.pairings])
 
 
 def blocks(methods: Sequence[np.ndarray], truth: np.ndarray) -> Iterator[Block]:
@@ -131,7 +168,7 @@ def blocks(methods: Sequence[np.ndarray], truth: np.ndarray) -> Iterator[Block]:
         rows = slice(first, first + step)
         mask = None if there[rows].all() else there[rows]
         target = Ranking(truth[rows], mask)
-        yield Block(rows, [Pairing(Ranking(scores[rows], mask), target) for scores in methods])
+        yield Block(rows, target, [Pairing(Ranking(scores[rows], mask), target) for scores in methods])
 
 
 class Draws(NamedTuple):
@@ -154,37 +191,107 @@ def resample(methods: Sequence[np.ndarray], truth: np.ndarray, drawn: Resamples,
         drawn: the resamples, the same for all methods.
         zero: whether a constant query counts as 0; otherwise it is left out, of all methods alike.
     """
+    return resample_sets(methods, truth, drawn, [range(len(methods))], zero=zero)[0]
+
+
+def resample_sets(
+    methods: Sequence[np.ndarray], truth: np.ndarray, drawn: Resamples, sets: Sequence[Sequence[int]], *, zero: bool
+) -> list[Draws]:
+    """:func:`resample` of several sets of methods at once: each method is ranked once, however many sets it is in.
+
+    Args:
+        methods: as for :func:`resample`.
+        truth: as for :func:`resample`.
+        drawn: as for :func:`resample`.
+        sets: numbers of methods; a query that is left out is so of a whole set, in that resample.
+        zero: as for :func:`resample`.
+    """
     count, m = len(drawn.subsets), truth.shape[1]
-    totals, weights = np.zeros((3, len(methods), count)), np.zeros((3, 1, count))
-    for rows, pairings in blocks(methods, truth):
-        plain, usable = _spearman(pairings, np.ones(m), zero)
-        totals[1] += plain @ drawn.queries[:, rows].T
-        weights[1] += usable @ drawn.queries[:, rows].T
-        for i, (of_queries, of_subsets) in enumerate(zip(drawn.queries[:, rows], drawn.subsets, strict=True)):
-            found, usable = _spearman(pairings, of_subsets.astype(np.float64), zero)
-            totals[0, :, i] += found @ of_queries
-            weights[0, :, i] += usable @ of_queries
-            totals[2, :, i] += found.sum(axis=1)
-            weights[2, :, i] += usable.sum()
-    with np.errstate(invalid="ignore"):
-        return Draws(*(totals / weights))
+    sums = [_Sums(numbers, count, zero) for numbers in sets]
+    for block in blocks(methods, truth):
+        of_queries = drawn.queries[:, block.rows]
+        plain = block.spearman(np.ones(m))
+        for one in sums:
+            one.add_queries(plain, of_queries)
+        for i, of_subsets in enumerate(drawn.subsets):
+            found = block.spearman(of_subsets.astype(np.float64))
+            for one in sums:
+                one.add_subsets(i, found, of_queries[i])
+    return [one.draws() for one in sums]
 
 
-def _spearman(pairings: Sequence[Pairing], counts: np.ndarray, zero: bool) -> tuple[np.ndarray, np.ndarray]:
-    """Correlations ``(methods, q)``, 0 where they do not count, and which count, ``(q,)``."""
-    found = np.stack([pairing.spearman(counts) for pairing in pairings])
-    usable = np.ones(found.shape[1], bool) if zero else ~np.isnan(found).any(axis=0)
-    return np.where(usable, np.nan_to_num(found), 0.0), usable.astype(np.float64)
+class _Sums:
+    """Running sums of the correlations of one set of methods, and of how many they are, in each resample."""
+
+    def __init__(self, numbers: Sequence[int], count: int, zero: bool) -> None:
+        self._numbers, self._zero = list(numbers), zero
+        self._totals, self._weights = np.zeros((3, len(self._numbers), count)), np.zeros((3, 1, count))
+
+    def _part(self, found: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Correlations of these methods ``(methods, q)``, 0 where they do not count, and which count, ``(q,)``."""
+        part = found[self._numbers]
+        usable = np.ones(part.shape[1], bool) if self._zero else ~np.isnan(part).any(axis=0)
+        return np.where(usable, np.nan_to_num(part), 0.0), usable.astype(np.float64)
+
+    def add_queries(self, found: np.ndarray, of_queries: np.ndarray) -> None:
+        """Add queries drawn anew, ``(resamples, q)``, over the subsets as they are."""
+        part, usable = self._part(found)
+        self._totals[1] += part @ of_queries.T
+        self._weights[1] += usable @ of_queries.T
+
+    def add_subsets(self, i: int, found: np.ndarray, of_queries: np.ndarray) -> None:
+        """Add resample *i* of the subsets, with and without its queries ``(q,)``."""
+        part, usable = self._part(found)
+        self._totals[0, :, i] += part @ of_queries
+        self._weights[0, :, i] += usable @ of_queries
+        self._totals[2, :, i] += part.sum(axis=1)
+        self._weights[2, :, i] += usable.sum()
+
+    def draws(self) -> Draws:
+        """Means in each resample."""
+        with np.errstate(invalid="ignore"):
+            return Draws(*(self._totals / self._weights))
+
+
+class Uncertainty(NamedTuple):
+    """How far a measured value would vary if the whole measurement were repeated."""
+
+    variance: float
+    freedom: float
+    """Degrees of freedom of that variance, after Satterthwaite: few where queries or subsets are few."""
+
+
+def uncertainty(draws: Draws, q: int, m: int) -> Uncertainty:
+    """Variance of a value whose queries and subsets are both samples.
+
+    Drawing both axes counts what belongs to single cells (a query with a subset) three times: with
+    V_both = V_q + V_m + V_cell, the variance of the measurement is V_q + V_m - V_cell, as V_q and V_m each hold
+    V_cell once (two-way clustering); V_q is raised by q / (q - 1), V_m by m / (m - 1).
+
+    Args:
+        draws: ``(resamples,)`` each.
+        q: queries.
+        m: subsets.
+
+    Returns:
+        NaN where nothing could be drawn.
+    """
+    known = ~np.isnan(np.stack(draws)).any(axis=0)
+    if not known.any():
+        return Uncertainty(np.nan, np.nan)
+    both, of_queries, of_subsets = (float(draw[known].var()) for draw in draws)
+    cells = max(both - of_queries - of_subsets, 0.0)
+    of_queries, of_subsets = of_queries * q / max(q - 1, 1), of_subsets * m / (m - 1)
+    variance = max(of_queries + of_subsets - cells, of_queries, of_subsets)
+    unsure = of_queries**2 / max(q - 1, 1) + of_subsets**2 / (m - 1)
+    return Uncertainty(variance, (of_queries + of_subsets) ** 2 / unsure if unsure > 0 else np.inf)
 
 
 def spread(draws: Draws, value: float, q: int, m: int) -> np.ndarray:
     """Draws of one value, as far from it and as often as repetitions of the whole measurement would be.
 
-    A subset drawn twice is tied with itself, which pulls draws towards 0: they are moved so that
-    their mean is the value. And drawing both axes counts what belongs to single cells (a query with a subset)
-    three times: with V_both = V_q + V_m + V_cell, the variance of the measurement is V_q + V_m - V_cell, as V_q and
-    V_m each hold V_cell once (two-way clustering); V_q is raised by q / (q - 1), V_m by m / (m - 1). Where queries
-    or subsets are few, the spread is that of Student's t with Satterthwaite's degrees of freedom.
+    A subset drawn twice is tied with itself, which pulls draws towards 0: they are moved so that their mean is the
+    value. Their variance is made that of :func:`uncertainty`, widened to Student's t of its degrees of freedom.
 
     Args:
         draws: ``(resamples,)`` each.
@@ -195,17 +302,7 @@ def spread(draws: Draws, value: float, q: int, m: int) -> np.ndarray:
     known = ~np.isnan(np.stack(draws)).any(axis=0)
     if not known.any():
         return np.empty(0)
-    both, of_queries, of_subsets = (float(draw[known].var()) for draw in draws)
-    cells = max(both - of_queries - of_subsets, 0.0)
-    of_queries, of_subsets = of_queries * q / max(q - 1, 1), of_subsets * m / (m - 1)
-    variance = max(of_queries + of_subsets - cells, of_queries, of_subsets)
     moved: np.ndarray = draws.both[known] - draws.both[known].mean()
-    wider = _student(of_queries, of_subsets, q, m)
+    variance, freedom = uncertainty(draws, q, m)
+    wider, both = 1 / (1 - 2 / max(freedom, 4.0)), float(draws.both[known].var())
     return value + moved * (np.sqrt(variance * wider / both) if both > 0 else 1.0)
-
-
-def _student(of_queries: float, of_subsets: float, q: int, m: int) -> float:
-    """Variance of Student's t, at most 2, with Satterthwaite's degrees of freedom of a sum of two variances."""
-    uncertainty = of_queries**2 / max(q - 1, 1) + of_subsets**2 / (m - 1)
-    freedom = (of_queries + of_subsets) ** 2 / uncertainty if uncertainty > 0 else np.inf
-    return float(1 / (1 - 2 / max(freedom, 4.0)))

@@ -5,47 +5,87 @@ from typing import TYPE_CHECKING, Any
 
 from rich.table import Table
 
-from airrep.console import out, printable, say
+from airrep.console import out, printable, say, snippet
 from airrep.learning_console import signed
+from airrep.pooling import pooling_text
 
 if TYPE_CHECKING:
+    from airrep.comparison import Comparison, Side
     from airrep.datamodels import Datamodels
-    from airrep.evaluating import LdsRow, LdsTable
+    from airrep.evaluation import Difference, Evaluation, Row
     from airrep.stacking import Stack
 
 
-def print_lds(table: "LdsTable") -> None:
-    """Print one row for each index, and what the values can be measured against."""
-    shown = Table("index", "method", "pool", "LDS × 100", "95 % interval", "minus the first", "95 % interval")
-    for row in table.rows:
-        gap = row.difference
-        paired = ("", "") if gap is None else (signed(gap.value), _range(gap.interval))
-        shown.add_row(row.index, row.method, _pool(row), signed(row.lds.value), _range(row.lds.interval), *paired)
+def print_correlations(evaluation: "Evaluation") -> None:
+    """Print LDS or leave-one-out correlations, and what they can be measured against."""
+    name = evaluation.measure.upper()
+    beside = ("Pearson",) if evaluation.measure == "loo" else ()
+    gap = ("minus the first", "95 % interval", "p")
+    shown = Table("index", "method", "pool", f"{name} × 100", "95 % interval", *beside, *gap)
+    for row in evaluation.rows:
+        value = (signed(row.value), _range(row.interval), *(_hundred(row.more["pearson"]) for _ in beside))
+        shown.add_row(snippet(row.name, 60), row.method, _pool(row), *value, *_gap(row.difference))
     out().print(shown)
-    say(f"{_counts(table)}{_ceiling(table)}")
-    for row in table.rows:
+    say(_counts(evaluation) + _ceiling(evaluation))
+    if evaluation.measure == "loo":
+        say(_noise(evaluation.facts["signal_to_noise"]))
+    for row in evaluation.rows:
         if row.caution:
-            say(f"{row.index}: {row.caution}")
+            say(f"{row.name}: {row.caution}")
 
 
-def _pool(row: "LdsRow") -> str:
-    return row.pool if row.temperature in (None, 1) else f"{row.pool}, temperature {row.temperature:.3g}"
+def _pool(row: "Row | Side") -> str:
+    return pooling_text(row.pool, row.temperature)
 
 
-def _counts(table: "LdsTable") -> str:
+def _hundred(value: float | None) -> str:
+    return "" if value is None else signed(value)
+
+
+def _gap(gap: "Difference | None") -> tuple[str, str, str]:
+    return ("", "", "") if gap is None else (signed(gap.value), _range(gap.interval), _p(gap.p_value))
+
+
+def _p(value: float) -> str:
+    return f"{value:.3f}" if value >= 0.001 else "<0.001"
+
+
+def _counts(evaluation: "Evaluation") -> str:
     """What the values were taken over."""
-    first = table.rows[0]
-    dropped = ", ".join(f"{row.index} {row.dropped:,}" for row in table.rows if row.dropped)
-    left_out = f"; left out, as scores or losses are constant: {dropped}" if dropped else ""
-    tuned = f"; temperatures chosen on {', '.join(table.tuned_on)}" if table.tuned_on else ""
-    names = printable(", ".join(table.instances))
-    return f"{first.lds.queries:,} queries and {first.lds.subsets:,} subsets of {names}{left_out}{tuned}"
+    facts = evaluation.facts
+    kind = "subsets" if evaluation.measure == "lds" else "removals"
+    dropped = ", ".join(f"{row.name} {row.dropped:,}" for row in evaluation.rows if row.dropped)
+    left_out = f"; queries left out, as scores or losses are constant: {dropped}" if dropped else ""
+    tuned = f"; temperatures chosen on {', '.join(facts['tuned_on'])}" if facts.get("tuned_on") else ""
+    names = printable(", ".join(facts["instances"]))
+    return f"{facts['queries']:,} queries and {facts[kind]:,} {kind} of {names}{printable(left_out + tuned)}"
 
 
-def _ceiling(table: "LdsTable") -> str:
-    if table.ceiling is None:
+def _ceiling(evaluation: "Evaluation") -> str:
+    if evaluation.ceiling is None:
         return "; one seed, so no noise ceiling is known"
-    return f"; noise ceiling {signed(table.ceiling)}"
+    return f"; noise ceiling {signed(evaluation.ceiling)}"
+
+
+def _noise(ratio: float | None) -> str:
+    if ratio is None:
+        return "signal-to-noise ratio of the effects: not known without several seeds that differ"
+    return f"signal-to-noise ratio of the effects: {ratio:.2f} (variance between removals over that due to seeds)"
+
+
+def print_comparison(comparison: "Comparison") -> None:
+    """Print the rows, best first, and every pair with its difference and p-values."""
+    table = Table("row", "method", "pool", f"{comparison.measure.upper()} × 100", "95 % interval", "run")
+    for row in comparison.rows:
+        known = (row.method, _pool(row), signed(row.value), _range(row.interval), snippet(row.run, 60))
+        table.add_row(snippet(row.name, 60), *known)
+    out().print(table)
+    pairs = Table("row", "minus", "difference × 100", "95 % interval", "p", "p adjusted")
+    for pair in comparison.pairs:
+        found = (signed(pair.difference), _range(pair.interval), _p(pair.p_value), _p(pair.adjusted))
+        pairs.add_row(snippet(pair.one, 60), snippet(pair.other, 60), *found)
+    out().print(pairs)
+    say(f"adjusted after Holm for these {len(comparison.pairs):,} pairs; {comparison.resamples:,} bootstrap draws")
 
 
 def print_datamodels(made: "Datamodels") -> None:

@@ -10,12 +10,13 @@ import numpy as np
 from airrep.arrays import Features, GroupScores
 from airrep.attributors.base import Attributor
 from airrep.blocks import Block
+from airrep.bootstrap import Uncertainty
 from airrep.encoder import Encoder
 from airrep.errors import ConfigError
 from airrep.groups import Groups
 from airrep.groupscores import group_scores
 from airrep.labelled import LabelledInstance
-from airrep.metrics import RESAMPLES, Interval, PairedResult, lds, paired
+from airrep.metrics import RESAMPLES, Interval, LdsResult, PairedResult, lds, p_value, paired
 from airrep.pooling import PoolLike
 
 SPREADS = tuple(2.0 ** (half / 2) for half in range(-6, 7))
@@ -116,10 +117,12 @@ class HeldOutDifference:
     """Mean over instances of the paired differences."""
     interval: Interval
     """95 %; the same queries and subsets are drawn for both methods."""
+    p_value: float
+    """Two-sided, for a difference of 0: :func:`airrep.metrics.p_value`, the instances being independent."""
 
     def to_dict(self) -> dict[str, Any]:
         """A JSON object."""
-        return {"difference": self.value, "interval": list(self.interval)}
+        return {"difference": self.value, "interval": list(self.interval), "p_value": self.p_value}
 
 
 class Losses(Protocol):
@@ -143,11 +146,16 @@ def held_out_lds(scores: Sequence[GroupScores], instances: Sequence[Losses], res
     """
     _check_count(len(scores), len(instances))
     results = [lds(f, instance.losses, resamples=resamples) for f, instance in zip(scores, instances, strict=True)]
+    return lds_over([instance.name for instance in instances], results)
+
+
+def lds_over(names: Sequence[str], results: Sequence[LdsResult]) -> HeldOutLds:
+    """LDS over several instances, from each one's."""
     value = float(np.mean([result.value for result in results]))
     return HeldOutLds(
         value=value,
         interval=_combined(value, [(result.value, result.interval) for result in results]),
-        by_instance={instance.name: result.value for instance, result in zip(instances, results, strict=True)},
+        by_instance={name: result.value for name, result in zip(names, results, strict=True)},
         queries=sum(result.queries for result in results),
         subsets=sum(result.subsets for result in results),
     )
@@ -165,8 +173,21 @@ def compare_held_out(
         paired(a, b, instance.losses, resamples=resamples)
         for a, b, instance in zip(first, second, instances, strict=True)
     ]
+    return difference_over(results, resamples)
+
+
+def difference_over(results: Sequence[PairedResult], resamples: int = RESAMPLES) -> HeldOutDifference:
+    """Difference over several independent instances, from each one's.
+
+    The variance of a mean of n values is the sum of theirs over n²; its degrees of freedom are Satterthwaite's.
+    """
     value = float(np.mean([result.difference for result in results]))
-    return HeldOutDifference(value, _combined(value, [(result.difference, result.interval) for result in results]))
+    interval = _combined(value, [(result.difference, result.interval) for result in results])
+    parts = [result.uncertainty for result in results]
+    total = sum(part.variance for part in parts)
+    unsure = sum(part.variance**2 / part.freedom for part in parts)
+    freedom = total**2 / unsure if unsure > 0 else np.inf
+    return HeldOutDifference(value, interval, p_value(value, Uncertainty(total / len(parts) ** 2, freedom), resamples))
 
 
 def _check_count(scores: int, instances: int) -> None:

@@ -1,39 +1,52 @@
 """Gather labelled instances from label directories and their data."""
 
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
-from airrep.corpus import Corpus
+from airrep.corpus import Corpus, read_corpus
 from airrep.errors import ArtifactError, ConfigError
 from airrep.labelled import LabelledInstance
 from airrep.labels import Labels, open_labels
+from airrep.published import is_published, published_state, read_published
 
 _CHOICE = re.compile(r"(\d+)(-?)(\d*)")
 
 
 def gather(
-    choices: Sequence[str], corpora: Sequence[Corpus], *, partial: bool = False, beside: Sequence[str] = ()
+    choices: Sequence[str],
+    corpora: Sequence[Corpus] = (),
+    *,
+    partial: bool = False,
+    beside: Sequence[str] = (),
+    read: Callable[[str], Corpus] = read_corpus,
 ) -> list[LabelledInstance]:
     """Instances of label directories, averaged over their seeds and named ``directory/number``.
 
     Args:
-        choices: label directories; ``DIR#0,3-5,8-`` takes some of the instances of one, counted from 0.
+        choices: label directories; ``DIR#0,3-5,8-`` takes some of the instances of one, counted from 0. Or folders in
+            the ``airrep-test`` layout (:mod:`airrep.published`), which are one instance each and bring their data.
         corpora: the data that they were made from, in any order; found by fingerprint.
         partial: accept unfinished labels.
         beside: other choices of the same run; directories of one name among them are told apart by their parents'.
+        read: what reads the data of folders that bring it.
 
     Raises:
         ConfigError: an instance that is not there.
         ArtifactError: labels that are unfinished, or made from other data.
+        DataError: a folder in the ``airrep-test`` layout with a file that cannot be used.
     """
     found = []
     names = _short_names([Path(choice.partition("#")[0]).resolve() for choice in (*choices, *beside)])
     for choice in choices:
         folder, _, chosen = choice.partition("#")
         name = names[Path(folder).resolve()]
+        if is_published(Path(folder)):
+            _numbers(chosen, 1, choice)
+            found.append(read_published(Path(folder), name, read))
+            continue
         labels = open_labels(folder)
         train, queries = _corpus(labels, "train", corpora), _corpus(labels, "queries", corpora)
         instances = labels.instances(train, queries, partial=partial)
@@ -73,34 +86,47 @@ def lineage_of(
         ArtifactError: they are mixed, and that was not asked for.
     """
     parts = {"labels": choices, "held_out_labels": held_out, "test_labels": test}
-    opened = {name: [open_labels(choice.partition("#")[0]) for choice in part] for name, part in parts.items()}
+    opened = {name: [_Made.of(choice.partition("#")[0]) for choice in part] for name, part in parts.items()}
     if not mixed:
         _refuse_mixture([labels for part in opened.values() for labels in part])
     names = sorted({labels.state["lm"]["name"] for labels in opened["labels"]})
-    return {"lm": ", ".join(names)} | {name: [_origin(labels) for labels in part] for name, part in opened.items()}
+    lm = {"lm": ", ".join(names)} if names else {}
+    return lm | {name: [_origin(labels) for labels in part] for name, part in opened.items()}
 
 
-def _origin(labels: Labels) -> dict[str, Any]:
+class _Made(NamedTuple):
+    """Labels, and what is known of how they were made."""
+
+    path: Path
+    state: Mapping[str, Any]
+
+    @classmethod
+    def of(cls, folder: str) -> "_Made":
+        path = Path(folder)
+        return cls(path, published_state(path) if is_published(path) else open_labels(path).state)
+
+
+def _origin(labels: _Made) -> dict[str, Any]:
     state = labels.state
     kept = {name: state[name] for name in ("fine_tune", "precision", "train", "queries")}
     return {**kept, "lm": state["lm"]["fingerprint"], "lm_name": state["lm"]["name"]}
 
 
-def _refuse_mixture(labels: Sequence[Labels]) -> None:
+def _refuse_mixture(labels: Sequence[_Made]) -> None:
     """Refuse labels of two LMs, or of one that was fine-tuned in two ways."""
     first, *others = labels
     wanted = _comparable(first)
     for other in others:
         found = _comparable(other)
-        name = next((name for name in wanted if found[name] != wanted[name]), None)
+        name = next((name for name in wanted if found.get(name) != wanted[name]), None)
         if name is not None:
             raise ArtifactError(
-                f"{other.path}: was made with another {name} than {first.path} ({found[name]}; {wanted[name]}). "
+                f"{other.path}: was made with another {name} than {first.path} ({found.get(name)}; {wanted[name]}). "
                 "Give labels of one kind, or pass --mixed to accept them all."
             )
 
 
-def _comparable(labels: Labels) -> dict[str, Any]:
+def _comparable(labels: _Made) -> dict[str, Any]:
     """What must be equal in labels that are learnt from and judged by."""
     state = labels.state
     tuning = {f"fine_tune.{name}": value for name, value in state["fine_tune"].items()}

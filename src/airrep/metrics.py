@@ -1,12 +1,14 @@
 """Spearman, LDS and its intervals, and the noise ceiling."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import combinations
 from typing import Literal, NamedTuple, TypeAlias, get_args
 
 import numpy as np
+from scipy.special import stdtr
 
-from airrep.bootstrap import Draws, Pairing, Ranking, Resamples, blocks, resample, spread
+from airrep.bootstrap import Draws, Pairing, Ranking, Resamples, Uncertainty, blocks, resample_sets, spread, uncertainty
 from airrep.errors import ConfigError, DataError
 
 Constant: TypeAlias = Literal["drop", "zero", "raise"]
@@ -53,7 +55,9 @@ class PairedResult:
     interval: Interval
     """Percentiles of the difference over the same two-way resamples."""
     p_value: float
-    """Two-sided: twice the share of resamples on the other side of 0, at most 1."""
+    """Two-sided, of Student's t: see :func:`p_value`."""
+    uncertainty: Uncertainty
+    """Of the difference; NaN without draws."""
     first: float
     """LDS of the first, over the queries that count for both."""
     second: float
@@ -116,23 +120,7 @@ def lds(
         DataError: shapes that do not fit, scores that are not finite, an infinite loss, fewer than two subsets,
             no query that counts, or a constant one under ``"raise"``.
     """
-    _check_settings(nan, resamples, confidence)
-    truth = check_losses(losses)
-    scores, truth = _usable(group_scores, truth)
-    per_query, constant = _per_query([scores], truth, nan)
-    draws = resample([scores], truth, Resamples.draw(seed, resamples, *truth.shape), zero=nan == "zero")
-    value, queries = float(np.nanmean(per_query[0])), int((~np.isnan(per_query[0])).sum())
-    values = spread(Draws(*(draw[0] for draw in draws)), value, queries, truth.shape[1])
-    return LdsResult(
-        value=value,
-        interval=_interval(values, confidence, most=1),
-        per_query=per_query[0],
-        queries=queries,
-        dropped=int(constant.sum()),
-        subsets=truth.shape[1],
-        missing=losses.shape[1] - truth.shape[1],
-        confidence=confidence,
-    )
+    return judge([group_scores], losses, nan=nan, resamples=resamples, seed=seed, confidence=confidence).alone[0]
 
 
 def paired(
@@ -147,31 +135,128 @@ def paired(
 ) -> PairedResult:
     """Compare two methods by LDS on the same queries, subsets and bootstrap draws; arguments as for :func:`lds`.
 
-    Under ``"drop"`` a query with constant scores of either method is left out of both. The p-value is
-    2 (1 + b) / (1 + B), with b the draws, of B, whose difference is 0 or on the other side of it.
+    Under ``"drop"`` a query with constant scores of either method is left out of both.
 
     Raises:
         ConfigError: as for :func:`lds`, or resamples below 1.
         DataError: as for :func:`lds`.
     """
-    _check_settings(nan, resamples, confidence, least=1)
+    both = (a_scores, b_scores)
+    return judge(both, losses, [(0, 1)], nan, resamples=resamples, seed=seed, confidence=confidence).pairs[0]
+
+
+class Judged(NamedTuple):
+    """Several methods on the same queries and subsets."""
+
+    alone: list[LdsResult]
+    """Of each method."""
+    pairs: list[PairedResult]
+    """Of each pair that was asked for."""
+
+
+def judge(
+    methods: Sequence[np.ndarray],
+    losses: np.ndarray,
+    pairs: Sequence[tuple[int, int]] = (),
+    nan: Constant = "drop",
+    *,
+    resamples: int = RESAMPLES,
+    seed: int = 0,
+    confidence: float = 0.95,
+    names: Sequence[str] = (),
+) -> Judged:
+    """:func:`lds` of several methods and :func:`paired` of pairs of them, at once: each is ranked only once.
+
+    Args:
+        methods: the group scores of each, ``(q, m)``.
+        losses: as for :func:`lds`.
+        pairs: numbers of the methods to compare, the first less the second.
+        nan: as for :func:`lds`; each value and each comparison leaves out its own constant queries.
+        resamples: as for :func:`lds`.
+        seed: as for :func:`lds`.
+        confidence: as for :func:`lds`.
+        names: of the methods, for errors.
+
+    Raises:
+        ConfigError: as for :func:`lds`; resamples below 1 where pairs are asked for.
+        DataError: as for :func:`lds`.
+    """
+    _check_settings(nan, resamples, confidence, least=1 if pairs else 0)
     known = check_losses(losses)
-    (a, truth), (b, _) = _usable(a_scores, known), _usable(b_scores, known)
-    per_query, constant = _per_query([a, b], truth, nan)
-    draws = resample([a, b], truth, Resamples.draw(seed, resamples, *truth.shape), zero=nan == "zero")
-    first, second = (float(np.nanmean(of_method)) for of_method in per_query)
-    queries = int((~np.isnan(per_query[0])).sum())
-    differences = spread(Draws(*(draw[0] - draw[1] for draw in draws)), first - second, queries, truth.shape[1])
-    return PairedResult(
-        difference=first - second,
-        interval=_interval(differences, confidence, most=2),
-        p_value=_p_value(differences),
-        first=first,
-        second=second,
-        queries=queries,
-        dropped=int(constant.sum()),
+    truth = -known[:, ~np.isnan(known).all(axis=0)]
+    scores = [_usable(one, known) for one in methods]
+    found = [_correlate(one, truth) for one in scores]
+    sets: list[tuple[int, ...]] = [*((number,) for number in range(len(methods))), *pairs]
+    drawn = Resamples.draw(seed, resamples, *truth.shape)
+    draws = resample_sets(scores, truth, drawn, sets, zero=nan == "zero") if resamples else []
+    nothing = Draws(*(np.empty((2, 0)) for _ in range(3)))
+    parts = [
+        _Part(*_counted([found[n] for n in numbers], nan, _name(names, numbers)), draws[i] if draws else nothing)
+        for i, numbers in enumerate(sets)
+    ]
+    missing = losses.shape[1] - truth.shape[1]
+    alone = [_alone(part, truth.shape[1], missing, confidence) for part in parts[: len(methods)]]
+    return Judged(alone, [_pair(part, truth.shape[1], resamples, confidence) for part in parts[len(methods) :]])
+
+
+class _Part(NamedTuple):
+    """One method, or two over the same queries."""
+
+    per_query: np.ndarray
+    """``(methods, q)``, by the policy for constants."""
+    constant: np.ndarray
+    """``(q,)`` which queries are constant for one of them."""
+    draws: Draws
+
+    @property
+    def queries(self) -> int:
+        """Queries that count."""
+        return int((~np.isnan(self.per_query[0])).sum())
+
+
+def _alone(part: _Part, m: int, missing: int, confidence: float) -> LdsResult:
+    value = float(np.nanmean(part.per_query[0]))
+    values = spread(Draws(*(draw[0] for draw in part.draws)), value, part.queries, m)
+    return LdsResult(
+        value=value,
+        interval=_interval(values, confidence, most=1),
+        per_query=part.per_query[0],
+        queries=part.queries,
+        dropped=int(part.constant.sum()),
+        subsets=m,
+        missing=missing,
         confidence=confidence,
     )
+
+
+def _pair(part: _Part, m: int, resamples: int, confidence: float) -> PairedResult:
+    first, second = (float(np.nanmean(of_method)) for of_method in part.per_query)
+    draws = Draws(*(draw[0] - draw[1] for draw in part.draws))
+    unsure = uncertainty(draws, part.queries, m)
+    return PairedResult(
+        difference=first - second,
+        interval=_interval(spread(draws, first - second, part.queries, m), confidence, most=2),
+        p_value=p_value(first - second, unsure, resamples),
+        uncertainty=unsure,
+        first=first,
+        second=second,
+        queries=part.queries,
+        dropped=int(part.constant.sum()),
+        confidence=confidence,
+    )
+
+
+def p_value(difference: float, unsure: Uncertainty, resamples: int = RESAMPLES) -> float:
+    """Two-sided, for a true difference of 0: Student's t of the difference over its bootstrap standard error.
+
+    It reaches below 1 / *resamples*, so that many comparisons can be corrected for; where all draws agree on a
+    difference, it is 2 / (1 + resamples), the least that they can tell.
+    """
+    if np.isnan(unsure.variance):
+        return 1.0
+    if unsure.variance == 0:
+        return 1.0 if difference == 0 else 2 / (1 + resamples)
+    return float(2 * stdtr(min(unsure.freedom, 1e9), -abs(difference) / np.sqrt(unsure.variance)))
 
 
 def noise_ceiling(by_seed: np.ndarray, averaged: int = 1) -> float:
@@ -233,23 +318,22 @@ def _check_settings(nan: str, resamples: int, confidence: float, least: int = 0)
         raise ConfigError(f"confidence={confidence}: expected a number between 0 and 1, such as 0.95. Correct it.")
 
 
-def _usable(scores: np.ndarray, losses: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Scores and minus the losses of the subsets that have losses, float64."""
+def _usable(scores: np.ndarray, losses: np.ndarray) -> np.ndarray:
+    """Scores of the subsets that have losses, float64."""
     if scores.shape != losses.shape:
         raise DataError(
             f"group scores: are {scores.shape}, but losses {losses.shape}; expected the same queries and subsets."
             " Score the subsets that the losses belong to."
         )
-    some = ~np.isnan(losses).all(axis=0)
-    wide = scores[:, some].astype(np.float64)
+    wide = scores[:, ~np.isnan(losses).all(axis=0)].astype(np.float64)
     if not np.isfinite(wide).all():
         raise DataError("group scores: one is not finite; expected numbers. Check the model for overflow.")
-    return wide, -losses[:, some]
+    return wide
 
 
-def _per_query(methods: list[np.ndarray], truth: np.ndarray, nan: Constant) -> tuple[np.ndarray, np.ndarray]:
+def _counted(methods: Sequence[np.ndarray], nan: Constant, name: str) -> tuple[np.ndarray, np.ndarray]:
     """Correlations ``(methods, q)`` by the policy for constants, and which queries are constant."""
-    found = np.stack([_correlate(scores, truth) for scores in methods])
+    found = np.stack(methods)
     constant = np.isnan(found).any(axis=0)
     if constant.any() and nan == "raise":
         raise DataError(
@@ -257,14 +341,18 @@ def _per_query(methods: list[np.ndarray], truth: np.ndarray, nan: Constant) -> t
             "Choose nan='drop' or 'zero', or find out why."
         )
     if constant.all() and nan == "drop":
-        raise DataError("LDS: scores or losses of every query are constant; expected some that vary. Check both.")
+        raise DataError(f"{name}: scores or losses of every query are constant; expected some that vary. Check both.")
     return (np.nan_to_num(found) if nan == "zero" else np.where(constant, np.nan, found)), constant
+
+
+def _name(names: Sequence[str], numbers: Sequence[int]) -> str:
+    return " and ".join(names[number] for number in numbers) if names else "LDS"
 
 
 def _correlate(scores: np.ndarray, truth: np.ndarray) -> np.ndarray:
     """Spearman of each row over what is there in *truth*, ``(q,)``."""
     once = np.ones(truth.shape[1])
-    parts = [block.pairings[0].spearman(once) for block in blocks([scores], truth)]
+    parts = [block.spearman(once)[0] for block in blocks([scores], truth)]
     return np.concatenate([np.empty(0), *parts])
 
 
@@ -280,8 +368,3 @@ def _interval(draws: np.ndarray, confidence: float, most: float) -> Interval:
         return Interval(np.nan, np.nan)
     low, high = np.clip(np.quantile(draws, [(1 - confidence) / 2, (1 + confidence) / 2]), -most, most)
     return Interval(float(low), float(high))
-
-
-def _p_value(differences: np.ndarray) -> float:
-    other_side = min(int((differences <= 0).sum()), int((differences >= 0).sum()))
-    return min(1.0, 2 * (1 + other_side) / (1 + len(differences)))

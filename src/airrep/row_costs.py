@@ -1,0 +1,11 @@
+"""What the features of an index cost, for the rows of evaluations."""
+
+from airrep.costs import index_cost, stored_bytes_per_example
+from airrep.evaluation import Cost
+from airrep.index import Index
+
+
+def cost_of(index: Index) -> Cost:
+    """Bytes of the features as they lie on disk, codes for quick searches included; and seconds where recorded."""
+    recorded = index_cost(index.path)
+    return Cost(stored_bytes_per_example(index.path), None if recorded is None else recorded.seconds_per_example)
