@@ -14,7 +14,8 @@ import pytest
 from airrep import report_data
 from airrep.corpus import Corpus, Example
 from airrep.errors import ArtifactError, ConfigError, DataError
-from airrep.report import Scale, cut, render_report, short, visible, write_report
+from airrep.pages import short, visible
+from airrep.report import Scale, cut, render_report, write_report
 from airrep.results import GroupResult, Hit, Hits, Provenance, TopResult, WhatIfResult
 
 VOID = {"meta", "link", "input", "br"}

@@ -1,20 +1,16 @@
 """Results as one self-contained HTML page."""
 
-import base64
-import hashlib
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from functools import cache
-from importlib import resources
 from pathlib import Path
 from typing import Any, NamedTuple, Self
 
-from jinja2 import Environment, PackageLoader, StrictUndefined
+from jinja2 import Environment
 
 from airrep import report_data as data
 from airrep._version import __version__
-from airrep.artifacts import write_file, writing
-from airrep.errors import ArtifactError
+from airrep.pages import asset, check_free, environment, policy, short, visible, write_page
 from airrep.results import Result
 
 TITLE = "Training data attribution"
@@ -24,10 +20,6 @@ TEXT_BUDGET = 8_000_000
 """Characters of all texts of a page together, so that the page of a thousand queries can still be opened."""
 EXCERPT = 320
 """Characters of a longer text that are seen before it is unfolded."""
-
-_CONTROLS = {code: 0x2400 + code for code in range(32) if code not in (0x09, 0x0A)} | {0x7F: 0x2421}
-_HIDDEN = (*range(0x80, 0xA0), *range(0x202A, 0x202F), *range(0x2066, 0x206A), 0xFFFE, 0xFFFF)
-_VISIBLE = str.maketrans(_CONTROLS | {code: f"⟨U+{code:04X}⟩" for code in _HIDDEN})
 
 
 def write_report(
@@ -58,20 +50,9 @@ def write_report(
         ArtifactError: *out* exists and *replace* is false, it is a directory, or it cannot be written.
     """
     path = Path(out)
-    with writing(path):
-        _check_free(path, replace)
-    page = render_report(results, title=title, notes=notes)
-    with writing(path):
-        path.parent.mkdir(parents=True, exist_ok=True)
-    write_file(path, page.encode())
+    check_free(path, replace)
+    write_page(path, render_report(results, title=title, notes=notes).encode())
     return path
-
-
-def _check_free(path: Path, replace: bool) -> None:
-    if path.is_dir():
-        raise ArtifactError(f"{path}: is a directory; a file is expected. Give a name such as report.html.")
-    if path.exists() and not replace:
-        raise ArtifactError(f"{path}: exists already; nothing is overwritten. Give another path, or pass --replace.")
 
 
 def render_report(
@@ -82,7 +63,7 @@ def render_report(
         results = [results]
     runs = data.read_runs([result.to_dict() if isinstance(result, Result) else result for result in results])
     parts = data.merge(runs)
-    style, script = _asset("report.css"), _asset("report.js")
+    style, script = asset("report.css"), asset("report.js")
     return (
         _environment()
         .get_template("report.html.j2")
@@ -97,7 +78,7 @@ def render_report(
             limit=_text_limit(parts),
             style=style,
             script=script,
-            policy=_policy(style, script),
+            policy=policy([style], [script]),
             version=__version__,
         )
     )
@@ -155,44 +136,13 @@ def cut(text: str, limit: int, head: int = EXCERPT) -> Prose:
     return Prose(shown[:split], shown[split:], left_out)
 
 
-def visible(text: str) -> str:
-    """A text whose control and text-direction characters are seen and have no effect; lines end in LF."""
-    return text.replace("\r\n", "\n").translate(_VISIBLE)
-
-
-def short(text: str, length: int = 90) -> str:
-    """The beginning of a text on one line."""
-    line = " ".join(visible(text[: 2 * length]).split())
-    whole = len(text) <= 2 * length and len(line) <= length
-    return line if whole else line[: length - 1].rstrip() + "…"
-
-
 @cache
 def _environment() -> Environment:
-    environment = Environment(
-        loader=PackageLoader("airrep"),
-        autoescape=True,
-        undefined=StrictUndefined,
-        trim_blocks=True,
-        lstrip_blocks=True,
-    )
-    environment.filters |= {"cut": cut, "short": short, "visible": visible}
-    environment.globals |= {"data": data, "Scale": Scale, "EXCERPT": EXCERPT, "TEXT_LIMIT": TEXT_LIMITS[0]}
-    return environment
-
-
-def _asset(name: str) -> str:
-    return (resources.files("airrep") / "templates" / name).read_text(encoding="utf-8")
-
-
-def _policy(style: str, script: str) -> str:
-    """A content security policy that allows this style and this script, and nothing else from anywhere."""
-    allowed = f"img-src data:; style-src {_hash(style)}; script-src {_hash(script)}"
-    return f"default-src 'none'; base-uri 'none'; {allowed}"
-
-
-def _hash(text: str) -> str:
-    return f"'sha256-{base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()}'"
+    """The templates, with what this page needs in them."""
+    made = environment().overlay()
+    made.filters = made.filters | {"cut": cut}
+    made.globals = made.globals | {"data": data, "Scale": Scale, "EXCERPT": EXCERPT, "TEXT_LIMIT": TEXT_LIMITS[0]}
+    return made
 
 
 def _text_limit(parts: Sequence[data.QueryPart]) -> int:

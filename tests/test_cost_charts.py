@@ -1,0 +1,40 @@
+"""Value against cost: every method named, no name upon another."""
+
+import dataclasses
+import itertools
+
+import pytest
+from made_evaluations import METHODS, made_evaluation
+
+from airrep.cost_charts import cost_scatter, timed
+from airrep.evaluation import Cost
+from airrep.evaluation_sources import Panel, Source
+
+
+def panel(*names: str) -> Panel:
+    return Panel("tasks", Source("a", made_evaluation(names=names)))
+
+
+def test_points_stand_at_cost_and_value_and_grow_with_storage() -> None:
+    (axes,) = cost_scatter([panel("airrep", "logra")], "LDS × 100").axes
+    points = {line.get_xdata()[0]: line for line in axes.lines if line.get_marker() == "o"}
+    assert axes.get_xscale() == "log"
+    assert {at: line.get_ydata()[0] for at, line in points.items()} == pytest.approx({0.0096: 42.0, 0.071: 33.0})
+    assert points[0.071].get_markersize() > points[0.0096].get_markersize()
+    assert sorted(text.get_text() for text in axes.texts) == ["airrep", "logra"]
+
+
+def test_names_of_twelve_methods_do_not_touch() -> None:
+    figure = cost_scatter([panel(*METHODS)], "LDS × 100")
+    figure.draw_without_rendering()
+    texts = figure.axes[0].texts
+    assert len(texts) == 12
+    for one, other in itertools.combinations(texts, 2):
+        assert not one.get_window_extent().overlaps(other.get_window_extent()), (one.get_text(), other.get_text())
+
+
+def test_rows_without_a_known_time_are_left_out() -> None:
+    made = made_evaluation(names=("airrep", "logra", "gte"))
+    bare = [dataclasses.replace(made.rows[1], cost=None), dataclasses.replace(made.rows[2], cost=Cost(8.0, None))]
+    shown = Panel("a", Source("a", dataclasses.replace(made, rows=(made.rows[0], *bare))))
+    assert [row.name for row in timed(shown)] == ["airrep"]
