@@ -9,8 +9,9 @@ from hypothesis import strategies as st
 from reference import lds as oracle
 from scipy import stats
 
+from airrep.bootstrap import Uncertainty
 from airrep.errors import ConfigError, DataError
-from airrep.metrics import Constant, lds, noise_ceiling, paired, spearman
+from airrep.metrics import Constant, judge, lds, noise_ceiling, p_value, paired, spearman
 
 NAN = math.nan
 
@@ -163,6 +164,32 @@ def test_a_comparison_leaves_out_queries_that_are_constant_for_either() -> None:
     assert (result.queries, result.dropped) == (5, 1)
     assert result.first == pytest.approx(-result.second)
     assert paired(scores, other, losses, "zero").queries == 6
+
+
+def test_several_methods_judged_at_once_are_as_each_by_itself() -> None:
+    scores, losses = make_noise(13, 6, 10)
+    methods = [scores, -scores + losses, np.round(scores)]
+    methods[1][2], losses[4, 3] = 1.0, NAN
+    found = judge(methods, losses, [(1, 0), (2, 1)], resamples=40)
+    for number, result in enumerate(found.alone):
+        alone = lds(methods[number], losses, resamples=40)
+        assert (result.value, result.interval, result.dropped) == (alone.value, alone.interval, alone.dropped)
+        np.testing.assert_array_equal(result.per_query, alone.per_query)
+    for (one, other), result in zip([(1, 0), (2, 1)], found.pairs, strict=True):
+        assert vars(result) == vars(paired(methods[one], methods[other], losses, resamples=40))
+    assert (found.alone[1].dropped, found.pairs[0].queries) == (1, 5)
+    with pytest.raises(DataError, match="second: scores or losses of every query are constant"):
+        judge([scores, np.ones_like(scores)], losses, names=["first", "second"])
+
+
+def test_the_p_value_is_that_of_students_t() -> None:
+    unsure = Uncertainty(0.04, 9.0)
+    assert p_value(0.5, unsure) == pytest.approx(2 * stats.t.sf(2.5, 9), rel=1e-9)
+    assert p_value(-0.5, unsure) == p_value(0.5, unsure)
+    assert p_value(0.392, Uncertainty(0.04, math.inf)) == pytest.approx(0.05, abs=1e-4)
+    assert p_value(0.0, Uncertainty(0.0, math.inf)) == 1
+    assert p_value(0.1, Uncertainty(0.0, math.inf), resamples=99) == 0.02
+    assert p_value(0.1, Uncertainty(NAN, NAN)) == 1
 
 
 def test_a_perfect_predictor_reaches_the_noise_ceiling() -> None:
