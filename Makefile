@@ -30,6 +30,7 @@ bench: $(VENV)/bench  ## speed and memory against plain references, as ratios of
 	$(RUN) benchmarks/reading.py
 	$(RUN) benchmarks/encode.py
 	$(RUN) benchmarks/groups.py
+	$(RUN) benchmarks/lds.py
 	$(RUN) benchmarks/topk.py
 	$(RUN) benchmarks/opening.py
 	$(RUN) benchmarks/finetune.py --rounds 2

@@ -22,8 +22,12 @@ if TYPE_CHECKING:
     from airrep.attributors.base import Attributor
     from airrep.attributors.conformance import check_attributor
     from airrep.building import build_index
+    from airrep.classification import classify
+    from airrep.comparison import Comparison, compare_evaluations
     from airrep.corpus import Corpus, Example, read_corpus
     from airrep.datamodels import fit_datamodels
+    from airrep.diagnosis import diagnose
+    from airrep.downstream import evaluate_selection
     from airrep.editing import append, compact, delete
     from airrep.encoder import Encoder, load_encoder
     from airrep.errors import (
@@ -36,6 +40,8 @@ if TYPE_CHECKING:
         TrainingError,
     )
     from airrep.evaluating import evaluate_lds
+    from airrep.evaluation import Evaluation, read_evaluation
+    from airrep.evaluation_report import write_evaluation_report
     from airrep.executor import Engine, InProcess
     from airrep.farm import label
     from airrep.groups import Groups
@@ -51,6 +57,7 @@ if TYPE_CHECKING:
     from airrep.pooling import Pool, Pooling, pool_scores
     from airrep.ranking import normalise_losses, ranking_loss
     from airrep.ray_engine import RayEngine
+    from airrep.removals import evaluate_loo
     from airrep.report import write_report
     from airrep.results import GroupResult, Hit, Hits, Provenance, TopResult, WhatIfResult, read_result
     from airrep.sampling import sample
@@ -98,7 +105,14 @@ _HOMES = {
     "airrep.train_settings": ("TrainingSettings",),
     "airrep.training": ("train_encoder",),
     "airrep.datamodels": ("fit_datamodels",),
+    "airrep.classification": ("classify",),
+    "airrep.diagnosis": ("diagnose",),
+    "airrep.downstream": ("evaluate_selection",),
+    "airrep.evaluation_report": ("write_evaluation_report",),
+    "airrep.comparison": ("Comparison", "compare_evaluations"),
     "airrep.evaluating": ("evaluate_lds",),
+    "airrep.evaluation": ("Evaluation", "read_evaluation"),
+    "airrep.removals": ("evaluate_loo",),
     "airrep.stacking": ("learn_stack",),
     "airrep.warming": ("warm_up",),
     "airrep.warmup": ("Warmup", "open_warmup"),
@@ -110,12 +124,14 @@ __all__ = [
     "AirRepError",
     "ArtifactError",
     "Attributor",
+    "Comparison",
     "ConfigError",
     "Corpus",
     "DataError",
     "Draw",
     "Encoder",
     "Engine",
+    "Evaluation",
     "Example",
     "FineTuneSettings",
     "GroupResult",
@@ -148,9 +164,14 @@ __all__ = [
     "append",
     "build_index",
     "check_attributor",
+    "classify",
     "compact",
+    "compare_evaluations",
     "delete",
+    "diagnose",
     "evaluate_lds",
+    "evaluate_loo",
+    "evaluate_selection",
     "fit_datamodels",
     "label",
     "lds",
@@ -168,6 +189,7 @@ __all__ = [
     "pool_scores",
     "ranking_loss",
     "read_corpus",
+    "read_evaluation",
     "read_groups",
     "read_result",
     "resample",
@@ -176,6 +198,7 @@ __all__ = [
     "spearman",
     "train_encoder",
     "warm_up",
+    "write_evaluation_report",
     "write_report",
 ]
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from airrep import evaluating_commands, learning_commands
+from airrep import diagnosis_commands, evaluating_commands, learning_commands, plan_commands
 from airrep._version import __version__
 from airrep.errors import AirRepError, ConfigError
 from airrep.options import (
@@ -275,15 +275,43 @@ def select(
 
 @app.command()
 def report(
-    runs: Annotated[list[Path], typer.Argument(metavar="RUN...", help="Results written with --out.")],
+    runs: Annotated[
+        list[Path],
+        typer.Argument(metavar="RUN...", help="Results of top, group and what-if; or evaluations, comparisons, plans."),
+    ],
     out: Annotated[Path, typer.Option(help="HTML page to write.")],
     title: Annotated[str | None, typer.Option(help="Title of the page.")] = None,
+    figures: Annotated[
+        Path | None, typer.Option(metavar="DIR", help="Of evaluations: also write each figure as SVG and PNG here.")
+    ] = None,
+    no_figures: Annotated[
+        bool, typer.Option("--no-figures", help="Of evaluations: tables alone, which need no matplotlib.")
+    ] = False,
+    curve: Annotated[
+        list[str] | None,
+        typer.Option(metavar="TAG", help="Of evaluations: draw values against a numeric tag; may be repeated."),
+    ] = None,
     replace: ReplaceOption = False,
 ) -> None:
-    """Write one self-contained HTML page from results of top, group and what-if."""
+    """Write one self-contained HTML page from results of top, group and what-if, or from evaluations."""
+    from airrep.evaluation_sources import are_evaluations
+
+    if are_evaluations(runs):
+        from airrep.evaluation_report import write_evaluation_report
+
+        write_evaluation_report(
+            runs, out, figures=figures, draw=not no_figures, curves=curve or (), title=title, replace=replace
+        )
+        note(f"{out}: written; open it in a browser" + (f"; figures in {figures}" if figures is not None else ""))
+        return
     from airrep.report import write_report
     from airrep.results import read_result
 
+    if figures is not None or no_figures or curve:
+        raise ConfigError(
+            "report: --figures, --no-figures and --curve are for evaluations; "
+            "expected none of them here. Leave them out."
+        )
     write_report([read_result(run) for run in runs], out, title=title, replace=replace)
     note(f"{out}: written; open it in a browser")
 
@@ -369,6 +397,8 @@ def demo(
 
 app.add_typer(learning_commands.app)
 app.add_typer(evaluating_commands.app)
+app.add_typer(diagnosis_commands.app)
+app.add_typer(plan_commands.app)
 
 
 def main() -> None:

@@ -2,7 +2,7 @@
 
 import inspect
 from collections.abc import Callable, Sequence
-from dataclasses import MISSING, dataclass, fields
+from dataclasses import MISSING, dataclass, fields, is_dataclass
 from functools import wraps
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, get_type_hints
@@ -193,7 +193,7 @@ def shared_options(command: Callable[..., None]) -> Callable[..., None]:
     """Let a command take whole option classes: each such parameter becomes one option for each of its fields."""
     hints = get_type_hints(command, include_extras=True)
     own = inspect.signature(command).parameters
-    classes = {name: hints[name] for name in own if hints[name] in (Reading, Asking, Delivery)}
+    classes = {name: hints[name] for name in own if is_dataclass(hints[name])}
 
     @wraps(command)
     def wrapper(**values: Any) -> None:
