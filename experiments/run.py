@@ -36,11 +36,27 @@ def main() -> None:
     parser.add_argument("--list", action="store_true", help="print the commands, run nothing")
     given = parser.parse_args()
     config = yaml.safe_load((HERE / given.name / "config.yaml").read_text(encoding="utf-8"))
+    check(config, given.step or [], given.only)
     only = dict(pair.split("=", 1) for pair in given.only)
     for command in commands(config, given.step, only):
         print(f"$ {command}", flush=True)
         if not given.list:
             run(command)
+
+
+def check(config: dict, steps: list[str], only: list[str]) -> None:
+    """End with a line that names what exists, where a step, a key or a value does not."""
+    known = [step["name"] for step in config["steps"]]
+    tables = config.get("tables", {})
+    for step in steps:
+        if step not in known:
+            sys.exit(f"--step {step}: is no step here; expected one of: {', '.join(known)}.")
+    for pair in only:
+        key, equals, value = pair.partition("=")
+        if not equals or key not in tables:
+            sys.exit(f"--only {pair}: is no turn of a loop; expected KEY=VALUE, KEY one of: {', '.join(tables)}.")
+        if value not in tables[key]:
+            sys.exit(f"--only {pair}: {key} has no such value; expected one of: {', '.join(map(str, tables[key]))}.")
 
 
 def commands(config: dict, steps: list[str] | None, only: dict[str, str]) -> Iterator[str]:

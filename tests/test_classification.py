@@ -150,7 +150,8 @@ def test_rows_are_compared_with_the_first_on_the_same_queries(index: Index, tmp_
     assert first.difference is None
     assert second.difference is not None
     assert second.difference.value == pytest.approx(second.value - first.value)
-    assert third.difference == (0.0, (0.0, 0.0), 1.0)
+    assert third.difference is not None
+    assert (third.difference.value, third.difference.p_value) == (0, 1)
     assert evaluation.queries[0] == ("red", "q0")
 
 
@@ -185,3 +186,46 @@ def test_the_request_tells_other_questions_apart(index: Index) -> None:
     assert request() == Classification([("y", index)], _queries(), ClassifySettings()).request
     assert request(votes=(3,)) != request()
     assert request(where="half == 1")["subject"] != request()["subject"]
+
+
+def test_votes_that_nobody_asked_for_are_of_no_more_examples_than_a_filter_keeps(tmp_path: Path) -> None:
+    train = Corpus.from_examples(
+        Example(f"p{row}", f"r{row}", f"t{row}", "red", metadata={"rank": row}) for row in range(30)
+    )
+    index, queries = airrep.build_index(train, tmp_path / "few", HashAttributor()), _queries()
+    evaluation = classify([("x", index)], queries, ClassifySettings(where="rank < 4"))
+    assert evaluation.facts["votes"] == evaluation.request["settings"]["votes"] == [4]
+    assert "vote@4" in evaluation.rows[0].more
+    assert classify([("x", index)], queries).facts["votes"] == [10]
+    with pytest.raises(ConfigError, match=r"--where keeps 4 examples: the top 10 are asked for, but there are 4 exam"):
+        classify([("x", index)], queries, ClassifySettings(where="rank < 4", votes=(10,)))
+    with pytest.raises(ConfigError, match=r"--where keeps 0 examples: .*besides a query's own text\. Give others"):
+        classify([("x", index)], queries, ClassifySettings(where="rank < 0"))
+
+
+def _constant(tmp_path: Path, *labels: str) -> airrep.Evaluation:
+    """All training examples are red, and the queries have these labels."""
+    train = Corpus.from_examples(Example(f"p{row}", f"r{row}", f"t{row}", "red") for row in range(20))
+    queries = Corpus.from_examples(Example("a", f"b{row}", f"q{row}", label) for row, label in enumerate(labels))
+    return classify([("x", airrep.build_index(train, tmp_path / "red", HashAttributor()))], queries)
+
+
+def test_a_macro_average_of_all_or_none_right_has_an_exact_interval(tmp_path: Path) -> None:
+    right = _constant(tmp_path / "right", *["red"] * 6).rows[0]
+    assert right.more["macro"]["interval"] == pytest.approx([0.025 ** (1 / 6), 1.0])
+    wrong = _constant(tmp_path / "wrong", "green", "green", "blue", "blue").rows[0]
+    assert (wrong.value, wrong.more["macro"]["value"]) == (0, 0)
+    assert wrong.more["macro"]["interval"] == pytest.approx([0, 1 - 0.025**0.25])
+    assert wrong.interval == pytest.approx((0, 1 - 0.025**0.25))
+
+
+def test_a_macro_average_of_unlike_classes_has_the_least_mean_that_a_search_finds(tmp_path: Path) -> None:
+    """Class by class all right or all wrong: no draw differs."""
+    row = _constant(tmp_path, "red", "red", *["green"] * 5, "blue").rows[0]
+    assert row.more["macro"]["value"] == pytest.approx(1 / 3)
+    low, high = row.more["macro"]["interval"]
+    assert low == pytest.approx(0.025**0.5 / 3)
+    green = np.linspace(0.4, 1, 200_001)  # 1 - p of the wrong classes, at the edge of what is not too unlikely
+    blue = 0.025 / green**5
+    assert high == pytest.approx(1 - (green + blue)[blue <= 1].min() / 3, abs=1e-9)
+    assert high < 1 - 0.025 / 3

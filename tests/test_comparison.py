@@ -17,7 +17,7 @@ from airrep.comparison import (
     read_comparison,
 )
 from airrep.errors import ArtifactError, ConfigError, DataError
-from airrep.evaluation import Evaluation, Measure, Row
+from airrep.evaluation import Evaluation, Measure, Row, read_evaluation
 from airrep.held_out import compare_held_out
 from airrep.metrics import lds, paired
 
@@ -182,6 +182,26 @@ def test_a_comparison_comes_back_from_the_disk_and_is_found_by_its_request(tmp_p
     with pytest.raises(ArtifactError, match="exists already"):
         made.write(tmp_path / "run")
     assert tree(tmp_path / "run") == before
+
+
+def test_a_run_replaced_by_one_of_other_values_is_another_comparison(tmp_path: Path):
+    """Such as one that was finished without some fine-tunes, and has them now; its own request is the same."""
+    values = {"a": np.arange(6.0), "b": np.arange(6.0) ** 2}
+    lacking = over_queries({**values, "b": np.where(np.arange(6) == 2, np.nan, values["b"])})
+    whole = over_queries(values)
+    assert lacking.request == whole.request
+    compare_evaluations([("x", lacking)], resamples=20).write(tmp_path / "run")
+    assert find_comparison(tmp_path / "run", comparison_request([("x", lacking)], resamples=20)) is not None
+    with pytest.raises(ArtifactError, match="holds a comparison made with another run 1"):
+        find_comparison(tmp_path / "run", comparison_request([("x", whole)], resamples=20))
+    one, other = evaluation(WORLDS, ["bad", "good"]), evaluation(WORLDS, ["bad", "good"])
+    assert comparison_request([("x", one)]) == comparison_request([("x", other)])
+    changed = {**other.matrices, "1/1": other.matrices["1/1"] * np.float32(1.01)}
+    other = dataclasses.replace(other, matrices=changed)
+    assert comparison_request([("x", one)]) != comparison_request([("x", other)])
+    one.write(tmp_path / "stored")
+    stored = read_evaluation(tmp_path / "stored")
+    assert comparison_request([("x", stored)]) == comparison_request([("x", one)])
 
 
 @pytest.mark.slow

@@ -8,6 +8,7 @@ from made_evaluations import METHODS, made_evaluation
 
 from airrep.cost_charts import cost_scatter, timed
 from airrep.evaluation import Cost
+from airrep.evaluation_exhibits import Drawer, _cost
 from airrep.evaluation_sources import Panel, Source
 
 
@@ -22,6 +23,24 @@ def test_points_stand_at_cost_and_value_and_grow_with_storage() -> None:
     assert {at: line.get_ydata()[0] for at, line in points.items()} == pytest.approx({0.0096: 42.0, 0.071: 33.0})
     assert points[0.071].get_markersize() > points[0.0096].get_markersize()
     assert sorted(text.get_text() for text in axes.texts) == ["airrep", "logra"]
+
+
+def test_seconds_by_the_clock_are_not_called_cpu_time() -> None:
+    made = made_evaluation(names=("airrep", "logra"))
+    fast = dataclasses.replace(made.rows[1], cost=Cost(8.0, 0.001, clock=True))
+    shown = Panel("a", Source("a", dataclasses.replace(made, rows=(made.rows[0], fast))))
+    (axes,) = cost_scatter([shown], "LDS × 100").axes
+    assert sorted(text.get_text() for text in axes.texts) == ["airrep", "logra, by the clock"]
+    assert axes.get_xlabel() == "Seconds for one training example"
+    (axes,) = cost_scatter([panel("airrep")], "LDS × 100").axes
+    assert axes.get_xlabel() == "CPU time for one training example"
+    assert "by the clock where a name says so" in _caption(shown)
+    assert "by the clock" not in _caption(panel("airrep"))
+
+
+def _caption(shown: Panel) -> str:
+    (exhibit,) = _cost("lds", [shown], Drawer(figures=False, png=False))
+    return exhibit.caption
 
 
 def test_names_of_twelve_methods_do_not_touch() -> None:

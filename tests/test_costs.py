@@ -3,7 +3,8 @@
 import json
 import shutil
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -25,7 +26,9 @@ from airrep.executor import InProcess
 from airrep.farm import label
 from airrep.gradient_store import GradientStore, keep_arrays, recall_arrays
 from airrep.local_processes import LocalProcesses
-from airrep.metering import COSTS, Measured, Spent, StoreRows, read_costs
+from airrep.metering import COSTS, TEACH, Measured, Spent, StoreRows, read_costs
+from airrep.row_costs import cost_of
+from airrep.teaching import Teaching
 from airrep.training import train_encoder
 
 
@@ -260,6 +263,37 @@ def test_training_tells_what_its_steps_took_and_the_encoder_is_as_it_would_be(tm
     left = training_cost(made.path)
     assert left is not None
     assert left.cpu_seconds is None
+
+
+def test_a_teacher_counts_once_however_often_training_began(tmp_path: Path) -> None:
+    teaching = Teaching([planted(1, "t")], steps=2, spent=Spent(1000.0, 2000.0, "cpu"))
+    settings, learn = tiny_settings(tmp_path, steps=3, checkpoint_every=1), [planted(1, "a")]
+
+    def stop(record: Mapping[str, Any]) -> None:
+        if record["step"] == 3:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        train_encoder(learn, [planted(2, "b")], tmp_path / "encoder", settings, teaching=teaching, progress=stop)
+    longer = replace(teaching, spent=Spent(3000.0, 3000.0, "cpu"))
+    made = train_encoder(learn, [planted(2, "b")], tmp_path / "encoder", settings, teaching=longer)
+    assert [line.spent.cpu for line in read_costs(made.path) if line.stage == TEACH] == [1000, 3000]
+    found = training_cost(made.path)
+    assert found is not None
+    assert found.other_cpu_seconds is not None
+    assert 3000 < found.other_cpu_seconds < 3600
+
+
+def test_seconds_of_an_index_built_on_an_accelerator_are_those_by_the_clock(tmp_path: Path) -> None:
+    index = airrep.build_index(make_corpus(20), tmp_path / "index", HashAttributor())
+    assert not cost_of(index).clock
+    lines = [json.loads(line) for line in (index.path / COSTS).read_text().splitlines()]
+    changed = [{**line, "device": "cuda", "cpu": 1.0, "wall": 40.0} for line in lines]
+    (index.path / COSTS).write_text("".join(json.dumps(line) + "\n" for line in changed))
+    cost = cost_of(index)
+    assert (cost.clock, cost.seconds_per_example) == (True, pytest.approx(2.0))
+    (index.path / COSTS).unlink()
+    assert cost_of(index) == (cost.bytes_per_example, None, False)
 
 
 def test_times_of_another_run_are_refused(tmp_path: Path) -> None:

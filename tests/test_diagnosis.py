@@ -168,6 +168,36 @@ def test_a_quality_that_all_queries_share_is_found_and_so_is_length() -> None:
     assert "longer responses are better" in found.verdict
 
 
+def contrast(queries: int, subsets: int, common: float) -> LabelledInstance:
+    """Losses in which half of the queries want what the others do not, so that one number tells nothing."""
+    random = np.random.default_rng(3)
+    quality, own = random.normal(size=subsets), random.normal(size=(queries, subsets))
+    sign = np.where(np.arange(queries) % 2, 1.0, -1.0)[:, None]
+    losses = (4 + common * sign * quality + math.sqrt(1 - common**2) * own).astype(np.float32)
+    plain = instance(noise=None)
+    members = Groups.from_lists({str(j): plain.subsets.members(j) for j in range(subsets)})
+    return LabelledInstance("0", TRAIN, make_corpus(queries, "0-q"), members, losses)
+
+
+def test_a_common_factor_is_graded_by_what_it_explains_beyond_chance() -> None:
+    by_chance = findings(contrast(8, 16, 0.6))["a-common-factor"]
+    explained, floor = by_chance.values["explained"], by_chance.values["by_chance"]
+    assert floor == pytest.approx((8**-0.5 + 15**-0.5) ** 2)
+    assert explained > 0.5
+    assert by_chance.values["beyond_chance"] == pytest.approx((explained - floor) / (1 - floor))
+    assert by_chance.level == "good"
+    assert findings(contrast(8, 16, 0.95))["a-common-factor"].level == "bad"
+
+
+def test_a_common_factor_is_unknown_where_chance_alone_gives_half() -> None:
+    found = findings(contrast(4, 10, 0.95))["a-common-factor"]
+    assert found.values["by_chance"] > 0.5
+    assert found.level == "unknown"
+    assert "Too few queries or subsets" in found.verdict
+    both = Examined([contrast(4, 10, 0.95), contrast(8, 16, 0.95)])
+    assert next(one for one in label_findings(both) if one.anchor == "a-common-factor").level == "bad"
+
+
 def test_an_instance_without_common_subsets_leaves_those_findings_unknown() -> None:
     plain = instance(noise=None)
     losses = plain.losses.copy()

@@ -197,6 +197,27 @@ def test_a_kill_loses_one_fine_tune_and_the_bytes_are_the_same(index: Index, tfi
     assert not (tmp_path / "killed.partial").exists()
 
 
+def test_answers_outlive_an_evaluation_that_was_finished_without_some(index: Index, tmp_path: Path) -> None:
+    picked = [_naive_picks(index, QUERIES.take([task, 3 + task, 6 + task]), 6) for task in range(3)]
+    poison = sorted(picked[1] - picked[0] - picked[2])[0]
+    out, straight, log = tmp_path / "run", tmp_path / "straight", tmp_path / "log"
+    bad, settings = ParrotWorld(str(log), poison=poison), _settings(random=False)
+    part = evaluate_selection([("hash", index)], QUERIES, bad, settings, out=out, retries=0, partial=True)
+    part.write(out)
+    assert not read_evaluation(out).complete
+    assert not (tmp_path / "run.partial").exists()
+    for failing in (bad, bad):  # finished without it twice: the others are still there
+        part = evaluate_selection([("hash", index)], QUERIES, failing, settings, out=out, retries=0, partial=True)
+        part.write(out, replace=True)
+    assert len(_fine_tunes(log)) == 3 + 2
+    whole = evaluate_selection([("hash", index)], QUERIES, ParrotWorld(str(log)), settings, out=out)
+    assert len(_fine_tunes(log)) == 3 + 2 + 1
+    assert whole.complete
+    whole.write(out, replace=True)
+    evaluate_selection([("hash", index)], QUERIES, ParrotWorld(), settings, out=straight).write(straight)
+    assert tree(out) == tree(straight)
+
+
 def test_altered_answers_are_made_again(index: Index, tmp_path: Path) -> None:
     out, settings = tmp_path / "run", _settings()
     first = evaluate_selection([("hash", index)], QUERIES, ParrotWorld(), settings, out=out)

@@ -23,6 +23,7 @@ from airrep.groups import Groups
 from airrep.held_out import compare_held_out, held_out_lds, score_instance
 from airrep.index import Index
 from airrep.labelled import LabelledInstance
+from airrep.labels import mean_over_seeds
 from airrep.matching import RowFinder
 from airrep.metrics import lds, noise_ceiling
 
@@ -155,6 +156,20 @@ def test_the_noise_ceiling_is_that_of_the_seeds(folder):
     by_seed = ONE.losses + 0.05 * np.random.default_rng(0).standard_normal((2, *ONE.losses.shape)).astype(np.float32)
     table = evaluate_lds([_index(folder)], [dataclasses.replace(ONE, by_seed=by_seed)], resamples=20)
     assert table.ceiling == pytest.approx(noise_ceiling(by_seed, averaged=2))
+
+
+@pytest.mark.parametrize("there", [0, 1, 8])
+def test_an_unfinished_second_seed_is_no_error_and_does_not_raise_the_ceiling(folder, there):
+    noise = 0.3 * np.random.default_rng(0).standard_normal(ONE.losses.shape)
+    by_seed = np.stack([ONE.losses, ONE.losses + noise.astype(np.float32)])
+    full = evaluate_lds([_index(folder)], [dataclasses.replace(ONE, by_seed=by_seed)], resamples=20).ceiling
+    by_seed[1, :, there:] = np.nan
+    instance = dataclasses.replace(ONE, losses=mean_over_seeds(by_seed), by_seed=by_seed)
+    found = evaluate_lds([_index(folder)], [instance], resamples=20)
+    expected = None if there < 2 else pytest.approx(noise_ceiling(by_seed, 1 / (there / 16 / 2 + (1 - there / 16))))
+    assert found.ceiling == expected
+    assert found.facts["seeds"] == [2]
+    assert there < 2 or found.ceiling < full
 
 
 def test_dropped_queries_are_counted_for_each_index(folder):

@@ -133,7 +133,9 @@ def test_evaluate_loo_shows_the_effects_noise(run):
     assert "LOO × 100" in out
     assert "Pearson" in out
     assert "4 queries and 10 removals of removals/0" in out
-    assert "signal-to-noise ratio of the effects: " in out
+    said = " ".join(out.split())
+    assert "signal-to-noise ratio of the effects: " in said
+    assert "variance between removals beyond that due to seeds, over the latter; 0 = nothing but chance" in said
     status, out, err = run("evaluate", "loo", "tfidf", "--labels", "removals", *LABELS, "--json")
     assert json.loads(out)["facts"]["signal_to_noise"] is not None
     assert json.loads(out)["measure"] == "loo"

@@ -183,6 +183,31 @@ def test_nothing_is_overwritten_unless_asked(tmp_path: Path) -> None:
         write_evaluation_report([accuracy()], out)
 
 
+def test_replacing_removes_the_figures_that_the_old_captions_name_and_nothing_else(tmp_path: Path) -> None:
+    out, figures = tmp_path / "page.html", tmp_path / "figures"
+    write_evaluation_report([lds("a"), accuracy()], out, figures=figures)
+    assert {"lds-bars.svg", "lds-bars.png"} <= {path.name for path in figures.iterdir()}
+    for name in ("mine.svg", "lds-other.png", "lds-bars.pdf"):
+        (figures / name).write_text("mine")
+    (tmp_path / "away.svg").write_text("mine")
+    with (figures / "captions.txt").open("a") as stream:
+        stream.write("\nFigure 9 (../away): Outside.\nFigure 8 (mine): Within a caption.\n")
+    write_evaluation_report([accuracy()], out, figures=figures, replace=True)
+    kept, new = (
+        {"mine.svg", "lds-other.png", "lds-bars.pdf"},
+        {"captions.txt", "classify-bars.png", "classify-bars.svg"},
+    )
+    assert {path.name for path in figures.iterdir()} == kept | new
+    assert (tmp_path / "away.svg").exists()
+
+
+def test_captions_that_no_report_wrote_remove_nothing(tmp_path: Path) -> None:
+    (tmp_path / "captions.txt").write_bytes(b"holidays \xff\n")
+    (tmp_path / "holidays.png").write_text("mine")
+    write_evaluation_report([accuracy()], tmp_path / "page.html", figures=tmp_path, replace=True)
+    assert (tmp_path / "holidays.png").read_text() == "mine"
+
+
 def test_curves_that_cannot_be_drawn_and_figures_without_figures_are_errors(tmp_path: Path) -> None:
     with pytest.raises(
         ConfigError, match=r"--curve size: no run is tagged size; expected some with numbers\. Tag them"

@@ -116,3 +116,17 @@ def test_no_runs_and_runs_of_other_kinds_are_errors(tmp_path: Path) -> None:
         read_sources([])
     with pytest.raises(ArtifactError, match="is of kind 'top'; expected 'evaluation'"):
         read_sources([write_artifact(tmp_path / "top", "top", {})])
+
+
+def test_a_run_that_is_given_twice_is_refused_however_it_is_written(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made_evaluation().write(tmp_path / "lds")
+    (tmp_path / "link").symlink_to(tmp_path / "lds")
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(ConfigError, match=r"^report: lds is given twice; expected each run once\. Leave one out\.$"):
+        read_sources(["lds", "lds"])
+    for other in ("./lds/", str(tmp_path / "lds"), Path("link")):
+        with pytest.raises(ConfigError, match="is given twice, also as lds; expected each run"):
+            read_sources(["lds", other])
+    assert len(read_sources(["lds", made_evaluation(), made_evaluation()]).evaluations) == 3

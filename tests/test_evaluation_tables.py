@@ -5,7 +5,7 @@ import dataclasses
 import pytest
 from made_evaluations import made_evaluation
 
-from airrep.evaluation import Cost, Difference, Evaluation
+from airrep.evaluation import Cost, Difference, Evaluation, Row
 from airrep.evaluation_sources import Panel, Source, label_panels
 from airrep.evaluation_tables import about, differences_table, mark_of, value_table
 from airrep.shown_tables import Line, Table, bytes_text, hundred, interval_text, p_text, seconds_text, three
@@ -73,7 +73,7 @@ def test_the_best_of_each_column_is_bold_and_the_mean_is_over_columns() -> None:
     one = made_evaluation(names=("airrep", "logra", "tfidf"), tags={"role": "a"})
     two = made_evaluation(names=("logra", "airrep"), shift=0.1, tags={"role": "b"})
     table = value_table("", panels(one, two))
-    assert table.columns == ("Method", "a", "b", "Mean", "Storage per example", "CPU per example")
+    assert table.columns == ("Method", "a", "b", "Mean", "Storage per example", "Seconds per example")
     assert texts(line(table, "airrep"))[:3] == ["42.0", "46.2", "44.1"]
     assert texts(line(table, "tfidf"))[:3] == ["20.0", "–", "–"]
     assert [cell.strong for cell in line(table, "airrep").cells][:3] == [True, True, True]
@@ -85,7 +85,7 @@ def test_one_evaluation_has_no_mean_and_a_row_without_cost_a_dash() -> None:
     made = made_evaluation(names=("airrep", "logra"))
     bare = dataclasses.replace(made.rows[1], cost=None)
     table = value_table("", panels(dataclasses.replace(made, rows=(made.rows[0], bare))))
-    assert table.columns == ("Method", "run 0", "Storage per example", "CPU per example")
+    assert table.columns == ("Method", "run 0", "Storage per example", "Seconds per example")
     assert texts(line(table, "airrep")) == ["42.0", "1.16 kB", "9.6 ms"]
     assert texts(line(table, "logra")) == ["33.0", "–", "–"]
     none = dataclasses.replace(made, rows=tuple(dataclasses.replace(row, cost=None) for row in made.rows))
@@ -106,6 +106,26 @@ def test_costs_that_differ_between_roles_are_a_range() -> None:
     dear = dataclasses.replace(made.rows[0], cost=Cost(2328.0, None))
     other = dataclasses.replace(made, rows=(dear,), tags={"role": "b"})
     assert texts(line(value_table("", panels(made, other)), "airrep"))[3:] == ["1.16 kB to 2.33 kB", "9.6 ms"]
+
+
+def test_seconds_by_the_clock_are_told_from_cpu_time() -> None:
+    made = made_evaluation(names=("airrep", "logra"))
+    assert "process CPU time of encoding one training example." in value_table("", panels(made)).caption
+    fast = dataclasses.replace(made.rows[1], cost=Cost(8.0, 0.001, clock=True))
+    mixed = dataclasses.replace(made, rows=(made.rows[0], fast), tags={"role": "b"})
+    table = value_table("", panels(mixed))
+    assert [line(table, name).cells[-1].under for name in ("airrep", "logra")] == ["", "by the clock"]
+    assert "where marked so, by the clock, on an accelerator." in table.caption
+    both = value_table("", panels(dataclasses.replace(made, tags={"role": "a"}), mixed))
+    assert line(both, "logra").cells[-1].under == "some by the clock"
+
+
+def test_older_results_do_not_say_by_which_clock() -> None:
+    row = dataclasses.replace(made_evaluation().rows[0], cost=Cost(8.0, 0.5, clock=True))
+    value = row.to_dict()
+    assert Row.from_dict(value, row.per_query).cost == Cost(8.0, 0.5, clock=True)
+    del value["cost"]["clock"]
+    assert Row.from_dict(value, row.per_query).cost == Cost(8.0, 0.5, clock=False)
 
 
 def test_marks_say_where_a_difference_is_beyond_chance() -> None:

@@ -23,6 +23,7 @@ from airrep.gradient_store import (
     store_folder,
     unpack_arrays,
 )
+from airrep.metering import measuring
 
 
 class Computer:
@@ -48,6 +49,14 @@ def test_each_text_is_computed_once_whoever_asks(tmp_path: Path) -> None:
     store = GradientStore(tmp_path, "b" * 64, 2)
     store.rows([corpus[0], corpus[0]], computer)
     assert computer.asked[20:] == ["e0"], "another recipe has rows of its own, equal texts are computed once"
+
+
+def test_copies_of_a_text_count_once_in_what_its_rows_cost(tmp_path: Path) -> None:
+    corpus = list(make_corpus(4))
+    with measuring() as meter:
+        GradientStore(tmp_path, "a" * 64, 2).rows(corpus * 5, Computer())
+    (rows,) = meter.spent.rows.values()
+    assert (rows.asked, rows.fresh) == (4, 4)
 
 
 def test_an_interruption_loses_a_chunk_and_the_rest_gives_the_same_bytes(tmp_path: Path) -> None:

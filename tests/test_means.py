@@ -1,8 +1,12 @@
 """Means with bootstrap intervals: values, variances, coverage, calibration."""
 
+import itertools
+import math
+
 import numpy as np
 import pytest
 from reference import classification
+from scipy import stats
 
 from airrep.errors import DataError
 from airrep.means import Resamples, task_means
@@ -50,17 +54,93 @@ def test_a_unanimous_share_has_the_exact_interval() -> None:
 def test_equal_values_differ_by_nothing_and_one_sided_gaps_surely() -> None:
     plain = Resamples.plain(40, 500, 0)
     values = np.tile([0.0, 1.0], 20)
-    assert plain.difference(values, values) == (0.0, (0.0, 0.0), 1.0)
+    same = plain.difference(values, values)
+    assert (same.value, same.p_value) == (0, 1)
+    assert same.interval == pytest.approx((-1.959964 * (2 / 42) ** 0.5 / 42**0.5, 1.959964 * 2**0.5 / 42))
     gap = plain.difference(np.ones(40), values)
-    assert (gap.value, gap.p_value) == (0.5, pytest.approx(2 / 501))
+    assert (gap.value, gap.p_value) == (0.5, pytest.approx(2 * 0.5**20))
     assert gap.interval[0] > 0.2
 
 
-def test_the_paired_p_value_of_accuracies_is_near_that_of_the_exact_sign_test() -> None:
-    """McNemar: 25 against 10 discordant queries of 200, exact binomial p = 0.0167."""
-    first, second = np.zeros(200), np.zeros(200)
-    first[:25], second[25:35] = 1, 1
-    assert Resamples.plain(200, 4000, 0).difference(first, second).p_value == pytest.approx(0.0167, abs=0.012)
+def test_p_values_of_accuracies_are_those_of_the_exact_sign_test_and_intervals_agree() -> None:
+    """McNemar, with each binomial tail summed up; the interval excludes 0 where p < 0.05, and holds the difference."""
+    plain = Resamples.plain(60, 10, 0)
+    for b, c in itertools.product(range(22), repeat=2):
+        first, second = np.zeros(60), np.zeros(60)
+        first[:b], second[b : b + c] = 1, 1
+        gap = plain.difference(first, second)
+        tail = math.fsum(math.comb(b + c, k) for k in range(min(b, c) + 1)) / 2 ** (b + c)
+        assert gap.value == pytest.approx((b - c) / 60, abs=1e-15)
+        assert gap.p_value == pytest.approx(min(1.0, 2 * tail))
+        low, high = gap.interval
+        assert -1 <= low <= gap.value <= high <= 1
+        assert (low > 0 or high < 0) == (gap.p_value < 0.05), (b, c)
+
+
+@pytest.mark.parametrize(("queries", "discordant"), [(100, 0.02), (100, 0.05), (400, 0.02)])
+def test_equally_good_classifiers_seldom_differ_where_few_queries_tell_them_apart(queries: int, discordant: float):
+    chance, plain, found = np.random.default_rng(0), Resamples.plain(queries, 200, 0), []
+    for _ in range(400):
+        apart, side = chance.random(queries) < discordant, chance.random(queries) < 0.5
+        first, second = np.where(apart, side, True), np.where(apart, ~side, True)
+        found.append(plain.difference(first.astype(float), second.astype(float)))
+    assert np.mean([gap.p_value < 0.05 for gap in found]) <= 0.05
+    assert np.mean([gap.interval[0] <= 0 <= gap.interval[1] for gap in found]) >= 0.95
+
+
+@pytest.mark.parametrize("accuracies", [(0.98, 0.98), (0.98, 0.95), (1.0, 0.96)])
+def test_intervals_of_differences_of_high_accuracies_hold_the_truth(accuracies: tuple[float, float]) -> None:
+    chance, plain, held = np.random.default_rng(1), Resamples.plain(200, 200, 0), 0
+    for _ in range(400):
+        first, second = (chance.random(200) < accuracy for accuracy in accuracies)
+        low, high = plain.difference(first.astype(float), second.astype(float)).interval
+        held += low <= accuracies[0] - accuracies[1] <= high
+    assert held / 400 >= 0.93
+
+
+@pytest.mark.parametrize("queries", [3, 6])
+def test_few_f1_values_of_one_task_are_compared_by_student_s_t(queries: int) -> None:
+    chance = np.random.default_rng(2)
+    for across in (False, True):
+        one = Resamples(("a",) * queries, across, 200, 0)
+        found = []
+        for _ in range(300):
+            first, second = np.clip(0.5 + 0.1 * chance.standard_normal((2, queries)), 0, 1)
+            gap, expected = one.difference(first, second), stats.ttest_rel(first, second)
+            assert gap.p_value == pytest.approx(expected.pvalue)
+            assert gap.interval == pytest.approx(tuple(np.clip(expected.confidence_interval(), -1, 1)))
+            found.append(gap.p_value < 0.05)
+        assert 0.015 <= np.mean(found) <= 0.085
+
+
+def test_tasks_are_compared_by_the_less_sure_of_queries_and_tasks() -> None:
+    values = np.random.default_rng(5).random(16) * 0.2 + np.repeat([0.1, 0.5, 0.7], [5, 9, 2])
+    other = np.full(16, 0.3)
+    within, between = classification.two_level_variance(values - other, TASKS)
+    for across, variance, freedom in ((False, within, 13), (True, between, 2)):
+        gap = Resamples(TASKS, across, 50, 0).difference(values, other)
+        assert gap.p_value == pytest.approx(2 * stats.t.sf(abs(gap.value) / variance**0.5, freedom))
+        half = stats.t.ppf(0.975, freedom) * variance**0.5
+        assert gap.interval == pytest.approx((max(-1, gap.value - half), min(1, gap.value + half)))
+
+
+def test_nothing_can_be_known_from_one_query() -> None:
+    for tasks in (("a",), tuple("abc")):
+        few = Resamples(tasks, False, 100, 0)
+        values = np.linspace(0.2, 0.4, len(tasks))
+        assert few.difference(values + 0.1, values) == (pytest.approx(0.1), (-1, 1), 1)
+        assert few.estimate(values) == (pytest.approx(values.mean()), (0, 1))
+    right = Resamples.plain(1, 100, 0).difference(np.ones(1), np.zeros(1))
+    assert (right.value, right.p_value) == (1, 1)
+    assert right.interval[0] < 0
+
+
+def test_gaps_that_are_all_the_same_are_as_sure_as_their_number() -> None:
+    first, second = np.linspace(0.4, 0.6, 4), np.linspace(0.2, 0.4, 4)
+    gap = Resamples(("a",) * 4, True, 100, 0).difference(first, second)
+    share = 0.025**0.25
+    assert gap == (pytest.approx(0.2), pytest.approx((0.2 * share - (1 - share), 0.2 * share + 1 - share)), 0.125)
+    assert Resamples.plain(4, 100, 0).difference(first, first) == (0, (0, 0), 1)
 
 
 @pytest.mark.parametrize("tasks", [4, 12])

@@ -11,7 +11,17 @@ from scipy import stats
 
 from airrep.bootstrap import Uncertainty
 from airrep.errors import ConfigError, DataError
-from airrep.metrics import Constant, judge, lds, noise_ceiling, p_value, paired, spearman
+from airrep.metrics import (
+    Constant,
+    judge,
+    lds,
+    mean_ceiling,
+    noise_ceiling,
+    p_value,
+    paired,
+    seeds_averaged,
+    spearman,
+)
 
 NAN = math.nan
 
@@ -209,6 +219,27 @@ def test_the_noise_ceiling_is_1_for_seeds_that_agree_and_0_for_seeds_that_do_not
     holes = np.stack([losses, losses])
     holes[1, :, 3], holes[0, 2, 4] = NAN, NAN
     assert noise_ceiling(holes) == 1
+
+
+def test_the_ceiling_of_unfinished_seeds_is_that_of_the_seeds_that_are_there() -> None:
+    generator = np.random.default_rng(9)
+    truth = generator.normal(size=(300, 60))
+    by_seed = truth + generator.normal(size=(4, 300, 60))
+    by_seed[1:, :, 20:] = NAN  # most subsets have one seed, the others four
+    assert seeds_averaged(by_seed) == pytest.approx(1 / (20 / 60 / 4 + 40 / 60))
+    reached = lds(-truth, np.nanmean(by_seed, axis=0), resamples=0).value
+    found = mean_ceiling([by_seed])
+    assert found == pytest.approx(reached, abs=0.015)
+    assert noise_ceiling(by_seed, averaged=4) > reached + 0.1
+
+
+def test_instances_whose_second_seed_tells_nothing_have_no_ceiling() -> None:
+    losses = make_noise(10, 5, 30)[1]
+    whole, missing, one_subset = (np.stack([losses, losses]) for _ in range(3))
+    missing[1], one_subset[1, :, 1:] = NAN, NAN
+    assert mean_ceiling([None, missing, one_subset, losses[None]]) is None
+    assert mean_ceiling([None, missing, whole]) == 1
+    assert mean_ceiling([]) is None
 
 
 @pytest.mark.parametrize(

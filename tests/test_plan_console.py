@@ -33,4 +33,6 @@ def test_crossovers_are_sentences() -> None:
     )
     assert crossover_words(Crossover(500.0, None, "too few")).endswith("from 500 examples on (no interval: too few)")
     assert crossover_words(Crossover(None, None, "it is slow")) == "training the encoder never pays by time: it is slow"
-    assert "from the first example" in crossover_words(Crossover(0.0, (0.0, 0.0), "free"))
+    assert crossover_words(Crossover(0.0, (0.0, 0.0), "free")) == "the encoder is ahead from the first example: free"
+    assert "first example (95 %: from at most 110 on): free" in crossover_words(Crossover(0.0, (0.0, 110.2), "free"))
+    assert "from 0 examples on (no interval: too few)" in crossover_words(Crossover(0.0, None, "too few"))

@@ -110,7 +110,21 @@ def test_a_gap_that_is_not_clear_of_zero_has_no_interval() -> None:
 
 
 def test_an_encoder_that_costs_nothing_before_is_ahead_at_once() -> None:
-    assert crossover(Estimate(-5.0), Estimate(0.3), Estimate(0.1)).examples == 0
+    found = crossover(Estimate(-5.0), Estimate(0.3), Estimate(0.1))
+    assert (found.examples, found.interval) == (0, (0, 0))
+    assert "costs no more" in found.why
+
+
+@pytest.mark.parametrize("fixed", [-0.1, 0.0, -1.0])
+def test_what_is_fixed_may_be_unsure_about_its_sign(fixed: float) -> None:
+    found = crossover(Estimate(fixed, 100.0), Estimate(1.0, 0.05), Estimate(0.1, 0.01))
+    sure = crossover(Estimate(0.1, 100.0), Estimate(1.0, 0.05), Estimate(0.1, 0.01))
+    assert (found.examples, found.interval[0] if found.interval else None) == (0, 0)
+    assert found.interval is not None
+    assert sure.interval is not None
+    assert found.interval[1] == pytest.approx(sure.interval[1], rel=0.02)
+    unsure = crossover(Estimate(fixed, 100.0), Estimate(0.3, 0.2), Estimate(0.1, 0.1))
+    assert (unsure.examples, unsure.interval) == (0, None)
 
 
 def _plan() -> Plan:

@@ -126,6 +126,19 @@ def test_gather_takes_such_a_folder_without_data(folder: Path) -> None:
         gather([str(folder / "nowhere")])
 
 
+def test_data_without_losses_or_with_compressed_ones_are_told_what_is_missing(folder: Path) -> None:
+    (folder / "lds.jsonl").rename(folder / "lds.jsonl.gz")
+    for ask in (gather, lineage_of):
+        with pytest.raises(DataError, match=r"flan: has lds\.jsonl\.gz but no lds\.jsonl; .*no compressed file"):
+            ask([str(folder)])
+    (folder / "lds.jsonl.gz").unlink()
+    with pytest.raises(DataError, match=r"flan: has train\.jsonl and test\.jsonl but no lds\.jsonl; exp"):
+        gather([str(folder)])
+    (folder / "test.jsonl").unlink()
+    with pytest.raises(ArtifactError, match="holds no labels"):
+        gather([str(folder)])
+
+
 def test_model_cards_say_that_the_lm_is_not_known(folder: Path) -> None:
     lineage = lineage_of([str(folder)], [str(folder)])
     assert lineage["lm"] == "unknown"

@@ -12,11 +12,13 @@ from training_world import planted
 
 from airrep.attributors.base import TrainedGroups
 from airrep.building import build_index
+from airrep.comparison import compare_evaluations
 from airrep.errors import ConfigError, DataError
 from airrep.evaluation import read_evaluation
 from airrep.groups import Groups
 from airrep.index import Index
 from airrep.labelled import LabelledInstance
+from airrep.labels import mean_over_seeds
 from airrep.metrics import lds, noise_ceiling
 from airrep.removals import Removals, evaluate_loo, loo_request, pearson, signal_to_noise
 
@@ -57,14 +59,15 @@ def stored_scores(instance: LabelledInstance) -> np.ndarray:
 
 def naive(instance: LabelledInstance) -> tuple[list[float], list[float]]:
     """Spearman and Pearson of each query, by loops."""
-    scores, losses = stored_scores(instance), instance.losses.astype(np.float64)
+    scores = stored_scores(instance)
+    by_seed = instance.losses[None] if instance.by_seed is None else instance.by_seed
     spearman, linear = [], []
     for x in range(Q):
         effects, predictions = [], []
         for j in range(1, 1 + K):
             kept = set(instance.subsets.members(j).tolist())
             predictions.append(sum(float(scores[x, row]) for row in range(N) if row not in kept))
-            effects.append(losses[x, j] - losses[x, 0])
+            effects.append(sum(float(one[x, j]) - float(one[x, 0]) for one in by_seed) / len(by_seed))
         spearman.append(reference.spearman(predictions, effects))
         linear.append(reference.pearson(predictions, effects))
         assert spearman[-1] == pytest.approx(stats.spearmanr(predictions, effects).statistic)
@@ -90,8 +93,9 @@ def test_intervals_are_those_of_queries_and_removals_drawn_anew(tmp_path):
     removed = Removals.of(instance)
     expected = lds(found.matrices["0/a"], -removed.effects, resamples=50)
     assert (found.rows[0].value, found.rows[0].interval) == (expected.value, expected.interval)
-    np.testing.assert_array_equal(found.matrices["losses/a"], instance.losses[:, 1:])
-    np.testing.assert_allclose(removed.effects, instance.losses[:, 1:].astype(float) - instance.losses[:, :1])
+    np.testing.assert_array_equal(found.matrices["losses/a"], removed.effects)
+    of_means = instance.losses[:, 1:].astype(float) - instance.losses[:, :1]
+    np.testing.assert_allclose(removed.effects, of_means, atol=1e-6)  # of complete seeds the same
 
 
 def test_the_pool_is_sum_whatever_the_method_s_own_and_another_can_be_asked_for(tmp_path):
@@ -174,6 +178,57 @@ def test_missing_losses_leave_out_what_they_concern(tmp_path):
     fewer = evaluate_loo([Index(tmp_path / "index", HashAttributor())], [without], resamples=20).rows[0]
     np.testing.assert_allclose(row.per_query, fewer.per_query)
     assert row.more["pearson"] == pytest.approx(fewer.more["pearson"])
+
+
+def seeds_apart(tmp_path) -> tuple[LabelledInstance, LabelledInstance]:
+    """Labels with seeds that differ by far more than removals do; with and without what was not finished."""
+    whole = world("a", 1)
+    by_seed = whole.by_seed + np.array([0, 20], np.float32)[:, None, None]
+    holes = by_seed.copy()
+    order = 1 + np.argsort(whole.losses[:, 1:].mean(axis=0))
+    holes[1, :, order[5:]] = holes[0, :, order[2]] = (
+        np.nan
+    )  # of one seed those of the greatest effects, of the other one
+    holes[1, 3, 0] = np.nan  # a query without a loss with all examples
+    one, other = (dataclasses.replace(whole, losses=mean_over_seeds(part), by_seed=part) for part in (by_seed, holes))
+    return one, other
+
+
+def test_effects_are_taken_within_each_seed_so_unfinished_seeds_rank_nothing(tmp_path):
+    whole, holes = seeds_apart(tmp_path)
+    removals = Removals.of(holes)
+    for x in range(Q):
+        for j in range(1, 1 + K):
+            of_seeds = [float(one[x, j]) - float(one[x, 0]) for one in holes.by_seed.astype(np.float64)]
+            there = [effect for effect in of_seeds if not np.isnan(effect)]
+            expected = sum(there) / len(there) if there else np.nan
+            assert removals.effects[x, j - 1] == pytest.approx(expected, abs=1e-6, nan_ok=True)
+    index = index_of(tmp_path, whole)
+    complete = evaluate_loo([index], [whole], resamples=20)
+    partly = evaluate_loo([index], [holes], resamples=20)
+    of_means = lds(-complete.matrices["0/a"], holes.losses[:, 1:] - holes.losses[:, :1], resamples=0).value
+    assert complete.rows[0].value > 0.3
+    assert partly.rows[0].value > 0.3 > of_means
+    assert 0 < partly.ceiling < complete.ceiling
+
+
+def test_comparing_stored_effects_gives_the_differences_of_the_evaluation(tmp_path):
+    _, holes = seeds_apart(tmp_path)
+    indexes = [index_of(tmp_path, holes), index_of(tmp_path, holes, seed="other")]
+    made = evaluate_loo(indexes, [holes], resamples=50, names=["true", "false"])
+    made.write(tmp_path / "run")
+    (pair,) = compare_evaluations([("run", read_evaluation(tmp_path / "run"))], "true", resamples=50).pairs
+    gap = made.rows[1].difference
+    assert (pair.one, pair.difference, pair.p_value) == ("false", pytest.approx(gap.value), pytest.approx(gap.p_value))
+
+
+def test_a_second_seed_that_was_not_begun_tells_no_ceiling(tmp_path):
+    whole, _ = seeds_apart(tmp_path)
+    by_seed = whole.by_seed.copy()
+    by_seed[1] = np.nan
+    begun = dataclasses.replace(whole, losses=mean_over_seeds(by_seed), by_seed=by_seed)
+    found = evaluate_loo([index_of(tmp_path, begun)], [begun], resamples=20)
+    assert found.ceiling is found.facts["reliability"] is found.facts["signal_to_noise"] is None
 
 
 def test_pearson_leaves_out_queries_that_do_not_vary():

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from small_world import tree
 from tiny_lms import tiny_lm
-from toy_answers import make_tasks
+from toy_answers import ParrotWorld, make_tasks
 
 from airrep import cli
 
@@ -67,7 +67,7 @@ def _refused(ran: Ran, words: str) -> None:
 def test_classify_prints_accuracy_beside_chance(run: Run) -> None:
     status, out, err = run(*CLASSIFY, "again=train-index", "--queries", "queries.jsonl", "--vote", "3", "--vote", "5")
     assert status == 0, err
-    for words in ("words", "again", "macro", "vote@3", "vote@5", "+0.0 to +0.0", "100.0", "chance 30.0"):
+    for words in ("words", "again", "macro", "vote@3", "vote@5", "-34.6 to +34.6", "100.0", "chance 30.0"):
         assert words in out, words
     assert "6 queries of 3 classes (by label), 30 training examples" in out
     assert "3 training examples have no class: they never match" in out
@@ -121,6 +121,35 @@ def test_select_goes_the_whole_way_and_is_done_once(run: Run) -> None:
     assert [row["name"] for row in json.loads(out)["rows"]] == ["words", "random", "full", "none"]
     assert tree(Path("selected")) == before
     _refused(run(*asked, "--seeds", "2"), "another seeds (1; now 2)")
+
+
+def test_select_goes_on_from_what_partial_left_out(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    asked = (*SELECT, "--no-random", "--retries", "0", "--json", "--out", "left")
+    log = Path("log")
+
+    def select(*more: str, poison: str = "") -> Ran:
+        monkeypatch.setattr("airrep.downstream.answerer", lambda lm: ParrotWorld(str(log), poison=poison))
+        return run(*asked, *more)
+
+    assert select("--out", "elsewhere")[0] == 0
+    first, *others = [set(line.split()[1:]) for line in log.read_text().splitlines()]
+    poison = min(first - set().union(*others))
+    log.unlink()
+    status, out, err = select("--partial", poison=poison)
+    assert status == 0, err
+    assert len(json.loads(out)["facts"]["failed"]) == 1
+    before = tree(Path("left"))
+    assert "left: was finished already" in select("--partial", poison=poison)[2]
+    status, out, err = select(poison=poison)
+    assert (status, out) == (1, "")
+    assert "left: was finished without the fine-tunes that failed; goes on with these" in err
+    assert "fine-tunes failed (1)" in err
+    assert tree(Path("left")) == before
+    status, out, err = select()
+    assert status == 0, err
+    assert (json.loads(out)["facts"]["failed"], json.loads(out)["rows"][0]["dropped"]) == ([], 0)
+    assert len(log.read_text().splitlines()) == 3 + 1 + 1  # the others were made once
+    assert "left: was finished already" in select()[2]
 
 
 def test_select_refuses_in_one_line(run: Run) -> None:

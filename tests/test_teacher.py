@@ -28,6 +28,7 @@ from airrep.errors import ConfigError, DataError, TrainingError
 from airrep.farm import label
 from airrep.index import Index
 from airrep.labelled import LabelledInstance
+from airrep.metering import TEACH, read_costs
 from airrep.sampling import SamplingSettings, sample
 from airrep.seeding import stream
 from airrep.teacher import teach
@@ -269,6 +270,15 @@ def test_a_run_that_was_stopped_in_either_part_ends_in_the_bytes_of_an_undisturb
     assert not any(file.startswith("work") for file in undisturbed)
 
 
+def test_what_a_teacher_took_is_measured_and_kept_with_the_encoder(tmp_path: Path) -> None:
+    taught = teach(kinds(tmp_path, "k"), asked(steps=1))
+    assert taught.spent is not None
+    assert taught.spent.cpu > 0
+    made = train_encoder([], [UNSEEN], tmp_path / "encoder", tiny_settings(tmp_path, steps=1), teaching=taught)
+    kept = [line.spent for line in read_costs(made.path) if line.stage == TEACH]
+    assert kept == [taught.spent]
+
+
 def test_the_card_tells_of_the_teacher_and_finished_runs_are_told_apart(tmp_path: Path) -> None:
     settings = tiny_settings(tmp_path, steps=4)
     taught = teach(kinds(tmp_path, "k"), asked(steps=4, sizes=[1, 5]))
@@ -479,3 +489,20 @@ def test_the_command_refuses_in_one_line_what_cannot_be_taught(
     assert said.startswith("airrep: error: ")
     assert words in said
     assert not Path("nothing").exists()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "problem", "count"),
+    [
+        (("--teacher-sizes", "1,90"), "instance 1: 90 examples are to be drawn from a train pool of 83", 9),
+        (("--set", "teacher_query_count=500"), "instance 0: 92 examples of the query corpus may be drawn", 500),
+    ],
+)
+def test_draws_that_fail_are_told_in_the_settings_of_the_command(
+    run: Command, arguments: Sequence[str], problem: str, count: int
+) -> None:
+    status, said = run("train", "labels#1", *TRAIN, *TEACHER, *arguments, "--out", "nothing")
+    last = said.splitlines()[-1]
+    assert status == 1
+    assert last.startswith(f"airrep: error: teacher other: {problem}; expected ")
+    assert last.endswith(f"Give more examples, or lower teacher_query_count (now {count}) or --teacher-sizes.")

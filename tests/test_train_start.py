@@ -17,8 +17,8 @@ from airrep.trunk import Trunk, score_prepared
 
 
 def test_scores_are_multiplied_by_the_factor() -> None:
-    model = tiny_model(((16, 16, True),))
-    means = torch.randn(4, 16)
+    model = tiny_model(((16, 16, True),)).double()
+    means = torch.randn(4, 16, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
     before = model.project(means)
     scale_scores(model, 9.0)
     torch.testing.assert_close(model.project(means) @ model.project(means).T, 9 * before @ before.T)

@@ -9,7 +9,7 @@ import hashlib
 import json
 import os
 import shutil
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -248,9 +248,11 @@ def check_replaceable(out: Path, kind: str) -> None:
         )
 
 
-def clear(folder: Path) -> None:
-    """Empty a folder that is held by :func:`locked`, but for its lock."""
+def clear(folder: Path, keep: Collection[str] = ()) -> None:
+    """Empty a folder that is held by :func:`locked`, but for its lock and what is to be kept."""
     for child in folder.iterdir():
+        if child.name in keep:
+            continue
         if child.is_dir():
             shutil.rmtree(child)
         elif child.name != LOCK:

@@ -1,12 +1,15 @@
 """Whether top examples have the labels of their queries: identical-class test."""
 
+import math
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any, TypeAlias
 
 import numpy as np
 from pydantic import Field, field_validator
+from scipy.optimize import brentq
 
 from airrep.artifacts import digest
 from airrep.attributors.base import OnProgress
@@ -15,7 +18,7 @@ from airrep.corpus import Corpus
 from airrep.errors import ConfigError, DataError
 from airrep.evaluation import Difference, Evaluation, Row
 from airrep.index import Index
-from airrep.means import Resamples, task_means
+from airrep.means import CONFIDENCE, Resamples, task_means
 from airrep.nearest import NOBODY, ranked, vote
 from airrep.row_costs import cost_of
 from airrep.training_pool import TrainingPool, check_same_pools, text_hashes
@@ -30,7 +33,7 @@ class ClassifySettings(Settings):
     by: str = "label"
     """The field that holds the class: label, source or a metadata field."""
     votes: tuple[int, ...] = (10,)
-    """For each k: the class that most of the top k have."""
+    """For each k: the class that most of the top k have. Left out, it is at most the examples that there are."""
     where: str | None = None
     """A filter; only training examples that fulfil it are ranked."""
     skip_unlabelled: bool = False
@@ -85,6 +88,7 @@ class Classification:
         known = {value for value in (*self._wanted, *self._pools[0].values) if value is not None}
         self._classes = {name: code for code, name in enumerate(sorted(known))}
         self._check()
+        self._settings = self._capped()
 
     @property
     def subject(self) -> str:
@@ -117,12 +121,26 @@ class Classification:
                 f'query "{self._queries[lacking[0]].id}": has no {self._settings.by}, like {len(lacking) - 1:,} '
                 "others; expected one for each. Add them, or leave such queries out with --skip-unlabelled."
             )
-        most, asked = int(self._pools[0].copies(self._hashes).max(initial=0)), max((1, *self._settings.votes))
-        if len(self._pools[0].order) - most < asked:
+        asked = max((1, *self._settings.votes)) if "votes" in self._settings.model_fields_set else 1
+        if self._reach < asked:
+            where = "" if self._settings.where is None else f"--where keeps {len(self._pools[0].order):,} examples: "
+            remedy = "Ask for fewer votes" if self._reach else "Give others"
             raise ConfigError(
-                f"classify: the top {asked} are asked for, but there are {len(self._pools[0].order) - most:,} examples "
-                "besides a query's own text. Ask for fewer votes."
+                f"classify: {where}the top {asked} are asked for, but there are {self._reach:,} examples "
+                f"besides a query's own text. {remedy}{', or keep more' if where else ''}."
             )
+
+    @cached_property
+    def _reach(self) -> int:
+        """Examples that every query can find."""
+        return len(self._pools[0].order) - int(self._pools[0].copies(self._hashes).max(initial=0))
+
+    def _capped(self) -> ClassifySettings:
+        """The settings, in which votes that nobody asked for are of no more examples than there are."""
+        if "votes" in self._settings.model_fields_set:
+            return self._settings
+        votes = tuple(min(k, self._reach) for k in self._settings.votes)
+        return self._settings.model_copy(update={"votes": votes})
 
     def _codes(self, values: Sequence[str | None]) -> np.ndarray:
         return np.array([NOBODY if value is None else self._classes[value] for value in values], np.int64)
@@ -147,7 +165,7 @@ class Classification:
         value, interval = plain.estimate(judged.top)
         gap = None if first is None else plain.difference(judged.top, first.per_query)
         more = {
-            "macro": _json(macro.estimate(judged.top)),
+            "macro": _json(_macro(macro, judged.top)),
             **{f"vote@{k}": _json(plain.estimate(values)) for k, values in judged.votes.items()},
             "by_label": task_means(judged.top, known),
         }
@@ -194,6 +212,32 @@ class Judged:
     """``(q,)`` float64."""
     votes: Mapping[int, np.ndarray]
     """For each k, ``(q,)`` float64."""
+
+
+def _macro(resamples: Resamples, right: np.ndarray) -> tuple[float, tuple[float, float]]:
+    """Mean over classes with its interval, exact where no class has both right and wrong: no draw differs then.
+
+    Clopper and Pearson's rule for a mean: the least and the most mean of the accuracies p under which what was seen has
+    a chance of 2.5 % or more. Of classes of n_c queries that are all right, Π p_c^n_c = 0.025 has the least Σ p_c at
+    p_c = min(1, λ n_c); for classes of one size that is the interval of the accuracy.
+    """
+    value, interval = resamples.estimate(right)
+    known = ~np.isnan(right)
+    codes = np.unique(np.array(resamples.tasks)[known], return_inverse=True)[1]
+    sizes, hits = np.bincount(codes), np.bincount(codes, right[known])
+    if not ((hits == 0) | (hits == sizes)).all():
+        return value, interval
+    least, most = _least(sizes[hits > 0]) / len(sizes), 1 - _least(sizes[hits == 0]) / len(sizes)
+    return value, (least, most)
+
+
+def _least(sizes: np.ndarray) -> float:
+    """The least sum of accuracies of classes of these sizes, all of whose queries were right."""
+    if not len(sizes):
+        return 0.0
+    known, end = np.log(sizes), math.log((1 - CONFIDENCE) / 2)
+    scale = brentq(lambda at: float(sizes @ np.minimum(at + known, 0)) - end, end - known.max(), -known.min())
+    return float(np.exp(np.minimum(scale + known, 0)).sum())
 
 
 def _json(estimate: tuple[float, tuple[float, float]]) -> dict[str, Any]:

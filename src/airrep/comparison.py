@@ -1,5 +1,6 @@
 """Every pair of rows of some evaluations, tested."""
 
+import hashlib
 import json
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
@@ -170,12 +171,24 @@ def compare_evaluations(
 def comparison_request(runs: Named, to: str | None = None, resamples: int | None = None) -> dict[str, Any]:
     """What decides :func:`compare_evaluations`, as JSON values; arguments and errors as there."""
     _check(runs)
-    rows = {
-        f"run {number}": digest([run.request, [row.name for row in run.rows]])
-        for number, (_, run) in enumerate(runs, start=1)
-    }
+    rows = {f"run {number}": _content(run) for number, (_, run) in enumerate(runs, start=1)}
     first = runs[0][1]
     return {"measure": first.measure, "subject": first.subject, **rows, "to": to, "resamples": resamples}
+
+
+def _content(run: Evaluation) -> str:
+    """Digest of all of a run that is compared or shown."""
+    rows = [[row.name, row.method, row.pool, str(row.temperature)] for row in run.rows]
+    shown = np.array([(row.value, *row.interval) for row in run.rows])
+    values = {f"row {number}": row.per_query for number, row in enumerate(run.rows)}
+    arrays = {name: _digest_of(array) for name, array in {**run.matrices, **values, "shown": shown}.items()}
+    return digest([rows, arrays, run.facts.get("instances"), run.facts.get("clusters")])
+
+
+def _digest_of(array: np.ndarray) -> str:
+    """Of an array's shape and numbers; all NaN are one."""
+    numbers = np.where(np.isnan(array), np.nan, array.astype(np.float64))
+    return digest([list(array.shape), hashlib.sha256(numbers.tobytes()).hexdigest()])
 
 
 def holm(p_values: Sequence[float]) -> list[float]:

@@ -9,6 +9,7 @@ import numpy as np
 from airrep.chart_looks import family_of, log_ticks, name_axes, panels_of
 from airrep.evaluation import Row
 from airrep.evaluation_sources import Panel
+from airrep.evaluation_tables import BY_CLOCK
 from airrep.figures import INK, SOFT, plain
 from airrep.shown_tables import bytes_text, seconds_text
 
@@ -18,18 +19,27 @@ if TYPE_CHECKING:
 
 
 def cost_scatter(panels: Sequence[Panel], label: str) -> "Figure":
-    """Value × 100 against CPU time for one example; the larger a marker, the more storage."""
+    """Value × 100 against the seconds for one example; the larger a marker, the more storage.
+
+    Names of rows whose seconds are those by the clock say so.
+    """
     shown = [panel for panel in panels if timed(panel)]
     figure, grid, across = panels_of(len(shown), 2, 2.75, 0.5)
     for axes, panel in zip(grid, shown, strict=True):
         _scatter_panel(axes, timed(panel))
         axes.set_title(plain(panel.label, 34))
-    name_axes(grid, across, "CPU time for one training example", label)
+    unit = "Seconds for one training example" if by_clock(shown) else "CPU time for one training example"
+    name_axes(grid, across, unit, label)
     _size_key(figure, shown)
     figure.draw_without_rendering()
     for axes, panel in zip(grid, shown, strict=True):
         _name_points(axes, timed(panel))
     return figure
+
+
+def by_clock(panels: Sequence[Panel]) -> bool:
+    """Whether some seconds are those by the clock."""
+    return any(row.cost is not None and row.cost.clock for panel in panels for row in timed(panel))
 
 
 def timed(panel: Panel) -> list[Row]:
@@ -88,7 +98,7 @@ def _name_points(axes: "Axes", rows: Sequence[Row]) -> None:
     taken += [_whisker(axes, row) for row in rows]
     for row in sorted(rows, key=lambda row: -row.value):
         x, y, radius = spots[row.name]
-        text = plain(row.name, 22)
+        text = plain(row.name, 22) + (f", {BY_CLOCK}" if row.cost is not None and row.cost.clock else "")
         width, height = _extent(axes, text)
         boxes = [_box(x, y, radius + 3 * scale, width, height, turn, far) for far in FAR for turn in TURNS]
         inside = [box for box in boxes if _within(axes, box)] or boxes

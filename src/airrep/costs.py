@@ -8,7 +8,7 @@ from typing import Any
 
 from airrep.artifacts import read_manifest
 from airrep.errors import ArtifactError
-from airrep.metering import ENCODE, FIT, JUDGE, SETUP, Measured, read_costs
+from airrep.metering import ENCODE, FIT, JUDGE, SETUP, TEACH, Measured, read_costs
 
 FEATURES = ("features.npy", "codes.npy", "scales.npy", "bounds.npy", "data.npy", "indices.npy", "indptr.npy")
 """Files of a shard that hold its features."""
@@ -95,8 +95,12 @@ class IndexCost:
     @property
     def seconds_per_example(self) -> float | None:
         """Process CPU seconds of encoding one example; on accelerators seconds by the clock. None: not known."""
-        on_cpu = self.conditions.devices == ("cpu",)
-        return self.encoding.cpu_seconds_per_example if on_cpu else self.encoding.wall_seconds_per_example
+        return self.encoding.wall_seconds_per_example if self.by_clock else self.encoding.cpu_seconds_per_example
+
+    @property
+    def by_clock(self) -> bool:
+        """Whether seconds are those by the clock, as some of it was encoded on an accelerator."""
+        return self.conditions.devices != ("cpu",)
 
 
 def index_cost(path: str | Path) -> IndexCost | None:
@@ -191,7 +195,8 @@ class TrainingCost:
     step_cpu_seconds: float | None
     """Of the processor; None where it was not measured."""
     other_cpu_seconds: float | None
-    """Everything else: activations, looking at held-out instances, judging; None where it was not measured."""
+    """Everything else: a teacher's labels, activations, looking at held-out instances, judging; None where it was not
+    measured."""
     conditions: Conditions
 
     @property
@@ -228,8 +233,11 @@ def training_cost(path: str | Path) -> TrainingCost | None:
 
 
 def _others(lines: Sequence[Measured], evaluations: float | None) -> float | None:
-    """Seconds of evaluations, of getting ready and of judging; of several beginnings the longest was the whole one."""
-    found = [[line.spent.cpu for line in lines if line.stage == stage] for stage in (SETUP, JUDGE)]
+    """Seconds of evaluations, of a teacher if there was one, of getting ready and of judging.
+
+    Of several beginnings the longest was the whole one.
+    """
+    taught, *found = ([line.spent.cpu for line in lines if line.stage == stage] for stage in (TEACH, SETUP, JUDGE))
     if evaluations is None or not all(found):
         return None
-    return evaluations + sum(max(values) for values in found)
+    return evaluations + max(taught, default=0.0) + sum(max(values) for values in found)

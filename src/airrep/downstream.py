@@ -10,19 +10,16 @@ from typing import Any
 import numpy as np
 
 from airrep.answering import Answerer, AnswerFiles, Answering, AnsweringSetup, Job, LoadAnswerer, answerer
-from airrep.artifacts import digest, locked, make_partial, real_path
+from airrep.artifacts import digest, locked, make_partial, real_path, write_file, writing
 from airrep.attributors.base import OnProgress
 from airrep.corpus import Corpus
 from airrep.errors import DataError, TrainingError
-from airrep.evaluation import Evaluation
+from airrep.evaluation import ANSWERS, Evaluation
 from airrep.executor import Engine, InProcess
 from airrep.farm import TaskReport
 from airrep.lm_settings import FineTuneSettings, LmSettings
 from airrep.selection_scores import contest_facts, f1_rows
 from airrep.task_selections import Competitor, Contest, Named, SelectSettings
-
-ANSWERS = "answers"
-"""Folder of finished answers, in the unfinished artifact."""
 
 OnTask = Callable[[TaskReport], None]
 LoadLike = LmSettings | Callable[[], Answerer[Any]]
@@ -58,7 +55,8 @@ def evaluate_selection(
         selecting: queries of the same tasks to select by; the queries themselves if None, as in the paper, so that
             selection sees the references of the test.
         out: where the evaluation will be written; finished answers are kept beside it, in ``OUT.partial``, until then.
-            The same call goes on with what is missing, and gives the same values on the CPU whatever the engine.
+            The same call goes on with what is missing, also after *partial*, and gives the same values on the CPU
+            whatever the engine.
         engine: where fine-tunes run; in this process if None.
         retries: how often a failed fine-tune is tried again.
         partial: finish without the fine-tunes that failed; their queries are left out of that competitor.
@@ -83,7 +81,17 @@ def _kept(out: str | Path | None) -> Iterator[AnswerFiles]:
         return
     working = make_partial(real_path(out))
     with locked(working):
+        _bring(real_path(out) / ANSWERS, working / ANSWERS)
         yield AnswerFiles(working / ANSWERS)
+
+
+def _bring(old: Path, new: Path) -> None:
+    """Copy the answers of an evaluation that was finished without some."""
+    with writing(new):
+        for file in sorted(old.glob("*.json")):
+            if not (new / file.name).exists():
+                new.mkdir(exist_ok=True)
+                write_file(new / file.name, file.read_bytes())
 
 
 class DataSelection:

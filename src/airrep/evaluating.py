@@ -14,7 +14,7 @@ from airrep.held_out import Losses, difference_over, lds_over, scales
 from airrep.index import Index
 from airrep.labelled import LabelledInstance
 from airrep.matching import RowFinder
-from airrep.metrics import RESAMPLES, Judged, judge, lds, noise_ceiling
+from airrep.metrics import RESAMPLES, Judged, judge, lds, mean_ceiling
 from airrep.pooling import Pooling, PoolLike
 from airrep.reuse import identity
 from airrep.row_costs import cost_of
@@ -85,7 +85,7 @@ def evaluate_lds(
         judge_rows(contenders, instances, resamples),
         query_keys(instances),
         subject_of("lds", instances),
-        ceiling_of({instance.name: instance.by_seed for instance in instances}),
+        mean_ceiling(instance.by_seed for instance in instances),
         {**facts_of(instances), "tuned_on": [instance.name for instance in tune], "resamples": resamples},
         request=request,
         matrices={**losses, **score_matrices(contenders, instances)},
@@ -148,12 +148,6 @@ def facts_of(instances: Sequence[LabelledInstance]) -> dict[str, Any]:
         "pool_size": [len(instance.train) for instance in instances],
         "seeds": [1 if instance.by_seed is None else len(instance.by_seed) for instance in instances],
     }
-
-
-def ceiling_of(by_seed: Mapping[str, np.ndarray | None]) -> float | None:
-    """Mean noise ceiling of the instances that have several seeds; None if none has."""
-    found = [noise_ceiling(losses, averaged=len(losses)) for losses in by_seed.values() if losses is not None]
-    return float(np.mean(found)) if found else None
 
 
 def score_matrices(contenders: Sequence[Contender], instances: Sequence[Losses]) -> dict[str, np.ndarray]:

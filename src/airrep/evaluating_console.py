@@ -62,6 +62,8 @@ def _counts(evaluation: "Evaluation") -> str:
 
 
 def _ceiling(evaluation: "Evaluation") -> str:
+    if evaluation.ceiling is None and max(evaluation.facts["seeds"]) > 1:
+        return "; no losses vary in two seeds yet, so no noise ceiling is known"
     if evaluation.ceiling is None:
         return "; one seed, so no noise ceiling is known"
     return f"; noise ceiling {signed(evaluation.ceiling)}"
@@ -70,7 +72,8 @@ def _ceiling(evaluation: "Evaluation") -> str:
 def _noise(ratio: float | None) -> str:
     if ratio is None:
         return "signal-to-noise ratio of the effects: not known without several seeds that differ"
-    return f"signal-to-noise ratio of the effects: {ratio:.2f} (variance between removals over that due to seeds)"
+    meaning = "variance between removals beyond that due to seeds, over the latter; 0 = nothing but chance"
+    return f"signal-to-noise ratio of the effects: {ratio:.2f} ({meaning})"
 
 
 def print_comparison(comparison: "Comparison") -> None:

@@ -43,7 +43,12 @@ class Judging:
     replace: ReplaceOption = False
 
     def deliver(
-        self, request: Mapping[str, Any], make: "Callable[[], Evaluation]", show: "Callable[[Evaluation], None]"
+        self,
+        request: Mapping[str, Any],
+        make: "Callable[[], Evaluation]",
+        show: "Callable[[Evaluation], None]",
+        *,
+        partial: bool = False,
     ) -> None:
         """Show the evaluation that is there already; or make one, write it if asked, and show it.
 
@@ -51,6 +56,7 @@ class Judging:
             request: what decides it: fingerprints of indexes and labels, settings.
             make: makes it; tags, command and request are added here.
             show: prints it.
+            partial: whether one that was finished without what failed will do; if not, it is made again and replaced.
 
         Raises:
             ConfigError: a bad tag.
@@ -58,8 +64,11 @@ class Judging:
         """
         tags = parse_tags(self.tag)
         found = self._found(request)
-        if found is None:
-            found = self._write(make(), tags, request)
+        lacking = found is not None and not (found.complete or partial)
+        if found is not None:
+            self._note(lacking)
+        if found is None or lacking:
+            found = self._write(make(), tags, request, replacing=self.replace or lacking)
         if self.as_json:
             print_json(found.to_dict())
         else:
@@ -74,17 +83,22 @@ class Judging:
         if self.replace:
             check_replaceable(real_path(self.run), KIND)
             return None
-        found = find_evaluation(self.run, request)
-        if found is not None:
-            note(f"{self.run}: was finished already, with these names and tags; --replace makes it again")
-        return found
+        return find_evaluation(self.run, request)
 
-    def _write(self, made: "Evaluation", tags: Mapping[str, str], request: Mapping[str, Any]) -> "Evaluation":
+    def _note(self, lacking: bool) -> None:
+        if lacking:
+            note(f"{self.run}: was finished without the fine-tunes that failed; goes on with these")
+        else:
+            note(f"{self.run}: was finished already, with these names and tags; --replace makes it again")
+
+    def _write(
+        self, made: "Evaluation", tags: Mapping[str, str], request: Mapping[str, Any], *, replacing: bool
+    ) -> "Evaluation":
         from airrep.evaluation import command_line
 
         named = replace(made, tags=tags, request=request, command=command_line(sys.argv[1:]))
         if self.run is not None:
-            named.write(self.run, replace=self.replace)
+            named.write(self.run, replace=replacing)
             note(f"{self.run}: written")
         return named
 

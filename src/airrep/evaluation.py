@@ -27,6 +27,8 @@ from airrep.errors import ArtifactError, DataError
 
 KIND = "evaluation"
 RESULT, QUERIES, MATRICES = "result.json", "queries.parquet", "scores.safetensors"
+ANSWERS = "answers"
+"""Folder of finished answers beside an unfinished evaluation; kept inside one that lacks some."""
 
 Measure: TypeAlias = Literal["lds", "loo", "classify", "select"]
 """Spearman over subsets; Spearman over removals; accuracy of the top-1 label; unigram F1 after fine-tuning."""
@@ -48,7 +50,9 @@ class Cost(NamedTuple):
     bytes_per_example: float
     """Features as they are stored."""
     seconds_per_example: float | None
-    """Process CPU time of encoding one training example; None where it was not recorded."""
+    """Of encoding one training example, in process CPU time; None where it was not recorded."""
+    clock: bool = False
+    """Whether these seconds are those by the clock, since an accelerator encoded. Older results do not say."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -152,6 +156,11 @@ class Evaluation:
         """The row with the highest value; the first of equals."""
         return max(self.rows, key=lambda row: row.value)
 
+    @property
+    def complete(self) -> bool:
+        """Whether it was made without leaving out fine-tunes that failed."""
+        return not self.facts.get("failed")
+
     def to_dict(self) -> dict[str, Any]:
         """A JSON object, without values per query and matrices."""
         own = {name: getattr(self, name) for name in ("measure", "subject", "ceiling", "command")}
@@ -159,7 +168,7 @@ class Evaluation:
         return {**own, **kept, "rows": [row.to_dict() for row in self.rows]}
 
     def write(self, path: str | Path, *, replace: bool = False) -> None:
-        """Write it as an artifact.
+        """Write it as an artifact; one that is not complete keeps its answers, so that they need not be made again.
 
         Raises:
             ArtifactError: something is there already, or it cannot be written.
@@ -168,7 +177,7 @@ class Evaluation:
         provenance = {"command": self.command, **{name: str(value) for name, value in self.tags.items()}, **shown}
         content = {"measure": self.measure, "provenance": provenance, "request": dict(self.request)}
         with new_artifact(Path(path), KIND, content, replace=replace) as out:
-            clear(out)
+            clear(out, keep=() if self.complete else (ANSWERS,))
             write_file(out / RESULT, canonical_json(self.to_dict()))
             write_file(out / QUERIES, self._parquet())
             if self.matrices:

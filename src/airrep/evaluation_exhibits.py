@@ -12,6 +12,7 @@ from airrep.evaluation_sources import MEASURES, Panel, Point, Sources, label_pan
 from airrep.evaluation_tables import (
     ABOVE,
     BELOW,
+    BY_CLOCK,
     WORDS,
     about,
     commands,
@@ -148,14 +149,15 @@ def _bars(measure: Measure, panels: Sequence[Panel], drawer: Drawer) -> Exhibit:
 
 
 def _cost(measure: Measure, panels: Sequence[Panel], drawer: Drawer) -> list[Exhibit]:
-    from airrep.cost_charts import cost_scatter, timed
+    from airrep.cost_charts import by_clock, cost_scatter, timed
 
     shown = [panel for panel in panels if timed(panel)]
     if not shown:
         return []
     words = WORDS[measure]
+    clock = f", or in seconds {BY_CLOCK} where a name says so," if by_clock(shown) else ""
     caption = (
-        "Up: better. Left: cheaper, in process CPU time of encoding one training example, on a logarithmic axis. "
+        f"Up: better. Left: cheaper, in process CPU time{clock} of encoding one training example, logarithmic. "
         f"The larger a marker, the more storage each example takes. Whiskers: {words.interval}. {about(shown)}"
     )
     title = f"{words.heading} against cost and storage"

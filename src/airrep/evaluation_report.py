@@ -1,10 +1,12 @@
 """Evaluations as one self-contained HTML page, and figures as files."""
 
-from collections.abc import Sequence
+import re
+from collections.abc import Collection, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from airrep._version import __version__
+from airrep.artifacts import writing
 from airrep.errors import ConfigError
 from airrep.evaluation import Evaluation
 from airrep.evaluation_exhibits import Drawer, Exhibit, Section, sections
@@ -15,6 +17,7 @@ from airrep.pages import asset, check_free, environment, policy, short, write_pa
 TITLE = "Evaluation of training data attribution"
 CAPTIONS = "captions.txt"
 """File with the captions of the figures, beside them."""
+_CAPTION = re.compile(r"(?:\A|\n\n)Figure \d+ \(([A-Za-z0-9-]+)\): ")
 
 
 class Page(NamedTuple):
@@ -53,13 +56,13 @@ def write_evaluation_report(
         curves: numeric tags of evaluations to draw their values against.
         title: heading of the page.
         notes: sentences set apart at its top.
-        replace: whether files that are there already may be replaced.
+        replace: whether files that are there already may be replaced; figures that the old captions name go.
 
     Returns:
         The path of the page.
 
     Raises:
-        ConfigError: no runs, a curve that cannot be drawn, or files of figures without figures.
+        ConfigError: no runs, one given twice, a curve that cannot be drawn, or files of figures without figures.
         DataError: a plan that is not as expected.
         ArtifactError: a run that cannot be read, or a file that exists or cannot be written.
         MissingExtraError: matplotlib is not installed.
@@ -74,6 +77,8 @@ def write_evaluation_report(
     files = {} if figures is None else _figure_files(page, Path(figures))
     for file in files:
         check_free(file, replace)
+    if figures is not None:
+        _remove_old(Path(figures), files)
     for file, content in files.items():
         write_page(file, content)
     write_page(path, page.html.encode())
@@ -157,3 +162,14 @@ def _figure_files(page: Page, folder: Path) -> dict[Path, bytes]:
             lines = [f"{labels[exhibit.name]} ({exhibit.name}): {exhibit.title}.", exhibit.caption, *exhibit.commands]
             captions.append("\n".join(lines) + "\n")
     return {**files, folder / CAPTIONS: "\n".join(captions).encode()}
+
+
+def _remove_old(folder: Path, files: Collection[Path]) -> None:
+    """Remove the figures that the captions in a folder name, unless they are among the files to be written."""
+    captions = folder / CAPTIONS
+    with writing(captions):
+        names = _CAPTION.findall(captions.read_text("utf-8", "replace")) if captions.is_file() else []
+    for path in (folder / f"{name}.{kind}" for name in names for kind in ("svg", "png")):
+        if path not in files and path.is_file():
+            with writing(path):
+                path.unlink()

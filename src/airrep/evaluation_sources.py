@@ -128,12 +128,13 @@ def read_sources(runs: Sequence[str | Path | Evaluation]) -> Sources:
     """Read artifacts, each of which may also be an evaluation object.
 
     Raises:
-        ConfigError: there are none.
+        ConfigError: there are none, or one is given twice.
         ArtifactError: one cannot be read, or is of another kind.
         DataError: a plan is not as expected.
     """
     if not runs:
         raise ConfigError("report: there are no evaluations; at least one is expected. Give some made with --out.")
+    _check_once(runs)
     sources, names = Sources(), run_names(runs)
     for name, run in zip(names, runs, strict=True):
         if isinstance(run, Evaluation):
@@ -148,6 +149,18 @@ def read_sources(runs: Sequence[str | Path | Evaluation]) -> Sources:
         else:
             sources.evaluations.append(Source(name, read_evaluation(run)))
     return sources
+
+
+def _check_once(runs: Sequence[str | Path | Evaluation]) -> None:
+    seen: dict[Path, str | Path] = {}
+    for run in runs:
+        if isinstance(run, Evaluation):
+            continue
+        path = Path(run).resolve()
+        if path in seen:
+            also = "" if str(seen[path]) == str(run) else f", also as {seen[path]}"
+            raise ConfigError(f"report: {run} is given twice{also}; expected each run once. Leave one out.")
+        seen[path] = run
 
 
 def run_names(runs: Sequence[str | Path | Evaluation]) -> list[str]:

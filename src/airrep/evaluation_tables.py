@@ -74,7 +74,7 @@ def value_table(title: str, panels: Sequence[Panel], *, caption: str = "") -> Ta
         "Method",
         *heads,
         *(["Mean"] if mean else []),
-        *(["Storage per example", "CPU per example"] if costs else []),
+        *(COST_HEADS if costs else []),
     )
     text = " ".join(filter(None, [caption, _how_to_read(panels, mean=mean)]))
     return Table(title, columns, tuple(lines), text, commands(panels), (differences_table(panels),))
@@ -134,7 +134,13 @@ def _mean(name: str, panels: Sequence[Panel]) -> float | None:
 def _cost_cells(rows: Sequence[Row]) -> tuple[Cell, Cell]:
     sizes = [row.cost.bytes_per_example for row in rows if row.cost is not None]
     times = [s for row in rows if row.cost is not None and (s := row.cost.seconds_per_example) is not None]
-    return Cell(_range(sizes, bytes_text)), Cell(_range(times, seconds_text))
+    return Cell(_range(sizes, bytes_text)), Cell(_range(times, seconds_text), clock_text(rows))
+
+
+def clock_text(rows: Sequence[Row]) -> str:
+    """What is to be told of the seconds of some rows, where not all are process CPU time."""
+    found = {row.cost.clock for row in rows if row.cost is not None and row.cost.seconds_per_example is not None}
+    return BY_BOTH if len(found) > 1 else BY_CLOCK if found == {True} else ""
 
 
 def _range(values: Sequence[float], show: Any) -> str:
@@ -158,7 +164,9 @@ def _references(panels: Sequence[Panel], *, blank: int) -> list[Line]:
     ]
 
 
-COST_HEADS = ("Storage per example", "CPU per example")
+COST_HEADS = ("Storage per example", "Seconds per example")
+BY_CLOCK, BY_BOTH = "by the clock", "some by the clock"
+"""What stands under seconds that are not process CPU time, or not all."""
 SIGNAL = ("signal_to_noise", "snr")
 """Names of the fact that tells how far the effects of removals stand out of the noise of training."""
 
@@ -184,7 +192,16 @@ def _how_to_read(panels: Sequence[Panel], *, mean: bool) -> str:
         parts.append(f"{ABOVE} or {BELOW}: above or below {first}, by a paired difference whose interval excludes 0.")
     if mean:
         parts.append("Mean: of the columns, without an interval.")
+    costs = [row for panel in panels for row in panel.evaluation.rows if row.cost is not None]
+    if any(row.cost is not None and row.cost.seconds_per_example is not None for row in costs):
+        parts.append(seconds_words(costs))
     return " ".join([*parts, about(panels)])
+
+
+def seconds_words(rows: Sequence[Row]) -> str:
+    """What the seconds of some rows are."""
+    marked = f"; where marked so, {BY_CLOCK}, on an accelerator" if clock_text(rows) else ""
+    return f"Seconds per example: process CPU time of encoding one training example{marked}."
 
 
 def about(panels: Sequence[Panel]) -> str:

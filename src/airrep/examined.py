@@ -21,7 +21,7 @@ from airrep.label_statistics import (
     variance_parts,
 )
 from airrep.labelled import LabelledInstance
-from airrep.metrics import check_losses, noise_ceiling
+from airrep.metrics import check_losses, mean_ceiling
 
 FALSE_DISCOVERIES = 0.05
 """Share of queries said to have signal that may have none."""
@@ -104,10 +104,7 @@ class Examined:
     @cached_property
     def ceiling(self) -> float | None:
         """Mean noise ceiling of the instances that have several seeds; None where none has, or nothing varies."""
-        seeds = [one.by_seed for one in self.instances if one.by_seed is not None]
-        varying = [part for part in seeds if not np.isnan(split_halves(part).spearman).all()]
-        found = [noise_ceiling(part, averaged=len(part)) for part in varying]
-        return float(np.mean(found)) if found else None
+        return mean_ceiling(one.by_seed for one in self.instances)
 
     @cached_property
     def silent(self) -> np.ndarray:

@@ -84,7 +84,7 @@ class GradientStore:
         fresh: dict[str, np.ndarray] = {}
         tell = on_rows or (lambda _: None)
         tell(len(examples) - len(missing))
-        with nullcontext() if self._folder is None else computing_rows(self._name, len(examples), len(missing)):
+        with nullcontext() if self._folder is None else computing_rows(self._name, len(unique), len(missing)):
             for chunk in chunks(missing, chunk_rows(self._dimension)):
                 made = compute([unique[key] for key in chunk]).astype(np.float32)
                 if self._folder is None:

@@ -4,12 +4,14 @@ import numpy as np
 
 from airrep.examined import Examined, characters, one_number_lds, quantiles, spread_text
 from airrep.findings import Finding, Level, level_of, worst
-from airrep.label_statistics import lds_of, lengthened
+from airrep.label_statistics import Common, lds_of, lengthened
 
 WANTED_ERROR = 0.025
 """Standard error of the mean LDS that tells 0.05 from 0."""
 SAME_SEEDS = 1e-3
 """Deviation between seeds, as a share of that over subsets, below which they are one and the same fine-tune."""
+MOST_BY_CHANCE = 0.5
+"""Share of the variance that one component has by chance, from which on it proves nothing."""
 
 
 def label_findings(examined: Examined) -> list[Finding]:
@@ -180,18 +182,29 @@ def common(examined: Examined) -> Finding:
     name, anchor = "a common factor", "a-common-factor"
     if not examined.common:
         return Finding(name, "unknown", "none", "Too few queries or losses to tell.", anchor)
-    found = max(examined.common, key=lambda one: one.explained)
-    alike = float(np.nanmean([one_number_lds(one) for one in examined.instances]))
-    level = worst(level_of(found.explained, 0.5, 0.75), level_of(alike, 0.3, 0.6) if not np.isnan(alike) else "good")
+    found = max(examined.common, key=_beyond_chance)
+    number = f"{found.explained:.0%} of the variance (by chance {found.floor:.0%})"
+    values = {"explained": found.explained, "by_chance": found.floor, "alike": found.alike}
+    if found.floor >= MOST_BY_CHANCE:
+        verdict = "Too few queries or subsets to tell: chance alone gives one component that much."
+        return Finding(name, "unknown", number, verdict, anchor, values=values)
+    beyond, alike = _beyond_chance(found), float(np.nanmean([one_number_lds(one) for one in examined.instances]))
+    level = worst(level_of(beyond, 0.5, 0.75), level_of(alike, 0.3, 0.6) if not np.isnan(alike) else "good")
     verdict = {
         "good": "Queries want different subsets: there is something to attribute.",
         "look": "Much of what subsets do, they do to all queries alike.",
         "bad": "Subsets are simply better or worse, for all queries: LDS mostly asks for one number of each subset.",
     }[level]
-    number = f"{found.explained:.0%} of the variance (by chance {found.floor:.0%})"
-    values = {"explained": found.explained, "by_chance": found.floor, "one_number_lds": alike, "alike": found.alike}
+    values |= {"beyond_chance": beyond, "one_number_lds": alike}
     verdict += f" A single number a subset, the same for all queries, reaches an LDS × 100 of {100 * alike:+.1f}."
     return Finding(name, level, number, verdict, anchor, values=values)
+
+
+def _beyond_chance(found: Common) -> float:
+    """(explained − floor) / (1 − floor), at least 0; below that where chance alone may explain half."""
+    if found.floor >= MOST_BY_CHANCE:
+        return -1.0
+    return max(0.0, (found.explained - found.floor) / (1 - found.floor))
 
 
 def length(examined: Examined) -> Finding:

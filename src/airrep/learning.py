@@ -10,7 +10,7 @@ from airrep.corpus import Corpus, read_corpus
 from airrep.errors import ArtifactError, ConfigError
 from airrep.labelled import LabelledInstance
 from airrep.labels import Labels, open_labels
-from airrep.published import is_published, published_state, read_published
+from airrep.published import explain, is_published, published_state, read_published
 
 _CHOICE = re.compile(r"(\d+)(-?)(\d*)")
 
@@ -36,7 +36,7 @@ def gather(
     Raises:
         ConfigError: an instance that is not there.
         ArtifactError: labels that are unfinished, or made from other data.
-        DataError: a folder in the ``airrep-test`` layout with a file that cannot be used.
+        DataError: a folder in the ``airrep-test`` layout with a file that is missing or cannot be used.
     """
     found = []
     names = _short_names([Path(choice.partition("#")[0]).resolve() for choice in (*choices, *beside)])
@@ -47,12 +47,20 @@ def gather(
             _numbers(chosen, 1, choice)
             found.append(read_published(Path(folder), name, read))
             continue
-        labels = open_labels(folder)
+        labels = _open(folder)
         train, queries = _corpus(labels, "train", corpora), _corpus(labels, "queries", corpora)
         instances = labels.instances(train, queries, partial=partial)
         chosen_ones = [instances[number] for number in _numbers(chosen, len(instances), choice)]
         found += [replace(instance, name=f"{name}/{instance.name}") for instance in chosen_ones]
     return found
+
+
+def _open(folder: str | Path) -> Labels:
+    try:
+        return open_labels(folder)
+    except ArtifactError:
+        explain(Path(folder))
+        raise
 
 
 def _short_names(folders: Sequence[Path]) -> dict[Path, str]:
@@ -103,7 +111,7 @@ class _Made(NamedTuple):
     @classmethod
     def of(cls, folder: str) -> "_Made":
         path = Path(folder)
-        return cls(path, published_state(path) if is_published(path) else open_labels(path).state)
+        return cls(path, published_state(path) if is_published(path) else _open(path).state)
 
 
 def _origin(labels: _Made) -> dict[str, Any]:

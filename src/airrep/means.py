@@ -13,6 +13,9 @@ from airrep.errors import DataError
 from airrep.seeding import stream
 
 CONFIDENCE = 0.95
+_END = (1 + CONFIDENCE) / 2
+_NOTHING = 1e-24
+"""A variance that is rounding alone."""
 
 
 class Estimate(NamedTuple):
@@ -20,7 +23,7 @@ class Estimate(NamedTuple):
 
     value: float
     interval: tuple[float, float]
-    """95 %."""
+    """95 %; 0 to 1 where there are too few queries to know anything."""
 
 
 class Gap(NamedTuple):
@@ -28,9 +31,9 @@ class Gap(NamedTuple):
 
     value: float
     interval: tuple[float, float]
-    """95 %, paired."""
+    """95 %, paired; all that can be, −1 to 1, where there are too few queries to know anything."""
     p_value: float
-    """Two-sided, for a difference of 0."""
+    """Two-sided, for a difference of 0; 1 where nothing can be known."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -114,11 +117,17 @@ class Resamples:
         if not self.across and len(self._sizes) == 1 and values[0] in (0.0, 1.0) and (values == values[0]).all():
             return Estimate(float(values[0]), _unanimous(float(values[0]), len(values)))
         value = fsum((self._base * values).tolist())
+        if not self._errors(values):
+            return Estimate(value, (0.0, 1.0))
         low, high = _ends(self._draws(values, value), 0.0, 1.0)
         return Estimate(value, (low, high))
 
     def difference(self, values: np.ndarray, first: np.ndarray) -> Gap:
         """How much one mean exceeds another, over the queries that count for both.
+
+        Values that are all 0 or 1, without tasks, are compared by McNemar's exact test. All others by Student's t,
+        paired: p and the interval come from the standard error that draws are scaled to, √V_within with Σ_t (n_t − 1)
+        degrees of freedom; with ``across`` and several tasks also from √V_tasks with T − 1, of both the less sure.
 
         Args:
             values: ``(q,)`` between 0 and 1; NaN where a query is left out.
@@ -126,15 +135,37 @@ class Resamples:
         """
         gaps = values - first
         known = ~np.isnan(gaps)
-        return self.only(known)._difference(gaps[known])
+        yes_or_no = bool(np.isin((values[known], first[known]), (0.0, 1.0)).all())
+        return self.only(known)._difference(gaps[known], yes_or_no)
 
-    def _difference(self, gaps: np.ndarray) -> Gap:
+    def _difference(self, gaps: np.ndarray, yes_or_no: bool) -> Gap:
+        if yes_or_no and len(self._sizes) == 1:
+            return _discordant(int((gaps > 0).sum()), int((gaps < 0).sum()), len(gaps))
         value = fsum((self._base * gaps).tolist())
-        draws = self._draws(gaps, value)
-        beyond = min(int((draws <= 0).sum()), int((draws >= 0).sum()))
-        p_value = min(1.0, 2 * (1 + beyond) / (1 + len(draws)))
-        low, high = _ends(draws, -1.0, 1.0)
-        return Gap(value, (low, high), p_value)
+        errors = self._errors(gaps)
+        if not errors:
+            return Gap(value, (-1.0, 1.0), 1.0)
+        if not gaps.any():
+            return Gap(0.0, (0.0, 0.0), 1.0)
+        if max(variance for variance, _ in errors) <= _NOTHING:
+            return _alike(value, self._units)
+        half = max(stats.t.ppf(_END, freedom) * np.sqrt(variance) for variance, freedom in errors)
+        p_value = max(_two_sided(value, variance, freedom) for variance, freedom in errors)
+        return Gap(value, (max(-1.0, value - float(half)), min(1.0, value + float(half))), p_value)
+
+    @property
+    def _units(self) -> int:
+        """How many of what is drawn anew: tasks, or queries."""
+        return len(self._sizes) if self.across and len(self._sizes) > 1 else len(self.tasks)
+
+    def _errors(self, values: np.ndarray) -> list[tuple[float, int]]:
+        """Variances of a mean, each with its degrees of freedom: over queries, and over tasks; what can be known."""
+        found, freedom, tasks = [], len(values) - len(self._sizes), len(self._sizes)
+        if freedom:
+            found.append((self._within(values), freedom))
+        if self.across and tasks > 1:
+            found.append((self._between(values), tasks - 1))
+        return found
 
     def _draws(self, values: np.ndarray, value: float) -> np.ndarray:
         """Draws of a mean, ``(resamples,)``, as far from it as repetitions of the measurement would be."""
@@ -147,15 +178,24 @@ class Resamples:
 
     def _variance(self, values: np.ndarray) -> float:
         """The variance that draws are scaled to."""
-        groups = [values[self._codes == task] for task in range(len(self._sizes))]
+        within, tasks = self._within(values), len(self._sizes)
+        return max(within, self._between(values) * _student(tasks - 1)) if self.across and tasks > 1 else within
+
+    def _groups(self, values: np.ndarray) -> list[np.ndarray]:
+        return [values[self._codes == task] for task in range(len(self._sizes))]
+
+    def _within(self, values: np.ndarray) -> float:
+        """Unbiased variance of the mean over other queries of the same tasks."""
+        groups = self._groups(values)
         spreads = [float(group.var(ddof=1)) for group in groups if len(group) > 1]
         usual = float(np.mean(spreads)) if spreads else 0.0  # of tasks with one query nothing else is known
         within = sum((float(group.var(ddof=1)) if len(group) > 1 else usual) / len(group) for group in groups)
-        within /= len(groups) ** 2
-        if not self.across or len(groups) == 1:
-            return within
-        between = float(np.var([group.mean() for group in groups], ddof=1)) / len(groups)
-        return max(within, between * _student(len(groups) - 1))
+        return within / len(groups) ** 2
+
+    def _between(self, values: np.ndarray) -> float:
+        """Unbiased variance of the mean over other tasks."""
+        groups = self._groups(values)
+        return float(np.var([group.mean() for group in groups], ddof=1)) / len(groups)
 
 
 def task_means(values: np.ndarray, tasks: Sequence[str]) -> dict[str, float]:
@@ -174,8 +214,42 @@ def task_means(values: np.ndarray, tasks: Sequence[str]) -> dict[str, float]:
 
 def _student(freedom: int) -> float:
     """How much larger a variance must be taken that was measured with so few degrees of freedom."""
-    end = (1 + CONFIDENCE) / 2
-    return float((stats.t.ppf(end, freedom) / stats.norm.ppf(end)) ** 2)
+    return float((stats.t.ppf(_END, freedom) / stats.norm.ppf(_END)) ** 2)
+
+
+def _two_sided(value: float, variance: float, freedom: int) -> float:
+    """Student's p-value of a difference of 0; 0 where nothing varies, so that another error decides."""
+    return float(2 * stats.t.sf(abs(value) / np.sqrt(variance), freedom)) if variance > _NOTHING else 0.0
+
+
+def _alike(value: float, units: int) -> Gap:
+    """Of so many gaps that are all the same: p of the exact sign test; as much of the rest as may be may be anything.
+
+    With r the least share of them (Clopper and Pearson) that has this gap, and the others between −1 and 1.
+    """
+    share, _ = _unanimous(1.0, units)
+    ends = (max(-1.0, share * value - (1 - share)), min(1.0, share * value + 1 - share))
+    return Gap(value, ends, min(1.0, 2.0 ** (1 - units)))
+
+
+def _discordant(more: int, fewer: int, queries: int) -> Gap:
+    """The difference of two shares on the same queries, from those where one alone is right (McNemar's exact test).
+
+    p is the two-sided sign test of *more* against *fewer*, b and c. The interval is, at each end, the wider of two:
+    Bonett and Price's d ± z √((p + q − d²) / (n + 2)) with p = (b + 1) / (n + 2), q = (c + 1) / (n + 2), d = p − q; and
+    (2 π − 1) (b + c) / n with π at the ends of Clopper and Pearson's interval of b / (b + c). The first covers the
+    chance in how many are discordant; the second holds 0 exactly where p is at least 0.05.
+    """
+    value, both = (more - fewer) / queries, more + fewer
+    up, down = (more + 1) / (queries + 2), (fewer + 1) / (queries + 2)
+    half = float(stats.norm.ppf(_END)) * np.sqrt((up + down - (up - down) ** 2) / (queries + 2))
+    low, high = max(-1.0, up - down - half), min(1.0, up - down + half)
+    if not both:
+        return Gap(value, (float(low), float(high)), 1.0)
+    exact = stats.binomtest(more, both)
+    share = exact.proportion_ci(CONFIDENCE)
+    ends = [(2 * float(end) - 1) * both / queries for end in (share.low, share.high)]
+    return Gap(value, (float(min(low, ends[0])), float(max(high, ends[1]))), float(exact.pvalue))
 
 
 def _unanimous(value: float, queries: int) -> tuple[float, float]:

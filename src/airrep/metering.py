@@ -18,14 +18,16 @@ from airrep.artifacts import writing
 from airrep.machine import describe_machine, peak_memory
 
 COSTS = "costs.jsonl"
-FIT, ENCODE, SETUP, JUDGE = "fit", "encode", "setup", "judge"
-"""Stages: learning from the corpus, encoding a shard; before the first training step, and after the last."""
+FIT, ENCODE, TEACH, SETUP, JUDGE = "fit", "encode", "teach", "setup", "judge"
+"""Stages: learning from the corpus, encoding a shard; of training, a teacher's labels, before the first step, and after
+the last."""
 
 
 class StoreRows(NamedTuple):
     """What a store of rows was asked for."""
 
     asked: int
+    """Different rows: equal texts count once."""
     fresh: int
     """Rows that it did not have, so that they were computed."""
     cpu: float

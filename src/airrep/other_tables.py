@@ -46,7 +46,8 @@ def comparison_table(name: str, value: Mapping[str, Any]) -> Table:
     made = (str(value["command"]),) if value.get("command") else ()
     lines = [_pair_line(pair) for pair in value.get("pairs", ())]
     measure: Measure = value["measure"]
-    draws = f" {value['resamples']:,} bootstrap draws." if value.get("resamples") else ""
+    drawn = measure in ("lds", "loo") and value.get("resamples")  # the others compare without draws
+    draws = f" {value['resamples']:,} bootstrap draws." if drawn else ""
     caption = (
         f"{WORDS[measure].heading}. Difference × 100 of the first less the second, paired on the same queries, with "
         f"95 % intervals; two-sided p-values for a difference of 0, also adjusted for all pairs here (Holm).{draws} "

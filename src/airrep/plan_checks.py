@@ -93,8 +93,7 @@ def _unknown(run: Path, why: str) -> ConfigError:
 
 
 def _fit_seconds(cost: IndexCost) -> float | None:
-    on_cpu = cost.conditions.devices == ("cpu",)
-    return cost.encoding.fit_seconds if on_cpu else cost.encoding.fit_wall_seconds
+    return cost.encoding.fit_wall_seconds if cost.by_clock else cost.encoding.fit_seconds
 
 
 def _settings(wish: Wish, name: str, manifest: Mapping[str, Any]) -> Iterator[str]:

@@ -72,8 +72,9 @@ def crossover_words(found: Crossover) -> str:
     """A crossover as a sentence."""
     if found.examples is None:
         return f"training the encoder never pays by time: {found.why}"
-    if found.examples == 0:
-        return f"the encoder is ahead from the first example: {found.why}"
+    if found.examples == 0 and found.interval is not None:
+        most = f" (95 %: from at most {found.interval[1]:,.0f} on)" if found.interval[1] else ""
+        return f"the encoder is ahead from the first example{most}: {found.why}"
     ends = f"{found.interval[0]:,.0f} to {found.interval[1]:,.0f}" if found.interval else f"no interval: {found.why}"
     return f"training the encoder pays from {found.examples:,.0f} examples on ({ends})"
 

@@ -99,7 +99,8 @@ def crossover(fixed: Estimate, gradient: Estimate, encoder: Estimate) -> Crossov
     """n* = F / D with D = gradient − encoder, the examples at which F + n · encoder = n · gradient.
 
     The interval is Fieller's, with h_F and h_D the half widths of the 95 % intervals of F and D:
-    (F D ± √(h_F² D² + h_D² F² − h_F² h_D²)) / (D² − h_D²), which has two ends where D is clear of 0.
+    (F D ± √(h_F² D² + h_D² F² − h_F² h_D²)) / (D² − h_D²), which has two ends where D is clear of 0. Below 0 n*
+    and the ends are taken as 0: the encoder is ahead from the first example.
 
     Args:
         fixed: what the encoder costs before the first example, less what the gradient method does.
@@ -114,16 +115,15 @@ def crossover(fixed: Estimate, gradient: Estimate, encoder: Estimate) -> Crossov
             f"the encoder is not cheaper: {encoder.value:.2g} s for an example, gradients {gradient.value:.2g} s, as "
             "the language model is small beside the encoder",
         )
-    if fixed.value <= 0:
-        return Crossover(0.0, (0.0, 0.0), "the encoder costs no more even before the first example")
-    found = fixed.value / gap.value
+    found = max(0.0, fixed.value / gap.value)
+    ahead = "" if found else "the encoder costs no more even before the first example"
     below = gap.value**2 - gap.half**2
     if below <= 0:
         return Crossover(found, None, "the repeats do not show that the encoder is cheaper for an example")
     spread = (fixed.half * gap.value) ** 2 + (gap.half * fixed.value) ** 2 - (fixed.half * gap.half) ** 2
     root = math.sqrt(max(0.0, spread))
     ends = [(fixed.value * gap.value + sign * root) / below for sign in (-1, 1)]
-    return Crossover(found, (max(0.0, ends[0]), ends[1]))
+    return Crossover(found, (max(0.0, ends[0]), max(0.0, ends[1])), ahead)
 
 
 @dataclass(frozen=True)

@@ -43,6 +43,24 @@ def is_published(folder: Path) -> bool:
     return False
 
 
+def explain(folder: Path) -> None:
+    """Tell what a folder lacks that holds no labels, if it is laid out nearly so.
+
+    Raises:
+        DataError: it has the data but no losses, or compressed ones.
+    """
+    packed = folder / f"{LDS}.gz"
+    if packed.is_file():
+        raise DataError(
+            f"{folder}: has {packed.name} but no {LDS}; expected {LDS}, as no compressed file is read here. "
+            f"Unpack it: gunzip -k {packed}."
+        )
+    if (folder / TRAIN).is_file() and (folder / TEST).is_file():
+        raise DataError(
+            f"{folder}: has {TRAIN} and {TEST} but no {LDS}; expected {LDS} with subsets and losses. Add that file."
+        )
+
+
 def _check_files(folder: Path, here: Sequence[str]) -> None:
     missing = next((name for name in (TRAIN, TEST) if name not in here), None)
     if missing is not None:

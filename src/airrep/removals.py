@@ -10,7 +10,6 @@ from airrep.arrays import GroupScores, Rows
 from airrep.errors import ConfigError, DataError
 from airrep.evaluating import (
     Contender,
-    ceiling_of,
     facts_of,
     judge_rows,
     lds_request,
@@ -22,8 +21,9 @@ from airrep.evaluation import Evaluation
 from airrep.groups import Groups
 from airrep.index import Index
 from airrep.labelled import LabelledInstance
+from airrep.labels import mean_over_seeds
 from airrep.matching import RowFinder
-from airrep.metrics import RESAMPLES
+from airrep.metrics import RESAMPLES, mean_ceiling
 from airrep.pooling import PoolLike
 
 
@@ -33,9 +33,14 @@ class Removals:
 
     name: str
     removed: LabelledInstance
-    """The instance with the removed examples, K sets, in place of its subsets, and the losses without them."""
-    effects: np.ndarray
-    """``(q, K)`` float64 nats: mean loss without the examples less mean loss with all; above 0 = they had helped."""
+    """The instance with the removed examples, K sets, in place of its subsets; its losses, those of each seed too, are
+    those without the examples less those with all: the effects."""
+
+    @property
+    def effects(self) -> np.ndarray:
+        """``(q, K)`` float64 nats: mean over seeds of e_sj = L_sj − L_s0, the loss without the examples less that with
+        all, over the seeds that have both; above 0 = they had helped; NaN where no seed has both."""
+        return self.removed.losses.astype(np.float64)
 
     @property
     def losses(self) -> np.ndarray:
@@ -53,10 +58,16 @@ class Removals:
         left_out = [np.setdiff1d(np.arange(n), instance.subsets.members(j)) for j in range(len(instance.subsets))]
         _check_removals(instance, left_out)
         sets = Groups.from_lists({instance.subsets.names[j]: rows for j, rows in enumerate(left_out) if j})
-        seeds = None if instance.by_seed is None else instance.by_seed[:, :, 1:]
-        effects = instance.losses[:, 1:].astype(np.float64) - instance.losses[:, :1]
-        losses = np.where(np.isnan(effects), np.float32(np.nan), instance.losses[:, 1:])
-        return cls(instance.name, replace(instance, subsets=sets, losses=losses, by_seed=seeds), effects)
+        seeds = None if instance.by_seed is None else _less_all(instance.by_seed)
+        effects = _less_all(instance.losses) if seeds is None else mean_over_seeds(seeds)
+        plain = None if seeds is None else seeds.astype(np.float32)
+        return cls(instance.name, replace(instance, subsets=sets, losses=effects.astype(np.float32), by_seed=plain))
+
+
+def _less_all(losses: np.ndarray) -> np.ndarray:
+    """Losses after each removal, less those of subset 0, all examples: ``(..., 1 + K)`` to ``(..., K)`` float64."""
+    plain: np.ndarray = losses[..., 1:].astype(np.float64) - losses[..., :1]
+    return plain
 
 
 def _check_removals(instance: LabelledInstance, left_out: Sequence[Rows]) -> None:
@@ -79,11 +90,12 @@ def evaluate_loo(
 ) -> Evaluation:
     """Leave-one-out: mean over queries of Spearman(f(x, R_j), e_j(x)) over the removed sets R_j.
 
-    The effect e_j(x) is the query's mean loss after removal j less that with all examples, in nats. The prediction f
-    is the sum of the influence scores of the removed examples: to first order, effects of removals add up. Where one
-    example is removed at a time, sum, mean and attention are its score alike. Pearson's correlation, by the same rules,
-    is in each row's ``more``; the labels' signal-to-noise ratio (:func:`signal_to_noise`) and reliability, the square
-    of the ceiling, are in the facts.
+    The effect e_j(x) is the query's loss after removal j less that with all examples, in nats: of each seed, then the
+    mean over the seeds that have both, as what is common to a seed is no effect. The prediction f is the sum of the
+    influence scores of the removed examples: to first order, effects of removals add up. Where one example is removed
+    at a time, sum, mean and attention are its score alike. Pearson's correlation, by the same rules, is in each row's
+    ``more``; the labels' signal-to-noise ratio (:func:`signal_to_noise`) and reliability, the square of the ceiling,
+    are in the facts. The matrices ``losses/INSTANCE`` hold the effects.
 
     Args:
         indexes: the first is the one that the others are compared with.
@@ -109,7 +121,7 @@ def evaluate_loo(
         sizes = None if pool is None else [size for one in removed for size in one.subsets.sizes.tolist()]
         more = {"pearson": _mean_pearson(scores, removals)}
         contenders.append(Contender(name, index, pooling, scores, sizes, more))
-    ceiling = ceiling_of({one.name: one.by_seed for one in removed})
+    ceiling = mean_ceiling(one.by_seed for one in removed)
     return Evaluation(
         "loo",
         judge_rows(contenders, removals, resamples),

@@ -8,4 +8,5 @@ from airrep.index import Index
 def cost_of(index: Index) -> Cost:
     """Bytes of the features as they lie on disk, codes for quick searches included; and seconds where recorded."""
     recorded = index_cost(index.path)
-    return Cost(stored_bytes_per_example(index.path), None if recorded is None else recorded.seconds_per_example)
+    stored = stored_bytes_per_example(index.path)
+    return Cost(stored, None) if recorded is None else Cost(stored, recorded.seconds_per_example, recorded.by_clock)

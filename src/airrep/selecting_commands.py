@@ -116,4 +116,5 @@ def select(
             asked.request,
             lambda: asked.run(judging.run, retries=retries, partial=partial, progress=meter, on_task=TaskMeter()),
             print_selection,
+            partial=partial,
         )

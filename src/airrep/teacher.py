@@ -16,6 +16,7 @@ from airrep.errors import DataError
 from airrep.groups import Groups
 from airrep.index import Index
 from airrep.labelled import LabelledInstance
+from airrep.metering import device_of, measuring
 from airrep.plans import SamplingSettings
 from airrep.pooling import Pooling
 from airrep.sampling import draw_rows
@@ -54,13 +55,15 @@ def teach(
     """
     chosen = settings or TeacherSettings()
     pooling = index.attributor.pooling(chosen.pool, chosen.temperature)
-    source = _Source.of(index, queries, _texts_of(unseen), chosen)
-    if tell is not None and source.left_out:
-        tell(f"{index.path}: {source.left_out:,} examples are in held-out or test instances and were left out")
-    draws = [source.draw(chosen, number) for number in range(chosen.instances)]
-    features = source.features(np.unique(np.concatenate([draw.queries for draw in draws])), progress)
-    instances = [features.label(draw, pooling, number) for number, draw in enumerate(draws)]
-    return Teaching(instances, chosen.steps, chosen.members, chosen.rate, _described(index, source, chosen, pooling))
+    with measuring(device_of(index.attributor.settings)) as meter:
+        source = _Source.of(index, queries, _texts_of(unseen), chosen)
+        if tell is not None and source.left_out:
+            tell(f"{index.path}: {source.left_out:,} examples are in held-out or test instances and were left out")
+        draws = [source.draw(chosen, number) for number in range(chosen.instances)]
+        features = source.features(np.unique(np.concatenate([draw.queries for draw in draws])), progress)
+        instances = [features.label(draw, pooling, number) for number, draw in enumerate(draws)]
+    described = _described(index, source, chosen, pooling)
+    return Teaching(instances, chosen.steps, chosen.members, chosen.rate, described, meter.spent)
 
 
 def _texts_of(instances: Sequence[LabelledInstance]) -> set[str]:
@@ -143,7 +146,14 @@ class _Source:
             size=size,
             seed=seed,
         )
-        found = draw_rows(self.corpus, asked, None if self.asked is self.corpus else self.asked)
+        try:
+            found = draw_rows(self.corpus, asked, None if self.asked is self.corpus else self.asked)
+        except DataError as error:  # which names settings of `airrep sample`
+            problem = str(error).removeprefix("instance 0: ").partition(". ")[0]
+            raise DataError(
+                f"teacher {self.index.path}: instance {number}: {problem}. Give more examples, or lower "
+                f"teacher_query_count (now {settings.query_count:,}) or --teacher-sizes."
+            ) from error
         (pool,), (queries,), members = found["train"], found["queries"], found["members"]
         if size == 1:
             singles = stream(seed, "singles").permutation(len(pool))[: settings.subsets]

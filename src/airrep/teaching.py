@@ -10,6 +10,7 @@ from pydantic import Field, field_validator
 from airrep.config import Settings
 from airrep.errors import ConfigError
 from airrep.labelled import LabelledInstance
+from airrep.metering import Spent
 
 PREFIX = "teacher_"
 
@@ -74,6 +75,8 @@ class Teaching:
     """Learning rates, as a multiple of those on labels."""
     described: Mapping[str, Any] = field(default_factory=dict)
     """JSON values for the card: which index taught, and what it was asked."""
+    spent: Spent | None = None
+    """What labelling them took; None where it was not measured."""
 
     def subsets_per_step(self, most: int) -> list[int]:
         """Subsets of each instance in a step, so that all steps have about as many members.

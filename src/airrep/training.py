@@ -9,7 +9,7 @@ from airrep.artifacts import partial_path, real_path
 from airrep.encoder import PackedEncoder
 from airrep.errors import ConfigError, DataError
 from airrep.labelled import LabelledInstance, check_disjoint
-from airrep.metering import JUDGE, SETUP, append_cost, device_of, measuring
+from airrep.metering import JUDGE, SETUP, TEACH, append_cost, device_of, measuring
 from airrep.precision import resolve_device, resolve_precision
 from airrep.ranking import normalise_losses
 from airrep.teaching import Teaching, check_teaching
@@ -135,6 +135,8 @@ def _train(task: Task, path: Path, request: Mapping[str, Any], replace: bool, ac
         with measuring(device_of(task.settings)) as setup:
             run = Run(task, material, partial, activations or partial / WORK / "activations")
         if task.team.first:
+            if task.teaching is not None and task.teaching.spent is not None:
+                append_cost(partial, TEACH, task.teaching.spent)
             append_cost(partial, SETUP, setup.spent)
         run.train()
         with measuring(device_of(task.settings)) as judging:

@@ -1,0 +1,25 @@
+"""What evaluations show on the terminal."""
+
+import pytest
+from made_evaluations import made_evaluation
+
+from airrep.evaluating_console import print_correlations
+
+
+@pytest.mark.parametrize(
+    ("seeds", "ceiling", "said"),
+    [
+        ([1, 1], None, "; one seed, so no noise ceiling is known"),
+        ([1, 2], None, "; no losses vary in two seeds yet, so no noise ceiling is known"),
+        ([2, 2], 0.5, "; noise ceiling +50.0"),
+    ],
+)
+def test_what_is_shown_beside_the_values_tells_why_no_ceiling_is_known(
+    capsys: pytest.CaptureFixture[str], seeds: list[int], ceiling: float | None, said: str
+) -> None:
+    facts = {"queries": 40, "subsets": 30, "instances": ["a", "b"], "seeds": seeds}
+    print_correlations(made_evaluation(facts=facts, ceiling=ceiling))
+    shown = " ".join(capsys.readouterr().out.split())
+    assert (
+        f"40 queries and 30 subsets of a, b; queries left out, as scores or losses are constant: logra 1{said}" in shown
+    )

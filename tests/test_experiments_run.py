@@ -1,0 +1,71 @@
+"""Running the commands of an experiment."""
+
+import importlib.util
+import sys
+from pathlib import Path
+from types import ModuleType
+
+import pytest
+
+SCRIPT = Path(__file__).parents[1] / "experiments" / "run.py"
+CONFIG = """
+tables:
+  role: {tasks: {rate: 1}, safety: {rate: 2}}
+  method: {tfidf: }
+steps:
+  - {name: labels, each: [role], commands: ["airrep label {role} --rate {rate}"]}
+  - {name: evaluate, each: [role, method], commands: ["airrep evaluate {role} {method}"]}
+"""
+
+
+@pytest.fixture
+def script(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> ModuleType:
+    """The script, with one small experiment."""
+    spec = importlib.util.spec_from_file_location("experiments_run", SCRIPT)
+    assert spec is not None
+    assert spec.loader is not None
+    script = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(script)
+    (tmp_path / "small").mkdir()
+    (tmp_path / "small" / "config.yaml").write_text(CONFIG)
+    monkeypatch.setattr(script, "HERE", tmp_path)
+    return script
+
+
+def _list(script: ModuleType, monkeypatch: pytest.MonkeyPatch, *arguments: str) -> None:
+    monkeypatch.setattr(sys, "argv", ["run.py", "small", "--list", *arguments])
+    script.main()
+
+
+def test_chosen_steps_and_turns_alone_are_listed(
+    script: ModuleType, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    _list(script, monkeypatch, "--step", "labels", "--step", "evaluate", "--only", "role=safety")
+    assert capsys.readouterr().out.splitlines() == [
+        "$ airrep label safety --rate 2",
+        "$ airrep evaluate safety tfidf",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["--step", "label"], "--step label: is no step here; expected one of: labels, evaluate."),
+        (["--step", "labels", "--step", "all"], "--step all: is no step here; expected one of: labels, evaluate."),
+        (["--only", "rôle=tasks"], "--only rôle=tasks: is no turn of a loop; expected KEY=VALUE, KEY one of: role, "),
+        (["--only", "role"], "--only role: is no turn of a loop; expected KEY=VALUE, KEY one of: role, method."),
+        (["--only", "role=task"], "--only role=task: role has no such value; expected one of: tasks, safety."),
+    ],
+)
+def test_steps_and_turns_that_do_not_exist_are_refused_in_a_line_that_names_what_does(
+    script: ModuleType,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    arguments: list[str],
+    message: str,
+) -> None:
+    with pytest.raises(SystemExit) as ended:
+        _list(script, monkeypatch, *arguments)
+    assert str(ended.value.code).startswith(message)
+    assert "\n" not in str(ended.value.code)
+    assert capsys.readouterr().out == ""
