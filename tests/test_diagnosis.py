@@ -97,6 +97,22 @@ def test_seeds_that_give_the_same_losses_are_not_taken_for_reliable_labels() -> 
     assert "no larger than a batch" in same.verdict
 
 
+def test_seeds_that_give_the_same_losses_tell_no_ceiling() -> None:
+    same = instance(noise=1e-6)
+    assert Examined([same]).ceiling is None
+    assert findings(same)["reliability-of-the-labels"].number == "not known"
+    assert Examined([same, instance(name="1")]).ceiling == Examined([instance(name="1")]).ceiling
+
+
+def test_an_instance_is_never_looked_at_twice() -> None:
+    one = instance()
+    copy = dataclasses.replace(one, name="copy/0")
+    with pytest.raises(ConfigError, match="^instances 0 and copy/0: have the same examples, subsets and losses"):
+        diagnose([one, copy])
+    with pytest.raises(ConfigError, match="^instances 0 and 0: have the same"):
+        request_of([one, one], [], None, 1.0)
+
+
 def test_one_seed_leaves_reliability_unknown_and_says_what_finding_out_costs() -> None:
     found = findings(instance(noise=None), seconds=90.0)
     reliability = found["reliability-of-the-labels"]

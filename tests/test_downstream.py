@@ -218,6 +218,50 @@ def test_answers_outlive_an_evaluation_that_was_finished_without_some(index: Ind
     assert tree(out) == tree(straight)
 
 
+def test_what_another_request_left_unfinished_is_kept_unless_replaced(index: Index, tmp_path: Path) -> None:
+    out, log = tmp_path / "run", tmp_path / "log"
+    world, kept = ParrotWorld(str(log)), tmp_path / "run.partial"
+    evaluate_selection([("hash", index)], QUERIES, world, _settings(), out=out)
+    before, done = tree(kept), len(_fine_tunes(log))
+    with pytest.raises(ArtifactError, match=r"run\.partial: holds an unfinished evaluation made with another .*count "):
+        evaluate_selection([("hash", index)], QUERIES, world, _settings(count=5), out=out)
+    assert (tree(kept), len(_fine_tunes(log))) == (before, done)
+    evaluate_selection([("hash", index)], QUERIES, world, _settings(), out=out)
+    assert len(_fine_tunes(log)) == done
+    other = evaluate_selection([("hash", index)], QUERIES, world, _settings(count=5), out=out, replace=True)
+    assert len(_fine_tunes(log)) == done + other.facts["fine_tunes"]
+    with pytest.raises(ArtifactError, match=r"another .*count \(5; now 6\)"):
+        evaluate_selection([("hash", index)], QUERIES, world, _settings(), out=out)
+    other.write(out)
+    assert not kept.exists()
+    assert not (out / "request.json").exists()
+
+
+def test_what_was_begun_in_another_way_is_not_swallowed(index: Index, tmp_path: Path) -> None:
+    out, kept = tmp_path / "run", tmp_path / "run.partial"
+    (kept / "shards").mkdir(parents=True)
+    (kept / ".lock").touch()
+    (kept / "request.json").write_text('{"method": "hash"}')
+    (kept / "shards" / "one").touch()
+    with pytest.raises(ArtifactError, match="pass --replace"):
+        evaluate_selection([("hash", index)], QUERIES, ParrotWorld(), _settings(), out=out)
+    (kept / "request.json").write_text("no JSON")
+    with pytest.raises(ArtifactError, match="pass --replace"):
+        evaluate_selection([("hash", index)], QUERIES, ParrotWorld(), _settings(), out=out)
+    (kept / "shards" / "one").unlink()  # nothing is lost then
+    assert evaluate_selection([("hash", index)], QUERIES, ParrotWorld(), _settings(), out=out).rows
+
+
+def test_equal_names_of_rows_are_refused_before_anything_is_selected(index: Index, tmp_path: Path) -> None:
+    log = tmp_path / "log"
+    world = ParrotWorld(str(log))
+    for names, changes in ((("x", "x"), {}), (("random",), {}), (("none",), {}), (("full",), {"full": True})):
+        with pytest.raises(DataError, match=f"two rows are called '{names[0]}'"):
+            DataSelection([(name, index) for name in names], QUERIES, world, _settings(**changes))
+    assert not log.exists()
+    assert DataSelection([("full", index)], QUERIES, world, _settings()).request
+
+
 def test_altered_answers_are_made_again(index: Index, tmp_path: Path) -> None:
     out, settings = tmp_path / "run", _settings()
     first = evaluate_selection([("hash", index)], QUERIES, ParrotWorld(), settings, out=out)

@@ -303,6 +303,48 @@ def test_bad_requests_are_one_line(folder):
         evaluate_lds([_index(folder)], [stranger])
 
 
+def test_the_same_labels_never_count_twice_whatever_they_are_called(folder):
+    copy, index = dataclasses.replace(ONE, name="copy/0"), _index(folder)
+    with pytest.raises(ConfigError, match="^instances a and a: have the same examples, subsets and losses"):
+        lds_request([index], [ONE, ONE])
+    with pytest.raises(ConfigError, match="^instances a and copy/0: have the same examples, subsets and losses"):
+        evaluate_lds([index], [ONE, TWO, copy])
+    with pytest.raises(ConfigError, match=r"^instance copy/0: is to be judged by \(as a\), so it cannot be tuned on"):
+        lds_request([index], [ONE], tune=[TWO, copy])
+    changed = ONE.losses.copy()
+    changed[0, 0] += 1
+    other = dataclasses.replace(ONE, losses=changed)  # of the same name, but others
+    asked = lds_request([index], [ONE], tune=[other])
+    assert asked["instance 1"] != asked["tuning instance 1"]
+
+
+def test_names_of_rows_are_compared_before_any_query_is_encoded(folder):
+    index = _index(folder)
+    with pytest.raises(DataError, match="two rows are called 'x'"):
+        evaluate_lds([index, index], [ONE], names=["x", "x"])
+    assert not index.attributor.encoded
+
+
+def test_seeds_that_change_nothing_beyond_rounding_tell_no_ceiling(folder):
+    rounding = 1e-6 * np.random.default_rng(0).standard_normal((2, *ONE.losses.shape))
+    alike = dataclasses.replace(ONE, by_seed=(ONE.losses + rounding).astype(np.float32))
+    found = evaluate_lds([_index(folder)], [alike], resamples=20)
+    assert (found.ceiling, found.facts["seeds"], found.facts["seeds_alike"]) == (None, [2], [True])
+    noisy = TWO.losses + 0.05 * np.random.default_rng(0).standard_normal((2, *TWO.losses.shape))
+    other = dataclasses.replace(TWO, by_seed=noisy.astype(np.float32))
+    both = evaluate_lds([_index(folder)], [alike, other], resamples=20)
+    assert both.ceiling == pytest.approx(noise_ceiling(other.by_seed, averaged=2))
+    assert both.facts["seeds_alike"] == [True, False]
+
+
+def test_subsets_without_any_loss_do_not_count(folder):
+    losses = ONE.losses.copy()
+    losses[:, [3, 7]] = np.nan
+    losses[0, 5] = np.nan
+    facts = evaluate_lds([_index(folder)], [dataclasses.replace(ONE, losses=losses), TWO], resamples=20).facts
+    assert (facts["subsets"], facts["subsets_left_out"]) == (14 + 16, 2)
+
+
 def test_a_sparse_index_is_evaluated_as_a_dense_one(folder):
     method = Index(folder / "tfidf").attributor
     scores = (method.encode_queries(WORDS.queries) @ method.encode_train(WORDS.train).T).toarray()

@@ -2,6 +2,7 @@
 
 import json
 import shlex
+import shutil
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -141,6 +142,18 @@ def test_evaluate_loo_shows_the_effects_noise(run):
     assert json.loads(out)["measure"] == "loo"
     _refused(run("evaluate", "loo", "tfidf", "--labels", "labels#0", *LABELS), "labels/0: is not made of removals")
     _refused(run("evaluate", "loo", "tfidf", "--labels", "removals", *LABELS, "--temperature", "2"), "belongs to")
+
+
+def test_the_same_labels_given_twice_are_refused_as_are_equal_names(run):
+    shutil.copytree("labels", "moved/labels-copy", dirs_exist_ok=True)
+    asked = ("evaluate", "lds", "tfidf", *LABELS, "--labels")
+    _refused(run(*asked, "labels#0,0"), "instances labels/0 and labels/0: have the same examples")
+    _refused(run(*asked, "labels#0", "--labels", "moved/labels-copy#0"), "instances labels/0 and labels-copy/0: have")
+    _refused(run(*asked, "labels#0", "--tune", "moved/labels-copy"), "labels-copy/0: is to be judged by (as labels/0)")
+    _refused(run("diagnose", "labels", "labels#1", *LABELS), "instances labels/1 and labels/1: have the same")
+    loo = ("evaluate", "loo", "tfidf", *LABELS, "--labels", "removals", "--labels", "removals")
+    _refused(run(*loo), "instances removals/0 and removals/0: have the same")
+    _refused(run("evaluate", "lds", "x=nowhere", "x=tfidf", *JUDGE), "two rows are called 'x'")
 
 
 def test_runs_are_compared_pair_by_pair(run):

@@ -6,6 +6,14 @@ from made_evaluations import made_evaluation
 from airrep.evaluating_console import print_correlations
 
 
+def test_seeds_that_are_alike_and_subsets_without_losses_are_told(capsys: pytest.CaptureFixture[str]) -> None:
+    facts = {"queries": 40, "subsets": 30, "instances": ["a"], "seeds": [2], "seeds_alike": [True]}
+    print_correlations(made_evaluation(facts={**facts, "subsets_left_out": 2}))
+    shown = " ".join(capsys.readouterr().out.split())
+    assert "30 subsets of a; subsets left out, as they have no losses: 2; queries left out" in shown
+    assert "; the seeds give the same losses, which tell nothing of noise, so no noise ceiling is known" in shown
+
+
 @pytest.mark.parametrize(
     ("seeds", "ceiling", "said"),
     [

@@ -15,6 +15,7 @@ from airrep.label_statistics import (
     lengthened,
     one_number,
     overlap_of,
+    seeds_alike,
     shown,
     split_halves,
     variance_parts,
@@ -40,6 +41,19 @@ def test_missing_seeds_and_subsets_are_left_out_of_the_variance() -> None:
         groups = [column[~np.isnan(column)] for column in losses[:, q].T]
         anova = stats.f_oneway(*(group for group in groups if len(group)))
         assert found.p_values[q] == pytest.approx(anova.pvalue)
+
+
+def test_seeds_are_alike_where_they_differ_by_less_than_a_thousandth_of_what_subsets_do() -> None:
+    random = np.random.default_rng(5)
+    truth, noise = 3 + random.normal(size=(4, 20)), random.normal(size=(3, 4, 20))
+    assert seeds_alike(truth + 5e-4 * noise)
+    assert not seeds_alike(truth + 5e-3 * noise)
+    holes = truth + 5e-4 * noise
+    holes[2, :, :7] = holes[:, :, 9] = np.nan
+    assert seeds_alike(holes)
+    holes[1:] = np.nan  # no second seed has begun, so nothing is told
+    assert not seeds_alike(holes)
+    assert not seeds_alike(np.full((2, 3, 5), 4.0))
 
 
 def test_signal_and_noise_are_told_apart() -> None:

@@ -231,6 +231,28 @@ def test_a_second_seed_that_was_not_begun_tells_no_ceiling(tmp_path):
     assert found.ceiling is found.facts["reliability"] is found.facts["signal_to_noise"] is None
 
 
+def test_seeds_that_change_nothing_beyond_rounding_tell_no_reliability_and_no_ratio(tmp_path):
+    instance = world("a", 1)
+    rounding = 1e-6 * np.random.default_rng(0).standard_normal(instance.by_seed.shape)
+    alike = dataclasses.replace(instance, by_seed=(instance.losses + rounding).astype(np.float32))
+    found = evaluate_loo([index_of(tmp_path, alike)], [alike], resamples=20)
+    assert found.ceiling is found.facts["reliability"] is found.facts["signal_to_noise"] is None
+    assert found.facts["seeds_alike"] == [True]
+
+
+def test_removals_without_losses_do_not_count_and_none_counts_twice(tmp_path):
+    instance = world("a", 1)
+    losses, by_seed = instance.losses.copy(), instance.by_seed.copy()
+    losses[:, 4], by_seed[:, :, 4] = np.nan, np.nan
+    holes, index = dataclasses.replace(instance, losses=losses, by_seed=by_seed), index_of(tmp_path, instance)
+    facts = evaluate_loo([index], [holes], resamples=20).facts
+    assert (facts["removals"], facts["removals_left_out"]) == (K - 1, 1)
+    copy = dataclasses.replace(holes, name="copy/0")
+    for ask in (loo_request, evaluate_loo):
+        with pytest.raises(ConfigError, match="^instances a and copy/0: have the same examples, subsets and losses"):
+            ask([index], [holes, copy])
+
+
 def test_pearson_leaves_out_queries_that_do_not_vary():
     scores = np.array([[0.1, 0.1, 0.1], [1.0, 2.0, 4.0], [1.0, 2.0, 3.0]])
     effects = np.array([[1.0, 2.0, 3.0], [0.3, 0.3, 0.3], [2.0, np.nan, 6.0]])

@@ -16,7 +16,7 @@ from airrep.attributors.base import OnProgress
 from airrep.config import Settings
 from airrep.corpus import Corpus
 from airrep.errors import ConfigError, DataError
-from airrep.evaluation import Difference, Evaluation, Row
+from airrep.evaluation import Difference, Evaluation, Row, check_names
 from airrep.index import Index
 from airrep.means import CONFIDENCE, Resamples, task_means
 from airrep.nearest import NOBODY, ranked, vote
@@ -68,7 +68,7 @@ def classify(
 
     Raises:
         ConfigError: no index, a bad filter, no such field, or more votes than examples.
-        DataError: a query without class, other examples in some index, or no class at all.
+        DataError: two rows of one name, a query without class, other examples in some index, or no class at all.
     """
     return Classification(indexes, queries, settings or ClassifySettings()).run(progress)
 
@@ -80,6 +80,7 @@ class Classification:
         """Read the texts of the indexes, which takes no encoding."""
         if not indexes:
             raise ConfigError("classify: expected at least one index. Name some.")
+        check_names([name for name, _ in indexes])
         self._indexes, self._queries, self._settings = indexes, queries, settings
         self._pools = [TrainingPool.of(index, settings.by, settings.where) for _, index in indexes]
         check_same_pools([name for name, _ in indexes], self._pools)

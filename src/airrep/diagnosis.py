@@ -29,7 +29,7 @@ from airrep.label_findings import label_findings
 from airrep.labelled import LabelledInstance
 from airrep.metrics import RESAMPLES
 from airrep.pooling import PoolLike
-from airrep.reuse import identity
+from airrep.reuse import distinct, identity
 
 KIND = "diagnosis"
 RESULT = "result.json"
@@ -97,22 +97,27 @@ def diagnose(
         command: the command line, to be kept.
 
     Raises:
-        ConfigError: no instance, or a pool that does not fit.
+        ConfigError: no instance, one given twice by its content, or a pool that does not fit.
         DataError: losses that cannot be used, an index that lacks an example, or scores that are not finite.
     """
     examined = Examined(instances, seconds)
+    wanted = request_of(instances, indexes, pool, temperature)
     found = label_findings(examined)
     for index in indexes:
         found += index_findings(index, examined, pool, temperature, resamples=resamples)
     ordered = sorted(found, key=lambda one: LEVELS.index(one.level))
-    wanted = request_of(instances, indexes, pool, temperature)
     return Diagnosis(tuple(ordered), jsonable(examined.summary()), command, wanted)
 
 
 def request_of(
     instances: Sequence[LabelledInstance], indexes: Sequence[Index], pool: PoolLike | None, temperature: float
 ) -> dict[str, Any]:
-    """What decides a diagnosis."""
+    """What decides a diagnosis.
+
+    Raises:
+        ConfigError: an instance is given twice by its content.
+    """
+    distinct(instances)
     asked = None if pool is None else str(pool)
     digests = {str(number): _digest(instance) for number, instance in enumerate(instances)}
     prints = {str(number): index.fingerprint for number, index in enumerate(indexes)}

@@ -1,7 +1,8 @@
 """Data selection, judged by what a fine-tuned LM then answers."""
 
+import json
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -10,7 +11,17 @@ from typing import Any
 import numpy as np
 
 from airrep.answering import Answerer, AnswerFiles, Answering, AnsweringSetup, Job, LoadAnswerer, answerer
-from airrep.artifacts import digest, locked, make_partial, real_path, write_file, writing
+from airrep.artifacts import (
+    LOCK,
+    canonical_json,
+    digest,
+    locked,
+    make_partial,
+    real_path,
+    refuse_difference,
+    write_file,
+    writing,
+)
 from airrep.attributors.base import OnProgress
 from airrep.corpus import Corpus
 from airrep.errors import DataError, TrainingError
@@ -22,6 +33,7 @@ from airrep.selection_scores import contest_facts, f1_rows
 from airrep.task_selections import Competitor, Contest, Named, SelectSettings
 
 OnTask = Callable[[TaskReport], None]
+REQUEST = "request.json"
 LoadLike = LmSettings | Callable[[], Answerer[Any]]
 
 
@@ -37,6 +49,7 @@ def evaluate_selection(
     engine: Engine | None = None,
     retries: int = 2,
     partial: bool = False,
+    replace: bool = False,
     on_task: OnTask | None = None,
 ) -> Evaluation:
     """Select examples for each task, fine-tune the LM on them, and measure its answers to the task's queries.
@@ -60,20 +73,23 @@ def evaluate_selection(
         engine: where fine-tunes run; in this process if None.
         retries: how often a failed fine-tune is tried again.
         partial: finish without the fine-tunes that failed; their queries are left out of that competitor.
+        replace: take over what another request has left unfinished beside *out*; its answers are kept until this is
+            written.
         on_task: told about each fine-tune.
 
     Raises:
         ConfigError: a setting that does not fit.
         DataError: other examples in some index, a query without task, or a text that the LM cannot read.
-        ArtifactError: another process writes there, or answers cannot be kept.
+        ArtifactError: another process writes there, another request was left unfinished there, or answers cannot be
+            kept.
         TrainingError: a fine-tune failed and *partial* is false; or all of a competitor did.
     """
     study = DataSelection(indexes, queries, lm, settings, fine_tune, selecting=selecting, engine=engine)
-    return study.run(out, retries=retries, partial=partial, on_task=on_task)
+    return study.run(out, retries=retries, partial=partial, replace=replace, on_task=on_task)
 
 
 @contextmanager
-def _kept(out: str | Path | None) -> Iterator[AnswerFiles]:
+def _kept(out: str | Path | None, request: Mapping[str, Any], *, replace: bool) -> Iterator[AnswerFiles]:
     """Where answers are kept until the evaluation is written, held by this process."""
     if out is None:
         with TemporaryDirectory() as folder:
@@ -81,8 +97,37 @@ def _kept(out: str | Path | None) -> Iterator[AnswerFiles]:
         return
     working = make_partial(real_path(out))
     with locked(working):
+        _claim(working, request, replace=replace)
         _bring(real_path(out) / ANSWERS, working / ANSWERS)
         yield AnswerFiles(working / ANSWERS)
+
+
+def _claim(working: Path, request: Mapping[str, Any], *, replace: bool) -> None:
+    """Check that what was left unfinished here is this evaluation, or start it; answers are kept in any case.
+
+    Raises:
+        ArtifactError: something else was begun here, and *replace* is false.
+    """
+    path, plain = working / REQUEST, canonical_json(request)
+    if path.is_file() and not replace and _holds_work(working):
+        instead = "Finish that one with its own command, delete the directory, or pass --replace."
+        refuse_difference(working, "an unfinished evaluation made", _read_request(path), json.loads(plain), instead)
+    write_file(path, plain)
+
+
+def _holds_work(working: Path) -> bool:
+    """Whether there is anything but the lock, the request and empty folders."""
+    others = (child for child in working.iterdir() if child.name not in (LOCK, REQUEST))
+    return any(child.is_file() or any(child.iterdir()) for child in others)
+
+
+def _read_request(path: Path) -> Mapping[str, Any]:
+    """The request of what was begun; an empty one if it cannot be read, which no other equals."""
+    try:
+        found = json.loads(path.read_bytes())
+    except ValueError:
+        return {}
+    return found if isinstance(found, dict) else {}
 
 
 def _bring(old: Path, new: Path) -> None:
@@ -151,6 +196,7 @@ class DataSelection:
         *,
         retries: int = 2,
         partial: bool = False,
+        replace: bool = False,
         progress: OnProgress | None = None,
         on_task: OnTask | None = None,
     ) -> Evaluation:
@@ -160,10 +206,11 @@ class DataSelection:
             out: as there.
             retries: as there.
             partial: as there.
+            replace: as there.
             progress: told about selections.
             on_task: told about each fine-tune.
         """
-        with _kept(out) as files:
+        with _kept(out, self.request, replace=replace) as files:
             competitors = self._contest.competitors(progress)
             failed = self._answer(competitors, files, retries, on_task)
             if failed and not partial:

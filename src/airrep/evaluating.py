@@ -9,14 +9,15 @@ import numpy as np
 from airrep.arrays import Features, GroupScores
 from airrep.artifacts import digest
 from airrep.errors import ConfigError
-from airrep.evaluation import Difference, Evaluation, Row
+from airrep.evaluation import Difference, Evaluation, Row, check_names
 from airrep.held_out import Losses, difference_over, lds_over, scales
 from airrep.index import Index
+from airrep.label_statistics import seeds_alike
 from airrep.labelled import LabelledInstance
 from airrep.matching import RowFinder
 from airrep.metrics import RESAMPLES, Judged, judge, lds, mean_ceiling
 from airrep.pooling import Pooling, PoolLike
-from airrep.reuse import identity
+from airrep.reuse import distinct, identity
 from airrep.row_costs import cost_of
 
 SAMPLE = 1000
@@ -64,14 +65,14 @@ def evaluate_lds(
         names: of the rows; the paths of the indexes if None.
 
     Raises:
-        ConfigError: no index, no instance, both a temperature and instances to tune on, one to judge by among these, or
-            a pool that does not fit.
+        ConfigError: no index, no instance, one given twice by its content, both a temperature and instances to tune on,
+            one to judge by among these, or a pool that does not fit.
         DataError: an index lacks an example of a train pool, scores that are not finite or all constant, or two rows
             of one name.
     """
     request = lds_request(indexes, instances, pool, temperature, tune=tune, resamples=resamples)
-    contenders = []
-    for name, index in zip(names or [str(index.path) for index in indexes], indexes, strict=True):
+    names, contenders = row_names(indexes, names), []
+    for name, index in zip(names, indexes, strict=True):
         pooling = index.attributor.pooling(pool, temperature)
         finder = RowFinder(index, [*instances, *tune])
         if tune and pooling.kind == "attention":
@@ -85,11 +86,22 @@ def evaluate_lds(
         judge_rows(contenders, instances, resamples),
         query_keys(instances),
         subject_of("lds", instances),
-        mean_ceiling(instance.by_seed for instance in instances),
+        mean_ceiling(telling_seeds(instances)),
         {**facts_of(instances), "tuned_on": [instance.name for instance in tune], "resamples": resamples},
         request=request,
         matrices={**losses, **score_matrices(contenders, instances)},
     )
+
+
+def row_names(indexes: Sequence[Index], names: Sequence[str] | None) -> Sequence[str]:
+    """What rows are called: *names*, or the paths of the indexes.
+
+    Raises:
+        DataError: two rows of one name.
+    """
+    chosen = names or [str(index.path) for index in indexes]
+    check_names(chosen)
+    return chosen
 
 
 def lds_request(
@@ -106,25 +118,32 @@ def lds_request(
         raise ConfigError("evaluate: expected at least one index and one labelled instance. Name some.")
     if resamples < 1:
         raise ConfigError(f"resamples={resamples}: expected 1 or more. Correct the value.")
-    _check_tuning(temperature, instances, tune)
+    judged, tuned = distinct(instances), [identity(instance) for instance in tune]
+    _check_tuning(temperature, judged, tune, tuned)
     return {
         "measure": "lds",
         **{f"index {number}": index.fingerprint for number, index in enumerate(indexes, start=1)},
-        **{f"instance {number}": identity(instance) for number, instance in enumerate(instances, start=1)},
-        **{f"tuning instance {number}": identity(instance) for number, instance in enumerate(tune, start=1)},
+        **{f"instance {number}": content for number, content in enumerate(judged, start=1)},
+        **{f"tuning instance {number}": content for number, content in enumerate(tuned, start=1)},
         "pool": None if pool is None else str(Pooling.parse(pool)),
         "temperature": temperature,
         "resamples": resamples,
     }
 
 
-def _check_tuning(temperature: float, instances: Sequence[LabelledInstance], tune: Sequence[LabelledInstance]) -> None:
+def _check_tuning(
+    temperature: float, judged: Mapping[str, str], tune: Sequence[LabelledInstance], tuned: Sequence[str]
+) -> None:
+    """Refuse to tune on what is judged by, whatever its name: *judged* has names by content, *tuned* the contents."""
     if temperature != 1 and tune:
         raise ConfigError("evaluate: expected a temperature or instances to tune it on, not both. Choose one.")
-    judged = {instance.name for instance in instances}
-    both = next((instance.name for instance in tune if instance.name in judged), None)
-    if both is not None:
-        raise ConfigError(f"instance {both}: is to be judged by, so it cannot be tuned on. Tune on another one.")
+    for instance, content in zip(tune, tuned, strict=True):
+        name = judged.get(content)
+        if name is not None:
+            alias = "" if name == instance.name else f" (as {name})"
+            raise ConfigError(
+                f"instance {instance.name}: is to be judged by{alias}, so it cannot be tuned on. Tune on another one."
+            )
 
 
 def subject_of(measure: Literal["lds", "loo"], instances: Sequence[LabelledInstance]) -> str:
@@ -137,16 +156,31 @@ def query_keys(instances: Sequence[LabelledInstance]) -> tuple[tuple[str, str], 
     return tuple((instance.name, str(id_)) for instance in instances for id_ in instance.queries.ids.to_pylist())
 
 
+def telling_seeds(instances: Sequence[LabelledInstance]) -> list[np.ndarray | None]:
+    """Losses of each seed, ``(s, q, m)``, of each instance; None where there is one seed, or seeds change nothing."""
+    return [
+        None if instance.by_seed is None or seeds_alike(instance.by_seed) else instance.by_seed
+        for instance in instances
+    ]
+
+
 def facts_of(instances: Sequence[LabelledInstance]) -> dict[str, Any]:
-    """What holds for all rows; ``subset_size`` is the least and the greatest."""
-    sizes = np.concatenate([instance.subsets.sizes for instance in instances])
+    """What holds for all rows; ``subset_size`` is the least and the greatest.
+
+    Subsets count that have a loss of some query; ``subsets_left_out`` are the others. ``seeds_alike`` tells of each
+    instance whether its seeds change nothing.
+    """
+    there = np.concatenate([np.isfinite(instance.losses).any(axis=0) for instance in instances])
+    sizes = np.concatenate([instance.subsets.sizes for instance in instances])[there]
     return {
         "instances": [instance.name for instance in instances],
         "queries": sum(len(instance.queries) for instance in instances),
-        "subsets": sum(len(instance.subsets) for instance in instances),
+        "subsets": int(there.sum()),
+        "subsets_left_out": int((~there).sum()),
         "subset_size": [int(sizes.min()), int(sizes.max())],
         "pool_size": [len(instance.train) for instance in instances],
         "seeds": [1 if instance.by_seed is None else len(instance.by_seed) for instance in instances],
+        "seeds_alike": [instance.by_seed is not None and seeds_alike(instance.by_seed) for instance in instances],
     }
 
 

@@ -58,10 +58,14 @@ def _counts(evaluation: "Evaluation") -> str:
     left_out = f"; queries left out, as scores or losses are constant: {dropped}" if dropped else ""
     tuned = f"; temperatures chosen on {', '.join(facts['tuned_on'])}" if facts.get("tuned_on") else ""
     names = printable(", ".join(facts["instances"]))
-    return f"{facts['queries']:,} queries and {facts[kind]:,} {kind} of {names}{printable(left_out + tuned)}"
+    lacking = facts.get(f"{kind}_left_out")
+    without = f"; {kind} left out, as they have no losses: {lacking:,}" if lacking else ""
+    return f"{facts['queries']:,} queries and {facts[kind]:,} {kind} of {names}{printable(without + left_out + tuned)}"
 
 
 def _ceiling(evaluation: "Evaluation") -> str:
+    if evaluation.ceiling is None and any(evaluation.facts.get("seeds_alike", ())):
+        return "; the seeds give the same losses, which tell nothing of noise, so no noise ceiling is known"
     if evaluation.ceiling is None and max(evaluation.facts["seeds"]) > 1:
         return "; no losses vary in two seeds yet, so no noise ceiling is known"
     if evaluation.ceiling is None:

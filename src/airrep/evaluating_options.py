@@ -122,9 +122,13 @@ def open_named(texts: Sequence[str], settings: Sequence[str] | None = None) -> "
 
     Raises:
         ConfigError: a setting that belongs to none of them.
+        DataError: two of one name.
         ArtifactError: as for :class:`airrep.index.Index`.
     """
+    from airrep.evaluation import check_names
+
     paths = [parse_named(text) for text in texts]
+    check_names([name for name, _ in paths])
     moved: dict[str, list[str]] = {name: [] for name, _ in paths}
     for text in settings or ():
         name = next((name for name in moved if text.startswith(f"{name}:")), None)

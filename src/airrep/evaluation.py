@@ -34,6 +34,17 @@ Measure: TypeAlias = Literal["lds", "loo", "classify", "select"]
 """Spearman over subsets; Spearman over removals; accuracy of the top-1 label; unigram F1 after fine-tuning."""
 
 
+def check_names(names: Sequence[str]) -> None:
+    """Refuse two rows of one name, before any work.
+
+    Raises:
+        DataError: two are equal.
+    """
+    twice = next((name for name in names if names.count(name) > 1), None)
+    if twice is not None:
+        raise DataError(f"evaluation: two rows are called '{twice}'; expected one each. Name them: NAME=INDEX.")
+
+
 class Difference(NamedTuple):
     """How much one row's value exceeds another's on the same queries."""
 
@@ -140,10 +151,7 @@ class Evaluation:
 
     def __post_init__(self) -> None:
         """Check that all fits."""
-        names = [row.name for row in self.rows]
-        twice = next((name for name in names if names.count(name) > 1), None)
-        if twice is not None:
-            raise DataError(f"evaluation: two rows are called '{twice}'; expected one each. Name them: NAME=INDEX.")
+        check_names([row.name for row in self.rows])
         for row in self.rows:
             if row.per_query.shape != (len(self.queries),):
                 raise DataError(

@@ -16,6 +16,7 @@ from airrep.label_statistics import (
     common_factor,
     one_number,
     overlap_of,
+    seeds_alike,
     shown,
     split_halves,
     variance_parts,
@@ -103,8 +104,14 @@ class Examined:
 
     @cached_property
     def ceiling(self) -> float | None:
-        """Mean noise ceiling of the instances that have several seeds; None where none has, or nothing varies."""
-        return mean_ceiling(one.by_seed for one in self.instances)
+        """Mean noise ceiling of the instances whose seeds differ; None where none has such, or nothing varies."""
+        pairs = zip(self.instances, self.alike, strict=True)
+        return mean_ceiling(None if alike else one.by_seed for one, alike in pairs)
+
+    @cached_property
+    def alike(self) -> list[bool]:
+        """Of each instance, whether its seeds change nothing; False where there is one seed."""
+        return [one.by_seed is not None and seeds_alike(one.by_seed) for one in self.instances]
 
     @cached_property
     def silent(self) -> np.ndarray:

@@ -8,10 +8,12 @@ from airrep.label_statistics import Common, lds_of, lengthened
 
 WANTED_ERROR = 0.025
 """Standard error of the mean LDS that tells 0.05 from 0."""
-SAME_SEEDS = 1e-3
-"""Deviation between seeds, as a share of that over subsets, below which they are one and the same fine-tune."""
 MOST_BY_CHANCE = 0.5
 """Share of the variance that one component has by chance, from which on it proves nothing."""
+_SEEDS_ALIKE = (
+    "The seeds give the same losses, so they tell nothing of noise: with subsets no larger than a batch, the order of "
+    "the data, all that a seed changes, does not matter."
+)
 
 
 def label_findings(examined: Examined) -> list[Finding]:
@@ -67,6 +69,9 @@ def reliability(examined: Examined) -> Finding:
     name, anchor = "reliability of the labels", "reliability-of-the-labels"
     if examined.seeds < 2:
         return Finding(name, "unknown", "one seed", _label_again(examined), anchor, values={"seeds": 1})
+    if all(examined.alike):
+        values: dict[str, object] = {"seeds": examined.seeds, "ceiling": None}
+        return Finding(name, "look", "not known", _SEEDS_ALIKE, anchor, values=values)
     agreement, ceiling = examined.agreement, examined.ceiling
     if ceiling is None:
         return Finding(name, "bad", "none", "No query's losses vary over the subsets in every seed.", anchor)
@@ -81,16 +86,11 @@ def reliability(examined: Examined) -> Finding:
         "ceiling": ceiling,
     }
     number = f"{whole:.2f}; noise ceiling of LDS × 100: {100 * ceiling:.1f}"
-    level, verdict = _reliable(examined, whole, ceiling)
+    level, verdict = _reliable(whole, ceiling)
     return Finding(name, level, number, verdict, anchor, values=values)
 
 
-def _reliable(examined: Examined, whole: float, ceiling: float) -> tuple[Level, str]:
-    if np.nanmedian(np.sqrt(examined.variance.noise)) < SAME_SEEDS * np.nanmedian(examined.deviation):
-        return "look", (
-            "The seeds give the same losses, so they tell nothing of noise: with subsets no larger than a batch, "
-            "the order of the data, all that a seed changes, does not matter."
-        )
+def _reliable(whole: float, ceiling: float) -> tuple[Level, str]:
     level, most = level_of(whole, 0.8, 0.5), f"no method can reach an LDS above {100 * ceiling:.1f}"
     return level, {
         "good": f"Fine-tuned again, subsets would rank nearly the same; {most}.",

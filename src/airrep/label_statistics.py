@@ -15,6 +15,8 @@ MOST_SPLITS = 50
 """Ways to halve the seeds that are looked at."""
 MOST_SUBSETS = 2000
 """Subsets whose overlaps are counted, the first."""
+SAME_SEEDS = 1e-3
+"""Deviation between seeds, as a share of that over subsets, below which they are one and the same fine-tune."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -54,6 +56,26 @@ def variance_parts(by_seed: np.ndarray) -> Variance:
         signal = np.maximum(spread - noise, 0) / per_group
         p_values = np.where(between > 0, stats.f.sf(spread / noise, left, right), 1.0)
     return Variance(*(np.where(known, values, np.nan) for values in (p_values, signal, noise)))
+
+
+def seeds_alike(by_seed: np.ndarray) -> bool:
+    """Whether seeds change nothing beyond rounding, so that they tell nothing of noise.
+
+    So it is with subsets no larger than a batch, as a seed changes only the order of the data. Of the median query,
+    the deviation between seeds is then below SAME_SEEDS times that of the mean losses over subsets.
+
+    Args:
+        by_seed: ``(s, q, m)`` losses, NaN where missing; False where no two seeds can be compared.
+    """
+    noise = variance_parts(by_seed).noise
+    known = ~np.isnan(noise)
+    if not known.any():
+        return False
+    wide = by_seed[:, known].astype(np.float64)
+    repeats = (~np.isnan(wide)).sum(axis=0)
+    means = np.where(repeats > 0, np.nansum(wide, axis=0) / np.maximum(repeats, 1), np.nan)
+    deviation = np.nanstd(means, axis=1, ddof=1)
+    return bool(np.median(np.sqrt(noise[known])) < SAME_SEEDS * np.median(deviation))
 
 
 def shown(p_values: np.ndarray, level: float) -> np.ndarray:

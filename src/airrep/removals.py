@@ -14,8 +14,10 @@ from airrep.evaluating import (
     judge_rows,
     lds_request,
     query_keys,
+    row_names,
     score_matrices,
     subject_of,
+    telling_seeds,
 )
 from airrep.evaluation import Evaluation
 from airrep.groups import Groups
@@ -95,7 +97,7 @@ def evaluate_loo(
     influence scores of the removed examples: to first order, effects of removals add up. Where one example is removed
     at a time, sum, mean and attention are its score alike. Pearson's correlation, by the same rules, is in each row's
     ``more``; the labels' signal-to-noise ratio (:func:`signal_to_noise`) and reliability, the square of the ceiling,
-    are in the facts. The matrices ``losses/INSTANCE`` hold the effects.
+    are in the facts, unless seeds change nothing. The matrices ``losses/INSTANCE`` hold the effects.
 
     Args:
         indexes: the first is the one that the others are compared with.
@@ -107,21 +109,21 @@ def evaluate_loo(
         names: of the rows; the paths of the indexes if None.
 
     Raises:
-        ConfigError: no index, no instance, or a pool that does not fit.
+        ConfigError: no index, no instance, one given twice by its content, or a pool that does not fit.
         DataError: instances without removals, an index lacks a removed example, scores that are not finite or all
             constant, or two rows of one name.
     """
     request = loo_request(indexes, instances, pool, temperature, resamples=resamples)
     removals = [Removals.of(instance) for instance in instances]
     removed = [one.removed for one in removals]
-    contenders = []
-    for name, index in zip(names or [str(index.path) for index in indexes], indexes, strict=True):
+    names, contenders = row_names(indexes, names), []
+    for name, index in zip(names, indexes, strict=True):
         pooling, finder = index.attributor.pooling(pool or "sum", temperature), RowFinder(index, removed)
         scores = [finder.score(instance, pooling) for instance in removed]
         sizes = None if pool is None else [size for one in removed for size in one.subsets.sizes.tolist()]
         more = {"pearson": _mean_pearson(scores, removals)}
         contenders.append(Contender(name, index, pooling, scores, sizes, more))
-    ceiling = mean_ceiling(one.by_seed for one in removed)
+    ceiling = mean_ceiling(telling_seeds(removed))
     return Evaluation(
         "loo",
         judge_rows(contenders, removals, resamples),
@@ -151,8 +153,9 @@ def loo_request(
 def _facts(removed: Sequence[LabelledInstance]) -> dict[str, Any]:
     """What holds for all rows; ``removal_size`` is the least and the greatest."""
     facts = facts_of(removed)
-    named = {"removals": facts.pop("subsets"), "removal_size": facts.pop("subset_size")}
-    known = [one.by_seed for one in removed if one.by_seed is not None]
+    renamed = {"subsets": "removals", "subsets_left_out": "removals_left_out", "subset_size": "removal_size"}
+    named = {name: facts.pop(old) for old, name in renamed.items()}
+    known = [by_seed for by_seed in telling_seeds(removed) if by_seed is not None]
     return {**facts, **named, "signal_to_noise": signal_to_noise(known) if known else None}
 
 

@@ -1,6 +1,6 @@
 """Small artifacts that are there already, found by request."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from hashlib import sha256
 from pathlib import Path
 from typing import Any
@@ -9,6 +9,7 @@ import numpy as np
 
 from airrep import artifacts
 from airrep.artifacts import check_digests, check_replaceable, real_path
+from airrep.errors import ConfigError
 from airrep.labelled import LabelledInstance
 
 
@@ -18,6 +19,24 @@ def identity(instance: LabelledInstance) -> str:
     for array in (instance.subsets.rows, instance.subsets.offsets, instance.losses):
         found.update(f" {array.dtype} {array.shape} ".encode() + np.ascontiguousarray(array).tobytes())
     return found.hexdigest()
+
+
+def distinct(instances: Sequence[LabelledInstance]) -> dict[str, str]:
+    """Names of instances by their :func:`identity`, in order.
+
+    Raises:
+        ConfigError: two have equal content, whatever their names: what they say would count twice.
+    """
+    found: dict[str, str] = {}
+    for instance in instances:
+        content = identity(instance)
+        if content in found:
+            raise ConfigError(
+                f"instances {found[content]} and {instance.name}: have the same examples, subsets and losses, which "
+                "would count twice; expected each once. Leave one out."
+            )
+        found[content] = instance.name
+    return found
 
 
 def find_finished(

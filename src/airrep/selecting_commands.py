@@ -114,7 +114,14 @@ def select(
     with Meter("selecting") as meter:
         judging.deliver(
             asked.request,
-            lambda: asked.run(judging.run, retries=retries, partial=partial, progress=meter, on_task=TaskMeter()),
+            lambda: asked.run(
+                judging.run,
+                retries=retries,
+                partial=partial,
+                replace=judging.replace,
+                progress=meter,
+                on_task=TaskMeter(),
+            ),
             print_selection,
             partial=partial,
         )

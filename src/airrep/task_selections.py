@@ -15,7 +15,7 @@ from airrep.attributors.base import OnProgress
 from airrep.config import Settings
 from airrep.corpus import Corpus
 from airrep.errors import ConfigError, DataError
-from airrep.evaluation import Cost
+from airrep.evaluation import Cost, check_names
 from airrep.index import Index
 from airrep.row_costs import cost_of
 from airrep.seeding import stream, stream_seed
@@ -87,10 +87,13 @@ class Contest:
 
         Raises:
             ConfigError: no index, a bad filter, no such field, or fewer examples than are to be selected.
-            DataError: other examples in some index, a query without task, or a task without queries to select by.
+            DataError: two rows of one name, other examples in some index, a query without task, or a task without
+                queries to select by.
         """
         if not indexes:
             raise ConfigError("evaluate select: expected at least one index. Name some.")
+        beside = {RANDOM: settings.random, FULL: settings.full, NONE: settings.none}
+        check_names([*(name for name, _ in indexes), *(name for name, asked in beside.items() if asked)])
         self.indexes, self.queries, self.settings = indexes, queries, settings
         self.selecting = queries if selecting is None else selecting
         pools = [TrainingPool.of(index, settings.by, settings.where) for _, index in indexes]
