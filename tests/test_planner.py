@@ -14,7 +14,9 @@ from airrep.predicting import make_plan
 
 LETTERS = "abcdefghijklmnop"
 TEXTS = Corpus.from_examples(
-    Example(" ".join(LETTERS[(number * k) % 16] for k in range(2 + number % 7)), LETTERS[number % 16], f"e{number}")
+    Example(
+        " ".join(LETTERS[number // 16**k % 16] for k in range(2 + number % 7)), LETTERS[number // 256], f"e{number}"
+    )
     for number in range(400)
 )
 

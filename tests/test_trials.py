@@ -1,5 +1,7 @@
 """Slices and repeats of micro-benchmarks."""
 
+from dataclasses import replace
+
 import pytest
 from small_world import make_corpus
 
@@ -77,3 +79,11 @@ def test_seconds_of_a_fit_leave_rows_out_that_encoding_needs() -> None:
 
 def test_memory_is_that_of_this_process() -> None:
     assert 2**24 < memory_now() < 2**40
+
+
+def test_slices_hold_no_text_twice() -> None:
+    corpus = make_corpus(100)
+    copies = [replace(example, id=f"{example.id}-again") for example in corpus]
+    slices = Slices(Corpus.from_examples([*corpus, *copies]))
+    assert [example.id for example in slices.take(200)] == [example.id for example in corpus]
+    assert slices.left == 0

@@ -4,6 +4,8 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
+import numpy as np
+
 from airrep.corpus import Corpus
 from airrep.errors import ConfigError
 from airrep.machine import peak_memory
@@ -67,7 +69,7 @@ class Trial:
 
 
 class Slices:
-    """Examples in their order, none twice: stores would find them."""
+    """Examples in their order, no text twice: stores would find it."""
 
     def __init__(self, examples: Corpus) -> None:
         """Begin with the first.
@@ -75,11 +77,14 @@ class Slices:
         Raises:
             ConfigError: there are too few.
         """
-        if len(examples) < LEAST:
+        first: dict[str, int] = {}
+        for row, example in enumerate(examples):
+            first.setdefault(example.content_hash, row)
+        if len(first) < LEAST:
             raise ConfigError(
-                f"plan: {len(examples)} examples are too few to measure on; expected {LEAST} or more. Give more data."
+                f"plan: {len(first)} examples are too few to measure on; expected {LEAST} or more. Give more data."
             )
-        self._examples, self.taken = examples, 0
+        self._examples, self.taken = examples.take(np.array(list(first.values()), np.int64)), 0
 
     @property
     def left(self) -> int:
