@@ -118,7 +118,7 @@ def test_means_over_queries_are_compared_query_by_query():
     found = compare_evaluations([("x", over_queries({"plain": right, "better": better}))])
     (pair,) = found.pairs
     gaps = np.delete(better - right, 3)
-    assert (pair.one, found.resamples) == ("better", 10_000)
+    assert pair.one == "better"
     assert pair.difference == pytest.approx(gaps.mean())
     half = (pair.interval[1] - pair.interval[0]) / 2
     assert half == pytest.approx(1.96 * gaps.std(ddof=1) / np.sqrt(199), rel=0.05)

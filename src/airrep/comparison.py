@@ -29,10 +29,6 @@ from airrep.metrics import RESAMPLES, judge
 
 KIND = "comparison"
 RESULT = "result.json"
-OVER_QUERIES = 10_000
-"""Draws of queries: so many that a p-value can stay small when it is adjusted for many pairs."""
-NUMBERS = 2**24
-"""At most so many draws times queries, 128 MiB."""
 
 Named = Sequence[tuple[str, Evaluation]]
 """Evaluations with the names of their runs."""
@@ -134,14 +130,13 @@ def compare_evaluations(
     """Test every pair of rows: difference, 95 % interval, two-sided p-value, and that adjusted after Holm.
 
     Rows of lds and loo are compared over resamples of queries and subsets, both at once (:func:`airrep.metrics.paired`;
-    several instances are independent of each other), those of classify over resamples of queries, and those of select
-    over resamples of tasks and their queries.
+    several instances are independent of each other), those of classify and select without draws (McNemar's exact test,
+    and Student's t over tasks and their queries: :meth:`airrep.means.Resamples.difference`).
 
     Args:
         runs: evaluations of one measure and one subject, with names for errors.
         to: compare only with the row of this name.
-        resamples: bootstrap draws; by default 1,000 over subsets, and over queries 10,000, or as many as fit into
-            memory.
+        resamples: bootstrap draws of lds and loo; 1,000 if None.
         command: the command line that asked for it.
 
     Raises:
@@ -156,8 +151,8 @@ def compare_evaluations(
     pairs = [*combinations(numbers, 2)] if reference is None else [(n, reference) for n in numbers if n != reference]
     first = runs[0][1]
     over_subsets = first.measure in ("lds", "loo")
-    draws = resamples or (RESAMPLES if over_subsets else _query_draws(len(first.queries)))
-    gaps = _over_subsets(contestants, pairs, draws) if over_subsets else _over_queries(contestants, pairs, draws)
+    draws = resamples or RESAMPLES
+    gaps = _over_subsets(contestants, pairs, draws) if over_subsets else _over_queries(contestants, pairs)
     adjusted = holm([gap.p_value for gap in gaps])
     sides = tuple(one.side for one in contestants)
     found = [
@@ -274,17 +269,10 @@ def _over_subsets(
     return [Difference(gap.value, gap.interval, gap.p_value) for gap in found]
 
 
-def _over_queries(
-    contestants: Sequence[_Contestant], pairs: Sequence[tuple[int, int]], resamples: int
-) -> list[Difference]:
+def _over_queries(contestants: Sequence[_Contestant], pairs: Sequence[tuple[int, int]]) -> list[Difference]:
     """Differences over queries, and over tasks where they have some, from the values per query."""
     run = contestants[0].run
     tasks = run.facts.get("clusters")
-    plain = Resamples.plain(len(run.queries), resamples, 0)
-    drawn = plain if tasks is None else Resamples(tuple(map(str, tasks)), True, resamples, 0)
+    plain = Resamples.plain(len(run.queries), RESAMPLES, 0)
+    drawn = plain if tasks is None else Resamples(tuple(map(str, tasks)), True, RESAMPLES, 0)
     return [Difference(*drawn.difference(contestants[i].row.per_query, contestants[j].row.per_query)) for i, j in pairs]
-
-
-def _query_draws(queries: int) -> int:
-    """How many draws of queries fit into memory, within reason."""
-    return max(RESAMPLES, min(OVER_QUERIES, NUMBERS // max(queries, 1)))

@@ -143,7 +143,7 @@ def compare(
     runs: Annotated[list[Path], typer.Argument(metavar="RUN...", help="What `airrep evaluate ... --out` wrote.")],
     to: Annotated[str | None, typer.Option("--to", help="Compare with the row of this name alone.")] = None,
     resamples: Annotated[
-        int | None, typer.Option(min=1, help="Bootstrap draws; 1,000 over subsets, 10,000 over queries if not given.")
+        int | None, typer.Option(min=1, help="Bootstrap draws of lds and loo; 1,000 if not given.")
     ] = None,
     as_json: JsonOption = False,
     out: Annotated[Path | None, typer.Option(help="Also write the comparison here.", metavar="RUN")] = None,

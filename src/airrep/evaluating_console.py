@@ -92,7 +92,8 @@ def print_comparison(comparison: "Comparison") -> None:
         found = (signed(pair.difference), _range(pair.interval), _p(pair.p_value), _p(pair.adjusted))
         pairs.add_row(snippet(pair.one, 60), snippet(pair.other, 60), *found)
     out().print(pairs)
-    say(f"adjusted after Holm for these {len(comparison.pairs):,} pairs; {comparison.resamples:,} bootstrap draws")
+    draws = f"; {comparison.resamples:,} bootstrap draws" if comparison.measure in ("lds", "loo") else ""
+    say(f"adjusted after Holm for these {len(comparison.pairs):,} pairs{draws}")
 
 
 def print_datamodels(made: "Datamodels") -> None:
