@@ -9,8 +9,8 @@ from typing import Any, Protocol, TypeVar
 from airrep.arrays import Rows
 from airrep.artifacts import canonical_json, digest, write_file, writing
 from airrep.corpus import Corpus, Example
-from airrep.errors import ArtifactError, TrainingError
-from airrep.fine_tuner import Learner, loader
+from airrep.errors import TrainingError
+from airrep.fine_tuner import Learner, check_same, loader
 from airrep.lm_settings import FineTuneSettings, LmSettings
 
 D = TypeVar("D")
@@ -89,11 +89,7 @@ class AnsweringSetup:
             ArtifactError: it is another one here.
         """
         lm = self.load()
-        if lm.fingerprint != self.fingerprint:
-            raise ArtifactError(
-                f"lm {lm.name}: is another one in a worker ({lm.fingerprint[:12]}; expected {self.fingerprint[:12]}). "
-                "Put the same files on every machine."
-            )
+        check_same(lm, self.fingerprint)
         return Answering(lm, self)
 
 

@@ -75,6 +75,19 @@ def loader(lm: LmSettings) -> LoadLm:
     return LoadLm(lm.model_copy(update={"precision": precision}))
 
 
+def check_same(lm: Learner[Any], fingerprint: str) -> None:
+    """Refuse, in a worker, an LM that is not the one that the work is meant for.
+
+    Raises:
+        ArtifactError: it is another one here.
+    """
+    if lm.fingerprint != fingerprint:
+        raise ArtifactError(
+            f"lm {lm.name}: is another one in a worker ({lm.fingerprint[:12]}; expected {fingerprint[:12]}). "
+            "Put the same files on every machine."
+        )
+
+
 @dataclass(frozen=True)
 class Setup:
     """Makes, in a worker, what does the tasks."""
@@ -94,11 +107,7 @@ class Setup:
             ArtifactError: it is another one here.
         """
         lm = self.load()
-        if lm.fingerprint != self.fingerprint:
-            raise ArtifactError(
-                f"lm {lm.name}: is another one in a worker ({lm.fingerprint[:12]}; expected {self.fingerprint[:12]}). "
-                "Put the same files on every machine."
-            )
+        check_same(lm, self.fingerprint)
         return FineTuner(lm, self)
 
 
