@@ -5,26 +5,28 @@ BIN := $(VENV)/bin
 INSTALL := -m pip --disable-pip-version-check install --quiet --constraint constraints.txt
 PIP := $(BIN)/python $(INSTALL)
 RUN := OMP_NUM_THREADS=1 $(BIN)/python
+TEST := $(RUN) -m pytest --numprocesses auto --dist loadfile
 ORACLES := $(VENV)/oracles/bin/python
 
-.PHONY: demo test check fast bench oracles format docs clean
+.PHONY: demo test check lint fast bench oracles format docs clean
 
 demo: $(VENV)/airrep  ## index, attribute, select and report on real data that comes with airrep
 	$(BIN)/airrep demo --out airrep-demo
 
 test: $(VENV)/dev  ## the full test suite
-	$(RUN) -m pytest
+	$(TEST)
 
 fast: $(VENV)/dev  ## the test suite without the slow tests
-	$(RUN) -m pytest -m "not slow"
+	$(TEST) -m "not slow"
 
-check: $(VENV)/dev  ## format, lint, types, layers, dependencies, fast tests
+check: lint fast  ## format, lint, types, layers, dependencies, fast tests
+
+lint: $(VENV)/dev  ## format, lint, types, layers, dependencies
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 	$(BIN)/deptry src
-	$(RUN) -m pytest -m "not slow"
 
 bench: $(VENV)/bench  ## speed and memory against plain references, as ratios of process CPU time
 	$(RUN) benchmarks/reading.py
