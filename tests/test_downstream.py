@@ -3,6 +3,7 @@
 import os
 import signal
 import time
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -250,6 +251,18 @@ def test_what_was_begun_in_another_way_is_not_swallowed(index: Index, tmp_path: 
         evaluate_selection([("hash", index)], QUERIES, ParrotWorld(), _settings(), out=out)
     (kept / "shards" / "one").unlink()  # nothing is lost then
     assert evaluate_selection([("hash", index)], QUERIES, ParrotWorld(), _settings(), out=out).rows
+
+
+def test_another_measure_does_not_swallow_answers(index: Index, tmp_path: Path) -> None:
+    out = tmp_path / "run"
+    selected = evaluate_selection([("hash", index)], QUERIES, ParrotWorld(), _settings(), out=out)
+    before = tree(tmp_path / "run.partial")
+    other = replace(selected, measure="lds")
+    with pytest.raises(ArtifactError, match=r"run\.partial: holds answers of an unfinished evaluation by select"):
+        other.write(out)
+    assert tree(tmp_path / "run.partial") == before
+    other.write(out, replace=True)
+    assert read_evaluation(out).measure == "lds"
 
 
 def test_equal_names_of_rows_are_refused_before_anything_is_selected(index: Index, tmp_path: Path) -> None:

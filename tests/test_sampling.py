@@ -141,6 +141,12 @@ def test_removals_are_the_whole_pool_and_the_pool_less_a_few(tmp_path: Path, cor
     assert all(np.array_equal(plan.subset_rows(1, j), more.subset_rows(1, j)) for j in range(7))
 
 
+def test_every_example_of_the_pool_may_be_left_out_once(tmp_path: Path, corpus: Corpus) -> None:
+    plan = sample(corpus, tmp_path / "plan", changed(kind="removals", removals=30, instances=1))
+    pool = set(plan.train_rows(0))
+    assert sorted(row for j in range(1, 31) for row in pool - set(plan.subset_rows(0, j))) == sorted(pool)
+
+
 @pytest.mark.parametrize("by", ["source", "label"])
 def test_stratified_draws_keep_the_proportions_of_the_corpus(tmp_path: Path, by: str) -> None:
     corpus = Corpus.from_examples(
@@ -271,9 +277,14 @@ def test_something_else_in_the_way_is_spared(tmp_path: Path, corpus: Corpus) -> 
         ({"removals": 3}, ConfigError, "kind=random, removals=3: do not go together"),
         ({"held_out": 4}, ConfigError, "held_out=4: is more than instances=3"),
         (
-            {"kind": "removals", "removals": 10, "removal_size": 3},
+            {"kind": "removals", "removals": 11, "removal_size": 3},
             DataError,
-            "30 examples are to be drawn from a train pool of 30; expected fewer than it has. Lower removals",
+            "33 examples are to be drawn from a train pool of 30; expected at most as many as it has. Lower removals",
+        ),
+        (
+            {"kind": "removals", "removals": 1, "removal_size": 30},
+            DataError,
+            "30 examples are to be drawn from a train pool of 30; expected fewer than it has. Lower removal_size",
         ),
         ({"sise": 3}, ConfigError, "'sise' is not a setting here"),
     ],

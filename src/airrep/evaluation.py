@@ -19,6 +19,7 @@ from airrep.artifacts import (
     clear,
     find_finished,
     new_artifact,
+    partial_path,
     read_manifest,
     real_path,
     write_file,
@@ -179,8 +180,15 @@ class Evaluation:
         """Write it as an artifact; one that is not complete keeps its answers, so that they need not be made again.
 
         Raises:
-            ArtifactError: something is there already, or it cannot be written.
+            ArtifactError: something is there already, be it the answers of an unfinished `select`, or it cannot be
+                written.
         """
+        unfinished = partial_path(real_path(path))
+        if self.measure != "select" and not replace and any(unfinished.glob(f"{ANSWERS}/*")):
+            raise ArtifactError(
+                f"{unfinished}: holds answers of an unfinished evaluation by select. Finish that one with its own "
+                "command, give another --out, or pass --replace."
+            )
         shown = {f"{self.measure} × 100 of {row.name}": f"{100 * row.value:+.1f}" for row in self.rows}
         provenance = {"command": self.command, **{name: str(value) for name, value in self.tags.items()}, **shown}
         content = {"measure": self.measure, "provenance": provenance, "request": dict(self.request)}

@@ -182,7 +182,9 @@ class _Draw:
         """The stored rows of each subset of one instance."""
         settings, n = self.settings, len(pool)
         if settings.removals is not None:
-            _check_smaller(f"instance {i}", settings.removals * settings.removal_size, n, "removals or removal_size")
+            _check_smaller(f"instance {i}", settings.removal_size, n, "removal_size")
+            removed = settings.removals * settings.removal_size
+            _check_smaller(f"instance {i}", removed, n, "removals or removal_size", or_all=True)
             for j in range(settings.removals + 1):
                 yield draw_removal(settings.seed, i, j, n, settings.removal_size)
             return
@@ -192,10 +194,11 @@ class _Draw:
             yield draw_subset(settings.seed, i, j, n, settings.size, strata)
 
 
-def _check_smaller(where: str, wanted: int, n: int, setting: str) -> None:
-    if wanted >= n:
+def _check_smaller(where: str, wanted: int, n: int, setting: str, *, or_all: bool = False) -> None:
+    if wanted >= n + or_all:
+        expected = "at most as many as" if or_all else "fewer than"
         raise DataError(
-            f"{where}: {wanted:,} examples are to be drawn from a train pool of {n:,}; expected fewer than it has. "
+            f"{where}: {wanted:,} examples are to be drawn from a train pool of {n:,}; expected {expected} it has. "
             f"Lower {setting}, or raise train_count."
         )
 
