@@ -160,7 +160,10 @@ def test_temperature_is_a_flag_of_attention(world: Run) -> None:
 @pytest.mark.parametrize(
     ("flags", "message"),
     [
-        (("--pool", "max"), "--pool max: does not exist; expected sum, mean, attention, top-K, order-K or order-inf"),
+        (
+            ("--pool", "max"),
+            "--pool max: does not exist; expected sum, mean, attention, signed-attention, top-K, order-K or order-inf",
+        ),
         (("--pool", "top-0"), "--pool top-0: does not exist"),
         (("--pool", "order-"), "--pool order-: does not exist"),
         (("--pool", "order-3-paper"), "pool 'order-3-paper': the paper prints constants for order-1 and order-2 alone"),

@@ -127,7 +127,11 @@ def test_order_k_is_refused_where_queries_are_encoded_in_another_way(
 @pytest.mark.parametrize(
     ("pool", "temperature", "message"),
     [
-        ("max", 1.0, "pool 'max': does not exist; expected sum, mean, attention, top-K, order-K or order-inf"),
+        (
+            "max",
+            1.0,
+            "pool 'max': does not exist; expected sum, mean, attention, signed-attention, top-K, order-K or order-inf",
+        ),
         ("sum", 2.0, "temperature 2.0: belongs to attention, not to sum pooling"),
         (None, 0.0, "temperature 0.0: is not above 0 and finite"),
         ("order-2", 1.0, "group 'all': has all 50 training examples; pool order-2 is the effect of removing some"),

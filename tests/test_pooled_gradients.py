@@ -11,7 +11,7 @@ from airrep.pooled_gradients import Membership, PooledScores
 from airrep.ranking import ranking_loss
 from airrep.train_settings import TrainedPool
 
-POOLS: tuple[TrainedPool, ...] = ("attention", "mean")
+POOLS: tuple[TrainedPool, ...] = ("attention", "signed-attention", "mean")
 
 
 def world(q: int = 7, u: int = 12, m: int = 6, d: int = 5) -> tuple[torch.Tensor, torch.Tensor, list[np.ndarray]]:
@@ -30,7 +30,8 @@ def per_subset(queries: torch.Tensor, members: torch.Tensor, subsets: list[np.nd
         row = []
         for subset in subsets:
             s = members[subset] @ query
-            row.append((torch.softmax(s.abs(), 0) * s).sum() if pool == "attention" else s.mean())
+            size = s if pool == "signed-attention" else s.abs()
+            row.append(s.mean() if pool == "mean" else (torch.softmax(size, 0) * s).sum())
         rows.append(torch.stack(row))
     return torch.stack(rows)
 
@@ -99,6 +100,18 @@ def test_a_subset_far_below_the_greatest_score_keeps_its_score_and_gradient() ->
     _, on_members = scores.gradients(torch.tensor([[0.0, 1.0]]))
     f = float(weights @ [1, 2])
     np.testing.assert_allclose(on_members[:, 0], [0, weights[0] * (2 - f), weights[1] * (3 - f)], rtol=1e-5)
+
+
+def test_signed_attention_keeps_a_subset_far_below_nought() -> None:
+    queries = torch.ones(1, 1)
+    members = torch.tensor([[30.0], [-300.0], [-301.0]])
+    subsets = [np.array([0]), np.array([1, 2])]
+    scores = PooledScores(queries, members, Membership.of(subsets, 3), "signed-attention")
+    weights = np.exp([1.0, 0.0]) / np.exp([1.0, 0.0]).sum()
+    np.testing.assert_allclose(scores.f[0], [30, weights @ [-300, -301]], rtol=1e-6)
+    _, on_members = scores.gradients(torch.tensor([[0.0, 1.0]]))
+    f = float(weights @ [-300, -301])
+    np.testing.assert_allclose(on_members[:, 0], [0, weights[0] * (-299 - f), weights[1] * (-300 - f)], rtol=1e-5)
 
 
 @pytest.mark.parametrize("value", [1e5, float("nan"), float("inf")])

@@ -13,7 +13,7 @@ from reference import pooling as reference
 from airrep.errors import ConfigError, DataError
 from airrep.pooling import Pooling, pool_scores
 
-POOLS = ("sum", "mean", "attention", "top-3")
+POOLS = ("sum", "mean", "attention", "signed-attention", "top-3")
 scores_of_a_group = arrays(
     np.float32, array_shapes(min_dims=2, max_dims=2, max_side=9), elements=st.floats(-200, 200, width=32)
 )
@@ -29,9 +29,9 @@ def test_the_order_of_members_does_not_matter(scores: np.ndarray, pool: str, ran
 
 
 @settings(deadline=None)
-@given(scores_of_a_group, st.sampled_from(("mean", "attention", "top-2")), st.floats(0.05, 20))
+@given(scores_of_a_group, st.sampled_from(("mean", "attention", "signed-attention", "top-2")), st.floats(0.05, 20))
 def test_the_result_lies_among_the_members(scores: np.ndarray, pool: str, temperature: float) -> None:
-    pooled = pool_scores(scores, pool, temperature if pool == "attention" else 1.0)
+    pooled = pool_scores(scores, pool, temperature if pool.endswith("attention") else 1.0)
     slack = 1e-6 * np.abs(scores).max(axis=1) + 1e-30
     assert np.all(pooled >= scores.min(axis=1) - slack)
     assert np.all(pooled <= scores.max(axis=1) + slack)
@@ -50,7 +50,7 @@ def test_turning_all_signs_turns_the_result(scores: np.ndarray, pool: str) -> No
 
 
 @settings(deadline=None)
-@given(scores_of_a_group, st.sampled_from(("mean", "attention")))
+@given(scores_of_a_group, st.sampled_from(("mean", "attention", "signed-attention")))
 def test_every_member_twice_changes_nothing(scores: np.ndarray, pool: str) -> None:
     twice = pool_scores(np.concatenate([scores, scores], axis=1), pool)
     np.testing.assert_allclose(twice, pool_scores(scores, pool), rtol=1e-6, atol=1e-4)
@@ -66,6 +66,26 @@ def test_attention_weighs_by_absolute_value() -> None:
 
 
 @settings(deadline=None)
+@given(scores_of_a_group, st.floats(0.05, 20))
+def test_signed_attention_is_its_definition(scores: np.ndarray, temperature: float) -> None:
+    expected = [reference.pool_signed_attention(row.tolist(), temperature) for row in scores]
+    np.testing.assert_allclose(pool_scores(scores, "signed-attention", temperature), expected, rtol=1e-6, atol=1e-5)
+
+
+def test_attention_that_is_signed_passes_over_members_far_below_nought() -> None:
+    """At T = 1, by hand: exp(1) against exp(-9), where the size of scores would give exp(1) against exp(9)."""
+    scores = np.array([[-9.0, 1.0]], dtype=np.float32)
+    light, heavy = np.exp(-9.0), np.exp(1.0)
+    np.testing.assert_allclose(
+        pool_scores(scores, "signed-attention"), [(heavy - 9 * light) / (heavy + light)], rtol=1e-6
+    )
+    assert pool_scores(scores, "attention") < -8.9
+    np.testing.assert_array_equal(
+        pool_scores(np.abs(scores), "signed-attention"), pool_scores(np.abs(scores), "attention")
+    )
+
+
+@settings(deadline=None)
 @given(scores_of_a_group, st.integers(1, 12))
 def test_top_k_is_the_mean_of_the_highest_scores(scores: np.ndarray, k: int) -> None:
     expected = [reference.pool_top(row.tolist(), k) for row in scores]
@@ -78,6 +98,7 @@ def test_top_k_is_the_mean_of_the_highest_scores(scores: np.ndarray, k: int) -> 
         ("sum", Pooling("sum")),
         ("mean", Pooling("mean")),
         ("attention", Pooling("attention")),
+        ("signed-attention", Pooling("signed-attention")),
         ("top-5", Pooling("top", 5)),
         ("order-1", Pooling("order", 1)),
         ("order-12", Pooling("order", 12)),
@@ -141,7 +162,13 @@ def test_no_temperature_is_too_cold_for_the_exponent() -> None:
         (np.ones((2, 0), np.float32), "sum", 1.0, DataError, r"\(2, 0\); expected \(q, k\) with k > 0"),
         (np.ones(3, np.float32), "sum", 1.0, DataError, r"\(3,\); expected \(q, k\)"),
         (np.array([[1.0, np.nan]]), "attention", 1.0, DataError, "not finite"),
-        (np.ones((1, 1)), "max", 1.0, ConfigError, "pool 'max': does not exist; expected sum, mean, attention, top-K"),
+        (
+            np.ones((1, 1)),
+            "max",
+            1.0,
+            ConfigError,
+            "pool 'max': does not exist; expected sum, mean, attention, signed-attention, top-K",
+        ),
         (np.ones((1, 1)), "order-2", 1.0, ConfigError, "pool 'order-2': needs features, not scores"),
         (np.ones((1, 1)), "mean", 0.2, ConfigError, "temperature 0.2: belongs to attention, not to mean pooling"),
         (np.ones((1, 1)), "attention", 0.0, ConfigError, "temperature 0.0: is not above 0"),

@@ -16,7 +16,7 @@ from airrep.errors import ConfigError, DataError
 from airrep.pooling import pool_scores
 from airrep.scoring import Groups, group_scores, score_blocks
 
-POOLS = ("sum", "mean", "attention", "top-3")
+POOLS = ("sum", "mean", "attention", "signed-attention", "top-3")
 
 
 def world(seed: int, q: int, n: int, d: int, size: float = 1.0) -> tuple[np.ndarray, np.ndarray]:
@@ -68,18 +68,21 @@ def test_the_size_of_steps_does_not_matter(pool: str, small: tuple[str, ...], mo
     st.floats(0.01, 3000),
     st.floats(0.1, 10),
     st.lists(st.integers(1, 39), max_size=5, unique=True),
+    st.sampled_from(("attention", "signed-attention")),
 )
-def test_attention_is_its_definition_at_any_size(seed: int, size: float, temperature: float, cuts: list[int]) -> None:
+def test_attention_is_its_definition_at_any_size(
+    seed: int, size: float, temperature: float, cuts: list[int], pool: str
+) -> None:
     queries, train = world(seed, 3, 40, 6, size)
     groups = random_groups(seed, 6, 40)
     scores = queries.astype(np.float64) @ train.astype(np.float64).T
-    found = group_scores(queries, cut(train, sorted(cuts)), groups, "attention", temperature=temperature)
+    found = group_scores(queries, cut(train, sorted(cuts)), groups, pool, temperature=temperature)
     for j in range(len(groups)):
         members = scores[:, groups.members(j)]
         # Scores in float32 are off by about 1e-7 of their size, and so are the exponents.
         size_of_scores = np.abs(members).max(axis=1)
         slack = 1e-6 * size_of_scores * (1 + np.minimum(size_of_scores / temperature, 600))
-        assert np.all(np.abs(found[:, j] - pool_scores(members, "attention", temperature)) <= slack + 1e-6)
+        assert np.all(np.abs(found[:, j] - pool_scores(members, pool, temperature)) <= slack + 1e-6)
         assert np.all(found[:, j] >= members.min(axis=1) - slack - 1e-6)
         assert np.all(found[:, j] <= members.max(axis=1) + slack + 1e-6)
 
@@ -119,10 +122,10 @@ def test_only_faded_groups_are_worked_out_again(monkeypatch: pytest.MonkeyPatch)
     again: list[int] = []
     anew = groupscores._float64_attention
 
-    def counting(parts: object, temperature: float) -> np.ndarray:
+    def counting(parts: object, pool: str, temperature: float) -> np.ndarray:
         scores = list(parts)
         again.append(scores[0].shape[1])
-        return anew(iter(scores), temperature)
+        return anew(iter(scores), pool, temperature)
 
     monkeypatch.setattr(groupscores, "_float64_attention", counting)
     train = np.array([[400.0, 0.0], [399.0, 0.0], [1.0, 1.0], [-2.0, 1.0]], dtype=np.float32)

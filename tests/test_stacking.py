@@ -23,6 +23,7 @@ from airrep.groups import Groups
 from airrep.held_out import held_out_lds, score_instance
 from airrep.index import Index
 from airrep.labelled import LabelledInstance
+from airrep.pooling import sharpness
 from airrep.shard_engines import Recipe
 from airrep.stack_weights import MemberChoice
 
@@ -171,18 +172,23 @@ def test_fingerprints_tell_stacks_with_other_weights_apart(tmp_path):
     assert one.fingerprint != other.fingerprint
 
 
-def test_attention_is_chosen_where_one_member_of_a_group_decides(tmp_path):
+@pytest.mark.parametrize("pool", ["attention", "signed-attention"])
+def test_attention_is_chosen_where_one_member_of_a_group_decides(tmp_path, pool):
+    """The member with the largest score, or with the score of the largest size."""
+
     def world(seed: int, name: str) -> LabelledInstance:
         plain = planted(seed, name, ["one"])
         rows, queries = ONE.make().encode_train(plain.train), ONE.make().encode_train(plain.queries)
         scores = queries @ rows.T
-        best = [scores[:, plain.subsets.members(j)].max(axis=1) for j in range(len(plain.subsets))]
+        members = [scores[:, plain.subsets.members(j)] for j in range(len(plain.subsets))]
+        chosen = [np.argmax(sharpness(some, pool), axis=1)[:, None] for some in members]
+        best = [np.take_along_axis(*one, axis=1)[:, 0] for one in zip(members, chosen, strict=True)]
         return dataclasses.replace(plain, losses=(3 - np.stack(best, axis=1)).astype(np.float32))
 
     stack = learn_stack([ONE], [world(0, "a")], [world(1, "b")], tmp_path / "stack")
-    assert stack.report["learnt_pool"] == "attention"
+    assert stack.report["learnt_pool"] == pool
     method = make_attributor("stack", {"stack": str(tmp_path / "stack")})
-    assert method.own_pool == "attention"
+    assert method.own_pool == pool
 
 
 def test_features_side_by_side_multiply_to_the_weighted_sum():

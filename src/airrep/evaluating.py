@@ -75,7 +75,7 @@ def evaluate_lds(
     for name, index in zip(names, indexes, strict=True):
         pooling = index.attributor.pooling(pool, temperature)
         finder = RowFinder(index, [*instances, *tune])
-        if tune and pooling.kind == "attention":
+        if tune and pooling.attends:
             pooling = _best_temperature(finder, tune, pooling)
         scores = [finder.score(instance, pooling) for instance in instances]
         sizes = [size for instance in instances for size in instance.subsets.sizes.tolist()]
@@ -224,7 +224,7 @@ def _row(number: int, contender: Contender, judged: Sequence[Judged], names: Seq
         interval=found.interval,
         per_query=np.concatenate([one.alone[number].per_query for one in judged]),
         pool=pooling.text,
-        temperature=pooling.temperature if pooling.kind == "attention" else None,
+        temperature=pooling.temperature if pooling.attends else None,
         difference=None if gap is None else Difference(gap.value, gap.interval, gap.p_value),
         cost=cost_of(contender.index),
         caution=" ".join(filter(None, (attributor.caution, more))),

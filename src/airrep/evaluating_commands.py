@@ -216,7 +216,9 @@ def stack(
     out: Annotated[Path, typer.Option(help="Directory of the stack.")],
     reading: Reading,
     data: DataOption = None,
-    pool: Annotated[str, typer.Option(help="sum, attention, or auto: what ranks LABELS best.")] = "auto",
+    pool: Annotated[
+        str, typer.Option(help="sum, attention, signed-attention, or auto: what ranks LABELS best.")
+    ] = "auto",
     partial: PartialOption = False,
     mixed: Annotated[bool, typer.Option("--mixed", help="Accept labels of several LMs or fine-tunings.")] = False,
     as_json: JsonOption = False,

@@ -1,10 +1,10 @@
 """Group scores, streamed over blocks of rows.
 
 Attention (Eq. 6) of query x over group S is Σ_{i∈S} w_i s_i / Σ_{i∈S} w_i with w_i = exp(|s_i| / T - M_x),
-whatever M_x is. Each example that is in some group is scored once: a product of a few rows and queries, its
-exponentials while they lie in the cache, and sums over the rows of each group. M_x, a running maximum, is
-raised only when a piece goes far above it. Where it ends too far above a group's own scores, that one is
-worked out again in float64.
+whatever M_x is; signed attention has s_i in place of |s_i|. Each example that is in some group is scored once: a
+product of a few rows and queries, its exponentials while they lie in the cache, and sums over the rows of each
+group. M_x, a running maximum, is raised only when a piece goes far above it. Where it ends too far above a
+group's own scores, that one is worked out again in float64.
 """
 
 from collections.abc import Iterator, Sequence
@@ -20,7 +20,7 @@ from airrep.errors import ConfigError, DataError
 from airrep.group_orders import order_scores
 from airrep.group_tops import top_means
 from airrep.groups import Groups
-from airrep.pooling import Pool, Pooling, PoolLike
+from airrep.pooling import ATTENTIONS, Pool, Pooling, PoolLike, sharpness
 from airrep.products import LoadedRows, Precision, ReadyQueries, check_precision, load, ready
 
 ROWS, COLUMNS = 2048, 128
@@ -56,8 +56,8 @@ def group_scores(
         queries: ``(q, d)`` float32, or CSR as the blocks.
         blocks: the features of all training examples, in order of rows.
         groups: which rows belong together; they may overlap.
-        pool: ``"sum"``, ``"mean"``, ``"attention"``, ``"top-K"``, ``"order-K"`` or ``"order-inf"``; see
-            :class:`airrep.pooling.Pooling`.
+        pool: ``"sum"``, ``"mean"``, ``"attention"``, ``"signed-attention"``, ``"top-K"``, ``"order-K"`` or
+            ``"order-inf"``; see :class:`airrep.pooling.Pooling`.
         temperature: the larger, the flatter the attention.
         precision: ``"bfloat16"`` multiplies in bfloat16, save where norms allow |s| / temperature above 8.
         device: where scores are worked out; those of order-K on the CPU.
@@ -96,8 +96,8 @@ def _pooled(
     queries: Features, blocks: Sequence[Block], groups: Groups, pooling: Pooling, precision: Precision, device: str
 ) -> np.ndarray:
     """Sums, means and attention, ``(q, m)``."""
-    pool: Pool = "attention" if pooling.kind == "attention" else "mean" if pooling.kind == "mean" else "sum"
-    if pool != "attention" and isinstance(queries, np.ndarray):
+    pool: Pool = "sum" if pooling.kind == "top" or pooling.kind == "order" else pooling.kind
+    if not pooling.attends and isinstance(queries, np.ndarray):
         return _linear(queries, blocks, groups, pool, device)
     most = BFLOAT16_MOST * pooling.temperature
     made = [ready(queries[i : i + COLUMNS], precision, most, device) for i in range(0, queries.shape[0], COLUMNS)]
@@ -149,27 +149,30 @@ def _chunks(blocks: Sequence[Block], groups: Groups, size: int, device: str) -> 
 class _Tile:
     """Running sums for a few queries over all groups."""
 
-    def __init__(self, queries: ReadyQueries, groups: Groups, temperature: float) -> None:
-        self.queries, self.groups, self.temperature = queries, groups, temperature
+    def __init__(self, queries: ReadyQueries, groups: Groups, pool: Pool, temperature: float) -> None:
+        self.queries, self.groups, self.pool, self.temperature = queries, groups, pool, temperature
         shape = (len(groups), queries.count)
         self.numerator = torch.zeros(shape, dtype=torch.float64, device=queries.device)
         self.denominator = torch.zeros_like(self.numerator)
         self.maximum, self.raised = self.numerator.new_zeros(queries.count), False
 
-    def see(self, chunk: _Chunk, rows: LoadedRows, scratch: torch.Tensor, weighted: bool) -> None:
+    def see(self, chunk: _Chunk, rows: LoadedRows, scratch: torch.Tensor) -> None:
         """Take some rows into account."""
         size = len(chunk.piece.rows) * self.numerator.shape[1]
         scores, weights = (part[:size].view(len(chunk.piece.rows), -1) for part in scratch)
         self.queries.multiply(rows, scores)
-        if weighted:
+        if self.pool in ATTENTIONS:
             self._weigh(scores, weights, rows.norm * self.queries.norm / self.temperature)
             chunk.add(self.denominator, weights)
             scores *= weights
         chunk.add(self.numerator, scores)
 
     def _weigh(self, scores: torch.Tensor, weights: torch.Tensor, bound: float) -> None:
-        """Write exp(|s| / T - maximum), none of them far above 1."""
-        torch.abs(scores, out=weights)
+        """Write exp(|s| / T - maximum), or exp(s / T - maximum), none of them far above 1."""
+        if self.pool == "attention":
+            torch.abs(scores, out=weights)
+        else:
+            weights.copy_(scores)
         if self.temperature != 1:
             weights /= self.temperature
         if bound > HEADROOM:
@@ -195,9 +198,8 @@ class _Tile:
         for group in np.flatnonzero(doubtful.any(axis=1)):
             some = np.flatnonzero(doubtful[group])
             chosen = (piece for _, piece in pieces_of(blocks, size, self.groups.members(int(group))))
-            scores[group, some] = _float64_attention(
-                (self.queries.exact(piece, some) for piece in chosen), self.temperature
-            )
+            exact = (self.queries.exact(piece, some) for piece in chosen)
+            scores[group, some] = _float64_attention(exact, self.pool, self.temperature)
         return scores
 
 
@@ -208,7 +210,7 @@ def _streamed(
     together = max(1, min(QUERIES, SUMS // len(groups)) // COLUMNS)
     parts = [np.empty((0, len(groups)), dtype=np.float32)]
     for i in range(0, len(queries), together):
-        tiles = [_Tile(some, groups, temperature) for some in queries[i : i + together]]
+        tiles = [_Tile(some, groups, pool, temperature) for some in queries[i : i + together]]
         parts.append(_stream(tiles, blocks, groups, pool).astype(np.float32))
     return np.concatenate(parts)
 
@@ -221,18 +223,18 @@ def _stream(tiles: Sequence[_Tile], blocks: Sequence[Block], groups: Groups, poo
     for chunk in _chunks(blocks, groups, size, device):
         rows = load(chunk.piece, room)
         for tile in tiles:
-            tile.see(chunk, rows, scratch, pool == "attention")
-    if pool == "attention":
+            tile.see(chunk, rows, scratch)
+    if pool in ATTENTIONS:
         return np.concatenate([tile.attention(blocks, size) for tile in tiles], axis=1).T
     sums = np.concatenate([tile.numerator.cpu().numpy() for tile in tiles], axis=1)
     return (sums / groups.sizes[:, None] if pool == "mean" else sums).T
 
 
-def _float64_attention(parts: Iterator[np.ndarray], temperature: float) -> np.ndarray:
+def _float64_attention(parts: Iterator[np.ndarray], pool: Pool, temperature: float) -> np.ndarray:
     """Attention of one group alone, from its members' scores ``(b, q)`` part by part."""
-    greatest, above, below = np.float64(0), np.float64(0), np.float64(0)
+    greatest, above, below = np.float64(-np.inf), np.float64(0), np.float64(0)
     for scores in parts:
-        size = np.abs(scores) / temperature
+        size = sharpness(scores, pool) / temperature
         new = np.maximum(greatest, size.max(axis=0))
         weights, shrink = np.exp(size - new), np.exp(greatest - new)
         above = above * shrink + (weights * scores).sum(axis=0)

@@ -31,7 +31,8 @@ def score_instance(
     Args:
         method: an encoder, or an attributor, which is fitted on the instance's train pool.
         instance: queries, train pool and subsets; its losses are not read.
-        pool: how member scores become group scores; an attributor's own when None, attention for an encoder.
+        pool: how member scores become group scores; an attributor's own when None; for an encoder the one that it was
+            trained with, or attention.
         temperature: of attention; the larger, the flatter.
 
     Raises:
@@ -41,7 +42,7 @@ def score_instance(
     used, groups = compact(instance.subsets)
     if isinstance(method, Encoder):
         train, queries = method.encode(instance.train.take(used)), method.encode(instance.queries, queries=True)
-        chosen = "attention" if pool is None else pool
+        chosen = pool or method.trained_pool or "attention"
         return score_features(train, queries, groups, chosen, temperature, examples=len(instance.train))
     method.fit(instance.train)
     members, asked = method.encode_train(instance.train.take(used)), method.encode_queries(instance.queries)

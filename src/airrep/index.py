@@ -426,7 +426,7 @@ class Index:
         if pooling is None:
             return made
         units = REMOVAL if pooling.kind == "order" else made.units
-        temperature = pooling.temperature if pooling.kind == "attention" else None
+        temperature = pooling.temperature if pooling.attends else None
         return replace(made, pool=pooling.text, temperature=temperature, units=units)
 
     def encode_queries(self, queries: Queries, progress: OnProgress | None = None) -> Features:

@@ -39,7 +39,7 @@ def index_findings(
     """
     scored = Scored(index, examined.instances, pool, temperature)
     found = [reach(scored, examined.ceiling, resamples), flatness(scored), emptiness(scored), training(scored)]
-    if scored.pooling.kind == "attention":
+    if scored.pooling.attends:
         found.append(attention(scored))
     if not scored.constant:
         found += places(scored, examined)

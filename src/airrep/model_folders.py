@@ -9,6 +9,7 @@ from typing import Any
 from airrep.config import BUNDLED
 from airrep.errors import ConfigError, DataError
 from airrep.hub import download
+from airrep.pooling import Pool
 
 MODELS = Path(__file__).parent / "models"
 CARD = "airrep.json"
@@ -30,7 +31,7 @@ class Card:
     """Whether the encoder was trained to rank subsets by their labels."""
     trained_group_sizes: tuple[int, int] | None = None
     """Smallest and largest group that the encoder was trained on, where known."""
-    trained_pool: str | None = None
+    trained_pool: Pool | None = None
     """Pool that the encoder was trained with, where known."""
     caution: str = ""
     """What readers of its scores should be told, in a sentence."""
@@ -122,7 +123,8 @@ def _check_card(path: Path, card: Card) -> None:
     sizes = card.trained_group_sizes
     expected = {
         "caution, a text": isinstance(card.caution, str),
-        "trained_pool, attention, mean or null": card.trained_pool in ("attention", "mean", None),
+        "trained_pool, attention, signed-attention, mean or null": card.trained_pool
+        in ("attention", "signed-attention", "mean", None),
         "template, a text": isinstance(card.template, str),
         "prompt_words, a whole number from 1 up": type(card.prompt_words) is int and card.prompt_words > 0,
         "trained_for_attribution, true or false": isinstance(card.trained_for_attribution, bool),

@@ -29,8 +29,8 @@ PoolOption = Annotated[
     str | None,
     typer.Option(
         "--pool",
-        help="sum, mean, attention, top-K (mean of the K highest), order-K or order-inf (effect of removal); the "
-        "method's own if not given.",
+        help="sum, mean, attention, signed-attention, top-K (mean of the K highest), order-K or order-inf (effect of "
+        "removal); the method's own if not given.",
     ),
 ]
 TemperatureOption = Annotated[float, typer.Option(help="Of attention: the larger, the flatter.")]

@@ -4,6 +4,8 @@ With s_ui = ⟨query i, member u⟩, w_u = exp(|s_u| − max) and sums over the 
 f_j = Σ w s / Σ w. Each member is scored once however many subsets hold it. With g_j the gradient on f_j,
 
     ∂/∂s_u = w_u · [(1 + sign(s_u) s_u) a_u − sign(s_u) b_u],   a_u = Σ_j∋u g_j / Σw_j,   b_u = Σ_j∋u g_j f_j / Σw_j.
+
+Signed attention has w_u = exp(s_u − max), and 1 in place of sign(s_u).
 """
 
 from collections.abc import Iterator, Sequence
@@ -75,7 +77,7 @@ class PooledScores:
         queries: ``(q, d)`` features.
         members: ``(u, d)`` features of all examples that are in some subset.
         membership: which is in which.
-        pool: ``"attention"`` or ``"mean"``.
+        pool: ``"attention"``, ``"signed-attention"`` or ``"mean"``.
 
     Raises:
         TrainingError: scores differ by so much that attention cannot be computed, or are not finite.
@@ -115,7 +117,7 @@ class PooledScores:
 def _pooled(scores: Float[Tensor, "u w"], membership: Membership, pool: TrainedPool) -> Float[Tensor, "m w"]:
     if pool == "mean":
         return membership.gather(scores) / membership.sizes[:, None]
-    weights, below = _weights(scores, membership)
+    weights, below = _weights(scores, membership, pool)
     return (membership.gather(weights * scores) / below).to(scores.dtype)
 
 
@@ -124,23 +126,27 @@ def _backward(
 ) -> Float[Tensor, "u w"]:
     if pool == "mean":
         return membership.spread(g / membership.sizes[:, None])
-    weights, below = _weights(scores, membership)
+    weights, below = _weights(scores, membership, pool)
     f = membership.gather(weights * scores) / below
     share = g / below
     a, b = membership.spread(share), membership.spread(share * f)
-    sign = scores.sign()
-    return (weights * (a + sign * (scores * a - b))).to(scores.dtype)
+    steepness = scores * a - b
+    if pool == "attention":
+        steepness *= scores.sign()
+    return (weights * (a + steepness)).to(scores.dtype)
 
 
-def _weights(scores: Float[Tensor, "u w"], membership: Membership) -> tuple[Float[Tensor, "u w"], Float[Tensor, "m w"]]:
+def _weights(
+    scores: Float[Tensor, "u w"], membership: Membership, pool: TrainedPool
+) -> tuple[Float[Tensor, "u w"], Float[Tensor, "m w"]]:
     """exp(|s| − max) of each query's scores and its sums; in float64 where float32 would lose a subset."""
-    size = scores.abs()
+    size = scores.abs() if pool == "attention" else scores
     weights = (size - size.amax(dim=0)).exp_()
     below = membership.gather(weights)
     if bool((below >= FADED[scores.dtype]).all()):
         return weights, below
     if scores.dtype == torch.float32:
-        return _weights(scores.double(), membership)
+        return _weights(scores.double(), membership, pool)
     raise TrainingError(
         "group scores: are not finite, or differ by so much that attention cannot be computed; expected |scores| "
         "below 100 or so. Lower learning_rate or head_learning_rate, or set clip."

@@ -8,14 +8,22 @@ import numpy as np
 
 from airrep.errors import ConfigError, DataError
 
-Pool: TypeAlias = Literal["sum", "mean", "attention"]
+Pool: TypeAlias = Literal["sum", "mean", "attention", "signed-attention"]
 """How a method itself turns the scores of a group's members into one group score."""
 Constants: TypeAlias = Literal["exact", "paper"]
 """Coefficients of order-k group influence: those that follow from its definition, or those that the paper prints."""
 
-POOLS = "sum, mean, attention, top-K, order-K or order-inf, with K of at least 1"
-Kind: TypeAlias = Literal["sum", "mean", "attention", "top", "order"]
-_PLAIN: dict[str, Kind] = {"sum": "sum", "mean": "mean", "attention": "attention", "order-inf": "order"}
+POOLS = "sum, mean, attention, signed-attention, top-K, order-K or order-inf, with K of at least 1"
+Kind: TypeAlias = Literal["sum", "mean", "attention", "signed-attention", "top", "order"]
+ATTENTIONS = ("attention", "signed-attention")
+"""Pools that have a temperature: those weighted by the size of scores (Eq. 6), and by the scores themselves."""
+_PLAIN: dict[str, Kind] = {
+    "sum": "sum",
+    "mean": "mean",
+    "attention": "attention",
+    "signed-attention": "signed-attention",
+    "order-inf": "order",
+}
 _NUMBERED = re.compile(r"(top|order)-([1-9][0-9]{0,8})(-paper)?", re.ASCII)
 
 
@@ -23,7 +31,7 @@ _NUMBERED = re.compile(r"(top|order)-([1-9][0-9]{0,8})(-paper)?", re.ASCII)
 class Pooling:
     """How a group score comes from its members, any of them; :meth:`parse` reads what users type.
 
-    ``sum``, ``mean`` and ``attention`` are as for :func:`pool_scores`; ``top-K`` is the mean of the K highest member
+    ``sum``, ``mean`` and both attentions are as for :func:`pool_scores`; ``top-K`` is the mean of the K highest member
     scores (of all, where there are fewer). ``order-K`` needs features, not scores alone: it is the increase of the
     query's loss if the group were removed, as far as K terms tell, ``order-inf`` as all of them do
     (:mod:`airrep.group_influence`).
@@ -52,7 +60,7 @@ class Pooling:
                 f"pool '{self.text}': the paper prints constants for order-1 and order-2 alone. Use exact constants."
             )
         _require_positive(self.temperature)
-        if self.temperature != 1 and self.kind != "attention":
+        if self.temperature != 1 and not self.attends:
             raise ConfigError(
                 f"temperature {self.temperature}: belongs to attention, not to {self.text} pooling. Leave it out."
             )
@@ -62,6 +70,11 @@ class Pooling:
 
     def _printed(self) -> bool:
         return self.constants == "paper" and self.kind == "order" and self.k in (1, 2)
+
+    @property
+    def attends(self) -> bool:
+        """Whether members are weighted by their scores, at a temperature."""
+        return self.kind in ATTENTIONS
 
     @property
     def text(self) -> str:
@@ -79,8 +92,8 @@ class Pooling:
         """Read a pool.
 
         Args:
-            pool: ``"sum"``, ``"mean"``, ``"attention"``, ``"top-K"``, ``"order-K"`` or ``"order-inf"``;
-                ``"order-1-paper"`` and ``"order-2-paper"`` take the constants that the paper prints.
+            pool: ``"sum"``, ``"mean"``, ``"attention"``, ``"signed-attention"``, ``"top-K"``, ``"order-K"`` or
+                ``"order-inf"``; ``"order-1-paper"`` and ``"order-2-paper"`` take the constants that the paper prints.
             temperature: of attention; 1 leaves a :class:`Pooling` as it is.
             where: what an error message names; the pool if not given.
 
@@ -110,6 +123,11 @@ def pooling_text(pool: str | None, temperature: float | None) -> str:
     return f"{pool or ''}{'' if temperature is None or temperature == 1 else f' at temperature {temperature:g}'}"
 
 
+def sharpness(scores: np.ndarray, kind: Kind) -> np.ndarray:
+    """What attention weighs members by before the temperature: |s|, or s itself where it is signed."""
+    return scores if kind == "signed-attention" else np.abs(scores)
+
+
 def _require_positive(temperature: float) -> None:
     if not 0 < temperature < np.inf:
         raise ConfigError(f"temperature {temperature}: is not above 0 and finite. Give a positive number.")
@@ -119,12 +137,13 @@ def pool_scores(scores: np.ndarray, pool: PoolLike, temperature: float = 1.0) ->
     """The plain definition of a group score, for one group.
 
     ``sum`` is Σ_i s_i, ``mean`` is Σ_i s_i / k, and ``attention`` (Eq. 6) is Σ_i softmax_i(|s_i| / T) · s_i
-    with temperature T, which lies between the least and the greatest s_i. ``top-K`` is the mean of the K highest
-    s_i, or of all where there are fewer.
+    with temperature T, which lies between the least and the greatest s_i. ``signed-attention`` is
+    Σ_i softmax_i(s_i / T) · s_i: members that score far below 0 count little instead of much. ``top-K`` is the mean
+    of the K highest s_i, or of all where there are fewer.
 
     Args:
         scores: ``(q, k)`` scores of the k members; higher = more helpful.
-        pool: ``"sum"``, ``"mean"``, ``"attention"`` or ``"top-K"``.
+        pool: ``"sum"``, ``"mean"``, ``"attention"``, ``"signed-attention"`` or ``"top-K"``.
         temperature: the larger, the flatter the attention.
 
     Returns:
@@ -148,8 +167,8 @@ def pool_scores(scores: np.ndarray, pool: PoolLike, temperature: float = 1.0) ->
 
 
 def _pooled(scores: np.ndarray, pooling: Pooling) -> np.ndarray:
-    if pooling.kind == "attention":
-        size = np.abs(scores) / pooling.temperature
+    if pooling.attends:
+        size = sharpness(scores, pooling.kind) / pooling.temperature
         weights = np.exp(size - size.max(axis=1, keepdims=True))
         pooled: np.ndarray = (weights * scores).sum(axis=1) / weights.sum(axis=1)
         return pooled

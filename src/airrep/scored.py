@@ -11,7 +11,7 @@ from airrep.index import Index
 from airrep.labelled import LabelledInstance
 from airrep.matching import RowFinder
 from airrep.metrics import lds
-from airrep.pooling import Pooling, PoolLike
+from airrep.pooling import Pooling, PoolLike, sharpness
 from airrep.scoring import score_blocks
 
 QUERIES, SUBSETS = 50, 20
@@ -87,7 +87,8 @@ class Scored:
         rows, places = np.unique(part.rows, return_inverse=True)
         scores = self._members(self.queries[0][np.unique(chosen)], rows)
         groups = [scores[:, places[part.offsets[j] : part.offsets[j + 1]]] for j in range(len(part))]
-        counted = np.mean([_effective(group / self.pooling.temperature) for group in groups])
+        sizes = [sharpness(group, self.pooling.kind) / self.pooling.temperature for group in groups]
+        counted = np.mean([_effective(size) for size in sizes])
         deviation = float(np.std(scores)) / self.pooling.temperature
         return Weights(deviation, float(counted), float(part.sizes.mean()))
 
@@ -105,9 +106,8 @@ def _empty(features: Features) -> int:
     return int(features.shape[0]) - len(np.unique(features.nonzero()[0]))
 
 
-def _effective(scores: np.ndarray) -> float:
-    """exp(−Σ w log w) with w = softmax(|s|), mean over queries; *scores* ``(q, k)``."""
-    size = np.abs(scores)
+def _effective(size: np.ndarray) -> float:
+    """exp(−Σ w log w) with w = softmax(size), mean over queries; *size* ``(q, k)``."""
     weights = np.exp(size - size.max(axis=1, keepdims=True))
     weights /= weights.sum(axis=1, keepdims=True)
     logs = np.log(np.where(weights > 0, weights, 1.0))

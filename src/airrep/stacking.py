@@ -16,10 +16,11 @@ from airrep.errors import ConfigError, DataError
 from airrep.held_out import compare_held_out, held_out_lds, scales, score_features
 from airrep.labelled import LabelledInstance
 from airrep.metrics import RESAMPLES, lds
+from airrep.pooling import ATTENTIONS
 from airrep.reuse import find_finished, identity
 from airrep.stack_weights import MemberChoice, World, encode_members, weigh
 
-POOLS = ("auto", "sum", "attention")
+POOLS = ("auto", "sum", *ATTENTIONS)
 """Pools of a stack; auto takes what ranks the labels that it learns from best."""
 
 
@@ -59,7 +60,7 @@ class _Form:
 
     def scores(self, world: World) -> GroupScores:
         """Group scores of an instance's subsets."""
-        temperature = 1 / self.multiple if self.pool == "attention" else 1.0
+        temperature = 1 / self.multiple if self.pool in ATTENTIONS else 1.0
         return score_features(*self.features(world), world.groups, self.pool, temperature)
 
 
@@ -141,7 +142,8 @@ def _check(
         if not given:
             raise ConfigError(f"stack: has no {what}; expected one or more. Name some.")
     if pool not in POOLS:
-        raise ConfigError(f"--pool {pool}: is not for stacks; expected auto, sum or attention. Choose one of them.")
+        expected = ", ".join(POOLS)
+        raise ConfigError(f"--pool {pool}: is not for stacks; expected one of: {expected}. Choose one of them.")
     known = {query.content_hash for instance in learn for query in instance.queries}
     for instance in held_out:
         for query in instance.queries:
@@ -155,8 +157,12 @@ def _check(
 def _tuned(form: _Form, pool: str, worlds: Sequence[World]) -> _Form:
     """The form with the pool and multiple of the highest LDS on these instances; the first of equals."""
     factors = scales(*form.features(worlds[0]))
-    forms = [form] if pool != "attention" else []
-    forms += [dataclasses.replace(form, pool="attention", multiple=one) for one in factors] if pool != "sum" else []
+    pools = POOLS[1:] if pool == "auto" else (pool,)
+    forms = [
+        dataclasses.replace(form, pool=one, multiple=factor)
+        for one in pools
+        for factor in (factors if one in ATTENTIONS else [form.multiple])
+    ]
 
     def value(tried: _Form) -> float:
         found = [lds(tried.scores(world), world.instance.losses, resamples=0).value for world in worlds]

@@ -86,7 +86,7 @@ def _described(index: Index, source: "_Source", settings: TeacherSettings, pooli
         "examples": len(source.rows),
         "left_out": source.left_out,
         "pool": pooling.text,
-        "temperature": pooling.temperature if pooling.kind == "attention" else None,
+        "temperature": pooling.temperature if pooling.attends else None,
         "asked": asked,
     }
 

@@ -6,7 +6,7 @@ from pydantic import Field, field_validator
 
 from airrep.config import DEFAULT, Settings
 
-TrainedPool: TypeAlias = Literal["attention", "mean"]
+TrainedPool: TypeAlias = Literal["attention", "signed-attention", "mean"]
 """A pool that an encoder can be trained with."""
 
 
@@ -16,7 +16,8 @@ class TrainingSettings(Settings):
     start: str = DEFAULT
     """The encoder that training starts from: 'default' or 'untrained' (shipped with airrep), a folder, or a Hub id."""
     pool: TrainedPool = "attention"
-    """How member scores become group scores (Eq. 6, or their mean), in training and in evaluation."""
+    """How member scores become group scores, in training and in evaluation: attention (Eq. 6), attention that weighs
+    by the signed scores, or the mean."""
     normalise: bool | None = None
     """Scale means to unit length before the head; None keeps what the start has. With it the result cannot be
     saved in the published AirRep format."""

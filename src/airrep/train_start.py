@@ -93,7 +93,7 @@ def best_scale(trunk: Trunk, instances: Sequence[Prepared], settings: TrainingSe
         return 1.0
     tried = [_tried(trunk, instance) for instance in instances[:TRIED_INSTANCES]]
     factors = np.mean([scales(train, queries) for train, queries, _, _ in tried], axis=0)
-    values = [float(np.mean([_lds_at(factor, *one) for one in tried])) for factor in factors]
+    values = [float(np.mean([_lds_at(factor, settings.pool, *one) for one in tried])) for factor in factors]
     return float(factors[int(np.argmax(values))])
 
 
@@ -111,5 +111,7 @@ def _tried(trunk: Trunk, instance: Prepared) -> tuple[DenseFeatures, DenseFeatur
     return features_of(trunk, train), features_of(trunk, queries), groups, instance.losses[np.ix_(asked, chosen)]
 
 
-def _lds_at(factor: float, train: DenseFeatures, queries: DenseFeatures, groups: Groups, losses: np.ndarray) -> float:
-    return lds(score_features(train, queries, groups, "attention", 1 / factor), losses, resamples=0).value
+def _lds_at(
+    factor: float, pool: str, train: DenseFeatures, queries: DenseFeatures, groups: Groups, losses: np.ndarray
+) -> float:
+    return lds(score_features(train, queries, groups, pool, 1 / factor), losses, resamples=0).value

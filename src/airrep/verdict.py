@@ -21,6 +21,7 @@ from airrep.held_out import (
 )
 from airrep.labelled import LabelledInstance
 from airrep.metrics import lds
+from airrep.pooling import ATTENTIONS
 
 LEAST_LDS = 0.0
 
@@ -96,17 +97,18 @@ def judge(
         others: encoders it is compared with, by name, such as the one that training started from.
         tuning: the instance that temperatures are chosen on.
         last: the instance that is judged by: none of its examples took part in anything.
-        encoder: where the trained encoder is.
+        encoder: where the trained encoder is. All are pooled as it was trained to be.
     """
-    ours = _attention(_features(trained, last), last.subsets, 1.0)
+    pool = trained.trained_pool or "attention"
+    ours = _pooled(_features(trained, last), last.subsets, pool, 1.0)
     rivals = [(name, _features(other, tuning), _features(other, last)) for name, other in others.items()]
     rivals.append(("tfidf", _lexical(tuning), _lexical(last)))
     rows = [Rival("trained", 1.0, held_out_lds([ours], [last]), None)]
     for name, tried, features in rivals:
-        if not (_tells(tried, tuning) and _tells(features, last)):
+        if not (_tells(tried, tuning, pool) and _tells(features, last, pool)):
             continue
-        multiple = _best_multiple(tried, tuning)
-        theirs = _attention(features, last.subsets, multiple)
+        multiple = _best_multiple(tried, tuning, pool)
+        theirs = _pooled(features, last.subsets, pool, multiple)
         gap = compare_held_out([ours], [theirs], [last])
         rows.append(Rival(name, multiple, held_out_lds([theirs], [last]), gap))
     return Verdict(encoder, tuple(rows))
@@ -124,21 +126,21 @@ def _lexical(instance: LabelledInstance) -> tuple[Features, Features]:
     return method.encode_train(instance.train.take(used)), method.encode_queries(instance.queries)
 
 
-def _attention(features: tuple[Features, Features], subsets: Groups, multiple: float) -> GroupScores:
+def _pooled(features: tuple[Features, Features], subsets: Groups, pool: str, multiple: float) -> GroupScores:
     train, queries = features
-    return score_features(train, queries, compact(subsets)[1], "attention", 1.0 / multiple)
+    return score_features(train, queries, compact(subsets)[1], pool, 1.0 / multiple if pool in ATTENTIONS else 1.0)
 
 
-def _tells(features: tuple[Features, Features], instance: LabelledInstance) -> bool:
+def _tells(features: tuple[Features, Features], instance: LabelledInstance, pool: str) -> bool:
     """Whether a method tells any two subsets apart; one that does not is no rival."""
-    scores = _attention(features, instance.subsets, 1.0)
+    scores = _pooled(features, instance.subsets, pool, 1.0)
     return bool((np.ptp(scores, axis=1) > 0).any())
 
 
-def _best_multiple(features: tuple[Features, Features], instance: LabelledInstance) -> float:
+def _best_multiple(features: tuple[Features, Features], instance: LabelledInstance, pool: str) -> float:
     """The multiple with the highest LDS; the first of equals."""
 
     def value(multiple: float) -> float:
-        return lds(_attention(features, instance.subsets, multiple), instance.losses, resamples=0).value
+        return lds(_pooled(features, instance.subsets, pool, multiple), instance.losses, resamples=0).value
 
     return max(scales(*features), key=value)

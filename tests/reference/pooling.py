@@ -37,6 +37,13 @@ def pool_attention(scores: Sequence[float], temperature: float = 1.0) -> float:
     return math.fsum(w * s for w, s in zip(weights, scores, strict=True)) / math.fsum(weights)
 
 
+def pool_signed_attention(scores: Sequence[float], temperature: float = 1.0) -> float:
+    """Return Σ_i α_i s_i with α_i = exp(s_i/T) / Σ_j exp(s_j/T) over the members."""
+    greatest = max(scores)
+    weights = [math.exp((s - greatest) / temperature) for s in scores]
+    return math.fsum(w * s for w, s in zip(weights, scores, strict=True)) / math.fsum(weights)
+
+
 def pool_top(scores: Sequence[float], k: int) -> float:
     """Return the mean of the k highest scores, of all where there are fewer."""
     highest = sorted(scores, reverse=True)[:k]
@@ -58,6 +65,8 @@ def group_scores(
             members = [float(of_query[row]) for row in rows]
             if pool == "attention":
                 pooled[i, j] = pool_attention(members, temperature)
+            elif pool == "signed-attention":
+                pooled[i, j] = pool_signed_attention(members, temperature)
             elif pool.startswith("top-"):
                 pooled[i, j] = pool_top(members, int(pool.removeprefix("top-")))
             else:

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from reference.pooling import influence_scores, pool_attention, pool_mean
+from reference.pooling import influence_scores, pool_attention, pool_mean, pool_signed_attention
 
 
 def loss_and_gradients(
@@ -19,7 +19,8 @@ def loss_and_gradients(
 ) -> tuple[float, np.ndarray, np.ndarray]:
     """Return the ranking loss (Eq. 8, mean over counted pairs) and its gradients on both kinds of features.
 
-    With α_i the attention weight of member i, ∂f/∂s_i = α_i + sign(s_i) α_i (s_i − f); for a mean it is 1/k.
+    With α_i the attention weight of member i, ∂f/∂s_i = α_i + sign(s_i) α_i (s_i − f), without the sign where attention
+    is signed; for a mean it is 1/k.
     """
     scores = influence_scores(queries, members)
     loss, on_queries, on_members = 0.0, np.zeros(queries.shape), np.zeros(members.shape)
@@ -47,13 +48,14 @@ def _pairs(labels: np.ndarray, t_min: float) -> list[tuple[int, int]]:
 
 
 def _pooled(scores: Sequence[float], pool: str) -> float:
-    return pool_attention(scores) if pool == "attention" else pool_mean(scores)
+    return {"attention": pool_attention, "signed-attention": pool_signed_attention, "mean": pool_mean}[pool](scores)
 
 
 def _slopes(scores: Sequence[float], f: float, pool: str) -> list[float]:
     """Return ∂f/∂s_i of each member."""
     if pool == "mean":
         return [1 / len(scores)] * len(scores)
-    total = math.fsum(math.exp(abs(s)) for s in scores)
-    alphas = [math.exp(abs(s)) / total for s in scores]
-    return [a + (1 if s > 0 else -1) * a * (s - f) for a, s in zip(alphas, scores, strict=True)]
+    signed = pool == "signed-attention"
+    weights = [math.exp(s if signed else abs(s)) for s in scores]
+    alphas = [weight / math.fsum(weights) for weight in weights]
+    return [a + (1 if s > 0 or signed else -1) * a * (s - f) for a, s in zip(alphas, scores, strict=True)]

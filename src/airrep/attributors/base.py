@@ -94,7 +94,7 @@ class Attributor(ABC):
         if pooling.kind == "order" and not self.symmetric:
             raise ConfigError(
                 f"pool '{pooling}': needs a method that encodes queries as training examples; {self.name} does not. "
-                "Use sum, mean, attention or top-K."
+                "Use sum, mean, attention, signed-attention or top-K."
             )
         return pooling
 

@@ -79,7 +79,7 @@ class AirRepAttributor(EmbeddingAttributor):
     @property
     def trained_groups(self) -> TrainedGroups | None:
         sizes, pool = self.encoder.trained_group_sizes, self.encoder.trained_pool
-        return None if sizes is None else TrainedGroups("mean" if pool == "mean" else self.pool, *sizes)
+        return None if sizes is None else TrainedGroups(self.pool if pool is None else pool, *sizes)
 
     @property
     def caution(self) -> str:

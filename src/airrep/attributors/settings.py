@@ -7,6 +7,7 @@ from pydantic import Field, field_validator
 
 from airrep.config import Settings
 from airrep.lm_settings import LmSettings
+from airrep.pooling import Pool
 
 
 class RdsSettings(LmSettings):
@@ -142,7 +143,7 @@ class PrecomputedSettings(Settings):
     training examples."""
     query_data: str | None = None
     """The data file of these queries, in the same order."""
-    pool: Literal["sum", "mean", "attention"] = "sum"
+    pool: Pool = "sum"
     """The pool that suits them."""
 
     _whole_paths = field_validator("train", "queries", "query_data")(_whole)
