@@ -36,6 +36,8 @@ def main() -> None:
     parser.add_argument("--list", action="store_true", help="print the commands, run nothing")
     given = parser.parse_args()
     config = yaml.safe_load((HERE / given.name / "config.yaml").read_text(encoding="utf-8"))
+    tables = config.get("tables", {})
+    config["tables"] = {key: {str(value): more for value, more in table.items()} for key, table in tables.items()}
     check(config, given.step or [], given.only)
     only = dict(pair.split("=", 1) for pair in given.only)
     for command in commands(config, given.step, only):
@@ -56,12 +58,12 @@ def check(config: dict, steps: list[str], only: list[str]) -> None:
         if not equals or key not in tables:
             sys.exit(f"--only {pair}: is no turn of a loop; expected KEY=VALUE, KEY one of: {', '.join(tables)}.")
         if value not in tables[key]:
-            sys.exit(f"--only {pair}: {key} has no such value; expected one of: {', '.join(map(str, tables[key]))}.")
+            sys.exit(f"--only {pair}: {key} has no such value; expected one of: {', '.join(tables[key])}.")
 
 
 def commands(config: dict, steps: list[str] | None, only: dict[str, str]) -> Iterator[str]:
     """The commands of the chosen steps, filled in."""
-    tables = config.get("tables", {})
+    tables = config["tables"]
     for step in config["steps"]:
         if steps is not None and step["name"] not in steps:
             continue

@@ -8,6 +8,7 @@ from rich.table import Table
 from airrep.console import out, printable, say, snippet
 from airrep.learning_console import signed
 from airrep.pooling import pooling_text
+from airrep.shown_tables import p_number
 
 if TYPE_CHECKING:
     from airrep.comparison import Comparison, Side
@@ -43,11 +44,7 @@ def _hundred(value: float | None) -> str:
 
 
 def _gap(gap: "Difference | None") -> tuple[str, str, str]:
-    return ("", "", "") if gap is None else (signed(gap.value), _range(gap.interval), _p(gap.p_value))
-
-
-def _p(value: float) -> str:
-    return f"{value:.3f}" if value >= 0.001 else "<0.001"
+    return ("", "", "") if gap is None else (signed(gap.value), _range(gap.interval), p_number(gap.p_value))
 
 
 def _counts(evaluation: "Evaluation") -> str:
@@ -89,7 +86,7 @@ def print_comparison(comparison: "Comparison") -> None:
     out().print(table)
     pairs = Table("row", "minus", "difference × 100", "95 % interval", "p", "p adjusted")
     for pair in comparison.pairs:
-        found = (signed(pair.difference), _range(pair.interval), _p(pair.p_value), _p(pair.adjusted))
+        found = (signed(pair.difference), _range(pair.interval), p_number(pair.p_value), p_number(pair.adjusted))
         pairs.add_row(snippet(pair.one, 60), snippet(pair.other, 60), *found)
     out().print(pairs)
     draws = f"; {comparison.resamples:,} bootstrap draws" if comparison.measure in ("lds", "loo") else ""

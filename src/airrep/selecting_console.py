@@ -7,6 +7,7 @@ from rich.table import Table
 
 from airrep.console import out, say, snippet
 from airrep.learning_console import signed
+from airrep.shown_tables import p_number
 
 if TYPE_CHECKING:
     from airrep.evaluation import Evaluation, Row
@@ -89,7 +90,7 @@ def _gap(row: "Row") -> tuple[str, str, str]:
     gap = row.difference
     if gap is None:
         return ("", "", "")
-    return signed(gap.value), f"{signed(gap.interval[0])} to {signed(gap.interval[1])}", f"{gap.p_value:.3f}"
+    return signed(gap.value), f"{signed(gap.interval[0])} to {signed(gap.interval[1])}", p_number(gap.p_value)
 
 
 def _range(interval: Sequence[float]) -> str:
