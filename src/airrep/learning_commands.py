@@ -17,10 +17,10 @@ from airrep.options import (
     WorkersOption,
     make_engine,
     note,
-    open_index,
     print_json,
     shared_options,
 )
+from airrep.teacher_options import TeacherOptions
 
 ConfigOption = Annotated[Path | None, typer.Option(help="YAML file with settings.")]
 SetOption = Annotated[list[str] | None, typer.Option("--set", help="One setting, as key=value; may be repeated.")]
@@ -208,14 +208,10 @@ def warmup(
     note(f"{out}: {state}; next: airrep index {data} --method {method} --lm {out} --out INDEX")
 
 
-def _check_parts(
-    labels: Sequence[str] | None, held_out: Sequence[str] | None, teacher: Path | None, of_teacher: Sequence[str]
-) -> None:
-    """Refuse to learn from nothing, or to ask a teacher that is none."""
+def _check_parts(labels: Sequence[str] | None, held_out: Sequence[str] | None, teacher: Path | None) -> None:
+    """Refuse to learn from nothing."""
     from airrep.errors import ConfigError
 
-    if teacher is None and of_teacher:
-        raise ConfigError(f"teacher_{of_teacher[0]}: is set, and there is no teacher. Give an index with --teacher.")
     if not labels and teacher is None:
         raise ConfigError("train: there is nothing to learn from; expected labels or a teacher. Give LABELS.")
     if not labels and not held_out:
@@ -229,6 +225,7 @@ def _check_parts(
 def train(
     out: Annotated[Path, typer.Option(help="Folder of the trained encoder.")],
     reading: Reading,
+    teacher: TeacherOptions,
     data: Annotated[
         list[str] | None, typer.Option("--data", help=f"The data of the labels; may be repeated. {DATA_HELP}")
     ] = None,
@@ -244,24 +241,6 @@ def train(
     start: Annotated[str | None, typer.Option(help=START_HELP)] = None,
     train_layers: Annotated[str | None, typer.Option(help="all, or how many layers from the top; 0 = head.")] = None,
     steps: Annotated[int | None, typer.Option(help="Most training steps (2,000), beside --teacher-steps.")] = None,
-    teacher: Annotated[
-        Path | None,
-        typer.Option(metavar="INDEX", help="Learn first from the group scores that an index gives random subsets."),
-    ] = None,
-    teacher_steps: Annotated[int | None, typer.Option(help="Most steps on these (500).")] = None,
-    teacher_sizes: Annotated[
-        str | None, typer.Option(help="Sizes of these subsets, such as 1,10,100 (100); 1 ranks single examples.")
-    ] = None,
-    teacher_instances: Annotated[int | None, typer.Option(help="Draws of queries and subsets from the index (20).")] = (
-        None
-    ),
-    teacher_queries: Annotated[
-        str | None, typer.Option(help="Where the teacher's queries come from, when not from the index.")
-    ] = None,
-    teacher_pool: Annotated[str | None, typer.Option(help="How the teacher pools; its method's own if not given.")] = (
-        None
-    ),
-    teacher_temperature: Annotated[float | None, typer.Option(help="Of the teacher's attention.")] = None,
     device: DeviceOption = None,
     precision: PrecisionOption = None,
     activations: Annotated[Path | None, typer.Option(help="Directory of activations that several runs share.")] = None,
@@ -277,25 +256,17 @@ def train(
     as --set teacher_subsets=2000. With --teacher and --held-out, LABELS may be left out. Under `torchrun` the work of
     each step is shared by its processes.
     """
-    from airrep.console import Meter
     from airrep.learning import gather, lineage_of
     from airrep.learning_console import StepMeter, print_training
-    from airrep.teacher import teach
     from airrep.teaching import TeacherSettings, split_settings
     from airrep.train_distributed import is_first_process
     from airrep.train_settings import TrainingSettings
     from airrep.training import train_encoder
 
     flags = {"start": start, "train_layers": train_layers, "steps": steps, "device": device, "precision": precision}
-    of_teacher = {
-        "teacher_steps": teacher_steps,
-        "teacher_sizes": teacher_sizes,
-        "teacher_instances": teacher_instances,
-        "teacher_pool": teacher_pool,
-        "teacher_temperature": teacher_temperature,
-    }
-    of_training, of_teacher = split_settings(_values(config, settings, **flags, **of_teacher))
-    _check_parts(labels, held_out, teacher, [*of_teacher, *(["queries"] if teacher_queries else [])])
+    of_training, of_teacher = split_settings(_values(config, settings, **flags, **teacher.settings))
+    teacher.check(of_teacher)
+    _check_parts(labels, held_out, teacher.teacher)
     chosen, asked = TrainingSettings.of(of_training), TeacherSettings.of(of_teacher, "teacher")
     corpora = [reading.read(path) for path in data or ()]
     lineage = lineage_of(labels or (), held_out or (), test or (), mixed=mixed)
@@ -304,18 +275,7 @@ def train(
         gather(part or (), corpora, partial=partial, beside=named, read=reading.read)
         for part in (labels, held_out, test)
     )
-    teaching = None
-    if teacher is not None:
-        others = None if teacher_queries is None else reading.read(teacher_queries)
-        with Meter("the teacher's queries") as meter:
-            teaching = teach(
-                open_index(teacher),
-                asked,
-                queries=others,
-                unseen=[*choose, *judge],
-                tell=note if is_first_process() else None,
-                progress=meter,
-            )
+    teaching = teacher.teach(asked, reading, [*choose, *judge])
     most = (chosen.steps if learn else 0) + (0 if teaching is None else teaching.steps)
     result = train_encoder(
         learn,
