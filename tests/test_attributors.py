@@ -166,6 +166,6 @@ def test_an_encoder_trained_for_means_or_other_sizes_says_so(tmp_path: Path) -> 
     fits = index.group_scores(train[:3], [range(5), range(40)])
     assert (fits.provenance.pool, fits.provenance.caution) == ("mean", "")
     small = index.group_scores(train[:3], [range(4)]).provenance.caution
-    assert small.startswith("Groups have 4 to 4 members here, those that the encoder was trained on 10 to 20")
+    assert small.startswith("Groups have 4 members here, those that the encoder was trained on 10 to 20")
     other = index.group_scores(train[:3], [range(10)], "attention").provenance.caution
     assert other == "The encoder was trained for mean pooling, not attention."

@@ -71,7 +71,7 @@ def _references(axes: "Axes", panel: Panel, reach: tuple[float, float], length: 
             axes.axvline(100 * value, color=INK, linewidth=0.9, linestyle=dashes, zorder=0.9)
     words = ", ".join(f"{name} {hundred(value)}" for name, value in found.items())
     axes.text(0, 1.012, words, transform=axes.transAxes, va="bottom", fontsize=7, color=SOFT)
-    axes.set_title(plain(panel.label, length), pad=15 if words else 6)
+    axes.set_title("\n".join(plain(part, length) for part in panel.label.split(", ", 1)), pad=15 if words else 6)
 
 
 def _family_key(figure: "Figure", panels: Sequence[Panel]) -> None:

@@ -4,6 +4,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from airrep.attributors.base import span
 from airrep.examined import Examined
 from airrep.findings import Finding, Level, level_of, worst
 from airrep.held_out import held_out_lds
@@ -105,8 +106,8 @@ def training(scored: Scored) -> Finding:
     trained = attributor.trained_groups
     more = "" if trained is None else trained.caution(sizes, str(scored.pooling))
     said = " ".join(filter(None, (attributor.caution, more)))
-    known = "not trained on groups" if trained is None else f"trained on {trained.smallest:,} to {trained.largest:,}"
-    number = f"{min(sizes):,} to {max(sizes):,} members; {known}"
+    known = "not trained on groups" if trained is None else f"trained on {span(trained.smallest, trained.largest)}"
+    number = f"{span(min(sizes), max(sizes))} members; {known}"
     verdict = said or "Nothing speaks against these groups."
     return Finding("trained for such groups", "look" if said else "good", number, verdict, "trained-groups", about)
 

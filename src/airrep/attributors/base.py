@@ -52,9 +52,14 @@ class TrainedGroups:
         if not sizes or (self.smallest <= TOLERANCE * min(sizes) and max(sizes) <= TOLERANCE * self.largest):
             return ""
         return (
-            f"Groups have {min(sizes):,} to {max(sizes):,} members here, those that the encoder was trained on "
-            f"{self.smallest:,} to {self.largest:,}: compare groups of other sizes with care."
+            f"Groups have {span(min(sizes), max(sizes))} members here, those that the encoder was trained on "
+            f"{span(self.smallest, self.largest)}: compare groups of other sizes with care."
         )
+
+
+def span(least: int, most: int) -> str:
+    """Two numbers as "3 to 5", or one where they are equal."""
+    return f"{least:,}" if least == most else f"{least:,} to {most:,}"
 
 
 class Attributor(ABC):
