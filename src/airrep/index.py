@@ -286,8 +286,8 @@ class Index:
             queries: several examples.
             groups: a field (``"source"``, ``"label"`` or a metadata field) whose values are the groups; names with
                 lists of ids or arrays of rows; or a sequence of arrays of rows.
-            pool: ``"sum"``, ``"mean"``, ``"attention"``, ``"top-K"``, ``"order-K"`` or ``"order-inf"``
-                (:class:`airrep.pooling.Pooling`); the method's own when None.
+            pool: ``"sum"``, ``"mean"``, ``"attention"``, ``"signed-attention"``, ``"top-K"``, ``"order-K"`` or
+                ``"order-inf"`` (:class:`airrep.pooling.Pooling`); the method's own when None.
             temperature: of attention; the larger, the flatter.
             progress: told about encoded queries.
 

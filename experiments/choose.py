@@ -1,0 +1,56 @@
+"""Draw examples of a data file at random: queries for `airrep evaluate classify` and `select`.
+
+Usage: python experiments/choose.py DATA.jsonl OUT.jsonl (--count N | --each N) [--task NAME ...] [--without FILE ...]
+
+`--each` draws N of every label. Which ones depends on the hash of prompt and response alone. Nothing is drawn whose
+prompt is in FILE; of a prompt that comes twice, one is.
+"""
+
+import argparse
+import hashlib
+import json
+from collections import Counter
+from pathlib import Path
+
+
+def main() -> None:
+    """Read, choose, write."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("data", type=Path)
+    parser.add_argument("out", type=Path)
+    number = parser.add_mutually_exclusive_group(required=True)
+    number.add_argument("--count", type=int, help="so many in all")
+    number.add_argument("--each", type=int, help="so many of each label")
+    parser.add_argument("--task", action="append", help="only this label; may be repeated")
+    parser.add_argument("--without", type=Path, action="append", default=[], help="no prompt of this file")
+    given = parser.parse_args()
+    seen = {record["prompt"] for path in given.without for record in read(path)}
+    chosen: list[dict] = []
+    taken: Counter[str] = Counter()
+    for record in sorted(read(given.data), key=place):
+        label = record["label"]
+        full = taken.total() == given.count if given.each is None else taken[label] == given.each
+        if full or record["prompt"] in seen or (given.task and label not in given.task):
+            continue
+        seen.add(record["prompt"])
+        taken[label] += 1
+        chosen.append(record)
+    given.out.parent.mkdir(parents=True, exist_ok=True)
+    lines = (json.dumps(record, ensure_ascii=False) + "\n" for record in chosen)
+    given.out.write_text("".join(lines), encoding="utf-8")
+    print(f"{given.out}: {len(chosen):,} examples of {len(taken)} labels, {min(taken.values())} or more of each")
+
+
+def place(record: dict) -> str:
+    """Where it comes in the order of draws."""
+    return hashlib.sha256(f"{record['prompt']}\n{record['response']}".encode()).hexdigest()
+
+
+def read(path: Path) -> list[dict]:
+    """The records of a file."""
+    with path.open(encoding="utf-8") as lines:
+        return [json.loads(line) for line in lines]
+
+
+if __name__ == "__main__":
+    main()
