@@ -8,8 +8,8 @@ from reference import training as reference
 import airrep.pooled_gradients as pooled_gradients
 from airrep.errors import TrainingError
 from airrep.pooled_gradients import Membership, PooledScores
+from airrep.pooling import TrainedPool
 from airrep.ranking import ranking_loss
-from airrep.train_settings import TrainedPool
 
 POOLS: tuple[TrainedPool, ...] = ("attention", "signed-attention", "mean")
 

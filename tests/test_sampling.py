@@ -268,7 +268,11 @@ def test_something_else_in_the_way_is_spared(tmp_path: Path, corpus: Corpus) -> 
     [
         ({"query_count": 51}, DataError, "instance 0: 50 examples of the query corpus may be drawn; expected 51 or"),
         ({"train_count": 46}, DataError, "instance 0: 45 examples of the train corpus may be drawn; expected 46 or"),
-        ({"size": 30}, DataError, "instance 0: 30 examples are to be drawn from a train pool of 30; expected fewer"),
+        (
+            {"size": 30},
+            DataError,
+            "instance 0: 30 examples are to be drawn from a train pool of 30; expected at most 29",
+        ),
         ({"disjoint_instances": True}, DataError, "instance 1: 10 examples of the train corpus may be drawn"),
         ({"disjoint_instances": True, "train_count": None}, DataError, "instance 1: 0 examples of the query corpus"),
         ({"stratify": "source"}, DataError, "example 'e2': has no source; expected one to stratify by"),
@@ -279,12 +283,12 @@ def test_something_else_in_the_way_is_spared(tmp_path: Path, corpus: Corpus) -> 
         (
             {"kind": "removals", "removals": 11, "removal_size": 3},
             DataError,
-            "33 examples are to be drawn from a train pool of 30; expected at most as many as it has. Lower removals",
+            "33 examples are to be left out of a train pool of 30; expected at most 30. Lower removals",
         ),
         (
             {"kind": "removals", "removals": 1, "removal_size": 30},
             DataError,
-            "30 examples are to be drawn from a train pool of 30; expected fewer than it has. Lower removal_size",
+            "30 examples are to be left out of a train pool of 30; expected at most 29. Lower removal_size",
         ),
         ({"sise": 3}, ConfigError, "'sise' is not a setting here"),
     ],

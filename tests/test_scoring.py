@@ -117,6 +117,18 @@ def test_each_example_is_multiplied_once(monkeypatch: pytest.MonkeyPatch) -> Non
     assert seen == list(range(34))
 
 
+def test_groups_all_far_below_nought_are_not_worked_out_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Signed attention over scores around -300 sets its maximum there."""
+    monkeypatch.setattr(groupscores, "_float64_attention", None)
+    queries, train = world(5, 6, 40, 3)
+    train[:, 0], queries[:, 0] = 30, -10
+    groups = random_groups(5, 6, 40)
+    for cuts in ((), (1, 20)):
+        found = group_scores(queries, cut(train, cuts), groups, "signed-attention")
+        assert found.max() < -250
+        np.testing.assert_allclose(found, expected_scores(queries, train, groups, "signed-attention"), rtol=1e-5)
+
+
 def test_only_faded_groups_are_worked_out_again(monkeypatch: pytest.MonkeyPatch) -> None:
     """Group b lies 300 below group a for the first query alone."""
     again: list[int] = []

@@ -23,7 +23,7 @@ from airrep.groups import Groups
 from airrep.held_out import held_out_lds, score_instance
 from airrep.index import Index
 from airrep.labelled import LabelledInstance
-from airrep.pooling import sharpness
+from airrep.pooling import exponents
 from airrep.shard_engines import Recipe
 from airrep.stack_weights import MemberChoice
 
@@ -181,7 +181,7 @@ def test_attention_is_chosen_where_one_member_of_a_group_decides(tmp_path, pool)
         rows, queries = ONE.make().encode_train(plain.train), ONE.make().encode_train(plain.queries)
         scores = queries @ rows.T
         members = [scores[:, plain.subsets.members(j)] for j in range(len(plain.subsets))]
-        chosen = [np.argmax(sharpness(some, pool), axis=1)[:, None] for some in members]
+        chosen = [np.argmax(exponents(some, pool), axis=1)[:, None] for some in members]
         best = [np.take_along_axis(*one, axis=1)[:, 0] for one in zip(members, chosen, strict=True)]
         return dataclasses.replace(plain, losses=(3 - np.stack(best, axis=1)).astype(np.float32))
 

@@ -15,6 +15,7 @@ from tiny_bert import tiny_folder
 from training_world import planted, tiny_settings
 
 from airrep.artifacts import check_digests, locked, make_partial, read_manifest
+from airrep.attributors import make_attributor
 from airrep.encoder import load_encoder
 from airrep.errors import ArtifactError, ConfigError, DataError, TrainingError
 from airrep.groups import Groups
@@ -183,12 +184,16 @@ def test_what_cannot_be_judged_by_is_refused_before_training(
     assert not list(tmp_path.glob("encoder*"))
 
 
-def test_an_encoder_that_no_step_made_better_is_not_called_trained(tmp_path: Path) -> None:
-    settings = tiny_settings(tmp_path, steps=4, evaluate_every=1, learning_rate=1e-12, head_learning_rate=1e-12)
+@pytest.mark.parametrize("pool", ["attention", "signed-attention"])
+def test_an_encoder_that_no_step_made_better_is_not_called_trained(tmp_path: Path, pool: str) -> None:
+    """But its scores were scaled for the pool, which it keeps."""
+    rates = {"learning_rate": 1e-12, "head_learning_rate": 1e-12}
+    settings = tiny_settings(tmp_path, steps=4, evaluate_every=1, pool=pool, **rates)
     result = train_encoder(LEARN, [UNSEEN], tmp_path / "encoder", settings)
     assert result.best_step == 0
     card = read_card(result.path)
-    assert (card.trained_for_attribution, card.trained_group_sizes, card.trained_pool) == (False, None, None)
+    assert (card.trained_for_attribution, card.trained_group_sizes, card.trained_pool) == (False, None, pool)
+    assert make_attributor("airrep", {"encoder": str(result.path)}).own_pool == pool
     assert "No step of the training was better" in (result.path / "README.md").read_text()
 
 

@@ -76,13 +76,15 @@ class Judging:
 
     def _found(self, request: Mapping[str, Any]) -> "Evaluation | None":
         from airrep.artifacts import check_replaceable, real_path
-        from airrep.evaluation import KIND, find_evaluation
+        from airrep.evaluation import KIND, check_no_answers, find_evaluation
 
         if self.run is None:
             return None
         if self.replace:
             check_replaceable(real_path(self.run), KIND)
             return None
+        if request["measure"] != "select":
+            check_no_answers(self.run)
         return find_evaluation(self.run, request)
 
     def _note(self, lacking: bool) -> None:

@@ -183,12 +183,8 @@ class Evaluation:
             ArtifactError: something is there already, be it the answers of an unfinished `select`, or it cannot be
                 written.
         """
-        unfinished = partial_path(real_path(path))
-        if self.measure != "select" and not replace and any(unfinished.glob(f"{ANSWERS}/*")):
-            raise ArtifactError(
-                f"{unfinished}: holds answers of an unfinished evaluation by select. Finish that one with its own "
-                "command, give another --out, or pass --replace."
-            )
+        if self.measure != "select" and not replace:
+            check_no_answers(path)
         shown = {f"{self.measure} × 100 of {row.name}": f"{100 * row.value:+.1f}" for row in self.rows}
         provenance = {"command": self.command, **{name: str(value) for name, value in self.tags.items()}, **shown}
         content = {"measure": self.measure, "provenance": provenance, "request": dict(self.request)}
@@ -208,6 +204,20 @@ class Evaluation:
         buffer = io.BytesIO()
         pq.write_table(table, buffer)
         return buffer.getvalue()
+
+
+def check_no_answers(path: str | Path) -> None:
+    """Refuse to write where answers of a selection wait for it to go on.
+
+    Raises:
+        ArtifactError: there are some.
+    """
+    unfinished = partial_path(real_path(path))
+    if any(unfinished.glob(f"{ANSWERS}/*")):
+        raise ArtifactError(
+            f"{path}: is where an evaluation by select was begun; {unfinished} has its answers. Finish that one with "
+            "its own command, give another --out, or pass --replace."
+        )
 
 
 def read_evaluation(path: str | Path) -> Evaluation:

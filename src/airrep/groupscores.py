@@ -20,7 +20,7 @@ from airrep.errors import ConfigError, DataError
 from airrep.group_orders import order_scores
 from airrep.group_tops import top_means
 from airrep.groups import Groups
-from airrep.pooling import ATTENTIONS, Pool, Pooling, PoolLike, sharpness
+from airrep.pooling import ATTENTIONS, Pool, Pooling, PoolLike, exponents
 from airrep.products import LoadedRows, Precision, ReadyQueries, check_precision, load, ready
 
 ROWS, COLUMNS = 2048, 128
@@ -96,7 +96,9 @@ def _pooled(
     queries: Features, blocks: Sequence[Block], groups: Groups, pooling: Pooling, precision: Precision, device: str
 ) -> np.ndarray:
     """Sums, means and attention, ``(q, m)``."""
-    pool: Pool = "sum" if pooling.kind == "top" or pooling.kind == "order" else pooling.kind
+    assert pooling.kind != "top"
+    assert pooling.kind != "order"
+    pool: Pool = pooling.kind
     if not pooling.attends and isinstance(queries, np.ndarray):
         return _linear(queries, blocks, groups, pool, device)
     most = BFLOAT16_MOST * pooling.temperature
@@ -155,6 +157,7 @@ class _Tile:
         self.numerator = torch.zeros(shape, dtype=torch.float64, device=queries.device)
         self.denominator = torch.zeros_like(self.numerator)
         self.maximum, self.raised = self.numerator.new_zeros(queries.count), False
+        self.begun = pool == "attention"  # signed scores may all lie far below 0: their first ones set the maximum
 
     def see(self, chunk: _Chunk, rows: LoadedRows, scratch: torch.Tensor) -> None:
         """Take some rows into account."""
@@ -177,13 +180,14 @@ class _Tile:
             weights /= self.temperature
         if bound > HEADROOM:
             self._raise(weights.amax(dim=0).double())
+        self.begun = True
         if self.raised:
             weights -= self.maximum.to(weights)
         weights.exp_()
 
     def _raise(self, peaks: torch.Tensor) -> None:
-        """Raise the running maximum of the queries that these peaks are far above."""
-        new = torch.where(peaks > self.maximum + HEADROOM, peaks, self.maximum)
+        """Raise the running maximum of the queries that these peaks are far above; the first signed ones set it."""
+        new = torch.where(peaks > self.maximum + HEADROOM, peaks, self.maximum) if self.begun else peaks
         shrink = torch.exp(self.maximum - new)
         self.numerator *= shrink
         self.denominator *= shrink
@@ -234,7 +238,7 @@ def _float64_attention(parts: Iterator[np.ndarray], pool: Pool, temperature: flo
     """Attention of one group alone, from its members' scores ``(b, q)`` part by part."""
     greatest, above, below = np.float64(-np.inf), np.float64(0), np.float64(0)
     for scores in parts:
-        size = sharpness(scores, pool) / temperature
+        size = exponents(scores, pool) / temperature
         new = np.maximum(greatest, size.max(axis=0))
         weights, shrink = np.exp(size - new), np.exp(greatest - new)
         above = above * shrink + (weights * scores).sum(axis=0)

@@ -20,7 +20,7 @@ from airrep.options import (
     print_json,
     shared_options,
 )
-from airrep.teacher_options import TeacherOptions
+from airrep.teacher_options import NO_TEACHER, TeacherOptions
 
 ConfigOption = Annotated[Path | None, typer.Option(help="YAML file with settings.")]
 SetOption = Annotated[list[str] | None, typer.Option("--set", help="One setting, as key=value; may be repeated.")]
@@ -225,7 +225,6 @@ def _check_parts(labels: Sequence[str] | None, held_out: Sequence[str] | None, t
 def train(
     out: Annotated[Path, typer.Option(help="Folder of the trained encoder.")],
     reading: Reading,
-    teacher: TeacherOptions,
     data: Annotated[
         list[str] | None, typer.Option("--data", help=f"The data of the labels; may be repeated. {DATA_HELP}")
     ] = None,
@@ -241,6 +240,7 @@ def train(
     start: Annotated[str | None, typer.Option(help=START_HELP)] = None,
     train_layers: Annotated[str | None, typer.Option(help="all, or how many layers from the top; 0 = head.")] = None,
     steps: Annotated[int | None, typer.Option(help="Most training steps (2,000), beside --teacher-steps.")] = None,
+    teaching: TeacherOptions = NO_TEACHER,
     device: DeviceOption = None,
     precision: PrecisionOption = None,
     activations: Annotated[Path | None, typer.Option(help="Directory of activations that several runs share.")] = None,
@@ -264,9 +264,9 @@ def train(
     from airrep.training import train_encoder
 
     flags = {"start": start, "train_layers": train_layers, "steps": steps, "device": device, "precision": precision}
-    of_training, of_teacher = split_settings(_values(config, settings, **flags, **teacher.settings))
-    teacher.check(of_teacher)
-    _check_parts(labels, held_out, teacher.teacher)
+    of_training, of_teacher = split_settings(_values(config, settings, **flags, **teaching.settings))
+    teaching.check(of_teacher)
+    _check_parts(labels, held_out, teaching.teacher)
     chosen, asked = TrainingSettings.of(of_training), TeacherSettings.of(of_teacher, "teacher")
     corpora = [reading.read(path) for path in data or ()]
     lineage = lineage_of(labels or (), held_out or (), test or (), mixed=mixed)
@@ -275,15 +275,15 @@ def train(
         gather(part or (), corpora, partial=partial, beside=named, read=reading.read)
         for part in (labels, held_out, test)
     )
-    teaching = teacher.teach(asked, reading, [*choose, *judge])
-    most = (chosen.steps if learn else 0) + (0 if teaching is None else teaching.steps)
+    taught = teaching.teach(asked, reading, [*choose, *judge])
+    most = (chosen.steps if learn else 0) + (0 if taught is None else taught.steps)
     result = train_encoder(
         learn,
         choose,
         out,
         chosen,
         test=judge,
-        teaching=teaching,
+        teaching=taught,
         lineage=lineage,
         activations=activations,
         progress=StepMeter(most),

@@ -4,12 +4,12 @@ import json
 import re
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 from airrep.config import BUNDLED
 from airrep.errors import ConfigError, DataError
 from airrep.hub import download
-from airrep.pooling import Pool
+from airrep.pooling import TrainedPool
 
 MODELS = Path(__file__).parent / "models"
 CARD = "airrep.json"
@@ -31,7 +31,7 @@ class Card:
     """Whether the encoder was trained to rank subsets by their labels."""
     trained_group_sizes: tuple[int, int] | None = None
     """Smallest and largest group that the encoder was trained on, where known."""
-    trained_pool: Pool | None = None
+    trained_pool: TrainedPool | None = None
     """Pool that the encoder was trained with, where known."""
     caution: str = ""
     """What readers of its scores should be told, in a sentence."""
@@ -119,12 +119,14 @@ def read_card(folder: Path) -> Card:
     return card
 
 
+POOLS = get_args(TrainedPool)
+
+
 def _check_card(path: Path, card: Card) -> None:
     sizes = card.trained_group_sizes
     expected = {
         "caution, a text": isinstance(card.caution, str),
-        "trained_pool, attention, signed-attention, mean or null": card.trained_pool
-        in ("attention", "signed-attention", "mean", None),
+        f"trained_pool, {', '.join(POOLS)} or null": card.trained_pool in (*POOLS, None),
         "template, a text": isinstance(card.template, str),
         "prompt_words, a whole number from 1 up": type(card.prompt_words) is int and card.prompt_words > 0,
         "trained_for_attribution, true or false": isinstance(card.trained_for_attribution, bool),

@@ -19,7 +19,7 @@ from torch import Tensor
 
 from airrep.arrays import Rows
 from airrep.errors import TrainingError
-from airrep.train_settings import TrainedPool
+from airrep.pooling import TrainedPool, exponents
 
 COLUMNS = 64
 """Queries scored at a time."""
@@ -140,7 +140,7 @@ def _weights(
     scores: Float[Tensor, "u w"], membership: Membership, pool: TrainedPool
 ) -> tuple[Float[Tensor, "u w"], Float[Tensor, "m w"]]:
     """exp(|s| − max) of each query's scores and its sums; in float64 where float32 would lose a subset."""
-    size = scores.abs() if pool == "attention" else scores
+    size = exponents(scores, pool)
     weights = (size - size.amax(dim=0)).exp_()
     below = membership.gather(weights)
     if bool((below >= FADED[scores.dtype]).all()):
@@ -148,6 +148,6 @@ def _weights(
     if scores.dtype == torch.float32:
         return _weights(scores.double(), membership, pool)
     raise TrainingError(
-        "group scores: are not finite, or differ by so much that attention cannot be computed; expected |scores| "
-        "below 100 or so. Lower learning_rate or head_learning_rate, or set clip."
+        "group scores: are not finite, or differ by so much that attention cannot be computed; expected them within "
+        "100 or so of each other. Lower learning_rate or head_learning_rate, or set clip."
     )

@@ -2,7 +2,7 @@
 
 import re
 from dataclasses import dataclass, replace
-from typing import Literal, TypeAlias, get_args
+from typing import Any, Literal, SupportsAbs, TypeAlias, TypeVar, get_args
 
 import numpy as np
 
@@ -10,20 +10,17 @@ from airrep.errors import ConfigError, DataError
 
 Pool: TypeAlias = Literal["sum", "mean", "attention", "signed-attention"]
 """How a method itself turns the scores of a group's members into one group score."""
+TrainedPool: TypeAlias = Literal["attention", "signed-attention", "mean"]
+"""A pool that an encoder can be trained with."""
 Constants: TypeAlias = Literal["exact", "paper"]
 """Coefficients of order-k group influence: those that follow from its definition, or those that the paper prints."""
 
 POOLS = "sum, mean, attention, signed-attention, top-K, order-K or order-inf, with K of at least 1"
+Scores = TypeVar("Scores", bound=SupportsAbs[Any])
 Kind: TypeAlias = Literal["sum", "mean", "attention", "signed-attention", "top", "order"]
 ATTENTIONS = ("attention", "signed-attention")
 """Pools that have a temperature: those weighted by the size of scores (Eq. 6), and by the scores themselves."""
-_PLAIN: dict[str, Kind] = {
-    "sum": "sum",
-    "mean": "mean",
-    "attention": "attention",
-    "signed-attention": "signed-attention",
-    "order-inf": "order",
-}
+_PLAIN: dict[str, Kind] = {**{pool: pool for pool in get_args(Pool)}, "order-inf": "order"}
 _NUMBERED = re.compile(r"(top|order)-([1-9][0-9]{0,8})(-paper)?", re.ASCII)
 
 
@@ -123,9 +120,9 @@ def pooling_text(pool: str | None, temperature: float | None) -> str:
     return f"{pool or ''}{'' if temperature is None or temperature == 1 else f' at temperature {temperature:g}'}"
 
 
-def sharpness(scores: np.ndarray, kind: Kind) -> np.ndarray:
-    """What attention weighs members by before the temperature: |s|, or s itself where it is signed."""
-    return scores if kind == "signed-attention" else np.abs(scores)
+def exponents(scores: Scores, kind: Kind) -> Scores:
+    """What attention takes the exponential of, before the temperature: |s|, or s itself where it is signed."""
+    return scores if kind == "signed-attention" else abs(scores)
 
 
 def _require_positive(temperature: float) -> None:
@@ -168,7 +165,7 @@ def pool_scores(scores: np.ndarray, pool: PoolLike, temperature: float = 1.0) ->
 
 def _pooled(scores: np.ndarray, pooling: Pooling) -> np.ndarray:
     if pooling.attends:
-        size = sharpness(scores, pooling.kind) / pooling.temperature
+        size = exponents(scores, pooling.kind) / pooling.temperature
         weights = np.exp(size - size.max(axis=1, keepdims=True))
         pooled: np.ndarray = (weights * scores).sum(axis=1) / weights.sum(axis=1)
         return pooled

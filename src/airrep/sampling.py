@@ -182,23 +182,22 @@ class _Draw:
         """The stored rows of each subset of one instance."""
         settings, n = self.settings, len(pool)
         if settings.removals is not None:
-            _check_smaller(f"instance {i}", settings.removal_size, n, "removal_size")
             removed = settings.removals * settings.removal_size
-            _check_smaller(f"instance {i}", removed, n, "removals or removal_size", or_all=True)
+            _check_enough(f"instance {i}", settings.removal_size, n, n - 1, "left out of", "removal_size")
+            _check_enough(f"instance {i}", removed, n, n, "left out of", "removals or removal_size")
             for j in range(settings.removals + 1):
                 yield draw_removal(settings.seed, i, j, n, settings.removal_size)
             return
-        _check_smaller(f"instance {i}", settings.size, n, "size")
+        _check_enough(f"instance {i}", settings.size, n, n - 1, "drawn from", "size")
         strata = None if self.train.strata is None else self.train.strata[pool]
         for j in range(settings.subsets):
             yield draw_subset(settings.seed, i, j, n, settings.size, strata)
 
 
-def _check_smaller(where: str, wanted: int, n: int, setting: str, *, or_all: bool = False) -> None:
-    if wanted >= n + or_all:
-        expected = "at most as many as" if or_all else "fewer than"
+def _check_enough(where: str, wanted: int, n: int, most: int, what: str, setting: str) -> None:
+    if wanted > most:
         raise DataError(
-            f"{where}: {wanted:,} examples are to be drawn from a train pool of {n:,}; expected {expected} it has. "
+            f"{where}: {wanted:,} examples are to be {what} a train pool of {n:,}; expected at most {most:,}. "
             f"Lower {setting}, or raise train_count."
         )
 

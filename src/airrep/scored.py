@@ -11,7 +11,7 @@ from airrep.index import Index
 from airrep.labelled import LabelledInstance
 from airrep.matching import RowFinder
 from airrep.metrics import lds
-from airrep.pooling import Pooling, PoolLike, sharpness
+from airrep.pooling import Pooling, PoolLike, exponents
 from airrep.scoring import score_blocks
 
 QUERIES, SUBSETS = 50, 20
@@ -87,7 +87,7 @@ class Scored:
         rows, places = np.unique(part.rows, return_inverse=True)
         scores = self._members(self.queries[0][np.unique(chosen)], rows)
         groups = [scores[:, places[part.offsets[j] : part.offsets[j + 1]]] for j in range(len(part))]
-        sizes = [sharpness(group, self.pooling.kind) / self.pooling.temperature for group in groups]
+        sizes = [exponents(group, self.pooling.kind) / self.pooling.temperature for group in groups]
         counted = np.mean([_effective(size) for size in sizes])
         deviation = float(np.std(scores)) / self.pooling.temperature
         return Weights(deviation, float(counted), float(part.sizes.mean()))

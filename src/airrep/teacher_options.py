@@ -69,3 +69,6 @@ class TeacherOptions:
         with Meter("the teacher's queries") as meter:
             index = open_index(self.teacher)
             return teach(index, settings, queries=queries, unseen=unseen, tell=tell, progress=meter)
+
+
+NO_TEACHER = TeacherOptions()

@@ -259,9 +259,10 @@ class Run:
                 card,
                 trained_for_attribution=True,
                 trained_group_sizes=group_sizes(self._task.learnt_from),
-                trained_pool=self._task.settings.pool,
                 caution="",
             )
+        if taken or standing.scale != 1:
+            card = replaced(card, trained_pool=self._task.settings.pool)
         return replaced(self._task.start.checkpoint, model=self._trunk.model.to("cpu"), card=card)
 
     def _compare(self, instances: Sequence[Prepared], best: Mapping[str, Tensor]) -> dict[str, Any]:

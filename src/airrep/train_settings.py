@@ -1,13 +1,11 @@
 """Settings of encoder training."""
 
-from typing import Annotated, Literal, TypeAlias
+from typing import Annotated, Literal
 
 from pydantic import Field, field_validator
 
 from airrep.config import DEFAULT, Settings
-
-TrainedPool: TypeAlias = Literal["attention", "signed-attention", "mean"]
-"""A pool that an encoder can be trained with."""
+from airrep.pooling import TrainedPool
 
 
 class TrainingSettings(Settings):

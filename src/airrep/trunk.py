@@ -15,9 +15,10 @@ from airrep.bert import Drop, PackedTokens, SentenceBert
 from airrep.errors import ConfigError
 from airrep.held_out import compact, score_features
 from airrep.packing import Batch, pack
+from airrep.pooling import TrainedPool
 from airrep.train_distributed import Team
 from airrep.train_examples import Prepared, Texts
-from airrep.train_settings import TrainedPool, TrainingSettings
+from airrep.train_settings import TrainingSettings
 
 BYTES_A_TOKEN = 80
 """float32 activations that one token leaves in one layer's graph, in bytes for each unit of width."""

@@ -57,5 +57,6 @@ def _slopes(scores: Sequence[float], f: float, pool: str) -> list[float]:
         return [1 / len(scores)] * len(scores)
     signed = pool == "signed-attention"
     weights = [math.exp(s if signed else abs(s)) for s in scores]
-    alphas = [weight / math.fsum(weights) for weight in weights]
+    total = math.fsum(weights)
+    alphas = [weight / total for weight in weights]
     return [a + (1 if s > 0 or signed else -1) * a * (s - f) for a, s in zip(alphas, scores, strict=True)]

@@ -208,7 +208,7 @@ METHODS: Mapping[str, Method] = {
         Method(
             name="stack",
             summary="weighted sum of the standardised scores of several methods, weights learnt from labels",
-            pool="learnt: sum or attention",
+            pool="learnt: sum or attention of either kind",
             needs="what `airrep stack` made of labels, and what its members need",
             bytes_per_example="the sum of its members'",
             cost="the sum of its members'",

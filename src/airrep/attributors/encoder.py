@@ -77,9 +77,14 @@ class AirRepAttributor(EmbeddingAttributor):
     default_encoder = "default"
 
     @property
+    def own_pool(self) -> Pool:
+        """The pool that the encoder was trained, or scaled, for."""
+        return self.encoder.trained_pool or self.pool
+
+    @property
     def trained_groups(self) -> TrainedGroups | None:
-        sizes, pool = self.encoder.trained_group_sizes, self.encoder.trained_pool
-        return None if sizes is None else TrainedGroups(self.pool if pool is None else pool, *sizes)
+        sizes = self.encoder.trained_group_sizes
+        return None if sizes is None else TrainedGroups(self.own_pool, *sizes)
 
     @property
     def caution(self) -> str:
