@@ -9,6 +9,7 @@ prompt is in FILE; of a prompt that comes twice, one is.
 import argparse
 import hashlib
 import json
+import sys
 from collections import Counter
 from pathlib import Path
 
@@ -24,10 +25,14 @@ def main() -> None:
     parser.add_argument("--task", action="append", help="only this label; may be repeated")
     parser.add_argument("--without", type=Path, action="append", default=[], help="no prompt of this file")
     given = parser.parse_args()
+    records = read(given.data)
+    unknown = set(given.task or ()) - {record["label"] for record in records}
+    if unknown:
+        sys.exit(f"--task {min(unknown)}: is no label of {given.data}.")
     seen = {record["prompt"] for path in given.without for record in read(path)}
     chosen: list[dict] = []
     taken: Counter[str] = Counter()
-    for record in sorted(read(given.data), key=place):
+    for record in sorted(records, key=place):
         label = record["label"]
         full = taken.total() == given.count if given.each is None else taken[label] == given.each
         if full or record["prompt"] in seen or (given.task and label not in given.task):
@@ -35,6 +40,9 @@ def main() -> None:
         seen.add(record["prompt"])
         taken[label] += 1
         chosen.append(record)
+    wanted = given.count if given.each is None else given.each * len(taken)
+    if not chosen or len(chosen) < wanted:
+        sys.exit(f"{given.data}: gives {len(chosen):,} examples; expected {wanted or 1:,}. Ask for fewer.")
     given.out.parent.mkdir(parents=True, exist_ok=True)
     lines = (json.dumps(record, ensure_ascii=False) + "\n" for record in chosen)
     given.out.write_text("".join(lines), encoding="utf-8")

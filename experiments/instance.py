@@ -7,6 +7,7 @@ all of them, or the first COUNT.
 """
 
 import argparse
+import sys
 from collections.abc import Iterable
 from pathlib import Path
 
@@ -15,7 +16,7 @@ import airrep
 
 def main() -> None:
     """Read the plan, copy its lines."""
-    parser = argparse.ArgumentParser(description=__doc__)
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("plan", type=Path)
     parser.add_argument("number", type=int)
     parser.add_argument("data", type=Path)
@@ -24,8 +25,14 @@ def main() -> None:
     parser.add_argument("--queries", type=int, help="only so many queries")
     given = parser.parse_args()
     plan = airrep.open_plan(given.plan)
-    plan.check_corpora(airrep.read_corpus(given.data))
-    lines = given.data.read_text(encoding="utf-8").splitlines(keepends=True)
+    corpus = airrep.read_corpus(given.data)
+    plan.check_corpora(corpus)
+    if not 0 <= given.number < len(plan):
+        sys.exit(f"NUMBER {given.number}: is no instance of {given.plan}; expected 0 to {len(plan) - 1}.")
+    with given.data.open(encoding="utf-8") as file:
+        lines = [line for line in file if line.strip()]
+    if len(lines) != len(corpus):
+        sys.exit(f"{given.data}: has {len(lines):,} lines and {len(corpus):,} examples; expected an example a line.")
     given.out.mkdir(parents=True, exist_ok=True)
     write(given.out / "pool.jsonl", lines, plan.train_rows(given.number)[: given.pool])
     write(given.out / "queries.jsonl", lines, plan.query_rows(given.number)[: given.queries])

@@ -8,10 +8,11 @@ and models (`models/`) that the configs name. Labels and results, which are smal
 A config has
 
     tables: {KEY: {VALUE: {name: text, ...}, ...}}      what loops run over, and what each turn knows
-    steps: [{name: STEP, each: [KEY, ...], commands: [text, ...]}]
+    steps: [{name: STEP, each: [KEY, ...], only: {KEY: VALUE, ...}, commands: [text, ...]}]
 
-Each command of a step runs once for each combination of its keys, with {KEY} and each {name} filled in. A command that
-fails ends the run; the same call goes on from there.
+Each command of a step runs once for each combination of its keys, with {KEY} and each {name} filled in; a step with
+`only` belongs to these values of keys that it does not loop over. A command that fails ends the run; the same call goes
+on from there.
 """
 
 import argparse
@@ -35,7 +36,10 @@ def main() -> None:
     parser.add_argument("--only", action="append", default=[], metavar="KEY=VALUE", help="only this turn of a loop")
     parser.add_argument("--list", action="store_true", help="print the commands, run nothing")
     given = parser.parse_args()
-    config = yaml.safe_load((HERE / given.name / "config.yaml").read_text(encoding="utf-8"))
+    path = HERE / given.name / "config.yaml"
+    if not path.is_file():
+        sys.exit(f"{given.name}: has no config; expected one of: {', '.join(sorted(experiments()))}.")
+    config = yaml.safe_load(path.read_text(encoding="utf-8"))
     tables = config.get("tables", {})
     config["tables"] = {key: {str(value): more for value, more in table.items()} for key, table in tables.items()}
     check(config, given.step or [], given.only)
@@ -46,17 +50,24 @@ def main() -> None:
             run(command)
 
 
+def experiments() -> list[str]:
+    """The folders that have a config."""
+    return [path.parent.name for path in HERE.glob("*/config.yaml")]
+
+
 def check(config: dict, steps: list[str], only: list[str]) -> None:
     """End with a line that names what exists, where a step, a key or a value does not."""
     known = [step["name"] for step in config["steps"]]
-    tables = config.get("tables", {})
+    tables = config["tables"]
     for step in steps:
         if step not in known:
             sys.exit(f"--step {step}: is no step here; expected one of: {', '.join(known)}.")
     for pair in only:
         key, equals, value = pair.partition("=")
         if not equals or key not in tables:
-            sys.exit(f"--only {pair}: is no turn of a loop; expected KEY=VALUE, KEY one of: {', '.join(tables)}.")
+            sys.exit(
+                f"--only {pair}: is no turn of a loop; expected KEY=VALUE, KEY one of: {', '.join(tables) or '(none)'}."
+            )
         if value not in tables[key]:
             sys.exit(f"--only {pair}: {key} has no such value; expected one of: {', '.join(tables[key])}.")
 
@@ -65,7 +76,8 @@ def commands(config: dict, steps: list[str] | None, only: dict[str, str]) -> Ite
     """The commands of the chosen steps, filled in."""
     tables = config["tables"]
     for step in config["steps"]:
-        if steps is not None and step["name"] not in steps:
+        others = any(only.get(key, str(value)) != str(value) for key, value in step.get("only", {}).items())
+        if others or (steps is not None and step["name"] not in steps):
             continue
         for turn in product(*(tables[key].items() for key in step.get("each", []))):
             names = dict(zip(step.get("each", []), (value for value, _ in turn), strict=True))

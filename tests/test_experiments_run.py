@@ -12,7 +12,9 @@ CONFIG = """
 tables:
   role: {tasks: {rate: 1}, safety: {rate: 2}}
   method: {tfidf: }
+  size: {25: , 50: }
 steps:
+  - {name: data, only: {size: 25}, commands: ["airrep sample"]}
   - {name: labels, each: [role], commands: ["airrep label {role} --rate {rate}"]}
   - {name: evaluate, each: [role, method], commands: ["airrep evaluate {role} {method}"]}
 """
@@ -47,13 +49,32 @@ def test_chosen_steps_and_turns_alone_are_listed(
     ]
 
 
+def test_a_step_of_one_turn_is_left_out_where_another_is_asked_for(
+    script: ModuleType, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for chosen, listed in (("25", ["$ airrep sample"]), ("50", [])):
+        _list(script, monkeypatch, "--step", "data", "--only", f"size={chosen}")
+        assert capsys.readouterr().out.splitlines() == listed
+
+
+def test_an_experiment_that_does_not_exist_is_refused_in_a_line_that_names_those_that_do(
+    script: ModuleType, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sys, "argv", ["run.py", "large"])
+    with pytest.raises(SystemExit, match=r"^large: has no config; expected one of: small\.$"):
+        script.main()
+
+
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["--step", "label"], "--step label: is no step here; expected one of: labels, evaluate."),
-        (["--step", "labels", "--step", "all"], "--step all: is no step here; expected one of: labels, evaluate."),
+        (["--step", "label"], "--step label: is no step here; expected one of: data, labels, evaluate."),
+        (
+            ["--step", "labels", "--step", "all"],
+            "--step all: is no step here; expected one of: data, labels, evaluate.",
+        ),
         (["--only", "rôle=tasks"], "--only rôle=tasks: is no turn of a loop; expected KEY=VALUE, KEY one of: role, "),
-        (["--only", "role"], "--only role: is no turn of a loop; expected KEY=VALUE, KEY one of: role, method."),
+        (["--only", "role"], "--only role: is no turn of a loop; expected KEY=VALUE, KEY one of: role, method, size."),
         (["--only", "role=task"], "--only role=task: role has no such value; expected one of: tasks, safety."),
     ],
 )
