@@ -14,6 +14,7 @@ from training_world import planted
 
 from airrep.attributors.base import TrainedGroups
 from airrep.building import build_index
+from airrep.ceilings import noise_ceiling
 from airrep.corpus import Corpus
 from airrep.editing import delete
 from airrep.errors import ArtifactError, ConfigError, DataError
@@ -25,7 +26,7 @@ from airrep.index import Index
 from airrep.labelled import LabelledInstance
 from airrep.labels import mean_over_seeds
 from airrep.matching import RowFinder
-from airrep.metrics import lds, noise_ceiling
+from airrep.metrics import lds
 
 
 def world(seed: int, name: str, method: HashAttributor, pool: str, scale: float = 1.0) -> LabelledInstance:

@@ -10,18 +10,9 @@ from reference import lds as oracle
 from scipy import stats
 
 from airrep.bootstrap import Uncertainty
+from airrep.ceilings import mean_ceiling, noise_ceiling, seeds_averaged
 from airrep.errors import ConfigError, DataError
-from airrep.metrics import (
-    Constant,
-    judge,
-    lds,
-    mean_ceiling,
-    noise_ceiling,
-    p_value,
-    paired,
-    seeds_averaged,
-    spearman,
-)
+from airrep.metrics import Constant, judge, lds, p_value, paired, spearman
 
 NAN = math.nan
 

@@ -12,6 +12,7 @@ from training_world import planted
 
 from airrep.attributors.base import TrainedGroups
 from airrep.building import build_index
+from airrep.ceilings import noise_ceiling
 from airrep.comparison import compare_evaluations
 from airrep.errors import ConfigError, DataError
 from airrep.evaluation import read_evaluation
@@ -19,7 +20,7 @@ from airrep.groups import Groups
 from airrep.index import Index
 from airrep.labelled import LabelledInstance
 from airrep.labels import mean_over_seeds
-from airrep.metrics import lds, noise_ceiling
+from airrep.metrics import lds
 from airrep.removals import Removals, evaluate_loo, loo_request, pearson, signal_to_noise
 
 N, Q, K = 24, 5, 9

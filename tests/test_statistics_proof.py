@@ -8,7 +8,8 @@ from reference import statistics as reference
 from reference.statistics import SubsetWorld, TwoWayWorld
 from scipy import stats
 
-from airrep.metrics import lds, noise_ceiling, paired
+from airrep.ceilings import noise_ceiling
+from airrep.metrics import lds, paired
 
 
 def binomial_bounds(share: float, count: int) -> tuple[float, float]:

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from airrep.attributors.base import Attributor
     from airrep.attributors.conformance import check_attributor
     from airrep.building import build_index
+    from airrep.ceilings import noise_ceiling
     from airrep.classification import classify
     from airrep.comparison import Comparison, compare_evaluations
     from airrep.corpus import Corpus, Example, read_corpus
@@ -51,7 +52,7 @@ if TYPE_CHECKING:
     from airrep.lm import TargetLM, load_lm
     from airrep.lm_settings import FineTuneSettings, LmSettings
     from airrep.local_processes import LocalProcesses
-    from airrep.metrics import lds, noise_ceiling, paired, spearman
+    from airrep.metrics import lds, paired, spearman
     from airrep.picking import Draw, Pick, SelectionResult, resample, select
     from airrep.plans import SamplingSettings, SubsetPlan, open_plan
     from airrep.pooling import Pool, Pooling, pool_scores
@@ -97,7 +98,8 @@ _HOMES = {
     "airrep.lm": ("TargetLM", "load_lm"),
     "airrep.lm_settings": ("FineTuneSettings", "LmSettings"),
     "airrep.local_processes": ("LocalProcesses",),
-    "airrep.metrics": ("lds", "noise_ceiling", "paired", "spearman"),
+    "airrep.ceilings": ("noise_ceiling",),
+    "airrep.metrics": ("lds", "paired", "spearman"),
     "airrep.plans": ("SamplingSettings", "SubsetPlan", "open_plan"),
     "airrep.ranking": ("normalise_losses", "ranking_loss"),
     "airrep.ray_engine": ("RayEngine",),

@@ -8,6 +8,7 @@ import numpy as np
 
 from airrep.arrays import Features, GroupScores
 from airrep.artifacts import digest
+from airrep.ceilings import mean_ceiling
 from airrep.errors import ConfigError
 from airrep.evaluation import Difference, Evaluation, Row, check_names
 from airrep.held_out import Losses, difference_over, lds_over, scales
@@ -15,7 +16,7 @@ from airrep.index import Index
 from airrep.label_statistics import seeds_alike
 from airrep.labelled import LabelledInstance
 from airrep.matching import RowFinder
-from airrep.metrics import RESAMPLES, Judged, judge, lds, mean_ceiling
+from airrep.metrics import RESAMPLES, Judged, judge, lds
 from airrep.pooling import Pooling, PoolLike
 from airrep.reuse import distinct, identity
 from airrep.row_costs import cost_of

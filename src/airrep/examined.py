@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 import pyarrow.compute as pc
 
+from airrep.ceilings import mean_ceiling
 from airrep.errors import ConfigError
 from airrep.label_statistics import (
     Agreement,
@@ -22,7 +23,7 @@ from airrep.label_statistics import (
     variance_parts,
 )
 from airrep.labelled import LabelledInstance
-from airrep.metrics import check_losses, mean_ceiling
+from airrep.metrics import check_losses
 
 FALSE_DISCOVERIES = 0.05
 """Share of queries said to have signal that may have none."""

@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 
 from airrep.arrays import GroupScores, Rows
+from airrep.ceilings import mean_ceiling
 from airrep.errors import ConfigError, DataError
 from airrep.evaluating import (
     Contender,
@@ -25,7 +26,7 @@ from airrep.index import Index
 from airrep.labelled import LabelledInstance
 from airrep.labels import mean_over_seeds
 from airrep.matching import RowFinder
-from airrep.metrics import RESAMPLES, mean_ceiling
+from airrep.metrics import RESAMPLES
 from airrep.pooling import PoolLike
 
 
