@@ -78,7 +78,7 @@ def test_every_format_gives_the_same_corpus(suffix: str, packed: str, tmp_path: 
 
 
 def test_suffixes_in_capitals_and_several_members(tmp_path: Path) -> None:
-    path = write(tmp_path / "DATA.JSONL.GZ", b"".join(gzip.compress(lines([row])) for row in ROWS))
+    path = write(tmp_path / "DATA.JSONL.GZ", b"".join(gzip.compress(lines([row]), mtime=0) for row in ROWS))
     assert read_corpus(str(path)) == Corpus.from_records(ROWS)
 
 
@@ -235,14 +235,14 @@ BAD_FILES: list[tuple[str, bytes | str, str]] = [
     ),
     (
         "a.jsonl.gz",
-        gzip.compress(lines(ROWS * 50))[:60],
+        gzip.compress(lines(ROWS * 50), mtime=0)[:60],
         r"a.jsonl.gz: cannot be read to its end \(Truncated",
     ),
-    ("a.csv.gz", gzip.compress(table(","))[:60], r"a.csv.gz: cannot be read to its end \(Truncated"),
+    ("a.csv.gz", gzip.compress(table(","), mtime=0)[:60], r"a.csv.gz: cannot be read to its end \(Truncated"),
     ("a.jsonl.zst", zstandard(lines(ROWS))[:60], r"a.jsonl.zst: cannot be read to its end \(Truncated"),
     (
         "a.parquet.gz",
-        gzip.compress(parquet(ROWS))[:300],
+        gzip.compress(parquet(ROWS), mtime=0)[:300],
         r"a.parquet.gz: cannot be read to its end \(Truncated",
     ),
     ("a.jsonl.gz", GOOD, "a.jsonl.gz: cannot be read to its end .*; a whole file is expected. Get it anew"),
