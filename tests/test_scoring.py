@@ -129,6 +129,23 @@ def test_groups_all_far_below_nought_are_not_worked_out_again(monkeypatch: pytes
         np.testing.assert_allclose(found, expected_scores(queries, train, groups, "signed-attention"), rtol=1e-5)
 
 
+@pytest.mark.parametrize("far", [-80, -900, -5e4])
+@pytest.mark.parametrize("temperature", [0.05, 1.0])
+@pytest.mark.parametrize("cuts", [(), (1, 20)])
+def test_signed_attention_is_its_definition_however_far_below_nought(
+    far: float, temperature: float, cuts: tuple[int, ...]
+) -> None:
+    queries, train = world(6, 5, 40, 3)
+    queries[:, 0], train[:, 0] = 1, far
+    train[-1, 0] = 0  # one example, seen last, lies far above all others
+    groups = Groups.from_lists({"low": range(10), "mixed": [3, 20, 39], "one": [7]})
+    found = group_scores(queries, cut(train, cuts), groups, "signed-attention", temperature=temperature)
+    scores = queries.astype(np.float64) @ train.astype(np.float64).T
+    for j in range(len(groups)):
+        expected = pool_scores(scores[:, groups.members(j)], "signed-attention", temperature)
+        np.testing.assert_allclose(found[:, j], expected, rtol=1e-6, atol=1e-5)
+
+
 def test_only_faded_groups_are_worked_out_again(monkeypatch: pytest.MonkeyPatch) -> None:
     """Group b lies 300 below group a for the first query alone."""
     again: list[int] = []

@@ -187,16 +187,18 @@ class _Tile:
 
     def _raise(self, peaks: torch.Tensor) -> None:
         """Raise the running maximum of the queries that these peaks are far above; the first signed ones set it."""
-        new = torch.where(peaks > self.maximum + HEADROOM, peaks, self.maximum) if self.begun else peaks
-        shrink = torch.exp(self.maximum - new)
-        self.numerator *= shrink
-        self.denominator *= shrink
+        new = peaks
+        if self.begun:
+            new = torch.where(peaks > self.maximum + HEADROOM, peaks, self.maximum)
+            shrink = torch.exp(self.maximum - new)
+            self.numerator *= shrink
+            self.denominator *= shrink
         self.maximum, self.raised = new, True
 
     def attention(self, blocks: Sequence[Block], size: int) -> np.ndarray:
         """Group scores, ``(m, w)``; the doubtful ones anew in float64."""
         below, maximum = self.denominator.cpu().numpy(), self.maximum.cpu().numpy()
-        doubtful = (below < self.groups.sizes[:, None] * FADED) | (maximum > TRUSTED)
+        doubtful = (below < self.groups.sizes[:, None] * FADED) | (np.abs(maximum) > TRUSTED)
         with np.errstate(divide="ignore", invalid="ignore"):
             scores: np.ndarray = self.numerator.cpu().numpy() / below
         for group in np.flatnonzero(doubtful.any(axis=1)):
