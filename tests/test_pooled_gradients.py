@@ -114,8 +114,16 @@ def test_signed_attention_keeps_a_subset_far_below_nought() -> None:
     np.testing.assert_allclose(on_members[:, 0], [0, weights[0] * (-299 - f), weights[1] * (-300 - f)], rtol=1e-5)
 
 
-@pytest.mark.parametrize("value", [1e5, float("nan"), float("inf")])
-def test_scores_that_exploded_are_an_error_that_says_what_to_do(value: float) -> None:
+@pytest.mark.parametrize("pool", ["attention", "signed-attention"])
+@pytest.mark.parametrize("value", [1e5, float("nan"), float("inf"), -float("inf")])
+def test_scores_that_exploded_are_an_error_that_says_what_to_do(value: float, pool: TrainedPool) -> None:
     members = torch.tensor([[value], [1.0]])
     with pytest.raises(TrainingError, match=r"group scores: are not finite.*Lower learning_rate"):
-        PooledScores(torch.ones(1, 1), members, Membership.of([np.array([0]), np.array([1])], 2), "attention")
+        PooledScores(torch.ones(1, 1), members, Membership.of([np.array([0]), np.array([1])], 2), pool)
+
+
+def test_a_score_lost_beside_others_of_its_subset_is_an_error_too() -> None:
+    members = torch.tensor([[-float("inf")], [1.0]])
+    for pool in POOLS[:2]:
+        with pytest.raises(TrainingError, match="group scores: are not finite"):
+            PooledScores(torch.ones(1, 1), members, Membership.of([np.array([0, 1])], 2), pool)

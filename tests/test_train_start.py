@@ -60,7 +60,7 @@ def test_a_head_keeps_the_start_s_features(tmp_path: Path) -> None:
 
 def test_a_random_projection_nearly_keeps_inner_products(tmp_path: Path) -> None:
     start = tiny_model(((16, 16, False),))
-    means = torch.randn(30, 16)
+    means = torch.randn(30, 16, generator=torch.Generator().manual_seed(0))
     wide = with_trainable_head(start, tiny_settings(tmp_path, normalise=None, dimension=20_000)).project(means)
     plain = start.project(means)
     np.testing.assert_allclose((wide @ wide.T).detach(), (plain @ plain.T).detach(), rtol=0.1, atol=1.0)

@@ -143,7 +143,7 @@ def _weights(
     size = exponents(scores, pool)
     weights = (size - size.amax(dim=0)).exp_()
     below = membership.gather(weights)
-    if bool((below >= FADED[scores.dtype]).all()):
+    if bool((below >= FADED[scores.dtype]).all() & scores.amin().isfinite()):
         return weights, below
     if scores.dtype == torch.float32:
         return _weights(scores.double(), membership, pool)
