@@ -8,10 +8,11 @@ prompt is in FILE; of a prompt that comes twice, one is.
 
 import argparse
 import hashlib
-import json
 import sys
 from collections import Counter
 from pathlib import Path
+
+from records import count, read, write
 
 
 def main() -> None:
@@ -20,8 +21,8 @@ def main() -> None:
     parser.add_argument("data", type=Path)
     parser.add_argument("out", type=Path)
     number = parser.add_mutually_exclusive_group(required=True)
-    number.add_argument("--count", type=int, help="so many in all")
-    number.add_argument("--each", type=int, help="so many of each label")
+    number.add_argument("--count", type=count, help="so many in all")
+    number.add_argument("--each", type=count, help="so many of each label")
     parser.add_argument("--task", action="append", help="only this label; may be repeated")
     parser.add_argument("--without", type=Path, action="append", default=[], help="no prompt of this file")
     given = parser.parse_args()
@@ -43,21 +44,13 @@ def main() -> None:
     wanted = given.count if given.each is None else given.each * len(taken)
     if not chosen or len(chosen) < wanted:
         sys.exit(f"{given.data}: gives {len(chosen):,} examples; expected {wanted or 1:,}. Ask for fewer.")
-    given.out.parent.mkdir(parents=True, exist_ok=True)
-    lines = (json.dumps(record, ensure_ascii=False) + "\n" for record in chosen)
-    given.out.write_text("".join(lines), encoding="utf-8")
+    write(given.out, chosen)
     print(f"{given.out}: {len(chosen):,} examples of {len(taken)} labels, {min(taken.values())} or more of each")
 
 
 def place(record: dict) -> str:
     """Where it comes in the order of draws."""
     return hashlib.sha256(f"{record['prompt']}\n{record['response']}".encode()).hexdigest()
-
-
-def read(path: Path) -> list[dict]:
-    """The records of a file."""
-    with path.open(encoding="utf-8") as lines:
-        return [json.loads(line) for line in lines]
 
 
 if __name__ == "__main__":

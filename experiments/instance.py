@@ -8,8 +8,10 @@ all of them, or the first COUNT.
 
 import argparse
 import sys
-from collections.abc import Iterable
+from collections.abc import Sequence
 from pathlib import Path
+
+from records import count
 
 import airrep
 
@@ -21,8 +23,8 @@ def main() -> None:
     parser.add_argument("number", type=int)
     parser.add_argument("data", type=Path)
     parser.add_argument("out", type=Path)
-    parser.add_argument("--pool", type=int, help="only so many examples")
-    parser.add_argument("--queries", type=int, help="only so many queries")
+    parser.add_argument("--pool", type=count, help="only so many examples")
+    parser.add_argument("--queries", type=count, help="only so many queries")
     given = parser.parse_args()
     plan = airrep.open_plan(given.plan)
     corpus = airrep.read_corpus(given.data)
@@ -34,13 +36,15 @@ def main() -> None:
     if len(lines) != len(corpus):
         sys.exit(f"{given.data}: has {len(lines):,} lines and {len(corpus):,} examples; expected an example a line.")
     given.out.mkdir(parents=True, exist_ok=True)
-    write(given.out / "pool.jsonl", lines, plan.train_rows(given.number)[: given.pool])
-    write(given.out / "queries.jsonl", lines, plan.query_rows(given.number)[: given.queries])
+    write(given.out / "pool.jsonl", lines, plan.train_rows(given.number), given.pool)
+    write(given.out / "queries.jsonl", lines, plan.query_rows(given.number), given.queries)
 
 
-def write(path: Path, lines: list[str], rows: Iterable[int]) -> None:
-    """Some lines, as a file."""
-    chosen = [lines[row] for row in rows]
+def write(path: Path, lines: list[str], rows: Sequence[int], wanted: int | None) -> None:
+    """Some lines, as a file: all rows, or the first of them."""
+    if wanted is not None and wanted > len(rows):
+        sys.exit(f"{path}: {wanted:,} are asked for of {len(rows):,}. Ask for fewer.")
+    chosen = [lines[row] for row in rows[:wanted]]
     path.write_text("".join(chosen), encoding="utf-8")
     print(f"{path}: {len(chosen):,} examples")
 

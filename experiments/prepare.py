@@ -9,9 +9,9 @@ prompt, or the response where that is a sentence, of one in FILE.
 
 import argparse
 import hashlib
-import json
-from collections.abc import Iterator
 from pathlib import Path
+
+from records import read, write
 
 SENTENCE = 30
 """Fewest characters of a response that two examples do not share by chance."""
@@ -42,17 +42,9 @@ def main() -> None:
             parts["judge"].append(record)
         elif unseen.isdisjoint(telling(record)):
             parts["learn"].append(record)
-    given.out.mkdir(parents=True, exist_ok=True)
     for name, records in parts.items():
-        lines = (json.dumps(record, ensure_ascii=False) for record in records)
-        (given.out / f"{name}.jsonl").write_text("\n".join(lines) + "\n", encoding="utf-8")
+        write(given.out / f"{name}.jsonl", records)
         print(f"{name}: {len(records):,} examples of {len({record['label'] for record in records})} tasks")
-
-
-def read(path: Path) -> Iterator[dict]:
-    """The records of a file."""
-    with path.open(encoding="utf-8") as lines:
-        yield from map(json.loads, lines)
 
 
 def telling(record: dict) -> set[str]:

@@ -33,7 +33,9 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("name")
     parser.add_argument("--step", action="append", help="only this step; may be repeated")
-    parser.add_argument("--only", action="append", default=[], metavar="KEY=VALUE", help="only this turn of a loop")
+    parser.add_argument(
+        "--only", action="append", default=[], metavar="KEY=VALUE", help="only this turn of a loop; may be repeated"
+    )
     parser.add_argument("--list", action="store_true", help="print the commands, run nothing")
     given = parser.parse_args()
     path = HERE / given.name / "config.yaml"
@@ -43,7 +45,9 @@ def main() -> None:
     tables = config.get("tables", {})
     config["tables"] = {key: {str(value): more for value, more in table.items()} for key, table in tables.items()}
     check(config, given.step or [], given.only)
-    only = dict(pair.split("=", 1) for pair in given.only)
+    only: dict[str, set[str]] = {}
+    for key, value in (pair.split("=", 1) for pair in given.only):
+        only.setdefault(key, set()).add(value)
     for command in commands(config, given.step, only):
         print(f"$ {command}", flush=True)
         if not given.list:
@@ -72,16 +76,16 @@ def check(config: dict, steps: list[str], only: list[str]) -> None:
             sys.exit(f"--only {pair}: {key} has no such value; expected one of: {', '.join(tables[key])}.")
 
 
-def commands(config: dict, steps: list[str] | None, only: dict[str, str]) -> Iterator[str]:
+def commands(config: dict, steps: list[str] | None, only: dict[str, set[str]]) -> Iterator[str]:
     """The commands of the chosen steps, filled in."""
     tables = config["tables"]
     for step in config["steps"]:
-        others = any(only.get(key, str(value)) != str(value) for key, value in step.get("only", {}).items())
+        others = any(key in only and str(value) not in only[key] for key, value in step.get("only", {}).items())
         if others or (steps is not None and step["name"] not in steps):
             continue
         for turn in product(*(tables[key].items() for key in step.get("each", []))):
             names = dict(zip(step.get("each", []), (value for value, _ in turn), strict=True))
-            if any(only.get(key, value) != value for key, value in names.items()):
+            if any(key in only and value not in only[key] for key, value in names.items()):
                 continue
             known = dict(names)
             for _, more in turn:

@@ -29,6 +29,10 @@ class Truth:
     name: str
     losses: np.ndarray
 
+    @property
+    def query_texts(self) -> list[str]:
+        return [f"{self.name} {row}" for row in range(len(self.losses))]
+
 
 def world(seed: int, skills: dict[str, float], q: int = 12, m: int = 14) -> tuple[Truth, dict[str, np.ndarray]]:
     """Losses, and scores that know causes to some degree; each method errs by query, by subset, and by cell."""

@@ -132,6 +132,16 @@ def test_no_text_of_a_query_is_selected(index: Index, tmp_path: Path) -> None:
     assert evaluation.facts["examples"] == 51
 
 
+def test_no_text_of_a_selecting_query_is_selected(index: Index, tmp_path: Path) -> None:
+    """Else whoever finds equal texts first had examples of the task for nothing."""
+    selecting = Corpus.from_examples([Example(t.prompt, t.response, f"c{t.id}", t.label) for t in TRAIN[:9]])
+    world = ParrotWorld(str(tmp_path / "log"))
+    evaluation = evaluate_selection([("hash", index)], QUERIES, world, _settings(full=True), selecting=selecting)
+    used = {name for _, ids in _fine_tunes(tmp_path / "log") for name in ids}
+    assert used == {f"t{row}" for row in range(9, 60)}
+    assert evaluation.facts["examples_left_out_as_queries"] == 9
+
+
 def test_other_queries_may_select(index: Index, tmp_path: Path) -> None:
     world = ParrotWorld(str(tmp_path / "log"))
     evaluation = evaluate_selection([("hash", index)], QUERIES, world, _settings(random=False), selecting=OTHERS)

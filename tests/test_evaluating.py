@@ -15,10 +15,11 @@ from training_world import planted
 from airrep.attributors.base import TrainedGroups
 from airrep.building import build_index
 from airrep.ceilings import noise_ceiling
+from airrep.comparison import compare_evaluations
 from airrep.corpus import Corpus
 from airrep.editing import delete
 from airrep.errors import ArtifactError, ConfigError, DataError
-from airrep.evaluating import evaluate_lds, lds_request
+from airrep.evaluating import evaluate_lds, facts_of, lds_request
 from airrep.evaluation import Evaluation, find_evaluation, read_evaluation
 from airrep.groups import Groups
 from airrep.held_out import compare_held_out, held_out_lds, score_instance
@@ -92,6 +93,34 @@ def test_rows_and_differences_are_those_of_the_metric(folder):
     assert first.value > 0.8 > second.value
     assert found.facts["instances"] == ["a", "b"]
     assert (found.facts["queries"], found.facts["subsets"], found.facts["subset_size"]) == (16, 32, [8, 8])
+    assert (found.facts["distinct_queries"], found.facts["queries_in_pool"]) == (16, 0)
+    assert "shared_queries" not in found.facts
+
+
+def test_intervals_take_shared_queries_into_account(folder):
+    """Two instances of the same queries under other names, with other losses, tell less than two of other queries."""
+    losses = np.random.default_rng(3).permutation(ONE.losses, axis=1)
+    again = dataclasses.replace(ONE, name="again", losses=losses)
+    found = evaluate_lds([_index(folder), _index(folder, "other")], [ONE, again], resamples=50, names=["one", "other"])
+    assert found.facts["shared_queries"] == [[1.0, 1.0], [1.0, 1.0]]
+    assert (found.facts["queries"], found.facts["distinct_queries"]) == (16, 8)
+    matrices = found.matrices
+    alone = [lds(matrices[f"1/{name}"], matrices[f"losses/{name}"], resamples=50) for name in ("a", "again")]
+    of_queries = [one.uncertainty.queries for one in alone]
+    variance = sum(one.uncertainty.variance for one in alone)
+    wider = ((variance + 2 * (of_queries[0] * of_queries[1]) ** 0.5) / variance) ** 0.5
+    below = np.hypot(*(one.value - one.interval.low for one in alone)) / 2
+    assert wider > 1.05
+    assert found.rows[1].value - found.rows[1].interval[0] == pytest.approx(wider * below)
+    gap, compared = found.rows[1].difference, compare_evaluations([("run", found)], resamples=50).pairs[0]
+    assert compared.difference == pytest.approx(-gap.value)
+    assert compared.p_value == pytest.approx(gap.p_value)
+
+
+def test_queries_that_stand_in_their_train_pool_are_counted(folder):
+    pool = Corpus.from_examples([*list(ONE.train)[:-2], ONE.queries[0], ONE.queries[3]])
+    leaky = dataclasses.replace(ONE, train=pool)
+    assert facts_of([leaky])["queries_in_pool"] == 2
 
 
 def test_values_of_every_query_are_those_of_scipy_and_of_plain_float64(folder):

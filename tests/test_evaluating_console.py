@@ -28,6 +28,14 @@ def test_what_is_shown_beside_the_values_tells_why_no_ceiling_is_known(
     facts = {"queries": 40, "subsets": 30, "instances": ["a", "b"], "seeds": seeds}
     print_correlations(made_evaluation(facts=facts, ceiling=ceiling))
     shown = " ".join(capsys.readouterr().out.split())
-    assert (
-        f"40 queries and 30 subsets of a, b; queries left out, as scores or losses are constant: logra 1{said}" in shown
-    )
+    left_out = "queries left out, as scores or losses are constant or missing: logra 1"
+    assert f"40 queries and 30 subsets of a, b; {left_out}{said}" in shown
+
+
+def test_queries_that_come_twice_or_stand_in_the_train_pool_are_told(capsys: pytest.CaptureFixture[str]) -> None:
+    facts = {"queries": 40, "subsets": 30, "instances": ["a", "b"], "seeds": [1, 1], "queries_in_pool": 3}
+    twice = {"distinct_queries": 25, "shared_queries": [[1.0, 0.75], [0.75, 1.0]]}
+    print_correlations(made_evaluation(facts={**facts, **twice}))
+    shown = " ".join(capsys.readouterr().out.split())
+    assert "40 queries (25 different ones) and 30 subsets of a, b; " in shown
+    assert "; queries that are in their train pool: 3, which helps whoever finds equal texts; " in shown

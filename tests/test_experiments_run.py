@@ -57,6 +57,13 @@ def test_a_step_of_one_turn_is_left_out_where_another_is_asked_for(
         assert capsys.readouterr().out.splitlines() == listed
 
 
+def test_several_turns_of_one_loop_may_be_chosen(
+    script: ModuleType, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    _list(script, monkeypatch, "--step", "labels", "--only", "role=tasks", "--only", "role=safety")
+    assert capsys.readouterr().out.splitlines() == ["$ airrep label tasks --rate 1", "$ airrep label safety --rate 2"]
+
+
 def test_an_experiment_that_does_not_exist_is_refused_in_a_line_that_names_those_that_do(
     script: ModuleType, monkeypatch: pytest.MonkeyPatch
 ) -> None:

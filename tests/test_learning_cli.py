@@ -36,6 +36,22 @@ def folder(tmp_path_factory):
     return folder
 
 
+def test_the_next_command_names_the_queries_and_what_removals_are_for(folder):
+    (folder / "asked.jsonl").write_text("".join((folder / "data.jsonl").read_text().splitlines(keepends=True)[60:70]))
+    (folder / "pool.jsonl").write_text("".join((folder / "data.jsonl").read_text().splitlines(keepends=True)[:20]))
+    sizes = ["--instances", 1, "--train-count", 8, "--query-count", 4, "--removals", 3]
+    sampled = _run("sample", "pool.jsonl", "--queries", "asked.jsonl", "--out", "left-out", *sizes, folder=folder)
+    following = sampled.stderr.strip().split("next: airrep ")[1]
+    assert following == "label left-out pool.jsonl --queries asked.jsonl --lm MODEL"
+    forgotten = _run("label", "left-out", "pool.jsonl", "--lm", "lm", "--out", "effects", folder=folder)
+    assert "was drawn from another queries corpus" in forgotten.stderr
+    assert "as DATA or with --queries" in forgotten.stderr
+    said = following.replace("MODEL", "lm").split()
+    labelled = _run(*said, "--out", "effects", "--set", "epochs=1", folder=folder)
+    assert labelled.returncode == 0, labelled.stderr
+    assert labelled.stderr.strip().endswith("next: airrep evaluate loo INDEX --labels effects --data pool.jsonl")
+
+
 def test_sample_label_and_train_make_an_encoder_that_an_index_uses(folder):
     sizes = ["--instances", 3, "--held-out", 2, "--train-count", 20, "--query-count", 5, "--subsets", 4, "--size", 5]
     sampled = _run("sample", "data.jsonl", "--out", "subsets", *sizes, folder=folder)

@@ -45,6 +45,18 @@ def test_missing_values_are_left_out_of_means_and_of_both_sides_of_a_difference(
         plain.estimate(np.full(6, np.nan))
 
 
+@pytest.mark.parametrize("value", [0.0, 0.4, 1.0])
+@pytest.mark.parametrize(("tasks", "units"), [(("a",) * 8, 8), (("a", "a", "b", "b", "c", "c"), 3)])
+def test_equal_values_have_an_interval_that_holds_what_others_may_be(
+    value: float, tasks: tuple[str, ...], units: int
+) -> None:
+    """With 2.5 % chance only a share 0.025^(1/n) of queries, or of tasks, has this value; the rest lies in 0 to 1."""
+    found = Resamples(tasks, True, 50, 0).estimate(np.full(len(tasks), value))
+    share = 0.025 ** (1 / units)
+    assert found.value == pytest.approx(value)
+    assert found.interval == pytest.approx((share * value, 1 - share * (1 - value)))
+
+
 def test_a_unanimous_share_has_the_exact_interval() -> None:
     plain = Resamples.plain(20, 100, 0)
     assert plain.estimate(np.ones(20)) == (1.0, (pytest.approx(0.025 ** (1 / 20)), 1.0))

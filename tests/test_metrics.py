@@ -65,8 +65,9 @@ def test_in_a_linear_world_the_true_scores_reach_1_and_their_negation_minus_1() 
     scores = influence[:, members].sum(axis=2)
     losses = 3 - 0.01 * scores
     right, wrong = lds(scores, losses), lds(-scores, losses)
-    assert (right.value, *right.interval) == pytest.approx((1, 1, 1))
-    assert (wrong.value, *wrong.interval) == pytest.approx((-1, -1, -1))
+    share = 0.025 ** (1 / 20)  # of 20 queries that are all at 1, with 2.5 % chance; the others may be at -1
+    assert (right.value, *right.interval) == pytest.approx((1, 2 * share - 1, 1))
+    assert (wrong.value, *wrong.interval) == pytest.approx((-1, -1, 1 - 2 * share))
     assert (right.queries, right.dropped, right.subsets, right.missing) == (20, 0, 30, 0)
 
 
@@ -189,7 +190,9 @@ def test_the_p_value_is_that_of_students_t() -> None:
     assert p_value(-0.5, unsure) == p_value(0.5, unsure)
     assert p_value(0.392, Uncertainty(0.04, math.inf)) == pytest.approx(0.05, abs=1e-4)
     assert p_value(0.0, Uncertainty(0.0, math.inf)) == 1
-    assert p_value(0.1, Uncertainty(0.0, math.inf), resamples=99) == 0.02
+    assert p_value(0.1, Uncertainty(0.0, math.inf, units=30), resamples=99) == 0.02
+    assert p_value(0.1, Uncertainty(0.0, math.inf, units=4), resamples=99) == 0.125
+    assert p_value(0.1, Uncertainty(0.0, math.inf, units=1), resamples=99) == 1
     assert p_value(0.1, Uncertainty(NAN, NAN)) == 1
 
 

@@ -259,6 +259,10 @@ class Uncertainty(NamedTuple):
     variance: float
     freedom: float
     """Degrees of freedom of that variance, after Satterthwaite: few where queries or subsets are few."""
+    queries: float = 0.0
+    """What of the variance comes from the queries, so is common to measurements on the same ones."""
+    units: int = 1
+    """Queries or subsets, whichever are fewer: what there is to go by where nothing varies."""
 
 
 def uncertainty(draws: Draws, q: int, m: int) -> Uncertainty:
@@ -278,13 +282,14 @@ def uncertainty(draws: Draws, q: int, m: int) -> Uncertainty:
     """
     known = ~np.isnan(np.stack(draws)).any(axis=0)
     if not known.any():
-        return Uncertainty(np.nan, np.nan)
+        return Uncertainty(np.nan, np.nan, np.nan)
     both, of_queries, of_subsets = (float(draw[known].var()) for draw in draws)
     cells = max(both - of_queries - of_subsets, 0.0)
     of_queries, of_subsets = of_queries * q / max(q - 1, 1), of_subsets * m / (m - 1)
     variance = max(of_queries + of_subsets - cells, of_queries, of_subsets)
     unsure = of_queries**2 / max(q - 1, 1) + of_subsets**2 / (m - 1)
-    return Uncertainty(variance, (of_queries + of_subsets) ** 2 / unsure if unsure > 0 else np.inf)
+    freedom = (of_queries + of_subsets) ** 2 / unsure if unsure > 0 else np.inf
+    return Uncertainty(variance, freedom, of_queries, min(q, m))
 
 
 def spread(draws: Draws, value: float, q: int, m: int) -> np.ndarray:
@@ -303,6 +308,6 @@ def spread(draws: Draws, value: float, q: int, m: int) -> np.ndarray:
     if not known.any():
         return np.empty(0)
     moved: np.ndarray = draws.both[known] - draws.both[known].mean()
-    variance, freedom = uncertainty(draws, q, m)
-    wider, both = 1 / (1 - 2 / max(freedom, 4.0)), float(draws.both[known].var())
-    return value + moved * (np.sqrt(variance * wider / both) if both > 0 else 1.0)
+    unsure = uncertainty(draws, q, m)
+    wider, both = 1 / (1 - 2 / max(unsure.freedom, 4.0)), float(draws.both[known].var())
+    return value + moved * (np.sqrt(unsure.variance * wider / both) if both > 0 else 1.0)

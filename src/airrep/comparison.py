@@ -265,7 +265,9 @@ def _over_subsets(
         scores = [one.matrix(str(one.number), place) for one in contestants]
         losses = sign * first.matrix("losses", place)
         judged.append(judge(scores, losses, pairs, resamples=resamples, names=names).pairs)
-    found = [difference_over(over_instances, resamples) for over_instances in zip(*judged, strict=True)]
+    shared = first.run.facts.get("shared_queries")
+    together = None if shared is None else np.array(shared)
+    found = [difference_over(over_instances, resamples, together) for over_instances in zip(*judged, strict=True)]
     return [Difference(gap.value, gap.interval, gap.p_value) for gap in found]
 
 

@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 
@@ -11,7 +11,7 @@ from airrep.artifacts import digest
 from airrep.ceilings import mean_ceiling
 from airrep.errors import ConfigError
 from airrep.evaluation import Difference, Evaluation, Row, check_names
-from airrep.held_out import Losses, difference_over, lds_over, scales
+from airrep.held_out import Losses, difference_over, lds_over, scales, shared_queries
 from airrep.index import Index
 from airrep.label_statistics import seeds_alike
 from airrep.labelled import LabelledInstance
@@ -20,6 +20,7 @@ from airrep.metrics import RESAMPLES, Judged, judge, lds
 from airrep.pooling import Pooling, PoolLike
 from airrep.reuse import distinct, identity
 from airrep.row_costs import cost_of
+from airrep.training_pool import text_hashes
 
 SAMPLE = 1000
 """Rows of an index that tell how widely its scores spread."""
@@ -169,13 +170,19 @@ def facts_of(instances: Sequence[LabelledInstance]) -> dict[str, Any]:
     """What holds for all rows; ``subset_size`` is the least and the greatest.
 
     Subsets count that have a loss of some query; ``subsets_left_out`` are the others. ``seeds_alike`` tells of each
-    instance whether its seeds change nothing.
+    instance whether its seeds change nothing. ``queries_in_pool`` counts queries whose texts are in their own train
+    pool: who finds equal texts is ahead there. ``shared_queries`` is there where instances have queries in common:
+    :func:`airrep.held_out.shared_queries`.
     """
+    shared = shared_queries(instances)
     there = np.concatenate([np.isfinite(instance.losses).any(axis=0) for instance in instances])
     sizes = np.concatenate([instance.subsets.sizes for instance in instances])[there]
     return {
         "instances": [instance.name for instance in instances],
         "queries": sum(len(instance.queries) for instance in instances),
+        "distinct_queries": len({text for instance in instances for text in instance.query_texts}),
+        "queries_in_pool": sum(_in_pool(instance) for instance in instances),
+        **({} if shared is None else {"shared_queries": shared.tolist()}),
         "subsets": int(there.sum()),
         "subsets_left_out": int((~there).sum()),
         "subset_size": [int(sizes.min()), int(sizes.max())],
@@ -183,6 +190,11 @@ def facts_of(instances: Sequence[LabelledInstance]) -> dict[str, Any]:
         "seeds": [1 if instance.by_seed is None else len(instance.by_seed) for instance in instances],
         "seeds_alike": [instance.by_seed is not None and seeds_alike(instance.by_seed) for instance in instances],
     }
+
+
+def _in_pool(instance: LabelledInstance) -> int:
+    pool = set(text_hashes(instance.train))
+    return sum(text in pool for text in instance.query_texts)
 
 
 def score_matrices(contenders: Sequence[Contender], instances: Sequence[Losses]) -> dict[str, np.ndarray]:
@@ -207,15 +219,25 @@ def judge_rows(contenders: Sequence[Contender], instances: Sequence[Losses], res
         )
         for place, instance in enumerate(instances)
     ]
-    names = [instance.name for instance in instances]
-    return tuple(_row(number, contender, judged, names, resamples) for number, contender in enumerate(contenders))
+    world = _World([instance.name for instance in instances], shared_queries(instances), judged, resamples)
+    return tuple(_row(number, contender, world) for number, contender in enumerate(contenders))
 
 
-def _row(number: int, contender: Contender, judged: Sequence[Judged], names: Sequence[str], resamples: int) -> Row:
+class _World(NamedTuple):
+    """What all rows are judged on."""
+
+    names: Sequence[str]
+    shared: np.ndarray | None
+    judged: Sequence[Judged]
+    resamples: int
+
+
+def _row(number: int, contender: Contender, world: _World) -> Row:
     """One row, over all instances."""
-    pooling, attributor = contender.pooling, contender.index.attributor
-    found = lds_over(names, [one.alone[number] for one in judged])
-    gap = difference_over([one.pairs[number - 1] for one in judged], resamples) if number else None
+    pooling, attributor, judged = contender.pooling, contender.index.attributor, world.judged
+    found = lds_over(world.names, [one.alone[number] for one in judged], world.shared)
+    pairs = [one.pairs[number - 1] for one in judged] if number else []
+    gap = difference_over(pairs, world.resamples, world.shared) if number else None
     trained, sizes = attributor.trained_groups, contender.sizes
     more = "" if trained is None or sizes is None else trained.caution(list(sizes), str(pooling))
     return Row(

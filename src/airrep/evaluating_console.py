@@ -52,12 +52,18 @@ def _counts(evaluation: "Evaluation") -> str:
     facts = evaluation.facts
     kind = "subsets" if evaluation.measure == "lds" else "removals"
     dropped = ", ".join(f"{row.name} {row.dropped:,}" for row in evaluation.rows if row.dropped)
-    left_out = f"; queries left out, as scores or losses are constant: {dropped}" if dropped else ""
+    left_out = f"; queries left out, as scores or losses are constant or missing: {dropped}" if dropped else ""
     tuned = f"; temperatures chosen on {', '.join(facts['tuned_on'])}" if facts.get("tuned_on") else ""
     names = printable(", ".join(facts["instances"]))
     lacking = facts.get(f"{kind}_left_out")
     without = f"; {kind} left out, as they have no losses: {lacking:,}" if lacking else ""
-    return f"{facts['queries']:,} queries and {facts[kind]:,} {kind} of {names}{printable(without + left_out + tuned)}"
+    several = f" ({facts['distinct_queries']:,} different ones)" if "shared_queries" in facts else ""
+    found = facts.get("queries_in_pool")
+    copies = (
+        f"; queries that are in their train pool: {found:,}, which helps whoever finds equal texts" if found else ""
+    )
+    more = printable(without + left_out + copies + tuned)
+    return f"{facts['queries']:,} queries{several} and {facts[kind]:,} {kind} of {names}{more}"
 
 
 def _ceiling(evaluation: "Evaluation") -> str:

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import Any, Protocol
 
 import numpy as np
+from jaxtyping import Float
 
 from airrep.arrays import Features, GroupScores
 from airrep.attributors.base import Attributor
@@ -91,7 +92,7 @@ class HeldOutLds:
     value: float
     """Between −1 and 1."""
     interval: Interval
-    """95 %, from a two-way bootstrap in each instance; instances are independent of each other."""
+    """95 %, from a two-way bootstrap in each instance; instances are independent but for queries that they share."""
     by_instance: Mapping[str, float]
     """Each instance's own."""
     queries: int
@@ -119,7 +120,7 @@ class HeldOutDifference:
     interval: Interval
     """95 %; the same queries and subsets are drawn for both methods."""
     p_value: float
-    """Two-sided, for a difference of 0: :func:`airrep.metrics.p_value`, the instances being independent."""
+    """Two-sided, for a difference of 0: :func:`airrep.metrics.p_value`."""
 
     def to_dict(self) -> dict[str, Any]:
         """A JSON object."""
@@ -134,8 +135,20 @@ class Losses(Protocol):
         """Unique in a run."""
 
     @property
+    def query_texts(self) -> Sequence[str] | Sequence[int]:
+        """A key of each query, the same for the same texts."""
+
+    @property
     def losses(self) -> GroupScores:
         """``(q, m)``, lower = better; NaN where missing."""
+
+
+def shared_queries(instances: Sequence[Losses]) -> Float[np.ndarray, "i i"] | None:
+    """How far instances are judged on the same queries, |A ∩ B| / √(|A| |B|); None if no two share any."""
+    texts = [set(instance.query_texts) for instance in instances]
+    found = np.array([[len(one & other) / math.sqrt(len(one) * len(other)) for other in texts] for one in texts])
+    np.fill_diagonal(found, 1.0)
+    return None if found.sum() == len(texts) else found
 
 
 def held_out_lds(scores: Sequence[GroupScores], instances: Sequence[Losses], resamples: int = RESAMPLES) -> HeldOutLds:
@@ -147,15 +160,16 @@ def held_out_lds(scores: Sequence[GroupScores], instances: Sequence[Losses], res
     """
     _check_count(len(scores), len(instances))
     results = [lds(f, instance.losses, resamples=resamples) for f, instance in zip(scores, instances, strict=True)]
-    return lds_over([instance.name for instance in instances], results)
+    return lds_over([instance.name for instance in instances], results, shared_queries(instances))
 
 
-def lds_over(names: Sequence[str], results: Sequence[LdsResult]) -> HeldOutLds:
-    """LDS over several instances, from each one's."""
+def lds_over(names: Sequence[str], results: Sequence[LdsResult], shared: np.ndarray | None = None) -> HeldOutLds:
+    """LDS over several instances, from each one's; *shared* is of :func:`shared_queries`."""
     value = float(np.mean([result.value for result in results]))
+    wider = _widening([result.uncertainty for result in results], shared)
     return HeldOutLds(
         value=value,
-        interval=_combined(value, [(result.value, result.interval) for result in results]),
+        interval=_combined(value, [(result.value, result.interval) for result in results], wider),
         by_instance={name: result.value for name, result in zip(names, results, strict=True)},
         queries=sum(result.queries for result in results),
         subsets=sum(result.subsets for result in results),
@@ -174,21 +188,35 @@ def compare_held_out(
         paired(a, b, instance.losses, resamples=resamples)
         for a, b, instance in zip(first, second, instances, strict=True)
     ]
-    return difference_over(results, resamples)
+    return difference_over(results, resamples, shared_queries(instances))
 
 
-def difference_over(results: Sequence[PairedResult], resamples: int = RESAMPLES) -> HeldOutDifference:
-    """Difference over several independent instances, from each one's.
+def difference_over(
+    results: Sequence[PairedResult], resamples: int = RESAMPLES, shared: np.ndarray | None = None
+) -> HeldOutDifference:
+    """Difference over several instances, from each one's.
 
-    The variance of a mean of n values is the sum of theirs over n²; its degrees of freedom are Satterthwaite's.
+    The variance of a mean of n values is the sum of their covariances over n²: their variances, and for two instances
+    with a share s of queries in common s √(V_q V_q'), V_q being what of the variance comes from the queries. Its
+    degrees of freedom are Satterthwaite's of independent instances, but no more than one has where queries are shared.
+
+    Args:
+        results: of each instance.
+        resamples: bootstrap draws behind them.
+        shared: ``(i, i)``, as :func:`shared_queries`; None for no queries in common.
     """
     value = float(np.mean([result.difference for result in results]))
-    interval = _combined(value, [(result.difference, result.interval) for result in results])
     parts = [result.uncertainty for result in results]
+    wider = _widening(parts, shared)
+    interval = _combined(value, [(result.difference, result.interval) for result in results], wider)
     total = sum(part.variance for part in parts)
     unsure = sum(part.variance**2 / part.freedom for part in parts)
     freedom = total**2 / unsure if unsure > 0 else np.inf
-    return HeldOutDifference(value, interval, p_value(value, Uncertainty(total / len(parts) ** 2, freedom), resamples))
+    units = sum(part.units for part in parts)
+    if shared is not None:
+        freedom, units = min(freedom, *(part.freedom for part in parts)), min(part.units for part in parts)
+    over_all = Uncertainty(wider**2 * total / len(parts) ** 2, freedom, units=units)
+    return HeldOutDifference(value, interval, p_value(value, over_all, resamples))
 
 
 def _check_count(scores: int, instances: int) -> None:
@@ -199,8 +227,18 @@ def _check_count(scores: int, instances: int) -> None:
         )
 
 
-def _combined(value: float, parts: Sequence[tuple[float, Interval]]) -> Interval:
-    """Interval of a mean of independent values: each side is the root of the summed squares of theirs, over n."""
-    below = math.hypot(*(mean - interval.low for mean, interval in parts)) / len(parts)
-    above = math.hypot(*(interval.high - mean for mean, interval in parts)) / len(parts)
+def _widening(parts: Sequence[Uncertainty], shared: np.ndarray | None) -> float:
+    """How much wider the error of a mean over instances is than if they had no queries in common."""
+    alone = sum(part.variance for part in parts)
+    if shared is None or not alone > 0:
+        return 1.0
+    common = np.sqrt([part.queries for part in parts])
+    together = alone + float(common @ (shared - np.eye(len(parts))) @ common)
+    return math.sqrt(together / alone)
+
+
+def _combined(value: float, parts: Sequence[tuple[float, Interval]], wider: float) -> Interval:
+    """Interval of a mean of values: each side is the root of the summed squares of theirs, over n, times *wider*."""
+    below = wider * math.hypot(*(mean - interval.low for mean, interval in parts)) / len(parts)
+    above = wider * math.hypot(*(interval.high - mean for mean, interval in parts)) / len(parts)
     return Interval(value - below, value + above)

@@ -44,6 +44,11 @@ class LabelledInstance:
                 "Give the losses of these queries and subsets."
             )
 
+    @property
+    def query_texts(self) -> list[str]:
+        """Content hash of each query."""
+        return [query.content_hash for query in self.queries]
+
 
 def check_disjoint(seen: Sequence[LabelledInstance], held_out: Sequence[LabelledInstance]) -> None:
     """Refuse an evaluation on anything that was trained on.

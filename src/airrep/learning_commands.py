@@ -90,7 +90,9 @@ def sample(
     corpus, asked = reading.read(data), None if queries is None else reading.read(queries)
     plan = sampling.sample(corpus, out, chosen, asked, replace=replace)
     count = sum(len(instance.subsets) for instance in plan.instances)
-    note(f"{out}: {len(plan.instances):,} instances, {count:,} subsets; next: airrep label {out} {data} --lm MODEL")
+    others = "" if queries is None else f" --queries {queries}"
+    following = f"airrep label {out} {data}{others} --lm MODEL"
+    note(f"{out}: {len(plan.instances):,} instances, {count:,} subsets; next: {following}")
 
 
 @app.command()
@@ -148,7 +150,10 @@ def label(
         retry_quarantined=retry_quarantined,
         on_task=TaskMeter(),
     )
-    note(f"{labels!r}; {next_step(labels, f'airrep train {out} --data {data} --out ENCODER')}")
+    following = f"airrep train {out} --data {data} --out ENCODER"
+    if labels.plan.settings.kind == "removals":
+        following = f"airrep evaluate loo INDEX --labels {out} --data {data}"
+    note(f"{labels!r}; {next_step(labels, following)}")
 
 
 @app.command()

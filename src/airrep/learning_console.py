@@ -82,12 +82,12 @@ def _line(text: str) -> None:
     err.print(text, highlight=False, markup=False, soft_wrap=True)
 
 
-def next_step(labels: "Labels", train: str) -> str:
-    """What to do with labels: train with them, or first see to what is missing or was given up."""
+def next_step(labels: "Labels", use: str) -> str:
+    """What to do with labels: use them, or first see to what is missing or was given up."""
     if labels.growing:
         return "more of them were asked for and are unfinished: run the same command again, and that of the other parts"
     if labels.complete:
-        return f"next: {train}"
+        return f"next: {use}"
     missing, given_up = len(labels.missing), len(labels.quarantined)
     others = "run the other parts, or the same command without --part"
     again = "run the same command with --retry-quarantined to try those again, or with --partial to do without"

@@ -114,11 +114,12 @@ class Resamples:
         return self.only(known)._estimate(values[known])
 
     def _estimate(self, values: np.ndarray) -> Estimate:
-        if not self.across and len(self._sizes) == 1 and values[0] in (0.0, 1.0) and (values == values[0]).all():
-            return Estimate(float(values[0]), _unanimous(float(values[0]), len(values)))
         value = fsum((self._base * values).tolist())
-        if not self._errors(values):
+        errors = self._errors(values)
+        if not errors:
             return Estimate(value, (0.0, 1.0))
+        if max(variance for variance, _ in errors) <= _NOTHING:
+            return Estimate(value, _unvaried(value, self._units))
         low, high = _ends(self._draws(values, value), 0.0, 1.0)
         return Estimate(value, (low, high))
 
@@ -227,7 +228,7 @@ def _alike(value: float, units: int) -> Gap:
 
     With r the least share of them (Clopper and Pearson) that has this gap, and the others between −1 and 1.
     """
-    share, _ = _unanimous(1.0, units)
+    share = _least_share(units)
     ends = (max(-1.0, share * value - (1 - share)), min(1.0, share * value + 1 - share))
     return Gap(value, ends, min(1.0, 2.0 ** (1 - units)))
 
@@ -252,10 +253,16 @@ def _discordant(more: int, fewer: int, queries: int) -> Gap:
     return Gap(value, (float(min(low, ends[0])), float(max(high, ends[1]))), float(exact.pvalue))
 
 
-def _unanimous(value: float, queries: int) -> tuple[float, float]:
-    """The exact interval of a share of 0 or 1 (Clopper and Pearson), which no draw could tell."""
-    reach = ((1 - CONFIDENCE) / 2) ** (1 / queries)
-    return (reach, 1.0) if value else (0.0, 1 - reach)
+def _unvaried(value: float, units: int) -> tuple[float, float]:
+    """Of so many values that are all the same: as much of the rest as may be (Clopper and Pearson) is 0, or 1."""
+    share = _least_share(units)
+    return share * value, share * value + 1 - share
+
+
+def _least_share(units: int) -> float:
+    """Low end of the exact interval (Clopper and Pearson) of a share that is 1 in so many units; no draw could tell."""
+    share: float = ((1 - CONFIDENCE) / 2) ** (1 / units)
+    return share
 
 
 def _ends(draws: np.ndarray, least: float, most: float) -> tuple[float, float]:

@@ -43,6 +43,8 @@ class LdsResult:
     """Subsets left out, as they have no losses."""
     confidence: float
     """How often such an interval holds the value."""
+    uncertainty: Uncertainty
+    """How far the value would vary over repetitions."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -215,16 +217,18 @@ class _Part(NamedTuple):
 
 def _alone(part: _Part, m: int, missing: int, confidence: float) -> LdsResult:
     value = float(np.nanmean(part.per_query[0]))
-    values = spread(Draws(*(draw[0] for draw in part.draws)), value, part.queries, m)
+    draws = Draws(*(draw[0] for draw in part.draws))
+    unsure = uncertainty(draws, part.queries, m)
     return LdsResult(
         value=value,
-        interval=_interval(values, confidence, most=1),
+        interval=_interval(spread(draws, value, part.queries, m), value, unsure, confidence, most=1),
         per_query=part.per_query[0],
         queries=part.queries,
         dropped=int(part.constant.sum()),
         subsets=m,
         missing=missing,
         confidence=confidence,
+        uncertainty=unsure,
     )
 
 
@@ -234,7 +238,7 @@ def _pair(part: _Part, m: int, resamples: int, confidence: float) -> PairedResul
     unsure = uncertainty(draws, part.queries, m)
     return PairedResult(
         difference=first - second,
-        interval=_interval(spread(draws, first - second, part.queries, m), confidence, most=2),
+        interval=_interval(spread(draws, first - second, part.queries, m), first - second, unsure, confidence, most=2),
         p_value=p_value(first - second, unsure, resamples),
         uncertainty=unsure,
         first=first,
@@ -249,12 +253,13 @@ def p_value(difference: float, unsure: Uncertainty, resamples: int = RESAMPLES) 
     """Two-sided, for a true difference of 0: Student's t of the difference over its bootstrap standard error.
 
     It reaches below 1 / *resamples*, so that many comparisons can be corrected for; where all draws agree on a
-    difference, it is 2 / (1 + resamples), the least that they can tell.
+    difference, it is 2 / (1 + resamples), the least that they can tell, or that of the sign test over as many queries
+    or subsets as there are, if that is more.
     """
     if np.isnan(unsure.variance):
         return 1.0
     if unsure.variance == 0:
-        return 1.0 if difference == 0 else 2 / (1 + resamples)
+        return 1.0 if difference == 0 else max(2 / (1 + resamples), 2.0 ** (1 - unsure.units))
     return float(2 * stdtr(min(unsure.freedom, 1e9), -abs(difference) / np.sqrt(unsure.variance)))
 
 
@@ -323,9 +328,18 @@ def _correlate(scores: np.ndarray, truth: np.ndarray) -> np.ndarray:
     return np.concatenate([np.empty(0), *parts])
 
 
-def _interval(draws: np.ndarray, confidence: float, most: float) -> Interval:
-    """Percentiles of the draws, within what is possible."""
+def _interval(draws: np.ndarray, value: float, unsure: Uncertainty, confidence: float, most: float) -> Interval:
+    """Percentiles of the draws, within what is possible.
+
+    Where all of them agree on a value other than 0, the least share r of such units (Clopper and Pearson) has it, and
+    the others anything from −most to most. Two methods that are one and the same differ by 0 for sure.
+    """
     if not len(draws):
         return Interval(np.nan, np.nan)
-    low, high = np.clip(np.quantile(draws, [(1 - confidence) / 2, (1 + confidence) / 2]), -most, most)
+    if unsure.variance == 0 and value != 0:
+        share = ((1 - confidence) / 2) ** (1 / unsure.units)
+        ends = share * value + np.array([-1.0, 1.0]) * (1 - share) * most
+    else:
+        ends = np.quantile(draws, [(1 - confidence) / 2, (1 + confidence) / 2])
+    low, high = np.clip(ends, -most, most)
     return Interval(float(low), float(high))

@@ -131,7 +131,8 @@ class SubsetPlan:
             if corpus.fingerprint != known:
                 raise DataError(
                     f"{self.path}: was drawn from another {name} corpus (fingerprint {known[:12]}; "
-                    f"now {corpus.fingerprint[:12]}). Give the corpus it was drawn from, or sample again."
+                    f"now {corpus.fingerprint[:12]}). Give the {name} corpus it was drawn from, as DATA or with "
+                    "--queries, or sample again."
                 )
 
     def _members(self, i: int, j: int, n: int) -> Rows:

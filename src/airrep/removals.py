@@ -40,6 +40,11 @@ class Removals:
     those without the examples less those with all: the effects."""
 
     @property
+    def query_texts(self) -> list[str]:
+        """Content hash of each query."""
+        return self.removed.query_texts
+
+    @property
     def effects(self) -> np.ndarray:
         """``(q, K)`` float64 nats: mean over seeds of e_sj = L_sj − L_s0, the loss without the examples less that with
         all, over the seeds that have both; above 0 = they had helped; NaN where no seed has both."""

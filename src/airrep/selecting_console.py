@@ -62,7 +62,10 @@ def print_selection(evaluation: "Evaluation") -> None:
         f"{_queries(evaluation)}; intervals over tasks and queries"
     )
     if facts["examples_left_out_as_queries"]:
-        say(f"{facts['examples_left_out_as_queries']:,} training examples are queries; nobody could select them")
+        say(
+            f"{facts['examples_left_out_as_queries']:,} training examples are queries, to be answered or to select by; "
+            "nobody could select them"
+        )
     for text in facts["failed"]:
         say(f"failed, and left out: {text}")
     _cautions(evaluation)

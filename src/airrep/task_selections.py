@@ -79,7 +79,8 @@ class Contest:
     """Tasks, training examples and competitors, checked; nothing is encoded before :meth:`competitors`.
 
     All competitors choose among the same examples: those that fulfil the filter and whose texts are not those of a
-    query. Equal sets of texts become equal rows, whichever index they were chosen from.
+    query, to be answered or to select by: a method would find the latter in the pool at once, and they are of the task.
+    Equal sets of texts become equal rows, whichever index they were chosen from.
     """
 
     def __init__(self, indexes: Named, queries: Corpus, selecting: Corpus | None, settings: SelectSettings) -> None:
@@ -98,9 +99,9 @@ class Contest:
         self.selecting = queries if selecting is None else selecting
         pools = [TrainingPool.of(index, settings.by, settings.where) for _, index in indexes]
         check_same_pools([name for name, _ in indexes], pools)
-        asked = np.array(text_hashes(queries), dtype="S16")
-        self.copies = int(np.isin(pools[0].hashes[pools[0].order], asked).sum())
-        self.pools = [replace(pool, keep=pool.keep & ~np.isin(pool.hashes, asked)) for pool in pools]
+        known = np.array([*text_hashes(queries), *text_hashes(self.selecting)], dtype="S16")
+        self.copies = int(np.isin(pools[0].hashes[pools[0].order], known).sum())
+        self.pools = [replace(pool, keep=pool.keep & ~np.isin(pool.hashes, known)) for pool in pools]
         self.tasks = rows_by_task(queries, settings.by, indexes[0][1].fields)
         self.selecting_tasks = rows_by_task(self.selecting, settings.by, indexes[0][1].fields)
         self._check()

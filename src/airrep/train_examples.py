@@ -58,6 +58,11 @@ class Prepared:
     """``(q, m)``, NaN where missing."""
 
     @property
+    def query_texts(self) -> list[int]:
+        """The text of each query."""
+        return [int(row) for row in self.queries]
+
+    @property
     def texts(self) -> Rows:
         """All texts of the instance, ascending."""
         return np.unique(np.concatenate([self.queries, self.train[self.train >= 0]]))
