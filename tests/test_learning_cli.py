@@ -49,7 +49,13 @@ def test_the_next_command_names_the_queries_and_what_removals_are_for(folder):
     said = following.replace("MODEL", "lm").split()
     labelled = _run(*said, "--out", "effects", "--set", "epochs=1", folder=folder)
     assert labelled.returncode == 0, labelled.stderr
-    assert labelled.stderr.strip().endswith("next: airrep evaluate loo INDEX --labels effects --data pool.jsonl")
+    following = labelled.stderr.strip().split("next: airrep ")[1]
+    assert following == "evaluate loo INDEX --labels effects --data pool.jsonl --data asked.jsonl"
+    indexed = _run("index", "pool.jsonl", "--method", "gte", "--encoder", "start", "--out", "words", folder=folder)
+    assert indexed.returncode == 0, indexed.stderr
+    judged = _run(*following.replace("INDEX", "words").split(), folder=folder)
+    assert judged.returncode == 0, judged.stderr
+    assert "4 queries and 3 removals" in judged.stdout
 
 
 def test_sample_label_and_train_make_an_encoder_that_an_index_uses(folder):

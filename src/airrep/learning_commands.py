@@ -150,9 +150,10 @@ def label(
         retry_quarantined=retry_quarantined,
         on_task=TaskMeter(),
     )
-    following = f"airrep train {out} --data {data} --out ENCODER"
+    read = f"--data {data}" if queries is None else f"--data {data} --data {queries}"
+    following = f"airrep train {out} {read} --out ENCODER"
     if labels.plan.settings.kind == "removals":
-        following = f"airrep evaluate loo INDEX --labels {out} --data {data}"
+        following = f"airrep evaluate loo INDEX --labels {out} {read}"
     note(f"{labels!r}; {next_step(labels, following)}")
 
 
