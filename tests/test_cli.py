@@ -350,7 +350,7 @@ def test_label_names_the_training_only_when_all_is_there(labelling: tuple[Run, l
     assert "; 0 missing, " in last
     assert "given up; run the same command with --retry-quarantined to try those again, or with --partial" in last
     last = run(*LABEL, "--partial").err.splitlines()[-1]
-    assert last.endswith("; next: airrep train labels --data train.jsonl --out ENCODER")
+    assert last.endswith("; next: airrep train labels --data train.jsonl --data queries.jsonl --out ENCODER")
 
 
 def test_unfinished_labels_are_shown(labelling: tuple[Run, list[dict[str, Any]]]) -> None:
