@@ -39,3 +39,11 @@ def test_queries_that_come_twice_or_stand_in_the_train_pool_are_told(capsys: pyt
     shown = " ".join(capsys.readouterr().out.split())
     assert "40 queries (25 different ones) and 30 subsets of a, b; " in shown
     assert "; queries that are in their train pool: 3, which helps whoever finds equal texts; " in shown
+
+
+@pytest.mark.parametrize(("queries", "different", "told"), [(9, 9, True), (10, 10, False), (10, 9, True)])
+def test_few_queries_are_told(capsys: pytest.CaptureFixture[str], queries: int, different: int, told: bool) -> None:
+    facts = {"queries": queries, "subsets": 30, "instances": ["a"], "seeds": [1], "distinct_queries": different}
+    print_correlations(made_evaluation(facts=facts))
+    shown = " ".join(capsys.readouterr().out.split())
+    assert ("so few queries say little about others" in shown) == told
