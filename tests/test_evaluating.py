@@ -234,6 +234,16 @@ def test_examples_of_no_subset_need_not_be_in_the_index(tmp_path):
         evaluate_lds([delete(index, [0])], [instance])
 
 
+def test_removals_are_not_taken_for_random_subsets(folder):
+    n = len(ONE.train)
+    sets = {"all": range(n), **{str(j): [row for row in range(n) if row != j] for j in range(5)}}
+    losses = np.random.default_rng(0).standard_normal((len(ONE.queries), 6)).astype(np.float32)
+    removals = dataclasses.replace(ONE, subsets=Groups.from_lists(sets), losses=losses, by_seed=None)
+    for judged, tune in (([removals], []), ([TWO], [removals])):
+        with pytest.raises(DataError, match="is made of removals; expected random subsets. Judge it by `airrep eval"):
+            evaluate_lds([_index(folder)], judged, resamples=20, tune=tune)
+
+
 def test_groups_unlike_those_trained_on_are_told_of(folder):
     class Trained(HashAttributor):
         trained_groups = TrainedGroups("attention", 1000, 2000)

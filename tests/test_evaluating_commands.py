@@ -128,6 +128,21 @@ def test_evaluate_lds_writes_an_artifact_with_tags_and_its_command(run):
     assert read_evaluation("run").rows[0].name == "tfidf"
 
 
+def test_show_prints_what_evaluating_and_comparing_printed(run):
+    asked = {
+        "made-lds": ("evaluate", "lds", "tfidf", "words=tfidf", *JUDGE),
+        "made-loo": ("evaluate", "loo", "tfidf", "--labels", "removals", *LABELS, "--resamples", "50"),
+        "made-compare": ("compare", "made-lds"),
+    }
+    for folder, command in asked.items():
+        status, printed, err = run(*command, "--out", folder)
+        assert status == 0, err
+        status, shown, err = run("show", folder)
+        assert status == 0, err
+        assert "95 % interval" in printed
+        assert printed.strip() in shown
+
+
 def test_evaluate_loo_shows_the_effects_noise(run):
     status, out, err = run("evaluate", "loo", "tfidf", "--labels", "removals", *LABELS, "--resamples", "50")
     assert status == 0, err
@@ -141,6 +156,7 @@ def test_evaluate_loo_shows_the_effects_noise(run):
     assert json.loads(out)["facts"]["signal_to_noise"] is not None
     assert json.loads(out)["measure"] == "loo"
     _refused(run("evaluate", "loo", "tfidf", "--labels", "labels#0", *LABELS), "labels/0: is not made of removals")
+    _refused(run("evaluate", "lds", "tfidf", "--labels", "removals", *LABELS), "removals/0: is made of removals")
     _refused(run("evaluate", "loo", "tfidf", "--labels", "removals", *LABELS, "--temperature", "2"), "belongs to")
 
 

@@ -3,7 +3,11 @@
 import pytest
 from made_evaluations import made_evaluation
 
-from airrep.evaluating_console import print_correlations
+from airrep.comparison import Comparison, Pair, Side
+from airrep.evaluating_console import print_comparison, print_correlations
+from airrep.evaluation_sources import Source, label_panels
+from airrep.evaluation_tables import value_table
+from airrep.selecting_console import print_classification
 
 
 def test_seeds_that_are_alike_and_subsets_without_losses_are_told(capsys: pytest.CaptureFixture[str]) -> None:
@@ -44,6 +48,32 @@ def test_queries_that_come_twice_or_stand_in_the_train_pool_are_told(capsys: pyt
 @pytest.mark.parametrize(("queries", "different", "told"), [(9, 9, True), (10, 10, False), (10, 9, True)])
 def test_few_queries_are_told(capsys: pytest.CaptureFixture[str], queries: int, different: int, told: bool) -> None:
     facts = {"queries": queries, "subsets": 30, "instances": ["a"], "seeds": [1], "distinct_queries": different}
-    print_correlations(made_evaluation(facts=facts))
+    made = made_evaluation(facts=facts, queries=queries)
+    print_correlations(made)
     shown = " ".join(capsys.readouterr().out.split())
     assert ("so few queries say little about others" in shown) == told
+    assert (
+        "so few queries say little about others" in value_table("", label_panels([Source("a", made)])).caption
+    ) == told
+
+
+def test_few_queries_are_told_in_every_other_way_as_well(capsys: pytest.CaptureFixture[str]) -> None:
+    facts = {
+        "votes": [],
+        "chance": 0.1,
+        "commonest": {"label": "a", "accuracy": 0.5},
+        "labels": ["a", "b"],
+        "by": "label",
+    }
+    counts = {"examples": 9, "queries_among_the_examples": 0, "queries_without_examples_of_their_label": 0}
+    more = {"macro": {"value": 0.5}}
+    few = made_evaluation("classify", queries=5, more=more, facts={**facts, **counts, "unlabelled_examples": 0})
+    print_classification(few)
+    rows = (
+        Side("a", "r", "gte", None, None, 0.5, (0.4, 0.6), 0),
+        Side("b", "r", "gte", None, None, 0.4, (0.3, 0.5), 0),
+    )
+    pair = Pair("a", "b", 0.1, (0.0, 0.2), 0.04, 0.04)
+    print_comparison(Comparison("classify", "0" * 64, rows, (pair,), None, 0, queries=5))
+    print_comparison(Comparison("classify", "0" * 64, rows, (pair,), None, 0))
+    assert " ".join(capsys.readouterr().out.split()).count("so few queries say little about others") == 2

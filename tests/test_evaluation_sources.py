@@ -1,5 +1,6 @@
 """Runs to report: names, roles, curves, what cannot be."""
 
+import dataclasses
 from pathlib import Path
 
 import numpy as np
@@ -7,6 +8,7 @@ import pytest
 from made_evaluations import PLAN, made_evaluation, write_artifact
 
 from airrep.errors import ArtifactError, ConfigError
+from airrep.evaluation import Evaluation
 from airrep.evaluation_sources import (
     Source,
     Sources,
@@ -21,6 +23,12 @@ from airrep.evaluation_sources import (
 
 def source(name: str, **tags: str) -> Source:
     return Source(name, made_evaluation(tags=tags))
+
+
+def repooled(made: Evaluation, pool: str, **tags: str) -> Evaluation:
+    """The same, with all rows pooled alike."""
+    rows = tuple(dataclasses.replace(row, pool=pool, temperature=0.5) for row in made.rows)
+    return dataclasses.replace(made, rows=rows, tags=tags or made.tags)
 
 
 def labels(*sources: Source) -> list[str]:
@@ -38,6 +46,17 @@ def test_panels_of_one_role_are_told_apart_by_the_tags_that_differ() -> None:
 
 def test_panels_with_equal_tags_are_told_apart_by_name() -> None:
     assert labels(source("a", role="tasks"), source("b", role="tasks")) == ["tasks (a)", "tasks (b)"]
+
+
+def test_panels_of_one_role_are_told_apart_by_how_they_pool() -> None:
+    own = source("own", role="tasks")
+    attended = Source("att", repooled(own.evaluation, "attention"))
+    other = Source("other", repooled(attended.evaluation, "attention", role="mixture"))
+    assert labels(own, attended, other) == ["tasks, own pools", "tasks, pool attention", "mixture"]
+    assert labels(own, Source("of others", made_evaluation(names=("x", "y"), tags={"role": "tasks"}))) == [
+        "tasks (own)",
+        "tasks (of others)",
+    ]
 
 
 def test_runs_are_called_by_the_last_part_of_their_path_where_that_is_enough() -> None:

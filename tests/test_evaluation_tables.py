@@ -92,6 +92,21 @@ def test_one_evaluation_has_no_mean_and_a_row_without_cost_a_dash() -> None:
     assert value_table("", panels(none)).columns == ("Method", "run 0")
 
 
+def test_a_row_that_is_pooled_in_two_ways_has_no_pool_beside_its_name_and_no_mean() -> None:
+    own = made_evaluation(names=("airrep", "logra"), tags={"role": "a"})
+    rows = tuple(dataclasses.replace(row, pool="attention", temperature=0.5) for row in own.rows)
+    attended = dataclasses.replace(own, rows=rows, tags={"role": "b"})
+    table = value_table("", panels(own, attended))
+    assert (line(table, "airrep").head.under, line(table, "logra").head.under) == ("attention", "")
+    assert [texts(line(table, name))[2] for name in ("airrep", "logra")] == ["42.0", "–"]
+
+
+def test_two_runs_of_one_role_have_no_mean() -> None:
+    one = made_evaluation(names=("airrep",), tags={"role": "a"})
+    table = value_table("", panels(one, dataclasses.replace(one, tags={"role": "a", "lm": "x"})))
+    assert "Mean" not in table.columns
+
+
 def test_no_mean_is_shown_where_no_row_is_in_all_columns() -> None:
     one = made_evaluation(names=("airrep",), tags={"role": "a"})
     two = made_evaluation(names=("logra",), tags={"role": "b"})

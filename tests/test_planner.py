@@ -89,6 +89,21 @@ def test_every_benchmark_runs_on_tiny_models_and_makes_a_plan(models: tuple[str,
     assert made.methods[0].fixed.value > 0
 
 
+def test_what_cannot_be_measured_is_found_before_anything_is() -> None:
+    told: list[str] = []
+    with pytest.raises(ConfigError, match="lm nowhere: there is no such folder"):
+        measure(_wish("nowhere"), told.append, InProcess())
+    assert told == []
+
+
+def test_too_few_examples_are_found_before_anything_is_measured(models: tuple[str, str]) -> None:
+    told: list[str] = []
+    wish = Wish.of(TEXTS.take(range(20)), 400, models[1], {}, "1")
+    with pytest.raises(ConfigError, match="plan: 20 examples are too few to measure on; expected 64 or more"):
+        measure(wish, told.append, InProcess())
+    assert told == []
+
+
 def test_the_sample_is_drawn_at_random(models: tuple[str, str], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("airrep.planner.SAMPLE", 100)
     taken: list[list[str]] = []

@@ -322,7 +322,8 @@ def show(
     verify: Annotated[bool, typer.Option("--verify", help="Check every byte against its checksum.")] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print the manifest as JSON.")] = False,
 ) -> None:
-    """Show what a directory holds, and what it was made from; of unfinished labels, what is missing."""
+    """Show what a directory holds, and what it was made from; of unfinished labels, what is missing; of evaluations
+    and comparisons, their tables."""
     from airrep.artifacts import check_digests, check_sizes, read_manifest
     from airrep.console import print_manifest
     from airrep.labels import holds_labels
@@ -336,6 +337,7 @@ def show(
         print_json(manifest)
     else:
         print_manifest(path, manifest)
+        _print_result(path, manifest["kind"])
     if verify:
         _note_whole(path, manifest)
 
@@ -352,6 +354,14 @@ def _show_labels(path: Path, *, verify: bool, as_json: bool) -> None:
     if verify:
         labels.verify()
         _note_whole(path, labels.state)
+
+
+def _print_result(path: Path, kind: str) -> None:
+    """The tables of an evaluation or a comparison."""
+    if kind in ("evaluation", "comparison"):
+        from airrep.result_console import print_result
+
+        print_result(path)
 
 
 def _note_whole(path: Path, manifest: Mapping[str, Any]) -> None:

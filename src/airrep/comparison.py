@@ -76,12 +76,14 @@ class Comparison:
     """The row that the others are compared with; None for all pairs."""
     resamples: int
     command: str = ""
+    queries: int | None = None
+    """Different ones that all rows were judged on; None in comparisons of before it was kept."""
     request: dict[str, Any] = field(default_factory=dict)
     """What decides it, as JSON values."""
 
     def to_dict(self) -> dict[str, Any]:
         """A JSON object."""
-        own = {name: getattr(self, name) for name in ("measure", "subject", "to", "resamples", "command")}
+        own = {name: getattr(self, name) for name in ("measure", "subject", "to", "resamples", "command", "queries")}
         parts = {"rows": [row._asdict() for row in self.rows], "pairs": [pair._asdict() for pair in self.pairs]}
         plain: dict[str, Any] = json.loads(json.dumps({**own, **parts}))
         return plain
@@ -160,7 +162,9 @@ def compare_evaluations(
         for (i, j), gap, p in zip(pairs, gaps, adjusted, strict=True)
     ]
     name = None if reference is None else sides[reference].name
-    return Comparison(first.measure, first.subject, sides, tuple(found), name, draws, command, request)
+    return Comparison(
+        first.measure, first.subject, sides, tuple(found), name, draws, command, first.distinct_queries, request
+    )
 
 
 def comparison_request(runs: Named, to: str | None = None, resamples: int | None = None) -> dict[str, Any]:

@@ -9,7 +9,7 @@ import numpy as np
 from airrep.arrays import Features, GroupScores
 from airrep.artifacts import digest
 from airrep.ceilings import mean_ceiling
-from airrep.errors import ConfigError
+from airrep.errors import ConfigError, DataError
 from airrep.evaluation import Difference, Evaluation, Row, check_names
 from airrep.held_out import Losses, difference_over, lds_over, scales, shared_queries
 from airrep.index import Index
@@ -69,8 +69,8 @@ def evaluate_lds(
     Raises:
         ConfigError: no index, no instance, one given twice by its content, both a temperature and instances to tune on,
             one to judge by among these, or a pool that does not fit.
-        DataError: an index lacks an example of a train pool, scores that are not finite or all constant, or two rows
-            of one name.
+        DataError: an index lacks an example of a train pool, scores that are not finite or all constant, an instance
+            is made of removals or has no losses, or two rows of one name.
     """
     request = lds_request(indexes, instances, pool, temperature, tune=tune, resamples=resamples)
     names, contenders = row_names(indexes, names), []
@@ -116,14 +116,34 @@ def lds_request(
     resamples: int = RESAMPLES,
 ) -> dict[str, Any]:
     """What decides :func:`evaluate_lds`, as JSON values; arguments and errors as there, but nothing is scored."""
+    for instance in (*instances, *tune):
+        _refuse_removals(instance)
+    return request_of("lds", indexes, instances, pool, temperature, tune=tune, resamples=resamples)
+
+
+def request_of(
+    measure: Literal["lds", "loo"],
+    indexes: Sequence[Index],
+    instances: Sequence[LabelledInstance],
+    pool: PoolLike | None,
+    temperature: float,
+    *,
+    tune: Sequence[LabelledInstance] = (),
+    resamples: int,
+) -> dict[str, Any]:
+    """What decides an evaluation over subsets or removals, as JSON values; arguments and errors as for
+    :func:`evaluate_lds`."""
     if not indexes or not instances:
         raise ConfigError("evaluate: expected at least one index and one labelled instance. Name some.")
     if resamples < 1:
         raise ConfigError(f"resamples={resamples}: expected 1 or more. Correct the value.")
+    bare = next((instance.name for instance in (*instances, *tune) if not np.isfinite(instance.losses).any()), None)
+    if bare is not None:
+        raise DataError(f"instance {bare}: has no losses; expected some. Give labels that have.")
     judged, tuned = distinct(instances), [identity(instance) for instance in tune]
     _check_tuning(temperature, judged, tune, tuned)
     return {
-        "measure": "lds",
+        "measure": measure,
         **{f"index {number}": index.fingerprint for number, index in enumerate(indexes, start=1)},
         **{f"instance {number}": content for number, content in enumerate(judged, start=1)},
         **{f"tuning instance {number}": content for number, content in enumerate(tuned, start=1)},
@@ -131,6 +151,15 @@ def lds_request(
         "temperature": temperature,
         "resamples": resamples,
     }
+
+
+def _refuse_removals(instance: LabelledInstance) -> None:
+    n, (whole, *others) = len(instance.train), instance.subsets.sizes.tolist()
+    if whole == n and others and 2 * min(others) > n:
+        raise DataError(
+            f"instance {instance.name}: is made of removals; expected random subsets. "
+            "Judge it by `airrep evaluate loo`, or use labels of `airrep sample --subsets M`."
+        )
 
 
 def _check_tuning(

@@ -43,7 +43,7 @@ MovedOption = Annotated[
     list[str] | None,
     typer.Option("--set", help="A setting of one index that is another now, as NAME:key=value: a moved model, say."),
 ]
-ResamplesOption = Annotated[int, typer.Option(min=1, help="Bootstrap draws behind each interval.")]
+ResamplesOption = Annotated[int, typer.Option(min=50, help="Bootstrap draws behind each interval.")]
 PartialOption = Annotated[bool, typer.Option("--partial", help="Accept unfinished labels.")]
 
 app = typer.Typer()

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 from rich.table import Table
 
 from airrep.console import out, printable, say, snippet
+from airrep.evaluation import caution_on
 from airrep.learning_console import signed
 from airrep.pooling import pooling_text
 from airrep.shown_tables import p_number
@@ -15,9 +16,6 @@ if TYPE_CHECKING:
     from airrep.datamodels import Datamodels
     from airrep.evaluation import Difference, Evaluation, Row
     from airrep.stacking import Stack
-
-FEW_QUERIES = 10
-"""With fewer, p-values are too small: in simulations of equal methods they hold their level from here on."""
 
 
 def print_correlations(evaluation: "Evaluation") -> None:
@@ -65,9 +63,8 @@ def _counts(evaluation: "Evaluation") -> str:
     copies = (
         f"; queries that are in their train pool: {found:,}, which helps whoever finds equal texts" if found else ""
     )
-    few = facts.get("distinct_queries", facts["queries"]) < FEW_QUERIES
-    scant = "; so few queries say little about others, whatever intervals and p-values promise" if few else ""
-    more = printable(scant + without + left_out + copies + tuned)
+    scant = caution_on(evaluation.distinct_queries)
+    more = printable(without + left_out + copies + tuned) + (f"; {scant}" if scant else "")
     return f"{facts['queries']:,} queries{several} and {facts[kind]:,} {kind} of {names}{more}"
 
 
@@ -101,7 +98,8 @@ def print_comparison(comparison: "Comparison") -> None:
         pairs.add_row(snippet(pair.one, 60), snippet(pair.other, 60), *found)
     out().print(pairs)
     draws = f"; {comparison.resamples:,} bootstrap draws" if comparison.measure in ("lds", "loo") else ""
-    say(f"adjusted after Holm for these {len(comparison.pairs):,} pairs{draws}")
+    scant = "" if comparison.queries is None else caution_on(comparison.queries)
+    say(f"adjusted after Holm for these {len(comparison.pairs):,} pairs{draws}" + (f"; {scant}" if scant else ""))
 
 
 def print_datamodels(made: "Datamodels") -> None:

@@ -122,6 +122,16 @@ class Row:
         )
 
 
+FEW_QUERIES = 10
+"""With fewer, p-values over subsets are too small: where methods are equal, in simulations, they hold from here on."""
+
+
+def caution_on(queries: int) -> str:
+    """What is to be told of so many different queries; nothing if they are enough."""
+    told = "so few queries say little about others, whatever intervals and p-values promise"
+    return told if queries < FEW_QUERIES else ""
+
+
 @dataclass(frozen=True, eq=False)
 class Evaluation:
     """Several rows judged on the same queries.
@@ -159,6 +169,11 @@ class Evaluation:
                     f"evaluation: row {row.name} has values {row.per_query.shape} for {len(self.queries):,} queries; "
                     "expected one each. Give one value for each query."
                 )
+
+    @property
+    def distinct_queries(self) -> int:
+        """How many different queries there are; those of several instances may be the same."""
+        return int(self.facts.get("distinct_queries", len(self.queries)))
 
     @property
     def best(self) -> Row:

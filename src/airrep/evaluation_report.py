@@ -142,7 +142,7 @@ def _facts(sources: Sources) -> dict[str, str]:
     facts = {"Evaluations": f"{len(found):,}"}
     if found:
         facts["Methods"] = f"{len({row.name for one in found for row in one.rows}):,}"
-        facts["Queries"] = f"{sum(len(one.queries) for one in found):,}"
+        facts["Queries"] = f"{sum({(one.measure, one.subject): len(one.queries) for one in found}.values()):,}"
         facts["Sign"] = "higher = better"
     others: dict[str, Sequence[Any]] = {
         "Plans": sources.plans,

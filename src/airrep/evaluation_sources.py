@@ -174,8 +174,8 @@ def run_names(runs: Sequence[str | Path | Evaluation]) -> list[str]:
 
 
 def label_panels(sources: Sequence[Source]) -> list[Panel]:
-    """Sources under their roles; those of one role also under the tags that differ, or else their names."""
-    labels = [", ".join([source.role, *_telling(source, sources)]) for source in sources]
+    """Sources under their roles; those of one role also under the tags and pools that differ, or else their names."""
+    labels = [", ".join([source.role, *_telling(source, sources), *_pooled(source, sources)]) for source in sources]
     return [
         Panel(label if labels.count(label) == 1 or label == source.name else f"{label} ({source.name})", source)
         for label, source in zip(labels, sources, strict=True)
@@ -188,6 +188,16 @@ def _telling(source: Source, others: Sequence[Source], without: str = "") -> lis
     same = [other.evaluation.tags for other in others if other.evaluation.tags.get("role") == own.get("role")]
     tags = sorted({tag for one in same for tag in one} - {"role", without})
     return [f"{tag}={own[tag]}" for tag in tags if tag in own and len({one.get(tag) for one in same}) > 1]
+
+
+def _pooled(source: Source, others: Sequence[Source]) -> list[str]:
+    """How a source pools, where another of its role pools a row of the same name otherwise."""
+    own = {row.name: row.pool for row in source.evaluation.rows}
+    same = [row for other in others if other.role == source.role for row in other.evaluation.rows]
+    if all(own.get(row.name, row.pool) == row.pool for row in same):
+        return []
+    kinds = {pool or "" for pool in own.values()}
+    return [f"pool {kinds.pop()}" if len(kinds) == 1 else "own pools"]
 
 
 def _number(source: Source, tag: str) -> float:

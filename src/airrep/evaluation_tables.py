@@ -5,7 +5,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from airrep.evaluation import Measure, Row
+from airrep.evaluation import Measure, Row, caution_on
 from airrep.evaluation_sources import Panel, Source, count_of, row_names
 from airrep.pooling import pooling_text
 from airrep.shown_tables import (
@@ -90,9 +90,9 @@ def _line(name: str, panels: Sequence[Panel], names: Sequence[str], *, mean: boo
 
 def name_cell(rows: Sequence[Row]) -> Cell:
     """The name of a row, with its method and pool; of several rows of one name, what they share."""
-    pools = list(dict.fromkeys(pooling_text(row.pool, row.temperature) for row in rows))
     method = rows[0].method if rows[0].method != rows[0].name else ""
-    pool = pools[0] if len(pools) == 1 else (rows[0].pool or "")
+    whole, kinds = {pooling_text(row.pool, row.temperature) for row in rows}, {row.pool or "" for row in rows}
+    pool = next((found.pop() for found in (whole, kinds) if len(found) == 1), "")
     return Cell(rows[0].name, ", ".join(filter(None, [method, pool])))
 
 
@@ -126,9 +126,10 @@ def _mean_cell(name: str, panels: Sequence[Panel], names: Sequence[str]) -> Cell
 
 
 def _mean(name: str, panels: Sequence[Panel]) -> float | None:
-    """Mean over all panels; None for a row that is not in all."""
-    values = [row.value for panel in panels if (row := panel.row(name)) is not None]
-    return float(np.mean(values)) if len(values) == len(panels) else None
+    """Mean over panels of different roles; None for a row that is not in all, or pooled in several ways."""
+    rows = [row for panel in panels if (row := panel.row(name)) is not None]
+    apart = len({panel.source.role for panel in panels}) == len(panels) and len({row.pool for row in rows}) == 1
+    return float(np.mean([row.value for row in rows])) if apart and len(rows) == len(panels) else None
 
 
 def _cost_cells(rows: Sequence[Row]) -> tuple[Cell, Cell]:
@@ -191,7 +192,7 @@ def _how_to_read(panels: Sequence[Panel], *, mean: bool) -> str:
     if marks:
         parts.append(f"{ABOVE} or {BELOW}: above or below {first}, by a paired difference whose interval excludes 0.")
     if mean:
-        parts.append("Mean: of the columns, without an interval.")
+        parts.append("Mean: of the columns, each of another role, without an interval.")
     costs = [row for panel in panels for row in panel.evaluation.rows if row.cost is not None]
     if any(row.cost is not None and row.cost.seconds_per_example is not None for row in costs):
         parts.append(seconds_words(costs))
@@ -228,7 +229,8 @@ def _counts(sources: Sequence[Source]) -> str:
     ]
     words = [f"{_span(values)} {name}" for name, values in known if any(value is not None for value in values)]
     by_row = "" if len(set(dropped)) == 1 else ", depending on the row"
-    return f"{', '.join(words)}; {_span(dropped)} queries left out{by_row}."
+    scant = caution_on(min(source.evaluation.distinct_queries for source in sources))
+    return f"{', '.join(words)}; {_span(dropped)} queries left out{by_row}{f'; {scant}' if scant else ''}."
 
 
 def _span(values: Sequence[int | None]) -> str:

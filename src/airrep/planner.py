@@ -11,11 +11,12 @@ from airrep.corpus import Corpus
 from airrep.errors import ConfigError, TrainingError
 from airrep.executor import Engine
 from airrep.learning_trials import LabelTask, TrainTask, try_labels, try_training
+from airrep.lm_files import find_lm
 from airrep.lm_settings import FineTuneSettings, LmSettings
 from airrep.local_processes import LocalProcesses
 from airrep.method_trials import MethodTask, try_method
 from airrep.seeding import stream
-from airrep.trials import Trial
+from airrep.trials import Trial, distinct_rows
 
 ENCODER = "airrep"
 SAMPLE = 4000
@@ -139,11 +140,13 @@ def measure(wish: Wish, tell: Tell, engine: Engine | None = None) -> Measures:
         engine: where; a new process for each if None, so that each one's memory is its own.
 
     Raises:
-        ConfigError: too few examples, or a setting that does not fit.
+        ConfigError: too few examples, no such LM, or a setting that does not fit.
         TrainingError: a benchmark failed.
     """
+    find_lm(wish.lm.lm, wish.lm.trust_remote_code)
     rows = stream(wish.seed, "plan").permutation(len(wish.texts))[:SAMPLE]
     texts = wish.texts.take(rows)
+    distinct_rows(texts)
     share = wish.seconds / (len(wish.methods) + 3)
     tasks: dict[str, PlanTask] = {
         ENCODER: MethodTask(ENCODER, {"encoder": wish.encoder, "device": wish.lm.device}, texts, share),

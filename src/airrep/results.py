@@ -217,7 +217,7 @@ def read_result(path: str | Path) -> Mapping[str, Any]:
     if manifest["kind"] not in (TopResult.kind, GroupResult.kind, WhatIfResult.kind):
         raise ArtifactError(
             f"{folder}: is of kind '{manifest['kind']}'; expected a run of `airrep top`, `group` or `what-if` "
-            "made with --out. Give the path of that."
+            "made with --out (or, for a report, an evaluation, comparison, plan or diagnosis). Give the path of that."
         )
     check_digests(folder, manifest["files"])
     result: Mapping[str, Any] = json.loads((folder / RESULTS).read_bytes())

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 from rich.table import Table
 
 from airrep.console import out, say, snippet
+from airrep.evaluation import caution_on
 from airrep.learning_console import signed
 from airrep.shown_tables import p_number
 
@@ -111,6 +112,8 @@ def _queries(evaluation: "Evaluation") -> str:
 
 
 def _cautions(evaluation: "Evaluation") -> None:
+    if scant := caution_on(evaluation.distinct_queries):
+        say(scant)
     for row in evaluation.rows:
         if row.caution:
             say(f"{row.name}: {row.caution}")

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from airrep.arrays import Rows
 from airrep.corpus import Corpus
 from airrep.errors import ConfigError
 from airrep.machine import peak_memory
@@ -77,14 +78,7 @@ class Slices:
         Raises:
             ConfigError: there are too few.
         """
-        first: dict[str, int] = {}
-        for row, example in enumerate(examples):
-            first.setdefault(example.content_hash, row)
-        if len(first) < LEAST:
-            raise ConfigError(
-                f"plan: {len(first)} examples are too few to measure on; expected {LEAST} or more. Give more data."
-            )
-        self._examples, self.taken = examples.take(np.array(list(first.values()), np.int64)), 0
+        self._examples, self.taken = examples.take(distinct_rows(examples)), 0
 
     @property
     def left(self) -> int:
@@ -96,6 +90,22 @@ class Slices:
         first = self.taken
         self.taken = min(first + count, len(self._examples))
         return self._examples[first : self.taken]
+
+
+def distinct_rows(examples: Corpus) -> Rows:
+    """The first row of each text.
+
+    Raises:
+        ConfigError: there are too few to measure on.
+    """
+    first: dict[str, int] = {}
+    for row, example in enumerate(examples):
+        first.setdefault(example.content_hash, row)
+    if len(first) < LEAST:
+        raise ConfigError(
+            f"plan: {len(first)} examples are too few to measure on; expected {LEAST} or more. Give more data."
+        )
+    return np.array(list(first.values()), np.int64)
 
 
 def repeat(slices: Slices, seconds: float, work: Callable[[Corpus], None], pace: "Pace", largest: int) -> None:
