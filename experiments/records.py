@@ -9,6 +9,8 @@ FIELDS = ("prompt", "response", "label")
 
 def read(path: Path) -> list[dict]:
     """The records of a JSONL file; end with a line that says what is wrong with one."""
+    if not path.is_file():
+        sys.exit(f"{path}: there is no such file. Make it first, or correct the path.")
     found = []
     with path.open(encoding="utf-8") as lines:
         for number, line in enumerate(lines, start=1):
