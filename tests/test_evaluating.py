@@ -244,6 +244,14 @@ def test_removals_are_not_taken_for_random_subsets(folder):
             evaluate_lds([_index(folder)], judged, resamples=20, tune=tune)
 
 
+def test_an_instance_without_losses_is_named(folder):
+    none = np.full_like(ONE.losses, np.nan)
+    bare = dataclasses.replace(ONE, subsets=Groups.from_lists({}), losses=none[:, :0], by_seed=None)
+    for instance in (dataclasses.replace(ONE, losses=none, by_seed=None), bare):
+        with pytest.raises(DataError, match=f"instance {ONE.name}: has no losses; expected some. Give labels that"):
+            evaluate_lds([_index(folder)], [instance], resamples=20)
+
+
 def test_groups_unlike_those_trained_on_are_told_of(folder):
     class Trained(HashAttributor):
         trained_groups = TrainedGroups("attention", 1000, 2000)

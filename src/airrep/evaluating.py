@@ -154,8 +154,8 @@ def request_of(
 
 
 def _refuse_removals(instance: LabelledInstance) -> None:
-    n, (whole, *others) = len(instance.train), instance.subsets.sizes.tolist()
-    if whole == n and others and 2 * min(others) > n:
+    n, sizes = len(instance.train), instance.subsets.sizes
+    if len(sizes) > 1 and sizes[0] == n and 2 * min(sizes[1:]) > n:
         raise DataError(
             f"instance {instance.name}: is made of removals; expected random subsets. "
             "Judge it by `airrep evaluate loo`, or use labels of `airrep sample --subsets M`."
