@@ -1,6 +1,8 @@
 """Predictions beside real runs: indexes, labels, encoders."""
 
 import json
+import os
+import shutil
 from dataclasses import replace
 from pathlib import Path
 
@@ -14,8 +16,10 @@ import airrep
 from airrep.costs import label_cost, training_cost
 from airrep.errors import ArtifactError, ConfigError
 from airrep.farm import label
+from airrep.labels import open_labels
 from airrep.metering import COSTS
 from airrep.plan_checks import BY_THE_CLOCK, real_run
+from airrep.plan_history import last_runs, runs_against
 from airrep.planner import Measures
 from airrep.training import train_encoder
 from airrep.trials import Repeats, Trial
@@ -100,3 +104,45 @@ def test_an_encoder_is_predicted_by_the_texts_of_its_steps(tmp_path: Path) -> No
     assert found.measured == cost.step_cpu_seconds
     assert found.what == f"encoder: 3 training steps over {cost.texts:,} texts"
     assert "train_layers all, planned 2" in found.conditions
+
+
+def test_the_newest_run_of_each_kind_below_a_folder_is_found(tmp_path: Path) -> None:
+    old, new = _index(tmp_path / "runs" / "old"), _index(tmp_path / "runs" / "deep" / "new")
+    for age, folder in ((1000, old), (2000, new)):
+        for file in folder.iterdir():
+            os.utime(file, (age, age))
+    label(make_plan(tmp_path / "plan"), TRAIN, QUERIES, ToyWorld(), FINE_TUNE, tmp_path / "labels")  # another LM
+    (tmp_path / "runs" / "linked").symlink_to(new)
+    found = last_runs(WITH_TFIDF, tmp_path)
+    assert list(found) == [new]
+    assert found[new].subject == "tfidf"
+    (new / COSTS).unlink()  # what it cost is not known
+    assert list(last_runs(WITH_TFIDF, tmp_path)) == [old]
+    assert last_runs(WISH, tmp_path) == {}
+
+
+def test_unfinished_hidden_and_altered_runs_are_passed_over(tmp_path: Path) -> None:
+    good = _index(tmp_path / "good")
+    for name in (".hidden/run", "work.partial", "altered", "a/b/c/d/too_deep"):
+        shutil.copytree(good, tmp_path / name)
+    (tmp_path / "altered" / "manifest.json").write_text("{}")
+    assert list(last_runs(WITH_TFIDF, tmp_path)) == [good]
+
+
+def test_labels_in_the_making_are_found_by_their_lm(tmp_path: Path) -> None:
+    label(make_plan(tmp_path / "plan"), TRAIN, QUERIES, ToyWorld(), FINE_TUNE, tmp_path / "labels")
+    same = replace(WISH, lm=WISH.lm.model_copy(update={"lm": open_labels(tmp_path / "labels").state["lm"]["name"]}))
+    (tmp_path / "labels" / "manifest.json").unlink()
+    found = last_runs(same, tmp_path)
+    assert [run.subject for run in found.values()] == ["labels"]
+    assert last_runs(WISH, tmp_path) == {}
+
+
+def test_a_folder_of_runs_may_be_given(tmp_path: Path) -> None:
+    first, other = _index(tmp_path / "runs" / "first"), _index(tmp_path / "other")
+    found = runs_against(WITH_TFIDF, [tmp_path / "runs", other])
+    assert [run.what.split(":")[0] for run in found] == [first.name, other.name]
+    with pytest.raises(ConfigError, match="no index, labels or encoder below it is planned for"):
+        runs_against(WISH, [tmp_path / "runs"])
+    with pytest.raises(ArtifactError, match="does not exist"):
+        runs_against(WISH, [tmp_path / "nothing"])

@@ -63,6 +63,16 @@ def test_a_plan_is_written_printed_and_compared_with_a_real_run(run, tmp_path: P
     assert "exists already" in told
 
 
+@pytest.mark.usefixtures("_here")
+def test_the_newest_runs_below_the_current_folder_are_compared_with(run, tmp_path: Path) -> None:
+    airrep.build_index(TEXTS, tmp_path / "runs" / "index", "airrep", settings={"encoder": "encoder"})
+    status, shown, told = run("plan", "data.jsonl", *TINY, "--method", "tracin", "--json")
+    assert status == 0
+    assert "will be compared with runs/index; --against names others" in told
+    (real,) = json.loads(shown)["last_real"]
+    assert real["what"] == "index: 400 examples by airrep, with its fit"
+
+
 @pytest.mark.slow
 def test_a_plan_without_data_takes_the_texts_that_come_along_and_says_so(run) -> None:
     arguments = ("plan", "--examples", "1000000", *TINY[:-4], "--method", "tracin", "--set", "rank=2", "--json")
@@ -83,7 +93,7 @@ def test_a_plan_without_data_takes_the_texts_that_come_along_and_says_so(run) ->
         (("data.jsonl", "--lm", "lm", "--seconds", "0"), "plan: seconds is 0; expected 1 or more"),
         (("data.jsonl", "--lm", "lm", "--examples", "-3"), "plan: examples is -3; expected 1 or more"),
         (("data.jsonl", "--lm", "lm", "--method", "magic"), "method 'magic': does not exist"),
-        (("data.jsonl", "--lm", "lm", "--against", "lm"), "lm: has no manifest.json"),
+        (("data.jsonl", "--lm", "lm", "--against", "lm"), "lm: no index, labels or encoder below it"),
         (("data.jsonl", "--lm", "lm", "--set", "learning_rate=-1"), "learning_rate=-1: input should be greater than 0"),
     ],
 )

@@ -18,6 +18,8 @@ from airrep.predicting import label_rates, lm_name, method_plan, step_text_secon
 
 EXECUTION = {"lm", "device", "precision", "batch_tokens", "store", "encoder"}
 """Settings that change no features, or that are compared by themselves."""
+LABELS, TRAINING = "labels", "training"
+"""What runs tell about, beside methods."""
 BY_THE_CLOCK = "measured by the clock, which counts waiting"
 
 
@@ -25,12 +27,16 @@ BY_THE_CLOCK = "measured by the clock, which counts waiting"
 class RealRun:
     """What a real run took, and how it would have been predicted."""
 
+    subject: str
+    """What it tells about: a method, labels or training."""
     what: str
     measured: float
     """Seconds."""
     conditions: tuple[str, ...]
     """What was different there."""
     predict: Callable[[Measures], Estimate]
+    same_model: bool = True
+    """Whether it read the LM, or the encoder, that is planned for."""
     memory: int | None = None
     """Peak bytes of a process, where they are known and can be predicted."""
     predict_memory: Callable[[Measures], float] | None = None
@@ -80,12 +86,22 @@ def _index(wish: Wish, run: Path, manifest: Mapping[str, Any]) -> RealRun:
         encoding = found.per_example.times(examples)
         return encoding if fit is None else encoding.plus(found.fixed)
 
-    conditions = [*_settings(wish, name, manifest), *_surroundings(wish, cost.conditions)]
+    others = list(_models(wish, name, manifest))
+    conditions = [*others, *_settings(wish, name, manifest), *_surroundings(wish, cost.conditions)]
     if all(corpus["fingerprint"] != wish.texts.fingerprint for corpus in manifest["corpora"]):
         conditions.append("other texts")
     what = f"{run.name}: {examples:,} examples by {name}{'' if fit is None else ', with its fit'}"
     measured = cost.seconds_per_example * examples + (fit or 0.0)
-    return RealRun(what, measured, tuple(conditions), predict, cost.memory, lambda found: plan(found).memory_bytes)
+    return RealRun(
+        name,
+        what,
+        measured,
+        tuple(conditions),
+        predict,
+        not others,
+        cost.memory,
+        lambda found: plan(found).memory_bytes,
+    )
 
 
 def _unknown(run: Path, why: str) -> ConfigError:
@@ -96,14 +112,23 @@ def _fit_seconds(cost: IndexCost) -> float | None:
     return cost.encoding.fit_wall_seconds if cost.by_clock else cost.encoding.fit_seconds
 
 
-def _settings(wish: Wish, name: str, manifest: Mapping[str, Any]) -> Iterator[str]:
-    """Settings that differ from those planned for."""
+def _planned(wish: Wish, name: str) -> Mapping[str, Any]:
+    """All settings of a method as they are planned for."""
     given = wish.settings_of(name) if name != ENCODER else {"encoder": wish.encoder}
-    planned = METHODS[name].settings.of({**METHODS[name].defaults, **given}).model_dump(mode="json")
-    there = manifest["settings"]
+    return METHODS[name].settings.of({**METHODS[name].defaults, **given}).model_dump(mode="json")
+
+
+def _models(wish: Wish, name: str, manifest: Mapping[str, Any]) -> Iterator[str]:
+    """An LM or an encoder other than that planned for."""
+    planned, there = _planned(wish, name), manifest["settings"]
     for key in ("lm", "encoder"):
         if key in planned and lm_name(str(planned[key])) != lm_name(str(there.get(key))):
             yield f"{key} {lm_name(str(there.get(key)))}"
+
+
+def _settings(wish: Wish, name: str, manifest: Mapping[str, Any]) -> Iterator[str]:
+    """Other settings that differ from those planned for."""
+    planned, there = _planned(wish, name), manifest["settings"]
     for key in planned:
         if key not in EXECUTION and there.get(key) != planned[key]:
             yield f"{key} {there.get(key)}, planned {planned[key]}"
@@ -132,14 +157,17 @@ def _labels(wish: Wish, run: Path) -> RealRun:
         return tune.times(tuned * size * epochs).plus(ask.times(tuned * queries))
 
     on_cpu = device_of(wish.lm) == "cpu" and cost.cpu_seconds is not None
+    lm = labels.state["lm"]["name"]
+    same = lm == lm_name(wish.lm.lm)
     known = {
         BY_THE_CLOCK: not on_cpu,
-        f"lm {labels.state['lm']['name']}": labels.state["lm"]["name"] != lm_name(wish.lm.lm),
+        f"lm {lm}": not same,
         "other texts": wish.texts.fingerprint != labels.state["train"],
     }
     measured = float(cost.cpu_seconds or 0.0) if on_cpu else cost.seconds
     what = f"{run.name}: {tuned:,} fine-tunes on {size:,.0f} examples"
-    return RealRun(what, measured, tuple(name for name, holds in known.items() if holds), predict)
+    conditions = tuple(name for name, holds in known.items() if holds)
+    return RealRun(LABELS, what, measured, conditions, predict, same_model=same)
 
 
 def _sizes(labels: Labels) -> tuple[float, float]:
@@ -163,4 +191,6 @@ def _training(wish: Wish, run: Path, manifest: Mapping[str, Any]) -> RealRun:
     conditions = (*(name for name, holds in known.items() if holds), *_surroundings(wish, cost.conditions))
     measured = float(cost.step_cpu_seconds or 0.0) if on_cpu else cost.step_seconds
     what = f"{run.name}: {cost.steps:,} training steps over {texts:,} texts"
-    return RealRun(what, measured, conditions, lambda measures: step_text_seconds(wish, measures).times(texts))
+    return RealRun(
+        TRAINING, what, measured, conditions, lambda measures: step_text_seconds(wish, measures).times(texts)
+    )

@@ -1,12 +1,16 @@
 """The command plan: what a corpus will take on this machine."""
 
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from airrep.errors import ConfigError
 from airrep.options import DATA_HELP, Reading, ReplaceOption, note, print_json, shared_options
+
+if TYPE_CHECKING:
+    from airrep.plan_checks import RealRun
+    from airrep.planner import Wish
 
 app = typer.Typer()
 
@@ -35,7 +39,10 @@ def plan(
     against: Annotated[
         list[Path] | None,
         typer.Option(
-            "--against", metavar="RUN", help="A real index, labels or encoder to predict as well; repeatable."
+            "--against",
+            metavar="RUN",
+            help="A real index, labels or encoder to predict as well, or a folder of such: the newest of each; "
+            "repeatable. Not given: the newest below the current folder.",
         ),
     ] = None,
     seed: Annotated[int, typer.Option(help="Of the random sample of texts.")] = 0,
@@ -57,8 +64,8 @@ def plan(
     from airrep.artifacts import check_free, real_path
     from airrep.config import read_settings
     from airrep.evaluation import command_line
-    from airrep.plan_checks import real_run
     from airrep.plan_console import print_plan
+    from airrep.plan_history import runs_against
     from airrep.planner import Wish, measure
     from airrep.planning import KIND
     from airrep.predicting import make_plan
@@ -84,7 +91,7 @@ def plan(
         seconds=seconds,
         seed=seed,
     )
-    runs = [real_run(wish, run) for run in against or ()]
+    runs = runs_against(wish, against) if against else _newest(wish)
     measures = measure(wish, note)
     made = make_plan(wish, measures, command_line(sys.argv[1:]), [run.compare(measures) for run in runs])
     if out is not None:
@@ -94,6 +101,16 @@ def plan(
         print_json(made.to_dict())
     else:
         print_plan(made)
+
+
+def _newest(wish: "Wish") -> list["RealRun"]:
+    """Real runs below the current folder."""
+    from airrep.plan_history import last_runs
+
+    found = last_runs(wish, Path())
+    if found:
+        note(f"plan: will be compared with {', '.join(map(str, found))}; --against names others")
+    return list(found.values())
 
 
 def _bundled() -> str:
