@@ -180,6 +180,31 @@ def test_the_network_can_be_trained() -> None:
     assert slope == pytest.approx(float(weight.grad[3, 5]), rel=1e-2, abs=1e-3)
 
 
+def test_under_autocast_on_the_cpu_attention_is_float32_and_gradients_keep_their_direction(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    model, sequences = tiny_model(), [np.arange(2, 2 + length) for length in (7, 7, 5, 3)]
+    (batch,) = pack(np.array([len(ids) for ids in sequences]), 100)
+    tokens = PackedTokens.from_batch(batch, sequences)
+    met: list[torch.dtype] = []
+    plain = torch.nn.functional.scaled_dot_product_attention
+
+    def attention(query: torch.Tensor, *others: torch.Tensor) -> torch.Tensor:
+        met.append(query.dtype)
+        return plain(query, *others)
+
+    monkeypatch.setattr(torch.nn.functional, "scaled_dot_product_attention", attention)
+    gradients = []
+    for lowered in (False, True):
+        model.zero_grad()
+        with torch.autocast("cpu", torch.bfloat16, enabled=lowered):
+            model(tokens).square().sum().backward()
+        gradients.append(model.layers[0].qkv.weight.grad.flatten())
+    assert len(met) > 2
+    assert set(met) == {torch.float32}
+    assert torch.cosine_similarity(*gradients, dim=0) > 0.999
+
+
 def _moved(model: torch.nn.Module, weight: torch.Tensor, step: float, tokens: PackedTokens) -> float:
     """Sum of squares of the features after one weight moved."""
     weight[3, 5] += step

@@ -149,19 +149,28 @@ def _apply(linear: nn.Linear, x: Float[Tensor, "t i"]) -> Float[Tensor, "t o"]:
 
 def _attend(qkv: Float[Tensor, "t h3"], runs: tuple[Run, ...], heads: int) -> Float[Tensor, "t h"]:
     """Each token attends to all tokens of its own sequence: softmax(q kᵀ / √(h / heads)) v, head by head."""
-    return torch.cat([_attend_run(qkv[run.start : run.start + run.sequences * run.length], run, heads) for run in runs])
+    return torch.cat([_attend_run(part, run, heads) for part, run in zip(_by_run(qkv, runs), runs, strict=True)])
 
 
 def _attend_run(qkv: Float[Tensor, "r h3"], run: Run, heads: int) -> Float[Tensor, "r h"]:
+    if qkv.device.type == "cpu" and torch.is_autocast_enabled("cpu"):  # bfloat16's backward pass is slow there
+        with torch.autocast("cpu", enabled=False):
+            return _attend_run(qkv.float(), run, heads)
     query, key, value = qkv.view(run.sequences, run.length, 3, heads, -1).permute(2, 0, 3, 1, 4)
     mixed = functional.scaled_dot_product_attention(query, key, value)
     return mixed.transpose(1, 2).reshape(run.sequences * run.length, -1)
 
 
+def _by_run(x: Float[Tensor, "t n"], runs: tuple[Run, ...]) -> tuple[Tensor, ...]:
+    """The tokens of each run. Slices would each add a whole matrix of zeros to the backward pass."""
+    parts: tuple[Tensor, ...] = x.split([run.sequences * run.length for run in runs])
+    return parts
+
+
 def _means(x: Float32[Tensor, "t h"], runs: tuple[Run, ...]) -> Float32[Tensor, "s h"]:
     """Mean over the tokens of each sequence."""
-    parts = [x[run.start : run.start + run.sequences * run.length].view(run.sequences, run.length, -1) for run in runs]
-    return torch.cat([part.mean(dim=1) for part in parts])
+    parts = zip(_by_run(x, runs), runs, strict=True)
+    return torch.cat([part.view(run.sequences, run.length, -1).mean(dim=1) for part, run in parts])
 
 
 class UnitLength(nn.Module):
