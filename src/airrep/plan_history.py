@@ -68,5 +68,5 @@ def _runs(folder: Path) -> Iterator[Path]:
 
 
 def _written(path: Path) -> float:
-    """When it was finished, or last gone on with."""
-    return max((entry.stat().st_mtime for entry in path.iterdir()), default=0.0)
+    """When the last of its files was added."""
+    return path.stat().st_mtime
