@@ -20,6 +20,7 @@ from airrep.errors import ArtifactError, ConfigError, DataError
 from airrep.evaluation import Evaluation, Measure, Row, read_evaluation
 from airrep.held_out import compare_held_out
 from airrep.metrics import lds, paired
+from airrep.ratios import paired_ratio
 
 
 @dataclasses.dataclass
@@ -89,6 +90,16 @@ def test_pairs_over_subsets_are_the_paired_differences_of_the_matrices(measure):
     assert [pair.adjusted for pair in found.pairs] == holm([pair.p_value for pair in found.pairs])
     assert found.pairs[1].p_value < 0.01
     assert found.pairs[1].difference > 0
+
+
+def test_a_ratio_knows_what_its_values_share():
+    run = evaluation(WORLDS, ["good", "middling"])
+    rows = tuple(dataclasses.replace(row, interval=(row.value - 0.1, row.value + 0.1)) for row in run.rows)
+    found = compare_evaluations([("x", dataclasses.replace(run, rows=rows))], resamples=60)
+    (pair,), (good, middling) = found.pairs, found.rows
+    half = (pair.interval[1] - pair.interval[0]) / 2
+    assert (pair.ratio, pair.ratio_interval) == paired_ratio((good.value, 0.1), (middling.value, 0.1), half)
+    assert compare_evaluations([("x", run)], resamples=60).pairs[0].ratio is None  # the second may be 0
 
 
 def test_only_pairs_with_one_row_can_be_asked_for():

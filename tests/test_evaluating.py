@@ -390,7 +390,7 @@ def test_subsets_without_any_loss_do_not_count(folder):
     losses[:, [3, 7]] = np.nan
     losses[0, 5] = np.nan
     facts = evaluate_lds([_index(folder)], [dataclasses.replace(ONE, losses=losses), TWO], resamples=20).facts
-    assert (facts["subsets"], facts["subsets_left_out"]) == (14 + 16, 2)
+    assert (facts["subsets"], facts["subsets_left_out"], facts["losses_missing"]) == (14 + 16, 2, 1)
 
 
 def test_a_sparse_index_is_evaluated_as_a_dense_one(folder):

@@ -12,9 +12,10 @@ from airrep.selecting_console import print_classification
 
 def test_seeds_that_are_alike_and_subsets_without_losses_are_told(capsys: pytest.CaptureFixture[str]) -> None:
     facts = {"queries": 40, "subsets": 30, "instances": ["a"], "seeds": [2], "seeds_alike": [True]}
-    print_correlations(made_evaluation(facts={**facts, "subsets_left_out": 2}))
+    print_correlations(made_evaluation(facts={**facts, "subsets_left_out": 2, "losses_missing": 1234}))
     shown = " ".join(capsys.readouterr().out.split())
-    assert "30 subsets of a; subsets left out, as they have no losses: 2; queries left out" in shown
+    assert "30 subsets of a; subsets left out, as they have no losses: 2; single losses missing, each" in shown
+    assert "each left out by itself: 1,234; queries left out" in shown
     assert "; the seeds give the same losses, which tell nothing of noise, so no noise ceiling is known" in shown
 
 

@@ -135,6 +135,9 @@ def test_the_name_of_the_lm_is_not_in_the_fingerprint(labels: Labels, plan: Subs
 def test_paths_without_labels_are_refused(tmp_path: Path, unfinished: Labels) -> None:
     with pytest.raises(ArtifactError, match="holds no labels"):
         open_labels(tmp_path)
+    (tmp_path / "lds.jsonl").write_text("{}")
+    with pytest.raises(ArtifactError, match="lds.jsonl: is a file; expected the folder that holds labels"):
+        open_labels(tmp_path / "lds.jsonl")
     (unfinished.path / "request.json").write_text("{")
     with pytest.raises(ArtifactError, match="cannot be read, so it was altered"):
         open_labels(unfinished.path)

@@ -16,7 +16,7 @@ def test_a_comparison_is_a_line_for_each_pair(tmp_path: Path) -> None:
     made.write(tmp_path / "comparison")
     ((name, value),) = read_sources([tmp_path / "comparison"]).comparisons
     table = comparison_table(name, value)
-    assert table.columns == ("First", "Second", "Difference", "p", "p, adjusted")
+    assert table.columns == ("First", "Second", "Difference", "p", "p, adjusted", "Ratio")
     first = made.pairs[0]
     assert (table.lines[0].head.text, table.lines[0].cells[0].text) == (first.one, first.other)
     assert table.lines[0].cells[1].text == f"{100 * first.difference:.1f}"
@@ -31,6 +31,14 @@ def test_differences_that_an_adjustment_undoes_have_no_mark() -> None:
     pair = {"one": "a", "other": "b", "difference": -0.1, "interval": [-0.2, -0.01], "p_value": 0.03}
     value = {"measure": "lds", "pairs": [{**pair, "adjusted": 0.09}, {**pair, "adjusted": 0.04}]}
     assert [line.cells[1].mark for line in comparison_table("", value).lines] == ["", "▼"]
+
+
+def test_ratios_are_shown_with_their_intervals_where_there_are_some() -> None:
+    pair = {"one": "a", "other": "b", "difference": 0.1, "interval": [0.0, 0.2], "p_value": 0.03, "adjusted": 0.09}
+    value = {"measure": "lds", "pairs": [{**pair, "ratio": 1.5, "ratio_interval": [1.25, 1.75]}, pair]}
+    shown, absent = (line.cells[4] for line in comparison_table("", value).lines)
+    assert (shown.text, shown.under) == ("1.50", "[1.25, 1.75]")
+    assert absent.text == "–"
 
 
 def test_a_diagnosis_is_a_line_for_each_finding(tmp_path: Path) -> None:

@@ -26,6 +26,7 @@ from airrep.evaluation import Difference, Evaluation, Row
 from airrep.held_out import difference_over
 from airrep.means import Resamples
 from airrep.metrics import RESAMPLES, judge
+from airrep.ratios import paired_ratio
 
 KIND = "comparison"
 RESULT = "result.json"
@@ -61,6 +62,10 @@ class Pair(NamedTuple):
     """Two-sided, for a difference of 0."""
     adjusted: float
     """After Holm, over all pairs here."""
+    ratio: float | None = None
+    """The value of *one* over that of *other*; None where either is not above 0, or *other* not clear of it."""
+    ratio_interval: tuple[float, float] | None = None
+    """95 %, paired (:func:`airrep.ratios.paired_ratio`)."""
 
 
 @dataclass(frozen=True)
@@ -112,6 +117,8 @@ def read_comparison(path: str | Path) -> Comparison:
     value = json.loads((folder / RESULT).read_bytes())
     for entry in (*value["rows"], *value["pairs"]):
         entry["interval"] = tuple(entry["interval"])
+        if entry.get("ratio_interval") is not None:
+            entry["ratio_interval"] = tuple(entry["ratio_interval"])
     rows, pairs = tuple(Side(**row) for row in value.pop("rows")), tuple(Pair(**pair) for pair in value.pop("pairs"))
     return Comparison(**value, rows=rows, pairs=pairs, request=manifest["request"])
 
@@ -129,7 +136,7 @@ def find_comparison(path: str | Path, request: dict[str, Any]) -> Comparison | N
 def compare_evaluations(
     runs: Named, to: str | None = None, *, resamples: int | None = None, command: str = ""
 ) -> Comparison:
-    """Test every pair of rows: difference, 95 % interval, two-sided p-value, and that adjusted after Holm.
+    """Test every pair of rows: difference, 95 % interval, two-sided p-value, that adjusted after Holm, and the ratio.
 
     Rows of lds and loo are compared over resamples of queries and subsets, both at once (:func:`airrep.metrics.paired`;
     several instances are independent of each other), those of classify and select without draws (McNemar's exact test,
@@ -158,13 +165,19 @@ def compare_evaluations(
     adjusted = holm([gap.p_value for gap in gaps])
     sides = tuple(one.side for one in contestants)
     found = [
-        Pair(sides[i].name, sides[j].name, gap.value, gap.interval, gap.p_value, p)
+        Pair(sides[i].name, sides[j].name, gap.value, gap.interval, gap.p_value, p, *_ratio(sides[i], sides[j], gap))
         for (i, j), gap, p in zip(pairs, gaps, adjusted, strict=True)
     ]
     name = None if reference is None else sides[reference].name
     return Comparison(
         first.measure, first.subject, sides, tuple(found), name, draws, command, first.distinct_queries, request
     )
+
+
+def _ratio(one: Side, other: Side, gap: Difference) -> tuple[float, tuple[float, float]] | tuple[None, None]:
+    halves = [(ends[1] - ends[0]) / 2 for ends in (one.interval, other.interval, gap.interval)]
+    found = paired_ratio((one.value, halves[0]), (other.value, halves[1]), halves[2])
+    return (None, None) if found is None else found
 
 
 def comparison_request(runs: Named, to: str | None = None, resamples: int | None = None) -> dict[str, Any]:

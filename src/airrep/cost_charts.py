@@ -10,7 +10,7 @@ from airrep.chart_looks import family_of, log_ticks, name_axes, panels_of
 from airrep.evaluation import Row
 from airrep.evaluation_sources import Panel
 from airrep.evaluation_tables import BY_CLOCK
-from airrep.figures import INK, SOFT, plain
+from airrep.figures import INK, plain
 from airrep.shown_tables import bytes_text, seconds_text
 
 if TYPE_CHECKING:
@@ -158,4 +158,5 @@ def _write_name(axes: "Axes", text: str, box: Any, spot: tuple[float, float, flo
     near = (min(max(x, box.x0), box.x1), min(max(y, box.y0), box.y1))
     if math.dist(near, (x, y)) > radius + 8:
         ends = np.array([inverse.transform(near), inverse.transform((x, y))])
-        axes.plot(ends[:, 0], ends[:, 1], color=SOFT, linewidth=0.6, zorder=1)
+        axes.plot(ends[:, 0], ends[:, 1], color=INK, linewidth=0.6, zorder=4)
+        axes.plot(ends[1:, 0], ends[1:, 1], "o", color=INK, markersize=2, zorder=4)

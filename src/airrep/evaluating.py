@@ -198,7 +198,8 @@ def telling_seeds(instances: Sequence[LabelledInstance]) -> list[np.ndarray | No
 def facts_of(instances: Sequence[LabelledInstance]) -> dict[str, Any]:
     """What holds for all rows; ``subset_size`` is the least and the greatest.
 
-    Subsets count that have a loss of some query; ``subsets_left_out`` are the others. ``seeds_alike`` tells of each
+    Subsets count that have a loss of some query; ``subsets_left_out`` are the others, and ``losses_missing`` the losses
+    of single queries that are missing after subsets that count. ``seeds_alike`` tells of each
     instance whether its seeds change nothing. ``queries_in_pool`` counts queries whose texts are in their own train
     pool: who finds equal texts is ahead there. ``shared_queries`` is there where instances have queries in common:
     :func:`airrep.held_out.shared_queries`.
@@ -214,11 +215,18 @@ def facts_of(instances: Sequence[LabelledInstance]) -> dict[str, Any]:
         **({} if shared is None else {"shared_queries": shared.tolist()}),
         "subsets": int(there.sum()),
         "subsets_left_out": int((~there).sum()),
+        "losses_missing": sum(_missing(instance.losses) for instance in instances),
         "subset_size": [int(sizes.min()), int(sizes.max())],
         "pool_size": [len(instance.train) for instance in instances],
         "seeds": [1 if instance.by_seed is None else len(instance.by_seed) for instance in instances],
         "seeds_alike": [instance.by_seed is not None and seeds_alike(instance.by_seed) for instance in instances],
     }
+
+
+def _missing(losses: np.ndarray) -> int:
+    """Of the subsets that have any."""
+    known = np.isfinite(losses)
+    return int((~known[:, known.any(axis=0)]).sum())
 
 
 def _in_pool(instance: LabelledInstance) -> int:

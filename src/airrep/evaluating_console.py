@@ -58,13 +58,15 @@ def _counts(evaluation: "Evaluation") -> str:
     names = printable(", ".join(facts["instances"]))
     lacking = facts.get(f"{kind}_left_out")
     without = f"; {kind} left out, as they have no losses: {lacking:,}" if lacking else ""
+    gone = facts.get("losses_missing")
+    holes = f"; single losses missing, each left out by itself: {gone:,}" if gone else ""
     several = f" ({facts['distinct_queries']:,} different ones)" if "shared_queries" in facts else ""
     found = facts.get("queries_in_pool")
     copies = (
         f"; queries that are in their train pool: {found:,}, which helps whoever finds equal texts" if found else ""
     )
     scant = caution_on(evaluation.distinct_queries)
-    more = printable(without + left_out + copies + tuned) + (f"; {scant}" if scant else "")
+    more = printable(without + holes + left_out + copies + tuned) + (f"; {scant}" if scant else "")
     return f"{facts['queries']:,} queries{several} and {facts[kind]:,} {kind} of {names}{more}"
 
 
@@ -92,9 +94,10 @@ def print_comparison(comparison: "Comparison") -> None:
         known = (row.method, _pool(row), signed(row.value), _range(row.interval), snippet(row.run, 60))
         table.add_row(snippet(row.name, 60), *known)
     out().print(table)
-    pairs = Table("row", "minus", "difference × 100", "95 % interval", "p", "p adjusted")
+    pairs = Table("row", "minus", "difference × 100", "95 % interval", "p", "p adjusted", "ratio", "95 % interval")
     for pair in comparison.pairs:
-        found = (signed(pair.difference), _range(pair.interval), p_number(pair.p_value), p_number(pair.adjusted))
+        tested = (signed(pair.difference), _range(pair.interval), p_number(pair.p_value), p_number(pair.adjusted))
+        found = (*tested, *_times(pair.ratio, pair.ratio_interval))
         pairs.add_row(snippet(pair.one, 60), snippet(pair.other, 60), *found)
     out().print(pairs)
     draws = f"; {comparison.resamples:,} bootstrap draws" if comparison.measure in ("lds", "loo") else ""
@@ -130,6 +133,12 @@ def print_stack(stack: "Stack") -> None:
 
 def _value(found: Mapping[str, Any] | None, name: str) -> tuple[str, str]:
     return ("", "") if found is None else (signed(found[name]), _range(found["interval"]))
+
+
+def _times(ratio: float | None, interval: tuple[float, float] | None) -> tuple[str, str]:
+    return (
+        ("", "") if ratio is None or interval is None else (f"{ratio:.2f}", f"{interval[0]:.2f} to {interval[1]:.2f}")
+    )
 
 
 def _range(interval: Sequence[float] | None) -> str:

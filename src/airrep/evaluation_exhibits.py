@@ -156,9 +156,11 @@ def _cost(measure: Measure, panels: Sequence[Panel], drawer: Drawer) -> list[Exh
         return []
     words = WORDS[measure]
     clock = f", or in seconds {BY_CLOCK} where a name says so," if by_clock(shown) else ""
+    costless = sorted({row.name for panel in shown for row in panel.evaluation.rows if row not in timed(panel)})
+    absent = f" Not shown, as their cost is not known: {', '.join(costless)}." if costless else ""
     caption = (
         f"Up: better. Left: cheaper, in process CPU time{clock} of encoding one training example, logarithmic. "
-        f"The larger a marker, the more storage each example takes. Whiskers: {words.interval}. {about(shown)}"
+        f"The larger a marker, the more storage each example takes. Whiskers: {words.interval}. {about(shown)}{absent}"
     )
     title = f"{words.heading} against cost and storage"
     tables = (replace(value_table("", shown), more=()),)

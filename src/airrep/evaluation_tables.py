@@ -230,7 +230,9 @@ def _counts(sources: Sequence[Source]) -> str:
     words = [f"{_span(values)} {name}" for name, values in known if any(value is not None for value in values)]
     by_row = "" if len(set(dropped)) == 1 else ", depending on the row"
     scant = caution_on(min(source.evaluation.distinct_queries for source in sources))
-    return f"{', '.join(words)}; {_span(dropped)} queries left out{by_row}{f'; {scant}' if scant else ''}."
+    gone = sum(count_of(source.evaluation.facts.get("losses_missing")) or 0 for source in sources)
+    holes = f"; {gone:,} single losses missing" if gone else ""
+    return f"{', '.join(words)}; {_span(dropped)} queries left out{by_row}{holes}{f'; {scant}' if scant else ''}."
 
 
 def _span(values: Sequence[int | None]) -> str:

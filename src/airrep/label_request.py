@@ -153,6 +153,8 @@ def read_state(folder: Path) -> dict[str, Any] | None:
         state: dict[str, Any] = json.loads(path.read_bytes())
     except FileNotFoundError:
         return None
+    except NotADirectoryError as error:
+        raise ArtifactError(f"{folder}: is a file; expected the folder that holds labels. Name that.") from error
     except (ValueError, OSError) as error:
         raise ArtifactError(f"{path}: cannot be read, so it was altered. Restore it from another part.") from error
     if not isinstance(state, dict) or state.get("kind") != KIND:

@@ -51,9 +51,10 @@ def comparison_table(name: str, value: Mapping[str, Any]) -> Table:
     caption = (
         f"{WORDS[measure].heading}. Difference × 100 of the first less the second, paired on the same queries, with "
         f"95 % intervals; two-sided p-values for a difference of 0, also adjusted for all pairs here (Holm).{draws} "
+        "Ratio: of the first to the second, with Fieller's interval. "
         f"{ABOVE} or {BELOW}: above or below by an adjusted p-value under 0.05."
     )
-    columns = ("First", "Second", "Difference", "p", "p, adjusted")
+    columns = ("First", "Second", "Difference", "p", "p, adjusted", "Ratio")
     return Table(f"Comparison: {name}", columns, tuple(lines), caption, made)
 
 
@@ -61,7 +62,13 @@ def _pair_line(pair: Mapping[str, Any]) -> Line:
     gap, p_value, adjusted = pair["difference"], pair["p_value"], pair["adjusted"]
     mark = "" if adjusted >= 0.05 else ABOVE if gap > 0 else BELOW
     shown = Cell(hundred(gap), interval_text(pair["interval"]), mark=mark)
-    return Line(Cell(pair["one"]), (Cell(pair["other"]), shown, Cell(p_number(p_value)), Cell(p_number(adjusted))))
+    numbers = (Cell(p_number(p_value)), Cell(p_number(adjusted)), _ratio_cell(pair))
+    return Line(Cell(pair["one"]), (Cell(pair["other"]), shown, *numbers))
+
+
+def _ratio_cell(pair: Mapping[str, Any]) -> Cell:
+    ratio, ends = pair.get("ratio"), pair.get("ratio_interval")
+    return Cell(NOTHING) if ratio is None or ends is None else Cell(f"{ratio:.2f}", f"[{ends[0]:.2f}, {ends[1]:.2f}]")
 
 
 _FINDING = ("level", "number", "verdict", "about", "advice")

@@ -11,6 +11,7 @@ from scipy import stats
 
 from airrep.artifacts import canonical_json, new_artifact, write_file
 from airrep.errors import DataError
+from airrep.ratios import fieller
 
 KIND = "plan"
 RESULT = "result.json"
@@ -98,9 +99,8 @@ class Crossover:
 def crossover(fixed: Estimate, gradient: Estimate, encoder: Estimate) -> Crossover:
     """n* = F / D with D = gradient − encoder, the examples at which F + n · encoder = n · gradient.
 
-    The interval is Fieller's, with h_F and h_D the half widths of the 95 % intervals of F and D:
-    (F D ± √(h_F² D² + h_D² F² − h_F² h_D²)) / (D² − h_D²), which has two ends where D is clear of 0. Below 0 n*
-    and the ends are taken as 0: the encoder is ahead from the first example.
+    The interval is Fieller's (:func:`airrep.ratios.fieller`), which has two ends where D is clear of 0. Below 0 n* and
+    the ends are taken as 0: the encoder is ahead from the first example.
 
     Args:
         fixed: what the encoder costs before the first example, less what the gradient method does.
@@ -117,12 +117,9 @@ def crossover(fixed: Estimate, gradient: Estimate, encoder: Estimate) -> Crossov
         )
     found = max(0.0, fixed.value / gap.value)
     ahead = "" if found else "the encoder costs no more even before the first example"
-    below = gap.value**2 - gap.half**2
-    if below <= 0:
+    ends = fieller(fixed.value, gap.value, (fixed.half, gap.half))
+    if ends is None:
         return Crossover(found, None, "the repeats do not show that the encoder is cheaper for an example")
-    spread = (fixed.half * gap.value) ** 2 + (gap.half * fixed.value) ** 2 - (fixed.half * gap.half) ** 2
-    root = math.sqrt(max(0.0, spread))
-    ends = [(fixed.value * gap.value + sign * root) / below for sign in (-1, 1)]
     return Crossover(found, (max(0.0, ends[0]), max(0.0, ends[1])), ahead)
 
 
