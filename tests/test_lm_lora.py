@@ -17,7 +17,7 @@ from airrep.lm_lora import adapted, adapter_weights, load_adapters, load_moments
 from airrep.lm_training import StepDone, accumulate
 
 ADAPTER = "adapter_model.safetensors"
-LORA = FineTuneSettings(learning_rate=1e-1, batch_examples=5, lora_rank=2, weight_decay=0.0)
+LORA = FineTuneSettings(learning_rate=1e-2, batch_examples=5, lora_rank=2, weight_decay=0.0)
 
 
 @pytest.fixture(params=["llama", "gpt2"])

@@ -51,7 +51,7 @@ def test_two_processes_have_the_gradient_of_one(tmp_path: Path) -> None:
             shared = load_file(tmp_path / f"gradients-{layers}-{rank}-of-2.safetensors")
             assert alone.keys() == shared.keys()
             for name in alone:
-                assert float((alone[name] - shared[name]).norm()) <= 1e-6 * longest, (layers, rank, name)
+                assert float((alone[name] - shared[name]).norm()) <= 1e-5 * longest, (layers, rank, name)
 
 
 def test_two_processes_train_one_encoder(tmp_path: Path) -> None:

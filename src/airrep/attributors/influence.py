@@ -134,7 +134,7 @@ class InfluenceAttributor(Attributor):
             whole = self._whole
             found = {"hessian": Hessian(whole.lm, documents, whole.sites, self._settings.reduction, on_rows).matrix()}
             keep_arrays(whole.folder, key, found)
-        return {"factor": factor(found["hessian"], self._settings.damping)}
+        return {"factor": np.ascontiguousarray(factor(found["hessian"], self._settings.damping))}  # as it is read back
 
     def encode_train(self, examples: Sequence[Example], on_rows: OnRows | None = None) -> DenseFeatures:
         self._fitted()

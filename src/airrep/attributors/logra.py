@@ -90,7 +90,9 @@ class LograAttributor(GradientAttributor[LograSettings]):
         self._learnt = recall_arrays(self.folder, key)
         if self._learnt is None:
             self._learn(sample)
-            self._learnt = {**self._fitted(), KEY: np.frombuffer(bytes.fromhex(key), np.uint8)}
+            # laid out as they are when they are read back, since products round by layout on some processors
+            learnt = {name: np.ascontiguousarray(array) for name, array in self._fitted().items()}
+            self._learnt = {**learnt, KEY: np.frombuffer(bytes.fromhex(key), np.uint8)}
             keep_arrays(self.folder, key, self._learnt)
 
     def _learn(self, sample: Corpus) -> None:
