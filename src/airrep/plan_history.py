@@ -39,7 +39,7 @@ def runs_against(wish: Wish, given: Sequence[Path]) -> list[RealRun]:
 def last_runs(wish: Wish, folder: Path) -> dict[Path, RealRun]:
     """The newest run of each planned method, of labels and of training below a folder, by path.
 
-    Runs that read another LM or encoder, and those that cannot be compared, are passed over.
+    Indexes and labels of another LM or encoder, and runs that cannot be compared, are passed over.
     """
     newest: dict[str, tuple[Path, RealRun]] = {}
     for path in sorted(_runs(folder), key=_written, reverse=True):
