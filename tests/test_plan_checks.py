@@ -18,7 +18,7 @@ from airrep.errors import ArtifactError, ConfigError
 from airrep.farm import label
 from airrep.labels import open_labels
 from airrep.metering import COSTS
-from airrep.plan_checks import BY_THE_CLOCK, real_run
+from airrep.plan_checks import BY_THE_CLOCK, OTHER_LM, real_run
 from airrep.plan_history import last_runs, runs_against
 from airrep.planner import Measures
 from airrep.training import train_encoder
@@ -135,6 +135,15 @@ def test_labels_in_the_making_are_found_by_their_lm(tmp_path: Path) -> None:
     found = last_runs(same, tmp_path)
     assert [run.subject for run in found.values()] == ["labels"]
     assert last_runs(WISH, tmp_path) == {}
+
+
+def test_another_lm_of_the_same_name_is_told(tmp_path: Path) -> None:
+    label(make_plan(tmp_path / "plan"), TRAIN, QUERIES, ToyWorld(), FINE_TUNE, tmp_path / "labels")
+    made_with = open_labels(tmp_path / "labels").state["lm"]
+    run = real_run(replace(WISH, lm=WISH.lm.model_copy(update={"lm": made_with["name"]})), tmp_path / "labels")
+    for fingerprint, told in ((made_with["fingerprint"], False), ("0" * 64, True)):
+        measured = replace(MEASURES, labels=replace(MEASURES.labels, fingerprint=fingerprint))
+        assert (OTHER_LM in run.compare(measured).conditions) == told
 
 
 def test_a_folder_of_runs_may_be_given(tmp_path: Path) -> None:

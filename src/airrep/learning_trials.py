@@ -80,6 +80,7 @@ def try_labels(task: LabelTask) -> Trial:
         refused=len(refused),
         others=Repeats.of(asked),
         parameters=sum(weight.numel() for weight in lm.model.parameters()),
+        fingerprint=lm.fingerprint,
     )
 
 

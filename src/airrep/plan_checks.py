@@ -20,6 +20,7 @@ EXECUTION = {"lm", "device", "precision", "batch_tokens", "store", "encoder"}
 """Settings that change no features, or that are compared by themselves."""
 LABELS, TRAINING = "labels", "training"
 """What runs tell about, beside methods."""
+OTHER_LM = "another LM of that name, or another max_tokens"
 BY_THE_CLOCK = "measured by the clock, which counts waiting"
 
 
@@ -40,13 +41,17 @@ class RealRun:
     memory: int | None = None
     """Peak bytes of a process, where they are known and can be predicted."""
     predict_memory: Callable[[Measures], float] | None = None
+    lm_fingerprint: str | None = None
+    """Of the LM that labels were made with."""
 
     def compare(self, measures: Measures) -> Comparison:
         """The two beside each other."""
         memory = None
         if self.memory is not None and self.predict_memory is not None:
             memory = (self.predict_memory(measures), float(self.memory))
-        return Comparison(self.what, self.predict(measures), self.measured, self.conditions, memory)
+        lms = {self.lm_fingerprint or measures.labels.fingerprint, measures.labels.fingerprint}
+        conditions = (*self.conditions, *((OTHER_LM,) if self.same_model and len(lms) > 1 else ()))
+        return Comparison(self.what, self.predict(measures), self.measured, conditions, memory)
 
 
 def real_run(wish: Wish, run: Path) -> RealRun:
@@ -167,7 +172,9 @@ def _labels(wish: Wish, run: Path) -> RealRun:
     measured = float(cost.cpu_seconds or 0.0) if on_cpu else cost.seconds
     what = f"{run.name}: {tuned:,} fine-tunes on {size:,.0f} examples"
     conditions = tuple(name for name, holds in known.items() if holds)
-    return RealRun(LABELS, what, measured, conditions, predict, same_model=same)
+    return RealRun(
+        LABELS, what, measured, conditions, predict, same_model=same, lm_fingerprint=labels.state["lm"]["fingerprint"]
+    )
 
 
 def _sizes(labels: Labels) -> tuple[float, float]:

@@ -65,6 +65,8 @@ class Trial:
     """Of one example's features while they are computed."""
     parameters: int | None = None
     """Of the LM."""
+    fingerprint: str | None = None
+    """Of the LM."""
     layers: int = 1
     """Of the encoder."""
 
