@@ -237,4 +237,4 @@ def test_the_command_reads_evaluations(
     messages = capsys.readouterr().err
     assert "page.html: written" in messages
     assert "expected evaluations alone or results alone" in messages
-    assert "--curve are for evaluations; expected none of them here" in messages
+    assert "--curve and --join are for evaluations; expected none of them here" in messages

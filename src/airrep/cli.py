@@ -291,6 +291,9 @@ def report(
         list[str] | None,
         typer.Option(metavar="TAG", help="Of evaluations: draw values against a numeric tag; may be repeated."),
     ] = None,
+    join: Annotated[
+        bool, typer.Option("--join", help="Of evaluations: those of the same tags, queries and labels become one.")
+    ] = False,
     replace: ReplaceOption = False,
 ) -> None:
     """Write one self-contained HTML page from results of top, group and what-if, or from evaluations."""
@@ -300,16 +303,16 @@ def report(
         from airrep.evaluation_report import write_evaluation_report
 
         write_evaluation_report(
-            runs, out, figures=figures, draw=not no_figures, curves=curve or (), title=title, replace=replace
+            runs, out, figures=figures, draw=not no_figures, curves=curve or (), join=join, title=title, replace=replace
         )
         note(f"{out}: written; open it in a browser" + (f"; figures in {figures}" if figures is not None else ""))
         return
     from airrep.report import write_report
     from airrep.results import read_result
 
-    if figures is not None or no_figures or curve:
+    if figures is not None or no_figures or curve or join:
         raise ConfigError(
-            "report: --figures, --no-figures and --curve are for evaluations; "
+            "report: --figures, --no-figures, --curve and --join are for evaluations; "
             "expected none of them here. Leave them out."
         )
     write_report([read_result(run) for run in runs], out, title=title, replace=replace)

@@ -39,6 +39,7 @@ def write_evaluation_report(
     figures: str | Path | None = None,
     draw: bool = True,
     curves: Sequence[str] = (),
+    join: bool = False,
     title: str | None = None,
     notes: Sequence[str] = (),
     replace: bool = False,
@@ -54,6 +55,7 @@ def write_evaluation_report(
         figures: a directory for each figure as SVG and PNG, with their captions; none if None.
         draw: whether the page has figures, which need the extra ``figures``; its tables need nothing.
         curves: numeric tags of evaluations to draw their values against.
+        join: whether evaluations of the same tags, queries and labels become one, with one first row.
         title: heading of the page.
         notes: sentences set apart at its top.
         replace: whether files that are there already may be replaced; figures that the old captions name go.
@@ -62,7 +64,8 @@ def write_evaluation_report(
         The path of the page.
 
     Raises:
-        ConfigError: no runs, one given twice, a curve that cannot be drawn, or files of figures without figures.
+        ConfigError: no runs, one given twice, a curve that cannot be drawn, files of figures without figures, or rows
+            of one name to be joined.
         DataError: a plan that is not as expected.
         ArtifactError: a run that cannot be read, or a file that exists or cannot be written.
         MissingExtraError: matplotlib is not installed.
@@ -73,7 +76,7 @@ def write_evaluation_report(
     check_free(path, replace)
     if draw:
         require_matplotlib()
-    page = evaluation_page(runs, draw=draw, png=figures is not None, curves=curves, title=title, notes=notes)
+    page = evaluation_page(runs, draw=draw, png=figures is not None, curves=curves, join=join, title=title, notes=notes)
     files = {} if figures is None else _figure_files(page, Path(figures))
     for file in files:
         check_free(file, replace)
@@ -91,11 +94,12 @@ def evaluation_page(
     draw: bool = True,
     png: bool = False,
     curves: Sequence[str] = (),
+    join: bool = False,
     title: str | None = None,
     notes: Sequence[str] = (),
 ) -> Page:
     """The page that :func:`write_evaluation_report` writes; arguments and errors as there."""
-    sources = read_sources(runs)
+    sources = read_sources(runs, join=join)
     shown = sections(sources, curves, Drawer(draw, png))
     styles = [asset("report.css"), asset("evaluations.css")]
     html = (

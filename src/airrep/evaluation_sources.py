@@ -11,6 +11,7 @@ import numpy as np
 from airrep.artifacts import read_manifest
 from airrep.errors import ConfigError
 from airrep.evaluation import KIND, Evaluation, Measure, Row, read_evaluation
+from airrep.joining import join_evaluations
 from airrep.plan_record import PLAN, Plan, read_plan, read_result_of
 
 COMPARISON, DIAGNOSIS = "comparison", "diagnosis"
@@ -75,13 +76,16 @@ class Sources:
     """All that one page shows."""
 
     evaluations: list[Source] = field(default_factory=list)
+    """As they were given."""
+    shown: list[Source] = field(default_factory=list)
+    """The same; those of one subject as one if they are joined."""
     comparisons: list[tuple[str, Mapping[str, Any]]] = field(default_factory=list)
     diagnoses: list[tuple[str, Mapping[str, Any]]] = field(default_factory=list)
     plans: list[tuple[str, Plan]] = field(default_factory=list)
 
     def of(self, measure: Measure) -> list[Source]:
         """The evaluations of a measure, in the order given."""
-        return [source for source in self.evaluations if source.evaluation.measure == measure]
+        return [source for source in self.shown if source.evaluation.measure == measure]
 
     def panels(self, measure: Measure, curves: Sequence[str] = ()) -> list[Panel]:
         """The evaluations of a measure for its table: those with a curve's tag only where there are no others."""
@@ -124,11 +128,15 @@ def are_evaluations(runs: Sequence[Path]) -> bool:
     return bool(found)
 
 
-def read_sources(runs: Sequence[str | Path | Evaluation]) -> Sources:
+def read_sources(runs: Sequence[str | Path | Evaluation], *, join: bool = False) -> Sources:
     """Read artifacts, each of which may also be an evaluation object.
 
+    Args:
+        runs: paths and objects.
+        join: whether evaluations of one subject and the same tags become one (:func:`airrep.joining.join_evaluations`).
+
     Raises:
-        ConfigError: there are none, or one is given twice.
+        ConfigError: there are none, one is given twice, or two to be joined have a row of one name.
         ArtifactError: one cannot be read, or is of another kind.
         DataError: a plan is not as expected.
     """
@@ -148,6 +156,7 @@ def read_sources(runs: Sequence[str | Path | Evaluation]) -> Sources:
             others.append((name, read_result_of(Path(run), kind)))
         else:
             sources.evaluations.append(Source(name, read_evaluation(run)))
+    sources.shown = [Source(*one) for one in join_evaluations(sources.evaluations)] if join else sources.evaluations
     return sources
 
 
