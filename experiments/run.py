@@ -19,6 +19,7 @@ import argparse
 import shlex
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
 from itertools import product
 from pathlib import Path
@@ -51,7 +52,9 @@ def main() -> None:
     for command in commands(config, given.step, only):
         print(f"$ {command}", flush=True)
         if not given.list:
+            begin = time.monotonic()
             run(command)
+            print(f"# {time.monotonic() - begin:.0f} s", flush=True)
 
 
 def experiments() -> list[str]:
