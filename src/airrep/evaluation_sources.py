@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from itertools import pairwise
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -77,11 +78,16 @@ class Sources:
 
     evaluations: list[Source] = field(default_factory=list)
     """As they were given."""
-    shown: list[Source] = field(default_factory=list)
-    """The same; those of one subject as one if they are joined."""
     comparisons: list[tuple[str, Mapping[str, Any]]] = field(default_factory=list)
     diagnoses: list[tuple[str, Mapping[str, Any]]] = field(default_factory=list)
     plans: list[tuple[str, Plan]] = field(default_factory=list)
+    join: bool = False
+    """Whether evaluations of one subject and the same tags are shown as one."""
+
+    @cached_property
+    def shown(self) -> list[Source]:
+        """The evaluations, joined if they are to be (:func:`airrep.joining.join_evaluations`; errors as there)."""
+        return [Source(*one) for one in join_evaluations(self.evaluations)] if self.join else self.evaluations
 
     def of(self, measure: Measure) -> list[Source]:
         """The evaluations of a measure, in the order given."""
@@ -133,17 +139,17 @@ def read_sources(runs: Sequence[str | Path | Evaluation], *, join: bool = False)
 
     Args:
         runs: paths and objects.
-        join: whether evaluations of one subject and the same tags become one (:func:`airrep.joining.join_evaluations`).
+        join: whether evaluations of one subject and the same tags are shown as one.
 
     Raises:
-        ConfigError: there are none, one is given twice, or two to be joined have a row of one name.
+        ConfigError: there are none, or one is given twice.
         ArtifactError: one cannot be read, or is of another kind.
         DataError: a plan is not as expected.
     """
     if not runs:
         raise ConfigError("report: there are no evaluations; at least one is expected. Give some made with --out.")
     _check_once(runs)
-    sources, names = Sources(), run_names(runs)
+    sources, names = Sources(join=join), run_names(runs)
     for name, run in zip(names, runs, strict=True):
         if isinstance(run, Evaluation):
             sources.evaluations.append(Source(name, run))
@@ -156,7 +162,6 @@ def read_sources(runs: Sequence[str | Path | Evaluation], *, join: bool = False)
             others.append((name, read_result_of(Path(run), kind)))
         else:
             sources.evaluations.append(Source(name, read_evaluation(run)))
-    sources.shown = [Source(*one) for one in join_evaluations(sources.evaluations)] if join else sources.evaluations
     return sources
 
 

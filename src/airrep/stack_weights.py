@@ -3,6 +3,7 @@
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -61,6 +62,12 @@ class World:
     """The subsets as rows of the training features."""
     train: list[Features]
     queries: list[Features]
+
+    @cached_property
+    def scores(self) -> list[np.ndarray]:
+        """``(q, n)`` float32 of each member: the scores of all training examples."""
+        products = (queries @ train.T for queries, train in zip(self.queries, self.train, strict=True))
+        return [product if isinstance(product, np.ndarray) else product.toarray() for product in products]
 
 
 def encode_members(methods: Sequence[Attributor], instance: LabelledInstance) -> World:

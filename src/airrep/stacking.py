@@ -3,15 +3,16 @@
 import dataclasses
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import reduce
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from airrep.arrays import Features, GroupScores
+from airrep.arrays import GroupScores
 from airrep.artifacts import clear, new_artifact
 from airrep.attributors.base import Attributor
-from airrep.attributors.stack import KIND, Member, beside
+from airrep.attributors.stack import KIND, Member
 from airrep.errors import ConfigError, DataError
 from airrep.held_out import compare_held_out, held_out_lds, scales, score_features
 from airrep.labelled import LabelledInstance
@@ -52,11 +53,15 @@ class _Form:
         times = f" × {self.multiple:.3g}" if self.multiple != 1 else ""
         return f"{self.name}, {self.pool}{times}"
 
-    def features(self, world: World) -> tuple[Features, Features]:
-        """Train and query features of the members that count."""
-        used = [number for number, factor in enumerate(self.factors) if factor > 0]
-        train = beside([world.train[number] for number in used], [1.0] * len(used))
-        return train, beside([world.queries[number] for number in used], [self.factors[number] for number in used])
+    def features(self, world: World) -> tuple[np.ndarray, np.ndarray]:
+        """Features with its scores as inner products: an example's are its scores, a query's a unit vector.
+
+        Side by side, the members' own would have to be sparse where one of them is, and all would be multiplied again
+        for every pool and multiple that is tried.
+        """
+        parts = (np.float32(factor) * world.scores[k] for k, factor in enumerate(self.factors) if factor > 0)
+        scores = reduce(np.add, parts)
+        return np.ascontiguousarray(scores.T), np.eye(len(scores), dtype=np.float32)
 
     def scores(self, world: World) -> GroupScores:
         """Group scores of an instance's subsets."""
