@@ -90,7 +90,8 @@ def learn_stack(
 
     Args:
         choices: the methods.
-        learn: instances to learn from; features of all of them are held in memory.
+        learn: instances to learn from; each member's features, and its scores of all examples for all queries, are held
+            in memory.
         held_out: instances to judge by, with other queries.
         out: the directory to make.
         pool: the stack's, one of :data:`POOLS`.
