@@ -31,7 +31,7 @@ def test_bars_are_as_long_as_their_values_and_whiskers_reach_the_interval() -> N
 def test_a_row_that_one_panel_lacks_keeps_its_place() -> None:
     both = label_panels([Source("a", made_evaluation(names=("x", "y"))), Source("b", made_evaluation(names=("y",)))])
     second = bars(both, "").axes[1]
-    assert [text.get_text() for text in second.texts][:2] == [" not run", "20.0"]
+    assert [text.get_text() for text in second.texts][:2] == ["not run", "20.0"]
     assert [patch.get_y() + patch.get_height() / 2 for patch in second.patches] == pytest.approx([1.0])
 
 

@@ -57,3 +57,15 @@ def test_rows_without_a_known_time_are_left_out() -> None:
     bare = [dataclasses.replace(made.rows[1], cost=None), dataclasses.replace(made.rows[2], cost=Cost(8.0, None))]
     shown = Panel("a", Source("a", dataclasses.replace(made, rows=(made.rows[0], *bare))))
     assert [row.name for row in timed(shown)] == ["airrep"]
+    assert _caption(shown).endswith("Not shown, as their cost is not known: logra, gte.")
+    (exhibit,) = _cost("lds", [shown, panel("airrep", "logra")], Drawer(figures=False, png=False))
+    assert exhibit.caption.endswith("Not shown, as their cost is not known: logra, gte (a).")
+
+
+def test_a_name_beside_another_marker_has_a_line_to_its_own() -> None:
+    made = made_evaluation(names=("airrep", "gte"))
+    close = [dataclasses.replace(row, cost=Cost(8.0, 0.01), value=0.4 + 0.01 * n) for n, row in enumerate(made.rows)]
+    shown = Panel("a", Source("a", dataclasses.replace(made, rows=tuple(close))))
+    far = cost_scatter([panel("airrep", "logra")], "LDS × 100").axes[0]
+    near = cost_scatter([shown], "LDS × 100").axes[0]
+    assert [len([line for line in axes.lines if line.get_zorder() == 4]) for axes in (far, near)] == [0, 4]

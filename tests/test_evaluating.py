@@ -17,6 +17,7 @@ from airrep.building import build_index
 from airrep.ceilings import noise_ceiling
 from airrep.comparison import compare_evaluations
 from airrep.corpus import Corpus
+from airrep.diagnosis import diagnose
 from airrep.editing import delete
 from airrep.errors import ArtifactError, ConfigError, DataError
 from airrep.evaluating import evaluate_lds, facts_of, lds_request
@@ -242,6 +243,8 @@ def test_removals_are_not_taken_for_random_subsets(folder):
     for judged, tune in (([removals], []), ([TWO], [removals])):
         with pytest.raises(DataError, match="is made of removals; expected random subsets. Judge it by `airrep eval"):
             evaluate_lds([_index(folder)], judged, resamples=20, tune=tune)
+    with pytest.raises(DataError, match="is made of removals; expected random subsets"):
+        diagnose([removals])
 
 
 def test_an_instance_without_losses_is_named(folder):

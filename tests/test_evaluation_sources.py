@@ -75,6 +75,16 @@ def test_a_curve_is_in_the_order_of_its_numbers_and_split_by_role() -> None:
     assert groups[1][1][0].source.name == "b20"
 
 
+def test_one_run_may_be_a_point_of_two_curves() -> None:
+    both = source("both", role="a", size="100", pool="2400")
+    sources = Sources([source("small", role="a", size="25"), both, source("deep", role="a", pool="6000")])
+    for tag, names in (("size", ["small", "both"]), ("pool", ["both", "deep"])):
+        ((label, points),) = sources.curve("lds", tag)
+        assert (label, [point.source.name for point in points]) == ("a", names)
+    other = source("other", role="a", size="50", pool="600")
+    assert [label for label, _ in Sources([both, other]).curve("lds", "size")] == ["a, pool=2400", "a, pool=600"]
+
+
 def test_runs_of_a_curve_leave_the_table_where_others_stand() -> None:
     plain, tagged = source("plain", role="a"), source("curve", role="a", size="3")
     assert [panel.label for panel in Sources([plain, tagged]).panels("lds", ["size"])] == ["a"]

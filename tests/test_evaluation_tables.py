@@ -148,6 +148,7 @@ def test_marks_say_where_a_difference_is_beyond_chance() -> None:
     gaps = {(0.01, 0.2): "▲", (-0.2, -0.01): "▼", (-0.1, 0.1): "", (0.0, 0.2): ""}
     for interval, mark in gaps.items():
         assert mark_of(dataclasses.replace(row, difference=Difference(0.1, interval, 0.02))) == mark
+    assert mark_of(dataclasses.replace(row, difference=Difference(0.1, (0.01, 0.2), 0.056))) == ""
     assert mark_of(dataclasses.replace(row, difference=None)) == ""
 
 

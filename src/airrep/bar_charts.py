@@ -42,7 +42,8 @@ def _bar_panel(axes: "Axes", panel: Panel, names: Sequence[str], reach: tuple[fl
     for place, name in enumerate(names):
         row = panel.row(name)
         if row is None:
-            axes.text(0, place, " not run", va="center", fontsize=7.5, color=SOFT, backgroundcolor="white")
+            box = {"facecolor": "white", "edgecolor": "none", "pad": 1}
+            axes.text(0.02 * reach[1], place, "not run", va="center", fontsize=7.5, color=SOFT, bbox=box)
         else:
             _bar(axes, place, row, best=row.value == panel.evaluation.best.value, room=reach[1] - reach[0])
     axes.axvline(0, color=INK, linewidth=0.8)

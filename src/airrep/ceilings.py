@@ -1,20 +1,38 @@
 """The noise ceiling: what noisy labels leave to be reached."""
 
 from collections.abc import Iterable
-from itertools import combinations
+from typing import NamedTuple
 
 import numpy as np
 
-from airrep.bootstrap import Pairing, Ranking
 from airrep.errors import ConfigError, DataError
+from airrep.label_statistics import lengthened, seeds_behind, split_halves
+
+QUERIES_TOGETHER = 20
+"""Queries of like reliability that are taken together: one by itself tells too little."""
+LEAST_SUBSETS = 8
+"""Subsets below which all queries are taken together."""
+
+
+class Ceiling(NamedTuple):
+    """What noise leaves of labels."""
+
+    lds: float
+    """The LDS that a perfect predictor of the true mean losses would reach, 0 to 1."""
+    reliability: float
+    """Mean over queries of the reliability of their losses, 0 to 1: its root is their part of the ceiling."""
 
 
 def noise_ceiling(by_seed: np.ndarray, averaged: float = 1) -> float:
     """The LDS that a perfect predictor of the true mean losses would reach against real, noisy losses.
 
-    With ρ the mean Spearman correlation of the losses of two seeds, over queries and pairs of seeds, the mean of
-    k seeds has reliability kρ / (1 + (k - 1)ρ) (Spearman and Brown), and what is perfectly reliable correlates
-    with it at the root of that: √ρ against one seed. Exact for Pearson's correlation, close for ranks.
+    The mean over queries of √r, with r the reliability of a query's mean losses over k seeds: what is perfectly
+    reliable correlates with them at its root. With ρ the mean Spearman correlation of two halves of the seeds, s in
+    each, r = fρ / (1 + (f − 1)ρ) with f = k / s (Spearman and Brown). Exact for Pearson's correlation, close for ranks.
+
+    A query's own ρ is too uncertain for a root, and queries differ, so that the root of a mean is too large. So every
+    second subset tells which queries are alike, and the others give the mean ρ of some 20 such; then the other way
+    round.
 
     Args:
         by_seed: ``(s, q, m)`` losses of each seed; NaN where missing.
@@ -34,11 +52,10 @@ def noise_ceiling(by_seed: np.ndarray, averaged: float = 1) -> float:
             f"noise ceiling: losses are {by_seed.shape}; expected (s, q, m) with two seeds at least. "
             "Run the fine-tunes with more seeds."
         )
-    found = _seed_agreement(by_seed)
+    found = _ceiling(by_seed, averaged)
     if found is None:
         raise DataError("noise ceiling: no query's losses vary in two seeds; expected some. Run more fine-tunes.")
-    agreement = max(found, 0.0)
-    return float(np.sqrt(averaged * agreement / (1 + (averaged - 1) * agreement)))
+    return found.lds
 
 
 def seeds_averaged(by_seed: np.ndarray) -> float:
@@ -50,30 +67,48 @@ def seeds_averaged(by_seed: np.ndarray) -> float:
         by_seed: ``(s, q, m)`` losses of each seed, some of them there; NaN where missing.
     """
     count = (~np.isnan(by_seed)).sum(axis=0)
-    return float(1 / np.mean(1 / count[count > 0]))
+    return seeds_behind(count[count > 0])
 
 
-def mean_ceiling(by_seed: Iterable[np.ndarray | None]) -> float | None:
-    """Mean :func:`noise_ceiling` of the instances that have one; None if none has.
+def mean_ceiling(by_seed: Iterable[np.ndarray | None]) -> Ceiling | None:
+    """Mean :func:`noise_ceiling` of the instances that have one, and their mean reliability; None if none has.
 
     Args:
         by_seed: of each instance, ``(s, q, m)`` losses; None where there is one seed. Seeds agree over the subsets that
-            two of them have, and the ceiling is that of :func:`seeds_averaged`. An instance where no query's losses
+            both halves have, and the ceiling is that of :func:`seeds_averaged`. An instance where no query's losses
             vary in two seeds, such as one whose second seed is not finished, has none.
     """
     several = [losses for losses in by_seed if losses is not None and len(losses) > 1]
-    varying = [losses for losses in several if _seed_agreement(losses) is not None]
-    found = [noise_ceiling(losses, seeds_averaged(losses)) for losses in varying]
-    return float(np.mean(found)) if found else None
+    found = [one for losses in several if (one := _ceiling(losses, seeds_averaged(losses))) is not None]
+    return Ceiling(*np.mean(found, axis=0).tolist()) if found else None
 
 
-def _seed_agreement(by_seed: np.ndarray) -> float | None:
-    """Mean Spearman correlation of two seeds, over queries and pairs; None where no query's losses vary in two."""
-    found = np.concatenate([_agreement(one, other) for one, other in combinations(by_seed.astype(np.float64), 2)])
-    return None if np.isnan(found).all() else float(np.nanmean(found))
+def _ceiling(by_seed: np.ndarray, averaged: float) -> Ceiling | None:
+    """None where no query's losses vary in two seeds."""
+    found = np.array(_reliabilities(by_seed, averaged))
+    if not len(found):
+        return None
+    queries, values = found.T
+    roots = np.sign(values) * np.sqrt(np.abs(values))
+    return Ceiling(*(max(0.0, float(np.average(each, weights=queries))) for each in (roots, values)))
 
 
-def _agreement(one: np.ndarray, other: np.ndarray) -> np.ndarray:
-    """Spearman of each query between two seeds, over the subsets that both have."""
-    there = ~(np.isnan(one) | np.isnan(other))
-    return Pairing(Ranking(one, there), Ranking(other, there)).spearman(np.ones(one.shape[1]))
+def _reliabilities(by_seed: np.ndarray, averaged: float) -> list[tuple[int, float]]:
+    """Of queries that are alike, how many vary and how reliable their mean losses are; below 0 where seeds disagree."""
+    q = by_seed.shape[1]
+    whole, count = split_halves(by_seed), q // QUERIES_TOGETHER
+    subsets = np.flatnonzero((~np.isnan(by_seed)).any(axis=1).sum(axis=0) > 1)  # that two seeds have
+    found = [(whole.spearman, [np.arange(q)])]
+    if count > 1 and len(subsets) >= LEAST_SUBSETS:
+        even, odd = (split_halves(by_seed[:, :, subsets[start::2]]).spearman for start in (0, 1))
+        parts = [(judged, np.array_split(np.argsort(told), count)) for told, judged in ((even, odd), (odd, even))]
+        found = [(_moved(judged, whole.spearman), alike) for judged, alike in parts]
+    known = [rho[rows][~np.isnan(rho[rows])] for rho, alike in found for rows in alike]
+    means = [(len(rho), float(rho.mean())) for rho in known if len(rho)]
+    return [(n, float(np.sign(rho)) * lengthened(abs(rho), averaged / whole.seeds)) for n, rho in means]
+
+
+def _moved(part: np.ndarray, whole: np.ndarray) -> np.ndarray:
+    """Correlations over part of the subsets with the mean of those over all: fewer ranks agree a little less."""
+    both = ~(np.isnan(part) | np.isnan(whole))
+    return part + (whole[both].mean() - part[both].mean()) if both.any() else part

@@ -102,9 +102,17 @@ def _name_points(axes: "Axes", rows: Sequence[Row]) -> None:
         width, height = _extent(axes, text)
         boxes = [_box(x, y, radius + 3 * scale, width, height, turn, far) for far in FAR for turn in TURNS]
         inside = [box for box in boxes if _within(axes, box)] or boxes
-        best = min(inside, key=lambda box: (sum(_overlap(box, other) for other in taken), inside.index(box)))
+        others = [spot for name, spot in spots.items() if name != row.name]
+        best = min(
+            inside,
+            key=lambda box: (
+                sum(_overlap(box, other) for other in taken),
+                _is_by_another(box, spots[row.name], others),
+                inside.index(box),
+            ),
+        )
         taken.append(best)
-        _write_name(axes, text, best, (x, y, radius))
+        _write_name(axes, text, best, spots[row.name], line=_is_by_another(best, spots[row.name], others))
 
 
 def _whisker(axes: "Axes", row: Row) -> Any:
@@ -150,13 +158,30 @@ def _overlap(one: Any, other: Any) -> float:
     return float(max(wide, 0) * max(tall, 0))
 
 
-def _write_name(axes: "Axes", text: str, box: Any, spot: tuple[float, float, float]) -> None:
+def _is_by_another(box: Any, own: tuple[float, float, float], others: Sequence[tuple[float, float, float]]) -> bool:
+    """Whether some other marker is about as near to a name as its own."""
+    return any(_gap(box, other) < _gap(box, own) + 6 for other in others)
+
+
+def _gap(box: Any, spot: tuple[float, float, float]) -> float:
+    """Pixels between a box and a marker."""
+    x, y, radius = spot
+    return math.dist(_nearest(box, x, y), (x, y)) - radius
+
+
+def _nearest(box: Any, x: float, y: float) -> tuple[float, float]:
+    """The point of a box that is nearest to another."""
+    return min(max(x, box.x0), box.x1), min(max(y, box.y0), box.y1)
+
+
+def _write_name(axes: "Axes", text: str, box: Any, spot: tuple[float, float, float], *, line: bool) -> None:
+    """A name, and a thin line to its marker where that is far, or *line*."""
     x, y, radius = spot
     inverse = axes.transData.inverted()
     left, middle = inverse.transform((box.x0, box.y0 + box.height / 2)).tolist()
     axes.text(left, middle, text, fontsize=7.5, va="center", ha="left", zorder=5)
-    near = (min(max(x, box.x0), box.x1), min(max(y, box.y0), box.y1))
-    if math.dist(near, (x, y)) > radius + 8:
+    near = _nearest(box, x, y)
+    if line or math.dist(near, (x, y)) > radius + 8:
         ends = np.array([inverse.transform(near), inverse.transform((x, y))])
         axes.plot(ends[:, 0], ends[:, 1], color=INK, linewidth=0.6, zorder=4)
         axes.plot(ends[1:, 0], ends[1:, 1], "o", color=INK, markersize=2, zorder=4)

@@ -14,7 +14,7 @@ from airrep.evaluation import Difference, Evaluation, Row, check_names
 from airrep.held_out import Losses, difference_over, lds_over, scales, shared_queries
 from airrep.index import Index
 from airrep.label_statistics import seeds_alike
-from airrep.labelled import LabelledInstance
+from airrep.labelled import LabelledInstance, refuse_removals
 from airrep.matching import RowFinder
 from airrep.metrics import RESAMPLES, Judged, judge, lds
 from airrep.pooling import Pooling, PoolLike
@@ -82,13 +82,14 @@ def evaluate_lds(
         scores = [finder.score(instance, pooling) for instance in instances]
         sizes = [size for instance in instances for size in instance.subsets.sizes.tolist()]
         contenders.append(Contender(name, index, pooling, scores, sizes))
+    ceiling = mean_ceiling(telling_seeds(instances))
     losses = {f"losses/{instance.name}": instance.losses for instance in instances}
     return Evaluation(
         "lds",
         judge_rows(contenders, instances, resamples),
         query_keys(instances),
         subject_of("lds", instances),
-        mean_ceiling(telling_seeds(instances)),
+        None if ceiling is None else ceiling.lds,
         {**facts_of(instances), "tuned_on": [instance.name for instance in tune], "resamples": resamples},
         request=request,
         matrices={**losses, **score_matrices(contenders, instances)},
@@ -117,7 +118,7 @@ def lds_request(
 ) -> dict[str, Any]:
     """What decides :func:`evaluate_lds`, as JSON values; arguments and errors as there, but nothing is scored."""
     for instance in (*instances, *tune):
-        _refuse_removals(instance)
+        refuse_removals(instance)
     return request_of("lds", indexes, instances, pool, temperature, tune=tune, resamples=resamples)
 
 
@@ -151,15 +152,6 @@ def request_of(
         "temperature": temperature,
         "resamples": resamples,
     }
-
-
-def _refuse_removals(instance: LabelledInstance) -> None:
-    n, sizes = len(instance.train), instance.subsets.sizes
-    if len(sizes) > 1 and sizes[0] == n and 2 * min(sizes[1:]) > n:
-        raise DataError(
-            f"instance {instance.name}: is made of removals; expected random subsets. "
-            "Judge it by `airrep evaluate loo`, or use labels of `airrep sample --subsets M`."
-        )
 
 
 def _check_tuning(

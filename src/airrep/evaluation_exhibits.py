@@ -156,8 +156,7 @@ def _cost(measure: Measure, panels: Sequence[Panel], drawer: Drawer) -> list[Exh
         return []
     words = WORDS[measure]
     clock = f", or in seconds {BY_CLOCK} where a name says so," if by_clock(shown) else ""
-    costless = sorted({row.name for panel in shown for row in panel.evaluation.rows if row not in timed(panel)})
-    absent = f" Not shown, as their cost is not known: {', '.join(costless)}." if costless else ""
+    absent = _without_cost(shown)
     caption = (
         f"Up: better. Left: cheaper, in process CPU time{clock} of encoding one training example, logarithmic. "
         f"The larger a marker, the more storage each example takes. Whiskers: {words.interval}. {about(shown)}{absent}"
@@ -166,6 +165,15 @@ def _cost(measure: Measure, panels: Sequence[Panel], drawer: Drawer) -> list[Exh
     tables = (replace(value_table("", shown), more=()),)
     build = partial(cost_scatter, shown, SHORT[measure])
     return [drawer.figure(f"{measure}-cost", title, caption, commands(shown), tables, build)]
+
+
+def _without_cost(panels: Sequence[Panel]) -> str:
+    """Which rows a figure of costs lacks, and where."""
+    from airrep.cost_charts import timed
+
+    gone = {panel.label: [row.name for row in panel.evaluation.rows if row not in timed(panel)] for panel in panels}
+    texts = [f"{', '.join(names)}{f' ({label})' if len(panels) > 1 else ''}" for label, names in gone.items() if names]
+    return f" Not shown, as their cost is not known: {'; '.join(texts)}." if texts else ""
 
 
 def _curve(

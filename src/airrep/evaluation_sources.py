@@ -196,12 +196,15 @@ def label_panels(sources: Sequence[Source]) -> list[Panel]:
     ]
 
 
-def _telling(source: Source, others: Sequence[Source], without: str = "") -> list[str]:
-    """The tags of a source, but for one, that others of its role do not share."""
+def _telling(source: Source, others: Sequence[Source], curve: str = "") -> list[str]:
+    """The tags of a source that others of its role have otherwise, or not at all.
+
+    On a curve its own tag tells nothing, and nor do tags that others lack: one point may be on two curves.
+    """
     own = source.evaluation.tags
     same = [other.evaluation.tags for other in others if other.evaluation.tags.get("role") == own.get("role")]
-    tags = sorted({tag for one in same for tag in one} - {"role", without})
-    return [f"{tag}={own[tag]}" for tag in tags if tag in own and len({one.get(tag) for one in same}) > 1]
+    values = {tag: {one.get(tag) for one in same} - ({None} if curve else set()) for tag in own}
+    return [f"{tag}={own[tag]}" for tag in sorted(own.keys() - {"role", curve}) if len(values[tag]) > 1]
 
 
 def _pooled(source: Source, others: Sequence[Source]) -> list[str]:

@@ -24,6 +24,8 @@ from airrep.shown_tables import (
 
 ABOVE, BELOW = "▲", "▼"
 """Marks of rows that are above, or below, the first one beyond chance."""
+LEVEL = 0.05
+"""The largest p-value of such a row; its interval excludes 0 as well, which is made otherwise."""
 
 
 class Words(NamedTuple):
@@ -112,7 +114,7 @@ def value_cell(panel: Panel, row: Row | None) -> Cell:
 
 def mark_of(row: Row) -> str:
     """Whether a row is above or below the first one beyond chance; nothing if neither."""
-    if row.difference is None:
+    if row.difference is None or row.difference.p_value >= LEVEL:
         return ""
     low, high = row.difference.interval
     return ABOVE if low > 0 else BELOW if high < 0 else ""
@@ -190,7 +192,8 @@ def _how_to_read(panels: Sequence[Panel], *, mean: bool) -> str:
     marks = {cell for panel in panels for row in panel.evaluation.rows if (cell := mark_of(row))}
     parts = [f"{words.value}. In brackets: {words.interval}. Bold: best of its column."]
     if marks:
-        parts.append(f"{ABOVE} or {BELOW}: above or below {first}, by a paired difference whose interval excludes 0.")
+        told = f"by a paired difference whose interval excludes 0, with p < {LEVEL}"
+        parts.append(f"{ABOVE} or {BELOW}: above or below {first}, {told}.")
     if mean:
         parts.append("Mean: of the columns, each of another role, without an interval.")
     costs = [row for panel in panels for row in panel.evaluation.rows if row.cost is not None]

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pyarrow.compute as pc
 
-from airrep.ceilings import mean_ceiling
+from airrep.ceilings import Ceiling, mean_ceiling
 from airrep.errors import ConfigError
 from airrep.label_statistics import (
     Agreement,
@@ -22,7 +22,7 @@ from airrep.label_statistics import (
     split_halves,
     variance_parts,
 )
-from airrep.labelled import LabelledInstance
+from airrep.labelled import LabelledInstance, refuse_removals
 from airrep.metrics import check_losses
 
 FALSE_DISCOVERIES = 0.05
@@ -52,11 +52,12 @@ class Examined:
 
         Raises:
             ConfigError: no instance.
-            DataError: an infinite loss, or fewer than two subsets with losses.
+            DataError: an instance is made of removals, an infinite loss, or fewer than two subsets with losses.
         """
         if not instances:
             raise ConfigError("diagnose: expected at least one labelled instance. Name some.")
         for instance in instances:
+            refuse_removals(instance)
             check_losses(instance.losses)
         self.instances = tuple(instances)
         self.seconds = seconds
@@ -104,8 +105,8 @@ class Examined:
         return Agreement(ranked, plain, min(part.seeds for part in parts))
 
     @cached_property
-    def ceiling(self) -> float | None:
-        """Mean noise ceiling of the instances whose seeds differ; None where none has such, or nothing varies."""
+    def ceiling(self) -> Ceiling | None:
+        """Mean noise ceiling and reliability of the instances whose seeds differ; None where none has one."""
         pairs = zip(self.instances, self.alike, strict=True)
         return mean_ceiling(None if alike else one.by_seed for one, alike in pairs)
 

@@ -39,7 +39,8 @@ def index_findings(
         DataError: the index lacks an example, or a score is not finite.
     """
     scored = Scored(index, examined.instances, pool, temperature)
-    found = [reach(scored, examined.ceiling, resamples), flatness(scored), emptiness(scored), training(scored)]
+    ceiling = None if examined.ceiling is None else examined.ceiling.lds
+    found = [reach(scored, ceiling, resamples), flatness(scored), emptiness(scored), training(scored)]
     if scored.pooling.attends:
         found.append(attention(scored))
     if not scored.constant:

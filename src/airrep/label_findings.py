@@ -2,9 +2,10 @@
 
 import numpy as np
 
+from airrep.ceilings import Ceiling
 from airrep.examined import Examined, characters, one_number_lds, quantiles, spread_text
 from airrep.findings import Finding, Level, level_of, worst
-from airrep.label_statistics import Common, lds_of, lengthened
+from airrep.label_statistics import Common, lds_of
 
 WANTED_ERROR = 0.025
 """Standard error of the mean LDS that tells 0.05 from 0."""
@@ -75,23 +76,21 @@ def reliability(examined: Examined) -> Finding:
     agreement, ceiling = examined.agreement, examined.ceiling
     if ceiling is None:
         return Finding(name, "bad", "none", "No query's losses vary over the subsets in every seed.", anchor)
-    halves = float(np.nanmean(agreement.spearman))
-    whole = lengthened(halves, examined.seeds / agreement.seeds)
     values = {
         "seeds": examined.seeds,
-        "halves_spearman": halves,
+        "halves_spearman": np.nanmean(agreement.spearman),
         "halves_pearson": np.nanmean(agreement.pearson),
         "per_query": quantiles(agreement.spearman),
-        "reliability": whole,
-        "ceiling": ceiling,
+        "reliability": ceiling.reliability,
+        "ceiling": ceiling.lds,
     }
-    number = f"{whole:.2f}; noise ceiling of LDS × 100: {100 * ceiling:.1f}"
-    level, verdict = _reliable(whole, ceiling)
+    number = f"{ceiling.reliability:.2f}; noise ceiling of LDS × 100: {100 * ceiling.lds:.1f}"
+    level, verdict = _reliable(ceiling)
     return Finding(name, level, number, verdict, anchor, values=values)
 
 
-def _reliable(whole: float, ceiling: float) -> tuple[Level, str]:
-    level, most = level_of(whole, 0.8, 0.5), f"no method can reach an LDS above {100 * ceiling:.1f}"
+def _reliable(ceiling: Ceiling) -> tuple[Level, str]:
+    level, most = level_of(ceiling.reliability, 0.8, 0.5), f"no method can reach an LDS above {100 * ceiling.lds:.1f}"
     return level, {
         "good": f"Fine-tuned again, subsets would rank nearly the same; {most}.",
         "look": f"Part of the ranking is chance: {most}. Add seeds.",

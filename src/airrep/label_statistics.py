@@ -95,22 +95,35 @@ class Agreement(NamedTuple):
 
     spearman: np.ndarray
     pearson: np.ndarray
-    seeds: int
-    """In one half."""
+    seeds: float
+    """In one half, as many as its mean losses have the noise of (:func:`seeds_behind`)."""
 
 
 def split_halves(by_seed: np.ndarray) -> Agreement:
     """Correlate the means of two halves of the seeds over the subsets, for each query.
 
     With more than :data:`MOST_SPLITS` ways to halve them, that many are drawn; of an odd number one seed stays out.
+    A mean is over the seeds that are there, and subsets that a half has none of are left out.
 
     Args:
         by_seed: ``(s, q, m)`` losses of two seeds or more, NaN where missing.
     """
-    half = len(by_seed) // 2
-    found = [_correlations(*(by_seed[list(part)].mean(axis=0) for part in split)) for split in _splits(len(by_seed))]
+    splits = _splits(len(by_seed))
+    pairs = [[by_seed[list(part)].astype(np.float64) for part in split] for split in splits]
+    found = [_correlations(*(_mean(half) for half in pair)) for pair in pairs]
     ranked, plain = np.moveaxis(np.array(found), 1, 0)
-    return Agreement(_mean(ranked), _mean(plain), half)
+    counts = np.array([[(~np.isnan(half)).sum(axis=0) for half in pair] for pair in pairs])
+    both = np.moveaxis(counts, 1, 0)[:, (counts > 0).all(axis=1)]
+    return Agreement(_mean(ranked), _mean(plain), seeds_behind(both) if both.size else len(by_seed) // 2)
+
+
+def seeds_behind(counts: np.ndarray) -> float:
+    """How many seeds means over so many each have the noise of, taken together: the harmonic mean.
+
+    Args:
+        counts: of any shape, each 1 or more.
+    """
+    return float(1 / np.mean(1 / counts))
 
 
 def _splits(seeds: int) -> Sequence[tuple[Sequence[int], Sequence[int]]]:

@@ -50,6 +50,20 @@ class LabelledInstance:
         return [query.content_hash for query in self.queries]
 
 
+def refuse_removals(instance: LabelledInstance) -> None:
+    """Refuse an instance whose first subset is the whole pool and whose others leave little of it out.
+
+    Raises:
+        DataError: it is such.
+    """
+    n, sizes = len(instance.train), instance.subsets.sizes
+    if len(sizes) > 1 and sizes[0] == n and 2 * min(sizes[1:]) > n:
+        raise DataError(
+            f"instance {instance.name}: is made of removals; expected random subsets. "
+            "Judge it by `airrep evaluate loo`, or use labels of `airrep sample --subsets M`."
+        )
+
+
 def check_disjoint(seen: Sequence[LabelledInstance], held_out: Sequence[LabelledInstance]) -> None:
     """Refuse an evaluation on anything that was trained on.
 

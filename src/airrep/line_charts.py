@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 BANDS = 5
 """Most lines whose intervals are drawn as bands; those of more lines are whiskers."""
-WIDE = 20
+WIDE = 8
 """Ratio of largest to smallest from which an axis is logarithmic."""
 
 
@@ -44,6 +44,8 @@ def _curve_panel(axes: "Axes", points: Sequence[Point], names: Sequence[str]) ->
             _curve(axes, rows, number, len(names), wide=wide)
     if wide:
         axes.set_xscale("log")
+    if len(places) == 1:
+        axes.set_xlim(places[0] - 1, places[0] + 1)
     _place_ticks(axes, places)
 
 

@@ -102,8 +102,8 @@ def evaluate_loo(
     mean over the seeds that have both, as what is common to a seed is no effect. The prediction f is the sum of the
     influence scores of the removed examples: to first order, effects of removals add up. Where one example is removed
     at a time, sum, mean and attention are its score alike. Pearson's correlation, by the same rules, is in each row's
-    ``more``; the labels' signal-to-noise ratio (:func:`signal_to_noise`) and reliability, the square of the ceiling,
-    are in the facts, unless seeds change nothing. The matrices ``losses/INSTANCE`` hold the effects.
+    ``more``; the labels' signal-to-noise ratio (:func:`signal_to_noise`) and reliability are in the
+    facts, unless seeds change nothing. The matrices ``losses/INSTANCE`` hold the effects.
 
     Args:
         indexes: the first is the one that the others are compared with.
@@ -135,8 +135,8 @@ def evaluate_loo(
         judge_rows(contenders, removals, resamples),
         query_keys(removed),
         subject_of("loo", instances),
-        ceiling,
-        {**_facts(removed), "reliability": None if ceiling is None else ceiling**2, "resamples": resamples},
+        None if ceiling is None else ceiling.lds,
+        {**_facts(removed), "reliability": None if ceiling is None else ceiling.reliability, "resamples": resamples},
         request=request,
         matrices={**{f"losses/{one.name}": one.losses for one in removed}, **score_matrices(contenders, removed)},
     )
