@@ -220,7 +220,9 @@ def stack(
         str, typer.Option(help="sum, attention, signed-attention, or auto: what ranks LABELS best.")
     ] = "auto",
     partial: PartialOption = False,
-    mixed: Annotated[bool, typer.Option("--mixed", help="Accept labels of several LMs or fine-tunings.")] = False,
+    mixed: Annotated[
+        bool, typer.Option("--mixed", help="Accept labels of several LMs, fine-tunings or precisions.")
+    ] = False,
     as_json: JsonOption = False,
     replace: ReplaceOption = False,
 ) -> None:

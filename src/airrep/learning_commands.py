@@ -251,7 +251,9 @@ def train(
     precision: PrecisionOption = None,
     activations: Annotated[Path | None, typer.Option(help="Directory of activations that several runs share.")] = None,
     partial: Annotated[bool, typer.Option("--partial", help="Accept unfinished labels.")] = False,
-    mixed: Annotated[bool, typer.Option("--mixed", help="Accept labels of several LMs or fine-tunings.")] = False,
+    mixed: Annotated[
+        bool, typer.Option("--mixed", help="Accept labels of several LMs, fine-tunings or precisions.")
+    ] = False,
     config: ConfigOption = None,
     settings: SetOption = None,
     replace: ReplaceOption = False,
