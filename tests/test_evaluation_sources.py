@@ -79,10 +79,18 @@ def test_one_run_may_be_a_point_of_two_curves() -> None:
     both = source("both", role="a", size="100", pool="2400")
     sources = Sources([source("small", role="a", size="25"), both, source("deep", role="a", pool="6000")])
     for tag, names in (("size", ["small", "both"]), ("pool", ["both", "deep"])):
-        ((label, points),) = sources.curve("lds", tag)
+        ((label, points),) = sources.curve("lds", tag, ["size", "pool"])
         assert (label, [point.source.name for point in points]) == ("a", names)
     other = source("other", role="a", size="50", pool="600")
-    assert [label for label, _ in Sources([both, other]).curve("lds", "size")] == ["a, pool=2400", "a, pool=600"]
+    assert [label for label, _ in Sources([both, other]).curve("lds", "size", ["pool"])] == [
+        "a, pool=2400",
+        "a, pool=600",
+    ]
+
+
+def test_a_tag_that_others_of_a_curve_lack_tells_them_apart() -> None:
+    plain, big = source("plain", role="a", size="100"), source("big", role="a", size="100", lm="big")
+    assert [label for label, _ in Sources([plain, big]).curve("lds", "size", ["size"])] == ["a", "a, lm=big"]
 
 
 def test_runs_of_a_curve_leave_the_table_where_others_stand() -> None:

@@ -228,9 +228,34 @@ def test_subsets_whose_second_seed_is_missing_do_not_change_the_ceiling_of_the_o
     assert noise_ceiling(few) == pytest.approx(noise_ceiling(by_seed[:, :, :7]))
 
 
+@pytest.mark.parametrize("noise", [2.0, 5.0])
+def test_weak_labels_have_a_low_ceiling_and_not_none(noise: float) -> None:
+    found, reached = [], []
+    for seed in range(4):
+        generator = np.random.default_rng(seed)
+        truth = generator.normal(size=(200, 80))
+        by_seed = truth + noise * generator.normal(size=(2, 200, 80))
+        found.append(noise_ceiling(by_seed, averaged=2))
+        reached.append(lds(-truth, by_seed.mean(axis=0), resamples=0).value)
+    assert np.mean(found) == pytest.approx(np.mean(reached), abs=0.025)
+
+
+def test_the_ceiling_counts_the_seeds_in_each_half_and_the_queries_that_vary() -> None:
+    generator = np.random.default_rng(8)
+    truth = generator.normal(size=(200, 80))
+    by_seed = truth + np.where(np.arange(200) < 120, 0.3, 3.0)[:, None] * generator.normal(size=(4, 200, 80))
+    by_seed[:, 60:120] = 1.0  # half of the good queries do not vary
+    by_seed[3, :, 40:] = NAN
+    by_seed[2, :, 60:] = NAN
+    reached = lds(-truth, np.nanmean(by_seed, axis=0), resamples=0).value
+    found = mean_ceiling([by_seed])
+    assert found is not None
+    assert found.lds == pytest.approx(reached, abs=0.03)
+
+
 def test_the_ceiling_of_noise_is_near_0_and_few_queries_have_one() -> None:
     generator = np.random.default_rng(3)
-    assert noise_ceiling(generator.normal(size=(2, 300, 100)), averaged=2) < 0.06
+    assert noise_ceiling(generator.normal(size=(2, 300, 100)), averaged=2) < 0.12
     truth = generator.normal(size=(7, 500))
     by_seed = truth + generator.normal(size=(2, 7, 500))
     assert noise_ceiling(by_seed, averaged=2) == pytest.approx(

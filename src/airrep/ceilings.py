@@ -1,6 +1,6 @@
 """The noise ceiling: what noisy labels leave to be reached."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -24,15 +24,16 @@ class Ceiling(NamedTuple):
 
 
 def noise_ceiling(by_seed: np.ndarray, averaged: float = 1) -> float:
-    """The LDS that a perfect predictor of the true mean losses would reach against real, noisy losses.
+    """Estimate the LDS that a perfect predictor of the true mean losses would reach against real, noisy losses.
 
     The mean over queries of √r, with r the reliability of a query's mean losses over k seeds: what is perfectly
     reliable correlates with them at its root. With ρ the mean Spearman correlation of two halves of the seeds, s in
     each, r = fρ / (1 + (f − 1)ρ) with f = k / s (Spearman and Brown). Exact for Pearson's correlation, close for ranks.
 
     A query's own ρ is too uncertain for a root, and queries differ, so that the root of a mean is too large. So every
-    second subset tells which queries are alike, and the others give the mean ρ of some 20 such; then the other way
-    round.
+    second subset tells which queries are alike, and the others give the mean ρ of some 20 such, moved together as far
+    as chance sets them apart; then the other way round. With fewer than 20 queries or 8 subsets it is the root of the
+    mean of all.
 
     Args:
         by_seed: ``(s, q, m)`` losses of each seed; NaN where missing.
@@ -78,7 +79,7 @@ def mean_ceiling(by_seed: Iterable[np.ndarray | None]) -> Ceiling | None:
             both halves have, and the ceiling is that of :func:`seeds_averaged`. An instance where no query's losses
             vary in two seeds, such as one whose second seed is not finished, has none.
     """
-    several = [losses for losses in by_seed if losses is not None and len(losses) > 1]
+    several = [losses for losses in by_seed if losses is not None and len(losses) > 1 and not np.isnan(losses).all()]
     found = [one for losses in several if (one := _ceiling(losses, seeds_averaged(losses))) is not None]
     return Ceiling(*np.mean(found, axis=0).tolist()) if found else None
 
@@ -96,19 +97,33 @@ def _ceiling(by_seed: np.ndarray, averaged: float) -> Ceiling | None:
 def _reliabilities(by_seed: np.ndarray, averaged: float) -> list[tuple[int, float]]:
     """Of queries that are alike, how many vary and how reliable their mean losses are; below 0 where seeds disagree."""
     q = by_seed.shape[1]
-    whole, count = split_halves(by_seed), q // QUERIES_TOGETHER
+    whole, count = split_halves(by_seed), max(2, q // QUERIES_TOGETHER)
     subsets = np.flatnonzero((~np.isnan(by_seed)).any(axis=1).sum(axis=0) > 1)  # that two seeds have
-    found = [(whole.spearman, [np.arange(q)])]
-    if count > 1 and len(subsets) >= LEAST_SUBSETS:
+    means = _means(whole.spearman, [np.arange(q)])
+    if q >= QUERIES_TOGETHER and len(subsets) >= LEAST_SUBSETS:
         even, odd = (split_halves(by_seed[:, :, subsets[start::2]]).spearman for start in (0, 1))
-        parts = [(judged, np.array_split(np.argsort(told), count)) for told, judged in ((even, odd), (odd, even))]
-        found = [(_moved(judged, whole.spearman), alike) for judged, alike in parts]
-    known = [rho[rows][~np.isnan(rho[rows])] for rho, alike in found for rows in alike]
-    means = [(len(rho), float(rho.mean())) for rho in known if len(rho)]
-    return [(n, float(np.sign(rho)) * lengthened(abs(rho), averaged / whole.seeds)) for n, rho in means]
+        turns = ((even, odd), (odd, even))
+        sorted_by = [np.array_split(np.argsort(told, kind="stable"), count) for told, _ in turns]
+        parts = [_moved(judged, whole.spearman) for _, judged in turns]
+        means = [one for part, alike in zip(parts, sorted_by, strict=True) for one in _means(part, alike)]
+    factor = averaged / whole.seeds
+    return [(n, float(np.sign(rho)) * lengthened(abs(rho), factor)) for n, rho in means]
 
 
 def _moved(part: np.ndarray, whole: np.ndarray) -> np.ndarray:
     """Correlations over part of the subsets with the mean of those over all: fewer ranks agree a little less."""
     both = ~(np.isnan(part) | np.isnan(whole))
     return part + (whole[both].mean() - part[both].mean()) if both.any() else part
+
+
+def _means(rho: np.ndarray, together: Sequence[np.ndarray]) -> list[tuple[int, float]]:
+    """How many queries of each set vary and the mean of theirs, less far apart by what chance moves such means."""
+    known = [found[~np.isnan(found)] for found in (rho[queries] for queries in together)]
+    sets = [found for found in known if len(found)]
+    if len(sets) < 2:
+        return [(len(found), float(found.mean())) for found in sets]
+    means = np.array([found.mean() for found in sets])
+    chance = float(np.mean([found.var(ddof=1) / len(found) for found in sets if len(found) > 1] or [0.0]))
+    apart, middle = float(means.var(ddof=1)), float(np.concatenate(sets).mean())
+    kept = max(0.0, 1 - chance / apart) if apart > 0 else 0.0
+    return [(len(found), middle + kept * (float(found.mean()) - middle)) for found in sets]

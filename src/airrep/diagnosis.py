@@ -98,7 +98,8 @@ def diagnose(
 
     Raises:
         ConfigError: no instance, one given twice by its content, or a pool that does not fit.
-        DataError: losses that cannot be used, an index that lacks an example, or scores that are not finite.
+        DataError: an instance of removals, losses that cannot be used, an index that lacks an example, or scores that
+            are not finite.
     """
     examined = Examined(instances, seconds)
     wanted = request_of(instances, indexes, pool, temperature)

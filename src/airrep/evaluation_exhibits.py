@@ -116,7 +116,7 @@ def _measure(measure: Measure, sources: Sources, curves: Sequence[str], drawer: 
     if drawer.figures and measure == "lds":
         found += _cost(measure, panels, drawer)
     for number, tag in enumerate(dict.fromkeys(curves), 1):
-        if groups := sources.curve(measure, tag):
+        if groups := sources.curve(measure, tag, curves):
             found.append(_curve(f"{measure}-curve-{number}", measure, tag, groups, drawer))
     for number, panel in enumerate(panels, 1):
         extras, parts = extras_table(panel), parts_table(panel)

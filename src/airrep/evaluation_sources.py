@@ -99,8 +99,13 @@ class Sources:
         plain = [source for source in found if not set(curves) & source.evaluation.tags.keys()]
         return label_panels(plain or found)
 
-    def curve(self, measure: Measure, tag: str) -> list[tuple[str, list[Point]]]:
+    def curve(self, measure: Measure, tag: str, curves: Sequence[str] = ()) -> list[tuple[str, list[Point]]]:
         """The evaluations that have a numeric tag, by their other tags (or names), in the order of its values.
+
+        Args:
+            measure: of the evaluations.
+            tag: the curve's.
+            curves: all tags that curves are drawn of: one evaluation may be a point of several.
 
         Raises:
             ConfigError: a value is not a number, or stands twice.
@@ -108,7 +113,9 @@ class Sources:
         tagged = [source for source in self.of(measure) if tag in source.evaluation.tags]
         groups: dict[str, list[Point]] = {}
         for source in tagged:
-            label = ", ".join([*filter(None, [source.evaluation.tags.get("role")]), *_telling(source, tagged, tag)])
+            label = ", ".join(
+                [*filter(None, [source.evaluation.tags.get("role")]), *_telling(source, tagged, tag, curves)]
+            )
             groups.setdefault(label, []).append(Point(_number(source, tag), source))
         for label, points in groups.items():
             points.sort(key=lambda point: point.at)
@@ -196,14 +203,14 @@ def label_panels(sources: Sequence[Source]) -> list[Panel]:
     ]
 
 
-def _telling(source: Source, others: Sequence[Source], curve: str = "") -> list[str]:
-    """The tags of a source that others of its role have otherwise, or not at all.
+def _telling(source: Source, others: Sequence[Source], curve: str = "", curves: Sequence[str] = ()) -> list[str]:
+    """The tags of a source, but a curve's own, that others of its role have otherwise, or lack.
 
-    On a curve its own tag tells nothing, and nor do tags that others lack: one point may be on two curves.
+    That others lack the tag of another curve tells nothing.
     """
     own = source.evaluation.tags
     same = [other.evaluation.tags for other in others if other.evaluation.tags.get("role") == own.get("role")]
-    values = {tag: {one.get(tag) for one in same} - ({None} if curve else set()) for tag in own}
+    values = {tag: {one.get(tag) for one in same if tag in one or tag not in curves} for tag in own}
     return [f"{tag}={own[tag]}" for tag in sorted(own.keys() - {"role", curve}) if len(values[tag]) > 1]
 
 

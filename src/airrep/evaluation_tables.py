@@ -114,7 +114,7 @@ def value_cell(panel: Panel, row: Row | None) -> Cell:
 
 def mark_of(row: Row) -> str:
     """Whether a row is above or below the first one beyond chance; nothing if neither."""
-    if row.difference is None or row.difference.p_value >= LEVEL:
+    if row.difference is None or not row.difference.p_value < LEVEL:
         return ""
     low, high = row.difference.interval
     return ABOVE if low > 0 else BELOW if high < 0 else ""

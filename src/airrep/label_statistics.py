@@ -96,7 +96,7 @@ class Agreement(NamedTuple):
     spearman: np.ndarray
     pearson: np.ndarray
     seeds: float
-    """In one half, as many as its mean losses have the noise of (:func:`seeds_behind`)."""
+    """In one half: the harmonic mean over all that were compared, as :func:`seeds_behind`."""
 
 
 def split_halves(by_seed: np.ndarray) -> Agreement:
@@ -108,13 +108,16 @@ def split_halves(by_seed: np.ndarray) -> Agreement:
     Args:
         by_seed: ``(s, q, m)`` losses of two seeds or more, NaN where missing.
     """
-    splits = _splits(len(by_seed))
-    pairs = [[by_seed[list(part)].astype(np.float64) for part in split] for split in splits]
-    found = [_correlations(*(_mean(half) for half in pair)) for pair in pairs]
+    found, shares = [], []
+    for split in _splits(len(by_seed)):
+        one, other = (by_seed[list(part)].astype(np.float64) for part in split)
+        found.append(_correlations(_mean(one), _mean(other)))
+        counts = np.array([(~np.isnan(half)).sum(axis=0) for half in (one, other)])
+        both = counts[:, (counts > 0).all(axis=0)]
+        shares.append((float((1 / both).sum()), both.size))
     ranked, plain = np.moveaxis(np.array(found), 1, 0)
-    counts = np.array([[(~np.isnan(half)).sum(axis=0) for half in pair] for pair in pairs])
-    both = np.moveaxis(counts, 1, 0)[:, (counts > 0).all(axis=1)]
-    return Agreement(_mean(ranked), _mean(plain), seeds_behind(both) if both.size else len(by_seed) // 2)
+    total, count = np.sum(shares, axis=0)
+    return Agreement(_mean(ranked), _mean(plain), float(count / total) if count else len(by_seed) // 2)
 
 
 def seeds_behind(counts: np.ndarray) -> float:
@@ -140,7 +143,9 @@ def _correlations(one: np.ndarray, other: np.ndarray) -> tuple[np.ndarray, np.nd
     """Spearman and Pearson of each row, over what both have; NaN where one side does not vary."""
     both = ~(np.isnan(one) | np.isnan(other))
     ranked, plain = np.full((2, len(one)), np.nan)
-    patterns, pattern_of = np.unique(both, axis=0, return_inverse=True)
+    patterns, pattern_of = (
+        np.unique(both, axis=0, return_inverse=True) if not both.all() else (both[:1], np.zeros(len(both)))
+    )
     for number, columns in enumerate(patterns):
         rows = np.flatnonzero(pattern_of.ravel() == number)
         a, b = (side[np.ix_(rows, columns)].astype(np.float64) for side in (one, other))
