@@ -112,7 +112,8 @@ def test_warmup_makes_an_lm_that_is_found_again_and_serves_as_one(folder):
     made = _run(*arguments, *tuning, folder=folder)
     assert made.returncode == 0, made.stderr
     assert "nats per response token, in 4 steps" in made.stdout
-    assert made.stderr == ("warm: warmed up; next: airrep index data.jsonl --method less --lm warm --out INDEX\n")
+    told = made.stderr.splitlines()[-1]  # a slow machine tells how far it is before
+    assert told == "warm: warmed up; next: airrep index data.jsonl --method less --lm warm --out INDEX"
     again = _run(*arguments, *tuning, "--json", folder=folder)
     assert again.returncode == 0, again.stderr
     assert again.stderr.startswith("warm: was finished already; next: ")
