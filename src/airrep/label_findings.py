@@ -90,7 +90,8 @@ def reliability(examined: Examined) -> Finding:
 
 
 def _reliable(ceiling: Ceiling) -> tuple[Level, str]:
-    level, most = level_of(ceiling.reliability, 0.8, 0.5), f"no method can reach an LDS above {100 * ceiling.lds:.1f}"
+    level = level_of(ceiling.reliability, 0.8, 0.5)
+    most = f"no method is expected above an LDS of {100 * ceiling.lds:.1f}"
     return level, {
         "good": f"Fine-tuned again, subsets would rank nearly the same; {most}.",
         "look": f"Part of the ranking is chance: {most}. Add seeds.",
