@@ -15,6 +15,7 @@ from airrep.metering import device_of
 from airrep.planner import ENCODER, Measures, Wish
 from airrep.planning import Comparison, Estimate, MethodPlan
 from airrep.predicting import label_rates, lm_name, method_plan, step_text_seconds
+from airrep.train_settings import TrainingSettings
 
 EXECUTION = {"lm", "device", "precision", "batch_tokens", "store", "encoder"}
 """Settings that change no features, or that are compared by themselves."""
@@ -150,6 +151,16 @@ def _surroundings(wish: Wish, there: Conditions) -> Iterator[str]:
         yield f"on {' and '.join(there.machines)}"
 
 
+def _precision(wish: Wish, there: str | None, planned: str) -> Iterator[str]:
+    """A precision of matrix products, where it is known and another; ``"auto"`` is what it means here."""
+    from airrep.precision import resolve_precision
+
+    device = device_of(wish.lm)
+    found, ours = (resolve_precision(each, device) for each in (there or planned, planned))
+    if found != ours:
+        yield f"in {found}, planned {ours}"
+
+
 def _labels(wish: Wish, run: Path) -> RealRun:
     labels, cost = open_labels(run), label_cost(run)
     if cost is None:
@@ -171,7 +182,8 @@ def _labels(wish: Wish, run: Path) -> RealRun:
     }
     measured = float(cost.cpu_seconds or 0.0) if on_cpu else cost.seconds
     what = f"{run.name}: {tuned:,} fine-tunes on {size:,.0f} examples"
-    conditions = tuple(name for name, holds in known.items() if holds)
+    precision = _precision(wish, labels.state.get("precision"), wish.lm.precision)
+    conditions = (*(name for name, holds in known.items() if holds), *precision)
     return RealRun(
         LABELS, what, measured, conditions, predict, same_model=same, lm_fingerprint=labels.state["lm"]["fingerprint"]
     )
@@ -188,14 +200,19 @@ def _training(wish: Wish, run: Path, manifest: Mapping[str, Any]) -> RealRun:
     cost = training_cost(run)
     if cost is None:
         raise _unknown(run, "it has no times.jsonl")
-    texts, layers = cost.texts, manifest["request"]["settings"]["train_layers"]
+    texts, settings = cost.texts, manifest["request"]["settings"]
+    layers = settings["train_layers"]
     on_cpu = device_of(wish.lm) == "cpu" and cost.step_cpu_seconds is not None
     known = {
         BY_THE_CLOCK: not on_cpu,
         "on texts of its own": True,
         f"train_layers {layers}, planned {wish.train_layers}": str(layers) != str(wish.train_layers),
     }
-    conditions = (*(name for name, holds in known.items() if holds), *_surroundings(wish, cost.conditions))
+    conditions = (
+        *(name for name, holds in known.items() if holds),
+        *_precision(wish, settings.get("precision"), TrainingSettings.model_fields["precision"].default),
+        *_surroundings(wish, cost.conditions),
+    )
     measured = float(cost.step_cpu_seconds or 0.0) if on_cpu else cost.step_seconds
     what = f"{run.name}: {cost.steps:,} training steps over {texts:,} texts"
     return RealRun(
