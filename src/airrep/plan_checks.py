@@ -152,13 +152,12 @@ def _surroundings(wish: Wish, there: Conditions) -> Iterator[str]:
 
 
 def _precision(wish: Wish, there: str | None, planned: str) -> Iterator[str]:
-    """A precision of matrix products, where it is known and another; ``"auto"`` is what it means here."""
+    """A precision of matrix products, where it is known and another; runs say what ``"auto"`` meant for them."""
     from airrep.precision import resolve_precision
 
-    device = device_of(wish.lm)
-    found, ours = (resolve_precision(each, device) for each in (there or planned, planned))
-    if found != ours:
-        yield f"in {found}, planned {ours}"
+    ours = resolve_precision(planned, device_of(wish.lm))
+    if there not in (None, ours):
+        yield f"in {there}, planned {ours}"
 
 
 def _labels(wish: Wish, run: Path) -> RealRun:
