@@ -11,7 +11,7 @@ from collections.abc import Iterator
 import numpy as np
 from reference.statistics import Rows, SubsetWorld, TwoWayWorld
 
-from airrep.metrics import lds, paired
+from airrep.evaluation.statistics.metrics import lds, paired
 
 World = TwoWayWorld | SubsetWorld
 

@@ -23,12 +23,12 @@ from finetune import write_lm
 from transformers.utils import logging
 
 import airrep
-from airrep.corpus import Corpus
-from airrep.farm import label
-from airrep.lm_settings import FineTuneSettings, LmSettings
-from airrep.local_processes import LocalProcesses
-from airrep.plans import SamplingSettings, SubsetPlan
-from airrep.sampling import sample
+from airrep.corpus.corpus import Corpus
+from airrep.labels.farm import label
+from airrep.labels.plan import SamplingSettings, SubsetPlan
+from airrep.labels.sampling import sample
+from airrep.lm.settings import FineTuneSettings, LmSettings
+from airrep.runtime.processes import LocalProcesses
 
 DEMO = Path(airrep.__file__).parent / "data"
 OVERHEAD = 0.03
@@ -40,7 +40,7 @@ class TimedLm:
     """A target LM that notes the CPU seconds of what a fine-tune needs."""
 
     def __init__(self, settings: LmSettings, log: Path) -> None:
-        from airrep.lm import load_lm
+        from airrep.lm.model import load_lm
 
         begun = time.process_time()
         self._lm = load_lm(settings)
@@ -116,7 +116,7 @@ def main() -> None:
 
 def usable(name: str, settings: LmSettings) -> Corpus:
     """The demo's examples whose responses fit."""
-    from airrep.lm import load_lm
+    from airrep.lm.model import load_lm
 
     corpus = airrep.read_corpus(DEMO / f"{name}.jsonl")
     unusable = load_lm(settings).unusable(list(corpus))

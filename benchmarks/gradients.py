@@ -28,15 +28,15 @@ import torch
 from cpu import interleave
 from tokenizers import Tokenizer
 
-from airrep import lm_attention
-from airrep.corpus import Example, read_corpus
-from airrep.curvature import Kronecker, unit
-from airrep.documents import Documents
-from airrep.encoder import load_encoder
-from airrep.gradients import Projections, Site, find_sites, project_gradients, random_projections
-from airrep.lm import TargetLM
-from airrep.lm_network import Execution, loss_alone
-from airrep.lm_settings import LmSettings
+from airrep.attributors.gradient.curvature import Kronecker, unit
+from airrep.attributors.gradient.reading import Projections, Site, find_sites, project_gradients, random_projections
+from airrep.corpus.corpus import Example, read_corpus
+from airrep.encoder.load import load_encoder
+from airrep.lm import attention as lm_attention
+from airrep.lm.documents import Documents
+from airrep.lm.model import TargetLM
+from airrep.lm.network import Execution, loss_alone
+from airrep.lm.settings import LmSettings
 
 ASKED = 2.7
 SHAPE = {"hidden_size": 896, "intermediate_size": 4864, "num_attention_heads": 14, "num_key_value_heads": 2}

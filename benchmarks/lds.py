@@ -25,16 +25,16 @@ import torch
 from cpu import verdict
 from scipy import stats
 
-from airrep.artifacts import digest
 from airrep.attributors.base import Attributor, OnRows
-from airrep.building import build_index
-from airrep.config import Settings
-from airrep.corpus import Corpus, Example
-from airrep.evaluating import evaluate_lds
-from airrep.evaluation import Evaluation
-from airrep.groups import Groups
-from airrep.index import Index
-from airrep.labelled import LabelledInstance
+from airrep.corpus.corpus import Corpus, Example
+from airrep.evaluation.lds import evaluate_lds
+from airrep.evaluation.result import Evaluation
+from airrep.index.building import build_index
+from airrep.index.index import Index
+from airrep.labels.instance import LabelledInstance
+from airrep.runtime.artifacts import digest
+from airrep.runtime.settings import Settings
+from airrep.scoring.groups import Groups
 
 NORM = 5**0.5
 """Scores of unit vectors times 5, as the shipped encoder's."""

@@ -19,8 +19,8 @@ import pyarrow as pa
 import torch
 
 import airrep
-from airrep.config import Settings
-from airrep.tables import SCHEMA
+from airrep.corpus.table import SCHEMA
+from airrep.runtime.settings import Settings
 
 DIMENSION = 384
 SHARD_ROWS = 4096
@@ -81,7 +81,7 @@ def main(rows: int) -> None:
     torch.set_num_threads(1)
     bare = python_seconds("-c", "pass")
     line("import airrep, beyond Python itself", python_seconds("-c", "import airrep") - bare, 0.3)
-    line("airrep --help", python_seconds("-m", "airrep.cli", "--help"), 0.5)
+    line("airrep --help", python_seconds("-m", "airrep.cli.app", "--help"), 0.5)
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "index"
         airrep.build_index(numbered(rows), path, RandomAttributor(), shard_rows=SHARD_ROWS)

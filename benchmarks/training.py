@@ -21,19 +21,19 @@ from cpu import extra_memory, interleave, verdict
 from torch import Tensor, nn
 
 import airrep
-from airrep.corpus import Corpus
-from airrep.encoder import PackedEncoder
-from airrep.gradient_cache import add_gradients
-from airrep.groups import Groups
-from airrep.labelled import LabelledInstance
-from airrep.model_folders import MODELS
-from airrep.ranking import ranking_loss
-from airrep.train_batches import Draw
-from airrep.train_distributed import Team
-from airrep.train_examples import Collector, Taught, Texts
-from airrep.train_settings import TrainingSettings
-from airrep.train_start import load_start, with_trainable_head
-from airrep.trunk import make_trunk
+from airrep.corpus.corpus import Corpus
+from airrep.encoder.load import PackedEncoder
+from airrep.encoder.model_folders import MODELS
+from airrep.labels.instance import LabelledInstance
+from airrep.runtime.train_distributed import Team
+from airrep.scoring.groups import Groups
+from airrep.training.examples import Collector, Taught, Texts
+from airrep.training.ranking_loss import ranking_loss
+from airrep.training.settings import TrainingSettings
+from airrep.training.start import load_start, with_trainable_head
+from airrep.training.step import add_gradients
+from airrep.training.train_batches import Draw
+from airrep.training.trunk import make_trunk
 
 DEMO = Path(airrep.__file__).parent / "data" / "train.jsonl"
 SUBSETS, SIZE, POOL, QUERIES = 32, 150, 3000, 200

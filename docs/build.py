@@ -14,7 +14,7 @@ HEAD = "# Command line\n\nMade from the commands' own help by `make docs`.\n\n"
 
 def cli_reference() -> str:
     """The help of every command as Markdown."""
-    command = [sys.executable, "-m", "typer", "airrep.cli", "utils", "docs", "--name", "airrep"]
+    command = [sys.executable, "-m", "typer", "airrep.cli.app", "utils", "docs", "--name", "airrep"]
     text = subprocess.run(command, capture_output=True, text=True, check=True).stdout
     return HEAD + re.sub(r"\n{3,}", "\n\n", html.unescape(text)).strip() + "\n"
 

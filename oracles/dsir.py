@@ -18,8 +18,8 @@ from world import Comparison
 
 import airrep
 from airrep.attributors.dsir import DsirAttributor
-from airrep.ngrams import NgramCounter, log_ratio
-from airrep.selection import gumbel_top_k
+from airrep.attributors.ngrams import NgramCounter, log_ratio
+from airrep.scoring.min_rank import gumbel_top_k
 
 BUCKETS = 10_000
 SEED = 5

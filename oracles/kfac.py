@@ -14,11 +14,11 @@ from kronfluence.task import Task
 from torch.utils.data import TensorDataset
 from world import MAPS, QUERIES, TRAIN, Comparison, World, make_world, mean_losses
 
-from airrep.attributors.logra import LograAttributor
+from airrep.attributors.gradient.curvature import Kronecker
+from airrep.attributors.gradient.logra import LograAttributor
+from airrep.attributors.gradient.reading import Covariances, find_sites, project_gradients, read_gradients
 from airrep.attributors.settings import LograSettings
-from airrep.corpus import Corpus
-from airrep.curvature import Kronecker
-from airrep.gradients import Covariances, find_sites, project_gradients, read_gradients
+from airrep.corpus.corpus import Corpus
 
 SHARE = 0.1
 """Damping as a share of the mean eigenvalue, on both sides: kronfluence's own heuristic."""

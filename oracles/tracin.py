@@ -9,10 +9,10 @@ import torch
 from captum.influence import TracInCP
 from world import MAPS, QUERIES, TRAIN, Comparison, World, make_world, mean_losses
 
+from airrep.attributors.gradient.reading import find_sites, project_gradients
+from airrep.attributors.gradient.tracin import TracinAttributor
 from airrep.attributors.settings import TracinSettings
-from airrep.attributors.tracin import TracinAttributor
-from airrep.corpus import Corpus
-from airrep.gradients import find_sites, project_gradients
+from airrep.corpus.corpus import Corpus
 
 ONE = {"first": 1.0}
 RATES = {"first": 0.3, "second": 0.05}

@@ -13,10 +13,10 @@ from trak.modelout_functions import AbstractModelOutput
 from trak.projectors import AbstractProjector, ProjectionType
 from world import IGNORED, MAPS, QUERIES, TRAIN, Comparison, World, make_world, sine_matrices
 
+from airrep.attributors.gradient.reading import Projections, find_sites
+from airrep.attributors.gradient.trak import TrakAttributor
 from airrep.attributors.settings import TrakSettings
-from airrep.attributors.trak import TrakAttributor
-from airrep.corpus import Corpus
-from airrep.gradients import Projections, find_sites
+from airrep.corpus.corpus import Corpus
 
 RANK = 3
 SHARE = 0.1

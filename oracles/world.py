@@ -16,8 +16,8 @@ from frozen_lm import MAPS, QUERIES, TRAIN, frozen_lm, sine_matrices
 from reference import gradients as plain
 from torch.nn import functional
 
-from airrep.corpus import Example
-from airrep.lm import LmSettings, TargetLM, load_lm
+from airrep.corpus.corpus import Example
+from airrep.lm.model import LmSettings, TargetLM, load_lm
 
 __all__ = [
     "IGNORED",

@@ -12,9 +12,9 @@ with install_import_hook("airrep", "beartype.beartype"):
 from pathlib import Path
 
 import pytest
-from small_world import HashAttributor, make_corpus
+from worlds.small_world import HashAttributor, make_corpus
 
-from airrep.corpus import Corpus
+from airrep.corpus.corpus import Corpus
 
 
 @pytest.fixture(scope="session", autouse=True)

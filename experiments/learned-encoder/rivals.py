@@ -7,11 +7,11 @@ LABELS has two instances: temperatures of the rivals are chosen on the first, al
 
 import sys
 
-from airrep.adapting import load_packed, rivals
-from airrep.corpus import read_corpus
-from airrep.learning import gather
-from airrep.learning_console import print_verdict
-from airrep.verdict import judge
+from airrep.cli.show.learning import print_verdict
+from airrep.corpus.corpus import read_corpus
+from airrep.labels.gather import gather
+from airrep.planning.adapt import load_packed, rivals
+from airrep.planning.verdict import judge
 
 
 def main(encoder: str, labels: str, data: str) -> None:

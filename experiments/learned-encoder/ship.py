@@ -16,12 +16,12 @@ from pathlib import Path
 import torch
 from safetensors.torch import load_file, save
 
-from airrep.artifacts import canonical_json
-from airrep.encoder import load_encoder
-from airrep.exports import new_folder
-from airrep.layouts import INDEX, WEIGHTS
-from airrep.model_folders import CARD, read_card, read_json
-from airrep.train_card import render_card
+from airrep.encoder.exports import new_folder
+from airrep.encoder.layouts import INDEX, WEIGHTS
+from airrep.encoder.load import load_encoder
+from airrep.encoder.model_folders import CARD, read_card, read_json
+from airrep.runtime.artifacts import canonical_json
+from airrep.training.train_card import render_card
 
 FILES = Path(__file__).parent / "files"
 CHANGED = "trained.safetensors"

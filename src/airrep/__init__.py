@@ -18,19 +18,11 @@ from typing import TYPE_CHECKING, Any
 from airrep._version import __version__
 
 if TYPE_CHECKING:
-    from airrep.attributors import METHODS, make_attributor
     from airrep.attributors.base import Attributor
     from airrep.attributors.conformance import check_attributor
-    from airrep.building import build_index
-    from airrep.ceilings import noise_ceiling
-    from airrep.classification import classify
-    from airrep.comparison import Comparison, compare_evaluations
-    from airrep.corpus import Corpus, Example, read_corpus
-    from airrep.datamodels import fit_datamodels
-    from airrep.diagnosis import diagnose
-    from airrep.downstream import evaluate_selection
-    from airrep.editing import append, compact, delete
-    from airrep.encoder import Encoder, load_encoder
+    from airrep.attributors.methods import METHODS, make_attributor
+    from airrep.corpus.corpus import Corpus, Example, read_corpus
+    from airrep.encoder.load import Encoder, load_encoder
     from airrep.errors import (
         AirRepError,
         ArtifactError,
@@ -40,42 +32,50 @@ if TYPE_CHECKING:
         NotFittedError,
         TrainingError,
     )
-    from airrep.evaluating import evaluate_lds
-    from airrep.evaluation import Evaluation, read_evaluation
-    from airrep.evaluation_report import write_evaluation_report
-    from airrep.executor import Engine, InProcess
-    from airrep.farm import label
-    from airrep.groups import Groups
-    from airrep.index import Index, open_index, read_groups
-    from airrep.labelled import LabelledInstance
-    from airrep.labels import Labels, open_labels
-    from airrep.lm import TargetLM, load_lm
-    from airrep.lm_settings import FineTuneSettings, LmSettings
-    from airrep.local_processes import LocalProcesses
-    from airrep.metrics import lds, paired, spearman
-    from airrep.picking import Draw, Pick, SelectionResult, resample, select
-    from airrep.plans import SamplingSettings, SubsetPlan, open_plan
-    from airrep.pooling import Pool, Pooling, pool_scores
-    from airrep.ranking import normalise_losses, ranking_loss
-    from airrep.ray_engine import RayEngine
-    from airrep.removals import evaluate_loo
-    from airrep.report import write_report
-    from airrep.results import GroupResult, Hit, Hits, Provenance, TopResult, WhatIfResult, read_result
-    from airrep.sampling import sample
-    from airrep.stacking import learn_stack
-    from airrep.train_settings import TrainingSettings
-    from airrep.training import train_encoder
-    from airrep.warming import warm_up
-    from airrep.warmup import Warmup, open_warmup
+    from airrep.evaluation.classify import classify
+    from airrep.evaluation.comparison import Comparison, compare_evaluations
+    from airrep.evaluation.diagnosis.diagnosis import diagnose
+    from airrep.evaluation.lds import evaluate_lds
+    from airrep.evaluation.loo import evaluate_loo
+    from airrep.evaluation.result import Evaluation, read_evaluation
+    from airrep.evaluation.select.select import evaluate_selection
+    from airrep.evaluation.statistics.ceilings import noise_ceiling
+    from airrep.evaluation.statistics.metrics import lds, paired, spearman
+    from airrep.index.building import build_index
+    from airrep.index.editing import append, compact, delete
+    from airrep.index.index import Index, open_index, read_groups
+    from airrep.index.picking import Draw, Pick, SelectionResult, resample, select
+    from airrep.index.results import GroupResult, Hit, Hits, Provenance, TopResult, WhatIfResult, read_result
+    from airrep.labels.farm import label
+    from airrep.labels.instance import LabelledInstance
+    from airrep.labels.labels import Labels, open_labels
+    from airrep.labels.plan import SamplingSettings, SubsetPlan, open_plan
+    from airrep.labels.sampling import sample
+    from airrep.lm.model import TargetLM, load_lm
+    from airrep.lm.settings import FineTuneSettings, LmSettings
+    from airrep.lm.warming import warm_up
+    from airrep.lm.warmup import Warmup, open_warmup
+    from airrep.reports.evaluations import write_evaluation_report
+    from airrep.reports.results import write_report
+    from airrep.runtime.engine import Engine, InProcess
+    from airrep.runtime.processes import LocalProcesses
+    from airrep.runtime.ray_engine import RayEngine
+    from airrep.scoring.groups import Groups
+    from airrep.scoring.pooling import Pool, Pooling, pool_scores
+    from airrep.training.linear.datamodels import fit_datamodels
+    from airrep.training.linear.stack import learn_stack
+    from airrep.training.ranking_loss import normalise_losses, ranking_loss
+    from airrep.training.settings import TrainingSettings
+    from airrep.training.train import train_encoder
 
 _HOMES = {
-    "airrep.attributors": ("METHODS", "make_attributor"),
+    "airrep.attributors.methods": ("METHODS", "make_attributor"),
     "airrep.attributors.base": ("Attributor",),
     "airrep.attributors.conformance": ("check_attributor",),
-    "airrep.building": ("build_index",),
-    "airrep.corpus": ("Corpus", "Example", "read_corpus"),
-    "airrep.editing": ("append", "compact", "delete"),
-    "airrep.encoder": ("Encoder", "load_encoder"),
+    "airrep.index.building": ("build_index",),
+    "airrep.corpus.corpus": ("Corpus", "Example", "read_corpus"),
+    "airrep.index.editing": ("append", "compact", "delete"),
+    "airrep.encoder.load": ("Encoder", "load_encoder"),
     "airrep.errors": (
         "AirRepError",
         "ArtifactError",
@@ -85,39 +85,39 @@ _HOMES = {
         "NotFittedError",
         "TrainingError",
     ),
-    "airrep.executor": ("Engine", "InProcess"),
-    "airrep.farm": ("label",),
-    "airrep.groups": ("Groups",),
-    "airrep.index": ("Index", "open_index", "read_groups"),
-    "airrep.pooling": ("Pool", "Pooling", "pool_scores"),
-    "airrep.report": ("write_report",),
-    "airrep.results": ("GroupResult", "Hit", "Hits", "Provenance", "TopResult", "WhatIfResult", "read_result"),
-    "airrep.picking": ("Draw", "Pick", "SelectionResult", "resample", "select"),
-    "airrep.labelled": ("LabelledInstance",),
-    "airrep.labels": ("Labels", "open_labels"),
-    "airrep.lm": ("TargetLM", "load_lm"),
-    "airrep.lm_settings": ("FineTuneSettings", "LmSettings"),
-    "airrep.local_processes": ("LocalProcesses",),
-    "airrep.ceilings": ("noise_ceiling",),
-    "airrep.metrics": ("lds", "paired", "spearman"),
-    "airrep.plans": ("SamplingSettings", "SubsetPlan", "open_plan"),
-    "airrep.ranking": ("normalise_losses", "ranking_loss"),
-    "airrep.ray_engine": ("RayEngine",),
-    "airrep.sampling": ("sample",),
-    "airrep.train_settings": ("TrainingSettings",),
-    "airrep.training": ("train_encoder",),
-    "airrep.datamodels": ("fit_datamodels",),
-    "airrep.classification": ("classify",),
-    "airrep.diagnosis": ("diagnose",),
-    "airrep.downstream": ("evaluate_selection",),
-    "airrep.evaluation_report": ("write_evaluation_report",),
-    "airrep.comparison": ("Comparison", "compare_evaluations"),
-    "airrep.evaluating": ("evaluate_lds",),
-    "airrep.evaluation": ("Evaluation", "read_evaluation"),
-    "airrep.removals": ("evaluate_loo",),
-    "airrep.stacking": ("learn_stack",),
-    "airrep.warming": ("warm_up",),
-    "airrep.warmup": ("Warmup", "open_warmup"),
+    "airrep.runtime.engine": ("Engine", "InProcess"),
+    "airrep.labels.farm": ("label",),
+    "airrep.scoring.groups": ("Groups",),
+    "airrep.index.index": ("Index", "open_index", "read_groups"),
+    "airrep.scoring.pooling": ("Pool", "Pooling", "pool_scores"),
+    "airrep.reports.results": ("write_report",),
+    "airrep.index.results": ("GroupResult", "Hit", "Hits", "Provenance", "TopResult", "WhatIfResult", "read_result"),
+    "airrep.index.picking": ("Draw", "Pick", "SelectionResult", "resample", "select"),
+    "airrep.labels.instance": ("LabelledInstance",),
+    "airrep.labels.labels": ("Labels", "open_labels"),
+    "airrep.lm.model": ("TargetLM", "load_lm"),
+    "airrep.lm.settings": ("FineTuneSettings", "LmSettings"),
+    "airrep.runtime.processes": ("LocalProcesses",),
+    "airrep.evaluation.statistics.ceilings": ("noise_ceiling",),
+    "airrep.evaluation.statistics.metrics": ("lds", "paired", "spearman"),
+    "airrep.labels.plan": ("SamplingSettings", "SubsetPlan", "open_plan"),
+    "airrep.training.ranking_loss": ("normalise_losses", "ranking_loss"),
+    "airrep.runtime.ray_engine": ("RayEngine",),
+    "airrep.labels.sampling": ("sample",),
+    "airrep.training.settings": ("TrainingSettings",),
+    "airrep.training.train": ("train_encoder",),
+    "airrep.training.linear.datamodels": ("fit_datamodels",),
+    "airrep.evaluation.classify": ("classify",),
+    "airrep.evaluation.diagnosis.diagnosis": ("diagnose",),
+    "airrep.evaluation.select.select": ("evaluate_selection",),
+    "airrep.reports.evaluations": ("write_evaluation_report",),
+    "airrep.evaluation.comparison": ("Comparison", "compare_evaluations"),
+    "airrep.evaluation.lds": ("evaluate_lds",),
+    "airrep.evaluation.result": ("Evaluation", "read_evaluation"),
+    "airrep.evaluation.loo": ("evaluate_loo",),
+    "airrep.training.linear.stack": ("learn_stack",),
+    "airrep.lm.warming": ("warm_up",),
+    "airrep.lm.warmup": ("Warmup", "open_warmup"),
 }
 _HOME_OF = {name: home for home, names in _HOMES.items() for name in names}
 

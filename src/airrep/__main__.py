@@ -1,6 +1,6 @@
 """`python -m airrep`, and `torchrun -m airrep`."""
 
-from airrep.cli import main
+from airrep.cli.app import main
 
 if __name__ == "__main__":
     main()

@@ -7,10 +7,10 @@ from pathlib import Path
 from typing import ClassVar
 
 from airrep.arrays import Features
-from airrep.config import Settings
-from airrep.corpus import Corpus, Example
+from airrep.corpus.corpus import Corpus, Example
 from airrep.errors import ConfigError
-from airrep.pooling import Pool, Pooling, PoolLike
+from airrep.runtime.settings import Settings
+from airrep.scoring.pooling import Pool, Pooling, PoolLike
 
 OnRows = Callable[[int], None]
 """Told how many more rows are done."""

@@ -10,9 +10,9 @@ from scipy import sparse
 
 from airrep.arrays import Features
 from airrep.attributors.base import Attributor
-from airrep.corpus import Corpus, Example
+from airrep.corpus.corpus import Corpus, Example
 from airrep.errors import NotFittedError
-from airrep.pooling import Pool
+from airrep.scoring.pooling import Pool
 
 TOLERANCE = 1e-3
 """How far features may move with the batch, relative to the largest: rounding, in bfloat16 too."""

@@ -9,12 +9,12 @@ from typing import Any, ClassVar
 import numpy as np
 
 from airrep.arrays import DenseFeatures, Rows
-from airrep.artifacts import check_digests, check_sizes, digest, read_manifest
 from airrep.attributors.base import Attributor, OnRows
 from airrep.attributors.settings import DatamodelsSettings
-from airrep.corpus import Corpus, Example
+from airrep.corpus.corpus import Corpus, Example
 from airrep.errors import ArtifactError, ConfigError, DataError
-from airrep.pooling import Pool
+from airrep.runtime.artifacts import check_digests, check_sizes, digest, read_manifest
+from airrep.scoring.pooling import Pool
 
 KIND = "datamodels"
 WEIGHTS, TRAIN, QUERIES = "weights.npy", "train_hashes.npy", "query_hashes.npy"

@@ -8,13 +8,13 @@ import numpy as np
 from scipy import sparse
 
 from airrep.arrays import SparseFeatures
-from airrep.artifacts import digest
 from airrep.attributors.base import Attributor, OnRows
+from airrep.attributors.ngrams import NgramCounter, log_ratio
 from airrep.attributors.settings import DsirSettings
-from airrep.corpus import Corpus, Example
+from airrep.corpus.corpus import Corpus, Example
 from airrep.errors import DataError, NotFittedError
-from airrep.ngrams import NgramCounter, log_ratio
-from airrep.pooling import Pool
+from airrep.runtime.artifacts import digest
+from airrep.scoring.pooling import Pool
 
 TOGETHER = 256
 """Queries whose features are worked out at a time: 80 KB each at 10,000 buckets."""

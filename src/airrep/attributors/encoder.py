@@ -5,12 +5,12 @@ from functools import cached_property
 from typing import ClassVar
 
 from airrep.arrays import DenseFeatures
-from airrep.artifacts import digest
 from airrep.attributors.base import Attributor, OnRows, TrainedGroups
-from airrep.config import EncoderSettings
-from airrep.corpus import Example
-from airrep.encoder import Encoder, load_encoder
-from airrep.pooling import Pool
+from airrep.corpus.corpus import Example
+from airrep.encoder.load import Encoder, load_encoder
+from airrep.runtime.artifacts import digest
+from airrep.runtime.settings import EncoderSettings
+from airrep.scoring.pooling import Pool
 
 
 class EmbeddingAttributor(Attributor):

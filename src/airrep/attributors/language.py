@@ -5,11 +5,11 @@ from functools import cached_property
 from typing import ClassVar, Generic, TypeVar
 
 from airrep.attributors.base import Attributor
-from airrep.corpus import Corpus
+from airrep.corpus.corpus import Corpus
 from airrep.errors import ConfigError, DataError
-from airrep.lm import TargetLM, load_lm
-from airrep.lm_settings import LmSettings
-from airrep.pooling import Pool
+from airrep.lm.model import TargetLM, load_lm
+from airrep.lm.settings import LmSettings
+from airrep.scoring.pooling import Pool
 
 S = TypeVar("S", bound=LmSettings)
 

@@ -10,12 +10,12 @@ from scipy import sparse
 from sklearn.feature_extraction.text import TfidfVectorizer
 
 from airrep.arrays import SparseFeatures
-from airrep.artifacts import canonical_json, digest
 from airrep.attributors.base import Attributor, OnRows
-from airrep.config import TfidfSettings
-from airrep.corpus import Corpus, Example
+from airrep.corpus.corpus import Corpus, Example
 from airrep.errors import ConfigError, NotFittedError
-from airrep.pooling import Pool
+from airrep.runtime.artifacts import canonical_json, digest
+from airrep.runtime.settings import TfidfSettings
+from airrep.scoring.pooling import Pool
 
 
 class TfidfAttributor(Attributor):

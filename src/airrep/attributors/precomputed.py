@@ -10,14 +10,14 @@ from typing import Any, ClassVar
 import numpy as np
 
 from airrep.arrays import DenseFeatures, Rows
-from airrep.artifacts import canonical_json, digest
 from airrep.attributors.base import Attributor, OnRows
+from airrep.attributors.feature_files import FeatureFile, is_trak_store, open_query_features, open_train_features
 from airrep.attributors.settings import PrecomputedSettings
-from airrep.corpus import Corpus, Example, read_corpus
+from airrep.corpus.corpus import Corpus, Example, read_corpus
+from airrep.corpus.values import content_hash
 from airrep.errors import ConfigError, DataError, NotFittedError
-from airrep.feature_files import FeatureFile, is_trak_store, open_query_features, open_train_features
-from airrep.pooling import Pool
-from airrep.values import content_hash
+from airrep.runtime.artifacts import canonical_json, digest
+from airrep.scoring.pooling import Pool
 
 _SMALL, _LARGE = 2.0**-4, 2.0**15
 """Largest features between these keep their digits in an index, which holds float16; others are scaled."""

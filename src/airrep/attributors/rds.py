@@ -6,11 +6,11 @@ from functools import cached_property
 import numpy as np
 
 from airrep.arrays import DenseFeatures
-from airrep.artifacts import digest
 from airrep.attributors.base import OnRows
 from airrep.attributors.language import LanguageAttributor
 from airrep.attributors.settings import RdsSettings
-from airrep.corpus import Example
+from airrep.corpus.corpus import Example
+from airrep.runtime.artifacts import digest
 
 _WINDOW = 1024
 """Examples that are sorted by length together; bounds the memory beside the result."""

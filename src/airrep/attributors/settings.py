@@ -5,9 +5,9 @@ from typing import Literal
 
 from pydantic import Field, field_validator
 
-from airrep.config import Settings
-from airrep.lm_settings import LmSettings
-from airrep.pooling import Pool
+from airrep.lm.settings import LmSettings
+from airrep.runtime.settings import Settings
+from airrep.scoring.pooling import Pool
 
 
 class RdsSettings(LmSettings):

@@ -12,13 +12,13 @@ import numpy as np
 from scipy import sparse
 
 from airrep.arrays import Features
-from airrep.artifacts import check_sizes, digest, read_manifest
-from airrep.attributors import make_attributor
 from airrep.attributors.base import Attributor, OnRows
+from airrep.attributors.methods import make_attributor
 from airrep.attributors.settings import StackSettings
-from airrep.corpus import Corpus, Example
+from airrep.corpus.corpus import Corpus, Example
 from airrep.errors import ConfigError
-from airrep.pooling import Pool
+from airrep.runtime.artifacts import check_sizes, digest, read_manifest
+from airrep.scoring.pooling import Pool
 
 KIND = "stack"
 

@@ -1,0 +1,202 @@
+"""What the gradient methods share: an LM, its linear maps, stored gradients."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import TypeVar
+
+import numpy as np
+from jaxtyping import Float32
+
+from airrep.attributors.base import OnRows
+from airrep.attributors.gradient.reading import (
+    Objective,
+    Projections,
+    Site,
+    check_rank,
+    find_sites,
+    project_gradients,
+    random_projections,
+)
+from airrep.attributors.gradient.store import GradientStore, store_folder
+from airrep.attributors.language import LanguageAttributor
+from airrep.attributors.settings import CheckpointSettings, GradientSettings
+from airrep.corpus.corpus import Example
+from airrep.errors import ConfigError
+from airrep.lm.warmup import checkpoints_of
+from airrep.runtime.artifacts import digest, file_digest
+
+S = TypeVar("S", bound=GradientSettings)
+C = TypeVar("C", bound=CheckpointSettings)
+
+
+FISHER_NUMBERS = 2**30
+"""Numbers in all Fisher matrices of a method: 8 GiB in float64."""
+
+
+@dataclass(frozen=True)
+class Weights:
+    """Weights that gradients are taken at."""
+
+    path: Path | None
+    """A file of them; None: those of the LM as it is."""
+    rate: float
+    """Learning rate with which they were reached."""
+
+    @cached_property
+    def name(self) -> str:
+        """What tells them from others of the same LM."""
+        return "final" if self.path is None else file_digest(self.path)
+
+
+FINAL = Weights(None, 1.0)
+
+
+@dataclass(frozen=True, eq=False)
+class Gradients:
+    """Projected gradients of some examples; those that are zero or not finite are zeros."""
+
+    rows: Float32[np.ndarray, "n d"]
+    doubts: Float32[np.ndarray, " n"]
+    """Mean chance of another token than the response's, 1 − p."""
+
+
+class GradientAttributor(LanguageAttributor[S]):
+    """A method that reads the gradient of each example's own loss over its response tokens.
+
+    Gradients are kept in a store, and found there by everything that decides them: another method or another index
+    with the same LM, projection and objective computes none of them anew.
+    """
+
+    def __init__(self, settings: S) -> None:
+        super().__init__(settings)
+        self._stores: dict[str, GradientStore] = {}
+
+    @property
+    def objective(self) -> Objective:
+        """What is differentiated."""
+        return "loss"
+
+    @cached_property
+    def sites(self) -> tuple[Site, ...]:
+        """The linear maps whose gradients are taken.
+
+        Raises:
+            ConfigError: there are none of these names, or the rank is larger than one of them.
+        """
+        found = find_sites(self.lm.model, self._settings.modules, f"lm {self.lm.name}")
+        if self._settings.rank is not None:
+            check_rank(found, self._settings.rank)
+        return found
+
+    @cached_property
+    def folder(self) -> Path | None:
+        """Where gradients and curvature are kept; None: nowhere."""
+        return store_folder(self._settings.store)
+
+    @property
+    def projections(self) -> Projections | None:
+        """The small matrices; None for whole gradients."""
+        return self._random
+
+    @cached_property
+    def _random(self) -> Projections | None:
+        rank = self._settings.rank
+        return None if rank is None else random_projections(self.sites, rank, self._settings.seed)
+
+    @property
+    def projected_by(self) -> object:
+        """What decides the small matrices, as a JSON value."""
+        return None if self._settings.rank is None else ["random", self._settings.rank, self._settings.seed]
+
+    @property
+    def reading(self) -> dict[str, object]:
+        """What decides whole gradients of the loss."""
+        return {
+            "lm": self.lm.fingerprint,
+            "sites": [site.name for site in self.sites],
+            "reduction": self._settings.reduction,
+            "precision": self.lm.execution.precision,
+        }
+
+    @property
+    def recipe(self) -> dict[str, object]:
+        """What decides projected gradients."""
+        return {**self.reading, "projection": self.projected_by, "objective": self.objective}
+
+    def gradients(
+        self, examples: Sequence[Example], weights: Weights = FINAL, on_rows: OnRows | None = None
+    ) -> Gradients:
+        """Projected gradients of examples, from the store or computed.
+
+        Raises:
+            DataError: the LM cannot read an example.
+            TrainingError: memory is short.
+        """
+        key = digest({**self.recipe, "weights": weights.name})
+        if key not in self._stores:
+            self._stores[key] = GradientStore(self.folder, key, self.dimension + 1)
+        found = self._stores[key].rows(examples, lambda missing: self._compute(missing, weights), on_rows)
+        return Gradients(found[:, :-1], found[:, -1])
+
+    @cached_property
+    def widths(self) -> tuple[int, ...]:
+        """Numbers in the projected gradient of each linear map."""
+        rank = self._settings.rank
+        return tuple(site.width_in * site.width_out if rank is None else rank * rank for site in self.sites)
+
+    @property
+    def dimension(self) -> int:
+        """Numbers in one projected gradient."""
+        return sum(self.widths)
+
+    def check_fisher(self, widths: Sequence[int]) -> None:
+        """Refuse Fisher matrices that are too large to be taken apart.
+
+        Args:
+            widths: of the matrices.
+
+        Raises:
+            ConfigError: together they hold more than :data:`FISHER_NUMBERS` numbers.
+        """
+        if sum(width**2 for width in widths) > FISHER_NUMBERS:
+            raise ConfigError(
+                f"{self.name}: {sum(widths):,} features are too many for Fisher matrices; expected at most 8 GiB of "
+                "them. Lower rank, or name fewer modules."
+            )
+
+    def _compute(self, examples: Sequence[Example], weights: Weights) -> Float32[np.ndarray, "n d"]:
+        documents = self.lm.tokenise(examples)
+        try:
+            if weights.path is not None:
+                self.lm.load_weights(weights.path)
+            found = project_gradients(
+                self.lm,
+                documents,
+                self.sites,
+                self.projections,
+                objective=self.objective,
+                reduction=self._settings.reduction,
+            )
+        finally:
+            if weights.path is not None:
+                self.lm.reset()
+        rows = np.column_stack([found.features, found.doubts]).astype(np.float32)
+        rows[~np.isfinite(rows).all(axis=1)] = 0.0
+        return rows
+
+
+class CheckpointAttributor(GradientAttributor[C]):
+    """A gradient method that can take several checkpoints of a warm-up."""
+
+    @cached_property
+    def weights(self) -> tuple[Weights, ...]:
+        """Weights that gradients are taken at.
+
+        Raises:
+            ConfigError: checkpoints are asked for, and the LM has none.
+        """
+        if self._settings.checkpoints == "final":
+            return (FINAL,)
+        return tuple(Weights(checkpoint.path, checkpoint.rate) for checkpoint in checkpoints_of(self.lm))

@@ -1,0 +1,227 @@
+"""The Hessian of an LM's training loss, and how to solve with it.
+
+H is the Hessian of L(W) = (1/n) Σ_i ℓ(z_i; W) with respect to the weights W of chosen linear maps, all else being
+fixed. W is flattened as gradients are: map after map, each as (out, in), row by row. Products H v come from a backward
+pass through the backward pass; they are computed in float64, one packed batch after another.
+"""
+
+import copy
+from collections.abc import Callable, Sequence
+
+import numpy as np
+import torch
+from jaxtyping import Float64
+from scipy import linalg
+from torch import Tensor
+from torch.nn import functional
+from torch.nn.attention import SDPBackend, sdpa_kernel
+
+from airrep.attributors.gradient.reading import Reduction, Site
+from airrep.errors import ConfigError, TrainingError
+from airrep.lm.documents import Documents, PackedDocuments
+from airrep.lm.model import TargetLM
+from airrep.lm.network import memory_named, token_logits
+from airrep.runtime.packing import Batch, pack
+
+MOST = 4096
+"""Weights that a whole Hessian can be made for: as many products with the Hessian."""
+
+HELD = 2**24
+"""Numbers of one tensor in a second backward pass, 128 MiB, unless one vector alone needs more."""
+
+Product = Callable[[Float64[np.ndarray, "k d"]], Float64[np.ndarray, "k d"]]
+"""H v of each row v."""
+
+OnDocuments = Callable[[int], None]
+"""Told how many more documents were read."""
+
+
+class Hessian:
+    """Of the mean loss of some documents: the mean of the Hessians of each document's own loss.
+
+    It holds a copy of the LM in float64; the LM itself stays as it is. Attention is computed by its formula, since
+    fused kernels have no second derivative.
+
+    Args:
+        lm: the model.
+        documents: training examples, at least one.
+        sites: linear maps of the model.
+        reduction: a document's loss is the mean, or sum, over its response tokens, in nats.
+        on_documents: told of documents, each time they are read.
+    """
+
+    def __init__(
+        self,
+        lm: TargetLM,
+        documents: Documents,
+        sites: Sequence[Site],
+        reduction: Reduction = "mean",
+        on_documents: OnDocuments | None = None,
+    ) -> None:
+        self._execution = lm.execution
+        self._documents = documents
+        self._reduction = reduction
+        self._on_documents = on_documents or (lambda _: None)
+        with memory_named("hessian"):
+            self._model = copy.deepcopy(lm.model).double().requires_grad_(False)
+        modules = [self._model.get_submodule(site.name) for site in sites]
+        self._weights = [module.weight.requires_grad_(True) for module in modules]
+        self._turned = [not isinstance(module, torch.nn.Linear) for module in modules]  # Conv1D holds (in, out)
+        self._width = max(max(site.width_in, site.width_out) for site in sites)
+        self.dimension = sum(weight.numel() for weight in self._weights)
+        """Weights, ``d``."""
+
+    def products(self, vectors: Float64[np.ndarray, "k d"]) -> Float64[np.ndarray, "k d"]:
+        """H v of each row v, all in one pass over the documents; memory is bounded by a batch.
+
+        Raises:
+            TrainingError: memory is short.
+        """
+        asked = torch.from_numpy(vectors).to(self._execution.device)
+        total = torch.zeros_like(asked)
+        for batch in pack(self._documents.lengths, self._execution.batch_tokens):
+            with memory_named("hessian"), sdpa_kernel(SDPBackend.MATH), torch.enable_grad():
+                gradient, widest = self._gradient(batch)
+                step = max(1, HELD // widest)
+                for part in (slice(first, first + step) for first in range(0, len(asked), step)):
+                    total[part] += self._again(gradient, asked[part])
+            self._on_documents(len(batch.rows))
+        found: np.ndarray = total.cpu().numpy()
+        return found
+
+    def matrix(self) -> Float64[np.ndarray, "d d"]:
+        """H, made symmetric to the last digit.
+
+        Raises:
+            ConfigError: there are too many weights.
+            TrainingError: memory is short.
+        """
+        check_size(self.dimension)
+        found = self.products(np.eye(self.dimension))
+        symmetric: np.ndarray = (found + found.T) / 2
+        return symmetric
+
+    def _gradient(self, batch: Batch) -> tuple[Float64[Tensor, " d"], int]:
+        """A batch's share of the mean loss's gradient, to be differentiated, and the numbers of its largest tensor."""
+        execution, documents = self._execution, self._documents
+        packed = PackedDocuments.from_batch(documents, batch, execution.device, execution.evenness)
+        logits = token_logits(self._model, packed)
+        losses = functional.cross_entropy(logits, packed.targets, reduction="none")
+        if self._reduction == "mean":
+            losses = losses / torch.bincount(packed.owners, minlength=len(batch.rows))[packed.owners]
+        parts = torch.autograd.grad(losses.sum() / len(documents), self._weights, create_graph=True)
+        pairs = int((batch.lengths**2).sum()) * getattr(self._model.config, "num_attention_heads", 1)
+        widest = max(self.dimension, logits.numel(), pairs, batch.tokens * self._width)
+        return torch.cat(self._flat(parts, 0)), widest
+
+    def _again(self, gradient: Float64[Tensor, " d"], vectors: Float64[Tensor, "k d"]) -> Float64[Tensor, "k d"]:
+        """The derivative of vᵀ gradient for each row v."""
+        parts = torch.autograd.grad(gradient, self._weights, vectors, retain_graph=True, is_grads_batched=True)
+        return torch.cat(self._flat(parts, 1), dim=1)
+
+    def _flat(self, parts: Sequence[Tensor], first: int) -> list[Tensor]:
+        """Each map's numbers as (out, in), row by row, flattened from a dimension on."""
+        turned = (each.transpose(-1, -2) if turn else each for each, turn in zip(parts, self._turned, strict=True))
+        return [each.flatten(first) for each in turned]
+
+
+def check_size(weights: int, where: str = "hessian") -> None:
+    """Refuse a whole Hessian that is too large.
+
+    Raises:
+        ConfigError: naming both ways out.
+    """
+    if weights > MOST:
+        raise ConfigError(
+            f"{where}: {weights:,} weights are too many for a whole Hessian; expected {MOST:,} or fewer. Name fewer "
+            "modules, or use solver=cg."
+        )
+
+
+def factor(matrix: Float64[np.ndarray, "d d"], damping: float) -> Float64[np.ndarray, "d d"]:
+    """The lower triangle L with L Lᵀ = H + λI.
+
+    Args:
+        matrix: H.
+        damping: λ.
+
+    Raises:
+        TrainingError: H + λI is not positive definite, or not finite.
+    """
+    if not np.isfinite(matrix).all():
+        raise _not_finite()
+    try:
+        found: np.ndarray = linalg.cholesky(matrix + damping * np.eye(len(matrix)), lower=True)
+    except linalg.LinAlgError as error:
+        raise _indefinite(linalg.eigvalsh(matrix, subset_by_index=(0, 0))[0], damping) from error
+    return found
+
+
+def solve(
+    product: Product, rights: Float64[np.ndarray, "k d"], damping: float, tolerance: float, iterations: int
+) -> Float64[np.ndarray, "k d"]:
+    """(H + λI)⁻¹ r of each row r, by conjugate gradients side by side.
+
+    Rows do not meet: each stops by itself, and is asked about no more.
+
+    Args:
+        product: H v of each row v.
+        rights: r.
+        damping: λ.
+        tolerance: length of the residual at which a row is done, relative to r.
+        iterations: most steps.
+
+    Raises:
+        TrainingError: the steps do not suffice, or H + λI is not positive definite or not finite.
+    """
+    solution, residual, direction = np.zeros_like(rights), rights.copy(), rights.copy()
+    square = _squares(residual)
+    goal = tolerance**2 * square
+    for _ in range(iterations):
+        rows = np.flatnonzero(square > goal)
+        if not len(rows):
+            return solution
+        along = direction[rows]
+        bent = product(along) + damping * along
+        length = (square[rows] / _curvature(along, bent, damping))[:, None]
+        solution[rows] += length * along
+        residual[rows] -= length * bent
+        before, square[rows] = square[rows], _squares(residual[rows])
+        direction[rows] = residual[rows] + (square[rows] / before)[:, None] * along
+    rows = np.flatnonzero(square > goal)
+    if not len(rows):
+        return solution
+    worst = float(np.sqrt((square[rows] / (goal[rows] / tolerance**2)).max()))
+    raise TrainingError(
+        f"conjugate gradients: {iterations:,} iterations leave a residual of {worst:.1e}; expected {tolerance:.1e}. "
+        "Raise iterations, damping or tolerance."
+    )
+
+
+def _curvature(
+    along: Float64[np.ndarray, "k d"], bent: Float64[np.ndarray, "k d"], damping: float
+) -> Float64[np.ndarray, " k"]:
+    """vᵀ (H + λI) v of each row v, above 0."""
+    found: np.ndarray = np.einsum("kd,kd->k", along, bent)
+    if not np.isfinite(found).all():
+        raise _not_finite()
+    if not (found > 0).all():
+        raise _indefinite(float((found / _squares(along)).min()) - damping, damping)
+    return found
+
+
+def _squares(rows: Float64[np.ndarray, "k d"]) -> Float64[np.ndarray, " k"]:
+    found: np.ndarray = np.einsum("kd,kd->k", rows, rows)
+    return found
+
+
+def _indefinite(curvature: float, damping: float) -> TrainingError:
+    return TrainingError(
+        f"hessian: it is not positive definite with damping={damping:g}: along a direction the loss bends by "
+        f"{curvature:.3g}; expected above {-damping:g}. Raise damping above {max(-curvature, 0):.3g}, or train the LM "
+        "further."
+    )
+
+
+def _not_finite() -> TrainingError:
+    return TrainingError("hessian: is not finite; expected numbers. Check the LM's weights, or name other modules.")

@@ -1,0 +1,209 @@
+"""Attribution by the influence function with the exact Hessian."""
+
+from collections.abc import Mapping, Sequence
+from functools import cached_property
+from pathlib import Path
+from typing import ClassVar
+
+import numpy as np
+from jaxtyping import Float32
+from scipy import linalg
+
+from airrep.arrays import DenseFeatures
+from airrep.attributors.base import Attributor, OnRows, count_rows
+from airrep.attributors.gradient.hessian import Hessian, check_size, factor, solve
+from airrep.attributors.gradient.reading import Site, find_sites
+from airrep.attributors.gradient.store import (
+    GradientStore,
+    by_chunks,
+    chunk_rows,
+    chunks,
+    keep_arrays,
+    pack_arrays,
+    recall_arrays,
+    unpack_arrays,
+)
+from airrep.attributors.gradient.tracin import TracinAttributor
+from airrep.attributors.settings import InfluenceSettings, TracinSettings
+from airrep.corpus.corpus import Corpus, Example
+from airrep.errors import ConfigError, NotFittedError, TrainingError
+from airrep.lm.documents import Documents
+from airrep.lm.settings import LmSettings
+from airrep.runtime.artifacts import digest
+from airrep.scoring.pooling import Pool
+
+STATE = "state.safetensors"
+
+MOST = 2**20
+"""Weights that conjugate gradients are run for; a training example then takes 2 MiB of an index."""
+
+HELD = 2**24
+"""Numbers in the right-hand sides that are solved for at a time, 128 MiB."""
+
+TRIED = 4
+"""Training examples that conjugate gradients are tried on before an index is built."""
+
+LARGEST = 1024.0
+"""The largest training feature of conjugate gradients, so that float16 holds it and those of later examples."""
+
+
+class InfluenceAttributor(Attributor):
+    """Score = ∇ℓ(x)ᵀ (H + λI)⁻¹ ∇ℓ(z) (Eq. 2, with the other sign: higher = z lowers the loss of x).
+
+    H is the Hessian of the mean training loss with respect to the weights of chosen linear maps, gradients are those
+    of the same weights. A score divided by n estimates by how much the loss of x rises if z is left out.
+
+    With ``solver=explicit``, H + λI = L Lᵀ is taken apart, and φ = L⁻¹ ∇ℓ on both sides: (H + λI)^(-1/2) ∇ℓ up to a
+    rotation, which inner products do not see, so that order-k pools have a meaning. With ``solver=cg``, φ_train =
+    c ∇ℓ and φ_query = (H + λI)⁻¹ ∇ℓ / c by conjugate gradients, every step of which reads the training corpus again:
+    its tokens are kept with the index. c makes training features fit float16.
+    """
+
+    name = "influence"
+    pool: ClassVar[Pool] = "sum"
+
+    def __init__(self, settings: InfluenceSettings) -> None:
+        self._settings = settings
+        shared = settings.model_dump(include={*LmSettings.model_fields, "modules", "reduction", "store"})
+        self._whole = _WholeGradients(TracinSettings(**shared, rank=None, unit=False))
+        self._learnt: Mapping[str, np.ndarray] | None = None
+
+    @property
+    def settings(self) -> InfluenceSettings:
+        return self._settings
+
+    @property
+    def symmetric(self) -> bool:
+        return self._settings.solver == "explicit"
+
+    @property
+    def fingerprint(self) -> str:
+        names = ("solver", "damping") if self.symmetric else ("solver", "damping", "tolerance")
+        own = {name: getattr(self._settings, name) for name in names}
+        return digest({"method": self.name, "curvature": self._fitted()["key"].tobytes().hex(), **own})
+
+    @property
+    def execution(self) -> Mapping[str, str]:
+        return self._whole.execution
+
+    def fit(self, train: Corpus) -> None:
+        """Read the gradients of the corpus, and take the Hessian apart or keep what its products need.
+
+        Raises:
+            ConfigError: no such modules, or they have too many weights.
+            DataError: the LM cannot read an example.
+            TrainingError: H + λI is not positive definite, all gradients are zero, or memory is short.
+        """
+        self._whole.fit(train)
+        self._check_size()
+        reading = {name: value for name, value in self._whole.reading.items() if name != "precision"}
+        key = digest({"hessian": reading, "train": train.fingerprint})
+        largest = self._largest(train)
+        documents = self._whole.lm.tokenise(train)
+        learnt = self._factor(key, documents) if self.symmetric else _corpus(documents, LARGEST / largest)
+        self._take({**learnt, "key": np.frombuffer(bytes.fromhex(key), np.uint8)})
+        if not self.symmetric:  # find out now, not at the first query, whether the damping will do
+            self.encode_queries(train[:TRIED])
+
+    def _check_size(self) -> None:
+        weights = self._whole.dimension
+        if self.symmetric:
+            check_size(weights, self.name)
+        elif weights > MOST:
+            raise ConfigError(
+                f"{self.name}: {weights:,} weights are too many; expected {MOST:,} or fewer. Name fewer or smaller "
+                "modules, or use logra."
+            )
+
+    def _largest(self, train: Corpus) -> float:
+        """The largest number in a training gradient; all of them are in the store afterwards."""
+        on_rows = count_rows(len(train), self.progress)
+        found = max(
+            float(np.abs(self._whole.gradients(part, on_rows=on_rows).rows).max())
+            for part in chunks(train, chunk_rows(self._whole.dimension))
+        )
+        if found == 0:
+            raise TrainingError(f"{self.name}: all gradients are zero or not finite. Name other modules.")
+        return found
+
+    def _factor(self, key: str, documents: Documents) -> Mapping[str, np.ndarray]:
+        """L, of a Hessian that an earlier run made or of a new one."""
+        found = recall_arrays(self._whole.folder, key)
+        if found is None:
+            on_rows = count_rows(len(documents), self.progress)
+            whole = self._whole
+            found = {"hessian": Hessian(whole.lm, documents, whole.sites, self._settings.reduction, on_rows).matrix()}
+            keep_arrays(whole.folder, key, found)
+        return {"factor": np.ascontiguousarray(factor(found["hessian"], self._settings.damping))}  # as it is read back
+
+    def encode_train(self, examples: Sequence[Example], on_rows: OnRows | None = None) -> DenseFeatures:
+        self._fitted()
+        dimension = self._whole.dimension
+        return by_chunks(examples, dimension, dimension, lambda part: self._train_features(part, on_rows))
+
+    def _train_features(self, examples: Sequence[Example], on_rows: OnRows | None) -> np.ndarray:
+        learnt = self._fitted()
+        rows = self._whole.gradients(examples, on_rows=on_rows).rows.astype(np.float64)
+        found: np.ndarray = (
+            linalg.solve_triangular(learnt["factor"], rows.T, lower=True).T
+            if self.symmetric
+            else rows * learnt["scale"]
+        )
+        return found
+
+    def encode_queries(self, examples: Sequence[Example], on_rows: OnRows | None = None) -> DenseFeatures:
+        if self.symmetric:
+            return self.encode_train(examples, on_rows)
+        key = digest({"solved": self.fingerprint, **self.execution})
+        store = GradientStore(self._whole.folder, key, self._whole.dimension)
+        found: np.ndarray = store.rows(examples, self._solve, on_rows) / self._fitted()["scale"]
+        return found.astype(np.float32)
+
+    def _solve(self, examples: Sequence[Example]) -> Float32[np.ndarray, "n d"]:
+        chosen = self._settings
+        rights = self._whole.gradients(examples).rows.astype(np.float64)
+        parts = np.split(rights, range(0, len(rights), max(1, HELD // rights.shape[1]))[1:])
+        found = [solve(self._hessian.products, p, chosen.damping, chosen.tolerance, chosen.iterations) for p in parts]
+        return np.concatenate(found).astype(np.float32)
+
+    @cached_property
+    def _hessian(self) -> Hessian:
+        learnt = self._fitted()
+        documents = Documents(learnt["ids"], learnt["offsets"], learnt["starts"])
+        return Hessian(self._whole.lm, documents, self._whole.sites, self._settings.reduction)
+
+    def save_state(self, folder: Path) -> None:
+        (folder / STATE).write_bytes(pack_arrays(self._fitted()))
+
+    def load_state(self, folder: Path) -> None:
+        self._take(unpack_arrays((folder / STATE).read_bytes()))
+
+    def _take(self, learnt: Mapping[str, np.ndarray]) -> None:
+        self._learnt = learnt
+        self.__dict__.pop("_hessian", None)
+
+    def _fitted(self) -> Mapping[str, np.ndarray]:
+        if self._learnt is None:
+            raise NotFittedError(
+                f"{self.name}: has not seen the training corpus. Call fit(train) first, or build an index."
+            )
+        return self._learnt
+
+
+class _WholeGradients(TracinAttributor):
+    """Gradients of whole weights; by default of those of the last linear map in an MLP."""
+
+    name = InfluenceAttributor.name
+
+    @cached_property
+    def sites(self) -> tuple[Site, ...]:
+        """The linear maps whose weights count as parameters."""
+        named = self.settings.modules
+        found = find_sites(self.lm.model, named, f"lm {self.lm.name}")
+        return found[-1:] if named is None else found
+
+
+def _corpus(documents: Documents, scale: float) -> Mapping[str, np.ndarray]:
+    """What products with the Hessian need of the training corpus."""
+    tokens = {"ids": documents.ids, "offsets": documents.offsets, "starts": documents.starts}
+    return {**tokens, "scale": np.array([scale])}

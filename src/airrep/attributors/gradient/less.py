@@ -1,0 +1,210 @@
+"""Attribution by gradients of low-rank adapters: LESS."""
+
+from collections.abc import Mapping, Sequence
+from functools import cached_property
+from pathlib import Path
+from typing import Literal, NamedTuple, TypeAlias
+
+import numpy as np
+import torch
+from jaxtyping import Float, Float32
+from torch import Tensor
+
+from airrep.arrays import DenseFeatures
+from airrep.attributors.base import OnRows
+from airrep.attributors.gradient.curvature import unit
+from airrep.attributors.gradient.reading import Places, Site, find_sites, read_gradients
+from airrep.attributors.gradient.sketch import Sketch
+from airrep.attributors.gradient.store import GradientStore, store_folder
+from airrep.attributors.language import LanguageAttributor
+from airrep.attributors.settings import LessSettings
+from airrep.corpus.corpus import Example
+from airrep.errors import ConfigError
+from airrep.lm.files import find_lm, recorded_reading
+from airrep.lm.lora import ADAPTER, ADAPTER_CONFIG, MOMENTS, file_name, load_adapters, load_moments
+from airrep.lm.model import TargetLM, load_lm
+from airrep.lm.settings import LmSettings
+from airrep.lm.warmup import Warmup, files_digest, open_warmup
+from airrep.runtime.artifacts import digest, file_digest
+
+Side: TypeAlias = Literal["train", "queries"]
+
+NUMBERS = 2**24
+"""Numbers of gradients that are held at a time, 64 MiB."""
+
+
+class Adam(NamedTuple):
+    """What Adam knew of one weight at the end of the warm-up."""
+
+    first: Float[Tensor, " w"]
+    second: Float[Tensor, " w"]
+    betas: tuple[float, float]
+    epsilon: float
+
+    def corrected(self, gradients: Float[Tensor, "n w"]) -> Float[Tensor, "n w"]:
+        """The direction of Adam's next step if each gradient g were the next: m' / √(v' + ε).
+
+        m' = β₁ m + (1 − β₁) g, v' = β₂ v + (1 − β₂) g². As in LESS's published code, moments are not divided by
+        1 − βᵗ, and ε is inside the root.
+        """
+        moved = torch.lerp(gradients, self.first, self.betas[0])
+        squared = torch.lerp(gradients.square(), self.second, self.betas[1])
+        return moved / (squared + self.epsilon).sqrt_()
+
+
+class LessAttributor(LanguageAttributor[LessSettings]):
+    """φ_train(z) = Π Γ(∇ℓ(z)) and φ_query(x) = Π ∇ℓ(x), scaled to length 1.
+
+    ∇ℓ is the gradient of an example's loss with respect to all numbers of the adapters, Γ corrects it by Adam's moments
+    (:meth:`Adam.corrected`), and Π is the random projection of :class:`airrep.attributors.gradient.sketch.Sketch`. An
+    example whose gradient is zero or not finite has features of zero.
+    """
+
+    name = "less"
+
+    def __init__(self, settings: LessSettings) -> None:
+        super().__init__(settings)
+        self._stores: dict[Side, GradientStore] = {}
+
+    @cached_property
+    def warmup(self) -> Warmup:
+        """The warm-up whose adapters and moments are read.
+
+        Raises:
+            ConfigError: the LM is none, or was warmed up without adapters.
+        """
+        warmup = open_warmup(find_lm(self._settings.lm))
+        if warmup is None or warmup.adapter is None:
+            raise ConfigError(
+                f"{self.name}: lm {self._settings.lm} has no adapters with Adam's moments; expected a warm-up with "
+                "low-rank adapters. Run: airrep warmup DATA --lm MODEL --out DIR --set lora_rank=128 "
+                "--set lora_alpha=512 --set epochs=4"
+            )
+        return warmup
+
+    @property
+    def _adapter(self) -> Path:
+        assert self.warmup.adapter is not None
+        return self.warmup.adapter
+
+    @cached_property
+    def lm(self) -> TargetLM:
+        """The LM that the warm-up began from with the adapters in place, loaded when it is first needed.
+
+        Raises:
+            ConfigError: it is gone or another one now, or the adapters do not fit it.
+        """
+        lm = load_lm(self._base)
+        if files_digest(lm.folder) != self.warmup.base["files"]:
+            raise ConfigError(
+                f"{self.name}: {lm.name} is not the LM that {self.warmup.path} began from. Name that: --set base=MODEL"
+            )
+        load_adapters(lm.model, self._adapter)
+        return lm
+
+    @property
+    def _base(self) -> LmSettings:
+        """The LM without adapters, which reads as the warm-up did where nothing else is asked for."""
+        own = self._settings.model_dump(include=set(LmSettings.model_fields) - {"lm"})
+        asked = {name: value for name, value in own.items() if value is not None}
+        name = self._settings.base or self.warmup.base["name"]
+        if Path(name).is_absolute() and not Path(name).is_dir():
+            raise ConfigError(
+                f"{self.name}: {self.warmup.path} began from {name}, which is gone. Say where it is: --set base=MODEL"
+            )
+        return LmSettings.of({**recorded_reading(self.warmup.path), **asked, "lm": name})
+
+    @cached_property
+    def sites(self) -> tuple[Site, ...]:
+        """The small linear maps of the adapters."""
+        return find_sites(self.lm.model, ("*.lora_A.*", "*.lora_B.*"), f"lm {self.lm.name}")
+
+    @cached_property
+    def _adam(self) -> Mapping[str, Adam]:
+        """By the names of the sites."""
+        moments, chosen = load_moments(self._adapter), self.warmup.fine_tune
+        names = {site.name: file_name(f"{site.name}.weight") for site in self.sites}
+        absent = next((name for name in names.values() if name not in moments), None)
+        if absent is not None:
+            raise ConfigError(f"{self._adapter / MOMENTS}: has no moments of {absent}. Run `airrep warmup` again.")
+        device = self.lm.execution.device
+        flat = {name: [each.flatten().to(device) for each in moments[file]] for name, file in names.items()}
+        return {name: Adam(first, second, chosen.betas, chosen.epsilon) for name, (first, second) in flat.items()}
+
+    @cached_property
+    def _sketch(self) -> Sketch:
+        return Sketch(self._settings.dimension, self._settings.seed, self.lm.execution.device)
+
+    @cached_property
+    def _recipe(self) -> dict[str, object]:
+        """What decides features, but for the precision."""
+        files = {name: file_digest(self._adapter / name) for name in (ADAPTER_CONFIG, ADAPTER, MOMENTS)}
+        chosen = self.warmup.fine_tune
+        return {
+            "method": self.name,
+            "lm": self.lm.fingerprint,
+            "adapter": files,
+            "adam": [*chosen.betas, chosen.epsilon],
+            **self._settings.model_dump(include={"dimension", "reduction", "seed"}),
+        }
+
+    @property
+    def fingerprint(self) -> str:
+        return digest(self._recipe)
+
+    def encode_train(self, examples: Sequence[Example], on_rows: OnRows | None = None) -> DenseFeatures:
+        return self._features("train", examples, on_rows)
+
+    def encode_queries(self, examples: Sequence[Example], on_rows: OnRows | None = None) -> DenseFeatures:
+        return self._features("queries", examples, on_rows)
+
+    def _features(self, side: Side, examples: Sequence[Example], on_rows: OnRows | None) -> DenseFeatures:
+        """Unit rows of projected gradients, from the store or computed."""
+        if side not in self._stores:
+            key = digest({**self._recipe, **self.execution, "side": side})
+            self._stores[side] = GradientStore(store_folder(self._settings.store), key, self._settings.dimension)
+        rows = self._stores[side].rows(examples, lambda missing: self._compute(side, missing), on_rows)
+        return unit(rows).astype(np.float32)
+
+    def _compute(self, side: Side, examples: Sequence[Example]) -> Float32[np.ndarray, "n p"]:
+        documents = self.lm.tokenise(examples)
+        reader = _Reader(self._sketch, self._adam if side == "train" else None)
+        rows = np.zeros((len(documents), self._settings.dimension), np.float32)
+        for read in read_gradients(self.lm, documents, self.sites, reader, reduction=self._settings.reduction):
+            rows[read.rows] = reader.projected.cpu().numpy()
+        rows[~np.isfinite(rows).all(axis=1)] = 0.0
+        return rows
+
+
+class _Reader:
+    """Projects each document's whole gradient, site after site, a few documents at a time."""
+
+    def __init__(self, sketch: Sketch, adam: Mapping[str, Adam] | None) -> None:
+        self._sketch = sketch
+        self._adam = adam
+        self._places: Places | None = None
+
+    @property
+    def projected(self) -> Float[Tensor, "count p"]:
+        """Of the last batch; zeros where the whole gradient was zero."""
+        return torch.where(self._seen[:, None], self._sums, 0.0)
+
+    def keep(self, _site: Site, inputs: Float[Tensor, "t i"], /) -> Tensor:
+        """Hold the inputs."""
+        return inputs
+
+    def take(self, site: Site, kept: Tensor, gradients: Float[Tensor, "t o"], places: Places, /) -> None:
+        """Add a site's share of the projections."""
+        if places is not self._places:
+            self._places = places
+            self._sums = gradients.new_zeros(places.count, self._sketch.dimension)
+            self._seen = torch.zeros(places.count, dtype=torch.bool, device=gradients.device)
+        inputs, outputs = places.table(kept), places.table(gradients).transpose(1, 2)
+        step = max(1, NUMBERS // (site.width_in * site.width_out))
+        for first in range(0, places.count, step):
+            part = slice(first, first + step)
+            whole = torch.bmm(outputs[part], inputs[part]).flatten(1)
+            self._seen[part] |= whole.any(1)
+            if self._adam is not None:
+                whole = self._adam[site.name].corrected(whole)
+            self._sums[part] += self._sketch.of(site.name, whole)

@@ -1,0 +1,200 @@
+"""Attribution by whitened projected gradients: LoGra."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import TypeAlias
+
+import numpy as np
+import torch
+from jaxtyping import Float
+
+from airrep.arrays import DenseFeatures
+from airrep.attributors.base import OnRows, count_rows
+from airrep.attributors.gradient.base import GradientAttributor
+from airrep.attributors.gradient.curvature import Fisher, Kronecker, principal_directions, unit
+from airrep.attributors.gradient.reading import Covariances, Projections, Site, read_gradients
+from airrep.attributors.gradient.store import (
+    array_digest,
+    by_chunks,
+    keep_arrays,
+    pack_arrays,
+    recall_arrays,
+    unpack_arrays,
+)
+from airrep.attributors.settings import LograSettings
+from airrep.corpus.corpus import Corpus, Example
+from airrep.errors import NotFittedError, TrainingError
+from airrep.runtime.artifacts import digest
+from airrep.runtime.seeding import stream
+
+HELD = 2**28
+"""Numbers of covariances held at a time, 1 GiB; wide LMs take several passes over the sample."""
+
+STATE = "state.safetensors"
+
+KEY = "key"
+"""Among what was learnt: the fingerprint of all that decides it."""
+
+Arrays: TypeAlias = Mapping[str, np.ndarray]
+"""What was learnt, by name and number of the linear map."""
+
+
+class LograAttributor(GradientAttributor[LograSettings]):
+    """φ(z) = norm[H^(-1/2) P ∇ℓ(z)] (Eq. 5), P ∇ℓ being projected on both sides of each linear map.
+
+    :meth:`fit` learns from a sample of the training corpus the small matrices P (leading directions of inputs and of
+    output gradients) and the curvature H of what they leave, map by map: Kronecker factors (K-FAC), or the whole matrix
+    (raw Fisher). λ = ``damping`` × the mean eigenvalue of H is added to it.
+    """
+
+    name = "logra"
+
+    def __init__(self, settings: LograSettings) -> None:
+        super().__init__(settings)
+        self._learnt: Arrays | None = None
+
+    @property
+    def projections(self) -> Projections | None:
+        if not self._by_directions:
+            return self._random
+        learnt = self._fitted()
+        pairs = ((site.name, learnt[f"in-{n}"], learnt[f"out-{n}"]) for n, site in enumerate(self.sites))
+        return {name: (torch.from_numpy(inward), torch.from_numpy(out)) for name, inward, out in pairs}
+
+    @property
+    def _by_directions(self) -> bool:
+        return self.settings.rank is not None and self.settings.projection == "pca"
+
+    @property
+    def projected_by(self) -> object:
+        if not self._by_directions:
+            return super().projected_by
+        learnt = self._fitted()
+        names = sorted(name for name in learnt if name.startswith(("in-", "out-")))
+        return ["directions", digest([array_digest(learnt[name]) for name in names])]
+
+    @property
+    def fingerprint(self) -> str:
+        own = {name: getattr(self.settings, name) for name in ("damping", "unit")}
+        return digest({"method": self.name, "learnt": self._fitted()[KEY].tobytes().hex(), **own})
+
+    def fit(self, train: Corpus) -> None:
+        """Learn directions and curvature from a sample, or find what an earlier run learnt.
+
+        Raises:
+            ConfigError: the rank is larger than a linear map, or Fisher matrices would be too large.
+            DataError: the LM cannot read an example.
+            TrainingError: memory is short, or a linear map gets no gradient.
+        """
+        super().fit(train)
+        chosen = self.settings
+        if chosen.curvature == "fisher":
+            self.check_fisher(self.widths)
+        rows = stream(chosen.seed, "sample").permutation(len(train))[: chosen.sample]
+        sample = train.take(np.sort(rows))
+        settings = {name: getattr(chosen, name) for name in ("projection", "curvature", "rank", "seed")}
+        key = digest({"learnt": settings, **self.reading, "sample": sample.fingerprint})
+        self._learnt = recall_arrays(self.folder, key)
+        if self._learnt is None:
+            self._learn(sample)
+            # laid out as they are when they are read back, since products round by layout on some processors
+            learnt = {name: np.ascontiguousarray(array) for name, array in self._fitted().items()}
+            self._learnt = {**learnt, KEY: np.frombuffer(bytes.fromhex(key), np.uint8)}
+            keep_arrays(self.folder, key, self._learnt)
+
+    def _learn(self, sample: Corpus) -> None:
+        factored = self.settings.curvature == "kfac"
+        self._learnt = dict(self._from_covariances(sample)) if factored or self._by_directions else {}
+        if not factored:
+            self._learnt = {**self._learnt, **dict(self._fishers(self.gradients(sample).rows))}
+
+    def _from_covariances(self, sample: Corpus) -> Iterator[tuple[str, np.ndarray]]:
+        """Directions of each linear map, and the Kronecker factors of what they leave, taken apart."""
+        documents = self.lm.tokenise(sample)
+        groups = list(groups_of(self.sites, HELD))
+        on_rows = count_rows(len(sample) * len(groups), self.progress)
+        for group in groups:
+            sums = Covariances(group)
+            for read in read_gradients(self.lm, documents, group, sums, reduction=self.settings.reduction):
+                on_rows(len(read.rows))
+            for site in group:
+                yield from self._site(self.sites.index(site), sums, site, len(sample))
+
+    def _site(self, n: int, sums: Covariances, site: Site, examples: int) -> Iterator[tuple[str, np.ndarray]]:
+        seen = [each.cpu().double().numpy() for each in sums.of(site.name)]
+        self._check_alive(site, seen[1])
+        small = self._small(site, *seen)
+        if small is not None:
+            seen = [matrix.T @ covariance @ matrix for covariance, matrix in zip(seen, small, strict=True)]
+        if small is not None and self._by_directions:
+            yield from zip((f"in-{n}", f"out-{n}"), small, strict=True)
+        if self.settings.curvature == "kfac":
+            found = Kronecker.of(seen[0], seen[1], sums.tokens[site.name] / examples)
+            names = (f"inward-{n}", f"outward-{n}", f"values-{n}")
+            yield from zip(names, (found.inward, found.outward, found.eigenvalues), strict=True)
+
+    def _check_alive(self, site: Site, gradients: np.ndarray) -> None:
+        if not gradients.any():
+            raise TrainingError(
+                f"{self.name}: no example of the sample has a gradient at {site.name}. Leave it out of modules, or "
+                "raise sample."
+            )
+
+    def _small(self, site: Site, inputs: np.ndarray, outputs: np.ndarray) -> tuple[np.ndarray, np.ndarray] | None:
+        """The small matrices of a linear map; None for whole gradients."""
+        if self._by_directions:
+            rank = self.settings.rank or 0
+            found = (principal_directions(inputs, rank), principal_directions(outputs, rank))
+            return found[0].astype(np.float32), found[1].astype(np.float32)
+        random = self._random
+        return None if random is None else (random[site.name][0].numpy(), random[site.name][1].numpy())
+
+    def _fishers(self, rows: Float[np.ndarray, "n d"]) -> Iterator[tuple[str, np.ndarray]]:
+        for n, part in enumerate(np.split(rows.astype(np.float64), np.cumsum(self.widths)[:-1], axis=1)):
+            self._check_alive(self.sites[n], part)
+            fisher = Fisher.of(part.T @ part / len(part))
+            yield f"vectors-{n}", fisher.vectors
+            yield f"values-{n}", fisher.eigenvalues
+
+    def encode_train(self, examples: Sequence[Example], on_rows: OnRows | None = None) -> DenseFeatures:
+        self._fitted()
+        return by_chunks(examples, self.dimension, self.dimension, lambda part: self._features(part, on_rows))
+
+    def _features(self, examples: Sequence[Example], on_rows: OnRows | None) -> Float[np.ndarray, "n d"]:
+        rows = self.gradients(examples, on_rows=on_rows).rows.astype(np.float64)
+        parts = np.split(rows, np.cumsum(self.widths)[:-1], axis=1)
+        white = np.concatenate([self._whiten(n, part) for n, part in enumerate(parts)], axis=1)
+        return unit(white) if self.settings.unit else white
+
+    def _whiten(self, n: int, part: Float[np.ndarray, "n d"]) -> Float[np.ndarray, "n d"]:
+        learnt, damping = self._fitted(), self.settings.damping
+        if self.settings.curvature == "fisher":
+            return Fisher(learnt[f"vectors-{n}"], learnt[f"values-{n}"]).whiten(part, damping)
+        factors = Kronecker(learnt[f"inward-{n}"], learnt[f"outward-{n}"], learnt[f"values-{n}"])
+        white = factors.whiten(part.reshape(len(part), *factors.eigenvalues.shape), damping)
+        return white.reshape(part.shape)
+
+    def save_state(self, folder: Path) -> None:
+        (folder / STATE).write_bytes(pack_arrays(self._fitted()))
+
+    def load_state(self, folder: Path) -> None:
+        self._learnt = unpack_arrays((folder / STATE).read_bytes())
+
+    def _fitted(self) -> Arrays:
+        if self._learnt is None:
+            raise NotFittedError("logra: has not seen the training corpus. Call fit(train) first, or build an index.")
+        return self._learnt
+
+
+def groups_of(sites: Sequence[Site], numbers: int) -> Iterator[tuple[Site, ...]]:
+    """Cut sites into groups whose covariances together hold at most so many numbers, or into single ones."""
+    group: list[Site] = []
+    held = 0
+    for site in sites:
+        size = site.width_in**2 + site.width_out**2
+        if group and held + size > numbers:
+            yield tuple(group)
+            group, held = [], 0
+        group.append(site)
+        held += size
+    yield tuple(group)

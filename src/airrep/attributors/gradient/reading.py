@@ -1,0 +1,367 @@
+"""Per-example gradients of a causal LM, without a pass per example.
+
+Documents of a packed batch do not see each other, so one backward pass over the sum of their losses holds every
+document's own gradient: for a linear map with inputs a_t and output gradients g_t it is Σ_t g_t a_tᵀ over the
+document's tokens t. With small matrices on both sides that is Σ_t (P_out g_t)(P_in a_t)ᵀ, and no gradient is ever
+as large as the weight.
+"""
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from fnmatch import fnmatchcase
+from typing import Any, Literal, NamedTuple, Protocol, TypeAlias
+
+import numpy as np
+import torch
+from jaxtyping import Float, Int64
+from torch import Tensor, nn
+from torch.nn import functional
+
+from airrep.arrays import Rows
+from airrep.errors import ConfigError
+from airrep.lm.documents import Documents, PackedDocuments
+from airrep.lm.model import TargetLM
+from airrep.lm.network import memory_named, token_logits
+from airrep.runtime.packing import Batch, pack
+from airrep.runtime.seeding import stream
+
+MLP = ("*mlp*", "*feed_forward*", "*ffn*", "*.fc1", "*.fc2")
+"""How the linear maps of MLPs are called in transformers."""
+
+SHOWN = 12
+"""Names that an error lists."""
+
+Objective: TypeAlias = Literal["loss", "margin"]
+"""What is differentiated: the loss, or minus the log odds of the response's tokens."""
+
+Reduction: TypeAlias = Literal["mean", "sum"]
+"""How an example's tokens are put together."""
+
+
+@dataclass(frozen=True, eq=False)
+class Site:
+    """A linear map of an LM: y = W x, with W of ``(width_out, width_in)`` numbers."""
+
+    name: str
+    module: nn.Module
+    width_in: int
+    width_out: int
+
+
+def find_sites(model: nn.Module, patterns: Sequence[str] | None, where: str) -> tuple[Site, ...]:
+    """The linear maps of a model with certain names, in its order.
+
+    Args:
+        model: of transformers.
+        patterns: full names, with ``*`` for any text; None: those of MLPs.
+        where: what an error begins with.
+
+    Raises:
+        ConfigError: a pattern that no linear map has; the names are listed.
+    """
+    linears = list(_linears(model))
+    chosen = MLP if patterns is None else tuple(patterns)
+    found = tuple(site for site in linears if any(fnmatchcase(site.name, pattern) for pattern in chosen))
+    missed = [] if patterns is None else [p for p in chosen if not any(fnmatchcase(s.name, p) for s in linears)]
+    if not found or missed:
+        names = [site.name for site in linears]
+        listed = ", ".join(names[:SHOWN]) + (f" and {len(names) - SHOWN} more" if len(names) > SHOWN else "")
+        raise ConfigError(
+            f"{where}: has no linear map named {' or '.join(missed or chosen)}; it has {listed or 'none at all'}. "
+            "Set modules to names or patterns of these."
+        )
+    return found
+
+
+def _linears(model: nn.Module) -> Iterator[Site]:
+    from transformers.pytorch_utils import Conv1D
+
+    for name, module in model.named_modules():
+        if isinstance(module, Conv1D):
+            yield Site(name, module, *module.weight.shape)
+        elif isinstance(module, nn.Linear):
+            yield Site(name, module, module.in_features, module.out_features)
+
+
+class Places:
+    """Where the documents of a packed batch lie in its list of tokens."""
+
+    def __init__(self, batch: Batch, device: str) -> None:
+        self.count = len(batch.rows)
+        """Documents."""
+        self.tokens = batch.tokens
+        self.longest = int(batch.lengths[0])
+        self._keep = self._scatter(batch, device) if self.tokens < self.count * self.longest else None
+
+    def _scatter(self, batch: Batch, device: str) -> Int64[Tensor, " t"]:
+        owners = np.repeat(np.arange(self.count), batch.lengths)
+        return torch.from_numpy(owners * self.longest + batch.positions).to(device)
+
+    def table(self, rows: Float[Tensor, "t w"]) -> Float[Tensor, "count longest w"]:
+        """Rows of tokens as a table of documents, zeros behind the end of each."""
+        if self._keep is None:
+            return torch.unflatten(rows, 0, (self.count, self.longest))
+        table = rows.new_zeros(self.count * self.longest, rows.shape[1]).index_copy_(0, self._keep, rows)
+        return torch.unflatten(table, 0, (self.count, self.longest))
+
+    def products(self, gradients: Float[Tensor, "t o"], inputs: Float[Tensor, "t i"]) -> Float[Tensor, "count o i"]:
+        """Σ_t g_t a_tᵀ of each document."""
+        return torch.bmm(self.table(gradients).transpose(1, 2), self.table(inputs))
+
+
+class Reader(Protocol):
+    """Takes what passes through the sites in one forward and backward pass."""
+
+    def keep(self, site: Site, inputs: Float[Tensor, "t i"], /) -> Tensor:
+        """What to hold of a site's inputs until its gradients come."""
+
+    def take(self, site: Site, kept: Tensor, gradients: Float[Tensor, "t o"], places: Places, /) -> None:
+        """The gradients of the summed objective with respect to a site's outputs."""
+
+
+class Read(NamedTuple):
+    """One batch that has been read."""
+
+    rows: Rows
+    """Rows of the documents, in the order of places."""
+    doubts: Float[Tensor, " count"]
+    """Of each document 1 - p, the chance of another token, averaged over its response."""
+
+
+def read_gradients(
+    lm: TargetLM,
+    documents: Documents,
+    sites: Sequence[Site],
+    reader: Reader,
+    *,
+    objective: Objective = "loss",
+    reduction: Reduction = "mean",
+) -> Iterator[Read]:
+    """Pass documents through an LM, batch after batch; memory is bounded by a batch.
+
+    After each batch the reader has been given every site. Gradients are those of each document's own objective:
+    the mean, or sum, over its response tokens of the cross-entropy, in nats, or of minus the log odds
+    log p − log(1 − p).
+
+    Args:
+        lm: the model; its weights stay as they are.
+        documents: examples.
+        sites: linear maps of the model.
+        reader: takes what passes through them.
+        objective: ``"loss"`` or ``"margin"``.
+        reduction: ``"mean"`` or ``"sum"``.
+
+    Raises:
+        ConfigError: a site does not see every token of the batch.
+        TrainingError: memory is short.
+    """
+    execution = lm.execution
+    with memory_named("gradients"), _frozen(lm.model), _Watch(sites, reader, execution.device) as watch:
+        for batch in pack(documents.lengths, execution.batch_tokens):
+            packed = PackedDocuments.from_batch(documents, batch, execution.device, execution.evenness)
+            watch.places = Places(batch, execution.device)
+            with torch.enable_grad(), execution.autocast():
+                each, chances = _objective(token_logits(lm.model, packed), packed.targets, objective)
+            lengths = torch.bincount(packed.owners, minlength=len(batch.rows)).to(each)
+            torch.autograd.backward((each / lengths[packed.owners] if reduction == "mean" else each).sum())
+            doubts = chances.new_zeros(len(batch.rows)).index_add_(0, packed.owners, chances) / lengths
+            yield Read(batch.rows, doubts)
+
+
+def _objective(
+    logits: Float[Tensor, "r v"], targets: Int64[Tensor, " r"], objective: Objective
+) -> tuple[Float[Tensor, " r"], Float[Tensor, " r"]]:
+    """What is differentiated, and 1 − p, of each response token."""
+    losses = functional.cross_entropy(logits, targets, reduction="none")
+    doubts = -torch.expm1(-losses.detach())
+    if objective == "loss":
+        return losses, doubts
+    others = logits.scatter(1, targets[:, None], -torch.inf).logsumexp(dim=1)
+    return others - logits.gather(1, targets[:, None]).squeeze(1), doubts
+
+
+@contextmanager
+def _frozen(model: Any) -> Iterator[None]:
+    """Let no weight ask for a gradient."""
+    asked = [parameter for parameter in model.parameters() if parameter.requires_grad]
+    for parameter in asked:
+        parameter.requires_grad_(False)
+    try:
+        yield
+    finally:
+        for parameter in asked:
+            parameter.requires_grad_(True)
+
+
+class _Watch(ExitStack):
+    """Hooks on sites, in place while the context lasts."""
+
+    places: Places
+
+    def __init__(self, sites: Sequence[Site], reader: Reader, device: str) -> None:
+        super().__init__()
+        self._reader = reader
+        self._kind = torch.device(device).type
+        for site in sites:
+            self.callback(site.module.register_forward_hook(self._hook(site)).remove)
+
+    def _hook(self, site: Site) -> Callable[[nn.Module, tuple[Any, ...], Tensor], None]:
+        def hook(_module: nn.Module, inputs: tuple[Any, ...], outputs: Tensor) -> None:
+            with torch.autocast(self._kind, enabled=False):  # what is kept meets float32 in the backward pass
+                kept = self._reader.keep(site, self._rows(site, inputs[0].detach()))
+            if not outputs.requires_grad:  # nothing below a first site is differentiated
+                outputs.requires_grad_(True)
+            outputs.register_hook(
+                lambda gradients: self._reader.take(site, kept, self._rows(site, gradients), self.places)
+            )
+
+        return hook
+
+    def _rows(self, site: Site, tokens: Tensor) -> Float[Tensor, "t w"]:
+        """One row for each token, at least in float32."""
+        rows = tokens.flatten(0, -2)
+        if len(rows) != self.places.tokens:
+            raise ConfigError(
+                f"modules: {site.name} sees {len(rows)} of {self.places.tokens} tokens; expected a linear map that "
+                "sees all, unlike the output layer or an expert among others. Leave it out of modules."
+            )
+        return rows.to(torch.promote_types(rows.dtype, torch.float32))
+
+
+Projections: TypeAlias = Mapping[str, tuple[Float[Tensor, "i r"], Float[Tensor, "o r"]]]
+"""The small matrices of each site, by its name: of its inputs and of its output gradients."""
+
+
+def random_projections(sites: Sequence[Site], rank: int, seed: int) -> Projections:
+    """Gaussian matrices with variance 1/rank, so that inner products are kept in expectation.
+
+    Each depends on the seed, its site's name and widths alone, not on the other sites or the device.
+
+    Raises:
+        ConfigError: the rank is larger than a site.
+    """
+    check_rank(sites, rank)
+
+    def draw(site: Site, side: str, width: int) -> Tensor:
+        drawn = stream(seed, "projection", site.name, side).standard_normal((width, rank))
+        return torch.from_numpy((drawn / np.sqrt(rank)).astype(np.float32))
+
+    return {site.name: (draw(site, "in", site.width_in), draw(site, "out", site.width_out)) for site in sites}
+
+
+def check_rank(sites: Sequence[Site], rank: int) -> None:
+    """Refuse a rank that a site cannot have.
+
+    Raises:
+        ConfigError: naming the smallest site.
+    """
+    smallest = min(sites, key=lambda site: min(site.width_in, site.width_out))
+    most = min(smallest.width_in, smallest.width_out)
+    if rank > most:
+        raise ConfigError(
+            f"rank={rank}: {smallest.name} maps {smallest.width_in} to {smallest.width_out} numbers; expected at most "
+            f"{most}. Lower rank, or leave it out of modules."
+        )
+
+
+class Projected:
+    """Reads each document's gradients, projected on both sides: ``(count, d)``, site after site, row-major.
+
+    Without projections these are whole gradients.
+    """
+
+    def __init__(self, sites: Sequence[Site], projections: Projections | None, device: str) -> None:
+        shapes = [
+            (site.width_out, site.width_in)
+            if projections is None
+            else (projections[site.name][1].shape[1], projections[site.name][0].shape[1])
+            for site in sites
+        ]
+        ends = np.cumsum([out * inward for out, inward in shapes])
+        self.dimension = int(ends[-1])
+        """Features of an example, ``d``."""
+        starts = [0, *ends[:-1].tolist()]
+        self._parts = {site.name: slice(a, int(b)) for site, a, b in zip(sites, starts, ends, strict=True)}
+        self._matrices = projections and {name: (a.to(device), g.to(device)) for name, (a, g) in projections.items()}
+        self._places: Places | None = None
+        self.features = torch.empty(0, self.dimension)
+        """Of the last batch."""
+
+    def keep(self, site: Site, inputs: Float[Tensor, "t i"], /) -> Tensor:
+        """Project the inputs."""
+        return inputs if self._matrices is None else inputs @ self._matrices[site.name][0].to(inputs.dtype)
+
+    def take(self, site: Site, kept: Tensor, gradients: Float[Tensor, "t o"], places: Places, /) -> None:
+        """Project the gradients, multiply, and add up over each document's tokens."""
+        if places is not self._places:
+            self._places, self.features = places, gradients.new_zeros(places.count, self.dimension)
+        if self._matrices is not None:
+            gradients = gradients @ self._matrices[site.name][1].to(gradients.dtype)
+        self.features[:, self._parts[site.name]] += places.products(gradients, kept).flatten(1)
+
+
+class ProjectedGradients(NamedTuple):
+    """Gradients of some examples."""
+
+    features: Float[np.ndarray, "n d"]
+    """Rows in the order of the documents."""
+    doubts: Float[np.ndarray, " n"]
+    """Mean chance of another token than the response's, 1 − p."""
+
+
+def project_gradients(
+    lm: TargetLM,
+    documents: Documents,
+    sites: Sequence[Site],
+    projections: Projections | None,
+    *,
+    objective: Objective = "loss",
+    reduction: Reduction = "mean",
+) -> ProjectedGradients:
+    """Projected gradients of every document; arguments and errors as for :func:`read_gradients`."""
+    reader = Projected(sites, projections, lm.execution.device)
+    kind = np.float64 if lm.model.dtype == torch.float64 else np.float32
+    features = np.zeros((len(documents), reader.dimension), kind)
+    doubts = np.zeros(len(documents), kind)
+    for read in read_gradients(lm, documents, sites, reader, objective=objective, reduction=reduction):
+        features[read.rows] = reader.features.cpu().numpy()
+        doubts[read.rows] = read.doubts.cpu().numpy()
+    return ProjectedGradients(features, doubts)
+
+
+class Covariances:
+    """Adds up Σ_t a_t a_tᵀ of the inputs and Σ_t g_t g_tᵀ of the output gradients of some sites, over all tokens.
+
+    A token whose numbers are not finite is left out: one example must not spoil what all are measured by.
+    """
+
+    def __init__(self, sites: Sequence[Site]) -> None:
+        self._sums: dict[str, list[Tensor]] = {site.name: [] for site in sites}
+        self.tokens = dict.fromkeys(self._sums, 0)
+        """Tokens that were seen, by site."""
+
+    def keep(self, site: Site, inputs: Float[Tensor, "t i"], /) -> Tensor:
+        """Add the inputs; nothing is held."""
+        self.tokens[site.name] += self._add(site.name, 0, inputs)
+        return inputs.new_empty(0)
+
+    def take(self, site: Site, _kept: Tensor, gradients: Float[Tensor, "t o"], _places: Places, /) -> None:
+        """Add the output gradients."""
+        self._add(site.name, 1, gradients)
+
+    def _add(self, name: str, side: int, rows: Tensor) -> int:
+        """Add rows, and say how many."""
+        sums = self._sums[name]
+        if len(sums) <= side:
+            sums.append(rows.new_zeros(rows.shape[1], rows.shape[1]))
+        finite = torch.isfinite(rows).all(dim=1)
+        if not bool(finite.all()):
+            rows = rows[finite]
+        sums[side].addmm_(rows.t(), rows)
+        return len(rows)
+
+    def of(self, name: str) -> tuple[Float[Tensor, "i i"], Float[Tensor, "o o"]]:
+        """Means over the tokens of one site: of its inputs and of its output gradients."""
+        inward, outward = self._sums[name]
+        return inward / self.tokens[name], outward / self.tokens[name]

@@ -1,0 +1,231 @@
+"""Rows of numbers kept on disk, found again by text.
+
+A store is a directory of immutable blocks, one folder of them for each recipe. A block is a file named by the checksum
+of its bytes: the hash of each example's texts, and the rows. It does not matter which run or which index asked for them
+first; two that write at once do each other no harm.
+"""
+
+import hashlib
+import os
+import secrets
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import nullcontext
+from pathlib import Path
+from typing import TypeVar
+
+import numpy as np
+from jaxtyping import Float32
+from safetensors import SafetensorError, safe_open
+from safetensors.numpy import load, save
+
+from airrep.corpus.corpus import Example
+from airrep.errors import ArtifactError
+from airrep.runtime.artifacts import write_file, writing
+from airrep.runtime.metering import computing_rows, note_recalled
+
+CHUNK = 512
+"""At most so many examples are computed at a time, which is what an interruption can lose."""
+
+NUMBERS = 2**24
+"""And at most so many numbers, 64 MiB."""
+
+CACHE = "AIRREP_CACHE"
+"""Environment variable: where things are kept that can be made again; ``~/.cache/airrep`` without it."""
+
+OFF = "none"
+
+T = TypeVar("T")
+
+Compute = Callable[[Sequence[Example]], Float32[np.ndarray, "n d"]]
+
+
+def store_folder(setting: str | None) -> Path | None:
+    """Where gradients are kept: the folder that was asked for, or the user's cache; None for ``"none"``."""
+    if setting == OFF:
+        return None
+    if setting is not None:
+        return Path(setting)
+    return Path(os.environ.get(CACHE) or Path.home() / ".cache" / "airrep") / "gradients"
+
+
+class GradientStore:
+    """Rows of one recipe, ``(n, d)`` float32.
+
+    Args:
+        folder: of all recipes; None: nothing is kept.
+        key: of the recipe: equal keys promise equal rows.
+        dimension: numbers in a row.
+    """
+
+    def __init__(self, folder: Path | None, key: str, dimension: int) -> None:
+        self._name = key[:32]
+        self._folder = None if folder is None else folder / self._name
+        self._dimension = dimension
+        self._found: dict[str, tuple[Path, int]] = {}
+        self._known: set[Path] = set()
+
+    def rows(
+        self, examples: Sequence[Example], compute: Compute, on_rows: Callable[[int], None] | None = None
+    ) -> Float32[np.ndarray, "n d"]:
+        """Rows of examples, in order; those that are not there are computed and kept, chunk by chunk.
+
+        Args:
+            examples: any number; equal texts are computed once.
+            compute: makes the rows of some examples.
+            on_rows: told how many more are done.
+
+        Raises:
+            ArtifactError: a block was altered, or one cannot be written.
+        """
+        keys = [example.content_hash for example in examples]
+        self._look()
+        unique = dict(zip(keys, examples, strict=True))
+        missing = [key for key in unique if key not in self._found]
+        fresh: dict[str, np.ndarray] = {}
+        tell = on_rows or (lambda _: None)
+        tell(len(examples) - len(missing))
+        with nullcontext() if self._folder is None else computing_rows(self._name, len(unique), len(missing)):
+            for chunk in chunks(missing, chunk_rows(self._dimension)):
+                made = compute([unique[key] for key in chunk]).astype(np.float32)
+                if self._folder is None:
+                    fresh |= dict(zip(chunk, made, strict=True))
+                else:
+                    self._keep(chunk, made)
+                tell(len(chunk))
+        return self._gather(keys, fresh)
+
+    def _gather(self, keys: Sequence[str], fresh: Mapping[str, np.ndarray]) -> Float32[np.ndarray, "n d"]:
+        """Rows in order, read block by block."""
+        found = np.empty((len(keys), self._dimension), np.float32)
+        wanted: dict[Path, list[int]] = {}
+        for place, key in enumerate(keys):
+            if key in fresh:
+                found[place] = fresh[key]
+            else:
+                wanted.setdefault(self._found[key][0], []).append(place)
+        for path, places in wanted.items():
+            found[places] = _checked(path)["rows"][[self._found[keys[place]][1] for place in places]]
+        return found
+
+    def _look(self) -> None:
+        """Note what blocks have come since the last time."""
+        if self._folder is None or not self._folder.is_dir():
+            return
+        for path in sorted(self._folder.glob("*.safetensors")):
+            if path not in self._known:
+                try:
+                    with safe_open(path, framework="np") as block:
+                        self._note(path, block.get_tensor("keys"))
+                except (OSError, SafetensorError) as error:
+                    raise _altered(path) from error
+
+    def _note(self, path: Path, keys: np.ndarray) -> None:
+        self._known.add(path)
+        self._found |= {bytes(key).hex(): (path, row) for row, key in enumerate(keys)}
+
+    def _keep(self, names: Sequence[str], rows: Float32[np.ndarray, "n d"]) -> None:
+        assert self._folder is not None
+        keys = np.frombuffer(bytes.fromhex("".join(names)), np.uint8).reshape(len(names), -1)
+        content = pack_arrays({"keys": keys, "rows": rows})
+        path = self._folder / f"{hashlib.sha256(content).hexdigest()[:32]}.safetensors"
+        _write(path, content)
+        self._note(path, keys)
+
+
+def _checked(path: Path) -> dict[str, np.ndarray]:
+    """What a file holds whose name ends in the checksum of its bytes.
+
+    Raises:
+        ArtifactError: it was altered, or is gone.
+    """
+    try:
+        content = path.read_bytes()
+    except OSError as error:
+        raise ArtifactError(f"{path}: cannot be read: {error.strerror}. Run the same command again.") from error
+    if not path.stem.endswith(hashlib.sha256(content).hexdigest()[:32]):
+        raise _altered(path)
+    return unpack_arrays(content)
+
+
+def _write(path: Path, content: bytes) -> None:
+    """Write a file whole, beside others that may be at the same one.
+
+    Raises:
+        ArtifactError: the operating system refused.
+    """
+    try:
+        with writing(path):
+            path.parent.mkdir(parents=True, exist_ok=True)
+        write_file(path, content, f"{os.getpid()}-{secrets.token_hex(4)}")
+    except ArtifactError as error:
+        raise ArtifactError(
+            f"{error} Or keep gradients elsewhere ({CACHE}=FOLDER), or nowhere (--set store=none)."
+        ) from error
+
+
+def keep_arrays(folder: Path | None, key: str, arrays: Mapping[str, np.ndarray]) -> None:
+    """Keep what was learnt from gradients, under the fingerprint of all that decides it."""
+    if folder is not None:
+        content = pack_arrays(arrays)
+        path = folder / f"{key[:32]}-{hashlib.sha256(content).hexdigest()[:32]}.safetensors"
+        _write(path, content)
+
+
+def recall_arrays(folder: Path | None, key: str) -> dict[str, np.ndarray] | None:
+    """What :func:`keep_arrays` kept under a fingerprint; None if nothing.
+
+    Raises:
+        ArtifactError: it was altered.
+    """
+    kept = [] if folder is None else sorted(folder.glob(f"{key[:32]}-*.safetensors"))
+    if not kept:
+        return None
+    note_recalled()
+    return _checked(kept[0])
+
+
+def pack_arrays(arrays: Mapping[str, np.ndarray]) -> bytes:
+    """Arrays as the bytes of a safetensors file."""
+    return save({name: np.ascontiguousarray(array) for name, array in arrays.items()})  # it writes memory as it lies
+
+
+def unpack_arrays(content: bytes) -> dict[str, np.ndarray]:
+    """What :func:`pack_arrays` packed."""
+    return load(content)
+
+
+def array_digest(array: np.ndarray) -> str:
+    """sha256 of an array's numbers, 64 hex digits."""
+    return hashlib.sha256(array.tobytes()).hexdigest()
+
+
+def _altered(path: Path) -> ArtifactError:
+    return ArtifactError(f"{path}: was altered after it was written. Delete it: it is made again.")
+
+
+def chunk_rows(dimension: int) -> int:
+    """How many rows of so many numbers are held at a time."""
+    return max(1, min(CHUNK, NUMBERS // max(1, dimension)))
+
+
+def chunks(items: Sequence[T], size: int = CHUNK) -> Iterator[Sequence[T]]:
+    """Cut examples, or other things, into chunks of at most *size*."""
+    return (items[first : first + size] for first in range(0, len(items), size))
+
+
+def by_chunks(
+    examples: Sequence[Example], held: int, dimension: int, make: Callable[[Sequence[Example]], np.ndarray]
+) -> Float32[np.ndarray, "n d"]:
+    """Features of examples made chunk by chunk, so that memory beside the result does not grow with their number.
+
+    Args:
+        examples: any number.
+        held: numbers that the making of one row needs.
+        dimension: numbers in a row.
+        make: makes the rows of some examples.
+    """
+    found = np.empty((len(examples), dimension), np.float32)
+    size = chunk_rows(held)
+    for first in range(0, len(examples), size):
+        found[first : first + size] = make(examples[first : first + size])
+    return found

@@ -1,0 +1,258 @@
+"""The methods of training data attribution, by name."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from importlib import import_module
+from typing import Any
+
+from airrep.attributors.base import Attributor
+from airrep.attributors.settings import (
+    DatamodelsSettings,
+    DsirSettings,
+    InfluenceSettings,
+    LessSettings,
+    LograSettings,
+    PrecomputedSettings,
+    RdsSettings,
+    StackSettings,
+    TracinSettings,
+    TrakSettings,
+)
+from airrep.errors import ConfigError
+from airrep.runtime.settings import EncoderSettings, Settings, TfidfSettings
+
+
+@dataclass(frozen=True)
+class Method:
+    """What `airrep methods` tells of a method, and where its class is."""
+
+    name: str
+    summary: str
+    pool: str
+    needs: str
+    bytes_per_example: str
+    cost: str
+    paper: str
+    settings: type[Settings]
+    defaults: Mapping[str, Any]
+    location: tuple[str, str]
+
+    def to_dict(self) -> dict[str, Any]:
+        """What `airrep methods --json` prints."""
+        shown = ("name", "summary", "pool", "needs", "bytes_per_example", "cost", "paper")
+        return {name: getattr(self, name) for name in shown} | {
+            "settings": {name: {"default": default, "help": text} for name, default, text in self.options}
+        }
+
+    @property
+    def options(self) -> tuple[tuple[str, Any, str], ...]:
+        """Name, default and meaning of each setting; the default is None where it must be given."""
+        fields = self.settings.model_fields.items()
+        return tuple(
+            (name, self.defaults.get(name, None if field.is_required() else field.default), field.description or "")
+            for name, field in fields
+        )
+
+
+_DENSE = "3 per dimension, and 12"
+_RANKED = "rank² × modules: 13,836 for the 72 MLP maps of a 0.5B Qwen2.5 at rank 8"
+_BACKWARD = "about 2.5 forward passes of the LM"
+
+METHODS: Mapping[str, Method] = {
+    method.name: method
+    for method in (
+        Method(
+            name="airrep",
+            summary="sentence encoder with attention pooling, trained to rank subsets by what fine-tuning on them does",
+            pool="attention",
+            needs="nothing (the encoder is shipped), or --encoder MODEL",
+            bytes_per_example=f"{_DENSE}: 1,164 at 384 dimensions",
+            cost="1 forward pass of the encoder",
+            paper="AirRep, arXiv 2505.18513",
+            settings=EncoderSettings,
+            defaults={"encoder": "default"},
+            location=("airrep.attributors.encoder", "AirRepAttributor"),
+        ),
+        Method(
+            name="gte",
+            summary="any sentence encoder as it is, with the prompts of its card, scores summed over a group",
+            pool="sum",
+            needs="an encoder from the Hub (thenlper/gte-small), or --encoder MODEL",
+            bytes_per_example=f"{_DENSE}: 1,164 at 384 dimensions",
+            cost="1 forward pass of the encoder",
+            paper="GTE, arXiv 2308.03281",
+            settings=EncoderSettings,
+            defaults={"encoder": "thenlper/gte-small"},
+            location=("airrep.attributors.encoder", "EmbeddingAttributor"),
+        ),
+        Method(
+            name="tfidf",
+            summary="unit TF-IDF rows, scores summed over a group",
+            pool="sum",
+            needs="nothing",
+            bytes_per_example="8 for each distinct term of the text",
+            cost="no model",
+            paper="Spärck Jones 1972",
+            settings=TfidfSettings,
+            defaults={},
+            location=("airrep.attributors.lexical", "TfidfAttributor"),
+        ),
+        Method(
+            name="rds",
+            summary="hidden states of a language model, averaged over the tokens",
+            pool="sum",
+            needs="--lm MODEL",
+            bytes_per_example=f"{_DENSE}, the LM's width",
+            cost="1 forward pass of the LM, less for lower layers",
+            paper="Hanawa et al., arXiv 2006.04528",
+            settings=RdsSettings,
+            defaults={},
+            location=("airrep.attributors.rds", "RdsAttributor"),
+        ),
+        Method(
+            name="dsir",
+            summary="hashed n-gram counts, weighed by how much likelier the query makes them than the corpus",
+            pool="sum",
+            needs="nothing",
+            bytes_per_example="8 for each distinct bucket of the text",
+            cost="no model",
+            paper="DSIR, arXiv 2302.03169",
+            settings=DsirSettings,
+            defaults={},
+            location=("airrep.attributors.dsir", "DsirAttributor"),
+        ),
+        Method(
+            name="tracin",
+            summary="unit projected gradients of a warmed-up LM",
+            pool="sum",
+            needs="--lm MODEL, best from `airrep warmup`",
+            bytes_per_example=f"{_DENSE}, {_RANKED}",
+            cost=_BACKWARD,
+            paper="TracIn, arXiv 2002.08484",
+            settings=TracinSettings,
+            defaults={},
+            location=("airrep.attributors.gradient.tracin", "TracinAttributor"),
+        ),
+        Method(
+            name="logra",
+            summary="unit projected gradients, corrected by Kronecker-factored curvature",
+            pool="sum",
+            needs="--lm MODEL, best from `airrep warmup`",
+            bytes_per_example=f"{_DENSE}, {_RANKED}",
+            cost=f"{_BACKWARD}; twice that for the sample that curvature is learnt from",
+            paper="LoGra, arXiv 2405.13954",
+            settings=LograSettings,
+            defaults={},
+            location=("airrep.attributors.gradient.logra", "LograAttributor"),
+        ),
+        Method(
+            name="trak",
+            summary="projected gradients of the log odds, corrected by raw Fisher matrix and output probability",
+            pool="sum",
+            needs="--lm MODEL, best from `airrep warmup`",
+            bytes_per_example=f"{_DENSE}, {_RANKED}",
+            cost=_BACKWARD,
+            paper="TRAK, arXiv 2303.14186",
+            settings=TrakSettings,
+            defaults={},
+            location=("airrep.attributors.gradient.trak", "TrakAttributor"),
+        ),
+        Method(
+            name="dsdm",
+            summary="projected gradients of the loss, corrected by the raw Fisher matrix",
+            pool="sum",
+            needs="--lm MODEL, best from `airrep warmup`",
+            bytes_per_example=f"{_DENSE}, {_RANKED}",
+            cost=_BACKWARD,
+            paper="DsDm, arXiv 2401.12926",
+            settings=TrakSettings,
+            defaults={"objective": "loss", "output_probability": False},
+            location=("airrep.attributors.gradient.trak", "DsdmAttributor"),
+        ),
+        Method(
+            name="less",
+            summary="unit adapter gradients, corrected by Adam's moments on the training side",
+            pool="sum",
+            needs="--lm of `airrep warmup --set lora_rank=128`, and the extra peft",
+            bytes_per_example=f"{_DENSE}: 24,588 at 8,192 dimensions",
+            cost="2.4 to 4 forward passes of the LM, growing with lora_rank",
+            paper="LESS, arXiv 2402.04333",
+            settings=LessSettings,
+            defaults={},
+            location=("airrep.attributors.gradient.less", "LessAttributor"),
+        ),
+        Method(
+            name="influence",
+            summary="the influence function with the exact Hessian of chosen modules; small LMs alone",
+            pool="sum",
+            needs="--lm MODEL, at or near a minimum of its loss; more damping otherwise",
+            bytes_per_example=f"{_DENSE}, one for each weight",
+            cost="2 forward passes; each batch of queries reads the corpus some 10 to 100 times (solver=cg)",
+            paper="Koh and Liang, arXiv 1703.04730",
+            settings=InfluenceSettings,
+            defaults={},
+            location=("airrep.attributors.gradient.influence", "InfluenceAttributor"),
+        ),
+        Method(
+            name="datamodels",
+            summary="for each query a regression of its losses on who was in the subset",
+            pool="sum",
+            needs="labels: what `airrep datamodels` made of them",
+            bytes_per_example=f"{_DENSE}, one for each query",
+            cost="no model, but one fine-tune for each subset before",
+            paper="Datamodels, arXiv 2202.00622",
+            settings=DatamodelsSettings,
+            defaults={},
+            location=("airrep.attributors.datamodels", "DatamodelsAttributor"),
+        ),
+        Method(
+            name="stack",
+            summary="weighted sum of the standardised scores of several methods, weights learnt from labels",
+            pool="learnt: sum or attention of either kind",
+            needs="what `airrep stack` made of labels, and what its members need",
+            bytes_per_example="the sum of its members'",
+            cost="the sum of its members'",
+            paper="ours",
+            settings=StackSettings,
+            defaults={},
+            location=("airrep.attributors.stack", "StackAttributor"),
+        ),
+        Method(
+            name="precomputed",
+            summary="features from a file: .npy, a TRAK store or a LogIX log",
+            pool="sum, or --set pool=...",
+            needs="--set train=FILE, and --set queries=FILE --set query_data=DATA for queries",
+            bytes_per_example=_DENSE,
+            cost="no model",
+            paper="",
+            settings=PrecomputedSettings,
+            defaults={},
+            location=("airrep.attributors.precomputed", "PrecomputedAttributor"),
+        ),
+    )
+}
+"""Every method by the name that users type."""
+
+
+def method_named(name: str) -> Method:
+    """Look a method up.
+
+    Raises:
+        ConfigError: there is none of that name.
+    """
+    if name not in METHODS:
+        raise ConfigError(f"method '{name}': does not exist; expected one of {', '.join(METHODS)}. See: airrep methods")
+    return METHODS[name]
+
+
+def make_attributor(name: str, values: Mapping[str, Any] | None = None) -> Attributor:
+    """Make an attributor from its method's name and settings; what is not set takes the method's default.
+
+    Raises:
+        ConfigError: no such method, no such setting, or a value that cannot hold.
+    """
+    method = method_named(name)
+    settings = method.settings.of({**method.defaults, **(values or {})}, where=f"method '{name}'")
+    module, attribute = method.location
+    attributor: Attributor = getattr(import_module(module), attribute)(settings)
+    return attributor

@@ -1,0 +1,244 @@
+"""Commands that judge methods by labels, and that learn from labels alone."""
+
+import sys
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from airrep.cli.judging import IndexesArgument, JsonOption, Judging, open_named
+from airrep.cli.options import (
+    DATA_HELP,
+    PoolOption,
+    Reading,
+    ReplaceOption,
+    TemperatureOption,
+    note,
+    print_json,
+    shared_options,
+)
+from airrep.cli.selecting_commands import classify, select
+
+if TYPE_CHECKING:
+    from airrep.labels.instance import LabelledInstance
+
+CHOICE_HELP = "DIR#0,3-5 takes some instances of a directory that `airrep label` wrote."
+MEMBER_HELP = "METHOD, or METHOD:key=value,key=value, or METHOD:settings.yaml; may be repeated."
+
+DataOption = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--data",
+        help=f"The data of the labels; may be repeated. Not for folders in the airrep-test layout. {DATA_HELP}",
+    ),
+]
+LabelsOption = Annotated[
+    list[str],
+    typer.Option(
+        "--labels", help=f"Labels to judge by; may be repeated. {CHOICE_HELP} Or a folder in the airrep-test layout."
+    ),
+]
+MovedOption = Annotated[
+    list[str] | None,
+    typer.Option("--set", help="A setting of one index that is another now, as NAME:key=value: a moved model, say."),
+]
+ResamplesOption = Annotated[int, typer.Option(min=50, help="Bootstrap draws behind each interval.")]
+PartialOption = Annotated[bool, typer.Option("--partial", help="Accept unfinished labels.")]
+
+app = typer.Typer()
+evaluate = typer.Typer(no_args_is_help=True, help="Judge indexes by labels.")
+app.add_typer(evaluate, name="evaluate")
+evaluate.command()(classify)
+evaluate.command()(select)
+
+
+@evaluate.command()
+@shared_options
+def lds(
+    indexes: IndexesArgument,
+    labels: LabelsOption,
+    reading: Reading,
+    judging: Judging,
+    data: DataOption = None,
+    pool: PoolOption = None,
+    temperature: TemperatureOption = 1.0,
+    tune: Annotated[
+        list[str] | None,
+        typer.Option("--tune", help="Other labels, on which each attention pool gets its best temperature."),
+    ] = None,
+    settings: MovedOption = None,
+    resamples: ResamplesOption = 1000,
+    partial: PartialOption = False,
+) -> None:
+    """How well indexes rank labelled subsets: LDS with intervals, and each one's paired difference to the first.
+
+    An index may be of any data that contains the train pools. For a fair comparison give --tune, with labels that
+    are not among --labels.
+    """
+    from airrep.cli.show.evaluating_console import print_correlations
+    from airrep.evaluation.lds import evaluate_lds, lds_request
+
+    opened, named = open_named(indexes, settings), [*labels, *(tune or ())]
+    judged, tuned = _gather(labels, tune or (), data=data, reading=reading, partial=partial, named=named)
+    names, found = [name for name, _ in opened], [index for _, index in opened]
+    request = lds_request(found, judged, pool, temperature, tune=tuned, resamples=resamples)
+    judging.deliver(
+        request,
+        lambda: evaluate_lds(found, judged, pool, temperature, tune=tuned, resamples=resamples, names=names),
+        print_correlations,
+    )
+
+
+@evaluate.command()
+@shared_options
+def loo(
+    indexes: IndexesArgument,
+    labels: LabelsOption,
+    reading: Reading,
+    judging: Judging,
+    data: DataOption = None,
+    pool: Annotated[
+        str | None,
+        typer.Option("--pool", help="How scores of examples removed together become one: sum if not given."),
+    ] = None,
+    temperature: TemperatureOption = 1.0,
+    settings: MovedOption = None,
+    resamples: ResamplesOption = 1000,
+    partial: PartialOption = False,
+) -> None:
+    """How well indexes tell what leaving examples out does: rank correlation of scores and effects over removals.
+
+    LABELS come from `airrep sample --removals K` and `airrep label --seeds R`; with R of 2 or more the effects'
+    signal-to-noise ratio and the noise ceiling are shown beside.
+    """
+    from airrep.cli.show.evaluating_console import print_correlations
+    from airrep.evaluation.loo import evaluate_loo, loo_request
+
+    opened = open_named(indexes, settings)
+    (judged,) = _gather(labels, data=data, reading=reading, partial=partial, named=labels)
+    names, found = [name for name, _ in opened], [index for _, index in opened]
+    request = loo_request(found, judged, pool, temperature, resamples=resamples)
+    judging.deliver(
+        request,
+        lambda: evaluate_loo(found, judged, pool, temperature, resamples=resamples, names=names),
+        print_correlations,
+    )
+
+
+def _gather(
+    *parts: Sequence[str], data: Sequence[str] | None, reading: Reading, partial: bool, named: Sequence[str]
+) -> "Iterator[list[LabelledInstance]]":
+    """Labelled instances of each list of choices; the data are read once."""
+    from airrep.labels.gather import gather
+
+    corpora = [reading.read(path) for path in data or ()]
+    for part in parts:
+        yield gather(part, corpora, partial=partial, beside=named, read=reading.read)
+
+
+@app.command()
+@shared_options
+def compare(
+    runs: Annotated[list[Path], typer.Argument(metavar="RUN...", help="What `airrep evaluate ... --out` wrote.")],
+    to: Annotated[str | None, typer.Option("--to", help="Compare with the row of this name alone.")] = None,
+    resamples: Annotated[
+        int | None, typer.Option(min=1, help="Bootstrap draws of lds and loo; 1,000 if not given.")
+    ] = None,
+    as_json: JsonOption = False,
+    out: Annotated[Path | None, typer.Option(help="Also write the comparison here.", metavar="RUN")] = None,
+    replace: ReplaceOption = False,
+) -> None:
+    """Test rows of evaluations against each other, pair by pair, over the same queries and subsets.
+
+    All runs must be of one measure, judged on the same queries and labels. p-values are two-sided; the adjusted ones
+    (Holm) hold for all pairs shown together.
+    """
+    from airrep.cli.show.evaluating_console import print_comparison
+    from airrep.evaluation.comparison import compare_evaluations, comparison_request, find_comparison
+    from airrep.evaluation.result import command_line, read_evaluation
+
+    named = [(str(run), read_evaluation(run)) for run in runs]
+    found = None
+    if out is not None and not replace:
+        found = find_comparison(out, comparison_request(named, to, resamples))
+    if found is not None:
+        note(f"{out}: was finished already; --replace makes it again")
+    else:
+        found = compare_evaluations(named, to, resamples=resamples, command=command_line(sys.argv[1:]))
+        if out is not None:
+            found.write(out, replace=replace)
+            note(f"{out}: written")
+    if as_json:
+        print_json(found.to_dict())
+    else:
+        print_comparison(found)
+
+
+@app.command()
+@shared_options
+def datamodels(
+    labels: Annotated[str, typer.Argument(metavar="LABELS#i", help=f"One instance. {CHOICE_HELP}")],
+    out: Annotated[Path, typer.Option(help="Directory of the weights.")],
+    reading: Reading,
+    data: DataOption = None,
+    partial: PartialOption = False,
+    as_json: JsonOption = False,
+    config: Annotated[Path | None, typer.Option(help="YAML file with settings.")] = None,
+    settings: Annotated[
+        list[str] | None, typer.Option("--set", help="One setting, as key=value, such as penalty=lasso.")
+    ] = None,
+    replace: ReplaceOption = False,
+) -> None:
+    """Regress each query's losses on who was in the subset. The result knows these queries and examples alone."""
+    from airrep.cli.show.evaluating_console import print_datamodels
+    from airrep.labels.gather import lineage_of
+    from airrep.runtime.settings import read_settings
+    from airrep.training.linear.datamodels import RegressionSettings, fit_datamodels, the_only
+
+    chosen = RegressionSettings.of(read_settings(config, settings or ()))
+    (judged,) = _gather([labels], data=data, reading=reading, partial=partial, named=[labels])
+    instance = the_only(judged, labels)
+    made = fit_datamodels(instance, out, chosen, lineage=lineage_of([labels]), replace=replace)
+    if as_json:
+        print_json(dict(made.report))
+    else:
+        print_datamodels(made)
+    note(f"{out}: next: airrep index {out / 'train.jsonl'} --method datamodels --set weights={out} --out INDEX")
+
+
+@app.command()
+@shared_options
+def stack(
+    labels: Annotated[list[str], typer.Argument(metavar="LABELS...", help=f"What to learn from. {CHOICE_HELP}")],
+    held_out: Annotated[list[str], typer.Option("--held-out", help="Labels of other queries, to judge by.")],
+    member: Annotated[list[str], typer.Option("--member", help=MEMBER_HELP)],
+    out: Annotated[Path, typer.Option(help="Directory of the stack.")],
+    reading: Reading,
+    data: DataOption = None,
+    pool: Annotated[
+        str, typer.Option(help="sum, attention, signed-attention, or auto: what ranks LABELS best.")
+    ] = "auto",
+    partial: PartialOption = False,
+    mixed: Annotated[
+        bool, typer.Option("--mixed", help="Accept labels of several LMs, fine-tunings or precisions.")
+    ] = False,
+    as_json: JsonOption = False,
+    replace: ReplaceOption = False,
+) -> None:
+    """Learn how to add up several methods' scores, and say whether that beats the best of them."""
+    from airrep.cli.show.evaluating_console import print_stack
+    from airrep.labels.gather import lineage_of
+    from airrep.training.linear.stack import learn_stack
+    from airrep.training.linear.weights import MemberChoice
+
+    members = [MemberChoice.parse(text) for text in member]
+    lineage = lineage_of(labels, held_out, mixed=mixed)
+    named = [*labels, *held_out]
+    learn, judge = _gather(labels, held_out, data=data, reading=reading, partial=partial, named=named)
+    made = learn_stack(members, learn, judge, out, pool=pool, lineage=lineage, replace=replace)
+    if as_json:
+        print_json({"weights": [one.weight for one in made.members], **made.report})
+    else:
+        print_stack(made)
+    note(f"{out}: next: airrep index DATA --method stack --set stack={out} --out INDEX")

@@ -1,0 +1,192 @@
+"""What the learning commands show: fine-tunes, steps, verdicts."""
+
+import time
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from rich.table import Table
+
+from airrep.cli.show.console import err, out, print_fields, printable, say, size_of
+
+if TYPE_CHECKING:
+    from airrep.labels.farm import TaskReport
+    from airrep.labels.labels import Labels
+    from airrep.lm.fine_tune import StepDone
+    from airrep.lm.warmup import Warmup
+    from airrep.planning.verdict import Verdict
+    from airrep.training.result import TrainingResult
+
+LINE_SECONDS = 10.0
+MOST_REASONS = 3
+
+
+def clock(seconds: float) -> str:
+    """A duration as people read it: ``8 s``, ``12 min``, ``3 h 20 min``."""
+    if seconds < 90:
+        return f"{seconds:.0f} s"
+    minutes = round(seconds / 60)
+    return f"{minutes} min" if minutes < 90 else f"{minutes // 60} h {minutes % 60} min"
+
+
+class TaskMeter:
+    """Fine-tunes on stderr: the first, then one line every ten seconds, each failure, and the last."""
+
+    def __init__(self) -> None:
+        self._shown = -LINE_SECONDS
+
+    def __call__(self, report: "TaskReport") -> None:
+        now = time.monotonic()
+        if report.error is not None:
+            _line(f"{report.name}: given up: {printable(report.error)}")
+        elif now - self._shown >= LINE_SECONDS or report.done == report.total:
+            self._shown = now
+            left = "" if report.left is None else f", {clock(report.left)} left"
+            _line(f"{report.name}: {report.seconds:.1f} s; {report.done:,} of {report.total:,} done{left}")
+
+
+class StepMeter:
+    """Training steps on stderr: one line every ten seconds, and each evaluation."""
+
+    def __init__(self, steps: int | None = None) -> None:
+        self._steps = steps
+        self._shown = self._last = time.monotonic()
+        self._spent = 0.0
+        self._seen = 0
+
+    def __call__(self, record: Mapping[str, Any]) -> None:
+        self._spent += record["seconds"]
+        self._seen += "loss" in record
+        if "held_out_lds" in record:
+            _line(f"step {record['step']:,}: held-out LDS × 100: {signed(record['held_out_lds'])}")
+        elif time.monotonic() - self._shown >= LINE_SECONDS:
+            self._shown = time.monotonic()
+            _line(f"step {record['step']:,}: loss {_number(record['loss'])}{self._left(record['step'])}")
+
+    def fine_tune(self, done: "StepDone") -> None:
+        """Tell of one step of a fine-tune."""
+        now = time.monotonic()
+        self._steps, seconds, self._last = done.steps, now - self._last, now
+        self({"step": done.step, "seconds": seconds, "loss": done.loss})
+
+    def _left(self, step: int) -> str:
+        if self._steps is None:
+            return ""
+        return f", {clock((self._steps - step) * self._spent / max(1, self._seen))} left at most"
+
+
+def _number(loss: float | None) -> str:
+    return "none, no pair counts" if loss is None else f"{loss:.4f}"
+
+
+def _line(text: str) -> None:
+    err.print(text, highlight=False, markup=False, soft_wrap=True)
+
+
+def next_step(labels: "Labels", use: str) -> str:
+    """What to do with labels: use them, or first see to what is missing or was given up."""
+    if labels.growing:
+        return "more of them were asked for and are unfinished: run the same command again, and that of the other parts"
+    if labels.complete:
+        return f"next: {use}"
+    missing, given_up = len(labels.missing), len(labels.quarantined)
+    others = "run the other parts, or the same command without --part"
+    again = "run the same command with --retry-quarantined to try those again, or with --partial to do without"
+    ways = [way for way, count in ((others, missing), (again, given_up)) if count]
+    return f"{missing:,} missing, {given_up:,} given up; {'; '.join(ways)}"
+
+
+def print_labels(labels: "Labels") -> None:
+    """Print what labels are of, and how much of them is there."""
+    state, plan = labels.state, labels.plan
+    queries = sorted({len(plan.query_rows(number)) for number in range(len(plan))})
+    asked = " to ".join(f"{count:,}" for count in dict.fromkeys((queries[0], queries[-1])))
+    reading = {name: value for name, value in state["lm"].items() if name not in ("name", "fingerprint")}
+    files = {} if labels.manifest is None else {"files": size_of(labels.manifest)}
+    print_fields(
+        {
+            "path": labels.path,
+            "kind": state["kind"],
+            **files,
+            "lm": _settings({"": state["lm"]["name"], **reading}).lstrip("="),
+            "precision": state["precision"],
+            "fine-tuning": _settings(state["fine_tune"]),
+            "instances": f"{len(plan):,}, of {plan.subset_count:,} subsets and {asked} queries each",
+            "seeds": labels.seeds,
+            "quarantined": _given_up(labels),
+            "state": _state(labels),
+        }
+    )
+
+
+def _settings(values: Mapping[str, Any]) -> str:
+    return printable(", ".join(f"{name}={value}" for name, value in values.items()).replace("\n", "\\n"))
+
+
+def _state(labels: "Labels") -> str:
+    """Finished, or how much is there and what to run."""
+    if labels.complete:
+        return f"finished; {next_step(labels, '')}" if labels.growing else "finished"
+    total = len(labels.tasks)
+    finished = total - len(labels.missing) - len(labels.quarantined)
+    return f"unfinished, {finished:,} of {total:,} fine-tunes and evaluations: {next_step(labels, '')}"
+
+
+def _given_up(labels: "Labels") -> str:
+    """How many fine-tunes were given up, and why the first of them."""
+    found = labels.quarantined
+    reasons = [f"{entry.place}: {entry.reason}" for entry in found[:MOST_REASONS]]
+    more = [f"and {len(found) - MOST_REASONS:,} more"] if len(found) > MOST_REASONS else []
+    return printable(f"{len(found):,}; {' '.join(reasons + more)}") if found else "none"
+
+
+def print_training(result: "TrainingResult") -> None:
+    """Print the LDS on unseen instances, before and after."""
+    results = result.training["results"]
+    if not results:
+        say("No held-out instances were given, so nothing is known of how good the encoder is. Give --held-out.")
+        return
+    table = Table("instances", "LDS × 100 before", "after", "gain", "95 % interval")
+    for name, part in results.items():
+        gain = part["gain"]
+        row = (signed(part["start"]["lds"]), signed(part["trained"]["lds"]), signed(gain["difference"]))
+        table.add_row(name.replace("_", "-"), *row, _range(gain["interval"]))
+    out().print(table)
+
+
+def signed(value: float) -> str:
+    """An LDS, times 100."""
+    return f"{100 * value:+.1f}"
+
+
+def warmup_summary(warmup: "Warmup") -> dict[str, Any]:
+    """What `airrep warmup --json` prints."""
+    losses = warmup.loss_per_step
+    return {
+        "path": str(warmup.path),
+        "lm": warmup.base["name"],
+        "steps": len(losses),
+        "first_loss": float(losses[0]),
+        "last_loss": float(losses[-1]),
+        "checkpoints": [{"path": str(path), "rate": rate} for path, rate in warmup.checkpoints],
+        "adapter": None if warmup.adapter is None else str(warmup.adapter),
+    }
+
+
+def print_warmup(warmup: "Warmup") -> None:
+    """Print what a warm-up was made from, and how its loss fell."""
+    print_fields({"path": warmup.path, **warmup.manifest["provenance"]})
+
+
+def print_verdict(verdict: "Verdict") -> None:
+    """Print the held-out table, the differences and the recommendation."""
+    table = Table("method", "held-out LDS × 100", "95 % interval", "trained minus it", "95 % interval")
+    for row in verdict.rows:
+        gap = row.difference
+        paired = ("", "") if gap is None else (signed(gap.value), _range(gap.interval))
+        table.add_row(row.name, signed(row.lds.value), _range(row.lds.interval), *paired)
+    out().print(table)
+    say(verdict.sentence)
+
+
+def _range(interval: Sequence[float]) -> str:
+    return f"{signed(interval[0])} to {signed(interval[1])}"

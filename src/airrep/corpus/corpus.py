@@ -1,0 +1,258 @@
+"""Examples and ordered, immutable corpora of them.
+
+A corpus is a pyarrow table with the columns ``id``, ``prompt``, ``response``, ``label``, ``source`` and
+``metadata`` (JSON text), all ``large_string``. Rows keep the order of the file; ids are unique.
+"""
+
+import json
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from os import PathLike
+from typing import Any, Self, overload
+
+import numpy as np
+import pyarrow as pa
+
+from airrep.arrays import Rows
+from airrep.corpus.assembly import Skipped, build_table
+from airrep.corpus.fields import field_values
+from airrep.corpus.readers import open_source
+from airrep.corpus.records import RESERVED, Fields, Schema, Source, checked
+from airrep.corpus.table import COLUMNS, SCHEMA, Column, checked_table, digest, take
+from airrep.corpus.values import content_hash
+from airrep.errors import DataError
+
+_BATCH_ROWS = 4096
+
+
+@dataclass(frozen=True, slots=True)
+class Example:
+    """One prompt with its response, a unique id, and optionally label, source and metadata (JSON values)."""
+
+    prompt: str
+    response: str
+    id: str
+    label: str | None = None
+    source: str | None = None
+    metadata: Mapping[str, Any] = field(default_factory=dict, hash=False)
+
+    @property
+    def content_hash(self) -> str:
+        """16 hex digits of SHA-256 over prompt, one NUL byte, and response, in UTF-8."""
+        return content_hash(self.prompt, self.response)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return a JSON object that :func:`read_corpus` reads back to an equal example.
+
+        Metadata keys stand beside the fields; those named like a field stand in an object under ``metadata``.
+        """
+        own = {"id": self.id, "prompt": self.prompt, "response": self.response}
+        optional = {"label": self.label, "source": self.source}
+        plain = {key: value for key, value in self.metadata.items() if key not in RESERVED}
+        nested = {key: value for key, value in self.metadata.items() if key in RESERVED}
+        given = {key: value for key, value in optional.items() if value is not None}
+        return own | given | plain | ({"metadata": nested} if nested else {})
+
+
+class Corpus(Sequence[Example]):
+    """Ordered, immutable examples with unique ids.
+
+    ``Corpus(table)`` trusts a table of the schema :data:`SCHEMA`; ``from_table`` checks what it holds. Two
+    corpora are equal if they hold the same rows in the same order.
+
+    Attributes:
+        table: the rows as a pyarrow Table.
+        skipped: what ``skip_invalid`` left out while reading; nothing for any other corpus.
+    """
+
+    def __init__(self, table: pa.Table, *, skipped: Skipped | None = None) -> None:
+        if table.schema.names != list(COLUMNS) or table.schema.types != SCHEMA.types:
+            found = ", ".join(f"{column.name} ({column.type})" for column in table.schema)
+            raise DataError(f"corpus table: has the columns {found}; {', '.join(COLUMNS)} as large_string expected")
+        self.table = table
+        self.skipped = Skipped() if skipped is None else skipped
+
+    @classmethod
+    def from_examples(cls, examples: Iterable[Example]) -> Self:
+        """Return a corpus of the given examples.
+
+        Raises:
+            DataError: an example is not valid, or two have the same id; the message has their numbers.
+        """
+        table, _ = build_table(Source("examples", "example", enumerate(examples, 1)), _fields)
+        return cls(table)
+
+    @classmethod
+    def from_table(cls, table: pa.Table) -> Self:
+        """Return a corpus of a table with the columns of :data:`SCHEMA`, checked; shares memory if it can.
+
+        Raises:
+            DataError: a column is missing or unknown, a row is not valid, or two have the same id.
+        """
+        return cls(checked_table(table))
+
+    @classmethod
+    def from_records(
+        cls,
+        records: Iterable[Mapping[str, Any]],
+        *,
+        prompt_field: str | None = None,
+        response_field: str | None = None,
+        id_field: str | None = None,
+        label_field: str | None = None,
+        source_field: str | None = None,
+        skip_invalid: bool = False,
+    ) -> Self:
+        """Return a corpus of mappings, such as a list of dicts or a Hugging Face ``Dataset``.
+
+        Fields and errors are those of :func:`read_corpus`; places are record numbers, from 1 on.
+        """
+        schema = Schema(prompt_field, response_field, id_field, label_field, source_field)
+        table, skipped = _read(Source("records", "record", enumerate(records, 1)), schema, skip_invalid)
+        return cls(table, skipped=skipped)
+
+    def __len__(self) -> int:
+        return int(self.table.num_rows)
+
+    @overload
+    def __getitem__(self, row: int) -> Example: ...
+    @overload
+    def __getitem__(self, row: slice) -> "Corpus": ...
+    def __getitem__(self, row: int | slice) -> "Example | Corpus":
+        """Return one example, or the corpus of a slice, which shares memory if its step is 1."""
+        if isinstance(row, slice):
+            start, stop, step = row.indices(len(self))
+            if step == 1:
+                return Corpus(self.table.slice(start, max(stop - start, 0)))
+            return self.take(np.arange(start, stop, step))
+        number = range(len(self))[row]
+        return _example(*(self.table.column(column)[number].as_py() for column in range(len(COLUMNS))))
+
+    def take(self, rows: Sequence[int] | Rows) -> "Corpus":
+        """Return the corpus of the given rows, in the given order.
+
+        Raises:
+            IndexError: a row is not between 0 and n − 1.
+            DataError: a row is given twice.
+        """
+        wanted = np.asarray(rows, np.int64) if len(rows) else np.empty(0, np.int64)
+        outside = wanted[(wanted < 0) | (wanted >= len(self))]
+        if len(outside):
+            raise IndexError(f"row {outside[0]} of a corpus of {len(self)} examples")
+        if len(np.unique(wanted)) < len(wanted):
+            raise DataError("rows: one is given twice; a corpus holds each example once. Leave repeats out")
+        return Corpus(take(self.table, wanted))
+
+    def __iter__(self) -> Iterator[Example]:
+        for batch in self.table.to_batches(max_chunksize=_BATCH_ROWS):
+            yield from map(_example, *(column.to_pylist() for column in batch.columns))
+
+    @cached_property
+    def fingerprint(self) -> str:
+        """SHA-256 (64 hex digits) over all rows in order; the same whatever file they came from."""
+        return digest(self.table)
+
+    @property
+    def ids(self) -> Column:
+        """The ids in row order (large_string)."""
+        return self.table["id"]
+
+    def values(self, field: str, known: Iterable[str] = ()) -> list[str | None]:
+        """Return one field of every example as text: numbers and other JSON values as JSON; None if missing.
+
+        Args:
+            field: id, prompt, response, label, source or a key of the metadata.
+            known: metadata keys that are no error even if no example has them.
+
+        Raises:
+            ConfigError: no example has the field.
+        """
+        return field_values(self.table, field, known)
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, Corpus):
+            return NotImplemented
+        return self is other or (len(self) == len(other) and self.fingerprint == other.fingerprint)
+
+    def __hash__(self) -> int:
+        return hash(self.fingerprint)
+
+    def __repr__(self) -> str:
+        return f"Corpus({len(self):,} examples)"
+
+
+def _example(
+    key: str, prompt: str, response: str, label: str | None, source: str | None, metadata: str | None
+) -> Example:
+    """Return the example of one row."""
+    return Example(prompt, response, key, label, source, json.loads(metadata) if metadata else {})
+
+
+def _fields(example: object) -> Fields:
+    """Return the row of one example."""
+    if not isinstance(example, Example):
+        raise DataError(f"is a {type(example).__name__}; an Example is expected. Use Corpus.from_records for mappings")
+    if example.id is None:
+        raise DataError("id is null; text is expected")
+    return checked(example.prompt, example.response, example.id, example.label, example.source, example.metadata)
+
+
+def read_corpus(
+    path: str | PathLike[str],
+    *,
+    prompt_field: str | None = None,
+    response_field: str | None = None,
+    id_field: str | None = None,
+    label_field: str | None = None,
+    source_field: str | None = None,
+    split: str | None = None,
+    skip_invalid: bool = False,
+    progress: Callable[[int, int | None], None] | None = None,
+) -> Corpus:
+    """Read a JSONL, JSON, CSV, TSV or Parquet file, alone or as ``.gz`` or ``.zst``, or a dataset.
+
+    Args:
+        path: the file, a folder saved by ``datasets``, or the Hub id of a dataset such as "org/name".
+        prompt_field: name of the prompt's field; by default the accepted names are looked for (docs/data.md).
+        response_field: name of the response's field; likewise.
+        id_field: name of the id's field, by default "id". Records without get the hash of their texts.
+        label_field: name of the label's field, by default "label".
+        source_field: name of the source's field, by default "source".
+        split: which split of a dataset, by default "train".
+        skip_invalid: leave out invalid records, counted in ``skipped``; otherwise the first is an error.
+        progress: told now and then how many records were read, and None for how many there are.
+
+    Raises:
+        DataError: the file is missing, empty or damaged, or a record is not valid; the message has the place.
+        ConfigError: a split of something that has none.
+        MissingExtraError: a dataset, without the package ``datasets``.
+    """
+    schema = Schema(prompt_field, response_field, id_field, label_field, source_field)
+    source = open_source(path, split)
+    if progress is not None:
+        source = source._replace(records=_counted(source.records, progress))
+    table, skipped = _read(source, schema, skip_invalid)
+    return Corpus(table, skipped=skipped)
+
+
+def _counted(
+    records: Iterator[tuple[int, object]], progress: Callable[[int, int | None], None]
+) -> Iterator[tuple[int, object]]:
+    """Pass records on, telling how many they were."""
+    for count, record in enumerate(records, 1):
+        yield record
+        if count % _BATCH_ROWS == 0:
+            progress(count, None)
+
+
+def _read(source: Source, schema: Schema, skip_invalid: bool) -> tuple[pa.Table, Skipped]:
+    """Return the table of a source, which must hold something, and what was left out."""
+    table, skipped = build_table(source, schema.parse, skip_invalid=skip_invalid)
+    if not len(table):
+        why = f"has no valid record, the first: {skipped.messages[0]}" if skipped.count else "holds no records"
+        raise DataError(f"{source.name}: {why}; at least one record is expected. Check that it is the right file")
+    for column, given in (("label", schema.label_field), ("source", schema.source_field)):
+        if given is not None and table[column].null_count == len(table):
+            raise DataError(f'{source.name}: no record has the {column} field "{given}"; one is expected. Check it')
+    return table, skipped

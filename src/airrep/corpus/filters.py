@@ -1,0 +1,253 @@
+"""Where-expressions: which rows of a corpus table to keep.
+
+::
+
+    label == "gsm8k"                      source in ["forum", "wiki"] and not (year < 2020)
+    "recipe" in prompt                    metadata["odd key"] is not None       2019 <= year < 2022
+
+An expression is parsed as Python and translated piece by piece; nothing of it is ever run. It may hold
+comparisons of one field with one literal (``==``, ``!=``, ``<``, ``<=``, ``>``, ``>=``, ``is None``,
+``is not None``), ``in`` and ``not in`` a list of literals, ``"text" in field``, ``and``, ``or``, ``not``
+and parentheses. Fields are id, prompt, response, label, source and the keys of the metadata. A missing
+value equals nothing but None, is in no list without None, and is neither below nor above anything.
+"""
+
+import ast
+import re
+import warnings
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from typing import TypeAlias
+
+import numpy as np
+import pyarrow as pa
+
+from airrep.arrays import Mask
+from airrep.corpus.fields import TEXT_FIELDS, Column, Field, Scalar, read_fields
+from airrep.errors import ConfigError
+
+Node: TypeAlias = Callable[[Mapping[Field, Column]], Mask]
+"""A piece of a translated expression: from the values of its fields to one truth value for each row."""
+
+_WANTED = 'comparisons of a field with a literal are expected, joined by and, or, not. Write such as label == "a"'
+_QUOTED = re.compile(r"'[^']*'|\"[^\"]*\"")
+_SINGLE_EQUALS = re.compile("(?<![=!<>:])=(?!=)")
+_DEEPEST = 100
+_SHOWN = 80
+_TESTS: dict[type[ast.cmpop], str] = {
+    ast.Eq: "equal",
+    ast.NotEq: "equal",
+    ast.Is: "equal",
+    ast.IsNot: "equal",
+    ast.Lt: "less",
+    ast.LtE: "less_equal",
+    ast.Gt: "greater",
+    ast.GtE: "greater_equal",
+}
+_MIRRORED = {
+    "less": "greater",
+    "less_equal": "greater_equal",
+    "greater": "less",
+    "greater_equal": "less_equal",
+}
+_NEGATED = (ast.NotEq, ast.IsNot, ast.NotIn)
+
+
+@dataclass(frozen=True, slots=True)
+class Filter:
+    """A translated where-expression, made by :func:`compile_filter`.
+
+    Attributes:
+        expression: the text it was made of.
+        fields: the fields it names, in order.
+    """
+
+    expression: str
+    fields: tuple[Field, ...]
+    _node: Node
+
+    @property
+    def columns(self) -> tuple[str, ...]:
+        """Columns of a corpus table that :meth:`mask` reads; the others may be missing."""
+        named = {"metadata" if field.nested else field.name for field in self.fields}
+        return tuple(column for column in (*TEXT_FIELDS, "metadata") if column in named)
+
+    def mask(self, table: pa.Table, known: Iterable[str] = ()) -> Mask:
+        """Return, for each of the table's ``n`` rows, whether the expression holds.
+
+        Args:
+            table: a corpus table, or part of one.
+            known: metadata keys that other parts have; a key that this part lacks is then no error.
+
+        Raises:
+            ConfigError: a field is unknown (no row has it), or is compared with a literal of another type.
+        """
+        return self._node(read_fields(table, self.fields, known))
+
+
+def compile_filter(expression: str) -> Filter:
+    """Translate a where-expression.
+
+    Raises:
+        ConfigError: it is not one; the message has the column of the first thing wrong.
+    """
+    parser = _Parser(expression)
+    node = parser.parse()
+    return Filter(expression, tuple(parser.fields), node)
+
+
+def where(table: pa.Table, known: Iterable[str] = (), /, **equals: Scalar | Iterable[Scalar]) -> Mask:
+    """Return, for each of ``n`` rows, whether every named field equals the given value, or one of several.
+
+    Args:
+        table: a corpus table, or part of one.
+        known: metadata keys that other parts have.
+        equals: field names and the value, or several values, of which the field must have one.
+
+    Raises:
+        ConfigError: no field is given, one is unknown (no row has it), or its values are of another type.
+    """
+    if not equals:
+        raise ConfigError('where: no field is given; at least one is expected, such as source="forum"')
+    fields = {name: Field(name, name not in TEXT_FIELDS, f"where {name}=") for name in equals}
+    columns = read_fields(table, fields.values(), known)
+    masks = []
+    for name, value in equals.items():
+        values = [value] if isinstance(value, Scalar) else list(value)
+        masks.append(columns[fields[name]].member(values))
+    return np.asarray(np.logical_and.reduce(masks))
+
+
+def _member(field: Field, literals: tuple[Scalar, ...]) -> Node:
+    return lambda columns: columns[field].member(literals)
+
+
+def _contains(field: Field, literal: Scalar) -> Node:
+    return lambda columns: columns[field].contains(literal)
+
+
+def _compare(field: Field, test: str, literal: Scalar) -> Node:
+    return lambda columns: columns[field].compare(test, literal)
+
+
+def _negate(node: Node) -> Node:
+    return lambda columns: np.logical_not(node(columns))
+
+
+def _join(nodes: list[Node], *, every: bool) -> Node:
+    join = np.logical_and if every else np.logical_or
+    return lambda columns: np.asarray(join.reduce([node(columns) for node in nodes]))
+
+
+class _Parser:
+    """Turns the syntax tree of an expression into nodes, or says where it is not one."""
+
+    def __init__(self, expression: str) -> None:
+        self._expression = expression.strip()
+        self.fields: list[Field] = []
+
+    def parse(self) -> Node:
+        try:
+            with warnings.catch_warnings():
+                warnings.simplefilter("error")
+                tree = ast.parse(self._expression, mode="eval")
+        except SyntaxError as error:
+            single = _SINGLE_EQUALS.search(_QUOTED.sub(lambda text: " " * len(text[0]), self._expression))
+            column = single.start() + 1 if single else error.offset or 1
+            reason = "a single = compares nothing" if single else error.msg
+            raise ConfigError(f"{self._at(column)}: {reason}; {_WANTED}") from None
+        except (ValueError, RecursionError, MemoryError, Warning) as error:
+            raise ConfigError(f"{self._at(1)}: cannot be parsed ({error}); {_WANTED}") from None
+        return self._node(tree.body, 0)
+
+    def _at(self, column: int) -> str:
+        """Return the place of an error, columns counted from 1."""
+        shown = self._expression if len(self._expression) <= _SHOWN else f"{self._expression[: _SHOWN - 1]}…"
+        return f"where '{shown}', column {column}"
+
+    def _place(self, node: ast.expr) -> str:
+        line = self._expression.split("\n")[node.lineno - 1].encode()
+        return self._at(len(line[: node.col_offset].decode()) + 1)
+
+    def _error(self, node: ast.expr, what: str, wanted: str = _WANTED) -> ConfigError:
+        return ConfigError(f"{self._place(node)}: {what}; {wanted}")
+
+    def _node(self, node: ast.expr, depth: int) -> Node:
+        """Translate what is true or false."""
+        if depth > _DEEPEST:
+            raise self._error(node, f"is nested more than {_DEEPEST} deep", "a flatter expression is expected")
+        match node:
+            case ast.BoolOp(op=joint, values=values):
+                return _join([self._node(value, depth + 1) for value in values], every=isinstance(joint, ast.And))
+            case ast.UnaryOp(op=ast.Not(), operand=operand):
+                return _negate(self._node(operand, depth + 1))
+            case ast.Compare(left=left, ops=operators, comparators=rights):
+                pairs = zip([left, *rights], operators, rights, strict=False)
+                return _join([self._pair(*pair) for pair in pairs], every=True)
+            case _:
+                raise self._error(node, f"{_words(node)} stands where a comparison is expected")
+
+    def _pair(self, left: ast.expr, kind: ast.cmpop, right: ast.expr) -> Node:
+        """Translate one comparison."""
+        if not isinstance(kind, ast.In | ast.NotIn):
+            node = self._comparison(left, kind, right)
+        elif isinstance(right, ast.List | ast.Tuple | ast.Set):
+            node = _member(self._field(left), tuple(self._literal(element) for element in right.elts))
+        elif isinstance(right, ast.Constant):
+            raise self._error(right, "a literal stands right of in", 'a list or a field is expected. Write ["…"]')
+        else:
+            node = _contains(self._field(right), self._literal(left))
+        return _negate(node) if isinstance(kind, _NEGATED) else node
+
+    def _comparison(self, left: ast.expr, kind: ast.cmpop, right: ast.expr) -> Node:
+        """Translate a comparison other than ``in``, as if it were not negated."""
+        test = _TESTS[type(kind)]
+        if _is_field(right) and not _is_field(left):
+            left, right, test = right, left, _MIRRORED.get(test, test)
+        field, literal = self._field(left), self._literal(right)
+        if literal is not None and isinstance(kind, ast.Is | ast.IsNot):
+            raise self._error(right, "is compares with None only", "None is expected. Write ==")
+        if literal is None and test != "equal":
+            raise self._error(right, "None is neither below nor above anything", "a value is expected. Write is None")
+        return _compare(field, test, literal)
+
+    def _field(self, node: ast.expr) -> Field:
+        match node:
+            case ast.Name(id="metadata"):
+                raise self._error(node, "metadata alone is no field", 'a key is expected. Write metadata["key"]')
+            case ast.Name(id=name):
+                field = Field(name, name not in TEXT_FIELDS, self._place(node))
+            case ast.Subscript(value=ast.Name(id="metadata"), slice=ast.Constant(value=str(name))):
+                field = Field(name, True, self._place(node))
+            case _:
+                raise self._error(node, f"{_words(node)} stands where a field is expected")
+        self.fields.append(field)
+        return field
+
+    def _literal(self, node: ast.expr) -> Scalar:
+        match node:
+            case ast.Constant(value=str() | int() | float() | None as value):
+                return value
+            case ast.UnaryOp(op=ast.USub(), operand=ast.Constant(value=int() | float() as value)):
+                return -value
+            case _:
+                raise self._error(node, f"{_words(node)} stands where a literal is expected")
+
+
+def _is_field(node: ast.expr) -> bool:
+    return isinstance(node, ast.Name | ast.Subscript)
+
+
+def _words(node: ast.expr) -> str:
+    """Return what a piece of syntax is, for an error message."""
+    match node:
+        case ast.Name(id=name):
+            return f"the name {name}"
+        case ast.Constant(value=value):
+            return f"the literal {value!r}"
+        case ast.Call():
+            return "a call"
+        case ast.Attribute():
+            return "an attribute"
+        case _:
+            return f"{type(node).__name__}, which no where-expression holds,"

@@ -1,0 +1,201 @@
+"""What every encoder does: render, encode in windows, save."""
+
+import re
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Literal, TypeAlias, get_args
+
+import numpy as np
+
+from airrep.arrays import DenseFeatures, Rows
+from airrep.corpus.corpus import Example
+from airrep.encoder.exports import new_folder
+from airrep.encoder.model_folders import Card
+from airrep.encoder.prompts import Prompts, choose_prompts, write_prompts
+from airrep.encoder.tokens import check_texts
+from airrep.errors import ConfigError, DataError
+from airrep.runtime.precision import ResolvedPrecision
+
+if TYPE_CHECKING:
+    from sentence_transformers import SentenceTransformer
+
+Progress: TypeAlias = Callable[[int], None]
+"""Called now and then with the number of rows done since its last call."""
+
+Format: TypeAlias = Literal["sentence-transformers", "airrep"]
+"""A format that encoders are saved in."""
+
+Storage: TypeAlias = Literal["float32", "float16", "bfloat16"]
+"""A type that weights are stored in; they are loaded as float32 whatever it is."""
+
+_WINDOW = 4096
+"""Texts that are sorted by length together; bounds the memory that a call needs beside its result."""
+
+_FIELD = re.compile(r"(\{prompt\}|\{response\})")
+
+
+class Encoder(ABC):
+    """Turns examples into features whose inner product is an influence score: higher = more helpful.
+
+    Made by :func:`airrep.encoder.load.load_encoder`. The same call gives the same bytes on the same machine. The order
+    of rows and the size of batches move a row by rounding alone: by less than 1e-5 of its length in float32 and 1e-2 in
+    bfloat16.
+
+    Attributes:
+        name: what the encoder was loaded by.
+        template: how an example becomes a text; ``{prompt}`` and ``{response}`` are filled in.
+        prompt_words: most words of a prompt that are read; the rest is cut off.
+        max_tokens: longest text; the rest is cut off.
+        precision: of the large matrix products.
+        device: where they run.
+        prompts: what is put before the texts of queries and of training examples.
+        packed: whether it runs packed; if not, ``sentence_transformers`` runs it.
+        trained_for_attribution: whether it was trained to rank subsets by their labels.
+        trained_pool: the pool that it was trained with; None if unknown.
+        caution: what readers of its scores should be told; empty if nothing.
+        trained_group_sizes: smallest and largest group it was trained on, where known.
+    """
+
+    packed: bool
+
+    def __init__(
+        self,
+        name: str,
+        card: Card,
+        max_tokens: int,
+        precision: ResolvedPrecision,
+        device: str,
+        prompts: Prompts,
+    ) -> None:
+        self.name = name
+        self.prompts = prompts
+        self.card = card
+        self.template = card.template
+        self.prompt_words = card.prompt_words
+        self.trained_for_attribution = card.trained_for_attribution
+        self.trained_group_sizes = card.trained_group_sizes
+        self.trained_pool = card.trained_pool
+        self.caution = card.caution
+        self.max_tokens = max_tokens
+        self.precision = precision
+        self.device = device
+        self._pieces = _FIELD.split(card.template)
+
+    @property
+    @abstractmethod
+    def dimension(self) -> int:
+        """Number of features, ``d``."""
+
+    @property
+    @abstractmethod
+    def fingerprint(self) -> str:
+        """64 hex digits over all that determines features: weights, tokenizer, template, limits, pooling, prompts.
+
+        It does not depend on where the model lies, how its weights are stored, precision, device or batches.
+        """
+
+    @abstractmethod
+    def sentence_transformer(self) -> "SentenceTransformer":
+        """Return the same encoder as a ``SentenceTransformer``; give it texts made by :meth:`render`, and prompts."""
+
+    @abstractmethod
+    def _write(self, folder: Path, model_format: Format, storage: Storage) -> None:
+        """Write the model into an empty folder."""
+
+    @abstractmethod
+    def _encode_window(self, texts: Sequence[str], prompt: str) -> Iterator[tuple[Rows, DenseFeatures]]:
+        """Row numbers and features of texts, each behind the prompt, part by part."""
+
+    def encode(
+        self, examples: Sequence[Example], progress: Progress | None = None, *, queries: bool = False
+    ) -> DenseFeatures:
+        """Features of examples, in their order: float32, ``(n, d)``.
+
+        Args:
+            examples: to encode.
+            progress: told about finished rows.
+            queries: whether they are queries, whose prompt is another in some encoders; else training examples.
+
+        Raises:
+            DataError: a text is not valid Unicode, or features are not finite.
+        """
+
+        def texts_of(part: slice) -> Sequence[str]:
+            return [self.render(example) for example in examples[part]]
+
+        return self._encode(len(examples), texts_of, progress, queries)
+
+    def encode_texts(
+        self, texts: Sequence[str], progress: Progress | None = None, *, queries: bool = False
+    ) -> DenseFeatures:
+        """Features of texts that are already rendered, but for the prompt, in their order: float32, ``(n, d)``.
+
+        Args:
+            texts: to encode.
+            progress: told about finished rows.
+            queries: whether they are queries, whose prompt is another in some encoders; else training examples.
+
+        Raises:
+            DataError: a text is not valid Unicode, or features are not finite.
+        """
+        if isinstance(texts, str):
+            raise DataError("texts: a single string was given; expected a list of them. Put it in a list.")
+        return self._encode(len(texts), lambda part: texts[part], progress, queries)
+
+    def _encode(
+        self, count: int, texts_of: Callable[[slice], Sequence[str]], progress: Progress | None, queries: bool
+    ) -> DenseFeatures:
+        prompt = self.prompts.query if queries else self.prompts.train
+        features = np.empty((count, self.dimension), np.float32)
+        for start in range(0, count, _WINDOW):
+            texts = texts_of(slice(start, start + _WINDOW))
+            check_texts(texts, start)
+            for rows, part in self._encode_window(texts, prompt):
+                features[start + rows] = part
+                if progress is not None:
+                    progress(len(rows))
+        if not np.isfinite(features).all():
+            raise DataError(
+                f"encoder {self.name}: makes features that are not finite (NaN or infinite). "
+                "Use precision='float32', or another checkpoint."
+            )
+        return features
+
+    def render(self, example: Example) -> str:
+        """Return the text that is encoded, but for the encoder's prompt: the template with the cut prompt and the
+        response filled in."""
+        values = {"{prompt}": first_words(example.prompt, self.prompt_words), "{response}": example.response}
+        return "".join(values.get(piece, piece) for piece in self._pieces)
+
+    def save(
+        self,
+        path: str | Path,
+        model_format: Format = "sentence-transformers",
+        *,
+        storage: Storage = "float32",
+    ) -> None:
+        """Write the encoder as a new folder, whole or not at all.
+
+        Args:
+            path: does not exist yet.
+            model_format: ``"sentence-transformers"``, or ``"airrep"`` as the published checkpoints have it.
+            storage: type of the stored weights; float32 keeps every bit.
+
+        Raises:
+            ArtifactError: *path* exists, or it cannot be written.
+            ConfigError: an unknown format or storage, or the format cannot hold this encoder.
+        """
+        for value, known in ((model_format, get_args(Format)), (storage, get_args(Storage))):
+            if value not in known:
+                raise ConfigError(f"saving {path}: '{value}' is not known; expected one of {', '.join(known)}.")
+        with new_folder(Path(path)) as folder:
+            self._write(folder, model_format, storage)
+            if choose_prompts(folder, self.name, None, None) != self.prompts:
+                write_prompts(folder, self.prompts)
+
+
+def first_words(text: str, count: int) -> str:
+    """Return a text up to the end of its word number *count*; words are parted by white space."""
+    parts = text.split(None, count)
+    return text if len(parts) <= count else text[: len(text) - len(parts[-1])].rstrip()

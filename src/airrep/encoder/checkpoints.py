@@ -1,0 +1,246 @@
+"""Read a packed encoder from the folder of a model."""
+
+import hashlib
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from safetensors import SafetensorError
+from safetensors.torch import load_file
+from torch import Tensor
+
+from airrep.encoder.bert import BertShape, HeadShape, SentenceBert
+from airrep.encoder.layouts import INDEX, WEIGHTS, Layout, is_plain_bert
+from airrep.encoder.model_folders import Card, read_card, read_json
+from airrep.errors import ConfigError, DataError
+
+_SIZES = {
+    "vocabulary": "vocab_size",
+    "positions": "max_position_embeddings",
+    "types": "type_vocab_size",
+    "width": "hidden_size",
+    "layers": "num_hidden_layers",
+    "heads": "num_attention_heads",
+    "inner": "intermediate_size",
+}
+_OLD_NAMES = {".gamma": ".weight", ".beta": ".bias"}
+_WAY_OUT = "Restore it or download the model again."
+
+
+@dataclass(frozen=True, slots=True)
+class Checkpoint:
+    """A packed encoder as its folder holds it."""
+
+    model: SentenceBert
+    """The network, float32 on the CPU."""
+    tokenizer: dict[str, Any]
+    """Content of ``tokenizer.json``, without truncation and padding."""
+    tokenizer_settings: dict[str, Any]
+    """Content of ``tokenizer_config.json``, which other libraries read; empty where there is none."""
+    max_tokens: int
+    """Longest text; the rest is cut off."""
+    card: Card
+    """Template, word limit and training."""
+
+
+def read_checkpoint(layout: Layout) -> Checkpoint:
+    """Read a model that runs packed.
+
+    Args:
+        layout: of format ``"sentence-transformers"`` or ``"airrep"``.
+
+    Raises:
+        ConfigError: an AirRep checkpoint is of an architecture that airrep does not compute.
+        DataError: a file is missing or damaged, the configuration does not fit the weights, or a weight is
+            not finite.
+    """
+    config = read_json(layout.transformer / "config.json")
+    shape = _read_shape(layout.transformer / "config.json", config)
+    weights = layout.transformer / WEIGHTS
+    tensors = _bert_named(_read_weights(weights))
+    heads = _airrep_heads(weights, config, tensors) if layout.format == "airrep" else _dense_heads(layout)
+    sizes = [_head_shape(head) for head in heads]
+    model = SentenceBert(shape, sizes)
+    _check_fit(weights, model.bert_shapes(), tensors)
+    _check_heads(layout.folder, shape.width, sizes)
+    model.load_bert(tensors, heads)
+    _check_finite(layout.folder, model.state_dict())
+    settings = _read_optional(layout.transformer / "tokenizer_config.json")
+    max_tokens = _read_max_tokens(layout, settings, shape)
+    return Checkpoint(model, _read_tokenizer(layout), settings, max_tokens, _read_card(layout))
+
+
+def is_finite(tensor: Tensor) -> bool:
+    """Whether all values are finite; a finite sum shows it at once."""
+    return bool(torch.isfinite(tensor.sum())) or bool(torch.isfinite(tensor).all())
+
+
+def weights_digest(model: SentenceBert) -> str:
+    """sha256 over name, shape and float32 values of every weight, 64 hex digits."""
+    summed = hashlib.sha256()
+    for name, tensor in sorted(model.state_dict().items()):
+        values = np.ascontiguousarray(tensor.float().cpu().numpy(), "<f4")
+        summed.update(f"{name} {values.shape}\n".encode())
+        summed.update(values.tobytes())
+    return summed.hexdigest()
+
+
+def _read_shape(path: Path, config: dict[str, Any]) -> BertShape:
+    sizes = {name: _read_size(path, key, config.get(key)) for name, key in _SIZES.items()}
+    epsilon = config.get("layer_norm_eps", 1e-12)
+    if not isinstance(epsilon, float) or not math.isfinite(epsilon) or epsilon < 0:
+        raise DataError(f"{path}: layer_norm_eps is {epsilon!r}; expected a small number. {_WAY_OUT}")
+    shape = BertShape(**sizes, epsilon=epsilon)
+    if shape.width % shape.heads:
+        raise DataError(
+            f"{path}: hidden_size is {shape.width}; expected a multiple of num_attention_heads, "
+            f"{shape.heads}. {_WAY_OUT}"
+        )
+    return shape
+
+
+def _read_size(path: Path, key: str, size: object) -> int:
+    if type(size) is not int or size < 1:
+        raise DataError(f"{path}: {key} is {size!r}; expected a whole number from 1 up. {_WAY_OUT}")
+    return size
+
+
+def _read_weights(path: Path) -> dict[str, Tensor]:
+    """Read the weights of a transformer: one file, or the files that an index beside it names."""
+    index = path.with_name(INDEX)
+    if path.exists() or not index.exists():
+        return _read_tensors(path)
+    places = read_json(index).get("weight_map")
+    if not isinstance(places, dict) or not all(isinstance(place, str) for place in places.values()):
+        raise DataError(f"{index}: has no weight_map from tensors to files. {_WAY_OUT}")
+    files = {place: _read_tensors(path.parent / place) for place in sorted(set(places.values()))}
+    for name, place in places.items():
+        if name not in files[place]:
+            raise DataError(f"{path.parent / place}: has no tensor {name}, which {INDEX} promises. {_WAY_OUT}")
+    return {name: files[place][name] for name, place in places.items()}
+
+
+def _read_tensors(path: Path) -> dict[str, Tensor]:
+    """Read a safetensors file; its header is checked against its length."""
+    try:
+        return load_file(path)
+    except FileNotFoundError as error:
+        raise DataError(f"{path}: is missing; a model folder has its weights there. {_WAY_OUT}") from error
+    except (SafetensorError, OSError) as error:
+        raise DataError(
+            f"{path}: is damaged or cut short ({error}); expected a whole safetensors file. {_WAY_OUT}"
+        ) from error
+
+
+def _bert_named(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    """Give tensors the names of a bare BERT: no ``bert.`` in front, no names of the first BERT."""
+    named = {}
+    for name, tensor in tensors.items():
+        bare = name.removeprefix("bert.")
+        for old, new in _OLD_NAMES.items():
+            bare = bare.removesuffix(old) + new if bare.endswith(old) else bare
+        named[bare] = tensor
+    return named
+
+
+def _airrep_heads(path: Path, config: dict[str, Any], tensors: dict[str, Tensor]) -> list[dict[str, Tensor]]:
+    """Head of the published AirRep format: ``projector``."""
+    if not is_plain_bert(config):
+        raise ConfigError(
+            f"{path.parent}: an AirRep checkpoint of an unusual BERT (activation, positions or decoder); "
+            "expected hidden_act gelu and absolute positions. Save it as a sentence-transformers folder."
+        )
+    head = {kind: tensors.get(f"projector.{kind}") for kind in ("weight", "bias")}
+    found = {kind: tensor for kind, tensor in head.items() if tensor is not None}
+    if len(found) < len(head):
+        raise DataError(f"{path}: has no projector.weight and projector.bias; an AirRep checkpoint has. {_WAY_OUT}")
+    return [found]
+
+
+def _dense_heads(layout: Layout) -> list[dict[str, Tensor]]:
+    """Heads of a sentence-transformers folder; scaling to unit length has no weights."""
+    return [{} if folder is None else _dense_head(folder) for folder in layout.heads]
+
+
+def _dense_head(folder: Path) -> dict[str, Tensor]:
+    config = read_json(folder / "config.json")
+    outputs = config.get("out_features")
+    shapes: dict[str, tuple[Any, ...]] = {"linear.weight": (outputs, config.get("in_features"))}
+    if config.get("bias", True):
+        shapes["linear.bias"] = (outputs,)
+    tensors = _read_tensors(folder / WEIGHTS)
+    _check_fit(folder / WEIGHTS, shapes, tensors)
+    return {name.removeprefix("linear."): tensors[name] for name in shapes}
+
+
+def _head_shape(head: Mapping[str, Tensor]) -> HeadShape:
+    if not head:
+        return None
+    outputs, inputs = head["weight"].shape
+    return inputs, outputs, "bias" in head
+
+
+def _check_fit(path: Path, expected: Mapping[str, tuple[Any, ...]], tensors: Mapping[str, Tensor]) -> None:
+    """Every tensor that the configuration promises is there, of its shape, and no layer is left over."""
+    for name, shape in expected.items():
+        if name not in tensors:
+            raise DataError(f"{path}: does not fit its config.json: tensor {name} is missing. {_WAY_OUT}")
+        if tuple(tensors[name].shape) != shape:
+            raise DataError(
+                f"{path}: does not fit its config.json: tensor {name} is of shape "
+                f"{tuple(tensors[name].shape)}; expected {shape}. {_WAY_OUT}"
+            )
+    for name in tensors:
+        if name.startswith("encoder.layer.") and name not in expected:
+            raise DataError(f"{path}: does not fit its config.json, which has no tensor {name}. {_WAY_OUT}")
+
+
+def _check_heads(folder: Path, width: int, sizes: list[HeadShape]) -> None:
+    """Each head takes what the part before it gives."""
+    for inputs, outputs, _ in filter(None, sizes):
+        if inputs != width:
+            raise DataError(f"{folder}: a linear head takes {inputs} features but is given {width}. {_WAY_OUT}")
+        width = outputs
+
+
+def _check_finite(folder: Path, tensors: Mapping[str, Tensor]) -> None:
+    for name, tensor in tensors.items():
+        if not is_finite(tensor):
+            raise DataError(
+                f"{folder}: weight {name} has values that are not finite (NaN or infinite), as a failed "
+                "training leaves them. Use an earlier checkpoint."
+            )
+
+
+def _read_tokenizer(layout: Layout) -> dict[str, Any]:
+    path = layout.transformer / "tokenizer.json"
+    if not path.exists():
+        raise DataError(
+            f"{path}: is missing; an encoder needs its tokenizer. Copy it from the model that this one was "
+            "made from, or write it: AutoTokenizer.from_pretrained(that_model).save_pretrained(folder)"
+        )
+    return read_json(path) | {"truncation": None, "padding": None}
+
+
+def _read_optional(path: Path) -> dict[str, Any]:
+    return read_json(path) if path.exists() else {}
+
+
+def _read_max_tokens(layout: Layout, settings: dict[str, Any], shape: BertShape) -> int:
+    """Longest text as sentence_transformers sets it, and never more than there are positions."""
+    library = _read_optional(layout.transformer / "sentence_bert_config.json")
+    for limit in (library.get("max_seq_length"), settings.get("model_max_length")):
+        if isinstance(limit, int | float) and limit >= 1:
+            return int(min(limit, shape.positions))
+    return shape.positions
+
+
+def _read_card(layout: Layout) -> Card:
+    """The published AirRep format has no ``airrep.json``; what is in it was trained for attribution."""
+    if layout.format == "airrep" and not (layout.folder / "airrep.json").exists():
+        return Card(trained_for_attribution=True)
+    return read_card(layout.folder)

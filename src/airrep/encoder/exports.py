@@ -1,0 +1,206 @@
+"""Write encoders as model folders, in either of two formats."""
+
+import json
+import shutil
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors.torch import save
+from torch import Tensor, nn
+
+from airrep.encoder.bert import SentenceBert
+from airrep.encoder.checkpoints import Checkpoint
+from airrep.encoder.layouts import WEIGHTS
+from airrep.encoder.model_folders import CARD, Card
+from airrep.errors import ArtifactError, ConfigError
+from airrep.runtime.artifacts import partial_path, sync, writing
+
+_MODULES = {
+    "Transformer": "sentence_transformers.base.modules.transformer.Transformer",
+    "Pooling": "sentence_transformers.sentence_transformer.modules.pooling.Pooling",
+    "Dense": "sentence_transformers.base.modules.dense.Dense",
+    "Normalize": "sentence_transformers.base.modules.normalize.Normalize",
+}
+_TOKENIZER = {
+    "tokenizer_class": "PreTrainedTokenizerFast",
+    "cls_token": "[CLS]",
+    "mask_token": "[MASK]",
+    "pad_token": "[PAD]",
+    "sep_token": "[SEP]",
+    "unk_token": "[UNK]",
+}
+
+
+@contextmanager
+def new_folder(out: Path) -> Iterator[Path]:
+    """Write a folder in one go: yields a sibling to fill, which takes the name *out* when all went well.
+
+    Raises:
+        ArtifactError: *out* exists, or it cannot be written.
+    """
+    if out.exists():
+        raise ArtifactError(f"{out}: exists already; nothing is overwritten. Give another path.")
+    partial = partial_path(out)
+    with writing(out):
+        shutil.rmtree(partial, ignore_errors=True)
+        partial.mkdir(parents=True)
+        try:
+            yield partial
+            for path in partial.rglob("*"):
+                sync(path)
+            partial.rename(out)
+        finally:
+            shutil.rmtree(partial, ignore_errors=True)
+        sync(out.parent)
+
+
+def write_sentence_transformer(checkpoint: Checkpoint, folder: Path, dtype: torch.dtype = torch.float32) -> None:
+    """Write a folder that ``SentenceTransformer(folder)`` loads: Transformer, Pooling, Dense or Normalize.
+
+    Args:
+        checkpoint: what to write.
+        folder: an empty folder.
+        dtype: how weights are stored; they are loaded as float32 whatever it is.
+    """
+    model = checkpoint.model
+    width = model.shape.width
+    _write_weights(folder / WEIGHTS, model.bert_tensors() | _pooler(width), dtype)
+    config = {"architectures": ["BertModel"], "model_type": "bert"}
+    _write_json(folder / "config.json", _bert_config(model) | config)
+    _write_tokenizer(checkpoint, folder)
+    heads = ["Dense" if isinstance(head, nn.Linear) else "Normalize" for head in model.heads]
+    modules = _write_modules(folder, ["Transformer", "Pooling", *heads])
+    pooling = {"embedding_dimension": width, "pooling_mode": "mean", "include_prompt": True}
+    _write_json(modules[1] / "config.json", pooling)
+    for path, head in zip(modules[2:], model.heads, strict=True):
+        _write_head(path, head, dtype)
+    _write_library_settings(folder)
+
+
+def _write_modules(folder: Path, kinds: list[str]) -> list[Path]:
+    """Write ``modules.json`` and make the folder of each module; the first one's is the model's."""
+    names = ["", *(f"{number}_{kind}" for number, kind in enumerate(kinds) if number)]
+    entries = [
+        {"idx": number, "name": str(number), "path": name, "type": _MODULES[kind]}
+        for number, (kind, name) in enumerate(zip(kinds, names, strict=True))
+    ]
+    _write_json(folder / "modules.json", entries)
+    for name in names[1:]:
+        (folder / name).mkdir()
+    return [folder / name for name in names]
+
+
+def write_airrep(checkpoint: Checkpoint, folder: Path, dtype: torch.dtype = torch.float32) -> None:
+    """Write a folder in the format of the published AirRep checkpoints.
+
+    Args:
+        checkpoint: what to write.
+        folder: an empty folder.
+        dtype: how weights are stored; they are loaded as float32 whatever it is.
+
+    Raises:
+        ConfigError: the format cannot hold this encoder; it has one square head and no unit length.
+    """
+    model = checkpoint.model
+    width = model.shape.width
+    linear = [head for head in model.heads if isinstance(head, nn.Linear)]
+    if len(linear) < len(model.heads) or len(linear) > 1 or model.dimension != width:
+        raise ConfigError(
+            f"{folder}: the airrep format holds one head of {width} x {width} and no scaling to unit length; "
+            "this encoder is another. Save it with model_format='sentence-transformers'."
+        )
+    weight = linear[0].weight.detach() if linear else torch.eye(width)
+    bias = linear[0].bias.detach() if linear and linear[0].bias is not None else torch.zeros(width)
+    tensors = {f"bert.{name}": tensor for name, tensor in model.bert_tensors().items()}
+    _write_weights(folder / WEIGHTS, tensors | {"projector.weight": weight, "projector.bias": bias}, dtype)
+    config = {"architectures": ["AirRepModel"], "model_type": "airrep"}
+    _write_json(folder / "config.json", _bert_config(model) | config)
+    _write_tokenizer(checkpoint, folder)
+
+
+def _bert_config(model: SentenceBert) -> dict[str, Any]:
+    shape = model.shape
+    return {
+        "attention_probs_dropout_prob": 0.1,
+        "dtype": "float32",
+        "hidden_act": "gelu",
+        "hidden_dropout_prob": 0.1,
+        "hidden_size": shape.width,
+        "initializer_range": 0.02,
+        "intermediate_size": shape.inner,
+        "layer_norm_eps": shape.epsilon,
+        "max_position_embeddings": shape.positions,
+        "num_attention_heads": shape.heads,
+        "num_hidden_layers": shape.layers,
+        "pad_token_id": 0,
+        "position_embedding_type": "absolute",
+        "type_vocab_size": shape.types,
+        "vocab_size": shape.vocabulary,
+    }
+
+
+def _pooler(width: int) -> dict[str, Tensor]:
+    """Weights of BertModel's pooler, which nothing uses; transformers would draw missing ones."""
+    return {"pooler.dense.weight": torch.zeros(width, width), "pooler.dense.bias": torch.zeros(width)}
+
+
+def _write_head(folder: Path, head: nn.Module, dtype: torch.dtype) -> None:
+    """Write a dense module, or one that scales to unit length."""
+    config: dict[str, Any] = {
+        "module_input_name": "sentence_embedding",
+        "module_output_name": "sentence_embedding",
+    }
+    if isinstance(head, nn.Linear):
+        tensors = {f"linear.{name}": tensor for name, tensor in head.state_dict().items()}
+        _write_weights(folder / WEIGHTS, tensors, dtype)
+        config |= {
+            "in_features": head.in_features,
+            "out_features": head.out_features,
+            "bias": head.bias is not None,
+            "activation_function": "torch.nn.modules.linear.Identity",
+        }
+    _write_json(folder / "config.json", config)
+
+
+def _write_library_settings(folder: Path) -> None:
+    """Files that only sentence_transformers reads."""
+    transformer = {
+        "transformer_task": "feature-extraction",
+        "modality_config": {"text": {"method": "forward", "method_output_name": "last_hidden_state"}},
+        "module_output_name": "token_embeddings",
+    }
+    _write_json(folder / "sentence_bert_config.json", transformer)
+    settings: dict[str, Any] = {
+        "model_type": "SentenceTransformer",
+        "prompts": {},
+        "default_prompt_name": None,
+        "similarity_fn_name": "dot",
+    }
+    _write_json(folder / "config_sentence_transformers.json", settings)
+
+
+def _write_tokenizer(checkpoint: Checkpoint, folder: Path) -> None:
+    """Tokenizer, its longest text, and the card."""
+    content = json.dumps(checkpoint.tokenizer, ensure_ascii=False)
+    (folder / "tokenizer.json").write_text(content, encoding="utf-8")
+    settings = _TOKENIZER | checkpoint.tokenizer_settings | {"model_max_length": checkpoint.max_tokens}
+    _write_json(folder / "tokenizer_config.json", settings)
+    write_card(checkpoint.card, folder)
+
+
+def write_card(card: Card, folder: Path) -> None:
+    """Write ``airrep.json``."""
+    _write_json(folder / CARD, card.to_dict())
+
+
+def _write_json(path: Path, content: object) -> None:
+    path.write_text(json.dumps(content, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
+
+
+def _write_weights(path: Path, tensors: Mapping[str, Tensor], dtype: torch.dtype) -> None:
+    """Write a safetensors file; a full disk shows as an OSError."""
+    stored = {name: tensor.to("cpu", dtype).contiguous() for name, tensor in tensors.items()}
+    path.write_bytes(save(stored, metadata={"format": "pt"}))

@@ -1,0 +1,107 @@
+"""Encoders that sentence_transformers itself runs."""
+
+from collections.abc import Iterator, Sequence
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from airrep.arrays import DenseFeatures, Rows
+from airrep.encoder.base import Encoder, Format, Storage
+from airrep.encoder.checkpoints import is_finite
+from airrep.encoder.exports import write_card
+from airrep.encoder.model_folders import DOWNLOADED, Card
+from airrep.encoder.prompts import Prompts
+from airrep.errors import ConfigError, DataError
+from airrep.runtime.artifacts import digest, file_digest
+from airrep.runtime.precision import ResolvedPrecision
+
+if TYPE_CHECKING:
+    from sentence_transformers import SentenceTransformer
+
+_CHUNK = 512
+
+
+class LibraryEncoder(Encoder):
+    """Any other encoder, run by ``SentenceTransformer.encode``."""
+
+    packed = False
+
+    def __init__(
+        self,
+        name: str,
+        folder: Path,
+        card: Card,
+        max_tokens: int | None,
+        precision: ResolvedPrecision,
+        device: str,
+        prompts: Prompts,
+        code: Sequence[Path] = (),
+    ) -> None:
+        self._library = _load_library(name, folder, precision, device, trusted=bool(code))
+        if max_tokens is not None:
+            self._library.max_seq_length = max_tokens
+        longest = self._library.max_seq_length
+        super().__init__(name, card, int(longest) if longest else 0, precision, device, prompts)
+        files = sorted({*_model_files(folder), *code})
+        self._files = {str(path.relative_to(folder)): file_digest(path) for path in files}
+
+    @property
+    def dimension(self) -> int:
+        return int(self._library.get_embedding_dimension() or 0)
+
+    @cached_property
+    def fingerprint(self) -> str:
+        parts: dict[str, object] = {
+            "max_tokens": self.max_tokens,
+            "template": self.template,
+            "prompt_words": self.prompt_words,
+        }
+        if self.prompts:
+            parts["prompts"] = [self.prompts.query, self.prompts.train]
+        return digest({"kind": "sentence_transformers", "files": self._files, **parts})
+
+    def _encode_window(self, texts: Sequence[str], prompt: str) -> Iterator[tuple[Rows, DenseFeatures]]:
+        for start in range(0, len(texts), _CHUNK):
+            part = list(texts[start : start + _CHUNK])
+            features = self._library.encode(part, prompt=prompt, show_progress_bar=False, convert_to_numpy=True)
+            yield np.arange(start, start + len(part)), np.asarray(features, np.float32)
+
+    def sentence_transformer(self) -> "SentenceTransformer":
+        return self._library
+
+    def _write(self, folder: Path, model_format: Format, storage: Storage) -> None:
+        if model_format == "airrep" or storage != "float32":
+            raise ConfigError(
+                f"saving {self.name}: only BERT-type encoders can be saved in the airrep format or in "
+                "another storage type. Use model_format='sentence-transformers'."
+            )
+        self._library.save(str(folder))
+        write_card(self.card, folder)
+
+
+def _load_library(
+    name: str, folder: Path, precision: ResolvedPrecision, device: str, *, trusted: bool
+) -> "SentenceTransformer":
+    from sentence_transformers import SentenceTransformer
+
+    settings = {"dtype": precision, "use_safetensors": True}
+    try:
+        library = SentenceTransformer(
+            str(folder), device=device, local_files_only=True, trust_remote_code=trusted, model_kwargs=settings
+        )
+    except (OSError, ValueError, RuntimeError, KeyError, ImportError, AttributeError, TypeError) as error:
+        reason = str(error).strip().partition("\n")[0]
+        raise DataError(
+            f"encoder {name}: sentence_transformers cannot load it: {reason}. Restore it or give another one."
+        ) from error
+    for key, tensor in library.state_dict().items():
+        if not is_finite(tensor):
+            raise DataError(f"encoder {name}: weight {key} is not finite (NaN or infinite). Use another checkpoint.")
+    return library
+
+
+def _model_files(folder: Path) -> list[Path]:
+    """Files of a model that can change what it computes."""
+    return sorted(path for pattern in DOWNLOADED for path in folder.rglob(pattern) if path.is_file())

@@ -1,0 +1,165 @@
+"""Sentence encoders: load one by name, run it packed."""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from functools import cached_property
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import TYPE_CHECKING
+
+import numpy as np
+import torch
+
+from airrep.arrays import DenseFeatures, Rows
+from airrep.encoder.base import Encoder, Format, Progress, Storage
+from airrep.encoder.bert import PackedTokens
+from airrep.encoder.checkpoints import Checkpoint, read_checkpoint, weights_digest
+from airrep.encoder.exports import write_airrep, write_sentence_transformer
+from airrep.encoder.layouts import read_layout
+from airrep.encoder.library import LibraryEncoder
+from airrep.encoder.model_folders import Card, find_model, read_card
+from airrep.encoder.prompts import NO_PROMPTS, Prompts, choose_prompts, counts_prompt
+from airrep.encoder.tokens import TextTokenizer, check_max_tokens
+from airrep.errors import ConfigError
+from airrep.runtime.artifacts import digest
+from airrep.runtime.own_code import CODE, check_own_code
+from airrep.runtime.packing import pack
+from airrep.runtime.precision import Precision, ResolvedPrecision, resolve_device, resolve_precision
+
+if TYPE_CHECKING:
+    from sentence_transformers import SentenceTransformer
+
+__all__ = ["Encoder", "LibraryEncoder", "PackedEncoder", "Progress", "load_encoder"]
+
+
+class PackedEncoder(Encoder):
+    """A BERT-type encoder run by :mod:`airrep.encoder.bert`.
+
+    Attributes:
+        checkpoint: network in float32, tokenizer, limits and card; what is saved and fingerprinted.
+    """
+
+    packed = True
+
+    def __init__(
+        self,
+        name: str,
+        checkpoint: Checkpoint,
+        precision: ResolvedPrecision,
+        device: str,
+        batch_tokens: int,
+        prompts: Prompts = NO_PROMPTS,
+    ) -> None:
+        super().__init__(name, checkpoint.card, checkpoint.max_tokens, precision, device, prompts)
+        self.checkpoint = checkpoint
+        self._batch_tokens = batch_tokens
+        model = checkpoint.model
+        self._tokenize = TextTokenizer(checkpoint.tokenizer, self.max_tokens, model.shape.vocabulary, name)
+        self._network = (model.in_bfloat16() if precision == "bfloat16" else model).to(device)
+
+    @property
+    def dimension(self) -> int:
+        return self.checkpoint.model.dimension
+
+    @cached_property
+    def fingerprint(self) -> str:
+        checkpoint = self.checkpoint
+        parts = {
+            "kind": "bert, mean over tokens",
+            "heads": [type(head).__name__ for head in checkpoint.model.heads],
+            "weights": weights_digest(checkpoint.model),
+            "attention_heads": checkpoint.model.shape.heads,
+            "epsilon": checkpoint.model.shape.epsilon,
+            "tokenizer": checkpoint.tokenizer,
+            "max_tokens": self.max_tokens,
+            "template": self.template,
+            "prompt_words": self.prompt_words,
+        }
+        prompts = {"prompts": [self.prompts.query, self.prompts.train]} if self.prompts else {}
+        return digest(parts | prompts)
+
+    def _encode_window(self, texts: Sequence[str], prompt: str) -> Iterator[tuple[Rows, DenseFeatures]]:
+        sequences = self._tokenize([prompt + text for text in texts] if prompt else texts)
+        lengths = np.array([len(sequence) for sequence in sequences], np.int64)
+        for batch in pack(lengths, self._batch_tokens):
+            with torch.inference_mode():
+                features = self._network(PackedTokens.from_batch(batch, sequences, self.device))
+            yield batch.rows, features.cpu().numpy()
+
+    def sentence_transformer(self) -> "SentenceTransformer":
+        from sentence_transformers import SentenceTransformer
+
+        with TemporaryDirectory() as folder:
+            self._write(Path(folder), "sentence-transformers", "float32")
+            return SentenceTransformer(folder, device=self.device, local_files_only=True)
+
+    def _write(self, folder: Path, model_format: Format, storage: Storage) -> None:
+        write = write_airrep if model_format == "airrep" else write_sentence_transformer
+        write(self.checkpoint, folder, getattr(torch, storage))
+
+
+def load_encoder(
+    name_or_path: str | Path = "default",
+    *,
+    precision: Precision = "auto",
+    device: str = "auto",
+    template: str | None = None,
+    max_tokens: int | None = None,
+    batch_tokens: int | None = None,
+    query_prompt: str | None = None,
+    train_prompt: str | None = None,
+    trust_remote_code: bool = False,
+) -> Encoder:
+    """Load an encoder.
+
+    BERT-type encoders with mean pooling and linear or unit-length heads run packed, also those in the
+    published AirRep format; all else that ``sentence_transformers`` can load is run by that library, in float32 unless
+    bfloat16 is asked for by name.
+
+    Args:
+        name_or_path: ``"default"`` (bundled, needs no network), a folder, or ``owner/name`` on the Hugging
+            Face Hub.
+        precision: of the large matrix products; ``"auto"`` is bfloat16 where the device is fast at it.
+        device: ``"auto"`` is CUDA where there is one, else the CPU.
+        template: how an example becomes a text, with ``{prompt}`` and ``{response}``; the model's when None.
+        max_tokens: longest text; the model's when None.
+        batch_tokens: tokens that are computed together when packed; when None, 2,048 on a CPU and 32,768
+            elsewhere. Changes speed and memory, not results.
+        query_prompt: text before each query: the name of one of the model's own prompts, or the text itself; ``""``
+            is none. None: the model's own for queries, where it has one.
+        train_prompt: likewise before each training example; None: the model's own for documents.
+        trust_remote_code: run the program code that some models bring; they are refused otherwise.
+
+    Raises:
+        ConfigError: a setting that cannot hold, a name that leads to no model, a language model, or a model with
+            program code that is not trusted.
+        DataError: a model folder that is incomplete, damaged or unsafe to read.
+    """
+    name = str(name_or_path)
+    device = resolve_device(device)
+    folder = find_model(name, (CODE,) if trust_remote_code else ())
+    layout = read_layout(folder)
+    code = [] if layout.format == "airrep" else check_own_code("encoder", name, folder, trust_remote_code)
+    prompts = choose_prompts(folder, name, query_prompt, train_prompt)
+    if layout.format == "library" or code or (prompts and not counts_prompt(folder)):
+        card = _with_template(name, read_card(folder), template)
+        chosen = resolve_precision("float32" if precision == "auto" else precision, device)
+        return LibraryEncoder(name, folder, card, max_tokens, chosen, device, prompts, code)
+    checkpoint = read_checkpoint(layout)
+    limit = checkpoint.max_tokens if max_tokens is None else max_tokens
+    checkpoint = replace(
+        checkpoint,
+        card=_with_template(name, checkpoint.card, template),
+        max_tokens=check_max_tokens(limit, checkpoint.model.shape.positions, f"encoder {name}"),
+    )
+    tokens = (2048 if device == "cpu" else 32768) if batch_tokens is None else batch_tokens
+    if tokens < 1:
+        raise ConfigError(f"encoder {name}: batch_tokens is {tokens}; expected 1 or more. Change it.")
+    return PackedEncoder(name, checkpoint, resolve_precision(precision, device), device, tokens, prompts)
+
+
+def _with_template(name: str, card: Card, template: str | None) -> Card:
+    chosen = card.template if template is None else template
+    if "{prompt}" not in chosen and "{response}" not in chosen:
+        raise ConfigError(f"encoder {name}: the template {chosen!r} has no field; expected {{prompt}} or {{response}}.")
+    return replace(card, template=chosen)

@@ -1,0 +1,91 @@
+"""Texts that an encoder wants before queries and training examples."""
+
+import json
+import re
+from dataclasses import dataclass
+from pathlib import Path
+
+from airrep.encoder.model_folders import read_json
+from airrep.errors import ConfigError, DataError
+
+SETTINGS = "config_sentence_transformers.json"
+"""Where sentence-transformers keeps a model's own prompts, each with a name."""
+
+_QUERY = ("query",)
+_TRAIN = ("document", "passage", "corpus")
+_NAME = re.compile(r"[\w.-]+")
+
+
+@dataclass(frozen=True, slots=True)
+class Prompts:
+    """What is put before a rendered example."""
+
+    query: str = ""
+    train: str = ""
+
+    def __bool__(self) -> bool:
+        return bool(self.query or self.train)
+
+
+NO_PROMPTS = Prompts()
+
+
+def choose_prompts(folder: Path, name: str, query: str | None, train: str | None) -> Prompts:
+    """Prompts that are asked for, or the model's own.
+
+    The model's own are those that the library's ``encode_query`` and ``encode_document`` take, by their names; where
+    there is none, the one that its ``encode`` puts before every text; else nothing.
+
+    Args:
+        folder: of the model.
+        name: of the encoder, for errors.
+        query: name of one of the model's prompts, or a literal text; ``""`` is none, None the model's own.
+        train: likewise, of training examples.
+
+    Raises:
+        ConfigError: a single word that names no prompt of the model.
+        DataError: the model's settings are not as they must be.
+    """
+    own, default = _own_prompts(folder / SETTINGS)
+    return Prompts(
+        _choose(f"encoder {name}: query_prompt", query, own, (*_QUERY, default)),
+        _choose(f"encoder {name}: train_prompt", train, own, (*_TRAIN, default)),
+    )
+
+
+def _own_prompts(path: Path) -> tuple[dict[str, str], str]:
+    """The prompts of a model by their names, and the name of the one for every text."""
+    settings = read_json(path) if path.exists() else {}
+    prompts, default = settings.get("prompts") or {}, settings.get("default_prompt_name") or ""
+    named = isinstance(prompts, dict) and all(isinstance(text, str | None) for text in prompts.values())
+    if not (named and isinstance(default, str)):
+        raise DataError(f"{path}: its prompts are of the wrong type; expected texts by their names. Correct the file.")
+    return {key: text or "" for key, text in prompts.items()}, default
+
+
+def _choose(where: str, asked: str | None, own: dict[str, str], usual: tuple[str, ...]) -> str:
+    if asked is None:
+        return next((own[key] for key in usual if own.get(key)), "")
+    if asked in own:
+        return own[asked]
+    if _NAME.fullmatch(asked):
+        names = ", ".join(sorted(own)) or "none"
+        raise ConfigError(
+            f"{where}='{asked}': the model has no prompt of that name; expected one of its own ({names}), or a text "
+            "that ends in a colon or a space. Correct it."
+        )
+    return asked
+
+
+def counts_prompt(folder: Path) -> bool:
+    """Whether the mean over tokens takes in those of the prompt, as of every model but a few."""
+    configs = (read_json(path) for path in folder.glob("*/config.json"))
+    return all(config.get("include_prompt", True) for config in configs)
+
+
+def write_prompts(folder: Path, prompts: Prompts) -> None:
+    """Make prompts the own ones of the model in a folder."""
+    path = folder / SETTINGS
+    settings = read_json(path) if path.exists() else {}
+    settings |= {"prompts": {"query": prompts.query, "document": prompts.train}, "default_prompt_name": None}
+    path.write_text(json.dumps(settings, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")

@@ -1,0 +1,246 @@
+"""Whether top examples have the labels of their queries: identical-class test."""
+
+import math
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any, TypeAlias
+
+import numpy as np
+from pydantic import Field, field_validator
+from scipy.optimize import brentq
+
+from airrep.attributors.base import OnProgress
+from airrep.corpus.corpus import Corpus
+from airrep.errors import ConfigError, DataError
+from airrep.evaluation.nearest import NOBODY, ranked, vote
+from airrep.evaluation.pool import TrainingPool, check_same_pools, text_hashes
+from airrep.evaluation.result import Difference, Evaluation, Row, check_names
+from airrep.evaluation.row_costs import cost_of
+from airrep.evaluation.statistics.means import CONFIDENCE, Resamples, task_means
+from airrep.index.index import Index
+from airrep.runtime.artifacts import digest
+from airrep.runtime.settings import Settings
+
+Named: TypeAlias = Sequence[tuple[str, Index]]
+"""Indexes with the names of their rows."""
+
+
+class ClassifySettings(Settings):
+    """Settings of the identical-class test."""
+
+    by: str = "label"
+    """The field that holds the class: label, source or a metadata field."""
+    votes: tuple[int, ...] = (10,)
+    """For each k: the class that most of the top k have. Left out, it is at most the examples that there are."""
+    where: str | None = None
+    """A filter; only training examples that fulfil it are ranked."""
+    skip_unlabelled: bool = False
+    """Leave queries without the field out, counted, instead of refusing them."""
+    resamples: int = Field(default=1000, ge=1)
+    """Bootstrap draws behind each interval."""
+    seed: int = 0
+    """Of the draws."""
+
+    @field_validator("votes")
+    @classmethod
+    def _at_least_one(cls, votes: tuple[int, ...]) -> tuple[int, ...]:
+        if any(k < 1 for k in votes):
+            raise ValueError(f"votes are {votes}; expected numbers from 1 on")
+        return tuple(sorted(set(votes)))
+
+
+def classify(
+    indexes: Named, queries: Corpus, settings: ClassifySettings | None = None, progress: OnProgress | None = None
+) -> Evaluation:
+    """Accuracy with which each query's top-1 training example has its class (identical-class test).
+
+    A query never retrieves itself: training examples with its own texts, however many, are passed over. Equal scores
+    go by row. Training examples without class never match. The vote of the top k goes to the class that most of
+    them have, of equals to the one that comes first; examples without class have no vote, but count among the k.
+
+    Args:
+        indexes: of the same training examples; the first is the one that the others are compared with.
+        queries: with their classes.
+        settings: the defaults if None.
+        progress: told about encoded queries of each index.
+
+    Raises:
+        ConfigError: no index, a bad filter, no such field, or more votes than examples.
+        DataError: two rows of one name, a query without class, other examples in some index, or no class at all.
+    """
+    return Classification(indexes, queries, settings or ClassifySettings()).run(progress)
+
+
+class Classification:
+    """What is asked for, checked; :attr:`request` says what decides the answer."""
+
+    def __init__(self, indexes: Named, queries: Corpus, settings: ClassifySettings) -> None:
+        """Read the texts of the indexes, which takes no encoding."""
+        if not indexes:
+            raise ConfigError("classify: expected at least one index. Name some.")
+        check_names([name for name, _ in indexes])
+        self._indexes, self._queries, self._settings = indexes, queries, settings
+        self._pools = [TrainingPool.of(index, settings.by, settings.where) for _, index in indexes]
+        check_same_pools([name for name, _ in indexes], self._pools)
+        self._hashes = np.array(text_hashes(queries), dtype="S16")
+        self._wanted = queries.values(settings.by, indexes[0][1].fields)
+        known = {value for value in (*self._wanted, *self._pools[0].values) if value is not None}
+        self._classes = {name: code for code, name in enumerate(sorted(known))}
+        self._check()
+        self._settings = self._capped()
+
+    @property
+    def subject(self) -> str:
+        """Digest of queries, training examples and classes."""
+        left_out = self._settings.model_dump(include={"by"})
+        pool = self._pools[0].fingerprint
+        return digest({"measure": "classify", "queries": self._queries.fingerprint, "pool": pool, **left_out})
+
+    @property
+    def request(self) -> dict[str, Any]:
+        """What decides the answer; no names."""
+        indexes = [index.fingerprint for _, index in self._indexes]
+        settings = self._settings.model_dump(mode="json")
+        return {"measure": "classify", "indexes": indexes, "subject": self.subject, "settings": settings}
+
+    def run(self, progress: OnProgress | None = None) -> Evaluation:
+        """Rank and count."""
+        rows: list[Row] = []
+        for (name, index), pool in zip(self._indexes, self._pools, strict=True):
+            rows.append(self._row(name, index, self._judge(index, pool, progress), rows[0] if rows else None))
+        keys = tuple((label or "", query.id) for label, query in zip(self._wanted, self._queries, strict=True))
+        return Evaluation("classify", tuple(rows), keys, self.subject, facts=self._facts(), request=self.request)
+
+    def _check(self) -> None:
+        lacking = [number for number, value in enumerate(self._wanted) if value is None]
+        if len(lacking) == len(self._wanted):
+            raise DataError(f"queries: none has a {self._settings.by}; expected one for each. Name their field.")
+        if lacking and not self._settings.skip_unlabelled:
+            raise DataError(
+                f'query "{self._queries[lacking[0]].id}": has no {self._settings.by}, like {len(lacking) - 1:,} '
+                "others; expected one for each. Add them, or leave such queries out with --skip-unlabelled."
+            )
+        asked = max((1, *self._settings.votes)) if "votes" in self._settings.model_fields_set else 1
+        if self._reach < asked:
+            where = "" if self._settings.where is None else f"--where keeps {len(self._pools[0].order):,} examples: "
+            remedy = "Ask for fewer votes" if self._reach else "Give others"
+            raise ConfigError(
+                f"classify: {where}the top {asked} are asked for, but there are {self._reach:,} examples "
+                f"besides a query's own text. {remedy}{', or keep more' if where else ''}."
+            )
+
+    @cached_property
+    def _reach(self) -> int:
+        """Examples that every query can find."""
+        return len(self._pools[0].order) - int(self._pools[0].copies(self._hashes).max(initial=0))
+
+    def _capped(self) -> ClassifySettings:
+        """The settings, in which votes that nobody asked for are of no more examples than there are."""
+        if "votes" in self._settings.model_fields_set:
+            return self._settings
+        votes = tuple(min(k, self._reach) for k in self._settings.votes)
+        return self._settings.model_copy(update={"votes": votes})
+
+    def _codes(self, values: Sequence[str | None]) -> np.ndarray:
+        return np.array([NOBODY if value is None else self._classes[value] for value in values], np.int64)
+
+    def _judge(self, index: Index, pool: TrainingPool, progress: OnProgress | None) -> "Judged":
+        """Whether the top 1, and each vote, has the class of each query, ``(q,)`` each."""
+        depth = max((1, *self._settings.votes))
+        wanted, train = self._codes(self._wanted), self._codes(pool.values)
+        found = np.full((1 + len(self._settings.votes), len(wanted)), np.nan)
+        for part, rows in ranked(index, self._queries, self._hashes, pool, depth, progress):
+            hits = train[rows]
+            for place, k in enumerate((1, *self._settings.votes)):
+                found[place, part] = vote(hits[:, :k]) == wanted[part]
+        found[:, wanted == NOBODY] = np.nan
+        return Judged(found[0], dict(zip(self._settings.votes, found[1:], strict=True)))
+
+    def _row(self, name: str, index: Index, judged: "Judged", first: Row | None) -> Row:
+        settings = self._settings
+        plain = Resamples.plain(len(self._queries), settings.resamples, settings.seed)
+        known = [str(value) for value in self._wanted]
+        macro = Resamples(tuple(known), False, settings.resamples, settings.seed)
+        value, interval = plain.estimate(judged.top)
+        gap = None if first is None else plain.difference(judged.top, first.per_query)
+        more = {
+            "macro": _json(_macro(macro, judged.top)),
+            **{f"vote@{k}": _json(plain.estimate(values)) for k, values in judged.votes.items()},
+            "by_label": task_means(judged.top, known),
+        }
+        return Row(
+            name,
+            index.method,
+            value,
+            interval,
+            judged.top,
+            difference=None if gap is None else Difference(*gap),
+            cost=cost_of(index),
+            caution=index.attributor.caution,
+            more=more,
+        )
+
+    def _facts(self) -> dict[str, Any]:
+        """What holds for all rows."""
+        pool = self._pools[0]
+        asked = Counter(value for value in self._wanted if value is not None)
+        train = Counter(value for row in pool.order.tolist() if (value := pool.values[row]) is not None)
+        chance = {name: train[name] / len(pool.order) for name in asked}
+        commonest = max(sorted(self._classes), key=lambda name: train[name])
+        return {
+            "by": self._settings.by,
+            "chance": sum(asked[name] * chance[name] for name in asked) / asked.total(),
+            "commonest": {"label": commonest, "accuracy": asked[commonest] / asked.total()},
+            "labels": {name: {"queries": asked[name], "train": train[name]} for name in sorted(asked)},
+            "examples": len(pool.order),
+            "unlabelled_examples": len(pool.order) - train.total(),
+            "unlabelled_queries": len(self._wanted) - asked.total(),
+            "queries_without_examples_of_their_label": sum(asked[name] for name in asked if not train[name]),
+            "queries_among_the_examples": int((pool.copies(self._hashes) > 0).sum()),
+            "votes": list(self._settings.votes),
+            "where": self._settings.where,
+            "resamples": self._settings.resamples,
+        }
+
+
+@dataclass(frozen=True, eq=False)
+class Judged:
+    """Right (1), wrong (0) or left out (NaN), for each query."""
+
+    top: np.ndarray
+    """``(q,)`` float64."""
+    votes: Mapping[int, np.ndarray]
+    """For each k, ``(q,)`` float64."""
+
+
+def _macro(resamples: Resamples, right: np.ndarray) -> tuple[float, tuple[float, float]]:
+    """Mean over classes with its interval, exact where no class has both right and wrong: no draw differs then.
+
+    Clopper and Pearson's rule for a mean: the least and the most mean of the accuracies p under which what was seen has
+    a chance of 2.5 % or more. Of classes of n_c queries that are all right, Π p_c^n_c = 0.025 has the least Σ p_c at
+    p_c = min(1, λ n_c); for classes of one size that is the interval of the accuracy.
+    """
+    value, interval = resamples.estimate(right)
+    known = ~np.isnan(right)
+    codes = np.unique(np.array(resamples.tasks)[known], return_inverse=True)[1]
+    sizes, hits = np.bincount(codes), np.bincount(codes, right[known])
+    if not ((hits == 0) | (hits == sizes)).all():
+        return value, interval
+    least, most = _least(sizes[hits > 0]) / len(sizes), 1 - _least(sizes[hits == 0]) / len(sizes)
+    return value, (least, most)
+
+
+def _least(sizes: np.ndarray) -> float:
+    """The least sum of accuracies of classes of these sizes, all of whose queries were right."""
+    if not len(sizes):
+        return 0.0
+    known, end = np.log(sizes), math.log((1 - CONFIDENCE) / 2)
+    scale = brentq(lambda at: float(sizes @ np.minimum(at + known, 0)) - end, end - known.max(), -known.min())
+    return float(np.exp(np.minimum(scale + known, 0)).sum())
+
+
+def _json(estimate: tuple[float, tuple[float, float]]) -> dict[str, Any]:
+    value, interval = estimate
+    return {"value": value, "interval": list(interval)}

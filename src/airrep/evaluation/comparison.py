@@ -1,0 +1,298 @@
+"""Every pair of rows of some evaluations, tested."""
+
+import hashlib
+import json
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from itertools import combinations
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from airrep.errors import ArtifactError, ConfigError, DataError
+from airrep.evaluation.judging import difference_over
+from airrep.evaluation.result import Difference, Evaluation, Row
+from airrep.evaluation.statistics.means import Resamples
+from airrep.evaluation.statistics.metrics import RESAMPLES, judge
+from airrep.evaluation.statistics.ratios import paired_ratio
+from airrep.runtime.artifacts import (
+    canonical_json,
+    check_digests,
+    clear,
+    digest,
+    find_finished,
+    new_artifact,
+    read_manifest,
+    real_path,
+    write_file,
+)
+
+KIND = "comparison"
+RESULT = "result.json"
+
+Named = Sequence[tuple[str, Evaluation]]
+"""Evaluations with the names of their runs."""
+
+
+class Side(NamedTuple):
+    """One row of one run."""
+
+    name: str
+    """The row's own, with its run's where two rows would be called alike."""
+    run: str
+    method: str
+    pool: str | None
+    temperature: float | None
+    value: float
+    interval: tuple[float, float]
+    dropped: int
+
+
+class Pair(NamedTuple):
+    """How much one row exceeds another, over the queries that count for both."""
+
+    one: str
+    other: str
+    difference: float
+    """The value of *one* less that of *other*."""
+    interval: tuple[float, float]
+    """95 %, paired; not adjusted."""
+    p_value: float
+    """Two-sided, for a difference of 0."""
+    adjusted: float
+    """After Holm, over all pairs here."""
+    ratio: float | None = None
+    """The value of *one* over that of *other*; None where either is not above 0, or *other* not clear of it."""
+    ratio_interval: tuple[float, float] | None = None
+    """95 %, paired (:func:`airrep.evaluation.statistics.ratios.paired_ratio`)."""
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """Rows of evaluations of one measure and subject, against each other."""
+
+    measure: str
+    subject: str
+    rows: tuple[Side, ...]
+    """Best first."""
+    pairs: tuple[Pair, ...]
+    to: str | None
+    """The row that the others are compared with; None for all pairs."""
+    resamples: int
+    command: str = ""
+    queries: int | None = None
+    """Different ones that all rows were judged on; None in comparisons of before it was kept."""
+    request: dict[str, Any] = field(default_factory=dict)
+    """What decides it, as JSON values."""
+
+    def to_dict(self) -> dict[str, Any]:
+        """A JSON object."""
+        own = {name: getattr(self, name) for name in ("measure", "subject", "to", "resamples", "command", "queries")}
+        parts = {"rows": [row._asdict() for row in self.rows], "pairs": [pair._asdict() for pair in self.pairs]}
+        plain: dict[str, Any] = json.loads(json.dumps({**own, **parts}))
+        return plain
+
+    def write(self, path: str | Path, *, replace: bool = False) -> None:
+        """Write it as an artifact.
+
+        Raises:
+            ArtifactError: something is there already, or it cannot be written.
+        """
+        content = {"measure": self.measure, "provenance": {"command": self.command}, "request": self.request}
+        with new_artifact(Path(path), KIND, content, replace=replace) as out:
+            clear(out)
+            write_file(out / RESULT, canonical_json(self.to_dict()))
+
+
+def read_comparison(path: str | Path) -> Comparison:
+    """Read what :meth:`Comparison.write` wrote; every byte is checked.
+
+    Raises:
+        ArtifactError: nothing there, unfinished, altered, or not a comparison.
+    """
+    folder = Path(path)
+    manifest = read_manifest(folder, KIND)
+    check_digests(folder, manifest["files"])
+    value = json.loads((folder / RESULT).read_bytes())
+    for entry in (*value["rows"], *value["pairs"]):
+        entry["interval"] = tuple(entry["interval"])
+        if entry.get("ratio_interval") is not None:
+            entry["ratio_interval"] = tuple(entry["ratio_interval"])
+    rows, pairs = tuple(Side(**row) for row in value.pop("rows")), tuple(Pair(**pair) for pair in value.pop("pairs"))
+    return Comparison(**value, rows=rows, pairs=pairs, request=manifest["request"])
+
+
+def find_comparison(path: str | Path, request: dict[str, Any]) -> Comparison | None:
+    """The finished comparison that answers a request; None if nothing is there.
+
+    Raises:
+        ArtifactError: something else is there, or an answer to another request.
+    """
+    found = find_finished(real_path(path), KIND, "a comparison made", request)
+    return None if found is None else read_comparison(path)
+
+
+def compare_evaluations(
+    runs: Named, to: str | None = None, *, resamples: int | None = None, command: str = ""
+) -> Comparison:
+    """Test every pair of rows: difference, 95 % interval, two-sided p-value, that adjusted after Holm, and the ratio.
+
+    Rows of lds and loo are compared over resamples of queries and subsets, both at once
+    (:func:`airrep.evaluation.statistics.metrics.paired`; several instances are independent of each other), those of
+    classify and select without draws (McNemar's exact test, and Student's t over tasks and their queries:
+    :meth:`airrep.evaluation.statistics.means.Resamples.difference`).
+
+    Args:
+        runs: evaluations of one measure and one subject, with names for errors.
+        to: compare only with the row of this name.
+        resamples: bootstrap draws of lds and loo; 1,000 if None.
+        command: the command line that asked for it.
+
+    Raises:
+        ConfigError: no row of that name, fewer than two rows, or a run named twice.
+        DataError: runs of different measures or subjects, or two rows without a query that counts for both.
+        ArtifactError: a run without the matrices that its rows are paired from.
+    """
+    request = comparison_request(runs, to, resamples)
+    contestants = sorted(_contestants(runs), key=lambda one: -one.side.value)
+    reference = None if to is None else _find([one.side for one in contestants], to)
+    numbers = list(range(len(contestants)))
+    pairs = [*combinations(numbers, 2)] if reference is None else [(n, reference) for n in numbers if n != reference]
+    first = runs[0][1]
+    over_subsets = first.measure in ("lds", "loo")
+    draws = resamples or RESAMPLES
+    gaps = _over_subsets(contestants, pairs, draws) if over_subsets else _over_queries(contestants, pairs)
+    adjusted = holm([gap.p_value for gap in gaps])
+    sides = tuple(one.side for one in contestants)
+    found = [
+        Pair(sides[i].name, sides[j].name, gap.value, gap.interval, gap.p_value, p, *_ratio(sides[i], sides[j], gap))
+        for (i, j), gap, p in zip(pairs, gaps, adjusted, strict=True)
+    ]
+    name = None if reference is None else sides[reference].name
+    return Comparison(
+        first.measure, first.subject, sides, tuple(found), name, draws, command, first.distinct_queries, request
+    )
+
+
+def _ratio(one: Side, other: Side, gap: Difference) -> tuple[float, tuple[float, float]] | tuple[None, None]:
+    halves = [(ends[1] - ends[0]) / 2 for ends in (one.interval, other.interval, gap.interval)]
+    found = paired_ratio((one.value, halves[0]), (other.value, halves[1]), halves[2])
+    return (None, None) if found is None else found
+
+
+def comparison_request(runs: Named, to: str | None = None, resamples: int | None = None) -> dict[str, Any]:
+    """What decides :func:`compare_evaluations`, as JSON values; arguments and errors as there."""
+    _check(runs)
+    rows = {f"run {number}": _content(run) for number, (_, run) in enumerate(runs, start=1)}
+    first = runs[0][1]
+    return {"measure": first.measure, "subject": first.subject, **rows, "to": to, "resamples": resamples}
+
+
+def _content(run: Evaluation) -> str:
+    """Digest of all of a run that is compared or shown."""
+    rows = [[row.name, row.method, row.pool, str(row.temperature)] for row in run.rows]
+    shown = np.array([(row.value, *row.interval) for row in run.rows])
+    values = {f"row {number}": row.per_query for number, row in enumerate(run.rows)}
+    arrays = {name: _digest_of(array) for name, array in {**run.matrices, **values, "shown": shown}.items()}
+    return digest([rows, arrays, run.facts.get("instances"), run.facts.get("clusters")])
+
+
+def _digest_of(array: np.ndarray) -> str:
+    """Of an array's shape and numbers; all NaN are one."""
+    numbers = np.where(np.isnan(array), np.nan, array.astype(np.float64))
+    return digest([list(array.shape), hashlib.sha256(numbers.tobytes()).hexdigest()])
+
+
+def holm(p_values: Sequence[float]) -> list[float]:
+    """p-values adjusted so that the chance of any false finding among them is bounded (Holm's step-down procedure).
+
+    The k-th least of n is multiplied by n − k + 1; none is below an earlier one, or above 1.
+    """
+    order = np.argsort(p_values, kind="stable")
+    factors = len(order) - np.arange(len(order))
+    steps = np.minimum(np.maximum.accumulate(np.asarray(p_values)[order] * factors), 1.0)
+    adjusted = np.empty(len(order))
+    adjusted[order] = steps
+    return [float(p) for p in adjusted]
+
+
+class _Contestant(NamedTuple):
+    side: Side
+    run: Evaluation
+    row: Row
+    number: int
+    """Of the row in its run."""
+
+    def matrix(self, name: str, place: int) -> np.ndarray:
+        """``losses`` or the row's own scores, of the instance at a place."""
+        instance = self.run.facts["instances"][place]
+        found = self.run.matrices.get(f"{name}/{instance}")
+        if found is None:
+            raise ArtifactError(
+                f"{self.side.run}: has no matrix {name}/{instance}, from which its rows are paired. Evaluate again."
+            )
+        return found
+
+
+def _check(runs: Named) -> None:
+    twice = next((name for i, (name, _) in enumerate(runs) if name in [other for other, _ in runs[:i]]), None)
+    if twice is not None:
+        raise ConfigError(f"compare: {twice} is given twice; expected different runs. Leave one out.")
+    if sum(len(run.rows) for _, run in runs) < 2:
+        raise ConfigError("compare: there is one row alone; expected two or more. Name more runs.")
+    name, first = runs[0]
+    for other, run in runs[1:]:
+        if run.measure != first.measure:
+            raise DataError(
+                f"{other}: is of measure {run.measure}, but {name} of {first.measure}; expected one measure. "
+                "Compare them apart."
+            )
+        if run.subject != first.subject:
+            raise DataError(
+                f"{other}: was judged on other queries, data or labels than {name} (subject {run.subject[:12]}; "
+                f"{first.subject[:12]}); expected the same, so that rows can be paired. Evaluate on the same."
+            )
+
+
+def _contestants(runs: Named) -> Iterator[_Contestant]:
+    names = [row.name for _, run in runs for row in run.rows]
+    for run_name, run in runs:
+        for number, row in enumerate(run.rows):
+            name = row.name if names.count(row.name) == 1 else f"{row.name} ({run_name})"
+            seen = (row.method, row.pool, row.temperature, row.value, row.interval, row.dropped)
+            yield _Contestant(Side(name, run_name, *seen), run, row, number)
+
+
+def _find(sides: Sequence[Side], name: str) -> int:
+    found = next((number for number, side in enumerate(sides) if side.name == name), None)
+    if found is None:
+        known = ", ".join(side.name for side in sides)
+        raise ConfigError(f"--to {name}: is no row here; expected one of: {known}. Name one of them.")
+    return found
+
+
+def _over_subsets(
+    contestants: Sequence[_Contestant], pairs: Sequence[tuple[int, int]], resamples: int
+) -> list[Difference]:
+    """Differences over queries and subsets, from the matrices."""
+    names, first = [one.side.name for one in contestants], contestants[0]
+    sign = 1 if first.run.measure == "lds" else -1  # scores rank losses backwards, and effects of removals as they are
+    judged = []
+    for place in range(len(first.run.facts["instances"])):
+        scores = [one.matrix(str(one.number), place) for one in contestants]
+        losses = sign * first.matrix("losses", place)
+        judged.append(judge(scores, losses, pairs, resamples=resamples, names=names).pairs)
+    shared = first.run.facts.get("shared_queries")
+    together = None if shared is None else np.array(shared)
+    found = [difference_over(over_instances, resamples, together) for over_instances in zip(*judged, strict=True)]
+    return [Difference(gap.value, gap.interval, gap.p_value) for gap in found]
+
+
+def _over_queries(contestants: Sequence[_Contestant], pairs: Sequence[tuple[int, int]]) -> list[Difference]:
+    """Differences over queries, and over tasks where they have some, from the values per query."""
+    run = contestants[0].run
+    tasks = run.facts.get("clusters")
+    plain = Resamples.plain(len(run.queries), RESAMPLES, 0)
+    drawn = plain if tasks is None else Resamples(tuple(map(str, tasks)), True, RESAMPLES, 0)
+    return [Difference(*drawn.difference(contestants[i].row.per_query, contestants[j].row.per_query)) for i, j in pairs]

@@ -1,0 +1,177 @@
+"""Why an LDS is low: findings on labels and indexes."""
+
+import json
+import statistics
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from hashlib import sha256
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from airrep.evaluation.diagnosis.examined import Examined
+from airrep.evaluation.diagnosis.findings import LEVELS, Finding, jsonable
+from airrep.evaluation.diagnosis.of_indexes import index_findings
+from airrep.evaluation.diagnosis.of_labels import label_findings
+from airrep.evaluation.statistics.metrics import RESAMPLES
+from airrep.index.index import Index
+from airrep.labels.farm import TIMES
+from airrep.labels.instance import LabelledInstance
+from airrep.labels.reuse import distinct, identity
+from airrep.runtime.artifacts import (
+    canonical_json,
+    check_digests,
+    clear,
+    find_finished,
+    new_artifact,
+    read_manifest,
+    real_path,
+    write_file,
+)
+from airrep.scoring.pooling import PoolLike
+
+KIND = "diagnosis"
+RESULT = "result.json"
+
+
+@dataclass(frozen=True)
+class Diagnosis:
+    """What may hold an LDS back, worst first."""
+
+    findings: tuple[Finding, ...]
+    facts: Mapping[str, Any] = field(default_factory=dict)
+    """JSON values: instances, queries, subsets, seeds, sizes."""
+    command: str = ""
+    """The command line that made it, or empty."""
+    request: Mapping[str, Any] = field(default_factory=dict)
+    """JSON values that decide the rest: digests of labels and indexes, settings; no names."""
+
+    @property
+    def sentence(self) -> str:
+        """The outcome in one sentence."""
+        counts = {level: sum(found.level == level for found in self.findings) for level in LEVELS}
+        if not counts["bad"] and not counts["look"]:
+            return f"Nothing here explains a low LDS; {counts['unknown']} could not be told."
+        first = self.findings[0]
+        causes = f"{counts['bad']} likely to hold the LDS back, {counts['look']} worth a look"
+        return f"{causes}, {counts['unknown']} unknown. Begin with {first.name} ({first.about}): {first.advice}"
+
+    def to_dict(self) -> dict[str, Any]:
+        """A JSON object."""
+        found = [one.to_dict() for one in self.findings]
+        return {"sentence": self.sentence, "facts": dict(self.facts), "command": self.command, "findings": found}
+
+    def write(self, path: str | Path, *, replace: bool = False) -> None:
+        """Write it as an artifact.
+
+        Raises:
+            ArtifactError: something is there already, or it cannot be written.
+        """
+        shown = {f"{found.about}: {found.name}": f"{found.level}: {found.number}" for found in self.findings}
+        content = {"provenance": {"command": self.command, **shown}, "request": dict(self.request)}
+        with new_artifact(Path(path), KIND, content, replace=replace) as out:
+            clear(out)
+            write_file(out / RESULT, canonical_json(self.to_dict()))
+
+
+def diagnose(
+    instances: Sequence[LabelledInstance],
+    indexes: Sequence[Index] = (),
+    pool: PoolLike | None = None,
+    temperature: float = 1.0,
+    *,
+    seconds: float | None = None,
+    resamples: int = RESAMPLES,
+    command: str = "",
+) -> Diagnosis:
+    """Look for what may hold an LDS back, in labels and in indexes.
+
+    Args:
+        instances: queries, subsets and losses.
+        indexes: of any data that contains the train pools.
+        pool: of all indexes; each method's own when None.
+        temperature: of attention.
+        seconds: of one fine-tune, where that is known.
+        resamples: bootstrap draws behind each index's interval.
+        command: the command line, to be kept.
+
+    Raises:
+        ConfigError: no instance, one given twice by its content, or a pool that does not fit.
+        DataError: an instance of removals, losses that cannot be used, an index that lacks an example, or scores that
+            are not finite.
+    """
+    examined = Examined(instances, seconds)
+    wanted = request_of(instances, indexes, pool, temperature)
+    found = label_findings(examined)
+    for index in indexes:
+        found += index_findings(index, examined, pool, temperature, resamples=resamples)
+    ordered = sorted(found, key=lambda one: LEVELS.index(one.level))
+    return Diagnosis(tuple(ordered), jsonable(examined.summary()), command, wanted)
+
+
+def request_of(
+    instances: Sequence[LabelledInstance], indexes: Sequence[Index], pool: PoolLike | None, temperature: float
+) -> dict[str, Any]:
+    """What decides a diagnosis.
+
+    Raises:
+        ConfigError: an instance is given twice by its content.
+    """
+    distinct(instances)
+    asked = None if pool is None else str(pool)
+    digests = {str(number): _digest(instance) for number, instance in enumerate(instances)}
+    prints = {str(number): index.fingerprint for number, index in enumerate(indexes)}
+    return {"labels": digests, "indexes": prints, "pool": asked, "temperature": temperature}
+
+
+def _digest(instance: LabelledInstance) -> str:
+    """64 hex digits over an instance with all its losses."""
+    found = sha256(identity(instance).encode())
+    for array in (instance.base_losses, instance.by_seed):
+        found.update(b" none" if array is None else f" {array.shape} ".encode() + np.ascontiguousarray(array).tobytes())
+    return found.hexdigest()
+
+
+def read_diagnosis(path: str | Path) -> Diagnosis:
+    """Read what :meth:`Diagnosis.write` wrote; every byte is checked.
+
+    Raises:
+        ArtifactError: nothing there, unfinished, altered, or not a diagnosis.
+    """
+    folder = Path(path)
+    manifest = read_manifest(folder, KIND)
+    check_digests(folder, manifest["files"])
+    value = json.loads((folder / RESULT).read_bytes())
+    findings = tuple(Finding.from_dict(found) for found in value["findings"])
+    return Diagnosis(findings, value["facts"], value["command"], manifest["request"])
+
+
+def find_diagnosis(path: str | Path, request: Mapping[str, Any]) -> Diagnosis | None:
+    """The finished diagnosis that answers a request; None if nothing is there.
+
+    Raises:
+        ArtifactError: something else is there, or an answer to another request.
+    """
+    found = find_finished(real_path(path), KIND, "a diagnosis made", request)
+    return None if found is None else read_diagnosis(path)
+
+
+def seconds_of_fine_tunes(folders: Sequence[str | Path]) -> float | None:
+    """Median seconds of a fine-tune in label directories that have noted them; None where none has."""
+    lines = [
+        line for folder in folders for path in sorted(Path(folder).glob(f"{TIMES}*.jsonl")) for line in _read(path)
+    ]
+    taken = [line["seconds"] for line in lines if line.get("error") is None and "subset" in line.get("task", "")]
+    return statistics.median(taken) if taken else None
+
+
+def _read(path: Path) -> list[dict[str, Any]]:
+    """The lines of a file of times; one that an interruption cut is left out."""
+    found = []
+    for line in path.read_text(encoding="utf-8").splitlines():
+        try:
+            found.append(json.loads(line))
+        except ValueError:
+            continue
+    return [line for line in found if isinstance(line, dict) and "seconds" in line]

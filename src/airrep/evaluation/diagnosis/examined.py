@@ -1,0 +1,175 @@
+"""Statistics of labelled instances, each computed once."""
+
+from collections.abc import Callable, Sequence
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+import pyarrow.compute as pc
+
+from airrep.errors import ConfigError
+from airrep.evaluation.statistics.ceilings import Ceiling, mean_ceiling
+from airrep.evaluation.statistics.labels import (
+    Agreement,
+    Common,
+    Overlap,
+    Variance,
+    common_factor,
+    one_number,
+    overlap_of,
+    seeds_alike,
+    shown,
+    split_halves,
+    variance_parts,
+)
+from airrep.evaluation.statistics.metrics import check_losses
+from airrep.labels.instance import LabelledInstance, refuse_removals
+
+FALSE_DISCOVERIES = 0.05
+"""Share of queries said to have signal that may have none."""
+
+
+def quantiles(values: np.ndarray) -> list[float]:
+    """10 %, 50 % and 90 % of what is there."""
+    return [float(value) for value in np.nanquantile(values, [0.1, 0.5, 0.9])]
+
+
+def spread_text(values: np.ndarray, unit: str) -> str:
+    """A median with the range of the middle 80 %."""
+    low, middle, high = quantiles(values)
+    return f"{middle:.3f} ({low:.3f} to {high:.3f}) {unit}"
+
+
+class Examined:
+    """Statistics of some labelled instances; each is computed once, when it is asked for."""
+
+    def __init__(self, instances: Sequence[LabelledInstance], seconds: float | None = None) -> None:
+        """Check the losses.
+
+        Args:
+            instances: queries, subsets and losses.
+            seconds: of one fine-tune, where that is known.
+
+        Raises:
+            ConfigError: no instance.
+            DataError: an instance is made of removals, an infinite loss, or fewer than two subsets with losses.
+        """
+        if not instances:
+            raise ConfigError("diagnose: expected at least one labelled instance. Name some.")
+        for instance in instances:
+            refuse_removals(instance)
+            check_losses(instance.losses)
+        self.instances = tuple(instances)
+        self.seconds = seconds
+
+    @property
+    def seeds(self) -> int:
+        """Fine-tunes of each subset, in the instance that has the fewest."""
+        return min(1 if one.by_seed is None else len(one.by_seed) for one in self.instances)
+
+    @property
+    def subsets(self) -> int:
+        """Subsets of all instances."""
+        return sum(len(one.subsets) for one in self.instances)
+
+    def per_query(self, measure: Callable[[LabelledInstance], np.ndarray]) -> np.ndarray:
+        """A value of each query, in all instances one after the other."""
+        return np.concatenate([measure(one) for one in self.instances])
+
+    @cached_property
+    def deviation(self) -> np.ndarray:
+        """Of each query's losses over the subsets, in nats."""
+        return self.per_query(lambda one: np.nanstd(one.losses.astype(np.float64), axis=1, ddof=1))
+
+    @cached_property
+    def constant(self) -> np.ndarray:
+        """Whether each query's losses do not vary."""
+        return self.per_query(lambda one: ~(np.nanmax(one.losses, axis=1) > np.nanmin(one.losses, axis=1)))
+
+    @cached_property
+    def drop(self) -> np.ndarray:
+        """How far fine-tuning lowered each query's loss, mean over subsets; NaN where that is unknown."""
+        return self.per_query(_drop)
+
+    @cached_property
+    def variance(self) -> Variance:
+        """Of subsets and of seeds, for each query; NaN in instances with one seed."""
+        parts = [variance_parts(one.losses[None] if one.by_seed is None else one.by_seed) for one in self.instances]
+        return Variance(*(np.concatenate(values) for values in zip(*map(_values, parts), strict=True)))
+
+    @cached_property
+    def agreement(self) -> Agreement:
+        """Of the halves of the seeds, for each query; asked for only with several seeds."""
+        parts = [split_halves(one.by_seed) for one in self.instances if one.by_seed is not None]
+        ranked, plain = (np.concatenate([part[i] for part in parts]) for i in (0, 1))
+        return Agreement(ranked, plain, min(part.seeds for part in parts))
+
+    @cached_property
+    def ceiling(self) -> Ceiling | None:
+        """Mean noise ceiling and reliability of the instances whose seeds differ; None where none has one."""
+        pairs = zip(self.instances, self.alike, strict=True)
+        return mean_ceiling(None if alike else one.by_seed for one, alike in pairs)
+
+    @cached_property
+    def alike(self) -> list[bool]:
+        """Of each instance, whether its seeds change nothing; False where there is one seed."""
+        return [one.by_seed is not None and seeds_alike(one.by_seed) for one in self.instances]
+
+    @cached_property
+    def silent(self) -> np.ndarray:
+        """Which queries have no signal, as far as can be shown; with one seed, those whose losses are constant."""
+        if self.seeds < 2:
+            return self.constant
+        silent: np.ndarray = self.constant | ~shown(self.variance.p_values, FALSE_DISCOVERIES)
+        return silent
+
+    @cached_property
+    def overlaps(self) -> list[Overlap]:
+        """Of each instance."""
+        return [overlap_of(one.subsets, len(one.train)) for one in self.instances]
+
+    @cached_property
+    def common(self) -> list[Common]:
+        """Of each instance where it can be told."""
+        return [found for one in self.instances if (found := common_factor(one.losses)) is not None]
+
+    def summary(self) -> dict[str, Any]:
+        """What was looked at, as JSON."""
+        sizes = sorted({int(size) for one in self.instances for size in one.subsets.sizes})
+        return {
+            "instances": [one.name for one in self.instances],
+            "queries": sum(len(one.queries) for one in self.instances),
+            "subsets": self.subsets,
+            "seeds": self.seeds,
+            "subset_sizes": [sizes[0], sizes[-1]],
+            "pools": [len(one.train) for one in self.instances],
+        }
+
+
+def _values(variance: Variance) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    return variance.p_values, variance.signal, variance.noise
+
+
+def _drop(instance: LabelledInstance) -> np.ndarray:
+    if instance.base_losses is None:
+        return np.full(len(instance.queries), np.nan)
+    drop: np.ndarray = instance.base_losses.astype(np.float64) - np.nanmean(instance.losses.astype(np.float64), axis=1)
+    return drop
+
+
+def one_number_lds(instance: LabelledInstance) -> float:
+    """LDS of one number a subset; of other seeds than it is judged by, where there are any."""
+    seeds = instance.losses[None] if instance.by_seed is None else instance.by_seed
+    pairs = [(seeds[0], seeds[-1]), (seeds[-1], seeds[0])]
+    found = []
+    for judged, told in pairs:
+        whole = ~(np.isnan(judged).any(axis=0) | np.isnan(told).any(axis=0))
+        found.append(one_number(judged[:, whole], told[:, whole]) if whole.sum() > 2 else float("nan"))
+    return float(np.mean(found))
+
+
+def characters(instance: LabelledInstance) -> np.ndarray:
+    """Characters of the responses of each subset, ``(m,)``."""
+    lengths = pc.utf8_length(instance.train.table["response"]).to_numpy().astype(np.float64)
+    subsets = instance.subsets
+    return np.add.reduceat(lengths[subsets.rows], subsets.offsets[:-1])

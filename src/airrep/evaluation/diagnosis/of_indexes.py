@@ -1,0 +1,181 @@
+"""What an index and its scores can tell about a low LDS."""
+
+from typing import NamedTuple
+
+import numpy as np
+
+from airrep.attributors.base import span
+from airrep.evaluation.diagnosis.examined import Examined
+from airrep.evaluation.diagnosis.findings import Finding, Level, level_of, worst
+from airrep.evaluation.diagnosis.scored import FLAT, Scored
+from airrep.evaluation.judging import held_out_lds
+from airrep.evaluation.statistics.metrics import RESAMPLES
+from airrep.index.index import Index
+from airrep.scoring.pooling import PoolLike
+
+LEAST = 5
+"""Queries of one part that can be judged together."""
+
+
+def index_findings(
+    index: Index,
+    examined: Examined,
+    pool: PoolLike | None = None,
+    temperature: float = 1.0,
+    *,
+    resamples: int = RESAMPLES,
+) -> list[Finding]:
+    """All findings on one index.
+
+    Args:
+        index: of any data that contains the train pools.
+        examined: the labels.
+        pool: the method's own when None.
+        temperature: of attention.
+        resamples: bootstrap draws behind the interval.
+
+    Raises:
+        ConfigError: a pool that does not fit.
+        DataError: the index lacks an example, or a score is not finite.
+    """
+    scored = Scored(index, examined.instances, pool, temperature)
+    ceiling = None if examined.ceiling is None else examined.ceiling.lds
+    found = [reach(scored, ceiling, resamples), flatness(scored), emptiness(scored), training(scored)]
+    if scored.pooling.attends:
+        found.append(attention(scored))
+    if not scored.constant:
+        found += places(scored, examined)
+    return found
+
+
+def reach(scored: Scored, ceiling: float | None, resamples: int) -> Finding:
+    """The LDS, beside what can be reached."""
+    name, anchor, about = "LDS", "lds", str(scored.index.path)
+    if scored.constant:
+        return Finding(name, "bad", "none", "Scores, or losses, are the same for all subsets.", anchor, about)
+    judged = held_out_lds(scored.scores, scored.instances, resamples)
+    level: Level = "bad" if judged.interval.low <= 0 else level_of(judged.value / (ceiling or 1.0), 0.5, 0.0)
+    verdict = {
+        "good": "The method sees more than half of what can be seen.",
+        "look": "The method sees part of what can be seen; the findings below say what may hold it back.",
+        "bad": "The method is not shown to see anything: its interval reaches 0.",
+    }[level]
+    low, high = judged.interval
+    most = "" if ceiling is None else f" of at most {100 * ceiling:.1f}"
+    number = f"{100 * judged.value:+.1f} ({100 * low:+.1f} to {100 * high:+.1f}){most}"
+    values = {**judged.to_dict(), "ceiling": ceiling, "pool": str(scored.pooling)}
+    return Finding(name, level, number, f"{verdict} Pool: {scored.pooling}.", anchor, about, values)
+
+
+def flatness(scored: Scored) -> Finding:
+    """Whether group scores vary at all."""
+    share = float(scored.flat.mean())
+    level = level_of(share, 0.02, 0.2)
+    verdict = {
+        "good": "Group scores differ from subset to subset.",
+        "look": "For these, group scores hardly differ from subset to subset: ranks come from rounding.",
+        "bad": "For these, group scores hardly differ from subset to subset: ranks come from rounding.",
+    }[level]
+    number = f"{int(scored.flat.sum()):,} of {len(scored.flat):,} queries ({share:.0%})"
+    about, values = str(scored.index.path), {"share": share, "threshold": FLAT}
+    return Finding(
+        "nearly constant group scores", level, number, verdict, "nearly-constant-group-scores", about, values
+    )
+
+
+def emptiness(scored: Scored) -> Finding:
+    """Whether features are 0, so that nothing is told apart."""
+    index = scored.index
+    rows, asked = index.empty / max(1, index.rows), scored.empty_queries / max(1, len(scored.flat))
+    level = worst(level_of(rows, 0.01, 0.2), level_of(asked, 0.01, 0.2))
+    verdict = {
+        "good": "The method sees something in nearly every text.",
+        "look": "The method sees nothing in these texts; they score 0 with everything.",
+        "bad": "The method sees nothing in many texts; they score 0 with everything.",
+    }[level]
+    number = f"{index.empty:,} of {index.rows:,} rows, {scored.empty_queries:,} of {len(scored.flat):,} queries"
+    values = {"rows": index.empty, "queries": scored.empty_queries}
+    return Finding(
+        "features that are all 0", level, number, verdict, "features-that-are-all-0", str(index.path), values
+    )
+
+
+def training(scored: Scored) -> Finding:
+    """Whether the features were trained for such groups and such a pool."""
+    attributor, about = scored.index.attributor, str(scored.index.path)
+    sizes = [size for one in scored.instances for size in one.subsets.sizes.tolist()]
+    trained = attributor.trained_groups
+    more = "" if trained is None else trained.caution(sizes, str(scored.pooling))
+    said = " ".join(filter(None, (attributor.caution, more)))
+    known = "not trained on groups" if trained is None else f"trained on {span(trained.smallest, trained.largest)}"
+    number = f"{span(min(sizes), max(sizes))} members; {known}"
+    verdict = said or "Nothing speaks against these groups."
+    return Finding("trained for such groups", "look" if said else "good", number, verdict, "trained-groups", about)
+
+
+def attention(scored: Scored) -> Finding:
+    """Whether attention is neither a mean nor a maximum."""
+    found = scored.weights
+    share = found.members / found.size
+    low = level_of(found.members, 3.0, 1.5) if found.size > 10 else "good"
+    level = worst(low, level_of(share, 0.95, 1.01))
+    verdict = {
+        "good": "Attention prefers some members without forgetting the others.",
+        "look": "The temperature is so high that attention is a mean."
+        if share >= 0.95
+        else "The temperature is so low that attention looks at a few members alone.",
+        "bad": "The temperature is so low that attention is a maximum.",
+    }[level]
+    number = f"{found.members:.1f} of {found.size:.0f} members count; scores deviate by {found.deviation:.2f}"
+    values = {**vars(found), "temperature": scored.pooling.temperature}
+    return Finding("attention", level, number, verdict, "attention", str(scored.index.path), values)
+
+
+def places(scored: Scored, examined: Examined) -> list[Finding]:
+    """LDS by parts of the queries: what fine-tuning did to them, how far their losses spread, label and source."""
+    drop, thirds = examined.drop, np.nanquantile(examined.deviation, [1 / 3, 2 / 3])
+    cuts = {
+        "effect of fine-tuning": np.where(np.isnan(drop), "unknown", np.where(drop < 0, "loss raised", "loss lowered")),
+        "spread over subsets": np.array(["least", "middle", "most"])[np.digitize(examined.deviation, thirds)],
+    }
+    for field in ("label", "source"):
+        columns = [one.queries.table[field].to_pylist() for one in scored.instances]
+        cuts[f"{field} of the query"] = np.array([value or "(none)" for column in columns for value in column])
+    return [found for cut, names in cuts.items() if (found := _place(scored, cut, names)) is not None]
+
+
+def _place(scored: Scored, cut: str, names: np.ndarray) -> Finding | None:
+    table = [_part(scored.per_query, names, name) for name in sorted(set(names.tolist()))]
+    judged = sorted((part for part in table if part.queries >= LEAST), key=lambda part: part.lds)
+    if len(judged) < 2:
+        return None
+    low, high = judged[0], judged[-1]
+    behind = [part.name for part in judged if part.z < -3]
+    level: Level = "look" if behind else "good"
+    verdict = "No part is clearly behind the rest."
+    if behind:
+        verdict = f"Clearly behind the rest: {', '.join(behind[:5])}{' …' if len(behind) > 5 else ''}."
+    number = f"{100 * low.lds:+.1f} ({low.name}) to {100 * high.lds:+.1f} ({high.name})"
+    values = {"parts": [part._asdict() for part in table]}
+    return Finding(f"LDS by {cut}", level, number, verdict, "lds-by-part", str(scored.index.path), values)
+
+
+class Part(NamedTuple):
+    """Queries of one label or source."""
+
+    name: str
+    queries: int
+    """Those that count."""
+    lds: float
+    z: float
+    """How many standard errors their LDS is above that of all others; 0 where either are few."""
+
+
+def _part(per_query: np.ndarray, names: np.ndarray, name: str) -> Part:
+    inside = (names == name) & ~np.isnan(per_query)
+    here, rest = per_query[inside], per_query[(names != name) & ~np.isnan(per_query)]
+    value, z = (float(here.mean()) if len(here) else float("nan")), 0.0
+    if min(len(here), len(rest)) >= LEAST:
+        error = np.sqrt(here.var(ddof=1) / len(here) + rest.var(ddof=1) / len(rest))
+        z = float((value - rest.mean()) / error) if error > 0 else 0.0
+    return Part(name, len(here), value, z)

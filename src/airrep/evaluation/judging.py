@@ -1,0 +1,244 @@
+"""Group scores and LDS of any method on labelled instances."""
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+import numpy as np
+from jaxtyping import Float
+
+from airrep.arrays import Features, GroupScores
+from airrep.attributors.base import Attributor
+from airrep.encoder.load import Encoder
+from airrep.errors import ConfigError
+from airrep.evaluation.statistics.bootstrap import Uncertainty
+from airrep.evaluation.statistics.metrics import RESAMPLES, Interval, LdsResult, PairedResult, lds, p_value, paired
+from airrep.labels.instance import LabelledInstance
+from airrep.scoring.blocks import Block
+from airrep.scoring.group_scores import group_scores
+from airrep.scoring.groups import Groups
+from airrep.scoring.pooling import PoolLike
+
+SPREADS = tuple(2.0 ** (half / 2) for half in range(-6, 7))
+"""Deviations of member scores that are tried, 1/8 to 8; with wider ones attention is a mere maximum."""
+
+
+def score_instance(
+    method: Encoder | Attributor, instance: LabelledInstance, pool: PoolLike | None = None, temperature: float = 1.0
+) -> GroupScores:
+    """Group scores of an instance's subsets for its queries, ``(q, m)`` float32; higher = more helpful.
+
+    Args:
+        method: an encoder, or an attributor, which is fitted on the instance's train pool.
+        instance: queries, train pool and subsets; its losses are not read.
+        pool: how member scores become group scores; an attributor's own when None; for an encoder the one that it was
+            trained with, or attention.
+        temperature: of attention; the larger, the flatter.
+
+    Raises:
+        ConfigError: an unknown pool, a temperature not above 0, or a pool that needs a symmetric method.
+        DataError: features or scores are not finite.
+    """
+    used, groups = compact(instance.subsets)
+    if isinstance(method, Encoder):
+        train, queries = method.encode(instance.train.take(used)), method.encode(instance.queries, queries=True)
+        chosen = pool or method.trained_pool or "attention"
+        return score_features(train, queries, groups, chosen, temperature, examples=len(instance.train))
+    method.fit(instance.train)
+    members, asked = method.encode_train(instance.train.take(used)), method.encode_queries(instance.queries)
+    chosen = method.pooling(pool, temperature)
+    return score_features(members, asked, groups, chosen, examples=len(instance.train))
+
+
+def score_features(
+    train: Features,
+    queries: Features,
+    subsets: Groups,
+    pool: PoolLike,
+    temperature: float = 1.0,
+    device: str = "cpu",
+    examples: int | None = None,
+) -> GroupScores:
+    """Group scores from features that are already there, ``(q, m)``; *subsets* are rows of *train*.
+
+    For order-k pools, *examples* is how many training examples there are, where *train* has not all of them.
+
+    Raises:
+        ConfigError: an unknown pool, a temperature not above 0, or a row that *train* has not.
+        DataError: features do not fit together or are not finite.
+    """
+    blocks = [Block(0, train)]
+    return group_scores(queries, blocks, subsets, pool, temperature=temperature, device=device, examples=examples)
+
+
+def scales(train: Features, queries: Features) -> list[float]:
+    """Factors on scores to try before attention: 1, and those that bring their spread to each of :data:`SPREADS`."""
+    part = queries[:50] @ train[:1000].T
+    spread = float(np.std(part if isinstance(part, np.ndarray) else part.toarray()))
+    return [1.0, *(wanted / max(spread, 1e-12) for wanted in SPREADS)]
+
+
+def compact(subsets: Groups) -> tuple[np.ndarray, Groups]:
+    """Rows that are in some subset, ascending, and the subsets as places among these."""
+    used, places = np.unique(subsets.rows, return_inverse=True)
+    return used, Groups(subsets.names, places, subsets.offsets)
+
+
+@dataclass(frozen=True)
+class HeldOutLds:
+    """LDS over some instances: the mean of each one's."""
+
+    value: float
+    """Between −1 and 1."""
+    interval: Interval
+    """95 %, from a two-way bootstrap in each instance; instances are independent but for queries that they share."""
+    by_instance: Mapping[str, float]
+    """Each instance's own."""
+    queries: int
+    """Queries that count, in all instances."""
+    subsets: int
+    """Subsets that count, in all instances."""
+
+    def to_dict(self) -> dict[str, Any]:
+        """A JSON object."""
+        return {
+            "lds": self.value,
+            "interval": list(self.interval),
+            "by_instance": dict(self.by_instance),
+            "queries": self.queries,
+            "subsets": self.subsets,
+        }
+
+
+@dataclass(frozen=True)
+class HeldOutDifference:
+    """How much one method's LDS exceeds another's, over some instances."""
+
+    value: float
+    """Mean over instances of the paired differences."""
+    interval: Interval
+    """95 %; the same queries and subsets are drawn for both methods."""
+    p_value: float
+    """Two-sided, for a difference of 0: :func:`airrep.evaluation.statistics.metrics.p_value`."""
+
+    def to_dict(self) -> dict[str, Any]:
+        """A JSON object."""
+        return {"difference": self.value, "interval": list(self.interval), "p_value": self.p_value}
+
+
+class Losses(Protocol):
+    """An instance, of which the losses are read: a :class:`LabelledInstance`, say."""
+
+    @property
+    def name(self) -> str:
+        """Unique in a run."""
+
+    @property
+    def query_texts(self) -> Sequence[str] | Sequence[int]:
+        """A key of each query, the same for the same texts."""
+
+    @property
+    def losses(self) -> GroupScores:
+        """``(q, m)``, lower = better; NaN where missing."""
+
+
+def shared_queries(instances: Sequence[Losses]) -> Float[np.ndarray, "i i"] | None:
+    """How far instances are judged on the same queries, |A ∩ B| / √(|A| |B|); None if no two share any."""
+    texts = [set(instance.query_texts) for instance in instances]
+    found = np.array([[len(one & other) / math.sqrt(len(one) * len(other)) for other in texts] for one in texts])
+    np.fill_diagonal(found, 1.0)
+    return None if found.sum() == len(texts) else found
+
+
+def held_out_lds(scores: Sequence[GroupScores], instances: Sequence[Losses], resamples: int = RESAMPLES) -> HeldOutLds:
+    """LDS of group scores, one matrix ``(q, m)`` for each instance; *resamples* bootstrap draws.
+
+    Raises:
+        ConfigError: no instance, or not one matrix for each.
+        DataError: scores that are not finite or all constant, or losses that are all missing.
+    """
+    _check_count(len(scores), len(instances))
+    results = [lds(f, instance.losses, resamples=resamples) for f, instance in zip(scores, instances, strict=True)]
+    return lds_over([instance.name for instance in instances], results, shared_queries(instances))
+
+
+def lds_over(names: Sequence[str], results: Sequence[LdsResult], shared: np.ndarray | None = None) -> HeldOutLds:
+    """LDS over several instances, from each one's; *shared* is of :func:`shared_queries`."""
+    value = float(np.mean([result.value for result in results]))
+    wider = _widening([result.uncertainty for result in results], shared)
+    return HeldOutLds(
+        value=value,
+        interval=_combined(value, [(result.value, result.interval) for result in results], wider),
+        by_instance={name: result.value for name, result in zip(names, results, strict=True)},
+        queries=sum(result.queries for result in results),
+        subsets=sum(result.subsets for result in results),
+    )
+
+
+def compare_held_out(
+    first: Sequence[GroupScores],
+    second: Sequence[GroupScores],
+    instances: Sequence[Losses],
+    resamples: int = RESAMPLES,
+) -> HeldOutDifference:
+    """Paired difference of LDS of two methods; arguments and errors as for :func:`held_out_lds`."""
+    _check_count(len(first), len(instances))
+    results: list[PairedResult] = [
+        paired(a, b, instance.losses, resamples=resamples)
+        for a, b, instance in zip(first, second, instances, strict=True)
+    ]
+    return difference_over(results, resamples, shared_queries(instances))
+
+
+def difference_over(
+    results: Sequence[PairedResult], resamples: int = RESAMPLES, shared: np.ndarray | None = None
+) -> HeldOutDifference:
+    """Difference over several instances, from each one's.
+
+    The variance of a mean of n values is the sum of their covariances over n²: their variances, and for two instances
+    with a share s of queries in common s √(V_q V_q'), V_q being what of the variance comes from the queries. Its
+    degrees of freedom are Satterthwaite's of independent instances, but no more than one has where queries are shared.
+
+    Args:
+        results: of each instance.
+        resamples: bootstrap draws behind them.
+        shared: ``(i, i)``, as :func:`shared_queries`; None for no queries in common.
+    """
+    value = float(np.mean([result.difference for result in results]))
+    parts = [result.uncertainty for result in results]
+    wider = _widening(parts, shared)
+    interval = _combined(value, [(result.difference, result.interval) for result in results], wider)
+    total = sum(part.variance for part in parts)
+    unsure = sum(part.variance**2 / part.freedom for part in parts)
+    freedom = total**2 / unsure if unsure > 0 else np.inf
+    units = sum(part.units for part in parts)
+    if shared is not None:
+        freedom, units = min(freedom, *(part.freedom for part in parts)), min(part.units for part in parts)
+    over_all = Uncertainty(wider**2 * total / len(parts) ** 2, freedom, units=units)
+    return HeldOutDifference(value, interval, p_value(value, over_all, resamples))
+
+
+def _check_count(scores: int, instances: int) -> None:
+    if not instances or scores != instances:
+        raise ConfigError(
+            f"held-out scores: are {scores} for {instances} instances; expected one for each of at least one. "
+            "Give the scores of these instances."
+        )
+
+
+def _widening(parts: Sequence[Uncertainty], shared: np.ndarray | None) -> float:
+    """How much wider the error of a mean over instances is than if they had no queries in common."""
+    alone = sum(part.variance for part in parts)
+    if shared is None or not alone > 0:
+        return 1.0
+    common = np.sqrt([part.queries for part in parts])
+    together = alone + float(common @ (shared - np.eye(len(parts))) @ common)
+    return math.sqrt(together / alone)
+
+
+def _combined(value: float, parts: Sequence[tuple[float, Interval]], wider: float) -> Interval:
+    """Interval of a mean of values: each side is the root of the summed squares of theirs, over n, times *wider*."""
+    below = wider * math.hypot(*(mean - interval.low for mean, interval in parts)) / len(parts)
+    above = wider * math.hypot(*(interval.high - mean for mean, interval in parts)) / len(parts)
+    return Interval(value - below, value + above)

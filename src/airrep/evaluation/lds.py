@@ -1,0 +1,303 @@
+"""LDS of indexes on labelled instances, side by side."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Literal, NamedTuple
+
+import numpy as np
+
+from airrep.arrays import Features, GroupScores
+from airrep.errors import ConfigError, DataError
+from airrep.evaluation.judging import Losses, difference_over, lds_over, scales, shared_queries
+from airrep.evaluation.matching import RowFinder
+from airrep.evaluation.pool import text_hashes
+from airrep.evaluation.result import Difference, Evaluation, Row, check_names
+from airrep.evaluation.row_costs import cost_of
+from airrep.evaluation.statistics.ceilings import mean_ceiling
+from airrep.evaluation.statistics.labels import seeds_alike
+from airrep.evaluation.statistics.metrics import RESAMPLES, Judged, judge, lds
+from airrep.index.index import Index
+from airrep.labels.instance import LabelledInstance, refuse_removals
+from airrep.labels.reuse import distinct, identity
+from airrep.runtime.artifacts import digest
+from airrep.scoring.pooling import Pooling, PoolLike
+
+SAMPLE = 1000
+"""Rows of an index that tell how widely its scores spread."""
+
+
+@dataclass(frozen=True, eq=False)
+class Contender:
+    """One index with its group scores, before it is judged."""
+
+    name: str
+    index: Index
+    pooling: Pooling
+    scores: Sequence[GroupScores]
+    """Of each instance, ``(q, m)``; higher = more helpful."""
+    sizes: Sequence[int] | None
+    """Members of the groups; None where groups are not of the kind that an encoder is trained on."""
+    more: Mapping[str, Any] = field(default_factory=dict)
+    """As :attr:`Row.more`."""
+
+
+def evaluate_lds(
+    indexes: Sequence[Index],
+    instances: Sequence[LabelledInstance],
+    pool: PoolLike | None = None,
+    temperature: float = 1.0,
+    *,
+    tune: Sequence[LabelledInstance] = (),
+    resamples: int = RESAMPLES,
+    names: Sequence[str] | None = None,
+) -> Evaluation:
+    """LDS of each index's group scores on labelled subsets: mean over queries of Spearman(f(x, S_j), −ℓ_j(x)).
+
+    An index may hold any corpus that contains the train pools; their examples are found by content. Queries are
+    encoded by the index's method.
+
+    Args:
+        indexes: the first is the one that the others are compared with.
+        instances: queries, subsets and losses to judge by.
+        pool: of all indexes; each method's own when None.
+        temperature: of attention.
+        tune: other instances; each index whose pool is attention takes the temperature of the highest LDS on these,
+            among those that bring the deviation of its scores to 1/8 to 8.
+        resamples: bootstrap draws behind each interval.
+        names: of the rows; the paths of the indexes if None.
+
+    Raises:
+        ConfigError: no index, no instance, one given twice by its content, both a temperature and instances to tune on,
+            one to judge by among these, or a pool that does not fit.
+        DataError: an index lacks an example of a train pool, scores that are not finite or all constant, an instance
+            is made of removals or has no losses, or two rows of one name.
+    """
+    request = lds_request(indexes, instances, pool, temperature, tune=tune, resamples=resamples)
+    names, contenders = row_names(indexes, names), []
+    for name, index in zip(names, indexes, strict=True):
+        pooling = index.attributor.pooling(pool, temperature)
+        finder = RowFinder(index, [*instances, *tune])
+        if tune and pooling.attends:
+            pooling = _best_temperature(finder, tune, pooling)
+        scores = [finder.score(instance, pooling) for instance in instances]
+        sizes = [size for instance in instances for size in instance.subsets.sizes.tolist()]
+        contenders.append(Contender(name, index, pooling, scores, sizes))
+    ceiling = mean_ceiling(telling_seeds(instances))
+    losses = {f"losses/{instance.name}": instance.losses for instance in instances}
+    return Evaluation(
+        "lds",
+        judge_rows(contenders, instances, resamples),
+        query_keys(instances),
+        subject_of("lds", instances),
+        None if ceiling is None else ceiling.lds,
+        {**facts_of(instances), "tuned_on": [instance.name for instance in tune], "resamples": resamples},
+        request=request,
+        matrices={**losses, **score_matrices(contenders, instances)},
+    )
+
+
+def row_names(indexes: Sequence[Index], names: Sequence[str] | None) -> Sequence[str]:
+    """What rows are called: *names*, or the paths of the indexes.
+
+    Raises:
+        DataError: two rows of one name.
+    """
+    chosen = names or [str(index.path) for index in indexes]
+    check_names(chosen)
+    return chosen
+
+
+def lds_request(
+    indexes: Sequence[Index],
+    instances: Sequence[LabelledInstance],
+    pool: PoolLike | None = None,
+    temperature: float = 1.0,
+    *,
+    tune: Sequence[LabelledInstance] = (),
+    resamples: int = RESAMPLES,
+) -> dict[str, Any]:
+    """What decides :func:`evaluate_lds`, as JSON values; arguments and errors as there, but nothing is scored."""
+    for instance in (*instances, *tune):
+        refuse_removals(instance)
+    return request_of("lds", indexes, instances, pool, temperature, tune=tune, resamples=resamples)
+
+
+def request_of(
+    measure: Literal["lds", "loo"],
+    indexes: Sequence[Index],
+    instances: Sequence[LabelledInstance],
+    pool: PoolLike | None,
+    temperature: float,
+    *,
+    tune: Sequence[LabelledInstance] = (),
+    resamples: int,
+) -> dict[str, Any]:
+    """What decides an evaluation over subsets or removals, as JSON values; arguments and errors as for
+    :func:`evaluate_lds`."""
+    if not indexes or not instances:
+        raise ConfigError("evaluate: expected at least one index and one labelled instance. Name some.")
+    if resamples < 1:
+        raise ConfigError(f"resamples={resamples}: expected 1 or more. Correct the value.")
+    bare = next((instance.name for instance in (*instances, *tune) if not np.isfinite(instance.losses).any()), None)
+    if bare is not None:
+        raise DataError(f"instance {bare}: has no losses; expected some. Give labels that have.")
+    judged, tuned = distinct(instances), [identity(instance) for instance in tune]
+    _check_tuning(temperature, judged, tune, tuned)
+    return {
+        "measure": measure,
+        **{f"index {number}": index.fingerprint for number, index in enumerate(indexes, start=1)},
+        **{f"instance {number}": content for number, content in enumerate(judged, start=1)},
+        **{f"tuning instance {number}": content for number, content in enumerate(tuned, start=1)},
+        "pool": None if pool is None else str(Pooling.parse(pool)),
+        "temperature": temperature,
+        "resamples": resamples,
+    }
+
+
+def _check_tuning(
+    temperature: float, judged: Mapping[str, str], tune: Sequence[LabelledInstance], tuned: Sequence[str]
+) -> None:
+    """Refuse to tune on what is judged by, whatever its name: *judged* has names by content, *tuned* the contents."""
+    if temperature != 1 and tune:
+        raise ConfigError("evaluate: expected a temperature or instances to tune it on, not both. Choose one.")
+    for instance, content in zip(tune, tuned, strict=True):
+        name = judged.get(content)
+        if name is not None:
+            alias = "" if name == instance.name else f" (as {name})"
+            raise ConfigError(
+                f"instance {instance.name}: is to be judged by{alias}, so it cannot be tuned on. Tune on another one."
+            )
+
+
+def subject_of(measure: Literal["lds", "loo"], instances: Sequence[LabelledInstance]) -> str:
+    """Digest of the texts, subsets and losses that rows are judged on."""
+    return digest({"measure": measure, "instances": [identity(instance) for instance in instances]})
+
+
+def query_keys(instances: Sequence[LabelledInstance]) -> tuple[tuple[str, str], ...]:
+    """Instance and id of each query, instance after instance."""
+    return tuple((instance.name, str(id_)) for instance in instances for id_ in instance.queries.ids.to_pylist())
+
+
+def telling_seeds(instances: Sequence[LabelledInstance]) -> list[np.ndarray | None]:
+    """Losses of each seed, ``(s, q, m)``, of each instance; None where there is one seed, or seeds change nothing."""
+    return [
+        None if instance.by_seed is None or seeds_alike(instance.by_seed) else instance.by_seed
+        for instance in instances
+    ]
+
+
+def facts_of(instances: Sequence[LabelledInstance]) -> dict[str, Any]:
+    """What holds for all rows; ``subset_size`` is the least and the greatest.
+
+    Subsets count that have a loss of some query; ``subsets_left_out`` are the others, and ``losses_missing`` the losses
+    of single queries that are missing after subsets that count. ``seeds_alike`` tells of each
+    instance whether its seeds change nothing. ``queries_in_pool`` counts queries whose texts are in their own train
+    pool: who finds equal texts is ahead there. ``shared_queries`` is there where instances have queries in common:
+    :func:`airrep.evaluation.judging.shared_queries`.
+    """
+    shared = shared_queries(instances)
+    there = np.concatenate([np.isfinite(instance.losses).any(axis=0) for instance in instances])
+    sizes = np.concatenate([instance.subsets.sizes for instance in instances])[there]
+    return {
+        "instances": [instance.name for instance in instances],
+        "queries": sum(len(instance.queries) for instance in instances),
+        "distinct_queries": len({text for instance in instances for text in instance.query_texts}),
+        "queries_in_pool": sum(_in_pool(instance) for instance in instances),
+        **({} if shared is None else {"shared_queries": shared.tolist()}),
+        "subsets": int(there.sum()),
+        "subsets_left_out": int((~there).sum()),
+        "losses_missing": sum(_missing(instance.losses) for instance in instances),
+        "subset_size": [int(sizes.min()), int(sizes.max())],
+        "pool_size": [len(instance.train) for instance in instances],
+        "seeds": [1 if instance.by_seed is None else len(instance.by_seed) for instance in instances],
+        "seeds_alike": [instance.by_seed is not None and seeds_alike(instance.by_seed) for instance in instances],
+    }
+
+
+def _missing(losses: np.ndarray) -> int:
+    """Of the subsets that have any."""
+    known = np.isfinite(losses)
+    return int((~known[:, known.any(axis=0)]).sum())
+
+
+def _in_pool(instance: LabelledInstance) -> int:
+    pool = set(text_hashes(instance.train))
+    return sum(text in pool for text in instance.query_texts)
+
+
+def score_matrices(contenders: Sequence[Contender], instances: Sequence[Losses]) -> dict[str, np.ndarray]:
+    """Group scores of each row and instance, by the names that they have in an evaluation."""
+    return {
+        f"{number}/{instance.name}": scores
+        for number, contender in enumerate(contenders)
+        for scores, instance in zip(contender.scores, instances, strict=True)
+    }
+
+
+def judge_rows(contenders: Sequence[Contender], instances: Sequence[Losses], resamples: int) -> tuple[Row, ...]:
+    """Values, intervals and paired differences to the first row."""
+    pairs = [(number, 0) for number in range(1, len(contenders))]
+    judged = [
+        judge(
+            [contender.scores[place] for contender in contenders],
+            instance.losses,
+            pairs,
+            resamples=resamples,
+            names=[contender.name for contender in contenders],
+        )
+        for place, instance in enumerate(instances)
+    ]
+    world = _World([instance.name for instance in instances], shared_queries(instances), judged, resamples)
+    return tuple(_row(number, contender, world) for number, contender in enumerate(contenders))
+
+
+class _World(NamedTuple):
+    """What all rows are judged on."""
+
+    names: Sequence[str]
+    shared: np.ndarray | None
+    judged: Sequence[Judged]
+    resamples: int
+
+
+def _row(number: int, contender: Contender, world: _World) -> Row:
+    """One row, over all instances."""
+    pooling, attributor, judged = contender.pooling, contender.index.attributor, world.judged
+    found = lds_over(world.names, [one.alone[number] for one in judged], world.shared)
+    pairs = [one.pairs[number - 1] for one in judged] if number else []
+    gap = difference_over(pairs, world.resamples, world.shared) if number else None
+    trained, sizes = attributor.trained_groups, contender.sizes
+    more = "" if trained is None or sizes is None else trained.caution(list(sizes), str(pooling))
+    return Row(
+        name=contender.name,
+        method=contender.index.method,
+        value=found.value,
+        interval=found.interval,
+        per_query=np.concatenate([one.alone[number].per_query for one in judged]),
+        pool=pooling.text,
+        temperature=pooling.temperature if pooling.attends else None,
+        difference=None if gap is None else Difference(gap.value, gap.interval, gap.p_value),
+        cost=cost_of(contender.index),
+        caution=" ".join(filter(None, (attributor.caution, more))),
+        more={"by_instance": dict(found.by_instance), **contender.more},
+    )
+
+
+def _best_temperature(finder: RowFinder, tune: Sequence[LabelledInstance], pooling: Pooling) -> Pooling:
+    """The pool with the temperature of the highest LDS; the first of equals."""
+    asked = [finder.index.encode_queries(instance.queries) for instance in tune]
+    tried = [Pooling.parse(pooling.text, 1 / factor) for factor in scales(_sample(finder.index), asked[0])]
+
+    def value(one: Pooling) -> float:
+        found = (finder.score(instance, one, queries) for instance, queries in zip(tune, asked, strict=True))
+        values = [lds(f, instance.losses, resamples=0).value for f, instance in zip(found, tune, strict=True)]
+        return float(np.mean(values))
+
+    return max(tried, key=value)
+
+
+def _sample(index: Index) -> Features:
+    """Features of the first rows, float32."""
+    features: Features = index.blocks[0].features[:SAMPLE].astype(np.float32)
+    return features

@@ -1,0 +1,231 @@
+"""Leave-one-out: whether scores tell what removing examples does."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+
+from airrep.arrays import GroupScores, Rows
+from airrep.errors import ConfigError, DataError
+from airrep.evaluation.lds import (
+    Contender,
+    facts_of,
+    judge_rows,
+    query_keys,
+    request_of,
+    row_names,
+    score_matrices,
+    subject_of,
+    telling_seeds,
+)
+from airrep.evaluation.matching import RowFinder
+from airrep.evaluation.result import Evaluation
+from airrep.evaluation.statistics.ceilings import mean_ceiling
+from airrep.evaluation.statistics.metrics import RESAMPLES
+from airrep.index.index import Index
+from airrep.labels.instance import LabelledInstance
+from airrep.labels.labels import mean_over_seeds
+from airrep.scoring.groups import Groups
+from airrep.scoring.pooling import PoolLike
+
+
+@dataclass(frozen=True, eq=False)
+class Removals:
+    """What leaving examples out did to the queries of one instance."""
+
+    name: str
+    removed: LabelledInstance
+    """The instance with the removed examples, K sets, in place of its subsets; its losses, those of each seed too, are
+    those without the examples less those with all: the effects."""
+
+    @property
+    def query_texts(self) -> list[str]:
+        """Content hash of each query."""
+        return self.removed.query_texts
+
+    @property
+    def effects(self) -> np.ndarray:
+        """``(q, K)`` float64 nats: mean over seeds of e_sj = L_sj − L_s0, the loss without the examples less that with
+        all, over the seeds that have both; above 0 = they had helped; NaN where no seed has both."""
+        return self.removed.losses.astype(np.float64)
+
+    @property
+    def losses(self) -> np.ndarray:
+        """Minus the effects: what group scores of the removed sets are to rank backwards, as they do losses."""
+        return -self.effects
+
+    @classmethod
+    def of(cls, instance: LabelledInstance) -> "Removals":
+        """Read an instance whose subset 0 is the whole pool and whose others leave a few examples out.
+
+        Raises:
+            DataError: its subsets are others, or fewer than two removals.
+        """
+        n = len(instance.train)
+        left_out = [np.setdiff1d(np.arange(n), instance.subsets.members(j)) for j in range(len(instance.subsets))]
+        _check_removals(instance, left_out)
+        sets = Groups.from_lists({instance.subsets.names[j]: rows for j, rows in enumerate(left_out) if j})
+        seeds = None if instance.by_seed is None else _less_all(instance.by_seed)
+        effects = _less_all(instance.losses) if seeds is None else mean_over_seeds(seeds)
+        plain = None if seeds is None else seeds.astype(np.float32)
+        return cls(instance.name, replace(instance, subsets=sets, losses=effects.astype(np.float32), by_seed=plain))
+
+
+def _less_all(losses: np.ndarray) -> np.ndarray:
+    """Losses after each removal, less those of subset 0, all examples: ``(..., 1 + K)`` to ``(..., K)`` float64."""
+    plain: np.ndarray = losses[..., 1:].astype(np.float64) - losses[..., :1]
+    return plain
+
+
+def _check_removals(instance: LabelledInstance, left_out: Sequence[Rows]) -> None:
+    whole, *others = [len(rows) == 0 for rows in left_out]
+    if not whole or any(others) or len(others) < 2:
+        raise DataError(
+            f"instance {instance.name}: is not made of removals; expected the whole train pool as its first subset, "
+            "and two or more that leave examples out. Use labels of `airrep sample --removals K`."
+        )
+
+
+def evaluate_loo(
+    indexes: Sequence[Index],
+    instances: Sequence[LabelledInstance],
+    pool: PoolLike | None = None,
+    temperature: float = 1.0,
+    *,
+    resamples: int = RESAMPLES,
+    names: Sequence[str] | None = None,
+) -> Evaluation:
+    """Leave-one-out: mean over queries of Spearman(f(x, R_j), e_j(x)) over the removed sets R_j.
+
+    The effect e_j(x) is the query's loss after removal j less that with all examples, in nats: of each seed, then the
+    mean over the seeds that have both, as what is common to a seed is no effect. The prediction f is the sum of the
+    influence scores of the removed examples: to first order, effects of removals add up. Where one example is removed
+    at a time, sum, mean and attention are its score alike. Pearson's correlation, by the same rules, is in each row's
+    ``more``; the labels' signal-to-noise ratio (:func:`signal_to_noise`) and reliability are in the
+    facts, unless seeds change nothing. The matrices ``losses/INSTANCE`` hold the effects.
+
+    Args:
+        indexes: the first is the one that the others are compared with.
+        instances: with the whole pool as subset 0, and removals.
+        pool: how scores of the removed examples become one; ``sum`` when None, whatever the method's own. Order-K
+            predicts the removal beyond first order.
+        temperature: of attention.
+        resamples: two-way bootstrap draws, of queries and removals, behind each interval.
+        names: of the rows; the paths of the indexes if None.
+
+    Raises:
+        ConfigError: no index, no instance, one given twice by its content, or a pool that does not fit.
+        DataError: instances without removals, an index lacks a removed example, scores that are not finite or all
+            constant, or two rows of one name.
+    """
+    request = loo_request(indexes, instances, pool, temperature, resamples=resamples)
+    removals = [Removals.of(instance) for instance in instances]
+    removed = [one.removed for one in removals]
+    names, contenders = row_names(indexes, names), []
+    for name, index in zip(names, indexes, strict=True):
+        pooling, finder = index.attributor.pooling(pool or "sum", temperature), RowFinder(index, removed)
+        scores = [finder.score(instance, pooling) for instance in removed]
+        sizes = None if pool is None else [size for one in removed for size in one.subsets.sizes.tolist()]
+        more = {"pearson": _mean_pearson(scores, removals)}
+        contenders.append(Contender(name, index, pooling, scores, sizes, more))
+    ceiling = mean_ceiling(telling_seeds(removed))
+    return Evaluation(
+        "loo",
+        judge_rows(contenders, removals, resamples),
+        query_keys(removed),
+        subject_of("loo", instances),
+        None if ceiling is None else ceiling.lds,
+        {**_facts(removed), "reliability": None if ceiling is None else ceiling.reliability, "resamples": resamples},
+        request=request,
+        matrices={**{f"losses/{one.name}": one.losses for one in removed}, **score_matrices(contenders, removed)},
+    )
+
+
+def loo_request(
+    indexes: Sequence[Index],
+    instances: Sequence[LabelledInstance],
+    pool: PoolLike | None = None,
+    temperature: float = 1.0,
+    *,
+    resamples: int = RESAMPLES,
+) -> dict[str, Any]:
+    """What decides :func:`evaluate_loo`, as JSON values; arguments and errors as there, but nothing is scored."""
+    if temperature != 1 and pool is None:
+        raise ConfigError("evaluate loo: a temperature belongs to attention; the pool is sum. Add --pool attention.")
+    return request_of("loo", indexes, instances, pool or "sum", temperature, resamples=resamples)
+
+
+def _facts(removed: Sequence[LabelledInstance]) -> dict[str, Any]:
+    """What holds for all rows; ``removal_size`` is the least and the greatest."""
+    facts = facts_of(removed)
+    renamed = {"subsets": "removals", "subsets_left_out": "removals_left_out", "subset_size": "removal_size"}
+    named = {name: facts.pop(old) for old, name in renamed.items()}
+    known = [by_seed for by_seed in telling_seeds(removed) if by_seed is not None]
+    return {**facts, **named, "signal_to_noise": signal_to_noise(known) if known else None}
+
+
+def signal_to_noise(by_seed: Sequence[np.ndarray]) -> float | None:
+    """How far removals differ from each other, against how far chance in fine-tuning moves them.
+
+    With L_sj(x) a query's loss after removal j with seed s, of S seeds and K removals, D_sj = L_sj − mean_j L_sj has
+    nothing of what is common to a seed's removals, which no correlation over removals sees. Then
+
+    - V_all(x) = Σ_j (mean_s D_sj)² / (K − 1) is the variance of the mean effects between removals;
+    - V_seed(x) = Σ_sj (D_sj − mean_s D_sj)² / ((S − 1)(K − 1) S) is what chance contributes to it;
+
+    and the ratio is Σ_x (V_all − V_seed) / Σ_x V_seed over the queries x: 0 on average for effects that are nothing but
+    chance, so it may come out below 0. Removals that lack a loss are left out.
+
+    Args:
+        by_seed: of each instance, ``(s, q, K)`` losses after each removal, two seeds or more; NaN where missing.
+
+    Returns:
+        None where seeds agree exactly, or fewer than two removals have all losses.
+    """
+    signal = chance = 0.0
+    for losses in by_seed:
+        whole = losses[:, :, ~np.isnan(losses).any(axis=(0, 1))].astype(np.float64)
+        seeds, _, k = whole.shape
+        if seeds < 2 or k < 2:
+            continue
+        plain = whole - whole.mean(axis=2, keepdims=True)
+        mean = plain.mean(axis=0)
+        seed = float(((plain - mean) ** 2).sum()) / ((seeds - 1) * (k - 1) * seeds)
+        signal += float((mean**2).sum()) / (k - 1) - seed
+        chance += seed
+    return signal / chance if chance > 0 else None
+
+
+def _mean_pearson(scores: Sequence[GroupScores], removals: Sequence[Removals]) -> float | None:
+    """Mean over instances of the mean over queries of Pearson's correlation; None where none varies."""
+    means = [
+        np.nanmean(found) for f, one in zip(scores, removals, strict=True) if len(found := pearson(f, one.effects))
+    ]
+    return float(np.mean(means)) if means else None
+
+
+def pearson(scores: np.ndarray, effects: np.ndarray) -> np.ndarray:
+    """Pearson's correlation of each query whose scores and effects both vary, over the effects that are there.
+
+    Args:
+        scores: ``(q, K)`` finite.
+        effects: ``(q, K)``, NaN where missing.
+
+    Returns:
+        At most ``(q,)`` float64.
+    """
+    there = ~np.isnan(effects)
+    count = np.maximum(there.sum(axis=1, keepdims=True), 1)
+    one, other = (np.where(there, values.astype(np.float64), 0) for values in (scores, effects))
+    one, other = (np.where(there, values - values.sum(axis=1, keepdims=True) / count, 0) for values in (one, other))
+    varies = _varies(scores, there) & _varies(effects, there)
+    norms = np.sqrt((one**2).sum(axis=1) * (other**2).sum(axis=1))
+    found: np.ndarray = (one * other).sum(axis=1)[varies] / norms[varies]
+    return found
+
+
+def _varies(values: np.ndarray, there: np.ndarray) -> np.ndarray:
+    """Which rows have two different values among those that are there, ``(q,)``."""
+    least, most = np.where(there, values, np.inf).min(axis=1), np.where(there, values, -np.inf).max(axis=1)
+    return np.asarray(least < most)

@@ -1,0 +1,96 @@
+"""Texts and classes of the training examples in an index."""
+
+import hashlib
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Self
+
+import numpy as np
+import pyarrow as pa
+
+from airrep.arrays import Mask, Rows
+from airrep.corpus.corpus import Corpus
+from airrep.corpus.fields import field_values
+from airrep.corpus.values import content_hash
+from airrep.errors import DataError
+from airrep.index.index import Index
+
+
+@dataclass(frozen=True, eq=False)
+class TrainingPool:
+    """The examples of an index that may be ranked, with the value of one field."""
+
+    hashes: np.ndarray
+    """``(n,)`` content hashes of all rows, deleted ones too."""
+    values: tuple[str | None, ...]
+    """``(n,)`` the field; None where an example lacks it."""
+    keep: Mask
+    """``(n,)`` which may be ranked."""
+
+    @classmethod
+    def of(cls, index: Index, by: str, where: str | None = None) -> Self:
+        """Read the texts of an index once.
+
+        Args:
+            index: the index.
+            by: the field.
+            where: a filter; only examples that fulfil it may be ranked.
+
+        Raises:
+            ConfigError: a bad filter, or no example has the field.
+        """
+        values: list[str | None] = []
+        hashes: list[str] = []
+        for shard in index.shards:
+            values += field_values(shard.examples.table, by, index.fields)
+            hashes += text_hashes(shard.examples)
+        return cls(np.array(hashes, dtype="S16"), tuple(values), index.mask(where))
+
+    @cached_property
+    def order(self) -> Rows:
+        """Rows that may be ranked, by content hash; copies in order of rows.
+
+        Two pools of the same texts have the same text at each place of their orders.
+        """
+        kept = np.flatnonzero(self.keep)
+        ordered: Rows = kept[np.argsort(self.hashes[kept], kind="stable")]
+        return ordered
+
+    @cached_property
+    def fingerprint(self) -> str:
+        """64 hex digits over texts and field of the examples that may be ranked, whatever their order."""
+        pairs = zip(self.hashes[self.order].tolist(), (self.values[row] for row in self.order.tolist()), strict=True)
+        lines = sorted(f"{text.decode()} {value!r}" for text, value in pairs)
+        return hashlib.sha256("\n".join(lines).encode()).hexdigest()
+
+    def copies(self, hashes: np.ndarray) -> np.ndarray:
+        """How many examples that may be ranked have each of some texts, ``(q,)``."""
+        known = self.hashes[self.order]
+        found: np.ndarray = np.searchsorted(known, hashes, "right") - np.searchsorted(known, hashes, "left")
+        return found
+
+
+def text_hashes(corpus: Corpus) -> list[str]:
+    """The content hash of each example, without making the examples."""
+    columns = (corpus.table[name].to_pylist() for name in ("prompt", "response"))
+    return [content_hash(prompt, response) for prompt, response in zip(*columns, strict=True)]
+
+
+def check_same_pools(names: Sequence[str], pools: Sequence[TrainingPool]) -> None:
+    """Refuse to compare indexes of different data.
+
+    Raises:
+        DataError: one holds other examples than the first.
+    """
+    for name, pool in zip(names, pools, strict=True):
+        if pool.fingerprint != pools[0].fingerprint:
+            raise DataError(
+                f"{name}: holds other examples than {names[0]} ({len(pool.order):,}; there {len(pools[0].order):,}), "
+                "so they cannot be compared; expected the same texts and classes. Index the same data."
+            )
+
+
+def whole_corpus(index: Index) -> Corpus:
+    """All rows of an index as one corpus, deleted ones too."""
+    return Corpus(pa.concat_tables([shard.examples.table for shard in index.shards]))

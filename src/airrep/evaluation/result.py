@@ -1,0 +1,280 @@
+"""What every evaluation gives: values per query, intervals, differences, the command."""
+
+import io
+import json
+import shlex
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Literal, NamedTuple, Self, TypeAlias
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+from safetensors.numpy import load, save
+
+from airrep.errors import ArtifactError, DataError
+from airrep.runtime.artifacts import (
+    canonical_json,
+    check_digests,
+    clear,
+    find_finished,
+    new_artifact,
+    partial_path,
+    read_manifest,
+    real_path,
+    write_file,
+)
+
+KIND = "evaluation"
+RESULT, QUERIES, MATRICES = "result.json", "queries.parquet", "scores.safetensors"
+ANSWERS = "answers"
+"""Folder of finished answers beside an unfinished evaluation; kept inside one that lacks some."""
+
+Measure: TypeAlias = Literal["lds", "loo", "classify", "select"]
+"""Spearman over subsets; Spearman over removals; accuracy of the top-1 label; unigram F1 after fine-tuning."""
+
+
+def check_names(names: Sequence[str]) -> None:
+    """Refuse two rows of one name, before any work.
+
+    Raises:
+        DataError: two are equal.
+    """
+    twice = next((name for name in names if names.count(name) > 1), None)
+    if twice is not None:
+        raise DataError(f"evaluation: two rows are called '{twice}'; expected one each. Name them: NAME=INDEX.")
+
+
+class Difference(NamedTuple):
+    """How much one row's value exceeds another's on the same queries."""
+
+    value: float
+    interval: tuple[float, float]
+    """95 %, paired."""
+    p_value: float
+    """Two-sided, for a difference of 0."""
+
+
+class Cost(NamedTuple):
+    """What an index takes, measured."""
+
+    bytes_per_example: float
+    """Features as they are stored."""
+    seconds_per_example: float | None
+    """Of encoding one training example, in process CPU time; None where it was not recorded."""
+    clock: bool = False
+    """Whether these seconds are those by the clock, since an accelerator encoded. Older results do not say."""
+
+
+@dataclass(frozen=True, eq=False)
+class Row:
+    """One index, or another competitor, under one measure."""
+
+    name: str
+    """Unique in the evaluation."""
+    method: str
+    value: float
+    """Mean over what counts; a fraction, multiplied by 100 only when shown."""
+    interval: tuple[float, float]
+    """95 %."""
+    per_query: np.ndarray
+    """``(q,)`` float64, NaN where a query was left out."""
+    pool: str | None = None
+    temperature: float | None = None
+    """Of attention; None for other pools."""
+    difference: Difference | None = None
+    """How much more it reaches than the first row; None for the first."""
+    cost: Cost | None = None
+    caution: str = ""
+    """What readers should be told; empty if nothing."""
+    more: Mapping[str, Any] = field(default_factory=dict)
+    """JSON values that this measure has beside its value."""
+
+    @property
+    def dropped(self) -> int:
+        """Queries that were left out."""
+        return int(np.isnan(self.per_query).sum())
+
+    def to_dict(self) -> dict[str, Any]:
+        """A JSON object, without the values per query."""
+        gap, cost = self.difference, self.cost
+        own = {name: getattr(self, name) for name in ("name", "method", "pool", "temperature", "value", "caution")}
+        return {
+            **own,
+            "interval": list(self.interval),
+            "dropped": self.dropped,
+            "minus_first": None if gap is None else {**gap._asdict(), "interval": list(gap.interval)},
+            "cost": None if cost is None else cost._asdict(),
+            "more": dict(self.more),
+        }
+
+    @classmethod
+    def from_dict(cls, value: Mapping[str, Any], per_query: np.ndarray) -> Self:
+        """The inverse of :meth:`to_dict`."""
+        gap, cost = value["minus_first"], value["cost"]
+        return cls(
+            **{name: value[name] for name in ("name", "method", "pool", "temperature", "value", "caution", "more")},
+            interval=_pair(value["interval"]),
+            per_query=per_query,
+            difference=None if gap is None else Difference(gap["value"], _pair(gap["interval"]), gap["p_value"]),
+            cost=None if cost is None else Cost(**cost),
+        )
+
+
+FEW_QUERIES = 10
+"""With fewer, p-values over subsets are too small: where methods are equal, in simulations, they hold from here on."""
+
+
+def caution_on(queries: int) -> str:
+    """What is to be told of so many different queries; nothing if they are enough."""
+    told = "so few queries say little about others, whatever intervals and p-values promise"
+    return told if queries < FEW_QUERIES else ""
+
+
+@dataclass(frozen=True, eq=False)
+class Evaluation:
+    """Several rows judged on the same queries.
+
+    Raises:
+        DataError: two rows of one name, or values that do not fit the queries.
+    """
+
+    measure: Measure
+    rows: tuple[Row, ...]
+    queries: tuple[tuple[str, str], ...]
+    """Instance and id of each query."""
+    subject: str
+    """Digest of what was judged on: queries, subsets and losses. Rows of equal subjects can be paired."""
+    ceiling: float | None = None
+    """What a perfect predictor would reach; None where it is not known."""
+    facts: Mapping[str, Any] = field(default_factory=dict)
+    """JSON values that hold for all rows: instances, subsets, chance level, settings."""
+    tags: Mapping[str, str] = field(default_factory=dict)
+    """What the user calls it, such as role=tasks; reports group by these."""
+    command: str = ""
+    """The command line that made it, or empty."""
+    request: Mapping[str, Any] = field(default_factory=dict)
+    """JSON values that decide all the rest: fingerprints of indexes and labels, settings; no names."""
+    matrices: Mapping[str, np.ndarray] = field(default_factory=dict)
+    """For measures over subsets: ``losses/INSTANCE`` and ``NUMBER/INSTANCE``, the group scores of row NUMBER,
+    ``(q, m)``, from which rows of several evaluations are paired."""
+
+    def __post_init__(self) -> None:
+        """Check that all fits."""
+        check_names([row.name for row in self.rows])
+        for row in self.rows:
+            if row.per_query.shape != (len(self.queries),):
+                raise DataError(
+                    f"evaluation: row {row.name} has values {row.per_query.shape} for {len(self.queries):,} queries; "
+                    "expected one each. Give one value for each query."
+                )
+
+    @property
+    def distinct_queries(self) -> int:
+        """How many different queries there are; those of several instances may be the same."""
+        return int(self.facts.get("distinct_queries", len(self.queries)))
+
+    @property
+    def best(self) -> Row:
+        """The row with the highest value; the first of equals."""
+        return max(self.rows, key=lambda row: row.value)
+
+    @property
+    def complete(self) -> bool:
+        """Whether it was made without leaving out fine-tunes that failed."""
+        return not self.facts.get("failed")
+
+    def to_dict(self) -> dict[str, Any]:
+        """A JSON object, without values per query and matrices."""
+        own = {name: getattr(self, name) for name in ("measure", "subject", "ceiling", "command")}
+        kept = {"facts": dict(self.facts), "tags": dict(self.tags), "query_count": len(self.queries)}
+        return {**own, **kept, "rows": [row.to_dict() for row in self.rows]}
+
+    def write(self, path: str | Path, *, replace: bool = False) -> None:
+        """Write it as an artifact; one that is not complete keeps its answers, so that they need not be made again.
+
+        Raises:
+            ArtifactError: something is there already, be it the answers of an unfinished `select`, or it cannot be
+                written.
+        """
+        if self.measure != "select" and not replace:
+            check_no_answers(path)
+        shown = {f"{self.measure} × 100 of {row.name}": f"{100 * row.value:+.1f}" for row in self.rows}
+        provenance = {"command": self.command, **{name: str(value) for name, value in self.tags.items()}, **shown}
+        content = {"measure": self.measure, "provenance": provenance, "request": dict(self.request)}
+        with new_artifact(Path(path), KIND, content, replace=replace) as out:
+            clear(out, keep=() if self.complete else (ANSWERS,))
+            write_file(out / RESULT, canonical_json(self.to_dict()))
+            write_file(out / QUERIES, self._parquet())
+            if self.matrices:
+                write_file(out / MATRICES, save({name: np.ascontiguousarray(m) for name, m in self.matrices.items()}))
+
+    def _parquet(self) -> bytes:
+        """One line for each query, one column for each row."""
+        columns = {"instance": [name for name, _ in self.queries], "query": [name for _, name in self.queries]}
+        values = [pa.array(row.per_query, from_pandas=True) for row in self.rows]
+        names = [*columns, *(f"row {number}" for number in range(len(self.rows)))]
+        table = pa.table([*(pa.array(column, pa.string()) for column in columns.values()), *values], names=names)
+        buffer = io.BytesIO()
+        pq.write_table(table, buffer)
+        return buffer.getvalue()
+
+
+def check_no_answers(path: str | Path) -> None:
+    """Refuse to write where answers of a selection wait for it to go on.
+
+    Raises:
+        ArtifactError: there are some.
+    """
+    unfinished = partial_path(real_path(path))
+    if any(unfinished.glob(f"{ANSWERS}/*")):
+        raise ArtifactError(
+            f"{path}: is where an evaluation by select was begun; {unfinished} has its answers. Finish that one with "
+            "its own command, give another --out, or pass --replace."
+        )
+
+
+def read_evaluation(path: str | Path) -> Evaluation:
+    """Read what :meth:`Evaluation.write` wrote; every byte is checked.
+
+    Raises:
+        ArtifactError: nothing there, unfinished, altered, or not an evaluation.
+    """
+    folder = Path(path)
+    manifest = read_manifest(folder, KIND)
+    check_digests(folder, manifest["files"])
+    value = json.loads((folder / RESULT).read_bytes())
+    if "rows" not in value:
+        raise ArtifactError(f"{folder}: is an evaluation of an older airrep. Run its command again with --replace.")
+    table = pq.read_table(folder / QUERIES)
+    columns = [table.column(f"row {number}").to_numpy() for number in range(len(value["rows"]))]
+    matrices = load((folder / MATRICES).read_bytes()) if MATRICES in manifest["files"] else {}
+    keys: list[tuple[str, str]] = [(line["instance"], line["query"]) for line in table.select([0, 1]).to_pylist()]
+    return Evaluation(
+        **{name: value[name] for name in ("measure", "subject", "ceiling", "facts", "tags", "command")},
+        request=manifest["request"],
+        rows=tuple(Row.from_dict(row, values) for row, values in zip(value["rows"], columns, strict=True)),
+        queries=tuple(keys),
+        matrices=matrices,
+    )
+
+
+def find_evaluation(path: str | Path, request: Mapping[str, Any]) -> Evaluation | None:
+    """The finished evaluation that answers a request; None if nothing is there.
+
+    Raises:
+        ArtifactError: something else is there, or an answer to another request.
+    """
+    found = find_finished(real_path(path), KIND, "an evaluation made", request)
+    return None if found is None else read_evaluation(path)
+
+
+def command_line(arguments: Sequence[str]) -> str:
+    """The command that was typed, to be typed again."""
+    return shlex.join(["airrep", *arguments])
+
+
+def _pair(values: Sequence[float]) -> tuple[float, float]:
+    low, high = values
+    return low, high

@@ -1,0 +1,307 @@
+"""Data selection, judged by what a fine-tuned LM then answers."""
+
+import json
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import closing, contextmanager
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+import numpy as np
+
+from airrep.attributors.base import OnProgress
+from airrep.corpus.corpus import Corpus
+from airrep.errors import DataError, TrainingError
+from airrep.evaluation.result import ANSWERS, Evaluation
+from airrep.evaluation.select.answers import (
+    Answerer,
+    AnswerFiles,
+    Answering,
+    AnsweringSetup,
+    Job,
+    LoadAnswerer,
+    answerer,
+)
+from airrep.evaluation.select.contest import Competitor, Contest, Named, SelectSettings
+from airrep.evaluation.select.selection_scores import contest_facts, f1_rows
+from airrep.labels.farm import TaskReport
+from airrep.lm.settings import FineTuneSettings, LmSettings
+from airrep.runtime.artifacts import (
+    LOCK,
+    canonical_json,
+    digest,
+    locked,
+    make_partial,
+    real_path,
+    refuse_difference,
+    write_file,
+    writing,
+)
+from airrep.runtime.engine import Engine, InProcess
+
+OnTask = Callable[[TaskReport], None]
+REQUEST = "request.json"
+LoadLike = LmSettings | Callable[[], Answerer[Any]]
+
+
+def evaluate_selection(
+    indexes: Named,
+    queries: Corpus,
+    lm: LoadLike,
+    settings: SelectSettings,
+    fine_tune: FineTuneSettings | None = None,
+    *,
+    selecting: Corpus | None = None,
+    out: str | Path | None = None,
+    engine: Engine | None = None,
+    retries: int = 2,
+    partial: bool = False,
+    replace: bool = False,
+    on_task: OnTask | None = None,
+) -> Evaluation:
+    """Select examples for each task, fine-tune the LM on them, and measure its answers to the task's queries.
+
+    Each index selects by min-rank (:func:`airrep.scoring.min_rank.min_rank`). The LM, fine-tuned from its base weights
+    on the selection alone, answers the prompts of the task's queries, and
+    :func:`airrep.evaluation.select.unigram.unigram_f1` compares each answer with the query's response. F1 is averaged
+    over the queries of a task, then over tasks. No text of a query is selected by any competitor. Equal sets of
+    examples are fine-tuned on once.
+
+    Args:
+        indexes: of the same training examples; the first is the one that the others are compared with.
+        queries: prompts to answer, with reference responses and tasks.
+        lm: the target LM; or what loads one, called once in each worker.
+        settings: how many examples, which competitors.
+        fine_tune: how the LM is fine-tuned; the paper's label fine-tune if None.
+        selecting: queries of the same tasks to select by; the queries themselves if None, as in the paper, so that
+            selection sees the references of the test.
+        out: where the evaluation will be written; finished answers are kept beside it, in ``OUT.partial``, until then.
+            The same call goes on with what is missing, also after *partial*, and gives the same values on the CPU
+            whatever the engine.
+        engine: where fine-tunes run; in this process if None.
+        retries: how often a failed fine-tune is tried again.
+        partial: finish without the fine-tunes that failed; their queries are left out of that competitor.
+        replace: take over what another request has left unfinished beside *out*; its answers are kept until this is
+            written.
+        on_task: told about each fine-tune.
+
+    Raises:
+        ConfigError: a setting that does not fit.
+        DataError: other examples in some index, a query without task, or a text that the LM cannot read.
+        ArtifactError: another process writes there, another request was left unfinished there, or answers cannot be
+            kept.
+        TrainingError: a fine-tune failed and *partial* is false; or all of a competitor did.
+    """
+    study = DataSelection(indexes, queries, lm, settings, fine_tune, selecting=selecting, engine=engine)
+    return study.run(out, retries=retries, partial=partial, replace=replace, on_task=on_task)
+
+
+@contextmanager
+def _kept(out: str | Path | None, request: Mapping[str, Any], *, replace: bool) -> Iterator[AnswerFiles]:
+    """Where answers are kept until the evaluation is written, held by this process."""
+    if out is None:
+        with TemporaryDirectory() as folder:
+            yield AnswerFiles(Path(folder))
+        return
+    working = make_partial(real_path(out))
+    with locked(working):
+        _claim(working, request, replace=replace)
+        _bring(real_path(out) / ANSWERS, working / ANSWERS)
+        yield AnswerFiles(working / ANSWERS)
+
+
+def _claim(working: Path, request: Mapping[str, Any], *, replace: bool) -> None:
+    """Check that what was left unfinished here is this evaluation, or start it; answers are kept in any case.
+
+    Raises:
+        ArtifactError: something else was begun here, and *replace* is false.
+    """
+    path, plain = working / REQUEST, canonical_json(request)
+    if path.is_file() and not replace and _holds_work(working):
+        instead = "Finish that one with its own command, delete the directory, or pass --replace."
+        refuse_difference(working, "an unfinished evaluation made", _read_request(path), json.loads(plain), instead)
+    write_file(path, plain)
+
+
+def _holds_work(working: Path) -> bool:
+    """Whether there is anything but the lock, the request and empty folders."""
+    others = (child for child in working.iterdir() if child.name not in (LOCK, REQUEST))
+    return any(child.is_file() or any(child.iterdir()) for child in others)
+
+
+def _read_request(path: Path) -> Mapping[str, Any]:
+    """The request of what was begun; an empty one if it cannot be read, which no other equals."""
+    try:
+        found = json.loads(path.read_bytes())
+    except ValueError:
+        return {}
+    return found if isinstance(found, dict) else {}
+
+
+def _bring(old: Path, new: Path) -> None:
+    """Copy the answers of an evaluation that was finished without some."""
+    with writing(new):
+        for file in sorted(old.glob("*.json")):
+            if not (new / file.name).exists():
+                new.mkdir(exist_ok=True)
+                write_file(new / file.name, file.read_bytes())
+
+
+class DataSelection:
+    """What is asked for, checked; :attr:`request` says what decides the answer."""
+
+    def __init__(
+        self,
+        indexes: Named,
+        queries: Corpus,
+        lm: LoadLike,
+        settings: SelectSettings,
+        fine_tune: FineTuneSettings | None = None,
+        *,
+        selecting: Corpus | None = None,
+        engine: Engine | None = None,
+    ) -> None:
+        """Read the texts of the indexes and load the LM; arguments as for :func:`evaluate_selection`."""
+        self._contest = Contest(indexes, queries, selecting, settings)
+        self._load = answerer(lm) if isinstance(lm, LmSettings) else lm
+        self._fine_tune = fine_tune or FineTuneSettings()
+        self._engine = engine or InProcess()
+        self._here = isinstance(self._engine, InProcess)
+        load = self._load.anywhere if isinstance(self._load, LoadAnswerer) and not self._here else self._load
+        self._loaded = load()
+        self._lm = {"name": _short_name(self._loaded.name), "fingerprint": self._loaded.fingerprint}
+
+    @property
+    def _training(self) -> dict[str, Any]:
+        """What decides answers, but for the texts."""
+        return {
+            "lm": self._lm["fingerprint"],
+            "precision": self._load.settings.precision if isinstance(self._load, LoadAnswerer) else "float32",
+            "fine_tune": self._fine_tune.model_dump(mode="json"),
+            "max_new_tokens": self._contest.settings.max_new_tokens,
+        }
+
+    @property
+    def subject(self) -> str:
+        """Digest of what all competitors are judged on."""
+        return digest({"measure": "select", **self._training, **self._contest.subject})
+
+    @property
+    def request(self) -> dict[str, Any]:
+        """What decides the evaluation; no names."""
+        contest = self._contest
+        return {
+            "measure": "select",
+            "indexes": [index.fingerprint for _, index in contest.indexes],
+            **self._training,
+            **contest.subject,
+            "settings": contest.settings.model_dump(mode="json"),
+        }
+
+    def run(
+        self,
+        out: str | Path | None = None,
+        *,
+        retries: int = 2,
+        partial: bool = False,
+        replace: bool = False,
+        progress: OnProgress | None = None,
+        on_task: OnTask | None = None,
+    ) -> Evaluation:
+        """Select, fine-tune, ask, compare; arguments as for :func:`evaluate_selection`.
+
+        Args:
+            out: as there.
+            retries: as there.
+            partial: as there.
+            replace: as there.
+            progress: told about selections.
+            on_task: told about each fine-tune.
+        """
+        with _kept(out, self.request, replace=replace) as files:
+            competitors = self._contest.competitors(progress)
+            failed = self._answer(competitors, files, retries, on_task)
+            if failed and not partial:
+                raise TrainingError(
+                    f"evaluate select: fine-tunes failed ({len(failed)}), the first: {failed[0]} What is finished is "
+                    "kept beside --out. Run the same command again, or pass --partial to leave them out."
+                )
+            return self._evaluation(competitors, files, failed)
+
+    def _answer(
+        self, competitors: Sequence[Competitor], files: AnswerFiles, retries: int, on_task: OnTask | None
+    ) -> list[str]:
+        """Do all jobs whose answers are not there yet; why each that failed did."""
+        jobs = self._contest.jobs(competitors, digest(self._training))
+        missing = [left for job in jobs if (left := _left(job, files)) is not None]
+        self._check_readable(missing)
+        failed, clock = [], _Clock(len(jobs), len(jobs) - len(missing), on_task)
+        with closing(self._engine.run(self._setup(), missing, retries)) as outcomes:
+            for outcome in outcomes:
+                if outcome.value is None:
+                    failed.append(f"{outcome.task.name}: {outcome.error}")
+                else:
+                    for questions, answers in zip(outcome.task.questions, outcome.value, strict=True):
+                        files.write(questions, answers)
+                clock.tell(outcome.task.name, outcome.seconds, outcome.error)
+        return sorted(failed)
+
+    def _setup(self) -> Callable[[], Answering]:
+        contest, loaded = self._contest, self._loaded
+        settings, corpora = contest.settings, (contest.train, contest.queries)
+        setup = AnsweringSetup(self._load, self._fine_tune, settings.max_new_tokens, *corpora, loaded.fingerprint)
+        return (lambda: Answering(loaded, setup)) if self._here else setup
+
+    def _check_readable(self, jobs: Sequence[Job]) -> None:
+        """Let the LM read every example that it is to be fine-tuned on, before the first fine-tune."""
+        rows = np.unique(np.concatenate([np.empty(0, np.int64), *(job.train for job in jobs)]))
+        examples = self._contest.train.take(rows)
+        refused = self._loaded.unusable(examples)
+        if refused:
+            raise DataError(
+                f"evaluate select: {len(refused):,} of the {len(examples):,} selected examples cannot be used with the "
+                f"LM {self._lm['name']}; the first: {refused[min(refused)]} Leave such examples out of the indexes, or "
+                "choose others with --where."
+            )
+
+    def _evaluation(self, competitors: Sequence[Competitor], files: AnswerFiles, failed: Sequence[str]) -> Evaluation:
+        """F1 of every competitor."""
+        contest, settings = self._contest, digest(self._training)
+        facts = {
+            **contest_facts(contest),
+            "lm": self._lm,
+            "fine_tune": self._fine_tune.model_dump(mode="json"),
+            "fine_tunes": sum(len(job.train) > 0 for job in contest.jobs(competitors, settings)),
+            "failed": list(failed),
+        }
+        keys = tuple((task, query.id) for task, query in zip(contest.task_of_each, contest.queries, strict=True))
+        rows = f1_rows(contest, competitors, files, settings)
+        return Evaluation("select", rows, keys, self.subject, facts=facts, request=self.request)
+
+
+def _left(job: Job, files: AnswerFiles) -> Job | None:
+    """A job with those tasks alone that have no answers yet; None if all have."""
+    missing = tuple(questions for questions in job.questions if files.read(questions) is None)
+    return Job(job.name, job.train, job.seed, missing) if missing else None
+
+
+class _Clock:
+    """Tells how far the fine-tunes are."""
+
+    def __init__(self, total: int, done: int, on_task: OnTask | None) -> None:
+        self._total, self._done, self._on_task = total, done, on_task
+        self._before, self._begun = done, time.monotonic()
+
+    def tell(self, name: str, seconds: float, error: str | None) -> None:
+        """One more has ended."""
+        self._done += 1
+        each = (time.monotonic() - self._begun) / (self._done - self._before)
+        if self._on_task is not None:
+            left = (self._total - self._done) * each
+            self._on_task(TaskReport(name, self._done, self._total, seconds, left, error))
+
+
+def _short_name(name: str) -> str:
+    """A Hub id, or the last part of a folder's path."""
+    return Path(name).name if Path(name).is_absolute() else name

@@ -1,0 +1,313 @@
+"""Rank correlations over resampled queries and subsets."""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import NamedTuple
+
+import numpy as np
+
+from airrep.runtime.seeding import stream
+
+CELLS = 2**16
+"""Queries times subsets that are ranked at once: bounds memory, does not change results."""
+
+
+class Ranked:
+    """Some queries' values, ranked in one resample of the subsets."""
+
+    def __init__(self, weights: np.ndarray, ranks: np.ndarray, total: np.ndarray, cubes: np.ndarray) -> None:
+        """Keep what correlations need.
+
+        Args:
+            weights: ``(q, m)``, how often each place was drawn.
+            ranks: ``(q, m)`` midranks of the places.
+            total: ``(q,)`` or ``(1,)``, values drawn, T.
+            cubes: ``(q,)`` or ``(1,)``, Σ t³ over the sets of equal values, t the size of each.
+        """
+        self.weights, self.ranks, self.total = weights, ranks, total
+        self.spread: np.ndarray = (total**3 - cubes) / 12
+        """Σ (rank - mean rank)² over the drawn values."""
+
+    @cached_property
+    def pull(self) -> np.ndarray:
+        """``(q, m)``, weight times (rank - mean rank) of each place."""
+        pull: np.ndarray = self.ranks - self.total[:, None] / 2
+        pull *= self.weights
+        return pull
+
+
+class Ranking:
+    """The values of some queries over the same subsets, sorted once, ranked under any resample of the subsets."""
+
+    def __init__(self, values: np.ndarray, there: np.ndarray | None = None) -> None:
+        """Sort each row.
+
+        Args:
+            values: ``(q, m)``, finite where they are there.
+            there: ``(q, m)`` truth values; those that are not there have no rank and no weight. All, if None.
+        """
+        self.there = there
+        keys = values if there is None else np.where(there, values, np.inf)
+        self.order = np.argsort(keys, axis=1, kind="stable")
+        self._sorted = np.take_along_axis(keys, self.order, axis=1)
+
+    @cached_property
+    def places(self) -> np.ndarray:
+        """Where each subset stands in its row's order, ``(q, m)``."""
+        return np.argsort(self.order, axis=1)
+
+    @cached_property
+    def _ties(self) -> tuple[np.ndarray, np.ndarray] | None:
+        """For each place, the first and the last place with an equal value, as flat positions; None without ties."""
+        new = self._sorted[:, 1:] != self._sorted[:, :-1]
+        if new.all():
+            return None
+        q, m = self.order.shape
+        edge = np.ones((q, 1), bool)
+        places = np.broadcast_to(np.arange(m), (q, m))
+        first = np.maximum.accumulate(np.where(np.hstack([edge, new]), places, 0), axis=1)
+        last = np.minimum.accumulate(np.where(np.hstack([new, edge]), places, m - 1)[:, ::-1], axis=1)[:, ::-1]
+        start = np.arange(q)[:, None] * (m + 1)
+        return start + first, start + last + 1
+
+    def weigh(self, counts: np.ndarray) -> np.ndarray:
+        """How often each place was drawn, ``(q, m)``, when each subset was drawn ``counts`` ``(m,)`` times."""
+        weights: np.ndarray = counts.take(self.order)
+        return weights if self.there is None else weights * np.take_along_axis(self.there, self.order, axis=1)
+
+    def under(self, counts: np.ndarray) -> Ranked:
+        """Rank what was drawn; average ranks, less one half, exact.
+
+        Args:
+            counts: ``(m,)`` float64, how often each subset was drawn; all ones for the values as they are.
+        """
+        weights = self.weigh(counts)
+        if self._ties is None:
+            ranks = np.cumsum(weights, axis=1)
+            ranks -= weights / 2
+            drawn = counts[None] if self.there is None else weights
+            return Ranked(weights, ranks, drawn.sum(axis=1), (drawn**3).sum(axis=1))
+        below = np.zeros((len(weights), weights.shape[1] + 1))
+        np.cumsum(weights, axis=1, out=below[:, 1:])
+        first, last = (below.take(edge) for edge in self._ties)
+        cubes = np.einsum("qm,qm,qm->q", weights, last - first, last - first)
+        return Ranked(weights, (first + last) / 2, weights.sum(axis=1), cubes)
+
+
+class Pairing:
+    """Two rankings of the same queries and subsets, correlated under any resample of the subsets."""
+
+    def __init__(self, one: Ranking, other: Ranking) -> None:
+        self.one, self.other = one, other
+        m = one.order.shape[1]
+        rows = np.arange(len(one.order))[:, None] * m
+        self._across = rows + np.take_along_axis(one.places, other.order, axis=1)
+
+    def spearman(self, counts: np.ndarray) -> np.ndarray:
+        """Spearman's correlation of each query, ``(q,)``; NaN where a side is constant.
+
+        Args:
+            counts: ``(m,)`` float64, how often each subset was drawn; all ones for the plain correlation.
+        """
+        return self.correlate(self.one.under(counts), self.other.under(counts))
+
+    def correlate(self, one: Ranked, other: Ranked) -> np.ndarray:
+        """:meth:`spearman`, from both sides ranked in the same resample."""
+        together = np.einsum("qm,qm->q", other.pull, one.ranks.take(self._across))
+        with np.errstate(divide="ignore", invalid="ignore"):
+            correlation: np.ndarray = together / np.sqrt(one.spread * other.spread)
+        return np.where((one.spread > 0) & (other.spread > 0), correlation, np.nan)
+
+
+@dataclass(frozen=True, eq=False)
+class Resamples:
+    """How often each query and each subset was drawn, drawn with replacement, both by themselves."""
+
+    queries: np.ndarray
+    """``(resamples, q)``."""
+    subsets: np.ndarray
+    """``(resamples, m)``."""
+
+    @classmethod
+    def draw(cls, seed: int, resamples: int, q: int, m: int) -> "Resamples":
+        """Draw them; the same for the same arguments."""
+        return cls(_counts(seed, "queries", resamples, q), _counts(seed, "subsets", resamples, m))
+
+
+def _counts(seed: int, axis: str, resamples: int, size: int) -> np.ndarray:
+    generator = stream(seed, "bootstrap", axis)
+    drawn = (generator.integers(size, size=size) for _ in range(resamples))
+    rows = [np.bincount(numbers, minlength=size).astype(np.float32) for numbers in drawn]
+    return np.stack(rows) if rows else np.empty((0, size), np.float32)
+
+
+class Block(NamedTuple):
+    """Some queries, and one pairing with the truth for each method."""
+
+    rows: slice
+    target: Ranking
+    pairings: list[Pairing]
+
+    def spearman(self, counts: np.ndarray) -> np.ndarray:
+        """Correlations with the truth in one resample of the subsets, ``(methods, q)``; NaN where constant."""
+        truth = self.target.under(counts)
+        return np.stack([pairing.correlate(pairing.one.under(counts), truth) for pairing in self.pairings])
+
+
+def blocks(methods: Sequence[np.ndarray], truth: np.ndarray) -> Iterator[Block]:
+    """Pair scores of each method with the truth, a few queries at a time.
+
+    Args:
+        methods: ``(q, m)`` scores of each.
+        truth: ``(q, m)``, NaN where missing.
+    """
+    there = ~np.isnan(truth)
+    step = max(1, CELLS // truth.shape[1])
+    for first in range(0, len(truth), step):
+        rows = slice(first, first + step)
+        mask = None if there[rows].all() else there[rows]
+        target = Ranking(truth[rows], mask)
+        yield Block(rows, target, [Pairing(Ranking(scores[rows], mask), target) for scores in methods])
+
+
+class Draws(NamedTuple):
+    """Mean correlations of each method in each resample, ``(methods, resamples)``; NaN where nothing was left."""
+
+    both: np.ndarray
+    """Queries and subsets drawn anew."""
+    queries: np.ndarray
+    """Queries alone drawn anew."""
+    subsets: np.ndarray
+    """Subsets alone drawn anew."""
+
+
+def resample(methods: Sequence[np.ndarray], truth: np.ndarray, drawn: Resamples, *, zero: bool) -> Draws:
+    """Mean correlation of each method with the truth in each resample.
+
+    Args:
+        methods: ``(q, m)`` scores of each.
+        truth: ``(q, m)``, NaN where missing.
+        drawn: the resamples, the same for all methods.
+        zero: whether a constant query counts as 0; otherwise it is left out, of all methods alike.
+    """
+    return resample_sets(methods, truth, drawn, [range(len(methods))], zero=zero)[0]
+
+
+def resample_sets(
+    methods: Sequence[np.ndarray], truth: np.ndarray, drawn: Resamples, sets: Sequence[Sequence[int]], *, zero: bool
+) -> list[Draws]:
+    """:func:`resample` of several sets of methods at once: each method is ranked once, however many sets it is in.
+
+    Args:
+        methods: as for :func:`resample`.
+        truth: as for :func:`resample`.
+        drawn: as for :func:`resample`.
+        sets: numbers of methods; a query that is left out is so of a whole set, in that resample.
+        zero: as for :func:`resample`.
+    """
+    count, m = len(drawn.subsets), truth.shape[1]
+    sums = [_Sums(numbers, count, zero) for numbers in sets]
+    for block in blocks(methods, truth):
+        of_queries = drawn.queries[:, block.rows]
+        plain = block.spearman(np.ones(m))
+        for one in sums:
+            one.add_queries(plain, of_queries)
+        for i, of_subsets in enumerate(drawn.subsets):
+            found = block.spearman(of_subsets.astype(np.float64))
+            for one in sums:
+                one.add_subsets(i, found, of_queries[i])
+    return [one.draws() for one in sums]
+
+
+class _Sums:
+    """Running sums of the correlations of one set of methods, and of how many they are, in each resample."""
+
+    def __init__(self, numbers: Sequence[int], count: int, zero: bool) -> None:
+        self._numbers, self._zero = list(numbers), zero
+        self._totals, self._weights = np.zeros((3, len(self._numbers), count)), np.zeros((3, 1, count))
+
+    def _part(self, found: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Correlations of these methods ``(methods, q)``, 0 where they do not count, and which count, ``(q,)``."""
+        part = found[self._numbers]
+        usable = np.ones(part.shape[1], bool) if self._zero else ~np.isnan(part).any(axis=0)
+        return np.where(usable, np.nan_to_num(part), 0.0), usable.astype(np.float64)
+
+    def add_queries(self, found: np.ndarray, of_queries: np.ndarray) -> None:
+        """Add queries drawn anew, ``(resamples, q)``, over the subsets as they are."""
+        part, usable = self._part(found)
+        self._totals[1] += part @ of_queries.T
+        self._weights[1] += usable @ of_queries.T
+
+    def add_subsets(self, i: int, found: np.ndarray, of_queries: np.ndarray) -> None:
+        """Add resample *i* of the subsets, with and without its queries ``(q,)``."""
+        part, usable = self._part(found)
+        self._totals[0, :, i] += part @ of_queries
+        self._weights[0, :, i] += usable @ of_queries
+        self._totals[2, :, i] += part.sum(axis=1)
+        self._weights[2, :, i] += usable.sum()
+
+    def draws(self) -> Draws:
+        """Means in each resample."""
+        with np.errstate(invalid="ignore"):
+            return Draws(*(self._totals / self._weights))
+
+
+class Uncertainty(NamedTuple):
+    """How far a measured value would vary if the whole measurement were repeated."""
+
+    variance: float
+    freedom: float
+    """Degrees of freedom of that variance, after Satterthwaite: few where queries or subsets are few."""
+    queries: float = 0.0
+    """What of the variance comes from the queries, so is common to measurements on the same ones."""
+    units: int = 1
+    """Queries or subsets, whichever are fewer: what there is to go by where nothing varies."""
+
+
+def uncertainty(draws: Draws, q: int, m: int) -> Uncertainty:
+    """Variance of a value whose queries and subsets are both samples.
+
+    Drawing both axes counts what belongs to single cells (a query with a subset) three times: with
+    V_both = V_q + V_m + V_cell, the variance of the measurement is V_q + V_m - V_cell, as V_q and V_m each hold
+    V_cell once (two-way clustering); V_q is raised by q / (q - 1), V_m by m / (m - 1).
+
+    Args:
+        draws: ``(resamples,)`` each.
+        q: queries.
+        m: subsets.
+
+    Returns:
+        NaN where nothing could be drawn.
+    """
+    known = ~np.isnan(np.stack(draws)).any(axis=0)
+    if not known.any():
+        return Uncertainty(np.nan, np.nan, np.nan)
+    both, of_queries, of_subsets = (float(draw[known].var()) for draw in draws)
+    cells = max(both - of_queries - of_subsets, 0.0)
+    of_queries, of_subsets = of_queries * q / max(q - 1, 1), of_subsets * m / (m - 1)
+    variance = max(of_queries + of_subsets - cells, of_queries, of_subsets)
+    unsure = of_queries**2 / max(q - 1, 1) + of_subsets**2 / (m - 1)
+    freedom = (of_queries + of_subsets) ** 2 / unsure if unsure > 0 else np.inf
+    return Uncertainty(variance, freedom, of_queries, min(q, m))
+
+
+def spread(draws: Draws, value: float, q: int, m: int) -> np.ndarray:
+    """Draws of one value, as far from it and as often as repetitions of the whole measurement would be.
+
+    A subset drawn twice is tied with itself, which pulls draws towards 0: they are moved so that their mean is the
+    value. Their variance is made that of :func:`uncertainty`, widened to Student's t of its degrees of freedom.
+
+    Args:
+        draws: ``(resamples,)`` each.
+        value: what was measured.
+        q: queries.
+        m: subsets.
+    """
+    known = ~np.isnan(np.stack(draws)).any(axis=0)
+    if not known.any():
+        return np.empty(0)
+    moved: np.ndarray = draws.both[known] - draws.both[known].mean()
+    unsure = uncertainty(draws, q, m)
+    wider, both = 1 / (1 - 2 / max(unsure.freedom, 4.0)), float(draws.both[known].var())
+    return value + moved * (np.sqrt(unsure.variance * wider / both) if both > 0 else 1.0)

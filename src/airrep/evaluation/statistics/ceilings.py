@@ -1,0 +1,129 @@
+"""The noise ceiling: what noisy labels leave to be reached."""
+
+from collections.abc import Iterable, Sequence
+from typing import NamedTuple
+
+import numpy as np
+
+from airrep.errors import ConfigError, DataError
+from airrep.evaluation.statistics.labels import lengthened, seeds_behind, split_halves
+
+QUERIES_TOGETHER = 20
+"""Queries of like reliability that are taken together: one by itself tells too little."""
+LEAST_SUBSETS = 8
+"""Subsets below which all queries are taken together."""
+
+
+class Ceiling(NamedTuple):
+    """What noise leaves of labels."""
+
+    lds: float
+    """The LDS that a perfect predictor of the true mean losses would reach, 0 to 1."""
+    reliability: float
+    """Mean over queries of the reliability of their losses, 0 to 1: its root is their part of the ceiling."""
+
+
+def noise_ceiling(by_seed: np.ndarray, averaged: float = 1) -> float:
+    """Estimate the LDS that a perfect predictor of the true mean losses would reach against real, noisy losses.
+
+    The mean over queries of √r, with r the reliability of a query's mean losses over k seeds: what is perfectly
+    reliable correlates with them at its root. With ρ the mean Spearman correlation of two halves of the seeds, s in
+    each, r = fρ / (1 + (f − 1)ρ) with f = k / s (Spearman and Brown). Exact for Pearson's correlation, close for ranks.
+
+    A query's own ρ is too uncertain for a root, and queries differ, so that the root of a mean is too large. So every
+    second subset tells which queries are alike, and the others give the mean ρ of some 20 such, moved together as far
+    as chance sets them apart; then the other way round. With fewer than 20 queries or 8 subsets it is the root of the
+    mean of all.
+
+    Args:
+        by_seed: ``(s, q, m)`` losses of each seed; NaN where missing.
+        averaged: k, the seeds whose mean the LDS was computed against; :func:`seeds_averaged` where some are missing.
+
+    Returns:
+        Between 0 and 1; 0 where seeds do not agree at all.
+
+    Raises:
+        ConfigError: *averaged* below 1.
+        DataError: fewer than two seeds, or no query whose losses two seeds have and that varies.
+    """
+    if averaged < 1:
+        raise ConfigError(f"averaged={averaged}: expected 1 or more. Give the number of seeds behind each loss.")
+    if by_seed.ndim != 3 or len(by_seed) < 2:
+        raise DataError(
+            f"noise ceiling: losses are {by_seed.shape}; expected (s, q, m) with two seeds at least. "
+            "Run the fine-tunes with more seeds."
+        )
+    found = _ceiling(by_seed, averaged)
+    if found is None:
+        raise DataError("noise ceiling: no query's losses vary in two seeds; expected some. Run more fine-tunes.")
+    return found.lds
+
+
+def seeds_averaged(by_seed: np.ndarray) -> float:
+    """How many seeds are behind a mean loss: the harmonic mean, over queries and subsets, of the seeds that are there.
+
+    A mean of k losses has 1/k of the noise of one; so noise over all is that of this many, wherever some are missing.
+
+    Args:
+        by_seed: ``(s, q, m)`` losses of each seed, some of them there; NaN where missing.
+    """
+    count = (~np.isnan(by_seed)).sum(axis=0)
+    return seeds_behind(count[count > 0])
+
+
+def mean_ceiling(by_seed: Iterable[np.ndarray | None]) -> Ceiling | None:
+    """Mean :func:`noise_ceiling` of the instances that have one, and their mean reliability; None if none has.
+
+    Args:
+        by_seed: of each instance, ``(s, q, m)`` losses; None where there is one seed. Seeds agree over the subsets that
+            both halves have, and the ceiling is that of :func:`seeds_averaged`. An instance where no query's losses
+            vary in two seeds, such as one whose second seed is not finished, has none.
+    """
+    several = [losses for losses in by_seed if losses is not None and len(losses) > 1 and not np.isnan(losses).all()]
+    found = [one for losses in several if (one := _ceiling(losses, seeds_averaged(losses))) is not None]
+    return Ceiling(*np.mean(found, axis=0).tolist()) if found else None
+
+
+def _ceiling(by_seed: np.ndarray, averaged: float) -> Ceiling | None:
+    """None where no query's losses vary in two seeds."""
+    found = np.array(_reliabilities(by_seed, averaged))
+    if not len(found):
+        return None
+    queries, values = found.T
+    roots = np.sign(values) * np.sqrt(np.abs(values))
+    return Ceiling(*(max(0.0, float(np.average(each, weights=queries))) for each in (roots, values)))
+
+
+def _reliabilities(by_seed: np.ndarray, averaged: float) -> list[tuple[int, float]]:
+    """Of queries that are alike, how many vary and how reliable their mean losses are; below 0 where seeds disagree."""
+    q = by_seed.shape[1]
+    whole, count = split_halves(by_seed), max(2, q // QUERIES_TOGETHER)
+    subsets = np.flatnonzero((~np.isnan(by_seed)).any(axis=1).sum(axis=0) > 1)  # that two seeds have
+    means = _means(whole.spearman, [np.arange(q)])
+    if q >= QUERIES_TOGETHER and len(subsets) >= LEAST_SUBSETS:
+        even, odd = (split_halves(by_seed[:, :, subsets[start::2]]).spearman for start in (0, 1))
+        turns = ((even, odd), (odd, even))
+        sorted_by = [np.array_split(np.argsort(told, kind="stable"), count) for told, _ in turns]
+        parts = [_moved(judged, whole.spearman) for _, judged in turns]
+        means = [one for part, alike in zip(parts, sorted_by, strict=True) for one in _means(part, alike)]
+    factor = averaged / whole.seeds
+    return [(n, float(np.sign(rho)) * lengthened(abs(rho), factor)) for n, rho in means]
+
+
+def _moved(part: np.ndarray, whole: np.ndarray) -> np.ndarray:
+    """Correlations over part of the subsets with the mean of those over all: fewer ranks agree a little less."""
+    both = ~(np.isnan(part) | np.isnan(whole))
+    return part + (whole[both].mean() - part[both].mean()) if both.any() else part
+
+
+def _means(rho: np.ndarray, together: Sequence[np.ndarray]) -> list[tuple[int, float]]:
+    """How many queries of each set vary and the mean of theirs, less far apart by what chance moves such means."""
+    known = [found[~np.isnan(found)] for found in (rho[queries] for queries in together)]
+    sets = [found for found in known if len(found)]
+    if len(sets) < 2:
+        return [(len(found), float(found.mean())) for found in sets]
+    means = np.array([found.mean() for found in sets])
+    chance = float(np.mean([found.var(ddof=1) / len(found) for found in sets if len(found) > 1] or [0.0]))
+    apart, middle = float(means.var(ddof=1)), float(np.concatenate(sets).mean())
+    kept = max(0.0, 1 - chance / apart) if apart > 0 else 0.0
+    return [(len(found), middle + kept * (float(found.mean()) - middle)) for found in sets]

@@ -1,0 +1,317 @@
+"""Signal, noise, overlap and common factors of losses over subsets."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import combinations
+from typing import NamedTuple
+
+import numpy as np
+from scipy import sparse, stats
+
+from airrep.runtime.seeding import stream
+from airrep.scoring.groups import Groups
+
+MOST_SPLITS = 50
+"""Ways to halve the seeds that are looked at."""
+MOST_SUBSETS = 2000
+"""Subsets whose overlaps are counted, the first."""
+SAME_SEEDS = 1e-3
+"""Deviation between seeds, as a share of that over subsets, below which they are one and the same fine-tune."""
+
+
+@dataclass(frozen=True, eq=False)
+class Variance:
+    """One-way analysis of variance of each query's losses: subsets are the groups, seeds the repeats within one.
+
+    F = (Σ_j s_j (ℓ_j − ℓ)² / (m − 1)) / (Σ_j Σ_r (ℓ_rj − ℓ_j)² / (N − m)), with N losses of m subsets.
+    """
+
+    p_values: np.ndarray
+    """``(q,)`` of the F test; 1 for a query whose losses do not vary, NaN where no subset has two seeds."""
+    signal: np.ndarray
+    """``(q,)`` variance of the subsets' true means, 0 where the estimate is below it; NaN as above."""
+    noise: np.ndarray
+    """``(q,)`` variance of one seed about its subset's mean; NaN as above."""
+
+
+def variance_parts(by_seed: np.ndarray) -> Variance:
+    """Split each query's variance into that of subsets and that of seeds.
+
+    Args:
+        by_seed: ``(s, q, m)`` losses, NaN where missing.
+    """
+    wide = by_seed.astype(np.float64)
+    there = ~np.isnan(wide)
+    repeats = there.sum(axis=0)
+    total, groups = repeats.sum(axis=1), (repeats > 0).sum(axis=1)
+    grand = np.divide(np.nansum(wide, axis=(0, 2)), np.maximum(total, 1))
+    means = np.nansum(wide, axis=0) / np.maximum(repeats, 1)
+    between = (repeats * (means - grand[:, None]) ** 2).sum(axis=1)
+    within = np.nansum((wide - means) ** 2, axis=(0, 2))
+    left, right = np.maximum(groups - 1, 0), total - groups
+    known = (left > 0) & (right > 0)
+    with np.errstate(divide="ignore", invalid="ignore"):
+        noise, spread = within / right, between / left
+        per_group = (total - (repeats**2).sum(axis=1) / total) / left
+        signal = np.maximum(spread - noise, 0) / per_group
+        p_values = np.where(between > 0, stats.f.sf(spread / noise, left, right), 1.0)
+    return Variance(*(np.where(known, values, np.nan) for values in (p_values, signal, noise)))
+
+
+def seeds_alike(by_seed: np.ndarray) -> bool:
+    """Whether seeds change nothing beyond rounding, so that they tell nothing of noise.
+
+    So it is with subsets no larger than a batch, as a seed changes only the order of the data. Of the median query,
+    the deviation between seeds is then below SAME_SEEDS times that of the mean losses over subsets.
+
+    Args:
+        by_seed: ``(s, q, m)`` losses, NaN where missing; False where no two seeds can be compared.
+    """
+    noise = variance_parts(by_seed).noise
+    known = ~np.isnan(noise)
+    if not known.any():
+        return False
+    wide = by_seed[:, known].astype(np.float64)
+    repeats = (~np.isnan(wide)).sum(axis=0)
+    means = np.where(repeats > 0, np.nansum(wide, axis=0) / np.maximum(repeats, 1), np.nan)
+    deviation = np.nanstd(means, axis=1, ddof=1)
+    return bool(np.median(np.sqrt(noise[known])) < SAME_SEEDS * np.median(deviation))
+
+
+def shown(p_values: np.ndarray, level: float) -> np.ndarray:
+    """Which effects are shown, ``(q,)``, where a share of *level* of those said to be may be wrong.
+
+    The step-up rule of Benjamini and Hochberg; NaN is never shown and does not count as a test.
+    """
+    tested = ~np.isnan(p_values)
+    found = np.zeros(len(p_values), bool)
+    if tested.any():
+        found[tested] = stats.false_discovery_control(p_values[tested]) <= level
+    return found
+
+
+class Agreement(NamedTuple):
+    """How well two halves of the seeds agree, per query ``(q,)``; NaN where a half does not vary."""
+
+    spearman: np.ndarray
+    pearson: np.ndarray
+    seeds: float
+    """In one half: the harmonic mean over all that were compared, as :func:`seeds_behind`."""
+
+
+def split_halves(by_seed: np.ndarray) -> Agreement:
+    """Correlate the means of two halves of the seeds over the subsets, for each query.
+
+    With more than :data:`MOST_SPLITS` ways to halve them, that many are drawn; of an odd number one seed stays out.
+    A mean is over the seeds that are there, and subsets that a half has none of are left out.
+
+    Args:
+        by_seed: ``(s, q, m)`` losses of two seeds or more, NaN where missing.
+    """
+    found, shares = [], []
+    for split in _splits(len(by_seed)):
+        one, other = (by_seed[list(part)].astype(np.float64) for part in split)
+        found.append(_correlations(_mean(one), _mean(other)))
+        counts = np.array([(~np.isnan(half)).sum(axis=0) for half in (one, other)])
+        both = counts[:, (counts > 0).all(axis=0)]
+        shares.append((float((1 / both).sum()), both.size))
+    ranked, plain = np.moveaxis(np.array(found), 1, 0)
+    total, count = np.sum(shares, axis=0)
+    return Agreement(_mean(ranked), _mean(plain), float(count / total) if count else len(by_seed) // 2)
+
+
+def seeds_behind(counts: np.ndarray) -> float:
+    """How many seeds means over so many each have the noise of, taken together: the harmonic mean.
+
+    Args:
+        counts: of any shape, each 1 or more.
+    """
+    return float(1 / np.mean(1 / counts))
+
+
+def _splits(seeds: int) -> Sequence[tuple[Sequence[int], Sequence[int]]]:
+    half = seeds // 2
+    if seeds <= 8:
+        pairs = ((one, other) for one in combinations(range(seeds), half) for other in combinations(range(seeds), half))
+        return [(one, other) for one, other in pairs if one < other and not set(one) & set(other)]
+    generator = stream(0, "halves", str(seeds))
+    orders = (generator.permutation(seeds).tolist() for _ in range(MOST_SPLITS))
+    return [(order[:half], order[half : 2 * half]) for order in orders]
+
+
+def _correlations(one: np.ndarray, other: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Spearman and Pearson of each row, over what both have; NaN where one side does not vary."""
+    both = ~(np.isnan(one) | np.isnan(other))
+    ranked, plain = np.full((2, len(one)), np.nan)
+    patterns, pattern_of = (
+        np.unique(both, axis=0, return_inverse=True) if not both.all() else (both[:1], np.zeros(len(both)))
+    )
+    for number, columns in enumerate(patterns):
+        rows = np.flatnonzero(pattern_of.ravel() == number)
+        a, b = (side[np.ix_(rows, columns)].astype(np.float64) for side in (one, other))
+        if columns.sum() > 1:
+            ranked[rows] = _pearson(stats.rankdata(a, axis=1), stats.rankdata(b, axis=1))
+            plain[rows] = _pearson(a, b)
+    return ranked, plain
+
+
+def _pearson(one: np.ndarray, other: np.ndarray) -> np.ndarray:
+    """Correlation of each row; NaN where one side does not vary."""
+    a, b = (side - side.mean(axis=1, keepdims=True) for side in (one, other))
+    varies = (np.ptp(one, axis=1) > 0) & (np.ptp(other, axis=1) > 0)
+    scale = np.where(varies, np.sqrt((a**2).sum(axis=1) * (b**2).sum(axis=1)), 1.0)
+    return np.where(varies, (a * b).sum(axis=1) / scale, np.nan)
+
+
+def _mean(values: np.ndarray) -> np.ndarray:
+    """Mean over the first axis of what is there; NaN where nothing is."""
+    there = ~np.isnan(values)
+    count = there.sum(axis=0)
+    return np.where(count > 0, np.where(there, values, 0).sum(axis=0) / np.maximum(count, 1), np.nan)
+
+
+def lengthened(reliability: float, factor: float) -> float:
+    """Reliability of a mean of *factor* times as many repeats: fρ / (1 + (f − 1)ρ) (Spearman and Brown)."""
+    at_least = max(reliability, 0.0)
+    return factor * at_least / (1 + (factor - 1) * at_least)
+
+
+class Overlap(NamedTuple):
+    """What subsets of one pool have in common."""
+
+    expected: float
+    """Share of a subset's members that are in another one too, for independent random draws: k / n."""
+    observed: float
+    """The same, counted: mean over pairs of |A ∩ B| / √(|A|·|B|)."""
+    uses: tuple[int, float, int]
+    """Least, mean and most subsets that a used example is in."""
+    used: float
+    """Share of the pool that is in some subset."""
+    coverage: float
+    """Members of all subsets, per example of the pool: k·m / n."""
+    directions: float
+    """How many subsets without anything in common would tell as much about the pool: (Σλ)² / Σλ², with λ the
+    eigenvalues of |A ∩ B| − |A|·|B| / n over all pairs."""
+    subsets: int
+    """Subsets that were counted."""
+
+
+def overlap_of(subsets: Groups, pool: int) -> Overlap:
+    """Count what subsets of a pool of so many examples have in common."""
+    part = subsets.part(0, min(len(subsets), MOST_SUBSETS))
+    sizes, m = part.sizes.astype(np.float64), len(part)
+    members = sparse.csr_array((np.ones(len(part.rows)), part.rows, part.offsets), shape=(m, pool))
+    common, product = (members @ members.T).toarray(), np.outer(sizes, sizes)
+    shares, expected = common / np.sqrt(product), np.sqrt(product) / pool
+    pairs = ~np.eye(m, dtype=bool)
+    centred = common - product / pool
+    uses = np.bincount(subsets.rows, minlength=pool)
+    some, square = uses[uses > 0], float((centred**2).sum())
+    return Overlap(
+        expected=float(expected[pairs].mean()) if m > 1 else float("nan"),
+        observed=float(shares[pairs].mean()) if m > 1 else float("nan"),
+        uses=(int(some.min()), float(some.mean()), int(some.max())),
+        used=len(some) / pool,
+        coverage=float(subsets.sizes.sum()) / pool,
+        directions=float(np.trace(centred)) ** 2 / square if square > 0 else 0.0,
+        subsets=m,
+    )
+
+
+class Common(NamedTuple):
+    """What the queries of one instance have in common."""
+
+    explained: float
+    """Share of the standardised losses' variance that the first principal component has."""
+    floor: float
+    """What it would have if nothing were common: (1/√q + 1/√(m − 1))²."""
+    alike: float
+    """Share of the queries on the larger side of that component: 1 if all move together, ½ for a contrast."""
+    mean: np.ndarray
+    """``(m,)`` mean over queries of the standardised losses; NaN for a subset that lacks some."""
+    error: float
+    """Standard error of the mean LDS if scores had nothing to do with the losses (:func:`chance_errors`)."""
+    error_alike: float
+    """The same for scores that are equal for all queries."""
+    queries: int
+    """Queries whose losses vary."""
+    subsets: int
+    """Subsets that have the losses of all queries."""
+
+
+def common_factor(losses: np.ndarray) -> Common | None:
+    """Look for what moves all queries' losses at once; None with fewer than two queries or three subsets.
+
+    Args:
+        losses: ``(q, m)`` losses, NaN where missing.
+    """
+    whole = ~np.isnan(losses).any(axis=0)
+    if whole.sum() < 3:
+        return None
+    z = _standardised(losses[:, whole].astype(np.float64))
+    q, m = z.shape
+    if q < 2:
+        return None
+    left, size, right = np.linalg.svd(z, full_matrices=False)
+    positive = float((left[:, 0] * np.sign(right[0] @ z.mean(axis=0) or 1.0) > 0).mean())
+    mean = np.full(len(whole), np.nan)
+    mean[whole] = z.mean(axis=0)
+    floor = min(1.0, (q**-0.5 + (m - 1) ** -0.5) ** 2)
+    explained = float(size[0] ** 2 / (size**2).sum())
+    return Common(explained, floor, max(positive, 1 - positive), mean, *chance_errors(losses[:, whole]), q, m)
+
+
+def chance_errors(losses: np.ndarray) -> tuple[float, float]:
+    """Standard error of the mean LDS of scores that have nothing to do with the losses.
+
+    One query's Spearman has 1/√(m − 1). Of two queries, these errors correlate by the product of the correlations of
+    their scores and of their losses. With scores as alike as losses are, the mean over queries has the variance
+    (1/q + (1 − 1/q)·r²) / (m − 1), with r² the mean squared rank correlation of two queries' losses, less the
+    1/(m − 1) that it has by chance. With scores that are equal for all queries it has r̄ / (m − 1), with r̄ the mean
+    rank correlation of any two queries' losses, a query and itself among them.
+
+    Args:
+        losses: ``(q, m)``, none missing, some query of them not constant.
+
+    Returns:
+        The error for scores as alike as losses are, and that for equal ones.
+    """
+    z = _standardised(stats.rankdata(losses.astype(np.float64), axis=1))
+    q, m = z.shape
+    gram = z @ z.T if q < m else z.T @ z
+    squares = (float((gram**2).sum()) / m**2 - q) / (q * (q - 1)) if q > 1 else 0.0
+    chance = 1 / (m - 1)
+    alike = max((squares - chance) / (1 - chance), 0.0)
+    together = max(float((z.mean(axis=0) ** 2).mean()), 1 / q)
+    return float(np.sqrt((1 / q + (1 - 1 / q) * alike) / (m - 1))), float(np.sqrt(together / (m - 1)))
+
+
+def one_number(judged: np.ndarray, told: np.ndarray) -> float:
+    """LDS of one number a subset, the same for all queries: mean Spearman of each query with the others' mean.
+
+    A method that cannot tell queries apart cannot do much better.
+
+    Args:
+        judged: ``(q, m)`` losses, none missing.
+        told: ``(q, m)`` losses of the same fine-tunes, or of other seeds, whose standardised mean is the number.
+    """
+    varies = (np.ptp(judged, axis=1) > 0) & (np.ptp(told, axis=1) > 0)
+    z = _standardised(told[varies].astype(np.float64))
+    if len(z) < 2:
+        return float("nan")
+    found = _correlations(judged[varies], z.sum(axis=0) - z)[0]
+    return float(np.nanmean(found)) if not np.isnan(found).all() else float("nan")
+
+
+def lds_of(number: np.ndarray, losses: np.ndarray) -> float:
+    """LDS of one number ``(m,)`` of each subset, the same for all queries; NaN where nothing varies."""
+    found = _correlations(np.broadcast_to(number, losses.shape), -losses)[0]
+    return float(np.nanmean(found)) if not np.isnan(found).all() else float("nan")
+
+
+def _standardised(values: np.ndarray) -> np.ndarray:
+    """Rows that vary, with mean 0 and deviation 1."""
+    moved = values[np.ptp(values, axis=1) > 0]
+    moved = moved - moved.mean(axis=1, keepdims=True)
+    result: np.ndarray = moved / moved.std(axis=1, keepdims=True)
+    return result

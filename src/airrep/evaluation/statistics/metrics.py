@@ -1,0 +1,353 @@
+"""Spearman correlation, and LDS with its intervals."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Literal, NamedTuple, TypeAlias, get_args
+
+import numpy as np
+from scipy.special import stdtr
+
+from airrep.errors import ConfigError, DataError
+from airrep.evaluation.statistics.bootstrap import (
+    Draws,
+    Resamples,
+    Uncertainty,
+    blocks,
+    resample_sets,
+    spread,
+    uncertainty,
+)
+
+Constant: TypeAlias = Literal["drop", "zero", "raise"]
+"""What becomes of a query whose scores or losses are constant: left out, counted as 0, or an error."""
+
+RESAMPLES = 1000
+
+
+class Interval(NamedTuple):
+    """Two ends between which a value lies with the stated confidence."""
+
+    low: float
+    high: float
+
+
+@dataclass(frozen=True, eq=False)
+class LdsResult:
+    """A linear datamodelling score and how sure it is; multiply by 100 when printing alone."""
+
+    value: float
+    """Mean over the counted queries, between -1 and 1."""
+    interval: Interval
+    """Percentiles of a two-way bootstrap over queries and subsets, centred on the value; NaN without draws."""
+    per_query: np.ndarray
+    """``(q,)`` float64; NaN where a query was left out."""
+    queries: int
+    """Queries that count."""
+    dropped: int
+    """Queries with constant scores or losses: left out, or counted as 0, as was asked for."""
+    subsets: int
+    """Subsets that count."""
+    missing: int
+    """Subsets left out, as they have no losses."""
+    confidence: float
+    """How often such an interval holds the value."""
+    uncertainty: Uncertainty
+    """How far the value would vary over repetitions."""
+
+
+@dataclass(frozen=True, eq=False)
+class PairedResult:
+    """How much one method's LDS exceeds another's on the same queries and subsets."""
+
+    difference: float
+    """LDS of the first less that of the second."""
+    interval: Interval
+    """Percentiles of the difference over the same two-way resamples."""
+    p_value: float
+    """Two-sided, of Student's t: see :func:`p_value`."""
+    uncertainty: Uncertainty
+    """Of the difference; NaN without draws."""
+    first: float
+    """LDS of the first, over the queries that count for both."""
+    second: float
+    """LDS of the second, over the same queries."""
+    queries: int
+    """Queries that count."""
+    dropped: int
+    """Queries with constant losses, or constant scores of either: left out, or counted as 0."""
+    confidence: float
+    """How often such an interval holds the difference."""
+
+
+def spearman(one: np.ndarray, other: np.ndarray) -> np.ndarray:
+    """Spearman's rank correlation of each row, with average ranks for ties.
+
+    Args:
+        one: ``(q, m)`` finite.
+        other: ``(q, m)`` finite.
+
+    Returns:
+        ``(q,)`` float64; NaN where a row is constant.
+
+    Raises:
+        DataError: shapes that do not fit, fewer than two columns, or a value that is not finite.
+    """
+    if one.ndim != 2 or one.shape != other.shape or one.shape[1] < 2:
+        raise DataError(
+            f"spearman: got {one.shape} and {other.shape}; expected two matrices (q, m) with m ≥ 2. Give such."
+        )
+    if not (np.isfinite(one).all() and np.isfinite(other).all()):
+        raise DataError("spearman: a value is not finite; expected numbers. Leave missing ones out.")
+    return _correlate(one.astype(np.float64), other.astype(np.float64))
+
+
+def lds(
+    group_scores: np.ndarray,
+    losses: np.ndarray,
+    nan: Constant = "drop",
+    *,
+    resamples: int = RESAMPLES,
+    seed: int = 0,
+    confidence: float = 0.95,
+) -> LdsResult:
+    """Linear datamodelling score: the mean over queries of Spearman(f(x, S_j), -ℓ_j(x)) over the subsets j.
+
+    Subsets without any loss are left out; where single losses are missing, that query is correlated over the
+    subsets that it has. The interval draws queries and subsets anew with replacement, both at once, since all
+    queries share the subsets; :func:`airrep.evaluation.statistics.bootstrap.spread` says how its draws are corrected.
+
+    Args:
+        group_scores: ``(q, m)``, higher = more helpful.
+        losses: ``(q, m)`` nats per response token, lower = better; NaN where missing.
+        nan: what becomes of queries with constant scores or losses.
+        resamples: bootstrap draws; 0 for no interval (NaN).
+        seed: of the draws.
+        confidence: share of intervals that should hold the value.
+
+    Raises:
+        ConfigError: an unknown policy, resamples below 0, or a confidence not between 0 and 1.
+        DataError: shapes that do not fit, scores that are not finite, an infinite loss, fewer than two subsets,
+            no query that counts, or a constant one under ``"raise"``.
+    """
+    return judge([group_scores], losses, nan=nan, resamples=resamples, seed=seed, confidence=confidence).alone[0]
+
+
+def paired(
+    a_scores: np.ndarray,
+    b_scores: np.ndarray,
+    losses: np.ndarray,
+    nan: Constant = "drop",
+    *,
+    resamples: int = RESAMPLES,
+    seed: int = 0,
+    confidence: float = 0.95,
+) -> PairedResult:
+    """Compare two methods by LDS on the same queries, subsets and bootstrap draws; arguments as for :func:`lds`.
+
+    Under ``"drop"`` a query with constant scores of either method is left out of both.
+
+    Raises:
+        ConfigError: as for :func:`lds`, or resamples below 1.
+        DataError: as for :func:`lds`.
+    """
+    both = (a_scores, b_scores)
+    return judge(both, losses, [(0, 1)], nan, resamples=resamples, seed=seed, confidence=confidence).pairs[0]
+
+
+class Judged(NamedTuple):
+    """Several methods on the same queries and subsets."""
+
+    alone: list[LdsResult]
+    """Of each method."""
+    pairs: list[PairedResult]
+    """Of each pair that was asked for."""
+
+
+def judge(
+    methods: Sequence[np.ndarray],
+    losses: np.ndarray,
+    pairs: Sequence[tuple[int, int]] = (),
+    nan: Constant = "drop",
+    *,
+    resamples: int = RESAMPLES,
+    seed: int = 0,
+    confidence: float = 0.95,
+    names: Sequence[str] = (),
+) -> Judged:
+    """:func:`lds` of several methods and :func:`paired` of pairs of them, at once: each is ranked only once.
+
+    Args:
+        methods: the group scores of each, ``(q, m)``.
+        losses: as for :func:`lds`.
+        pairs: numbers of the methods to compare, the first less the second.
+        nan: as for :func:`lds`; each value and each comparison leaves out its own constant queries.
+        resamples: as for :func:`lds`.
+        seed: as for :func:`lds`.
+        confidence: as for :func:`lds`.
+        names: of the methods, for errors.
+
+    Raises:
+        ConfigError: as for :func:`lds`; resamples below 1 where pairs are asked for.
+        DataError: as for :func:`lds`.
+    """
+    _check_settings(nan, resamples, confidence, least=1 if pairs else 0)
+    known = check_losses(losses)
+    truth = -known[:, ~np.isnan(known).all(axis=0)]
+    scores = [_usable(one, known) for one in methods]
+    found = [_correlate(one, truth) for one in scores]
+    sets: list[tuple[int, ...]] = [*((number,) for number in range(len(methods))), *pairs]
+    drawn = Resamples.draw(seed, resamples, *truth.shape)
+    draws = resample_sets(scores, truth, drawn, sets, zero=nan == "zero") if resamples else []
+    nothing = Draws(*(np.empty((2, 0)) for _ in range(3)))
+    parts = [
+        _Part(*_counted([found[n] for n in numbers], nan, _name(names, numbers)), draws[i] if draws else nothing)
+        for i, numbers in enumerate(sets)
+    ]
+    missing = losses.shape[1] - truth.shape[1]
+    alone = [_alone(part, truth.shape[1], missing, confidence) for part in parts[: len(methods)]]
+    return Judged(alone, [_pair(part, truth.shape[1], resamples, confidence) for part in parts[len(methods) :]])
+
+
+class _Part(NamedTuple):
+    """One method, or two over the same queries."""
+
+    per_query: np.ndarray
+    """``(methods, q)``, by the policy for constants."""
+    constant: np.ndarray
+    """``(q,)`` which queries are constant for one of them."""
+    draws: Draws
+
+    @property
+    def queries(self) -> int:
+        """Queries that count."""
+        return int((~np.isnan(self.per_query[0])).sum())
+
+
+def _alone(part: _Part, m: int, missing: int, confidence: float) -> LdsResult:
+    value = float(np.nanmean(part.per_query[0]))
+    draws = Draws(*(draw[0] for draw in part.draws))
+    unsure = uncertainty(draws, part.queries, m)
+    return LdsResult(
+        value=value,
+        interval=_interval(spread(draws, value, part.queries, m), value, unsure, confidence, most=1),
+        per_query=part.per_query[0],
+        queries=part.queries,
+        dropped=int(part.constant.sum()),
+        subsets=m,
+        missing=missing,
+        confidence=confidence,
+        uncertainty=unsure,
+    )
+
+
+def _pair(part: _Part, m: int, resamples: int, confidence: float) -> PairedResult:
+    first, second = (float(np.nanmean(of_method)) for of_method in part.per_query)
+    draws = Draws(*(draw[0] - draw[1] for draw in part.draws))
+    unsure = uncertainty(draws, part.queries, m)
+    return PairedResult(
+        difference=first - second,
+        interval=_interval(spread(draws, first - second, part.queries, m), first - second, unsure, confidence, most=2),
+        p_value=p_value(first - second, unsure, resamples),
+        uncertainty=unsure,
+        first=first,
+        second=second,
+        queries=part.queries,
+        dropped=int(part.constant.sum()),
+        confidence=confidence,
+    )
+
+
+def p_value(difference: float, unsure: Uncertainty, resamples: int = RESAMPLES) -> float:
+    """Two-sided, for a true difference of 0: Student's t of the difference over its bootstrap standard error.
+
+    It reaches below 1 / *resamples*, so that many comparisons can be corrected for; where all draws agree on a
+    difference, it is 2 / (1 + resamples), the least that they can tell, or that of the sign test over as many queries
+    or subsets as there are, if that is more.
+    """
+    if np.isnan(unsure.variance):
+        return 1.0
+    if unsure.variance == 0:
+        return 1.0 if difference == 0 else max(2 / (1 + resamples), 2.0 ** (1 - unsure.units))
+    return float(2 * stdtr(min(unsure.freedom, 1e9), -abs(difference) / np.sqrt(unsure.variance)))
+
+
+def check_losses(losses: np.ndarray) -> np.ndarray:
+    """Losses in float64, after a check.
+
+    Raises:
+        DataError: not ``(q, m)``, an infinite loss, all of them missing, or fewer than two subsets with any.
+    """
+    if losses.ndim != 2 or losses.shape[0] < 1:
+        raise DataError(f"losses: are {losses.shape}; expected (q, m), queries by subsets. Give such a matrix.")
+    wide = losses.astype(np.float64)
+    if np.isinf(wide).any():
+        raise DataError("losses: one is infinite; expected numbers, or NaN where missing. Run that fine-tune again.")
+    if wide.size and np.isnan(wide).all():
+        raise DataError("losses: all are missing (NaN); expected some. Look for what the label run quarantined.")
+    if (~np.isnan(wide)).any(axis=0).sum() < 2:
+        raise DataError("losses: fewer than two subsets have any; expected two or more. Run more fine-tunes.")
+    return wide
+
+
+def _check_settings(nan: str, resamples: int, confidence: float, least: int = 0) -> None:
+    if nan not in get_args(Constant):
+        raise ConfigError(f"nan '{nan}': does not exist; expected drop, zero or raise. Choose one of them.")
+    if resamples < least:
+        raise ConfigError(f"resamples={resamples}: expected {least} or more. Correct the value.")
+    if not 0 < confidence < 1:
+        raise ConfigError(f"confidence={confidence}: expected a number between 0 and 1, such as 0.95. Correct it.")
+
+
+def _usable(scores: np.ndarray, losses: np.ndarray) -> np.ndarray:
+    """Scores of the subsets that have losses, float64."""
+    if scores.shape != losses.shape:
+        raise DataError(
+            f"group scores: are {scores.shape}, but losses {losses.shape}; expected the same queries and subsets."
+            " Score the subsets that the losses belong to."
+        )
+    wide = scores[:, ~np.isnan(losses).all(axis=0)].astype(np.float64)
+    if not np.isfinite(wide).all():
+        raise DataError("group scores: one is not finite; expected numbers. Check the model for overflow.")
+    return wide
+
+
+def _counted(methods: Sequence[np.ndarray], nan: Constant, name: str) -> tuple[np.ndarray, np.ndarray]:
+    """Correlations ``(methods, q)`` by the policy for constants, and which queries are constant."""
+    found = np.stack(methods)
+    constant = np.isnan(found).any(axis=0)
+    if constant.any() and nan == "raise":
+        raise DataError(
+            f"query {int(np.argmax(constant))}: its scores or losses are constant; expected them to vary. "
+            "Choose nan='drop' or 'zero', or find out why."
+        )
+    if constant.all() and nan == "drop":
+        raise DataError(f"{name}: scores or losses of every query are constant; expected some that vary. Check both.")
+    return (np.nan_to_num(found) if nan == "zero" else np.where(constant, np.nan, found)), constant
+
+
+def _name(names: Sequence[str], numbers: Sequence[int]) -> str:
+    return " and ".join(names[number] for number in numbers) if names else "LDS"
+
+
+def _correlate(scores: np.ndarray, truth: np.ndarray) -> np.ndarray:
+    """Spearman of each row over what is there in *truth*, ``(q,)``."""
+    once = np.ones(truth.shape[1])
+    parts = [block.spearman(once)[0] for block in blocks([scores], truth)]
+    return np.concatenate([np.empty(0), *parts])
+
+
+def _interval(draws: np.ndarray, value: float, unsure: Uncertainty, confidence: float, most: float) -> Interval:
+    """Percentiles of the draws, within what is possible.
+
+    Where all of them agree on a value other than 0, the least share r of such units (Clopper and Pearson) has it, and
+    the others anything from −most to most. Two methods that are one and the same differ by 0 for sure.
+    """
+    if not len(draws):
+        return Interval(np.nan, np.nan)
+    if unsure.variance == 0 and value != 0:
+        share = ((1 - confidence) / 2) ** (1 / unsure.units)
+        ends = share * value + np.array([-1.0, 1.0]) * (1 - share) * most
+    else:
+        ends = np.quantile(draws, [(1 - confidence) / 2, (1 + confidence) / 2])
+    low, high = np.clip(ends, -most, most)
+    return Interval(float(low), float(high))

@@ -1,0 +1,304 @@
+"""Building an index and changing it, safe against any interruption."""
+
+import shutil
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from importlib.metadata import version
+from itertools import accumulate
+from pathlib import Path
+from typing import Any
+
+from airrep._version import __version__
+from airrep.attributors.base import Attributor, OnProgress, OnRows, count_rows
+from airrep.attributors.methods import make_attributor
+from airrep.corpus.corpus import Corpus
+from airrep.errors import ArtifactError, ConfigError, DataError
+from airrep.index.index import KIND, Index
+from airrep.index.shards import SHARD, is_whole, read_record, shard_name, write_shard
+from airrep.index.workers import Encoded, encode_measured, encode_parts
+from airrep.runtime.artifacts import (
+    canonical_json,
+    check_replaceable,
+    clear,
+    describe_files,
+    digest,
+    find_finished,
+    locked,
+    make_partial,
+    publish,
+    real_path,
+    write_file,
+    write_manifest,
+    writing,
+)
+from airrep.runtime.engine import Engine
+from airrep.runtime.metering import ENCODE, FIT, Spent, append_cost, device_of, measuring
+
+SHARD_ROWS = 4096
+REQUEST = "request.json"
+PACKAGES = ("torch", "numpy", "scikit-learn")
+
+
+def build_index(
+    train: Corpus,
+    out: str | Path,
+    method: str | Attributor = "airrep",
+    *,
+    settings: Mapping[str, Any] | None = None,
+    shard_rows: int = SHARD_ROWS,
+    replace: bool = False,
+    progress: OnProgress | None = None,
+    engine: Engine | None = None,
+) -> Index:
+    """Encode a training corpus into an index directory.
+
+    The directory appears under its name when it is whole. An interrupted build goes on from its finished shards
+    when it is run again, and gives the same bytes as an undisturbed one. An index that is there already and was
+    made in the same way from the same corpus is returned as it is.
+
+    Args:
+        train: the training corpus.
+        out: the directory to make.
+        method: a method's name (see ``airrep methods``), or an attributor.
+        settings: settings of the method, when it is given by name.
+        shard_rows: examples in one shard; what an interruption can lose.
+        replace: replace an index that is there and differs.
+        progress: told about finished rows.
+        engine: where shards are encoded, on one thread each, with the same bytes on every engine; if None in this
+            process, on all threads.
+
+    Raises:
+        ConfigError: no such method or setting.
+        DataError: the corpus is empty, or gives features that are not finite.
+        TrainingError: workers of the engine fail again and again.
+        ArtifactError: something else is there, another process is writing there, or it cannot be written.
+    """
+    path = real_path(out)
+    check_corpus("train", train)
+    if isinstance(method, Attributor) and settings is not None:
+        raise ConfigError("settings: belong to a method given by name; this attributor has its own. Leave them out.")
+    if len(train) == 0:
+        raise DataError("train: the corpus is empty; expected at least one example. Give a file with some.")
+    if shard_rows < 1:
+        raise ConfigError(f"shard_rows={shard_rows}: expected 1 or more. Correct the value.")
+    attributor = method if isinstance(method, Attributor) else make_attributor(method, settings)
+    attributor.progress = progress
+    plan = _Plan(attributor, train, shard_rows, _fit(attributor, train))
+    if replace:
+        check_replaceable(path, KIND)
+    if replace or not _is_finished(path, plan.request):
+        _build(path, plan, replace, progress, engine)
+    return Index(path, attributor)
+
+
+def check_corpus(where: str, corpus: object) -> None:
+    """Refuse what is not a corpus.
+
+    Raises:
+        ConfigError: it is something else.
+    """
+    if not isinstance(corpus, Corpus):
+        raise ConfigError(
+            f"{where}: is a {type(corpus).__name__}; expected a Corpus. Use read_corpus or Corpus.from_examples."
+        )
+
+
+def _fit(attributor: Attributor, train: Corpus) -> Spent:
+    """Let a method learn from the corpus; its model is loaded before, so that loading does not count."""
+    dict(attributor.execution)
+    with measuring(device_of(attributor.settings)) as meter:
+        attributor.fit(train)
+    attributor.progress = None
+    return meter.spent
+
+
+@dataclass(frozen=True)
+class _Plan:
+    """What is to be built."""
+
+    attributor: Attributor
+    train: Corpus
+    shard_rows: int
+    fit: Spent
+    """What learning from the corpus took."""
+
+    @property
+    def request(self) -> dict[str, Any]:
+        """What decides the bytes of the index; equal requests give equal indexes."""
+        return {
+            "method": self.attributor.name,
+            "attributor": self.attributor.fingerprint,
+            "execution": dict(self.attributor.execution),
+            "corpus": self.train.fingerprint,
+            "shard_rows": self.shard_rows,
+        }
+
+
+def _is_finished(out: Path, request: Mapping[str, Any]) -> bool:
+    """Whether the same index is there already.
+
+    Raises:
+        ArtifactError: something else is there.
+    """
+    manifest = find_finished(out, KIND, "an index made", request)
+    if manifest is not None and manifest["generation"] > 0:
+        raise ArtifactError(
+            f"{out}: is an index that was changed after it was built; nothing is overwritten. "
+            "Give another path, or pass --replace."
+        )
+    return manifest is not None
+
+
+def _build(out: Path, plan: _Plan, replace: bool, progress: OnProgress | None, engine: Engine | None) -> None:
+    partial = make_partial(out)
+    with locked(partial):
+        _claim(partial, plan.request, replace)
+        append_cost(partial, FIT, plan.fit, examples=len(plan.train))
+        _save_state(partial, plan.attributor)
+        shards = write_shards(partial, plan.attributor, plan.train, plan.shard_rows, progress=progress, engine=engine)
+        lineage = {
+            "request": plan.request,
+            "method": plan.attributor.name,
+            "settings": plan.attributor.settings.model_dump(mode="json"),
+            "attributor": plan.attributor.fingerprint,
+            "corpora": [corpus_entry(plan.attributor, plan.train)],
+            "generation": 0,
+        }
+        seal(partial, lineage, shards)
+        publish(partial, out, KIND)
+
+
+def corpus_entry(attributor: Attributor, corpus: Corpus) -> dict[str, Any]:
+    """What the manifest says of a corpus that was encoded."""
+    return {"fingerprint": corpus.fingerprint, "rows": len(corpus), **attributor.execution}
+
+
+def _claim(partial: Path, request: Mapping[str, Any], replace: bool) -> None:
+    """Check that an unfinished build here is this one, or start it."""
+    path = partial / REQUEST
+    if path.is_file() and path.read_bytes() != canonical_json(request):
+        if not replace and any((partial / "shards").glob("*/" + SHARD)):
+            raise ArtifactError(
+                f"{partial}: holds an unfinished index of other data or settings. "
+                "Finish that one with its own command, delete the directory, or pass --replace."
+            )
+        clear(partial)
+    (partial / "shards").mkdir(exist_ok=True)
+    write_file(path, canonical_json(request))
+
+
+def _save_state(folder: Path, attributor: Attributor) -> None:
+    state = folder / "state"
+    with writing(state):
+        shutil.rmtree(state, ignore_errors=True)
+        state.mkdir()
+        attributor.save_state(state)
+        if not any(state.iterdir()):
+            state.rmdir()
+
+
+def write_shards(
+    folder: Path,
+    attributor: Attributor,
+    corpus: Corpus,
+    shard_rows: int,
+    *,
+    first: int = 0,
+    progress: OnProgress | None = None,
+    engine: Engine | None = None,
+) -> list[str]:
+    """Write the shards of a corpus that are not there yet.
+
+    Args:
+        folder: the index, or what will be it.
+        attributor: what encodes.
+        corpus: the examples.
+        shard_rows: examples in one shard.
+        first: row number of the first example.
+        progress: told about finished rows.
+        engine: where shards are encoded; in this process, on all threads, if None.
+
+    Returns:
+        The names of all shards of the corpus, in order.
+    """
+    fingerprint = attributor.fingerprint
+    parts = [corpus[start : start + shard_rows] for start in range(0, len(corpus), shard_rows)]
+    names = [shard_name(first + i * shard_rows, fingerprint, part.fingerprint) for i, part in enumerate(parts)]
+    missing = [number for number, name in enumerate(names) if not is_whole(folder / "shards" / name)]
+    done = len(corpus) - sum(len(parts[number]) for number in missing)
+    on_rows = count_rows(len(corpus), progress, done)
+    if done:
+        on_rows(0)
+    if engine is None:
+        encoded: Iterable[tuple[int, Encoded]] = _encode_here(attributor, parts, missing, on_rows)
+    else:
+        encoded = encode_parts(attributor, corpus, shard_rows, missing, engine)
+    for number, (features, spent) in encoded:
+        write_shard(folder / "shards" / names[number], parts[number], features, fingerprint)
+        append_cost(folder, ENCODE, spent, examples=len(parts[number]), shard=names[number])
+        if engine is not None:
+            on_rows(len(parts[number]))
+    return names
+
+
+def _encode_here(
+    attributor: Attributor, parts: Sequence[Corpus], numbers: Sequence[int], on_rows: OnRows
+) -> Iterator[tuple[int, Encoded]]:
+    for number in numbers:
+        yield number, encode_measured(attributor, parts[number], on_rows)
+
+
+def seal(folder: Path, lineage: Mapping[str, Any], shards: Sequence[str], deleted: str | None = None) -> None:
+    """Write the manifest, which makes the directory an index, or this state of it.
+
+    Args:
+        folder: the index.
+        lineage: how it came to be.
+        shards: names of its shards, in the order of rows.
+        deleted: the file of deleted rows, if any are.
+    """
+    records = {name: read_record(folder / "shards" / name) for name in shards}
+    rows = [record["rows"] for record in records.values()]
+    starts = [0, *accumulate(rows)]
+    first = records[shards[0]]
+    content = {
+        **lineage,
+        "rows": starts[-1],
+        "dimension": first["dimension"],
+        "layout": first["layout"],
+        "fields": sorted({field for record in records.values() for field in record["fields"]}),
+        "shards": [
+            {
+                "name": name,
+                "start": start,
+                "rows": record["rows"],
+                "empty": record.get("empty", 0),
+                "digest": digest(record),
+            }
+            for (name, record), start in zip(records.items(), starts, strict=False)
+        ],
+        "deleted": deleted,
+        "packages": {"airrep": __version__, **{name: version(name) for name in PACKAGES}},
+        "files": _files(folder, records, deleted),
+    }
+    write_manifest(folder, KIND, content)
+    remove_strays(folder, shards, deleted)
+
+
+def _files(folder: Path, records: Mapping[str, Mapping[str, Any]], deleted: str | None) -> dict[str, Any]:
+    state = sorted(f"state/{path.name}" for path in (folder / "state").glob("*"))
+    files = describe_files(folder, [REQUEST, *state, *([deleted] if deleted else [])])
+    for name, record in records.items():
+        files |= {f"shards/{name}/{file}": entry for file, entry in record["files"].items()}
+        files |= describe_files(folder, [f"shards/{name}/{SHARD}"])
+    return files
+
+
+def remove_strays(folder: Path, shards: Sequence[str], deleted: str | None) -> None:
+    """Remove what interrupted or superseded work left behind: all shards and deleted rows but those named."""
+    for path in (folder / "shards").iterdir():
+        if path.is_dir() and path.name not in shards:
+            shutil.rmtree(path, ignore_errors=True)
+    for path in folder.glob("deleted-*.npy"):
+        if path.name != deleted:
+            path.unlink(missing_ok=True)

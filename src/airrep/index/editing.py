@@ -1,0 +1,185 @@
+"""Appending to an index, deleting from it, compacting it."""
+
+import hashlib
+import io
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+from scipy import sparse
+
+from airrep.arrays import Features, Rows
+from airrep.attributors.base import OnProgress
+from airrep.corpus.corpus import Corpus
+from airrep.errors import ArtifactError, ConfigError, DataError
+from airrep.index.building import check_corpus, corpus_entry, remove_strays, seal, write_shards
+from airrep.index.index import Index
+from airrep.index.shards import Shard, is_whole, shard_name, write_shard
+from airrep.runtime.artifacts import digest, locked, write_file
+
+LINEAGE = ("request", "method", "settings", "attributor", "corpora", "generation")
+
+
+def append(index: Index, more: Corpus, *, progress: OnProgress | None = None) -> Index:
+    """Encode more examples and add them at the end of an index.
+
+    What :meth:`Attributor.fit` learnt stays as it was. Examples that are all in the index already, with the same
+    texts, change nothing, so an interrupted append can simply be run again.
+
+    Args:
+        index: the index; other openings of it go on seeing the old state.
+        more: examples to add.
+        progress: told about finished rows.
+
+    Returns:
+        The index in its new state.
+
+    Raises:
+        DataError: there is nothing to add, or an id is in the index already.
+        ArtifactError: another process is writing there, or the encoder is not the one that made the index.
+    """
+    check_corpus("append", more)
+    if len(more) == 0:
+        raise DataError("append: the corpus is empty; expected at least one example. Give a file with some.")
+    with locked(index.path):
+        now = Index(index.path, index.attributor)
+        if _has_all(now, more):
+            return _tidied(now)
+        shard_rows = now.manifest["request"]["shard_rows"]
+        new = write_shards(now.path, now.attributor, more, shard_rows, first=now.rows, progress=progress)
+        lineage = _next_lineage(now, [*now.manifest["corpora"], corpus_entry(now.attributor, more)])
+        seal(now.path, lineage, [*_names(now), *new], now.manifest["deleted"])
+        return Index(now.path, now.attributor)
+
+
+def _has_all(index: Index, more: Corpus) -> bool:
+    """Whether every example is in the index already; raises when only some are, or their texts differ."""
+    known = index.find(more.ids)
+    if not known:
+        return False
+    for example in more:
+        row = known.get(example.id)
+        if row is None:
+            continue
+        if len(known) < len(more) or index.example(row).content_hash != example.content_hash:
+            raise DataError(
+                f"append: example '{example.id}' is in the index already (row {row}). "
+                "Leave it out, give it another id, or delete the old one first."
+            )
+    return True
+
+
+def delete(index: Index, rows: Sequence[int] | np.ndarray) -> Index:
+    """Delete examples: their rows are skipped from now on, and freed by :func:`compact`.
+
+    Args:
+        index: the index.
+        rows: their row numbers, such as ``index.where(source="forum")``; rows deleted before do not matter.
+
+    Raises:
+        ConfigError: a row that does not exist, or nothing would be left.
+        ArtifactError: another process is writing there, or rows were numbered anew since *index* was opened.
+    """
+    with locked(index.path):
+        now = Index(index.path, index.given)
+        _check_numbering(index, now)
+        gone = np.union1d(now.deleted, now.check_rows(rows))
+        if len(gone) == now.rows:
+            raise ConfigError(f"{now.path}: nothing would be left; an index keeps at least one example. Delete fewer.")
+        if len(gone) == len(now.deleted):
+            return _tidied(now)
+        name = _write_deleted(now.path, gone)
+        seal(now.path, _next_lineage(now, now.manifest["corpora"]), _names(now), name)
+        return Index(now.path, now.given)
+
+
+def _check_numbering(index: Index, now: Index) -> None:
+    """Refuse row numbers of an opening that a compaction or a new build has made void."""
+    if _names(now)[: len(index.shards)] != _names(index):
+        raise ArtifactError(
+            f"{index.path}: was compacted or built anew since it was opened, so its rows have other numbers. "
+            "Open it again."
+        )
+
+
+def _write_deleted(folder: Path, rows: Rows) -> str:
+    content = io.BytesIO()
+    np.save(content, rows, allow_pickle=False)
+    name = f"deleted-{hashlib.sha256(content.getvalue()).hexdigest()[:16]}.npy"
+    write_file(folder / name, content.getvalue())
+    return name
+
+
+def compact(index: Index, *, progress: OnProgress | None = None) -> Index:
+    """Rewrite an index without its deleted rows, in full shards; rows are numbered anew, features stay the same.
+
+    Raises:
+        ArtifactError: a byte was altered, another process is writing there, or it cannot be written.
+    """
+    with locked(index.path):
+        now = Index(index.path, index.given)
+        shard_rows = now.manifest["request"]["shard_rows"]
+        now.verify()
+        if len(now.deleted) == 0 and all(shard.rows == shard_rows for shard in now.shards[:-1]):
+            return _tidied(now)
+        names, start = [], 0
+        for corpus, features in _live_parts(now, shard_rows):
+            names.append(_rewrite(now, start, corpus, features))
+            start += len(corpus)
+            if progress is not None:
+                progress(start, len(now))
+        corpora = [{"fingerprint": digest(names), "rows": start, "compacted": True}]
+        seal(now.path, _next_lineage(now, corpora), names)
+        return Index(now.path, now.given)
+
+
+def _rewrite(index: Index, start: int, corpus: Corpus, features: Features) -> str:
+    attributor = index.manifest["attributor"]
+    name = shard_name(start, attributor, corpus.fingerprint)
+    if not is_whole(index.path / "shards" / name):
+        write_shard(index.path / "shards" / name, corpus, features, attributor)
+    return name
+
+
+def _live_parts(index: Index, shard_rows: int) -> Iterator[tuple[Corpus, Features]]:
+    """The live examples and their features, *shard_rows* at a time."""
+    rows = np.flatnonzero(index.live)
+    for start in range(0, len(rows), shard_rows):
+        chosen = rows[start : start + shard_rows]
+        pieces = [_taken(shard, chosen) for shard in index.shards if _overlaps(shard, chosen)]
+        corpus = Corpus(pa.concat_tables([corpus.table for corpus, _ in pieces]))
+        yield corpus, _stacked([features for _, features in pieces])
+
+
+def _stacked(parts: Sequence[Features]) -> Features:
+    dense = [part for part in parts if isinstance(part, np.ndarray)]
+    if dense:
+        return np.concatenate(dense)
+    return sparse.csr_array(sparse.vstack([sparse.csr_array(part) for part in parts]))
+
+
+def _overlaps(shard: Shard, rows: Rows) -> bool:
+    return bool(rows[0] < shard.start + shard.rows and rows[-1] >= shard.start)
+
+
+def _taken(shard: Shard, rows: Rows) -> tuple[Corpus, Features]:
+    inside = rows[(rows >= shard.start) & (rows < shard.start + shard.rows)] - shard.start
+    features = shard.block.features[inside]
+    return shard.examples.take(inside), features.astype(np.float32)
+
+
+def _tidied(index: Index) -> Index:
+    """The index as it is, without what a change left behind that was interrupted after it had taken effect."""
+    remove_strays(index.path, _names(index), index.manifest["deleted"])
+    return index
+
+
+def _names(index: Index) -> list[str]:
+    return [entry["name"] for entry in index.manifest["shards"]]
+
+
+def _next_lineage(index: Index, corpora: Sequence[Any]) -> dict[str, Any]:
+    old = {name: index.manifest[name] for name in LINEAGE}
+    return {**old, "corpora": list(corpora), "generation": old["generation"] + 1}

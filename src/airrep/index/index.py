@@ -1,0 +1,517 @@
+"""An index on disk: opened as memory maps, asked for scores."""
+
+import json
+import operator
+from bisect import bisect_right
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
+from functools import cached_property
+from pathlib import Path
+from typing import Any, overload
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from airrep.arrays import Features, Mask, Rows
+from airrep.attributors.base import Attributor, OnProgress, count_rows
+from airrep.attributors.methods import METHODS, make_attributor
+from airrep.corpus.corpus import Corpus, Example
+from airrep.corpus.fields import TEXT_FIELDS, field_values
+from airrep.corpus.filters import compile_filter, where
+from airrep.corpus.table import Column
+from airrep.errors import ArtifactError, ConfigError, DataError
+from airrep.index.results import REMOVAL, GroupResult, Hit, Hits, Provenance, TopResult, WhatIfResult
+from airrep.index.shards import Shard, reading
+from airrep.runtime.artifacts import check_digests, check_sizes, digest, read_manifest
+from airrep.scoring.pooling import Pooling, PoolLike
+from airrep.scoring.scores import Block, Groups, group_scores, score_blocks, top_k
+
+KIND = "index"
+Queries = Corpus | Sequence[Example]
+RowsLike = np.ndarray | Iterable[int] | Iterable[str]
+GroupsLike = str | Groups | Mapping[str, RowsLike] | Sequence[RowsLike]
+
+
+class Index:
+    """The features of a training corpus, with the corpus itself, made by one attributor.
+
+    Rows number the training examples in the order in which they came; deleting leaves the numbers of the others
+    as they are, until the index is compacted. Nothing is read before it is needed, and what is read is mapped
+    from the disk, so memory does not grow with the index.
+    """
+
+    def __init__(self, path: str | Path, attributor: Attributor | None = None) -> None:
+        """Open an index.
+
+        Args:
+            path: its directory.
+            attributor: what encodes queries; needed only for methods that airrep does not know by name, or when
+                the model has moved.
+
+        Raises:
+            ArtifactError: not an index, unfinished, of a newer format, or with missing or cut files.
+        """
+        self.path = Path(path)
+        self.manifest = read_manifest(self.path, KIND)
+        check_sizes(self.path, self.manifest["files"])
+        self.given = attributor
+
+    def __len__(self) -> int:
+        """How many examples are in it, deleted ones not counted."""
+        return self.rows - len(self.deleted)
+
+    def __repr__(self) -> str:
+        return f"Index({str(self.path)!r}, method={self.method!r}, examples={len(self)})"
+
+    @property
+    def method(self) -> str:
+        """The name of the attribution method."""
+        return str(self.manifest["method"])
+
+    @property
+    def rows(self) -> int:
+        """How many rows it has, deleted ones counted."""
+        return int(self.manifest["rows"])
+
+    @property
+    def dimension(self) -> int:
+        """Features of one example."""
+        return int(self.manifest["dimension"])
+
+    @property
+    def empty(self) -> int:
+        """Examples whose features are all 0, deleted ones counted: they score 0 with every query."""
+        return sum(shard.get("empty", 0) for shard in self.manifest["shards"])
+
+    @property
+    def fields(self) -> tuple[str, ...]:
+        """The metadata fields that some example has."""
+        return tuple(self.manifest["fields"])
+
+    @cached_property
+    def fingerprint(self) -> str:
+        """64 hex digits over everything that scores depend on."""
+        parts = ("attributor", "shards", "deleted")
+        return digest({name: self.manifest[name] for name in parts})
+
+    @cached_property
+    def shards(self) -> tuple[Shard, ...]:
+        """Its shards, in the order of rows."""
+        return tuple(
+            Shard(
+                self.path / "shards" / entry["name"],
+                entry["start"],
+                entry["rows"],
+                self.manifest["layout"],
+                self.dimension,
+            )
+            for entry in self.manifest["shards"]
+        )
+
+    @cached_property
+    def deleted(self) -> Rows:
+        """Row numbers of deleted examples, ascending."""
+        if self.manifest["deleted"] is None:
+            return np.empty(0, dtype=np.int64)
+        path = self.path / self.manifest["deleted"]
+        with reading(path):
+            rows: Rows = np.load(path, allow_pickle=False)
+        return rows
+
+    @cached_property
+    def live(self) -> Mask:
+        """Which rows are not deleted."""
+        mask = np.ones(self.rows, dtype=bool)
+        mask[self.deleted] = False
+        return mask
+
+    @cached_property
+    def attributor(self) -> Attributor:
+        """What made the index, ready to encode queries.
+
+        Raises:
+            ArtifactError: the attributor that can be had now is not the one that made the index.
+        """
+        attributor = self.given or self._make_attributor()
+        if (self.path / "state").is_dir():
+            attributor.load_state(self.path / "state")
+        if attributor.fingerprint != self.manifest["attributor"]:
+            raise ArtifactError(
+                f"{self.path}: was built with another model or other settings than this {attributor.name}: "
+                f"fingerprint {self.manifest['attributor'][:12]}, now {attributor.fingerprint[:12]}. "
+                "Give the model that it was built with (--encoder or --lm), or build it again with --replace."
+            )
+        return attributor
+
+    def _make_attributor(self) -> Attributor:
+        if self.method not in METHODS:
+            raise ConfigError(
+                f"{self.path}: was built by '{self.method}', which airrep does not know. "
+                "Open it from Python with Index(path, attributor=...)."
+            )
+        return make_attributor(self.method, self.manifest["settings"])
+
+    @property
+    def blocks(self) -> "Blocks":
+        """Its features shard by shard, for programs that score by themselves."""
+        return Blocks(self.shards)
+
+    def example(self, row: int) -> Example:
+        """The example of one row."""
+        self.check_rows([row])
+        shard = self.shards[bisect_right(self.shards, row, key=operator.attrgetter("start")) - 1]
+        return shard.examples[row - shard.start]
+
+    def where(self, expression: str | None = None, **equals: Any) -> Rows:
+        """Rows of examples that fulfil a filter and are not deleted.
+
+        Args:
+            expression: such as ``'label == "gsm8k" and source != "forum"'`` (docs/filters.md).
+            equals: fields and the value, or list of values, that they must have.
+
+        Raises:
+            ConfigError: an unknown field, or an expression that is not a filter.
+        """
+        return np.flatnonzero(self.mask(expression, **equals))
+
+    def mask(self, expression: str | None = None, **equals: Any) -> Mask:
+        """Which rows fulfil a filter and are not deleted; arguments as for :meth:`where`."""
+        mask = self.live.copy()
+        chosen = compile_filter(expression) if expression else None
+        for shard in self.shards:
+            part = slice(shard.start, shard.start + shard.rows)
+            if chosen is not None:
+                mask[part] &= chosen.mask(shard.examples.table, self.fields)
+            if equals:
+                mask[part] &= where(shard.examples.table, self.fields, **equals)
+        return mask
+
+    def rows_of(self, ids: Sequence[str]) -> Rows:
+        """Row numbers of examples by id, in the order of *ids*.
+
+        Raises:
+            ConfigError: an id is not in the index, or its example was deleted.
+        """
+        found = self.find(ids)
+        missing = next((id_ for id_ in ids if id_ not in found), None)
+        if missing is not None:
+            raise ConfigError(f"{self.path}: has no example with id '{missing}'. Check the id; case matters.")
+        return np.array([found[id_] for id_ in ids], dtype=np.int64)
+
+    def find(self, ids: Sequence[str] | Column) -> dict[str, int]:
+        """Row numbers of those of the ids that are in the index and not deleted."""
+        wanted = pa.array(ids, pa.large_string()) if isinstance(ids, Sequence) else ids
+        found: dict[str, int] = {}
+        for shard in self.shards:
+            here = np.flatnonzero(pc.is_in(shard.examples.ids, value_set=wanted).to_numpy())
+            live = here[self.live[here + shard.start]]
+            names = [str(id_) for id_ in shard.examples.ids.take(pa.array(live)).to_pylist()]
+            found |= zip(names, (live + shard.start).tolist(), strict=True)
+        return found
+
+    @overload
+    def top(
+        self,
+        queries: Example,
+        k: int = 10,
+        *,
+        least: bool = False,
+        where: str | None = None,
+        progress: OnProgress | None = None,
+    ) -> Hits: ...
+    @overload
+    def top(
+        self,
+        queries: Queries,
+        k: int = 10,
+        *,
+        least: bool = False,
+        where: str | None = None,
+        progress: OnProgress | None = None,
+    ) -> TopResult: ...
+    def top(
+        self,
+        queries: Example | Queries,
+        k: int = 10,
+        *,
+        least: bool = False,
+        where: str | None = None,
+        progress: OnProgress | None = None,
+    ) -> Hits | TopResult:
+        """The k training examples that help each query most, by exact search; ties by row.
+
+        Args:
+            queries: one example, or several.
+            k: how many.
+            least: the most harmful instead, most harmful first.
+            where: a filter; only examples that fulfil it count.
+            progress: told about encoded queries.
+
+        Raises:
+            ConfigError: k is not between 1 and the number of examples to choose from, or a bad filter.
+        """
+        if isinstance(queries, Example):
+            return self.top([queries], k, least=least, where=where, progress=progress)[0]
+        asked, keep = _examples(queries), self.mask(where)
+        found = top_k(self.encode_queries(asked, progress), self.blocks, _whole(k), keep=keep, least=least)
+        provenance = self.provenance()
+        rankings = zip(asked, found.rows, found.scores, strict=True)
+        return TopResult(
+            tuple(Hits(query, self._hits(rows, scores), provenance, least) for query, rows, scores in rankings),
+            provenance,
+            least,
+        )
+
+    def _hits(self, rows: np.ndarray, scores: np.ndarray) -> tuple[Hit, ...]:
+        pairs = zip(rows.tolist(), scores.tolist(), strict=True)
+        return tuple(Hit(rank, score, row, self.example(row)) for rank, (row, score) in enumerate(pairs, start=1))
+
+    def scores(self, queries: Queries, block_rows: int = 4096) -> Iterator[tuple[int, np.ndarray]]:
+        """All influence scores, streamed: the first row of each block, and its scores ``(q, b)``, deleted rows too."""
+        return score_blocks(self.encode_queries(queries), self.blocks, block_rows=block_rows)
+
+    def group_scores(
+        self,
+        queries: Queries,
+        groups: GroupsLike,
+        pool: PoolLike | None = None,
+        *,
+        temperature: float = 1.0,
+        progress: OnProgress | None = None,
+    ) -> GroupResult:
+        """Scores of groups of training examples for each query, ``(q, m)``; higher = more helpful.
+
+        Args:
+            queries: several examples.
+            groups: a field (``"source"``, ``"label"`` or a metadata field) whose values are the groups; names with
+                lists of ids or arrays of rows; or a sequence of arrays of rows.
+            pool: ``"sum"``, ``"mean"``, ``"attention"``, ``"signed-attention"``, ``"top-K"``, ``"order-K"`` or
+                ``"order-inf"`` (:class:`airrep.scoring.pooling.Pooling`); the method's own when None.
+            temperature: of attention; the larger, the flatter.
+            progress: told about encoded queries.
+
+        Raises:
+            ConfigError: an unknown field, id or row, an empty group, a deleted member, or a pool or temperature that
+                does not exist or does not fit the method.
+            DataError: order-inf has no meaning for these features.
+        """
+        chosen = self.attributor.pooling(pool, temperature)
+        members, asked = self.groups(groups), _examples(queries)
+        encoded = self.encode_queries(asked, progress)
+        scores = group_scores(encoded, self.blocks, members, chosen, examples=len(self))
+        sizes = tuple(np.diff(members.offsets).tolist())
+        return GroupResult(tuple(asked), members.names, sizes, scores, self._group_provenance(chosen, sizes))
+
+    def groups(self, groups: GroupsLike) -> Groups:
+        """Check and number the members of groups given in any of the forms of :meth:`group_scores`."""
+        if isinstance(groups, str):
+            return Groups.from_labels(self._values(groups), keep=self.live)
+        if not isinstance(groups, Groups):
+            named = groups if isinstance(groups, Mapping) else {str(i): rows for i, rows in enumerate(groups)}
+            groups = Groups.from_lists({name: self.check_rows(members) for name, members in named.items()})
+        self._check_members(groups)
+        return groups
+
+    def _check_members(self, groups: Groups) -> None:
+        gone = groups.rows[~self.live[self.check_rows(groups.rows)]]
+        if len(gone):
+            raise ConfigError(f"{self.path}: row {gone[0]} was deleted. Leave it out of the group.")
+
+    def check_rows(self, rows: RowsLike) -> Rows:
+        """Row numbers as int64.
+
+        Args:
+            rows: row numbers, ids, or one truth value for each row of the index (such as :meth:`mask` gives).
+
+        Raises:
+            ConfigError: one of them does not exist, or they are something else.
+        """
+        if isinstance(rows, str) or not isinstance(rows, Iterable):
+            raise ConfigError(f"rows: are {rows!r}; expected row numbers or ids. Use index.where(...) to find rows.")
+        members = rows if isinstance(rows, np.ndarray) else list(rows)
+        if len(members) and all(isinstance(member, str) for member in members):
+            return self.rows_of([str(member) for member in members])
+        numbers = np.asarray(members) if len(members) else np.empty(0, dtype=np.int64)
+        if numbers.dtype == np.bool_ and numbers.shape == (self.rows,):
+            return np.flatnonzero(numbers)
+        if numbers.ndim != 1 or not np.issubdtype(numbers.dtype, np.integer):
+            raise ConfigError(f"rows: are not whole numbers; expected row numbers of {self.path}, or ids. Give those.")
+        outside = numbers[(numbers < 0) | (numbers >= self.rows)]
+        if len(outside):
+            raise ConfigError(
+                f"{self.path}: has no row {outside[0]}; expected 0 to {self.rows - 1}. Correct the row number."
+            )
+        return numbers.astype(np.int64)
+
+    def _values(self, field: str) -> list[str | None]:
+        known = (*TEXT_FIELDS, *self.fields)
+        if field not in known:
+            raise ConfigError(f"{self.path}: has no field '{field}'; it has {', '.join(known)}. Name one of them.")
+        return [value for shard in self.shards for value in field_values(shard.examples.table, field, self.fields)]
+
+    def what_if(
+        self,
+        queries: Queries,
+        *,
+        remove: RowsLike | None = None,
+        keep: RowsLike | None = None,
+        pool: PoolLike | None = None,
+        temperature: float = 1.0,
+        progress: OnProgress | None = None,
+    ) -> WhatIfResult:
+        """What leaving part of the corpus out does to its group score, per query (after - before).
+
+        Order-k pools tell of removals only: before is 0, and after is minus the score of what is left out.
+
+        Args:
+            queries: several examples.
+            remove: rows to leave out, such as ``index.where(source="forum")``.
+            keep: or the only rows to keep.
+            pool: as in :meth:`group_scores`.
+            temperature: as in :meth:`group_scores`.
+            progress: told about encoded queries.
+
+        Raises:
+            ConfigError: both or neither of *remove* and *keep* given, nothing or everything would be left out, or as
+                for :meth:`group_scores`.
+        """
+        chosen, everything = self.attributor.pooling(pool, temperature), np.flatnonzero(self.live)
+        after = self._rows_kept(remove, keep)
+        if chosen.kind == "order":
+            result = self.group_scores(queries, {"removed": np.setdiff1d(everything, after)}, chosen, progress=progress)
+            result = replace(result, provenance=replace(result.provenance, units=f"minus {REMOVAL}"))
+            scores = np.zeros_like(result.scores), -result.scores
+        else:
+            result = self.group_scores(queries, {"before": everything, "after": after}, chosen, progress=progress)
+            scores = result.scores[:, :1], result.scores[:, 1:]
+        return WhatIfResult(
+            result.queries,
+            before=scores[0][:, 0],
+            after=scores[1][:, 0],
+            removed=len(everything) - len(after),
+            kept=len(after),
+            provenance=result.provenance,
+        )
+
+    def _rows_kept(self, remove: RowsLike | None, keep: RowsLike | None) -> Rows:
+        if (remove is None) == (keep is None):
+            raise ConfigError("what_if: expected one of remove and keep. Give the rows to remove, or those to keep.")
+        mask = np.zeros(self.rows, dtype=bool)
+        for rows in (remove, keep):
+            if rows is not None:
+                mask[self.check_rows(rows)] = True
+        kept = np.flatnonzero(self.live & (mask if remove is None else ~mask))
+        if len(kept) in (0, len(self)):
+            extent = "nothing" if len(kept) else "everything"
+            raise ConfigError(f"what_if: {extent} would be left out; expected a part. Choose other rows.")
+        return kept
+
+    def _group_provenance(self, pooling: Pooling, sizes: Sequence[int]) -> Provenance:
+        made = self.provenance(pooling)
+        trained = self.attributor.trained_groups
+        more = "" if trained is None else trained.caution(sizes, str(pooling))
+        return replace(made, caution=" ".join(filter(None, (made.caution, more, self._order_caution(pooling, sizes)))))
+
+    def _order_caution(self, pooling: Pooling, sizes: Sequence[int]) -> str:
+        if pooling.kind != "order":
+            return ""
+        wide = pooling.k not in (1, None) and 2 * max(sizes) >= len(self)
+        series = " The series need not converge for groups of half the examples or more: see order-inf." if wide else ""
+        return f"Scores of {pooling} are in the loss's units only for features H^(-1/2)·gradient.{series}"
+
+    def provenance(self, pooling: Pooling | None = None) -> Provenance:
+        """What results of this index say of where they come from."""
+        made = Provenance(self.method, self.fingerprint, caution=self.attributor.caution)
+        if pooling is None:
+            return made
+        units = REMOVAL if pooling.kind == "order" else made.units
+        temperature = pooling.temperature if pooling.attends else None
+        return replace(made, pool=pooling.text, temperature=temperature, units=units)
+
+    def encode_queries(self, queries: Queries, progress: OnProgress | None = None) -> Features:
+        """Features of queries, ``(q, d)``, float32."""
+        examples = _examples(queries)
+        return self.attributor.encode_queries(examples, count_rows(len(examples), progress))
+
+    def verify(self) -> None:
+        """Check every byte against the manifest.
+
+        Raises:
+            ArtifactError: a file is missing or altered.
+        """
+        check_digests(self.path, self.manifest["files"])
+
+
+class Blocks(Sequence[Block]):
+    """The features of an index, shard by shard, mapped when they are first touched."""
+
+    def __init__(self, shards: Sequence[Shard]) -> None:
+        self._shards = shards
+
+    def __len__(self) -> int:
+        return len(self._shards)
+
+    @overload
+    def __getitem__(self, position: int) -> Block: ...
+    @overload
+    def __getitem__(self, position: slice) -> "Blocks": ...
+    def __getitem__(self, position: int | slice) -> "Block | Blocks":
+        if isinstance(position, slice):
+            return Blocks(self._shards[position])
+        return self._shards[position].block
+
+
+def _examples(queries: Queries | Example) -> Corpus | tuple[Example, ...]:
+    """Queries as a sequence.
+
+    Raises:
+        ConfigError: they are not examples, or there are none.
+    """
+    examples = (
+        queries if isinstance(queries, Corpus) else (queries,) if isinstance(queries, Example) else tuple(queries)
+    )
+    if len(examples) == 0:
+        raise ConfigError("queries: there are none; expected at least one example. Give a file with some.")
+    if not isinstance(examples, Corpus) and not all(isinstance(example, Example) for example in examples):
+        raise ConfigError("queries: are not examples; expected a Corpus or Example objects. Use read_corpus.")
+    return examples
+
+
+def _whole(k: Any) -> int:
+    try:
+        return operator.index(k)
+    except TypeError as error:
+        raise ConfigError(f"k={k!r}: is not a whole number. Ask for 1 example or more.") from error
+
+
+def open_index(path: str | Path, attributor: Attributor | None = None) -> Index:
+    """Open an index; see :class:`Index`."""
+    return Index(path, attributor)
+
+
+def read_groups(path: str | Path) -> dict[str, list[Any]]:
+    """Read groups from JSON: an object of names and lists, or a list of lists, of ids or row numbers.
+
+    Raises:
+        DataError: the file is missing, not JSON, or of another form.
+    """
+    try:
+        groups = json.loads(Path(path).read_bytes())
+    except OSError as error:
+        raise DataError(f"{path}: cannot be read: {error.strerror}. Give the path of a JSON file.") from error
+    except ValueError as error:
+        raise DataError(f"{path}: is not JSON ({error}). Write an object of names and lists.") from error
+    named = dict(enumerate(groups)) if isinstance(groups, list) else groups
+    if not isinstance(named, dict) or not named or not all(map(_is_member_list, named.values())):
+        raise DataError(
+            f'{path}: is not groups; expected {{"name": [ids or rows], …}} or [[ids or rows], …]. Write it so.'
+        )
+    return {str(name): members for name, members in named.items()}
+
+
+def _is_member_list(members: object) -> bool:
+    """Whether it is a list of ids alone, or of row numbers alone."""
+    if not isinstance(members, list) or not members:
+        return False
+    return all(isinstance(member, str) for member in members) or all(type(member) is int for member in members)

@@ -1,0 +1,201 @@
+"""Shards: immutable pieces of an index on disk.
+
+A shard directory holds the features of consecutive examples and the examples themselves:
+
+- dense features: ``features.npy`` (float16, ``(rows, d)``), ``codes.npy`` (int8), ``scales.npy`` and
+  ``bounds.npy`` (float32), with features ≈ codes · scales, for the quick first scan of a search;
+- sparse features: ``data.npy``, ``indices.npy``, ``indptr.npy``, the three parts of a float32 CSR matrix;
+- ``examples.arrow``, an Arrow file of the corpus's columns;
+- ``shard.json``, last: what it is and the sha256 of every file.
+
+Its name says the first row and a digest of what it was made from, so a rerun knows finished work by its name.
+"""
+
+import json
+import shutil
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+from scipy import sparse
+
+from airrep.arrays import Features, SparseFeatures
+from airrep.corpus.corpus import Corpus
+from airrep.errors import ArtifactError, DataError
+from airrep.runtime.artifacts import canonical_json, check_digests, describe_files, digest, sync, write_file, writing
+from airrep.scoring.scores import Block, error_bounds, quantise
+
+SHARD = "shard.json"
+FLOAT16_MAX = float(np.finfo(np.float16).max)
+
+
+def shard_name(start: int, attributor: str, corpus: str) -> str:
+    """The directory name of the shard of a corpus part whose first row is *start*."""
+    return f"{start:010d}-{digest([start, attributor, corpus])[:16]}"
+
+
+def write_shard(folder: Path, corpus: Corpus, features: Features, attributor: str) -> None:
+    """Write one shard directory; it appears under its name only when it is whole.
+
+    Args:
+        folder: the shard's directory; its parent exists.
+        corpus: the examples of the shard.
+        features: their features, ``(rows, d)``, float32.
+        attributor: fingerprint of what made the features.
+
+    Raises:
+        DataError: a feature is not finite, or too large for float16.
+        ArtifactError: it cannot be written.
+    """
+    arrays = _arrays_of(features, corpus)
+    temporary = folder.with_name(f".{folder.name}.tmp")
+    with writing(folder):
+        for leftover in (folder, temporary):
+            shutil.rmtree(leftover, ignore_errors=True)
+        temporary.mkdir()
+        for name, array in arrays.items():
+            np.save(temporary / f"{name}.npy", array, allow_pickle=False)
+        _write_examples(temporary / "examples.arrow", corpus)
+        names = sorted(path.name for path in temporary.iterdir())
+        for name in names:
+            sync(temporary / name)
+        record = {
+            "attributor": attributor,
+            "corpus": corpus.fingerprint,
+            "rows": len(corpus),
+            "dimension": features.shape[1],
+            "empty": _count_empty(arrays),
+            "layout": "csr" if sparse.issparse(features) else "dense",
+            "fields": _metadata_fields(corpus),
+            "arrays": {name: {"dtype": str(a.dtype), "shape": list(a.shape)} for name, a in arrays.items()},
+            "files": describe_files(temporary, names),
+        }
+        write_file(temporary / SHARD, canonical_json(record))
+        temporary.replace(folder)
+        sync(folder.parent)
+
+
+def _arrays_of(features: Features, corpus: Corpus) -> dict[str, np.ndarray]:
+    if sparse.issparse(features):
+        return {
+            "data": features.data.astype(np.float32),
+            "indices": features.indices.astype(np.int32),
+            "indptr": features.indptr.astype(np.int64),
+        }
+    _check_storable(features, corpus)
+    stored = features.astype(np.float16)
+    codes, scales = quantise(stored)
+    bounds = error_bounds(stored, codes, scales)
+    return {"features": stored, "codes": codes, "scales": scales, "bounds": bounds}
+
+
+def _count_empty(arrays: Mapping[str, np.ndarray]) -> int:
+    """Rows whose features, as they are stored, are all 0."""
+    if "indptr" not in arrays:
+        return int(np.count_nonzero(~arrays["features"].any(axis=1)))
+    rows = len(arrays["indptr"]) - 1
+    filled = np.repeat(np.arange(rows), np.diff(arrays["indptr"]))[arrays["data"] != 0]
+    return rows - len(np.unique(filled))
+
+
+def _check_storable(features: np.ndarray, corpus: Corpus) -> None:
+    good = (np.abs(features) <= FLOAT16_MAX).all(axis=1)
+    if not good.all():
+        row = int(np.argmin(good))
+        raise DataError(
+            f"example '{corpus[row].id}': a feature is not finite or exceeds {FLOAT16_MAX:.0f}, the largest float16; "
+            "expected ordinary numbers. Check the model for overflow; try --precision float32, or unit=true."
+        )
+
+
+def _write_examples(path: Path, corpus: Corpus) -> None:
+    table = corpus.table.combine_chunks()
+    with pa.OSFile(str(path), "wb") as sink, pa.ipc.new_file(sink, table.schema) as writer:
+        writer.write_table(table)
+
+
+def _metadata_fields(corpus: Corpus) -> list[str]:
+    texts = corpus.table.column("metadata").to_pylist()
+    return sorted({key for text in texts if text for key in json.loads(text)})
+
+
+def read_record(folder: Path) -> dict[str, Any]:
+    """What ``shard.json`` says.
+
+    Raises:
+        ArtifactError: there is no finished shard here, or it was altered.
+    """
+    with reading(folder / SHARD):
+        record: dict[str, Any] = json.loads((folder / SHARD).read_bytes())
+    return record
+
+
+def is_whole(folder: Path) -> bool:
+    """Whether a finished shard is here with every byte as it was written."""
+    try:
+        check_digests(folder, read_record(folder)["files"])
+    except ArtifactError:
+        return False
+    return True
+
+
+@dataclass(frozen=True)
+class Shard:
+    """One shard, opened as memory maps when it is first used."""
+
+    folder: Path
+    start: int
+    rows: int
+    layout: str
+    dimension: int
+
+    @cached_property
+    def block(self) -> Block:
+        """Its features, for scoring."""
+        if self.layout == "csr":
+            return Block(self.start, self._csr())
+        names = ("features", "codes", "scales", "bounds")
+        return Block(self.start, *map(self._load, names))
+
+    def _csr(self) -> SparseFeatures:
+        """The three parts as a matrix, checked first: a wrong index would crash the process."""
+        data, indices, indptr = (self._load(name) for name in ("data", "indices", "indptr"))
+        fits = len(indptr) == self.rows + 1 and indptr[0] == 0 and indptr[-1] == len(indices) == len(data)
+        if (
+            not fits
+            or (np.diff(indptr) < 0).any()
+            or (len(indices) and not 0 <= indices.min() <= indices.max() < self.dimension)
+        ):
+            raise ArtifactError(f"{self.folder}: was altered after it was written. Restore it or build it again.")
+        return sparse.csr_array((data, indices, indptr), shape=(self.rows, self.dimension))
+
+    @cached_property
+    def examples(self) -> Corpus:
+        """Its examples, read from the memory map on demand."""
+        path = self.folder / "examples.arrow"
+        with reading(path):
+            table = pa.ipc.open_file(pa.memory_map(str(path))).read_all()
+        return Corpus(table)
+
+    def _load(self, name: str) -> np.ndarray:
+        path = self.folder / f"{name}.npy"
+        with reading(path):
+            array: np.ndarray = np.load(path, mmap_mode="c", allow_pickle=False)
+        return array
+
+
+@contextmanager
+def reading(path: Path) -> Iterator[None]:
+    """Turn a failed read of an index file into a one-line ArtifactError."""
+    try:
+        yield
+    except (OSError, ValueError, EOFError) as error:
+        raise ArtifactError(
+            f"{path}: cannot be read: the index was altered, or replaced while it was open. "
+            "Open it again; if that fails, build it again."
+        ) from error

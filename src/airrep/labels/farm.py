@@ -1,0 +1,327 @@
+"""Fine-tune the target LM on every subset; record the losses."""
+
+import json
+import time
+from collections.abc import Callable, Generator, Sequence
+from contextlib import closing
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, TypeAlias
+
+from airrep.attributors.base import OnProgress
+from airrep.corpus.corpus import Corpus
+from airrep.errors import ConfigError, DataError, TrainingError
+from airrep.labels.fine_tuner import FineTuner, Learner, LoadLm, Setup, loader
+from airrep.labels.labels import Labels
+from airrep.labels.ledger import Ledger, Quarantined, QueryLosses, holding, waiting_lock
+from airrep.labels.plan import SubsetPlan
+from airrep.labels.request import GROWING, KIND, LabelRequest, training_part
+from airrep.labels.sealing import seal, tidy
+from airrep.labels.tasks import LabelTask, Part, list_tasks, used_examples
+from airrep.lm.settings import FineTuneSettings, LmSettings
+from airrep.runtime.artifacts import MANIFEST, real_path, writing
+from airrep.runtime.engine import Engine, InProcess, Outcome
+
+TIMES = "times"
+
+Outcomes: TypeAlias = Generator[Outcome[LabelTask, QueryLosses], None, None]
+
+
+@dataclass(frozen=True)
+class TaskReport:
+    """What is told of each task that ends."""
+
+    name: str
+    """Such as ``"instance 0, subset 17, seed 0"``."""
+    done: int
+    """Tasks of this part that are finished or given up."""
+    total: int
+    """Tasks of this part."""
+    seconds: float
+    """How long it took in its worker."""
+    left: float | None
+    """Seconds until the last task ends, from the rate so far; None before a fine-tune has ended."""
+    error: str | None
+    """Why it was given up, if it was."""
+
+
+def label(
+    plan: SubsetPlan,
+    train: Corpus,
+    queries: Corpus | None,
+    lm: "LmSettings | Callable[[], Learner[Any]]",
+    fine_tune: FineTuneSettings,
+    out: str | Path,
+    *,
+    seeds: int = 1,
+    part: str | None = None,
+    engine: Engine | None = None,
+    retries: int = 2,
+    partial: bool = False,
+    retry_quarantined: bool = False,
+    progress: OnProgress | None = None,
+    on_task: Callable[[TaskReport], None] | None = None,
+) -> Labels:
+    """Fine-tune the target LM on every subset and record the loss of every query.
+
+    Each (subset, seed) is a task, and so is the evaluation of the LM before any fine-tune. Its result is one file,
+    named by a digest of all that decides it; run the same command again after any interruption and it goes on with
+    what is missing. The same call gives the same bytes on the CPU whatever the engine, but for ``times*.jsonl``.
+
+    Args:
+        plan: the subsets.
+        train: the corpus that they were drawn from.
+        queries: the corpus that the queries were drawn from; None when that is *train*.
+        lm: the target LM; or what loads one, called once in each worker.
+        fine_tune: how it is fine-tuned.
+        out: the directory.
+        seeds: fine-tunes of each subset, in different orders of data.
+        part: ``"3/10"`` does every tenth task, from the third on; parts share a directory or are copied into one.
+        engine: where tasks run; in this process if None.
+        retries: how often a task is tried again that failed.
+        partial: finish without the tasks that were given up; their losses are NaN.
+        retry_quarantined: try these again.
+        progress: told about finished tasks.
+        on_task: told more about each.
+
+    Raises:
+        ConfigError: a value that cannot hold.
+        DataError: other corpora than those of the plan, or an example of it that the LM cannot read.
+        ArtifactError: other labels are there, another process writes the same, or they cannot be written.
+        TrainingError: every fine-tune failed, or workers cannot be started.
+    """
+    asked = train if queries is None else queries
+    plan.check_corpora(train, queries)
+    if seeds < 1:
+        raise ConfigError(f"seeds={seeds}: expected 1 or more. Correct the value.")
+    share = Part.parse(part)
+    farm = _Farm(lm, engine or InProcess(), fine_tune, plan, train, asked)
+    folder = make_folder(out)
+    with holding(folder, share):
+        run = _Run(folder, farm.request(seeds), share)
+        todo = run.begin(retry_quarantined, farm.check_examples)
+        clock = _Clock(len(run.share), len(run.share) - len(todo), progress, on_task)
+        if todo:
+            run.record(farm.outcomes(todo, retries), clock)
+        run.finish(partial)
+    return Labels(folder)
+
+
+def make_folder(out: str | Path) -> Path:
+    """Make, or find, a directory."""
+    folder = real_path(out)
+    with writing(folder):
+        folder.mkdir(parents=True, exist_ok=True)
+    return folder
+
+
+class _Farm:
+    """The LM, the engine, and what is to be fine-tuned."""
+
+    def __init__(
+        self,
+        lm: "LmSettings | Callable[[], Learner[Any]]",
+        engine: Engine,
+        fine_tune: FineTuneSettings,
+        plan: SubsetPlan,
+        train: Corpus,
+        queries: Corpus,
+    ) -> None:
+        load = loader(lm) if isinstance(lm, LmSettings) else lm
+        self._here = isinstance(engine, InProcess)
+        loaded = load.anywhere() if isinstance(load, LoadLm) and not self._here else load()
+        self._lm = {"name": _short_name(loaded.name), "fingerprint": loaded.fingerprint, **loaded.reading}
+        self._precision = load.settings.precision if isinstance(load, LoadLm) else "float32"
+        self._setup = Setup(load, fine_tune, plan, train, queries, loaded.fingerprint)
+        self._engine = engine
+        self._loaded: Learner[Any] | None = loaded
+
+    def request(self, seeds: int) -> LabelRequest:
+        """What is asked for."""
+        setup = self._setup
+        sampling = setup.plan.settings.model_dump(mode="json")
+        decisive = {
+            "kind": KIND,
+            "lm": self._lm,
+            "precision": self._precision,
+            "fine_tune": setup.fine_tune.model_dump(mode="json"),
+            "train": setup.train.fingerprint,
+            "queries": setup.queries.fingerprint,
+            "sampling": {name: value for name, value in sampling.items() if name not in GROWING},
+        }
+        counts = {name: sampling[name] for name in GROWING if sampling.get(name) is not None} | {"seeds": seeds}
+        key_parts = training_part(decisive)
+        return LabelRequest(
+            decisive, counts, setup.plan, list_tasks(setup.plan, setup.train, setup.queries, key_parts, seeds)
+        )
+
+    def check_examples(self) -> None:
+        """Let the LM read every example that the plan uses, before the first fine-tune.
+
+        Raises:
+            DataError: some cannot be read; the message has their number and the first of them.
+        """
+        assert self._loaded is not None
+        setup = self._setup
+        examples = used_examples(setup.plan, setup.train, setup.queries)
+        refused = self._loaded.unusable(examples)
+        if refused:
+            raise DataError(
+                f"{setup.plan.path}: {len(refused):,} of its {len(examples):,} examples cannot be used with the LM "
+                f"{self._lm['name']}; the first: {refused[min(refused)]} Leave such examples out of the data and "
+                "sample again."
+            )
+
+    def outcomes(self, tasks: list[LabelTask], retries: int) -> Outcomes:
+        """Run tasks on the engine; the LM that was loaded here is used here or let go."""
+        loaded, self._loaded = self._loaded, None
+        if loaded is None or not self._here:
+            return self._engine.run(self._setup, tasks, retries)
+        return self._engine.run(lambda: FineTuner(loaded, self._setup), tasks, retries)
+
+
+def _short_name(name: str) -> str:
+    """A Hub id, or the last part of a folder's path: labels are handed on, paths are nobody's business."""
+    return Path(name).name if Path(name).is_absolute() else name
+
+
+class _Clock:
+    """Tells how far the work is, and how long it will still take."""
+
+    def __init__(
+        self, total: int, done: int, progress: OnProgress | None, on_task: Callable[[TaskReport], None] | None
+    ) -> None:
+        self._total, self._now = total, done
+        self._tuned = 0
+        self._progress, self._on_task = progress, on_task
+        self._begun: float | None = None
+        self._tell_progress()
+
+    def _tell_progress(self) -> None:
+        if self._progress is not None:
+            self._progress(self._now, self._total)
+
+    def tell(self, outcome: Outcome[LabelTask, QueryLosses]) -> None:
+        """One more task has ended."""
+        if self._begun is None:
+            self._begun = time.monotonic() - outcome.seconds
+        self._now += 1
+        self._tuned += outcome.task.place.subset is not None
+        self._tell_progress()
+        if self._on_task is not None:
+            left = self._left(time.monotonic() - self._begun)
+            name = str(outcome.task.place)
+            self._on_task(TaskReport(name, self._now, self._total, outcome.seconds, left, outcome.error))
+
+    def _left(self, elapsed: float) -> float | None:
+        """Loading the LM does not count for the rate, nor do tasks that only evaluate, which are quick."""
+        remaining = self._total - self._now
+        if not remaining:
+            return 0.0
+        return remaining * elapsed / self._tuned if self._tuned else None
+
+
+class _Run:
+    """One part of a label directory while it is being made."""
+
+    def __init__(self, folder: Path, request: LabelRequest, part: Part) -> None:
+        self._folder = folder
+        self._request = request
+        self._part = part
+        self._ledger = Ledger(folder, request.settings, part)
+        self._sealed: Labels | None = None
+        self.share = part.share(request.tasks)
+
+    def begin(self, retry_quarantined: bool, check: Callable[[], None]) -> list[LabelTask]:
+        """Claim the directory, once it and what the tasks read are checked; the tasks of this part still to be done."""
+        todo = self._todo(retry_quarantined)
+        if todo:
+            check()
+        with waiting_lock(self._folder):
+            self._request.claim(self._folder)
+        return todo
+
+    def _todo(self, retry_quarantined: bool) -> list[LabelTask]:
+        """The tasks of this part that are still to be done; the directory is checked and nothing is put there."""
+        with waiting_lock(self._folder):
+            self._request.check(self._folder)
+        self._ledger.check_settings()
+        self._ledger.sweep()
+        if (self._folder / MANIFEST).is_file():
+            self._sealed = Labels(self._folder)
+            self._sealed.verify()
+        left = {task.key: task for task in self.share if self._read(task) is None}
+        return [task for task in left.values() if retry_quarantined or self._ledger.quarantined(task) is None]
+
+    def _read(self, task: LabelTask) -> QueryLosses | None:
+        queries = len(self._request.plan.query_rows(task.place.instance))
+        found = self._ledger.read(task.key, queries)
+        if found is None and self._sealed is not None:
+            return self._sealed.read(task.key)
+        return found
+
+    def record(self, outcomes: Outcomes, clock: _Clock) -> None:
+        """Write down each outcome when it comes."""
+        with closing(outcomes):
+            for outcome in outcomes:
+                if outcome.value is not None:
+                    self._ledger.write(outcome.task.key, outcome.value)
+                else:
+                    self._ledger.give_up(outcome.task, outcome.error or "", outcome.attempts)
+                self._note_time(outcome)
+                clock.tell(outcome)
+
+    def _note_time(self, outcome: Outcome[LabelTask, QueryLosses]) -> None:
+        suffix = "" if self._part.of == 1 else f"-{self._part.name}"
+        path = self._folder / f"{TIMES}{suffix}.jsonl"
+        line = {
+            "task": str(outcome.task.place),
+            "key": outcome.task.key,
+            "seconds": round(outcome.seconds, 3),
+            "cpu": round(outcome.cpu_seconds, 3),
+            "attempts": outcome.attempts,
+            "error": outcome.error,
+        }
+        with writing(path), path.open("a", encoding="utf-8") as stream:
+            stream.write(json.dumps(line, ensure_ascii=False) + "\n")
+
+    def finish(self, partial: bool) -> None:
+        """Seal the directory if all of it is there, whoever did it.
+
+        Raises:
+            TrainingError: every fine-tune of this part failed, and no other part has finished any.
+        """
+        self._refuse_failure()
+        with waiting_lock(self._folder):
+            if (self._folder / MANIFEST).is_file():
+                self._sealed = Labels(self._folder)
+            unfinished = [task for task in self._request.tasks if self._read(task) is None]
+            given_up = [found for task in unfinished if (found := self._ledger.quarantined(task)) is not None]
+            if self._is_sealed(given_up):
+                tidy(self._ledger, self._request, given_up)
+            elif not unfinished or (partial and len(given_up) == len(unfinished)):
+                seal(self._ledger, self._request, self._read, given_up)
+
+    def _is_sealed(self, given_up: list[Quarantined]) -> bool:
+        """Whether the manifest says just this already."""
+        sealed = self._sealed
+        same = sealed is not None and sealed.state["keys"] == self._request.state["keys"]
+        return same and sealed is not None and sealed.quarantined == given_up
+
+    def _refuse_failure(self) -> None:
+        tuned = _fine_tunes(self.share)
+        reasons = [found.reason for task in tuned if (found := self._failure(task)) is not None]
+        everywhere = _fine_tunes(self._request.tasks)
+        if tuned and len(reasons) == len(tuned) and all(self._read(task) is None for task in everywhere):
+            raise TrainingError(
+                f"{self._folder}: all {len(tuned)} fine-tunes failed, the first: {reasons[0]} "
+                "Change the settings and give another path, or run again with --retry-quarantined."
+            )
+
+    def _failure(self, task: LabelTask) -> Quarantined | None:
+        return self._ledger.quarantined(task) if self._read(task) is None else None
+
+
+def _fine_tunes(tasks: Sequence[LabelTask]) -> list[LabelTask]:
+    """Those that do not only evaluate."""
+    return [task for task in tasks if task.place.subset is not None]

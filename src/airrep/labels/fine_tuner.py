@@ -1,0 +1,149 @@
+"""Fine-tune one LM on one subset after another."""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol, TypeVar
+
+import numpy as np
+from jaxtyping import Float32
+
+from airrep.corpus.corpus import Corpus, Example
+from airrep.errors import ArtifactError, TrainingError
+from airrep.labels.ledger import QueryLosses
+from airrep.labels.plan import SubsetPlan
+from airrep.labels.tasks import LabelTask, Place, fine_tune_seed
+from airrep.lm.settings import FineTuneSettings, LmSettings
+
+D = TypeVar("D")
+
+
+class Learner(Protocol[D]):
+    """What the farm asks of a target LM; :class:`airrep.lm.model.TargetLM` is one."""
+
+    @property
+    def name(self) -> str:
+        """What people call it."""
+
+    @property
+    def fingerprint(self) -> str:
+        """64 hex digits over all that decides its losses."""
+
+    @property
+    def reading(self) -> Mapping[str, Any]:
+        """Settings of how it reads examples, part of the fingerprint; by name, for a refusal to tell."""
+
+    def unusable(self, examples: Sequence[Example], /) -> Mapping[int, str]:
+        """Row and reason of each example that :meth:`tokenise` refuses; the reason names the example."""
+
+    def tokenise(self, examples: Sequence[Example], /) -> D:
+        """Examples as token ids."""
+
+    def fine_tune(self, documents: D, settings: FineTuneSettings, seed: int, /) -> object:
+        """Train in place."""
+
+    def losses(self, documents: D, /) -> Float32[np.ndarray, " rows"]:
+        """Mean nats per response token, row by row."""
+
+    def reset(self) -> None:
+        """Put the base weights back."""
+
+
+@dataclass(frozen=True)
+class LoadLm:
+    """Loads the target LM of some settings."""
+
+    settings: LmSettings
+
+    def __call__(self) -> Learner[Any]:
+        from airrep.lm.model import load_lm
+
+        return load_lm(self.settings)
+
+    @property
+    def anywhere(self) -> "LoadLm":
+        """The same, for asking what it is on a machine without its device."""
+        return LoadLm(self.settings.model_copy(update={"device": "cpu"}))
+
+
+def loader(lm: LmSettings) -> LoadLm:
+    """What loads the LM in every worker, with the precision that this machine would choose."""
+    if lm.precision != "auto":
+        return LoadLm(lm)
+    from airrep.runtime.precision import resolve_device, resolve_precision
+
+    precision = resolve_precision("auto", resolve_device(lm.device))
+    return LoadLm(lm.model_copy(update={"precision": precision}))
+
+
+def check_same(lm: Learner[Any], fingerprint: str) -> None:
+    """Refuse, in a worker, an LM that is not the one that the work is meant for.
+
+    Raises:
+        ArtifactError: it is another one here.
+    """
+    if lm.fingerprint != fingerprint:
+        raise ArtifactError(
+            f"lm {lm.name}: is another one in a worker ({lm.fingerprint[:12]}; expected {fingerprint[:12]}). "
+            "Put the same files on every machine."
+        )
+
+
+@dataclass(frozen=True)
+class Setup:
+    """Makes, in a worker, what does the tasks."""
+
+    load: Callable[[], Learner[Any]]
+    fine_tune: FineTuneSettings
+    plan: SubsetPlan
+    train: Corpus
+    queries: Corpus
+    fingerprint: str
+    """Of the LM that is expected."""
+
+    def __call__(self) -> "FineTuner":
+        """Load the LM.
+
+        Raises:
+            ArtifactError: it is another one here.
+        """
+        lm = self.load()
+        check_same(lm, self.fingerprint)
+        return FineTuner(lm, self)
+
+
+class FineTuner:
+    """Fine-tunes one LM on one subset after another; the base weights are put back before each."""
+
+    def __init__(self, lm: Learner[Any], setup: Setup) -> None:
+        self._lm = lm
+        self._setup = setup
+        self._asked: tuple[int, Any] | None = None
+
+    def __call__(self, task: LabelTask) -> QueryLosses:
+        """The losses after one fine-tune.
+
+        Raises:
+            TrainingError: a loss is not finite, or memory is short.
+        """
+        try:
+            return self._losses(task.place)
+        except MemoryError as error:
+            raise TrainingError(f"{task.place}: there is not enough memory. Take fewer workers.") from error
+
+    def _losses(self, place: Place) -> QueryLosses:
+        self._lm.reset()
+        if place.subset is not None:
+            rows = self._setup.plan.subset_rows(place.instance, place.subset)
+            documents = self._lm.tokenise(self._setup.train.take(rows))
+            self._lm.fine_tune(documents, self._setup.fine_tune, fine_tune_seed(self._setup.plan, place))
+        losses = self._lm.losses(self._queries(place.instance))
+        if not np.isfinite(losses).all():
+            raise TrainingError(f"{place}: the loss of a query is not finite. Lower the learning rate.")
+        return np.ascontiguousarray(losses, np.float32)
+
+    def _queries(self, number: int) -> Any:
+        """The queries of an instance as token ids, kept until another instance's are asked for."""
+        if self._asked is None or self._asked[0] != number:
+            rows = self._setup.plan.query_rows(number)
+            self._asked = (number, self._lm.tokenise(self._setup.queries.take(rows)))
+        return self._asked[1]

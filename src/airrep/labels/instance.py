@@ -1,0 +1,83 @@
+"""Instances with their losses: what an encoder learns from."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from jaxtyping import Float32
+
+from airrep.corpus.corpus import Corpus
+from airrep.errors import DataError
+from airrep.scoring.groups import Groups
+
+
+@dataclass(frozen=True, eq=False)
+class LabelledInstance:
+    """One cross-validation draw and what fine-tuning on its subsets did to its queries.
+
+    Raises:
+        DataError: shapes that do not fit.
+    """
+
+    name: str
+    """Unique in a run, such as ``"0"``."""
+    train: Corpus
+    """The train pool, ``n`` examples."""
+    queries: Corpus
+    """``q`` examples, none of them in the train pool."""
+    subsets: Groups
+    """``m`` subsets as rows of the train pool."""
+    losses: Float32[np.ndarray, "q m"]
+    """Mean nats per response token after fine-tuning on each subset, averaged over its seeds; lower = better.
+    NaN where a fine-tune is missing."""
+    base_losses: Float32[np.ndarray, " q"] | None = None
+    """Losses of the language model before any fine-tuning."""
+    by_seed: Float32[np.ndarray, "s q m"] | None = None
+    """Losses of each seed by itself, where there are several."""
+
+    def __post_init__(self) -> None:
+        """Check that all fits."""
+        expected = (len(self.queries), len(self.subsets))
+        if self.losses.shape != expected:
+            raise DataError(
+                f"instance {self.name}: its losses are {self.losses.shape}; expected {expected}, queries by subsets. "
+                "Give the losses of these queries and subsets."
+            )
+
+    @property
+    def query_texts(self) -> list[str]:
+        """Content hash of each query."""
+        return [query.content_hash for query in self.queries]
+
+
+def refuse_removals(instance: LabelledInstance) -> None:
+    """Refuse an instance whose first subset is the whole pool and whose others leave little of it out.
+
+    Raises:
+        DataError: it is such.
+    """
+    n, sizes = len(instance.train), instance.subsets.sizes
+    if len(sizes) > 1 and sizes[0] == n and 2 * min(sizes[1:]) > n:
+        raise DataError(
+            f"instance {instance.name}: is made of removals; expected random subsets. "
+            "Judge it by `airrep evaluate loo`, or use labels of `airrep sample --subsets M`."
+        )
+
+
+def check_disjoint(seen: Sequence[LabelledInstance], held_out: Sequence[LabelledInstance]) -> None:
+    """Refuse an evaluation on anything that was trained on.
+
+    Raises:
+        DataError: an example or a query of *held_out* is also in *seen*, by its texts.
+    """
+    known = {
+        example.content_hash for instance in seen for part in (instance.train, instance.queries) for example in part
+    }
+    for instance in held_out:
+        for part in (instance.train, instance.queries):
+            for example in part:
+                if example.content_hash in known:
+                    raise DataError(
+                        f"instance {instance.name}: its example '{example.id}' was trained on; expected unseen ones. "
+                        "Draw the held-out instance from other examples."
+                    )

@@ -1,0 +1,258 @@
+"""Labels on disk: losses of queries after fine-tuning on subsets."""
+
+from collections.abc import Mapping
+from dataclasses import asdict
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from jaxtyping import Float32
+
+from airrep.corpus.corpus import Corpus
+from airrep.errors import ArtifactError
+from airrep.labels.instance import LabelledInstance
+from airrep.labels.ledger import Ledger, Quarantined, QueryLosses
+from airrep.labels.plan import SubsetPlan, open_plan
+from airrep.labels.request import KIND, REQUEST, keys_name, read_state
+from airrep.labels.tasks import LabelTask, Place, list_places
+from airrep.runtime.artifacts import MANIFEST, check_digests, check_sizes, digest, read_manifest
+
+
+class Labels:
+    """The losses of a label directory, finished or not.
+
+    Losses are mean nats per response token, lower = better, NaN where a fine-tune is missing or was given up.
+    """
+
+    def __init__(self, path: str | Path) -> None:
+        """Open a label directory.
+
+        Raises:
+            ArtifactError: not one, altered, or with missing or cut files.
+        """
+        self.path = Path(path)
+        self.manifest: Mapping[str, Any] | None = None
+        if (self.path / MANIFEST).is_file():
+            self.manifest = read_manifest(self.path, KIND)
+            check_sizes(self.path, self.manifest["files"])
+        state = self.manifest or read_state(self.path)
+        if state is None:
+            raise ArtifactError(f"{self.path}: holds no labels; expected what `airrep label` wrote. Check the path.")
+        self.state: Mapping[str, Any] = state
+        self._arrays: dict[str, np.ndarray] = {}
+
+    def __repr__(self) -> str:
+        total = len(self.tasks)
+        return f"Labels({str(self.path)!r}, {total - len(self.missing) - len(self.quarantined)} of {total} finished)"
+
+    @property
+    def complete(self) -> bool:
+        """Whether the directory is finished: nothing is missing but what was given up and left out on purpose."""
+        return self.manifest is not None
+
+    @property
+    def growing(self) -> bool:
+        """Whether finished labels are being extended by more seeds, subsets or instances, which are not shown yet."""
+        wanted = read_state(self.path)
+        return self.complete and wanted is not None and wanted["keys"] != self.state["keys"]
+
+    @property
+    def seeds(self) -> int:
+        """Fine-tunes of each subset."""
+        return int(self.state["counts"]["seeds"])
+
+    @cached_property
+    def fingerprint(self) -> str:
+        """64 hex digits over the losses and what they were made from.
+
+        Raises:
+            ArtifactError: the labels are unfinished.
+        """
+        if self.manifest is None:
+            raise ArtifactError(self._unfinished())
+        decisive = {name: self.manifest[name] for name in ("fine_tune", "plan", "files")}
+        return digest({**decisive, "lm": self.manifest["lm"]["fingerprint"]})
+
+    @cached_property
+    def plan(self) -> SubsetPlan:
+        """The subsets that were fine-tuned on."""
+        return open_plan(self.path / self.state["plan_folder"])
+
+    @cached_property
+    def tasks(self) -> list[LabelTask]:
+        """Every fine-tune, finished or not."""
+        name = self.state["keys"]
+        keys = [key.decode(errors="replace") for key in self._load(name).astype("S16").ravel().tolist()]
+        places = list(list_places(self.plan, self.seeds))
+        if len(keys) != len(places) or keys_name(keys) != name:
+            raise ArtifactError(
+                f"{self.path / name}: was altered after it was written. Restore it, or run the same command again."
+            )
+        return [LabelTask(place, key) for place, key in zip(places, keys, strict=True)]
+
+    @cached_property
+    def places(self) -> dict[str, Place]:
+        """Where the losses of each key belong."""
+        return {task.key: task.place for task in self.tasks}
+
+    @cached_property
+    def _ledger(self) -> Ledger:
+        return Ledger(self.path, self.state["settings"])
+
+    @cached_property
+    def quarantined(self) -> list[Quarantined]:
+        """The fine-tunes that were given up, with the reason."""
+        if self.manifest is not None:
+            return [Quarantined(Place(**entry.pop("place")), **entry) for entry in _copies(self.manifest)]
+        unfinished = (task for task in self.tasks if self.read(task.key) is None)
+        return [found for task in unfinished if (found := self._ledger.quarantined(task)) is not None]
+
+    @cached_property
+    def missing(self) -> list[Place]:
+        """The fine-tunes that are still to be done."""
+        if self.manifest is not None:
+            return []
+        given_up = {entry.place for entry in self.quarantined}
+        return [task.place for task in self.tasks if task.place not in given_up and self.read(task.key) is None]
+
+    def summary(self) -> dict[str, Any]:
+        """The manifest; of unfinished labels the request, and how much of it is there."""
+        if self.manifest is not None:
+            return dict(self.manifest)
+        finished = len(self.tasks) - len(self.missing) - len(self.quarantined)
+        counts = {"tasks": len(self.tasks), "finished": finished, "missing": len(self.missing)}
+        return {**self.state, **counts, "quarantined": [asdict(entry) for entry in self.quarantined]}
+
+    def read(self, key: str) -> QueryLosses | None:
+        """The losses of one task, ``(q,)``, or None where there are none."""
+        place = self.places.get(key)
+        if place is None:
+            return None
+        queries = len(self.plan.query_rows(place.instance))
+        if self.manifest is None:
+            return self._ledger.read(key, queries)
+        if place.subset is None:
+            found = self._sealed("base", place.instance)
+        else:
+            found = self._sealed("losses", place.instance)[place.seed, :, place.subset]
+        return None if np.isnan(found).any() else np.ascontiguousarray(found)
+
+    def losses(self, instance: int) -> Float32[np.ndarray, "s q m"]:
+        """Losses of one instance, by seed, query and subset."""
+        if self.manifest is not None:
+            return np.array(self._sealed("losses", instance))
+        shape = (self.seeds, len(self.plan.query_rows(instance)), self.plan.subset_count)
+        losses = np.full(shape, np.nan, np.float32)
+        for task in self._tasks_of(instance):
+            if task.place.subset is not None and (found := self.read(task.key)) is not None:
+                losses[task.place.seed, :, task.place.subset] = found
+        return losses
+
+    def base_losses(self, instance: int) -> Float32[np.ndarray, " q"] | None:
+        """Losses of one instance's queries before any fine-tune; None where they are missing."""
+        key = next(task.key for task in self._tasks_of(instance) if task.place.subset is None)
+        return self.read(key)
+
+    def _tasks_of(self, instance: int) -> list[LabelTask]:
+        return [task for task in self.tasks if task.place.instance == instance]
+
+    def instances(
+        self, train: Corpus, queries: Corpus | None = None, *, partial: bool = False
+    ) -> list[LabelledInstance]:
+        """Every instance with its examples and losses, averaged over its seeds.
+
+        Args:
+            train: the corpus that the subsets were drawn from.
+            queries: the corpus of the queries, when they were not drawn from *train*.
+            partial: accept unfinished labels: NaN where a fine-tune is missing.
+
+        Raises:
+            ArtifactError: other corpora than those of the labels, or unfinished labels.
+        """
+        if not (self.complete or partial):
+            raise ArtifactError(self._unfinished())
+        asked = train if queries is None else queries
+        for name, corpus in (("train", train), ("queries", asked)):
+            if corpus.fingerprint != self.state[name]:
+                raise ArtifactError(
+                    f"{self.path}: was made from another {name} corpus ({self.state[name][:12]}, given "
+                    f"{corpus.fingerprint[:12]}). Give the files that the subsets were drawn from."
+                )
+        return [self._instance(number, train, asked) for number in range(len(self.plan))]
+
+    def _instance(self, number: int, train: Corpus, queries: Corpus) -> LabelledInstance:
+        drawn, by_seed = self.plan.instance(number), self.losses(number)
+        return LabelledInstance(
+            name=drawn.name,
+            train=train.take(drawn.train),
+            queries=queries.take(drawn.queries),
+            subsets=drawn.subsets,
+            losses=mean_over_seeds(by_seed),
+            base_losses=self.base_losses(number),
+            by_seed=by_seed if self.seeds > 1 else None,
+        )
+
+    def verify(self) -> None:
+        """Check every byte of finished labels.
+
+        Raises:
+            ArtifactError: a file was altered, or the labels are unfinished.
+        """
+        if self.manifest is None:
+            raise ArtifactError(self._unfinished())
+        check_digests(self.path, self.manifest["files"])
+
+    def _unfinished(self) -> str:
+        return (
+            f"{self.path}: is unfinished: {len(self.missing)} of {len(self.tasks)} losses are missing and "
+            f"{len(self.quarantined)} were given up. Run the same command again, with --partial to do without those."
+        )
+
+    def _sealed(self, what: str, instance: int) -> np.ndarray:
+        assert self.manifest is not None
+        return self._load(self.manifest["arrays"][instance][what])
+
+    def _load(self, name: str) -> np.ndarray:
+        """One array, mapped from the disk; finished labels have a checksum of each, which is checked the first time."""
+        if name not in self._arrays:
+            if self.manifest is not None:
+                check_digests(self.path, {name: self.manifest["files"][name]})
+            try:
+                self._arrays[name] = np.load(self.path / name, mmap_mode="r", allow_pickle=False)
+            except (OSError, ValueError, EOFError) as error:
+                raise ArtifactError(f"{self.path / name}: cannot be read, so it was altered. Restore it.") from error
+        return self._arrays[name]
+
+
+def _copies(manifest: Mapping[str, Any]) -> list[dict[str, Any]]:
+    return [dict(entry) for entry in manifest["quarantined"]]
+
+
+def mean_over_seeds(losses: Float32[np.ndarray, "s q m"]) -> Float32[np.ndarray, "q m"]:
+    """The mean over the seeds that are there; NaN where none is."""
+    there = ~np.isnan(losses)
+    count = there.sum(axis=0)
+    total = np.where(there, losses, 0).sum(axis=0, dtype=np.float64)
+    mean: np.ndarray = np.where(count > 0, total / np.maximum(count, 1), np.nan).astype(np.float32)
+    return mean
+
+
+def holds_labels(folder: Path) -> bool:
+    """Whether a directory holds labels, finished or not.
+
+    Raises:
+        ArtifactError: its manifest was altered.
+    """
+    if (folder / MANIFEST).is_file():
+        return bool(read_manifest(folder)["kind"] == KIND)
+    return (folder / REQUEST).is_file() and any(folder.glob("keys-*.npy"))
+
+
+def open_labels(path: str | Path) -> Labels:
+    """Open the labels of a directory, finished or not.
+
+    Raises:
+        ArtifactError: as for :class:`Labels`.
+    """
+    return Labels(path)

@@ -1,0 +1,213 @@
+"""Finished fine-tunes of a label directory, one small file each.
+
+``results/<settings>-<key>.npy`` holds the losses ``(q,)`` of one task, float32, as a ``.npy`` file with 32 more
+bytes at its end: the sha256 of the file's name and everything before. ``settings`` is 8 hex digits over the LM and
+the fine-tuning settings, ``key`` 16 over the texts and the seed as well.
+
+``quarantine/<settings>-<key>.json`` says why a task was given up.
+"""
+
+import hashlib
+import io
+import json
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+import numpy as np
+from filelock import FileLock, Timeout
+from jaxtyping import Float32
+
+from airrep.errors import ArtifactError
+from airrep.labels.tasks import LabelTask, Part, Place
+from airrep.runtime.artifacts import LOCK, canonical_json, write_file, writing
+
+RESULTS = "results"
+QUARANTINE = "quarantine"
+SETTINGS_DIGITS = 8
+_CHECKSUM_BYTES = hashlib.sha256().digest_size
+_PATIENCE_SECONDS = 600.0
+
+QueryLosses = Float32[np.ndarray, " q"]
+"""Losses of an instance's queries after one fine-tune."""
+
+
+@dataclass(frozen=True)
+class Quarantined:
+    """A fine-tune that was given up."""
+
+    place: Place
+    reason: str
+    """One line."""
+    attempts: int
+    """How often it was tried."""
+
+
+class Ledger:
+    """What is finished and what was given up, in the directory and nowhere else."""
+
+    def __init__(self, folder: Path, settings: str, part: Part | None = None) -> None:
+        """Look at a label directory.
+
+        Args:
+            folder: the directory.
+            settings: 8 hex digits over what all its results were made with.
+            part: the share of work that is written by this process; needed for writing alone.
+        """
+        self.folder = folder
+        self.settings = settings
+        self._part = part or Part()
+
+    def result_path(self, key: str) -> Path:
+        """Where the result of a task is."""
+        return self.folder / RESULTS / f"{self.settings}-{key}.npy"
+
+    def quarantine_path(self, key: str) -> Path:
+        """Where the reason is why a task was given up."""
+        return self.folder / QUARANTINE / f"{self.settings}-{key}.json"
+
+    def read(self, key: str, queries: int) -> QueryLosses | None:
+        """The losses of one task, or None where there is no whole file of them."""
+        path = self.result_path(key)
+        try:
+            content = path.read_bytes()
+        except FileNotFoundError:
+            return None
+        array, checksum = content[:-_CHECKSUM_BYTES], content[-_CHECKSUM_BYTES:]
+        if _checksum(path, array) != checksum:
+            return None
+        losses: np.ndarray = np.load(io.BytesIO(array), allow_pickle=False)
+        return losses if losses.shape == (queries,) and losses.dtype == np.float32 else None
+
+    def write(self, key: str, losses: QueryLosses) -> None:
+        """Keep the losses of one task: a reader sees all of the file or none.
+
+        Raises:
+            ArtifactError: the operating system refused.
+        """
+        stream = io.BytesIO()
+        np.save(stream, losses, allow_pickle=False)
+        path = self.result_path(key)
+        self._write(path, stream.getvalue() + _checksum(path, stream.getvalue()))
+        with writing(self.quarantine_path(key)):
+            self.quarantine_path(key).unlink(missing_ok=True)
+
+    def _write(self, path: Path, content: bytes) -> None:
+        """Write a file whole; the temporary one is named by the part, so that parts do not meet."""
+        with writing(path):
+            path.parent.mkdir(exist_ok=True)
+        write_file(path, content, self._part.name)
+
+    def quarantined(self, task: LabelTask) -> Quarantined | None:
+        """Why a task was given up; None if it was not."""
+        path = self.quarantine_path(task.key)
+        try:
+            record = json.loads(path.read_bytes())
+            return Quarantined(task.place, str(record["reason"]), int(record["attempts"]))
+        except FileNotFoundError:
+            return None
+        except (ValueError, TypeError, KeyError):
+            return Quarantined(task.place, "unknown: the file that says it was altered", 0)
+
+    def give_up(self, task: LabelTask, reason: str, attempts: int) -> None:
+        """Note why a task is given up."""
+        record = {**asdict(task.place), "key": task.key, "reason": reason, "attempts": attempts}
+        self._write(self.quarantine_path(task.key), canonical_json(record))
+
+    def check_settings(self) -> None:
+        """Refuse results that were made with other settings and got here by copying.
+
+        Raises:
+            ArtifactError: there is one.
+        """
+        for path in self._files():
+            if not path.name.startswith((".", f"{self.settings}-")):
+                raise ArtifactError(
+                    f"{path}: was made with another LM or other fine-tuning settings; expected {self.settings}-… "
+                    "as this directory's. Move it to the directory that it belongs to."
+                )
+
+    def sweep(self) -> None:
+        """Remove what an interrupted write of this part left behind."""
+        for path in self._files():
+            if path.name.endswith(f".{self._part.name}.tmp"):
+                path.unlink(missing_ok=True)
+
+    def forget(self, keys: Iterable[str]) -> None:
+        """Remove the files of tasks whose losses are kept elsewhere."""
+        for key in keys:
+            self.result_path(key).unlink(missing_ok=True)
+            self.quarantine_path(key).unlink(missing_ok=True)
+        for name in (RESULTS, QUARANTINE):
+            folder = self.folder / name
+            if folder.is_dir() and not any(folder.iterdir()):
+                folder.rmdir()
+
+    def _files(self) -> Iterator[Path]:
+        for name in (RESULTS, QUARANTINE):
+            if (self.folder / name).is_dir():
+                yield from sorted((self.folder / name).iterdir())
+
+
+def _checksum(path: Path, content: bytes) -> bytes:
+    return hashlib.sha256(path.name.encode() + b"\0" + content).digest()
+
+
+@contextmanager
+def holding(folder: Path, part: Part) -> Iterator[None]:
+    """Hold the right to write one part of a label directory.
+
+    Raises:
+        ArtifactError: another process writes this part, or another way of sharing the work is under way.
+    """
+    lock = FileLock(folder / f"{LOCK}-{part.name}", timeout=0)
+    with writing(folder):
+        try:
+            lock.acquire()
+        except Timeout as error:
+            raise ArtifactError(
+                f"{folder}: another process is making these labels (part {part.number}/{part.of}). "
+                "Wait until it has finished, or give each process its own --part."
+            ) from error
+    try:
+        _refuse_other_shares(folder, part)
+        yield
+    finally:
+        lock.release()
+
+
+def _refuse_other_shares(folder: Path, part: Part) -> None:
+    """Refuse to share the work in 3 parts while others share it in 10: they would do the same tasks."""
+    for path in folder.glob(f"{LOCK}-*of*"):
+        of = path.name.rpartition("of")[2]
+        other = FileLock(path, timeout=0)
+        if of == str(part.of):
+            continue
+        try:
+            other.acquire()
+        except Timeout as error:
+            raise ArtifactError(
+                f"{folder}: another process is making these labels in {of} parts, not {part.of}. "
+                "Wait until it has finished, or share the work in the same number of parts."
+            ) from error
+        other.release()
+
+
+@contextmanager
+def waiting_lock(folder: Path) -> Iterator[None]:
+    """Hold the lock over what all parts share, waiting for the others.
+
+    Raises:
+        ArtifactError: it was not free for ten minutes.
+    """
+    with writing(folder):
+        lock = FileLock(folder / LOCK, timeout=_PATIENCE_SECONDS)
+        try:
+            lock.acquire()
+        except Timeout as error:
+            raise ArtifactError(f"{folder}: another process is sealing it. Wait until it has finished.") from error
+    try:
+        yield
+    finally:
+        lock.release()

@@ -1,0 +1,205 @@
+"""Subset plans on disk: instances, their queries and subsets.
+
+A plan is a directory of kind ``subsets`` with six arrays, each of the least unsigned type that holds it:
+
+- ``train.npy``, cut by ``train_offsets.npy``: rows of the train corpus in each instance's pool, ascending;
+- ``queries.npy``, cut by ``query_offsets.npy``: rows of the query corpus, ascending;
+- ``members.npy``, cut by ``offsets.npy``: rows of its pool in each subset, ascending, instance after instance;
+  for removals, the rows that each leaves out.
+"""
+
+import io
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+from pydantic import Field
+
+from airrep.arrays import Rows
+from airrep.corpus.corpus import Corpus
+from airrep.errors import DataError
+from airrep.labels.subsets import Instance
+from airrep.runtime.artifacts import LOCK, check_digests, digest, new_artifact, read_manifest, write_file
+from airrep.runtime.settings import Settings
+from airrep.scoring.groups import Groups
+
+KIND = "subsets"
+PARTS = ("train", "queries", "members")
+CUTS = ("train_offsets", "query_offsets", "offsets")
+
+
+class SamplingSettings(Settings):
+    """Settings of a draw of cross-validation instances; defaults are the paper's."""
+
+    kind: Literal["random", "removals"] = "random"
+    """Random subsets; or for leave-one-out, the whole pool (subset 0) and the pool less a few examples each."""
+    instances: int = Field(default=100, ge=1)
+    """Cross-validation draws, each with its own train pool, queries and subsets."""
+    train_count: int | None = Field(default=100_000, ge=2)
+    """Examples in each train pool; None takes all that may be drawn."""
+    query_count: int | None = Field(default=10_000, ge=1)
+    """Queries of each instance, all different; None takes all that may be drawn."""
+    subsets: int = Field(default=100, ge=2)
+    """Random subsets of each pool."""
+    size: int = Field(default=1_000, ge=1)
+    """Examples in a random subset."""
+    removals: int | None = Field(default=None, ge=1)
+    """Removals of each pool, for the kind of that name; they have no example in common."""
+    removal_size: int = Field(default=1, ge=1)
+    """Examples that one removal leaves out."""
+    stratify: Literal["source", "label"] | None = None
+    """Draw pools, queries and subsets with each source or label in proportion; None draws plainly."""
+    held_out: int = Field(default=0, ge=0)
+    """So many instances, the first, share no text with any other instance, to measure a trained encoder on."""
+    disjoint_instances: bool = False
+    """Whether no two instances share a text at all."""
+    seed: int = Field(default=0, ge=0)
+    """Root of all draws."""
+
+
+@dataclass(frozen=True, eq=False)
+class SubsetPlan:
+    """Instances with their queries and subsets, opened from a directory."""
+
+    path: Path
+    settings: SamplingSettings
+    fingerprint: str
+    """Digest of the corpora's fingerprints and of all rows: equal if the same subsets of the same data are meant."""
+    train_fingerprint: str
+    """Of the train corpus."""
+    query_fingerprint: str
+    """Of the query corpus: the train corpus's if queries were drawn from that."""
+    arrays: Mapping[str, np.ndarray]
+    """The stored arrays by name."""
+
+    def __len__(self) -> int:
+        """How many instances."""
+        return len(self.arrays["train_offsets"]) - 1
+
+    @property
+    def subset_count(self) -> int:
+        """Subsets of each instance, m; for removals, the whole pool included."""
+        return (len(self.arrays["offsets"]) - 1) // len(self)
+
+    @property
+    def queries_from_train(self) -> bool:
+        """Whether queries are rows of the train corpus."""
+        return self.query_fingerprint == self.train_fingerprint
+
+    @cached_property
+    def instances(self) -> list[Instance]:
+        """All instances; the rows of their subsets are rows of their pools."""
+        return [self.instance(i) for i in range(len(self))]
+
+    def instance(self, i: int) -> Instance:
+        """One instance, without reading the others."""
+        n = len(self._rows("train", "train_offsets", i))
+        rows = [self._members(i, j, n) for j in range(self.subset_count)]
+        names = tuple(str(j) for j in range(len(rows)))
+        groups = Groups(names, np.concatenate(rows), np.cumsum([0, *map(len, rows)]).astype(np.int64))
+        return Instance(str(i), self.train_rows(i), self.query_rows(i), groups)
+
+    def train_rows(self, i: int) -> Rows:
+        """Rows of the train corpus in the pool of instance *i*, ascending."""
+        return self._rows("train", "train_offsets", i)
+
+    def query_rows(self, i: int) -> Rows:
+        """Rows of the query corpus in instance *i*, ascending."""
+        return self._rows("queries", "query_offsets", i)
+
+    def subset_rows(self, i: int, j: int) -> Rows:
+        """Rows of the *train corpus* in subset *j* of instance *i*, ascending: what is fine-tuned on."""
+        pool = self.train_rows(i)
+        rows: Rows = pool[self._members(i, j, len(pool))]
+        return rows
+
+    def check_corpora(self, train: Corpus, queries: Corpus | None = None) -> None:
+        """Check that these are the corpora that the plan was drawn from.
+
+        Args:
+            train: the train corpus.
+            queries: the query corpus; the train corpus if None.
+
+        Raises:
+            DataError: one is another.
+        """
+        given = {"train": train, "queries": train if queries is None else queries}
+        for (name, corpus), known in zip(given.items(), (self.train_fingerprint, self.query_fingerprint), strict=True):
+            if corpus.fingerprint != known:
+                raise DataError(
+                    f"{self.path}: was drawn from another {name} corpus (fingerprint {known[:12]}; "
+                    f"now {corpus.fingerprint[:12]}). Give the {name} corpus it was drawn from, as DATA or with "
+                    "--queries, or sample again."
+                )
+
+    def _members(self, i: int, j: int, n: int) -> Rows:
+        """Rows of the pool of ``n`` that form a subset."""
+        if not 0 <= j < self.subset_count:
+            raise IndexError(f"subset {j} of {self.subset_count}")
+        stored = self._rows("members", "offsets", i * self.subset_count + j)
+        return np.delete(np.arange(n), stored) if self.settings.kind == "removals" else stored
+
+    def _rows(self, part: str, cuts: str, number: int) -> Rows:
+        offsets = self.arrays[cuts]
+        if not 0 <= number < len(offsets) - 1:
+            raise IndexError(f"part {number} of {len(offsets) - 1}")
+        rows: Rows = self.arrays[part][offsets[number] : offsets[number + 1]].astype(np.int64)
+        return rows
+
+
+def open_plan(path: str | Path) -> SubsetPlan:
+    """Open a subset plan; every byte is checked.
+
+    Raises:
+        ArtifactError: nothing there, unfinished, altered, or not a subset plan.
+    """
+    folder = Path(path)
+    manifest = read_manifest(folder, KIND)
+    check_digests(folder, manifest["files"])
+    request = manifest["request"]
+    names = (*PARTS, *CUTS)
+    arrays = {name: np.load(folder / f"{name}.npy", allow_pickle=False) for name in names}
+    sums = {name: manifest["files"][f"{name}.npy"]["sha256"] for name in names}
+    return SubsetPlan(
+        path=folder,
+        settings=SamplingSettings.of(request["settings"], str(folder)),
+        fingerprint=digest([request["train"], request["queries"], request["settings"]["kind"], sums]),
+        train_fingerprint=request["train"],
+        query_fingerprint=request["queries"],
+        arrays=arrays,
+    )
+
+
+def write_plan(
+    path: Path, request: Mapping[str, Any], rows: Mapping[str, Sequence[Rows]], *, replace: bool = False
+) -> None:
+    """Write a plan; it appears under its name when it is whole.
+
+    Args:
+        path: the directory to make.
+        request: fingerprints of ``train`` and ``queries``, and ``settings``.
+        rows: for each of :data:`PARTS`, the lists of rows to be put one after the other.
+        replace: replace a plan that is there.
+
+    Raises:
+        ArtifactError: something is there already, or it cannot be written.
+    """
+    with new_artifact(path, KIND, {"request": request}, replace=replace) as folder:
+        for leftover in folder.iterdir():
+            if leftover.name != LOCK:
+                leftover.unlink()
+        for part, cuts in zip(PARTS, CUTS, strict=True):
+            lists = rows[part]
+            write_file(folder / f"{part}.npy", _npy(np.concatenate(lists)))
+            write_file(folder / f"{cuts}.npy", _npy(np.cumsum([0, *map(len, lists)])))
+
+
+def _npy(values: np.ndarray) -> bytes:
+    """An array file of the least unsigned type that holds the values."""
+    greatest = int(values.max()) if len(values) else 0
+    buffer = io.BytesIO()
+    np.save(buffer, values.astype(np.min_scalar_type(greatest)), allow_pickle=False)
+    return buffer.getvalue()

@@ -1,0 +1,196 @@
+"""What decides the losses of a label directory."""
+
+import io
+import json
+import shutil
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from airrep.errors import AirRepError, ArtifactError
+from airrep.labels.ledger import SETTINGS_DIGITS
+from airrep.labels.plan import SubsetPlan, open_plan
+from airrep.labels.tasks import LabelTask
+from airrep.runtime.artifacts import (
+    MANIFEST,
+    canonical_json,
+    digest,
+    read_manifest,
+    refuse_difference,
+    sync,
+    write_file,
+    writing,
+)
+
+KIND = "labels"
+REQUEST = "request.json"
+GROWING = ("instances", "subsets", "removals", "seeds")
+"""What may grow from one run to the next: what is finished stays as it is."""
+
+
+@dataclass(frozen=True)
+class LabelRequest:
+    """The labels that are asked for."""
+
+    decisive: Mapping[str, Any]
+    """What may not change in a directory: LM, fine-tuning, corpora, sampling."""
+    counts: Mapping[str, int]
+    """What may grow."""
+    plan: SubsetPlan
+    tasks: Sequence[LabelTask]
+
+    @property
+    def settings(self) -> str:
+        """8 hex digits over the LM and how it is fine-tuned, the first part of the names of results."""
+        return digest(training_part(self.decisive))[:SETTINGS_DIGITS]
+
+    @property
+    def state(self) -> dict[str, Any]:
+        """What ``request.json`` and the manifest say."""
+        return {
+            **self.decisive,
+            "counts": dict(self.counts),
+            "plan": self.plan.fingerprint,
+            "settings": self.settings,
+            "plan_folder": f"plan-{self.plan.fingerprint[:12]}",
+            "keys": keys_name(self._keys()),
+        }
+
+    def _keys(self) -> list[str]:
+        return [task.key for task in self.tasks]
+
+    def check(self, folder: Path) -> None:
+        """Check that a directory is free for these labels, or holds part of them; nothing is written.
+
+        Raises:
+            ArtifactError: the directory holds other labels, more of them, or something else.
+        """
+        check_ours(folder)
+        old = read_state(folder)
+        if old is not None:
+            before, now = _comparable({name: old.get(name) for name in self.decisive}, self.decisive)
+            instead = "Give another path, or what they were made with."
+            refuse_difference(folder, "labels made", before, now, instead)
+        if (folder / MANIFEST).is_file():
+            self._refuse_shrinking(folder, read_manifest(folder, KIND)["counts"])
+
+    def claim(self, folder: Path) -> None:
+        """Begin these labels in a directory, or go on with them.
+
+        Raises:
+            ArtifactError: as for :meth:`check`, or the operating system refused.
+        """
+        self.check(folder)
+        _write_once(folder / REQUEST, canonical_json(self.state))
+        self.keep(folder)
+
+    def keep(self, folder: Path) -> None:
+        """Keep the subsets and the keys with the labels, whole: so that these can be read by themselves.
+
+        Raises:
+            ArtifactError: the operating system refused, or the subsets themselves were altered.
+        """
+        state = self.state
+        _keep_plan(self.plan, folder / state["plan_folder"])
+        keys = io.BytesIO()
+        np.save(keys, np.array(self._keys(), dtype="S16"), allow_pickle=False)
+        _write_once(folder / state["keys"], keys.getvalue())
+
+    def _refuse_shrinking(self, folder: Path, old: Mapping[str, int]) -> None:
+        name = next((name for name in old if self.counts.get(name, 0) < old[name]), None)
+        if name is not None:
+            raise ArtifactError(
+                f"{folder}: holds finished labels of {name}={old[name]}, now {self.counts.get(name)}; expected "
+                "at least as many. Give another path, or use those that are there."
+            )
+
+
+def keys_name(keys: Sequence[str]) -> str:
+    """The name of the file of these keys."""
+    return f"keys-{digest(keys)[:12]}.npy"
+
+
+def _comparable(old: Mapping[str, Any], new: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
+    """What must be equal of two requests: an LM may have another name, not other weights.
+
+    How it reads is part of its fingerprint; it is compared by itself first, so that it is told from other weights.
+    """
+    was, now = (dict(each["lm"]) if isinstance(each["lm"], Mapping) else {} for each in (old, new))
+    known = ("name", "fingerprint")
+    reading = [name for name in now if name in was and name not in known] if was.get("name") == now.get("name") else []
+    for lm, each in ((was, old), (now, new)):
+        yield {**{f"lm.{name}": lm[name] for name in reading}, **each, "lm": lm.get("fingerprint")}
+
+
+def training_part(state: Mapping[str, Any]) -> dict[str, Any]:
+    """Of what decides the losses, the part that is the same for every subset and query."""
+    return {"lm": state["lm"]["fingerprint"], "precision": state["precision"], "fine_tune": state["fine_tune"]}
+
+
+def check_ours(folder: Path) -> None:
+    """Refuse a directory that holds something else.
+
+    Raises:
+        ArtifactError: it does.
+    """
+    if (folder / MANIFEST).is_file():
+        read_manifest(folder, KIND)
+    elif any(not path.name.startswith(".") for path in folder.iterdir()) and read_state(folder) is None:
+        raise ArtifactError(f"{folder}: is not empty and holds no labels. Give another path.")
+
+
+def read_state(folder: Path) -> dict[str, Any] | None:
+    """What ``request.json`` says; None where there is none.
+
+    Raises:
+        ArtifactError: it was altered.
+    """
+    path = folder / REQUEST
+    try:
+        state: dict[str, Any] = json.loads(path.read_bytes())
+    except FileNotFoundError:
+        return None
+    except NotADirectoryError as error:
+        raise ArtifactError(f"{folder}: is a file; expected the folder that holds labels. Name that.") from error
+    except (ValueError, OSError) as error:
+        raise ArtifactError(f"{path}: cannot be read, so it was altered. Restore it from another part.") from error
+    if not isinstance(state, dict) or state.get("kind") != KIND:
+        raise ArtifactError(f"{path}: is not a request for labels; expected one. Give the path of labels.")
+    return state
+
+
+def _write_once(path: Path, content: bytes) -> None:
+    if not path.is_file() or path.read_bytes() != content:
+        write_file(path, content)
+
+
+def _keep_plan(plan: SubsetPlan, target: Path) -> None:
+    """Copy the subsets, if there is no whole copy yet."""
+    if _holds_plan(target, plan):
+        return
+    temporary = target.with_name(f".{target.name}.tmp")
+    with writing(target):
+        shutil.rmtree(temporary, ignore_errors=True)
+        temporary.mkdir()
+        for path in sorted(plan.path.iterdir()):
+            if not path.name.startswith("."):
+                shutil.copyfile(path, temporary / path.name)
+                sync(temporary / path.name)
+        sync(temporary)
+    if not _holds_plan(temporary, plan):
+        raise ArtifactError(f"{plan.path}: was altered since it was opened. Restore it, or sample again.")
+    with writing(target):
+        shutil.rmtree(target, ignore_errors=True)
+        temporary.replace(target)
+        sync(target.parent)
+
+
+def _holds_plan(folder: Path, plan: SubsetPlan) -> bool:
+    """Whether a whole copy of the subsets is there; every byte is checked."""
+    try:
+        return folder.is_dir() and open_plan(folder).fingerprint == plan.fingerprint
+    except (AirRepError, OSError, ValueError, KeyError, TypeError):
+        return False

@@ -1,0 +1,227 @@
+"""Draws of cross-validation instances from a corpus."""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute
+
+from airrep.arrays import Rows
+from airrep.corpus.corpus import Corpus
+from airrep.corpus.table import id_codes
+from airrep.errors import ConfigError, DataError
+from airrep.labels.plan import KIND, PARTS, SamplingSettings, SubsetPlan, open_plan, write_plan
+from airrep.labels.subsets import draw, draw_removal, draw_subset
+from airrep.runtime.artifacts import check_replaceable, read_manifest, real_path, refuse_difference
+from airrep.runtime.seeding import stream
+
+__all__ = ["SamplingSettings", "SubsetPlan", "draw_rows", "open_plan", "sample"]
+
+_compute: Any = pyarrow.compute  # its type stubs refuse large_string
+
+
+def sample(
+    train: Corpus,
+    out: str | Path,
+    settings: SamplingSettings | None = None,
+    queries: Corpus | None = None,
+    *,
+    replace: bool = False,
+) -> SubsetPlan:
+    """Draw cross-validation instances and write them as a subset plan.
+
+    Instance i depends on (seed, i) and its subset j on (seed, i, j), so that more instances or subsets leave the
+    earlier ones as they are. A text that is a query of an instance is never in its train pool, even where
+    examples repeat. A plan that is there already and was drawn in the same way is returned as it is.
+
+    Args:
+        train: the corpus that train pools are drawn from.
+        out: the directory to make.
+        settings: what to draw; the paper's if None.
+        queries: the corpus that queries are drawn from; the train corpus if None.
+        replace: replace a plan that is there and differs.
+
+    Raises:
+        ConfigError: settings that do not go together.
+        DataError: too few examples, subsets not smaller than their pool, or examples without source or label to
+            stratify by.
+        ArtifactError: something else is there, another process is writing there, or it cannot be written.
+    """
+    settings = SamplingSettings() if settings is None else settings
+    path = real_path(out)
+    _check(settings)
+    origin = train if queries is None else queries
+    request = {"train": train.fingerprint, "queries": origin.fingerprint, "settings": settings.model_dump(mode="json")}
+    if replace or not _is_finished(path, request):
+        check_replaceable(path, KIND)
+        rows = _Draw.of(train, origin, settings).run()
+        write_plan(path, request, rows, replace=replace)
+    return open_plan(path)
+
+
+def draw_rows(train: Corpus, settings: SamplingSettings, queries: Corpus | None = None) -> dict[str, list[Rows]]:
+    """Rows of the instances that :func:`sample` writes, by the parts of a plan; arguments and errors are its own."""
+    _check(settings)
+    return _Draw.of(train, train if queries is None else queries, settings).run()
+
+
+def _check(settings: SamplingSettings) -> None:
+    """Refuse settings that contradict each other."""
+    if (settings.kind == "removals") != (settings.removals is not None):
+        raise ConfigError(
+            f"kind={settings.kind}, removals={settings.removals}: do not go together; "
+            "expected a number of removals with kind=removals alone. Give both or neither."
+        )
+    if settings.held_out > settings.instances:
+        raise ConfigError(
+            f"held_out={settings.held_out}: is more than instances={settings.instances}; expected at most that. "
+            "Lower held_out or draw more instances."
+        )
+
+
+def _is_finished(out: Path, request: Mapping[str, Any]) -> bool:
+    """Whether the same plan is there already.
+
+    Raises:
+        ArtifactError: something else is there.
+    """
+    if not out.exists():
+        return False
+    check_replaceable(out, KIND)
+    old = read_manifest(out, KIND)["request"]
+    refuse_difference(out, "subsets drawn", _flat(old), _flat(request))
+    return True
+
+
+def _flat(request: Mapping[str, Any]) -> dict[str, Any]:
+    corpora = {f"{name} corpus": request[name] for name in ("train", "queries")}
+    return corpora | dict(request["settings"])
+
+
+@dataclass(frozen=True, eq=False)
+class _Side:
+    """The examples of one corpus: which text and which stratum each has."""
+
+    name: str
+    setting: str
+    texts: np.ndarray
+    """``(n,)`` one number for each text, the same in both corpora."""
+    strata: np.ndarray | None
+    """``(n,)``."""
+
+    def draw(self, generator: np.random.Generator, allowed: np.ndarray, count: int | None, where: str) -> Rows:
+        """Draw rows among those allowed, all of them if no count is given."""
+        rows = np.flatnonzero(allowed)
+        if not len(rows) or (count or 0) > len(rows):
+            raise DataError(
+                f"{where}: {len(rows):,} examples of the {self.name} corpus may be drawn; expected "
+                f"{count or 1:,} or more. Give more examples, or lower {self.setting}."
+            )
+        if count is None:
+            return rows
+        drawn: Rows = rows[draw(generator, len(rows), count, None if self.strata is None else self.strata[rows])]
+        return drawn
+
+
+@dataclass(frozen=True, eq=False)
+class _Draw:
+    """A draw of all instances, one after the other."""
+
+    settings: SamplingSettings
+    train: _Side
+    queries: _Side
+    first: np.ndarray
+    """Which queries are the first with their text."""
+    taken: np.ndarray = field(default_factory=lambda: np.zeros(0, bool))
+    """Which texts belong to an instance that shares none."""
+
+    @classmethod
+    def of(cls, train: Corpus, queries: Corpus, settings: SamplingSettings) -> "_Draw":
+        """Prepare a draw."""
+        texts, query_texts = _texts(train, queries)
+        first = np.zeros(len(query_texts), bool)
+        first[np.unique(query_texts, return_index=True)[1]] = True
+        strata, query_strata = (_strata(corpus, settings.stratify) for corpus in (train, queries))
+        return cls(
+            settings,
+            _Side("train", "train_count", texts, strata),
+            _Side("query", "query_count", query_texts, query_strata),
+            first,
+            np.zeros(max(texts.max(), query_texts.max()) + 1, bool),
+        )
+
+    def run(self) -> dict[str, list[Rows]]:
+        """Rows of all instances, by the parts of a plan."""
+        rows: dict[str, list[Rows]] = {part: [] for part in PARTS}
+        for i in range(self.settings.instances):
+            pool, queries = self._instance(i)
+            rows["train"].append(pool)
+            rows["queries"].append(queries)
+            rows["members"] += self._subsets(i, pool)
+        return rows
+
+    def _instance(self, i: int) -> tuple[Rows, Rows]:
+        """Pool and queries of one instance."""
+        settings, where = self.settings, f"instance {i}"
+        free = self.first & ~self.taken[self.queries.texts]
+        generator = stream(settings.seed, "queries", i)
+        queries = self.queries.draw(generator, free, settings.query_count, where)
+        asked = np.zeros_like(self.taken)
+        asked[self.queries.texts[queries]] = True
+        free = ~(self.taken | asked)[self.train.texts]
+        pool = self.train.draw(stream(settings.seed, "train", i), free, settings.train_count, where)
+        if settings.disjoint_instances or i < settings.held_out:
+            self.taken[self.queries.texts[queries]] = True
+            self.taken[self.train.texts[pool]] = True
+        return pool, queries
+
+    def _subsets(self, i: int, pool: Rows) -> Iterator[Rows]:
+        """The stored rows of each subset of one instance."""
+        settings, n = self.settings, len(pool)
+        if settings.removals is not None:
+            removed = settings.removals * settings.removal_size
+            _check_enough(f"instance {i}", settings.removal_size, n, n - 1, "left out of", "removal_size")
+            _check_enough(f"instance {i}", removed, n, n, "left out of", "removals or removal_size")
+            for j in range(settings.removals + 1):
+                yield draw_removal(settings.seed, i, j, n, settings.removal_size)
+            return
+        _check_enough(f"instance {i}", settings.size, n, n - 1, "drawn from", "size")
+        strata = None if self.train.strata is None else self.train.strata[pool]
+        for j in range(settings.subsets):
+            yield draw_subset(settings.seed, i, j, n, settings.size, strata)
+
+
+def _check_enough(where: str, wanted: int, n: int, most: int, what: str, setting: str) -> None:
+    if wanted > most:
+        raise DataError(
+            f"{where}: {wanted:,} examples are to be {what} a train pool of {n:,}; expected at most {most:,}. "
+            f"Lower {setting}, or raise train_count."
+        )
+
+
+def _texts(train: Corpus, queries: Corpus) -> tuple[np.ndarray, np.ndarray]:
+    """One number for each example, equal where prompt and response are."""
+    corpora = (train,) if queries is train else (train, queries)
+    nul = pa.scalar("\0", pa.large_string())  # never part of a text
+    joined = [
+        _compute.binary_join_element_wise(corpus.table["prompt"], corpus.table["response"], nul) for corpus in corpora
+    ]
+    codes = id_codes(pa.chunked_array([chunk for column in joined for chunk in column.chunks], pa.large_string()))
+    return codes[: len(train)], codes[-len(queries) :]
+
+
+def _strata(corpus: Corpus, by: str | None) -> np.ndarray | None:
+    """One number for each example, equal where source or label are."""
+    if by is None:
+        return None
+    column = corpus.table[by]
+    if column.null_count:
+        row = int(np.argmax(column.is_null().to_numpy()))
+        raise DataError(
+            f"example '{corpus.ids[row].as_py()}': has no {by}; expected one to stratify by. "
+            f"Add it, leave such examples out, or do not stratify by {by}."
+        )
+    return id_codes(column)

@@ -1,0 +1,139 @@
+"""The fine-tunes that labels are made of, with content keys."""
+
+import hashlib
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from airrep.corpus.corpus import Corpus, Example
+from airrep.errors import ConfigError
+from airrep.labels.plan import SubsetPlan
+from airrep.runtime.artifacts import digest
+from airrep.runtime.seeding import stream_seed
+
+KEY_DIGITS = 16
+
+
+@dataclass(frozen=True)
+class Place:
+    """Where a task's losses belong: an instance, one of its subsets (None: the LM as it was), a seed."""
+
+    instance: int
+    subset: int | None
+    seed: int
+
+    def __str__(self) -> str:
+        if self.subset is None:
+            return f"instance {self.instance}, before any fine-tune"
+        return f"instance {self.instance}, subset {self.subset}, seed {self.seed}"
+
+
+@dataclass(frozen=True)
+class LabelTask:
+    """One fine-tune and the losses after it."""
+
+    place: Place
+    key: str
+    """16 hex digits: equal keys give equal losses."""
+
+
+@dataclass(frozen=True)
+class Part:
+    """Every so manieth task, from one of them on: a share of the work that needs no coordination."""
+
+    number: int = 1
+    of: int = 1
+
+    @classmethod
+    def parse(cls, text: str | None) -> "Part":
+        """Read a part such as ``"3/10"``; None is all.
+
+        Raises:
+            ConfigError: not of that form, or not between 1 and the number of parts.
+        """
+        number, slash, of = (text or "1/1").partition("/")
+        if not (slash and number.isdecimal() and of.isdecimal() and 1 <= int(number) <= int(of)):
+            raise ConfigError(f"--part {text}: expected a number from 1 on and how many parts. Write 3/10, say.")
+        return cls(int(number), int(of))
+
+    @property
+    def name(self) -> str:
+        """As it stands in names of files."""
+        return f"{self.number}of{self.of}"
+
+    def share(self, tasks: Sequence[LabelTask]) -> list[LabelTask]:
+        """The tasks of this part."""
+        return list(tasks[self.number - 1 :: self.of])
+
+
+def list_places(plan: SubsetPlan, seeds: int) -> Iterator[Place]:
+    """Every place, in the order of work: the first seed of all subsets comes before the second of any."""
+    for seed in range(seeds):
+        for instance in range(len(plan)):
+            if seed == 0:
+                yield Place(instance, None, 0)
+            for subset in range(plan.subset_count):
+                yield Place(instance, subset, seed)
+
+
+def list_tasks(
+    plan: SubsetPlan, train: Corpus, queries: Corpus, settings: Mapping[str, Any], seeds: int
+) -> list[LabelTask]:
+    """Every task with its key.
+
+    A key is a digest of the LM and the fine-tuning settings, the texts of the subset in order of rows, the texts of
+    the queries, and the seed of the fine-tune; it does not depend on how many subsets or instances there are.
+
+    Args:
+        plan: the subsets.
+        train: the corpus that the plan was drawn from.
+        queries: the corpus of its queries.
+        settings: what else decides the losses.
+        seeds: fine-tunes of each subset.
+    """
+    hashes, asked = content_hashes(train), content_hashes(queries)
+    texts = [_digest(asked[plan.query_rows(number)]) for number in range(len(plan))]
+    setting = digest(settings)
+
+    def key(place: Place) -> str:
+        parts = [setting, texts[place.instance]]
+        if place.subset is not None:
+            members = hashes[plan.subset_rows(place.instance, place.subset)]
+            parts += [_digest(members), str(fine_tune_seed(plan, place))]
+        return digest(parts)[:KEY_DIGITS]
+
+    return [LabelTask(place, key(place)) for place in list_places(plan, seeds)]
+
+
+def used_examples(plan: SubsetPlan, train: Corpus, queries: Corpus) -> list[Example]:
+    """Every example that is a member of a subset or a query, once.
+
+    Args:
+        plan: the subsets.
+        train: the corpus that the plan was drawn from.
+        queries: the corpus of its queries.
+    """
+    members, asked = np.zeros(len(train), bool), np.zeros(len(queries), bool)
+    for i in range(len(plan)):
+        asked[plan.query_rows(i)] = True
+        for j in range(plan.subset_count):
+            members[plan.subset_rows(i, j)] = True
+    if plan.queries_from_train:
+        return list(train.take(np.flatnonzero(members | asked)))
+    return [*train.take(np.flatnonzero(members)), *queries.take(np.flatnonzero(asked))]
+
+
+def fine_tune_seed(plan: SubsetPlan, place: Place) -> int:
+    """The seed of one fine-tune; it fixes the order of its data."""
+    return stream_seed(plan.settings.seed, "fine-tune", place.instance, place.subset or 0, place.seed)
+
+
+def content_hashes(corpus: Corpus) -> np.ndarray:
+    """The content hash of each example, ``(n,)`` of 16 bytes."""
+    return np.array([example.content_hash for example in corpus], dtype="S16")
+
+
+def _digest(hashes: np.ndarray) -> str:
+    return hashlib.sha256(hashes.tobytes()).hexdigest()

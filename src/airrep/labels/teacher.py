@@ -1,0 +1,215 @@
+"""Instances whose labels an index gives, instead of fine-tunes."""
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+from scipy import sparse
+
+from airrep.arrays import Features, Rows
+from airrep.attributors.base import OnProgress
+from airrep.corpus.corpus import Corpus
+from airrep.errors import DataError
+from airrep.index.index import Index
+from airrep.labels.instance import LabelledInstance
+from airrep.labels.plan import SamplingSettings
+from airrep.labels.sampling import draw_rows
+from airrep.labels.subsets import draw
+from airrep.labels.teaching import TeacherSettings, Teaching
+from airrep.runtime.metering import device_of, measuring
+from airrep.runtime.seeding import stream, stream_seed
+from airrep.scoring.groups import Groups
+from airrep.scoring.pooling import Pooling
+from airrep.scoring.scores import group_scores
+
+
+def teach(
+    index: Index,
+    settings: TeacherSettings | None = None,
+    *,
+    queries: Corpus | None = None,
+    unseen: Sequence[LabelledInstance] = (),
+    tell: Callable[[str], None] | None = None,
+    progress: OnProgress | None = None,
+) -> Teaching:
+    """Label random subsets of an index by its own group scores f: the losses are −f, so that their labels (Eq. 7) are f
+    brought to mean 0 and deviation 1 over the subsets of an instance.
+
+    Instance i depends on (seed, i) alone. Queries and train pool of an instance share no text.
+
+    Args:
+        index: the teacher; what is not deleted of it is drawn from.
+        settings: the defaults if None.
+        queries: where queries come from; the index's own examples if None, whose stored features are taken where the
+            method encodes queries as training examples.
+        unseen: instances whose examples and queries must not be seen; what has one of their texts is left out.
+        tell: told in a sentence what was left out.
+        progress: told about encoded queries.
+
+    Raises:
+        ConfigError: a pool that does not exist or does not fit the method.
+        DataError: too few examples are left, or a score is not finite.
+    """
+    chosen = settings or TeacherSettings()
+    pooling = index.attributor.pooling(chosen.pool, chosen.temperature)
+    with measuring(device_of(index.attributor.settings)) as meter:
+        source = _Source.of(index, queries, _texts_of(unseen), chosen)
+        if tell is not None and source.left_out:
+            tell(f"{index.path}: {source.left_out:,} examples are in held-out or test instances and were left out")
+        draws = [source.draw(chosen, number) for number in range(chosen.instances)]
+        features = source.features(np.unique(np.concatenate([draw.queries for draw in draws])), progress)
+        instances = [features.label(draw, pooling, number) for number, draw in enumerate(draws)]
+    described = _described(index, source, chosen, pooling)
+    return Teaching(instances, chosen.steps, chosen.members, chosen.rate, described, meter.spent)
+
+
+def _texts_of(instances: Sequence[LabelledInstance]) -> set[str]:
+    """Content hashes of all examples and queries."""
+    return {
+        example.content_hash
+        for instance in instances
+        for part in (instance.train, instance.queries)
+        for example in part
+    }
+
+
+def _described(index: Index, source: "_Source", settings: TeacherSettings, pooling: Pooling) -> dict[str, Any]:
+    lm = index.manifest["settings"].get("lm")
+    asked = settings.model_dump(mode="json", exclude={"steps", "members", "rate", "pool", "temperature"})
+    return {
+        "method": index.method,
+        "index": index.fingerprint,
+        "lm": None if lm is None else Path(lm).name,
+        "examples": len(source.rows),
+        "left_out": source.left_out,
+        "pool": pooling.text,
+        "temperature": pooling.temperature if pooling.attends else None,
+        "asked": asked,
+    }
+
+
+@dataclass(frozen=True, eq=False)
+class _Drawn:
+    """Rows of one instance."""
+
+    train: Rows
+    """``(n,)`` of the corpus that may be seen."""
+    queries: Rows
+    """``(q,)`` of the queries that may be seen."""
+    subsets: Groups
+    """``(m,)`` as rows of the pool."""
+
+
+@dataclass(frozen=True, eq=False)
+class _Source:
+    """What may be drawn from an index."""
+
+    index: Index
+    corpus: Corpus
+    """Examples that may be seen."""
+    rows: Rows
+    """Their rows in the index."""
+    asked: Corpus
+    """Queries that may be seen: the same corpus where there are no others."""
+    left_out: int
+    """Examples and queries that must not be seen."""
+
+    @classmethod
+    def of(cls, index: Index, queries: Corpus | None, unseen: set[str], settings: TeacherSettings) -> "_Source":
+        """Leave out what must not be seen, and what is too much."""
+        whole = Corpus(pa.concat_tables([shard.examples.table for shard in index.shards]))
+        live = np.flatnonzero(index.live)
+        rows = live[~_is_in(whole.take(live), unseen)]
+        if not len(rows):
+            raise DataError(f"{index.path}: all examples are held out; expected others. Teach with another index.")
+        out, rows = len(live) - len(rows), _part(rows, settings, "examples")
+        corpus = whole.take(rows)
+        if queries is None:
+            return cls(index, corpus, rows, corpus, out)
+        kept = np.flatnonzero(~_is_in(queries, unseen))
+        if not len(kept):
+            raise DataError("teacher queries: all are held out; expected others. Give other queries.")
+        asked = queries.take(_part(kept, settings, "queries"))
+        return cls(index, corpus, rows, asked, out + len(queries) - len(kept))
+
+    def draw(self, settings: TeacherSettings, number: int) -> _Drawn:
+        """Draw one instance."""
+        seed, size = stream_seed(settings.seed, "teacher", number), settings.sizes[number % len(settings.sizes)]
+        asked = SamplingSettings(
+            instances=1,
+            train_count=None,
+            query_count=settings.query_count,
+            subsets=settings.subsets if size > 1 else 2,
+            size=size,
+            seed=seed,
+        )
+        try:
+            found = draw_rows(self.corpus, asked, None if self.asked is self.corpus else self.asked)
+        except DataError as error:  # which names settings of `airrep sample`
+            problem = str(error).removeprefix("instance 0: ").partition(". ")[0]
+            raise DataError(
+                f"teacher {self.index.path}: instance {number}: {problem}. Give more examples, or lower "
+                f"teacher_query_count (now {settings.query_count:,}) or --teacher-sizes."
+            ) from error
+        (pool,), (queries,), members = found["train"], found["queries"], found["members"]
+        if size == 1:
+            singles = stream(seed, "singles").permutation(len(pool))[: settings.subsets]
+            members = list(singles[:, None])
+        return _Drawn(pool, queries, Groups.from_lists({str(j): rows for j, rows in enumerate(members)}))
+
+    def features(self, asked: Rows, progress: OnProgress | None) -> "_Asked":
+        """Encode queries, or take the features that the index has of them."""
+        if self.asked is self.corpus and self.index.attributor.symmetric:
+            return _Asked(self, asked, _stored(self.index, self.rows[asked]))
+        return _Asked(self, asked, self.index.encode_queries(self.asked.take(asked), progress))
+
+
+def _part(rows: Rows, settings: TeacherSettings, name: str) -> Rows:
+    """All rows, or a random part of them where they are many, ascending."""
+    if len(rows) <= settings.examples:
+        return rows
+    part: Rows = rows[draw(stream(settings.seed, "teacher", name), len(rows), settings.examples)]
+    return part
+
+
+def _is_in(corpus: Corpus, hashes: set[str]) -> np.ndarray:
+    """Which examples have one of the hashes, ``(n,)`` bool."""
+    return np.fromiter((example.content_hash in hashes for example in corpus), bool, len(corpus))
+
+
+def _stored(index: Index, rows: Rows) -> Features:
+    """Features of some rows, ascending, float32 ``(rows, d)``."""
+    parts = list(_parts(index, rows))
+    if isinstance(parts[0], np.ndarray):
+        return np.concatenate(parts).astype(np.float32)
+    return sparse.csr_array(sparse.vstack(parts).astype(np.float32))
+
+
+def _parts(index: Index, rows: Rows) -> Iterator[Any]:
+    for shard in index.shards:
+        first, last = np.searchsorted(rows, [shard.start, shard.start + shard.rows])
+        if last > first:
+            yield shard.block.features[rows[first:last] - shard.start]
+
+
+@dataclass(frozen=True, eq=False)
+class _Asked:
+    """Features of all queries that some instance has."""
+
+    source: _Source
+    rows: Rows
+    """Rows of the queries, ascending."""
+    features: Features
+
+    def label(self, draw: _Drawn, pooling: Pooling, number: int) -> LabelledInstance:
+        """An instance whose losses are minus the teacher's group scores."""
+        source, subsets = self.source, draw.subsets
+        places = np.searchsorted(self.rows, draw.queries)
+        members = Groups(subsets.names, source.rows[draw.train][subsets.rows], subsets.offsets)
+        index = source.index
+        scores = group_scores(self.features[places], index.blocks, members, pooling, examples=len(index))
+        queries, train = source.asked.take(draw.queries), source.corpus.take(draw.train)
+        return LabelledInstance(f"teacher#{number}", train, queries, subsets, -scores)

@@ -1,0 +1,152 @@
+"""Causal attention inside each document of a packed batch.
+
+transformers calls :func:`attend` in every attention layer, once :func:`register` has told it so. The spans of the
+batch reach it as a keyword argument of the model's forward pass, so no mask over all pairs of tokens is made.
+"""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import torch
+from jaxtyping import Float, Int64
+from torch import Tensor, nn
+from torch.nn import functional
+
+from airrep.errors import ConfigError
+from airrep.lm.documents import Span
+
+NAME = "airrep_packed"
+"""What the attention is called in transformers."""
+
+_REFUSED = ("softcap", "s_aux", "position_bias")
+
+
+def register() -> None:
+    """Make the attention known to transformers; again is no harm."""
+    from transformers import AttentionInterface
+
+    AttentionInterface.register(NAME, attend)
+
+
+@contextmanager
+def library_attention(model: Any) -> Iterator[None]:
+    """Let a model use the attention of transformers, which takes masks and a cache."""
+    model.set_attn_implementation("sdpa" if getattr(model, "_supports_sdpa", False) else "eager")
+    try:
+        yield
+    finally:
+        model.set_attn_implementation(NAME)
+
+
+def attend(
+    module: nn.Module,
+    query: Float[Tensor, "1 heads t d"],
+    key: Float[Tensor, "1 kv_heads t d"],
+    value: Float[Tensor, "1 kv_heads t e"],
+    _mask: Tensor | None = None,
+    *,
+    spans: tuple[Span, ...] | None = None,
+    scaling: float | None = None,
+    sliding_window: int | None = None,
+    **others: Any,
+) -> tuple[Float[Tensor, "1 t heads e"], None]:
+    """Each token attends to itself and the earlier tokens of its own document; dropout is off.
+
+    Raises:
+        ConfigError: the LM asks for attention of another kind.
+    """
+    spans = _checked(module, spans, others)
+    sizes = [span.tokens for span in spans]
+    parts = zip(spans, *(each.squeeze(0).transpose(0, 1).split(sizes) for each in (query, key, value)), strict=True)
+    mixed = [_attend_span(span, q, k, v, scaling, sliding_window) for span, q, k, v in parts]
+    return torch.cat(mixed)[None], None
+
+
+def _checked(module: nn.Module, spans: tuple[Span, ...] | None, others: dict[str, Any]) -> tuple[Span, ...]:
+    kind = type(module).__name__
+    if spans is None:
+        raise ConfigError(f"{kind}: does not hand arguments on to its attention. Use another LM.")
+    if getattr(module, "is_causal", True) is False:
+        raise ConfigError(f"{kind}: looks at later tokens too; expected a causal LM. Use another LM.")
+    asked = [name for name in _REFUSED if others.get(name) is not None]
+    if asked:
+        raise ConfigError(f"{kind}: needs attention with {asked[0]}, which packed attention has not. Use another LM.")
+    return spans
+
+
+def _attend_span(
+    span: Span,
+    query: Float[Tensor, "s heads d"],
+    key: Float[Tensor, "s kv_heads d"],
+    value: Float[Tensor, "s kv_heads e"],
+    scaling: float | None,
+    window: int | None,
+) -> Float[Tensor, "s heads e"]:
+    """Attention of one span, as a table of documents by tokens."""
+    banded = window is not None and span.longest > window
+    if not _shares_heads(query, banded):
+        key, value = (each.repeat_interleave(query.shape[1] // each.shape[1], dim=1) for each in (key, value))
+    mixed = functional.scaled_dot_product_attention(
+        _table(span, query),
+        _table(span, key),
+        _table(span, value),
+        attn_mask=_band(span.longest, window or 0, query.device) if banded else None,
+        is_causal=not banded,
+        scale=scaling,
+        enable_gqa=key.shape[1] != query.shape[1],
+    )
+    flat = mixed.transpose(1, 2).flatten(0, 1)
+    return flat if span.keep is None else _Unpad.apply(flat, span.keep)
+
+
+def _shares_heads(query: Tensor, banded: bool) -> bool:
+    """Whether query heads can share a key head without a kernel that keeps all pairs of tokens in memory.
+
+    On CUDA that takes the flash kernel, which knows half precision alone, and no masks.
+    """
+    return not query.is_cuda or (query.dtype in (torch.float16, torch.bfloat16) and not banded)
+
+
+def _table(span: Span, rows: Float[Tensor, "s heads d"]) -> Float[Tensor, "sequences heads longest d"]:
+    padded: Tensor = rows if span.pad is None else _Pad.apply(rows, span.pad, span.keep)
+    table: Tensor = padded.unflatten(0, (span.sequences, span.longest)).transpose(1, 2)
+    return table
+
+
+def _band(length: int, window: int, device: torch.device) -> Tensor:
+    """Which earlier tokens a token sees: itself and the ``window − 1`` before it."""
+    return torch.ones(length, length, dtype=torch.bool, device=device).tril().triu(1 - window)
+
+
+class _Pad(torch.autograd.Function):
+    """Documents to a table, its free places filled with copies that no kept place attends to.
+
+    Those places come after their document, and attention is causal: their gradients are zero, so that the
+    backward pass is a selection as well.
+    """
+
+    @staticmethod
+    def forward(ctx: Any, rows: Tensor, pad: Int64[Tensor, " p"], keep: Int64[Tensor, " s"]) -> Tensor:
+        ctx.save_for_backward(keep)
+        return rows.index_select(0, pad)
+
+    @staticmethod
+    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, None, None]:
+        (keep,) = ctx.saved_tensors
+        return gradient.index_select(0, keep), None, None
+
+
+class _Unpad(torch.autograd.Function):
+    """A table back to documents; the gradient at free places is zero."""
+
+    @staticmethod
+    def forward(ctx: Any, table: Tensor, keep: Int64[Tensor, " s"]) -> Tensor:
+        ctx.save_for_backward(keep)
+        ctx.places = table.shape[0]
+        return table.index_select(0, keep)
+
+    @staticmethod
+    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, None]:
+        (keep,) = ctx.saved_tensors
+        return gradient.new_zeros(ctx.places, *gradient.shape[1:]).index_copy_(0, keep, gradient), None

@@ -1,0 +1,191 @@
+"""Turn examples into tokens as the target LM reads them."""
+
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+from airrep.corpus.corpus import Example
+from airrep.errors import ConfigError, DataError
+from airrep.lm.documents import Documents
+
+PLAIN = "Question: {prompt}\nAnswer: {response}"
+"""Text of an example for an LM without a chat template; the end-of-text token follows it."""
+
+_TODAY = "01 Jan 2025"
+_CLOCK = "{%- macro strftime_now(form) -%}" + _TODAY + "{%- endmacro -%}"
+_MARK = "airrep9f2c1dresponse"
+_CHUNK = 1024
+
+
+class Rendered(NamedTuple):
+    """Text up to the response, and the response with what ends it."""
+
+    prompt: str
+    response: str
+
+
+class Chat:
+    """Renders and tokenises examples for one LM.
+
+    Args:
+        tokenizer: of transformers.
+        name: of the LM, for error messages.
+        max_tokens: longest document.
+        vocabulary: number of tokens that the LM has embeddings for.
+        template: None, ``"plain"``, or a text with ``{prompt}`` and ``{response}``; see :class:`LmSettings`.
+
+    Raises:
+        ConfigError: the token that begins or ends a text has no embedding.
+    """
+
+    def __init__(self, tokenizer: Any, name: str, max_tokens: int, vocabulary: int, template: str | None) -> None:
+        self.tokenizer = tokenizer
+        self.name = name
+        self.max_tokens = max_tokens
+        self.vocabulary = vocabulary
+        self.plain = _plain_template(tokenizer, template)
+        self._template = _chat_template(tokenizer, name) if self.plain is None else None
+        self._begin = _begin(tokenizer) if self.plain is not None else []
+        self._end = [tokenizer.eos_token_id] if self.plain is not None and tokenizer.eos_token_id is not None else []
+        self._check_known([self._begin + self._end])
+
+    def prompt_text(self, prompt: str) -> str:
+        """What the LM reads before it answers."""
+        if self.plain is None:
+            return self._chat(_messages(prompt), add_generation_prompt=True)
+        return self.plain[0].replace("{prompt}", prompt)
+
+    def render(self, example: Example) -> Rendered:
+        """Text of an example, in two parts.
+
+        Raises:
+            DataError: its response is empty, or the chat template leaves it out.
+        """
+        if not example.response.strip():
+            raise DataError(f'example "{example.id}": its response is empty; expected text. Leave the example out.')
+        if self.plain is not None:
+            head, before, after = self.plain
+            return Rendered(head.replace("{prompt}", example.prompt), before + example.response + after)
+        return self._render_chat(example)
+
+    def _render_chat(self, example: Example) -> Rendered:
+        """Response = what the full text has beyond the prompt; by a marked response where the two do not fit."""
+        prompt = self.prompt_text(example.prompt)
+        full = self._chat(_messages(example.prompt, example.response))
+        if full.startswith(prompt) and example.response.strip() in full[len(prompt) :]:
+            return Rendered(prompt, full[len(prompt) :])
+        head, mark, tail = self._chat(_messages(example.prompt, _MARK)).rpartition(_MARK)
+        if not mark:
+            raise DataError(
+                f'example "{example.id}": the chat template of {self.name} leaves its response out, so there is '
+                "nothing to learn. Use template=plain."
+            )
+        return Rendered(head, example.response + tail)
+
+    def _chat(self, messages: list[dict[str, str]], *, add_generation_prompt: bool = False) -> str:
+        """Fill in the chat template; a template that asks for the date always gets the same."""
+        from jinja2 import TemplateError
+
+        try:
+            text: str = self.tokenizer.apply_chat_template(
+                messages,
+                chat_template=self._template,
+                tokenize=False,
+                add_generation_prompt=add_generation_prompt,
+                date_string=_TODAY,
+            )
+        except (TemplateError, TypeError, ValueError) as error:
+            raise ConfigError(
+                f"lm {self.name}: its chat template fails: {str(error).partition(chr(10))[0]}. Use template=plain."
+            ) from error
+        return text
+
+    def tokenise(self, examples: Sequence[Example]) -> Documents:
+        """Token ids of each example: prompt, cut at its front to fit, then response.
+
+        Raises:
+            DataError: a response is empty or has too many tokens by itself; the message has the example's id.
+        """
+        documents: list[tuple[list[int], int]] = []
+        for first in range(0, len(examples), _CHUNK):
+            chunk = examples[first : first + _CHUNK]
+            texts = [self.render(example) for example in chunk]
+            prompts = self._ids([text.prompt for text in texts])
+            wholes = self._ids([text.prompt + text.response for text in texts])
+            rows = zip(chunk, texts, prompts, wholes, strict=True)
+            documents += [self._document(*row) for row in rows]
+        return Documents.of(documents)
+
+    def prompt_ids(self, prompts: Sequence[str], room: int) -> list[list[int]]:
+        """Token ids of what the LM reads before it answers, cut at the front to at most *room* tokens."""
+        found = self._ids([self.prompt_text(prompt) for prompt in prompts])
+        return [self._fit(self._begin + ids, room) for ids in found]
+
+    def _ids(self, texts: list[str]) -> list[list[int]]:
+        encoded = self.tokenizer(texts, add_special_tokens=False, return_attention_mask=False, verbose=False)
+        found: list[list[int]] = encoded["input_ids"]
+        self._check_known(found)
+        return found
+
+    def _check_known(self, found: list[list[int]]) -> None:
+        """Refuse tokens that the LM has no embedding for."""
+        largest = max((max(ids, default=0) for ids in found), default=0)
+        if largest >= self.vocabulary:
+            raise ConfigError(
+                f"lm {self.name}: its tokenizer has a token number {largest}, its embeddings are for "
+                f"{self.vocabulary} only. Use the tokenizer that the LM was trained with."
+            )
+
+    def _document(self, example: Example, text: Rendered, prompt: list[int], whole: list[int]) -> tuple[list[int], int]:
+        """Join prompt and response; the prompt's tokens are those that generation sees."""
+        starts_so = whole[: len(prompt)] == prompt
+        response = (whole[len(prompt) :] if starts_so else self._ids([text.response])[0]) + self._end
+        most = self.max_tokens - max(1, len(self._begin))
+        if not 0 < len(response) <= most:
+            raise DataError(
+                f'example "{example.id}": its response has {len(response)} tokens; expected 1 to {most}, since one '
+                f"token must come before it. Raise max_tokens (now {self.max_tokens}), shorten the response or leave "
+                "the example out."
+            )
+        head = self._fit(self._begin + prompt, self.max_tokens - len(response))
+        if not head:
+            raise DataError(f'example "{example.id}": nothing comes before its response. Give it a prompt.')
+        return head + response, len(head)
+
+    def _fit(self, ids: list[int], room: int) -> list[int]:
+        """Cut tokens out at the front, behind the begin-of-text token."""
+        over = len(ids) - room
+        first = self.tokenizer.bos_token_id
+        kept = 1 if first is not None and ids[:1] == [first] and room > 1 else 0
+        return ids if over <= 0 else ids[:kept] + ids[kept + over :]
+
+
+def _plain_template(tokenizer: Any, template: str | None) -> tuple[str, str, str] | None:
+    """Text with {prompt}, text before the response, text after it; None if the chat template is used.
+
+    Spaces before the response belong to it, since tokenizers join them with the first word.
+    """
+    if template is None and tokenizer.chat_template is not None:
+        return None
+    text = PLAIN if template in (None, "plain") else template
+    head, _, after = text.partition("{response}")
+    return head.rstrip(" "), head[len(head.rstrip(" ")) :], after
+
+
+def _begin(tokenizer: Any) -> list[int]:
+    """The begin-of-text token, if the tokenizer puts one before a text."""
+    first = tokenizer.bos_token_id
+    return [first] if first is not None and tokenizer("a")["input_ids"][:1] == [first] else []
+
+
+def _chat_template(tokenizer: Any, name: str) -> str:
+    """The chat template, which gets the same date every day."""
+    try:
+        template: str = tokenizer.get_chat_template()
+    except ValueError as error:
+        raise ConfigError(f"lm {name}: has chat templates, but none named default. Use template=plain.") from error
+    return f"{_CLOCK}{template}" if "strftime_now" in template else template
+
+
+def _messages(prompt: str, response: str | None = None) -> list[dict[str, str]]:
+    asked = [{"role": "user", "content": prompt}]
+    return asked if response is None else [*asked, {"role": "assistant", "content": response}]

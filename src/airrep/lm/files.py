@@ -1,0 +1,239 @@
+"""Find, load and check the files of a target LM."""
+
+import json
+import re
+import shutil
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors import SafetensorError
+from safetensors.torch import load_file
+
+from airrep.errors import ConfigError
+from airrep.lm import attention as lm_attention
+from airrep.runtime.artifacts import MANIFEST, file_digest, read_manifest
+from airrep.runtime.hub import download
+from airrep.runtime.own_code import CODE, check_own_code
+
+WARM_UP = "warm-up"
+"""Kind of the artifacts that are LMs."""
+
+_WEIGHTS = ("*.safetensors", "*.safetensors.index.json")
+_READING = (
+    *("config.json", "tokenizer*", "vocab*", "merges.txt", "special_tokens_map.json", "added_tokens.json"),
+    *("*.model", "*.jinja", "additional_chat_templates/*"),
+)
+_WANTED = (*_WEIGHTS, *_READING, "generation_config.json")
+_HUB_ID = re.compile(r"[\w-][\w.-]*(/[\w-][\w.-]*)?")
+
+
+def find_lm(name: str, trusted: bool = False) -> Path:
+    """Return the folder of an LM, given as such or as an id on the Hugging Face Hub.
+
+    Args:
+        name: folder or id.
+        trusted: whether program code that it brings may be run.
+
+    Raises:
+        ConfigError: there is no such folder, it holds no LM, it brings code and is not trusted, or it cannot be had
+            from the Hub.
+    """
+    path = Path(name)
+    if not path.is_dir():
+        if path.exists() or _HUB_ID.fullmatch(name) is None:
+            kind = "is a file" if path.exists() else "there is no such folder"
+            raise ConfigError(f"lm {name}: {kind}; expected a folder, or owner/name on the Hugging Face Hub. Check it.")
+        wanted = (*_WANTED, CODE) if trusted else _WANTED
+        path = download("lm", name, wanted, "Fetch it elsewhere (hf download) and give its folder.")
+    for pattern in ("config.json", "*.safetensors"):
+        if not any(path.glob(pattern)):
+            raise ConfigError(
+                f"lm {name}: its folder has no {pattern}; expected a Hugging Face causal LM with weights in "
+                "safetensors. Give another folder, or save the LM again with save_pretrained."
+            )
+    check_own_code("lm", name, path, trusted)
+    return path
+
+
+def digests(folder: Path, trusted: bool = False) -> dict[str, str]:
+    """sha256 of each file that decides what an LM reads and computes, by its name; of code, where it is trusted."""
+    found = {path for pattern in (*_WEIGHTS, *_READING) for path in folder.glob(pattern) if path.is_file()}
+    found.update(check_own_code("lm", str(folder), folder, True) if trusted else ())
+    return {path.relative_to(folder).as_posix(): file_digest(path) for path in sorted(found)}
+
+
+def is_warm_up(folder: Path) -> bool:
+    """Whether a folder is one that :mod:`airrep.lm.warming` wrote."""
+    path = folder / MANIFEST
+    return path.is_file() and f'"kind": "{WARM_UP}"'.encode() in path.read_bytes()
+
+
+def recorded_reading(folder: Path) -> dict[str, Any]:
+    """How a warm-up read its examples, as settings of an LM; nothing of any other folder.
+
+    Raises:
+        ArtifactError: the warm-up was altered.
+    """
+    if not is_warm_up(folder):
+        return {}
+    reading = read_manifest(folder, WARM_UP)["reading"]
+    return {**reading, "template": None if reading["template"] == "chat" else reading["template"]}
+
+
+def write_lm(model: Any, base: Path, out: Path) -> None:
+    """Write a causal LM as transformers does, with what it does not train taken from the LM that it came from.
+
+    Args:
+        model: of :func:`load_network`.
+        base: the folder that it was loaded from: tokenizer, chat template, settings of generation, dropout.
+        out: a folder that is there.
+    """
+    from transformers import GenerationConfig
+
+    own, model.generation_config = model.generation_config, GenerationConfig()  # some that are published are refused
+    try:
+        with _without_bars():
+            model.save_pretrained(out)
+    finally:
+        model.generation_config = own
+    (out / "generation_config.json").unlink()
+    for path in _files(base, (*_READING, "generation_config.json")):
+        if path.name != "config.json":
+            target = out / path.relative_to(base)
+            target.parent.mkdir(exist_ok=True)
+            shutil.copyfile(path, target)
+    written, before = (json.loads((folder / "config.json").read_bytes()) for folder in (out, base))
+    dropout = {name: value for name, value in before.items() if "drop" in name}
+    (out / "config.json").write_text(json.dumps(written | dropout, indent=2, sort_keys=True) + "\n", "utf-8")
+
+
+def _files(folder: Path, patterns: Iterable[str]) -> list[Path]:
+    return sorted({path for pattern in patterns for path in folder.glob(pattern) if path.is_file()})
+
+
+def copy_weights(model: Any, path: Path) -> None:
+    """Copy the weights of a safetensors file into a model, in place.
+
+    Raises:
+        ConfigError: it cannot be read, or its weights have other names or shapes than the model's.
+    """
+    try:
+        stored = load_file(path)
+    except (OSError, SafetensorError) as error:
+        raise ConfigError(f"weights {path}: cannot be read: {_reason(error)}. Restore the file.") from error
+    own = dict(model.named_parameters())
+    if stored.keys() != own.keys() or any(stored[name].shape != own[name].shape for name in own):
+        raise ConfigError(f"weights {path}: are not those of a {type(model).__name__} of this shape. Give its own.")
+    with torch.no_grad():
+        for name, weight in own.items():
+            weight.copy_(stored[name])
+
+
+def load_tokenizer(folder: Path, name: str, trusted: bool = False) -> Any:
+    """Load the tokenizer of an LM; with code of its own where that is trusted.
+
+    Raises:
+        ConfigError: transformers cannot load it.
+    """
+    from transformers import AutoTokenizer
+
+    with _loading(name, "its tokenizer"):
+        return AutoTokenizer.from_pretrained(folder, local_files_only=True, trust_remote_code=trusted)
+
+
+def load_network(folder: Path, name: str, trusted: bool = False) -> Any:
+    """Load a causal LM with float32 weights and packed attention; dropout is off, and no token is padding.
+
+    Args:
+        folder: its files.
+        name: of the LM, for errors.
+        trusted: run program code that it brings.
+
+    Raises:
+        ConfigError: transformers cannot load it, it is no causal LM, or weights are missing or not finite.
+    """
+    from transformers import AutoModelForCausalLM
+
+    lm_attention.register()
+    with _loading(name, "a causal LM"):
+        model, report = AutoModelForCausalLM.from_pretrained(
+            folder,
+            dtype=torch.float32,
+            attn_implementation=lm_attention.NAME,
+            local_files_only=True,
+            trust_remote_code=trusted,
+            use_safetensors=True,
+            output_loading_info=True,
+        )
+    absent = sorted({*report["missing_keys"], *(str(key[0]) for key in report["mismatched_keys"])})
+    if absent:
+        raise ConfigError(
+            f"lm {name}: {len(absent)} weights are missing or of another shape, the first {absent[0]}; expected those "
+            f"of a {type(model).__name__}. Give a folder with a causal LM."
+        )
+    for key, parameter in model.named_parameters():
+        if not bool(torch.isfinite(parameter).all()):
+            raise ConfigError(f"lm {name}: weight {key} is not finite (NaN or infinite). Use another checkpoint.")
+    return _plain(model)
+
+
+def _plain(model: Any) -> Any:
+    """Switch dropout off, and let every row of the embeddings learn: its pad token may be a word of the texts."""
+    for module in model.modules():
+        if isinstance(module, torch.nn.Dropout):
+            module.p = 0.0
+        for holder in (module, getattr(module, "config", None)):
+            _without_dropout(holder)
+        if isinstance(module, torch.nn.Embedding):
+            module.padding_idx = None
+    return model.eval()
+
+
+def _without_dropout(holder: object) -> None:
+    """Set the rates to 0 that a module or a configuration holds as plain numbers, for dropout as a function."""
+    for name, value in list(getattr(holder, "__dict__", {}).items()):
+        if "drop" in name and isinstance(value, float):
+            setattr(holder, name, 0.0)
+
+
+@contextmanager
+def _loading(name: str, part: str) -> Iterator[None]:
+    """Load without progress bars; what goes wrong becomes a one-line ConfigError."""
+    try:
+        with _without_bars():
+            yield
+    except (
+        OSError,
+        ValueError,
+        RuntimeError,
+        KeyError,
+        TypeError,
+        AttributeError,
+        ImportError,
+        SafetensorError,
+    ) as error:
+        raise ConfigError(f"lm {name}: {part} cannot be loaded: {_reason(error)}. Give another LM.") from error
+
+
+@contextmanager
+def _without_bars() -> Iterator[None]:
+    """Let transformers draw no progress bars."""
+    from transformers.utils import logging
+
+    shown = logging.is_progress_bar_enabled()
+    logging.disable_progress_bar()
+    try:
+        yield
+    finally:
+        if shown:
+            logging.enable_progress_bar()
+
+
+def _reason(error: Exception) -> str:
+    """First line of an error, without its full stop."""
+    if lm_attention.NAME in str(error):
+        return "it takes no attention from outside, so that documents cannot be packed"
+    return str(error).strip().partition("\n")[0].rstrip(".") or type(error).__name__

@@ -1,0 +1,152 @@
+"""Fine-tune a causal LM on packed documents."""
+
+import math
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Any, TypeAlias
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from airrep.arrays import Rows
+from airrep.errors import TrainingError
+from airrep.lm.documents import Documents, PackedDocuments
+from airrep.lm.network import Execution, token_losses
+from airrep.lm.settings import FineTuneSettings
+from airrep.runtime.packing import pack
+from airrep.runtime.seeding import stream
+
+
+@dataclass(frozen=True, slots=True)
+class FineTuneReport:
+    """What happened in a fine-tune.
+
+    Attributes:
+        steps: optimizer steps.
+        loss_per_step: of each step's examples before it, mean nats per response token.
+    """
+
+    steps: int
+    loss_per_step: tuple[float, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class StepDone:
+    """One optimizer step of a fine-tune, just taken.
+
+    Attributes:
+        step: counted from 1.
+        steps: of the whole fine-tune.
+        loss: of the step's examples before it, mean nats per response token.
+        rate: its learning rate.
+        optimizer: with the moments of each weight.
+    """
+
+    step: int
+    steps: int
+    loss: float
+    rate: float
+    optimizer: torch.optim.AdamW
+
+
+OnStep: TypeAlias = Callable[[StepDone], None]
+"""Told of each step while the weights are those behind it."""
+
+
+def fine_tune(
+    model: Any,
+    documents: Documents,
+    settings: FineTuneSettings,
+    seed: int,
+    execution: Execution,
+    on_step: OnStep | None = None,
+) -> FineTuneReport:
+    """Train all weights that ask for a gradient, in place, with AdamW.
+
+    A step lowers L = (1 / R) Σ ℓ over the R response tokens of its examples, as transformers does. Its gradient is
+    summed over micro-batches; how many there are changes it by rounding alone.
+
+    Args:
+        model: a causal LM with packed attention.
+        documents: the training examples.
+        settings: of the fine-tune.
+        seed: decides the order of the examples.
+        execution: device, precision and size of micro-batches.
+        on_step: told of each step.
+
+    Raises:
+        TrainingError: a loss or gradient is not finite; the message has the step.
+    """
+    parameters = [parameter for parameter in model.parameters() if parameter.requires_grad]
+    optimizer = _optimizer(parameters, settings)
+    orders = list(order_of(len(documents), settings, seed))
+    losses: list[float] = []
+    for step, rows in enumerate(orders):
+        rate = settings.rate_at(step, len(orders))
+        for group in optimizer.param_groups:
+            group["lr"] = rate
+        loss = accumulate(model, documents.take(rows), execution)
+        norm = torch.nn.utils.clip_grad_norm_(parameters, settings.clip or math.inf)
+        losses.append(_finite(loss, norm, step))
+        optimizer.step()
+        optimizer.zero_grad()
+        if on_step is not None:
+            on_step(StepDone(step + 1, len(orders), losses[-1], rate, optimizer))
+    return FineTuneReport(len(orders), tuple(losses))
+
+
+def _optimizer(parameters: list[torch.nn.Parameter], settings: FineTuneSettings) -> torch.optim.AdamW:
+    return torch.optim.AdamW(
+        parameters,
+        lr=settings.learning_rate,
+        betas=settings.betas,
+        eps=settings.epsilon,
+        weight_decay=settings.weight_decay,
+        fused=True,
+    )
+
+
+def order_of(count: int, settings: FineTuneSettings, seed: int) -> Iterator[Rows]:
+    """Rows of each step's examples: every epoch a permutation of its own, drawn from *seed*."""
+    for epoch in range(settings.epochs):
+        order = stream(seed, "order", epoch).permutation(count)
+        for first in range(0, count, settings.batch_examples):
+            yield order[first : first + settings.batch_examples]
+
+
+def count_steps(count: int, settings: FineTuneSettings) -> int:
+    """Optimizer steps of a fine-tune on so many examples."""
+    return settings.epochs * math.ceil(count / settings.batch_examples)
+
+
+def accumulate(model: Any, documents: Documents, execution: Execution) -> Tensor:
+    """Add to the gradients that of the mean loss over all response tokens of some documents.
+
+    Returns:
+        that mean, in nats; of no dimension.
+    """
+    tokens = int(documents.response_lengths.sum())
+    total = torch.zeros((), device=execution.device)
+    for batch in pack(documents.lengths, execution.batch_tokens):
+        packed = PackedDocuments.from_batch(documents, batch, execution.device, execution.evenness)
+        with execution.autocast():
+            loss = token_losses(model, packed).sum() / tokens
+        torch.autograd.backward(loss)
+        total += loss.detach()
+    return total
+
+
+def _finite(loss: Tensor, norm: Tensor, step: int) -> float:
+    """The loss as a number.
+
+    Raises:
+        TrainingError: it or the gradient's norm is not finite.
+    """
+    found, length = torch.stack([loss.double(), norm.double()]).tolist()
+    if not np.isfinite(found + length):
+        what = "loss" if not math.isfinite(found) else "gradient"
+        raise TrainingError(
+            f"fine-tune, step {step}: the {what} is not finite. Lower learning_rate, or use precision=float32."
+        )
+    return float(found)

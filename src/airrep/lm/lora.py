@@ -1,0 +1,239 @@
+"""Low-rank adapters by the optional package peft."""
+
+import copy
+import math
+import warnings
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors import SafetensorError
+from safetensors.torch import load_file, save_file
+from torch import Tensor
+
+from airrep.errors import ConfigError, MissingExtraError, TrainingError
+from airrep.lm.settings import FineTuneSettings
+from airrep.runtime.seeding import stream_seed
+
+ADAPTER = "adapter_model.safetensors"
+ADAPTER_CONFIG = "adapter_config.json"
+MOMENTS = "moments.safetensors"
+"""Adam's moments of each number of the adapters, beside them."""
+
+_NAME = "default"
+_PREFIX = "base_model.model."
+_A, _B = (f".lora_{letter}.weight" for letter in "AB")
+
+
+@contextmanager
+def adapted(model: Any, settings: FineTuneSettings, seed: int) -> Iterator[None]:
+    """Give a model low-rank adapters, W + (alpha / rank) B A, and add them to its weights in the end.
+
+    A is drawn from *seed*, B starts as 0. Inside, only adapters ask for a gradient; afterwards the model has the
+    modules it had before, and all its weights ask for one.
+
+    Raises:
+        MissingExtraError: peft is not installed.
+        ConfigError: the model has no linear maps of the names asked for.
+        TrainingError: the adapters are as they were before.
+    """
+    adapters = _attach(model, settings, seed)
+    try:
+        yield
+        _check_trained(model)
+    except BaseException:
+        adapters.unload()
+        raise
+    else:
+        adapters.merge_and_unload()
+    finally:
+        model.requires_grad_(True)
+
+
+def _attach(model: Any, settings: FineTuneSettings, seed: int) -> Any:
+    try:
+        from peft import LoraConfig, LoraModel
+    except ImportError as error:
+        raise MissingExtraError("lora_rank", "peft") from error
+    from transformers.pytorch_utils import Conv1D
+
+    config = LoraConfig(
+        task_type="CAUSAL_LM",
+        r=settings.lora_rank,
+        lora_alpha=settings.lora_alpha,
+        target_modules=list(settings.lora_targets) if settings.lora_targets else "all-linear",
+        fan_in_fan_out=any(isinstance(module, Conv1D) for module in model.modules()),
+    )
+    try:
+        with torch.random.fork_rng():  # peft draws from the global generator
+            adapters = LoraModel(model, config, _NAME)
+    except ValueError as error:
+        raise ConfigError(
+            f"lora_targets: {str(error).partition(chr(10))[0]}. Give names of linear maps of this LM."
+        ) from error
+    _draw(model, seed)
+    return adapters
+
+
+def _draw(model: Any, seed: int) -> None:
+    """Draw every A anew, uniformly within ±1/√inputs, on the CPU."""
+    generator = torch.Generator().manual_seed(stream_seed(seed, "lora"))
+    for name, parameter in model.named_parameters():
+        if "lora_A" in name:
+            bound = 1 / math.sqrt(parameter.shape[1])
+            drawn = torch.rand(parameter.shape, generator=generator).mul_(2 * bound).sub_(bound)
+            with torch.no_grad():
+                parameter.copy_(drawn)
+
+
+def _check_trained(model: Any) -> None:
+    moved = [bool(parameter.any()) for name, parameter in model.named_parameters() if "lora_B" in name]
+    if not any(moved):
+        raise TrainingError("fine-tune: adapters did not change. Choose other lora_targets, or lora_rank=null.")
+
+
+def adapter_weights(model: Any) -> dict[str, torch.nn.Parameter]:
+    """The numbers of a model's adapters, by the names that peft gives them in files."""
+    return {file_name(name): parameter for name, parameter in model.named_parameters() if ".lora_" in name}
+
+
+def file_name(name: str) -> str:
+    """The name in peft's files of an adapter's weight, given by its name in the model."""
+    return _PREFIX + name.replace(f".{_NAME}.", ".")
+
+
+def whole_weights(model: Any) -> dict[str, Tensor]:
+    """All weights of a model by their names, adapters added where it has some; the model stays as it is."""
+    found = {
+        name.replace(".base_layer.", "."): parameter.detach()
+        for name, parameter in model.named_parameters()
+        if ".lora_" not in name
+    }
+    for name, module in model.named_modules():
+        if hasattr(module, "get_delta_weight"):
+            with torch.no_grad():
+                found[f"{name}.weight"] = found[f"{name}.weight"] + module.get_delta_weight(_NAME)
+    return found
+
+
+def save_adapters(model: Any, optimizer: torch.optim.Optimizer, folder: Path, base: str) -> None:
+    """Write a model's adapters as peft does, and beside them the moments that Adam has of their numbers.
+
+    Args:
+        model: with adapters of :func:`adapted`.
+        optimizer: AdamW, with at least one step behind it.
+        folder: to be made.
+        base: the name of the model without adapters.
+    """
+    config = copy.copy(model.peft_config[_NAME])
+    config.base_model_name_or_path, config.inference_mode = base, True
+    config.save_pretrained(folder)
+    weights = adapter_weights(model)
+    _save({name: parameter.detach() for name, parameter in weights.items()}, folder / ADAPTER)
+    states = {name: optimizer.state[parameter] for name, parameter in weights.items()}
+    moments = {
+        f"{order}.{name}": state[key]
+        for name, state in states.items()
+        for order, key in (("first", "exp_avg"), ("second", "exp_avg_sq"))
+    }
+    _save(moments, folder / MOMENTS)
+
+
+def load_moments(folder: Path) -> dict[str, tuple[Tensor, Tensor]]:
+    """First and second moments that :func:`save_adapters` wrote, by the names of the adapters in that folder.
+
+    Raises:
+        ConfigError: there are none, or they cannot be read.
+    """
+    path = folder / MOMENTS
+    try:
+        stored = load_file(path)
+    except (OSError, SafetensorError) as error:
+        raise ConfigError(f"{path}: cannot be read: {_first_line(error)}. Run `airrep warmup` again.") from error
+    names = (name.removeprefix("first.") for name in stored if name.startswith("first."))
+    return {name: (stored[f"first.{name}"], stored[f"second.{name}"]) for name in names}
+
+
+def _save(tensors: Mapping[str, Tensor], path: Path) -> None:
+    held = {name: tensor.to("cpu", torch.float32).contiguous() for name, tensor in tensors.items()}
+    save_file(held, path, metadata={"format": "pt"})
+
+
+def load_adapters(model: Any, folder: Path) -> None:
+    """Put adapters between the weights of a model, where they stay, from a folder that peft or we wrote.
+
+    What is loaded is compared with the file, bit by bit: names that do not fit would leave random numbers there.
+
+    Raises:
+        MissingExtraError: peft is not installed.
+        ConfigError: there are none, they do not fit the model, they are more than low-rank adapters of linear maps,
+            or they were never trained.
+    """
+    try:
+        from peft import PeftModel
+    except ImportError as error:
+        raise MissingExtraError("adapters", "peft") from error
+    stored = _read(folder)
+    try:
+        with torch.random.fork_rng(), warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # of names that do not fit, which _check_loaded refuses
+            PeftModel.from_pretrained(model, folder, adapter_name=_NAME, is_trainable=False)
+    except (OSError, ValueError, RuntimeError, KeyError, TypeError, AttributeError, ImportError) as error:
+        raise ConfigError(
+            f"adapters {folder}: cannot be loaded into a {type(model).__name__}: {_first_line(error)}. "
+            "Give the LM that they were trained on."
+        ) from error
+    _check_loaded(model, stored, folder)
+    for module in model.modules():
+        if isinstance(module, torch.nn.Dropout):
+            module.p = 0.0
+    model.eval()
+
+
+def _read(folder: Path) -> dict[str, Tensor]:
+    """Tensors of a folder's adapters by name."""
+    for name in (ADAPTER_CONFIG, ADAPTER):
+        if not (folder / name).is_file():
+            raise ConfigError(
+                f"adapters {folder}: there is no {name}; expected what save_pretrained of peft writes. Give its folder."
+            )
+    try:
+        stored = load_file(folder / ADAPTER)
+    except (OSError, SafetensorError) as error:
+        raise ConfigError(f"{folder / ADAPTER}: cannot be read: {_first_line(error)}. Save it again.") from error
+    foreign = next((name for name in stored if not name.endswith((_A, _B))), None)
+    if foreign is not None:
+        raise ConfigError(
+            f"adapters {folder}: hold {foreign}; expected low-rank adapters of linear maps (LoRA) and nothing else. "
+            "Train adapters without DoRA, embeddings or modules_to_save."
+        )
+    return stored
+
+
+def _check_loaded(model: Any, stored: Mapping[str, Tensor], folder: Path) -> None:
+    """Refuse adapters in a model that are not those of the file.
+
+    Raises:
+        ConfigError: naming the first that is not.
+    """
+    loaded = adapter_weights(model)
+    missing = next((name for name in loaded if name not in stored), None)
+    if missing is not None:
+        raise ConfigError(
+            f"adapters {folder}: have no {missing}, which would be random; expected all that {ADAPTER_CONFIG} names. "
+            "Save them again."
+        )
+    for name, tensor in stored.items():
+        if name not in loaded or not torch.equal(loaded[name].detach().cpu(), tensor.to(loaded[name].dtype)):
+            raise ConfigError(
+                f"adapters {folder}: {name} is not in the model after loading; expected its numbers to the bit. "
+                "Give the LM that they were trained on."
+            )
+    if not any(bool(tensor.any()) for name, tensor in stored.items() if name.endswith(_B)):
+        raise ConfigError(f"adapters {folder}: every B is 0, so they were not trained. Train them.")
+
+
+def _first_line(error: Exception) -> str:
+    return str(error).strip().partition("\n")[0].rstrip(".:") or type(error).__name__

@@ -1,0 +1,330 @@
+"""The target LM: fine-tune, per-example loss, hidden states, generate."""
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from functools import cached_property
+from pathlib import Path
+from typing import Any, Literal, TypeAlias
+
+import numpy as np
+import torch
+from jaxtyping import Float32
+from torch import Tensor
+
+from airrep.corpus.corpus import Example
+from airrep.errors import ConfigError, DataError, TrainingError
+from airrep.lm import fine_tune as lm_training
+from airrep.lm import generate as lm_generation
+from airrep.lm.attention import library_attention
+from airrep.lm.chat import PLAIN, Chat
+from airrep.lm.documents import Documents, PackedDocuments
+from airrep.lm.files import copy_weights, digests, find_lm, load_network, load_tokenizer, recorded_reading
+from airrep.lm.fine_tune import FineTuneReport, OnStep
+from airrep.lm.lora import adapted
+from airrep.lm.network import (
+    Execution,
+    hidden_states,
+    loss_alone,
+    memory_named,
+    recompute_activations,
+    token_losses,
+)
+from airrep.lm.settings import FineTuneSettings, LmSettings
+from airrep.runtime.artifacts import digest
+from airrep.runtime.packing import Batch, pack
+from airrep.runtime.precision import ResolvedPrecision, resolve_device, resolve_precision
+
+__all__ = ["FineTuneReport", "FineTuneSettings", "LmSettings", "TargetLM", "load_lm"]
+
+Losses: TypeAlias = Float32[np.ndarray, " n"]
+"""Mean nats per response token, one for each example."""
+
+_MOST_TOKENS = 2048
+_CPU_BATCH_TOKENS = 2048
+_CUDA_BATCH_TOKENS = 16384
+_CUDA_EVENNESS = 0.5
+_CHUNK = 256
+_PROBE = ((3, 1, 4, 1, 5), (2, 7, 1, 8))
+_TOLERANCES = {"float32": 1e-3, "bfloat16": 5e-2}
+
+
+class TargetLM:
+    """A causal LM in memory, whose base weights :meth:`reset` brings back. Made by :func:`load_lm`.
+
+    Attributes:
+        name: folder or Hub id.
+        settings: it was loaded with.
+        folder: its files.
+        model: the transformers model, with packed attention; dropout is off.
+        chat: how examples become tokens.
+        max_tokens: longest example.
+        execution: device, precision, size of micro-batches.
+    """
+
+    def __init__(self, settings: LmSettings, folder: Path, model: Any, chat: Chat, execution: Execution) -> None:
+        self.name = settings.lm
+        self.settings = settings
+        self.folder = folder
+        self.model = model
+        self.chat = chat
+        self.max_tokens = chat.max_tokens
+        self.execution = execution
+        self._base: dict[str, Tensor] | None = None
+
+    @cached_property
+    def fingerprint(self) -> str:
+        """64 hex digits over weights, configuration, tokenizer, chat template and limit of tokens.
+
+        Device, precision and micro-batches are left out: they are execution.
+        """
+        template = PLAIN if self.reading["template"] == "plain" else None
+        return digest(
+            {
+                "kind": "causal lm",
+                "files": digests(self.folder, self.settings.trust_remote_code),
+                "max_tokens": self.max_tokens,
+                "template": template or self.settings.template or "chat",
+            }
+        )
+
+    @property
+    def reading(self) -> dict[str, Any]:
+        """How examples are read: the longest, and the template (``"chat"``: the LM's own, ``"plain"``, or a text)."""
+        own = "chat" if self.chat.plain is None else "plain"
+        return {"max_tokens": self.max_tokens, "template": self.settings.template or own}
+
+    def tokenise(self, examples: Sequence[Example]) -> Documents:
+        """Token ids of each example, in order; prompts are cut at their front to fit, responses never.
+
+        Raises:
+            DataError: a response is empty, or too long by itself.
+            ConfigError: the chat template fails.
+        """
+        return self.chat.tokenise(examples)
+
+    def unusable(self, examples: Sequence[Example]) -> dict[int, str]:
+        """Row and reason of each example that :meth:`tokenise` refuses: to leave them out beforehand."""
+        reasons: dict[int, str] = {}
+        for first in range(0, len(examples), _CHUNK):
+            chunk = list(examples[first : first + _CHUNK])
+            if self._refusal(chunk) is not None:
+                found = {first + row: self._refusal([example]) for row, example in enumerate(chunk)}
+                reasons |= {row: reason for row, reason in found.items() if reason is not None}
+        return reasons
+
+    def _refusal(self, examples: Sequence[Example]) -> str | None:
+        """Why some of the examples cannot be tokenised; None if all can."""
+        try:
+            self.chat.tokenise(examples)
+        except DataError as error:
+            return str(error)
+        return None
+
+    def fine_tune(
+        self, documents: Documents, settings: FineTuneSettings, seed: int, on_step: OnStep | None = None
+    ) -> FineTuneReport:
+        """Train in place, from the present weights on, with a new optimizer; see :mod:`airrep.lm.fine_tune`.
+
+        Args:
+            documents: training examples.
+            settings: of the fine-tune.
+            seed: decides the order of the examples, and the adapters' first weights.
+            on_step: told of each step, while adapters are still apart from the weights.
+
+        Raises:
+            ConfigError: there are no documents.
+            TrainingError: the loss is not finite, or memory is short; the weights are then in between.
+            MissingExtraError: adapters without the package peft.
+        """
+        if not len(documents):
+            raise ConfigError("fine-tune: there are no training examples; expected at least one. Give a larger subset.")
+        self._keep_base()
+        with memory_named("fine-tune"):
+            if settings.lora_rank is None:
+                return self._train(documents, settings, seed, on_step)
+            with adapted(self.model, settings, seed):
+                return self._train(documents, settings, seed, on_step)
+
+    def _train(
+        self, documents: Documents, settings: FineTuneSettings, seed: int, on_step: OnStep | None
+    ) -> FineTuneReport:
+        self.model.train(self.settings.checkpointing)  # transformers recomputes in this mode alone
+        try:
+            return lm_training.fine_tune(self.model, documents, settings, seed, self.execution, on_step)
+        finally:
+            self.model.eval()
+            self.model.zero_grad()
+
+    def _keep_base(self) -> None:
+        """Copy the base weights before the first fine-tune, into the machine's memory."""
+        if self._base is None:
+            self._base = {name: weight.detach().to("cpu", copy=True) for name, weight in self._weights()}
+
+    def _weights(self) -> Iterator[tuple[str, Tensor]]:
+        yield from self.model.named_parameters()
+
+    def reset(self) -> None:
+        """Bring the base weights back, in place and to the bit."""
+        if self._base is not None:
+            with torch.no_grad():
+                for name, weight in self._weights():
+                    weight.copy_(self._base[name])
+
+    def load_weights(self, path: Path) -> None:
+        """Take the weights of a safetensors file, such as a checkpoint of its warm-up, until :meth:`reset`.
+
+        Raises:
+            ConfigError: the file cannot be read, or holds weights of another LM.
+        """
+        self._keep_base()
+        copy_weights(self.model, path)
+
+    def losses(self, documents: Documents) -> Losses:
+        """Mean cross-entropy over each document's response tokens, in nats: ``(n,)``, rows in order.
+
+        Raises:
+            TrainingError: a loss is not finite, or memory is short.
+        """
+        found = np.zeros(len(documents), np.float32)
+        with self._evaluation("evaluation"):
+            for batch, packed in self._batches(documents):
+                each = token_losses(self.model, packed)
+                sums = each.new_zeros(len(batch.rows)).index_add_(0, packed.owners, each)
+                found[batch.rows] = sums.cpu().numpy() / documents.response_lengths[batch.rows]
+        if not np.isfinite(found).all():
+            row = int(np.flatnonzero(~np.isfinite(found))[0])
+            raise TrainingError(
+                f"evaluation: the loss of row {row} is not finite. Lower learning_rate, or use another LM."
+            )
+        return found
+
+    def hidden_states(
+        self, documents: Documents, layer: int = -1, tokens: Literal["mean", "last"] = "mean"
+    ) -> Float32[np.ndarray, "n h"]:
+        """Hidden states of each document: ``(n, h)``, rows in order.
+
+        Args:
+            documents: prompts with their responses.
+            layer: -1 the last (behind the final norm), 0 the embeddings, k those behind layer k.
+            tokens: mean over all tokens of a document, or its last token alone.
+
+        Raises:
+            ConfigError: there is no such layer.
+            TrainingError: memory is short.
+        """
+        found: dict[int, np.ndarray] = {}
+        with self._evaluation("hidden states"):
+            for batch, packed in self._batches(documents):
+                states = hidden_states(self.model, packed, layer, self.name).float()
+                parts = torch.split(states, batch.lengths.tolist())
+                for row, part in zip(batch.rows.tolist(), parts, strict=True):
+                    found[row] = (part.mean(0) if tokens == "mean" else part[-1]).cpu().numpy()
+        width = self.model.config.hidden_size
+        return np.stack([found[row] for row in range(len(documents))]) if found else np.zeros((0, width), np.float32)
+
+    @contextmanager
+    def _evaluation(self, what: str) -> Iterator[None]:
+        """Compute without gradients, in the precision asked for."""
+        with memory_named(what), torch.no_grad(), self.execution.autocast():
+            yield
+
+    def _batches(self, documents: Documents) -> Iterator[tuple[Batch, PackedDocuments]]:
+        """Packed batches of similar lengths."""
+        execution = self.execution
+        for batch in pack(documents.lengths, execution.batch_tokens):
+            yield batch, PackedDocuments.from_batch(documents, batch, execution.device, execution.evenness)
+
+    def generate(self, examples: Sequence[Example], max_new_tokens: int = 64) -> list[str]:
+        """Answer the examples' prompts: always the most likely next token, at most *max_new_tokens* of them.
+
+        Spaces around an answer are left out. A prompt is cut at its front so that the answer fits.
+
+        Raises:
+            ConfigError: no room is left for a prompt.
+            TrainingError: memory is short.
+        """
+        room = self.max_tokens - max_new_tokens
+        if room < 1:
+            raise ConfigError(f"max_new_tokens is {max_new_tokens}; expected less than {self.max_tokens}. Lower it.")
+        prompts = self.chat.prompt_ids([example.prompt for example in examples], room)
+        longest = max(map(len, prompts), default=0) + max_new_tokens
+        batch_prompts = max(1, self.execution.batch_tokens // longest)
+        with self._evaluation("generation"):
+            answers = lm_generation.generate(self.model, prompts, self._stops, max_new_tokens, batch_prompts)
+        tokenizer = self.chat.tokenizer
+        return [tokenizer.decode(answer, skip_special_tokens=True).strip() for answer in answers]
+
+    @property
+    def _stops(self) -> list[int]:
+        """Tokens that end an answer: those that the LM and its tokenizer name."""
+        named = [self.model.generation_config.eos_token_id, self.chat.tokenizer.eos_token_id]
+        flat = [token for each in named for token in (each if isinstance(each, list) else [each])]
+        return sorted({token for token in flat if token is not None})
+
+
+def load_lm(settings: LmSettings) -> TargetLM:
+    """Load a target LM.
+
+    Raises:
+        ConfigError: there is no such LM, it is no causal LM, its files are damaged, its documents cannot be packed,
+            or a setting does not fit it.
+        ArtifactError: it is a warm-up that was altered.
+    """
+    trusted = settings.trust_remote_code
+    folder = find_lm(settings.lm, trusted)
+    settings = _as_recorded(settings, folder)
+    device = resolve_device(settings.device)
+    precision = resolve_precision(settings.precision, device)
+    model = load_network(folder, settings.lm, trusted).to(device)
+    max_tokens = _max_tokens(settings, model)
+    tokenizer = load_tokenizer(folder, settings.lm, trusted)
+    rows = model.get_input_embeddings().weight.shape[0]
+    chat = Chat(tokenizer, settings.lm, max_tokens, rows, settings.template)
+    if settings.checkpointing:
+        recompute_activations(model, settings.lm)
+    lm = TargetLM(settings, folder, model, chat, _execution(settings, device, precision))
+    _check_packing(lm)
+    return lm
+
+
+def _as_recorded(settings: LmSettings, folder: Path) -> LmSettings:
+    """Let a warm-up read examples as it did when it was trained, where nothing else is asked for."""
+    asked = settings.model_dump(include={"max_tokens", "template"}, exclude_none=True)
+    return settings.model_copy(update=dict(recorded_reading(folder)) | asked)
+
+
+def _execution(settings: LmSettings, device: str, precision: ResolvedPrecision) -> Execution:
+    cuda = torch.device(device).type == "cuda"
+    tokens = settings.batch_tokens or (_CUDA_BATCH_TOKENS if cuda else _CPU_BATCH_TOKENS)
+    return Execution(device, precision, tokens, _CUDA_EVENNESS if cuda else 1.0)
+
+
+def _max_tokens(settings: LmSettings, model: Any) -> int:
+    """The limit asked for, if the LM has so many positions; else those that it has."""
+    positions = getattr(model.config, "max_position_embeddings", None) or _MOST_TOKENS
+    if settings.max_tokens is not None and settings.max_tokens > positions:
+        raise ConfigError(
+            f"lm {settings.lm}: max_tokens is {settings.max_tokens}, but it has {positions} positions. Lower it."
+        )
+    return settings.max_tokens or min(positions, _MOST_TOKENS)
+
+
+def _check_packing(lm: TargetLM) -> None:
+    """Check on two short documents that packing gives the losses that transformers gives them alone.
+
+    Raises:
+        ConfigError: it does not, since some layer looks beyond a document's end or asks for more of attention.
+    """
+    documents = Documents.of((ids, 1) for ids in _PROBE)
+    try:
+        found = lm.losses(documents)
+        with library_attention(lm.model), torch.no_grad(), lm.execution.autocast():
+            wanted = [float(loss_alone(lm.model, ids)) for ids in _PROBE]
+    except (ConfigError, TypeError, ValueError) as error:
+        raise ConfigError(f"lm {lm.name}: {error}") from error
+    tolerance = _TOLERANCES[lm.execution.precision]
+    if not np.allclose(found, wanted, rtol=tolerance, atol=tolerance):
+        raise ConfigError(
+            f"lm {lm.name}: a {type(lm.model).__name__} gives other losses when documents are packed. Use an LM whose "
+            "tokens meet in plain causal attention alone, such as Llama, Qwen or GPT-2."
+        )

@@ -1,0 +1,162 @@
+"""Forward passes of a causal LM over packed documents."""
+
+from collections.abc import Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+from torch.nn import functional
+
+from airrep.errors import ConfigError, TrainingError
+from airrep.lm.documents import PackedDocuments
+from airrep.runtime.precision import ResolvedPrecision
+
+_SIGNS = ("DefaultCPUAllocator", "out of memory", "CUBLAS_STATUS_ALLOC_FAILED", "CUDNN_STATUS_ALLOC_FAILED")
+"""What an error says when memory is short."""
+
+
+@dataclass(frozen=True, slots=True)
+class Execution:
+    """Where and how the LM computes: none of it changes results beyond rounding.
+
+    Attributes:
+        device: such as ``"cpu"``.
+        precision: of matrix products.
+        batch_tokens: in a micro-batch.
+        evenness: shortest document in one call of attention, as a share of its longest.
+    """
+
+    device: str
+    precision: ResolvedPrecision
+    batch_tokens: int
+    evenness: float
+
+    def autocast(self) -> AbstractContextManager[object]:
+        """Run matrix products in the precision; weights stay as they are."""
+        return torch.autocast(torch.device(self.device).type, torch.bfloat16, enabled=self.precision == "bfloat16")
+
+
+def token_losses(model: Any, batch: PackedDocuments) -> Float[Tensor, " r"]:
+    """Cross-entropy of each response token given all before it, in nats; arguments as for :func:`token_logits`."""
+    return functional.cross_entropy(token_logits(model, batch), batch.targets, reduction="none")
+
+
+def token_logits(model: Any, batch: PackedDocuments) -> Float[Tensor, "r v"]:
+    """Logits of each response token given all before it, float32 or float64; they are made nowhere else.
+
+    Args:
+        model: a transformers causal LM with the attention of :mod:`airrep.lm.attention`.
+        batch: packed documents.
+    """
+    logits: Tensor = model(
+        input_ids=batch.ids,
+        position_ids=batch.positions,
+        logits_to_keep=batch.predictors,
+        spans=batch.spans,
+        use_cache=False,
+    ).logits[0]
+    return logits.to(torch.promote_types(logits.dtype, torch.float32))
+
+
+def loss_alone(model: Any, ids: Sequence[int]) -> Tensor:
+    """Mean cross-entropy of all tokens after the first, of one document read alone; of no dimension."""
+    tokens = torch.tensor(ids, device=model.device)
+    logits = model(input_ids=tokens[None], use_cache=False).logits[0, :-1]
+    return functional.cross_entropy(logits.float(), tokens[1:])
+
+
+def last_states(model: Any, batch: PackedDocuments) -> Float[Tensor, "t h"]:
+    """Last hidden state of each token, behind the final norm."""
+    states: Tensor = model.base_model(
+        input_ids=batch.ids, position_ids=batch.positions, spans=batch.spans, use_cache=False
+    ).last_hidden_state
+    return states[0]
+
+
+def hidden_states(model: Any, batch: PackedDocuments, layer: int, name: str) -> Float[Tensor, "t h"]:
+    """Hidden states of each token; layers above are not computed, and none but the last is kept.
+
+    Args:
+        model: a transformers causal LM with the attention of :mod:`airrep.lm.attention`.
+        batch: packed documents.
+        layer: -1 the last, behind the final norm; 0 the embeddings; k those behind layer k. That of the last layer's
+            own number is the last too, as transformers counts.
+        name: of the LM, for errors.
+
+    Raises:
+        ConfigError: there is no such layer.
+    """
+    if layer == -1:
+        return last_states(model, batch)
+    blocks = _blocks(model, name)
+    count = len(blocks)
+    if not 0 <= layer <= count:
+        raise ConfigError(
+            f"lm {name}: layer is {layer}, but it has {count} layers; expected -1 to {count}. Correct it."
+        )
+    if layer == count:
+        return last_states(model, batch)
+    hook = blocks[layer].register_forward_pre_hook(_stop, with_kwargs=True)
+    try:
+        last_states(model, batch)
+    except _ReachedError as reached:
+        return reached.states[0]
+    finally:
+        hook.remove()
+    raise ConfigError(f"lm {name}: layer {layer} is never run. Use layer=-1.")
+
+
+class _ReachedError(Exception):
+    """Ends a forward pass where its hidden states are known."""
+
+    def __init__(self, states: Tensor) -> None:
+        super().__init__()
+        self.states = states
+
+
+def _stop(_module: torch.nn.Module, positional: tuple[Any, ...], named: dict[str, Any]) -> None:
+    """End the forward pass with what a layer is given."""
+    raise _ReachedError(positional[0] if positional else named["hidden_states"])
+
+
+def _blocks(model: Any, name: str) -> torch.nn.ModuleList:
+    """The layers of an LM, first to last."""
+    count = getattr(model.config, "num_hidden_layers", None)
+    for module in model.base_model.modules():
+        if isinstance(module, torch.nn.ModuleList) and len(module) == count:
+            return module
+    raise ConfigError(f"lm {name}: its layers cannot be told apart in a {type(model).__name__}. Use layer=-1.")
+
+
+def recompute_activations(model: Any, name: str) -> None:
+    """Keep no activations inside layers while training; the backward pass makes them again.
+
+    Raises:
+        ConfigError: the model cannot.
+    """
+    newer = getattr(model, "activation_checkpointing_enable", None)  # the older name is going away
+    enable = model.gradient_checkpointing_enable if newer is None else newer
+    try:
+        enable({"use_reentrant": False})
+    except ValueError as error:
+        raise ConfigError(f"lm {name}: cannot recompute activations. Use checkpointing=false.") from error
+
+
+@contextmanager
+def memory_named(what: str) -> Iterator[None]:
+    """Turn a lack of memory into a one-line TrainingError."""
+    try:
+        yield
+    except (torch.OutOfMemoryError, MemoryError) as error:
+        raise _short_of_memory(what) from error
+    except RuntimeError as error:
+        if not any(sign in str(error) for sign in _SIGNS):
+            raise
+        raise _short_of_memory(what) from error
+
+
+def _short_of_memory(what: str) -> TrainingError:
+    return TrainingError(f"{what}: memory is short. Lower batch_tokens, or set checkpointing=true.")

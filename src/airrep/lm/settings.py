@@ -1,0 +1,116 @@
+"""Settings of the target LM and of its fine-tuning."""
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, Literal, Self
+
+from pydantic import Field, field_validator, model_validator
+
+from airrep.errors import ConfigError
+from airrep.runtime.settings import Settings
+
+
+class LmSettings(Settings):
+    """Which target LM is taken, and how it reads and computes."""
+
+    lm: str = Field(min_length=1)
+    """The target LM: a folder with a Hugging Face causal LM, or owner/name on the Hub."""
+    max_tokens: int | None = Field(default=None, ge=8)
+    """Longest example in tokens; prompts are cut to fit. None takes the LM's positions, at most 2048."""
+    template: str | None = None
+    """None: the LM's chat template, or plain text where it has none. 'plain': plain text. Or a text with {prompt} and
+    {response}."""
+    precision: Literal["auto", "float32", "bfloat16"] = "auto"
+    """Arithmetic of the matrix products, weights stay float32; auto takes bfloat16 where the device is fast at it."""
+    device: str = "auto"
+    """auto, cpu, cuda or cuda:N."""
+    batch_tokens: int | None = Field(default=None, ge=1)
+    """Tokens in one packed micro-batch: bounds memory, changes results by rounding alone. None suits the device."""
+    checkpointing: bool = False
+    """Recompute activations in the backward pass: a third slower, much less memory, the same results."""
+    trust_remote_code: bool = False
+    """Run the program code that some models bring; those are refused otherwise. Read the code first."""
+
+    @field_validator("lm")
+    @classmethod
+    def _whole_path(cls, lm: str) -> str:
+        """A folder by its whole path, so that workers elsewhere find it."""
+        return str(Path(lm).resolve()) if Path(lm).is_dir() else lm
+
+    @field_validator("template")
+    @classmethod
+    def _both_fields(cls, template: str | None) -> str | None:
+        """A template holds the prompt, then the response, once each."""
+        if template is not None and template != "plain" and not _is_template(template):
+            raise ValueError("expected None, 'plain', or a text with {prompt} and then {response}, once each")
+        return template
+
+
+def _is_template(template: str) -> bool:
+    once = template.count("{prompt}") == 1 and template.count("{response}") == 1
+    return once and template.index("{prompt}") < template.index("{response}")
+
+
+def split_settings(values: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Settings of the LM, without its name, and settings of the fine-tuning, out of one mapping of both.
+
+    Raises:
+        ConfigError: a name that neither has.
+    """
+    reading, tuning = (set(kind.model_fields) - {"lm"} for kind in (LmSettings, FineTuneSettings))
+    unknown = next((name for name in values if name not in reading | tuning), None)
+    if unknown is not None:
+        raise ConfigError(
+            f"settings: '{unknown}' is not a setting here; expected one of the fine-tuning "
+            f"({', '.join(sorted(tuning))}) or of the LM ({', '.join(sorted(reading))}). Correct the name."
+        )
+    first, second = ({name: value for name, value in values.items() if name in kind} for kind in (reading, tuning))
+    return first, second
+
+
+class FineTuneSettings(Settings):
+    """How the target LM is fine-tuned; the defaults are the paper's where it names a value."""
+
+    epochs: int = Field(default=2, ge=1)
+    """Passes over the training examples, each in an order of its own."""
+    batch_examples: int = Field(default=32, ge=1)
+    """Examples in one optimizer step; the last step of an epoch takes what is left."""
+    learning_rate: float = Field(default=2e-5, gt=0, allow_inf_nan=False)
+    """AdamW's learning rate (after warm-up)."""
+    weight_decay: float = Field(default=0.01, ge=0, allow_inf_nan=False)
+    """AdamW's decoupled weight decay, of all weights."""
+    betas: tuple[float, float] = (0.9, 0.999)
+    """AdamW's decay rates of the first and second moment."""
+    epsilon: float = Field(default=1e-8, gt=0, allow_inf_nan=False)
+    """AdamW's constant in the denominator."""
+    schedule: Literal["constant", "linear"] = "constant"
+    """Learning rate after warm-up: constant, or falling in a straight line to 0 after the last step."""
+    warmup_steps: int = Field(default=0, ge=0)
+    """Steps over which the learning rate rises from 0."""
+    clip: float | None = Field(default=1.0, gt=0)
+    """Longest gradient: longer ones are scaled down to this norm. None: no limit."""
+    lora_rank: int | None = Field(default=None, ge=1)
+    """Rank of low-rank adapters (needs the extra peft); None trains all weights."""
+    lora_alpha: float = Field(default=32.0, gt=0, allow_inf_nan=False)
+    """Adapters are scaled by alpha / rank."""
+    lora_targets: tuple[str, ...] | None = None
+    """Names of the linear maps that get adapters; None: all but the output layer."""
+
+    @model_validator(mode="after")
+    def _betas_hold(self) -> Self:
+        if not all(0 <= beta < 1 for beta in self.betas):
+            raise ValueError(f"betas are {self.betas}; expected two numbers from 0 up to, not including, 1")
+        return self
+
+    def rate_at(self, step: int, steps: int) -> float:
+        """Learning rate of a step.
+
+        Args:
+            step: counted from 0.
+            steps: of the whole run.
+        """
+        if step < self.warmup_steps:
+            return self.learning_rate * step / self.warmup_steps
+        if self.schedule == "constant":
+            return self.learning_rate
+        return self.learning_rate * (steps - step) / max(1, steps - self.warmup_steps)

@@ -1,0 +1,264 @@
+"""Sample, label, train and judge within a time budget."""
+
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from airrep.corpus.corpus import Corpus
+from airrep.encoder.load import PackedEncoder, load_encoder
+from airrep.encoder.model_folders import parse_json
+from airrep.errors import ArtifactError, ConfigError
+from airrep.labels.farm import TaskReport, label
+from airrep.labels.instance import LabelledInstance, check_disjoint
+from airrep.labels.sampling import SamplingSettings, sample
+from airrep.lm.model import load_lm
+from airrep.lm.settings import FineTuneSettings, LmSettings
+from airrep.planning.budget import STEP_QUERIES, STEP_SUBSETS, Costs, LearnPlan, choose, time_left
+from airrep.planning.verdict import Verdict, judge
+from airrep.runtime.artifacts import canonical_json, locked, real_path, write_file, writing
+from airrep.runtime.engine import Engine, one_thread
+from airrep.runtime.seeding import stream
+from airrep.runtime.settings import DEFAULT, UNTRAINED
+from airrep.training.run import OnRecord
+from airrep.training.settings import TrainingSettings
+from airrep.training.train import train_encoder
+
+PLAN, VERDICT = "plan.json", "verdict.json"
+MEASURED = 64
+"""Examples that are fine-tuned on, and evaluated, to measure the machine."""
+_LAYERS = {"learning_rate": 1e-4, "head_learning_rate": 3e-4, "subsets_per_step": STEP_SUBSETS}
+_PROJECTION = {"head_learning_rate": 5e-4, "head_dropout": 0.5, "weight_decay": 10.0, "subsets_per_step": 64}
+
+Tell = Callable[[str], None]
+
+
+@dataclass(frozen=True)
+class Adaptation:
+    """One corpus, one LM, one directory; everything below it can be resumed."""
+
+    corpus: Corpus
+    lm: LmSettings
+    tuning: FineTuneSettings
+    out: Path
+    start: str = DEFAULT
+    engine: Engine | None = None
+    workers: int = 1
+    seed: int = 0
+    on_task: Callable[[TaskReport], None] | None = None
+    on_step: OnRecord | None = None
+
+    def run(self, seconds: float | LearnPlan, tell: Tell) -> Verdict:
+        """Choose a plan for so many seconds, or take the one given; run it; judge.
+
+        Args:
+            seconds: the budget by the clock, or the plan itself. Where labels take longer than was measured, there are
+                fewer training steps; a run that goes on has the budget anew.
+            tell: told in a line what is being done.
+
+        Raises:
+            ConfigError: too little time or too few examples, or a setting that cannot hold.
+            ArtifactError: the directory holds something else.
+            TrainingError: all fine-tunes failed, or training cannot go on.
+        """
+        out, begun = real_path(self.out), time.monotonic()
+        with writing(out):
+            out.mkdir(parents=True, exist_ok=True)
+        with locked(out):
+            plan = self._plan(out, seconds, tell)
+            taught, stop, last = self._all_labels(out, plan, tell)
+            tell(f"training the encoder: at most {plan.steps:,} steps, train_layers {plan.train_layers}")
+            left = None if isinstance(seconds, LearnPlan) else time_left(seconds, time.monotonic() - begun)
+            settings = self._training(plan)
+            result = train_encoder(taught, [stop], out / "encoder", settings, seconds=left, progress=self.on_step)
+            tell("judging on examples and queries that took no part")
+            verdict = judge(load_packed(str(result.path)), rivals(self.start), stop, last, str(out / "encoder"))
+            write_file(out / VERDICT, canonical_json(verdict.to_dict()))
+            return verdict
+
+    def _all_labels(
+        self, out: Path, plan: LearnPlan, tell: Tell
+    ) -> tuple[list[LabelledInstance], LabelledInstance, LabelledInstance]:
+        """What is learnt from, what is stopped by, and what is judged by."""
+        learn, rest = split(self._usable(tell), plan, self.seed)
+        tell(f"labels to learn from: {plan.subsets:,} fine-tunes on {plan.size:,} of {plan.pool:,} examples")
+        taught = self._labels(out / "learn", learn, plan, held_out=False)
+        tell(f"labels to stop and judge by: {2 * plan.held_out_subsets:,} fine-tunes on other examples and queries")
+        stop, last = self._labels(out / "judge", rest, plan, held_out=True)
+        check_disjoint([*taught, stop], [last])
+        return taught, stop, last
+
+    def _usable(self, tell: Tell | None = None) -> Corpus:
+        """The examples whose responses the LM can read whole."""
+        refused = load_lm(self.lm).unusable(self.corpus)
+        if not refused:
+            return self.corpus
+        row, reason = next(iter(refused.items()))
+        if tell is not None:
+            tell(f"{len(refused):,} examples are left out; the first, '{self.corpus[row].id}': {reason}")
+        return self.corpus.take([row for row in range(len(self.corpus)) if row not in refused])
+
+    def _training(self, plan: LearnPlan) -> TrainingSettings:
+        """What worked best in `experiments/LOG.md`, for layers and for the projection alone."""
+        often = max(5, plan.steps // 20)
+        values: dict[str, Any] = {
+            "start": self.start,
+            "train_layers": plan.train_layers,
+            "steps": plan.steps,
+            "queries_per_step": STEP_QUERIES,
+            "pull_to_start": True,
+            "warmup_steps": often,
+            "evaluate_every": often,
+            "checkpoint_every": often,
+            "patience": 6,
+            "seed": self.seed,
+        }
+        return TrainingSettings.of(values | (_PROJECTION if plan.train_layers == 0 else _LAYERS))
+
+    def _labels(self, out: Path, corpus: Corpus, plan: LearnPlan, *, held_out: bool) -> list[LabelledInstance]:
+        settings = SamplingSettings(
+            instances=2 if held_out else 1,
+            train_count=plan.held_out_pool if held_out else plan.pool,
+            query_count=plan.held_out_queries if held_out else plan.queries,
+            subsets=plan.held_out_subsets if held_out else plan.subsets,
+            size=plan.size,
+            disjoint_instances=held_out,
+            seed=self.seed,
+        )
+        subsets = sample(corpus, out / "subsets", settings)
+        labels = label(
+            subsets,
+            corpus,
+            None,
+            self.lm,
+            self.tuning,
+            out / "labels",
+            engine=self.engine,
+            partial=True,
+            on_task=self.on_task,
+        )
+        return [replace(instance, name=f"{out.name} {instance.name}") for instance in labels.instances(corpus)]
+
+    def _plan(self, out: Path, seconds: float | LearnPlan, tell: Tell) -> LearnPlan:
+        """The plan of an interrupted run with the same request, or a new one."""
+        request = self._request(seconds)
+        path = out / PLAN
+        if path.exists():
+            return _stored_plan(path, request)
+        plan = seconds if isinstance(seconds, LearnPlan) else self._choose(seconds, tell)
+        write_file(path, canonical_json({"request": request, "plan": plan.model_dump(mode="json")}))
+        return plan
+
+    def _request(self, seconds: float | LearnPlan) -> dict[str, Any]:
+        given = seconds.model_dump(mode="json") if isinstance(seconds, LearnPlan) else seconds
+        return {
+            "budget": given,
+            "data": self.corpus.fingerprint,
+            "lm": self.lm.model_dump(mode="json"),
+            "fine_tuning": self.tuning.model_dump(mode="json"),
+            "start": self.start,
+            "seed": self.seed,
+        }
+
+    def _choose(self, seconds: float, tell: Tell) -> LearnPlan:
+        tell("measuring this machine")
+        begun = time.monotonic()
+        usable = self._usable()
+        costs = measure(usable, self.lm, self.tuning, self.start, self.seed)
+        left = seconds - (time.monotonic() - begun)
+        plan = choose(left, costs, len(usable), self.workers, self.tuning.epochs)
+        minutes = (plan.label_seconds(costs) / self.workers + plan.train_seconds(costs)) / 60
+        tell(
+            f"an example takes {1000 * costs.fine_tune:.1f} ms to fine-tune on, {1000 * costs.evaluate:.1f} ms to "
+            f"evaluate, {1000 * costs.encode:.1f} ms to encode: expecting {minutes:.0f} minutes in all"
+        )
+        return plan
+
+
+def _stored_plan(path: Path, request: dict[str, Any]) -> LearnPlan:
+    stored = parse_json(path)
+    before = stored.get("request") if isinstance(stored, dict) else None
+    if not isinstance(stored, dict) or not isinstance(before, dict):
+        raise ArtifactError(f"{path}: was altered. Delete the directory, or give another --out.")
+    different = next((name for name in request if before.get(name) != request[name]), None)
+    if different is not None:
+        raise ArtifactError(
+            f"{path.parent}: holds an adaptation with another {different}; nothing is overwritten. Give another --out."
+        )
+    return LearnPlan.of(stored["plan"], where=str(path))
+
+
+def load_packed(name: str) -> PackedEncoder:
+    """Load an encoder that airrep can train.
+
+    Raises:
+        ConfigError: it is another kind of encoder.
+    """
+    encoder = load_encoder(name, precision="float32")
+    if not isinstance(encoder, PackedEncoder):
+        raise ConfigError(f"encoder {name}: cannot be trained by airrep; expected a BERT-type encoder. Use 'default'.")
+    return encoder
+
+
+def rivals(start: str) -> dict[str, PackedEncoder]:
+    """What an encoder trained from *start* must beat: its start, and one never trained for attribution."""
+    encoder = load_packed(start)
+    return (
+        {"start": encoder, UNTRAINED: load_packed(UNTRAINED)}
+        if encoder.trained_for_attribution
+        else {UNTRAINED: encoder}
+    )
+
+
+def split(corpus: Corpus, plan: LearnPlan, seed: int) -> tuple[Corpus, Corpus]:
+    """A part to learn from and a part to stop and judge by, drawn at random; equal prompts are in one part.
+
+    Raises:
+        ConfigError: too few examples for the plan.
+    """
+    prompts: dict[str, list[int]] = {}
+    for row, example in enumerate(corpus):
+        prompts.setdefault(example.prompt, []).append(row)
+    order = stream(seed, "adapt", "split").permutation(len(prompts))
+    members = list(prompts.values())
+    learn: list[int] = []
+    rest: list[int] = []
+    for place in order:
+        (learn if len(learn) < plan.pool + plan.queries else rest).extend(members[place])
+    needed = 2 * (plan.held_out_pool + plan.held_out_queries)
+    if len(rest) < needed:
+        raise ConfigError(
+            f"data: {len(rest):,} examples are left to judge by; expected {needed:,}: too many share a prompt. "
+            "Remove repeated prompts, or give more examples."
+        )
+    return corpus.take(sorted(learn)), corpus.take(sorted(rest))
+
+
+def measure(corpus: Corpus, lm: LmSettings, tuning: FineTuneSettings, start: str, seed: int) -> Costs:
+    """What one worker of this machine needs, from a few fine-tuned, evaluated and encoded examples."""
+    rows = stream(seed, "adapt", "measure").permutation(len(corpus))[:MEASURED]
+    examples = corpus.take(sorted(rows))
+    target, encoder = load_lm(lm), load_packed(start)
+    documents = target.tokenise(examples)
+    once = tuning.model_copy(update={"epochs": 1})
+    with one_thread():
+        target.losses(documents)
+        with _timed() as evaluate:
+            target.losses(documents)
+        with _timed() as tune:
+            target.fine_tune(documents, once, seed)
+        encoder.encode(list(examples)[:4])
+        with _timed() as encode:
+            encoder.encode(list(examples))
+    one = [max(1e-6, times[0] / len(examples)) for times in (tune, evaluate, encode)]
+    return Costs(fine_tune=one[0], evaluate=one[1], encode=one[2], layers=encoder.checkpoint.model.shape.layers)
+
+
+@contextmanager
+def _timed() -> Iterator[list[float]]:
+    spent: list[float] = []
+    begun = time.perf_counter()
+    yield spent
+    spent.append(time.perf_counter() - begun)

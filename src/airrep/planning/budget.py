@@ -1,0 +1,217 @@
+"""Choose instances, subsets and layers that fit a time budget."""
+
+import re
+
+from pydantic import Field
+
+from airrep.errors import ConfigError
+from airrep.runtime.settings import Settings
+
+SIZES = (1000, 700, 500, 350, 250, 150, 100, 64, 32)
+LEAST_SUBSETS, WISHED_SUBSETS = 40, 600
+WISHED_LAYERS = 2
+"""Layers worth having before larger subsets: the projection alone learns little (see experiments/LOG.md)."""
+LEAST_HELD_OUT, MOST_HELD_OUT = 20, 100
+LEAST_QUERIES, MOST_QUERIES = 20, 400
+HELD_OUT_SHARE = 0.4
+"""Share of the examples that are not learnt from: half to stop by, half to judge by."""
+ENCODE_SHARE, SAFETY = 0.05, 0.95
+"""Shares of the time: for encoding every example once, and that which is planned for at all."""
+LABEL_SHARES = (0.6, 0.4, 0.2)
+"""Shares of the time that labels may take."""
+STEP_QUERIES, STEP_SUBSETS = 200, 8
+LEAST_STEPS, MOST_STEPS = 80, 2000
+LEAST_TRAINING, JUDGING = 0.1, 0.05
+"""Shares of the time: for training, however long the labels took, and for judging."""
+EVALUATIONS = 20
+"""How often the encoder is scored on what it stops by."""
+RIVALS = 3
+"""Encoders that the verdict compares."""
+
+_UNITS = {"s": 1, "m": 60, "h": 3600, "d": 86400}
+
+
+class Costs(Settings):
+    """What this machine needs, in seconds of one worker."""
+
+    fine_tune: float = Field(gt=0)
+    """One training example, once."""
+    evaluate: float = Field(gt=0)
+    """The loss of one query."""
+    encode: float = Field(gt=0)
+    """The features of one text."""
+    layers: int = Field(ge=1)
+    """Transformer layers of the encoder."""
+
+
+class LearnPlan(Settings):
+    """How much is sampled, labelled and trained."""
+
+    size: int = Field(ge=2)
+    """Examples in a subset."""
+    subsets: int = Field(ge=2)
+    """Subsets to learn from."""
+    held_out_subsets: int = Field(ge=2)
+    """Subsets to judge by, and as many to stop by."""
+    pool: int = Field(ge=2)
+    """Examples that the subsets to learn from are drawn from."""
+    held_out_pool: int = Field(ge=2)
+    """Examples that the subsets to judge by are drawn from, and as many others to stop by; none is in `pool`."""
+    queries: int = Field(ge=1)
+    """Queries to learn from."""
+    held_out_queries: int = Field(ge=1)
+    """Queries to judge by, and as many others to stop by; none is in `queries`."""
+    epochs: int = Field(ge=1)
+    """Passes of a fine-tune over its subset."""
+    train_layers: int | str = Field(default=0)
+    """Layers of the encoder that are trained: all, or that many from the top; 0 = its projection alone."""
+    steps: int = Field(ge=1)
+    """Training steps of the encoder."""
+
+    def label_seconds(self, costs: Costs) -> float:
+        """Seconds of one worker that the labels take."""
+        tuned = self.size * self.epochs * costs.fine_tune
+        learn = self.subsets * (tuned + self.queries * costs.evaluate)
+        return learn + 2 * self.held_out_subsets * (tuned + self.held_out_queries * costs.evaluate)
+
+    def train_seconds(self, costs: Costs) -> float:
+        """Seconds that the encoder takes: encoding all texts once, every step, stopping and judging."""
+        return self.fixed_seconds(costs) + self.steps * self.step_seconds(costs)
+
+    def fixed_seconds(self, costs: Costs) -> float:
+        """Seconds of the encoder that do not depend on the number of steps."""
+        learn = _drawn(self.pool, self.size, self.subsets) + self.queries
+        held_out = _drawn(self.held_out_pool, self.size, self.held_out_subsets) + self.held_out_queries
+        passes = 2 * RIVALS + EVALUATIONS * self._trained(costs)
+        return costs.encode * (learn + passes * held_out)
+
+    def step_seconds(self, costs: Costs) -> float:
+        """One training step: forward and backward, three forward passes' worth, of the texts it touches."""
+        return 3 * self._trained(costs) * costs.encode * self.step_texts
+
+    @property
+    def step_texts(self) -> float:
+        """Texts that a training step touches, expected."""
+        return _drawn(self.pool, self.size, STEP_SUBSETS) + min(STEP_QUERIES, self.queries)
+
+    def _trained(self, costs: Costs) -> float:
+        """Share of the encoder that is trained, and computed again in each step."""
+        return max(self.layers(costs) / costs.layers, 0.002)
+
+    def layers(self, costs: Costs) -> int:
+        """Layers that are trained, as a number."""
+        return costs.layers if self.train_layers == "all" else int(self.train_layers)
+
+
+def _drawn(pool: int, size: int, subsets: int) -> float:
+    """How many examples of a pool are in any of so many random subsets, expected."""
+    return float(pool * (1 - (1 - size / pool) ** subsets))
+
+
+def parse_duration(text: str) -> float:
+    """Seconds of a duration such as ``2h``, ``90m``, ``1h30m`` or ``45s``.
+
+    Raises:
+        ConfigError: it is none, or nothing.
+    """
+    parts = re.findall(r"(\d+(?:\.\d+)?)([smhd])", text)
+    seconds = sum(float(number) * _UNITS[unit] for number, unit in parts)
+    if "".join(number + unit for number, unit in parts) != text or seconds <= 0:
+        raise ConfigError(f"budget '{text}': is no duration; expected one such as 2h, 90m or 1h30m. Correct it.")
+    return seconds
+
+
+def time_left(seconds: float, spent: float) -> float:
+    """Seconds for training, of a budget of which so many are spent: labels may have taken longer than was measured."""
+    return max(LEAST_TRAINING * seconds, (1 - JUDGING) * seconds - spent)
+
+
+def choose(seconds: float, costs: Costs, examples: int, workers: int, epochs: int) -> LearnPlan:
+    """Choose the plan: layers first, then many subsets, then large ones.
+
+    With few subsets an encoder learns them by heart, and its projection alone learns little from any number.
+
+    Args:
+        seconds: the budget, by the clock.
+        costs: what this machine needs.
+        examples: examples at hand; part of them become queries.
+        workers: fine-tunes that run at once.
+        epochs: passes of a fine-tune over its subset.
+
+    Raises:
+        ConfigError: too few examples, or too little time for anything of use.
+    """
+    plans = _useful(seconds, costs, examples, workers, epochs)
+    if not plans:
+        raise ConfigError(_too_little(seconds, costs, examples, workers, epochs))
+
+    def worth(plan: LearnPlan) -> tuple[int, ...]:
+        layers = plan.layers(costs)
+        return min(layers, WISHED_LAYERS), min(plan.subsets, WISHED_SUBSETS), plan.size, layers, plan.subsets
+
+    return max(plans, key=worth)
+
+
+def _useful(seconds: float, costs: Costs, examples: int, workers: int, epochs: int) -> list[LearnPlan]:
+    """Plans for each size of subset that there are examples and time for."""
+    readable = min(examples, int(ENCODE_SHARE * seconds / costs.encode))
+    sized = [plan for size in SIZES if (plan := _plan_of(size, readable, epochs)) is not None]
+    filled = (_with_subsets(plan, share * seconds * workers, costs) for plan in sized for share in LABEL_SHARES)
+    trained = (_with_layers(plan, seconds, costs, workers) for plan in filled if plan.subsets >= LEAST_SUBSETS)
+    return [plan for plan in trained if plan is not None]
+
+
+def _plan_of(size: int, examples: int, epochs: int) -> LearnPlan | None:
+    """Pools and queries for subsets of this size; None where there are too few examples."""
+    held_out = int(examples * HELD_OUT_SHARE / 2)
+    learn = examples - 2 * held_out
+    queries, held_out_queries = (min(MOST_QUERIES, n // 10) for n in (learn, held_out))
+    pool, held_out_pool = learn - queries, held_out - held_out_queries
+    if min(queries, held_out_queries) < LEAST_QUERIES or held_out_pool < 3 * size or pool < 3 * size:
+        return None
+    return LearnPlan(
+        size=size,
+        subsets=2,
+        held_out_subsets=LEAST_HELD_OUT,
+        pool=pool,
+        held_out_pool=held_out_pool,
+        queries=queries,
+        held_out_queries=held_out_queries,
+        epochs=epochs,
+        steps=1,
+    )
+
+
+def _with_subsets(plan: LearnPlan, worker_seconds: float, costs: Costs) -> LearnPlan:
+    """As many subsets as there is time for, a part of them to stop and judge by."""
+    one = plan.size * plan.epochs * costs.fine_tune + plan.queries * costs.evaluate
+    count = int(worker_seconds / one)
+    judge = max(LEAST_HELD_OUT, min(MOST_HELD_OUT, count // 6))
+    most = 100 * plan.pool // plan.size
+    return plan.model_copy(update={"subsets": max(2, min(count - 2 * judge, most)), "held_out_subsets": judge})
+
+
+def _with_layers(plan: LearnPlan, seconds: float, costs: Costs, workers: int) -> LearnPlan | None:
+    """The most layers that leave time for enough steps, and as many steps as fit; None where nothing fits."""
+    left = SAFETY * seconds - plan.label_seconds(costs) / workers
+    for layers in ("all", 4, 2, 1, 0):
+        if isinstance(layers, int) and layers >= costs.layers:
+            continue
+        tried = plan.model_copy(update={"train_layers": layers})
+        steps = int((left - tried.fixed_seconds(costs)) / tried.step_seconds(costs))
+        if steps >= LEAST_STEPS:
+            return tried.model_copy(update={"steps": min(MOST_STEPS, steps)})
+    return None
+
+
+def _too_little(seconds: float, costs: Costs, examples: int, workers: int, epochs: int) -> str:
+    if _plan_of(SIZES[-1], examples, epochs) is None:
+        least = int(max(3 * SIZES[-1] + LEAST_QUERIES, 10 * LEAST_QUERIES) / HELD_OUT_SHARE * 2) + 2
+        return f"data: {examples:,} examples are too few to adapt to; expected some {least:,} at least. Give more."
+    minutes = 1
+    while not _useful(60 * minutes, costs, examples, workers, epochs):
+        minutes += 1 + minutes // 10
+    return (
+        f"budget: {seconds:.0f} seconds are too little on this machine; expected {minutes} minutes or more. "
+        "Give more time, more workers or a smaller language model."
+    )

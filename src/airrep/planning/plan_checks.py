@@ -1,0 +1,219 @@
+"""Predictions beside what real runs took."""
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from airrep.attributors.methods import METHODS
+from airrep.errors import ConfigError
+from airrep.labels.labels import Labels, holds_labels, open_labels
+from airrep.planning.planning import Comparison, Estimate, MethodPlan
+from airrep.planning.predict import label_rates, lm_name, method_plan, step_text_seconds
+from airrep.planning.wish import ENCODER, Measures, Wish
+from airrep.runtime.artifacts import read_manifest
+from airrep.runtime.costs import Conditions, IndexCost, index_cost, label_cost, training_cost
+from airrep.runtime.machine import describe_machine
+from airrep.runtime.metering import device_of
+from airrep.training.settings import TrainingSettings
+
+EXECUTION = {"lm", "device", "precision", "batch_tokens", "store", "encoder"}
+"""Settings that change no features, or that are compared by themselves."""
+LABELS, TRAINING = "labels", "training"
+"""What runs tell about, beside methods."""
+OTHER_LM = "another LM of that name, or another max_tokens"
+BY_THE_CLOCK = "measured by the clock, which counts waiting"
+
+
+@dataclass(frozen=True)
+class RealRun:
+    """What a real run took, and how it would have been predicted."""
+
+    subject: str
+    """What it tells about: a method, labels or training."""
+    what: str
+    measured: float
+    """Seconds."""
+    conditions: tuple[str, ...]
+    """What was different there."""
+    predict: Callable[[Measures], Estimate]
+    same_model: bool = True
+    """Whether it read the LM, or the encoder, that is planned for."""
+    memory: int | None = None
+    """Peak bytes of a process, where they are known and can be predicted."""
+    predict_memory: Callable[[Measures], float] | None = None
+    lm_fingerprint: str | None = None
+    """Of the LM that labels were made with."""
+
+    def compare(self, measures: Measures) -> Comparison:
+        """The two beside each other."""
+        memory = None
+        if self.memory is not None and self.predict_memory is not None:
+            memory = (self.predict_memory(measures), float(self.memory))
+        lms = {self.lm_fingerprint or measures.labels.fingerprint, measures.labels.fingerprint}
+        conditions = (*self.conditions, *((OTHER_LM,) if self.same_model and len(lms) > 1 else ()))
+        return Comparison(self.what, self.predict(measures), self.measured, conditions, memory)
+
+
+def real_run(wish: Wish, run: Path) -> RealRun:
+    """Read what a run took.
+
+    Args:
+        wish: what is planned.
+        run: an index, labels, or a trained encoder.
+
+    Raises:
+        ConfigError: something else, a method that is not planned for, or a run whose cost is not known.
+        ArtifactError: there is none, or it was altered.
+    """
+    if holds_labels(run):
+        return _labels(wish, run)
+    manifest = read_manifest(run)
+    if manifest["kind"] == "index":
+        return _index(wish, run, manifest)
+    if manifest["kind"] == "encoder":
+        return _training(wish, run, manifest)
+    raise ConfigError(f"{run}: is of kind '{manifest['kind']}'; expected an index, labels or an encoder. Leave it out.")
+
+
+def _index(wish: Wish, run: Path, manifest: Mapping[str, Any]) -> RealRun:
+    name, cost = manifest["method"], index_cost(run)
+    if name not in (ENCODER, *wish.methods):
+        raise ConfigError(f"{run}: is of method '{name}', which is not planned for. Add --method {name}.")
+    if cost is None or cost.seconds_per_example is None:
+        raise _unknown(run, "it was not recorded, or features were found ready made")
+    examples, fit = cost.encoding.examples, _fit_seconds(cost)
+
+    def plan(measures: Measures) -> MethodPlan:
+        return method_plan(replace(wish, examples=examples), name, measures.methods[name])
+
+    def predict(measures: Measures) -> Estimate:
+        found = plan(measures)
+        encoding = found.per_example.times(examples)
+        return encoding if fit is None else encoding.plus(found.fixed)
+
+    others = list(_models(wish, name, manifest))
+    conditions = [*others, *_settings(wish, name, manifest), *_surroundings(wish, cost.conditions)]
+    if all(corpus["fingerprint"] != wish.texts.fingerprint for corpus in manifest["corpora"]):
+        conditions.append("other texts")
+    what = f"{run.name}: {examples:,} examples by {name}{'' if fit is None else ', with its fit'}"
+    measured = cost.seconds_per_example * examples + (fit or 0.0)
+    return RealRun(
+        name,
+        what,
+        measured,
+        tuple(conditions),
+        predict,
+        not others,
+        cost.memory,
+        lambda found: plan(found).memory_bytes,
+    )
+
+
+def _unknown(run: Path, why: str) -> ConfigError:
+    return ConfigError(f"{run}: what it cost is not known: {why}. Leave it out.")
+
+
+def _fit_seconds(cost: IndexCost) -> float | None:
+    return cost.encoding.fit_wall_seconds if cost.by_clock else cost.encoding.fit_seconds
+
+
+def _planned(wish: Wish, name: str) -> Mapping[str, Any]:
+    """All settings of a method as they are planned for."""
+    given = wish.settings_of(name) if name != ENCODER else {"encoder": wish.encoder}
+    return METHODS[name].settings.of({**METHODS[name].defaults, **given}).model_dump(mode="json")
+
+
+def _models(wish: Wish, name: str, manifest: Mapping[str, Any]) -> Iterator[str]:
+    """An LM or an encoder other than that planned for."""
+    planned, there = _planned(wish, name), manifest["settings"]
+    for key in ("lm", "encoder"):
+        if key in planned and lm_name(str(planned[key])) != lm_name(str(there.get(key))):
+            yield f"{key} {lm_name(str(there.get(key)))}"
+
+
+def _settings(wish: Wish, name: str, manifest: Mapping[str, Any]) -> Iterator[str]:
+    """Other settings that differ from those planned for."""
+    planned, there = _planned(wish, name), manifest["settings"]
+    for key in planned:
+        if key not in EXECUTION and there.get(key) != planned[key]:
+            yield f"{key} {there.get(key)}, planned {planned[key]}"
+
+
+def _surroundings(wish: Wish, there: Conditions) -> Iterator[str]:
+    """Device, threads and machine, where they are known and others."""
+    device = device_of(wish.lm)
+    if there.devices not in ((), (device,)):
+        yield f"on {' and '.join(there.devices)}, planned {device}"
+    if there.threads not in ((), (1,)):
+        yield f"{' and '.join(map(str, there.threads))} threads, planned 1"
+    if there.machines not in ((), (describe_machine(),)):
+        yield f"on {' and '.join(there.machines)}"
+
+
+def _precision(wish: Wish, there: str | None, planned: str) -> Iterator[str]:
+    """A precision of matrix products, where it is known and another; runs say what ``"auto"`` meant for them."""
+    from airrep.runtime.precision import resolve_precision
+
+    ours = resolve_precision(planned, device_of(wish.lm))
+    if there not in (None, ours):
+        yield f"in {there}, planned {ours}"
+
+
+def _labels(wish: Wish, run: Path) -> RealRun:
+    labels, cost = open_labels(run), label_cost(run)
+    if cost is None:
+        raise _unknown(run, "it has no times.jsonl")
+    size, queries = _sizes(labels)
+    epochs, tuned = labels.state["fine_tune"]["epochs"] / wish.tuning.epochs, cost.fine_tunes
+
+    def predict(measures: Measures) -> Estimate:
+        tune, ask = label_rates(wish, measures)
+        return tune.times(tuned * size * epochs).plus(ask.times(tuned * queries))
+
+    on_cpu = device_of(wish.lm) == "cpu" and cost.cpu_seconds is not None
+    lm = labels.state["lm"]["name"]
+    same = lm == lm_name(wish.lm.lm)
+    known = {
+        BY_THE_CLOCK: not on_cpu,
+        f"lm {lm}": not same,
+        "other texts": wish.texts.fingerprint != labels.state["train"],
+    }
+    measured = float(cost.cpu_seconds or 0.0) if on_cpu else cost.seconds
+    what = f"{run.name}: {tuned:,} fine-tunes on {size:,.0f} examples"
+    precision = _precision(wish, labels.state.get("precision"), wish.lm.precision)
+    conditions = (*(name for name, holds in known.items() if holds), *precision)
+    return RealRun(
+        LABELS, what, measured, conditions, predict, same_model=same, lm_fingerprint=labels.state["lm"]["fingerprint"]
+    )
+
+
+def _sizes(labels: Labels) -> tuple[float, float]:
+    """Mean examples of a subset, and mean queries of an instance."""
+    plan = labels.plan
+    sizes = [len(plan.subset_rows(i, j)) for i in range(len(plan)) for j in range(plan.subset_count)]
+    return sum(sizes) / len(sizes), sum(len(plan.query_rows(i)) for i in range(len(plan))) / len(plan)
+
+
+def _training(wish: Wish, run: Path, manifest: Mapping[str, Any]) -> RealRun:
+    cost = training_cost(run)
+    if cost is None:
+        raise _unknown(run, "it has no times.jsonl")
+    texts, settings = cost.texts, manifest["request"]["settings"]
+    layers = settings["train_layers"]
+    on_cpu = device_of(wish.lm) == "cpu" and cost.step_cpu_seconds is not None
+    known = {
+        BY_THE_CLOCK: not on_cpu,
+        "on texts of its own": True,
+        f"train_layers {layers}, planned {wish.train_layers}": str(layers) != str(wish.train_layers),
+    }
+    conditions = (
+        *(name for name, holds in known.items() if holds),
+        *_precision(wish, settings.get("precision"), TrainingSettings.model_fields["precision"].default),
+        *_surroundings(wish, cost.conditions),
+    )
+    measured = float(cost.step_cpu_seconds or 0.0) if on_cpu else cost.step_seconds
+    what = f"{run.name}: {cost.steps:,} training steps over {texts:,} texts"
+    return RealRun(
+        TRAINING, what, measured, conditions, lambda measures: step_text_seconds(wish, measures).times(texts)
+    )

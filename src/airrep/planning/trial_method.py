@@ -1,0 +1,171 @@
+"""Try a method on a sample: fits, features, bytes."""
+
+import tempfile
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from airrep.arrays import Features
+from airrep.attributors.base import Attributor
+from airrep.attributors.language import LanguageAttributor
+from airrep.attributors.methods import make_attributor
+from airrep.corpus.corpus import Corpus
+from airrep.encoder.load import PackedEncoder
+from airrep.encoder.tokens import TextTokenizer
+from airrep.index.shards import write_shard
+from airrep.planning.trials import FIRST, Pace, Repeats, Slices, Trial, memory_now, own_seconds, repeat
+from airrep.runtime.costs import FEATURES, encoding_cost
+from airrep.runtime.metering import ENCODE, Measured, Spent, device_of, measuring
+
+LARGEST_FIT, LARGEST_SLICE = 128, 512
+FIT_SHARE, ENCODE_SHARE = 0.35, 0.6
+"""Shares of the time."""
+
+
+@dataclass(frozen=True)
+class MethodTask:
+    """A method to be tried on examples in random order, for about so many seconds."""
+
+    method: str
+    settings: Mapping[str, Any]
+    examples: Corpus
+    seconds: float
+
+
+def try_method(task: MethodTask) -> Trial:
+    """Fit a method to two sizes of sample, and encode slices.
+
+    Raises:
+        ConfigError: too few examples, or settings that do not fit.
+    """
+    with tempfile.TemporaryDirectory() as folder:
+        return _Try(task, Path(folder)).run()
+
+
+class _Try:
+    """One method with an empty store of its own."""
+
+    def __init__(self, task: MethodTask, folder: Path) -> None:
+        self._store, self._shard, self._seconds = folder / "store", folder / "shard", task.seconds
+        self._method = _make(task, self._store)
+        dict(self._method.execution)
+        self._device = device_of(self._method.settings)
+        refused = self._method.lm.unusable(task.examples) if isinstance(self._method, LanguageAttributor) else {}
+        self._examples = task.examples.take([row for row in range(len(task.examples)) if row not in refused])
+        self._refused, self._slices = len(refused), Slices(self._examples)
+        self._found: list[tuple[float, float, int]] = []
+        self._fresh = 0  # examples whose rows were not in the store
+        self._last: tuple[Corpus, Features] | None = None
+
+    def run(self) -> Trial:
+        """Try it."""
+        fits = list(self._fits())
+        pace = Pace(self._device)
+        for _ in range(2):  # the first warms up
+            pace.time(self._method.encode_train, self._slices.take(FIRST))
+        kept = _size(self._store)
+        repeat(self._slices, ENCODE_SHARE * self._seconds, self._encode, pace, LARGEST_SLICE)
+        assert self._last is not None
+        part, features = self._last
+        return Trial(
+            Repeats.of(self._found),
+            tuple(lengths_of(self._method, self._examples).tolist()),
+            memory_now(),
+            self._device,
+            refused=self._refused,
+            fits=(fits[-2], fits[-1]),
+            check_seconds=self._check_seconds(part),
+            sample=getattr(self._method.settings, "sample", None),
+            bytes_per_example=_stored(self._shard, part, features),
+            store_bytes_per_example=(_size(self._store) - kept) / max(1, self._fresh),
+            row_bytes=4.0 * features.shape[1] if isinstance(features, np.ndarray) else 0.0,
+            parameters=parameters_of(self._method),
+        )
+
+    def _fits(self) -> Iterator[tuple[float, float]]:
+        """Tokens and seconds of a small fit, which warms up, of another where that was quick, and of a large one."""
+        room, pace = FIT_SHARE * self._seconds, Pace(self._device)
+        yield self._fit(self._slices.take(FIRST), pace)
+        if pace.seconds_per_example * FIRST < room / 4:
+            yield self._fit(self._slices.take(FIRST), pace)
+        count = min(LARGEST_FIT, room / 2 / pace.seconds_per_example, self._slices.left / 4)
+        yield self._fit(self._slices.take(int(max(3 * FIRST, count))), pace)
+
+    def _fit(self, part: Corpus, pace: Pace) -> tuple[float, float]:
+        with measuring(self._device) as meter:
+            pace.time(self._method.fit, part)
+        return float(lengths_of(self._method, part).sum()), own_seconds(meter.spent)
+
+    def _encode(self, part: Corpus) -> None:
+        with measuring(self._device) as meter:
+            features = self._method.encode_train(part)
+        seconds = _fresh_seconds(meter.spent, len(part)) * len(part)
+        self._found.append((seconds, float(lengths_of(self._method, part).sum()), len(part)))
+        self._fresh += max((rows.fresh for rows in meter.spent.rows.values()), default=len(part))
+        self._last = part, features
+
+    def _check_seconds(self, part: Corpus) -> float:
+        if not isinstance(self._method, LanguageAttributor):
+            return 0.0
+        with measuring() as meter:
+            self._method.lm.unusable(part)
+        return meter.spent.cpu / len(part)
+
+
+def _make(task: MethodTask, store: Path) -> Attributor:
+    made = make_attributor(task.method, task.settings)
+    if "store" not in type(made.settings).model_fields:
+        return made
+    return make_attributor(task.method, {**task.settings, "store": str(store)})
+
+
+def _fresh_seconds(spent: Spent, examples: int) -> float:
+    """Of one example whose rows are not kept yet."""
+    cost = encoding_cost([], [Measured(ENCODE, examples, spent, {})])
+    return (cost.cpu_seconds_per_example if spent.device == "cpu" else cost.wall_seconds_per_example) or 0.0
+
+
+def lengths_of(method: Attributor, examples: Corpus) -> np.ndarray:
+    """Tokens of each example as the method's model reads them, ``(n,)``; characters where it has none."""
+    if isinstance(method, LanguageAttributor):
+        return method.lm.tokenise(examples).lengths
+    encoder = getattr(method, "encoder", None)
+    if isinstance(encoder, PackedEncoder):
+        return encoder_lengths(encoder, examples)
+    return np.array([len(example.prompt) + len(example.response) for example in examples], np.int64)
+
+
+def encoder_lengths(encoder: PackedEncoder, examples: Corpus) -> np.ndarray:
+    """Tokens of each example, ``(n,)``."""
+    vocabulary = encoder.checkpoint.model.shape.vocabulary
+    tokenize = TextTokenizer(encoder.checkpoint.tokenizer, encoder.max_tokens, vocabulary, encoder.name)
+    return np.array([len(ids) for ids in tokenize([encoder.render(example) for example in examples])], np.int64)
+
+
+def _stored(folder: Path, part: Corpus, features: Features) -> float:
+    """Bytes of one example's features as an index stores them.
+
+    That is what a shard grows by from half of the part to all of it: its header is a file's, not an example's.
+    """
+    half = len(part) // 2
+    whole, less = (_shard_bytes(folder.with_name(f"shard-{n}"), part[:n], features[:n]) for n in (len(part), half))
+    return (whole - less) / (len(part) - half)
+
+
+def _shard_bytes(folder: Path, part: Corpus, features: Features) -> int:
+    write_shard(folder, part, features, "0" * 64)
+    return sum(path.stat().st_size for path in folder.iterdir() if path.name in FEATURES)
+
+
+def _size(folder: Path) -> int:
+    return sum(path.stat().st_size for path in folder.rglob("*.safetensors")) if folder.is_dir() else 0
+
+
+def parameters_of(method: Attributor) -> int | None:
+    """Of a method's language model; None without one."""
+    if not isinstance(method, LanguageAttributor):
+        return None
+    return int(sum(weight.numel() for weight in method.lm.model.parameters()))

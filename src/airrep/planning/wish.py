@@ -1,0 +1,180 @@
+"""What is to be planned, and the benchmarks that it needs."""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, TypeAlias
+
+from airrep.attributors.methods import METHODS, method_named
+from airrep.corpus.corpus import Corpus
+from airrep.errors import ConfigError, TrainingError
+from airrep.lm.files import find_lm
+from airrep.lm.settings import FineTuneSettings, LmSettings
+from airrep.planning.budget import HELD_OUT_SHARE, LEAST_HELD_OUT, MOST_HELD_OUT, LearnPlan
+from airrep.planning.trial_learning import LabelTask, TrainTask, try_labels, try_training
+from airrep.planning.trial_method import MethodTask, try_method
+from airrep.planning.trials import Trial, distinct_rows
+from airrep.runtime.engine import Engine
+from airrep.runtime.processes import LocalProcesses
+from airrep.runtime.seeding import stream
+from airrep.runtime.settings import DEFAULT
+
+ENCODER = "airrep"
+SAMPLE = 4000
+"""Examples drawn at random, of which some are measured and the lengths of all are counted."""
+LEFT_OUT = ("airrep", "datamodels", "stack", "precomputed")
+"""Methods that are planned for anyway, or that no language model and corpus alone can tell about."""
+
+PlanTask: TypeAlias = MethodTask | LabelTask | TrainTask
+Tell: TypeAlias = Callable[[str], None]
+
+
+@dataclass(frozen=True)
+class Wish:
+    """What is to be planned.
+
+    Raises:
+        ConfigError: numbers or methods that cannot be.
+    """
+
+    texts: Corpus
+    """Examples like those of the corpus."""
+    examples: int
+    """Examples of the corpus."""
+    lm: LmSettings
+    methods: tuple[str, ...] = ("logra", "tracin")
+    settings: Mapping[str, Any] = field(default_factory=dict)
+    """Of the methods that know them."""
+    encoder: str = DEFAULT
+    tuning: FineTuneSettings = field(default_factory=FineTuneSettings)
+    subsets: int = 600
+    size: int = 100
+    queries: int = 400
+    steps: int = 300
+    train_layers: int | str = 2
+    workers: int = 1
+    seconds: float = 60.0
+    seed: int = 0
+
+    @classmethod
+    def of(
+        cls, texts: Corpus, examples: int, lm: str, settings: Mapping[str, Any], train_layers: str, **rest: Any
+    ) -> "Wish":
+        """A wish with settings of methods, of the LM and of fine-tuning in one mapping.
+
+        Raises:
+            ConfigError: a value that cannot hold.
+        """
+        names = {kind: set(kind.model_fields) for kind in (LmSettings, FineTuneSettings)}
+        of_lm, of_tuning = ({n: v for n, v in settings.items() if n in known} for known in names.values())
+        others = {name: value for name, value in settings.items() if not any(name in known for known in names.values())}
+        if train_layers != "all" and not train_layers.isdecimal():
+            raise ConfigError(f"plan: train_layers is '{train_layers}'; expected all, or a number. Correct the value.")
+        layers = train_layers if train_layers == "all" else int(train_layers)
+        lm_settings, tuning = LmSettings.of({**of_lm, "lm": lm}), FineTuneSettings.of(of_tuning)
+        return cls(texts, examples, lm_settings, settings=others, tuning=tuning, train_layers=layers, **rest)
+
+    def __post_init__(self) -> None:
+        """Check what can be checked before any work."""
+        for name in ("examples", "subsets", "size", "queries", "steps", "workers"):
+            if getattr(self, name) < 1:
+                raise ConfigError(f"plan: {name} is {getattr(self, name)}; expected 1 or more. Correct the value.")
+        if not 1 <= self.seconds < float("inf"):
+            raise ConfigError(f"plan: seconds is {self.seconds:g}; expected 1 or more. Correct the value.")
+        for method in self.methods:
+            method_named(method)
+            if method in LEFT_OUT:
+                raise ConfigError(
+                    f"plan: method '{method}' is not planned for by --method. Name others, such as logra."
+                )
+        known = {name for method in self.methods for name in METHODS[method].settings.model_fields}
+        unknown = next((name for name in self.settings if name not in known), None)
+        if unknown is not None:
+            raise ConfigError(f"plan: none of the methods has a setting '{unknown}'. Correct the name.")
+
+    def settings_of(self, method: str) -> dict[str, Any]:
+        """Settings of a method: of the LM where it reads one, and those that it knows."""
+        fields = METHODS[method].settings.model_fields
+        given = self.lm.model_dump(exclude_defaults=True) if "lm" in fields else {}
+        return {name: value for name, value in {**given, **self.settings}.items() if name in fields}
+
+    @property
+    def learning(self) -> LearnPlan:
+        """Labels and training as numbers, split as `airrep adapt` does."""
+        held_out = max(LEAST_HELD_OUT, min(MOST_HELD_OUT, self.subsets // 6))
+        share = HELD_OUT_SHARE / 2
+        return LearnPlan(
+            size=max(2, self.size),
+            subsets=max(2, self.subsets),
+            held_out_subsets=held_out,
+            pool=max(2, self.size, round((1 - 2 * share) * self.examples)),
+            held_out_pool=max(2, self.size, round(share * self.examples)),
+            queries=self.queries,
+            held_out_queries=self.queries,
+            epochs=self.tuning.epochs,
+            train_layers=self.train_layers,
+            steps=self.steps,
+        )
+
+
+@dataclass(frozen=True)
+class Measures:
+    """What was measured on this machine."""
+
+    methods: Mapping[str, Trial]
+    """The encoder among them."""
+    labels: Trial
+    training: Trial
+
+    @property
+    def parameters(self) -> int:
+        """Of the LM."""
+        return self.labels.parameters or 0
+
+
+def measure(wish: Wish, tell: Tell, engine: Engine | None = None) -> Measures:
+    """Run every micro-benchmark in a process of its own, on one thread, one after the other.
+
+    Args:
+        wish: what is to be planned.
+        tell: told what is being measured.
+        engine: where; a new process for each if None, so that each one's memory is its own.
+
+    Raises:
+        ConfigError: too few examples, no such LM, or a setting that does not fit.
+        TrainingError: a benchmark failed.
+    """
+    find_lm(wish.lm.lm, wish.lm.trust_remote_code)
+    rows = stream(wish.seed, "plan").permutation(len(wish.texts))[:SAMPLE]
+    texts = wish.texts.take(rows)
+    distinct_rows(texts)
+    share = wish.seconds / (len(wish.methods) + 3)
+    tasks: dict[str, PlanTask] = {
+        ENCODER: MethodTask(ENCODER, {"encoder": wish.encoder, "device": wish.lm.device}, texts, share),
+        **{name: MethodTask(name, wish.settings_of(name), texts, share) for name in wish.methods},
+        "labels": LabelTask(wish.lm, wish.tuning, wish.size, texts, share),
+        "training": TrainTask(wish.encoder, wish.train_layers, texts, share, wish.seed),
+    }
+    found = {}
+    for name, task in tasks.items():
+        tell(f"measuring {name}, about {share:.0f} s")
+        found[name] = _run(name, task, engine or LocalProcesses(1))
+    labels, training = found.pop("labels"), found.pop("training")
+    return Measures(found, labels, training)
+
+
+def _run(name: str, task: PlanTask, engine: Engine) -> Trial:
+    (outcome,) = engine.run(measurer, [task], 0)
+    if outcome.value is None:
+        raise TrainingError(f"plan: {name} could not be measured: {outcome.error}")
+    return outcome.value
+
+
+def measurer() -> Callable[[PlanTask], Trial]:
+    """Makes, in a worker, what measures."""
+    return _measure
+
+
+def _measure(task: PlanTask) -> Trial:
+    if isinstance(task, MethodTask):
+        return try_method(task)
+    return try_labels(task) if isinstance(task, LabelTask) else try_training(task)

@@ -1,0 +1,179 @@
+"""Evaluations as one self-contained HTML page, and figures as files."""
+
+import re
+from collections.abc import Collection, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from airrep._version import __version__
+from airrep.errors import ConfigError
+from airrep.evaluation.result import Evaluation
+from airrep.reports.exhibits import Drawer, Exhibit, Section, sections
+from airrep.reports.figures import require_matplotlib
+from airrep.reports.page import asset, check_free, environment, policy, short, write_page
+from airrep.reports.sources import Sources, read_sources
+from airrep.runtime.artifacts import writing
+
+TITLE = "Evaluation of training data attribution"
+CAPTIONS = "captions.txt"
+"""File with the captions of the figures, beside them."""
+_CAPTION = re.compile(r"(?:\A|\n\n)Figure \d+ \(([A-Za-z0-9-]+)\): ")
+
+
+class Page(NamedTuple):
+    """A page, and what is on it."""
+
+    html: str
+    sections: list[Section]
+
+    @property
+    def figures(self) -> list[Exhibit]:
+        """The exhibits that are drawn."""
+        return [one for section in self.sections for one in section.exhibits if one.drawing is not None]
+
+
+def write_evaluation_report(
+    runs: Sequence[str | Path | Evaluation],
+    out: str | Path,
+    *,
+    figures: str | Path | None = None,
+    draw: bool = True,
+    curves: Sequence[str] = (),
+    join: bool = False,
+    title: str | None = None,
+    notes: Sequence[str] = (),
+    replace: bool = False,
+) -> Path:
+    """Write tables and figures of evaluations as one HTML page that needs nothing else: no network, no other file.
+
+    The same runs give the same bytes with the same versions of airrep and matplotlib.
+
+    Args:
+        runs: evaluations as objects or as directories that `airrep evaluate` wrote; directories of `airrep compare`,
+            `plan` and `diagnose`.
+        out: the file to write; missing directories are made.
+        figures: a directory for each figure as SVG and PNG, with their captions; none if None.
+        draw: whether the page has figures, which need the extra ``figures``; its tables need nothing.
+        curves: numeric tags of evaluations to draw their values against.
+        join: whether evaluations of the same tags, queries and labels become one, with one first row.
+        title: heading of the page.
+        notes: sentences set apart at its top.
+        replace: whether files that are there already may be replaced; figures that the old captions name go.
+
+    Returns:
+        The path of the page.
+
+    Raises:
+        ConfigError: no runs, one given twice, a curve that cannot be drawn, files of figures without figures, or rows
+            of one name to be joined.
+        DataError: a plan that is not as expected.
+        ArtifactError: a run that cannot be read, or a file that exists or cannot be written.
+        MissingExtraError: matplotlib is not installed.
+    """
+    if figures is not None and not draw:
+        raise ConfigError("--figures: nothing is drawn with --no-figures; expected one of them. Leave one out.")
+    path = Path(out)
+    check_free(path, replace)
+    if draw:
+        require_matplotlib()
+    page = evaluation_page(runs, draw=draw, png=figures is not None, curves=curves, join=join, title=title, notes=notes)
+    files = {} if figures is None else _figure_files(page, Path(figures))
+    for file in files:
+        check_free(file, replace)
+    if figures is not None:
+        _remove_old(Path(figures), files)
+    for file, content in files.items():
+        write_page(file, content)
+    write_page(path, page.html.encode())
+    return path
+
+
+def evaluation_page(
+    runs: Sequence[str | Path | Evaluation],
+    *,
+    draw: bool = True,
+    png: bool = False,
+    curves: Sequence[str] = (),
+    join: bool = False,
+    title: str | None = None,
+    notes: Sequence[str] = (),
+) -> Page:
+    """The page that :func:`write_evaluation_report` writes; arguments and errors as there."""
+    sources = read_sources(runs, join=join)
+    shown = sections(sources, curves, Drawer(draw, png))
+    styles = [asset("report.css"), asset("evaluations.css")]
+    html = (
+        environment()
+        .get_template("evaluations.html.j2")
+        .render(
+            title=title or TITLE,
+            notes=[*notes, *_cautions(sources)],
+            sections=shown,
+            labels=_labels(shown),
+            facts=_facts(sources),
+            styles=styles,
+            policy=policy(styles),
+            version=__version__,
+        )
+    )
+    return Page(html, shown)
+
+
+def _cautions(sources: Sources) -> list[str]:
+    """What readers should be told of some rows, each thing once."""
+    told: dict[str, list[str]] = {}
+    for source in sources.evaluations:
+        for row in source.evaluation.rows:
+            if row.caution and row.name not in told.setdefault(row.caution, []):
+                told[row.caution].append(row.name)
+    return [f"{', '.join(short(name, 40) for name in names)}: {caution}" for caution, names in told.items()]
+
+
+def _labels(shown: Sequence[Section]) -> dict[str, str]:
+    """The number of each exhibit, such as Figure 2, by its name."""
+    numbers = {"Figure": 0, "Table": 0}
+    labels = {}
+    for exhibit in (one for section in shown for one in section.exhibits):
+        kind = "Table" if exhibit.drawing is None else "Figure"
+        numbers[kind] += 1
+        labels[exhibit.name] = f"{kind} {numbers[kind]}"
+    return labels
+
+
+def _facts(sources: Sources) -> dict[str, str]:
+    """What stands at the top of the page."""
+    found = [source.evaluation for source in sources.evaluations]
+    facts = {"Evaluations": f"{len(found):,}"}
+    if found:
+        facts["Methods"] = f"{len({row.name for one in found for row in one.rows}):,}"
+        facts["Queries"] = f"{sum({(one.measure, one.subject): len(one.queries) for one in found}.values()):,}"
+        facts["Sign"] = "higher = better"
+    others: dict[str, Sequence[Any]] = {
+        "Plans": sources.plans,
+        "Comparisons": sources.comparisons,
+        "Diagnoses": sources.diagnoses,
+    }
+    return facts | {name: f"{len(part):,}" for name, part in others.items() if part}
+
+
+def _figure_files(page: Page, folder: Path) -> dict[Path, bytes]:
+    """The files of the figures, by their paths."""
+    labels, files, captions = _labels(page.sections), {}, []
+    for exhibit in page.figures:
+        if exhibit.drawing is not None:
+            files[folder / f"{exhibit.name}.svg"] = exhibit.drawing.svg.encode()
+            files[folder / f"{exhibit.name}.png"] = exhibit.drawing.png
+            lines = [f"{labels[exhibit.name]} ({exhibit.name}): {exhibit.title}.", exhibit.caption, *exhibit.commands]
+            captions.append("\n".join(lines) + "\n")
+    return {**files, folder / CAPTIONS: "\n".join(captions).encode()}
+
+
+def _remove_old(folder: Path, files: Collection[Path]) -> None:
+    """Remove the figures that the captions in a folder name, unless they are among the files to be written."""
+    captions = folder / CAPTIONS
+    with writing(captions):
+        names = _CAPTION.findall(captions.read_text("utf-8", "replace")) if captions.is_file() else []
+    for path in (folder / f"{name}.{kind}" for name in names for kind in ("svg", "png")):
+        if path not in files and path.is_file():
+            with writing(path):
+                path.unlink()

@@ -1,0 +1,86 @@
+"""Self-contained HTML pages: templates, policy, text made safe."""
+
+import base64
+import hashlib
+from collections.abc import Sequence
+from functools import cache
+from importlib import resources
+from pathlib import Path
+
+from jinja2 import Environment, PackageLoader, StrictUndefined
+
+from airrep.errors import ArtifactError
+from airrep.runtime.artifacts import write_file, writing
+
+_CONTROLS = {code: 0x2400 + code for code in range(32) if code not in (0x09, 0x0A)} | {0x7F: 0x2421}
+_HIDDEN = (*range(0x80, 0xA0), *range(0x202A, 0x202F), *range(0x2066, 0x206A), 0xFFFE, 0xFFFF)
+_VISIBLE = str.maketrans(_CONTROLS | {code: f"⟨U+{code:04X}⟩" for code in _HIDDEN})
+
+
+def visible(text: str) -> str:
+    """A text whose control and text-direction characters are seen and have no effect; lines end in LF."""
+    return text.replace("\r\n", "\n").translate(_VISIBLE)
+
+
+def short(text: str, length: int = 90) -> str:
+    """The beginning of a text on one line."""
+    line = " ".join(visible(text[: 2 * length]).split())
+    whole = len(text) <= 2 * length and len(line) <= length
+    return line if whole else line[: length - 1].rstrip() + "…"
+
+
+@cache
+def environment() -> Environment:
+    """Templates that escape all text; one object in a process."""
+    made = Environment(
+        loader=PackageLoader("airrep"),
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    made.filters |= {"short": short, "visible": visible}
+    return made
+
+
+def asset(name: str) -> str:
+    """The text of a file beside the templates."""
+    return (resources.files("airrep") / "templates" / name).read_text(encoding="utf-8")
+
+
+def policy(styles: Sequence[str], scripts: Sequence[str] = ()) -> str:
+    """A content security policy that allows these styles and scripts, and nothing else from anywhere."""
+    allowed = ["img-src data:", " ".join(["style-src", *map(_hash, styles)])]
+    if scripts:
+        allowed.append(" ".join(["script-src", *map(_hash, scripts)]))
+    return "; ".join(["default-src 'none'", "base-uri 'none'", *allowed])
+
+
+def _hash(text: str) -> str:
+    return f"'sha256-{base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()}'"
+
+
+def check_free(path: Path, replace: bool) -> None:
+    """Check, before any work, that a file may be written.
+
+    Raises:
+        ArtifactError: it is a directory, or is there and *replace* is false.
+    """
+    with writing(path):
+        if path.is_dir():
+            raise ArtifactError(f"{path}: is a directory; a file is expected. Give a name such as report.html.")
+        if path.exists() and not replace:
+            raise ArtifactError(
+                f"{path}: exists already; nothing is overwritten. Give another path, or pass --replace."
+            )
+
+
+def write_page(path: Path, content: bytes) -> None:
+    """Write a file, whole or not at all, with the directories that it is in.
+
+    Raises:
+        ArtifactError: the operating system refused.
+    """
+    with writing(path):
+        path.parent.mkdir(parents=True, exist_ok=True)
+    write_file(path, content)

@@ -1,0 +1,178 @@
+"""Results as one self-contained HTML page."""
+
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from functools import cache
+from pathlib import Path
+from typing import Any, NamedTuple, Self
+
+from jinja2 import Environment
+
+from airrep._version import __version__
+from airrep.index.results import Result
+from airrep.reports import results_data as data
+from airrep.reports.page import asset, check_free, environment, policy, short, visible, write_page
+
+TITLE = "Training data attribution"
+TEXT_LIMITS = (4_000, 2_000, 1_000, 600, 400)
+"""Characters shown of each text: the first with which the page keeps to its budget, or the last."""
+TEXT_BUDGET = 8_000_000
+"""Characters of all texts of a page together, so that the page of a thousand queries can still be opened."""
+EXCERPT = 320
+"""Characters of a longer text that are seen before it is unfolded."""
+
+
+def write_report(
+    results: Sequence[Result | Mapping[str, Any]],
+    out: str | Path,
+    *,
+    title: str | None = None,
+    notes: Sequence[str] = (),
+    replace: bool = False,
+) -> Path:
+    """Write results as one HTML page that needs nothing else: no network, no other file, no script.
+
+    Runs are brought together by the ids of their queries. The same results give the same bytes.
+
+    Args:
+        results: runs of top, group and what-if over one index, as objects or in their JSON form.
+        out: the file to write; missing directories are made.
+        title: heading of the page.
+        notes: sentences set apart at its top, such as what is known about the method.
+        replace: whether a file that is there already may be replaced.
+
+    Returns:
+        The path of the page.
+
+    Raises:
+        ConfigError: there are no results, they come from different indexes, or an id means two queries.
+        DataError: one is not the JSON form of a result.
+        ArtifactError: *out* exists and *replace* is false, it is a directory, or it cannot be written.
+    """
+    path = Path(out)
+    check_free(path, replace)
+    write_page(path, render_report(results, title=title, notes=notes).encode())
+    return path
+
+
+def render_report(
+    results: Sequence[Result | Mapping[str, Any]], *, title: str | None = None, notes: Sequence[str] = ()
+) -> str:
+    """The page that :func:`write_report` writes, as text; raises its ConfigError and DataError."""
+    if isinstance(results, Result | Mapping):
+        results = [results]
+    runs = data.read_runs([result.to_dict() if isinstance(result, Result) else result for result in results])
+    parts = data.merge(runs)
+    style, script = asset("report.css"), asset("report.js")
+    return (
+        _environment()
+        .get_template("report.html.j2")
+        .render(
+            title=title or TITLE,
+            notes=[*notes, *dict.fromkeys(run.provenance.caution for run in runs if run.provenance.caution)],
+            runs=runs,
+            parts=parts,
+            names=_names(runs),
+            numbers={part.query.id: part.number for part in parts},
+            fields=_fields(runs),
+            limit=_text_limit(parts),
+            style=style,
+            script=script,
+            policy=policy([style], [script]),
+            version=__version__,
+        )
+    )
+
+
+class Scale(NamedTuple):
+    """The range of a family of bars, which holds 0, and how many digits its scores need."""
+
+    low: float
+    high: float
+
+    @classmethod
+    def over(cls, scores: Iterable[float]) -> Self:
+        """The narrowest scale for some scores."""
+        values = [0.0, *scores]
+        return cls(min(values), max(values))
+
+    @property
+    def size(self) -> float:
+        """The largest absolute score."""
+        return max(self.high, -self.low)
+
+    def place(self, score: float) -> float:
+        """Where a score stands, in percent from the left end."""
+        reach = (self.high - self.low) or 1.0
+        return round(100 * (min(max(score, self.low), self.high) - self.low) / reach, 2)
+
+    def show(self, score: float) -> str:
+        """A score as text with a true minus sign, to a thousandth of the largest or better."""
+        digits = 3 - math.floor(math.log10(self.size)) if self.size else 3
+        if not -5 < digits < 10:
+            return f"{score:+.3e}".replace("-", "−")
+        shown = f"{score:+,.{max(digits, 0)}f}"
+        return (shown if shown.strip("+-0.,") else shown[1:]).replace("-", "−")
+
+
+class Prose(NamedTuple):
+    """A text cut for display."""
+
+    head: str
+    rest: str
+    """What is seen after unfolding."""
+    left_out: int
+    """Characters that the page does not hold."""
+
+
+def cut(text: str, limit: int, head: int = EXCERPT) -> Prose:
+    """Cut a text to *limit* characters, of which about *head* are seen at first."""
+    shown = visible(text[:limit])
+    left_out = max(len(text) - limit, 0)
+    if len(shown) <= head * 5 // 4:
+        return Prose(shown, "", left_out)
+    space = max(shown.rfind(" ", 0, head), shown.rfind("\n", 0, head))
+    split = space + 1 if space > head // 2 else head
+    return Prose(shown[:split], shown[split:], left_out)
+
+
+@cache
+def _environment() -> Environment:
+    """The templates, with what this page needs in them."""
+    made = environment().overlay()
+    made.filters = made.filters | {"cut": cut}
+    made.globals = made.globals | {"data": data, "Scale": Scale, "EXCERPT": EXCERPT, "TEXT_LIMIT": TEXT_LIMITS[0]}
+    return made
+
+
+def _text_limit(parts: Sequence[data.QueryPart]) -> int:
+    """Characters shown of each text: the most with which the page keeps to its budget."""
+    examples = [part.query for part in parts] + [hit.example for part in parts for hit in part.hits]
+    lengths = [len(text) for example in examples for text in (example.prompt, example.response)]
+    fitting = (limit for limit in TEXT_LIMITS if sum(min(length, limit) for length in lengths) <= TEXT_BUDGET)
+    return next(fitting, TEXT_LIMITS[-1])
+
+
+def _fields(runs: Sequence[data.Run]) -> list[str]:
+    """Which of source and label any hit has."""
+    hits = [hit for run in runs if run.kind == "top" for hit in data.all_hits(run)]
+    return [name for name in ("source", "label") if any(getattr(hit.example, name) is not None for hit in hits)]
+
+
+def _names(runs: Sequence[data.Run]) -> list[str]:
+    """The heading of each run; runs that would have one name are numbered."""
+    bare = [_name(run) for run in runs]
+    return [
+        name if bare.count(name) == 1 else f"{name} ({bare[: place + 1].count(name)})"
+        for place, name in enumerate(bare)
+    ]
+
+
+def _name(run: data.Run) -> str:
+    if run.kind == "top":
+        return "Most harmful examples" if run.order == data.HARMFUL else "Most helpful examples"
+    if run.kind == "what-if":
+        return f"What if {run.removed:,} of {run.removed + run.kept:,} examples were left out"
+    more = len(run.groups) - 3
+    listed = ", ".join(short(group.name, 24) for group in run.groups[:3])
+    return f"Groups: {listed}" + (f" and {more} more" if more > 0 else "")

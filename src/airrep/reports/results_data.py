@@ -1,0 +1,293 @@
+"""Runs checked, merged by query, ranked and summed for reports."""
+
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Annotated, Any, Literal, NamedTuple, TypeAlias
+
+from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
+
+from airrep.errors import ConfigError, DataError
+from airrep.scoring.pooling import pooling_text
+
+HELPFUL, HARMFUL = "most helpful first", "most harmful first"
+OVERVIEW_ROWS = 20
+"""Most recurring examples, and most changed queries, shown in the overview."""
+ROLL_UP_ROWS = 20
+"""Sources or labels shown of a roll-up, those with most hits."""
+FIRST_GROUPS, LAST_GROUPS = 20, 10
+"""Groups shown from both ends of a long ranking."""
+
+
+class Part(BaseModel):
+    """Base of the parts of a result's JSON form; other keys are passed over, NaN and infinity refused."""
+
+    model_config = ConfigDict(frozen=True, allow_inf_nan=False)
+
+
+class ShownExample(Part):
+    """What a report shows of an example."""
+
+    id: str
+    prompt: str
+    response: str
+    label: str | None = None
+    source: str | None = None
+
+
+class ShownHit(Part):
+    """One training example in a ranking."""
+
+    rank: int
+    score: float
+    row: int
+    example: ShownExample
+
+
+class Origin(Part):
+    """The provenance of a run."""
+
+    method: str
+    index: str
+    pool: str | None = None
+    temperature: float | None = None
+    units: str
+    sign: str
+    caution: str = ""
+
+    @property
+    def pooling(self) -> str:
+        """The pool, and the temperature if it is not 1; empty for scores of single examples."""
+        return pooling_text(self.pool, self.temperature)
+
+
+class QueryHits(Part):
+    """The hits of one query."""
+
+    query: ShownExample
+    hits: tuple[ShownHit, ...]
+
+
+class QueryScores(Part):
+    """The group scores of one query, in the order of the run's groups."""
+
+    query: ShownExample
+    scores: tuple[float, ...]
+
+
+class QueryChange(Part):
+    """The group score of the corpus for one query before and after a removal."""
+
+    query: ShownExample
+    before: float
+    after: float
+    change: float
+
+
+class ShownGroup(Part):
+    """A group and its number of examples."""
+
+    name: str
+    size: int
+
+
+class TopRun(Part):
+    """The JSON form of a TopResult."""
+
+    kind: Literal["top"]
+    provenance: Origin
+    order: Literal["most helpful first", "most harmful first"]
+    queries: tuple[QueryHits, ...]
+
+
+class GroupRun(Part):
+    """The JSON form of a GroupResult."""
+
+    kind: Literal["group"]
+    provenance: Origin
+    groups: tuple[ShownGroup, ...]
+    queries: tuple[QueryScores, ...]
+
+
+class WhatIfRun(Part):
+    """The JSON form of a WhatIfResult."""
+
+    kind: Literal["what-if"]
+    provenance: Origin
+    removed: int
+    kept: int
+    queries: tuple[QueryChange, ...]
+
+
+Run: TypeAlias = TopRun | GroupRun | WhatIfRun
+Entry: TypeAlias = QueryHits | QueryScores | QueryChange
+_RUN: TypeAdapter[Run] = TypeAdapter(Annotated[Run, Field(discriminator="kind")])
+
+
+@dataclass
+class QueryPart:
+    """What the runs say about one query; ``number`` counts from 1 in the order of first appearance."""
+
+    number: int
+    query: ShownExample
+    entries: list[tuple[int, Entry]] = field(default_factory=list)
+    """What each run that holds the query says, with the place of that run."""
+
+    @property
+    def hits(self) -> list[ShownHit]:
+        """Its hits in all runs."""
+        return [hit for _, entry in self.entries if isinstance(entry, QueryHits) for hit in entry.hits]
+
+
+class Share(NamedTuple):
+    """How many of some hits have one source or label."""
+
+    name: str | None
+    hits: int
+    share: float
+    total: float
+    """Sum of the hits' scores."""
+
+
+class RankedGroup(NamedTuple):
+    """A group in a ranking, 1 = most helpful."""
+
+    rank: int
+    group: ShownGroup
+    score: float
+    first: int
+    """Queries for which the group is the most helpful one."""
+
+
+class Recurring(NamedTuple):
+    """A training example among the hits of several queries."""
+
+    example: ShownExample
+    queries: tuple[int, ...]
+    mean: float
+    best: int
+    """Its best rank."""
+
+
+def read_runs(results: Sequence[Mapping[str, Any]]) -> list[Run]:
+    """Check the JSON forms of some results, and put them in the order: helpful, harmful, groups, what-ifs.
+
+    Raises:
+        ConfigError: there are none, or they come from different indexes.
+        DataError: one is not the JSON form of a result.
+    """
+    if not results:
+        raise ConfigError("report: there are no results; at least one is expected. Give a run made with --out.")
+    runs = [_read_run(number, result) for number, result in enumerate(results, 1)]
+    for run in runs:
+        if run.provenance.index != runs[0].provenance.index:
+            raise ConfigError(
+                f"report: the runs come from different indexes, {runs[0].provenance.index[:12]} and "
+                f"{run.provenance.index[:12]}; one is expected. Write one report for each index."
+            )
+    return sorted(runs, key=_order)
+
+
+def _order(run: Run) -> int:
+    if run.kind == "top":
+        return 0 if run.order == HELPFUL else 1
+    return 2 if run.kind == "group" else 3
+
+
+def _read_run(number: int, result: Mapping[str, Any]) -> Run:
+    try:
+        run = _RUN.validate_python(result)
+    except ValidationError as error:
+        problem = error.errors()[0]
+        where = ".".join(str(part) for part in problem["loc"]) or "the whole"
+        raise DataError(
+            f"report: result {number} is not the JSON form of a run of top, group or what-if: {where}: "
+            f"{problem['msg'].lower()}. Give what to_dict() or read_result() returns."
+        ) from error
+    if run.kind == "group" and any(len(row.scores) != len(run.groups) for row in run.queries):
+        raise DataError(f"report: result {number} has scores for other groups than it names. Run it again.")
+    return run
+
+
+def merge(runs: Sequence[Run]) -> list[QueryPart]:
+    """Bring together what the runs say about each query, by the query's id.
+
+    Raises:
+        ConfigError: there are no queries, or two runs use one id for queries of different texts.
+    """
+    parts: dict[str, QueryPart] = {}
+    for place, run in enumerate(runs):
+        for entry in run.queries:
+            part = parts.setdefault(entry.query.id, QueryPart(len(parts) + 1, entry.query))
+            _check_same(part.query, entry.query)
+            part.entries.append((place, entry))
+    if not parts:
+        raise ConfigError("report: the runs hold no queries; at least one is expected. Give a run with queries.")
+    return list(parts.values())
+
+
+def _check_same(one: ShownExample, other: ShownExample) -> None:
+    if (one.prompt, one.response) != (other.prompt, other.response):
+        raise ConfigError(
+            f"report: query '{one.id[:80]}' has different texts in two runs; the same queries are expected. "
+            "Write one report for each query file."
+        )
+
+
+def all_hits(run: TopRun) -> list[ShownHit]:
+    """The hits of all queries of a run."""
+    return [hit for entry in run.queries for hit in entry.hits]
+
+
+def most_changed(run: WhatIfRun) -> list[QueryChange]:
+    """The queries whose score changes most, largest absolute change first."""
+    return sorted(run.queries, key=lambda entry: -abs(entry.change))[:OVERVIEW_ROWS]
+
+
+def roll_up(hits: Sequence[ShownHit], key: Literal["source", "label"]) -> list[Share]:
+    """Count and sum hits by source or label, most hits first, then by name; nothing if no hit has a value."""
+    scores: dict[str | None, list[float]] = defaultdict(list)
+    for hit in hits:
+        scores[getattr(hit.example, key)].append(hit.score)
+    if not scores.keys() - {None}:
+        return []
+    shares = [Share(name, len(those), len(those) / len(hits), sum(those)) for name, those in scores.items()]
+    return sorted(shares, key=lambda share: (-share.hits, share.name is None, share.name or ""))
+
+
+def rank_groups(groups: Sequence[ShownGroup], rows: Sequence[Sequence[float]]) -> list[RankedGroup]:
+    """Rank groups by their mean score over queries, most helpful first; ties keep the groups' order."""
+    means = [sum(column) / len(rows) for column in zip(*rows, strict=True)]
+    firsts = [max(range(len(row)), key=row.__getitem__) for row in rows if row]
+    order = sorted(range(len(means)), key=lambda group: -means[group])
+    return [RankedGroup(rank, groups[group], means[group], firsts.count(group)) for rank, group in enumerate(order, 1)]
+
+
+def both_ends(ranking: Sequence[RankedGroup]) -> tuple[Sequence[RankedGroup], int, Sequence[RankedGroup]]:
+    """The first groups, how many are left out in between, and the last groups of a ranking."""
+    left_out = max(len(ranking) - FIRST_GROUPS - LAST_GROUPS, 0)
+    split = FIRST_GROUPS if left_out else len(ranking)
+    return ranking[:split], left_out, ranking[split + left_out :]
+
+
+def recurring(run: TopRun, numbers: Mapping[str, int]) -> list[Recurring]:
+    """The examples among the hits of two queries or more: most queries first, then strongest mean, then row.
+
+    Args:
+        run: a ranking for several queries.
+        numbers: the number of each query, by its id.
+    """
+    seen: dict[int, list[tuple[int, ShownHit]]] = defaultdict(list)
+    for entry in run.queries:
+        for hit in entry.hits:
+            seen[hit.row].append((numbers[entry.query.id], hit))
+    repeated = {row: found for row, found in sorted(seen.items()) if len(found) > 1}
+    rows = [_recurring(found) for found in repeated.values()]
+    direction = -1 if run.order == HELPFUL else 1
+    return sorted(rows, key=lambda row: (-len(row.queries), direction * row.mean))[:OVERVIEW_ROWS]
+
+
+def _recurring(found: Sequence[tuple[int, ShownHit]]) -> Recurring:
+    hits = [hit for _, hit in found]
+    mean = sum(hit.score for hit in hits) / len(hits)
+    return Recurring(hits[0].example, tuple(number for number, _ in found), mean, min(hit.rank for hit in hits))

@@ -1,0 +1,266 @@
+"""Evaluations, comparisons and plans to report, named and arranged."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from itertools import pairwise
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from airrep.errors import ConfigError
+from airrep.evaluation.result import KIND, Evaluation, Measure, Row, read_evaluation
+from airrep.planning.plan_record import PLAN, Plan, read_plan, read_result_of
+from airrep.reports.joining import join_evaluations
+from airrep.runtime.artifacts import read_manifest
+
+COMPARISON, DIAGNOSIS = "comparison", "diagnosis"
+KINDS = (KIND, PLAN, COMPARISON, DIAGNOSIS)
+"""Kinds of artifacts that a report of evaluations is made from."""
+MEASURES: tuple[Measure, ...] = ("lds", "classify", "select", "loo")
+"""In the order of the page."""
+
+
+class Source(NamedTuple):
+    """An evaluation, and what it is called."""
+
+    name: str
+    evaluation: Evaluation
+
+    @property
+    def role(self) -> str:
+        """Its tag ``role``, or its name."""
+        return self.evaluation.tags.get("role", self.name)
+
+    @property
+    def subsets(self) -> int | None:
+        """How many subsets it was judged on, in all instances; None for measures without subsets."""
+        facts = self.evaluation.facts
+        if "subsets" in facts or "removals" in facts:
+            return count_of(facts.get("subsets"))
+        losses = [matrix for name, matrix in self.evaluation.matrices.items() if name.startswith("losses/")]
+        return sum(matrix.shape[1] for matrix in losses) if losses else None
+
+    @property
+    def dropped(self) -> tuple[int, int]:
+        """Fewest and most queries that a row left out."""
+        found = [row.dropped for row in self.evaluation.rows]
+        return min(found, default=0), max(found, default=0)
+
+
+class Panel(NamedTuple):
+    """A source under the heading that tells it from the others of its table or figure."""
+
+    label: str
+    source: Source
+
+    @property
+    def evaluation(self) -> Evaluation:
+        """What it shows."""
+        return self.source.evaluation
+
+    def row(self, name: str) -> Row | None:
+        """The row of a name."""
+        return next((row for row in self.evaluation.rows if row.name == name), None)
+
+
+class Point(NamedTuple):
+    """Where a source stands on a curve."""
+
+    at: float
+    source: Source
+
+
+@dataclass
+class Sources:
+    """All that one page shows."""
+
+    evaluations: list[Source] = field(default_factory=list)
+    """As they were given."""
+    comparisons: list[tuple[str, Mapping[str, Any]]] = field(default_factory=list)
+    diagnoses: list[tuple[str, Mapping[str, Any]]] = field(default_factory=list)
+    plans: list[tuple[str, Plan]] = field(default_factory=list)
+    join: bool = False
+    """Whether evaluations of one subject and the same tags are shown as one."""
+
+    @cached_property
+    def shown(self) -> list[Source]:
+        """The evaluations, joined if asked for (:func:`airrep.reports.joining.join_evaluations`; errors as there)."""
+        return [Source(*one) for one in join_evaluations(self.evaluations)] if self.join else self.evaluations
+
+    def of(self, measure: Measure) -> list[Source]:
+        """The evaluations of a measure, in the order given."""
+        return [source for source in self.shown if source.evaluation.measure == measure]
+
+    def panels(self, measure: Measure, curves: Sequence[str] = ()) -> list[Panel]:
+        """The evaluations of a measure for its table: those with a curve's tag only where there are no others."""
+        found = self.of(measure)
+        plain = [source for source in found if not set(curves) & source.evaluation.tags.keys()]
+        return label_panels(plain or found)
+
+    def curve(self, measure: Measure, tag: str, curves: Sequence[str] = ()) -> list[tuple[str, list[Point]]]:
+        """The evaluations that have a numeric tag, by their other tags (or names), in the order of its values.
+
+        Args:
+            measure: of the evaluations.
+            tag: the curve's.
+            curves: all tags that curves are drawn of: one evaluation may be a point of several.
+
+        Raises:
+            ConfigError: a value is not a number, or stands twice.
+        """
+        tagged = [source for source in self.of(measure) if tag in source.evaluation.tags]
+        groups: dict[str, list[Point]] = {}
+        for source in tagged:
+            label = ", ".join(
+                [*filter(None, [source.evaluation.tags.get("role")]), *_telling(source, tagged, tag, curves)]
+            )
+            groups.setdefault(label, []).append(Point(_number(source, tag), source))
+        for label, points in groups.items():
+            points.sort(key=lambda point: point.at)
+            _check_apart(label, tag, points)
+        return list(groups.items())
+
+
+def are_evaluations(runs: Sequence[Path]) -> bool:
+    """Whether runs are evaluations and what belongs to them, rather than results of top, group and what-if.
+
+    Raises:
+        ArtifactError: one cannot be read.
+        ConfigError: some are, and others are not.
+    """
+    kinds = {run: read_manifest(run)["kind"] for run in runs}
+    found = [run for run, kind in kinds.items() if kind in KINDS]
+    other = next((run for run, kind in kinds.items() if kind not in KINDS), None)
+    if found and other is not None:
+        raise ConfigError(
+            f"report: {found[0]} is of kind '{kinds[found[0]]}' and {other} of kind '{kinds[other]}'; "
+            "expected evaluations alone or results alone. Write one page for each."
+        )
+    return bool(found)
+
+
+def read_sources(runs: Sequence[str | Path | Evaluation], *, join: bool = False) -> Sources:
+    """Read artifacts, each of which may also be an evaluation object.
+
+    Args:
+        runs: paths and objects.
+        join: whether evaluations of one subject and the same tags are shown as one.
+
+    Raises:
+        ConfigError: there are none, or one is given twice.
+        ArtifactError: one cannot be read, or is of another kind.
+        DataError: a plan is not as expected.
+    """
+    if not runs:
+        raise ConfigError("report: there are no evaluations; at least one is expected. Give some made with --out.")
+    _check_once(runs)
+    sources, names = Sources(join=join), run_names(runs)
+    for name, run in zip(names, runs, strict=True):
+        if isinstance(run, Evaluation):
+            sources.evaluations.append(Source(name, run))
+            continue
+        kind = read_manifest(Path(run))["kind"]
+        if kind == PLAN:
+            sources.plans.append((name, read_plan(Path(run))))
+        elif kind in (COMPARISON, DIAGNOSIS):
+            others = sources.comparisons if kind == COMPARISON else sources.diagnoses
+            others.append((name, read_result_of(Path(run), kind)))
+        else:
+            sources.evaluations.append(Source(name, read_evaluation(run)))
+    return sources
+
+
+def _check_once(runs: Sequence[str | Path | Evaluation]) -> None:
+    seen: dict[Path, str | Path] = {}
+    for run in runs:
+        if isinstance(run, Evaluation):
+            continue
+        path = Path(run).resolve()
+        if path in seen:
+            also = "" if str(seen[path]) == str(run) else f", also as {seen[path]}"
+            raise ConfigError(f"report: {run} is given twice{also}; expected each run once. Leave one out.")
+        seen[path] = run
+
+
+def run_names(runs: Sequence[str | Path | Evaluation]) -> list[str]:
+    """What each run is called: the last part of its path, the whole path where that is not enough, or a number."""
+    paths = [None if isinstance(run, Evaluation) else Path(run) for run in runs]
+    last = [path.name for path in paths if path is not None]
+    return [
+        f"evaluation {number}" if path is None else path.name if last.count(path.name) == 1 else str(path)
+        for number, path in enumerate(paths, 1)
+    ]
+
+
+def label_panels(sources: Sequence[Source]) -> list[Panel]:
+    """Sources under their roles; those of one role also under the tags and pools that differ, or else their names."""
+    labels = [", ".join([source.role, *_telling(source, sources), *_pooled(source, sources)]) for source in sources]
+    return [
+        Panel(label if labels.count(label) == 1 or label == source.name else f"{label} ({source.name})", source)
+        for label, source in zip(labels, sources, strict=True)
+    ]
+
+
+def _telling(source: Source, others: Sequence[Source], curve: str = "", curves: Sequence[str] = ()) -> list[str]:
+    """The tags of a source, but a curve's own, that others of its role have otherwise, or lack.
+
+    That others lack the tag of another curve tells nothing.
+    """
+    own = source.evaluation.tags
+    same = [other.evaluation.tags for other in others if other.evaluation.tags.get("role") == own.get("role")]
+    values = {tag: {one.get(tag) for one in same if tag in one or tag not in curves} for tag in own}
+    return [f"{tag}={own[tag]}" for tag in sorted(own.keys() - {"role", curve}) if len(values[tag]) > 1]
+
+
+def _pooled(source: Source, others: Sequence[Source]) -> list[str]:
+    """How a source pools, where another of its role pools a row of the same name otherwise."""
+    own = {row.name: row.pool for row in source.evaluation.rows}
+    same = [row for other in others if other.role == source.role for row in other.evaluation.rows]
+    if all(own.get(row.name, row.pool) == row.pool for row in same):
+        return []
+    kinds = {pool or "" for pool in own.values()}
+    return [f"pool {kinds.pop()}" if len(kinds) == 1 else "own pools"]
+
+
+def _number(source: Source, tag: str) -> float:
+    text = source.evaluation.tags[tag]
+    try:
+        value = float(text.replace("_", "").replace(",", ""))
+    except ValueError:
+        value = float("nan")
+    if not np.isfinite(value):
+        raise ConfigError(
+            f"--curve {tag}: {source.name} is tagged {tag}={text[:40]}, which is not a number; expected one. "
+            "Leave that run out, or draw another tag."
+        )
+    return value
+
+
+def _check_apart(label: str, tag: str, points: Sequence[Point]) -> None:
+    for one, other in pairwise(points):
+        if one.at == other.at:
+            where = f" of {label}" if label else ""
+            raise ConfigError(
+                f"--curve {tag}: {one.source.name} and {other.source.name}{where} have the same value {one.at:g}; "
+                "expected one run for each. Give one of them, or tag them apart."
+            )
+
+
+def count_of(value: object) -> int | None:
+    """A count that may also be given as a list or an object of counts, or a list of names."""
+    if isinstance(value, bool) or value is None:
+        return None
+    if isinstance(value, int | float):
+        return int(value)
+    parts = list(value.values()) if isinstance(value, Mapping) else value
+    if isinstance(parts, list | tuple):
+        counts = [part for part in parts if isinstance(part, int)]
+        return sum(counts) if len(counts) == len(parts) else len(parts)
+    return None
+
+
+def row_names(panels: Sequence[Panel]) -> list[str]:
+    """Names of the rows of all panels, in the order in which they first appear."""
+    return list(dict.fromkeys(row.name for panel in panels for row in panel.evaluation.rows))

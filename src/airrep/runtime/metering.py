@@ -1,0 +1,201 @@
+"""Measure pieces of work, and keep what they took.
+
+Costs are never the same twice, so they are in no manifest, no fingerprint and no request: a copy of an artifact without
+them is whole, and its costs are unknown. ``costs.jsonl`` of an index and of a trained encoder has a line for each
+measured piece of work: ``stage``, ``examples``, and the fields of :class:`Spent`.
+"""
+
+import json
+import sys
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any, NamedTuple, TypeAlias
+
+from airrep.runtime.artifacts import writing
+from airrep.runtime.machine import describe_machine, peak_memory
+
+COSTS = "costs.jsonl"
+FIT, ENCODE, TEACH, SETUP, JUDGE = "fit", "encode", "teach", "setup", "judge"
+"""Stages: learning from the corpus, encoding a shard; of training, a teacher's labels, before the first step, and after
+the last."""
+
+
+class StoreRows(NamedTuple):
+    """What a store of rows was asked for."""
+
+    asked: int
+    """Different rows: equal texts count once."""
+    fresh: int
+    """Rows that it did not have, so that they were computed."""
+    cpu: float
+    wall: float
+    """Seconds of computing these."""
+
+
+@dataclass(frozen=True)
+class Spent:
+    """What a piece of work took in one process."""
+
+    cpu: float
+    """Seconds of all threads of the process."""
+    wall: float
+    """Seconds by the clock."""
+    device: str = "cpu"
+    threads: int = 1
+    machine: str = ""
+    memory: int | None = None
+    """Most memory that the process had held until the end, in bytes; None where the system does not say."""
+    rows: Mapping[str, StoreRows] = field(default_factory=dict)
+    """By store: rows that were found or computed."""
+    recalled: bool = False
+    """Whether what was to be learnt had been kept by an earlier run."""
+
+    @property
+    def seconds(self) -> float:
+        """Of the processor; on an accelerator by the clock, since the processor waits or does not."""
+        return self.cpu if self.device == "cpu" else self.wall
+
+    @property
+    def computing(self) -> tuple[float, float]:
+        """CPU and clock seconds of computing the rows of all stores."""
+        return sum(rows.cpu for rows in self.rows.values()), sum(rows.wall for rows in self.rows.values())
+
+
+Clocks: TypeAlias = tuple[float, float]
+"""CPU seconds of this process, and seconds by the clock."""
+
+
+def clocks() -> Clocks:
+    """The time now."""
+    return time.process_time(), time.perf_counter()
+
+
+def since(begun: Clocks) -> Clocks:
+    """The time that has passed."""
+    cpu, wall = clocks()
+    return cpu - begun[0], wall - begun[1]
+
+
+class Meter:
+    """Measures until it is stopped; :attr:`spent` says what."""
+
+    def __init__(self, device: str) -> None:
+        self._device = device
+        self._rows: dict[str, StoreRows] = {}
+        self._recalled = False
+        self._begun = clocks()
+        self.spent = Spent(0.0, 0.0)
+
+    def stop(self) -> None:
+        """Take the time."""
+        cpu, wall = since(self._begun)
+        torch = sys.modules.get("torch")
+        threads = 1 if torch is None else int(torch.get_num_threads())
+        machine, memory = describe_machine(), peak_memory()
+        self.spent = Spent(cpu, wall, self._device, threads, machine, memory, self._rows, self._recalled)
+
+    def add_rows(self, store: str, rows: StoreRows) -> None:
+        """A store was asked."""
+        old = self._rows.get(store, StoreRows(0, 0, 0.0, 0.0))
+        counts, seconds = (old.asked + rows.asked, old.fresh + rows.fresh), (old.cpu + rows.cpu, old.wall + rows.wall)
+        self._rows[store] = StoreRows(*counts, *seconds)
+
+    def recall(self) -> None:
+        """Something learnt earlier was found."""
+        self._recalled = True
+
+
+_meters: list[Meter] = []
+
+
+@contextmanager
+def measuring(device: str = "cpu") -> Iterator[Meter]:
+    """Measure what is done inside; stores tell it what they computed.
+
+    Args:
+        device: that the work is done on.
+    """
+    meter = Meter(device)
+    _meters.append(meter)
+    try:
+        yield meter
+    finally:
+        _meters.remove(meter)
+        meter.stop()
+
+
+@contextmanager
+def computing_rows(store: str, asked: int, fresh: int) -> Iterator[None]:
+    """Tell all meters what a store was asked for, and how long computing its missing rows took."""
+    begun = clocks()
+    try:
+        yield
+    finally:
+        cpu, wall = since(begun)
+        for meter in _meters:
+            meter.add_rows(store, StoreRows(asked, fresh, cpu if fresh else 0.0, wall if fresh else 0.0))
+
+
+def note_recalled() -> None:
+    """Tell all meters that something learnt was found instead of being learnt anew."""
+    for meter in _meters:
+        meter.recall()
+
+
+def device_of(settings: object) -> str:
+    """The device that a method with these settings computes on: ``"cpu"``, ``"cuda"`` or another of torch's."""
+    asked = getattr(settings, "device", None)
+    if isinstance(asked, str):
+        from airrep.runtime.precision import resolve_device
+
+        return resolve_device(asked).partition(":")[0]
+    torch = sys.modules.get("torch")
+    return "cuda" if torch is not None and torch.cuda.is_initialized() else "cpu"
+
+
+def append_cost(folder: Path, stage: str, spent: Spent, **more: object) -> None:
+    """Add a line to the costs of an artifact, behind a line that an interruption may have cut.
+
+    Raises:
+        ArtifactError: it cannot be written.
+    """
+    path = folder / COSTS
+    line = json.dumps({"stage": stage, **more, **asdict(spent), "rows": {n: list(r) for n, r in spent.rows.items()}})
+    with writing(path), path.open("ab+") as stream:
+        if stream.tell():
+            stream.seek(-1, 2)
+            if stream.read(1) != b"\n":
+                stream.write(b"\n")
+        stream.write(line.encode() + b"\n")
+
+
+class Measured(NamedTuple):
+    """A line of costs."""
+
+    stage: str
+    examples: int
+    spent: Spent
+    more: Mapping[str, Any]
+
+
+def read_costs(folder: Path) -> list[Measured]:
+    """The costs of an artifact in the order they arose; lines that are cut or altered are left out."""
+    path = folder / COSTS
+    try:
+        lines = path.read_text(encoding="utf-8", errors="replace").splitlines()
+    except OSError:
+        return []
+    return [found for line in lines if (found := _parse(line)) is not None]
+
+
+def _parse(line: str) -> Measured | None:
+    try:
+        value = json.loads(line)
+        own = {name: value.pop(name) for name in Spent.__dataclass_fields__}
+        own["rows"] = {name: StoreRows(*numbers) for name, numbers in own["rows"].items()}
+        return Measured(value.pop("stage"), int(value.pop("examples", 0)), Spent(**own), value)
+    except (ValueError, TypeError, KeyError, AttributeError):
+        return None

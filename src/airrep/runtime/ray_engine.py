@@ -1,0 +1,229 @@
+"""Tasks on a Ray cluster, safe against lost nodes."""
+
+import os
+import socket
+from collections.abc import Callable, Generator, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from types import ModuleType
+from typing import Any, Generic
+
+from airrep.errors import ConfigError, MissingExtraError, TrainingError
+from airrep.runtime.engine import Backlog, Engine, Outcome, R, Reply, T, answer_all
+from airrep.runtime.processes import ONE_THREAD, check_started, pickled
+
+ENVIRONMENT = {"RAY_AUTH_MODE": "disabled", "RAY_USAGE_STATS_ENABLED": "0", "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0"}
+"""Set before Ray is loaded, where they are not set already."""
+
+_KNOCK_SECONDS = 10.0
+
+
+@dataclass(frozen=True)
+class RayEngine(Engine):
+    """Runs tasks in actors of a Ray cluster; one that is lost with its node is replaced and its task tried again.
+
+    airrep, at the same version, is installed on every node, and a folder that holds a model is at the same place.
+    Results come back to this process, so nodes need no shared disk.
+    """
+
+    address: str | None = None
+    """The cluster, such as ``"auto"`` or ``"ray://head:10001"``; None starts one on this machine."""
+    workers: int | None = None
+    """How many actors; None takes as many as fit into the cluster when the run begins."""
+    cpus: float = 1.0
+    """Processors of one actor."""
+    gpus: float = 0.0
+    """GPUs of one actor; 0.25 lets four share one."""
+    start_seconds: float = 600.0
+    """How long to wait for the first actor, and for another one when all are lost."""
+
+    def __post_init__(self) -> None:
+        """Check the resources."""
+        if self.cpus < 0 or self.gpus < 0 or self.cpus + self.gpus == 0:
+            raise ConfigError(f"cpus={self.cpus}, gpus={self.gpus}: expected more than 0 of one. Correct the values.")
+        if self.workers is not None and self.workers < 1:
+            raise ConfigError(f"workers={self.workers}: expected 1 or more. Correct the value.")
+
+    def run(
+        self, setup: Callable[[], Callable[[T], R]], tasks: Sequence[T], retries: int = 1
+    ) -> Generator[Outcome[T, R], None, None]:
+        """See :meth:`Engine.run`.
+
+        Raises:
+            MissingExtraError: Ray is not installed.
+        """
+        backlog: Backlog[T, R] = Backlog(tasks, retries)
+        if not tasks:
+            return
+        ray = load_ray()
+        with _connected(ray, self.address):
+            crew: _Crew[T, R] = _Crew(ray, self, pickled(setup), tasks, retries)
+            try:
+                while backlog.left:
+                    crew.hand_out(backlog)
+                    yield from crew.collect(backlog)
+            finally:
+                crew.end()
+
+    def count(self, ray: ModuleType, tasks: int) -> int:
+        """How many actors to start.
+
+        Raises:
+            ConfigError: the cluster has no room for any.
+        """
+        there = ray.cluster_resources()
+        asked = {"CPU": self.cpus, "GPU": self.gpus}
+        room = min(int(there.get(name, 0) / share + 1e-9) for name, share in asked.items() if share > 0)
+        if self.workers is None and room == 0:
+            raise ConfigError(
+                f"ray: no worker of {self.cpus:g} CPUs and {self.gpus:g} GPUs fits into the cluster, which has "
+                f"{there.get('CPU', 0):g} and {there.get('GPU', 0):g}. Ask for less, or add nodes."
+            )
+        return min(self.workers or room, tasks)
+
+
+def load_ray() -> ModuleType:
+    """Import Ray, which reads the environment then.
+
+    Raises:
+        MissingExtraError: it is not installed.
+    """
+    for name, value in ENVIRONMENT.items():
+        os.environ.setdefault(name, value)
+    try:
+        import ray
+    except ImportError as error:
+        raise MissingExtraError("engine ray", "ray") from error
+    return ray
+
+
+@contextmanager
+def _connected(ray: ModuleType, address: str | None) -> Iterator[None]:
+    """Be connected to a cluster; a connection that is there already is used, and left as it is."""
+    if ray.is_initialized():
+        yield
+        return
+    dashboard = {} if address else {"include_dashboard": False}
+    try:
+        _knock(address)
+        ray.init(address=address or "local", log_to_driver=False, logging_level="ERROR", **dashboard)
+    except (OSError, ValueError, RuntimeError) as error:
+        reason = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
+        raise ConfigError(f"--address {address}: no Ray cluster answers ({reason}). Check the address.") from error
+    try:
+        yield
+    finally:
+        ray.shutdown()
+
+
+def _knock(address: str | None) -> None:
+    """See whether anything listens at an address with a port: Ray itself would wait for minutes."""
+    host, _, port = (address or "").rpartition("://")[2].rpartition(":")
+    if host and port.isdecimal():
+        socket.create_connection((host, int(port)), timeout=_KNOCK_SECONDS).close()
+
+
+class _Server:
+    """What an actor is: it makes itself ready, then does task after task."""
+
+    def __init__(self, gpus: float) -> None:
+        os.environ.update(ONE_THREAD if gpus else {**ONE_THREAD, "CUDA_VISIBLE_DEVICES": ""})
+        self._work: Callable[[Any], Any] | None = None
+
+    def start(self, setup: bytes) -> Reply[None]:
+        from airrep.runtime.processes import make_work
+
+        made = answer_all(make_work, setup)
+        self._work = made.value
+        return Reply(failure=made.failure, fatal=made.fatal, seconds=made.seconds)
+
+    def do(self, task: Any) -> Reply[Any]:
+        assert self._work is not None
+        return answer_all(self._work, task)
+
+
+@dataclass
+class _Worker:
+    """An actor, what it was last asked for, and the task in its hand."""
+
+    actor: Any
+    asked: Any
+    ready: bool = False
+    task: int | None = None
+
+
+class _Crew(Generic[T, R]):
+    """The actors of one run."""
+
+    def __init__(self, ray: ModuleType, engine: RayEngine, setup: bytes, tasks: Sequence[T], retries: int) -> None:
+        self._ray = ray
+        self._engine = engine
+        self._tasks = tasks
+        self._class = ray.remote(num_cpus=engine.cpus, num_gpus=engine.gpus, max_restarts=0)(_Server)
+        self._setup = ray.put(setup)
+        count = engine.count(ray, len(tasks))
+        self._starts_left = (retries + 1) * count
+        self._workers = [self._begin() for _ in range(count)]
+
+    def _begin(self) -> _Worker:
+        """Ask for an actor; it waits until the cluster has room."""
+        actor = self._class.remote(self._engine.gpus)
+        return _Worker(actor, actor.start.remote(self._setup))
+
+    def end(self) -> None:
+        for worker in self._workers:
+            self._ray.kill(worker.actor)
+
+    def hand_out(self, backlog: Backlog[T, R]) -> None:
+        """Give each idle actor a task; one that is not ready yet gets none, as it may never have room."""
+        for worker in self._workers:
+            if worker.ready and worker.task is None and (number := backlog.take()) is not None:
+                worker.task = number
+                worker.asked = worker.actor.do.remote(self._tasks[number])
+
+    def collect(self, backlog: Backlog[T, R]) -> Iterator[Outcome[T, R]]:
+        """Wait until actors say something, and yield the outcomes among it."""
+        waited = {worker.asked: worker for worker in self._workers if worker.task is not None or not worker.ready}
+        working = any(worker.task is not None for worker in self._workers)
+        said, _ = self._ray.wait(list(waited), timeout=None if working else self._engine.start_seconds)
+        if not said:
+            raise TrainingError(
+                f"ray: no worker was ready within {self._engine.start_seconds:g} s; expected room for one of "
+                f"{self._engine.cpus:g} CPUs and {self._engine.gpus:g} GPUs. Run again when the cluster has room."
+            )
+        for reference in said:
+            number, reply = waited[reference].task, self._hear(waited[reference])
+            outcome = backlog.settle(number, reply) if number is not None else None
+            if outcome is not None:
+                yield outcome
+
+    def _hear(self, worker: _Worker) -> Reply[R]:
+        """What one actor says; an actor that is lost is replaced."""
+        errors = self._ray.exceptions
+        worker.task = None
+        try:
+            reply: Reply[R] = self._ray.get(worker.asked)
+        except errors.RayTaskError as error:
+            raise TrainingError(
+                f"ray: a worker ended with {type(error.cause).__name__}: {error.cause}; expected it to stay. Have the "
+                "same airrep and the same of your own modules on every node."
+            ) from error
+        except errors.RayError as error:
+            return Reply(failure=self._replace(worker, type(error).__name__))
+        if not worker.ready:
+            check_started(reply)
+        worker.ready = True
+        return reply
+
+    def _replace(self, worker: _Worker, cause: str) -> str:
+        """Start another actor in place of a lost one; returns why it was lost."""
+        if not worker.ready:
+            self._starts_left -= 1
+            if not self._starts_left:
+                raise TrainingError(
+                    f"ray: workers are lost before they are ready ({cause}); expected room for "
+                    f"{len(self._workers)}. Take fewer workers, or a smaller model."
+                )
+        fresh = self._begin()
+        worker.actor, worker.asked, worker.ready = fresh.actor, fresh.asked, False
+        return f"its worker was lost ({cause})"

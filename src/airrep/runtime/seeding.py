@@ -1,0 +1,20 @@
+"""Independent random streams from a root seed and a name."""
+
+import numpy as np
+
+from airrep.runtime.artifacts import digest
+
+
+def stream(seed: int, *name: str | int) -> np.random.Generator:
+    """A random generator of its own for every name: no global generator is read or set.
+
+    Args:
+        seed: the root seed of a run.
+        name: what the stream is for, such as ``"subsets", 3``; other names give independent streams.
+    """
+    return np.random.default_rng(np.random.SeedSequence(stream_seed(seed, *name)))
+
+
+def stream_seed(seed: int, *name: str | int) -> int:
+    """A whole number from 0 to 2⁶³ − 1 that depends on the root seed and the name alone."""
+    return int(digest(["stream", seed, *name])[:16], 16) >> 1

@@ -1,0 +1,267 @@
+"""Group scores, streamed over blocks of rows.
+
+Attention (Eq. 6) of query x over group S is Σ_{i∈S} w_i s_i / Σ_{i∈S} w_i with w_i = exp(|s_i| / T - M_x),
+whatever M_x is; signed attention has s_i in place of |s_i|. Each example that is in some group is scored once: a
+product of a few rows and queries, its exponentials while they lie in the cache, and sums over the rows of each
+group. M_x, a running maximum, is raised only when a piece goes far above it. Where it ends too far above a
+group's own scores, that one is worked out again in float64.
+"""
+
+from collections.abc import Iterator, Sequence
+from typing import NamedTuple
+
+import numpy as np
+import torch
+from scipy import sparse
+
+from airrep.arrays import Features, GroupScores
+from airrep.errors import ConfigError, DataError
+from airrep.scoring.blocks import Block, Piece, check_blocks, check_queries, piece_rows, pieces_of, room_for
+from airrep.scoring.group_orders import order_scores
+from airrep.scoring.group_tops import top_means
+from airrep.scoring.groups import Groups
+from airrep.scoring.pooling import ATTENTIONS, Pool, Pooling, PoolLike, exponents
+from airrep.scoring.products import LoadedRows, Precision, ReadyQueries, check_precision, load, ready
+
+ROWS, COLUMNS = 2048, 128
+"""Rows and queries multiplied at a time, so that their scores stay in the cache."""
+QUERIES = 1024
+"""Queries for which rows are read at a time."""
+SUMS = 2**23
+"""At most so many running sums are held, 64 MiB each of numerators and denominators."""
+HEADROOM = 40.0
+"""|s| / T may exceed the running maximum by so much: exp(40) is far from overflow in float32."""
+TRUSTED = 512.0
+"""Above this |s| / T, float32 rounding of scores shows in their exponentials."""
+FADED = 2.0**-102
+"""Least denominator for each member that what float32 exponentials lose below 2^-126 cannot touch."""
+BFLOAT16_MOST = 8.0
+"""Greatest |s| / T whose bfloat16 rounding (1/256 of it) an exponential forgives."""
+
+
+def group_scores(
+    queries: Features,
+    blocks: Sequence[Block],
+    groups: Groups,
+    pool: PoolLike,
+    *,
+    temperature: float = 1.0,
+    precision: Precision = "float32",
+    device: str = "cpu",
+    examples: int | None = None,
+) -> GroupScores:
+    """Scores of groups of training examples for each query.
+
+    Args:
+        queries: ``(q, d)`` float32, or CSR as the blocks.
+        blocks: the features of all training examples, in order of rows.
+        groups: which rows belong together; they may overlap.
+        pool: ``"sum"``, ``"mean"``, ``"attention"``, ``"signed-attention"``, ``"top-K"``, ``"order-K"`` or
+            ``"order-inf"``; see :class:`airrep.scoring.pooling.Pooling`.
+        temperature: the larger, the flatter the attention.
+        precision: ``"bfloat16"`` multiplies in bfloat16, save where norms allow |s| / temperature above 8.
+        device: where scores are worked out; those of order-K on the CPU.
+        examples: training examples that order-K removes the group from; the rows of all blocks when None.
+
+    Returns:
+        ``(q, m)`` float32; higher = more helpful.
+
+    Raises:
+        ConfigError: an unknown pool or precision, a temperature not above 0, a row that no block has, or order-K of
+            a group of all examples.
+        DataError: queries and blocks do not fit together, a feature or score is not finite, or order-inf has no
+            meaning for these features.
+    """
+    pooling = Pooling.parse(pool, temperature)
+    check_precision(precision)
+    rows = check_blocks(blocks).rows
+    _check_rows(groups, rows)
+    queries = check_queries(queries, blocks)
+    with np.errstate(over="ignore", invalid="ignore"):  # looked for below
+        if pooling.kind == "order":
+            scores = order_scores(queries, blocks, groups, pooling, rows if examples is None else examples)
+        elif pooling.k is not None:
+            most = BFLOAT16_MOST
+            scores = top_means(queries, blocks, groups, pooling.k, precision=precision, most=most, device=device)
+        else:
+            scores = _pooled(queries, blocks, groups, pooling, precision, device)
+    if not np.isfinite(scores).all():
+        raise DataError(
+            "group scores: one is not finite in float32; expected smaller features. Check the model for overflow."
+        )
+    return scores
+
+
+def _pooled(
+    queries: Features, blocks: Sequence[Block], groups: Groups, pooling: Pooling, precision: Precision, device: str
+) -> np.ndarray:
+    """Sums, means and attention, ``(q, m)``."""
+    assert pooling.kind != "top"
+    assert pooling.kind != "order"
+    pool: Pool = pooling.kind
+    if not pooling.attends and isinstance(queries, np.ndarray):
+        return _linear(queries, blocks, groups, pool, device)
+    most = BFLOAT16_MOST * pooling.temperature
+    made = [ready(queries[i : i + COLUMNS], precision, most, device) for i in range(0, queries.shape[0], COLUMNS)]
+    return _streamed(made, blocks, groups, pool, pooling.temperature)
+
+
+def _check_rows(groups: Groups, rows: int) -> None:
+    if not len(groups):
+        raise ConfigError("groups: there are none; expected at least one. Give a group with members.")
+    if groups.rows.max() >= rows:
+        raise ConfigError(f"groups: hold row {groups.rows.max()}; expected at most {rows - 1}. Correct the row number.")
+
+
+class _Chunk(NamedTuple):
+    """Rows that are in some group, and which are in which."""
+
+    piece: Piece
+    touched: np.ndarray
+    """Groups with a member here."""
+    members: torch.Tensor
+    """Positions in the piece, group after group."""
+    offsets: torch.Tensor
+    """Where each touched group's members begin and the last one's end."""
+
+    def add(self, total: torch.Tensor, values: torch.Tensor) -> None:
+        """Add to ``(m, w)`` totals the sums of values ``(b, w)`` over each group's members."""
+        sums = torch.nn.functional.embedding_bag(
+            self.members, values, self.offsets, mode="sum", include_last_offset=True
+        )
+        if len(sums) == len(total):
+            total += sums
+        else:
+            total[self.touched] += sums
+
+
+def _chunks(blocks: Sequence[Block], groups: Groups, size: int, device: str) -> Iterator[_Chunk]:
+    used, column = np.unique(groups.rows, return_inverse=True)
+    ones, shape = np.ones(len(column), np.int8), (len(groups), len(used))
+    membership = sparse.csr_array((ones, column, groups.offsets), shape=shape).tocsc()
+    for place, piece in pieces_of(blocks, size, used):
+        part = membership[:, place].tocsr()
+        counts = np.diff(part.indptr)
+        touched = np.flatnonzero(counts)
+        offsets = np.concatenate([[0], np.cumsum(counts[touched])]).astype(np.int64)
+        members = torch.from_numpy(part.indices.astype(np.int64)).to(device)
+        yield _Chunk(piece, touched, members, torch.from_numpy(offsets).to(device))
+
+
+class _Tile:
+    """Running sums for a few queries over all groups."""
+
+    def __init__(self, queries: ReadyQueries, groups: Groups, pool: Pool, temperature: float) -> None:
+        self.queries, self.groups, self.pool, self.temperature = queries, groups, pool, temperature
+        shape = (len(groups), queries.count)
+        self.numerator = torch.zeros(shape, dtype=torch.float64, device=queries.device)
+        self.denominator = torch.zeros_like(self.numerator)
+        self.maximum, self.raised = self.numerator.new_zeros(queries.count), False
+        self.begun = pool == "attention"  # signed scores may all lie far below 0: their first ones set the maximum
+
+    def see(self, chunk: _Chunk, rows: LoadedRows, scratch: torch.Tensor) -> None:
+        """Take some rows into account."""
+        size = len(chunk.piece.rows) * self.numerator.shape[1]
+        scores, weights = (part[:size].view(len(chunk.piece.rows), -1) for part in scratch)
+        self.queries.multiply(rows, scores)
+        if self.pool in ATTENTIONS:
+            self._weigh(scores, weights, rows.norm * self.queries.norm / self.temperature)
+            chunk.add(self.denominator, weights)
+            scores *= weights
+        chunk.add(self.numerator, scores)
+
+    def _weigh(self, scores: torch.Tensor, weights: torch.Tensor, bound: float) -> None:
+        """Write exp(|s| / T - maximum), or exp(s / T - maximum), none of them far above 1."""
+        if self.pool == "attention":
+            torch.abs(scores, out=weights)
+        else:
+            weights.copy_(scores)
+        if self.temperature != 1:
+            weights /= self.temperature
+        if bound > HEADROOM:
+            self._raise(weights.amax(dim=0).double())
+        self.begun = True
+        if self.raised:
+            weights -= self.maximum.to(weights)
+        weights.exp_()
+
+    def _raise(self, peaks: torch.Tensor) -> None:
+        """Raise the running maximum of the queries that these peaks are far above; the first signed ones set it."""
+        new = peaks
+        if self.begun:
+            new = torch.where(peaks > self.maximum + HEADROOM, peaks, self.maximum)
+            shrink = torch.exp(self.maximum - new)
+            self.numerator *= shrink
+            self.denominator *= shrink
+        self.maximum, self.raised = new, True
+
+    def attention(self, blocks: Sequence[Block], size: int) -> np.ndarray:
+        """Group scores, ``(m, w)``; the doubtful ones anew in float64."""
+        below, maximum = self.denominator.cpu().numpy(), self.maximum.cpu().numpy()
+        doubtful = (below < self.groups.sizes[:, None] * FADED) | (np.abs(maximum) > TRUSTED)
+        with np.errstate(divide="ignore", invalid="ignore"):
+            scores: np.ndarray = self.numerator.cpu().numpy() / below
+        for group in np.flatnonzero(doubtful.any(axis=1)):
+            some = np.flatnonzero(doubtful[group])
+            chosen = (piece for _, piece in pieces_of(blocks, size, self.groups.members(int(group))))
+            exact = (self.queries.exact(piece, some) for piece in chosen)
+            scores[group, some] = _float64_attention(exact, self.pool, self.temperature)
+        return scores
+
+
+def _streamed(
+    queries: Sequence[ReadyQueries], blocks: Sequence[Block], groups: Groups, pool: Pool, temperature: float
+) -> np.ndarray:
+    """Read the rows for some queries at a time, so that running sums stay few; ``(q, m)``."""
+    together = max(1, min(QUERIES, SUMS // len(groups)) // COLUMNS)
+    parts = [np.empty((0, len(groups)), dtype=np.float32)]
+    for i in range(0, len(queries), together):
+        tiles = [_Tile(some, groups, pool, temperature) for some in queries[i : i + together]]
+        parts.append(_stream(tiles, blocks, groups, pool).astype(np.float32))
+    return np.concatenate(parts)
+
+
+def _stream(tiles: Sequence[_Tile], blocks: Sequence[Block], groups: Groups, pool: Pool) -> np.ndarray:
+    """Show every tile all rows that are in some group; group scores, ``(q, m)``."""
+    size, device = piece_rows(blocks, ROWS), tiles[0].queries.device
+    scratch = torch.empty(2, size * COLUMNS, device=device)
+    room = room_for(blocks, size, device)
+    for chunk in _chunks(blocks, groups, size, device):
+        rows = load(chunk.piece, room)
+        for tile in tiles:
+            tile.see(chunk, rows, scratch)
+    if pool in ATTENTIONS:
+        return np.concatenate([tile.attention(blocks, size) for tile in tiles], axis=1).T
+    sums = np.concatenate([tile.numerator.cpu().numpy() for tile in tiles], axis=1)
+    return (sums / groups.sizes[:, None] if pool == "mean" else sums).T
+
+
+def _float64_attention(parts: Iterator[np.ndarray], pool: Pool, temperature: float) -> np.ndarray:
+    """Attention of one group alone, from its members' scores ``(b, q)`` part by part."""
+    greatest, above, below = np.float64(-np.inf), np.float64(0), np.float64(0)
+    for scores in parts:
+        size = exponents(scores, pool) / temperature
+        new = np.maximum(greatest, size.max(axis=0))
+        weights, shrink = np.exp(size - new), np.exp(greatest - new)
+        above = above * shrink + (weights * scores).sum(axis=0)
+        below = below * shrink + weights.sum(axis=0)
+        greatest = new
+    return np.asarray(above / below)
+
+
+def _linear(queries: np.ndarray, blocks: Sequence[Block], groups: Groups, pool: Pool, device: str) -> np.ndarray:
+    """Sums and means as ⟨φ(x), Σ_i φ(z_i)⟩: the features of each group are added up first, in float64."""
+    d, m = queries.shape[1], len(groups)
+    scores = np.empty((len(queries), m), dtype=np.float32)
+    step = max(1, SUMS // max(d, 1))
+    size = piece_rows(blocks, ROWS)
+    room = room_for(blocks, size, device, torch.float64)
+    for first in range(0, m, step):
+        part = groups.part(first, min(first + step, m))
+        sums = torch.zeros(len(part), d, dtype=torch.float64, device=device)
+        for chunk in _chunks(blocks, part, size, device):
+            chunk.add(sums, chunk.piece.dense(room))
+        summed = sums.cpu().numpy() / (part.sizes[:, None] if pool == "mean" else 1)
+        for i in range(0, len(queries), QUERIES):
+            scores[i : i + QUERIES, first : first + step] = queries[i : i + QUERIES].astype(np.float64) @ summed.T
+    return scores

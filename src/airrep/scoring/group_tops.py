@@ -1,0 +1,122 @@
+"""Means of each group's highest scores, streamed over blocks.
+
+For each query and group the K highest scores so far are held. Each example that is in some group is scored once for
+some queries at a time; when a span of rows is scored, its members' scores and those held are reduced to K again.
+"""
+
+from collections.abc import Iterator, Sequence
+
+import numpy as np
+import torch
+from scipy import sparse
+
+from airrep.arrays import Features
+from airrep.scoring.blocks import Block, piece_rows, pieces_of, room_for
+from airrep.scoring.groups import Groups
+from airrep.scoring.products import Precision, ReadyQueries, load, ready
+
+ROWS = 2048
+"""Rows multiplied at a time."""
+SPAN = 2**15
+"""Rows whose scores are held before they are looked through."""
+COLUMNS = 128
+"""At most so many queries at a time."""
+HELD = 2**23
+"""At most so many highest scores are held, 32 MiB, unless K is beyond it."""
+GATHERED = 2**22
+"""At most so many scores are reduced at a time, 16 MiB, unless one group has more in a span."""
+
+
+def top_means(
+    queries: Features,
+    blocks: Sequence[Block],
+    groups: Groups,
+    k: int,
+    *,
+    precision: Precision = "float32",
+    most: float = 0.0,
+    device: str = "cpu",
+) -> np.ndarray:
+    """The mean of the *k* highest member scores of each group, of all where there are fewer.
+
+    Args:
+        queries: ``(q, d)`` float32, or CSR as the blocks.
+        blocks: the features of all training examples, in order of rows.
+        groups: which rows belong together; they may overlap.
+        k: how many scores count, 1 or more.
+        precision: ``"bfloat16"`` multiplies in bfloat16 where norms forbid scores above *most*.
+        most: see *precision*.
+        device: where scores are worked out.
+
+    Returns:
+        ``(q, m)`` float32; not finite where a score that counts is not.
+
+    Raises:
+        DataError: a feature is not finite.
+    """
+    k = min(k, int(groups.sizes.max()))
+    width = max(1, min(COLUMNS, HELD // k))
+    step = max(1, HELD // (k * width))
+    scores = np.empty((queries.shape[0], len(groups)), dtype=np.float32)
+    for i in range(0, queries.shape[0], width):
+        some = ready(queries[i : i + width], precision, most, device)
+        for first in range(0, len(groups), step):
+            part = groups.part(first, min(first + step, len(groups)))
+            scores[i : i + width, first : first + step] = _means(some, blocks, part, k).T
+    return scores
+
+
+def _means(queries: ReadyQueries, blocks: Sequence[Block], groups: Groups, k: int) -> np.ndarray:
+    """``(m, w)``."""
+    held = torch.full((len(groups), queries.count, k), -torch.inf, device=queries.device)
+    for scores, membership in _spans(queries, blocks, groups):
+        _hold(held, scores, membership)
+    counted = np.minimum(groups.sizes, k)[:, None]
+    empty = held.isneginf()
+    lost = empty.sum(dim=2).cpu().numpy() != k - counted  # a member's own score is -inf
+    summed = held.masked_fill_(empty, 0).sum(dim=2, dtype=torch.float64).cpu().numpy()
+    return np.where(lost, -np.inf, summed / counted)
+
+
+def _spans(
+    queries: ReadyQueries, blocks: Sequence[Block], groups: Groups
+) -> Iterator[tuple[torch.Tensor, sparse.csr_array]]:
+    """Scores ``(b, w)`` of a span of rows that are in some group, and in which: ``(m, b)``."""
+    used, column = np.unique(groups.rows, return_inverse=True)
+    shape = (len(groups), len(used))
+    membership = sparse.csr_array((np.ones(len(column), np.int8), column, groups.offsets), shape=shape).tocsc()
+    size = piece_rows(blocks, ROWS)
+    room = room_for(blocks, size, queries.device)
+    buffer = torch.empty(min(SPAN, len(used)), queries.count, device=queries.device)
+    for first in range(0, len(used), SPAN):
+        rows = used[first : first + SPAN]
+        for place, piece in pieces_of(blocks, size, rows):
+            queries.multiply(load(piece, room), buffer[place])
+        yield buffer[: len(rows)], membership[:, first : first + SPAN].tocsr()
+
+
+def _hold(held: torch.Tensor, scores: torch.Tensor, membership: sparse.csr_array) -> None:
+    """Bring the highest scores ``(m, w, k)`` up to date, some groups of like sizes at a time."""
+    counts = np.diff(membership.indptr)
+    order = np.argsort(-counts, kind="stable")
+    order = order[: np.count_nonzero(counts)]
+    w, k = held.shape[1:]
+    first = 0
+    while first < len(order):
+        longest = int(counts[order[first]])
+        some = order[first : first + max(1, GATHERED // (w * (longest + k)))]
+        first += len(some)
+        table = torch.from_numpy(_table(membership, some, longest)).to(held.device)
+        members = scores[table.clamp(min=0)].masked_fill_((table < 0)[:, :, None], -torch.inf)
+        groups = torch.from_numpy(some).to(held.device)
+        held[groups] = torch.cat([held[groups], members.transpose(1, 2)], dim=2).topk(k, dim=2, sorted=False).values
+
+
+def _table(membership: sparse.csr_array, some: np.ndarray, longest: int) -> np.ndarray:
+    """Places of the members of some groups, ``(g, longest)``, filled up with −1."""
+    begins, counts = membership.indptr[some], np.diff(membership.indptr)[some]
+    inside = np.arange(longest)
+    table = np.full((len(some), longest), -1, dtype=np.int64)
+    wanted = inside < counts[:, None]
+    table[wanted] = membership.indices[(begins[:, None] + inside)[wanted]]
+    return table

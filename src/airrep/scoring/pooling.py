@@ -1,0 +1,176 @@
+"""Group scores from the scores of members."""
+
+import re
+from dataclasses import dataclass, replace
+from typing import Any, Literal, SupportsAbs, TypeAlias, TypeVar, get_args
+
+import numpy as np
+
+from airrep.errors import ConfigError, DataError
+
+Pool: TypeAlias = Literal["sum", "mean", "attention", "signed-attention"]
+"""How a method itself turns the scores of a group's members into one group score."""
+TrainedPool: TypeAlias = Literal["attention", "signed-attention", "mean"]
+"""A pool that an encoder can be trained with."""
+Constants: TypeAlias = Literal["exact", "paper"]
+"""Coefficients of order-k group influence: those that follow from its definition, or those that the paper prints."""
+
+POOLS = "sum, mean, attention, signed-attention, top-K, order-K or order-inf, with K of at least 1"
+Scores = TypeVar("Scores", bound=SupportsAbs[Any])
+Kind: TypeAlias = Literal["sum", "mean", "attention", "signed-attention", "top", "order"]
+ATTENTIONS = ("attention", "signed-attention")
+"""Pools that have a temperature: those weighted by the size of scores (Eq. 6), and by the scores themselves."""
+_PLAIN: dict[str, Kind] = {**{pool: pool for pool in get_args(Pool)}, "order-inf": "order"}
+_NUMBERED = re.compile(r"(top|order)-([1-9][0-9]{0,8})(-paper)?", re.ASCII)
+
+
+@dataclass(frozen=True)
+class Pooling:
+    """How a group score comes from its members, any of them; :meth:`parse` reads what users type.
+
+    ``sum``, ``mean`` and both attentions are as for :func:`pool_scores`; ``top-K`` is the mean of the K highest member
+    scores (of all, where there are fewer). ``order-K`` needs features, not scores alone: it is the increase of the
+    query's loss if the group were removed, as far as K terms tell, ``order-inf`` as all of them do
+    (:mod:`airrep.scoring.group_influence`).
+    """
+
+    kind: Kind
+    k: int | None = None
+    """Members that count, or terms of the series; None for all terms."""
+    temperature: float = 1.0
+    """Of attention: the larger, the flatter."""
+    constants: Constants = "exact"
+    """Of ``order-K``; the paper prints some for K of 1 and 2 alone."""
+
+    def __post_init__(self) -> None:
+        """Check that the parts fit together.
+
+        Raises:
+            ConfigError: they do not.
+        """
+        if self.kind not in get_args(Kind) or not self._has_its_k():
+            raise ConfigError(f"pool '{self.text}': does not exist; expected {POOLS}. Choose one of them.")
+        if self.k is not None and self.k < 1:
+            raise ConfigError(f"pool '{self.text}': K is below 1. Ask for 1 or more.")
+        if self.constants != "exact" and not self._printed():
+            raise ConfigError(
+                f"pool '{self.text}': the paper prints constants for order-1 and order-2 alone. Use exact constants."
+            )
+        _require_positive(self.temperature)
+        if self.temperature != 1 and not self.attends:
+            raise ConfigError(
+                f"temperature {self.temperature}: belongs to attention, not to {self.text} pooling. Leave it out."
+            )
+
+    def _has_its_k(self) -> bool:
+        return self.kind == "order" or (self.k is None) == (self.kind != "top")
+
+    def _printed(self) -> bool:
+        return self.constants == "paper" and self.kind == "order" and self.k in (1, 2)
+
+    @property
+    def attends(self) -> bool:
+        """Whether members are weighted by their scores, at a temperature."""
+        return self.kind in ATTENTIONS
+
+    @property
+    def text(self) -> str:
+        """What :meth:`parse` reads, the temperature aside."""
+        if self.kind not in ("top", "order"):
+            return self.kind
+        suffix = "" if self.constants == "exact" else f"-{self.constants}"
+        return f"{self.kind}-{'inf' if self.k is None else self.k}{suffix}"
+
+    def __str__(self) -> str:
+        return pooling_text(self.text, self.temperature)
+
+    @classmethod
+    def parse(cls, pool: "PoolLike", temperature: float = 1.0, where: str | None = None) -> "Pooling":
+        """Read a pool.
+
+        Args:
+            pool: ``"sum"``, ``"mean"``, ``"attention"``, ``"signed-attention"``, ``"top-K"``, ``"order-K"`` or
+                ``"order-inf"``; ``"order-1-paper"`` and ``"order-2-paper"`` take the constants that the paper prints.
+            temperature: of attention; 1 leaves a :class:`Pooling` as it is.
+            where: what an error message names; the pool if not given.
+
+        Raises:
+            ConfigError: there is no such pool, or a temperature is not positive or belongs to none.
+        """
+        if isinstance(pool, Pooling):
+            return pool if temperature == 1 else replace(pool, temperature=temperature)
+        _require_positive(temperature)
+        plain = _PLAIN.get(pool)
+        if plain is not None:
+            return cls(plain, temperature=temperature)
+        found = _NUMBERED.fullmatch(pool)
+        if found is None:
+            named = where or f"pool {pool!r}"
+            raise ConfigError(f"{named}: does not exist; expected {POOLS}. Choose one of them.")
+        kind: Kind = "top" if found[1] == "top" else "order"
+        return cls(kind, int(found[2]), temperature, "paper" if found[3] else "exact")
+
+
+PoolLike: TypeAlias = str | Pooling
+"""A pool, or the text of one."""
+
+
+def pooling_text(pool: str | None, temperature: float | None) -> str:
+    """A pool, and its temperature if that is not 1; empty without a pool."""
+    return f"{pool or ''}{'' if temperature is None or temperature == 1 else f' at temperature {temperature:g}'}"
+
+
+def exponents(scores: Scores, kind: Kind) -> Scores:
+    """What attention takes the exponential of, before the temperature: |s|, or s itself where it is signed."""
+    return scores if kind == "signed-attention" else abs(scores)
+
+
+def _require_positive(temperature: float) -> None:
+    if not 0 < temperature < np.inf:
+        raise ConfigError(f"temperature {temperature}: is not above 0 and finite. Give a positive number.")
+
+
+def pool_scores(scores: np.ndarray, pool: PoolLike, temperature: float = 1.0) -> np.ndarray:
+    """The plain definition of a group score, for one group.
+
+    ``sum`` is Σ_i s_i, ``mean`` is Σ_i s_i / k, and ``attention`` (Eq. 6) is Σ_i softmax_i(|s_i| / T) · s_i
+    with temperature T, which lies between the least and the greatest s_i. ``signed-attention`` is
+    Σ_i softmax_i(s_i / T) · s_i: members that score far below 0 count little instead of much. ``top-K`` is the mean
+    of the K highest s_i, or of all where there are fewer.
+
+    Args:
+        scores: ``(q, k)`` scores of the k members; higher = more helpful.
+        pool: ``"sum"``, ``"mean"``, ``"attention"``, ``"signed-attention"`` or ``"top-K"``.
+        temperature: the larger, the flatter the attention.
+
+    Returns:
+        ``(q,)`` float32; higher = more helpful.
+
+    Raises:
+        ConfigError: an unknown pool, one that needs features, or a temperature that is not positive or for another
+            pool than attention.
+        DataError: no members, or a score that is not finite.
+    """
+    pooling = Pooling.parse(pool, temperature)
+    if pooling.kind == "order":
+        raise ConfigError(f"pool '{pooling}': needs features, not scores. Use airrep.scoring.scores.group_scores.")
+    if scores.ndim != 2 or scores.shape[1] == 0:
+        raise DataError(f"group: scores are {scores.shape}; expected (q, k) with k > 0. Give it at least one member.")
+    wide = scores.astype(np.float64)
+    if not np.isfinite(wide).all():
+        raise DataError("group: a score is not finite; expected numbers. Check the model for overflow.")
+    pooled: np.ndarray = _pooled(wide, pooling).astype(np.float32)
+    return pooled
+
+
+def _pooled(scores: np.ndarray, pooling: Pooling) -> np.ndarray:
+    if pooling.attends:
+        size = exponents(scores, pooling.kind) / pooling.temperature
+        weights = np.exp(size - size.max(axis=1, keepdims=True))
+        pooled: np.ndarray = (weights * scores).sum(axis=1) / weights.sum(axis=1)
+        return pooled
+    if pooling.kind == "sum":
+        return np.asarray(scores.sum(axis=1))
+    if pooling.k is not None:
+        scores = np.sort(scores, axis=1)[:, -pooling.k :]
+    return np.asarray(scores.mean(axis=1))

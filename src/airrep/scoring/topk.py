@@ -1,0 +1,193 @@
+"""Exact top-k by a bounded scan and re-ranking.
+
+Every row is first scored approximately, by int8 or float32 products, with a guaranteed bound on the error.
+Rows that may still be among the k are kept, and scored again in one fixed way: products and sums in float64
+in a fixed order, rounded to float32. So neither blocks, batches of queries, codes nor the device change a
+score or a rank.
+"""
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import numpy as np
+import torch
+from scipy import sparse
+
+from airrep.arrays import Features, Mask
+from airrep.errors import ConfigError, DataError
+from airrep.scoring.blocks import Block, Piece, check_blocks, check_keep, check_queries, piece_rows, pieces, room_for
+from airrep.scoring.scans import DenseScan, Scan, SparseScan, inner_products
+
+TILE = 64
+"""Queries scanned together: their scores of one piece stay in the cache."""
+
+
+class TopK(NamedTuple):
+    """The k first rows for each query; ties by row."""
+
+    rows: np.ndarray
+    """``(q, k)`` int64."""
+    scores: np.ndarray
+    """``(q, k)`` float32; higher = more helpful."""
+
+
+def top_k(
+    queries: Features,
+    blocks: Sequence[Block],
+    k: int,
+    *,
+    keep: Mask | None = None,
+    least: bool = False,
+    device: str = "cpu",
+) -> TopK:
+    """The k training examples of greatest inner product with each query, by exact search.
+
+    Args:
+        queries: ``(q, d)`` float32, or CSR as the blocks.
+        blocks: the features of all training examples, in order of rows.
+        k: how many.
+        keep: ``(n,)``; rows that may be given, all without it.
+        least: the k of least inner product instead (most harmful first).
+        device: where the scan runs.
+
+    Returns:
+        Best first, equal scores in order of rows. A score is the float64 inner product, rounded to float32.
+
+    Raises:
+        ConfigError: k is not between 1 and the number of rows to choose from.
+        DataError: queries and blocks do not fit together, or a feature or score is not finite.
+    """
+    rows = check_blocks(blocks).rows
+    queries = check_queries(queries, blocks)
+    _check_k(k, check_keep(keep, rows))
+    signed = -queries if least else queries
+    size = piece_rows(blocks)
+    room = room_for(blocks, size, device)
+    tiles = [_Tile(signed[i : i + TILE], blocks, k, room) for i in range(0, queries.shape[0], TILE)]
+    for piece in pieces(blocks, size, keep):
+        for tile in tiles:
+            tile.see(piece)
+    return _join([tile.result() for tile in tiles], k, -1.0 if least else 1.0)
+
+
+def _check_k(k: int, kept: int) -> None:
+    if k < 1:
+        raise ConfigError(f"top_k: k is {k}; expected at least 1. Ask for one example or more.")
+    if k > kept:
+        raise ConfigError(f"top_k: k is {k}, but there are {kept} examples to choose from. Ask for at most {kept}.")
+
+
+def _join(parts: Sequence[TopK], k: int, sign: float) -> TopK:
+    rows = [np.empty((0, k), np.int64), *(part.rows for part in parts)]
+    scores = [np.empty((0, k), np.float32), *(part.scores for part in parts)]
+    return TopK(np.concatenate(rows), np.concatenate(scores) * np.float32(sign) + np.float32(0))
+
+
+class _Candidates(NamedTuple):
+    """(query, row) pairs that may be in the result; the score is within ``error`` of ``score``."""
+
+    query: np.ndarray
+    row: np.ndarray
+    score: np.ndarray
+    error: np.ndarray
+
+    def where(self, chosen: np.ndarray) -> "_Candidates":
+        return _Candidates(*(column[chosen] for column in self))
+
+
+def _none() -> _Candidates:
+    return _Candidates(np.empty(0, np.uint8), np.empty(0, np.int64), np.empty(0), np.empty(0))
+
+
+class _Tile:
+    """A few queries, and the candidates found for them so far.
+
+    ``floor`` holds for each query a number that at least k rows seen so far are known to reach. All of these
+    rows have lower numbers than those of pieces to come, so a later row that cannot exceed the floor cannot
+    be among the k first: at best it ties, and ties go by row.
+    """
+
+    def __init__(self, queries: Features, blocks: Sequence[Block], k: int, room: torch.Tensor) -> None:
+        self.k, self.count = k, queries.shape[0]
+        self.scan: Scan = SparseScan(queries) if sparse.issparse(queries) else DenseScan(queries, room)
+        self.queries, self.blocks = queries, blocks
+        self.found, self.seen = [_none()], 0
+        self.tidy_at = 0
+        self.floor = np.full(self.count, -np.inf)
+
+    def see(self, piece: Piece) -> None:
+        """Take the rows of a piece into account."""
+        view = self.scan.look(piece)
+        if np.isneginf(self.floor).any() and view.values.shape[1] >= self.k:
+            least = view.least_of_best(self.k)
+            self.floor = np.maximum(self.floor, np.nextafter(least, -np.inf))
+        query, column, score, error = view.above(self.floor)
+        self.found.append(_Candidates(query, piece.rows[column], score, error))
+        self.seen += len(query)
+        if self.seen > self.tidy_at:
+            self._tidy()
+
+    def _tidy(self) -> None:
+        """Raise the floor, and drop the candidates below it; settle them where they are still too many."""
+        found = self._gather()
+        self.floor = np.maximum(self.floor, _kth_greatest(found.query, found.score - found.error, self.count, self.k))
+        found = found.where(found.score + found.error >= self.floor[found.query])
+        if len(found.query) > 32 * self.count * self.k + 2**16:
+            found = self._settle(found)
+            self.floor = np.maximum(self.floor, _kth_greatest(found.query, found.score, self.count, self.k))
+        self.found, self.seen = [found], len(found.query)
+        self.tidy_at = 2 * self.seen + 2**12
+
+    def _probe(self) -> None:
+        """Settle the k likeliest of each query first: their exact scores rule out most of the others."""
+        found = self._gather()
+        best = _first(found, found.score, self.k)
+        score, error = found.score.copy(), found.error.copy()
+        score[best], error[best] = self._exact(found.where(best)), 0.0
+        self.found = [found._replace(score=score, error=error)]
+        self._tidy()
+
+    def _gather(self) -> _Candidates:
+        return _Candidates(*(np.concatenate(columns) for columns in zip(*self.found, strict=True)))
+
+    def _settle(self, found: _Candidates) -> _Candidates:
+        """The first k candidates of each query, in order, with their final scores."""
+        score = self._exact(found)
+        first = _first(found, score, self.k)
+        return _Candidates(found.query[first], found.row[first], score[first], np.zeros(len(first)))
+
+    def _exact(self, found: _Candidates) -> np.ndarray:
+        """Final scores; those of sparse features are final already."""
+        score, rough = found.score.copy(), found.error > 0
+        if isinstance(self.queries, np.ndarray):
+            score[rough] = inner_products(self.queries, self.blocks, found.query[rough], found.row[rough])
+        return score
+
+    def result(self) -> TopK:
+        """The k first rows of each query."""
+        self._tidy()
+        self._probe()
+        found = self._settle(self._gather())
+        scores = found.score.astype(np.float32)
+        if not np.isfinite(scores).all():
+            raise DataError("top_k: a score exceeds float32; expected smaller features. Check the model for overflow.")
+        return TopK(found.row.reshape(self.count, self.k), scores.reshape(self.count, self.k))
+
+
+def _first(found: _Candidates, score: np.ndarray, k: int) -> np.ndarray:
+    """Places of the first k candidates of each query, in order: greatest score first, ties by row."""
+    order = np.lexsort((found.row, -score, found.query))
+    query = found.query[order]
+    first: np.ndarray = order[np.arange(len(order)) - np.searchsorted(query, query) < k]
+    return first
+
+
+def _kth_greatest(query: np.ndarray, score: np.ndarray, count: int, k: int) -> np.ndarray:
+    """The k-th greatest score of each query, ``(count,)``; -inf where it has fewer."""
+    order = np.argsort(query, kind="stable")
+    bounds = np.searchsorted(query[order], np.arange(count + 1))
+    score, kth = score[order], np.full(count, -np.inf)
+    for i in np.flatnonzero(np.diff(bounds) >= k):
+        part = score[bounds[i] : bounds[i + 1]]
+        kth[i] = np.partition(part, len(part) - k)[len(part) - k]
+    return kth

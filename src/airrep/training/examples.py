@@ -1,0 +1,148 @@
+"""Instances as token ids and labels, each text once."""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import overload
+
+import numpy as np
+from jaxtyping import Int64
+
+from airrep.arrays import GroupScores, Rows
+from airrep.corpus.corpus import Example
+from airrep.encoder.load import PackedEncoder
+from airrep.encoder.tokens import TextTokenizer, check_texts
+from airrep.errors import DataError, TrainingError
+from airrep.labels.instance import LabelledInstance
+from airrep.scoring.groups import Groups
+from airrep.training.ranking_loss import Scale, normalise_losses
+
+
+class Texts(Sequence[Int64[np.ndarray, " length"]]):
+    """Token ids of different texts, laid end to end.
+
+    Attributes:
+        ids: ``(t,)`` int32.
+        offsets: ``(texts + 1,)`` where each begins.
+        lengths: tokens of each.
+    """
+
+    def __init__(self, ids: np.ndarray, offsets: Rows) -> None:
+        self.ids, self.offsets, self.lengths = ids, offsets, np.diff(offsets)
+
+    def __len__(self) -> int:
+        return len(self.lengths)
+
+    @overload
+    def __getitem__(self, row: int) -> Int64[np.ndarray, " length"]: ...
+    @overload
+    def __getitem__(self, row: slice) -> Sequence[Int64[np.ndarray, " length"]]: ...
+    def __getitem__(self, row: int | slice) -> Int64[np.ndarray, " length"] | Sequence[Int64[np.ndarray, " length"]]:
+        """Ids of one text, int64; a slice is a list of them."""
+        if isinstance(row, slice):
+            return [self[number] for number in range(*row.indices(len(self)))]
+        return self.ids[self.offsets[row] : self.offsets[row + 1]].astype(np.int64)
+
+
+@dataclass(frozen=True, eq=False)
+class Prepared:
+    """An instance whose examples are rows of :class:`Texts`."""
+
+    name: str
+    train: Rows
+    """``(n,)`` the text of each example of the train pool; −1 for one that is in no subset."""
+    queries: Rows
+    """``(q,)`` the text of each query."""
+    subsets: Groups
+    """``(m,)`` as rows of the train pool."""
+    losses: GroupScores
+    """``(q, m)``, NaN where missing."""
+
+    @property
+    def query_texts(self) -> list[int]:
+        """The text of each query."""
+        return [int(row) for row in self.queries]
+
+    @property
+    def texts(self) -> Rows:
+        """All texts of the instance, ascending."""
+        return np.unique(np.concatenate([self.queries, self.train[self.train >= 0]]))
+
+    @property
+    def usable_subsets(self) -> Rows:
+        """Subsets with a loss."""
+        return np.flatnonzero(~np.isnan(self.losses).all(axis=0))
+
+
+@dataclass(frozen=True, eq=False)
+class Taught(Prepared):
+    """An instance to learn from."""
+
+    labels: GroupScores
+    """``(q, m)`` r̂, higher = better; NaN where missing or left out."""
+    usable_queries: Rows
+    """Queries whose loss varies."""
+
+    @property
+    def usable_subsets(self) -> Rows:
+        """Subsets with a label."""
+        return np.flatnonzero(~np.isnan(self.labels).all(axis=0))
+
+
+class Collector:
+    """Collects the texts of instances, each one once.
+
+    Args:
+        encoder: renders and tokenises them.
+    """
+
+    def __init__(self, encoder: PackedEncoder) -> None:
+        self._encoder = encoder
+        self._rows: dict[str, int] = {}
+
+    def prepare(self, instance: LabelledInstance) -> Prepared:
+        """Take the texts of an instance up."""
+        used = np.unique(instance.subsets.rows)
+        train = np.full(len(instance.train), -1, np.int64)
+        train[used] = self._add(instance.train.take(used))
+        return Prepared(instance.name, train, self._add(instance.queries), instance.subsets, instance.losses)
+
+    def prepare_taught(self, instance: LabelledInstance, scale: Scale) -> Taught:
+        """Take the texts of an instance up that is to be learnt from.
+
+        Raises:
+            TrainingError: it has fewer than two subsets with losses, or no query whose loss varies.
+        """
+        if len(instance.subsets) < 2:
+            raise TrainingError(
+                f"instance {instance.name}: has {len(instance.subsets)} subset; expected two or more, since ranking "
+                "compares them. Label more subsets."
+            )
+        try:
+            made = normalise_losses(instance.losses, scale)
+        except DataError as error:
+            raise TrainingError(f"instance {instance.name}: {error}") from error
+        plain = self.prepare(instance)
+        kept = np.flatnonzero(made.kept)
+        return Taught(plain.name, plain.train, plain.queries, plain.subsets, plain.losses, made.labels, kept)
+
+    def foresee(self, instances: Iterable[LabelledInstance]) -> None:
+        """Take all texts of some instances up in their own order, so that activations of other draws can be shared."""
+        parts = (part for instance in instances for part in (instance.train, instance.queries))
+        self._number(sorted({self._encoder.render(example) for part in parts for example in part}))
+
+    def _add(self, examples: Iterable[Example]) -> Rows:
+        return self._number([self._encoder.render(example) for example in examples])
+
+    def _number(self, texts: list[str]) -> Rows:
+        check_texts(texts)
+        return np.array([self._rows.setdefault(text, len(self._rows)) for text in texts], np.int64)
+
+    def texts(self) -> Texts:
+        """Token ids of all texts so far."""
+        encoder = self._encoder
+        shape = encoder.checkpoint.model.shape
+        tokenize = TextTokenizer(encoder.checkpoint.tokenizer, encoder.max_tokens, shape.vocabulary, encoder.name)
+        sequences = tokenize(list(self._rows))
+        offsets = np.cumsum([0, *map(len, sequences)], dtype=np.int64)
+        ids = np.concatenate([np.empty(0, np.int64), *sequences]).astype(np.int32)
+        return Texts(ids, offsets)

@@ -1,0 +1,197 @@
+"""Datamodels: regress losses on who was in the subset."""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal, NamedTuple
+
+import numpy as np
+from pydantic import Field
+from scipy import sparse
+
+from airrep.attributors.datamodels import KIND, write_datamodels, write_examples
+from airrep.corpus.corpus import Corpus
+from airrep.errors import ConfigError, DataError
+from airrep.evaluation.statistics.metrics import RESAMPLES, Interval, LdsResult, lds
+from airrep.labels.instance import LabelledInstance
+from airrep.labels.reuse import find_finished, identity
+from airrep.runtime.artifacts import clear, new_artifact
+from airrep.runtime.settings import Settings
+from airrep.training.linear.regression import (
+    CrossValidated,
+    LassoPath,
+    PenaltyPath,
+    RidgePath,
+    cross_validate,
+    r_squared,
+)
+
+
+class RegressionSettings(Settings):
+    """Settings of the regressions of `airrep datamodels`."""
+
+    penalty: Literal["ridge", "lasso"] = "ridge"
+    """ridge: one decomposition for all queries; lasso: one path for each, as the datamodels paper has it, and slow."""
+    folds: int = Field(default=5, ge=3)
+    """Parts that subsets are cut into, to choose each query's penalty and to judge."""
+    seed: int = Field(default=0, ge=0)
+    """Of the cut."""
+
+
+@dataclass(frozen=True)
+class Datamodels:
+    """Regressions of one instance's queries, and how well they predict subsets that they have not seen."""
+
+    path: Path
+    report: Mapping[str, Any]
+    """``lds`` and ``r_squared`` with ``interval``, cross-validated, and what they were taken over."""
+
+    @property
+    def lds(self) -> float:
+        """Cross-validated LDS, between −1 and 1."""
+        return float(self.report["lds"])
+
+
+class _Problem(NamedTuple):
+    """Regressions to be made: equal texts are one column, or one query."""
+
+    train: np.ndarray
+    """``(n,)`` content hashes, ascending."""
+    queries: np.ndarray
+    """``(q,)`` content hashes, ascending."""
+    design: sparse.csr_array
+    """``(m, n)`` how often each text is in each subset."""
+    targets: np.ndarray
+    """``(q, m)`` −loss, float64."""
+
+
+def fit_datamodels(
+    instance: LabelledInstance,
+    out: str | Path,
+    settings: RegressionSettings | None = None,
+    *,
+    lineage: Mapping[str, Any] | None = None,
+    resamples: int = RESAMPLES,
+    replace: bool = False,
+) -> Datamodels:
+    """Fit, for each query, −ℓ(x, S) ≈ b_x + Σ_{z∈S} w_xz over the labelled subsets S, and write the weights.
+
+    A text that is several times in the train pool is one unknown, counted as often as a subset holds it. Subsets
+    without a loss for every query are left out. What was made already is returned as it is.
+
+    Args:
+        instance: queries, train pool, subsets and losses.
+        out: the directory to make; it also gets the examples, as ``train.jsonl`` and ``queries.jsonl``.
+        settings: of the regressions.
+        lineage: what the labels were made from, for the manifest.
+        resamples: bootstrap draws behind each interval.
+        replace: replace datamodels that are there.
+
+    Raises:
+        ConfigError: too few subsets for the folds.
+        DataError: fewer than two subsets have losses, or no query's loss varies.
+        ArtifactError: something else is there, or it cannot be written.
+    """
+    chosen, path = settings or RegressionSettings(), Path(out)
+    request = {"instance": identity(instance), "settings": chosen.model_dump(), "resamples": resamples}
+    finished = find_finished(path, KIND, "datamodels made", request, replace=replace)
+    if finished is not None:
+        return Datamodels(path, finished["report"])
+    problem = _pose(instance)
+    regression = _regression(chosen, problem)
+    judged = cross_validate(regression, problem.targets, chosen.folds, chosen.seed)
+    found = _describe(instance, problem, judged, resamples)
+    shown = {"instance": instance.name, "cross-validated": f"LDS × 100 {100 * found['report']['lds']:+.1f}"}
+    content = found | {"request": request, "lineage": dict(lineage or {}), "provenance": shown}
+    with new_artifact(path, KIND, content, replace=replace) as folder:
+        clear(folder)
+        weights = regression.weights(problem.targets, judged.chosen)
+        write_datamodels(folder, weights, problem.train, problem.queries)
+        np.save(folder / "penalties.npy", regression.penalties(judged.chosen))
+        np.save(folder / "intercepts.npy", _intercepts(problem, weights))
+        write_examples(folder / "train.jsonl", instance.train)
+        write_examples(folder / "queries.jsonl", instance.queries)
+    return Datamodels(path, content["report"])
+
+
+def the_only(instances: list[LabelledInstance], choice: str) -> LabelledInstance:
+    """The instance of a choice that must name one.
+
+    Raises:
+        ConfigError: it names several.
+    """
+    if len(instances) != 1:
+        raise ConfigError(
+            f"{choice}: has {len(instances)} instances; expected one, as weights belong to its queries. "
+            f"Choose it: {choice.partition('#')[0]}#0"
+        )
+    return instances[0]
+
+
+def _pose(instance: LabelledInstance) -> _Problem:
+    known = ~np.isnan(instance.losses).any(axis=0)
+    if known.sum() < 2:
+        raise DataError(
+            f"instance {instance.name}: {int(known.sum())} subsets have losses of all queries; expected two or more. "
+            "Finish the label run."
+        )
+    train, column = _texts(instance.train)
+    queries, place = _texts(instance.queries)
+    subsets = instance.subsets
+    ones, shape = np.ones(len(subsets.rows), np.float64), (len(subsets), len(train))
+    design = sparse.csr_array((ones, column[subsets.rows], subsets.offsets), shape=shape)
+    design.sum_duplicates()
+    rewards = -instance.losses[:, known].astype(np.float64)
+    targets = np.zeros((len(queries), rewards.shape[1]))
+    np.add.at(targets, place, rewards)
+    return _Problem(train, queries, design[np.flatnonzero(known)], targets / np.bincount(place)[:, None])
+
+
+def _texts(corpus: Corpus) -> tuple[np.ndarray, np.ndarray]:
+    """Content hashes, ascending and each once, and the place of each example among them."""
+    hashes = np.array([example.content_hash.encode() for example in corpus], "S16")
+    found, place = np.unique(hashes, return_inverse=True)
+    return found, place
+
+
+def _regression(settings: RegressionSettings, problem: _Problem) -> PenaltyPath:
+    make: Mapping[str, Callable[[], PenaltyPath]] = {
+        "ridge": lambda: RidgePath(problem.design),
+        "lasso": lambda: LassoPath(problem.design, problem.targets),
+    }
+    return make[settings.penalty]()
+
+
+def _intercepts(problem: _Problem, weights: np.ndarray) -> np.ndarray:
+    """``(q,)`` float64: mean of the targets less the mean of what the weights predict."""
+    predicted = problem.design.mean(axis=0) @ weights
+    found: np.ndarray = problem.targets.mean(axis=1) - predicted
+    return found
+
+
+def _describe(instance: LabelledInstance, problem: _Problem, judged: CrossValidated, resamples: int) -> dict[str, Any]:
+    """The manifest's part on what was learnt from and how good it is."""
+    score: LdsResult = lds(judged.slopes, -problem.targets, resamples=resamples)
+    value, interval = r_squared(judged.predictions, problem.targets, resamples)
+    drawn = problem.design.sum(axis=0) > 0
+    return {
+        "instance": instance.name,
+        "train": {"examples": len(instance.train), "texts": len(problem.train), "corpus": instance.train.fingerprint},
+        "queries": {"examples": len(instance.queries), "corpus": instance.queries.fingerprint},
+        "never_drawn": int((~drawn).sum()),
+        "report": {
+            "lds": score.value,
+            "interval": _plain(score.interval),
+            "r_squared": value,
+            "r_squared_interval": _plain(interval),
+            "queries": score.queries,
+            "dropped": score.dropped,
+            "subsets": score.subsets,
+            "left_out": len(instance.subsets) - problem.targets.shape[1],
+        },
+    }
+
+
+def _plain(interval: Interval) -> list[float] | None:
+    """An interval for JSON, which has no NaN."""
+    return [float(end) for end in interval] if np.isfinite(interval).all() else None

@@ -1,0 +1,207 @@
+"""Regularised linear regression of many targets on one design.
+
+Targets ``(q, m)`` are regressed on the rows of one design ``(m, n)``; there are usually far more columns than rows.
+Slopes are fitted on centred columns, so an intercept is never penalised.
+"""
+
+import warnings
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+import numpy as np
+from scipy import sparse
+from sklearn.exceptions import ConvergenceWarning
+from sklearn.linear_model import lasso_path
+
+from airrep.arrays import Rows
+from airrep.errors import ConfigError
+from airrep.evaluation.statistics.bootstrap import Draws, Resamples, spread
+from airrep.evaluation.statistics.metrics import RESAMPLES, Interval
+from airrep.runtime.seeding import stream
+
+RIDGE = np.logspace(-3, 4, 15)
+"""Penalties of ridge regression that are tried, as multiples of the design's mean eigenvalue."""
+LASSO = np.logspace(0, -1.5, 10)
+"""Penalties of the lasso that are tried, as multiples of the least that makes all weights of a target 0."""
+ROUGH, FINE = 1e-3, 1e-6
+"""Duality gap of lasso fits, as a share of the target's variance: to choose the penalty, and for the weights."""
+
+
+class PenaltyPath(Protocol):
+    """A regression under several penalties."""
+
+    def slopes(self, seen: Rows, asked: Rows, targets: np.ndarray) -> Iterator[np.ndarray]:
+        """For each penalty the predictions ``(q, asked)`` of a fit on the rows *seen*, without the intercept.
+
+        They are inner products of the weights with rows less the mean row seen.
+        """
+
+    def weights(self, targets: np.ndarray, chosen: np.ndarray) -> np.ndarray:
+        """Weights ``(n, q)`` float32 of a fit on all rows, with the penalty ``chosen[i]`` for target i."""
+
+    def penalties(self, chosen: np.ndarray) -> np.ndarray:
+        """What each target was penalised with, ``(q,)``, for penalties by number."""
+
+
+class RidgePath:
+    """Ridge: least Σ_j (y_j − ⟨w, x_j⟩)² + λ|w|². One eigendecomposition serves all targets and penalties.
+
+    Only the products of rows are needed: with K = XXᵀ of centred rows, w = Xᵀ(K + λI)⁻¹y.
+    """
+
+    def __init__(self, design: sparse.csr_array) -> None:
+        """Take the design, ``(m, n)``."""
+        self._design = design.astype(np.float64)
+        self._products = (self._design @ self._design.T).toarray()
+        own = self._products.mean(axis=0)
+        self._grid = RIDGE * max(float(np.mean(np.diag(self._products) - 2 * own + own.mean())), 1e-12)
+
+    def slopes(self, seen: Rows, asked: Rows, targets: np.ndarray) -> Iterator[np.ndarray]:
+        values, vectors, projected = self._decompose(seen, targets)
+        across = self._products[np.ix_(asked, seen)]
+        own = self._products[np.ix_(seen, seen)].mean(axis=0)
+        basis = (across - across.mean(axis=1, keepdims=True) - own + own.mean()) @ vectors
+        for penalty in self._grid:
+            yield (projected / (values + penalty)) @ basis.T
+
+    def weights(self, targets: np.ndarray, chosen: np.ndarray) -> np.ndarray:
+        values, vectors, projected = self._decompose(np.arange(len(self._products)), targets)
+        dual = (projected / (values + self._grid[chosen][:, None])) @ vectors.T
+        found: np.ndarray = (self._design.T @ dual.T).astype(np.float32)
+        return found
+
+    def penalties(self, chosen: np.ndarray) -> np.ndarray:
+        found: np.ndarray = self._grid[chosen]
+        return found
+
+    def _decompose(self, seen: Rows, targets: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """Eigenvalues and vectors of the centred products, and the centred targets in their basis."""
+        products = self._products[np.ix_(seen, seen)]
+        own = products.mean(axis=0)
+        values, vectors = np.linalg.eigh(products - own - own[:, None] + own.mean())
+        return values.clip(min=0), vectors, _centred(targets[:, seen]) @ vectors
+
+
+class LassoPath:
+    """Lasso: least Σ_j (y_j − ⟨w, x_j⟩)² / 2m + λ Σ|w| (scikit-learn's), target by target."""
+
+    def __init__(self, design: sparse.csr_array, targets: np.ndarray) -> None:
+        """Take the design ``(m, n)``; the targets decide the penalties that are tried."""
+        self._design = design.toarray().astype(np.float64)
+        centred = self._design - self._design.mean(axis=0)
+        most = np.abs(_centred(targets) @ centred).max(axis=1) / len(centred)
+        self._grid = LASSO[:, None] * np.maximum(most, 1e-12)
+
+    def slopes(self, seen: Rows, asked: Rows, targets: np.ndarray) -> Iterator[np.ndarray]:
+        centre = self._design[seen].mean(axis=0)
+        rows = self._design[asked] - centre
+        found = [(rows @ path).T for path in self._paths(self._design[seen] - centre, targets[:, seen], ROUGH)]
+        yield from np.stack(found, axis=1)
+
+    def weights(self, targets: np.ndarray, chosen: np.ndarray) -> np.ndarray:
+        paths = self._paths(self._design - self._design.mean(axis=0), targets, FINE)
+        columns = [path[:, number].astype(np.float32) for path, number in zip(paths, chosen, strict=True)]
+        return np.stack(columns, axis=1)
+
+    def penalties(self, chosen: np.ndarray) -> np.ndarray:
+        found: np.ndarray = self._grid[chosen, np.arange(len(chosen))]
+        return found
+
+    def _paths(self, rows: np.ndarray, targets: np.ndarray, gap: float) -> Iterator[np.ndarray]:
+        """Weights ``(n, penalties)`` of one target after the other."""
+        rows = np.asfortranarray(rows)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", ConvergenceWarning)
+            for target, alphas in zip(_centred(targets), self._grid.T, strict=True):
+                yield lasso_path(rows, target, alphas=alphas, tol=gap)[1]
+
+
+def _centred(targets: np.ndarray) -> np.ndarray:
+    centred: np.ndarray = targets - targets.mean(axis=1, keepdims=True)
+    return centred
+
+
+@dataclass(frozen=True, eq=False)
+class CrossValidated:
+    """Penalties, and predictions of rows by fits that did not see them."""
+
+    chosen: np.ndarray
+    """``(q,)`` int64 number of the penalty with the least squared error over all folds."""
+    slopes: np.ndarray
+    """``(q, m)`` predictions without intercepts: those of different folds can be compared."""
+    predictions: np.ndarray
+    """``(q, m)`` with intercepts."""
+
+
+def cross_validate(path: PenaltyPath, targets: np.ndarray, folds: int, seed: int) -> CrossValidated:
+    """Choose each target's penalty by cross-validation, and predict every row without it.
+
+    Rows of a fold are predicted by a fit on the others whose penalty was chosen by cross-validation within these, so
+    that predictions owe nothing to the rows they are judged on.
+
+    Args:
+        path: the regression.
+        targets: ``(q, m)``.
+        folds: parts that rows are cut into.
+        seed: of the cut.
+
+    Raises:
+        ConfigError: fewer than 3 folds, or fewer than two rows in each.
+    """
+    m = targets.shape[1]
+    if not 3 <= folds <= m // 2:
+        raise ConfigError(f"folds={folds}: expected 3 to {m // 2} for {m} subsets. Change it, or label more subsets.")
+    parts = [np.sort(part) for part in np.array_split(stream(seed, "folds").permutation(m), folds)]
+    slopes, predictions = np.empty(targets.shape), np.empty(targets.shape)
+    for number, asked in enumerate(parts):
+        others = parts[:number] + parts[number + 1 :]
+        chosen, seen = _choose(path, targets, others), np.sort(np.concatenate(others))
+        found = np.stack(list(path.slopes(seen, asked, targets)))[chosen, np.arange(len(targets))]
+        slopes[:, asked] = found
+        predictions[:, asked] = found + targets[:, seen].mean(axis=1, keepdims=True)
+    return CrossValidated(_choose(path, targets, parts), slopes, predictions)
+
+
+def _choose(path: PenaltyPath, targets: np.ndarray, parts: Sequence[Rows]) -> np.ndarray:
+    """Number of the penalty with the least squared error of each target over the parts, ``(q,)``; first of equals."""
+    errors: np.ndarray | float = 0.0
+    for number, asked in enumerate(parts):
+        seen = np.sort(np.concatenate([*parts[:number], *parts[number + 1 :]]))
+        wanted = targets[:, asked] - targets[:, seen].mean(axis=1, keepdims=True)
+        errors = errors + np.stack([((wanted - found) ** 2).sum(axis=1) for found in path.slopes(seen, asked, targets)])
+    best: np.ndarray = np.asarray(errors).argmin(axis=0)
+    return best
+
+
+def r_squared(
+    predictions: np.ndarray, targets: np.ndarray, resamples: int = RESAMPLES, seed: int = 0
+) -> tuple[float, Interval]:
+    """R² = 1 − Σ_j (y_j − ŷ_j)² / Σ_j (y_j − ȳ)², mean over targets that vary, with a 95 % two-way interval.
+
+    Args:
+        predictions: ``(q, m)``.
+        targets: ``(q, m)``.
+        resamples: bootstrap draws.
+        seed: of the draws.
+    """
+    varies = np.ptp(targets, axis=1) > 0
+    wanted, errors = _centred(targets[varies]), (predictions[varies] - targets[varies]) ** 2
+    q, m = wanted.shape
+    drawn = Resamples.draw(seed, resamples, q, m)
+    plain = _explained(errors, wanted, np.ones((1, m)))[0]
+    anew = _explained(errors, wanted, drawn.subsets.astype(np.float64))
+    of_queries = drawn.queries / drawn.queries.sum(axis=1, keepdims=True)
+    draws = Draws((anew * of_queries).sum(axis=1), of_queries @ plain, anew.mean(axis=1))
+    value = float(plain.mean())
+    values = spread(draws, value, q, m)
+    low, high = np.quantile(values, [0.025, 0.975]) if len(values) else (np.nan, np.nan)
+    return value, Interval(float(low), min(float(high), 1.0))
+
+
+def _explained(errors: np.ndarray, wanted: np.ndarray, counts: np.ndarray) -> np.ndarray:
+    """R² of each target when row j counts ``counts[:, j]`` times, ``(draws, q)``; NaN where it does not vary then."""
+    total = counts @ (wanted**2).T - (counts @ wanted.T) ** 2 / counts.sum(axis=1, keepdims=True)
+    with np.errstate(divide="ignore", invalid="ignore"):
+        found: np.ndarray = np.where(total > 0, 1 - (counts @ errors.T) / total, np.nan)
+    return found

@@ -1,0 +1,213 @@
+"""Learn from labels how to add up several methods' scores."""
+
+import dataclasses
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import reduce
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from airrep.arrays import GroupScores
+from airrep.attributors.base import Attributor
+from airrep.attributors.stack import KIND, Member
+from airrep.errors import ConfigError, DataError
+from airrep.evaluation.judging import compare_held_out, held_out_lds, scales, score_features
+from airrep.evaluation.statistics.metrics import RESAMPLES, lds
+from airrep.labels.instance import LabelledInstance
+from airrep.labels.reuse import find_finished, identity
+from airrep.runtime.artifacts import clear, new_artifact
+from airrep.scoring.pooling import ATTENTIONS
+from airrep.training.linear.weights import MemberChoice, World, encode_members, weigh
+
+POOLS = ("auto", "sum", *ATTENTIONS)
+"""Pools of a stack; auto takes what ranks the labels that it learns from best."""
+
+
+@dataclass(frozen=True)
+class Stack:
+    """A learnt stack."""
+
+    path: Path
+    members: tuple[Member, ...]
+    report: Mapping[str, Any]
+    """``rows``: the stack first, then its members, each with its LDS on the held-out instances; ``better``: whether it
+    beats the best of them; ``sentence`` says so."""
+
+
+@dataclass(frozen=True)
+class _Form:
+    """A way of scoring groups: a row of the report."""
+
+    name: str
+    factors: tuple[float, ...]
+    """One for each member, on its scores."""
+    pool: str = "sum"
+    multiple: float = 1.0
+    """Of scores before attention."""
+
+    @property
+    def title(self) -> str:
+        """Its name, and its pool in words."""
+        times = f" × {self.multiple:.3g}" if self.multiple != 1 else ""
+        return f"{self.name}, {self.pool}{times}"
+
+    def features(self, world: World) -> tuple[np.ndarray, np.ndarray]:
+        """Features with its scores as inner products: an example's are its scores, a query's a unit vector.
+
+        Side by side, the members' own would have to be sparse where one of them is, and all would be multiplied again
+        for every pool and multiple that is tried.
+        """
+        parts = (np.float32(factor) * world.scores[k] for k, factor in enumerate(self.factors) if factor > 0)
+        scores = reduce(np.add, parts)
+        return np.ascontiguousarray(scores.T), np.eye(len(scores), dtype=np.float32)
+
+    def scores(self, world: World) -> GroupScores:
+        """Group scores of an instance's subsets."""
+        temperature = 1 / self.multiple if self.pool in ATTENTIONS else 1.0
+        return score_features(*self.features(world), world.groups, self.pool, temperature)
+
+
+def learn_stack(
+    choices: Sequence[MemberChoice],
+    learn: Sequence[LabelledInstance],
+    held_out: Sequence[LabelledInstance],
+    out: str | Path,
+    *,
+    pool: str = "auto",
+    lineage: Mapping[str, Any] | None = None,
+    resamples: int = RESAMPLES,
+    replace: bool = False,
+) -> Stack:
+    """Learn the weights of several methods from labels, and judge the stack on others.
+
+    Each member's scores are divided by their deviation over the training examples of a query; the mean of a query
+    moves all groups of one size alike, so it is left in. Weights are the non-negative least-squares fit of
+    standardised labels (Eq. 7) by the sums of these scores over the subsets, both less their mean over a query's
+    subsets. The pool, and the multiple of scores before attention, are then those with the highest LDS on the same
+    labels; members by themselves are given theirs in the same way, and are also tried as they are.
+
+    Args:
+        choices: the methods.
+        learn: instances to learn from; each member's features, and its scores of all examples for all queries, are held
+            in memory.
+        held_out: instances to judge by, with other queries.
+        out: the directory to make.
+        pool: the stack's, one of :data:`POOLS`.
+        lineage: what the labels were made from, for the manifest.
+        resamples: bootstrap draws behind each interval.
+        replace: replace a stack that is there.
+
+    Raises:
+        ConfigError: no member, no instance to learn from or judge by, or a setting that cannot hold.
+        DataError: a held-out query was learnt from, a member scores all examples alike, or none helps.
+        ArtifactError: something else is there, or it cannot be written.
+    """
+    _check(choices, learn, held_out, pool)
+    path, made = Path(out), [choice.make() for choice in choices]
+    request = {**_request(made, learn, held_out), "pool": pool, "resamples": resamples}
+    finished = find_finished(path, KIND, "a stack made", request, replace=replace)
+    if finished is not None:
+        return Stack(path, tuple(Member(**member) for member in finished["members"]), finished["report"])
+    worlds = [encode_members(made, instance) for instance in learn]
+    members = weigh([Member(one["method"], one["settings"]) for one in request["members"]], worlds)
+    stack = _tuned(_Form("stack", tuple(member.weight / member.deviation for member in members)), pool, worlds)
+    alone = [form for number in range(len(members)) for form in _alone(made, number, worlds)]
+    report = _judge(stack, alone, [encode_members(made, instance) for instance in held_out], resamples)
+    learnt = {"members": [dataclasses.asdict(member) for member in members], "report": report}
+    shown = {
+        "members": ", ".join(f"{member.method} {member.weight:.2f}" for member in members),
+        "verdict": report["sentence"],
+    }
+    form = {"pool": stack.pool, "multiple": stack.multiple}
+    content = {**learnt, **form, "lineage": dict(lineage or {}), "provenance": {**form, **shown}}
+    with new_artifact(path, KIND, {**content, "request": request}, replace=replace) as folder:
+        clear(folder)
+    return Stack(path, members, report)
+
+
+def _request(
+    made: Sequence[Attributor], learn: Sequence[LabelledInstance], held_out: Sequence[LabelledInstance]
+) -> dict[str, Any]:
+    """What decides the stack, but for its settings."""
+    return {
+        "members": [{"method": one.name, "settings": one.settings.model_dump(mode="json")} for one in made],
+        "learn": [identity(instance) for instance in learn],
+        "held_out": [identity(instance) for instance in held_out],
+    }
+
+
+def _check(
+    choices: Sequence[MemberChoice],
+    learn: Sequence[LabelledInstance],
+    held_out: Sequence[LabelledInstance],
+    pool: str,
+) -> None:
+    for what, given in (("member", choices), ("instance to learn from", learn), ("held-out instance", held_out)):
+        if not given:
+            raise ConfigError(f"stack: has no {what}; expected one or more. Name some.")
+    if pool not in POOLS:
+        expected = ", ".join(POOLS)
+        raise ConfigError(f"--pool {pool}: is not for stacks; expected one of: {expected}. Choose one of them.")
+    known = {query.content_hash for instance in learn for query in instance.queries}
+    for instance in held_out:
+        for query in instance.queries:
+            if query.content_hash in known:
+                raise DataError(
+                    f"instance {instance.name}: its query '{query.id}' was learnt from; expected unseen ones. "
+                    "Hold out an instance with other queries."
+                )
+
+
+def _tuned(form: _Form, pool: str, worlds: Sequence[World]) -> _Form:
+    """The form with the pool and multiple of the highest LDS on these instances; the first of equals."""
+    factors = scales(*form.features(worlds[0]))
+    pools = POOLS[1:] if pool == "auto" else (pool,)
+    forms = [
+        dataclasses.replace(form, pool=one, multiple=factor)
+        for one in pools
+        for factor in (factors if one in ATTENTIONS else [form.multiple])
+    ]
+
+    def value(tried: _Form) -> float:
+        found = [lds(tried.scores(world), world.instance.losses, resamples=0).value for world in worlds]
+        return float(np.mean(found))
+
+    return max(forms, key=value) if len(forms) > 1 else forms[0]
+
+
+def _alone(made: Sequence[Attributor], number: int, worlds: Sequence[World]) -> list[_Form]:
+    """One member by itself: tuned, and as it is."""
+    name, names = made[number].name, [one.name for one in made]
+    title = f"{name} ({number + 1})" if names.count(name) > 1 else name
+    plain = _Form(title, tuple(float(other == number) for other in range(len(made))))
+    tuned = _tuned(plain, "auto", worlds)
+    as_it_is = dataclasses.replace(plain, pool=made[number].own_pool)
+    return [tuned] if tuned == as_it_is else [tuned, as_it_is]
+
+
+def _judge(stack: _Form, alone: Sequence[_Form], worlds: Sequence[World], resamples: int) -> dict[str, Any]:
+    """Compare the stack with each of its members by LDS on held-out instances."""
+    instances = [world.instance for world in worlds]
+    ours = [stack.scores(world) for world in worlds]
+    found = held_out_lds(ours, instances, resamples)
+    rows: list[dict[str, Any]] = [{"name": stack.title, "lds": found.to_dict(), "stack_minus_it": None}]
+    for form in alone:
+        theirs = [form.scores(world) for world in worlds]
+        gap = compare_held_out(ours, theirs, instances, resamples).to_dict()
+        alone_lds = held_out_lds(theirs, instances, resamples).to_dict()
+        rows.append({"name": form.title, "lds": alone_lds, "stack_minus_it": gap})
+    best = max(rows[1:], key=lambda row: float(row["lds"]["lds"]))
+    better = min(found.interval.low, best["stack_minus_it"]["interval"][0]) > 0
+    names = {"learnt_pool": stack.pool, "held_out": [instance.name for instance in instances]}
+    return {"rows": rows, "best": best["name"], "better": better, "sentence": _sentence(best, better), **names}
+
+
+def _sentence(best: Mapping[str, Any], better: bool) -> str:
+    gap = best["stack_minus_it"]
+    value, low, high = (f"{100 * number:+.1f}" for number in (gap["difference"], *gap["interval"]))
+    measured = f"LDS × 100 {value} against {best['name']}, 95 % interval {low} to {high}"
+    if better:
+        return f"The stack beats its best member: {measured}."
+    return f"The stack is not shown to beat its best member: {measured}."

@@ -1,0 +1,261 @@
+"""Labels from losses; the weighted pairwise ranking loss."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any, Literal, TypeAlias
+
+import numpy as np
+import torch
+
+from airrep.arrays import GroupScores, Mask
+from airrep.errors import ConfigError, DataError
+from airrep.evaluation.statistics.metrics import check_losses
+
+Scale: TypeAlias = Literal["std", "var"]
+"""What centred losses are divided by."""
+
+Reduction: TypeAlias = Literal["mean", "sum"]
+"""How the terms of counted pairs become one number."""
+
+FLAT = 2.0**-20
+"""Losses of a query that differ by no more than this times the greatest of them do not vary: 8 float32 roundings."""
+
+PAIRS = {"cpu": 2**16, "cuda": 2**24}
+"""Pairs held at once by each kind of device: bounds memory."""
+
+STRIPS = 4
+"""Parts that the subsets are cut into, to leave out most pairs below the diagonal."""
+
+
+class NoPairsError(DataError):
+    """No two labels of a query differ enough to be counted."""
+
+
+@dataclass(frozen=True, eq=False)
+class Labels:
+    """Labels r̂ of one cross-validation instance."""
+
+    labels: GroupScores
+    """``(q, m)`` float32, higher = better; NaN where a loss is missing and in the rows of queries left out."""
+    kept: Mask
+    """``(q,)``; queries whose loss varies over the subsets."""
+
+    @property
+    def dropped(self) -> int:
+        """Queries left out, as their loss does not vary."""
+        return int((~self.kept).sum())
+
+
+def normalise_losses(losses: np.ndarray, scale: Scale = "std") -> Labels:
+    """Labels from losses: r̂(x, S_i) = −(ℓ_i − mean_j ℓ_j) / deviation_j ℓ_j (Eq. 7).
+
+    Mean and deviation (or variance, as the formula is printed) are those of one query over the subsets of one
+    instance whose loss is there; the deviation is that of a population, divided by m. A query whose losses differ
+    by no more than 2⁻²⁰ of the greatest carries no signal and is left out.
+
+    Args:
+        losses: ``(q, m)`` mean nats per response token, lower = better; NaN where missing.
+        scale: ``"std"`` for labels of deviation 1, which the thresholds 0.1 and 5 suit; ``"var"`` as printed.
+
+    Raises:
+        ConfigError: an unknown scale.
+        DataError: not a matrix, fewer than two subsets, an infinite loss, or no query whose loss varies.
+    """
+    if scale not in ("std", "var"):
+        raise ConfigError(f"scale '{scale}': does not exist; expected std or var. Choose one of them.")
+    wide = check_losses(losses)
+    there = ~np.isnan(wide)
+    counts = there.sum(axis=1, keepdims=True)
+    known = np.where(there, wide, 0.0)
+    centred = np.where(there, wide - known.sum(axis=1, keepdims=True) / np.maximum(counts, 1), 0.0)
+    variance = (centred**2).sum(axis=1, keepdims=True) / np.maximum(counts, 1)
+    kept = (counts[:, 0] > 1) & _varies(wide, there)
+    if not kept.any():
+        raise DataError(
+            "labels: no query's loss varies over the subsets; expected at least one that does. "
+            "Check that the fine-tunes learn, and that the subsets differ."
+        )
+    divisor = np.sqrt(variance) if scale == "std" else variance
+    with np.errstate(divide="ignore", invalid="ignore"):
+        labels = np.where(there & kept[:, None], -centred / divisor, np.nan)
+    return Labels(labels.astype(np.float32), kept)
+
+
+def _varies(losses: np.ndarray, there: Mask) -> Mask:
+    """Which rows differ by more than rounding, ``(q,)``."""
+    most = np.where(there, losses, -np.inf).max(axis=1)
+    least = np.where(there, losses, np.inf).min(axis=1)
+    varies: Mask = most - least > FLAT * np.maximum(np.abs(most), np.abs(least))
+    return varies & there.any(axis=1)
+
+
+def ranking_loss(
+    scores: torch.Tensor,
+    labels: torch.Tensor,
+    t_min: float = 0.1,
+    t_max: float = 5.0,
+    reduction: Reduction = "mean",
+) -> torch.Tensor:
+    """The weighted pairwise ranking loss, −Σ w_ij log σ(f_i − f_j) over pairs with r_i > r_j (Eq. 8).
+
+    A pair of subsets of one query counts if r_i − r_j ≥ t_min and r_i > r_j; its weight is min(r_i − r_j, t_max).
+    The gradient goes to the scores alone and is computed with the loss, block by block of pairs, so that memory
+    beyond a matrix ``(q, m)`` is that of one block.
+
+    Args:
+        scores: ``(q, m)`` group scores f; higher = more helpful.
+        labels: ``(q, m)`` labels r̂, higher = better; pairs with a NaN are not counted.
+        t_min: the least gap that counts.
+        t_max: the greatest weight.
+        reduction: ``"mean"`` over the counted pairs of all queries; ``"sum"``, 0 if there is none.
+
+    Returns:
+        A scalar of the scores' type, in nats; 0 is perfect.
+
+    Raises:
+        ConfigError: thresholds that cannot hold, or an unknown reduction.
+        DataError: shapes that do not fit, an infinite label, or no counted pair under ``"mean"``.
+    """
+    _check_thresholds(t_min, t_max)
+    if reduction not in ("mean", "sum"):
+        raise ConfigError(f"reduction '{reduction}': does not exist; expected mean or sum. Choose one of them.")
+    if scores.ndim != 2 or scores.shape != labels.shape:
+        raise DataError(
+            f"ranking loss: scores are {tuple(scores.shape)}, labels {tuple(labels.shape)}; "
+            "expected both (q, m). Give the labels of these queries and subsets."
+        )
+    if torch.isinf(labels).any():
+        raise DataError("ranking loss: a label is infinite; expected numbers, or NaN where missing. Correct it.")
+    apply: Any = _RankingLoss.apply  # it has no types
+    loss: torch.Tensor = apply(scores, labels.detach(), t_min, t_max, reduction)
+    return loss
+
+
+def count_pairs(labels: torch.Tensor, t_min: float = 0.1) -> int:
+    """Pairs that the ranking loss of these labels ``(q, m)`` counts: what its mean divides by.
+
+    Raises:
+        ConfigError: a threshold below 0 or not finite.
+    """
+    _check_thresholds(t_min, t_min)
+    wide = _wide(labels)
+    return sum(int(_counted(block.gaps(), t_min).sum()) for chunk in _chunks(wide, wide) for block in chunk.blocks())
+
+
+def _check_thresholds(t_min: float, t_max: float) -> None:
+    if not (0 <= t_min <= t_max and t_min < np.inf) or t_max != t_max:
+        raise ConfigError(
+            f"thresholds: t_min={t_min}, t_max={t_max}; expected 0 ≤ t_min ≤ t_max. Take 0.1 and 5, the paper's."
+        )
+
+
+def _wide(values: torch.Tensor) -> torch.Tensor:
+    """At least float32, without a graph."""
+    return values.detach() if values.dtype == torch.float64 else values.detach().float()
+
+
+def _counted(gaps: torch.Tensor, t_min: float) -> torch.Tensor:
+    """Which gaps count: NaN never does, and 0 does not either."""
+    return gaps >= t_min if t_min > 0 else gaps > 0
+
+
+class _RankingLoss(torch.autograd.Function):
+    """The loss with its gradient in closed form: dL/df_i = −Σ_j w_ij σ(f_j − f_i) + Σ_j w_ji σ(f_i − f_j)."""
+
+    @staticmethod
+    def forward(
+        ctx: Any, scores: torch.Tensor, labels: torch.Tensor, t_min: float, t_max: float, reduction: Reduction
+    ) -> torch.Tensor:
+        """Loss and gradient in one pass over the pairs."""
+        total, count = torch.zeros(2, dtype=torch.float64, device=scores.device)
+        gradient = torch.zeros_like(_wide(scores)) if ctx.needs_input_grad[0] else None
+        for chunk in _chunks(_wide(scores), _wide(labels).to(scores.device)):
+            for block in chunk.blocks():
+                block.add(total, count, t_min, t_max, None if gradient is None else chunk.gradient)
+            if gradient is not None:
+                chunk.write(gradient)
+        if reduction == "mean" and count == 0:
+            raise NoPairsError(
+                f"ranking loss: no pair of labels differs by {t_min} or more; expected some. "
+                "Give more queries or subsets, or lower t_min."
+            )
+        divisor = count if reduction == "mean" else torch.ones_like(count)
+        if gradient is not None:
+            ctx.save_for_backward((gradient / divisor).to(scores.dtype))
+        loss: torch.Tensor = (total / divisor).to(scores.dtype)
+        return loss
+
+    @staticmethod
+    def backward(ctx: Any, *of_loss: torch.Tensor) -> tuple[torch.Tensor, None, None, None, None]:
+        """The gradient, times that of the loss."""
+        (gradient,) = ctx.saved_tensors
+        return gradient * of_loss[0], None, None, None, None
+
+
+@dataclass(frozen=True, eq=False)
+class _Chunk:
+    """A few queries, each with its subsets by falling label, so that counted pairs lie above the diagonal."""
+
+    first: int
+    order: torch.Tensor
+    scores: torch.Tensor
+    labels: torch.Tensor
+    gradient: torch.Tensor
+
+    def blocks(self) -> Iterator["_Block"]:
+        """All pairs (i, j) with j ≥ i, some rows i at a time."""
+        queries, m = self.labels.shape
+        step = max(1, min(_pairs(self.labels) // max(queries * m, 1), -(-m // STRIPS)))
+        for start in range(0, m, step):
+            yield _Block(self, start, min(start + step, m))
+
+    def write(self, gradient: torch.Tensor) -> None:
+        """Put the gradient of these queries where it belongs, in the order of subsets."""
+        gradient[self.first : self.first + len(self.order)].scatter_(1, self.order, self.gradient)
+
+
+@dataclass(frozen=True, eq=False)
+class _Block:
+    """Pairs of subsets *start* to *stop* with those from *start* on, of some queries."""
+
+    chunk: _Chunk
+    start: int
+    stop: int
+
+    def gaps(self) -> torch.Tensor:
+        """r_i − r_j, ``(queries, rows, m − start)``."""
+        return self._differences(self.chunk.labels)
+
+    def _differences(self, values: torch.Tensor) -> torch.Tensor:
+        return values[:, self.start : self.stop, None] - values[:, None, self.start :]
+
+    def add(
+        self, total: torch.Tensor, count: torch.Tensor, t_min: float, t_max: float, gradient: torch.Tensor | None
+    ) -> None:
+        """Add the terms of these pairs to the total, how many there are to the count, and their gradient."""
+        weights = self.gaps()
+        counted = _counted(weights, t_min)
+        weights.clamp_(max=t_max).masked_fill_(~counted, 0)
+        differences = self._differences(self.chunk.scores)
+        total -= torch.nn.functional.logsigmoid(differences).mul_(weights).sum(dtype=torch.float64)
+        if gradient is not None:
+            slopes = differences.neg_().sigmoid_().mul_(weights)
+            gradient[:, self.start : self.stop] -= slopes.sum(dim=2)
+            gradient[:, self.start :] += slopes.sum(dim=1)
+        count += counted.sum()
+
+
+def _pairs(values: torch.Tensor) -> int:
+    return PAIRS.get(values.device.type, PAIRS["cpu"])
+
+
+def _chunks(scores: torch.Tensor, labels: torch.Tensor) -> Iterator[_Chunk]:
+    """A few queries at a time, so that a block of their pairs is small; what has no label scores 0."""
+    q, m = labels.shape
+    step = max(1, _pairs(labels) // max(m * -(-m // STRIPS), 1))
+    for first in range(0, q, step):
+        part = labels[first : first + step]
+        order = part.nan_to_num(nan=-torch.inf).argsort(dim=1, descending=True, stable=True)
+        ordered = part.gather(1, order)
+        own = scores[first : first + step].gather(1, order).masked_fill(ordered.isnan(), 0)
+        yield _Chunk(first, order, own, ordered, torch.zeros_like(own))

@@ -1,0 +1,278 @@
+"""One training run: steps, evaluations, checkpoints."""
+
+import math
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from dataclasses import replace as replaced
+from pathlib import Path
+from typing import Any, TypeAlias
+
+import numpy as np
+from torch import Tensor
+
+from airrep.arrays import GroupScores
+from airrep.encoder.checkpoints import Checkpoint
+from airrep.encoder.load import PackedEncoder
+from airrep.errors import TrainingError
+from airrep.evaluation.judging import compare_held_out, held_out_lds
+from airrep.evaluation.statistics.metrics import RESAMPLES, lds
+from airrep.labels.instance import LabelledInstance
+from airrep.labels.teaching import Teaching
+from airrep.runtime.metering import Clocks, clocks, since
+from airrep.runtime.train_distributed import Team
+from airrep.training.examples import Collector, Prepared, Taught, Texts
+from airrep.training.result import WORK
+from airrep.training.settings import TrainingSettings
+from airrep.training.start import best_scale, scale_scores, with_trainable_head
+from airrep.training.state import (
+    Standing,
+    StepLog,
+    load_best,
+    load_state,
+    load_taught,
+    save_best,
+    save_state,
+    save_taught,
+)
+from airrep.training.step import add_gradients
+from airrep.training.train_card import group_sizes, lineage_of
+from airrep.training.train_optimiser import Optimiser
+from airrep.training.train_phases import Phase
+from airrep.training.trunk import make_trunk, put_weights, score_prepared
+
+OnRecord: TypeAlias = Callable[[Mapping[str, Any]], None]
+"""Told what is written into ``steps.jsonl``, with the seconds it took."""
+
+
+@dataclass(frozen=True, eq=False)
+class Task:
+    """What is to be trained, on what."""
+
+    start: PackedEncoder
+    instances: Sequence[LabelledInstance]
+    held_out: Sequence[LabelledInstance]
+    test: Sequence[LabelledInstance]
+    settings: TrainingSettings
+    team: Team
+    progress: OnRecord | None
+    seconds: float | None = None
+    """How long it may take steps."""
+    teaching: Teaching | None = None
+    """What is learnt before the instances."""
+
+    @property
+    def learnt_from(self) -> list[LabelledInstance]:
+        """All instances that are learnt from."""
+        return [*self.instances, *(self.teaching.instances if self.teaching else ())]
+
+
+@dataclass(frozen=True, eq=False)
+class Material:
+    """Everything tokenised, and the texts of each instance."""
+
+    texts: Texts
+    taught: list[Taught]
+    held_out: list[Prepared]
+    test: list[Prepared]
+    teacher: list[Taught]
+    """Those of the teacher."""
+
+    @classmethod
+    def of(cls, task: Task) -> "Material":
+        collector, scale = Collector(task.start), task.settings.label_scale
+        taught = [collector.prepare_taught(instance, scale) for instance in task.instances]
+        held_out, test = ([collector.prepare(one) for one in part] for part in (task.held_out, task.test))
+        cheap = task.teaching.instances if task.teaching else ()
+        collector.foresee(cheap)
+        teacher = [collector.prepare_taught(instance, scale) for instance in cheap]
+        return cls(collector.texts(), taught, held_out, test, teacher)
+
+    def phases(self, task: Task) -> list[Phase]:
+        """The parts of the run, in order."""
+        teacher = [Phase.of_teaching(self.teacher, task.settings, task.teaching)] if task.teaching else []
+        return [*teacher, *([Phase.of_labels(self.taught, task.settings)] if self.taught else [])]
+
+
+class Run:
+    """A training run from where it stands.
+
+    Args:
+        task: what is to be trained.
+        material: the texts of the task.
+        folder: where checkpoints and the log are.
+        activations: where those of frozen layers are.
+    """
+
+    def __init__(self, task: Task, material: Material, folder: Path, activations: Path) -> None:
+        self._task, self._material, self._work = task, material, folder / WORK
+        model = with_trainable_head(task.start.checkpoint.model, task.settings).to(task.team.device)
+        self._trunk = make_trunk(model, self._material.texts, task.settings, task.team, activations)
+        stored = load_state(self._work)
+        self._standing = self._begin() if stored is None else stored[0]
+        scale_scores(model, self._standing.scale)
+        start = {name: weight.detach().clone() for name, weight in self._trunk.learning()}
+        self._start, self._phases = start, material.phases(task)
+        began = start if self._standing.taught is None else load_taught(self._work)
+        self._optimiser = Optimiser(self._trunk, self._phase.settings, began)
+        if stored is not None:
+            self._optimiser.restore(stored[1])
+        task.team.wait()
+        self._log = StepLog(folder, self._standing.step if stored is not None else -1) if task.team.first else None
+
+    def _begin(self) -> Standing:
+        scale, material = self._task.settings.initial_scale, self._material
+        largest = sorted(material.teacher, key=lambda instance: -instance.subsets.sizes.mean())
+        tried = material.taught or largest
+        return Standing(scale=best_scale(self._trunk, tried, self._task.settings) if scale == "auto" else scale)
+
+    @property
+    def _phase(self) -> Phase:
+        """The part of the run that it is in."""
+        return self._phases[0 if self._standing.taught is None else -1]
+
+    @property
+    def _last_step(self) -> int:
+        """Step at which that part ends."""
+        return (self._standing.taught or 0) + self._phase.settings.steps
+
+    @property
+    def _labels_follow(self) -> bool:
+        return self._standing.taught is None and len(self._phases) > 1
+
+    def train(self) -> None:
+        """Take all steps that are left."""
+        settings = self._task.settings
+        if self._standing.step == 0 and self._standing.best is None:
+            self._evaluate()
+            self._save()
+        deadline = time.monotonic() + (self._task.seconds or 0.0)
+        while self._standing.step < self._last_step and not self._standing.stopped:
+            self._step()
+            late = self._task.seconds is not None and self._task.team.any(time.monotonic() > deadline)
+            if late or self._is_due(settings.evaluate_every):
+                self._evaluate()
+            if self._labels_follow and (self._standing.stopped or self._standing.step == self._last_step):
+                self._turn_to_labels()
+            if late:
+                self._standing = replaced(self._standing, stopped=True)
+            if self._is_due(settings.checkpoint_every) or self._standing.stopped:
+                self._save()
+
+    def _is_due(self, every: int) -> bool:
+        step = self._standing.step
+        return step % every == 0 or step == self._last_step
+
+    def _turn_to_labels(self) -> None:
+        """Go on from the best weights that the teacher led to, as a run of its own would."""
+        self._task.team.wait()  # until the first process has written the best weights
+        best = self._best()
+        if self._task.team.first:
+            save_taught(self._work, best)
+        put_weights(self._trunk, best)
+        self._standing = replaced(self._standing, taught=self._standing.step, since_best=0, stopped=False)
+        self._optimiser = Optimiser(self._trunk, self._phase.settings, best)
+        self._save()
+
+    def _best(self) -> dict[str, Tensor]:
+        """The best weights so far; those of the last step where nothing tells which are."""
+        return self._optimiser.weights() if self._standing.best is None else load_best(self._work, self._standing)
+
+    def _step(self) -> None:
+        began, step, phase = clocks(), self._standing.step, self._phase
+        of_phase = step - (self._standing.taught or 0)
+        draw = phase.batches.draw(of_phase)
+        instance = phase.taught[draw.instance]
+        try:
+            loss, texts = add_gradients(self._trunk, instance, draw, phase.pooled(draw.instance), step)
+        except TrainingError as error:
+            raise TrainingError(f"step {step + 1}, instance {instance.name}: {error}") from error
+        length, rate = (0.0, 0.0) if loss is None else self._optimiser.update(of_phase)
+        if not math.isfinite(length):
+            raise TrainingError(
+                f"step {step + 1}, instance {instance.name}: the gradient is not finite; expected numbers. Lower "
+                "learning_rate or head_learning_rate, or use precision=float32."
+            )
+        self._standing = replaced(self._standing, step=step + 1)
+        record = {
+            "step": step + 1,
+            "instance": instance.name,
+            "loss": loss,
+            "gradient_norm": length,
+            "learning_rate": rate,
+            "queries": len(draw.queries),
+            "subsets": len(draw.subsets),
+            "texts": len(texts.rows),
+            "tokens": int(self._material.texts.lengths[texts.rows].sum()),
+        }
+        self._tell(record, began)
+
+    def _tell(self, record: dict[str, Any], began: Clocks) -> None:
+        cpu, seconds = since(began)
+        if self._log is not None:
+            self._log.add(record, seconds, cpu)
+        if self._task.progress is not None and self._task.team.first:
+            self._task.progress({**record, "seconds": seconds})
+
+    def _evaluate(self) -> None:
+        """Look at the held-out instances; keep the weights if they are the best so far."""
+        if not self._material.held_out:
+            return
+        began = clocks()
+        scored = zip(self._scores(self._material.held_out), self._material.held_out, strict=True)
+        values = {instance.name: lds(f, instance.losses, resamples=0).value for f, instance in scored}
+        value = float(np.mean(list(values.values())))
+        self._standing = self._standing.evaluated(value, self._task.settings.patience)
+        if self._standing.best_step == self._standing.step and self._task.team.first:
+            save_best(self._work, self._standing.step, self._optimiser.weights())
+        self._tell({"step": self._standing.step, "held_out_lds": value, "by_instance": values}, began)
+
+    def _save(self) -> None:
+        if self._task.team.first:
+            save_state(self._work, self._standing, self._optimiser.state())
+
+    def _scores(self, instances: Sequence[Prepared]) -> list[GroupScores]:
+        """Group scores of each instance with the weights as they are."""
+        return [score_prepared(self._trunk, instance, self._task.settings.pool) for instance in instances]
+
+    def finished(self, extra: Mapping[str, Any]) -> Checkpoint:
+        """The encoder at its best step, with its card."""
+        standing = self._standing
+        self._task.team.wait()  # until the first process has written the best weights
+        best = self._best()
+        parts = {"held_out": self._material.held_out, "test": self._material.test}
+        results = {name: self._compare(part, best) for name, part in parts.items() if part}
+        taken = standing.step if standing.best is None else standing.best_step
+        training = {
+            **lineage_of(self._task.instances, self._task.start, self._task.settings, extra, self._task.teaching),
+            "scale": standing.scale,
+            "steps": standing.step,
+            "best_step": taken,
+            "results": results,
+        }
+        if self._task.teaching is not None:
+            training["teacher_steps"] = standing.step if standing.taught is None else standing.taught
+        put_weights(self._trunk, best)
+        card = replaced(self._task.start.card, training=training)
+        if taken:
+            card = replaced(
+                card,
+                trained_for_attribution=True,
+                trained_group_sizes=group_sizes(self._task.learnt_from),
+                caution="",
+            )
+        if taken or standing.scale != 1:
+            card = replaced(card, trained_pool=self._task.settings.pool)
+        return replaced(self._task.start.checkpoint, model=self._trunk.model.to("cpu"), card=card)
+
+    def _compare(self, instances: Sequence[Prepared], best: Mapping[str, Tensor]) -> dict[str, Any]:
+        """LDS of the trained encoder and of its start, with intervals."""
+        put_weights(self._trunk, self._start)
+        before = self._scores(instances)
+        put_weights(self._trunk, best)
+        after = self._scores(instances)
+        return {
+            "trained": held_out_lds(after, instances, RESAMPLES).to_dict(),
+            "start": held_out_lds(before, instances, RESAMPLES).to_dict(),
+            "gain": compare_held_out(after, before, instances, RESAMPLES).to_dict(),
+        }

@@ -1,0 +1,92 @@
+"""Settings of encoder training."""
+
+from typing import Annotated, Literal
+
+from pydantic import Field, field_validator
+
+from airrep.runtime.settings import DEFAULT, Settings
+from airrep.scoring.pooling import TrainedPool
+
+
+class TrainingSettings(Settings):
+    """How an encoder learns to rank subsets by their labels; defaults are the paper's where it states them."""
+
+    start: str = DEFAULT
+    """The encoder that training starts from: 'default' or 'untrained' (shipped with airrep), a folder, or a Hub id."""
+    pool: TrainedPool = "attention"
+    """How member scores become group scores, in training and in evaluation: attention (Eq. 6), attention that weighs
+    by the signed scores, or the mean."""
+    normalise: bool | None = None
+    """Scale means to unit length before the head; None keeps what the start has. With it the result cannot be
+    saved in the published AirRep format."""
+    dimension: int | None = Field(default=None, ge=1)
+    """Features; an int puts a random projection (deviation 1/√dimension) after the start's head, None keeps it."""
+    initial_scale: Annotated[float, Field(gt=0, allow_inf_nan=False)] | Literal["auto"] = "auto"
+    """Scores of the start are multiplied by this; 'auto' takes what ranks the training labels best."""
+    train_layers: Annotated[int, Field(ge=0)] | Literal["all"] = "all"
+    """Layers that learn, beside the head: all (embeddings too), the top k, or 0 for the head alone. What lies below
+    is computed once and kept on disk."""
+
+    @field_validator("train_layers", mode="before")
+    @classmethod
+    def _all_or_a_number(cls, layers: object) -> object:
+        """``"2"`` is 2, as command lines give it."""
+        if isinstance(layers, str) and layers.isdecimal():
+            return int(layers)
+        if layers != "all" and (type(layers) is not int or layers < 0):
+            raise ValueError("expected all, or a number of layers from 0 up")
+        return layers
+
+    steps: int = Field(default=2000, ge=1)
+    """Most steps."""
+    queries_per_step: int = Field(default=1000, ge=1)
+    """Most queries in a step."""
+    subsets_per_step: int = Field(default=32, ge=2)
+    """Most subsets in a step."""
+    learning_rate: float = Field(default=1e-4, gt=0, allow_inf_nan=False)
+    """Of the layers (AdamW)."""
+    head_learning_rate: float | None = Field(default=None, gt=0, allow_inf_nan=False)
+    """Of the head; None takes the layers' one."""
+    weight_decay: float = Field(default=0.01, ge=0, allow_inf_nan=False)
+    """Of matrices; biases and norms are left alone."""
+    pull_to_start: bool = False
+    """Decay towards the weights of the start, not towards 0."""
+    betas: tuple[float, float] = (0.9, 0.999)
+    """Of AdamW."""
+    warmup_steps: int = Field(default=100, ge=0)
+    """Steps over which the learning rates rise from 0."""
+    schedule: Literal["constant", "linear", "cosine"] = "linear"
+    """Learning rates after the warm-up: as they are, or down to 0 at the last step."""
+    clip: float | None = Field(default=1.0, gt=0, allow_inf_nan=False)
+    """Longest gradient; None does not clip."""
+    dropout: float = Field(default=0.0, ge=0, lt=1)
+    """Share of values set to 0 in the layers that learn."""
+    head_dropout: float = Field(default=0.1, ge=0, lt=1)
+    """Share of values set to 0 before the last head."""
+    label_scale: Literal["std", "var"] = "std"
+    """Divisor of centred losses (Eq. 7)."""
+    t_min: float = Field(default=0.1, ge=0, allow_inf_nan=False)
+    """Pairs of subsets whose labels differ by less are not counted (Eq. 8)."""
+    t_max: float = Field(default=5.0, gt=0, allow_inf_nan=False)
+    """Greatest weight of a pair (Eq. 8)."""
+    evaluate_every: int = Field(default=50, ge=1)
+    """Steps between evaluations on the held-out instances."""
+    patience: int | None = Field(default=None, ge=1)
+    """Evaluations without a better held-out LDS before training stops; None goes on to the last step."""
+    checkpoint_every: int = Field(default=50, ge=1)
+    """Steps between checkpoints: what an interruption can lose."""
+    max_tokens: int | None = Field(default=None, ge=8)
+    """Longest text in tokens; None takes the start's own limit."""
+    precision: Literal["auto", "float32", "bfloat16"] = "float32"
+    """Arithmetic of the large matrix products; auto takes bfloat16 where the device is fast at it. Weights, their
+    updates and scores are float32."""
+    device: str = "auto"
+    """auto, cpu, cuda or cuda:N."""
+    memory_budget: float = Field(default=4.0, gt=0, allow_inf_nan=False)
+    """GiB for one graph through the encoder; a larger step is computed by gradient cache, one chunk at a time."""
+    chunk_tokens: int | None = Field(default=None, ge=1)
+    """Tokens that are computed together; None takes 2,048 on a CPU and 32,768 elsewhere."""
+    activations: Literal["float16", "float32"] = "float16"
+    """Type of the stored activations below the layers that learn."""
+    seed: int = Field(default=0, ge=0)
+    """Of all draws: queries, subsets, dropout, a random projection."""

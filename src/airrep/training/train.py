@@ -1,0 +1,146 @@
+"""Train the encoder to rank subsets by their labels."""
+
+from collections.abc import Mapping, Sequence
+from contextlib import nullcontext
+from pathlib import Path
+from typing import Any
+
+from airrep.encoder.load import PackedEncoder
+from airrep.errors import ConfigError, DataError
+from airrep.labels.instance import LabelledInstance, check_disjoint
+from airrep.labels.teaching import Teaching, check_teaching
+from airrep.runtime.artifacts import partial_path, real_path
+from airrep.runtime.metering import JUDGE, SETUP, TEACH, append_cost, device_of, measuring
+from airrep.runtime.precision import resolve_device, resolve_precision
+from airrep.runtime.train_distributed import team_of
+from airrep.training.ranking_loss import normalise_losses
+from airrep.training.result import WORK, TrainingResult, claimed, finish, is_finished, open_result
+from airrep.training.run import Material, OnRecord, Run, Task
+from airrep.training.settings import TrainingSettings
+from airrep.training.start import load_start
+from airrep.training.train_card import deciding, describe_instance, describe_teaching
+
+__all__ = ["TrainingResult", "TrainingSettings", "train_encoder"]
+
+
+def train_encoder(
+    instances: Sequence[LabelledInstance],
+    held_out: Sequence[LabelledInstance],
+    out: str | Path,
+    settings: TrainingSettings | None = None,
+    *,
+    test: Sequence[LabelledInstance] = (),
+    teaching: Teaching | None = None,
+    lineage: Mapping[str, Any] | None = None,
+    activations: str | Path | None = None,
+    seconds: float | None = None,
+    progress: OnRecord | None = None,
+    replace: bool = False,
+) -> TrainingResult:
+    """Train an encoder so that pooled scores rank the subsets of instances as their losses do.
+
+    Each step takes one instance, some of its queries and subsets, encodes every example once, pools scores to group
+    scores (Eq. 6) and follows the exact gradient of the ranking loss (Eq. 8) against the labels (Eq. 7). The folder
+    appears under its name when it is whole. An interrupted run goes on from its last checkpoint when it is run again,
+    on the same trajectory; on a CPU with one thread it ends in the same bytes. A finished run with the same inputs is
+    returned as it is. Under ``torchrun`` the processes share the texts and the queries of each step.
+
+    Args:
+        instances: what is learnt from.
+        held_out: unseen instances that choose the best step and stop early; none: the last step is taken.
+        out: the folder to make; `load_encoder` and `SentenceTransformer` load it.
+        settings: the defaults are the paper's.
+        test: instances that nothing is chosen on; scored once, for the card.
+        teaching: what is learnt first (:func:`airrep.labels.teacher.teach`), before the instances, which may then be
+            none. Steps on the instances go on from the best of its steps, with a warm-up and a schedule of their own.
+        lineage: JSON values for the card, such as the language model's name under ``"lm"``.
+        activations: where activations of frozen layers are kept, to be shared by several runs; within the unfinished
+            run when None. They do not change results.
+        seconds: take steps for so long at most, by the clock of this call, then end as by early stopping.
+        progress: told every line of ``steps.jsonl``.
+        replace: replace an encoder that is there and differs.
+
+    Raises:
+        ConfigError: settings that cannot hold, or no instances.
+        DataError: a held-out or test example was trained on, or nothing can be judged by such an instance's losses.
+        TrainingError: labels that nothing can be learnt from, or a loss or gradient that is not finite.
+        ArtifactError: something else is there, another process is training there, or it cannot be written.
+    """
+    chosen = _resolved(settings or TrainingSettings())
+    if teaching is not None:
+        check_teaching(teaching)
+    _check_instances([*instances, *(teaching.instances if teaching else ())], held_out, test)
+    path = real_path(out)
+    start = load_start(chosen)
+    request = _request(start, instances, held_out, test, chosen, lineage or {}, teaching)
+    with team_of(chosen.device) as team:
+        if replace or not is_finished(path, request):
+            task = Task(start, instances, held_out, test, chosen, team, progress, seconds, teaching)
+            _train(task, path, request, replace, None if activations is None else Path(activations))
+        team.wait()
+    return open_result(path)
+
+
+def _resolved(settings: TrainingSettings) -> TrainingSettings:
+    """Settings with the precision that this machine takes."""
+    precision = resolve_precision(settings.precision, resolve_device(settings.device))
+    return settings.model_copy(update={"precision": precision})
+
+
+def _check_instances(
+    instances: Sequence[LabelledInstance], held_out: Sequence[LabelledInstance], test: Sequence[LabelledInstance]
+) -> None:
+    if not instances:
+        raise ConfigError("training: there are no instances; expected at least one. Give labelled instances.")
+    names = [instance.name for part in (instances, held_out, test) for instance in part]
+    if len(set(names)) < len(names):
+        twice = next(name for name in names if names.count(name) > 1)
+        raise ConfigError(f"instance '{twice}': comes twice; expected different names. Give each instance once.")
+    check_disjoint(instances, held_out)
+    check_disjoint([*instances, *held_out], test)
+    for instance in (*held_out, *test):
+        _check_judge(instance)
+
+
+def _check_judge(instance: LabelledInstance) -> None:
+    """Refuse, before hours of training, what an encoder cannot be judged by."""
+    try:
+        normalise_losses(instance.losses)
+    except DataError as error:
+        raise DataError(f"instance '{instance.name}': {error}") from error
+
+
+def _request(
+    start: PackedEncoder,
+    instances: Sequence[LabelledInstance],
+    held_out: Sequence[LabelledInstance],
+    test: Sequence[LabelledInstance],
+    settings: TrainingSettings,
+    lineage: Mapping[str, Any],
+    teaching: Teaching | None,
+) -> dict[str, Any]:
+    """What decides the result."""
+    parts = {"instances": instances, "held_out": held_out, "test": test}
+    described = {name: [describe_instance(instance) for instance in part] for name, part in parts.items()}
+    made_by = {"start": start.fingerprint, "settings": deciding(settings), "lineage": {**lineage}}
+    taught = {} if teaching is None else {"teacher": describe_teaching(teaching)}
+    return {**described, **made_by, **taught}
+
+
+def _train(task: Task, path: Path, request: Mapping[str, Any], replace: bool, activations: Path | None) -> None:
+    """Train in the folder that the first process holds, and finish it."""
+    material = Material.of(task)
+    with claimed(path, request, replace) if task.team.first else nullcontext(partial_path(path)) as partial:
+        task.team.wait()
+        with measuring(device_of(task.settings)) as setup:
+            run = Run(task, material, partial, activations or partial / WORK / "activations")
+        if task.team.first:
+            if task.teaching is not None and task.teaching.spent is not None:
+                append_cost(partial, TEACH, task.teaching.spent)
+            append_cost(partial, SETUP, setup.spent)
+        run.train()
+        with measuring(device_of(task.settings)) as judging:
+            checkpoint = run.finished(request["lineage"])
+        if task.team.first:
+            append_cost(partial, JUDGE, judging.spent)
+            finish(partial, path, checkpoint, request)

@@ -1,0 +1,95 @@
+"""AdamW with its own rate for the head, warm-up, and decay towards the start."""
+
+import math
+from collections.abc import Mapping
+
+import torch
+from torch import Tensor, nn
+
+from airrep.training.settings import TrainingSettings
+from airrep.training.trunk import Trunk
+
+MOMENTS = ("step", "exp_avg", "exp_avg_sq")
+
+
+def rate_factor(step: int, settings: TrainingSettings) -> float:
+    """Share of the full learning rates at step *step*, from 0: warm-up, then the schedule."""
+    if step < settings.warmup_steps:
+        return (step + 1) / (settings.warmup_steps + 1)
+    if settings.schedule == "constant":
+        return 1.0
+    done = (step - settings.warmup_steps) / max(1, settings.steps - settings.warmup_steps)
+    return 1 - done if settings.schedule == "linear" else (1 + math.cos(math.pi * done)) / 2
+
+
+class Optimiser:
+    """Updates the weights that learn.
+
+    Args:
+        trunk: whose weights.
+        settings: rates, decay, clipping.
+        start: the weights of the start, when weights are pulled towards them.
+    """
+
+    def __init__(self, trunk: Trunk, settings: TrainingSettings, start: Mapping[str, Tensor]) -> None:
+        self._settings = settings
+        self._learning = dict(trunk.learning())
+        self._start = start if settings.pull_to_start else {}
+        groups = [self._group(head, matrix) for head in (False, True) for matrix in (False, True)]
+        self._adam = torch.optim.AdamW(
+            [group for group in groups if group["params"]], lr=0.0, betas=settings.betas, fused=True
+        )
+
+    def _group(self, head: bool, matrix: bool) -> dict[str, object]:
+        chosen = self._settings
+        rate = chosen.learning_rate if not head else chosen.head_learning_rate or chosen.learning_rate
+        decay = chosen.weight_decay if matrix and not chosen.pull_to_start else 0.0
+        names = [n for n, p in self._learning.items() if n.startswith("heads.") == head and (p.ndim > 1) == matrix]
+        return {"params": [self._learning[name] for name in names], "full_rate": rate, "weight_decay": decay}
+
+    def update(self, step: int) -> tuple[float, float]:
+        """Take one step with the gradients that are there, and forget them.
+
+        Returns:
+            Length of the gradient before clipping, and the layers' learning rate.
+        """
+        longest = math.inf if self._settings.clip is None else self._settings.clip
+        length = nn.utils.clip_grad_norm_(list(self._learning.values()), longest)
+        factor = rate_factor(step, self._settings)
+        for group in self._adam.param_groups:
+            group["lr"] = group["full_rate"] * factor
+        if math.isfinite(float(length)):
+            self._pull()
+            self._adam.step()
+        self._adam.zero_grad(set_to_none=True)
+        return float(length), self._settings.learning_rate * factor
+
+    @torch.no_grad()
+    def _pull(self) -> None:
+        for group in self._adam.param_groups:
+            held = {id(parameter) for parameter in group["params"]}
+            for name, start in self._start.items():
+                parameter = self._learning[name]
+                if id(parameter) in held and parameter.ndim > 1:
+                    parameter.lerp_(start.to(parameter), min(1.0, group["lr"] * self._settings.weight_decay))
+
+    def state(self) -> dict[str, Tensor]:
+        """Weights and moments, by name."""
+        state = {f"weight.{name}": parameter.detach() for name, parameter in self._learning.items()}
+        for name, parameter in self._learning.items():
+            held = self._adam.state.get(parameter, {})
+            state |= {f"{moment}.{name}": held[moment] for moment in MOMENTS if moment in held}
+        return state
+
+    @torch.no_grad()
+    def restore(self, state: Mapping[str, Tensor]) -> None:
+        """Put back what :meth:`state` gave."""
+        for name, parameter in self._learning.items():
+            parameter.copy_(state[f"weight.{name}"])
+            held = {moment: state[f"{moment}.{name}"] for moment in MOMENTS if f"{moment}.{name}" in state}
+            if held:
+                self._adam.state[parameter] = {moment: value.to(parameter.device) for moment, value in held.items()}
+
+    def weights(self) -> dict[str, Tensor]:
+        """A copy of the weights that learn, on the CPU."""
+        return {name: parameter.detach().to("cpu", copy=True) for name, parameter in self._learning.items()}

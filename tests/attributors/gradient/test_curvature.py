@@ -1,0 +1,83 @@
+"""Preconditioners against explicit matrices."""
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from scipy import linalg
+
+from airrep.attributors.gradient.curvature import DENSE, Fisher, Kronecker, damped, principal_directions, unit
+from airrep.errors import TrainingError
+
+
+def covariance(width: int, seed: int, rank: int | None = None) -> np.ndarray:
+    rows = np.random.default_rng(seed).standard_normal((rank or 3 * width, width)) * np.linspace(0.2, 3, width)
+    return rows.T @ rows / len(rows)
+
+
+def power(matrix: np.ndarray, exponent: float) -> np.ndarray:
+    values, vectors = np.linalg.eigh(matrix)
+    return (vectors * values**exponent) @ vectors.T
+
+
+def test_a_matrix_of_zeros_still_has_directions() -> None:
+    for width in (4, DENSE + 1):
+        np.testing.assert_array_equal(principal_directions(np.zeros((width, width)), 3), np.eye(width, 3))
+
+
+def test_kronecker_whitening_equals_the_explicit_square_root() -> None:
+    inputs, outputs, gradients = covariance(4, 0), covariance(3, 1), np.random.default_rng(2).standard_normal((5, 3, 4))
+    found = Kronecker.of(inputs, outputs, 7.0).whiten(gradients, 0.1).reshape(5, 12)
+    curvature = 7.0 * np.kron(outputs, inputs)
+    explicit = power(curvature + 0.1 * np.trace(curvature) / 12 * np.eye(12), -1)
+    flat = gradients.reshape(5, 12)
+    np.testing.assert_allclose(found @ found.T, flat @ explicit @ flat.T, rtol=1e-10)
+
+
+def test_fisher_whitening_and_inverse_equal_the_explicit_ones() -> None:
+    matrix, rows = covariance(6, 0), np.random.default_rng(1).standard_normal((4, 6))
+    fisher = Fisher.of(matrix)
+    explicit = power(matrix + 0.3 * np.trace(matrix) / 6 * np.eye(6), -1)
+    white = fisher.whiten(rows, 0.3)
+    np.testing.assert_allclose(white @ white.T, rows @ explicit @ rows.T, rtol=1e-10)
+    np.testing.assert_allclose(fisher.inverse(0.3), explicit, rtol=1e-10)
+
+
+@pytest.mark.parametrize("width", [5, DENSE + 40])
+def test_principal_directions_are_the_leading_eigenvectors(width: int) -> None:
+    matrix = covariance(width, 3)
+    found = principal_directions(matrix.astype(np.float32), 4)
+    values, vectors = linalg.eigh(matrix, subset_by_index=(width - 4, width - 1))
+    np.testing.assert_allclose(found.T @ found, np.eye(4), atol=1e-8)
+    np.testing.assert_allclose(np.diag(found.T @ matrix @ found), values[::-1], rtol=1e-4)
+    np.testing.assert_allclose(np.abs(np.diag(found.T @ vectors[:, ::-1])), np.ones(4), atol=1e-2)
+    largest = np.abs(found).argmax(axis=0)
+    assert (found[largest, np.arange(4)] > 0).all()
+
+
+def test_as_many_directions_as_there_are_span_everything() -> None:
+    found = principal_directions(covariance(4, 5, rank=2), 4)
+    np.testing.assert_allclose(found @ found.T, np.eye(4), atol=1e-10)
+
+
+@pytest.mark.parametrize("eigenvalues", [np.zeros(3), np.array([1.0, 0.0]), np.array([1.0, np.nan])])
+def test_singular_curvature_without_damping_is_named(eigenvalues: np.ndarray) -> None:
+    with pytest.raises(TrainingError, match=r"curvature: is zero, singular or not finite.* Raise damping"):
+        damped(eigenvalues, 0.0)
+    with pytest.raises(TrainingError, match="curvature"):
+        damped(np.zeros(2), 0.5)
+
+
+@given(st.integers(0, 2**31), st.floats(-30, 30))
+@settings(max_examples=25)
+def test_unit_rows_have_length_one_whatever_their_size(seed: int, exponent: float) -> None:
+    rows = np.random.default_rng(seed).standard_normal((3, 5)) * 10.0**exponent
+    np.testing.assert_allclose(np.linalg.norm(unit(rows), axis=1), 1.0, rtol=1e-12)
+    np.testing.assert_allclose(unit(rows), unit(rows * 3.0), rtol=1e-9)
+
+
+def test_unit_rows_without_a_direction_are_zero_never_nan() -> None:
+    rows = np.array([[0.0, 0.0], [np.inf, 1.0], [np.nan, 1.0], [1e-320, 0.0], [1e300, 1e300]])
+    found = unit(rows)
+    np.testing.assert_array_equal(found[:3], 0.0)
+    np.testing.assert_allclose(found[3:], [[1.0, 0.0], [np.sqrt(0.5), np.sqrt(0.5)]])

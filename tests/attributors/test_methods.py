@@ -1,0 +1,171 @@
+"""Attributors: one conformance suite for all, and TF-IDF against scikit-learn."""
+
+import json
+import shutil
+from pathlib import Path
+
+import numpy as np
+import pytest
+from reference import tfidf as naive
+from sklearn.feature_extraction.text import TfidfVectorizer
+from worlds.small_world import HashAttributor, make_corpus
+from worlds.tiny_bert import tiny_folder
+
+import airrep
+from airrep.attributors.lexical import TfidfAttributor
+from airrep.attributors.methods import METHODS, make_attributor
+from airrep.errors import ArtifactError, ConfigError, NotFittedError
+from airrep.runtime.settings import TfidfSettings
+
+OFFLINE = {"gte": {"encoder": "default"}}
+
+
+ELSEWHERE = {
+    "rds": "test_rds.py",
+    "tracin": "gradient/test_methods.py",
+    "logra": "gradient/test_methods.py",
+    "trak": "gradient/test_methods.py",
+    "dsdm": "gradient/test_methods.py",
+    "less": "gradient/test_less.py",
+    "influence": "gradient/test_influence.py",
+    "datamodels": "../training/linear/test_datamodels.py",
+    "stack": "../training/linear/test_stack.py",
+    "precomputed": "test_precomputed.py",
+}
+"""Where methods are checked that need a language model, labels or files."""
+
+
+@pytest.mark.parametrize("name", [name for name in METHODS if name not in ELSEWHERE])
+def test_methods_that_need_nothing_conform(name: str) -> None:
+    airrep.check_attributor(lambda: make_attributor(name, OFFLINE.get(name)))
+
+
+def test_all_others_are_checked_beside_their_own_tests() -> None:
+    assert set(ELSEWHERE) < set(METHODS)
+    for file in ELSEWHERE.values():
+        assert "check_attributor(" in (Path(__file__).parent / file).read_text()
+
+
+def test_conformance_of_ngrams_and_float32() -> None:
+    airrep.check_attributor(lambda: make_attributor("tfidf", {"ngrams": 2, "min_count": 2}))
+    airrep.check_attributor(lambda: make_attributor("airrep", {"precision": "float32", "batch_tokens": 1}))
+
+
+class CountsTheCall(HashAttributor):
+    def encode_train(self, examples, on_rows=None):
+        return super().encode_train(examples) * np.float32(len(examples))
+
+
+class NeverTheSame(HashAttributor):
+    made = 0
+
+    @property
+    def fingerprint(self) -> str:
+        NeverTheSame.made += 1
+        return f"{NeverTheSame.made:064d}"
+
+
+@pytest.mark.parametrize(
+    ("broken", "promise"),
+    [
+        (CountsTheCall, "features depend on the other examples"),
+        (NeverTheSame, "two attributors made alike have different fingerprints"),
+    ],
+)
+def test_conformance_finds_what_is_broken(broken: type[HashAttributor], promise: str) -> None:
+    airrep.check_attributor(HashAttributor)
+    with pytest.raises(AssertionError, match=promise):
+        airrep.check_attributor(broken)
+
+
+def test_tfidf_equals_scikit_learn_and_the_formula() -> None:
+    train, queries = make_corpus(40), make_corpus(7, "other")
+    texts = [f"{example.prompt}\n{example.response}" for example in train]
+    asked = [f"{example.prompt}\n{example.response}" for example in queries]
+    attributor = TfidfAttributor()
+    attributor.fit(train)
+    theirs = TfidfVectorizer(dtype=np.float32).fit(texts)
+    scores = (attributor.encode_queries(queries) @ attributor.encode_train(train).T).toarray()
+    np.testing.assert_array_equal(scores, (theirs.transform(asked) @ theirs.transform(texts).T).toarray())
+    idf = naive.fit(texts)
+    np.testing.assert_allclose(scores, naive.transform(idf, asked) @ naive.transform(idf, texts).T, atol=1e-6)
+
+
+def test_tfidf_index_answers_like_the_attributor(tmp_path: Path) -> None:
+    train, queries = make_corpus(40), make_corpus(7, "other")
+    index = airrep.build_index(train, tmp_path / "tfidf", "tfidf", shard_rows=16)
+    attributor = TfidfAttributor()
+    attributor.fit(train)
+    scores = (attributor.encode_queries(queries) @ attributor.encode_train(train).T).toarray()
+    for row, hits in zip(scores, airrep.open_index(index.path).top(queries, k=5), strict=True):
+        assert [hit.row for hit in hits] == np.argsort(-row, kind="stable")[:5].tolist()
+    result = index.group_scores(queries, "label")
+    expected = [scores[:, label::3].sum(axis=1) for label in range(3)]
+    np.testing.assert_allclose(result.scores, np.stack(expected, axis=1), rtol=1e-5)
+    grown = airrep.compact(airrep.delete(airrep.append(index, make_corpus(9, "new")), range(20)))
+    assert len(grown) == 29
+    assert grown.top(queries[0], k=1)[0].example.id in {hit.example.id for hit in index.top(queries[0], k=40)} | {
+        example.id for example in make_corpus(9, "new")
+    }
+
+
+def test_tfidf_says_what_it_lacks() -> None:
+    with pytest.raises(NotFittedError, match=r"tfidf: has not seen the training corpus\. Call fit\(train\) first"):
+        TfidfAttributor().encode_train(make_corpus(2))
+    with pytest.raises(ConfigError, match=r"finds no term in 100 or more .* Lower min_count"):
+        TfidfAttributor(TfidfSettings(min_count=100)).fit(make_corpus(2))
+
+
+@pytest.mark.parametrize(
+    ("name", "values", "message"),
+    [
+        ("airep", {}, r"method 'airep': does not exist; expected one of airrep, gte, tfidf, rds, dsir, tracin,"),
+        ("logra", {}, r"method 'logra': 'lm' is not set, and there is nothing to take instead\. Pass --lm MODEL\."),
+        ("stack", {}, r"'stack' is not set, .* Pass --set stack=\.\.\."),
+        ("tfidf", {"ngram": 2}, "'ngram' is not a setting here; expected one of min_count, ngrams"),
+        ("tfidf", {"ngrams": 0}, "ngrams=0: input should be greater than or equal to 1"),
+        ("airrep", {"precision": "float8"}, "precision='float8': input should be"),
+    ],
+)
+def test_bad_settings_are_told(name: str, values: dict, message: str) -> None:
+    with pytest.raises(ConfigError, match=message):
+        make_attributor(name, values)
+
+
+def test_airrep_features_are_the_encoders() -> None:
+    train = make_corpus(6)
+    attributor = make_attributor("airrep", {"precision": "float32"})
+    expected = airrep.load_encoder("default", precision="float32").encode(train)
+    np.testing.assert_array_equal(attributor.encode_train(train), expected)
+    assert attributor.pool == "attention"
+    assert make_attributor("gte", OFFLINE["gte"]).pool == "sum"
+
+
+def test_changed_model_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    model = tmp_path / "model"
+    shutil.copytree(Path(airrep.__file__).parent / "models" / "untrained", model)
+    monkeypatch.chdir(tmp_path)
+    train = make_corpus(3)
+    airrep.build_index(train, "index", "airrep", settings={"encoder": "model"})
+    (tmp_path / "elsewhere").mkdir()
+    monkeypatch.chdir(tmp_path / "elsewhere")
+    assert len(airrep.open_index("../index").top(train, k=1)) == 3
+    card = (model / "airrep.json").read_text()
+    (model / "airrep.json").write_text(card.replace("Question", "Q"))
+    with pytest.raises(ArtifactError, match="was built with another model or other settings"):
+        airrep.open_index("../index").top(train, k=1)
+
+
+def test_an_encoder_trained_for_means_or_other_sizes_says_so(tmp_path: Path) -> None:
+    folder = tiny_folder(tmp_path / "encoder", ((16, 16, True),))
+    card = folder / "airrep.json"
+    trained = {"trained_for_attribution": True, "trained_group_sizes": [10, 20], "trained_pool": "mean"}
+    card.write_text(json.dumps(json.loads(card.read_text()) | trained))
+    train = make_corpus(50)
+    index = airrep.build_index(train, tmp_path / "index", settings={"encoder": str(folder)})
+    fits = index.group_scores(train[:3], [range(5), range(40)])
+    assert (fits.provenance.pool, fits.provenance.caution) == ("mean", "")
+    small = index.group_scores(train[:3], [range(4)]).provenance.caution
+    assert small.startswith("Groups have 4 members here, those that the encoder was trained on 10 to 20")
+    other = index.group_scores(train[:3], [range(10)], "attention").provenance.caution
+    assert other == "The encoder was trained for mean pooling, not attention."

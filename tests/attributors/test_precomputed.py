@@ -1,0 +1,205 @@
+"""Features that were made elsewhere: matched to examples, kept apart from queries', refused when they do not fit."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from worlds.feature_stores import write_logix, write_trak
+
+import airrep
+from airrep.attributors.base import Attributor
+from airrep.attributors.methods import make_attributor
+from airrep.corpus.corpus import Corpus, Example
+from airrep.errors import ConfigError, DataError, NotFittedError
+
+SCALES = [1.0, 1e-9, 1e9]
+
+
+def corpus(count: int, kind: str = "train") -> Corpus:
+    """Examples, each of its own text."""
+    return Corpus.from_examples(Example(f"{kind} {n}", f"answer {n}", f"{kind}-{n}") for n in range(count))
+
+
+def drawn(*shape: int, seed: int = 0) -> np.ndarray:
+    """Numbers around 0."""
+    return np.random.default_rng(seed).standard_normal(shape).astype(np.float32)
+
+
+def saved(path: Path, array: np.ndarray) -> str:
+    """Write an array; returns the path."""
+    np.save(path, array)
+    return str(path)
+
+
+def written(path: Path, examples: Corpus) -> str:
+    """Write a data file; returns the path."""
+    path.write_text("".join(json.dumps(example.to_dict()) + "\n" for example in examples))
+    return str(path)
+
+
+def fitted(examples: Corpus, **settings: Any) -> Attributor:
+    """The method, fitted."""
+    attributor = make_attributor("precomputed", settings)
+    attributor.fit(examples)
+    return attributor
+
+
+def test_precomputed_conforms(tmp_path: Path) -> None:
+    features = drawn(8, 5)
+    features[2] = features[1]  # the suite's examples 1 and 2 have one text
+    for array in (features, features * 1e-9):
+        train = saved(tmp_path / "x.npy", array)
+        airrep.check_attributor(lambda path=train: make_attributor("precomputed", {"train": path}))
+
+
+@pytest.mark.parametrize("scale", SCALES)
+def test_an_index_scores_training_examples_by_their_features(scale: float, tmp_path: Path) -> None:
+    train, features = corpus(10), scale * drawn(10, 4)
+    path = saved(tmp_path / "x.npy", features)
+    index = airrep.build_index(train, tmp_path / "index", "precomputed", settings={"train": path}, shard_rows=4)
+    wanted = features[:3] @ features.T
+    for row, hits in zip(wanted, airrep.open_index(index.path).top(train[:3], k=4), strict=True):
+        assert [hit.row for hit in hits] == np.argsort(-row, kind="stable")[:4].tolist()
+        np.testing.assert_allclose(
+            [hit.score for hit in hits], np.sort(row)[::-1][:4], rtol=5e-3, atol=1e-3 * np.abs(wanted).max()
+        )
+
+
+@pytest.mark.parametrize("scale", SCALES)
+def test_queries_have_features_of_their_own_and_outlive_their_file(scale: float, tmp_path: Path) -> None:
+    train, queries = corpus(10), corpus(4, "query")
+    phi, psi = scale * drawn(10, 4), drawn(4, 4, seed=1)
+    settings = {
+        "train": saved(tmp_path / "x.npy", phi),
+        "queries": saved(tmp_path / "q.npy", psi),
+        "query_data": written(tmp_path / "q.jsonl", queries),
+    }
+    path = airrep.build_index(train, tmp_path / "index", "precomputed", settings=settings).path
+    for name in ("x.npy", "q.npy", "q.jsonl"):
+        (tmp_path / name).unlink()
+    asked = list(queries)[::-1]
+    wanted = psi[::-1] @ phi.T
+    for row, hits in zip(wanted, airrep.open_index(path).top(asked, k=3), strict=True):
+        np.testing.assert_allclose(
+            [hit.score for hit in hits], np.sort(row)[::-1][:3], rtol=5e-3, atol=1e-3 * np.abs(wanted).max()
+        )
+    with pytest.raises(DataError, match=r'^precomputed: example "train-0" has no features; expected one of .*q\.jsonl'):
+        airrep.open_index(path).top(train[0], k=3)
+
+
+def test_the_pool_is_a_setting(tmp_path: Path) -> None:
+    train, path = corpus(6), saved(tmp_path / "x.npy", drawn(6, 4))
+    for pool in ("sum", "mean", "attention"):
+        settings = {"train": path, "pool": pool}
+        index = airrep.build_index(train, tmp_path / pool, "precomputed", settings=settings)
+        assert index.group_scores(train[:2], [range(3)]).provenance.pool == pool
+
+
+def test_examples_are_known_by_id_and_text_and_else_by_text(tmp_path: Path) -> None:
+    train = Corpus.from_examples(Example("same", "text", name) for name in ("a", "b"))
+    features = drawn(2, 3)
+    attributor = fitted(train, train=saved(tmp_path / "x.npy", features))
+    np.testing.assert_array_equal(attributor.encode_train(list(train)[::-1]), features[::-1])
+    stranger = Example("same", "text", "c")
+    np.testing.assert_array_equal(attributor.encode_queries([stranger]), features[:1])
+    with pytest.raises(DataError, match=r'example "a" has no features; expected one of the training corpus'):
+        attributor.encode_train([Example("other", "text", "a")])
+
+
+def test_another_number_of_rows_is_refused(tmp_path: Path) -> None:
+    path = saved(tmp_path / "x.npy", drawn(5, 3))
+    with pytest.raises(DataError, match=r"x\.npy: has 5 rows, but the training corpus has 6 examples"):
+        fitted(corpus(6), train=path)
+    settings = {"train": path, "queries": saved(tmp_path / "q.npy", drawn(2, 3))}
+    with pytest.raises(DataError, match=r"q\.npy: has 2 rows, but the .*q\.jsonl has 3 examples"):
+        fitted(corpus(5), **settings, query_data=written(tmp_path / "q.jsonl", corpus(3)))
+
+
+def test_features_of_another_width_or_not_finite_are_refused(tmp_path: Path) -> None:
+    path, data = saved(tmp_path / "x.npy", drawn(5, 3)), written(tmp_path / "q.jsonl", corpus(2))
+    with pytest.raises(DataError, match=r"q\.npy: has 4 features a row, those of training examples have 3"):
+        fitted(corpus(5), train=path, queries=saved(tmp_path / "q.npy", drawn(2, 4)), query_data=data)
+    saved(tmp_path / "x.npy", np.full((5, 3), np.nan))
+    with pytest.raises(DataError, match=r"row 0 has a feature that is not finite"):
+        fitted(corpus(5), train=path)
+
+
+def test_half_of_the_settings_of_queries_is_refused(tmp_path: Path) -> None:
+    path = saved(tmp_path / "x.npy", drawn(5, 3))
+    for given, lacking in (("queries", "query_data"), ("query_data", "queries")):
+        with pytest.raises(ConfigError, match=rf"^precomputed: {given} is set without {lacking}"):
+            fitted(corpus(5), train=path, **{given: path})
+
+
+def test_what_was_not_fitted_says_so(tmp_path: Path) -> None:
+    attributor = make_attributor("precomputed", {"train": str(tmp_path / "x.npy")})
+    with pytest.raises(NotFittedError, match=r"^precomputed: has not seen the training corpus"):
+        attributor.encode_train(corpus(2))
+
+
+def test_features_that_changed_since_are_refused(tmp_path: Path) -> None:
+    train, path = corpus(6), saved(tmp_path / "x.npy", drawn(6, 4))
+    index = airrep.build_index(train, tmp_path / "index", "precomputed", settings={"train": path})
+    saved(tmp_path / "x.npy", drawn(6, 4, seed=1))
+    with pytest.raises(DataError, match=r"x\.npy: holds other features than the index was built of"):
+        airrep.open_index(index.path).top(train[0], k=1)
+    (tmp_path / "x.npy").unlink()
+    with pytest.raises(DataError, match=r"x\.npy: there is no such file"):
+        airrep.open_index(index.path).top(train[0], k=1)
+
+
+def test_new_examples_without_features_are_not_appended(tmp_path: Path) -> None:
+    settings = {"train": saved(tmp_path / "x.npy", drawn(6, 4))}
+    index = airrep.build_index(corpus(6), tmp_path / "index", "precomputed", settings=settings)
+    with pytest.raises(DataError, match=r'example "new-0" has no features'):
+        airrep.append(index, corpus(2, "new"))
+
+
+def test_the_fingerprint_covers_features_examples_and_queries(tmp_path: Path) -> None:
+    path, other = saved(tmp_path / "x.npy", drawn(4, 3)), saved(tmp_path / "y.npy", drawn(4, 3, seed=1))
+    moved = saved(tmp_path / "moved.npy", drawn(4, 3))
+    queries = {"queries": path, "query_data": written(tmp_path / "q.jsonl", corpus(4))}
+    different = [
+        fitted(corpus(4), train=path),
+        fitted(corpus(4, "other"), train=path),
+        fitted(corpus(4), train=other),
+        fitted(corpus(4), train=path, **queries),
+    ]
+    assert len({each.fingerprint for each in different}) == len(different)
+    assert fitted(corpus(4), train=moved, pool="mean").fingerprint == different[0].fingerprint
+
+
+def test_a_trak_store_answers_with_its_targets(tmp_path: Path) -> None:
+    train, queries = corpus(6), corpus(3, "query")
+    features, chances, targets = [drawn(6, 4), drawn(6, 4, seed=1)], [np.full((6, 1), 0.5, "f4")] * 2, [drawn(3, 4)] * 2
+    scores = write_trak(tmp_path / "store", features, chances, targets)
+    settings = {"train": str(tmp_path / "store")}
+    with pytest.raises(ConfigError, match=r"a TRAK store has features .*expected queries=STORE/scores/NAME\.mmap"):
+        fitted(train, **settings)
+    settings |= {"queries": str(scores), "query_data": written(tmp_path / "q.jsonl", queries)}
+    index = airrep.build_index(train, tmp_path / "index", "precomputed", settings=settings)
+    wanted = 0.25 * targets[0] @ (features[0] + features[1]).T
+    for row, hits in zip(wanted, airrep.open_index(index.path).top(queries, k=3), strict=True):
+        np.testing.assert_allclose(
+            [hit.score for hit in hits], np.sort(row)[::-1][:3], rtol=5e-3, atol=1e-3 * np.abs(wanted).max()
+        )
+
+
+def test_a_logix_log_is_matched_by_the_ids_of_the_examples(tmp_path: Path) -> None:
+    train, features = corpus(6), drawn(6, 4)
+    logged = [(example.id, [row]) for example, row in zip(train, features, strict=True)]
+    write_logix(tmp_path / "log", logged[::-1][:2], rank=1)
+    write_logix(tmp_path / "log", logged[::-1][2:], rank=0)
+    settings = {"train": str(tmp_path / "log")}
+    np.testing.assert_array_equal(fitted(train, **settings).encode_train(train), features)
+    np.testing.assert_array_equal(fitted(train[:4], **settings).encode_train(train[:4]), features[:4])
+    with pytest.raises(DataError, match=r"was written by several processes, so that its rows are in no known order"):
+        fitted(corpus(6, "other"), **settings)
+
+
+def test_a_logix_log_without_these_ids_is_taken_in_order(tmp_path: Path) -> None:
+    features = drawn(6, 4)
+    write_logix(tmp_path / "log", [(f"hash-{number}", [row]) for number, row in enumerate(features)])
+    np.testing.assert_array_equal(fitted(corpus(6), train=str(tmp_path / "log")).encode_train(corpus(6)), features)

@@ -1,0 +1,467 @@
+"""Command line: each command, its exit status, where its words go."""
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import pytest
+from worlds.small_world import make_corpus
+from worlds.tiny_lms import tiny_lm
+from worlds.toy_farm import FINE_TUNE, QUERIES, TRAIN, ToyWorld, make_plan
+
+import airrep
+from airrep.cli import app as cli
+from airrep.errors import ConfigError
+from airrep.labels.farm import label as toy_label
+
+
+class Ran(NamedTuple):
+    """What a command did."""
+
+    status: int
+    out: str
+    err: str
+
+
+Run = Callable[..., Ran]
+
+
+@pytest.fixture
+def run(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Run:
+    """Run the command line in this process, in an empty folder."""
+    monkeypatch.chdir(tmp_path)
+
+    def run(*arguments: str) -> Ran:
+        monkeypatch.setattr(sys, "argv", ["airrep", *arguments])
+        with pytest.raises(SystemExit) as ended:
+            cli.main()
+            raise SystemExit(0)
+        printed = capsys.readouterr()
+        return Ran(int(ended.value.code or 0), printed.out, printed.err)
+
+    return run
+
+
+def write(path: str, corpus: airrep.Corpus) -> str:
+    Path(path).write_text("".join(json.dumps(example.to_dict()) + "\n" for example in corpus))
+    return path
+
+
+@pytest.fixture
+def world(run: Run) -> Run:
+    """A TF-IDF index of thirty examples, and four queries."""
+    write("queries.jsonl", make_corpus(4, "q"))
+    ran = run("index", write("train.jsonl", make_corpus(30)), "--out", "runs/index", "--method", "tfidf")
+    assert ran.status == 0, ran.err
+    assert ran.out == ""
+    assert "built: 30 examples, method tfidf; next: airrep top runs/index QUERIES" in ran.err
+    return run
+
+
+def test_index_twice_is_told(world: Run) -> None:
+    ran = world("index", "train.jsonl", "--out", "runs/index", "--method", "tfidf")
+    assert ran.status == 0
+    assert "was finished already: 30 examples" in ran.err
+    ran = world("index", "train.jsonl", "--out", "runs/index", "--method", "tfidf", "--set", "ngrams=2")
+    assert ran.status == 1
+    assert ran.err.startswith("airrep: error: runs/index: holds an index made with another attributor")
+    assert ran.err.count("\n") == 1
+
+
+def test_top_as_json_and_as_table(world: Run) -> None:
+    ran = world("top", "runs/index", "queries.jsonl", "-k", "3", "--json")
+    result = json.loads(ran.out)
+    assert ran.err == ""
+    assert [len(query["hits"]) for query in result["queries"]] == [3] * 4
+    assert result["provenance"]["method"] == "tfidf"
+    assert result["order"] == "most helpful first"
+    index = airrep.open_index("runs/index")
+    assert result["provenance"]["index"] == index.fingerprint
+    assert result == index.top(airrep.read_corpus("queries.jsonl"), k=3).to_dict()
+    table = world("top", "runs/index", "queries.jsonl", "-k", "3", "--least").out
+    assert "most harmful for q0" in table
+    assert "higher = more helpful" in table
+
+
+def test_typed_query(world: Run) -> None:
+    ran = world("top", "runs/index", "--prompt", "question e 7", "--response", "answer 18", "-k", "1", "--json")
+    assert json.loads(ran.out)["queries"][0]["hits"][0]["example"]["id"] == "e7"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ((), "queries: expected a file, or --prompt and --response"),
+        (("queries.jsonl", "--prompt", "a"), "queries: expected a file, or --prompt and --response"),
+        (("--prompt", "a"), "--prompt and --response belong together"),
+        (("nowhere.jsonl",), "nowhere.jsonl"),
+        (("queries.jsonl", "-k", "31"), "31"),
+        (("queries.jsonl", "--where", "flavour == 1"), "flavour"),
+        (("queries.jsonl", "--where", "__import__('os')"), "where"),
+    ],
+)
+def test_bad_questions_end_in_one_line(world: Run, arguments: tuple[str, ...], message: str) -> None:
+    ran = world("top", "runs/index", *arguments)
+    assert ran.status == 1
+    assert ran.out == ""
+    assert ran.err.startswith("airrep: error: ")
+    assert ran.err.count("\n") == 1
+    assert message in ran.err
+
+
+def test_query_file_of_another_schema(world: Run) -> None:
+    Path("other.jsonl").write_text('{"text": "no prompt here"}\n')
+    ran = world("top", "runs/index", "other.jsonl")
+    assert ran.status == 1
+    assert "other.jsonl:1" in ran.err
+    assert "prompt/response" in ran.err
+
+
+def test_group_by_field_and_by_file(world: Run) -> None:
+    by_field = json.loads(world("group", "runs/index", "queries.jsonl", "--by", "label", "--json").out)
+    assert [group["name"] for group in by_field["groups"]] == ["label 0", "label 1", "label 2"]
+    groups = {f"label {label}": [f"e{row}" for row in range(label, 30, 3)] for label in range(3)}
+    Path("groups.json").write_text(json.dumps(groups))
+    by_file = json.loads(world("group", "runs/index", "queries.jsonl", "--groups", "groups.json", "--json").out)
+    assert by_file == by_field
+    assert "groups for q0" in world("group", "runs/index", "queries.jsonl", "--by", "source", "--pool", "mean").out
+    ran = world("group", "runs/index", "queries.jsonl")
+    assert (ran.status, "expected one of --by FIELD and --groups FILE" in ran.err) == (1, True)
+
+
+@pytest.mark.parametrize("pool", ["top-5", "order-2", "order-inf", "order-2-paper", "mean", "sum"])
+def test_groups_are_scored_by_the_pool_that_is_typed_in(world: Run, pool: str) -> None:
+    ask = ("group", "runs/index", "queries.jsonl", "--by", "label", "--pool", pool)
+    result = json.loads(world(*ask, "--json").out)
+    assert (result["provenance"]["pool"], result["provenance"]["temperature"]) == (pool, None)
+    index = airrep.open_index("runs/index")
+    expected = index.group_scores(airrep.read_corpus("queries.jsonl"), "label", pool).scores
+    assert [query["scores"] for query in result["queries"]] == expected.tolist()
+    assert f", {pool} pooling; method tfidf" in " ".join(world(*ask).out.split())
+
+
+def test_temperature_is_a_flag_of_attention(world: Run) -> None:
+    ask = ("group", "runs/index", "queries.jsonl", "--by", "label", "--pool", "attention", "--temperature", "0.2")
+    result = json.loads(world(*ask, "--json").out)
+    assert (result["provenance"]["pool"], result["provenance"]["temperature"]) == ("attention", 0.2)
+    warm = json.loads(world(*ask[:-2], "--json").out)
+    assert warm["provenance"]["temperature"] == 1.0
+    assert result["queries"] != warm["queries"]
+    assert "attention at temperature 0.2 pooling" in " ".join(world(*ask).out.split())
+    removal = ("what-if", "runs/index", "queries.jsonl", "--remove", 'source == "forum"')
+    assert json.loads(world(*removal, *ask[5:], "--json").out)["provenance"]["temperature"] == 0.2
+    assert json.loads(world(*removal, "--pool", "order-inf", "--json").out)["queries"][0]["before"] == 0
+
+
+@pytest.mark.parametrize(
+    ("flags", "message"),
+    [
+        (
+            ("--pool", "max"),
+            "--pool max: does not exist; expected sum, mean, attention, signed-attention, top-K, order-K or order-inf",
+        ),
+        (("--pool", "top-0"), "--pool top-0: does not exist"),
+        (("--pool", "order-"), "--pool order-: does not exist"),
+        (("--pool", "order-3-paper"), "pool 'order-3-paper': the paper prints constants for order-1 and order-2 alone"),
+        (("--pool", "mean", "--temperature", "0.2"), "temperature 0.2: belongs to attention, not to mean pooling"),
+        (("--temperature", "0.2"), "temperature 0.2: belongs to attention, not to sum pooling"),
+        (("--pool", "attention", "--temperature", "-1"), "temperature -1.0: is not above 0 and finite"),
+        (("--pool", "attention", "--temperature", "nan"), "temperature nan: is not above 0 and finite"),
+    ],
+)
+@pytest.mark.parametrize("command", [("group", "--by", "label"), ("what-if", "--remove", 'source == "forum"')])
+def test_bad_pools_end_in_one_line(world: Run, command: tuple[str, ...], flags: tuple[str, ...], message: str) -> None:
+    ran = world(command[0], "runs/index", "queries.jsonl", *command[1:], *flags)
+    assert (ran.status, ran.out, ran.err.count("\n")) == (1, "", 1)
+    assert ran.err.startswith(f"airrep: error: {message}")
+
+
+@pytest.mark.parametrize("content", ["{}", "[]", '{"a": []}', '{"a": "e1"}', '{"a": [1, "e1"]}', "{", '{"a": [true]}'])
+def test_bad_group_files_are_told(world: Run, content: str) -> None:
+    Path("groups.json").write_text(content)
+    ran = world("group", "runs/index", "queries.jsonl", "--groups", "groups.json")
+    assert ran.status == 1
+    assert ran.err.startswith("airrep: error: groups.json: is not")
+
+
+def test_what_if(world: Run) -> None:
+    removed = json.loads(world("what-if", "runs/index", "queries.jsonl", "--remove", 'source == "forum"', "--json").out)
+    kept = json.loads(world("what-if", "runs/index", "queries.jsonl", "--keep", 'source != "forum"', "--json").out)
+    assert removed == kept
+    assert (removed["removed"], removed["kept"]) == (10, 20)
+    assert (
+        "without 10 examples (20 kept)"
+        in world("what-if", "runs/index", "queries.jsonl", "--remove", 'source == "forum"').out
+    )
+    assert world("what-if", "runs/index", "queries.jsonl").status == 1
+
+
+def test_select_writes_a_training_file_with_reasons(world: Run) -> None:
+    ran = world("select", "runs/index", "queries.jsonl", "--count", "5", "--out", "picked.jsonl")
+    assert ran.status == 0, ran.err
+    picked = airrep.read_corpus("picked.jsonl")
+    assert len(picked) == 5
+    reasons = [example.metadata["selected_by"] for example in picked]
+    assert [(reason["rank"], reason["query"]) for reason in reasons] == sorted(
+        (reason["rank"], reason["query"]) for reason in reasons
+    )
+    ran = world("select", "runs/index", "queries.jsonl", "--count", "5", "--out", "picked.jsonl")
+    assert (ran.status, "picked.jsonl: exists already; nothing is overwritten" in ran.err) == (1, True)
+    ran = world("select", "runs/index", "queries.jsonl", "--count", "31", "--out", "more.jsonl")
+    assert (ran.status, "there are 30 examples to choose from" in ran.err) == (1, True)
+    assert not Path("more.jsonl").exists()
+
+
+def test_report_from_runs(world: Run) -> None:
+    world("top", "runs/index", "queries.jsonl", "-k", "3", "--out", "runs/top")
+    ran = world("group", "runs/index", "queries.jsonl", "--by", "source", "--out", "runs/group")
+    assert "written to runs/group; next: airrep report runs/group --out report.html" in ran.err
+    ran = world("report", "runs/top", "runs/group", "--out", "page.html")
+    assert ran.status == 0, ran.err
+    page = Path("page.html").read_text()
+    assert "question q 0" in page
+    assert "forum" in page
+    ran = world("report", "runs/index", "--out", "other.html")
+    assert (ran.status, "is of kind 'index'; expected a run of" in ran.err) == (1, True)
+
+
+def test_append_delete_compact_show(world: Run) -> None:
+    assert "9 examples added, 39 in all" in world("append", "runs/index", write("m.jsonl", make_corpus(9, "m"))).err
+    assert "13 examples deleted, 26 left" in world("delete", "runs/index", "--where", 'label == "label 0"').err
+    assert "1 examples deleted, 25 left" in world("delete", "runs/index", "--id", "e1").err
+    assert "25 examples in 1 shards" in world("compact", "runs/index").err
+    shown = world("show", "runs/index", "--verify")
+    assert "25 of" in shown.out
+    assert "files have the checksums of the manifest" in shown.err
+    assert json.loads(world("show", "runs/index", "--json").out)["generation"] == 4
+    assert world("delete", "runs/index").status == 1
+    ran = world("show", "nowhere")
+    assert (ran.status, "nowhere: does not exist; expected a directory that airrep wrote" in ran.err) == (1, True)
+
+
+def test_one_worker_on_ray_is_one(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    engines: list[Any] = []
+
+    def build(*_: object, engine: object, **__: object) -> None:
+        engines.append(engine)
+        raise ConfigError("enough")
+
+    monkeypatch.setattr("airrep.index.building.build_index", build)
+    write("train.jsonl", make_corpus(3))
+    for workers in (("--workers", "1"), ("--workers", "3"), ()):
+        run("index", "train.jsonl", "--out", "i", "--engine", "ray", *workers)
+    assert [engine.workers for engine in engines] == [1, 3, None]
+    run("index", "train.jsonl", "--out", "i")
+    run("index", "train.jsonl", "--out", "i", "--workers", "1")
+    assert engines[3:] == [None, None]
+
+
+def test_settings_from_a_file(run: Run) -> None:
+    write("train.jsonl", make_corpus(6))
+    Path("tfidf.yaml").write_text("ngrams: 2\n")
+    ran = run(
+        "index", "train.jsonl", "--out", "i", "--method", "tfidf", "--config", "tfidf.yaml", "--set", "min_count=2"
+    )
+    assert ran.status == 0, ran.err
+    assert airrep.open_index("i").manifest["settings"] == {"ngrams": 2, "min_count": 2}
+    for arguments, message in (
+        (("--config", "none.yaml"), "none.yaml: cannot be read"),
+        (("--set", "ngrams"), "is not of the form key=value"),
+        (("--set", "words=2"), "'words' is not a setting here; expected one of min_count, ngrams"),
+        (("--encoder", "default"), "'encoder' is not a setting here"),
+    ):
+        ran = run("index", "train.jsonl", "--out", "j", "--method", "tfidf", *arguments)
+        assert (ran.status, message in ran.err) == (1, True), ran.err
+
+
+def test_records_left_out_are_counted(run: Run) -> None:
+    write("train.jsonl", make_corpus(6))
+    with Path("train.jsonl").open("a") as stream:
+        stream.write('{"prompt": "no response"}\n')
+    ran = run("index", "train.jsonl", "--out", "i", "--method", "tfidf")
+    assert (ran.status, "train.jsonl:7" in ran.err) == (1, True)
+    ran = run("index", "train.jsonl", "--out", "i", "--method", "tfidf", "--skip-invalid")
+    assert ran.status == 0
+    assert "1 records left out, the first: train.jsonl:7" in ran.err
+
+
+@pytest.fixture
+def labelling(run: Run, monkeypatch: pytest.MonkeyPatch) -> tuple[Run, list[dict[str, Any]]]:
+    """The command line over a plan, data and labels without a language model; and what the farm was asked for."""
+    asked: list[dict[str, Any]] = []
+    make_plan(Path("plan"))
+    write("train.jsonl", TRAIN)
+    write("queries.jsonl", QUERIES)
+
+    def label(plan: Any, train: Any, queries: Any, lm: Any, tuning: Any, out: Path, **rest: Any) -> Any:
+        asked.append({"lm": lm, "tuning": tuning, **rest})
+        world = ToyWorld(poison=int(plan.subset_rows(0, 0)[0]))
+        wanted = {name: rest[name] for name in ("part", "partial")}
+        return toy_label(plan, TRAIN, QUERIES, world, FINE_TUNE, out, retries=0, **wanted)
+
+    monkeypatch.setattr("airrep.labels.farm.label", label)
+    return run, asked
+
+
+LABEL = ("label", "plan", "train.jsonl", "--queries", "queries.jsonl", "--lm", "lm", "--out", "labels")
+
+
+def test_label_takes_settings_of_the_lm_and_of_the_fine_tuning(labelling: tuple[Run, list[dict[str, Any]]]) -> None:
+    run, asked = labelling
+    Path("both.yaml").write_text("epochs: 3\ncheckpointing: true\ntemplate: '{prompt} {response}'\nmax_tokens: 64\n")
+    ran = run(*LABEL, "--config", "both.yaml", "--set", "batch_tokens=99", "--set", "clip=2", "--max-tokens", "32")
+    assert ran.status == 0, ran.err
+    lm, tuning = asked[0]["lm"], asked[0]["tuning"]
+    assert (lm.lm, lm.checkpointing, lm.template, lm.batch_tokens) == ("lm", True, "{prompt} {response}", 99)
+    assert lm.max_tokens == 32
+    assert (tuning.epochs, tuning.clip) == (3, 2.0)
+    ran = run(*LABEL, "--set", "lm=other")
+    assert (ran.status, ran.err.count("\n")) == (1, 1)
+    assert "'lm' is not a setting here; expected one of the fine-tuning (batch_examples, " in ran.err
+    assert "or of the LM (batch_tokens, checkpointing" in ran.err
+
+
+def test_adapt_takes_settings_of_the_lm_and_of_the_fine_tuning(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[Any] = []
+
+    def adapt(*given: Any, **named: Any) -> Any:
+        asked.append((given[1], given[2], named["workers"], named["engine"]))
+        raise ConfigError("enough")
+
+    monkeypatch.setattr("airrep.planning.adapt.Adaptation", adapt)
+    write("train.jsonl", TRAIN)
+    chosen = ("--set", "batch_tokens=99", "--set", "epochs=3")
+    assert "enough" in run("adapt", "train.jsonl", "--lm", "lm", "--out", "o", *chosen).err
+    lm, tuning, workers, engine = asked[0]
+    assert (lm.batch_tokens, tuning.epochs, workers, engine) == (99, 3, 1, None)
+
+
+def test_label_names_the_training_only_when_all_is_there(labelling: tuple[Run, list[dict[str, Any]]]) -> None:
+    run, _ = labelling
+    last = run(*LABEL, "--part", "1/2").err.splitlines()[-1]
+    assert "missing, " in last
+    assert "run the other parts, or the same command without --part" in last
+    assert "airrep train" not in last
+    last = run(*LABEL).err.splitlines()[-1]
+    assert "; 0 missing, " in last
+    assert "given up; run the same command with --retry-quarantined to try those again, or with --partial" in last
+    last = run(*LABEL, "--partial").err.splitlines()[-1]
+    assert last.endswith("; next: airrep train labels --data train.jsonl --data queries.jsonl --out ENCODER")
+
+
+def test_unfinished_labels_are_shown(labelling: tuple[Run, list[dict[str, Any]]]) -> None:
+    run, _ = labelling
+    run(*LABEL, "--part", "2/2")
+    shown = run("show", "labels")
+    assert shown.status == 0, shown.err
+    lines = dict(line.split(None, 1) for line in shown.out.splitlines())
+    found = json.loads(run("show", "labels", "--json").out)
+    given_up = len(found["quarantined"])
+    assert (found["kind"], found["tasks"], found["finished"], found["missing"]) == ("labels", 12, 6 - given_up, 6)
+    assert lines["state"].startswith(f"unfinished, {6 - given_up} of 12 fine-tunes and evaluations: 6 missing, ")
+    assert lines["state"].count("; run the ") == 2
+    assert lines["quarantined"].startswith(f"{given_up}; instance 0, subset 0, seed 0: fine-tune: the loss is not fin")
+    checked = run("show", "labels", "--verify")
+    assert (checked.status, "labels: is unfinished: 6 of 12 losses are missing" in checked.err) == (1, True)
+
+
+def test_finished_labels_are_shown(labelling: tuple[Run, list[dict[str, Any]]]) -> None:
+    run, _ = labelling
+    run(*LABEL, "--partial")
+    shown = run("show", "labels", "--verify")
+    assert shown.status == 0, shown.err
+    assert "files have the checksums of the manifest" in shown.err
+    lines = dict(line.split(None, 1) for line in shown.out.splitlines())
+    assert lines["lm"] == "toy"
+    assert "epochs=2, " in lines["fine-tuning"]
+    assert lines["instances"] == "2, of 5 subsets and 4 queries each"
+    assert (lines["seeds"], lines["state"]) == ("1", "finished")
+    assert "subset 0, seed 0: fine-tune: the loss is not finite. Lower learning_rate." in lines["quarantined"]
+    assert json.loads(run("show", "labels", "--json").out)["tasks"] == 12
+
+
+def test_usage_errors_end_with_2_and_version_with_0(run: Run) -> None:
+    assert run("index").status == 2
+    assert run("no-such-command").status == 2
+    assert run("top", "a", "b", "-k", "many").status == 2
+    assert run("--version") == (0, f"airrep {airrep.__version__}\n", "")
+    assert "Index" in run("--help").out or "index" in run("--help").out
+
+
+def test_an_index_is_asked_with_settings_of_today(run: Run, tmp_path: Path) -> None:
+    lm, out = tiny_lm(tmp_path / "lm"), str(tmp_path / "index")
+    train = write("train.jsonl", make_corpus(8))
+    run("index", train, "--method", "tracin", "--lm", lm, "--set", "rank=2", "--out", out)
+    asked = ("top", out, "--prompt", "p1", "--response", "r1", "-k", "1", "--json")
+    first = json.loads(run(*asked).out)
+    Path(lm).rename(tmp_path / "moved")
+    assert "Check it" in run(*asked).err
+    found = run(*asked, "--lm", str(tmp_path / "moved"), "--set", "store=none")
+    assert json.loads(found.out)["queries"] == first["queries"]
+    assert "Pass --lm MODEL" in run("index", train, "--method", "logra", "--out", "x").err
+
+
+def test_methods_are_listed(run: Run) -> None:
+    listed = run("methods").out
+    assert "trained to rank subsets" in listed
+    assert [method["name"] for method in json.loads(run("methods", "--json").out)] == list(airrep.METHODS)
+
+
+def test_interruption_ends_with_130(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    def interrupt(*_: object, **__: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("airrep.corpus.corpus.open_source", interrupt)
+    ran = run("index", "train.jsonl", "--out", "i")
+    assert ran.status == 130
+    assert "airrep: interrupted; run the same command again to go on" in ran.err
+
+
+def test_out_is_checked_before_the_work(world: Run) -> None:
+    before = airrep.open_index("runs/index").fingerprint
+    ran = world("top", "runs/index", "queries.jsonl", "--out", "runs/index", "--replace")
+    assert (ran.status, ran.out) == (1, "")
+    assert "is of kind 'index', not 'top', so it is not replaced" in ran.err
+    assert airrep.open_index("runs/index").fingerprint == before
+    ran = world("what-if", "runs/index", "queries.jsonl", "--remove", 'id == "none"')
+    assert (ran.status, '--remove id == "none": no example fulfils it' in ran.err) == (1, True)
+
+
+def test_texts_cannot_steer_the_terminal(world: Run) -> None:
+    query = {"id": "\x1b[31m[bold]red", "prompt": "\u202eback\x07", "response": "[link]x"}
+    Path("odd.jsonl").write_text(json.dumps(query))
+    for arguments in (("top", "-k", "2"), ("group", "--by", "label"), ("what-if", "--remove", 'label == "label 1"')):
+        printed = world(arguments[0], "runs/index", "odd.jsonl", *arguments[1:]).out
+        assert not {"\x1b", "\x07", "\u202e"} & set(printed)
+
+
+def test_a_reader_that_stops_early_ends_the_command_quietly(world: Run) -> None:
+    command = f"{sys.executable} -m airrep.cli.app top runs/index queries.jsonl -k 30 | head -1"
+    ended = subprocess.run(command, shell=True, capture_output=True, text=True, check=False)
+    assert ended.stderr == ""
+    assert "most helpful for q0" in ended.stdout
+
+
+@pytest.mark.slow
+def test_demo_runs_whole(run: Run) -> None:
+    ran = run("demo", "--out", "demo")
+    assert ran.status == 0, ran.err
+    assert "most helpful for" in ran.out
+    assert "airrep index YOUR.jsonl" in ran.out
+    assert len(airrep.read_corpus("demo/selected.jsonl")) == 100
+    page = Path("demo/report.html").read_text()
+    assert "was not tested on large ones" in page
+    assert "compare groups of other sizes with care" in page
+    again = run("demo", "--out", "demo")
+    assert again.status == 0, again.err
+
+
+def test_completion_is_offered() -> None:
+    environment = {**os.environ, "_AIRREP_COMPLETE": "complete_bash", "COMP_WORDS": "airrep me", "COMP_CWORD": "1"}
+    command = [sys.executable, "-c", "from airrep.cli.app import main; main()"]
+    ended = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
+    assert "methods" in ended.stdout

@@ -1,0 +1,92 @@
+"""The command diagnose, on labels that cost nothing."""
+
+import json
+import sys
+from pathlib import Path
+
+import pytest
+from worlds.toy_farm import FINE_TUNE, QUERIES, TRAIN, ToyWorld
+
+from airrep.cli import app as cli
+from airrep.labels.farm import label
+from airrep.labels.sampling import SamplingSettings, sample
+
+DATA = ("--data", "train.jsonl", "--data", "queries.jsonl")
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    """Labels with two seeds and with one, and their data."""
+    folder = tmp_path_factory.mktemp("world")
+    for name, corpus in (("train", TRAIN), ("queries", QUERIES)):
+        lines = (json.dumps(example.to_dict()) + "\n" for example in corpus)
+        (folder / f"{name}.jsonl").write_text("".join(lines))
+    sizes = {"instances": 1, "train_count": 30, "query_count": 6, "subsets": 12, "size": 6}
+    plan = sample(TRAIN, folder / "plan", SamplingSettings(**sizes), QUERIES)
+    for name, seeds in (("labels", 2), ("one", 1)):
+        label(plan, TRAIN, QUERIES, ToyWorld(), FINE_TUNE, folder / name, seeds=seeds)
+    return folder
+
+
+@pytest.fixture
+def run(folder, capsys, monkeypatch):
+    """Run the command line in this process: its status, stdout and stderr."""
+    monkeypatch.chdir(folder)
+
+    def run(*arguments: str) -> tuple[int, str, str]:
+        monkeypatch.setattr(sys, "argv", ["airrep", *arguments])
+        with pytest.raises(SystemExit) as ended:
+            cli.main()
+            raise SystemExit(0)
+        printed = capsys.readouterr()
+        return int(ended.value.code or 0), printed.out, printed.err
+
+    if not Path("tfidf").exists():
+        assert run("index", "train.jsonl", "--method", "tfidf", "--out", "tfidf")[0] == 0
+    return run
+
+
+def test_diagnose_prints_findings_worst_first_with_anchors_and_ends_well_whatever_it_finds(run):
+    status, out, err = run("diagnose", "labels", *DATA)
+    assert (status, err) == (0, "")
+    assert "6 queries, 12 subsets of 6, 2 seeds. Advice: docs/diagnosis.md." in out
+    assert "#reliability-of-the-labels" in out
+    words = [word for line in out.splitlines() if (word := line.strip("│ ").split(" ")[0]) in ("bad", "look", "good")]
+    assert words == sorted(words, key=["bad", "look", "good"].index)
+    assert {"bad", "good"} <= set(words)
+
+
+def test_diagnose_says_what_a_second_seed_would_cost_by_the_times_that_labelling_noted(run):
+    status, out, _ = run("diagnose", "one", *DATA, "--json")
+    assert status == 0
+    found = {one["anchor"]: one for one in json.loads(out)["findings"]}
+    assert found["reliability-of-the-labels"]["level"] == "unknown"
+    assert "16 fine-tunes, about 0 s on one core" in found["reliability-of-the-labels"]["verdict"]
+
+
+def test_diagnose_looks_at_an_index_and_writes_what_it_found_once(run):
+    asked = ("diagnose", "labels", *DATA, "--index", "tfidf", "--out", "run")
+    status, out, err = run(*asked)
+    assert status == 0, err
+    assert "#nearly-constant-group-scores" in out
+    assert "run: written" in err
+    kept = json.loads(Path("run/result.json").read_text())
+    assert kept["command"] == "airrep diagnose labels " + " ".join((*DATA, "--index", "tfidf", "--out", "run"))
+    assert {one["about"] for one in kept["findings"]} == {"labels", "tfidf"}
+    status, out, err = run(*asked, "--json")
+    assert (status, json.loads(out)) == (0, kept)
+    assert "run: was finished already" in err
+    status, _, err = run(*asked, "--pool", "mean")
+    assert (status, err.count("\n")) == (1, 1)
+    assert "run: holds a diagnosis made with another pool (None; now mean)" in err
+    assert run(*asked, "--pool", "mean", "--replace")[0] == 0
+    status, out, _ = run("show", "run", "--verify")
+    assert status == 0
+    assert "diagnosis" in out
+
+
+def test_diagnose_refuses_an_index_of_other_data_in_one_line(run):
+    run("index", "queries.jsonl", "--method", "tfidf", "--out", "small")
+    status, out, err = run("diagnose", "labels", *DATA, "--index", "small")
+    assert (status, out, err.count("\n")) == (1, "", 1)
+    assert "small: lacks the example" in err

@@ -1,0 +1,270 @@
+"""The commands evaluate, datamodels and stack, on labels that cost nothing."""
+
+import json
+import shlex
+import shutil
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+import pytest
+from worlds.published_world import write_published
+from worlds.small_world import tree
+from worlds.toy_farm import FINE_TUNE, ToyLearner, ToyWorld
+
+from airrep.cli import app as cli
+from airrep.corpus.corpus import Corpus, Example
+from airrep.evaluation.result import read_evaluation
+from airrep.labels.farm import label
+from airrep.labels.sampling import SamplingSettings, sample
+
+TOPICS = ("apples", "bees", "clocks", "dunes", "elms", "flutes", "gates", "hills")
+
+
+def _corpus(prefix: str, count: int) -> Corpus:
+    return Corpus.from_examples(
+        Example(f"{TOPICS[number % 8]} question {prefix}{number}", "answer", f"{prefix}{number}")
+        for number in range(count)
+    )
+
+
+TRAIN, QUERIES = _corpus("train", 60), _corpus("query", 8)
+
+
+class TopicLearner(ToyLearner):
+    """Moves towards the topics it reads, so that examples of a query's own topic help it."""
+
+    def tokenise(self, examples: Sequence[Example]) -> np.ndarray:
+        topics = [TOPICS.index(example.prompt.split()[0]) for example in examples]
+        return np.eye(8, dtype=np.float32)[topics].reshape(-1, 8)
+
+
+class TopicWorld(ToyWorld):
+    def __call__(self) -> TopicLearner:
+        return TopicLearner(self)
+
+
+LABELS = ("--data", "train.jsonl", "--data", "queries.jsonl")
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    """Labels of two instances with two seeds, their data, and an index of it."""
+    folder = tmp_path_factory.mktemp("world")
+    for name, corpus in (("train", TRAIN), ("queries", QUERIES)):
+        lines = (json.dumps(example.to_dict()) + "\n" for example in corpus)
+        (folder / f"{name}.jsonl").write_text("".join(lines))
+    sizes = {"instances": 2, "train_count": 24, "query_count": 4, "subsets": 16, "size": 6}
+    plan = sample(TRAIN, folder / "plan", SamplingSettings(**sizes, disjoint_instances=True), QUERIES)
+    label(plan, TRAIN, QUERIES, TopicWorld(), FINE_TUNE, folder / "labels", seeds=2)
+    settings = SamplingSettings(
+        kind="removals", instances=1, train_count=24, query_count=4, subsets=2, removals=10, removal_size=2
+    )
+    removals = sample(TRAIN, folder / "removal-plan", settings, QUERIES)
+    label(removals, TRAIN, QUERIES, TopicWorld(), FINE_TUNE, folder / "removals", seeds=2)
+    return folder
+
+
+@pytest.fixture
+def run(folder, capsys, monkeypatch):
+    """Run the command line in this process: its status, stdout and stderr."""
+    monkeypatch.chdir(folder)
+
+    def run(*arguments: str) -> tuple[int, str, str]:
+        monkeypatch.setattr(sys, "argv", ["airrep", *arguments])
+        with pytest.raises(SystemExit) as ended:
+            cli.main()
+            raise SystemExit(0)
+        printed = capsys.readouterr()
+        return int(ended.value.code or 0), printed.out, printed.err
+
+    if not Path("tfidf").exists():
+        assert run("index", "train.jsonl", "--method", "tfidf", "--out", "tfidf")[0] == 0
+    return run
+
+
+def _refused(ran: tuple[int, str, str], words: str) -> None:
+    status, out, err = ran
+    assert (status, out, err.count("\n")) == (1, "", 1), err
+    assert err.startswith("airrep: error: ")
+    assert words in err
+
+
+JUDGE = ("--labels", "labels#0", *LABELS, "--resamples", "50")
+
+
+def test_evaluate_lds_prints_one_table_for_several_indexes(run):
+    status, out, err = run("evaluate", "lds", "tfidf", "words=tfidf", *JUDGE)
+    assert status == 0, err
+    assert out.count("tfidf") == 3  # as a path, and twice as a method
+    assert "words" in out
+    assert "+0.0 to +0.0" in out
+    assert "1.000" in out  # p of a row against its like
+    assert "4 queries and 16 subsets of labels/0" in out
+    assert "noise ceiling +" in out
+
+
+def test_evaluate_lds_writes_an_artifact_with_tags_and_its_command(run):
+    chosen = ("--pool", "attention", "--tune", "labels#1", "--tag", "role=tasks", "--tag", "size=6", "--json")
+    command = ("evaluate", "lds", "my words=tfidf", *JUDGE, *chosen, "--out", "run")
+    status, out, err = run(*command)
+    assert status == 0, err
+    found = json.loads(out)
+    assert found["facts"]["tuned_on"] == ["labels/1"]
+    assert found["rows"][0]["minus_first"] is None
+    assert found["rows"][0]["name"] == "my words"
+    assert found["tags"] == {"role": "tasks", "size": "6"}
+    assert shlex.split(found["command"]) == ["airrep", *command]
+    assert json.loads(Path("run/result.json").read_text()) == found
+    before = tree(Path("run"))
+    status, out, err = run(*command)
+    assert (status, json.loads(out)) == (0, found)
+    assert "run: was finished already" in err
+    _refused(run("evaluate", "lds", "tfidf", *JUDGE, "--out", "run"), "made with another")
+    assert tree(Path("run")) == before
+    assert run("show", "run", "--verify")[0] == 0
+    assert run("evaluate", "lds", "tfidf", *JUDGE, "--out", "run", "--replace")[0] == 0
+    assert read_evaluation("run").rows[0].name == "tfidf"
+
+
+def test_show_prints_what_evaluating_and_comparing_printed(run):
+    asked = {
+        "made-lds": ("evaluate", "lds", "tfidf", "words=tfidf", *JUDGE),
+        "made-loo": ("evaluate", "loo", "tfidf", "--labels", "removals", *LABELS, "--resamples", "50"),
+        "made-compare": ("compare", "made-lds"),
+    }
+    for folder, command in asked.items():
+        status, printed, err = run(*command, "--out", folder)
+        assert status == 0, err
+        status, shown, err = run("show", folder)
+        assert status == 0, err
+        assert "95 % interval" in printed
+        assert printed.strip() in shown
+
+
+def test_evaluate_loo_shows_the_effects_noise(run):
+    status, out, err = run("evaluate", "loo", "tfidf", "--labels", "removals", *LABELS, "--resamples", "50")
+    assert status == 0, err
+    assert "LOO × 100" in out
+    assert "Pearson" in out
+    assert "4 queries and 10 removals of removals/0" in out
+    said = " ".join(out.split())
+    assert "signal-to-noise ratio of the effects: " in said
+    assert "variance between removals beyond that due to seeds, over the latter; 0 = nothing but chance" in said
+    status, out, err = run("evaluate", "loo", "tfidf", "--labels", "removals", *LABELS, "--json")
+    assert json.loads(out)["facts"]["signal_to_noise"] is not None
+    assert json.loads(out)["measure"] == "loo"
+    _refused(run("evaluate", "loo", "tfidf", "--labels", "labels#0", *LABELS), "labels/0: is not made of removals")
+    _refused(run("evaluate", "lds", "tfidf", "--labels", "removals", *LABELS), "removals/0: is made of removals")
+    _refused(run("evaluate", "loo", "tfidf", "--labels", "removals", *LABELS, "--temperature", "2"), "belongs to")
+
+
+def test_the_same_labels_given_twice_are_refused_as_are_equal_names(run):
+    shutil.copytree("labels", "moved/labels-copy", dirs_exist_ok=True)
+    asked = ("evaluate", "lds", "tfidf", *LABELS, "--labels")
+    _refused(run(*asked, "labels#0,0"), "instances labels/0 and labels/0: have the same examples")
+    _refused(run(*asked, "labels#0", "--labels", "moved/labels-copy#0"), "instances labels/0 and labels-copy/0: have")
+    _refused(run(*asked, "labels#0", "--tune", "moved/labels-copy"), "labels-copy/0: is to be judged by (as labels/0)")
+    _refused(run("diagnose", "labels", "labels#1", *LABELS), "instances labels/1 and labels/1: have the same")
+    loo = ("evaluate", "loo", "tfidf", *LABELS, "--labels", "removals", "--labels", "removals")
+    _refused(run(*loo), "instances removals/0 and removals/0: have the same")
+    _refused(run("evaluate", "lds", "x=nowhere", "x=tfidf", *JUDGE), "two rows are called 'x'")
+
+
+def test_runs_are_compared_pair_by_pair(run):
+    for pool in ("sum", "mean", "attention"):
+        assert run("evaluate", "lds", f"{pool}=tfidf", *JUDGE, "--pool", pool, "--out", f"in-{pool}")[0] == 0
+    status, out, err = run("compare", "in-sum", "in-mean", "in-attention", "--resamples", "50", "--out", "compared")
+    assert status == 0, err
+    assert "adjusted after Holm for these 3 pairs; 50 bootstrap draws" in out
+    status, out, err = run("compare", "in-sum", "in-mean", "in-attention", "--to", "sum", "--json")
+    assert status == 0, err
+    assert [(pair["one"], pair["other"]) for pair in json.loads(out)["pairs"]] in (
+        [("mean", "sum"), ("attention", "sum")],
+        [("attention", "sum"), ("mean", "sum")],
+    )
+    before = tree(Path("compared"))
+    again = ("compare", "in-sum", "in-mean", "in-attention", "--resamples", "50", "--out", "compared")
+    assert "was finished already" in run(*again)[2]
+    _refused(run("compare", "in-sum", "in-mean", "--out", "compared"), "compared: holds a comparison made with another")
+    assert tree(Path("compared")) == before
+    assert run("evaluate", "lds", "tfidf", "--labels", "labels#1", *LABELS, "--out", "elsewhere")[0] == 0
+    _refused(
+        run("compare", "in-sum", "elsewhere"), "elsewhere: was judged on other queries, data or labels than in-sum"
+    )
+    _refused(run("compare", "in-sum"), "there is one row alone")
+    _refused(run("compare", "labels"), "labels: is of kind 'labels'; expected 'evaluation'")
+
+
+def test_labels_in_the_published_layout_bring_their_data(run):
+    write_published(Path("bench/flan"), TRAIN.take(range(30)), QUERIES)
+    assert run("index", "bench/flan/train.jsonl", "--method", "tfidf", "--out", "flan-index")[0] == 0
+    status, out, err = run("evaluate", "lds", "flan-index", "--labels", "bench/flan", "--resamples", "50")
+    assert status == 0, err
+    assert "8 queries and 6 subsets of flan" in out
+    assert "one seed, so no noise ceiling is known" in out
+    _refused(run("evaluate", "lds", "flan-index", "--labels", "bench"), "holds several benchmarks (flan)")
+    _refused(run("evaluate", "lds", "flan-index", "--labels", "labels"), "other train data")
+
+
+def test_settings_of_one_index_are_given_by_its_name(run):
+    _refused(run("evaluate", "lds", "a=tfidf", *JUDGE, "--set", "b:ngrams=2"), "--set b:ngrams=2: is of no index here")
+    _refused(run("evaluate", "lds", "a=tfidf", *JUDGE, "--set", "a:nothing=2"), "'nothing' is not a setting here")
+    _refused(run("evaluate", "lds", "a=tfidf", *JUDGE, "--set", "a:ngrams=2"), "with another model or other settings")
+    assert run("evaluate", "lds", "a=tfidf", *JUDGE, "--set", "a:ngrams=1")[0] == 0
+
+
+def test_bad_names_and_tags_are_refused(run):
+    _refused(run("evaluate", "lds", "=tfidf", *JUDGE), "'=tfidf': names no index")
+    _refused(run("evaluate", "lds", "tfidf", "tfidf", *JUDGE), "two rows are called 'tfidf'")
+    _refused(run("evaluate", "lds", "tfidf", *JUDGE, "--tag", "role"), "--tag role: is no tag; expected key=value")
+    twice = ("--tag", "a=1", "--tag", "a=2")
+    _refused(run("evaluate", "lds", "tfidf", *JUDGE, *twice), "--tag a=2: 'a' comes twice")
+
+
+def test_evaluate_refuses_other_data_and_other_indexes(run):
+    run("index", "queries.jsonl", "--method", "tfidf", "--out", "small")
+    _refused(run("evaluate", "lds", "small", "--labels", "labels#0", *LABELS), "small: lacks the example")
+    _refused(run("evaluate", "lds", "tfidf", "--labels", "labels", "--data", "train.jsonl"), "other queries data")
+    _refused(run("evaluate", "lds", "tfidf", "--labels", "labels#7", *LABELS), "has no instance '7'")
+
+
+@pytest.mark.slow
+def test_datamodels_are_fitted_indexed_and_evaluated(run):
+    status, out, err = run("datamodels", "labels#0", *LABELS, "--out", "dm", "--set", "folds=4")
+    assert status == 0, err
+    assert "R² × 100" in out
+    assert "next: airrep index dm/train.jsonl --method datamodels --set weights=dm" in err
+    status, _, err = run("index", "dm/train.jsonl", "--method", "datamodels", "--set", "weights=dm", "--out", "dmi")
+    assert status == 0, err
+    status, out, err = run("evaluate", "lds", "dmi", "--labels", "labels#0", *LABELS, "--json")
+    assert status == 0, err
+    assert json.loads(out)["rows"][0]["value"] > 0.9  # these are the subsets it was fitted on
+    _refused(run("evaluate", "lds", "dmi", "--labels", "labels#1", *LABELS), "datamodels know nothing of unseen")
+    _refused(run("datamodels", "labels", *LABELS, "--out", "x"), "labels: has 2 instances; expected one")
+    _refused(run("datamodels", "labels#0", *LABELS, "--out", "dm"), "another settings.folds (4; now 5)")
+    assert run("show", "dm", "--verify")[0] == 0
+
+
+@pytest.mark.slow
+def test_a_stack_is_learnt_and_says_whether_it_is_worth_it(run):
+    members = ("--member", "tfidf", "--member", "tfidf:ngrams=2,min_count=2")
+    status, out, err = run("stack", "labels#1", "--held-out", "labels#0", *LABELS, *members, "--out", "stack")
+    assert status == 0, err
+    assert "The stack is not shown to beat its best member" in out  # its members are two of a kind
+    assert "next: airrep index DATA --method stack --set stack=stack" in err
+    status, _, err = run("index", "train.jsonl", "--method", "stack", "--set", "stack=stack", "--out", "si")
+    assert status == 0, err
+    status, out, err = run("evaluate", "lds", "si", "--labels", "labels#0", *LABELS, "--json")
+    assert status == 0, err
+    assert json.loads(out)["rows"][0]["value"] > 0.3
+
+
+def test_stack_refuses_what_it_cannot_use(run):
+    base = ("stack", "labels#0", *LABELS, "--out", "bad")
+    _refused(run(*base, "--held-out", "labels#0", "--member", "tfidf"), "was learnt from; expected unseen ones")
+    _refused(run(*base, "--held-out", "labels#1", "--member", "tfidff"), "method 'tfidff': does not exist")
+    _refused(run(*base, "--held-out", "labels#1", "--member", "tfidf:n=1"), "'n' is not a setting here")
+    _refused(run(*base, "--held-out", "labels#1", "--member", "tfidf:no.yaml"), "no.yaml: cannot be read")
+    assert not Path("bad").exists()

@@ -1,0 +1,114 @@
+"""The command `airrep plan`."""
+
+import json
+import sys
+from pathlib import Path
+
+import pytest
+from worlds.letters import TEXTS
+from worlds.tiny_bert import tiny_folder
+from worlds.tiny_lms import tiny_lm
+
+import airrep
+from airrep.cli import app as cli
+from airrep.runtime.engine import InProcess
+
+
+@pytest.fixture
+def run(tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch):
+    """Runs a command in a folder with data and models; returns status, stdout and stderr."""
+    monkeypatch.chdir(tmp_path)
+    tiny_lm(tmp_path / "lm")
+    tiny_folder(tmp_path / "encoder", ((16, 16, True),))
+    lines = (json.dumps(example.to_dict()) + "\n" for example in TEXTS)
+    (tmp_path / "data.jsonl").write_text("".join(lines))
+
+    def run(*arguments: str) -> tuple[int, str, str]:
+        monkeypatch.setattr(sys, "argv", ["airrep", *arguments])
+        with pytest.raises(SystemExit) as ended:
+            cli.main()
+        captured = capsys.readouterr()
+        return int(ended.value.code or 0), captured.out, captured.err
+
+    return run
+
+
+TINY = ("--lm", "lm", "--encoder", "encoder", "--train-layers", "1", "--seconds", "2", "--set", "rank=2", "--size", "8")
+
+
+@pytest.fixture
+def _here(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Measure in this process: starting others takes long."""
+    monkeypatch.setattr("airrep.planning.wish.LocalProcesses", lambda workers: InProcess())
+
+
+@pytest.mark.usefixtures("_here")
+def test_a_plan_is_written_printed_and_compared_with_a_real_run(run, tmp_path: Path) -> None:
+    airrep.build_index(TEXTS, tmp_path / "index", "airrep", settings={"encoder": "encoder"})
+    arguments = ("plan", "data.jsonl", *TINY, "--method", "tracin", "--against", "index", "--out", "plan")
+    status, shown, told = run(*arguments)
+    assert status == 0
+    assert "measuring tracin" in told
+    assert "against tracin:" in shown
+    assert "index: 400 examples by airrep" in shown.replace("\n", " ")
+    value = json.loads((tmp_path / "plan" / "result.json").read_bytes())
+    assert value["corpus"] == 400
+    assert value["command"].startswith("airrep plan data.jsonl --lm lm")
+    assert [method["name"] for method in value["methods"]] == ["airrep", "tracin"]
+    (real,) = value["last_real"]
+    assert real["measured_seconds"] > 0
+    assert real["predicted_seconds"] > 0
+    status, _, told = run(*arguments)
+    assert status == 1
+    assert "exists already" in told
+
+
+@pytest.mark.usefixtures("_here")
+def test_the_newest_runs_below_the_current_folder_are_compared_with(run, tmp_path: Path) -> None:
+    airrep.build_index(TEXTS, tmp_path / "runs" / "index", "airrep", settings={"encoder": "encoder"})
+    status, shown, told = run("plan", "data.jsonl", *TINY, "--method", "tracin", "--json")
+    assert status == 0
+    assert "will be compared with runs/index; --against names others" in told
+    (real,) = json.loads(shown)["last_real"]
+    assert real["what"] == "index: 400 examples by airrep, with its fit"
+
+
+@pytest.mark.slow
+def test_a_plan_without_data_takes_the_texts_that_come_along_and_says_so(run) -> None:
+    arguments = ("plan", "--examples", "1000000", *TINY[:-4], "--method", "tracin", "--set", "rank=2", "--json")
+    status, shown, told = run(*arguments)
+    assert status == 0
+    assert "the texts that come with airrep are taken as typical" in told
+    value = json.loads(shown)
+    assert value["corpus"] == 1_000_000
+    tracin = value["methods"][1]
+    assert tracin["store_bytes"] == pytest.approx(1_000_000 * tracin["store_bytes_per_example"])
+    assert 2**26 < tracin["memory_bytes"] < 2**36
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (("--lm", "lm"), "plan: expected DATA or --examples"),
+        (("data.jsonl", "--lm", "lm", "--seconds", "0"), "plan: seconds is 0; expected 1 or more"),
+        (("data.jsonl", "--lm", "lm", "--examples", "-3"), "plan: examples is -3; expected 1 or more"),
+        (("data.jsonl", "--lm", "lm", "--method", "magic"), "method 'magic': does not exist"),
+        (("data.jsonl", "--lm", "lm", "--against", "lm"), "lm: no index, labels or encoder below it"),
+        (("data.jsonl", "--lm", "lm", "--set", "learning_rate=-1"), "learning_rate=-1: input should be greater than 0"),
+    ],
+)
+def test_nonsense_is_one_line_and_costs_no_time(run, arguments: tuple[str, ...], message: str) -> None:
+    status, shown, told = run("plan", *arguments)
+    assert status == 1
+    assert shown == ""
+    assert message in told
+    assert "measuring" not in told
+
+
+@pytest.mark.usefixtures("_here")
+def test_too_few_examples_are_told(run, tmp_path: Path) -> None:
+    lines = (tmp_path / "data.jsonl").read_text().splitlines()[:20]
+    (tmp_path / "few.jsonl").write_text("\n".join(lines))
+    status, _, told = run("plan", "few.jsonl", *TINY)
+    assert status == 1
+    assert "20 examples are too few to measure on; expected 64 or more" in told

@@ -1,0 +1,38 @@
+"""How plans are shown."""
+
+import pytest
+
+from airrep.cli.plan_console import amount, crossover_words, duration
+from airrep.planning.planning import Crossover
+
+
+@pytest.mark.parametrize(
+    ("seconds", "text"),
+    [
+        (0, "0 s"),
+        (5e-6, "5 µs"),
+        (0.0214, "21.4 ms"),
+        (48.1, "48.1 s"),
+        (90, "1.5 min"),
+        (18_144, "5.04 h"),
+        (1e6, "11.6 d"),
+    ],
+)
+def test_durations_are_in_the_unit_that_suits_them(seconds: float, text: str) -> None:
+    assert duration(seconds) == text
+
+
+@pytest.mark.parametrize(("count", "text"), [(0, "0 B"), (100, "100 B"), (1536, "1.5 KiB"), (2**33, "8 GiB")])
+def test_bytes_are_in_the_unit_that_suits_them(count: float, text: str) -> None:
+    assert amount(count) == text
+
+
+def test_crossovers_are_sentences() -> None:
+    assert crossover_words(Crossover(12_000.4, (9000.0, 20_000.0))) == (
+        "training the encoder pays from 12,000 examples on (9,000 to 20,000)"
+    )
+    assert crossover_words(Crossover(500.0, None, "too few")).endswith("from 500 examples on (no interval: too few)")
+    assert crossover_words(Crossover(None, None, "it is slow")) == "training the encoder never pays by time: it is slow"
+    assert crossover_words(Crossover(0.0, (0.0, 0.0), "free")) == "the encoder is ahead from the first example: free"
+    assert "first example (95 %: from at most 110 on): free" in crossover_words(Crossover(0.0, (0.0, 110.2), "free"))
+    assert "from 0 examples on (no interval: too few)" in crossover_words(Crossover(0.0, None, "too few"))

@@ -1,0 +1,163 @@
+"""The commands evaluate classify and evaluate select."""
+
+import json
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from worlds.small_world import tree
+from worlds.tiny_lms import tiny_lm
+from worlds.toy_answers import ParrotWorld, make_tasks
+
+from airrep.cli import app as cli
+
+Ran = tuple[int, str, str]
+Run = Callable[..., Ran]
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Data, queries with and without labels, and a small LM."""
+    folder = tmp_path_factory.mktemp("world")
+    for name, corpus in (
+        ("train", make_tasks(30, "t")),
+        ("queries", make_tasks(6, "q")),
+        ("other", make_tasks(9, "o")),
+    ):
+        (folder / f"{name}.jsonl").write_text("".join(json.dumps(one.to_dict()) + "\n" for one in corpus))
+    bare = '{"id": "bare", "prompt": "towns without", "response": "label"}\n'
+    (folder / "gaps.jsonl").write_text((folder / "queries.jsonl").read_text() + bare)
+    (folder / "few.jsonl").write_text("".join((folder / "train.jsonl").read_text().splitlines(keepends=True)[:9]))
+    tiny_lm(folder / "lm")
+    return folder
+
+
+@pytest.fixture
+def run(folder: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Run:
+    """Run the command line in this process: its status, stdout and stderr."""
+    monkeypatch.chdir(folder)
+
+    def run(*arguments: str) -> Ran:
+        monkeypatch.setattr(sys, "argv", ["airrep", *arguments])
+        with pytest.raises(SystemExit) as ended:
+            cli.main()
+            raise SystemExit(0)
+        printed = capsys.readouterr()
+        return int(ended.value.code or 0), printed.out, printed.err
+
+    for name in ("train", "few"):
+        if not Path(f"{name}-index").exists():
+            assert run("index", f"{name}.jsonl", "--method", "tfidf", "--out", f"{name}-index")[0] == 0
+    return run
+
+
+CLASSIFY = ("evaluate", "classify", "words=train-index")
+SELECT = ("evaluate", "select", "words=train-index", "--queries", "queries.jsonl", "--lm", "lm", "--count", "3")
+QUICK = ("--max-new-tokens", "4", "--set", "learning_rate=1e-2", "--set", "epochs=1", "--set", "device=cpu")
+
+
+def _refused(ran: Ran, words: str) -> None:
+    status, out, err = ran
+    assert (status, out, err.count("\n")) == (1, "", 1), err
+    assert err.startswith("airrep: error: ")
+    assert words in err
+
+
+def test_classify_prints_accuracy_beside_chance(run: Run) -> None:
+    status, out, err = run(*CLASSIFY, "again=train-index", "--queries", "queries.jsonl", "--vote", "3", "--vote", "5")
+    assert status == 0, err
+    for words in ("words", "again", "macro", "vote@3", "vote@5", "-34.6 to +34.6", "100.0", "chance 30.0"):
+        assert words in out, words
+    assert "6 queries of 3 classes (by label), 30 training examples" in out
+    assert "3 training examples have no class: they never match" in out
+
+
+def test_classify_writes_once_and_shows_what_is_there(run: Run) -> None:
+    asked = (*CLASSIFY, "--queries", "queries.jsonl", "--json", "--tag", "role=tasks", "--out", "classified")
+    status, out, err = run(*asked)
+    assert status == 0, err
+    value = json.loads(out)
+    assert value["measure"] == "classify"
+    assert value["tags"] == {"role": "tasks"}
+    assert value["command"].startswith("airrep evaluate classify words=train-index --queries queries.jsonl")
+    before = tree(Path("classified"))
+    status, again, err = run(*asked)
+    assert (status, json.loads(again)) == (0, value)
+    assert "classified: was finished already" in err
+    assert tree(Path("classified")) == before
+    _refused(run(*asked, "--vote", "2"), "another settings.votes")
+    assert run(*asked, "--vote", "2", "--replace")[0] == 0
+    assert run("show", "classified", "--verify")[0] == 0
+
+
+def test_classify_refuses_in_one_line(run: Run) -> None:
+    _refused(run(*CLASSIFY, "--queries", "gaps.jsonl"), 'query "bare": has no label')
+    _refused(run(*CLASSIFY, "few-index", "--queries", "queries.jsonl"), "few-index: holds other examples than words")
+    _refused(run(*CLASSIFY, "--queries", "queries.jsonl", "--vote", "31"), "there are 30 examples")
+    _refused(run(*CLASSIFY, "--queries", "queries.jsonl", "--by", "nothing"), 'there is no field "nothing"')
+    _refused(run(*CLASSIFY, "--queries", "queries.jsonl", "--where", "label =="), "invalid syntax")
+    status, out, err = run(*CLASSIFY, "--queries", "gaps.jsonl", "--skip-unlabelled", "--where", "label != 'towns'")
+    assert status == 0, err
+    assert "7 queries (1 left out) of 3 classes (by label), 21 training examples" in out
+    assert "2 queries have a class that no training example has: always wrong" in out
+
+
+@pytest.mark.slow
+def test_select_goes_the_whole_way_and_is_done_once(run: Run) -> None:
+    asked = (*SELECT, *QUICK, "--full", "--selecting", "other.jsonl", "--tag", "role=tasks", "--out", "selected")
+    status, out, err = run(*asked)
+    assert status == 0, err
+    for words in ("words", "random", "full", "none", "of the same task", "colours", "numbers", "towns"):
+        assert words in out, words
+    assert "3 of 30 training examples for each of 3 tasks by label, selected by other queries; LM lm" in out
+    assert "selected: written" in err
+    assert not Path("selected.partial").exists()
+    before = tree(Path("selected"))
+    status, out, err = run(*asked, "--json")
+    assert status == 0, err
+    assert "selected: was finished already" in err
+    assert json.loads(out)["tags"] == {"role": "tasks"}
+    assert [row["name"] for row in json.loads(out)["rows"]] == ["words", "random", "full", "none"]
+    assert tree(Path("selected")) == before
+    _refused(run(*asked, "--seeds", "2"), "another seeds (1; now 2)")
+
+
+def test_select_goes_on_from_what_partial_left_out(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    asked = (*SELECT, "--no-random", "--retries", "0", "--json", "--out", "left")
+    log = Path("log")
+
+    def select(*more: str, poison: str = "") -> Ran:
+        monkeypatch.setattr("airrep.evaluation.select.select.answerer", lambda lm: ParrotWorld(str(log), poison=poison))
+        return run(*asked, *more)
+
+    assert select("--out", "elsewhere")[0] == 0
+    first, *others = [set(line.split()[1:]) for line in log.read_text().splitlines()]
+    poison = min(first - set().union(*others))
+    log.unlink()
+    status, out, err = select("--partial", poison=poison)
+    assert status == 0, err
+    assert len(json.loads(out)["facts"]["failed"]) == 1
+    before = tree(Path("left"))
+    assert "left: was finished already" in select("--partial", poison=poison)[2]
+    status, out, err = select(poison=poison)
+    assert (status, out) == (1, "")
+    assert "left: was finished without the fine-tunes that failed; goes on with these" in err
+    assert "fine-tunes failed (1)" in err
+    assert tree(Path("left")) == before
+    status, out, err = select()
+    assert status == 0, err
+    assert (json.loads(out)["facts"]["failed"], json.loads(out)["rows"][0]["dropped"]) == ([], 0)
+    assert len(log.read_text().splitlines()) == 3 + 1 + 1  # the others were made once
+    assert "left: was finished already" in select()[2]
+
+
+def test_select_refuses_in_one_line(run: Run) -> None:
+    _refused(run(*SELECT, "--set", "learning=1"), "'learning' is not a setting here")
+    _refused(run(*SELECT[:-1], "31"), "31 examples are to be selected of 30")
+    _refused(run(*SELECT, "--selecting", "gaps.jsonl"), 'query "bare": has no label')
+    _refused(
+        run(*SELECT, "--max-new-tokens", "64", "--set", "device=cpu"), "max_new_tokens is 64; expected less than 64"
+    )
+    _refused(run(*SELECT, "--engine", "boat"), "--engine boat: does not exist")
+    assert run(*SELECT[:-2])[0] == 2

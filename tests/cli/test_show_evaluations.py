@@ -1,0 +1,80 @@
+"""What evaluations show on the terminal."""
+
+import pytest
+from worlds.made_evaluations import made_evaluation
+
+from airrep.cli.show.evaluating_console import print_comparison, print_correlations
+from airrep.cli.show.selecting_console import print_classification
+from airrep.evaluation.comparison import Comparison, Pair, Side
+from airrep.reports.evaluation_tables import value_table
+from airrep.reports.sources import Source, label_panels
+
+
+def test_seeds_that_are_alike_and_subsets_without_losses_are_told(capsys: pytest.CaptureFixture[str]) -> None:
+    facts = {"queries": 40, "subsets": 30, "instances": ["a"], "seeds": [2], "seeds_alike": [True]}
+    print_correlations(made_evaluation(facts={**facts, "subsets_left_out": 2, "losses_missing": 1234}))
+    shown = " ".join(capsys.readouterr().out.split())
+    assert "30 subsets of a; subsets left out, as they have no losses: 2; single losses missing, each" in shown
+    assert "each left out by itself: 1,234; queries left out" in shown
+    assert "; the seeds give the same losses, which tell nothing of noise, so no noise ceiling is known" in shown
+
+
+@pytest.mark.parametrize(
+    ("seeds", "ceiling", "said"),
+    [
+        ([1, 1], None, "; one seed, so no noise ceiling is known"),
+        ([1, 2], None, "; no losses vary in two seeds yet, so no noise ceiling is known"),
+        ([2, 2], 0.5, "; noise ceiling +50.0"),
+    ],
+)
+def test_what_is_shown_beside_the_values_tells_why_no_ceiling_is_known(
+    capsys: pytest.CaptureFixture[str], seeds: list[int], ceiling: float | None, said: str
+) -> None:
+    facts = {"queries": 40, "subsets": 30, "instances": ["a", "b"], "seeds": seeds}
+    print_correlations(made_evaluation(facts=facts, ceiling=ceiling))
+    shown = " ".join(capsys.readouterr().out.split())
+    left_out = "queries left out, as scores or losses are constant or missing: logra 1"
+    assert f"40 queries and 30 subsets of a, b; {left_out}{said}" in shown
+
+
+def test_queries_that_come_twice_or_stand_in_the_train_pool_are_told(capsys: pytest.CaptureFixture[str]) -> None:
+    facts = {"queries": 40, "subsets": 30, "instances": ["a", "b"], "seeds": [1, 1], "queries_in_pool": 3}
+    twice = {"distinct_queries": 25, "shared_queries": [[1.0, 0.75], [0.75, 1.0]]}
+    print_correlations(made_evaluation(facts={**facts, **twice}))
+    shown = " ".join(capsys.readouterr().out.split())
+    assert "40 queries (25 different ones) and 30 subsets of a, b; " in shown
+    assert "; queries that are in their train pool: 3, which helps whoever finds equal texts; " in shown
+
+
+@pytest.mark.parametrize(("queries", "different", "told"), [(9, 9, True), (10, 10, False), (10, 9, True)])
+def test_few_queries_are_told(capsys: pytest.CaptureFixture[str], queries: int, different: int, told: bool) -> None:
+    facts = {"queries": queries, "subsets": 30, "instances": ["a"], "seeds": [1], "distinct_queries": different}
+    made = made_evaluation(facts=facts, queries=queries)
+    print_correlations(made)
+    shown = " ".join(capsys.readouterr().out.split())
+    assert ("so few queries say little about others" in shown) == told
+    assert (
+        "so few queries say little about others" in value_table("", label_panels([Source("a", made)])).caption
+    ) == told
+
+
+def test_few_queries_are_told_in_every_other_way_as_well(capsys: pytest.CaptureFixture[str]) -> None:
+    facts = {
+        "votes": [],
+        "chance": 0.1,
+        "commonest": {"label": "a", "accuracy": 0.5},
+        "labels": ["a", "b"],
+        "by": "label",
+    }
+    counts = {"examples": 9, "queries_among_the_examples": 0, "queries_without_examples_of_their_label": 0}
+    more = {"macro": {"value": 0.5}}
+    few = made_evaluation("classify", queries=5, more=more, facts={**facts, **counts, "unlabelled_examples": 0})
+    print_classification(few)
+    rows = (
+        Side("a", "r", "gte", None, None, 0.5, (0.4, 0.6), 0),
+        Side("b", "r", "gte", None, None, 0.4, (0.3, 0.5), 0),
+    )
+    pair = Pair("a", "b", 0.1, (0.0, 0.2), 0.04, 0.04)
+    print_comparison(Comparison("classify", "0" * 64, rows, (pair,), None, 0, queries=5))
+    print_comparison(Comparison("classify", "0" * 64, rows, (pair,), None, 0))
+    assert " ".join(capsys.readouterr().out.split()).count("so few queries say little about others") == 2

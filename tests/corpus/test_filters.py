@@ -1,0 +1,256 @@
+"""Where-expressions: what they keep, and what they refuse."""
+
+import operator
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from airrep.corpus.corpus import Corpus, Example
+from airrep.corpus.filters import compile_filter, where
+from airrep.errors import ConfigError
+
+ROWS = [
+    Example("What is 1+1?", "2", "a", "math", "forum", {"year": 2019, "tags": ["easy", 1], "ok": True}),
+    Example("Recipe for soup", "boil", "b", "food", None, {"year": 2021.5, "odd key": "x y", "ok": False}),
+    Example("Wie geht's?", "gut", "c", None, "wiki", {"year": 2022, "tags": "easygoing", "mixed": "3"}),
+    Example("Zebra é", "ja", "d", "math", "wiki", {"mixed": 3, "label": "inner", "object": {"k": 1}}),
+]
+TABLE = Corpus.from_examples(ROWS).table
+
+
+def kept(expression: str, table: pa.Table = TABLE) -> str:
+    """The ids of the rows that an expression keeps, as one word."""
+    mask = compile_filter(expression).mask(table)
+    assert mask.dtype == bool
+    assert mask.shape == (len(table),)
+    return "".join(np.array(table["id"].to_pylist())[mask])
+
+
+@pytest.mark.parametrize(
+    ("expression", "ids"),
+    [
+        ('label == "math"', "ad"),
+        ("label == 'math' and source == 'wiki'", "d"),
+        ('label != "math"', "bc"),
+        ('not label == "math"', "bc"),
+        ('"math" == label', "ad"),
+        ('label in ["math", "food"]', "abd"),
+        ('label not in ("math", "food")', "c"),
+        ("label in []", ""),
+        ('label in ["math", None]', "acd"),
+        ("label == None", "c"),
+        ("label is None or source is None", "bc"),
+        ("label is not None", "abd"),
+        ('label < "g"', "b"),
+        ('label >= "food"', "abd"),
+        ('"g" > label', "b"),
+        ('not (label < "g")', "acd"),
+        ('prompt > "Wie"', "cd"),
+        ('"Recipe" in prompt', "b"),
+        ('"recipe" not in prompt', "abcd"),
+        ('"is" in prompt or "oil" in response', "ab"),
+        ('"i" in source', "cd"),
+        ('"i" not in source', "ab"),
+        ('prompt == "Zebra é"', "d"),
+        ('id in {"a", "d"}', "ad"),
+        ("year >= 2020", "bc"),
+        ("year == 2019.0", "a"),
+        ("year != 2019", "bcd"),
+        ("2019 <= year < 2022", "ab"),
+        ("year > -1", "abc"),
+        ("year in [2019, 2022]", "ac"),
+        ("not year < 2022", "cd"),
+        ("year is None", "d"),
+        ("ok == True", "a"),
+        ("ok != True", "bcd"),
+        ('metadata["odd key"] == "x y"', "b"),
+        ('metadata["label"] == "inner" and label == "math"', "d"),
+        ('metadata["year"] is not None', "abc"),
+        ('"easy" in tags', "ac"),
+        ("1 in tags", "a"),
+        ("True in tags", ""),
+        ("tags == 'easygoing'", "c"),
+        ("mixed == 3", "d"),
+        ('mixed == "3"', "c"),
+        ('mixed in ["3", 3]', "cd"),
+        ("mixed < 4", "d"),
+        ("object is not None", "d"),
+        (' ( label == "math" )\t', "ad"),
+        ('label == "food" or label == "math" and source == "wiki"', "bd"),
+        ('(label == "food" or label == "math") and source == "wiki"', "d"),
+    ],
+)
+def test_keeps(expression: str, ids: str) -> None:
+    assert kept(expression) == ids
+
+
+@pytest.mark.parametrize(
+    ("expression", "message"),
+    [
+        ("", r"where '', column 1: invalid syntax; comparisons of a field with a literal are expected"),
+        (
+            "label = 'a'",
+            r"column 7: a single = compares nothing; comparisons .* Write such as label == \"a\"",
+        ),
+        ("source=forum", r"column 7: a single = compares nothing"),
+        ("label == 'a", r"column 10: unterminated string literal"),
+        ("label == 'a' &&", r"column 15: invalid syntax"),
+        (
+            "lable == 'a'",
+            r'column 1: there is no field "lable"; expected one of id, prompt, response, label, ',
+        ),
+        ("label == 'a' and yaer == 1", r'column 18: there is no field "yaer"; expected one of .* tags, year'),
+        ('"é" in prompt and yaer == 1', r'column 19: there is no field "yaer"'),
+        ("label < 3", r'column 1: label holds text and is compared with 3; text is expected. Write "3"'),
+        ("label in ['a', 3]", r"column 1: label holds text and is compared with 3"),
+        ("3 in label", r"column 6: label holds text and is compared with 3"),
+        ("None in label", r"column 9: label holds text and is compared with None"),
+        (
+            "year == '2019'",
+            r"column 1: year holds numbers and is compared with '2019'; a literal of its type",
+        ),
+        ("ok == 1", r"column 1: ok holds true or false and is compared with 1"),
+        ("object == 1", r"column 1: object holds objects and is compared with 1"),
+        ("'x' in year", r"column 8: year holds numbers and is compared with 'x'"),
+        ("label < None", r"column 9: None is neither below nor above anything"),
+        ("label is 'a'", r"column 10: is compares with None only; None is expected. Write =="),
+        ("label in 'math'", r"column 10: a literal stands right of in; a list or a field is expected"),
+        (
+            "metadata == 'a'",
+            r'column 1: metadata alone is no field; a key is expected. Write metadata\["key"\]',
+        ),
+        ("label == source", r"column 10: the name source stands where a literal is expected"),
+        ("'a' == 'a'", r"column 1: the literal 'a' stands where a field is expected"),
+        ("label", r"column 1: the name label stands where a comparison is expected"),
+        ("True", r"column 1: the literal True stands where a comparison is expected"),
+        (
+            "label == f'{id}'",
+            r"column 10: JoinedStr, which no where-expression holds, stands where a literal",
+        ),
+        ("label == b'a'", r"column 10: the literal b'a' stands where a literal"),
+        ("year == 1j", r"column 9: the literal 1j stands where a literal"),
+        ("year == 1 + 1", r"column 9: BinOp, which no where-expression holds, stands"),
+        ("year == -'a'", r"column 9: UnaryOp"),
+        ("label.upper() == 'A'", r"column 1: a call stands where a field is expected"),
+        ("label.name == 'A'", r"column 1: an attribute stands where a field is expected"),
+        ("__import__('os').system('x')", r"column 1: a call stands where a comparison is expected"),
+        ("[x for x in label]", r"column 1: ListComp"),
+        ("(lambda: 1)()", r"column 1: a call stands"),
+        ("(label := 'a')", r"column 2: NamedExpr"),
+        ("label == 'a' if True else label == 'b'", r"column 1: IfExp"),
+        ("metadata[label] == 1", r"column 1: Subscript"),
+        ("prompt['x'] == 1", r"column 1: Subscript"),
+        ("label in ['a', id]", r"column 16: the name id stands where a literal is expected"),
+        (r"'\d' in prompt", r"column \d: .*invalid escape sequence '\\d'"),
+        ("label == 'a\0'", r"column \d+: .*null bytes"),
+        (
+            "not " * 200 + "label == 'a'",
+            r"column 405: is nested more than 100 deep; a flatter expression is expected",
+        ),
+        ("(" * 5000, r"column \d+: "),
+        ("not " * 100_000 + "label", r"column \d+: "),
+    ],
+)
+def test_refuses(expression: str, message: str) -> None:
+    with pytest.raises(ConfigError, match=message) as error:
+        compile_filter(expression).mask(TABLE)
+    assert str(error.value).startswith("where '")
+    assert "\n" not in str(error.value)
+    assert len(str(error.value)) < 400
+
+
+def test_says_what_is_wrong_before_it_sees_data() -> None:
+    with pytest.raises(ConfigError, match="a call stands"):
+        compile_filter("exit()")
+
+
+def test_names_the_columns_it_reads() -> None:
+    found = compile_filter('metadata["x"] == 1 or year > 2 and "a" in prompt and id == "b"')
+    assert found.columns == ("id", "prompt", "metadata")
+    assert [field.name for field in found.fields] == ["x", "year", "prompt", "id"]
+    assert found.expression.startswith("metadata")
+    assert kept('label == "math"', TABLE.select(["label", "id"])) == "ad"
+
+
+def test_lists_twenty_metadata_keys_at_most() -> None:
+    table = Corpus.from_examples([Example("p", "r", "1", metadata={f"k{n:02}": 1 for n in range(30)})]).table
+    with pytest.raises(ConfigError, match=r"source, k00, .*k19 and 10 more$"):
+        compile_filter("k == 1").mask(table)
+
+
+def test_a_part_may_lack_a_key_that_another_part_has() -> None:
+    part = TABLE[3:]
+    assert compile_filter("year is None").mask(part, ["year"]).tolist() == [True]
+    assert where(part, ["year"], year=[2019, None]).tolist() == [True]
+    with pytest.raises(ConfigError, match=r'there is no field "year"; expected one of .*label, mixed, object$'):
+        compile_filter("year is None").mask(part)
+
+
+def test_no_rows_and_many_chunks() -> None:
+    assert kept("year > 1", TABLE[:0]) == ""
+    chunked = pa.concat_tables([TABLE[:1], TABLE[1:1], TABLE[1:]])
+    assert kept('year > 2020 or label == "math"', chunked) == "abcd"
+    assert kept("label is None", chunked) == "c"
+    with pytest.raises(ConfigError, match=r'no field "year"; expected one of id, prompt, response, label, source$'):
+        kept("year > 1", Corpus.from_examples([Example("p", "r", "1")]).table)
+
+
+VALUES = st.none() | st.text("ab", max_size=2)
+TESTS = {
+    "==": operator.eq,
+    "!=": operator.ne,
+    "<": operator.lt,
+    "<=": operator.le,
+    ">": operator.gt,
+    ">=": operator.ge,
+}
+
+
+@given(st.lists(VALUES, min_size=1, max_size=6), st.sampled_from(list(TESTS)), st.text("ab", max_size=2))
+@settings(max_examples=100, deadline=None)
+def test_text_and_metadata_agree_with_python(values: list[str | None], symbol: str, literal: str) -> None:
+    examples = [Example("p", "r", str(row), value, metadata={"m": value}) for row, value in enumerate(values)]
+    table = Corpus.from_examples([*examples, Example("p", "r", "last", "", metadata={"m": ""})]).table
+    test = TESTS[symbol]
+    expected = [symbol == "!=" if value is None else test(value, literal) for value in [*values, ""]]
+    for name in ("label", "m"):
+        assert compile_filter(f"{name} {symbol} {literal!r}").mask(table).tolist() == expected
+        assert compile_filter(f"not ({name} {symbol} {literal!r})").mask(table).tolist() == np.invert(expected).tolist()
+
+
+@pytest.mark.parametrize(
+    ("equals", "ids"),
+    [
+        ({"source": "wiki"}, "cd"),
+        ({"source": ["wiki", "forum"]}, "acd"),
+        ({"source": None}, "b"),
+        ({"source": []}, ""),
+        ({"source": "wiki", "label": "math"}, "d"),
+        ({"label": np.array(["math"])}, "ad"),
+        ({"label": {"food", None}}, "bc"),
+        ({"year": 2019}, "a"),
+        ({"year": (2019, 2022), "ok": True}, "a"),
+        ({"odd key": "x y"}, "b"),
+    ],
+)
+def test_where(equals: dict[str, Any], ids: str) -> None:
+    mask = where(TABLE, **equals)
+    assert "".join(np.array(list("abcd"))[mask]) == ids
+
+
+@pytest.mark.parametrize(
+    ("equals", "message"),
+    [
+        ({}, "where: no field is given; at least one is expected"),
+        ({"sauce": "a"}, 'where sauce=: there is no field "sauce"; expected one of id'),
+        ({"label": 3}, "where label=: label holds text and is compared with 3"),
+        ({"year": "2019"}, "where year=: year holds numbers and is compared with '2019'"),
+    ],
+)
+def test_where_refuses(equals: dict[str, Any], message: str) -> None:
+    with pytest.raises(ConfigError, match=message):
+        where(TABLE, **equals)

@@ -1,0 +1,399 @@
+"""Files and folders of every kind, whole and broken, as `read_corpus` meets them."""
+
+import contextlib
+import gzip
+import importlib
+import json
+import tempfile
+import types
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from airrep.corpus.corpus import Corpus, read_corpus
+from airrep.errors import ConfigError, DataError, MissingExtraError
+
+ROWS = [
+    {"prompt": "What is 1+1?", "response": "2", "label": "sum"},
+    {"prompt": 'Say "hi",\nthen stop', "response": "hi\t‖ é", "label": "talk"},
+    {"prompt": "third", "response": "3"},
+]
+
+
+def lines(rows: list[dict[str, Any]]) -> bytes:
+    return "".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows).encode()
+
+
+def cell(text: str) -> str:
+    return '"' + text.replace('"', '""') + '"'
+
+
+def table(delimiter: str, rows: list[dict[str, Any]] = ROWS) -> bytes:
+    header = ["prompt", "response", "label"]
+    body = [delimiter.join(cell(row.get(name, "")) for name in header) for row in rows]
+    return "\n".join([delimiter.join(header), *body, ""]).encode()
+
+
+def parquet(rows: list[dict[str, Any]]) -> bytes:
+    sink = pa.BufferOutputStream()
+    pq.write_table(pa.Table.from_pylist(rows), sink)
+    return sink.getvalue().to_pybytes()
+
+
+FORMATS: dict[str, bytes] = {
+    "jsonl": lines(ROWS),
+    "ndjson": lines(ROWS).replace(b"\n", b"\r\n\n"),
+    "json": json.dumps(ROWS, indent=2).encode(),
+    "csv": table(","),
+    "tsv": table("\t"),
+    "parquet": parquet(ROWS),
+}
+
+
+def zstandard(content: bytes) -> bytes:
+    return pa.Codec("zstd").compress(content, asbytes=True)
+
+
+PACKED: dict[str, Callable[[bytes], bytes]] = {"": bytes, ".gz": gzip.compress, ".zst": zstandard}
+
+
+def write(path: Path, content: bytes | str) -> Path:
+    path.write_bytes(content.encode() if isinstance(content, str) else content)
+    return path
+
+
+@pytest.mark.parametrize("packed", PACKED)
+@pytest.mark.parametrize("suffix", FORMATS)
+def test_every_format_gives_the_same_corpus(suffix: str, packed: str, tmp_path: Path) -> None:
+    path = write(tmp_path / f"data.{suffix}{packed}", PACKED[packed](FORMATS[suffix]))
+    corpus = read_corpus(path)
+    assert [example.prompt for example in corpus] == [row["prompt"] for row in ROWS]
+    assert corpus == Corpus.from_records(ROWS)
+
+
+def test_suffixes_in_capitals_and_several_members(tmp_path: Path) -> None:
+    path = write(tmp_path / "DATA.JSONL.GZ", b"".join(gzip.compress(lines([row]), mtime=0) for row in ROWS))
+    assert read_corpus(str(path)) == Corpus.from_records(ROWS)
+
+
+@pytest.mark.parametrize("suffix", ["jsonl", "json", "csv"])
+def test_a_byte_order_mark_is_no_part_of_the_text(suffix: str, tmp_path: Path) -> None:
+    path = write(tmp_path / f"data.{suffix}", b"\xef\xbb\xbf" + FORMATS[suffix])
+    assert read_corpus(path) == Corpus.from_records(ROWS)
+
+
+def test_json_objects_may_follow_each_other(tmp_path: Path) -> None:
+    assert read_corpus(write(tmp_path / "data.json", lines(ROWS))) == Corpus.from_records(ROWS)
+
+
+def test_separators_of_lines_in_unicode_do_not_end_a_line(tmp_path: Path) -> None:
+    rows = [{"prompt": "a\u2028b\x85c", "response": "d\x0be"}]
+    for suffix, content in (("jsonl", lines(rows)), ("csv", table(",", rows))):
+        assert read_corpus(write(tmp_path / f"data.{suffix}", content))[0].prompt == "a\u2028b\x85c"
+
+
+@pytest.mark.parametrize("suffix", ["jsonl", "json", "csv", "parquet"])
+def test_texts_of_more_than_a_megabyte(suffix: str, tmp_path: Path) -> None:
+    rows = [{"prompt": f'{number} "quoted",\n' * 100_000, "response": "r" * 1_500_000} for number in range(2)]
+    made = {
+        "jsonl": lines(rows),
+        "json": json.dumps(rows).encode(),
+        "csv": table(",", rows),
+        "parquet": parquet(rows),
+    }
+    assert read_corpus(write(tmp_path / f"data.{suffix}", made[suffix])) == Corpus.from_records(rows)
+
+
+def test_json_longer_than_what_is_read_at_once(tmp_path: Path) -> None:
+    rows = [{"prompt": f"{number} " * 50, "response": "r\n" * 40} for number in range(6000)]
+    path = write(tmp_path / "data.json", json.dumps(rows, indent=1))
+    assert read_corpus(path) == Corpus.from_records(rows)
+    path.write_text(path.read_text().replace('"prompt": "5999', '"prompt" "5999'))
+    with pytest.raises(DataError, match=r"data.json:23999: not JSON .Expecting ':' delimiter"):
+        read_corpus(path)
+
+
+def test_numbers_in_csv_stay_text(tmp_path: Path) -> None:
+    corpus = read_corpus(write(tmp_path / "data.csv", 'prompt,response,id,year\n007,"1,5",07,2020\n'))
+    assert corpus[0].to_dict() == {"id": "07", "prompt": "007", "response": "1,5", "year": "2020"}
+
+
+def test_csv_quotes_inside_an_unquoted_cell_are_text(tmp_path: Path) -> None:
+    corpus = read_corpus(write(tmp_path / "data.tsv", 'prompt\tresponse\nthe 5" disk\the said "no"\n'))
+    assert (corpus[0].prompt, corpus[0].response) == ('the 5" disk', 'he said "no"')
+
+
+def test_parquet_with_messages_and_dates(tmp_path: Path) -> None:
+    turns = [{"role": "user", "content": "q"}, {"role": "assistant", "content": "a"}]
+    rows = [{"messages": turns, "day": pa.scalar(1, pa.date32()).as_py(), "tags": ["x"]}]
+    example = read_corpus(write(tmp_path / "data.parquet", parquet(rows)))[0]
+    assert (example.prompt, example.response, example.metadata) == (
+        "q",
+        "a",
+        {"day": "1970-01-02", "tags": ["x"]},
+    )
+
+
+GOOD = '{"prompt": "p", "response": "r"}\n'
+BAD_FILES: list[tuple[str, bytes | str, str]] = [
+    ("empty.jsonl", "", "empty.jsonl: holds no records; at least one record is expected"),
+    ("empty.json", "", "empty.json: holds no records"),
+    ("empty.csv", "", "empty.csv: holds no records"),
+    ("header.csv", "prompt,response\n", "header.csv: holds no records"),
+    ("array.json", "[ ]", "array.json: holds no records"),
+    ("empty.parquet", "", "empty.parquet: cannot be read as Parquet"),
+    ("blank.jsonl", "\n \n\t\n", "blank.jsonl: holds no records"),
+    (
+        "a.jsonl",
+        GOOD + "\n{prompt",
+        r"a.jsonl:3: not JSON \(Expecting property name .* at character 2\); one JSON",
+    ),
+    ("a.jsonl", '{"prompt": "p', r"a.jsonl:1: not JSON \(Unterminated string"),
+    ("a.jsonl", GOOD.strip() + GOOD, r"a.jsonl:1: not JSON \(extra data at character 33\)"),
+    ("a.jsonl", GOOD + "[1]", "a.jsonl:2: the record is a list; an object with named fields is expected"),
+    (
+        "a.jsonl",
+        GOOD + '{"text": "x"}',
+        "a.jsonl:2: no prompt and response; found text; expected prompt/response",
+    ),
+    ("a.jsonl", '{"prompt": 3, "response": "r"}', "a.jsonl:1: prompt is a number; text is expected"),
+    (
+        "a.jsonl",
+        '{"prompt": "p", "response": null}',
+        "a.jsonl:1: response is empty or null; text is expected",
+    ),
+    ("a.jsonl", '{"prompt": "", "response": "r"}', "a.jsonl:1: prompt is blank; text is expected"),
+    ("a.jsonl", '{"prompt": "p", "response": "a\\u0000"}', "a.jsonl:1: response holds a NUL character"),
+    (
+        "a.jsonl",
+        '{"prompt": "p", "response": "\\ud83d"}',
+        r"a.jsonl:1: response holds a lone surrogate .*\\ud83d",
+    ),
+    (
+        "a.jsonl",
+        GOOD + '{"prompt": "p", "response": "r", "x": NaN}',
+        r"a.jsonl:2: not JSON \(the literal NaN",
+    ),
+    ("a.jsonl", '{"prompt": "p", "response": "r", "x": 1e999}', 'a.jsonl:1: field "x" is no JSON value'),
+    ("a.jsonl", '{"prompt": ' + "[" * 100_000, r"a.jsonl:1: not JSON \(nested too deeply\)"),
+    (
+        "a.jsonl",
+        GOOD.encode() + b'{"prompt": "\xff"}',
+        "a.jsonl:2: byte 13 of the line is not UTF-8; UTF-8 is expected",
+    ),
+    ("a.jsonl", GOOD.encode("utf-16"), "a.jsonl:1: byte 1 of the line is not UTF-8"),
+    ("a.json", "[1, 2]", "a.json:1: the record is a number; an object with named fields is expected"),
+    ("a.json", '"text"', r"a.json:1: not JSON \(starts with '\"'\); an array of objects is expected"),
+    ("a.json", '[\n{"prompt": "p",\n}]', r"a.json:3: not JSON \(Expecting property name"),
+    ("a.json", '[\n{"prompt": "p", "response": "r"}', r"a.json:2: not JSON \(the array does not end\)"),
+    ("a.json", f"[{GOOD}{GOOD}]", r"a.json:2: not JSON \(a comma or \] is missing\)"),
+    ("a.json", f"[{GOOD}]\n]", r"a.json:3: not JSON \(text after the array\)"),
+    ("a.json", '{"data": []}', "a.json:1: no prompt and response; found data; expected"),
+    (
+        "a.json",
+        '[{"prompt": NaN}]',
+        "a.json:1: not JSON .the literal NaN, which JSON does not know; write null",
+    ),
+    (
+        "a.json",
+        b'[\n{"prompt": "p\xff", "response": "r"}]',
+        "a.json:2: prompt holds a lone surrogate or a byte that is not",
+    ),
+    (
+        "a.csv",
+        "prompt,response\na,b\na\n",
+        "a.csv:3: 1 cell in a table of 2 columns; one cell for each column",
+    ),
+    ("a.csv", 'prompt,response\n"a\nb",b\na,b,c\n', "a.csv:4: 3 cells in a table of 2 columns"),
+    ("a.csv", "prompt,response\n,b\n", "a.csv:2: prompt is empty or null; text is expected"),
+    ("a.csv", "a,b\nc,d\n", "a.csv:2: no prompt and response; found a, b; expected"),
+    ("a.csv", "prompt,prompt\nc,d\n", 'a.csv:1: the column "prompt" occurs twice'),
+    (
+        "a.csv",
+        'prompt,response\na,b\n"c,d\ne,f\n',
+        "a.csv:3: a quoted cell never ends; a closing quote is expected",
+    ),
+    ("a.csv", 'prompt,response\n"a"b,c\n', "a.csv:2: text after a closing quote; quotes inside"),
+    (
+        "a.csv",
+        b"prompt,response\na,\xff\n",
+        "a.csv:2: response holds a lone surrogate or a byte that is not UTF-8",
+    ),
+    ("a.csv", b"prompt,response\na,b\0\n", "a.csv:2: response holds a NUL character"),
+    ("a.parquet", parquet(ROWS)[:300], "a.parquet: cannot be read as Parquet .*; a whole file is expected"),
+    ("a.parquet", parquet([{"prompt": 1, "response": "r"}]), "a.parquet: row 1: prompt is a number"),
+    (
+        "a.parquet",
+        parquet([{"prompt": "p", "response": "r", "x": b"\xff"}]),
+        'a.parquet: row 1: field "x" is no JSON',
+    ),
+    (
+        "a.jsonl.gz",
+        gzip.compress(lines(ROWS * 50), mtime=0)[:60],
+        r"a.jsonl.gz: cannot be read to its end \(Truncated",
+    ),
+    ("a.csv.gz", gzip.compress(table(","), mtime=0)[:60], r"a.csv.gz: cannot be read to its end \(Truncated"),
+    ("a.jsonl.zst", zstandard(lines(ROWS))[:60], r"a.jsonl.zst: cannot be read to its end \(Truncated"),
+    (
+        "a.parquet.gz",
+        gzip.compress(parquet(ROWS), mtime=0)[:300],
+        r"a.parquet.gz: cannot be read to its end \(Truncated",
+    ),
+    ("a.jsonl.gz", GOOD, "a.jsonl.gz: cannot be read to its end .*; a whole file is expected. Get it anew"),
+    ("a.txt", GOOD, r"a.txt: the suffix is not known; expected .jsonl, .ndjson, .json, .csv, .tsv, .parquet"),
+    ("a.gz", GOOD, "a.gz: the suffix is not known"),
+]
+
+
+@pytest.mark.parametrize(("name", "content", "message"), BAD_FILES)
+def test_refuses_bad_files(name: str, content: bytes | str, message: str, tmp_path: Path) -> None:
+    path = write(tmp_path / name, content)
+    with pytest.raises(DataError, match=message) as error:
+        read_corpus(path)
+    assert str(error.value).startswith(str(path))
+    assert "\n" not in str(error.value)
+
+
+def test_refuses_a_parquet_file_with_a_damaged_page(tmp_path: Path) -> None:
+    content = bytearray(parquet([{"prompt": f"p{number}" * 9, "response": "r"} for number in range(2000)]))
+    content[40:400] = bytes(360)
+    with pytest.raises(DataError, match=r"a.parquet: cannot be read"):
+        read_corpus(write(tmp_path / "a.parquet", bytes(content)))
+
+
+def test_refuses_parquet_text_that_is_not_utf8(tmp_path: Path) -> None:
+    column = pa.array([b"\xff"]).view(pa.binary()).cast(pa.string(), safe=False)
+    pq.write_table(pa.table({"prompt": column, "response": ["r"]}), tmp_path / "a.parquet")
+    with pytest.raises(DataError, match=r"a.parquet: cannot be read as Parquet .'utf-8' codec"):
+        read_corpus(tmp_path / "a.parquet")
+
+
+def test_refuses_what_is_missing(tmp_path: Path) -> None:
+    with pytest.raises(DataError, match=r"no.jsonl: no such file or folder; a data file is expected. Check the path"):
+        read_corpus(tmp_path / "no.jsonl")
+    with pytest.raises(DataError, match=r"^data/no.jsonl: no such file"):
+        read_corpus("data/no.jsonl")
+
+
+def test_a_name_inside_an_existing_folder_is_no_hub_id(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("data").mkdir()
+    with pytest.raises(DataError, match=r"^data/train: no such file or folder"):
+        read_corpus("data/train")
+
+
+def test_refuses_a_folder_that_is_no_dataset(tmp_path: Path) -> None:
+    with pytest.raises(DataError, match=r"is a folder, but not a dataset; .*Name a file inside it"):
+        read_corpus(tmp_path)
+
+
+def test_refuses_a_split_of_a_file(tmp_path: Path) -> None:
+    path = write(tmp_path / "a.jsonl", GOOD)
+    with pytest.raises(ConfigError, match=r"a.jsonl: split='test' is given for a file; only datasets have splits"):
+        read_corpus(path, split="test")
+
+
+def test_refuses_a_file_it_may_not_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(*_: object, **__: object) -> None:
+        raise PermissionError(13, "Permission denied")
+
+    path = write(tmp_path / "a.jsonl", GOOD)
+    monkeypatch.setattr(Path, "open", refuse)
+    with pytest.raises(DataError, match=r"a.jsonl: cannot be read to its end \(Permission denied\)"):
+        read_corpus(path)
+
+
+@pytest.fixture(scope="module")
+def saved(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Two saved datasets: `one`, without splits, and `two`, with the splits train and test."""
+    datasets = pytest.importorskip("datasets")
+    datasets.disable_progress_bars()
+    folder = tmp_path_factory.mktemp("saved")
+    whole = datasets.Dataset.from_list(ROWS)
+    whole.save_to_disk(str(folder / "one"))
+    datasets.DatasetDict({"train": whole, "test": whole.select([2])}).save_to_disk(str(folder / "two"))
+    return folder
+
+
+def test_reads_a_saved_dataset(saved: Path) -> None:
+    assert read_corpus(saved / "one") == read_corpus(saved / "two") == Corpus.from_records(ROWS)
+    assert read_corpus(saved / "two", split="test") == Corpus.from_records(ROWS[2:])
+
+
+def test_names_the_splits_there_are(saved: Path) -> None:
+    with pytest.raises(DataError, match=r"two: has no split 'dev'; it has train, test. Choose one with split"):
+        read_corpus(saved / "two", split="dev")
+    with pytest.raises(ConfigError, match=r"one: split='dev' is given, but the folder has no splits"):
+        read_corpus(saved / "one", split="dev")
+
+
+def test_refuses_a_damaged_saved_dataset(saved: Path, tmp_path: Path) -> None:
+    (tmp_path / "dataset_info.json").write_text("{}")
+    with pytest.raises(DataError, match="cannot be read as a saved dataset"):
+        read_corpus(tmp_path)
+    (tmp_path / "dataset_dict.json").write_text("{}")
+    with pytest.raises(DataError, match=r"dataset_dict.json cannot be read .*the list of splits is expected"):
+        read_corpus(tmp_path)
+
+
+def test_reads_a_dataset_object(saved: Path) -> None:
+    datasets = importlib.import_module("datasets")
+    assert Corpus.from_records(datasets.load_from_disk(str(saved / "one"))) == Corpus.from_records(ROWS)
+
+
+def test_reads_a_hub_dataset(saved: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    datasets = importlib.import_module("datasets")
+    asked = []
+
+    def load(name: str, split: str) -> object:
+        asked.append((name, split))
+        if split == "dev":
+            raise ValueError("Unknown split \"dev\". Should be one of\n['train'].")
+        return datasets.load_from_disk(str(saved / "one"))
+
+    monkeypatch.setattr(datasets, "load_dataset", load)
+    assert read_corpus("org/name") == Corpus.from_records(ROWS)
+    with pytest.raises(DataError, match=r"org/name: no such file, and .*'dev' cannot be loaded .*one of \['train'\]"):
+        read_corpus("org/name", split="dev")
+    assert asked == [("org/name", "train"), ("org/name", "dev")]
+
+
+def test_names_the_extra_that_datasets_need(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "dataset_info.json").write_text("{}")
+
+    def missing(name: str) -> types.ModuleType:
+        raise ImportError(name)
+
+    monkeypatch.setattr(importlib, "import_module", missing)
+    for path in (tmp_path, "org/name"):
+        with pytest.raises(MissingExtraError, match=r"needs an optional dependency.*pip install 'airrep\[datasets\]'"):
+            read_corpus(path)
+
+
+@given(
+    st.sampled_from(["jsonl", "json", "csv", "tsv"]),
+    st.binary(max_size=60),
+    st.integers(0, 200),
+    st.booleans(),
+)
+@settings(max_examples=150, deadline=None)
+def test_altered_text_files_are_read_or_refused(suffix: str, noise: bytes, place: int, skip: bool) -> None:
+    content = FORMATS[suffix]
+    with tempfile.TemporaryDirectory() as folder:
+        path = write(Path(folder, f"a.{suffix}"), content[:place] + noise + content[place + len(noise) :])
+        with contextlib.suppress(DataError):
+            assert len(read_corpus(path, skip_invalid=skip)) > 0
+
+
+@pytest.mark.parametrize("suffix", ["parquet", "jsonl.gz", "jsonl.zst", "parquet.zst"])
+def test_no_file_cut_short_is_read(suffix: str, tmp_path: Path) -> None:
+    content = PACKED["." + suffix.split(".")[1]](FORMATS[suffix.split(".")[0]]) if "." in suffix else FORMATS[suffix]
+    for size in range(0, len(content), max(1, len(content) // 40)):
+        with pytest.raises(DataError, match=r"cannot be read|holds no records"):
+            read_corpus(write(tmp_path / f"a.{suffix}", content[:size]))

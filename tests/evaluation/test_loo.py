@@ -1,0 +1,299 @@
+"""Leave-one-out against naive loops."""
+
+import dataclasses
+
+import numpy as np
+import pytest
+from reference import group_influence
+from reference import lds as reference
+from scipy import stats
+from worlds.small_world import HashAttributor
+from worlds.training_world import planted
+
+from airrep.attributors.base import TrainedGroups
+from airrep.errors import ConfigError, DataError
+from airrep.evaluation.comparison import compare_evaluations
+from airrep.evaluation.loo import Removals, evaluate_loo, loo_request, pearson, signal_to_noise
+from airrep.evaluation.result import read_evaluation
+from airrep.evaluation.statistics.ceilings import noise_ceiling
+from airrep.evaluation.statistics.metrics import lds
+from airrep.index.building import build_index
+from airrep.index.index import Index
+from airrep.labels.instance import LabelledInstance
+from airrep.labels.labels import mean_over_seeds
+from airrep.scoring.groups import Groups
+
+N, Q, K = 24, 5, 9
+
+
+def world(name: str, seed: int, *, size: int = 1, seeds: int = 2, levels: int | None = None) -> LabelledInstance:
+    """The whole pool and K removals, with losses that follow the removed examples' scores and ties where asked for."""
+    plain, generator = planted(seed, name, n=N, q=Q, m=2, size=5), np.random.default_rng(seed)
+    order = generator.permutation(N)
+    left_out = [order[size * j : size * (j + 1)] for j in range(K)]
+    members = {"0": np.arange(N)} | {str(j): np.delete(np.arange(N), rows) for j, rows in enumerate(left_out, start=1)}
+    method = HashAttributor()
+    scores = method.encode_queries(plain.queries).astype(float) @ method.encode_train(plain.train).astype(float).T
+    effects = np.stack([np.zeros(Q), *(scores[:, rows].sum(axis=1) for rows in left_out)], axis=1)
+    by_seed = 3 + 0.1 * effects + 0.1 * generator.standard_normal((seeds, Q, 1 + K)) + generator.random((seeds, Q, 1))
+    by_seed = (by_seed if levels is None else np.round(by_seed * levels) / levels).astype(np.float32)
+    several = by_seed if seeds > 1 else None
+    losses = by_seed.mean(axis=0, dtype=np.float64).astype(np.float32)
+    subsets = Groups.from_lists(members)
+    return dataclasses.replace(plain, subsets=subsets, losses=losses, by_seed=several)
+
+
+def index_of(tmp_path, *instances: LabelledInstance, seed: str = "") -> Index:
+    corpora = [example for instance in instances for example in instance.train]
+    from airrep.corpus.corpus import Corpus
+
+    build_index(Corpus.from_examples(corpora), tmp_path / f"index{seed}", HashAttributor(seed), shard_rows=10)
+    return Index(tmp_path / f"index{seed}", HashAttributor(seed))
+
+
+def stored_scores(instance: LabelledInstance) -> np.ndarray:
+    """Influence scores ``(q, n)`` float64 of features as an index keeps them."""
+    method = HashAttributor()
+    train = method.encode_train(instance.train).astype(np.float16).astype(np.float64)
+    return method.encode_queries(instance.queries).astype(np.float64) @ train.T
+
+
+def naive(instance: LabelledInstance) -> tuple[list[float], list[float]]:
+    """Spearman and Pearson of each query, by loops."""
+    scores = stored_scores(instance)
+    by_seed = instance.losses[None] if instance.by_seed is None else instance.by_seed
+    spearman, linear = [], []
+    for x in range(Q):
+        effects, predictions = [], []
+        for j in range(1, 1 + K):
+            kept = set(instance.subsets.members(j).tolist())
+            predictions.append(sum(float(scores[x, row]) for row in range(N) if row not in kept))
+            effects.append(sum(float(one[x, j]) - float(one[x, 0]) for one in by_seed) / len(by_seed))
+        spearman.append(reference.spearman(predictions, effects))
+        linear.append(reference.pearson(predictions, effects))
+        assert spearman[-1] == pytest.approx(stats.spearmanr(predictions, effects).statistic)
+    return spearman, linear
+
+
+@pytest.mark.parametrize(("size", "levels"), [(1, None), (2, None), (1, 2)])
+def test_correlations_are_those_of_loops_and_of_scipy_also_with_ties(tmp_path, size, levels):
+    instances = [world("a", 1, size=size, levels=levels), world("b", 2, size=size, levels=levels)]
+    if levels:
+        assert len(np.unique(instances[0].losses[0])) < 1 + K
+    found = evaluate_loo([index_of(tmp_path, *instances)], instances, resamples=20).rows[0]
+    expected = [naive(instance) for instance in instances]
+    np.testing.assert_allclose(found.per_query, [*expected[0][0], *expected[1][0]], rtol=1e-9)
+    assert found.value == pytest.approx(np.mean([np.mean(spearman) for spearman, _ in expected]))
+    assert found.more["pearson"] == pytest.approx(np.mean([np.mean(linear) for _, linear in expected]), rel=1e-4)
+    assert found.value > 0.3  # what helped is missed: both above 0
+
+
+def test_intervals_are_those_of_queries_and_removals_drawn_anew(tmp_path):
+    instance = world("a", 1)
+    found = evaluate_loo([index_of(tmp_path, instance)], [instance], resamples=50)
+    removed = Removals.of(instance)
+    expected = lds(found.matrices["0/a"], -removed.effects, resamples=50)
+    assert (found.rows[0].value, found.rows[0].interval) == (expected.value, expected.interval)
+    np.testing.assert_array_equal(found.matrices["losses/a"], removed.effects)
+    of_means = instance.losses[:, 1:].astype(float) - instance.losses[:, :1]
+    np.testing.assert_allclose(removed.effects, of_means, atol=1e-6)  # of complete seeds the same
+
+
+def test_the_pool_is_sum_whatever_the_method_s_own_and_another_can_be_asked_for(tmp_path):
+    """Of one removed example alone, attention is its score too; its groups are not what an encoder was trained on."""
+
+    class Trained(HashAttributor):
+        trained_groups = TrainedGroups("attention", 1000, 2000)
+
+    single, double = world("a", 1), world("a", 1, size=2)
+    index = Index(index_of(tmp_path, single).path, Trained())
+    assert index.attributor.pooling().kind == "attention"
+    plain = evaluate_loo([index], [single], resamples=20)
+    assert (plain.rows[0].pool, plain.rows[0].caution) == ("sum", "")
+    attended = evaluate_loo([index], [single], "attention", resamples=20)
+    np.testing.assert_allclose(attended.matrices["0/a"], plain.matrices["0/a"], rtol=1e-5)
+    assert attended.rows[0].caution.startswith("Groups have 1 members here")
+    asked = evaluate_loo([index], [double], "order-2", resamples=20).matrices["0/a"]
+    train = HashAttributor().encode_train(double.train).astype(np.float16).astype(np.float64)
+    queries = HashAttributor().encode_queries(double.queries).astype(np.float64)
+    members = [np.setdiff1d(np.arange(N), double.subsets.members(j)).tolist() for j in range(1, 1 + K)]
+    np.testing.assert_allclose(asked, group_influence.group_scores(queries, train, members, N, 2), rtol=1e-4)
+
+
+def test_the_ceiling_and_the_reliability_are_those_of_the_seeds(tmp_path):
+    instance, single = world("a", 1, seeds=3), world("b", 2, seeds=1)
+    index = index_of(tmp_path, instance, single)
+    found = evaluate_loo([index], [instance], resamples=20)
+    assert found.ceiling == pytest.approx(noise_ceiling(instance.by_seed[:, :, 1:], averaged=3))
+    assert found.facts["reliability"] == pytest.approx(found.ceiling**2)
+    assert found.facts["signal_to_noise"] == pytest.approx(signal_to_noise([instance.by_seed[:, :, 1:]]))
+    assert (found.facts["removals"], found.facts["removal_size"], found.facts["seeds"]) == (K, [1, 1], [3])
+    alone = evaluate_loo([index], [single], resamples=20)
+    assert alone.ceiling is alone.facts["reliability"] is alone.facts["signal_to_noise"] is None
+
+
+def naive_ratio(by_seed: np.ndarray) -> float:
+    """The definition, by loops over queries, seeds and removals."""
+    seeds, queries, removals = by_seed.shape
+    signal = chance = 0.0
+    for x in range(queries):
+        plain = [[float(by_seed[s, x, j]) - float(by_seed[s, x].mean()) for j in range(removals)] for s in range(seeds)]
+        mean = [sum(plain[s][j] for s in range(seeds)) / seeds for j in range(removals)]
+        between = sum(value**2 for value in mean) / (removals - 1)
+        within = sum((plain[s][j] - mean[j]) ** 2 for s in range(seeds) for j in range(removals))
+        within /= (seeds - 1) * (removals - 1) * seeds
+        signal, chance = signal + between - within, chance + within
+    return signal / chance
+
+
+def test_the_signal_to_noise_ratio_is_its_definition_and_finds_what_was_planted():
+    generator = np.random.default_rng(0)
+    small = generator.standard_normal((3, 4, 6))
+    assert signal_to_noise([small]) == pytest.approx(naive_ratio(small))
+    effects, common = generator.standard_normal((2000, 30)), 5 * generator.standard_normal((4, 2000, 1))
+    for deviation in (0.5, 1.0, 2.0):
+        noisy = effects + common + deviation * generator.standard_normal((4, 2000, 30))
+        assert signal_to_noise([noisy]) == pytest.approx(1 / (deviation**2 / 4), rel=0.03)
+    assert signal_to_noise([generator.standard_normal((2, 3000, 20))]) == pytest.approx(0, abs=0.02)
+    holes = small.copy()
+    holes[1, 2, 3] = np.nan
+    assert signal_to_noise([holes]) == pytest.approx(naive_ratio(np.delete(small, 3, axis=2)))
+    assert signal_to_noise([np.stack([small[0], small[0]])]) is None
+    assert signal_to_noise([holes[:, :, 3:4]]) is None
+
+
+def test_missing_losses_leave_out_what_they_concern(tmp_path):
+    instance = world("a", 1)
+    losses = instance.losses.copy()
+    losses[2, 0] = losses[:, 4] = np.nan
+    instance = dataclasses.replace(instance, losses=losses, by_seed=None)
+    found = evaluate_loo([index_of(tmp_path, instance)], [instance], resamples=20)
+    row = found.rows[0]
+    assert (row.dropped, np.isnan(row.per_query).tolist()) == (1, [False, False, True, False, False])
+    assert np.isnan(found.matrices["losses/a"][2]).all()
+    without = dataclasses.replace(
+        instance,
+        subsets=Groups.from_lists({str(j): instance.subsets.members(j) for j in range(1 + K) if j != 4}),
+        losses=np.delete(losses, 4, axis=1),
+    )
+    fewer = evaluate_loo([Index(tmp_path / "index", HashAttributor())], [without], resamples=20).rows[0]
+    np.testing.assert_allclose(row.per_query, fewer.per_query)
+    assert row.more["pearson"] == pytest.approx(fewer.more["pearson"])
+
+
+def seeds_apart(tmp_path) -> tuple[LabelledInstance, LabelledInstance]:
+    """Labels with seeds that differ by far more than removals do; with and without what was not finished."""
+    whole = world("a", 1)
+    by_seed = whole.by_seed + np.array([0, 20], np.float32)[:, None, None]
+    holes = by_seed.copy()
+    order = 1 + np.argsort(whole.losses[:, 1:].mean(axis=0))
+    holes[1, :, order[5:]] = holes[0, :, order[2]] = (
+        np.nan
+    )  # of one seed those of the greatest effects, of the other one
+    holes[1, 3, 0] = np.nan  # a query without a loss with all examples
+    one, other = (dataclasses.replace(whole, losses=mean_over_seeds(part), by_seed=part) for part in (by_seed, holes))
+    return one, other
+
+
+def test_effects_are_taken_within_each_seed_so_unfinished_seeds_rank_nothing(tmp_path):
+    whole, holes = seeds_apart(tmp_path)
+    removals = Removals.of(holes)
+    for x in range(Q):
+        for j in range(1, 1 + K):
+            of_seeds = [float(one[x, j]) - float(one[x, 0]) for one in holes.by_seed.astype(np.float64)]
+            there = [effect for effect in of_seeds if not np.isnan(effect)]
+            expected = sum(there) / len(there) if there else np.nan
+            assert removals.effects[x, j - 1] == pytest.approx(expected, abs=1e-6, nan_ok=True)
+    index = index_of(tmp_path, whole)
+    complete = evaluate_loo([index], [whole], resamples=20)
+    partly = evaluate_loo([index], [holes], resamples=20)
+    of_means = lds(-complete.matrices["0/a"], holes.losses[:, 1:] - holes.losses[:, :1], resamples=0).value
+    assert complete.rows[0].value > 0.3
+    assert partly.rows[0].value > 0.3 > of_means
+    assert 0 < partly.ceiling < complete.ceiling
+
+
+def test_comparing_stored_effects_gives_the_differences_of_the_evaluation(tmp_path):
+    _, holes = seeds_apart(tmp_path)
+    indexes = [index_of(tmp_path, holes), index_of(tmp_path, holes, seed="other")]
+    made = evaluate_loo(indexes, [holes], resamples=50, names=["true", "false"])
+    made.write(tmp_path / "run")
+    (pair,) = compare_evaluations([("run", read_evaluation(tmp_path / "run"))], "true", resamples=50).pairs
+    gap = made.rows[1].difference
+    assert (pair.one, pair.difference, pair.p_value) == ("false", pytest.approx(gap.value), pytest.approx(gap.p_value))
+
+
+def test_a_second_seed_that_was_not_begun_tells_no_ceiling(tmp_path):
+    whole, _ = seeds_apart(tmp_path)
+    by_seed = whole.by_seed.copy()
+    by_seed[1] = np.nan
+    begun = dataclasses.replace(whole, losses=mean_over_seeds(by_seed), by_seed=by_seed)
+    found = evaluate_loo([index_of(tmp_path, begun)], [begun], resamples=20)
+    assert found.ceiling is found.facts["reliability"] is found.facts["signal_to_noise"] is None
+
+
+def test_seeds_that_change_nothing_beyond_rounding_tell_no_reliability_and_no_ratio(tmp_path):
+    instance = world("a", 1)
+    rounding = 1e-6 * np.random.default_rng(0).standard_normal(instance.by_seed.shape)
+    alike = dataclasses.replace(instance, by_seed=(instance.losses + rounding).astype(np.float32))
+    found = evaluate_loo([index_of(tmp_path, alike)], [alike], resamples=20)
+    assert found.ceiling is found.facts["reliability"] is found.facts["signal_to_noise"] is None
+    assert found.facts["seeds_alike"] == [True]
+
+
+def test_removals_without_losses_do_not_count_and_none_counts_twice(tmp_path):
+    instance = world("a", 1)
+    losses, by_seed = instance.losses.copy(), instance.by_seed.copy()
+    losses[:, 4], by_seed[:, :, 4] = np.nan, np.nan
+    holes, index = dataclasses.replace(instance, losses=losses, by_seed=by_seed), index_of(tmp_path, instance)
+    facts = evaluate_loo([index], [holes], resamples=20).facts
+    assert (facts["removals"], facts["removals_left_out"]) == (K - 1, 1)
+    copy = dataclasses.replace(holes, name="copy/0")
+    for ask in (loo_request, evaluate_loo):
+        with pytest.raises(ConfigError, match="^instances a and copy/0: have the same examples, subsets and losses"):
+            ask([index], [holes, copy])
+
+
+def test_pearson_leaves_out_queries_that_do_not_vary():
+    scores = np.array([[0.1, 0.1, 0.1], [1.0, 2.0, 4.0], [1.0, 2.0, 3.0]])
+    effects = np.array([[1.0, 2.0, 3.0], [0.3, 0.3, 0.3], [2.0, np.nan, 6.0]])
+    assert pearson(scores, effects).tolist() == pytest.approx([1.0])
+
+
+def test_rows_are_paired_and_come_back_from_the_disk(tmp_path):
+    instance = world("a", 1)
+    indexes = [index_of(tmp_path, instance), index_of(tmp_path, instance, seed="other")]
+    made = evaluate_loo(indexes, [instance], resamples=50, names=["true", "false"])
+    assert made.measure == "loo"
+    assert made.rows[1].difference.value < 0
+    assert made.rows[1].difference.p_value < 0.1
+    made.write(tmp_path / "run")
+    back = read_evaluation(tmp_path / "run")
+    assert back.request == loo_request(indexes, [instance], resamples=50)
+    np.testing.assert_array_equal(back.rows[0].per_query, made.rows[0].per_query)
+    np.testing.assert_array_equal(back.matrices["1/a"], made.matrices["1/a"])
+
+
+def test_other_subsets_and_pools_are_refused(tmp_path):
+    instance = world("a", 1)
+    index = index_of(tmp_path, instance)
+    random = dataclasses.replace(planted(1, "a", n=N, q=Q, m=4, size=5))
+    for wrong in (
+        random,
+        dataclasses.replace(
+            instance,
+            subsets=Groups.from_lists({"0": range(N), "1": range(1, N)}),
+            losses=instance.losses[:, :2],
+        ),
+        dataclasses.replace(
+            instance,
+            subsets=Groups.from_lists({"0": range(N), "1": range(1, N), "2": range(N)}),
+            losses=instance.losses[:, :3],
+        ),
+    ):
+        with pytest.raises(DataError, match="instance a: is not made of removals; expected the whole train pool"):
+            evaluate_loo([index], [wrong])
+    with pytest.raises(ConfigError, match="a temperature belongs to attention; the pool is sum"):
+        evaluate_loo([index], [instance], temperature=2.0)
+    with pytest.raises(ConfigError, match="expected at least one index"):
+        evaluate_loo([], [instance])

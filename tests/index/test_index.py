@@ -1,0 +1,512 @@
+"""Index: built, resumed, asked, changed, verified."""
+
+import re
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+import pytest
+from reference import group_influence
+from reference.pooling import pool_attention, pool_top
+from worlds.small_world import HashAttributor, make_corpus, tree
+
+import airrep
+from airrep.arrays import DenseFeatures
+from airrep.attributors.base import OnRows
+from airrep.errors import ArtifactError, ConfigError, DataError
+from airrep.runtime.artifacts import MANIFEST, locked
+
+
+def features(corpus: airrep.Corpus) -> np.ndarray:
+    return HashAttributor().encode_train(corpus).astype(np.float64)
+
+
+def test_top_equals_sorting_all_scores(index: airrep.Index, corpus: airrep.Corpus, queries: airrep.Corpus) -> None:
+    scores = features(queries) @ features(corpus).T
+    for least in (False, True):
+        result = index.top(queries, k=7, least=least)
+        for row, hits in zip(scores, result, strict=True):
+            order = np.argsort(row if least else -row, kind="stable")[:7]
+            assert [hit.row for hit in hits] == order.tolist()
+            np.testing.assert_allclose([hit.score for hit in hits], row[order], rtol=2e-3)
+            assert [hit.rank for hit in hits] == list(range(1, 8))
+            assert [hit.example for hit in hits] == [corpus[int(number)] for number in order]
+
+
+def test_results_know_where_they_come_from(index: airrep.Index, queries: airrep.Corpus) -> None:
+    single = index.top(queries[0], k=2)
+    assert single.provenance == airrep.Provenance("hash", index.fingerprint)
+    assert single.provenance.sign == "higher = more helpful"
+    assert single.query == queries[0]
+    assert index.group_scores(queries, "source").provenance.pool == "attention"
+    assert index.group_scores(queries, "source", "sum").provenance.pool == "sum"
+
+
+def test_group_scores_equal_their_definition(
+    index: airrep.Index, corpus: airrep.Corpus, queries: airrep.Corpus
+) -> None:
+    scores = features(queries) @ features(corpus).T
+    labels = [example.label for example in corpus]
+    result = index.group_scores(queries, "label")
+    assert result.names == ("label 0", "label 1", "label 2")
+    assert sum(result.sizes) == 50
+    for group, name in enumerate(result.names):
+        members = [row for row, label in enumerate(labels) if label == name]
+        expected = [pool_attention(row[members]) for row in scores]
+        np.testing.assert_allclose(np.asarray(result)[:, group], expected, rtol=5e-3)
+    assert [name for name, _ in result.ranked(0)] == [
+        result.names[group] for group in np.argsort(-result.scores[0], kind="stable")
+    ]
+
+
+@pytest.mark.parametrize(("pool", "temperature"), [("top-4", 1.0), ("attention", 3.0), ("top-99", 1.0)])
+def test_any_pool_can_be_asked_for(
+    index: airrep.Index, corpus: airrep.Corpus, queries: airrep.Corpus, pool: str, temperature: float
+) -> None:
+    result = index.group_scores(queries, {"a": range(0, 50, 3), "b": [7, 8]}, pool, temperature=temperature)
+    scores = features(queries) @ features(corpus).T
+    for group, rows in enumerate(([*range(0, 50, 3)], [7, 8])):
+        for i, of_query in enumerate(scores[:, rows].tolist()):
+            top = pool != "attention"
+            expected = pool_top(of_query, int(pool[4:])) if top else pool_attention(of_query, temperature)
+            np.testing.assert_allclose(result.scores[i, group], expected, rtol=5e-3, atol=5e-3)
+    told = temperature if pool == "attention" else None
+    assert (result.provenance.pool, result.provenance.temperature) == (pool, told)
+
+
+def test_order_k_counts_the_examples_that_are_not_deleted(
+    index: airrep.Index, corpus: airrep.Corpus, queries: airrep.Corpus
+) -> None:
+    airrep.delete(index, [1, 2])
+    smaller, members = airrep.open_index(index.path, HashAttributor()), [[0, 3, 4], list(range(10, 20))]
+    result = smaller.group_scores(queries, members, "order-2")
+    stored = features(corpus).astype(np.float16)
+    expected = group_influence.group_scores(features(queries), stored, members, 48, 2)
+    np.testing.assert_allclose(result.scores, expected, rtol=1e-4, atol=1e-6)
+    assert result.provenance.pool == "order-2"
+    assert result.provenance.units == "increase of the query's loss if the group were removed"
+    assert result.provenance.caution == (
+        "Scores of order-2 are in the loss's units only for features H^(-1/2)·gradient."
+    )
+
+
+def test_order_k_of_a_removal_is_its_own_score(index: airrep.Index, queries: airrep.Corpus) -> None:
+    removed = index.where(source="forum")
+    result = index.what_if(queries, remove=removed, pool="order-3")
+    expected = index.group_scores(queries, {"forum": removed}, "order-3").scores[:, 0]
+    np.testing.assert_array_equal(result.before, np.zeros(len(queries)))
+    np.testing.assert_array_equal(result.change, -expected)
+    assert result.provenance.units == "minus increase of the query's loss if the group were removed"
+    wide = index.what_if(queries, keep=removed, pool="order-3").provenance.caution
+    assert wide.endswith("The series need not converge for groups of half the examples or more: see order-inf.")
+
+
+class TwoSided(HashAttributor):
+    """Encodes queries in another way than training examples."""
+
+    name = "two-sided"
+
+    def encode_queries(self, examples: Sequence[airrep.Example], on_rows: OnRows | None = None) -> DenseFeatures:
+        return -self.encode_train(examples, on_rows)
+
+
+def test_order_k_is_refused_where_queries_are_encoded_in_another_way(
+    tmp_path: Path, corpus: airrep.Corpus, queries: airrep.Corpus
+) -> None:
+    assert (TwoSided().symmetric, HashAttributor().symmetric) == (False, True)
+    index = airrep.build_index(corpus, tmp_path / "sides", TwoSided())
+    for ask in (
+        lambda: index.group_scores(queries, "source", "order-1"),
+        lambda: index.what_if(queries, remove=[1], pool="order-inf"),
+    ):
+        with pytest.raises(ConfigError, match="pool 'order-(1|inf)': needs a method .*; two-sided does not. Use sum,"):
+            ask()
+    assert index.group_scores(queries, "source", "top-2").scores.shape == (len(queries), 3)
+
+
+@pytest.mark.parametrize(
+    ("pool", "temperature", "message"),
+    [
+        (
+            "max",
+            1.0,
+            "pool 'max': does not exist; expected sum, mean, attention, signed-attention, top-K, order-K or order-inf",
+        ),
+        ("sum", 2.0, "temperature 2.0: belongs to attention, not to sum pooling"),
+        (None, 0.0, "temperature 0.0: is not above 0 and finite"),
+        ("order-2", 1.0, "group 'all': has all 50 training examples; pool order-2 is the effect of removing some"),
+    ],
+)
+def test_bad_pools_are_told(
+    index: airrep.Index, queries: airrep.Corpus, pool: str | None, temperature: float, message: str
+) -> None:
+    with pytest.raises(ConfigError, match=message):
+        index.group_scores(queries, {"all": range(50)}, pool, temperature=temperature)
+
+
+def test_groups_may_be_given_in_any_form(index: airrep.Index, queries: airrep.Corpus) -> None:
+    rows = {"a": [0, 5, 9], "b": [1, 2]}
+    by_rows = index.group_scores(queries, rows)
+    by_ids = index.group_scores(queries, {name: [f"e{row}" for row in members] for name, members in rows.items()})
+    by_lists = index.group_scores(queries, list(rows.values()))
+    np.testing.assert_array_equal(by_rows.scores, by_ids.scores)
+    np.testing.assert_array_equal(by_rows.scores, by_lists.scores)
+    assert by_lists.names == ("0", "1")
+    years = index.group_scores(queries, "year")
+    assert years.names == ("2000", "2001", "2002", "2003", "2004")
+    assert index.group_scores(queries, "source").names == ("forum", "books", "(none)")
+
+
+def test_what_if_is_after_minus_before(index: airrep.Index, queries: airrep.Corpus) -> None:
+    removed = index.where(source="forum")
+    kept = np.setdiff1d(np.arange(50), removed)
+    result = index.what_if(queries, remove=removed)
+    groups = index.group_scores(queries, {"all": np.arange(50), "kept": kept}).scores
+    np.testing.assert_allclose(result.change, groups[:, 1] - groups[:, 0], atol=1e-7)
+    np.testing.assert_array_equal(np.asarray(result), np.asarray(index.what_if(queries, keep=kept)))
+    assert (result.removed, result.kept) == (len(removed), len(kept))
+
+
+def test_removing_helpful_examples_lowers_the_sum(index: airrep.Index, queries: airrep.Corpus) -> None:
+    best = [hit.row for hit in index.top(queries[0], k=3)]
+    assert index.what_if(queries[:1], remove=best, pool="sum").change[0] < 0
+
+
+def test_where_filters(index: airrep.Index, corpus: airrep.Corpus, queries: airrep.Corpus) -> None:
+    assert index.where(source="forum").tolist() == list(range(0, 50, 3))
+    assert index.where('label == "label 1" and year >= 2003').tolist() == [
+        row for row in range(50) if row % 3 == 1 and row % 5 >= 3
+    ]
+    hits = index.top(queries[0], k=5, where='source == "books"')
+    assert {hit.example.source for hit in hits} == {"books"}
+    with pytest.raises(ConfigError, match="flavour"):
+        index.where('flavour == "sweet"')
+
+
+@pytest.mark.parametrize("shard_rows", [1, 7, 50, 4096])
+def test_scores_do_not_depend_on_shards(
+    tmp_path: Path, index: airrep.Index, corpus: airrep.Corpus, queries: airrep.Corpus, shard_rows: int
+) -> None:
+    other = airrep.build_index(corpus, tmp_path / "other", HashAttributor(), shard_rows=shard_rows)
+    for mine, theirs in zip(index.top(queries, k=50), other.top(queries, k=50), strict=True):
+        assert [(hit.row, hit.score) for hit in mine] == [(hit.row, hit.score) for hit in theirs]
+    expected = index.group_scores(queries, "label").scores
+    np.testing.assert_allclose(other.group_scores(queries, "label").scores, expected, rtol=1e-5)
+    blocks = dict(other.scores(queries, block_rows=3))
+    whole = np.concatenate([blocks[start] for start in sorted(blocks)], axis=1)
+    np.testing.assert_allclose(whole, np.concatenate([s for _, s in index.scores(queries)], axis=1), atol=1e-5)
+
+
+def test_scores_follow_the_rows_when_they_are_reordered(
+    tmp_path: Path, index: airrep.Index, corpus: airrep.Corpus, queries: airrep.Corpus
+) -> None:
+    backwards = airrep.build_index(corpus.take(np.arange(50)[::-1]), tmp_path / "b", HashAttributor(), shard_rows=16)
+    mine = {hit.example.id: hit.score for hit in index.top(queries[0], k=50)}
+    assert mine == {hit.example.id: hit.score for hit in backwards.top(queries[0], k=50)}
+
+
+def test_building_again_changes_nothing(tmp_path: Path, index: airrep.Index, corpus: airrep.Corpus) -> None:
+    before = tree(index.path)
+    again = HashAttributor()
+    airrep.build_index(corpus, index.path, again, shard_rows=16)
+    assert again.encoded == []
+    assert tree(index.path) == before
+
+
+@pytest.mark.parametrize(
+    ("change", "named"),
+    [
+        ({"train": make_corpus(49)}, "corpus"),
+        ({"method": HashAttributor("other")}, "attributor"),
+        ({"shard_rows": 17}, "shard_rows"),
+    ],
+)
+def test_other_inputs_are_refused_by_name(index: airrep.Index, corpus: airrep.Corpus, change, named: str) -> None:
+    arguments = {"train": corpus, "method": HashAttributor(), "shard_rows": 16} | change
+    before = tree(index.path)
+    with pytest.raises(ArtifactError, match=rf"made with another {named} .*nothing is overwritten\. .*--replace"):
+        airrep.build_index(out=index.path, **arguments)
+    assert tree(index.path) == before
+    replaced = airrep.build_index(out=index.path, replace=True, **arguments)
+    assert len(replaced) == len(arguments["train"])
+    replaced.verify()
+
+
+class Interrupted(Exception):
+    """Stands for a kill."""
+
+
+class FragileAttributor(HashAttributor):
+    """Fails after some shards."""
+
+    def __init__(self, shards: int) -> None:
+        super().__init__()
+        self.left = shards
+
+    def encode_train(self, examples, on_rows=None):
+        self.left -= 1
+        if self.left < 0:
+            raise Interrupted
+        return super().encode_train(examples, on_rows)
+
+
+def test_interrupted_build_goes_on_where_it_stopped(tmp_path: Path, index: airrep.Index, corpus: airrep.Corpus) -> None:
+    out = tmp_path / "other"
+    with pytest.raises(Interrupted):
+        airrep.build_index(corpus, out, FragileAttributor(2), shard_rows=16)
+    assert not out.exists()
+    with pytest.raises(ArtifactError, match="is unfinished"):
+        airrep.open_index(out)
+    rest = HashAttributor()
+    airrep.build_index(corpus, out, rest, shard_rows=16)
+    assert rest.encoded == [f"e{row}" for row in range(32, 50)]
+    assert tree(out) == tree(index.path)
+
+
+def test_a_build_that_failed_before_its_first_shard_stands_in_nobodys_way(
+    tmp_path: Path, corpus: airrep.Corpus
+) -> None:
+    with pytest.raises(Interrupted):
+        airrep.build_index(corpus, tmp_path / "index", FragileAttributor(0), shard_rows=16)
+    assert (tmp_path / "index.partial").is_dir()
+    assert len(airrep.build_index(corpus[:20], tmp_path / "index", HashAttributor(), shard_rows=8)) == 20
+
+
+def test_unfinished_build_of_other_data_is_not_mixed_in(tmp_path: Path, corpus: airrep.Corpus) -> None:
+    out = tmp_path / "other"
+    with pytest.raises(Interrupted):
+        airrep.build_index(corpus, out, FragileAttributor(2), shard_rows=16)
+    with pytest.raises(ArtifactError, match="holds an unfinished index of other data or settings"):
+        airrep.build_index(make_corpus(20, "x"), out, HashAttributor(), shard_rows=16)
+    built = airrep.build_index(make_corpus(20, "x"), out, HashAttributor(), shard_rows=16, replace=True)
+    assert len(list((out / "shards").iterdir())) == 2
+    built.verify()
+
+
+def test_damaged_shard_of_an_interrupted_build_is_made_again(
+    tmp_path: Path, index: airrep.Index, corpus: airrep.Corpus
+) -> None:
+    out = tmp_path / "other"
+    with pytest.raises(Interrupted):
+        airrep.build_index(corpus, out, FragileAttributor(2), shard_rows=16)
+    flip(next((tmp_path / "other.partial/shards").glob("0000000016-*/features.npy")), -1)
+    airrep.build_index(corpus, out, HashAttributor(), shard_rows=16)
+    assert tree(out) == tree(index.path)
+
+
+def flip(path: Path, position: int, bits: int = 1) -> None:
+    content = bytearray(path.read_bytes())
+    content[position] ^= bits
+    path.write_bytes(content)
+
+
+def test_append_delete_compact(index: airrep.Index, corpus: airrep.Corpus, queries: airrep.Corpus) -> None:
+    more = make_corpus(20, "more")
+    grown = airrep.append(index, more)
+    assert (len(grown), grown.rows) == (70, 70)
+    assert grown.example(50) == more[0]
+    assert len(index) == 50
+    smaller = airrep.delete(grown, grown.where(source="forum"))
+    assert len(smaller) == 70 - 17 - 7
+    assert all(hit.example.source != "forum" for hit in smaller.top(queries[0], k=len(smaller)))
+    scores = {hit.example.id: hit.score for hit in smaller.top(queries[0], k=len(smaller))}
+    compacted = airrep.compact(smaller)
+    assert compacted.rows == len(compacted) == len(smaller)
+    assert {hit.example.id: hit.score for hit in compacted.top(queries[0], k=len(compacted))} == scores
+    assert len(list((index.path / "shards").iterdir())) == 3
+    assert list(index.path.glob("deleted-*")) == []
+    compacted.verify()
+
+
+def test_append_twice_adds_once(index: airrep.Index) -> None:
+    more = make_corpus(20, "more")
+    first = airrep.append(index, more)
+    before = tree(index.path)
+    assert len(airrep.append(first, more)) == 70
+    assert tree(index.path) == before
+    with pytest.raises(DataError, match=r"example 'e0' is in the index already \(row 0\)\. Leave it out"):
+        airrep.append(first, make_corpus(60))
+    changed = airrep.Corpus.from_examples([airrep.Example("other", "text", id="e3")])
+    with pytest.raises(DataError, match=r"example 'e3' is in the index already"):
+        airrep.append(first, changed)
+    assert tree(index.path) == before
+
+
+def test_interrupted_append_leaves_the_index_whole(index: airrep.Index) -> None:
+    more = make_corpus(40, "more")
+    before = index.top(more[0], k=3)
+    with pytest.raises(Interrupted):
+        airrep.append(airrep.open_index(index.path, FragileAttributor(2)), more)
+    now = airrep.open_index(index.path, HashAttributor())
+    now.verify()
+    assert now.top(more[0], k=3) == before
+    rest = HashAttributor()
+    airrep.append(airrep.open_index(index.path, rest), more)
+    assert len(rest.encoded) == 8
+
+
+def test_deleted_examples_may_come_back(index: airrep.Index) -> None:
+    smaller = airrep.delete(index, index.rows_of(["e1", "e2"]))
+    with pytest.raises(ConfigError, match="has no example with id 'e1'"):
+        smaller.rows_of(["e1"])
+    again = airrep.append(smaller, make_corpus(3)[1:])
+    assert again.rows_of(["e1"]).tolist() == [50]
+    with pytest.raises(ConfigError, match="nothing would be left"):
+        airrep.delete(again, range(again.rows))
+
+
+def test_bad_questions_are_told(index: airrep.Index, queries: airrep.Corpus) -> None:
+    with pytest.raises(ConfigError, match="51"):
+        index.top(queries, k=51)
+    with pytest.raises(ConfigError, match="0"):
+        index.top(queries, k=0)
+    with pytest.raises(ConfigError, match="queries: there are none"):
+        index.top([], k=1)
+    with pytest.raises(ConfigError, match="has no row 50; expected 0 to 49"):
+        index.example(50)
+    with pytest.raises(ConfigError, match="has no field 'flavour'; it has id, prompt, response, label, source, year"):
+        index.group_scores(queries, "flavour")
+    with pytest.raises(ConfigError, match="expected one of remove and keep"):
+        index.what_if(queries)
+    with pytest.raises(ConfigError, match="nothing would be left out"):
+        index.what_if(queries, remove=[])
+    with pytest.raises(ConfigError, match="everything would be left out"):
+        index.what_if(queries, remove=np.arange(50))
+    smaller = airrep.delete(index, [4])
+    with pytest.raises(ConfigError, match="row 4 was deleted"):
+        smaller.group_scores(queries, {"a": [3, 4]})
+
+
+def test_rows_may_be_masks_or_ids_but_nothing_else(index: airrep.Index, queries: airrep.Corpus) -> None:
+    rows = index.where(source="forum")
+    expected = index.what_if(queries, remove=rows).change
+    mask = index.mask(source="forum")
+    ids = [index.example(int(row)).id for row in rows]
+    for same in (mask, ids, rows.tolist(), iter(rows.tolist())):
+        np.testing.assert_array_equal(index.what_if(queries, remove=same).change, expected)
+    for wrong in ([1.7], np.array([True, False]), [[1, 2]]):
+        with pytest.raises(ConfigError, match="are not whole numbers; expected row numbers"):
+            index.what_if(queries, remove=wrong)
+    assert airrep.delete(index, mask).deleted.tolist() == rows.tolist()
+
+
+def test_queries_may_be_any_examples(index: airrep.Index, queries: airrep.Corpus) -> None:
+    expected = index.group_scores(queries, "label").scores
+    np.testing.assert_array_equal(index.group_scores(list(queries), "label").scores, expected)
+    np.testing.assert_allclose(index.group_scores(queries[0], "label").scores, expected[:1], rtol=1e-5)
+    assert index.group_scores([queries[0], queries[0]], "label").scores.shape == (2, 3)
+    with pytest.raises(ConfigError, match="queries: are not examples"):
+        index.top([{"prompt": "a", "response": "b"}], k=1)
+
+
+def test_rows_of_an_old_opening_are_not_deleted_by_mistake(index: airrep.Index) -> None:
+    other = airrep.delete(airrep.open_index(index.path, HashAttributor()), range(20))
+    assert len(airrep.delete(index, [30])) == 29
+    airrep.compact(other)
+    before = tree(index.path)
+    with pytest.raises(ArtifactError, match=r"was compacted or built anew since it was opened.*Open it again"):
+        airrep.delete(index, [25])
+    assert tree(index.path) == before
+
+
+def test_reader_of_a_compacted_index_is_told_to_open_it_again(index: airrep.Index, queries: airrep.Corpus) -> None:
+    airrep.delete(index, range(20))
+    old = airrep.open_index(index.path, HashAttributor())
+    airrep.compact(old)
+    with pytest.raises(ArtifactError, match="replaced while it was open"):
+        old.top(queries, k=1)
+
+
+def test_leftovers_of_an_interrupted_change_go_with_the_next(index: airrep.Index) -> None:
+    """A kill may fall after a change has taken effect and before its leftovers are gone."""
+    for change in (
+        airrep.compact,
+        lambda index: airrep.delete(index, []),
+        lambda index: airrep.append(index, make_corpus(50)),
+    ):
+        before = tree(index.path)
+        (index.path / "shards" / "0000000999-superseded").mkdir()
+        (index.path / "deleted-0.npy").write_bytes(b"superseded")
+        change(index)
+        assert tree(index.path) == before
+        assert len(list((index.path / "shards").iterdir())) == 4
+
+
+def test_foreign_files_among_the_shards_do_no_harm(index: airrep.Index) -> None:
+    (index.path / "shards" / ".DS_Store").write_text("not ours")
+    assert len(airrep.delete(index, [1])) == 49
+
+
+def test_altered_sparse_index_is_an_error_and_not_a_crash(tmp_path: Path, queries: airrep.Corpus) -> None:
+    index = airrep.build_index(make_corpus(20), tmp_path / "tfidf", "tfidf")
+    flip(next((index.path / "shards").glob("*/indices.npy")), -1, 0x40)
+    with pytest.raises(ArtifactError, match="was altered after it was written"):
+        airrep.open_index(index.path).top(queries, k=1)
+
+
+def test_wrong_kinds_of_arguments_are_told(index: airrep.Index, corpus: airrep.Corpus, tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="settings: belong to a method given by name"):
+        airrep.build_index(corpus, tmp_path / "a", HashAttributor(), settings={"seed": 1})
+
+
+def test_another_attributor_is_refused(index: airrep.Index, queries: airrep.Corpus) -> None:
+    with pytest.raises(ArtifactError, match=r"was built with another model or other settings .*--replace"):
+        airrep.open_index(index.path, HashAttributor("other")).top(queries, k=1)
+    with pytest.raises(ConfigError, match=r"was built by 'hash', which airrep does not know"):
+        airrep.open_index(index.path).top(queries, k=1)
+
+
+@pytest.mark.parametrize(
+    "name", ["features.npy", "codes.npy", "scales.npy", "bounds.npy", "examples.arrow", "shard.json"]
+)
+def test_one_altered_byte_is_found(index: airrep.Index, name: str) -> None:
+    flip(next((index.path / "shards").glob(f"0000000016-*/{name}")), -1)
+    with pytest.raises(ArtifactError, match=rf"{re.escape(name)}: was altered after it was written"):
+        airrep.open_index(index.path).verify()
+
+
+def test_truncated_file_is_found_at_opening(index: airrep.Index) -> None:
+    path = next((index.path / "shards").glob("*/features.npy"))
+    path.write_bytes(path.read_bytes()[:-1])
+    with pytest.raises(ArtifactError, match=r"features\.npy: has \d+ bytes; expected \d+"):
+        airrep.open_index(index.path)
+
+
+def test_newer_format_is_refused(index: airrep.Index) -> None:
+    path = index.path / MANIFEST
+    path.write_text(path.read_text().replace('"format": 1', '"format": 2'))
+    with pytest.raises(ArtifactError, match="was written in format 2; this airrep reads up to 1"):
+        airrep.open_index(index.path)
+
+
+def test_two_writers(index: airrep.Index, corpus: airrep.Corpus, tmp_path: Path) -> None:
+    with locked(index.path), pytest.raises(ArtifactError, match="another process is writing there"):
+        airrep.append(index, make_corpus(3, "more"))
+    (tmp_path / "new.partial").mkdir()
+    with locked(tmp_path / "new.partial"), pytest.raises(ArtifactError, match="another process is writing there"):
+        airrep.build_index(corpus, tmp_path / "new", HashAttributor())
+
+
+def test_features_that_float16_cannot_hold_are_refused(tmp_path: Path, corpus: airrep.Corpus) -> None:
+    class Loud(HashAttributor):
+        def encode_train(self, examples, on_rows=None):
+            features = super().encode_train(examples)
+            features[3, 0] = np.inf
+            return features
+
+    with pytest.raises(DataError, match=r"example 'e3': a feature is not finite or exceeds 65504"):
+        airrep.build_index(corpus, tmp_path / "loud", Loud())
+    assert not (tmp_path / "loud").exists()
+
+
+def test_empty_corpus_is_refused(tmp_path: Path, corpus: airrep.Corpus) -> None:
+    with pytest.raises(DataError, match="the corpus is empty"):
+        airrep.build_index(corpus[:0], tmp_path / "none", HashAttributor())
+
+
+def test_progress_counts_every_row(tmp_path: Path, corpus: airrep.Corpus) -> None:
+    seen: list[tuple[int, int]] = []
+    airrep.build_index(
+        corpus, tmp_path / "a", HashAttributor(), shard_rows=16, progress=lambda *counts: seen.append(counts)
+    )
+    assert seen == [(16, 50), (32, 50), (48, 50), (50, 50)]

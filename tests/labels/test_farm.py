@@ -1,0 +1,425 @@
+"""The label farm: the same bytes on every engine, resumed, in parts, extended."""
+
+import errno
+import json
+import shutil
+import time
+from collections.abc import Callable, Generator, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from worlds.toy_farm import FINE_TUNE, QUERIES, TRAIN, ToyWorld, begun, make_plan, visible
+
+from airrep.errors import ArtifactError, ConfigError, DataError, TrainingError
+from airrep.labels.farm import TaskReport, label
+from airrep.labels.labels import Labels
+from airrep.labels.ledger import holding
+from airrep.labels.plan import SamplingSettings, SubsetPlan
+from airrep.labels.request import KIND
+from airrep.labels.sampling import sample
+from airrep.labels.tasks import Part
+from airrep.lm.settings import FineTuneSettings, LmSettings
+from airrep.runtime.artifacts import read_manifest, write_manifest
+from airrep.runtime.engine import Engine, InProcess, Outcome, R, T
+from airrep.runtime.processes import LocalProcesses
+from airrep.runtime.seeding import stream_seed
+
+ALL = 12
+"""Tasks of the plan with one seed: of two instances, five subsets each and the evaluation before."""
+
+
+@pytest.fixture
+def plan(tmp_path: Path) -> SubsetPlan:
+    return make_plan(tmp_path / "plan")
+
+
+def farm(plan: SubsetPlan, out: Path, world: ToyWorld | None = None, **options: Any) -> Labels:
+    settings = options.pop("fine_tune", FINE_TUNE)
+    return label(plan, TRAIN, QUERIES, world or ToyWorld(), settings, out, **options)
+
+
+def logged(tmp_path: Path, **options: Any) -> tuple[ToyWorld, Path]:
+    """A world that counts the fine-tunes that are begun, and where."""
+    return ToyWorld(log=str(tmp_path / "log"), **options), tmp_path / "log"
+
+
+def test_losses_are_those_of_a_fine_tune_by_hand(tmp_path: Path, plan: SubsetPlan) -> None:
+    labels = farm(plan, tmp_path / "labels", seeds=2)
+    learner = ToyWorld()()
+    instance = plan.instance(1)
+    asked = learner.tokenise(QUERIES.take(instance.queries))
+    np.testing.assert_array_equal(labels.base_losses(1), learner.losses(asked))
+    documents = learner.tokenise(TRAIN.take(plan.subset_rows(1, 3)))
+    learner.fine_tune(documents, FINE_TUNE, stream_seed(0, "fine-tune", 1, 3, 1))
+    np.testing.assert_array_equal(labels.losses(1)[1, :, 3], learner.losses(asked))
+
+
+@pytest.mark.parametrize("workers", [2, pytest.param(4, marks=pytest.mark.slow)])
+def test_every_engine_gives_the_same_bytes(tmp_path: Path, plan: SubsetPlan, workers: int) -> None:
+    one = visible(farm(plan, tmp_path / "one", engine=InProcess(), seeds=2).path)
+    assert visible(farm(plan, tmp_path / "more", engine=LocalProcesses(workers), seeds=2).path) == one
+    assert "manifest.json" in one
+
+
+def test_a_finished_directory_is_left_as_it_is(tmp_path: Path, plan: SubsetPlan) -> None:
+    world, log = logged(tmp_path)
+    first = farm(plan, tmp_path / "labels", world).path
+    before, written = visible(first), (first / "manifest.json").stat().st_mtime_ns
+    assert visible(farm(plan, tmp_path / "labels", world).path) == before
+    assert (first / "manifest.json").stat().st_mtime_ns == written
+    assert len(begun(log)) == ALL - 2
+
+
+def test_finished_labels_hold_no_single_files(tmp_path: Path, plan: SubsetPlan) -> None:
+    labels = farm(plan, tmp_path / "labels")
+    assert not (labels.path / "results").exists()
+    assert not (labels.path / "quarantine").exists()
+    labels.verify()
+
+
+def test_parts_share_one_directory(tmp_path: Path, plan: SubsetPlan) -> None:
+    whole = visible(farm(plan, tmp_path / "whole").path)
+    for number in (3, 1, 2):
+        labels = farm(plan, tmp_path / "shared", part=f"{number}/3")
+        assert labels.complete == (number == 2)
+    assert visible(labels.path) == whole
+
+
+def test_parts_made_apart_are_merged_by_copying(tmp_path: Path, plan: SubsetPlan) -> None:
+    whole = visible(farm(plan, tmp_path / "whole").path)
+    world, log = logged(tmp_path)
+    for number in (1, 2, 3):
+        part = farm(plan, tmp_path / f"part-{number}", world, part=f"{number}/3")
+        shutil.copytree(part.path, tmp_path / "merged", dirs_exist_ok=True)
+    merged = farm(plan, tmp_path / "merged", world)
+    assert visible(merged.path) == whole
+    assert len(begun(log)) == ALL - 2
+
+
+def test_more_seeds_and_subsets_keep_what_is_finished(tmp_path: Path, plan: SubsetPlan) -> None:
+    world, log = logged(tmp_path)
+    farm(plan, tmp_path / "labels", world)
+    larger = make_plan(tmp_path / "larger", subsets=7, instances=3)
+    grown = farm(larger, tmp_path / "labels", world, seeds=2)
+    assert len(begun(log)) == 3 * 7 * 2
+    assert visible(grown.path) == visible(farm(larger, tmp_path / "fresh", seeds=2).path)
+    with pytest.raises(ArtifactError, match="holds finished labels of instances=3, now 2; expected at least as many"):
+        farm(plan, tmp_path / "labels", world)
+
+
+def test_finished_labels_stay_readable_while_they_grow(tmp_path: Path, plan: SubsetPlan) -> None:
+    before = farm(plan, tmp_path / "labels")
+    assert not before.growing
+    during = farm(plan, tmp_path / "labels", seeds=2, part="1/2")
+    assert during.complete
+    assert during.growing
+    np.testing.assert_array_equal(during.losses(0), before.losses(0))
+    assert farm(plan, tmp_path / "labels", seeds=2).seeds == 2
+
+
+def test_each_task_is_reported(tmp_path: Path, plan: SubsetPlan) -> None:
+    reports: list[TaskReport] = []
+    steps: list[tuple[int, int | None]] = []
+    farm(plan, tmp_path / "labels", progress=lambda *step: steps.append(step), on_task=reports.append)
+    assert [report.done for report in reports] == list(range(1, ALL + 1))
+    assert {report.total for report in reports} == {ALL}
+    assert reports[-1].left == 0
+    assert reports[0].name == "instance 0, before any fine-tune"
+    assert reports[1].name == "instance 0, subset 0, seed 0"
+    assert steps == [(done, ALL) for done in range(ALL + 1)]
+    lines = [json.loads(line) for line in (tmp_path / "labels" / "times.jsonl").read_text().splitlines()]
+    assert len(lines) == ALL
+    assert lines[0].keys() == {"task", "key", "seconds", "cpu", "attempts", "error"}
+
+
+class SlowStart(Engine):
+    """Takes half a second before the first task, as loading a large LM does."""
+
+    def run(
+        self, setup: Callable[[], Callable[[T], R]], tasks: Sequence[T], retries: int = 1
+    ) -> Generator[Outcome[T, R], None, None]:
+        time.sleep(0.5)
+        yield from InProcess().run(setup, tasks, retries)
+
+
+def test_the_remaining_time_leaves_the_start_out(tmp_path: Path, plan: SubsetPlan) -> None:
+    reports: list[TaskReport] = []
+    farm(plan, tmp_path / "labels", ToyWorld(seconds=0.01), engine=SlowStart(), on_task=reports.append)
+    assert reports[0].left is None
+    told = [report.left for report in reports if report.left is not None]
+    assert len(told) == ALL - 1
+    assert 0.05 < told[0] < 0.5
+
+
+def test_an_example_that_cannot_be_read_is_found_before_the_first_fine_tune(tmp_path: Path, plan: SubsetPlan) -> None:
+    used = sorted({int(row) for i in range(2) for j in range(5) for row in plan.subset_rows(i, j)})
+    asked = sorted({int(row) for i in range(2) for row in plan.query_rows(i)})
+    spare = next(row for row in range(len(TRAIN)) if row not in used)
+    world, log = logged(tmp_path, unreadable=(TRAIN[used[1]], QUERIES[asked[0]], TRAIN[spare]))
+    with pytest.raises(DataError) as caught:
+        farm(plan, tmp_path / "labels", world, part="1/2")
+    assert str(caught.value) == (
+        f"{plan.path}: 2 of its {len(used) + len(asked)} examples cannot be used with the LM toy; the first: "
+        f'example "{TRAIN[used[1]].id}": is too long. Leave such examples out of the data and sample again.'
+    )
+    assert begun(log) == []
+    assert visible(tmp_path / "labels") == {}
+    farm(plan, tmp_path / "labels", ToyWorld(unreadable=(TRAIN[spare],)))
+    assert farm(plan, tmp_path / "labels", world).complete
+
+
+def test_queries_out_of_the_train_corpus_are_read_beforehand_too(tmp_path: Path) -> None:
+    settings = SamplingSettings(instances=1, train_count=20, query_count=4, subsets=3, size=3)
+    plan = sample(TRAIN, tmp_path / "plan", settings)
+    world = ToyWorld(unreadable=(TRAIN[int(plan.query_rows(0)[0])],))
+    with pytest.raises(DataError, match="1 of its .* examples cannot be used with the LM toy"):
+        label(plan, TRAIN, None, world, FINE_TUNE, tmp_path / "labels")
+
+
+def damage(folder: Path) -> None:
+    """Alter the copy of the subsets, without changing its size."""
+    path = next(folder.glob("plan-*")) / "members.npy"
+    path.write_bytes(path.read_bytes()[:-1] + b"\xff")
+
+
+def test_a_damaged_copy_of_the_subsets_is_made_again(tmp_path: Path, plan: SubsetPlan) -> None:
+    whole = visible(farm(plan, tmp_path / "whole").path)
+    part = farm(plan, tmp_path / "labels", part="1/2").path
+    damage(part)
+    assert visible(farm(plan, part, part="2/2").path) == whole
+
+    def damage_late(report: TaskReport) -> None:
+        if report.done == 7:
+            damage(tmp_path / "late")
+
+    assert visible(farm(plan, tmp_path / "late", on_task=damage_late).path) == whole
+    Labels(tmp_path / "late").verify()
+
+
+def test_subsets_that_change_under_the_farm_are_refused(tmp_path: Path, plan: SubsetPlan) -> None:
+    path = plan.path / "members.npy"
+    path.write_bytes(path.read_bytes()[:-1] + b"\xff")
+    with pytest.raises(ArtifactError, match=r"plan: was altered since it was opened\. Restore it, or sample again"):
+        farm(plan, tmp_path / "labels")
+
+
+def test_a_full_disk_is_named_while_the_subsets_are_copied(
+    tmp_path: Path, plan: SubsetPlan, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fill(*_: object, **__: object) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    with monkeypatch.context() as full:
+        full.setattr("shutil.copyfile", fill)
+        with pytest.raises(ArtifactError, match=r"plan-[0-9a-f]{12}: cannot be written: the disk is full; what was"):
+            farm(plan, tmp_path / "labels")
+    assert farm(plan, tmp_path / "labels").complete
+
+
+def test_a_failing_task_is_tried_again_then_quarantined(tmp_path: Path, plan: SubsetPlan) -> None:
+    row = int(plan.subset_rows(0, 0)[0])
+    hit = sum(row in plan.subset_rows(i, j) for i in range(2) for j in range(5))
+    world, log = logged(tmp_path, poison=row)
+    labels = farm(plan, tmp_path / "labels", world, retries=1)
+    assert len(begun(log)) == 10 + hit
+    assert not labels.complete
+    assert labels.missing == []
+    assert [entry.reason for entry in labels.quarantined] == [
+        "fine-tune: the loss is not finite. Lower learning_rate."
+    ] * hit
+    assert {entry.attempts for entry in labels.quarantined} == {2}
+    assert np.isnan(labels.losses(0)[0, :, 0]).all()
+
+
+def test_quarantined_tasks_are_run_again_only_when_asked(tmp_path: Path, plan: SubsetPlan) -> None:
+    row = int(plan.subset_rows(0, 0)[0])
+    world, log = logged(tmp_path, poison=row)
+    farm(plan, tmp_path / "labels", world, retries=0)
+    before = len(begun(log))
+    partial = farm(plan, tmp_path / "labels", world, retries=0, partial=True)
+    assert len(begun(log)) == before
+    assert partial.complete
+    assert np.isnan(partial.losses(0)).any()
+    whole = farm(plan, tmp_path / "labels", retry_quarantined=True)
+    assert whole.quarantined == []
+    assert visible(whole.path) == visible(farm(plan, tmp_path / "fresh").path)
+
+
+@pytest.mark.slow
+def test_partial_labels_have_the_same_bytes_on_every_engine(tmp_path: Path, plan: SubsetPlan) -> None:
+    world = ToyWorld(poison=int(plan.subset_rows(0, 0)[0]))
+    here = farm(plan, tmp_path / "here", world, partial=True, retries=1)
+    there = farm(plan, tmp_path / "there", world, partial=True, retries=1, engine=LocalProcesses(2))
+    assert visible(here.path) == visible(there.path)
+    assert len(here.quarantined) == len(there.quarantined) > 0
+
+
+def test_all_fine_tunes_failing_is_an_error(tmp_path: Path, plan: SubsetPlan) -> None:
+    with pytest.raises(TrainingError, match="all 10 fine-tunes failed, the first: fine-tune: the loss is not finite"):
+        farm(plan, tmp_path / "labels", ToyWorld(hopeless=True), retries=0, partial=True)
+    with pytest.raises(TrainingError, match="all 10 fine-tunes failed"):
+        farm(plan, tmp_path / "labels", retries=0)
+    assert farm(plan, tmp_path / "labels", retry_quarantined=True).complete
+
+
+def test_a_part_that_fails_throughout_is_no_error_where_others_have_finished_some(
+    tmp_path: Path, plan: SubsetPlan
+) -> None:
+    farm(plan, tmp_path / "labels", part="1/4")
+    failed = farm(plan, tmp_path / "labels", ToyWorld(hopeless=True), part="2/4", retries=0)
+    assert len(failed.quarantined) == 3
+    for number in (3, 4):
+        assert not farm(plan, tmp_path / "labels", part=f"{number}/4").complete
+    partial = farm(plan, tmp_path / "labels", part="2/4", partial=True)
+    assert partial.complete
+    assert len(partial.quarantined) == 3
+
+
+def test_another_way_of_reading_is_named(tmp_path: Path, plan: SubsetPlan) -> None:
+    folder = farm(plan, tmp_path / "labels", ToyWorld(most=2048), part="1/2").path
+    assert Labels(folder).state["lm"]["max_tokens"] == 2048
+    with pytest.raises(ArtifactError, match=r"with another lm\.max_tokens \(2048; now 32\); nothing is overwritten"):
+        farm(plan, folder, ToyWorld(most=32))
+    with pytest.raises(ArtifactError, match=r"with another lm \([0-9a-f]{12}; now [0-9a-f]{12}\)"):
+        farm(plan, folder, ToyWorld(most=32, name="other"))
+    assert farm(plan, folder, ToyWorld(most=2048, name="renamed")).complete
+    assert farm(plan, folder, ToyWorld(most=2048)).complete
+
+
+@pytest.mark.parametrize("part", [None, "1/2"])
+def test_labels_that_do_not_say_how_the_lm_reads_are_gone_on_with(
+    tmp_path: Path, plan: SubsetPlan, part: str | None
+) -> None:
+    folder = farm(plan, tmp_path / "labels", ToyWorld(most=2048), part=part).path
+    if part is None:
+        manifest = {**read_manifest(folder, KIND)}
+        del manifest["lm"]["max_tokens"]
+        write_manifest(folder, KIND, manifest)
+    state = json.loads((folder / "request.json").read_bytes())
+    del state["lm"]["max_tokens"]
+    (folder / "request.json").write_text(json.dumps(state))
+    with pytest.raises(ArtifactError, match=r"with another lm \([0-9a-f]{12}; now [0-9a-f]{12}\)"):
+        farm(plan, folder, ToyWorld(most=32))
+    world, log = logged(tmp_path, most=2048)
+    assert farm(plan, folder, world).complete
+    assert len(begun(log)) == (0 if part is None else 6)
+
+
+def test_a_process_that_ends_early_keeps_what_another_asked_for(tmp_path: Path, plan: SubsetPlan) -> None:
+    larger = make_plan(tmp_path / "larger", subsets=7)
+    farm(plan, tmp_path / "labels", part="1/2")
+
+    def grow(report: TaskReport) -> None:
+        if report.done == 1:
+            farm(larger, tmp_path / "labels", part="1/2", seeds=2)
+
+    small = farm(plan, tmp_path / "labels", part="2/2", on_task=grow)
+    assert small.complete
+    assert small.growing
+    wanted = json.loads((small.path / "request.json").read_bytes())
+    assert (small.path / wanted["keys"]).is_file()
+    assert (small.path / wanted["plan_folder"]).is_dir()
+    grown = farm(larger, tmp_path / "labels", seeds=2)
+    assert visible(grown.path) == visible(farm(larger, tmp_path / "fresh", seeds=2).path)
+
+
+def test_labels_of_other_settings_are_refused(tmp_path: Path, plan: SubsetPlan) -> None:
+    farm(plan, tmp_path / "labels")
+    with pytest.raises(ArtifactError, match=r"another lm \([0-9a-f]{12}; now [0-9a-f]{12}\)"):
+        farm(plan, tmp_path / "labels", ToyWorld(version="2"))
+    with pytest.raises(ArtifactError, match=r"another fine_tune\.epochs \(2; now 3\); nothing is overwritten"):
+        farm(plan, tmp_path / "labels", fine_tune=FineTuneSettings(learning_rate=1e-3, epochs=3))
+    with pytest.raises(ArtifactError, match=r"another sampling\.seed \(0; now 1\)"):
+        farm(make_plan(tmp_path / "other", seed=1), tmp_path / "labels")
+    fewer = sample(TRAIN[:39], tmp_path / "fewer", plan.settings, QUERIES)
+    with pytest.raises(ArtifactError, match=r"another train \([0-9a-f]{12}; now [0-9a-f]{12}\)"):
+        label(fewer, TRAIN[:39], QUERIES, ToyWorld(), FINE_TUNE, tmp_path / "labels")
+
+
+def test_other_corpora_than_the_plan_was_drawn_from_are_refused(tmp_path: Path, plan: SubsetPlan) -> None:
+    with pytest.raises(DataError, match="was drawn from another train corpus"):
+        label(plan, TRAIN[:30], QUERIES, ToyWorld(), FINE_TUNE, tmp_path / "labels")
+    with pytest.raises(DataError, match="was drawn from another query corpus|another queries corpus"):
+        label(plan, TRAIN, None, ToyWorld(), FINE_TUNE, tmp_path / "labels")
+
+
+def test_results_of_two_settings_are_not_mixed(tmp_path: Path, plan: SubsetPlan) -> None:
+    one = farm(plan, tmp_path / "one", part="1/2")
+    other = farm(plan, tmp_path / "other", part="2/2", fine_tune=FineTuneSettings(epochs=3))
+    shutil.copytree(other.path / "results", one.path / "results", dirs_exist_ok=True)
+    with pytest.raises(ArtifactError, match="was made with another LM or other fine-tuning settings"):
+        farm(plan, tmp_path / "one")
+
+
+def test_other_directories_are_left_alone(tmp_path: Path, plan: SubsetPlan) -> None:
+    (tmp_path / "mine").mkdir()
+    (tmp_path / "mine" / "thesis.tex").write_text("...")
+    with pytest.raises(ArtifactError, match="is not empty and holds no labels"):
+        farm(plan, tmp_path / "mine")
+    with pytest.raises(ArtifactError, match="is of kind 'subsets'; expected 'labels'"):
+        farm(plan, tmp_path / "plan")
+
+
+def test_two_drivers_of_one_part_are_refused(tmp_path: Path, plan: SubsetPlan) -> None:
+    (tmp_path / "labels").mkdir()
+    with holding(tmp_path / "labels", Part(2, 3)):
+        with pytest.raises(ArtifactError, match=r"another process is making these labels \(part 2/3\)"):
+            farm(plan, tmp_path / "labels", part="2/3")
+        with pytest.raises(ArtifactError, match="is making these labels in 3 parts, not 1"):
+            farm(plan, tmp_path / "labels")
+        farm(plan, tmp_path / "labels", part="1/3")
+
+
+@pytest.mark.parametrize("part", ["0/3", "4/3", "3", "a/b", "1/0", "-1/3", ""])
+def test_parts_that_do_not_exist_are_refused(tmp_path: Path, plan: SubsetPlan, part: str) -> None:
+    if part == "":
+        assert Part.parse(part) == Part()
+        return
+    with pytest.raises(ConfigError, match="expected a number from 1 on and how many parts. Write 3/10, say"):
+        farm(plan, tmp_path / "labels", part=part)
+
+
+def test_seeds_below_one_are_refused(tmp_path: Path, plan: SubsetPlan) -> None:
+    with pytest.raises(ConfigError, match="seeds=0: expected 1 or more"):
+        farm(plan, tmp_path / "labels", seeds=0)
+
+
+def test_a_learner_that_cannot_be_loaded_ends_the_farm(tmp_path: Path, plan: SubsetPlan) -> None:
+    with pytest.raises(TrainingError, match="memory is short. Buy more"):
+        farm(plan, tmp_path / "labels", ToyWorld(broken=True))
+
+
+@pytest.mark.slow
+def test_a_real_lm_gives_the_same_bytes_on_one_worker_and_two(tmp_path: Path) -> None:
+    from worlds.tiny_lms import tiny_lm
+
+    plan = make_plan(tmp_path / "plan", subsets=3)
+    lm = LmSettings(lm=tiny_lm(tmp_path / "lm", max_position_embeddings=128), device="cpu", precision="float32")
+    settings = FineTuneSettings(learning_rate=1e-2, epochs=1)
+    here = label(plan, TRAIN, QUERIES, lm, settings, tmp_path / "here")
+    there = label(plan, TRAIN, QUERIES, lm, settings, tmp_path / "there", engine=LocalProcesses(2))
+    assert visible(there.path) == visible(here.path)
+    instance = here.instances(TRAIN, QUERIES)[0]
+    assert instance.base_losses is not None
+    assert (instance.losses.mean(axis=1) < instance.base_losses).all()
+    assert here.state["lm"]["name"] == "lm"  # not the path
+    assert here.state["precision"] == "float32"
+
+
+@pytest.mark.slow
+def test_a_real_lm_that_diverges_is_quarantined(tmp_path: Path) -> None:
+    from worlds.tiny_lms import tiny_lm
+
+    plan = make_plan(tmp_path / "plan", subsets=2, instances=1)
+    lm = LmSettings(lm=tiny_lm(tmp_path / "lm", max_position_embeddings=128), device="cpu")
+    wild = FineTuneSettings(learning_rate=1e30, clip=None)
+    with pytest.raises(TrainingError, match=r"all 2 fine-tunes failed, the first: .*(not finite|NaN)"):
+        label(plan, TRAIN, QUERIES, lm, wild, tmp_path / "labels", retries=0)
+
+
+def test_a_worker_with_another_lm_is_refused(tmp_path: Path, plan: SubsetPlan) -> None:
+    world = ToyWorld(version="by process")
+    with pytest.raises(ArtifactError, match="lm toy: is another one in a worker"):
+        farm(plan, tmp_path / "labels", world, engine=LocalProcesses(1))

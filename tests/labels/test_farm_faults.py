@@ -1,0 +1,217 @@
+"""Faults of the label farm: kills, Ctrl-C, a full disk, two drivers; a rerun gives the bytes of an undisturbed run."""
+
+import os
+import random
+import resource
+import shutil
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from worlds.children import in_child
+from worlds.toy_farm import FINE_TUNE, QUERIES, TRAIN, ToyWorld, begun, make_plan, visible
+
+from airrep.errors import ArtifactError
+from airrep.labels.farm import TaskReport, label
+from airrep.labels.labels import Labels
+from airrep.labels.plan import SubsetPlan, open_plan
+from airrep.runtime.processes import LocalProcesses
+
+FINE_TUNES = 10
+KILLS = 12
+
+DRIVER = """
+import signal
+import sys
+from pathlib import Path
+from worlds.toy_farm import FINE_TUNE, QUERIES, TRAIN, ToyWorld
+from airrep.labels.farm import label
+from airrep.runtime.processes import LocalProcesses
+from airrep.labels.plan import open_plan
+
+signal.signal(signal.SIGINT, signal.default_int_handler)  # a job in the background of a shell inherits none
+folder = Path(sys.argv[1])
+world = ToyWorld(log=str(folder / "log"), seconds=2.0)
+label(open_plan(folder / "plan"), TRAIN, QUERIES, world, FINE_TUNE, folder / "labels", engine=LocalProcesses(2))
+"""
+
+
+@pytest.fixture
+def plan(tmp_path: Path) -> SubsetPlan:
+    return make_plan(tmp_path / "plan")
+
+
+@pytest.fixture
+def undisturbed(tmp_path: Path, plan: SubsetPlan) -> dict[str, bytes]:
+    return visible(label(plan, TRAIN, QUERIES, ToyWorld(), FINE_TUNE, tmp_path / "undisturbed").path)
+
+
+def test_kills_of_the_driver_lose_one_fine_tune_each(
+    tmp_path: Path, plan: SubsetPlan, undisturbed: dict[str, bytes]
+) -> None:
+    moments, kills = random.Random(2505), 0
+    for trial in range(KILLS):
+        out, log = tmp_path / f"trial-{trial}", tmp_path / f"log-{trial}"
+        world = ToyWorld(log=str(log), seconds=0.005)
+
+        def work(out: Path = out, world: ToyWorld = world) -> Labels:
+            return label(plan, TRAIN, QUERIES, world, FINE_TUNE, out)
+
+        child = in_child(work)
+        time.sleep(moments.uniform(0, 0.25))
+        os.kill(child, signal.SIGKILL)
+        killed = os.WIFSIGNALED(os.waitpid(child, 0)[1])
+        kills += killed
+        work()
+        assert visible(out) == undisturbed
+        assert len(begun(log)) <= FINE_TUNES + killed
+    assert kills >= KILLS // 3
+
+
+@pytest.mark.slow
+def test_kills_of_workers_lose_one_fine_tune_each(
+    tmp_path: Path, plan: SubsetPlan, undisturbed: dict[str, bytes]
+) -> None:
+    log, moments, done = tmp_path / "log", random.Random(7), threading.Event()
+    killed: set[int] = set()
+
+    def kill_now_and_then() -> None:
+        while not done.wait(moments.uniform(0.3, 0.8)) and len(killed) < 4:
+            running = [worker for worker in begun(log)[-2:] if worker not in killed]
+            if running:
+                killed.add(running[-1])
+                os.kill(running[-1], signal.SIGKILL)
+
+    killer = threading.Thread(target=kill_now_and_then)
+    killer.start()
+    world = ToyWorld(log=str(log), seconds=0.3)
+    out = tmp_path / "labels"
+    label(plan, TRAIN, QUERIES, world, FINE_TUNE, out, engine=LocalProcesses(2), retries=5)
+    done.set()
+    killer.join()
+    assert visible(out) == undisturbed
+    assert killed
+    assert len(begun(log)) <= FINE_TUNES + len(killed)
+
+
+def start_driver(folder: Path) -> "subprocess.Popen[bytes]":
+    """A driver with two workers in processes of their own, some fine-tunes on its way."""
+    environment = {**os.environ, "PYTHONPATH": str(Path(__file__).parents[1])}
+    driver = subprocess.Popen(
+        [sys.executable, "-c", DRIVER, str(folder)],
+        env=environment,
+        stderr=subprocess.PIPE,
+        start_new_session=True,
+    )
+    wait_for(lambda: len(begun(folder / "log")) >= 4)
+    return driver
+
+
+def wait_for(condition: Callable[[], bool], seconds: float = 300.0) -> None:
+    begin = time.monotonic()
+    while not condition():
+        assert time.monotonic() - begin < seconds
+        time.sleep(0.02)
+
+
+def is_running(process: int) -> bool:
+    try:
+        state = Path(f"/proc/{process}/stat").read_text().rsplit(")", 1)[1].split()[0]
+    except OSError:
+        return False
+    return state != "Z"
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("ending", [signal.SIGKILL, signal.SIGINT])
+def test_a_driver_that_ends_takes_its_workers_along(
+    tmp_path: Path, plan: SubsetPlan, undisturbed: dict[str, bytes], ending: signal.Signals
+) -> None:
+    driver = start_driver(tmp_path)
+    workers = set(begun(tmp_path / "log"))
+    assert len(workers) == 2
+    with pytest.raises(ArtifactError, match="another process is making these labels"):
+        label(plan, TRAIN, QUERIES, ToyWorld(), FINE_TUNE, tmp_path / "labels")
+    if ending == signal.SIGKILL:
+        driver.kill()
+    else:
+        os.killpg(driver.pid, ending)
+    errors = driver.communicate()[1]
+    wait_for(lambda: not any(map(is_running, workers)))
+    assert driver.returncode != 0
+    assert errors.count(b"Traceback") == (ending == signal.SIGINT)
+    world = ToyWorld(log=str(tmp_path / "log"))
+    label(plan, TRAIN, QUERIES, world, FINE_TUNE, tmp_path / "labels")
+    assert visible(tmp_path / "labels") == undisturbed
+    assert len(begun(tmp_path / "log")) <= FINE_TUNES + 2
+
+
+def limited(size: int, work: Callable[[], object]) -> None:
+    """Run work while no file may grow beyond *size* bytes; it must end in the named error."""
+    signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (size, size))
+    with pytest.raises(ArtifactError, match="cannot be written: .*; what was there before is unchanged"):
+        work()
+
+
+@pytest.mark.parametrize("size", [0, 170, 1000, 2500])
+def test_a_full_disk_is_an_error_and_a_rerun_goes_on(
+    tmp_path: Path, plan: SubsetPlan, undisturbed: dict[str, bytes], size: int
+) -> None:
+    out = tmp_path / "labels"
+
+    def work() -> Labels:
+        return label(plan, TRAIN, QUERIES, ToyWorld(), FINE_TUNE, out)
+
+    assert os.waitpid(in_child(lambda: limited(size, work)), 0)[1] == 0
+    work()
+    assert visible(out) == undisturbed
+
+
+def test_a_disk_that_fills_up_keeps_what_is_finished(
+    tmp_path: Path, plan: SubsetPlan, undisturbed: dict[str, bytes]
+) -> None:
+    out, log = tmp_path / "labels", tmp_path / "log"
+
+    def fill(report: TaskReport) -> None:
+        if report.done == 5:
+            signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+            resource.setrlimit(resource.RLIMIT_FSIZE, (100, resource.RLIM_INFINITY))
+
+    def work() -> None:
+        with pytest.raises(ArtifactError, match="cannot be written: the file would be larger than allowed"):
+            label(plan, TRAIN, QUERIES, ToyWorld(), FINE_TUNE, out, on_task=fill)
+
+    assert os.waitpid(in_child(work), 0)[1] == 0
+    assert len(list((out / "results").iterdir())) == 5
+    label(plan, TRAIN, QUERIES, ToyWorld(log=str(log)), FINE_TUNE, out)
+    assert visible(out) == undisturbed
+    assert len(begun(log)) == FINE_TUNES - 4
+
+
+@pytest.mark.slow
+def test_kills_while_finished_labels_grow_leave_them_readable(tmp_path: Path, plan: SubsetPlan) -> None:
+    """Extended by a seed and killed at random moments, sealing included; the old labels can be read throughout."""
+    start = label(plan, TRAIN, QUERIES, ToyWorld(), FINE_TUNE, tmp_path / "start")
+    expected = visible(label(plan, TRAIN, QUERIES, ToyWorld(), FINE_TUNE, tmp_path / "whole", seeds=2).path)
+    moments = random.Random(11)
+    for trial in range(KILLS):
+        out = tmp_path / f"trial-{trial}"
+        shutil.copytree(start.path, out)
+
+        def work(out: Path = out) -> Labels:
+            return label(open_plan(tmp_path / "plan"), TRAIN, QUERIES, ToyWorld(), FINE_TUNE, out, seeds=2)
+
+        child = in_child(work)
+        time.sleep(moments.uniform(0, 0.15))
+        os.kill(child, signal.SIGKILL)
+        os.waitpid(child, 0)
+        Labels(out).verify()
+        assert Labels(out).seeds in (1, 2)
+        work()
+        assert visible(out) == expected

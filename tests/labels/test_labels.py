@@ -1,0 +1,157 @@
+"""Reading labels: finished, unfinished, damaged, of several seeds."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+from worlds.toy_farm import FINE_TUNE, QUERIES, TRAIN, ToyWorld, make_plan
+
+from airrep.errors import ArtifactError
+from airrep.labels.farm import label
+from airrep.labels.labels import Labels, mean_over_seeds, open_labels
+from airrep.labels.plan import SubsetPlan
+
+
+@pytest.fixture
+def plan(tmp_path: Path) -> SubsetPlan:
+    return make_plan(tmp_path / "plan")
+
+
+@pytest.fixture
+def labels(tmp_path: Path, plan: SubsetPlan) -> Labels:
+    return label(plan, TRAIN, QUERIES, ToyWorld(), FINE_TUNE, tmp_path / "labels", seeds=2)
+
+
+@pytest.fixture
+def unfinished(tmp_path: Path, plan: SubsetPlan) -> Labels:
+    return label(plan, TRAIN, QUERIES, ToyWorld(), FINE_TUNE, tmp_path / "unfinished", part="1/4")
+
+
+def test_instances_hold_examples_queries_subsets_and_losses(labels: Labels, plan: SubsetPlan) -> None:
+    instances = open_labels(labels.path).instances(TRAIN, QUERIES)
+    assert [instance.name for instance in instances] == ["0", "1"]
+    for number, instance in enumerate(instances):
+        assert instance.train == TRAIN.take(plan.train_rows(number))
+        assert instance.queries == QUERIES.take(plan.query_rows(number))
+        assert len(instance.subsets) == 5
+        assert instance.by_seed is not None
+        assert instance.by_seed.shape == (2, 4, 5)
+        np.testing.assert_allclose(instance.losses, instance.by_seed.mean(axis=0), rtol=1e-6)
+        assert instance.base_losses is not None
+        assert instance.base_losses.shape == (4,)
+        assert instance.losses.dtype == np.float32
+
+
+def test_labels_need_neither_the_plan_nor_the_results(labels: Labels, tmp_path: Path) -> None:
+    (tmp_path / "plan").rename(tmp_path / "gone")
+    labels.path.rename(tmp_path / "moved")
+    assert len(open_labels(tmp_path / "moved").instances(TRAIN, QUERIES)) == 2
+
+
+def test_labels_of_other_corpora_are_refused(labels: Labels) -> None:
+    with pytest.raises(ArtifactError, match="was made from another train corpus"):
+        labels.instances(TRAIN[:30], QUERIES)
+    with pytest.raises(ArtifactError, match="was made from another queries corpus"):
+        labels.instances(TRAIN)
+
+
+def test_unfinished_labels_are_read_only_when_asked(unfinished: Labels) -> None:
+    assert not unfinished.complete
+    assert len(unfinished.tasks) == 12
+    assert len(unfinished.missing) == 9
+    assert unfinished.missing[0].subset == 0
+    with pytest.raises(ArtifactError, match="is unfinished: 9 of 12 losses are missing and 0 were given up"):
+        unfinished.instances(TRAIN, QUERIES)
+    first, second = unfinished.instances(TRAIN, QUERIES, partial=True)
+    assert first.base_losses is not None
+    assert second.base_losses is None
+    assert np.isfinite(first.losses[:, 3]).all()
+    assert np.isnan(first.losses[:, :3]).all()
+    with pytest.raises(ArtifactError, match="is unfinished"):
+        _ = unfinished.fingerprint
+    with pytest.raises(ArtifactError, match="is unfinished"):
+        unfinished.verify()
+
+
+@pytest.mark.parametrize("damage", ["cut", "flipped", "emptied", "renamed"])
+def test_a_damaged_result_is_missing_and_made_again(
+    unfinished: Labels, plan: SubsetPlan, labels: Labels, damage: str
+) -> None:
+    first, second = sorted((unfinished.path / "results").iterdir())[:2]
+    content = first.read_bytes()
+    damaged = {
+        "cut": content[:-5],
+        "flipped": content[:140] + bytes([content[140] ^ 1]) + content[141:],
+        "emptied": b"",
+        "renamed": second.read_bytes(),
+    }
+    first.write_bytes(damaged[damage])
+    assert len(Labels(unfinished.path).missing) == 10
+    label(plan, TRAIN, QUERIES, ToyWorld(), FINE_TUNE, unfinished.path, part="1/4")
+    assert first.read_bytes() == content
+
+
+def test_a_result_can_be_read_without_airrep(unfinished: Labels) -> None:
+    for path in (unfinished.path / "results").iterdir():
+        assert np.load(path).shape == (4,)
+
+
+def test_damage_to_finished_labels_is_found(labels: Labels) -> None:
+    path = next(labels.path.glob("losses-0-*.npy"))
+    content = path.read_bytes()
+    path.write_bytes(content[:-4] + b"\0\0\0\0")
+    with pytest.raises(ArtifactError, match="was altered after it was written"):
+        Labels(labels.path).verify()
+    path.write_bytes(content[:-4])
+    with pytest.raises(ArtifactError, match="bytes; expected"):
+        Labels(labels.path)
+
+
+@pytest.mark.parametrize("pattern", ["losses-0-*.npy", "base-0-*.npy", "keys-*.npy", "plan-*/members.npy"])
+def test_damage_to_finished_labels_is_found_when_they_are_read(labels: Labels, pattern: str) -> None:
+    path = next(labels.path.glob(pattern))
+    path.write_bytes(path.read_bytes()[:-1] + b"\x01")
+    with pytest.raises(ArtifactError, match=f"{path.name}: was altered after it was written"):
+        Labels(labels.path).instances(TRAIN, QUERIES)
+
+
+def test_damage_to_the_keys_of_unfinished_labels_is_found_and_mended(unfinished: Labels, plan: SubsetPlan) -> None:
+    path = next(unfinished.path.glob("keys-*.npy"))
+    path.write_bytes(path.read_bytes()[:-1] + b"\xff")
+    with pytest.raises(ArtifactError, match=r"keys-.*: was altered after it was written\. Restore it, or run the same"):
+        _ = Labels(unfinished.path).missing
+    again = label(plan, TRAIN, QUERIES, ToyWorld(), FINE_TUNE, unfinished.path, part="1/4")
+    assert len(again.missing) == 9
+
+
+def test_the_name_of_the_lm_is_not_in_the_fingerprint(labels: Labels, plan: SubsetPlan, tmp_path: Path) -> None:
+    renamed = label(plan, TRAIN, QUERIES, ToyWorld(name="other"), FINE_TUNE, tmp_path / "renamed", seeds=2)
+    assert renamed.state["lm"]["name"] == "other"
+    assert renamed.fingerprint == labels.fingerprint
+    one_seed = label(plan, TRAIN, QUERIES, ToyWorld(), FINE_TUNE, tmp_path / "one")
+    assert one_seed.fingerprint != labels.fingerprint
+
+
+def test_paths_without_labels_are_refused(tmp_path: Path, unfinished: Labels) -> None:
+    with pytest.raises(ArtifactError, match="holds no labels"):
+        open_labels(tmp_path)
+    (tmp_path / "lds.jsonl").write_text("{}")
+    with pytest.raises(ArtifactError, match="lds.jsonl: is a file; expected the folder that holds labels"):
+        open_labels(tmp_path / "lds.jsonl")
+    (unfinished.path / "request.json").write_text("{")
+    with pytest.raises(ArtifactError, match="cannot be read, so it was altered"):
+        open_labels(unfinished.path)
+    (unfinished.path / "request.json").write_text("[]")
+    with pytest.raises(ArtifactError, match="is not a request for labels"):
+        open_labels(unfinished.path)
+
+
+def test_labels_say_how_much_of_them_is_there(labels: Labels, unfinished: Labels) -> None:
+    assert "22 of 22 finished" in repr(labels)
+    assert "3 of 12 finished" in repr(unfinished)
+    assert len(labels.fingerprint) == 64
+
+
+def test_the_mean_over_seeds_leaves_missing_ones_out() -> None:
+    losses = np.array([[[1, np.nan, np.nan]], [[3, 2, np.nan]]], np.float32)
+    np.testing.assert_array_equal(mean_over_seeds(losses), np.array([[2, 2, np.nan]], np.float32))

@@ -1,0 +1,314 @@
+"""Draws of instances: disjoint, stable in number, and refused in one line when they cannot be."""
+
+import errno
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+from worlds.small_world import make_corpus, tree
+
+from airrep.corpus.corpus import Corpus, Example
+from airrep.errors import AirRepError, ArtifactError, ConfigError, DataError
+from airrep.labels import plan as plans
+from airrep.labels.plan import SubsetPlan
+from airrep.labels.sampling import SamplingSettings, open_plan, sample
+from airrep.runtime.artifacts import LOCK, locked, partial_path, write_file
+
+SMALL = SamplingSettings(instances=3, train_count=30, query_count=5, subsets=4, size=8)
+
+
+def changed(**values: object) -> SamplingSettings:
+    """The small settings with some others."""
+    return SamplingSettings.of(SMALL.model_dump() | values)
+
+
+def make_repeats(count: int, prefix: str = "e") -> Corpus:
+    """A corpus in which every text comes three times, under different ids."""
+    return Corpus.from_examples(
+        Example(f"prompt {prefix} {i // 3}", f"response {i // 3}", f"{prefix}{i}") for i in range(count)
+    )
+
+
+def texts(corpus: Corpus, rows: np.ndarray) -> set[str]:
+    return {corpus[int(row)].content_hash for row in rows}
+
+
+def shapes(plan: SubsetPlan) -> list[tuple[int, int, list[int]]]:
+    return [(len(i.train), len(i.queries), i.subsets.sizes.tolist()) for i in plan.instances]
+
+
+def test_instances_have_the_asked_sizes_and_their_rows_in_order(tmp_path: Path, corpus: Corpus) -> None:
+    plan = sample(corpus, tmp_path / "plan", SMALL)
+    assert shapes(plan) == [(30, 5, [8] * 4)] * 3
+    assert [instance.name for instance in plan.instances] == ["0", "1", "2"]
+    assert (len(plan), plan.subset_count, plan.queries_from_train) == (3, 4, True)
+    for instance in plan.instances:
+        assert (np.diff(instance.train) > 0).all()
+        assert (np.diff(instance.queries) > 0).all()
+        assert not set(instance.train) & set(instance.queries)
+
+
+def test_rows_of_a_subset_are_those_of_the_corpus(tmp_path: Path, corpus: Corpus) -> None:
+    plan = sample(corpus, tmp_path / "plan", SMALL)
+    for i, instance in enumerate(plan.instances):
+        for j in range(4):
+            assert np.array_equal(plan.subset_rows(i, j), instance.train[instance.subsets.members(j)])
+            assert set(plan.subset_rows(i, j)) <= set(plan.train_rows(i))
+    assert np.array_equal(plan.query_rows(2), plan.instances[2].queries)
+    for call in (lambda: plan.subset_rows(0, 4), lambda: plan.subset_rows(3, 0), lambda: plan.train_rows(-1)):
+        with pytest.raises(IndexError):
+            call()
+
+
+@pytest.mark.parametrize("options", [{}, {"stratify": "label"}, {"disjoint_instances": True}, {"held_out": 1}])
+def test_more_instances_and_subsets_leave_the_earlier_ones_as_they_are(
+    tmp_path: Path, options: dict[str, object]
+) -> None:
+    corpus = make_corpus(200)
+    few = sample(corpus, tmp_path / "few", changed(**options))
+    many = sample(corpus, tmp_path / "many", changed(instances=5, subsets=9, **options))
+    for i, instance in enumerate(few.instances):
+        assert np.array_equal(instance.train, many.instances[i].train)
+        assert np.array_equal(instance.queries, many.instances[i].queries)
+        assert all(np.array_equal(few.subset_rows(i, j), many.subset_rows(i, j)) for j in range(4))
+
+
+def test_another_seed_draws_another_plan(tmp_path: Path, corpus: Corpus) -> None:
+    one, other = (sample(corpus, tmp_path / f"{seed}", changed(seed=seed)) for seed in (0, 1))
+    assert not np.array_equal(one.instances[0].train, other.instances[0].train)
+    assert one.fingerprint != other.fingerprint
+
+
+@pytest.mark.parametrize("apart", [False, True])
+def test_no_text_of_a_query_is_in_its_train_pool_even_where_examples_repeat(tmp_path: Path, apart: bool) -> None:
+    train = make_repeats(120)
+    queries = make_repeats(60) if apart else None
+    plan = sample(train, tmp_path / "plan", changed(train_count=None, query_count=10), queries)
+    for instance in plan.instances:
+        asked = texts(queries if queries is not None else train, instance.queries)
+        assert len(asked) == 10
+        assert len(instance.train) == 120 - 3 * 10
+        assert not asked & texts(train, instance.train)
+
+
+def test_disjoint_instances_share_no_text_at_all(tmp_path: Path) -> None:
+    corpus = make_repeats(300)
+    plan = sample(corpus, tmp_path / "plan", changed(disjoint_instances=True, train_count=20))
+    seen: set[str] = set()
+    for instance in plan.instances:
+        own = texts(corpus, np.concatenate([instance.train, instance.queries]))
+        assert not own & seen
+        seen |= own
+
+
+def test_held_out_instances_share_no_text_with_any_other(tmp_path: Path) -> None:
+    corpus = make_repeats(150)
+    plan = sample(corpus, tmp_path / "plan", changed(instances=5, held_out=1, train_count=25))
+    own = [texts(corpus, np.concatenate([instance.train, instance.queries])) for instance in plan.instances]
+    assert not any(own[0] & other for other in own[1:])
+    assert own[1] & own[2]
+
+
+def test_queries_can_come_from_another_corpus(tmp_path: Path, corpus: Corpus) -> None:
+    queries = make_corpus(12, "q")
+    plan = sample(corpus, tmp_path / "plan", changed(train_count=None, query_count=None), queries)
+    assert shapes(plan)[0] == (50, 12, [8] * 4)
+    assert (plan.train_fingerprint, plan.query_fingerprint) == (corpus.fingerprint, queries.fingerprint)
+    assert not plan.queries_from_train
+    plan.check_corpora(corpus, queries)
+    with pytest.raises(DataError, match=r"was drawn from another queries corpus \(fingerprint .*; now "):
+        plan.check_corpora(corpus)
+    with pytest.raises(DataError, match="was drawn from another train corpus"):
+        plan.check_corpora(queries, queries)
+
+
+def test_the_train_corpus_given_as_queries_is_the_same_as_none(tmp_path: Path, corpus: Corpus) -> None:
+    sample(corpus, tmp_path / "one", SMALL)
+    sample(corpus, tmp_path / "other", SMALL, make_corpus(50))
+    assert tree(tmp_path / "one") == tree(tmp_path / "other")
+
+
+def test_removals_are_the_whole_pool_and_the_pool_less_a_few(tmp_path: Path, corpus: Corpus) -> None:
+    settings = changed(kind="removals", removals=6, removal_size=2, instances=2)
+    plan = sample(corpus, tmp_path / "plan", settings)
+    assert shapes(plan) == [(30, 5, [30] + [28] * 6)] * 2
+    for i, instance in enumerate(plan.instances):
+        assert np.array_equal(plan.subset_rows(i, 0), instance.train)
+        removed = [set(instance.train) - set(plan.subset_rows(i, j)) for j in range(1, 7)]
+        assert len(set().union(*removed)) == 12
+    more = sample(corpus, tmp_path / "more", changed(kind="removals", removals=9, removal_size=2, instances=2))
+    assert all(np.array_equal(plan.subset_rows(1, j), more.subset_rows(1, j)) for j in range(7))
+
+
+def test_every_example_of_the_pool_may_be_left_out_once(tmp_path: Path, corpus: Corpus) -> None:
+    plan = sample(corpus, tmp_path / "plan", changed(kind="removals", removals=30, instances=1))
+    pool = set(plan.train_rows(0))
+    assert sorted(row for j in range(1, 31) for row in pool - set(plan.subset_rows(0, j))) == sorted(pool)
+
+
+@pytest.mark.parametrize("by", ["source", "label"])
+def test_stratified_draws_keep_the_proportions_of_the_corpus(tmp_path: Path, by: str) -> None:
+    corpus = Corpus.from_examples(
+        Example(f"p{i}", f"r{i}", f"{i}", **{by: "rare" if i % 5 == 0 else "common"}) for i in range(200)
+    )
+    plan = sample(corpus, tmp_path / "plan", changed(stratify=by, train_count=100, query_count=50, size=20))
+    values = np.array(corpus.values(by))
+    for i, instance in enumerate(plan.instances):
+        assert (values[instance.train] == "rare").sum() == 20
+        assert (values[instance.queries] == "rare").sum() == 10
+        assert all((values[plan.subset_rows(i, j)] == "rare").sum() == 4 for j in range(4))
+
+
+def test_the_same_call_writes_the_same_bytes_even_after_an_interruption(tmp_path: Path, corpus: Corpus) -> None:
+    plan = sample(corpus, tmp_path / "one", SMALL)
+    partial = partial_path(tmp_path / "two")
+    partial.mkdir()
+    (partial / LOCK).touch()
+    for name in (".train.npy.tmp", "train.npy", "stray.npy"):
+        (partial / name).write_bytes(b"half")
+    again = sample(corpus, tmp_path / "two", SMALL)
+    assert tree(tmp_path / "one") == tree(tmp_path / "two")
+    assert plan.fingerprint == again.fingerprint
+    assert not partial.exists()
+
+
+@pytest.mark.parametrize("writes", range(6))
+def test_a_full_disk_is_told_in_one_line_and_a_rerun_gives_the_same_bytes(
+    tmp_path: Path, corpus: Corpus, monkeypatch: pytest.MonkeyPatch, writes: int
+) -> None:
+    sample(corpus, tmp_path / "one", SMALL)
+    done: list[Path] = []
+
+    def write_some(path: Path, content: bytes) -> None:
+        if len(done) == writes:
+            raise OSError(errno.ENOSPC, "No space left on device")
+        done.append(path)
+        write_file(path, content)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(plans, "write_file", write_some)
+        with pytest.raises(ArtifactError, match="cannot be written: the disk is full"):
+            sample(corpus, tmp_path / "two", SMALL)
+    assert not (tmp_path / "two").exists()
+    sample(corpus, tmp_path / "two", SMALL)
+    assert tree(tmp_path / "one") == tree(tmp_path / "two")
+
+
+def test_a_finished_plan_is_kept_and_another_needs_replace(tmp_path: Path, corpus: Corpus) -> None:
+    out = tmp_path / "plan"
+    sample(corpus, out, SMALL)
+    before = {path: path.stat().st_mtime_ns for path in out.iterdir()}
+    sample(corpus, out, SMALL)
+    assert before == {path: path.stat().st_mtime_ns for path in out.iterdir()}
+    with pytest.raises(ArtifactError, match=r"holds subsets drawn with another size \(8; now 9\); nothing is over"):
+        sample(corpus, out, changed(size=9))
+    with pytest.raises(ArtifactError, match="drawn with another train corpus"):
+        sample(make_corpus(51), out, SMALL)
+    assert sample(corpus, out, changed(size=9), replace=True).settings.size == 9
+
+
+def test_a_plan_opens_as_it_was_written(tmp_path: Path, corpus: Corpus) -> None:
+    plan = sample(corpus, tmp_path / "plan", SMALL)
+    opened = open_plan(tmp_path / "plan")
+    assert (opened.settings, opened.fingerprint, opened.path) == (SMALL, plan.fingerprint, tmp_path / "plan")
+    assert all(np.array_equal(opened.subset_rows(i, j), plan.subset_rows(i, j)) for i in range(3) for j in range(4))
+
+
+def test_the_same_subsets_of_the_same_data_have_one_fingerprint(tmp_path: Path, corpus: Corpus) -> None:
+    plain = sample(corpus, tmp_path / "a", changed(instances=1))
+    held = sample(corpus, tmp_path / "b", changed(instances=1, held_out=1))
+    assert plain.fingerprint == held.fingerprint
+    renamed = Corpus.from_examples(Example(e.prompt, e.response, f"new {e.id}") for e in corpus)
+    assert sample(renamed, tmp_path / "c", changed(instances=1)).fingerprint != plain.fingerprint
+
+
+def flip(path: Path) -> None:
+    content = bytearray(path.read_bytes())
+    content[-1] ^= 1
+    path.write_bytes(content)
+
+
+@pytest.mark.parametrize(
+    ("harm", "message"),
+    [
+        (lambda out: flip(out / "members.npy"), r"members\.npy: was altered after it was written"),
+        (lambda out: (out / "train.npy").unlink(), r"train\.npy: is missing"),
+        (lambda out: (out / "queries.npy").write_bytes(b""), r"queries\.npy: has 0 bytes; expected"),
+        (lambda out: (out / "manifest.json").unlink(), "manifest"),
+        (lambda out: flip(out / "manifest.json"), r"manifest\.json"),
+    ],
+)
+def test_an_altered_plan_is_refused(tmp_path: Path, corpus: Corpus, harm: Callable[[Path], None], message: str) -> None:
+    sample(corpus, tmp_path / "plan", SMALL)
+    harm(tmp_path / "plan")
+    with pytest.raises(ArtifactError, match=message) as caught:
+        open_plan(tmp_path / "plan")
+    assert "\n" not in str(caught.value)
+
+
+def test_two_writers_do_not_share_a_directory(tmp_path: Path, corpus: Corpus) -> None:
+    partial = partial_path(tmp_path / "plan")
+    partial.mkdir()
+    with locked(partial), pytest.raises(ArtifactError, match="another process is writing there"):
+        sample(corpus, tmp_path / "plan", SMALL)
+
+
+def test_something_else_in_the_way_is_spared(tmp_path: Path, corpus: Corpus) -> None:
+    (tmp_path / "mine").mkdir()
+    (tmp_path / "mine/thesis.txt").write_text("years of work")
+    for replace in (False, True):
+        with pytest.raises(ArtifactError, match="was not written by airrep"):
+            sample(corpus, tmp_path / "mine", SMALL, replace=replace)
+    assert (tmp_path / "mine/thesis.txt").read_text() == "years of work"
+
+
+@pytest.mark.parametrize(
+    ("values", "error", "message"),
+    [
+        ({"query_count": 51}, DataError, "instance 0: 50 examples of the query corpus may be drawn; expected 51 or"),
+        ({"train_count": 46}, DataError, "instance 0: 45 examples of the train corpus may be drawn; expected 46 or"),
+        (
+            {"size": 30},
+            DataError,
+            "instance 0: 30 examples are to be drawn from a train pool of 30; expected at most 29",
+        ),
+        ({"disjoint_instances": True}, DataError, "instance 1: 10 examples of the train corpus may be drawn"),
+        ({"disjoint_instances": True, "train_count": None}, DataError, "instance 1: 0 examples of the query corpus"),
+        ({"stratify": "source"}, DataError, "example 'e2': has no source; expected one to stratify by"),
+        ({"subsets": 1}, ConfigError, "subsets=1: input should be greater than or equal to 2"),
+        ({"kind": "removals"}, ConfigError, "kind=removals, removals=None: do not go together"),
+        ({"removals": 3}, ConfigError, "kind=random, removals=3: do not go together"),
+        ({"held_out": 4}, ConfigError, "held_out=4: is more than instances=3"),
+        (
+            {"kind": "removals", "removals": 11, "removal_size": 3},
+            DataError,
+            "33 examples are to be left out of a train pool of 30; expected at most 30. Lower removals",
+        ),
+        (
+            {"kind": "removals", "removals": 1, "removal_size": 30},
+            DataError,
+            "30 examples are to be left out of a train pool of 30; expected at most 29. Lower removal_size",
+        ),
+        ({"sise": 3}, ConfigError, "'sise' is not a setting here"),
+    ],
+)
+def test_draws_that_cannot_be_are_refused(
+    tmp_path: Path, corpus: Corpus, values: dict[str, object], error: type[AirRepError], message: str
+) -> None:
+    with pytest.raises(error, match=message) as caught:
+        sample(corpus, tmp_path / "plan", changed(**values))
+    assert "\n" not in str(caught.value)
+    assert not (tmp_path / "plan").exists()
+
+
+def test_the_defaults_are_those_of_the_paper() -> None:
+    settings = SamplingSettings()
+    assert (settings.instances, settings.train_count, settings.query_count) == (100, 100_000, 10_000)
+    assert (settings.subsets, settings.size, settings.kind) == (100, 1_000, "random")
+
+
+def test_a_plan_is_compact(tmp_path: Path, corpus: Corpus) -> None:
+    plan = sample(corpus, tmp_path / "plan", changed(subsets=1000, instances=1))
+    assert (plan.path / "members.npy").stat().st_size < 1000 * 8 + 200
+    assert plan.arrays["members"].dtype == np.uint8

@@ -1,0 +1,164 @@
+"""Examples become the tokens that the LM reads; responses are never cut."""
+
+from typing import Any
+
+import pytest
+from worlds.tiny_lms import CHAT, VOCABULARY, some_examples, tiny_tokenizer
+
+from airrep.corpus.corpus import Example
+from airrep.errors import ConfigError, DataError
+from airrep.lm.chat import PLAIN, Chat
+
+ASKED = Example("why", "so it is", "one")
+
+
+def make(
+    tokenizer: Any = None, max_tokens: int = 64, template: str | None = None, vocabulary: int = VOCABULARY
+) -> Chat:
+    """Rendering for a tokenizer of bytes."""
+    return Chat(tokenizer or tiny_tokenizer(), "tiny", max_tokens, vocabulary, template)
+
+
+def texts(chat: Chat, example: Example = ASKED) -> tuple[str, str]:
+    """What is read and what is learnt, decoded."""
+    documents = chat.tokenise([example])
+    ids, start = documents.sequence(0), int(documents.starts[0])
+    return chat.tokenizer.decode(ids[:start]), chat.tokenizer.decode(ids[start:])
+
+
+def test_without_a_chat_template_the_text_is_plain_and_ends() -> None:
+    assert PLAIN == "Question: {prompt}\nAnswer: {response}"
+    assert texts(make()) == ("<s>Question: why\nAnswer:", " so it is</s>")
+    assert texts(make(tiny_tokenizer(begins=False))) == ("Question: why\nAnswer:", " so it is</s>")
+
+
+def test_a_template_of_ones_own_is_taken() -> None:
+    assert texts(make(template="{prompt}? {response}!")) == ("<s>why?", " so it is!</s>")
+    tokenizer = tiny_tokenizer(chat=CHAT)
+    assert texts(make(tokenizer, template="plain")) == ("<s>Question: why\nAnswer:", " so it is</s>")
+
+
+def test_braces_in_a_prompt_are_text() -> None:
+    example = Example("{response} {prompt} {", "{prompt}", "one")
+    assert texts(make(), example) == ("<s>Question: {response} {prompt} {\nAnswer:", " {prompt}</s>")
+
+
+def test_a_chat_template_is_used_and_begins_the_text_once() -> None:
+    chat = make(tiny_tokenizer(chat=CHAT))
+    assert texts(chat) == ("<s><|user|>why</s><|assistant|>", "so it is</s>")
+    assert (
+        chat.prompt_ids(["why"], 64)[0]
+        == chat.tokenise([ASKED]).sequence(0)[: chat.tokenise([ASKED]).starts[0]].tolist()
+    )
+
+
+def test_what_comes_before_the_response_is_what_generation_sees() -> None:
+    for chat in (make(), make(tiny_tokenizer(chat=CHAT))):
+        documents = chat.tokenise(some_examples())
+        prompts = chat.prompt_ids([example.prompt for example in some_examples()], 64)
+        for row, prompt in enumerate(prompts):
+            assert documents.sequence(row)[: documents.starts[row]].tolist() == prompt
+
+
+def test_a_generation_prompt_that_the_full_text_lacks_is_no_obstacle() -> None:
+    thinking = CHAT.replace("<|assistant|>{% endif %}", "<|assistant|><think>{% endif %}")
+    assert texts(make(tiny_tokenizer(chat=thinking))) == ("<s><|user|>why</s><|assistant|>", "so it is</s>")
+
+
+def test_a_response_that_looks_like_the_template_is_found_all_the_same() -> None:
+    thinking = CHAT.replace("<|assistant|>{% endif %}", "<|assistant|><think>{% endif %}")
+    chat = make(tiny_tokenizer(chat=thinking))
+    assert texts(chat, Example("s", "s", "one")) == ("<s><|user|>s</s><|assistant|>", "s</s>")
+
+
+def test_a_chat_template_that_leaves_the_response_out_is_an_error() -> None:
+    silent = CHAT.replace("{{ m['content'] | trim }}", "{% if m['role'] == 'user' %}{{ m['content'] }}{% endif %}")
+    with pytest.raises(DataError, match=r'^example "one": the chat template of tiny leaves its response out, so'):
+        make(tiny_tokenizer(chat=silent)).tokenise([ASKED])
+
+
+def test_a_chat_template_that_fails_is_an_error_of_one_line() -> None:
+    for broken in ("{{ raise_exception('no\nuser') }}", "{% for %}", "{{ messages + 1 }}"):
+        with pytest.raises(
+            ConfigError, match=r"^lm tiny: its chat template fails: .*\. Use template=plain\.$"
+        ) as caught:
+            make(tiny_tokenizer(chat=broken)).tokenise([ASKED])
+        assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize("date", ["strftime_now('%d %b %Y')", "date_string"])
+def test_a_chat_template_with_a_date_gives_the_same_tokens_every_day(date: str) -> None:
+    chat = make(tiny_tokenizer(chat="{{ " + date + " }}" + CHAT))
+    assert texts(chat)[0] == "01 Jan 2025<s><|user|>why</s><|assistant|>"
+
+
+def test_a_token_across_the_border_is_cut_there() -> None:
+    tokenizer = tiny_tokenizer(begins=False)
+    tokenizer.add_tokens(["yes"])
+    assert len(tokenizer("yes")["input_ids"]) == 1
+    chat = make(tokenizer, template="{prompt}{response}")
+    assert texts(chat, Example("ye", "s", "one")) == ("ye", "s</s>")
+
+
+def test_prompts_are_cut_at_their_front_and_responses_never() -> None:
+    example = Example("abcdefghij" * 20, "so it is", "one")
+    prompt, response = texts(make(max_tokens=32), example)
+    assert response == " so it is</s>"
+    assert prompt == "<s>" + ("Question: " + example.prompt + "\nAnswer:")[-21:]
+    assert len(make(max_tokens=32).tokenise([example]).sequence(0)) == 32
+    begun = make(tiny_tokenizer(chat=CHAT), max_tokens=40)
+    assert texts(begun, example)[0].startswith("<s>")
+    assert texts(begun, example)[1] == "so it is</s>"
+    assert len(begun.prompt_ids([example.prompt], 20)[0]) == 20
+
+
+def test_a_response_that_fits_with_one_token_before_it_is_kept_whole() -> None:
+    example = Example("why", "x" * 29, "one")
+    assert texts(make(max_tokens=32), example) == (":", " " + "x" * 29 + "</s>")
+
+
+def test_a_response_too_long_by_itself_names_the_example() -> None:
+    with pytest.raises(DataError) as caught:
+        make(max_tokens=32).tokenise([ASKED, Example("why", "x" * 30, "long")])
+    assert str(caught.value) == (
+        'example "long": its response has 32 tokens; expected 1 to 31, since one token must come before it. Raise '
+        "max_tokens (now 32), shorten the response or leave the example out."
+    )
+
+
+@pytest.mark.parametrize("response", ["", " \n"])
+def test_an_empty_response_names_the_example(response: str) -> None:
+    with pytest.raises(DataError, match=r'^example "none": its response is empty; expected text\. Leave the example'):
+        make().tokenise([ASKED, Example("why", response, "none")])
+
+
+def test_a_response_needs_something_before_it() -> None:
+    chat = make(tiny_tokenizer(begins=False), template="{prompt}{response}")
+    with pytest.raises(DataError, match=r'^example "one": nothing comes before its response\. Give it a prompt\.$'):
+        chat.tokenise([Example("", "a", "one")])
+
+
+def test_neither_a_pad_token_nor_an_end_token_is_needed() -> None:
+    tokenizer = tiny_tokenizer()
+    tokenizer.eos_token = None
+    assert tokenizer.pad_token_id is None
+    assert texts(make(tokenizer)) == ("<s>Question: why\nAnswer:", " so it is")
+
+
+def test_a_tokenizer_with_more_tokens_than_the_lm_is_refused() -> None:
+    with pytest.raises(ConfigError, match=r"^lm tiny: its tokenizer has a token number \d+, its embeddings are for 50"):
+        make(vocabulary=50).tokenise([ASKED])
+
+
+def test_a_token_that_ends_or_begins_texts_needs_an_embedding() -> None:
+    for vocabulary, token in ((2, 2), (1, 2)):
+        with pytest.raises(
+            ConfigError, match=f"^lm tiny: its tokenizer has a token number {token}, its embeddings are"
+        ):
+            make(vocabulary=vocabulary)
+    without_end = tiny_tokenizer()
+    without_end.eos_token = None
+    with pytest.raises(
+        ConfigError, match="^lm tiny: its tokenizer has a token number 1, its embeddings are for 1 only"
+    ):
+        make(without_end, vocabulary=1)

@@ -1,0 +1,278 @@
+"""A target LM that cannot be used is refused in one line."""
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+import torch
+from huggingface_hub.errors import GatedRepoError, HfHubHTTPError, RepositoryNotFoundError
+from safetensors.torch import load_file, save_file
+from transformers import (
+    BertConfig,
+    BertLMHeadModel,
+    BloomConfig,
+    BloomForCausalLM,
+    Gemma2Config,
+    Gemma2ForCausalLM,
+    GPTJConfig,
+    GPTJForCausalLM,
+    T5Config,
+    T5ForConditionalGeneration,
+)
+from worlds.tiny_lms import VOCABULARY, some_examples, tiny_lm, tiny_network, tiny_tokenizer
+
+from airrep.corpus.corpus import Example
+from airrep.errors import ConfigError
+from airrep.lm.files import digests
+from airrep.lm.model import LmSettings, TargetLM, load_lm
+
+_SHAPE = {"vocab_size": VOCABULARY, "hidden_size": 16}
+_LAYERS = {"num_hidden_layers": 1, "num_attention_heads": 2, "intermediate_size": 8}
+
+
+def load(lm: Path | str, **settings: Any) -> TargetLM:
+    """The LM of a name, in float32 on the CPU."""
+    return load_lm(LmSettings(**{"lm": str(lm), "precision": "float32", "device": "cpu", **settings}))
+
+
+def refusal(lm: Path | str, **settings: Any) -> str:
+    """Why an LM is refused, without its name."""
+    with pytest.raises(ConfigError) as caught:
+        load(lm, **settings)
+    message = str(caught.value)
+    assert message.startswith(f"lm {lm}: ")
+    assert "\n" not in message
+    return message.removeprefix(f"lm {lm}: ")
+
+
+def test_a_name_that_is_neither_folder_nor_id_is_refused(tmp_path: Path) -> None:
+    assert refusal(tmp_path / "none") == (
+        "there is no such folder; expected a folder, or owner/name on the Hugging Face Hub. Check it."
+    )
+    (tmp_path / "file").write_text("")
+    assert refusal(tmp_path / "file").startswith("is a file; expected a folder")
+
+
+def test_a_hub_that_cannot_be_asked_is_told_in_one_line(monkeypatch: pytest.MonkeyPatch) -> None:
+    def offline(*_: object, **__: object) -> str:
+        raise ConnectionError("no route")
+
+    monkeypatch.setattr("huggingface_hub.snapshot_download", offline)
+    assert refusal("owner/name") == (
+        "there is no such folder, and the Hugging Face Hub could not be asked (ConnectionError). Fetch it elsewhere "
+        "(hf download) and give its folder."
+    )
+
+
+def test_an_id_that_the_hub_does_not_know_is_told_in_one_line(monkeypatch: pytest.MonkeyPatch) -> None:
+    def unknown(*_: object, **__: object) -> str:
+        raise RepositoryNotFoundError.__new__(RepositoryNotFoundError, "404")
+
+    monkeypatch.setattr("huggingface_hub.snapshot_download", unknown)
+    assert refusal("owner/name").startswith(
+        "there is no such folder, and the Hugging Face Hub has no such public model"
+    )
+
+
+def hub_error(kind: type[HfHubHTTPError], status: int | None) -> Exception:
+    """An error of the Hub's library, without the answer of a server that its constructor needs."""
+    error = kind.__new__(kind, "refused")
+    error.response = None if status is None else SimpleNamespace(status_code=status)
+    return error
+
+
+@pytest.mark.parametrize(("kind", "status"), [(GatedRepoError, None), (HfHubHTTPError, 401), (HfHubHTTPError, 403)])
+def test_a_gated_lm_is_told_in_one_line(
+    kind: type[HfHubHTTPError], status: int | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def gated(*_: object, **__: object) -> str:
+        raise hub_error(kind, status)
+
+    monkeypatch.setattr("huggingface_hub.snapshot_download", gated)
+    assert refusal("owner/name") == (
+        "the Hugging Face Hub gives it only to users who were granted access, which you are not (yet). Ask for access "
+        "on its page there, then log in: hf auth login"
+    )
+
+
+@pytest.mark.parametrize("kind", ["HfHubHTTPError", "ProxyError"])
+def test_a_broken_connection_is_told_in_one_line(kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    transport = next(base for base in HfHubHTTPError.__mro__ if base.__module__.startswith("httpx"))
+    errors = {"HfHubHTTPError": hub_error(HfHubHTTPError, 500), "ProxyError": type("ProxyError", (transport,), {})("x")}
+
+    def broken(*_: object, **__: object) -> str:
+        raise errors[kind]
+
+    monkeypatch.setattr("huggingface_hub.snapshot_download", broken)
+    assert refusal("owner/name").startswith(
+        f"there is no such folder, and the Hugging Face Hub could not be asked ({kind}). Fetch it elsewhere"
+    )
+
+
+def test_an_id_gives_the_lm_that_was_fetched_without_pickles_or_programs(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder, asked = tiny_lm(tmp_path / "lm"), []
+
+    def fetch(name: str, allow_patterns: list[str]) -> str:
+        asked.extend(allow_patterns)
+        return folder
+
+    monkeypatch.setattr("huggingface_hub.snapshot_download", fetch)
+    lm = load("owner/name")
+    assert (lm.name, lm.fingerprint) == ("owner/name", load(folder).fingerprint)
+    assert "*.safetensors" in asked
+    assert not {"*", "*.bin", "*.py", "*.pt"} & set(asked)
+
+
+@pytest.mark.parametrize("missing", ["config.json", "model.safetensors"])
+def test_a_folder_without_configuration_or_weights_is_refused(missing: str, tmp_path: Path) -> None:
+    tiny_lm(tmp_path / "lm")
+    (tmp_path / "lm" / missing).unlink()
+    name = "config.json" if missing == "config.json" else "*.safetensors"
+    assert refusal(tmp_path / "lm").startswith(f"its folder has no {name}; expected a Hugging Face causal LM with")
+
+
+@pytest.mark.parametrize(
+    ("make", "reason"),
+    [
+        (lambda: BertLMHeadModel(BertConfig(**_SHAPE, **_LAYERS)), "BertSelfAttention: looks at later tokens too"),
+        (
+            lambda: T5ForConditionalGeneration(
+                T5Config(vocab_size=9, d_model=8, d_kv=4, d_ff=8, num_layers=1, num_heads=2)
+            ),
+            "a causal LM cannot be loaded: Unrecognized configuration class",
+        ),
+        (
+            lambda: Gemma2ForCausalLM(Gemma2Config(**_SHAPE, **_LAYERS, num_key_value_heads=1, head_dim=8)),
+            "Gemma2Attention: needs attention with softcap, which packed attention has not",
+        ),
+        (
+            lambda: BloomForCausalLM(BloomConfig(**_SHAPE, n_layer=1, n_head=2)),
+            "a BloomForCausalLM gives other losses when documents are packed",
+        ),
+        (
+            lambda: GPTJForCausalLM(
+                GPTJConfig(
+                    vocab_size=VOCABULARY, n_embd=16, n_layer=1, n_head=2, rotary_dim=4, bos_token_id=1, eos_token_id=2
+                )
+            ),
+            "a causal LM cannot be loaded: it takes no attention from outside, so that documents cannot be packed",
+        ),
+    ],
+    ids=["bert", "t5", "gemma2", "bloom", "gptj"],
+)
+def test_lms_of_another_kind_are_refused(make: Callable[[], Any], reason: str, tmp_path: Path) -> None:
+    with torch.random.fork_rng():
+        torch.manual_seed(0)
+        model = make()
+        for parameter in model.parameters():
+            parameter.data.normal_(0, 0.4)
+    model.save_pretrained(tmp_path / "lm")
+    tiny_tokenizer().save_pretrained(tmp_path / "lm")
+    assert refusal(tmp_path / "lm").startswith(reason)
+
+
+def rewrite(folder: Path, change: Callable[[dict[str, torch.Tensor]], None]) -> None:
+    """Change the weights of a saved LM."""
+    tensors = load_file(folder / "model.safetensors")
+    change(tensors)
+    save_file(tensors, folder / "model.safetensors", {"format": "pt"})
+
+
+def test_a_missing_weight_is_not_filled_with_random_numbers(tmp_path: Path) -> None:
+    tiny_lm(tmp_path / "lm")
+    rewrite(tmp_path / "lm", lambda tensors: tensors.__delitem__("model.layers.0.mlp.up_proj.weight"))
+    assert refusal(tmp_path / "lm") == (
+        "1 weights are missing or of another shape, the first model.layers.0.mlp.up_proj.weight; expected those of a "
+        "LlamaForCausalLM. Give a folder with a causal LM."
+    )
+
+
+def test_a_weight_that_is_not_finite_is_refused(tmp_path: Path) -> None:
+    tiny_lm(tmp_path / "lm")
+    rewrite(tmp_path / "lm", lambda tensors: tensors["model.norm.weight"].fill_(float("nan")))
+    assert refusal(tmp_path / "lm").startswith("weight model.norm.weight is not finite (NaN or infinite)")
+
+
+def test_a_cut_off_file_of_weights_is_refused(tmp_path: Path) -> None:
+    tiny_lm(tmp_path / "lm")
+    path = tmp_path / "lm" / "model.safetensors"
+    path.write_bytes(path.read_bytes()[:-100])
+    assert refusal(tmp_path / "lm").startswith("a causal LM cannot be loaded: Error while deserializing header")
+
+
+@pytest.mark.parametrize("content", ["{", "{}", '{"model_type": "unheard-of"}', "[]"])
+def test_a_configuration_that_says_nothing_is_refused(content: str, tmp_path: Path) -> None:
+    tiny_lm(tmp_path / "lm")
+    (tmp_path / "lm" / "config.json").write_text(content)
+    assert refusal(tmp_path / "lm").startswith("a causal LM cannot be loaded: ")
+
+
+@pytest.mark.parametrize("content", ["{", "{}", '{"a": 1}', "[]"])
+def test_a_damaged_tokenizer_is_refused(content: str, tmp_path: Path) -> None:
+    tiny_lm(tmp_path / "lm")
+    (tmp_path / "lm" / "tokenizer.json").write_text(content)
+    assert refusal(tmp_path / "lm").startswith("its tokenizer cannot be loaded: ")
+
+
+def test_an_lm_without_a_tokenizer_is_refused(tmp_path: Path) -> None:
+    tiny_network().save_pretrained(tmp_path / "lm")
+    assert refusal(tmp_path / "lm").startswith("its tokenizer cannot be loaded: ")
+
+
+def test_more_tokens_than_positions_are_refused(tmp_path: Path) -> None:
+    tiny_lm(tmp_path / "lm")
+    assert load(tmp_path / "lm").max_tokens == 64
+    assert load(tmp_path / "lm", max_tokens=32).max_tokens == 32
+    assert refusal(tmp_path / "lm", max_tokens=65) == "max_tokens is 65, but it has 64 positions. Lower it."
+    tiny_lm(tmp_path / "long", max_position_embeddings=9000)
+    assert load(tmp_path / "long").max_tokens == 2048
+
+
+def test_sharded_and_half_precision_weights_are_loaded_as_float32(tmp_path: Path) -> None:
+    tiny_network().half().save_pretrained(tmp_path / "lm", max_shard_size="20KB")
+    tiny_tokenizer().save_pretrained(tmp_path / "lm")
+    lm = load(tmp_path / "lm")
+    assert len(list((tmp_path / "lm").glob("*.safetensors"))) > 1
+    assert {parameter.dtype for parameter in lm.model.parameters()} == {torch.float32}
+    assert len(lm.losses(lm.tokenise(some_examples()))) == 12
+
+
+def test_digests_cover_what_is_read_and_leave_out_the_rest(tmp_path: Path) -> None:
+    tiny_lm(tmp_path / "lm")
+    before = digests(tmp_path / "lm")
+    assert {"config.json", "model.safetensors", "tokenizer.json", "tokenizer_config.json"} <= before.keys()
+    (tmp_path / "lm" / "README.md").write_text("words")
+    (tmp_path / "lm" / "generation_config.json").write_text("{}")
+    assert digests(tmp_path / "lm") == before
+    config = json.loads((tmp_path / "lm" / "config.json").read_text())
+    (tmp_path / "lm" / "config.json").write_text(json.dumps({**config, "rms_norm_eps": 1e-3}))
+    assert digests(tmp_path / "lm") != before
+
+
+def test_rows_that_cannot_be_tokenised_are_told_beforehand(tmp_path: Path) -> None:
+    tiny_lm(tmp_path / "lm")
+    lm = load(tmp_path / "lm")
+    examples = some_examples(3)
+    assert lm.unusable(examples) == {}
+    found = lm.unusable([*examples, Example("why", "x" * 99, "long"), Example("why", "", "none")])
+    assert list(found) == [3, 4]
+    assert found[3].startswith('example "long": its response has 101 tokens; expected 1 to 63')
+
+
+def test_rows_are_tried_one_by_one_only_near_one_that_fails(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    tiny_lm(tmp_path / "lm")
+    lm, calls = load(tmp_path / "lm"), []
+    tokenise = lm.chat.tokenise
+    monkeypatch.setattr(lm.chat, "tokenise", lambda examples: calls.append(len(examples)) or tokenise(examples))
+    many = some_examples(600)
+    assert lm.unusable(many) == {}
+    assert calls == [256, 256, 88]
+    many[550] = Example("why", "", "none")
+    calls.clear()
+    assert list(lm.unusable(many)) == [550]
+    assert calls == [256, 256, 88, *[1] * 88]

@@ -1,0 +1,116 @@
+"""The whole loop within a budget."""
+
+import json
+import shutil
+
+import pytest
+from worlds.small_world import make_corpus, tree
+from worlds.tiny_bert import tiny_folder
+from worlds.tiny_lms import tiny_lm
+
+from airrep.corpus.corpus import Corpus, Example
+from airrep.errors import ArtifactError, ConfigError
+from airrep.lm.settings import FineTuneSettings, LmSettings
+from airrep.planning.adapt import Adaptation, measure, rivals, split
+from airrep.planning.budget import LearnPlan
+
+PLAN = LearnPlan(
+    size=4,
+    subsets=4,
+    held_out_subsets=3,
+    pool=20,
+    held_out_pool=10,
+    queries=5,
+    held_out_queries=4,
+    epochs=1,
+    train_layers=1,
+    steps=6,
+)
+LETTERS = "abcdefghijklmnopqrstuvwxyz"
+
+
+def _text(row: int) -> str:
+    """Letters, which the tiny encoder tells apart, and a word, which TF-IDF does."""
+    return " ".join(["answer question"[7 * (row % 2) :], *(LETTERS[row * step % 26] for step in (1, 3, 7))])
+
+
+CORPUS = Corpus.from_examples(
+    Example(_text(row) + " :" * (row // 26), LETTERS[row * 5 % 26], str(row)) for row in range(90)
+)
+
+
+@pytest.fixture(scope="module")
+def parts(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("parts")
+    tiny_folder(folder / "start", ((16, 16, True),))
+    lm = tiny_lm(folder / "lm")
+    return {
+        "lm": LmSettings(lm=lm, device="cpu"),
+        "tuning": FineTuneSettings(epochs=1, learning_rate=1e-3),
+        "start": str(folder / "start"),
+    }
+
+
+@pytest.mark.slow
+def test_the_loop_ends_in_a_verdict_and_goes_on_after_an_interruption(parts, tmp_path):
+    told: list[str] = []
+    verdict = Adaptation(CORPUS, out=tmp_path / "whole", **parts).run(PLAN, told.append)
+    assert [row.name for row in verdict.rows] == ["trained", "untrained", "tfidf"]
+    assert json.loads((tmp_path / "whole" / "verdict.json").read_bytes())["better"] == verdict.better
+    assert any(line.startswith("training the encoder") for line in told)
+
+    class Stop(Exception):
+        pass
+
+    def stop(report: object) -> None:
+        raise Stop
+
+    with pytest.raises(Stop):
+        Adaptation(CORPUS, out=tmp_path / "cut", on_task=stop, **parts).run(PLAN, told.append)
+    again = Adaptation(CORPUS, out=tmp_path / "cut", **parts).run(PLAN, told.append)
+    assert [row.lds.value for row in again.rows] == [row.lds.value for row in verdict.rows]
+    assert tree(tmp_path / "cut" / "learn" / "subsets") == tree(tmp_path / "whole" / "learn" / "subsets")
+    with pytest.raises(ArtifactError, match=r"holds an adaptation with another budget"):
+        Adaptation(CORPUS, out=tmp_path / "cut", **parts).run(PLAN.model_copy(update={"steps": 7}), told.append)
+
+
+def test_a_start_that_was_trained_is_compared_beside_one_that_was_not(parts, tmp_path):
+    assert list(rivals(parts["start"])) == ["untrained"]
+    shutil.copytree(parts["start"], tmp_path / "trained")
+    card = tmp_path / "trained" / "airrep.json"
+    card.write_text(json.dumps(json.loads(card.read_text()) | {"trained_for_attribution": True}))
+    found = rivals(str(tmp_path / "trained"))
+    assert [(name, encoder.dimension) for name, encoder in found.items()] == [("start", 16), ("untrained", 384)]
+
+
+def test_costs_of_this_machine_are_measured(parts):
+    costs = measure(CORPUS, parts["lm"], parts["tuning"], parts["start"], seed=0)
+    assert costs.fine_tune > 0
+    assert costs.evaluate > 0
+    assert costs.encode > 0
+    assert costs.layers == 2
+
+
+def test_examples_with_the_same_prompt_are_on_one_side():
+    corpus = Corpus.from_examples(Example(f"p{row // 3}", f"r{row}", str(row)) for row in range(90))
+    learn, rest = split(corpus, PLAN, seed=0)
+    assert len(learn) + len(rest) == len(corpus)
+    assert not {example.prompt for example in learn} & {example.prompt for example in rest}
+
+
+def test_too_few_examples_for_a_plan_are_refused():
+    with pytest.raises(ConfigError, match=r"are left to judge by; expected 28: too many share a prompt"):
+        split(make_corpus(40), PLAN, seed=0)
+
+
+def test_a_budget_that_is_too_small_is_refused_before_any_work(parts, tmp_path):
+    with pytest.raises(ConfigError, match=r"data: 90 examples are too few to adapt to"):
+        Adaptation(CORPUS, out=tmp_path / "out", **parts).run(3600.0, str)
+
+
+def test_examples_that_the_lm_cannot_read_are_left_out_and_counted(parts, tmp_path):
+    longer = Corpus.from_examples([*CORPUS, Example("a", "b " * 200, "endless")])
+    told: list[str] = []
+    kept = Adaptation(longer, out=tmp_path / "out", **parts)._usable(told.append)
+    assert len(kept) == len(CORPUS)
+    assert told[0].startswith("1 examples are left out; the first, 'endless': ")

@@ -1,0 +1,86 @@
+"""Plans that fit a time budget."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from airrep.errors import ConfigError
+from airrep.planning.budget import LEAST_SUBSETS, WISHED_SUBSETS, Costs, choose, parse_duration, time_left
+
+COSTS = Costs(fine_tune=0.01, evaluate=0.003, encode=0.01, layers=6)
+
+
+@pytest.mark.parametrize(
+    ("text", "seconds"), [("45s", 45), ("90m", 5400), ("2h", 7200), ("1h30m", 5400), ("1.5h", 5400), ("1d", 86400)]
+)
+def test_a_duration_is_read_in_seconds(text, seconds):
+    assert parse_duration(text) == seconds
+
+
+@pytest.mark.parametrize("text", ["", "2", "h", "0h", "-1h", "2 h", "two hours", "2h!"])
+def test_what_is_no_duration_is_refused(text):
+    with pytest.raises(ConfigError, match=r"is no duration; expected one such as 2h"):
+        parse_duration(text)
+
+
+@given(
+    hours=st.floats(0.5, 48),
+    examples=st.integers(1200, 500_000),
+    workers=st.integers(1, 16),
+    fine_tune=st.floats(1e-4, 5e-2),
+)
+def test_a_plan_fits_its_examples_and_its_budget(hours, examples, workers, fine_tune):
+    costs = COSTS.model_copy(update={"fine_tune": fine_tune, "evaluate": fine_tune / 3})
+    seconds = 3600 * hours
+    try:
+        plan = choose(seconds, costs, examples, workers, epochs=2)
+    except ConfigError:
+        return  # too little time, which tests of its own are about
+    assert plan.pool + plan.queries + 2 * (plan.held_out_pool + plan.held_out_queries) <= examples
+    assert plan.size < plan.held_out_pool
+    assert plan.size < plan.pool
+    assert plan.subsets >= LEAST_SUBSETS
+    assert plan.label_seconds(costs) / workers + plan.train_seconds(costs) <= seconds
+
+
+def test_layers_come_before_large_subsets():
+    """Long texts and many examples: with subsets of 1,000 there is no time for anything but the projection."""
+    costs = Costs(fine_tune=0.0035, evaluate=0.0012, encode=0.019, layers=6)
+    for hours, examples in ((2, 15_000), (8, 24_000)):
+        plan = choose(3600 * hours, costs, examples, 2, 2)
+        assert plan.layers(costs) >= 2
+        assert plan.subsets >= WISHED_SUBSETS
+        assert plan.label_seconds(costs) / 2 + plan.train_seconds(costs) >= 0.5 * 3600 * hours
+
+
+def test_more_time_gives_larger_or_more_subsets_and_more_layers():
+    short, long = (choose(hours * 3600, COSTS, 50_000, 2, 2) for hours in (1, 40))
+    assert long.size * long.subsets > 10 * short.size * short.subsets
+    assert short.train_layers != "all"
+    assert long.train_layers == "all"
+
+
+def test_training_gets_what_the_labels_left_but_always_some_time():
+    assert time_left(1000, 600) == pytest.approx(350)
+    assert time_left(1000, 2000) == 100
+
+
+def test_too_little_time_says_how_much_is_needed():
+    with pytest.raises(
+        ConfigError, match=r"budget: 60 seconds are too little on this machine; expected \d+ minutes or"
+    ):
+        choose(60, COSTS, 50_000, 1, 2)
+
+
+def test_the_time_it_asks_for_is_enough():
+    with pytest.raises(ConfigError) as caught:
+        choose(60, COSTS, 50_000, 1, 2)
+    minutes = int(str(caught.value).split("expected ")[1].split(" ")[0])
+    assert choose(60 * minutes, COSTS, 50_000, 1, 2).subsets >= LEAST_SUBSETS
+
+
+def test_too_few_examples_says_how_many_are_needed():
+    with pytest.raises(ConfigError, match=r"data: 300 examples are too few to adapt to; expected some \d") as caught:
+        choose(7200, COSTS, 300, 1, 2)
+    needed = int(str(caught.value).split("expected some ")[1].split(" ")[0].replace(",", ""))
+    assert choose(7200, COSTS, needed, 1, 2).subsets >= LEAST_SUBSETS

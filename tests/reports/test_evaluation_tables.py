@@ -1,0 +1,198 @@
+"""Tables of evaluations: what is bold, marked, averaged, counted."""
+
+import dataclasses
+
+import pytest
+from worlds.made_evaluations import made_evaluation
+
+from airrep.evaluation.result import Cost, Difference, Evaluation, Row
+from airrep.reports.evaluation_tables import about, differences_table, mark_of, value_table
+from airrep.reports.sources import Panel, Source, label_panels
+from airrep.reports.tables import Line, Table, bytes_text, hundred, interval_text, p_text, seconds_text, three
+
+
+def panels(*made: Evaluation) -> list[Panel]:
+    return label_panels([Source(f"run {number}", one) for number, one in enumerate(made)])
+
+
+def line(table: Table, name: str) -> Line:
+    return next(one for one in table.lines if one.head.text == name)
+
+
+def texts(one: Line) -> list[str]:
+    return [cell.text for cell in one.cells]
+
+
+@pytest.mark.parametrize(
+    ("value", "shown"),
+    [
+        (0.4237, "42.4"),
+        (-0.0312, "−3.1"),
+        (-0.0001, "0.0"),
+        (0.0, "0.0"),
+        (1.0, "100.0"),
+        (None, "–"),
+        (float("nan"), "–"),
+    ],
+)
+def test_fractions_are_shown_times_a_hundred(value: float | None, shown: str) -> None:
+    assert hundred(value) == shown
+
+
+@pytest.mark.parametrize(
+    ("value", "shown"),
+    [(8, "8 B"), (1164, "1.16 kB"), (999.7, "1 kB"), (41520, "41.5 kB"), (2.5e9, "2.5 GB"), (3e15, "3,000 TB")],
+)
+def test_sizes_have_three_digits(value: float, shown: str) -> None:
+    assert bytes_text(value) == shown
+
+
+@pytest.mark.parametrize(
+    ("value", "shown"),
+    [
+        (0, "0 s"),
+        (4.2e-5, "42 µs"),
+        (0.0713, "71.3 ms"),
+        (99.96, "100 s"),
+        (150, "2.5 min"),
+        (7200, "2 h"),
+        (1e8, "1,157 days"),
+    ],
+)
+def test_times_are_in_the_unit_that_suits_them(value: float, shown: str) -> None:
+    assert seconds_text(value) == shown
+
+
+def test_small_p_values_are_bounded_and_numbers_have_three_digits() -> None:
+    assert (p_text(0.0004), p_text(0.0123), p_text(1.0)) == ("p < 0.001", "p = 0.012", "p = 1.000")
+    assert (three(0.12345), three(-3.0), three(12345.6)) == ("0.123", "−3", "12,346")
+    assert interval_text((-0.1, 0.25)) == "[−10.0, 25.0]"
+
+
+def test_the_best_of_each_column_is_bold_and_the_mean_is_over_columns() -> None:
+    one = made_evaluation(names=("airrep", "logra", "tfidf"), tags={"role": "a"})
+    two = made_evaluation(names=("logra", "airrep"), shift=0.1, tags={"role": "b"})
+    table = value_table("", panels(one, two))
+    assert table.columns == ("Method", "a", "b", "Mean", "Storage per example", "Seconds per example")
+    assert texts(line(table, "airrep"))[:3] == ["42.0", "46.2", "44.1"]
+    assert texts(line(table, "tfidf"))[:3] == ["20.0", "–", "–"]
+    assert [cell.strong for cell in line(table, "airrep").cells][:3] == [True, True, True]
+    assert not any(cell.strong for cell in line(table, "logra").cells)
+    assert line(table, "logra").cells[0].under == "[29.0, 37.0]"
+
+
+def test_one_evaluation_has_no_mean_and_a_row_without_cost_a_dash() -> None:
+    made = made_evaluation(names=("airrep", "logra"))
+    bare = dataclasses.replace(made.rows[1], cost=None)
+    table = value_table("", panels(dataclasses.replace(made, rows=(made.rows[0], bare))))
+    assert table.columns == ("Method", "run 0", "Storage per example", "Seconds per example")
+    assert texts(line(table, "airrep")) == ["42.0", "1.16 kB", "9.6 ms"]
+    assert texts(line(table, "logra")) == ["33.0", "–", "–"]
+    none = dataclasses.replace(made, rows=tuple(dataclasses.replace(row, cost=None) for row in made.rows))
+    assert value_table("", panels(none)).columns == ("Method", "run 0")
+
+
+def test_a_row_that_is_pooled_in_two_ways_has_no_pool_beside_its_name_and_no_mean() -> None:
+    own = made_evaluation(names=("airrep", "logra"), tags={"role": "a"})
+    rows = tuple(dataclasses.replace(row, pool="attention", temperature=0.5) for row in own.rows)
+    attended = dataclasses.replace(own, rows=rows, tags={"role": "b"})
+    table = value_table("", panels(own, attended))
+    assert (line(table, "airrep").head.under, line(table, "logra").head.under) == ("attention", "")
+    assert [texts(line(table, name))[2] for name in ("airrep", "logra")] == ["42.0", "–"]
+
+
+def test_two_runs_of_one_role_have_no_mean() -> None:
+    one = made_evaluation(names=("airrep",), tags={"role": "a"})
+    table = value_table("", panels(one, dataclasses.replace(one, tags={"role": "a", "lm": "x"})))
+    assert "Mean" not in table.columns
+
+
+def test_no_mean_is_shown_where_no_row_is_in_all_columns() -> None:
+    one = made_evaluation(names=("airrep",), tags={"role": "a"})
+    two = made_evaluation(names=("logra",), tags={"role": "b"})
+    table = value_table("", panels(one, two))
+    assert "Mean" not in table.columns
+    assert {len(row.cells) for row in table.lines} == {len(table.columns) - 1}
+    assert "Mean:" not in table.caption
+
+
+def test_costs_that_differ_between_roles_are_a_range() -> None:
+    made = made_evaluation(names=("airrep",), tags={"role": "a"})
+    dear = dataclasses.replace(made.rows[0], cost=Cost(2328.0, None))
+    other = dataclasses.replace(made, rows=(dear,), tags={"role": "b"})
+    assert texts(line(value_table("", panels(made, other)), "airrep"))[3:] == ["1.16 kB to 2.33 kB", "9.6 ms"]
+
+
+def test_seconds_by_the_clock_are_told_from_cpu_time() -> None:
+    made = made_evaluation(names=("airrep", "logra"))
+    assert "process CPU time of encoding one training example." in value_table("", panels(made)).caption
+    fast = dataclasses.replace(made.rows[1], cost=Cost(8.0, 0.001, clock=True))
+    mixed = dataclasses.replace(made, rows=(made.rows[0], fast), tags={"role": "b"})
+    table = value_table("", panels(mixed))
+    assert [line(table, name).cells[-1].under for name in ("airrep", "logra")] == ["", "by the clock"]
+    assert "where marked so, by the clock, on an accelerator." in table.caption
+    both = value_table("", panels(dataclasses.replace(made, tags={"role": "a"}), mixed))
+    assert line(both, "logra").cells[-1].under == "some by the clock"
+
+
+def test_older_results_do_not_say_by_which_clock() -> None:
+    row = dataclasses.replace(made_evaluation().rows[0], cost=Cost(8.0, 0.5, clock=True))
+    value = row.to_dict()
+    assert Row.from_dict(value, row.per_query).cost == Cost(8.0, 0.5, clock=True)
+    del value["cost"]["clock"]
+    assert Row.from_dict(value, row.per_query).cost == Cost(8.0, 0.5, clock=False)
+
+
+def test_marks_say_where_a_difference_is_beyond_chance() -> None:
+    row = made_evaluation().rows[1]
+    gaps = {(0.01, 0.2): "▲", (-0.2, -0.01): "▼", (-0.1, 0.1): "", (0.0, 0.2): ""}
+    for interval, mark in gaps.items():
+        assert mark_of(dataclasses.replace(row, difference=Difference(0.1, interval, 0.02))) == mark
+    assert mark_of(dataclasses.replace(row, difference=Difference(0.1, (0.01, 0.2), 0.056))) == ""
+    assert mark_of(dataclasses.replace(row, difference=None)) == ""
+
+
+def test_references_stand_below_the_methods_with_gaps_where_unknown() -> None:
+    one = made_evaluation(ceiling=0.93, tags={"role": "a"})
+    two = made_evaluation(tags={"role": "b"}, facts={"signal_to_noise": 0.414, "chance": 0.1})
+    table = value_table("", panels(one, two))
+    assert [texts(row)[:2] for row in table.lines if row.reference] == [["93.0", "–"], ["–", "10.0"], ["–", "0.414"]]
+    assert len({len(row.cells) for row in table.lines}) == 1
+
+
+def test_the_caption_counts_queries_subsets_and_what_was_left_out() -> None:
+    one = made_evaluation(tags={"role": "a"}, queries=1200)
+    two = made_evaluation(tags={"role": "b"}, queries=40, subsets=7)
+    assert about(panels(one)) == "1,200 queries, 30 subsets; 0 to 1 queries left out, depending on the row."
+    assert about(panels(one, two)).startswith("a: 1,200 queries, 30 subsets; ")
+    assert " b: 40 queries, 7 subsets; " in about(panels(one, two))
+    assert about(panels(one, one)).startswith("In each of 2 runs: 1,200 queries")
+    many = [made_evaluation(tags={"role": str(n)}, queries=10 + n, names=("airrep",)) for n in range(9)]
+    assert about(panels(*many)) == (
+        "9 runs: 10 to 18 queries, 30 subsets; 0 queries left out. The table of runs has each."
+    )
+    assert "first row, airrep, by a paired" in value_table("", panels(one)).caption
+
+
+def test_commands_are_listed_once_each() -> None:
+    one, two = made_evaluation(seed=1, tags={"role": "a"}), made_evaluation(seed=2, tags={"role": "b"})
+    commands = ("airrep evaluate lds --out runs/1", "airrep evaluate lds --out runs/2")
+    assert value_table("", panels(one, two, one)).commands == commands
+    assert value_table("", panels(dataclasses.replace(one, command=""))).commands == ()
+
+
+def test_differences_are_to_the_first_row_with_interval_and_p_value() -> None:
+    table = differences_table(panels(made_evaluation(names=("airrep", "logra"))))
+    assert [row.head.text for row in table.lines] == ["logra"]
+    cell = table.lines[0].cells[0]
+    assert (cell.text, cell.under, cell.mark) == ("−9.0", "[−14.0, −4.0] p < 0.001", "▼")
+
+
+def test_pools_and_methods_stand_under_names_that_do_not_tell_them() -> None:
+    table = value_table("", panels(made_evaluation(names=("airrep", "logra", "AirRep without attention"))))
+    heads = {row.head.text: row.head.under for row in table.lines}
+    assert heads == {
+        "airrep": "attention at temperature 0.2",
+        "logra": "sum",
+        "AirRep without attention": "airrep, sum",
+    }

@@ -1,0 +1,240 @@
+"""The page of evaluations: what it shows, that it is safe, whole and always the same."""
+
+import base64
+import hashlib
+import re
+import sys
+from html.parser import HTMLParser
+from pathlib import Path
+
+import pytest
+from worlds.made_evaluations import PLAN, made_evaluation, write_artifact
+
+from airrep.cli.app import main
+from airrep.errors import ArtifactError, ConfigError, MissingExtraError
+from airrep.evaluation.result import Evaluation
+from airrep.reports.evaluations import Page, evaluation_page, write_evaluation_report
+
+VOID = {"meta", "link", "input", "br"}
+HOSTILE = '<script>alert(1)</script>"&'
+
+
+class Read(HTMLParser):
+    """Tags, attributes and texts of a page; every element must be closed in order."""
+
+    def __init__(self, html: str) -> None:
+        super().__init__()
+        self.open: list[str] = []
+        self.attributes: list[tuple[str, dict[str, str | None]]] = []
+        self.texts: list[str] = []
+        self.feed(html)
+        self.close()
+        assert self.open == []
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.attributes.append((tag, dict(attrs)))
+        if tag not in VOID:
+            self.open.append(tag)
+
+    def handle_startendtag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.attributes.append((tag, dict(attrs)))
+
+    def handle_endtag(self, tag: str) -> None:
+        assert self.open.pop() == tag
+
+    def handle_data(self, data: str) -> None:
+        self.texts.append(data)
+
+    def of(self, name: str) -> list[str]:
+        """All values of an attribute."""
+        return [value for _, attributes in self.attributes if (value := attributes.get(name))]
+
+
+def lds(role: str, **fields: object) -> Evaluation:
+    return made_evaluation(names=("airrep", "logra"), tags={"role": role}, **fields)
+
+
+def accuracy() -> Evaluation:
+    return made_evaluation("classify", names=("airrep", "logra"))
+
+
+@pytest.fixture(scope="module")
+def page(tmp_path_factory: pytest.TempPathFactory) -> Page:
+    plan = write_artifact(tmp_path_factory.mktemp("plan") / "plan", "plan", PLAN)
+    sizes = [made_evaluation(names=("airrep",), tags={"size": size}, command=f"curve {size}") for size in ("10", "500")]
+    classes = made_evaluation("classify", names=(HOSTILE, "b"), more={"macro": 0.3, "by_label": {HOSTILE: 0.5}})
+    runs = [lds(HOSTILE, command=HOSTILE, ceiling=0.9), *sizes, classes, plan]
+    return evaluation_page(runs, curves=["size"], title=HOSTILE, notes=[HOSTILE])
+
+
+def test_all_tables_and_figures_of_the_runs_are_on_the_page(page: Page) -> None:
+    names = {section.name: [one.name for one in section.exhibits] for section in page.sections}
+    assert names == {
+        "lds": ["lds-values", "lds-bars", "lds-cost", "lds-curve-1"],
+        "classify": ["classify-values", "classify-bars", "classify-more-1", "classify-parts-1"],
+        "plan-1": ["plan-1-lines", "plan-1-table-1", "plan-1-table-2", "plan-1-table-3"],
+        "runs": ["runs-table"],
+    }
+    assert [one.name for one in page.figures] == [
+        "lds-bars",
+        "lds-cost",
+        "lds-curve-1",
+        "classify-bars",
+        "plan-1-lines",
+    ]
+
+
+def test_every_element_is_closed_and_every_id_stands_once(page: Page) -> None:
+    read = Read(page.html)
+    ids = read.of("id")
+    assert len(ids) == len(set(ids))
+    wanted = [value[1:] for value in read.of("href") if value.startswith("#")] + read.of("aria-labelledby")
+    assert set(wanted) <= set(ids)
+
+
+def test_names_labels_and_commands_are_escaped(page: Page) -> None:
+    read = Read(page.html)
+    assert "<script" not in page.html
+    assert sum(HOSTILE in text for text in read.texts) > 8
+    assert not [name for _, attributes in read.attributes for name in attributes if name.startswith("on")]
+    assert not read.of("style")
+
+
+def test_nothing_is_loaded_and_the_policy_allows_the_styles_alone(page: Page) -> None:
+    read = Read(page.html)
+    addresses = [value for name in ("src", "href", "xlink:href", "srcset") for value in read.of(name)]
+    assert all(value.startswith(("#", "data:,")) for value in addresses)
+    styles = re.findall(r"<style>(.*?)</style>", page.html, re.DOTALL)
+    hashes = [base64.b64encode(hashlib.sha256(style.encode()).digest()).decode() for style in styles]
+    (policy,) = [value for value in read.of("content") if value.startswith("default-src")]
+    allowed = " ".join(f"'sha256-{one}'" for one in hashes)
+    assert policy == f"default-src 'none'; base-uri 'none'; img-src data:; style-src {allowed}"
+    assert not re.search(r"url\((?!#)|@import", page.html)
+
+
+def test_captions_hold_counts_intervals_and_the_command(page: Page) -> None:
+    bars = page.sections[0].exhibits[1]
+    assert "Whiskers: 95 % bootstrap over queries and subsets." in bars.caption
+    assert "40 queries, 30 subsets; 0 to 1 queries left out" in bars.caption
+    assert bars.commands == (HOSTILE,)
+    for exhibit in page.figures:
+        assert exhibit.drawing is not None
+        assert exhibit.caption.split(".")[0] in page.html
+        assert exhibit.commands
+    assert page.html.count("curve 500") == 3  # caption, list of runs, description of the figure
+
+
+def test_figures_have_a_name_and_their_numbers_beside_them(page: Page) -> None:
+    drawings = [attributes for tag, attributes in Read(page.html).attributes if tag == "svg"]
+    assert [one["role"] for one in drawings] == ["img"] * 5
+    assert all(one["aria-label"] for one in drawings)
+    assert page.html.count("The numbers of this figure as a table") == 5
+    assert all(exhibit.tables for exhibit in page.figures)
+
+
+def test_the_same_runs_give_the_same_bytes(tmp_path: Path) -> None:
+    for name in ("one", "two"):
+        write_evaluation_report([accuracy()], tmp_path / f"{name}.html", figures=tmp_path / name)
+    assert (tmp_path / "one.html").read_bytes() == (tmp_path / "two.html").read_bytes()
+    files = sorted(path.name for path in (tmp_path / "one").iterdir())
+    assert files == ["captions.txt", "classify-bars.png", "classify-bars.svg"]
+    for file in files:
+        assert (tmp_path / "one" / file).read_bytes() == (tmp_path / "two" / file).read_bytes()
+    assert "airrep evaluate classify --out runs/0" in (tmp_path / "one" / "captions.txt").read_text()
+
+
+def test_without_figures_all_numbers_stay(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "matplotlib", None)
+    runs = [lds("a"), made_evaluation(names=("airrep",), shift=0.5, tags={"size": "7"})]
+    plain = evaluation_page(runs, draw=False, curves=["size"])
+    assert "<svg" not in plain.html
+    assert [one.name for one in plain.sections[0].exhibits] == ["lds-values", "lds-curve-1"]
+    assert {"42.0", "63.0"} <= set(Read(plain.html).texts)
+    with pytest.raises(MissingExtraError, match=r"pip install 'airrep\[figures\]'"):
+        write_evaluation_report(runs, tmp_path / "page.html")
+    assert not (tmp_path / "page.html").exists()
+
+
+def test_a_large_evaluation_makes_no_larger_page() -> None:
+    small, large = (evaluation_page([lds("a", queries=queries)], draw=False).html for queries in (100, 6520))
+    assert len(large) < 1.01 * len(small)
+
+
+def test_cautions_are_told_once_with_the_rows_that_they_hold_for() -> None:
+    made = [lds(role) for role in ("a", "b")]
+    for one in made:
+        for row in one.rows:
+            object.__setattr__(row, "caution", "The set is large.")
+    html = evaluation_page(made, draw=False).html
+    assert html.count("airrep, logra: The set is large.") == 1
+
+
+def test_nothing_is_overwritten_unless_asked(tmp_path: Path) -> None:
+    out, figures = tmp_path / "page.html", tmp_path / "figures"
+    figures.mkdir()
+    (figures / "classify-bars.png").write_text("mine")
+    with pytest.raises(ArtifactError, match=r"classify-bars\.png: exists already"):
+        write_evaluation_report([accuracy()], out, figures=figures)
+    assert not out.exists()
+    assert [path.name for path in figures.iterdir()] == ["classify-bars.png"]
+    write_evaluation_report([accuracy()], out, figures=figures, replace=True)
+    assert (figures / "classify-bars.png").read_bytes().startswith(b"\x89PNG")
+    with pytest.raises(ArtifactError, match=r"page\.html: exists already"):
+        write_evaluation_report([accuracy()], out)
+
+
+def test_replacing_removes_the_figures_that_the_old_captions_name_and_nothing_else(tmp_path: Path) -> None:
+    out, figures = tmp_path / "page.html", tmp_path / "figures"
+    write_evaluation_report([lds("a"), accuracy()], out, figures=figures)
+    assert {"lds-bars.svg", "lds-bars.png"} <= {path.name for path in figures.iterdir()}
+    for name in ("mine.svg", "lds-other.png", "lds-bars.pdf"):
+        (figures / name).write_text("mine")
+    (tmp_path / "away.svg").write_text("mine")
+    with (figures / "captions.txt").open("a") as stream:
+        stream.write("\nFigure 9 (../away): Outside.\nFigure 8 (mine): Within a caption.\n")
+    write_evaluation_report([accuracy()], out, figures=figures, replace=True)
+    kept, new = (
+        {"mine.svg", "lds-other.png", "lds-bars.pdf"},
+        {"captions.txt", "classify-bars.png", "classify-bars.svg"},
+    )
+    assert {path.name for path in figures.iterdir()} == kept | new
+    assert (tmp_path / "away.svg").exists()
+
+
+def test_captions_that_no_report_wrote_remove_nothing(tmp_path: Path) -> None:
+    (tmp_path / "captions.txt").write_bytes(b"holidays \xff\n")
+    (tmp_path / "holidays.png").write_text("mine")
+    write_evaluation_report([accuracy()], tmp_path / "page.html", figures=tmp_path, replace=True)
+    assert (tmp_path / "holidays.png").read_text() == "mine"
+
+
+def test_curves_that_cannot_be_drawn_and_figures_without_figures_are_errors(tmp_path: Path) -> None:
+    with pytest.raises(
+        ConfigError, match=r"--curve size: no run is tagged size; expected some with numbers\. Tag them"
+    ):
+        evaluation_page([lds("a")], curves=["size"], draw=False)
+    with pytest.raises(ConfigError, match="nothing is drawn with --no-figures"):
+        write_evaluation_report([lds("a")], tmp_path / "page.html", figures=tmp_path, draw=False)
+
+
+def run(*arguments: str, monkeypatch: pytest.MonkeyPatch) -> int:
+    monkeypatch.setattr("sys.argv", ["airrep", *arguments])
+    with pytest.raises(SystemExit) as ended:
+        main()
+    return int(ended.value.code or 0)
+
+
+def test_the_command_reads_evaluations(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    lds("tasks").write("lds")
+    write_artifact(Path("top"), "top", {})
+    assert run("report", "lds", "--out", "page.html", "--no-figures", monkeypatch=monkeypatch) == 0
+    assert "Linear datamodelling score" in Path("page.html").read_text()
+    assert run("report", "lds", "top", "--out", "other.html", monkeypatch=monkeypatch) == 1
+    assert run("report", "top", "--out", "other.html", "--curve", "size", monkeypatch=monkeypatch) == 1
+    messages = capsys.readouterr().err
+    assert "page.html: written" in messages
+    assert "expected evaluations alone or results alone" in messages
+    assert "--curve and --join are for evaluations; expected none of them here" in messages

@@ -1,0 +1,521 @@
+"""The report: what it shows, that it is safe, whole and always the same."""
+
+import base64
+import hashlib
+import re
+from html.parser import HTMLParser
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from airrep.corpus.corpus import Corpus, Example
+from airrep.errors import ArtifactError, ConfigError, DataError
+from airrep.index.results import GroupResult, Hit, Hits, Provenance, TopResult, WhatIfResult
+from airrep.reports import results_data as report_data
+from airrep.reports.page import short, visible
+from airrep.reports.results import Scale, cut, render_report, write_report
+
+VOID = {"meta", "link", "input", "br"}
+PROVENANCE = {
+    "method": "airrep",
+    "index": "0123456789abcdef" * 4,
+    "pool": None,
+    "units": "inner product of features",
+    "sign": "higher = more helpful",
+}
+POOLED = PROVENANCE | {"pool": "attention"}
+
+
+def example(name: str, **fields: Any) -> dict[str, Any]:
+    return {"id": name, "prompt": f"prompt of {name}", "response": f"response of {name}", **fields}
+
+
+def top(
+    queries: dict[str, list[tuple[float, int]]], *, order: str = "most helpful first", **fields: Any
+) -> dict[str, Any]:
+    """A top run: for each query its (score, row) pairs."""
+    return {
+        "kind": "top",
+        "provenance": PROVENANCE,
+        "order": order,
+        "queries": [
+            {
+                "query": example(name),
+                "hits": [
+                    {"rank": rank, "score": score, "row": row, "example": example(f"t{row}", **fields)}
+                    for rank, (score, row) in enumerate(hits, 1)
+                ],
+            }
+            for name, hits in queries.items()
+        ],
+    }
+
+
+def groups(scores: dict[str, list[float]], names: list[str]) -> dict[str, Any]:
+    return {
+        "kind": "group",
+        "provenance": POOLED,
+        "groups": [{"name": name, "size": 10 + place} for place, name in enumerate(names)],
+        "queries": [{"query": example(query), "scores": row} for query, row in scores.items()],
+    }
+
+
+def what_if(values: dict[str, tuple[float, float]]) -> dict[str, Any]:
+    return {
+        "kind": "what-if",
+        "provenance": POOLED,
+        "removed": 120,
+        "kept": 1880,
+        "queries": [
+            {"query": example(query), "before": before, "after": after, "change": after - before}
+            for query, (before, after) in values.items()
+        ],
+    }
+
+
+class Page(HTMLParser):
+    """A page as its elements and its text; refuses tags that are not closed in order."""
+
+    def __init__(self, html: str) -> None:
+        super().__init__()
+        self.open: list[str] = []
+        self.elements: list[tuple[str, dict[str, str | None]]] = []
+        self.headings: list[tuple[int, str]] = []
+        self.code: dict[str, str] = {}
+        self.pieces: list[str] = []
+        self.feed(html)
+        self.close()
+        assert self.open == []
+        self.text = "".join(self.pieces)
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.elements.append((tag, dict(attrs)))
+        if re.fullmatch("h[1-6]", tag):
+            self.headings.append((int(tag[1]), ""))
+        if tag not in VOID:
+            self.open.append(tag)
+
+    def handle_startendtag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.elements.append((tag, dict(attrs)))
+
+    def handle_endtag(self, tag: str) -> None:
+        assert self.open.pop() == tag
+        if tag not in ("b", "bdi", "i", "a"):
+            self.pieces.append(" ")
+
+    def handle_data(self, data: str) -> None:
+        if self.open and self.open[-1] in ("style", "script"):
+            self.code[self.open[-1]] = self.code.get(self.open[-1], "") + data
+            return
+        self.pieces.append(data)
+        heading = next((tag for tag in self.open if re.fullmatch("h[1-6]", tag)), None)
+        if heading:
+            self.headings[-1] = (self.headings[-1][0], self.headings[-1][1] + data)
+
+    def all(self, tag: str) -> list[dict[str, str | None]]:
+        return [attributes for name, attributes in self.elements if name == tag]
+
+    @property
+    def line(self) -> str:
+        """Its text with all white space as single blanks."""
+        return " ".join(self.text.split())
+
+
+@pytest.fixture
+def runs() -> list[dict[str, Any]]:
+    return [
+        groups({"q1": [0.1, -0.4, 0.9], "q2": [0.3, 0.2, 0.1]}, ["alpha", "beta", "gamma"]),
+        top({"q1": [(2.0, 7), (1.0, 8)], "q2": [(3.0, 7)]}, source="forum", label="good"),
+        what_if({"q1": (0.5, 0.2), "q3": (0.1, 0.3)}),
+        top({"q1": [(-1.5, 4)], "q2": [(-0.5, 4)]}, order="most harmful first"),
+    ]
+
+
+def test_header_says_how_to_read_the_scores(runs: list[dict[str, Any]]) -> None:
+    page = Page(render_report(runs, notes=["The default is not trained for attribution."]))
+    for piece in (
+        "Method airrep",
+        "Pool attention",
+        "Sign higher = more helpful",
+        "Units inner product of features",
+        "Queries 3",
+        "Index 0123456789ab…",
+        "Note. The default is not trained for attribution.",
+        "Above 0, helpful",
+        "Below 0, harmful",
+    ):
+        assert piece in page.line
+
+
+def test_runs_are_merged_by_query_and_ordered(runs: list[dict[str, Any]]) -> None:
+    headings = [text for level, text in Page(render_report(runs)).headings if level >= 3]
+    first = headings.index("Query 1")
+    assert headings[first:] == [
+        "Query 1",
+        "Most helpful examples",
+        "Most harmful examples",
+        "Groups: alpha, beta, gamma",
+        "What if 120 of 2,000 examples were left out",
+        "Query 2",
+        "Most helpful examples",
+        "Most harmful examples",
+        "Groups: alpha, beta, gamma",
+        "Query 3",
+        "What if 120 of 2,000 examples were left out",
+    ]
+
+
+def test_all_parts_of_a_query_are_shown(runs: list[dict[str, Any]]) -> None:
+    text = Page(render_report(runs)).line
+    query = text[text.index("Query 1") : text.index("Query 2")]
+    for piece in (
+        "Prompt prompt of q1 Response response of q1",
+        "2 training examples, most helpful first.",
+        "1 +2.000 forum good Prompt prompt of t7 Response response of t7 id t7 · row 7",
+        "1 −1.500 none none Prompt prompt of t4",
+        "forum 2 100% +3.000",
+        "Rank Group Examples Score Bar 1 gamma 12 +0.9000 2 alpha 10 +0.1000 3 beta 11 −0.4000",
+        "Before +0.5000 After +0.2000 Change −0.3000",
+        "It falls: what was left out had been helping.",
+    ):
+        assert piece in query, piece
+
+
+def test_overview_of_all_queries(runs: list[dict[str, Any]]) -> None:
+    text = Page(render_report(runs)).line
+    overview = text[text.index("Overview of all queries Most") : text.index("Query 1")]
+    for piece in (
+        "2 +2.500 forum good Prompt prompt of t7 Response response of t7",
+        "id t7 · best rank 1 · in queries 1, 2",
+        "1 gamma 12 +0.5000 1 of 2 2 alpha 10 +0.2000 1 of 2 3 beta 11 −0.1000 0 of 2",
+        "Mean change over 2 queries: −0.0500. The score falls for 1",
+        "1 prompt of q1 +0.5000 +0.2000 −0.3000 3 prompt of q3 +0.1000 +0.3000 +0.2000",
+    ):
+        assert piece in overview, piece
+
+
+def test_one_query_needs_no_overview() -> None:
+    page = Page(render_report([top({"q1": [(1.0, 2)]})]))
+    assert [text for _, text in page.headings] == [
+        "Training data attribution", "Contents", "Query", "Query 1", "Most helpful examples",
+    ]  # fmt: skip
+    assert "Source" not in page.text
+
+
+def test_structure_is_accessible(runs: list[dict[str, Any]]) -> None:
+    page = Page(render_report(runs, title="Run 7"))
+    levels = [level for level, _ in page.headings]
+    assert levels[0] == 1
+    assert levels.count(1) == 1
+    assert all(after <= before + 1 for before, after in pairwise(levels))
+    assert all(head.get("scope") in ("row", "col") for head in page.all("th"))
+    assert len(page.all("caption")) == len(page.all("table"))
+    assert all(drawing.get("aria-hidden") == "true" for drawing in page.all("svg"))
+    assert page.all("html") == [{"lang": "en"}]
+    ids = [attributes["id"] for _, attributes in page.elements if "id" in attributes]
+    assert len(ids) == len(set(ids))
+    assert {link["href"] for link in page.all("a")} <= {f"#{name}" for name in ids}
+
+
+def test_nothing_is_requested_and_only_its_own_code_may_run(runs: list[dict[str, Any]]) -> None:
+    html = render_report(runs)
+    page = Page(html)
+    assert not any("src" in attributes or "style" in attributes for _, attributes in page.elements)
+    assert [link["href"] for link in page.all("link")] == ["data:,"]
+    assert "http:" not in html
+    assert "https:" not in html
+    assert "@import" not in html
+    (policy,) = [meta["content"] for meta in page.all("meta") if meta.get("http-equiv") == "Content-Security-Policy"]
+    assert policy is not None
+    assert policy.startswith("default-src 'none'")
+    for name, code in page.code.items():
+        hashed = base64.b64encode(hashlib.sha256(code.encode()).digest()).decode()
+        assert f"{name}-src 'sha256-{hashed}'" in policy
+    assert page.code.keys() == {"style", "script"}
+
+
+HOSTILE = [
+    "<script>alert(1)</script>",
+    "</style></script><img src=x onerror=alert(1)>",
+    "\"'><b onmouseover='alert(1)'>",
+    "{{ 7 * 7 }}{% raw %}&lt;&amp;",
+    "]]><!-- --!><svg onload=alert(1)>",
+]
+
+
+@pytest.mark.parametrize("text", HOSTILE)
+def test_every_text_is_escaped(text: str) -> None:
+    bad = {"id": text, "prompt": text, "response": text, "label": text, "source": text}
+    provenance = dict.fromkeys(PROVENANCE, text)
+    one = top({"q1": [(1.0, 1)]}) | {"provenance": provenance}
+    one["queries"] = [
+        {"query": entry, "hits": [{"rank": 1, "score": 1.0, "row": 0, "example": bad}]}
+        for entry in (bad, example("q2"))
+    ]
+    group = groups({"q2": [1.0]}, [text]) | {"provenance": provenance}
+    page = Page(render_report([one, group], title=text, notes=[text]))
+    plain = Page(
+        render_report(
+            [top({"q1": [(1.0, 1)], "q2": [(1.0, 1)]}, label="l", source="s"), groups({"q2": [1.0]}, ["g"])],
+            notes=["n"],
+        )
+    )
+    assert page.text.count(text) >= 12
+    assert {name for name, _ in page.elements} == {name for name, _ in plain.elements}
+    assert not any(name.startswith("on") for _, attributes in page.elements for name in attributes)
+
+
+def test_control_and_direction_characters_are_seen_and_do_nothing() -> None:
+    text = "a\0b\x1b[31m\x85\u202eevil\u2066\u2069\r\nnext\ttab \u200f"
+    run = top({"q1": [(1.0, 1)]})
+    run["queries"][0]["query"]["prompt"] = text
+    html = render_report([run], title="\u202e")
+    assert "a␀b␛[31m⟨U+0085⟩⟨U+202E⟩evil⟨U+2066⟩⟨U+2069⟩\nnext\ttab \u200f" in html
+    assert not re.search("[\0-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]", html)
+
+
+def test_long_texts_are_folded_and_cut_with_a_count() -> None:
+    run = top({"q1": [(1.0, 1)]})
+    run["queries"][0]["hits"][0]["example"]["response"] = "word " * 20_000
+    html = render_report([run])
+    assert len(html) < 40_000
+    page = Page(html)
+    assert len(page.all("details")) == 1
+    assert "3,680 more characters" in page.line
+    assert "… 96,000 more characters are left out of this page." in page.line
+
+
+def test_long_names_are_cut() -> None:
+    run = groups({"q1": [1.0]}, ["name" * 1000])
+    run["queries"][0]["query"]["id"] = "id" * 1000
+    assert len(render_report([run])) < len(render_report([groups({"q1": [1.0]}, ["name"])])) + 1000
+
+
+def test_thousand_queries_make_a_page_that_can_be_opened() -> None:
+    run = top({f"q{number}": [(1.0 / rank, number + rank) for rank in range(1, 6)] for number in range(1000)})
+    for entry in run["queries"]:
+        for hit in entry["hits"]:
+            hit["example"]["response"] = "long answer " * 200
+    html = render_report([run])
+    assert html.count("<article") == 1000
+    assert len(html) < 16_000_000
+    assert "each is cut at 1000 characters" in html
+
+
+def test_bars_are_drawn_around_zero_on_one_scale_for_a_query() -> None:
+    page = Page(render_report([top({"q1": [(3.0, 1)]}), top({"q1": [(-1.0, 2)]}, order="most harmful first")]))
+    bars = [drawn for drawn in page.all("rect") if drawn.get("class") in ("up", "down")]
+    assert [(bar["class"], bar["x"], bar["width"]) for bar in bars[-2:]] == [
+        ("up", "25.0%", "75.0%"), ("down", "0.0%", "25.0%"),
+    ]  # fmt: skip
+
+
+def test_least_helpful_is_not_called_harmful_above_zero() -> None:
+    line = Page(render_report([top({"q1": [(0.1, 1), (0.2, 2)]}, order="most harmful first")])).line
+    assert "No score is below 0: these help least, none counts as harmful." in line
+    line = Page(render_report([top({"q1": [(-0.1, 1)]})])).line
+    assert "No score is above 0: these harm least, none counts as helpful." in line
+
+
+def test_long_rankings_show_both_ends() -> None:
+    names = [f"g{place}" for place in range(100)]
+    line = Page(render_report([groups({"q1": [float(-place) for place in range(100)]}, names)])).line
+    assert "20 g19" in line
+    assert "70 groups in between are left out of this page." in line
+    assert "21 g20" not in line
+    assert "91 g90" in line
+    assert "100 g99" in line
+
+
+def test_many_labels_are_cut_in_a_roll_up() -> None:
+    run = top({"q1": [(1.0, row) for row in range(30)]})
+    for hit in run["queries"][0]["hits"]:
+        hit["example"]["label"] = f"label {hit['row']}"
+    assert "10 more with 10 hits are left out of this page." in Page(render_report([run])).line
+
+
+def test_runs_of_one_name_are_numbered() -> None:
+    texts = [text for _, text in Page(render_report([top({"q1": [(1.0, 1)]})] * 2)).headings]
+    assert texts[-2:] == ["Most helpful examples (1)", "Most helpful examples (2)"]
+
+
+def test_roll_up_counts_and_sums() -> None:
+    run = report_data.read_runs([top({"q1": [(3.0, 1), (2.0, 2), (-1.0, 3)]}, source="a")])[0]
+    assert isinstance(run, report_data.TopRun)
+    hits = report_data.all_hits(run)
+    assert report_data.roll_up(hits, "source") == [("a", 3, 1.0, 4.0)]
+    assert report_data.roll_up(hits, "label") == []
+    assert report_data.roll_up([], "label") == []
+
+
+def test_group_ranking_keeps_the_order_of_ties() -> None:
+    named = [report_data.ShownGroup(name=name, size=1) for name in "abc"]
+    ranked = report_data.rank_groups(named, [[1.0, 2.0, 2.0], [1.0, 0.0, 0.0]])
+    assert [(row.rank, row.group.name, row.score, row.first) for row in ranked] == [
+        (1, "a", 1.0, 1), (2, "b", 1.0, 1), (3, "c", 1.0, 0),
+    ]  # fmt: skip
+
+
+def test_recurring_examples_are_ordered_by_queries_then_strength() -> None:
+    numbers = {"q1": 1, "q2": 2, "q3": 3}
+    hits = {
+        "q1": [(9.0, 5), (1.0, 6), (0.5, 7)],
+        "q2": [(8.0, 6), (7.0, 7)],
+        "q3": [(6.0, 6), (7.0, 7), (1.0, 8)],
+    }
+    for order, expected in (("most helpful first", [6, 7]), ("most harmful first", [7, 6])):
+        run = report_data.read_runs([top(hits, order=order)])[0]
+        assert isinstance(run, report_data.TopRun)
+        found = report_data.recurring(run, numbers)
+        assert [int(row.example.id[1:]) for row in found] == expected
+    assert found[0].queries == (1, 2, 3)
+    assert found[0].best == 2
+    assert found[0].mean == pytest.approx(14.5 / 3)
+
+
+@pytest.mark.parametrize(
+    ("largest", "score", "shown"),
+    [
+        (3.2, -1.23456, "−1.235"),
+        (3.2, 0.0, "0.000"),
+        (3.2, -0.00001, "0.000"),
+        (0.04, 0.0123456, "+0.01235"),
+        (4321.0, -4321.0, "−4,321"),
+        (1e-9, 1e-9, "+1.000e−09"),
+        (1e12, 1e12, "+1.000e+12"),
+        (0.0, 0.0, "0.000"),
+    ],
+)
+def test_scores_have_the_digits_of_their_scale(largest: float, score: float, shown: str) -> None:
+    assert Scale(min(0.0, -largest), largest).show(score) == shown
+
+
+def test_scale_holds_zero_and_places_its_scores_inside() -> None:
+    assert Scale.over([2.0, 5.0]) == (0.0, 5.0)
+    assert Scale.over([]) == (0.0, 0.0)
+    assert Scale.over([]).place(0.0) == 0.0
+    assert [Scale.over([-2.0, 6.0]).place(score) for score in (-2.0, 0.0, 6.0, 99.0)] == [
+        0.0,
+        25.0,
+        100.0,
+        100.0,
+    ]
+
+
+def test_cut_loses_nothing_below_the_limit() -> None:
+    text = "one two\nthree " * 100
+    prose = cut(text, 10_000, 100)
+    assert prose.head + prose.rest == text
+    assert len(prose.head) <= 100
+    assert prose.left_out == 0
+    assert cut("x" * 500, 400, 100) == ("x" * 100, "x" * 300, 100)
+    assert cut("short", 400) == ("short", "", 0)
+
+
+def test_short_is_one_line() -> None:
+    assert short(" a\n b\tc ") == "a b c"
+    assert short("word " * 100, 11) == "word word…"
+    assert len(short("x" * 10**6, 20)) == 20
+    assert visible("\r") == "␍"
+
+
+def test_result_objects_and_their_json_forms_give_the_same_page() -> None:
+    queries = Corpus.from_examples([Example("who?", "me", "q1"), Example("why?", "so", "q2", label="l")])
+    train = Example("what?", "that", "t1", source="forum", metadata={"stars": 5})
+    provenance = Provenance("airrep", "f" * 64)
+    pooled = Provenance("airrep", "f" * 64, "attention")
+    hits = tuple(Hits(query, (Hit(1, 0.5, 0, train),), provenance) for query in queries)
+    scores = np.array([[0.25, 1.5], [0.5, -1.0]], dtype=np.float32)
+    results = [
+        TopResult(hits, provenance),
+        GroupResult(queries, ("a", "b"), (3, 4), scores, pooled),
+        WhatIfResult(queries, scores[:, 0], scores[:, 1], 5, 6, pooled),
+    ]
+    html = render_report(results)
+    assert html == render_report([result.to_dict() for result in results])
+    assert "1 b 4 +1.500" in Page(html).line
+    assert "Before +0.500" not in Page(html).line.split("Query 2")[0]
+
+
+def test_the_page_tells_pool_and_temperature() -> None:
+    run = groups({"q1": [1.0]}, ["g"])
+    assert "pool: attention." in Page(render_report([run])).line
+    cold = run | {"provenance": POOLED | {"temperature": 0.2}}
+    line = Page(render_report([cold])).line
+    assert "pool: attention at temperature 0.2." in line
+    assert "Pool attention at temperature 0.2" in line
+    assert "Pool top-5" in Page(render_report([run | {"provenance": POOLED | {"pool": "top-5"}}])).line
+
+
+def test_same_results_same_bytes(runs: list[dict[str, Any]], tmp_path: Path) -> None:
+    one, two = (write_report(runs, tmp_path / name / "report.html") for name in ("new/a", "b"))
+    assert one.read_bytes() == two.read_bytes()
+    assert [path.name for path in one.parent.iterdir()] == ["report.html"]
+
+
+def test_nothing_is_overwritten_unless_asked(runs: list[dict[str, Any]], tmp_path: Path) -> None:
+    path = tmp_path / "report.html"
+    path.write_text("mine")
+    with pytest.raises(ArtifactError, match=r"report\.html: exists already; nothing is overwritten"):
+        write_report(runs, path)
+    assert path.read_text() == "mine"
+    assert write_report(runs, path, replace=True) == path
+    assert path.read_text(encoding="utf-8").startswith("<!DOCTYPE html>")
+
+
+def test_bad_results_leave_what_was_there(tmp_path: Path) -> None:
+    path = tmp_path / "report.html"
+    path.write_text("mine")
+    with pytest.raises(ConfigError):
+        write_report([], path, replace=True)
+    assert path.read_text() == "mine"
+
+
+def test_places_that_cannot_be_written(runs: list[dict[str, Any]], tmp_path: Path) -> None:
+    with pytest.raises(ArtifactError, match="is a directory; a file is expected"):
+        write_report(runs, tmp_path, replace=True)
+    (tmp_path / "file").touch()
+    with pytest.raises(ArtifactError, match="cannot be written"):
+        write_report(runs, tmp_path / "file" / "report.html")
+
+
+def test_no_results() -> None:
+    with pytest.raises(ConfigError, match="there are no results; at least one is expected"):
+        render_report([])
+    with pytest.raises(ConfigError, match="the runs hold no queries"):
+        render_report([top({})])
+
+
+def test_runs_over_different_indexes_are_refused() -> None:
+    other = top({"q1": [(1.0, 1)]}) | {"provenance": PROVENANCE | {"index": "fedcba9876543210"}}
+    with pytest.raises(ConfigError, match=r"different indexes, 0123456789ab and fedcba987654; one is expected"):
+        render_report([top({"q1": [(1.0, 1)]}), other])
+
+
+def test_one_id_for_two_queries_is_refused() -> None:
+    other = top({"q1": [(1.0, 1)]})
+    other["queries"][0]["query"]["response"] = "something else"
+    with pytest.raises(ConfigError, match="query 'q1' has different texts in two runs"):
+        render_report([top({"q1": [(1.0, 1)]}), other])
+
+
+@pytest.mark.parametrize(
+    ("broken", "message"),
+    [
+        ({}, "result 1 is not the JSON form .* the whole"),
+        ({"kind": "index"}, "result 1 is not the JSON form"),
+        ({"kind": "top", "provenance": PROVENANCE}, r"top\.order: field required"),
+        (
+            top({"q1": [(float("nan"), 1)]}),
+            r"top\.queries\.0\.hits\.0\.score: input should be a finite number",
+        ),
+        (groups({"q1": [1.0]}, ["a", "b"]), "scores for other groups than it names"),
+    ],
+)
+def test_what_is_not_a_result_is_refused(broken: dict[str, Any], message: str) -> None:
+    with pytest.raises(DataError, match=message) as caught:
+        render_report([broken])
+    assert "\n" not in str(caught.value)

@@ -1,0 +1,169 @@
+"""Runs to report: names, roles, curves, what cannot be."""
+
+import dataclasses
+from pathlib import Path
+
+import numpy as np
+import pytest
+from worlds.made_evaluations import PLAN, made_evaluation, write_artifact
+
+from airrep.errors import ArtifactError, ConfigError
+from airrep.evaluation.result import Evaluation
+from airrep.reports.sources import (
+    Source,
+    Sources,
+    are_evaluations,
+    count_of,
+    label_panels,
+    read_sources,
+    row_names,
+    run_names,
+)
+
+
+def source(name: str, **tags: str) -> Source:
+    return Source(name, made_evaluation(tags=tags))
+
+
+def repooled(made: Evaluation, pool: str, **tags: str) -> Evaluation:
+    """The same, with all rows pooled alike."""
+    rows = tuple(dataclasses.replace(row, pool=pool, temperature=0.5) for row in made.rows)
+    return dataclasses.replace(made, rows=rows, tags=tags or made.tags)
+
+
+def labels(*sources: Source) -> list[str]:
+    return [panel.label for panel in label_panels(sources)]
+
+
+def test_a_panel_is_called_by_its_role_or_else_its_name() -> None:
+    assert labels(source("one", role="tasks"), source("two")) == ["tasks", "two"]
+
+
+def test_panels_of_one_role_are_told_apart_by_the_tags_that_differ() -> None:
+    small, large = source("a", role="tasks", lm="x", size="1"), source("b", role="tasks", lm="y", size="1")
+    assert labels(small, large) == ["tasks, lm=x", "tasks, lm=y"]
+
+
+def test_panels_with_equal_tags_are_told_apart_by_name() -> None:
+    assert labels(source("a", role="tasks"), source("b", role="tasks")) == ["tasks (a)", "tasks (b)"]
+
+
+def test_panels_of_one_role_are_told_apart_by_how_they_pool() -> None:
+    own = source("own", role="tasks")
+    attended = Source("att", repooled(own.evaluation, "attention"))
+    other = Source("other", repooled(attended.evaluation, "attention", role="mixture"))
+    assert labels(own, attended, other) == ["tasks, own pools", "tasks, pool attention", "mixture"]
+    assert labels(own, Source("of others", made_evaluation(names=("x", "y"), tags={"role": "tasks"}))) == [
+        "tasks (own)",
+        "tasks (of others)",
+    ]
+
+
+def test_runs_are_called_by_the_last_part_of_their_path_where_that_is_enough() -> None:
+    runs = [Path("x/one"), made_evaluation(), "x/two", "y/two"]
+    assert run_names(runs) == ["one", "evaluation 2", "x/two", "y/two"]
+
+
+def test_a_curve_is_in_the_order_of_its_numbers_and_split_by_role() -> None:
+    sizes = ("1_000", "20", "3e2")
+    made = [source(f"{role}{size}", role=role, size=size) for role in ("a", "b") for size in sizes]
+    groups = Sources([*made, source("plain", role="a")]).curve("lds", "size")
+    assert [(label, [point.at for point in points]) for label, points in groups] == [
+        ("a", [20.0, 300.0, 1000.0]),
+        ("b", [20.0, 300.0, 1000.0]),
+    ]
+    assert groups[1][1][0].source.name == "b20"
+
+
+def test_one_run_may_be_a_point_of_two_curves() -> None:
+    both = source("both", role="a", size="100", pool="2400")
+    sources = Sources([source("small", role="a", size="25"), both, source("deep", role="a", pool="6000")])
+    for tag, names in (("size", ["small", "both"]), ("pool", ["both", "deep"])):
+        ((label, points),) = sources.curve("lds", tag, ["size", "pool"])
+        assert (label, [point.source.name for point in points]) == ("a", names)
+    other = source("other", role="a", size="50", pool="600")
+    assert [label for label, _ in Sources([both, other]).curve("lds", "size", ["pool"])] == [
+        "a, pool=2400",
+        "a, pool=600",
+    ]
+
+
+def test_a_tag_that_others_of_a_curve_lack_tells_them_apart() -> None:
+    plain, big = source("plain", role="a", size="100"), source("big", role="a", size="100", lm="big")
+    assert [label for label, _ in Sources([plain, big]).curve("lds", "size", ["size"])] == ["a", "a, lm=big"]
+
+
+def test_runs_of_a_curve_leave_the_table_where_others_stand() -> None:
+    plain, tagged = source("plain", role="a"), source("curve", role="a", size="3")
+    assert [panel.label for panel in Sources([plain, tagged]).panels("lds", ["size"])] == ["a"]
+    assert [panel.source.name for panel in Sources([tagged]).panels("lds", ["size"])] == ["curve"]
+    assert len(Sources([plain, tagged]).panels("lds")) == 2
+
+
+def test_a_curve_refuses_words_and_a_number_that_stands_twice() -> None:
+    with pytest.raises(ConfigError, match=r"--curve size: b is tagged size=many, which is not a number; expected one"):
+        Sources([source("a", size="1"), source("b", size="many")]).curve("lds", "size")
+    with pytest.raises(ConfigError, match=r"--curve size: a and b of tasks have the same value 1; expected one run"):
+        Sources([source("a", size="1", role="tasks"), source("b", size="1.0", role="tasks")]).curve("lds", "size")
+    with pytest.raises(ConfigError, match="tagged size=nan"):
+        Sources([source("a", size="nan")]).curve("lds", "size")
+
+
+def test_subsets_are_counted_by_facts_or_else_by_matrices() -> None:
+    assert Source("a", made_evaluation(facts={"subsets": {"a": 3, "b": 4}})).subsets == 7
+    matrices = {"losses/a": np.zeros((40, 5)), "0/a": np.zeros((40, 5)), "losses/b": np.zeros((40, 6))}
+    assert Source("a", made_evaluation(facts={}, matrices=matrices)).subsets == 11
+    assert Source("a", made_evaluation("classify", facts={})).subsets is None
+    assert Source("a", made_evaluation("loo", facts={"removals": 5}, matrices=matrices)).subsets is None
+
+
+def test_counts_come_from_numbers_and_from_lists() -> None:
+    assert [count_of(value) for value in (3, 3.0, [1, 2], ["a", "b", "c"], {"a": 4}, None, True, "x")] == [
+        3, 3, 3, 3, 4, None, None, None,
+    ]  # fmt: skip
+
+
+def test_rows_keep_the_order_in_which_they_first_appear() -> None:
+    first, second = made_evaluation(names=("a", "b")), made_evaluation(names=("c", "b"))
+    assert row_names(label_panels([Source("1", first), Source("2", second)])) == ["a", "b", "c"]
+
+
+def test_artifacts_of_each_kind_are_read(tmp_path: Path) -> None:
+    made_evaluation().write(tmp_path / "lds")
+    plan = write_artifact(tmp_path / "plan", "plan", PLAN)
+    comparison = write_artifact(tmp_path / "comparison", "comparison", {"pairs": []})
+    diagnosis = write_artifact(tmp_path / "diagnosis", "diagnosis", {"findings": []})
+    found = read_sources([tmp_path / "lds", plan, comparison, str(diagnosis)])
+    assert [one.name for one in found.evaluations] == ["lds"]
+    assert found.plans[0][1].crossovers[0].examples == 261_750.0
+    assert [name for name, _ in (*found.comparisons, *found.diagnoses)] == ["comparison", "diagnosis"]
+    assert are_evaluations([tmp_path / "lds", plan])
+
+
+def test_results_and_evaluations_are_not_mixed(tmp_path: Path) -> None:
+    made_evaluation().write(tmp_path / "lds")
+    top = write_artifact(tmp_path / "top", "top", {})
+    assert not are_evaluations([top])
+    with pytest.raises(ConfigError, match=r"lds is of kind 'evaluation' and .*top of kind 'top'; expected evaluations"):
+        are_evaluations([top, tmp_path / "lds"])
+
+
+def test_no_runs_and_runs_of_other_kinds_are_errors(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="there are no evaluations"):
+        read_sources([])
+    with pytest.raises(ArtifactError, match="is of kind 'top'; expected 'evaluation'"):
+        read_sources([write_artifact(tmp_path / "top", "top", {})])
+
+
+def test_a_run_that_is_given_twice_is_refused_however_it_is_written(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made_evaluation().write(tmp_path / "lds")
+    (tmp_path / "link").symlink_to(tmp_path / "lds")
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(ConfigError, match=r"^report: lds is given twice; expected each run once\. Leave one out\.$"):
+        read_sources(["lds", "lds"])
+    for other in ("./lds/", str(tmp_path / "lds"), Path("link")):
+        with pytest.raises(ConfigError, match="is given twice, also as lds; expected each run"):
+            read_sources(["lds", other])
+    assert len(read_sources(["lds", made_evaluation(), made_evaluation()]).evaluations) == 3

@@ -1,0 +1,151 @@
+"""Artifacts: whole or not there, and never silently altered."""
+
+import errno
+import json
+from pathlib import Path
+
+import pytest
+
+from airrep.errors import ArtifactError
+from airrep.runtime import artifacts
+
+
+def make(path: Path, text: str = "hello", **options: bool) -> None:
+    with artifacts.new_artifact(path, "note", {"about": "a test"}, **options) as folder:
+        artifacts.write_file(folder / "note.txt", text.encode())
+
+
+def test_artifact_holds_its_files_and_checksums(tmp_path: Path) -> None:
+    make(tmp_path / "a")
+    manifest = artifacts.read_manifest(tmp_path / "a", "note")
+    assert manifest["about"] == "a test"
+    assert manifest["files"]["note.txt"]["bytes"] == 5
+    artifacts.check_digests(tmp_path / "a", manifest["files"])
+    assert not artifacts.partial_path(tmp_path / "a").exists()
+
+
+def test_existing_artifact_is_kept_unless_replaced(tmp_path: Path) -> None:
+    make(tmp_path / "a")
+    with pytest.raises(ArtifactError, match=r"exists already; nothing is overwritten\. .*--replace"):
+        make(tmp_path / "a", "other")
+    assert (tmp_path / "a/note.txt").read_text() == "hello"
+    make(tmp_path / "a", "other", replace=True)
+    assert (tmp_path / "a/note.txt").read_text() == "other"
+    assert [path.name for path in tmp_path.iterdir()] == ["a"]
+
+
+def test_replace_spares_what_airrep_did_not_write(tmp_path: Path) -> None:
+    (tmp_path / "mine").mkdir()
+    (tmp_path / "mine/thesis.txt").write_text("years of work")
+    with pytest.raises(ArtifactError, match="was not written by airrep, so it is not replaced"):
+        make(tmp_path / "mine", replace=True)
+    assert (tmp_path / "mine/thesis.txt").read_text() == "years of work"
+
+
+def test_replace_spares_artifacts_of_another_kind_and_backups(tmp_path: Path) -> None:
+    make(tmp_path / "a")
+    (tmp_path / "a.old").mkdir()
+    with pytest.raises(ArtifactError, match="is of kind 'note', not 'top', so it is not replaced"):
+        artifacts.check_free(tmp_path / "a", "top", replace=True)
+    make(tmp_path / "a", "other", replace=True)
+    assert (tmp_path / "a.old").is_dir()
+    (tmp_path / "b.partial").mkdir()
+    (tmp_path / "b.partial/notes.txt").write_text("mine")
+    with pytest.raises(ArtifactError, match=r"b\.partial: was not written by airrep, but is in the way"):
+        make(tmp_path / "b")
+
+
+def test_symbolic_links_are_written_through(tmp_path: Path) -> None:
+    (tmp_path / "link").symlink_to("target")
+    for text in ("one", "two"):
+        make(tmp_path / "link", text, replace=text == "two")
+        assert (tmp_path / "link").is_symlink()
+        assert (tmp_path / "target/note.txt").read_text() == text
+
+
+def test_failure_leaves_no_finished_looking_artifact(tmp_path: Path) -> None:
+    with pytest.raises(ZeroDivisionError), artifacts.new_artifact(tmp_path / "a", "note", {}) as folder:
+        artifacts.write_file(folder / "note.txt", b"half")
+        raise ZeroDivisionError
+    with pytest.raises(ArtifactError, match=r"is unfinished\. Run the command that was building it again"):
+        artifacts.read_manifest(tmp_path / "a")
+    make(tmp_path / "a")
+
+
+@pytest.mark.parametrize(
+    ("damage", "message"),
+    [
+        (lambda path: path.unlink(), r"has no manifest\.json; expected a directory that airrep wrote"),
+        (lambda path: path.write_bytes(path.read_bytes()[:-10]), "is not JSON, so it was altered"),
+        (lambda path: path.write_bytes(path.read_bytes().replace(b"a test", b"a tent")), "was altered after"),
+        (lambda path: path.write_text("[]"), "is not a manifest of airrep"),
+        (lambda path: path.write_text('{"format": 99}'), r"was written in format 99; .* pip install -U airrep"),
+    ],
+)
+def test_bad_manifest_is_told(tmp_path: Path, damage, message: str) -> None:
+    make(tmp_path / "a")
+    damage(tmp_path / "a" / artifacts.MANIFEST)
+    with pytest.raises(ArtifactError, match=message):
+        artifacts.read_manifest(tmp_path / "a")
+
+
+def test_other_kind_and_absence_are_told(tmp_path: Path) -> None:
+    make(tmp_path / "a")
+    with pytest.raises(ArtifactError, match="is of kind 'note'; expected 'index'"):
+        artifacts.read_manifest(tmp_path / "a", "index")
+    with pytest.raises(ArtifactError, match=r"b: does not exist; expected a directory that airrep wrote\. Check"):
+        artifacts.read_manifest(tmp_path / "b")
+
+
+def test_altered_missing_and_cut_files_are_told(tmp_path: Path) -> None:
+    make(tmp_path / "a")
+    files = artifacts.read_manifest(tmp_path / "a")["files"]
+    note = tmp_path / "a/note.txt"
+    note.write_text("hellO")
+    artifacts.check_sizes(tmp_path / "a", files)
+    with pytest.raises(ArtifactError, match=r"note\.txt: was altered after it was written"):
+        artifacts.check_digests(tmp_path / "a", files)
+    note.write_text("hell")
+    with pytest.raises(ArtifactError, match=r"note\.txt: has 4 bytes; expected 5"):
+        artifacts.check_sizes(tmp_path / "a", files)
+    note.unlink()
+    with pytest.raises(ArtifactError, match=r"note\.txt: is missing"):
+        artifacts.check_sizes(tmp_path / "a", files)
+
+
+def test_second_writer_is_refused(tmp_path: Path) -> None:
+    with artifacts.locked(tmp_path):
+        with pytest.raises(ArtifactError, match=r"another process is writing there\. Wait"), artifacts.locked(tmp_path):
+            pytest.fail("two writers at once")
+    with artifacts.locked(tmp_path):
+        pass
+
+
+@pytest.mark.parametrize(
+    ("number", "reason"),
+    [(errno.ENOSPC, "the disk is full"), (errno.EACCES, "no permission to write"), (errno.EROFS, "read-only")],
+)
+def test_system_errors_say_why_and_what_next(tmp_path: Path, number: int, reason: str) -> None:
+    with pytest.raises(ArtifactError, match=rf"{reason}.*; what was there before is unchanged\. .*same command again"):
+        with artifacts.writing(tmp_path):
+            raise OSError(number, "refused")
+
+
+def test_failed_write_keeps_the_old_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = tmp_path / "file"
+    artifacts.write_file(path, b"old")
+
+    def full(path: Path) -> None:
+        raise OSError(errno.ENOSPC, "full")
+
+    monkeypatch.setattr(artifacts, "sync", full)
+    with pytest.raises(ArtifactError, match="the disk is full"):
+        artifacts.write_file(path, b"new")
+    assert path.read_bytes() == b"old"
+    assert [path.name for path in tmp_path.iterdir()] == ["file"]
+
+
+def test_json_has_one_spelling() -> None:
+    assert artifacts.canonical_json({"b": 1, "a": "ü"}) == artifacts.canonical_json({"a": "ü", "b": 1})
+    assert json.loads(artifacts.canonical_json([1])) == [1]
+    assert artifacts.digest({"b": 1, "a": 2}) == artifacts.digest({"a": 2, "b": 1})

@@ -1,0 +1,50 @@
+"""Device and precision are chosen from the machine alone."""
+
+import pytest
+import torch
+
+from airrep.errors import ConfigError
+from airrep.runtime.precision import is_fast_at_bfloat16, resolve_device, resolve_precision
+
+AMX = "vendor_id\t: GenuineIntel\nflags\t\t: fpu avx512_bf16 amx_bf16 amx_tile\n"
+NO_AMX = "vendor_id\t: GenuineIntel\nflags\t\t: fpu avx512f avx512_bf16\n"
+ZEN4 = "processor\t: 0\nvendor_id\t: AuthenticAMD\nflags\t\t: fpu avx512f avx512_bf16\n\nprocessor\t: 1\n"
+ZEN3 = "vendor_id\t: AuthenticAMD\nflags\t\t: fpu avx2\n"
+ARM = "processor\t: 0\nFeatures\t: fp asimd bf16\n"
+
+
+@pytest.mark.parametrize(
+    ("processor", "fast"), [(AMX, True), (NO_AMX, False), (ZEN4, True), (ZEN3, False), (ARM, False), ("", False)]
+)
+def test_fast_at_bfloat16(processor: str, fast: bool) -> None:
+    assert is_fast_at_bfloat16(processor) is fast
+
+
+@pytest.mark.parametrize(("processor", "precision"), [(AMX, "bfloat16"), (NO_AMX, "float32")])
+def test_auto_follows_the_processor(monkeypatch: pytest.MonkeyPatch, processor: str, precision: str) -> None:
+    monkeypatch.setattr("airrep.runtime.precision._read_processor", lambda: processor)
+    assert resolve_precision("auto", "cpu") == precision
+    assert resolve_precision("float32", "cpu") == "float32"
+    assert resolve_precision("bfloat16", "cpu") == "bfloat16"
+
+
+def test_unknown_settings_are_refused() -> None:
+    with pytest.raises(ConfigError, match=r"^precision half: is not known; expected auto, float32 or bfloat16\."):
+        resolve_precision("half", "cpu")
+    with pytest.raises(ConfigError, match=r"^device gpu: is not known; expected auto, cpu, cuda or cuda:0\."):
+        resolve_device("gpu")
+
+
+def test_a_missing_device_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+    assert resolve_device("auto") == "cpu"
+    with pytest.raises(ConfigError, match=r"^device cuda: there is no CUDA device here\. Use device='auto'"):
+        resolve_device("cuda")
+
+
+def test_cuda_is_taken_where_there_is_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    assert resolve_device("auto") == "cuda"
+    for supported, precision in ((True, "bfloat16"), (False, "float32")):
+        monkeypatch.setattr(torch.cuda, "is_bf16_supported", lambda including_emulation, s=supported: s)
+        assert resolve_precision("auto", "cuda") == precision

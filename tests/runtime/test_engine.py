@@ -1,0 +1,126 @@
+"""Engines: the same outcomes everywhere, retries, lost workers."""
+
+import os
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+import torch
+from worlds.toy_tasks import Stumbling, make_count, make_name_gpu, make_name_process, make_square, square
+
+from airrep.errors import ArtifactError, ConfigError, TrainingError
+from airrep.runtime.engine import Engine, InProcess, Reply
+from airrep.runtime.processes import LocalProcesses
+
+
+def values(engine: Engine, setup: Callable[[], Callable[[int], int]], retries: int = 1) -> dict[int, int | None]:
+    return {outcome.task: outcome.value for outcome in engine.run(setup, range(6), retries)}
+
+
+@pytest.fixture(params=[InProcess(), LocalProcesses(2)], ids=["in process", "local"])
+def engine(request: pytest.FixtureRequest) -> Engine:
+    return request.param
+
+
+def test_every_engine_gives_the_same_values(engine: Engine) -> None:
+    assert values(engine, make_square) == {number: number * number for number in range(6)}
+
+
+def test_no_tasks_give_no_outcomes(engine: Engine) -> None:
+    assert list(engine.run(make_square, [])) == []
+
+
+def test_a_training_error_is_tried_again(engine: Engine, tmp_path: Path) -> None:
+    outcomes = {outcome.task: outcome for outcome in engine.run(Stumbling(tmp_path, "once"), range(6))}
+    assert outcomes[3].value == 9
+    assert outcomes[3].attempts == 2
+    assert outcomes[3].error is None
+    assert outcomes[2].attempts == 1
+
+
+def test_a_lasting_training_error_becomes_the_outcome(engine: Engine, tmp_path: Path) -> None:
+    outcomes = list(engine.run(Stumbling(tmp_path, "always"), range(6), retries=2))
+    failed = [outcome for outcome in outcomes if outcome.error]
+    assert [(outcome.task, outcome.value, outcome.attempts) for outcome in failed] == [(3, None, 3)]
+    assert failed[0].error == "loss: is not finite."
+    assert len(outcomes) == 6
+
+
+@pytest.mark.parametrize(("how", "kind"), [("disk", ArtifactError), ("no setup", ConfigError)])
+def test_other_errors_end_the_run(engine: Engine, tmp_path: Path, how: str, kind: type[Exception]) -> None:
+    with pytest.raises(kind, match="cannot be"):
+        values(engine, Stumbling(tmp_path, how))
+
+
+def test_a_missing_extra_is_named_from_another_process(tmp_path: Path) -> None:
+    with pytest.raises(Exception, match="needs an optional dependency.*peft"):
+        values(LocalProcesses(1), Stumbling(tmp_path, "extra"))
+
+
+def test_a_killed_worker_is_replaced_and_its_task_done(tmp_path: Path) -> None:
+    outcomes = {
+        outcome.task: outcome for outcome in LocalProcesses(2).run(Stumbling(tmp_path, "killed once"), range(6))
+    }
+    assert {number: outcome.value for number, outcome in outcomes.items()} == {n: n * n for n in range(6)}
+    assert outcomes[3].attempts == 2
+
+
+def test_a_task_that_always_ends_its_worker_is_given_up(tmp_path: Path) -> None:
+    outcomes = {outcome.task: outcome for outcome in LocalProcesses(2).run(Stumbling(tmp_path, "killed"), range(6))}
+    assert outcomes[3].error == "its worker was ended by SIGKILL, as happens when memory is short"
+    assert outcomes[3].attempts == 2
+    assert [outcomes[number].value for number in (0, 1, 2, 4, 5)] == [0, 1, 4, 16, 25]
+
+
+def test_workers_that_end_before_they_are_ready_end_the_run(tmp_path: Path) -> None:
+    with pytest.raises(TrainingError, match=r"end before they are ready \(its worker was ended by SIGKILL, .*\)"):
+        values(LocalProcesses(1), Stumbling(tmp_path, "dead setup"))
+
+
+def test_an_unexpected_error_in_a_worker_ends_the_run(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(TrainingError, match="a worker process ended with exit status 1; .* printed above"):
+        values(LocalProcesses(1), Stumbling(tmp_path, "bug"))
+    assert "ZeroDivisionError" in capfd.readouterr().err
+
+
+def test_work_that_cannot_be_sent_is_refused() -> None:
+    with pytest.raises(ConfigError, match="the work cannot be sent to another process"):
+        values(LocalProcesses(1), lambda: square)
+
+
+def test_values_out_of_range_are_refused() -> None:
+    with pytest.raises(ConfigError, match="workers=0: expected 1 or more"):
+        LocalProcesses(0)
+    with pytest.raises(ConfigError, match="retries=-1: expected 0 or more"):
+        values(InProcess(), make_square, retries=-1)
+
+
+def test_work_runs_on_one_thread_and_the_caller_keeps_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("OMP_NUM_THREADS", "2")
+    before = torch.get_num_threads()
+    torch.set_num_threads(2)
+    try:
+        assert [outcome.value for outcome in InProcess().run(make_count, [0])] == [(1, "2")]
+        assert torch.get_num_threads() == 2
+    finally:
+        torch.set_num_threads(before)
+    assert [outcome.value for outcome in LocalProcesses(1).run(make_count, [0])] == [(1, "1")]
+
+
+def test_gpus_are_dealt_out_to_workers() -> None:
+    outcomes = LocalProcesses(2, gpus=("5", "7")).run(make_name_gpu, range(8))
+    assert {outcome.value for outcome in outcomes} == {"5", "7"}
+
+
+def test_workers_end_when_the_run_is_left(tmp_path: Path) -> None:
+    run = LocalProcesses(1).run(make_name_process, range(5))
+    worker = next(run).value
+    assert worker is not None
+    run.close()
+    with pytest.raises(ProcessLookupError):
+        os.kill(worker, 0)
+
+
+def test_a_fatal_reply_keeps_the_kind_of_its_error() -> None:
+    with pytest.raises(ArtifactError, match="x: is full"):
+        Reply(fatal=(ArtifactError, "x: is full")).check()

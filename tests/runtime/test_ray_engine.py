@@ -1,0 +1,132 @@
+"""The Ray engine: the same bytes as in process, lost actors and nodes, resources."""
+
+import os
+import random
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from worlds.toy_farm import FINE_TUNE, QUERIES, TRAIN, ToyWorld, begun, make_plan, visible
+from worlds.toy_tasks import Stumbling, make_name_process, make_square
+
+from airrep.errors import ArtifactError, ConfigError, MissingExtraError, TrainingError
+from airrep.labels.farm import TaskReport, label
+from airrep.runtime.ray_engine import RayEngine, load_ray
+
+
+def test_ray_not_installed_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "ray", None)
+    with pytest.raises(MissingExtraError, match=r"engine ray: needs an optional dependency.*airrep\[ray\]"):
+        list(RayEngine().run(make_square, [1]))
+
+
+@pytest.mark.parametrize("resources", [{"cpus": -1.0}, {"cpus": 0.0}, {"gpus": -0.5}, {"workers": 0}])
+def test_resources_out_of_range_are_refused(resources: dict[str, Any]) -> None:
+    with pytest.raises(ConfigError, match="expected"):
+        RayEngine(**resources)
+
+
+@pytest.fixture(scope="module")
+def cluster() -> Iterator[Any]:
+    """A cluster of two nodes with one processor each, beside a head that runs no actors."""
+    ray = pytest.importorskip("ray")
+    load_ray()
+    from ray.cluster_utils import Cluster
+
+    started = Cluster(initialize_head=True, head_node_args={"num_cpus": 0, "include_dashboard": False})
+    for _ in range(2):
+        started.add_node(num_cpus=1)
+    paths = {"PYTHONPATH": os.pathsep.join([str(Path(__file__).parents[1]), os.environ.get("PYTHONPATH", "")])}
+    ray.init(address=started.address, log_to_driver=False, logging_level="ERROR", runtime_env={"env_vars": paths})
+    yield started
+    ray.shutdown()
+    started.shutdown()
+
+
+@pytest.mark.slow
+def test_ray_gives_the_values_of_the_other_engines(cluster: Any) -> None:
+    outcomes = RayEngine().run(make_square, range(6))
+    assert {outcome.task: outcome.value for outcome in outcomes} == {number: number**2 for number in range(6)}
+    assert list(RayEngine().run(make_square, [])) == []
+
+
+@pytest.mark.slow
+def test_ray_takes_as_many_actors_as_fit(cluster: Any) -> None:
+    assert len({outcome.value for outcome in RayEngine().run(make_name_process, range(30))}) == 2
+    assert len({outcome.value for outcome in RayEngine(cpus=0.5).run(make_name_process, range(60))}) == 4
+    with pytest.raises(ConfigError, match="no worker of 1 CPUs and 1 GPUs fits into the cluster, which has 2 and 0"):
+        list(RayEngine(gpus=1).run(make_square, [1]))
+    with pytest.raises(TrainingError, match="no worker was ready within 1 s"):
+        list(RayEngine(workers=1, gpus=0.5, start_seconds=1).run(make_square, [1]))
+
+
+@pytest.mark.slow
+def test_ray_tries_failed_and_lost_tasks_again(cluster: Any, tmp_path: Path) -> None:
+    outcomes = {outcome.task: outcome for outcome in RayEngine().run(Stumbling(tmp_path, "killed once"), range(6))}
+    assert (outcomes[3].value, outcomes[3].attempts) == (9, 2)
+    outcomes = {outcome.task: outcome for outcome in RayEngine().run(Stumbling(tmp_path, "always"), range(6))}
+    assert (outcomes[3].error, outcomes[3].attempts) == ("loss: is not finite.", 2)
+    outcomes = {outcome.task: outcome for outcome in RayEngine().run(Stumbling(tmp_path, "killed"), range(6))}
+    assert outcomes[3].error == "its worker was lost (ActorDiedError)"
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("how", "kind", "words"),
+    [
+        ("disk", ArtifactError, "there: cannot be written"),
+        ("no setup", ConfigError, "setup: cannot be"),
+        ("dead setup", TrainingError, "workers are lost before they are ready"),
+        ("bug", TrainingError, "a worker ended with ZeroDivisionError"),
+    ],
+)
+def test_ray_ends_the_run_at_other_errors(
+    cluster: Any, tmp_path: Path, how: str, kind: type[Exception], words: str
+) -> None:
+    with pytest.raises(kind, match=words):
+        list(RayEngine().run(Stumbling(tmp_path, how), range(6)))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("seed", [1, 2, 3])
+def test_a_lost_node_costs_nothing_but_its_task(cluster: Any, tmp_path: Path, seed: int) -> None:
+    """A node is killed at a random moment and another one joins; the bytes are those of one process."""
+    moments = random.Random(seed)
+    first = moments.randint(1, 8)
+    plan = make_plan(tmp_path / "plan")
+    here = label(plan, TRAIN, QUERIES, ToyWorld(), FINE_TUNE, tmp_path / "here")
+    reports: list[TaskReport] = []
+
+    def lose_a_node(report: TaskReport) -> None:
+        reports.append(report)
+        if len(reports) == first:
+            time.sleep(moments.uniform(0, 0.5))
+            cluster.remove_node(sorted(cluster.worker_nodes, key=id)[0], allow_graceful=False)
+        if len(reports) == first + 2:
+            cluster.add_node(num_cpus=1)
+
+    world = ToyWorld(log=str(tmp_path / "log"), seconds=0.5)
+    there = label(plan, TRAIN, QUERIES, world, FINE_TUNE, tmp_path / "there", engine=RayEngine(), on_task=lose_a_node)
+    assert visible(there.path) == visible(here.path)
+    assert len(begun(tmp_path / "log")) <= 10 + 1
+
+
+@pytest.mark.slow
+def test_ray_farms_resume_what_another_engine_began(cluster: Any, tmp_path: Path) -> None:
+    plan = make_plan(tmp_path / "plan")
+    here = label(plan, TRAIN, QUERIES, ToyWorld(), FINE_TUNE, tmp_path / "here")
+    label(plan, TRAIN, QUERIES, ToyWorld(), FINE_TUNE, tmp_path / "there", part="1/2")
+    there = label(plan, TRAIN, QUERIES, ToyWorld(), FINE_TUNE, tmp_path / "there", engine=RayEngine())
+    assert visible(there.path) == visible(here.path)
+
+
+@pytest.mark.slow
+def test_an_address_without_a_cluster_is_an_error(tmp_path: Path) -> None:
+    ray = pytest.importorskip("ray")
+    if ray.is_initialized():
+        ray.shutdown()
+    with pytest.raises(ConfigError, match="no Ray cluster answers"):
+        list(RayEngine(address="127.0.0.1:1").run(make_square, [1]))

@@ -1,0 +1,133 @@
+"""Group scores against naive float64 loops, on hostile inputs."""
+
+import numpy as np
+import pytest
+from reference import pooling
+from scipy import sparse
+from worlds.oracle_worlds import cut, grouped, integers, random_members, sparse_cut
+
+from airrep.scoring.pooling import pool_scores
+from airrep.scoring.scores import group_scores
+
+POOLS = ("sum", "mean", "attention")
+CUTS = ((), (1, 2, 3, 10, 11), tuple(range(1, 24)))
+
+
+@pytest.mark.parametrize("cuts", CUTS)
+@pytest.mark.parametrize("pool", POOLS)
+def test_integer_world(pool: str, cuts: tuple[int, ...]) -> None:
+    queries, train, members = integers(1, 7, 6), integers(2, 24, 6), random_members(3, 12, 24)
+    train[5] = train[17] = train[2]  # duplicates
+    train[9] = 0.0
+    queries[3] = 0.0
+    expected = pooling.group_scores(queries, train, members, pool)
+    for dtype in (np.float16, np.float32):
+        found = group_scores(queries, cut(train, cuts, dtype=dtype), grouped(members), pool)
+        assert (found.dtype, found.shape) == (np.float32, (7, 12))
+        np.testing.assert_allclose(found, expected, rtol=3e-6, atol=1e-5)
+
+
+@pytest.mark.parametrize("temperature", [0.05, 0.2, 3.0, 1e4])
+def test_temperature_divides_the_exponent(temperature: float) -> None:
+    queries, train, members = integers(4, 3, 5), integers(5, 24, 5), random_members(6, 9, 24)
+    expected = pooling.group_scores(queries, train, members, "attention", temperature)
+    found = group_scores(queries, cut(train, (8,)), grouped(members), "attention", temperature=temperature)
+    np.testing.assert_allclose(found, expected, rtol=5e-6, atol=1e-5)
+
+
+@pytest.mark.parametrize("pool", POOLS)
+def test_many_groups_of_float_features(pool: str) -> None:
+    generator = np.random.default_rng(7)
+    train = generator.normal(size=(300, 16)).astype(np.float16)
+    queries = (2.0 * generator.normal(size=(5, 16))).astype(np.float32)
+    members = [generator.permutation(300)[: generator.integers(1, 25)].tolist() for _ in range(400)]
+    expected = pooling.group_scores(queries, train, members, pool)
+    found = group_scores(queries, cut(train, (100, 101, 250)), grouped(members), pool)
+    np.testing.assert_allclose(found, expected, rtol=1e-4, atol=1e-3)
+
+
+STEPS = [60, 80, 85, 87, 88, 89, 95, 100, 103, 104, 110, 140]
+"""Distances below the greatest |score| at which float32 exponentials fade and vanish."""
+SPREADS = {
+    "exp overflows": [[800.0, 799.0, 1.0], [90.0, 89.5], [-1e4, 9999.0, 0.0]],
+    "groups fade": [[150.0], *([150.0 - s, 149.5 - s, 148.0 - s] for s in STEPS)],
+    "groups vanish": [[1e5], *([b, b - 0.5, b - 2.0] for b in (900.0, 760.0, 700.0, 110.0, 90.0, 1.0))],
+    "great and small": [[1e6, 1e6 - 1], [1.0, 2.0, -3.0], [0.0, 0.0], [-0.5, 0.25, 1e-3], [1e-30]],
+    "only negative": [[-5.0, -1.0, -2.0], [-700.0, -1.0], [-1e6]],
+    "opposite": [[5.0, -5.0], [1e4, -1e4, 9e3], [88.0, -88.0, 88.0]],
+    "beyond float16": [[1.5e7, 1.5e7 - 1], [3.0, 1.0], [1e30, 1e29], [-1e30, 2.0]],
+}
+
+
+@pytest.mark.parametrize("order", ["up", "down", "mixed"])
+@pytest.mark.parametrize("size", [1, 4, 1000])
+@pytest.mark.parametrize("spread", SPREADS)
+def test_attention_over_huge_spreads(spread: str, size: int, order: str) -> None:
+    """The score is the feature itself: a group must be as if it were alone, whatever comes first."""
+    flat = np.array([s for group in SPREADS[spread] for s in group], dtype=np.float32)
+    keys = {"up": np.abs(flat), "down": -np.abs(flat), "mixed": np.arange(len(flat)) * 7 % 5}
+    places = np.argsort(np.argsort(keys[order], kind="stable"))
+    train = np.empty((len(flat), 1), dtype=np.float32)
+    train[places, 0] = flat
+    members = np.split(places, np.cumsum([len(group) for group in SPREADS[spread]])[:-1])
+    queries = np.array([[1.0], [0.0], [-1.0], [0.5], [2.0**-10]], dtype=np.float32)
+    blocks = cut(train, range(size, len(flat), size), dtype=np.float32)
+    for pool in POOLS:
+        expected = pooling.group_scores(queries, train, members, pool)
+        found = group_scores(queries, blocks, grouped(members), pool)
+        largest = np.array([[np.abs(q[0] * train[rows]).max() for rows in members] for q in queries])
+        assert np.all(np.abs(found - expected) <= 4e-6 * largest), pool
+
+
+def test_attention_lies_between_the_least_and_the_greatest_member() -> None:
+    queries, train, members = integers(8, 6, 4, 30), integers(9, 24, 4, 30), random_members(10, 20, 24)
+    found = group_scores(queries, cut(train, (5, 6)), grouped(members), "attention")
+    scores = pooling.influence_scores(queries, train)
+    for j, rows in enumerate(members):
+        assert np.all(found[:, j] >= scores[:, rows].min(axis=1) - 1e-3)
+        assert np.all(found[:, j] <= scores[:, rows].max(axis=1) + 1e-3)
+
+
+@pytest.mark.parametrize("pool", POOLS)
+def test_a_group_of_one_scores_as_its_member(pool: str) -> None:
+    queries, train = integers(11, 6, 8, 60), integers(12, 24, 8, 60)
+    found = group_scores(queries, cut(train, (3, 20)), grouped([[row] for row in range(24)]), pool)
+    np.testing.assert_allclose(found, pooling.influence_scores(queries, train), rtol=1e-6)
+
+
+@pytest.mark.parametrize("pool", POOLS)
+def test_sparse_features(pool: str) -> None:
+    train, queries = integers(13, 40, 30, 9), integers(14, 5, 30, 9)
+    train[np.random.default_rng(15).random(train.shape) < 0.9] = 0.0
+    train[7:13] = 0.0
+    queries[2] = 0.0
+    members = random_members(16, 10, 40)
+    expected = pooling.group_scores(queries, train, members, pool)
+    found = group_scores(sparse.csr_array(queries), sparse_cut(train, (7, 13, 14)), grouped(members), pool)
+    np.testing.assert_allclose(found, expected, rtol=3e-6, atol=1e-5)
+
+
+@pytest.mark.parametrize("pool", POOLS)
+@pytest.mark.parametrize("greatest", [2, 60])
+def test_bfloat16_stays_near(pool: str, greatest: int) -> None:
+    """These features are exact in bfloat16; scores of thousands must not go rounded into an exponent."""
+    queries, train = integers(17, 4, 16, greatest), integers(18, 24, 16, greatest)
+    members = random_members(19, 10, 24)
+    expected = pooling.group_scores(queries, train, members, pool)
+    found = group_scores(queries, cut(train, (9,)), grouped(members), pool, precision="bfloat16")
+    scores = np.abs(pooling.influence_scores(queries, train))
+    largest = np.array([[of_query[rows].max() for rows in members] for of_query in scores])
+    size = np.array([len(rows) for rows in members]) if pool == "sum" else 1
+    assert np.all(np.abs(found - expected) <= 0.02 * largest * size)
+
+
+@pytest.mark.parametrize("pool", POOLS)
+def test_pool_scores_is_the_definition(pool: str) -> None:
+    plain = {"sum": pooling.pool_sum, "mean": pooling.pool_mean, "attention": pooling.pool_attention}[pool]
+    scores = np.array(
+        [[1.0, -2.0, 3.0, 3.0], [0.0] * 4, [1000.0, -1000.0, 999.0, 0.0], [-1e6, 1.0, 2.0, 3.0]],
+        dtype=np.float32,
+    )
+    for part in (scores, scores[:, :1], scores[:0]):
+        expected = np.array([plain(row.tolist()) for row in part])
+        np.testing.assert_allclose(pool_scores(part, pool), expected, rtol=1e-6)

@@ -1,0 +1,180 @@
+"""Pooling the scores of one group."""
+
+from random import Random
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from hypothesis.extra.numpy import array_shapes, arrays
+from reference import pooling as reference
+
+from airrep.errors import ConfigError, DataError
+from airrep.scoring.pooling import Pooling, pool_scores
+
+POOLS = ("sum", "mean", "attention", "signed-attention", "top-3")
+scores_of_a_group = arrays(
+    np.float32, array_shapes(min_dims=2, max_dims=2, max_side=9), elements=st.floats(-200, 200, width=32)
+)
+
+
+@settings(deadline=None)
+@given(scores_of_a_group, st.sampled_from(POOLS), st.randoms())
+def test_the_order_of_members_does_not_matter(scores: np.ndarray, pool: str, random: Random) -> None:
+    order = np.arange(scores.shape[1])
+    random.shuffle(order)
+    expected = pool_scores(scores, pool)
+    np.testing.assert_allclose(pool_scores(scores[:, order], pool), expected, rtol=1e-6, atol=1e-4)
+
+
+@settings(deadline=None)
+@given(scores_of_a_group, st.sampled_from(("mean", "attention", "signed-attention", "top-2")), st.floats(0.05, 20))
+def test_the_result_lies_among_the_members(scores: np.ndarray, pool: str, temperature: float) -> None:
+    pooled = pool_scores(scores, pool, temperature if pool.endswith("attention") else 1.0)
+    slack = 1e-6 * np.abs(scores).max(axis=1) + 1e-30
+    assert np.all(pooled >= scores.min(axis=1) - slack)
+    assert np.all(pooled <= scores.max(axis=1) + slack)
+
+
+@settings(deadline=None)
+@given(scores_of_a_group, st.sampled_from(POOLS))
+def test_one_member_is_its_own_pool(scores: np.ndarray, pool: str) -> None:
+    np.testing.assert_array_equal(pool_scores(scores[:, :1], pool), scores[:, 0])
+
+
+@settings(deadline=None)
+@given(scores_of_a_group, st.sampled_from(POOLS[:3]))
+def test_turning_all_signs_turns_the_result(scores: np.ndarray, pool: str) -> None:
+    np.testing.assert_array_equal(pool_scores(-scores, pool), -pool_scores(scores, pool))
+
+
+@settings(deadline=None)
+@given(scores_of_a_group, st.sampled_from(("mean", "attention", "signed-attention")))
+def test_every_member_twice_changes_nothing(scores: np.ndarray, pool: str) -> None:
+    twice = pool_scores(np.concatenate([scores, scores], axis=1), pool)
+    np.testing.assert_allclose(twice, pool_scores(scores, pool), rtol=1e-6, atol=1e-4)
+
+
+def test_attention_weighs_by_absolute_value() -> None:
+    """Eq. 6 at T = 1 and T = 2, by hand: exp(2) against exp(1), then exp(1) against exp(1/2)."""
+    scores = np.array([[-2.0, 1.0]], dtype=np.float32)
+    for temperature in (1.0, 2.0):
+        heavy, light = np.exp(2 / temperature), np.exp(1 / temperature)
+        expected = (-2 * heavy + light) / (heavy + light)
+        np.testing.assert_allclose(pool_scores(scores, "attention", temperature), [expected], rtol=1e-6)
+
+
+@settings(deadline=None)
+@given(scores_of_a_group, st.floats(0.05, 20))
+def test_signed_attention_is_its_definition(scores: np.ndarray, temperature: float) -> None:
+    expected = [reference.pool_signed_attention(row.tolist(), temperature) for row in scores]
+    np.testing.assert_allclose(pool_scores(scores, "signed-attention", temperature), expected, rtol=1e-6, atol=1e-5)
+
+
+def test_attention_that_is_signed_passes_over_members_far_below_nought() -> None:
+    """At T = 1, by hand: exp(1) against exp(-9), where the size of scores would give exp(1) against exp(9)."""
+    scores = np.array([[-9.0, 1.0]], dtype=np.float32)
+    light, heavy = np.exp(-9.0), np.exp(1.0)
+    np.testing.assert_allclose(
+        pool_scores(scores, "signed-attention"), [(heavy - 9 * light) / (heavy + light)], rtol=1e-6
+    )
+    assert pool_scores(scores, "attention") < -8.9
+    np.testing.assert_array_equal(
+        pool_scores(np.abs(scores), "signed-attention"), pool_scores(np.abs(scores), "attention")
+    )
+
+
+@settings(deadline=None)
+@given(scores_of_a_group, st.integers(1, 12))
+def test_top_k_is_the_mean_of_the_highest_scores(scores: np.ndarray, k: int) -> None:
+    expected = [reference.pool_top(row.tolist(), k) for row in scores]
+    np.testing.assert_allclose(pool_scores(scores, f"top-{k}"), expected, rtol=1e-6, atol=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("text", "pooling"),
+    [
+        ("sum", Pooling("sum")),
+        ("mean", Pooling("mean")),
+        ("attention", Pooling("attention")),
+        ("signed-attention", Pooling("signed-attention")),
+        ("top-5", Pooling("top", 5)),
+        ("order-1", Pooling("order", 1)),
+        ("order-12", Pooling("order", 12)),
+        ("order-inf", Pooling("order")),
+        ("order-2-paper", Pooling("order", 2, constants="paper")),
+    ],
+)
+def test_texts_of_pools_are_read_and_written_alike(text: str, pooling: Pooling) -> None:
+    assert Pooling.parse(text) == pooling
+    assert Pooling.parse(pooling) == pooling
+    assert (pooling.text, str(pooling)) == (text, text)
+
+
+def test_a_pool_tells_its_temperature() -> None:
+    cold = Pooling.parse("attention", 0.2)
+    assert (cold.text, cold.temperature, str(cold)) == ("attention", 0.2, "attention at temperature 0.2")
+    assert Pooling.parse(cold) == cold
+    assert Pooling.parse(cold, 3.0).temperature == 3.0
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        *("", "top", "top-", "top-0", "top--1", "top-1.5", "top-inf", "top-\u0663", "top-5 ", "top-3-paper", "Sum"),
+        *("order", "order-0", "order-", "order-x", "order-inf-paper", "top-1234567890", "order-3-paper", "order-2\n"),
+    ],
+)
+def test_bad_texts_of_pools_are_refused_in_one_line(text: str) -> None:
+    with pytest.raises(ConfigError, match="does not exist; expected|order-1 and order-2 alone") as caught:
+        Pooling.parse(text)
+    assert f"pool {text!r}: " in str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ({"kind": "max"}, "pool 'max': does not exist"),
+        ({"kind": "top"}, "pool 'top-inf': does not exist"),
+        ({"kind": "sum", "k": 3}, "pool 'sum': does not exist"),
+        ({"kind": "top", "k": 0}, "pool 'top-0': K is below 1"),
+        ({"kind": "order", "k": 2, "constants": "other"}, "pool 'order-2-other': the paper prints"),
+        ({"kind": "order", "constants": "paper"}, "pool 'order-inf-paper': the paper prints"),
+        ({"kind": "order", "k": 2, "temperature": 2.0}, "temperature 2.0: belongs to attention, not to order-2 pool"),
+        ({"kind": "attention", "temperature": -1.0}, "temperature -1.0: is not above 0"),
+    ],
+)
+def test_parts_that_do_not_fit_together_are_refused(arguments: dict[str, Any], message: str) -> None:
+    with pytest.raises(ConfigError, match=message):
+        Pooling(**arguments)
+
+
+def test_no_temperature_is_too_cold_for_the_exponent() -> None:
+    scores = np.array([[3e38, -1.0, 2.0], [-3e38, 3e37, 0.0]], dtype=np.float32)
+    np.testing.assert_array_equal(pool_scores(scores, "attention", 1e-3), scores[:, 0])
+
+
+@pytest.mark.parametrize(
+    ("scores", "pool", "temperature", "error", "message"),
+    [
+        (np.ones((2, 0), np.float32), "sum", 1.0, DataError, r"\(2, 0\); expected \(q, k\) with k > 0"),
+        (np.ones(3, np.float32), "sum", 1.0, DataError, r"\(3,\); expected \(q, k\)"),
+        (np.array([[1.0, np.nan]]), "attention", 1.0, DataError, "not finite"),
+        (
+            np.ones((1, 1)),
+            "max",
+            1.0,
+            ConfigError,
+            "pool 'max': does not exist; expected sum, mean, attention, signed-attention, top-K",
+        ),
+        (np.ones((1, 1)), "order-2", 1.0, ConfigError, "pool 'order-2': needs features, not scores"),
+        (np.ones((1, 1)), "mean", 0.2, ConfigError, "temperature 0.2: belongs to attention, not to mean pooling"),
+        (np.ones((1, 1)), "attention", 0.0, ConfigError, "temperature 0.0: is not above 0"),
+        (np.ones((1, 1)), "attention", np.nan, ConfigError, "temperature nan"),
+    ],
+)
+def test_bad_input(scores: np.ndarray, pool: str, temperature: float, error: type[Exception], message: str) -> None:
+    with pytest.raises(error, match=message):
+        pool_scores(scores, pool, temperature)

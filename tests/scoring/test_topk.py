@@ -1,0 +1,223 @@
+"""Exact top-k: one result, however it is found."""
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from scipy import sparse
+
+from airrep.errors import ConfigError, DataError
+from airrep.scoring import scans
+from airrep.scoring.blocks import Block, Piece, error_bounds, quantise
+from airrep.scoring.topk import top_k
+
+
+def blocks_of(features: np.ndarray, cuts: Sequence[int] = (), codes: bool = False, bounds: bool = True) -> list[Block]:
+    blocks = []
+    for start, stop in zip([0, *cuts], [*cuts, len(features)], strict=True):
+        block = Block(start, features[start:stop])
+        if codes:
+            block = block._replace(**dict(zip(("codes", "scales"), quantise(block.features), strict=True)))
+        if codes and bounds:
+            block = block._replace(bounds=error_bounds(block.features, block.codes, block.scales))
+        blocks.append(block)
+    return blocks
+
+
+def sort_everything(
+    queries: np.ndarray, features: np.ndarray, k: int, keep: np.ndarray | None = None, least: bool = False
+) -> tuple[np.ndarray, np.ndarray]:
+    """The definition: float64 sums rounded to float32, sorted; ties by row."""
+    wide = features.astype(np.float64)
+    scores = np.stack([(query * wide).sum(axis=1) for query in queries.astype(np.float64)]).astype(np.float32)
+    sign = np.float32(1 if least else -1)
+    allowed = np.arange(len(features)) if keep is None else np.flatnonzero(keep)
+    order = np.argsort(sign * scores[:, allowed], axis=1, kind="stable")[:, :k]
+    rows = allowed[order]
+    return rows, np.take_along_axis(scores, rows, axis=1)
+
+
+WORLDS = {
+    "gaussian": lambda g: g.normal(size=(700, 24)),
+    "duplicates": lambda g: g.normal(size=(7, 24))[g.integers(0, 7, 700)],
+    "nearly equal": lambda g: 1 + 2.0**-10 * g.integers(0, 2, (700, 24)),
+    "zeros": lambda g: g.normal(size=(700, 24)) * (g.random((700, 1)) < 0.1),
+    "scales from 1e-6 to 1e4": lambda g: g.normal(size=(700, 24)) * 10.0 ** g.uniform(-6, 4, (700, 1)),
+    "one huge feature": lambda g: np.where(np.arange(24) == 5, 6e4, g.normal(size=(700, 24))),
+    "orthogonal": lambda g: np.eye(24)[g.integers(0, 24, 700)],
+    "all equal": lambda _: np.ones((700, 24)),
+}
+WAYS = [("codes", "bounds"), ("codes",), ()]
+
+
+@pytest.mark.parametrize("way", WAYS, ids=str)
+@pytest.mark.parametrize("world", WORLDS)
+def test_every_way_gives_the_definition(world: str, way: tuple[str, ...]) -> None:
+    generator = np.random.default_rng(1)
+    features = WORLDS[world](generator).astype(np.float16)
+    queries = np.concatenate([generator.normal(size=(5, 24)), features[:2], np.zeros((1, 24))]).astype(np.float32)
+    queries[3] *= 1e-20
+    queries[4] *= 1e12
+    keep = generator.random(700) < 0.3
+    for mask in (None, keep):
+        for k in (1, 10, 100, 700 if mask is None else int(keep.sum())):
+            for least in (False, True):
+                rows, scores = sort_everything(queries, features, k, mask, least)
+                for cuts in ((), (1, 333, 334, 600)):
+                    blocks = blocks_of(features, cuts, "codes" in way, "bounds" in way)
+                    found = top_k(queries, blocks, k, keep=mask, least=least)
+                    np.testing.assert_array_equal(found.rows, rows)
+                    np.testing.assert_array_equal(found.scores, scores)
+
+
+def test_processors_without_int8_give_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
+    generator = np.random.default_rng(2)
+    features = generator.normal(size=(3000, 40)).astype(np.float16)
+    queries = generator.normal(size=(9, 40)).astype(np.float32)
+    blocks = blocks_of(features, (1000,), codes=True)
+    fast = top_k(queries, blocks, 50)
+    monkeypatch.setattr(scans, "fast_int8", lambda: False)
+    plain = top_k(queries, blocks, 50)
+    np.testing.assert_array_equal(fast.rows, plain.rows)
+    np.testing.assert_array_equal(fast.scores, plain.scores)
+
+
+@pytest.mark.parametrize("d", [1, 15, 16, 17, 130])
+@pytest.mark.parametrize("dtype", [np.float16, np.float32])
+def test_batches_of_queries_change_nothing(d: int, dtype: type) -> None:
+    generator = np.random.default_rng(d)
+    features = generator.normal(size=(500, d)).astype(dtype)
+    queries = generator.normal(size=(130, d)).astype(np.float32)
+    for codes in (False, True):
+        blocks = blocks_of(features, (123,), codes)
+        together = top_k(queries, blocks, 20)
+        rows, scores = sort_everything(queries, features, 20)
+        np.testing.assert_array_equal(together.rows, rows)
+        np.testing.assert_array_equal(together.scores, scores)
+        alone = [top_k(queries[i : i + 1], blocks, 20) for i in (0, 63, 64, 129)]
+        np.testing.assert_array_equal(np.concatenate([found.scores for found in alone]), scores[[0, 63, 64, 129]])
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    st.integers(0, 2**32 - 1),
+    st.integers(1, 40),
+    st.integers(1, 300),
+    st.floats(-18, 4),
+    st.lists(st.integers(1, 299), max_size=4),
+    st.booleans(),
+)
+def test_any_shape_scale_and_blocks(seed: int, d: int, n: int, power: float, cuts: list[int], codes: bool) -> None:
+    generator = np.random.default_rng(seed)
+    features = (generator.normal(size=(n, d)) * 10.0 ** generator.uniform(-4, 3, d)).astype(np.float16)
+    features[generator.random(n) < 0.2] = features[0]
+    queries = (generator.normal(size=(3, d)) * 10.0**power).astype(np.float32)
+    k = int(generator.integers(1, n + 1))
+    rows, scores = sort_everything(queries, features, k)
+    found = top_k(queries, blocks_of(features, sorted({cut for cut in cuts if cut < n}), codes), k)
+    np.testing.assert_array_equal(found.rows, rows)
+    np.testing.assert_array_equal(found.scores, scores)
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.integers(0, 2**32 - 1), st.integers(16, 200), st.floats(-6, 3), st.booleans(), st.booleans())
+def test_errors_stay_within_their_bounds(seed: int, d: int, power: float, codes: bool, bounds: bool) -> None:
+    generator = np.random.default_rng(seed)
+    features = (generator.normal(size=(50, d)) * 10.0 ** generator.uniform(-3, 3, d)).astype(np.float16)
+    queries = (generator.standard_t(2, size=(4, d)) * 10.0**power).astype(np.float32)
+    block = blocks_of(features, codes=codes, bounds=bounds)[0]
+    view = scans.DenseScan(queries, torch.empty(50, d)).look(Piece(block, np.arange(50)))
+    exact = queries.astype(np.float64) @ features.astype(np.float64).T
+    error = np.abs(view.values.astype(np.float64) * view.unit[:, None] - exact)
+    assert np.all(error + np.abs(exact) * 2.0**-24 <= view.slack @ view.terms)
+
+
+def test_crowds_of_equal_rows_are_settled_on_the_way() -> None:
+    """More candidates than are held: their exact scores decide, and the lowest rows stay."""
+    features = np.ones((30_000, 4), dtype=np.float16)
+    features[20_000:, 0] = np.arange(10_000) % 3
+    queries = np.ones((3, 4), dtype=np.float32)
+    rows, scores = sort_everything(queries, features, 5)
+    for codes in (False, True):
+        found = top_k(queries, blocks_of(features, (9000,), codes), 5)
+        np.testing.assert_array_equal(found.rows, rows)
+        np.testing.assert_array_equal(found.scores, scores)
+
+
+def test_sparse_rows_that_share_nothing_with_the_query_tie() -> None:
+    features = sparse.csr_array(([1.0, 2.0, -1.0], ([7, 40_000, 3], [0, 1, 1])), shape=(50_000, 5))
+    features = features.astype(np.float32)
+    blocks = [Block(0, features[:9]), Block(9, features[9:])]
+    queries = sparse.csr_array(np.array([[1.0, 1, 0, 0, 0], [0, 0, 3, 0, 0]], dtype=np.float32))
+    found = top_k(queries, blocks, 5)
+    assert found.rows.tolist() == [[40_000, 7, 0, 1, 2], [0, 1, 2, 3, 4]]
+    assert found.scores.tolist() == [[2.0, 1.0, 0.0, 0.0, 0.0], [0.0] * 5]
+    least = top_k(queries, blocks, 2, least=True)
+    assert least.rows.tolist() == [[3, 0], [0, 1]]
+    assert least.scores.tolist() == [[-1.0, 0.0], [0.0, 0.0]]
+
+
+@pytest.mark.parametrize("mode", ["r", "c"])
+def test_memory_maps(tmp_path: Path, mode: str) -> None:
+    generator = np.random.default_rng(4)
+    features = generator.normal(size=(300, 32)).astype(np.float16)
+    queries = generator.normal(size=(2, 32)).astype(np.float32)
+    arrays = blocks_of(features, codes=True)[0]._asdict()
+    for name in ("features", "codes", "scales", "bounds"):
+        np.save(tmp_path / f"{name}.npy", arrays[name])
+        arrays[name] = np.load(tmp_path / f"{name}.npy", mmap_mode=mode)
+    rows, _ = sort_everything(queries, features, 7)
+    for block in (Block(**arrays), Block(0, arrays["features"])):
+        for keep in (None, np.arange(300) % 300 < 300):
+            np.testing.assert_array_equal(top_k(queries, [block], 7, keep=keep).rows, rows)
+
+
+def test_no_queries_no_rows() -> None:
+    found = top_k(np.empty((0, 3), np.float32), blocks_of(np.ones((4, 3), np.float16)), 2)
+    assert (found.rows.shape, found.scores.shape) == ((0, 2), (0, 2))
+
+
+QUERIES, FEATURES = np.ones((2, 3), np.float32), np.ones((4, 3), np.float16)
+
+
+@pytest.mark.parametrize(
+    ("queries", "k", "keep", "error", "message"),
+    [
+        (QUERIES, 0, None, ConfigError, "k is 0; expected at least 1"),
+        (QUERIES, 5, None, ConfigError, "k is 5, but there are 4 examples to choose from"),
+        (QUERIES, 2, np.arange(4) == 1, ConfigError, "k is 2, but there are 1 examples"),
+        (QUERIES, 1, np.ones(3, bool), ConfigError, r"keep: is bool \(3,\); expected bool \(4,\)"),
+        (QUERIES, 1, np.ones(4), ConfigError, "keep: is float64"),
+        (np.ones((2, 4), np.float32), 1, None, DataError, r"queries: are 2x4; expected \(q, 3\)"),
+        (np.ones(3, np.float32), 1, None, DataError, r"queries: are 3; expected \(q, 3\)"),
+        (np.full((2, 3), np.nan, np.float32), 1, None, DataError, "not a finite float32"),
+        (np.full((2, 3), 1e300), 1, None, DataError, "not a finite float32"),
+        (sparse.csr_array(QUERIES), 1, None, DataError, "not dense as the blocks' are"),
+        (np.full((2, 3), 3e38, np.float32), 1, None, DataError, "too large for scores in float32"),
+    ],
+)
+def test_bad_input(queries: np.ndarray, k: int, keep: np.ndarray | None, error: type[Exception], message: str) -> None:
+    with pytest.raises(error, match=message):
+        top_k(queries, blocks_of(FEATURES), k, keep=keep)
+
+
+def test_bad_blocks() -> None:
+    first, second = blocks_of(FEATURES, (2,))
+    broken = FEATURES.copy()
+    broken[1, 1] = np.inf
+    for blocks, message in [
+        ([], "there are none"),
+        ([second], "one starts at row 2; expected 0"),
+        ([first, second._replace(start=3)], "one starts at row 3; expected 2"),
+        ([first, Block(2, np.ones((2, 5), np.float16))], "the one at row 2 is unlike the first"),
+        ([first, Block(2, sparse.csr_array(FEATURES[:2].astype(np.float32)))], "is unlike the first"),
+        ([Block(0, broken)], "rows 0 to 3: a feature is not finite"),
+    ]:
+        with pytest.raises(DataError, match=message):
+            top_k(QUERIES, blocks, 1)
+    with pytest.raises(DataError, match="quantise: a feature is not finite"):
+        quantise(broken)

@@ -1,0 +1,129 @@
+"""Pooled scores and their gradient against loops and against autograd."""
+
+import numpy as np
+import pytest
+import torch
+from reference import training as reference
+
+import airrep.training.pooled_gradients as pooled_gradients
+from airrep.errors import TrainingError
+from airrep.scoring.pooling import TrainedPool
+from airrep.training.pooled_gradients import Membership, PooledScores
+from airrep.training.ranking_loss import ranking_loss
+
+POOLS: tuple[TrainedPool, ...] = ("attention", "signed-attention", "mean")
+
+
+def world(q: int = 7, u: int = 12, m: int = 6, d: int = 5) -> tuple[torch.Tensor, torch.Tensor, list[np.ndarray]]:
+    """Features of queries and members in float64, and overlapping subsets of different sizes."""
+    generator = torch.Generator().manual_seed(3)
+    queries = torch.randn(q, d, generator=generator, dtype=torch.float64)
+    members = torch.randn(u, d, generator=generator, dtype=torch.float64)
+    drawn = np.random.default_rng(4)
+    return queries, members, [np.sort(drawn.choice(u, 2 + j % 4, replace=False)) for j in range(m)]
+
+
+def per_subset(queries: torch.Tensor, members: torch.Tensor, subsets: list[np.ndarray], pool: str) -> torch.Tensor:
+    """Group scores by one softmax for each query and subset, as autograd sees them."""
+    rows = []
+    for query in queries:
+        row = []
+        for subset in subsets:
+            s = members[subset] @ query
+            size = s if pool == "signed-attention" else s.abs()
+            row.append(s.mean() if pool == "mean" else (torch.softmax(size, 0) * s).sum())
+        rows.append(torch.stack(row))
+    return torch.stack(rows)
+
+
+@pytest.mark.parametrize("pool", POOLS)
+def test_loss_and_gradient_on_features_are_those_of_the_loops(pool: TrainedPool) -> None:
+    queries, members, subsets = world()
+    labels = np.random.default_rng(5).standard_normal((len(queries), len(subsets)))
+    labels[2, 1] = np.nan
+    expected = reference.loss_and_gradients(queries.numpy(), members.numpy(), subsets, labels, pool)
+    scores = PooledScores(queries, members, Membership.of(subsets, len(members)), pool)
+    f = scores.f.clone().requires_grad_()
+    loss = ranking_loss(f, torch.from_numpy(labels))
+    loss.backward()
+    on_queries, on_members = scores.gradients(f.grad)
+    assert float(loss.detach()) == pytest.approx(expected[0], rel=1e-12)
+    np.testing.assert_allclose(on_queries, expected[1], rtol=1e-9, atol=1e-14)
+    np.testing.assert_allclose(on_members, expected[2], rtol=1e-9, atol=1e-14)
+
+
+@pytest.mark.parametrize("pool", POOLS)
+def test_group_scores_and_gradients_are_those_of_autograd_subset_by_subset(pool: TrainedPool) -> None:
+    queries, members, subsets = world()
+    g = torch.randn(len(queries), len(subsets), dtype=torch.float64)
+    leaves = queries.clone().requires_grad_(), members.clone().requires_grad_()
+    expected = per_subset(*leaves, subsets, pool)
+    expected.backward(g)
+    scores = PooledScores(queries, members, Membership.of(subsets, len(members)), pool)
+    on_queries, on_members = scores.gradients(g)
+    torch.testing.assert_close(scores.f, expected.detach(), rtol=1e-12, atol=1e-14)
+    torch.testing.assert_close(on_queries, leaves[0].grad, rtol=1e-10, atol=1e-14)
+    torch.testing.assert_close(on_members, leaves[1].grad, rtol=1e-10, atol=1e-14)
+
+
+def test_a_member_that_comes_twice_in_a_subset_counts_twice() -> None:
+    queries, members, _ = world()
+    subsets = [np.array([1, 1, 3]), np.array([2, 5])]
+    scores = PooledScores(queries, members, Membership.of(subsets, len(members)), "attention")
+    torch.testing.assert_close(scores.f, per_subset(queries, members, subsets, "attention"))
+
+
+@pytest.mark.parametrize("pool", POOLS)
+def test_neither_kept_scores_nor_the_size_of_blocks_change_results(
+    pool: TrainedPool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    queries, members, subsets = world()
+    membership, g = Membership.of(subsets, len(members)), torch.randn(len(queries), len(subsets), dtype=torch.float64)
+    plain = PooledScores(queries, members, membership, pool)
+    expected = plain.gradients(g)
+    monkeypatch.setattr(pooled_gradients, "COLUMNS", 3)
+    monkeypatch.setattr(pooled_gradients, "KEPT", 0)
+    frugal = PooledScores(queries, members, membership, pool)
+    torch.testing.assert_close(plain.f, frugal.f)
+    for one, other in zip(expected, frugal.gradients(g), strict=True):
+        torch.testing.assert_close(one, other)
+
+
+def test_a_subset_far_below_the_greatest_score_keeps_its_score_and_gradient() -> None:
+    queries = torch.ones(1, 1)
+    members = torch.tensor([[300.0], [1.0], [2.0]])
+    subsets = [np.array([0]), np.array([1, 2])]
+    scores = PooledScores(queries, members, Membership.of(subsets, 3), "attention")
+    weights = np.exp([1.0, 2.0]) / np.exp([1.0, 2.0]).sum()
+    assert scores.f.dtype == torch.float32
+    np.testing.assert_allclose(scores.f[0], [300, weights @ [1, 2]], rtol=1e-6)
+    _, on_members = scores.gradients(torch.tensor([[0.0, 1.0]]))
+    f = float(weights @ [1, 2])
+    np.testing.assert_allclose(on_members[:, 0], [0, weights[0] * (2 - f), weights[1] * (3 - f)], rtol=1e-5)
+
+
+def test_signed_attention_keeps_a_subset_far_below_nought() -> None:
+    queries = torch.ones(1, 1)
+    members = torch.tensor([[30.0], [-300.0], [-301.0]])
+    subsets = [np.array([0]), np.array([1, 2])]
+    scores = PooledScores(queries, members, Membership.of(subsets, 3), "signed-attention")
+    weights = np.exp([1.0, 0.0]) / np.exp([1.0, 0.0]).sum()
+    np.testing.assert_allclose(scores.f[0], [30, weights @ [-300, -301]], rtol=1e-6)
+    _, on_members = scores.gradients(torch.tensor([[0.0, 1.0]]))
+    f = float(weights @ [-300, -301])
+    np.testing.assert_allclose(on_members[:, 0], [0, weights[0] * (-299 - f), weights[1] * (-300 - f)], rtol=1e-5)
+
+
+@pytest.mark.parametrize("pool", ["attention", "signed-attention"])
+@pytest.mark.parametrize("value", [1e5, float("nan"), float("inf"), -float("inf")])
+def test_scores_that_exploded_are_an_error_that_says_what_to_do(value: float, pool: TrainedPool) -> None:
+    members = torch.tensor([[value], [1.0]])
+    with pytest.raises(TrainingError, match=r"group scores: are not finite.*Lower learning_rate"):
+        PooledScores(torch.ones(1, 1), members, Membership.of([np.array([0]), np.array([1])], 2), pool)
+
+
+def test_a_score_lost_beside_others_of_its_subset_is_an_error_too() -> None:
+    members = torch.tensor([[-float("inf")], [1.0]])
+    for pool in POOLS[:2]:
+        with pytest.raises(TrainingError, match="group scores: are not finite"):
+            PooledScores(torch.ones(1, 1), members, Membership.of([np.array([0, 1])], 2), pool)

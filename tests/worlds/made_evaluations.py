@@ -1,0 +1,118 @@
+"""Evaluations and plans made up for tests of the report."""
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from airrep.evaluation.result import Cost, Difference, Evaluation, Measure, Row
+from airrep.runtime.artifacts import canonical_json, new_artifact, write_file
+
+METHODS = {
+    "airrep": (0.42, 1164.0, 0.0096),
+    "logra": (0.33, 41520.0, 0.071),
+    "gte": (0.19, 1164.0, 0.0097),
+    "tfidf": (0.20, 240.0, 0.00004),
+    "less": (0.31, 24588.0, 0.11),
+    "trak": (0.27, 41520.0, 0.074),
+    "dsdm": (0.26, 41520.0, 0.073),
+    "tracin": (0.29, 41520.0, 0.069),
+    "rds": (0.12, 2316.0, 0.021),
+    "dsir": (0.15, 700.0, 0.00006),
+    "AirRep without attention": (0.36, 1164.0, 0.0096),
+    "random": (-0.01, 8.0, 0.000001),
+}
+"""Value, bytes, and seconds of the rows of a made-up evaluation."""
+
+
+def made_row(
+    name: str, value: float, per_query: np.ndarray, first: float | None, more: Mapping[str, Any], **fields: Any
+) -> Row:
+    """A row whose interval is its value ± 0.04."""
+    gap = None if first is None else value - first
+    _, size, seconds = METHODS.get(name, (0.0, 100.0, 0.001))
+    known = {
+        "method": {"AirRep without attention": "airrep"}.get(name, name),
+        "pool": "attention" if name == "airrep" else "sum",
+        "temperature": 0.2 if name == "airrep" else None,
+        "cost": Cost(size, seconds),
+        "difference": None
+        if gap is None
+        else Difference(gap, (gap - 0.05, gap + 0.05), 0.0004 if gap < -0.05 else 0.3),
+    }
+    return Row(
+        name=name,
+        value=value,
+        interval=(value - 0.04, value + 0.04),
+        per_query=per_query,
+        more=more,
+        **{**known, **fields},
+    )
+
+
+def made_evaluation(
+    measure: Measure = "lds",
+    names: Sequence[str] = ("airrep", "logra", "tfidf"),
+    *,
+    seed: int = 0,
+    queries: int = 40,
+    subsets: int = 30,
+    shift: float = 0.0,
+    instances: Sequence[str] = ("a",),
+    more: Mapping[str, Any] | None = None,
+    **fields: Any,
+) -> Evaluation:
+    """Rows around the values of METHODS; one query of the second row is left out."""
+    generator = np.random.default_rng(seed)
+    values = {name: METHODS.get(name, (0.2,))[0] * (1 + shift) for name in names}
+    rows = []
+    for place, (name, value) in enumerate(values.items()):
+        per_query = value + 0.1 * generator.standard_normal(queries)
+        if place == 1:
+            per_query[0] = np.nan
+        first = None if place == 0 else next(iter(values.values()))
+        rows.append(made_row(name, value, per_query, first, more or {}))
+    keys = tuple((instances[number % len(instances)], f"q{number}") for number in range(queries))
+    known: dict[str, Any] = {
+        "subject": "0" * 64,
+        "facts": {"subsets": subsets},
+        "command": f"airrep evaluate {measure} --out runs/{seed}",
+    }
+    return Evaluation(measure=measure, rows=tuple(rows), queries=keys, **{**known, **fields})
+
+
+def _planned(name: str, fixed: float, each: float, size: float) -> dict[str, Any]:
+    own = {"name": name, "fixed_seconds": fixed, "seconds_per_example": each, "interval": [0.9 * each, 1.15 * each]}
+    return {**own, "bytes_per_example": size, "memory_bytes": 1.2e9}
+
+
+PLAN: dict[str, Any] = {
+    "measure": "plan",
+    "command": "airrep plan --corpus 100000 --lm models/small --out runs/plan",
+    "machine": "2 cores, 8 GB",
+    "corpus": 100_000,
+    "lm": "models/small",
+    "lm_parameters": 134_515_008,
+    "methods": [
+        _planned("airrep", 90_000.0, 0.0096, 1164.0),
+        _planned("logra", 900.0, 0.35, 41520.0),
+        _planned("less", 300.0, 0.52, 24588.0),
+        _planned("gte", 0.0, 0.0097, 1164.0),
+    ],
+    "crossovers": [
+        {"method": "logra", "examples": 261_750.0, "interval": [230_000.0, 300_000.0]},
+        {"method": "less", "examples": 175_744.0, "interval": [150_000.0, 200_000.0]},
+        {"method": "gte", "examples": None, "interval": None},
+    ],
+    "last_real": [
+        {"what": "index of 3,000 examples with logra", "predicted_seconds": 1050.0, "measured_seconds": 1100.0}
+    ],
+}
+
+
+def write_artifact(path: Path, kind: str, result: Mapping[str, Any]) -> Path:
+    """An artifact of a kind that holds nothing but a result."""
+    with new_artifact(path, kind, {}) as folder:
+        write_file(folder / "result.json", canonical_json(result))
+    return path

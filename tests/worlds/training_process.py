@@ -1,0 +1,51 @@
+"""A program that trains in the planted world, for tests that start or kill processes.
+
+Usage: ``python training_process.py FOLDER gradients|train``; it may be started by torchrun.
+"""
+
+import sys
+from pathlib import Path
+
+import torch
+from safetensors.torch import save_file
+from worlds.training_world import planted, tiny_settings
+
+from airrep.runtime.train_distributed import Team, team_of
+from airrep.training.examples import Collector
+from airrep.training.start import load_start, with_trainable_head
+from airrep.training.step import add_gradients
+from airrep.training.train import train_encoder
+from airrep.training.train_batches import Batches
+from airrep.training.trunk import make_trunk
+
+STEPS = 60
+
+
+def main(folder: Path, what: str) -> None:
+    """Write gradients of one step for three choices of layers, or train an encoder."""
+    torch.set_num_threads(1)
+    if what == "train":
+        settings = tiny_settings(folder, steps=STEPS, checkpoint_every=3, dropout=0.1)
+        train_encoder([planted(1, "a"), planted(2, "b")], [planted(3, "h")], folder / "encoder", settings)
+        return
+    with team_of("cpu") as team:
+        for layers in ("all", 1, 0):
+            write_gradients(folder, layers, team)
+
+
+def write_gradients(folder: Path, layers: object, team: Team) -> None:
+    """Gradients of the first step, as the first process has them."""
+    settings = tiny_settings(folder, train_layers=layers, dropout=0.1, head_dropout=0.2, chunk_tokens=200)
+    start = load_start(settings)
+    collector = Collector(start)
+    taught = collector.prepare_taught(planted(1, "a"), "std")
+    model = with_trainable_head(start.checkpoint.model, settings)
+    trunk = make_trunk(model, collector.texts(), settings, team, folder / f"activations-{team.size}")
+    draw = Batches([taught.usable_queries], [taught.usable_subsets], 15, 9, 0).draw(0)
+    add_gradients(trunk, taught, draw, settings, 0)
+    found = {name: weight.grad for name, weight in trunk.learning() if weight.grad is not None}
+    save_file(found, folder / f"gradients-{layers}-{team.rank}-of-{team.size}.safetensors")
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1]), sys.argv[2])
