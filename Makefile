@@ -51,7 +51,7 @@ format: $(VENV)/dev  ## rewrite the code in the house format
 	$(BIN)/ruff format .
 	$(BIN)/ruff check --fix .
 
-docs: $(VENV)/dev  ## docs/cli.md from the commands' own help, and the README's file map
+docs: $(VENV)/dev  ## docs/cli.md from the commands' own help, and the README's map of rooms
 	$(BIN)/python docs/build.py
 
 clean:

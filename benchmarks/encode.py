@@ -19,9 +19,10 @@ from cpu import interleave, verdict
 
 import airrep
 from airrep.corpus.corpus import Example
-from airrep.encoder.load import Encoder, PackedEncoder, load_encoder
+from airrep.encoder.base import Encoder
+from airrep.encoder.load import PackedEncoder, load_encoder
 from airrep.encoder.tokens import TextTokenizer
-from airrep.runtime.precision import ResolvedPrecision, resolve_precision
+from airrep.runtime.devices import ResolvedPrecision, resolve_precision
 
 DEMO = Path(airrep.__file__).parent / "data" / "train.jsonl"
 ASKED: dict[ResolvedPrecision, float] = {"float32": 1.6, "bfloat16": 3.0}

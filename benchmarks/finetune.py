@@ -22,8 +22,9 @@ from transformers.utils import logging
 from airrep.corpus.corpus import Example
 from airrep.lm.documents import Documents
 from airrep.lm.fine_tune import order_of
-from airrep.lm.model import FineTuneSettings, LmSettings, TargetLM, load_lm
-from airrep.runtime.precision import resolve_precision
+from airrep.lm.model import TargetLM, load_lm
+from airrep.lm.settings import FineTuneSettings, LmSettings
+from airrep.runtime.devices import resolve_precision
 
 ASKED = {"fine-tune": {"float32": 4.0, "bfloat16": 5.5}, "evaluation": {"float32": 4.5, "bfloat16": 7.0}}
 SETTINGS = FineTuneSettings(epochs=1, learning_rate=5e-4)

@@ -29,7 +29,8 @@ from cpu import interleave
 from tokenizers import Tokenizer
 
 from airrep.attributors.gradient.curvature import Kronecker, unit
-from airrep.attributors.gradient.reading import Projections, Site, find_sites, project_gradients, random_projections
+from airrep.attributors.gradient.projection import Projections, project_gradients, random_projections
+from airrep.attributors.gradient.reading import Site, find_sites
 from airrep.corpus.corpus import Example, read_corpus
 from airrep.encoder.load import load_encoder
 from airrep.lm import attention as lm_attention

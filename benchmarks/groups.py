@@ -13,8 +13,8 @@ import torch
 from cpu import extra_memory, interleave, verdict
 
 from airrep.scoring.blocks import Block
+from airrep.scoring.group_scores import group_scores
 from airrep.scoring.groups import Groups
-from airrep.scoring.scores import group_scores
 
 NORM = 5**0.5
 """Scores of unit vectors times 5, as the shipped encoder's."""

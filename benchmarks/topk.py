@@ -17,7 +17,7 @@ import torch
 from cpu import extra_memory, interleave, verdict
 
 from airrep.scoring.blocks import Block, error_bounds, quantise
-from airrep.scoring.scores import top_k
+from airrep.scoring.topk import top_k
 
 D, K, SHARD = 384, 100, 100_000
 FIELDS = ("features", "codes", "scales", "bounds")

@@ -22,17 +22,16 @@ from torch import Tensor, nn
 
 import airrep
 from airrep.corpus.corpus import Corpus
+from airrep.encoder.folders import MODELS
 from airrep.encoder.load import PackedEncoder
-from airrep.encoder.model_folders import MODELS
 from airrep.labels.instance import LabelledInstance
-from airrep.runtime.train_distributed import Team
+from airrep.runtime.devices import Team
 from airrep.scoring.groups import Groups
-from airrep.training.examples import Collector, Taught, Texts
+from airrep.training.examples import Collector, Draw, Taught, Texts
 from airrep.training.ranking_loss import ranking_loss
 from airrep.training.settings import TrainingSettings
 from airrep.training.start import load_start, with_trainable_head
 from airrep.training.step import add_gradients
-from airrep.training.train_batches import Draw
 from airrep.training.trunk import make_trunk
 
 DEMO = Path(airrep.__file__).parent / "data" / "train.jsonl"

@@ -1,4 +1,4 @@
-"""Write docs/cli.md from the commands' own help, and the README's file map from the modules' first lines."""
+"""Write docs/cli.md from the commands' own help, and the maps of rooms from the modules' first lines."""
 
 import html
 import re
@@ -8,7 +8,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).parents[1]
 PACKAGE = ROOT / "src" / "airrep"
-START, END = "<!-- file map -->\n", "<!-- end of file map -->\n"
+START, END = "<!-- rooms -->\n", "<!-- end of rooms -->\n"
 HEAD = "# Command line\n\nMade from the commands' own help by `make docs`.\n\n"
 
 
@@ -19,23 +19,43 @@ def cli_reference() -> str:
     return HEAD + re.sub(r"\n{3,}", "\n\n", html.unescape(text)).strip() + "\n"
 
 
-def file_map() -> str:
-    """A table of modules and their purposes."""
-    rows = ["| file | purpose |", "|---|---|"]
-    for path in sorted(PACKAGE.rglob("*.py")):
-        if path.name not in ("__init__.py", "_version.py"):
-            purpose = path.read_text(encoding="utf-8").split('"""')[1].split("\n")[0].rstrip(".")
-            rows.append(f"| `{path.relative_to(PACKAGE).as_posix()}` | {purpose} |")
-    return "\n".join(rows) + "\n"
+def purpose(path: Path) -> str:
+    """The first line of a module or a room."""
+    source = path / "__init__.py" if path.is_dir() else path
+    return source.read_text(encoding="utf-8").split('"""')[1].split("\n")[0]
+
+
+def rooms() -> list[Path]:
+    """Folders of the package that hold modules, each before those inside it."""
+    return sorted(path.parent for path in PACKAGE.rglob("__init__.py") if path.parent != PACKAGE)
+
+
+def room_docstring(room: Path) -> str:
+    """The purpose of a room, and a line for each of its files and inner rooms."""
+    inside = [path for path in room.iterdir() if path.suffix == ".py" and path.name != "__init__.py"]
+    inside += [path for path in rooms() if path.parent == room]
+    names = {path: path.stem + ("/" if path.is_dir() else "") for path in inside}
+    width = max(map(len, names.values()))
+    lines = [f"{name:<{width}}  {purpose(path)}" for path, name in sorted(names.items(), key=lambda item: item[1])]
+    return "\n".join([f'"""{purpose(room)}', "", *lines, '"""', ""])
+
+
+def room_map() -> str:
+    """The rooms of the package from the ground up, for the README."""
+    order = re.findall(r'"([a-z_ |]+)"', (ROOT / "pyproject.toml").read_text().split("layers = [")[1].split("]")[0])
+    names = [name for row in reversed(order) for name in row.split(" | ") if (PACKAGE / name).is_dir()]
+    lines = [f"{name + '/':<13} {purpose(PACKAGE / name)}" for name in names]
+    return "\n".join(["```", *lines, "```"]) + "\n"
 
 
 def main() -> None:
-    """Write both."""
+    """Write all of them."""
     (ROOT / "docs" / "cli.md").write_text(cli_reference(), encoding="utf-8")
+    for room in rooms():
+        (room / "__init__.py").write_text(room_docstring(room), encoding="utf-8")
     readme = (ROOT / "README.md").read_text(encoding="utf-8")
     before, rest = readme.split(START)
-    after = rest.split(END)[1]
-    (ROOT / "README.md").write_text(before + START + file_map() + END + after, encoding="utf-8")
+    (ROOT / "README.md").write_text(before + START + room_map() + END + rest.split(END)[1], encoding="utf-8")
 
 
 if __name__ == "__main__":

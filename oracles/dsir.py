@@ -17,7 +17,7 @@ from data_selection.hashed_ngram_dsir import get_ngram_counts
 from world import Comparison
 
 import airrep
-from airrep.attributors.dsir import DsirAttributor
+from airrep.attributors.lexical import DsirAttributor
 from airrep.attributors.ngrams import NgramCounter, log_ratio
 from airrep.scoring.min_rank import gumbel_top_k
 

@@ -16,7 +16,8 @@ from world import MAPS, QUERIES, TRAIN, Comparison, World, make_world, mean_loss
 
 from airrep.attributors.gradient.curvature import Kronecker
 from airrep.attributors.gradient.logra import LograAttributor
-from airrep.attributors.gradient.reading import Covariances, find_sites, project_gradients, read_gradients
+from airrep.attributors.gradient.projection import Covariances, project_gradients
+from airrep.attributors.gradient.reading import find_sites, read_gradients
 from airrep.attributors.settings import LograSettings
 from airrep.corpus.corpus import Corpus
 

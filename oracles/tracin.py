@@ -9,8 +9,9 @@ import torch
 from captum.influence import TracInCP
 from world import MAPS, QUERIES, TRAIN, Comparison, World, make_world, mean_losses
 
-from airrep.attributors.gradient.reading import find_sites, project_gradients
-from airrep.attributors.gradient.tracin import TracinAttributor
+from airrep.attributors.gradient.base import TracinAttributor
+from airrep.attributors.gradient.projection import project_gradients
+from airrep.attributors.gradient.reading import find_sites
 from airrep.attributors.settings import TracinSettings
 from airrep.corpus.corpus import Corpus
 

@@ -13,7 +13,8 @@ from trak.modelout_functions import AbstractModelOutput
 from trak.projectors import AbstractProjector, ProjectionType
 from world import IGNORED, MAPS, QUERIES, TRAIN, Comparison, World, make_world, sine_matrices
 
-from airrep.attributors.gradient.reading import Projections, find_sites
+from airrep.attributors.gradient.projection import Projections
+from airrep.attributors.gradient.reading import find_sites
 from airrep.attributors.gradient.trak import TrakAttributor
 from airrep.attributors.settings import TrakSettings
 from airrep.corpus.corpus import Corpus

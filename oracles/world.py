@@ -17,7 +17,8 @@ from reference import gradients as plain
 from torch.nn import functional
 
 from airrep.corpus.corpus import Example
-from airrep.lm.model import LmSettings, TargetLM, load_lm
+from airrep.lm.model import TargetLM, load_lm
+from airrep.lm.settings import LmSettings
 
 __all__ = [
     "IGNORED",

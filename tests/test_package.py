@@ -1,5 +1,6 @@
 """The package: light to import, complete, and as its documents say."""
 
+import ast
 import re
 import subprocess
 import sys
@@ -14,6 +15,8 @@ from airrep.cli import app as cli
 
 ROOT = Path(__file__).parents[1]
 DOCUMENTS = sorted([*ROOT.glob("*.md"), *(ROOT / "docs").glob("*.md"), *(ROOT / "experiments").rglob("*.md")])
+PACKAGE = ROOT / "src" / "airrep"
+ROOMS = sorted(path.parent for path in PACKAGE.rglob("__init__.py") if path.parent != PACKAGE)
 SOURCES = sorted((ROOT / "src" / "airrep").rglob("*.py"))
 
 
@@ -21,7 +24,7 @@ def test_every_public_name_is_there() -> None:
     assert len(airrep.__all__) == len(set(airrep.__all__))
     for name in airrep.__all__:
         assert getattr(airrep, name) is not None
-    assert set(airrep.__all__) == set(airrep._HOME_OF) | {"__version__"}
+    assert set(airrep.__all__) == set(airrep._HOMES) | {"__version__"}
     with pytest.raises(AttributeError, match="no attribute 'nothing'"):
         airrep.__getattr__("nothing")
 
@@ -59,13 +62,34 @@ def test_modules_say_their_purpose_in_ten_words(path: Path) -> None:
     assert first.endswith(".")
 
 
-def test_file_map_of_the_readme_is_made_of_the_modules_own_lines() -> None:
-    readme = (ROOT / "README.md").read_text()
-    for path in SOURCES:
-        if path.name not in ("__init__.py", "_version.py"):
-            name = path.relative_to(ROOT / "src" / "airrep").as_posix()
-            purpose = path.read_text().split('"""')[1].split("\n")[0].rstrip(".")
-            assert f"| `{name}` | {purpose} |" in readme
+def test_maps_of_rooms_are_made_of_the_modules_own_lines() -> None:
+    """`make docs` writes them; here the files that are there decide, not the script's idea of them."""
+    for room in ROOMS:
+        shown = (room / "__init__.py").read_text()
+        listed = [line.split()[0] for line in shown.strip().strip('"').strip().split("\n")[2:]]
+        inside = [path.stem for path in room.glob("*.py") if path.name != "__init__.py"]
+        assert sorted(listed) == sorted([*inside, *(f"{path.name}/" for path in ROOMS if path.parent == room)])
+        for path in room.glob("*.py"):
+            assert path.read_text().split('"""')[1].split("\n")[0] in shown, path
+    readme = (ROOT / "README.md").read_text().split("<!-- rooms -->")[1].split("<!-- end of rooms -->")[0]
+    assert len(readme.strip().splitlines()) <= 25
+    for room in ROOMS:
+        if room.parent == PACKAGE:
+            purpose = (room / "__init__.py").read_text().split('"""')[1].split("\n")[0]
+            assert re.search(rf"^{room.name}/ +{re.escape(purpose)}$", readme, re.MULTILINE), room
+
+
+def test_rooms_can_be_taken_in_at_a_glance() -> None:
+    for room in [PACKAGE, *ROOMS]:
+        modules = [path for path in room.glob("*.py") if path.name != "__init__.py"]
+        assert len(modules) <= (5 if room == PACKAGE else 12), room
+        assert room.name not in ("utils", "common", "helpers", "core")
+
+
+def test_rooms_hold_their_docstring_alone() -> None:
+    """A name imported there would be loaded with every file of the room: torch with `scoring.pooling`, say."""
+    for room in ROOMS:
+        assert len(ast.parse((room / "__init__.py").read_text()).body) == 1
 
 
 @pytest.mark.parametrize("path", DOCUMENTS, ids=lambda path: path.name)

@@ -17,11 +17,10 @@ import torch
 from safetensors.torch import load_file, save
 
 from airrep.encoder.exports import new_folder
-from airrep.encoder.layouts import INDEX, WEIGHTS
+from airrep.encoder.folders import CARD, INDEX, WEIGHTS, read_card, read_json
 from airrep.encoder.load import load_encoder
-from airrep.encoder.model_folders import CARD, read_card, read_json
 from airrep.runtime.artifacts import canonical_json
-from airrep.training.train_card import render_card
+from airrep.training.result import render_card
 
 FILES = Path(__file__).parent / "files"
 CHANGED = "trained.safetensors"

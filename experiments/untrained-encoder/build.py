@@ -17,9 +17,8 @@ from airrep.corpus.corpus import Example
 from airrep.encoder.bert import SentenceBert
 from airrep.encoder.checkpoints import Checkpoint, read_checkpoint
 from airrep.encoder.exports import new_folder, write_sentence_transformer
-from airrep.encoder.layouts import read_layout
+from airrep.encoder.folders import Card, read_layout
 from airrep.encoder.load import load_encoder
-from airrep.encoder.model_folders import Card
 
 WEIGHTS_SHA256 = "53aa51172d142c89d9012cce15ae4d6cc0ca6895895114379cacb4fab128d9db"
 SCALE = 0.74462890625

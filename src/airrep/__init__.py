@@ -13,203 +13,102 @@ Importing this package is quick: each name is loaded when it is first used.
 """
 
 from importlib import import_module
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from airrep._version import __version__
+from airrep._version import __version__ as __version__
 
-if TYPE_CHECKING:
-    from airrep.attributors.base import Attributor
-    from airrep.attributors.conformance import check_attributor
-    from airrep.attributors.methods import METHODS, make_attributor
-    from airrep.corpus.corpus import Corpus, Example, read_corpus
-    from airrep.encoder.load import Encoder, load_encoder
-    from airrep.errors import (
-        AirRepError,
-        ArtifactError,
-        ConfigError,
-        DataError,
-        MissingExtraError,
-        NotFittedError,
-        TrainingError,
-    )
-    from airrep.evaluation.classify import classify
-    from airrep.evaluation.comparison import Comparison, compare_evaluations
-    from airrep.evaluation.diagnosis.diagnosis import diagnose
-    from airrep.evaluation.lds import evaluate_lds
-    from airrep.evaluation.loo import evaluate_loo
-    from airrep.evaluation.result import Evaluation, read_evaluation
-    from airrep.evaluation.select.select import evaluate_selection
-    from airrep.evaluation.statistics.ceilings import noise_ceiling
-    from airrep.evaluation.statistics.metrics import lds, paired, spearman
-    from airrep.index.building import build_index
-    from airrep.index.editing import append, compact, delete
-    from airrep.index.index import Index, open_index, read_groups
-    from airrep.index.picking import Draw, Pick, SelectionResult, resample, select
-    from airrep.index.results import GroupResult, Hit, Hits, Provenance, TopResult, WhatIfResult, read_result
-    from airrep.labels.farm import label
-    from airrep.labels.instance import LabelledInstance
-    from airrep.labels.labels import Labels, open_labels
-    from airrep.labels.plan import SamplingSettings, SubsetPlan, open_plan
-    from airrep.labels.sampling import sample
-    from airrep.lm.model import TargetLM, load_lm
-    from airrep.lm.settings import FineTuneSettings, LmSettings
-    from airrep.lm.warming import warm_up
-    from airrep.lm.warmup import Warmup, open_warmup
-    from airrep.reports.evaluations import write_evaluation_report
-    from airrep.reports.results import write_report
-    from airrep.runtime.engine import Engine, InProcess
-    from airrep.runtime.processes import LocalProcesses
-    from airrep.runtime.ray_engine import RayEngine
-    from airrep.scoring.groups import Groups
-    from airrep.scoring.pooling import Pool, Pooling, pool_scores
-    from airrep.training.linear.datamodels import fit_datamodels
-    from airrep.training.linear.stack import learn_stack
-    from airrep.training.ranking_loss import normalise_losses, ranking_loss
-    from airrep.training.settings import TrainingSettings
-    from airrep.training.train import train_encoder
-
+# Type checkers and editors read the same names from __init__.pyi: they cannot follow names that are loaded late.
 _HOMES = {
-    "airrep.attributors.methods": ("METHODS", "make_attributor"),
-    "airrep.attributors.base": ("Attributor",),
-    "airrep.attributors.conformance": ("check_attributor",),
-    "airrep.index.building": ("build_index",),
-    "airrep.corpus.corpus": ("Corpus", "Example", "read_corpus"),
-    "airrep.index.editing": ("append", "compact", "delete"),
-    "airrep.encoder.load": ("Encoder", "load_encoder"),
-    "airrep.errors": (
-        "AirRepError",
-        "ArtifactError",
-        "ConfigError",
-        "DataError",
-        "MissingExtraError",
-        "NotFittedError",
-        "TrainingError",
-    ),
-    "airrep.runtime.engine": ("Engine", "InProcess"),
-    "airrep.labels.farm": ("label",),
-    "airrep.scoring.groups": ("Groups",),
-    "airrep.index.index": ("Index", "open_index", "read_groups"),
-    "airrep.scoring.pooling": ("Pool", "Pooling", "pool_scores"),
-    "airrep.reports.results": ("write_report",),
-    "airrep.index.results": ("GroupResult", "Hit", "Hits", "Provenance", "TopResult", "WhatIfResult", "read_result"),
-    "airrep.index.picking": ("Draw", "Pick", "SelectionResult", "resample", "select"),
-    "airrep.labels.instance": ("LabelledInstance",),
-    "airrep.labels.labels": ("Labels", "open_labels"),
-    "airrep.lm.model": ("TargetLM", "load_lm"),
-    "airrep.lm.settings": ("FineTuneSettings", "LmSettings"),
-    "airrep.runtime.processes": ("LocalProcesses",),
-    "airrep.evaluation.statistics.ceilings": ("noise_ceiling",),
-    "airrep.evaluation.statistics.metrics": ("lds", "paired", "spearman"),
-    "airrep.labels.plan": ("SamplingSettings", "SubsetPlan", "open_plan"),
-    "airrep.training.ranking_loss": ("normalise_losses", "ranking_loss"),
-    "airrep.runtime.ray_engine": ("RayEngine",),
-    "airrep.labels.sampling": ("sample",),
-    "airrep.training.settings": ("TrainingSettings",),
-    "airrep.training.train": ("train_encoder",),
-    "airrep.training.linear.datamodels": ("fit_datamodels",),
-    "airrep.evaluation.classify": ("classify",),
-    "airrep.evaluation.diagnosis.diagnosis": ("diagnose",),
-    "airrep.evaluation.select.select": ("evaluate_selection",),
-    "airrep.reports.evaluations": ("write_evaluation_report",),
-    "airrep.evaluation.comparison": ("Comparison", "compare_evaluations"),
-    "airrep.evaluation.lds": ("evaluate_lds",),
-    "airrep.evaluation.result": ("Evaluation", "read_evaluation"),
-    "airrep.evaluation.loo": ("evaluate_loo",),
-    "airrep.training.linear.stack": ("learn_stack",),
-    "airrep.lm.warming": ("warm_up",),
-    "airrep.lm.warmup": ("Warmup", "open_warmup"),
+    "AirRepError": "errors",
+    "ArtifactError": "errors",
+    "Attributor": "attributors.base",
+    "Comparison": "evaluation.comparison",
+    "ConfigError": "errors",
+    "Corpus": "corpus.corpus",
+    "DataError": "errors",
+    "Draw": "index.picking",
+    "Encoder": "encoder.base",
+    "Engine": "runtime.engine",
+    "Evaluation": "evaluation.result",
+    "Example": "corpus.corpus",
+    "FineTuneSettings": "lm.settings",
+    "GroupResult": "index.results",
+    "Groups": "scoring.groups",
+    "Hit": "index.results",
+    "Hits": "index.results",
+    "InProcess": "runtime.engine",
+    "Index": "index.index",
+    "LabelledInstance": "labels.instance",
+    "Labels": "labels.labels",
+    "LmSettings": "lm.settings",
+    "LocalProcesses": "runtime.processes",
+    "METHODS": "attributors.methods",
+    "MissingExtraError": "errors",
+    "NotFittedError": "errors",
+    "Pick": "index.picking",
+    "Pool": "scoring.pooling",
+    "Pooling": "scoring.pooling",
+    "Provenance": "index.results",
+    "RayEngine": "runtime.ray_engine",
+    "SamplingSettings": "labels.plan",
+    "SelectionResult": "index.picking",
+    "SubsetPlan": "labels.plan",
+    "TargetLM": "lm.model",
+    "TopResult": "index.results",
+    "TrainingError": "errors",
+    "TrainingSettings": "training.settings",
+    "Warmup": "lm.warmup",
+    "WhatIfResult": "index.results",
+    "append": "index.editing",
+    "build_index": "index.building",
+    "check_attributor": "attributors.conformance",
+    "classify": "evaluation.classify",
+    "compact": "index.editing",
+    "compare_evaluations": "evaluation.comparison",
+    "delete": "index.editing",
+    "diagnose": "evaluation.diagnosis.diagnosis",
+    "evaluate_lds": "evaluation.lds",
+    "evaluate_loo": "evaluation.loo",
+    "evaluate_selection": "evaluation.select.select",
+    "fit_datamodels": "training.linear.datamodels",
+    "label": "labels.farm",
+    "lds": "evaluation.statistics.metrics",
+    "learn_stack": "training.linear.stack",
+    "load_encoder": "encoder.load",
+    "load_lm": "lm.model",
+    "make_attributor": "attributors.methods",
+    "noise_ceiling": "evaluation.statistics.ceilings",
+    "normalise_losses": "training.ranking_loss",
+    "open_index": "index.index",
+    "open_labels": "labels.labels",
+    "open_plan": "labels.plan",
+    "open_warmup": "lm.warmup",
+    "paired": "evaluation.statistics.metrics",
+    "pool_scores": "scoring.pooling",
+    "ranking_loss": "training.ranking_loss",
+    "read_corpus": "corpus.corpus",
+    "read_evaluation": "evaluation.result",
+    "read_groups": "scoring.groups",
+    "read_result": "index.results",
+    "resample": "index.picking",
+    "sample": "labels.sampling",
+    "select": "index.picking",
+    "spearman": "evaluation.statistics.metrics",
+    "train_encoder": "training.train",
+    "warm_up": "lm.warmup",
+    "write_evaluation_report": "reports.evaluations",
+    "write_report": "reports.results",
 }
-_HOME_OF = {name: home for home, names in _HOMES.items() for name in names}
+"""Every public name, and the module below `airrep` that defines it."""
 
-__all__ = [
-    "METHODS",
-    "AirRepError",
-    "ArtifactError",
-    "Attributor",
-    "Comparison",
-    "ConfigError",
-    "Corpus",
-    "DataError",
-    "Draw",
-    "Encoder",
-    "Engine",
-    "Evaluation",
-    "Example",
-    "FineTuneSettings",
-    "GroupResult",
-    "Groups",
-    "Hit",
-    "Hits",
-    "InProcess",
-    "Index",
-    "LabelledInstance",
-    "Labels",
-    "LmSettings",
-    "LocalProcesses",
-    "MissingExtraError",
-    "NotFittedError",
-    "Pick",
-    "Pool",
-    "Pooling",
-    "Provenance",
-    "RayEngine",
-    "SamplingSettings",
-    "SelectionResult",
-    "SubsetPlan",
-    "TargetLM",
-    "TopResult",
-    "TrainingError",
-    "TrainingSettings",
-    "Warmup",
-    "WhatIfResult",
-    "__version__",
-    "append",
-    "build_index",
-    "check_attributor",
-    "classify",
-    "compact",
-    "compare_evaluations",
-    "delete",
-    "diagnose",
-    "evaluate_lds",
-    "evaluate_loo",
-    "evaluate_selection",
-    "fit_datamodels",
-    "label",
-    "lds",
-    "learn_stack",
-    "load_encoder",
-    "load_lm",
-    "make_attributor",
-    "noise_ceiling",
-    "normalise_losses",
-    "open_index",
-    "open_labels",
-    "open_plan",
-    "open_warmup",
-    "paired",
-    "pool_scores",
-    "ranking_loss",
-    "read_corpus",
-    "read_evaluation",
-    "read_groups",
-    "read_result",
-    "resample",
-    "sample",
-    "select",
-    "spearman",
-    "train_encoder",
-    "warm_up",
-    "write_evaluation_report",
-    "write_report",
-]
+__all__ = sorted([*_HOMES, "__version__"])
 
 
 def __getattr__(name: str) -> Any:
-    if name not in _HOME_OF:
+    if name not in _HOMES:
         raise AttributeError(f"module 'airrep' has no attribute '{name}'")
-    value = getattr(import_module(_HOME_OF[name]), name)
-    globals()[name] = value
+    value = getattr(import_module(f"airrep.{_HOMES[name]}"), name)
+    globals()[name] = value  # the next use does not come here again
     return value
 
 

@@ -14,8 +14,8 @@ from worlds.tiny_bert import tiny_folder
 import airrep
 from airrep.attributors.lexical import TfidfAttributor
 from airrep.attributors.methods import METHODS, make_attributor
+from airrep.attributors.settings import TfidfSettings
 from airrep.errors import ArtifactError, ConfigError, NotFittedError
-from airrep.runtime.settings import TfidfSettings
 
 OFFLINE = {"gte": {"encoder": "default"}}
 

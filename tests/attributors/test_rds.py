@@ -12,7 +12,8 @@ from airrep.attributors.base import Attributor
 from airrep.attributors.methods import make_attributor
 from airrep.corpus.corpus import Corpus, Example
 from airrep.errors import ConfigError
-from airrep.lm.model import LmSettings, load_lm
+from airrep.lm.model import load_lm
+from airrep.lm.settings import LmSettings
 
 
 @pytest.fixture
@@ -34,7 +35,7 @@ def test_rds_conforms(settings: dict[str, Any], folder: str) -> None:
 
 
 def test_features_are_the_hidden_states_of_the_lm(folder: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("airrep.attributors.rds._WINDOW", 5)
+    monkeypatch.setattr("airrep.attributors.language._WINDOW", 5)
     lm = load_lm(LmSettings(lm=folder, precision="float32", device="cpu"))
     examples, done = some_examples(12), []
     documents = lm.tokenise(examples)

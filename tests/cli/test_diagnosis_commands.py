@@ -9,7 +9,8 @@ from worlds.toy_farm import FINE_TUNE, QUERIES, TRAIN, ToyWorld
 
 from airrep.cli import app as cli
 from airrep.labels.farm import label
-from airrep.labels.sampling import SamplingSettings, sample
+from airrep.labels.plan import SamplingSettings
+from airrep.labels.sampling import sample
 
 DATA = ("--data", "train.jsonl", "--data", "queries.jsonl")
 

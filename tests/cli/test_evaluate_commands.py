@@ -17,7 +17,8 @@ from airrep.cli import app as cli
 from airrep.corpus.corpus import Corpus, Example
 from airrep.evaluation.result import read_evaluation
 from airrep.labels.farm import label
-from airrep.labels.sampling import SamplingSettings, sample
+from airrep.labels.plan import SamplingSettings
+from airrep.labels.sampling import sample
 
 TOPICS = ("apples", "bees", "clocks", "dunes", "elms", "flutes", "gates", "hills")
 

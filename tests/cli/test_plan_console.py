@@ -2,8 +2,8 @@
 
 import pytest
 
-from airrep.cli.plan_console import amount, crossover_words, duration
-from airrep.planning.planning import Crossover
+from airrep.cli.show.plan import amount, crossover_words, duration
+from airrep.planning.plan import Crossover
 
 
 @pytest.mark.parametrize(

@@ -3,8 +3,7 @@
 import pytest
 from worlds.made_evaluations import made_evaluation
 
-from airrep.cli.show.evaluating_console import print_comparison, print_correlations
-from airrep.cli.show.selecting_console import print_classification
+from airrep.cli.show.evaluations import print_classification, print_comparison, print_correlations
 from airrep.evaluation.comparison import Comparison, Pair, Side
 from airrep.reports.evaluation_tables import value_table
 from airrep.reports.sources import Source, label_panels

@@ -109,7 +109,7 @@ def test_the_default_id_is_the_content_hash() -> None:
 
 @pytest.mark.parametrize("rows_at_once", [1, 2, 100])
 def test_equal_texts_get_numbered_ids(rows_at_once: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("airrep.corpus.assembly._CHUNK_ROWS", rows_at_once)
+    monkeypatch.setattr("airrep.corpus.table._CHUNK_ROWS", rows_at_once)
     rows = [{"prompt": text, "response": "r"} for text in "abaacb"]
     ids = Corpus.from_records(rows).ids.to_pylist()
     a, b, c = (Example(text, "r", "-").content_hash for text in "abc")

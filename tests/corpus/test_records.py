@@ -7,8 +7,7 @@ import re
 import numpy as np
 import pytest
 
-from airrep.corpus.records import Fields, Schema
-from airrep.corpus.values import content_hash, encode_metadata, encode_metadata_text
+from airrep.corpus.records import Fields, Schema, content_hash, encode_metadata, encode_metadata_text
 from airrep.errors import DataError
 
 

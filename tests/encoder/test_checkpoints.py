@@ -14,8 +14,9 @@ from huggingface_hub.errors import LocalEntryNotFoundError
 from safetensors.torch import load_file, save_file
 from worlds.tiny_bert import SHAPE, TEXTS, tiny_checkpoint, tiny_folder, tiny_tokenizer
 
+from airrep.encoder.base import Encoder
 from airrep.encoder.exports import write_airrep
-from airrep.encoder.load import Encoder, load_encoder
+from airrep.encoder.load import load_encoder
 from airrep.errors import ArtifactError, ConfigError, DataError
 
 
@@ -153,7 +154,7 @@ def test_bare_transformers(tmp_path: Path) -> None:
     ],
 )
 def test_unusual_folders_are_left_to_the_library(folder: Path, file: str, changes: dict[str, object]) -> None:
-    from airrep.encoder.layouts import read_layout
+    from airrep.encoder.folders import read_layout
 
     edit(folder / file, **changes)
     assert read_layout(folder).format == "library"

@@ -12,9 +12,10 @@ import torch
 from worlds.tiny_bert import TEXTS, tiny_folder, tiny_model
 
 from airrep.corpus.corpus import Example
+from airrep.encoder.base import Encoder
 from airrep.encoder.bert import PackedTokens
-from airrep.encoder.load import Encoder, load_encoder
-from airrep.encoder.model_folders import MODELS, read_card
+from airrep.encoder.folders import MODELS, read_card
+from airrep.encoder.load import load_encoder
 from airrep.errors import ConfigError, DataError
 from airrep.runtime.packing import pack
 

@@ -11,7 +11,8 @@ from worlds.tiny_bert import TEXTS, tiny_folder
 import airrep
 from airrep.attributors.methods import make_attributor
 from airrep.corpus.corpus import Corpus, Example
-from airrep.encoder.load import Encoder, load_encoder
+from airrep.encoder.base import Encoder
+from airrep.encoder.load import load_encoder
 from airrep.encoder.prompts import SETTINGS, Prompts, choose_prompts
 from airrep.errors import ArtifactError, ConfigError, DataError
 

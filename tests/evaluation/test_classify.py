@@ -12,8 +12,7 @@ import airrep
 from airrep.arrays import DenseFeatures
 from airrep.corpus.corpus import Corpus, Example
 from airrep.errors import ConfigError, DataError
-from airrep.evaluation.classify import Classification, ClassifySettings, classify
-from airrep.evaluation.nearest import NOBODY, ranked, vote
+from airrep.evaluation.classify import NOBODY, Classification, ClassifySettings, classify, ranked, vote
 from airrep.evaluation.pool import TrainingPool
 from airrep.index.index import Index
 
@@ -133,7 +132,7 @@ def test_a_query_never_finds_its_own_text_however_often_it_is_there(tmp_path: Pa
 
 def test_chunks_of_queries_change_nothing(index: Index, monkeypatch: pytest.MonkeyPatch) -> None:
     whole = classify([("coarse", index)], _queries())
-    monkeypatch.setattr("airrep.evaluation.nearest.CHUNK", 2)
+    monkeypatch.setattr("airrep.evaluation.classify.CHUNK", 2)
     assert classify([("coarse", index)], _queries()).to_dict() == whole.to_dict()
 
 

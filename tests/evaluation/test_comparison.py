@@ -20,8 +20,8 @@ from airrep.evaluation.comparison import (
 )
 from airrep.evaluation.judging import compare_held_out
 from airrep.evaluation.result import read_evaluation
+from airrep.evaluation.statistics.means import paired_ratio
 from airrep.evaluation.statistics.metrics import paired
-from airrep.evaluation.statistics.ratios import paired_ratio
 
 
 @pytest.mark.parametrize("measure", ["lds", "loo"])

@@ -18,8 +18,7 @@ from airrep.errors import ArtifactError, ConfigError, DataError
 from airrep.evaluation.comparison import compare_evaluations
 from airrep.evaluation.diagnosis.diagnosis import diagnose
 from airrep.evaluation.judging import compare_held_out, held_out_lds, score_instance
-from airrep.evaluation.lds import evaluate_lds, facts_of, lds_request
-from airrep.evaluation.matching import RowFinder
+from airrep.evaluation.lds import RowFinder, evaluate_lds, facts_of, lds_request
 from airrep.evaluation.result import Evaluation, find_evaluation, read_evaluation
 from airrep.evaluation.statistics.ceilings import noise_ceiling
 from airrep.evaluation.statistics.metrics import lds

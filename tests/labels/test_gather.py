@@ -8,8 +8,8 @@ from worlds.toy_farm import FINE_TUNE, QUERIES, TRAIN, ToyWorld
 from airrep.errors import ArtifactError, ConfigError
 from airrep.labels.farm import label
 from airrep.labels.gather import gather, lineage_of
-from airrep.labels.plan import SamplingSettings
-from airrep.labels.sampling import open_plan, sample
+from airrep.labels.plan import SamplingSettings, open_plan
+from airrep.labels.sampling import sample
 
 
 @pytest.fixture(scope="module")

@@ -10,8 +10,7 @@ from worlds.published_world import write_published
 from worlds.small_world import make_corpus
 
 from airrep.errors import ArtifactError, ConfigError, DataError
-from airrep.labels.gather import gather, lineage_of
-from airrep.labels.published import is_published, read_published
+from airrep.labels.gather import gather, is_published, lineage_of, read_published
 
 
 @pytest.fixture

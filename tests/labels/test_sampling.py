@@ -11,8 +11,8 @@ from worlds.small_world import make_corpus, tree
 from airrep.corpus.corpus import Corpus, Example
 from airrep.errors import AirRepError, ArtifactError, ConfigError, DataError
 from airrep.labels import plan as plans
-from airrep.labels.plan import SubsetPlan
-from airrep.labels.sampling import SamplingSettings, open_plan, sample
+from airrep.labels.plan import SamplingSettings, SubsetPlan, open_plan
+from airrep.labels.sampling import sample
 from airrep.runtime.artifacts import LOCK, locked, partial_path, write_file
 
 SMALL = SamplingSettings(instances=3, train_count=30, query_count=5, subsets=4, size=8)

@@ -27,15 +27,15 @@ from airrep.index.editing import delete
 from airrep.index.index import Index
 from airrep.labels.farm import label
 from airrep.labels.instance import LabelledInstance
-from airrep.labels.sampling import SamplingSettings, sample
-from airrep.labels.teacher import teach
-from airrep.labels.teaching import TeacherSettings, Teaching, split_settings
+from airrep.labels.plan import SamplingSettings
+from airrep.labels.sampling import sample
+from airrep.labels.teacher import TeacherSettings, Teaching, split_settings, teach
 from airrep.runtime.artifacts import check_digests, read_manifest
 from airrep.runtime.metering import TEACH, read_costs
 from airrep.runtime.seeding import stream
+from airrep.training.examples import Batches
 from airrep.training.result import TrainingResult
 from airrep.training.train import train_encoder
-from airrep.training.train_batches import Batches
 
 UNSEEN = planted(3, "h")
 

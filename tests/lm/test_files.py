@@ -27,7 +27,8 @@ from worlds.tiny_lms import VOCABULARY, some_examples, tiny_lm, tiny_network, ti
 from airrep.corpus.corpus import Example
 from airrep.errors import ConfigError
 from airrep.lm.files import digests
-from airrep.lm.model import LmSettings, TargetLM, load_lm
+from airrep.lm.model import TargetLM, load_lm
+from airrep.lm.settings import LmSettings
 
 _SHAPE = {"vocab_size": VOCABULARY, "hidden_size": 16}
 _LAYERS = {"num_hidden_layers": 1, "num_attention_heads": 2, "intermediate_size": 8}

@@ -14,7 +14,8 @@ from worlds.tiny_lms import some_examples, tiny_lm, tiny_network
 from airrep.errors import ConfigError, MissingExtraError, TrainingError
 from airrep.lm.fine_tune import StepDone, accumulate
 from airrep.lm.lora import adapted, adapter_weights, load_adapters, load_moments, save_adapters, whole_weights
-from airrep.lm.model import FineTuneSettings, LmSettings, TargetLM, load_lm
+from airrep.lm.model import TargetLM, load_lm
+from airrep.lm.settings import FineTuneSettings, LmSettings
 
 ADAPTER = "adapter_model.safetensors"
 LORA = FineTuneSettings(learning_rate=1e-2, batch_examples=5, lora_rank=2, weight_decay=0.0)

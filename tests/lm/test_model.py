@@ -14,8 +14,9 @@ from worlds.tiny_lms import CHAT, TYPES, some_examples, tiny_lm, tiny_network, t
 from airrep.errors import ConfigError, TrainingError
 from airrep.lm.documents import Documents, PackedDocuments
 from airrep.lm.fine_tune import accumulate, order_of
-from airrep.lm.model import FineTuneSettings, LmSettings, TargetLM, load_lm
+from airrep.lm.model import TargetLM, load_lm
 from airrep.lm.network import token_losses
+from airrep.lm.settings import FineTuneSettings, LmSettings
 from airrep.runtime.packing import pack
 
 FAST = FineTuneSettings(learning_rate=1e-2, batch_examples=5, weight_decay=0.1)

@@ -13,9 +13,9 @@ from worlds.tiny_lms import CHAT, some_examples, tiny_lm, tiny_tokenizer
 
 from airrep.corpus.corpus import Corpus, Example
 from airrep.errors import ArtifactError, ConfigError, DataError, TrainingError
-from airrep.lm.model import FineTuneSettings, LmSettings, load_lm
-from airrep.lm.warming import warm_up
-from airrep.lm.warmup import Warmup, checkpoints_of
+from airrep.lm.model import load_lm
+from airrep.lm.settings import FineTuneSettings, LmSettings
+from airrep.lm.warmup import Warmup, checkpoints_of, warm_up
 from airrep.runtime.artifacts import partial_path, read_manifest
 from airrep.runtime.seeding import stream_seed
 

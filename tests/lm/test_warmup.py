@@ -7,9 +7,9 @@ from worlds.tiny_lms import some_examples, tiny_lm
 
 from airrep.corpus.corpus import Corpus, Example
 from airrep.errors import ArtifactError, ConfigError
-from airrep.lm.model import FineTuneSettings, LmSettings, load_lm
-from airrep.lm.warming import warm_up
-from airrep.lm.warmup import Warmup, checkpoints_of, files_digest, open_warmup
+from airrep.lm.model import load_lm
+from airrep.lm.settings import FineTuneSettings, LmSettings
+from airrep.lm.warmup import Warmup, checkpoints_of, files_digest, open_warmup, warm_up
 
 
 @pytest.fixture

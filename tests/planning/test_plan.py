@@ -9,7 +9,17 @@ import pytest
 from scipy import stats
 
 from airrep.errors import ArtifactError, DataError
-from airrep.planning.planning import Comparison, Crossover, Estimate, MethodPlan, Plan, crossover, line, mean_of, rate
+from airrep.planning.plan import (
+    Comparison,
+    Crossover,
+    Estimate,
+    MethodPlan,
+    Plan,
+    crossover,
+    line,
+    mean_of,
+    rate,
+)
 from airrep.runtime.artifacts import check_digests, read_manifest
 
 

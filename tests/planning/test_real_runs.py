@@ -16,13 +16,12 @@ import airrep
 from airrep.errors import ArtifactError, ConfigError
 from airrep.labels.farm import label
 from airrep.labels.labels import open_labels
-from airrep.planning.plan_checks import BY_THE_CLOCK, OTHER_LM, real_run
-from airrep.planning.plan_history import last_runs, runs_against
+from airrep.planning.real_runs import BY_THE_CLOCK, OTHER_LM, last_runs, real_run, runs_against
 from airrep.planning.trials import Repeats, Trial
 from airrep.planning.wish import Measures
 from airrep.runtime.costs import label_cost, training_cost
+from airrep.runtime.devices import resolve_precision
 from airrep.runtime.metering import COSTS
-from airrep.runtime.precision import resolve_precision
 from airrep.training.train import train_encoder
 
 TFIDF = Trial(Repeats((1.0, 2.0), (100.0, 200.0), (5, 10)), (20,), 1e9, "cpu", fits=((160.0, 0.8), (320.0, 1.6)))

@@ -5,7 +5,7 @@ from matplotlib.axes import Axes
 from matplotlib.patches import Rectangle
 from worlds.made_evaluations import METHODS, made_evaluation
 
-from airrep.reports.bar_charts import bars
+from airrep.reports.charts import bars
 from airrep.reports.figures import draw
 from airrep.reports.sources import Source, label_panels
 

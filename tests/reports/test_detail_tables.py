@@ -2,7 +2,7 @@
 
 from worlds.made_evaluations import made_evaluation
 
-from airrep.reports.detail_tables import MOST_PARTS, curve_tables, extras_table, parts_table
+from airrep.reports.other_tables import MOST_PARTS, curve_tables, extras_table, parts_table
 from airrep.reports.sources import Panel, Source, Sources
 
 MORE = {

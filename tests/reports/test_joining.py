@@ -10,7 +10,7 @@ from airrep.errors import ConfigError
 from airrep.evaluation.comparison import compare_evaluations
 from airrep.evaluation.result import Evaluation
 from airrep.reports.evaluations import evaluation_page
-from airrep.reports.joining import join_evaluations
+from airrep.reports.sources import join_evaluations
 
 
 def tagged(run: Evaluation, **fields: object) -> Evaluation:

@@ -5,7 +5,7 @@ import pytest
 from worlds.made_evaluations import METHODS, PLAN, made_evaluation
 
 from airrep.planning.plan_record import Plan
-from airrep.reports.line_charts import curves, plan_lines
+from airrep.reports.charts import curves, plan_lines
 from airrep.reports.sources import Source, Sources
 
 

@@ -3,7 +3,7 @@
 from worlds.made_evaluations import PLAN
 
 from airrep.planning.plan_record import Plan
-from airrep.reports.plan_tables import plan_tables
+from airrep.reports.other_tables import plan_tables
 
 
 def test_a_plan_gives_costs_crossovers_and_what_real_runs_took() -> None:

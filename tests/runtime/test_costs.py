@@ -22,9 +22,9 @@ from airrep.attributors.gradient.store import GradientStore, keep_arrays, recall
 from airrep.cli import app as cli
 from airrep.corpus.corpus import Corpus, Example
 from airrep.errors import ArtifactError
-from airrep.evaluation.row_costs import cost_of
+from airrep.evaluation.pool import cost_of
 from airrep.labels.farm import label
-from airrep.labels.teaching import Teaching
+from airrep.labels.teacher import Teaching
 from airrep.runtime.costs import encoding_cost, index_cost, label_cost, stored_bytes_per_example, training_cost
 from airrep.runtime.engine import InProcess
 from airrep.runtime.metering import COSTS, TEACH, Measured, Spent, StoreRows, read_costs

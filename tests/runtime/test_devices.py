@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from airrep.errors import ConfigError
-from airrep.runtime.precision import is_fast_at_bfloat16, resolve_device, resolve_precision
+from airrep.runtime.devices import is_fast_at_bfloat16, resolve_device, resolve_precision
 
 AMX = "vendor_id\t: GenuineIntel\nflags\t\t: fpu avx512_bf16 amx_bf16 amx_tile\n"
 NO_AMX = "vendor_id\t: GenuineIntel\nflags\t\t: fpu avx512f avx512_bf16\n"
@@ -22,7 +22,7 @@ def test_fast_at_bfloat16(processor: str, fast: bool) -> None:
 
 @pytest.mark.parametrize(("processor", "precision"), [(AMX, "bfloat16"), (NO_AMX, "float32")])
 def test_auto_follows_the_processor(monkeypatch: pytest.MonkeyPatch, processor: str, precision: str) -> None:
-    monkeypatch.setattr("airrep.runtime.precision._read_processor", lambda: processor)
+    monkeypatch.setattr("airrep.runtime.devices._read_processor", lambda: processor)
     assert resolve_precision("auto", "cpu") == precision
     assert resolve_precision("float32", "cpu") == "float32"
     assert resolve_precision("bfloat16", "cpu") == "bfloat16"

@@ -13,8 +13,9 @@ from worlds.tiny_lms import some_examples, tiny_lm
 from airrep.attributors.methods import make_attributor
 from airrep.encoder.load import load_encoder
 from airrep.errors import ConfigError
-from airrep.lm.model import LmSettings, TargetLM, load_lm
-from airrep.runtime.own_code import check_own_code
+from airrep.lm.model import TargetLM, load_lm
+from airrep.lm.settings import LmSettings
+from airrep.runtime.hub import check_own_code
 
 LM_CODE = """
 from transformers import LlamaConfig, LlamaForCausalLM

@@ -4,7 +4,7 @@ import socket
 
 import numpy as np
 
-from airrep.runtime.machine import describe_machine, memory_bytes, peak_memory
+from airrep.runtime.metering import describe_machine, memory_bytes, peak_memory
 
 
 def test_a_machine_is_cores_processor_and_memory_without_its_name() -> None:

@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 
 from airrep.attributors.gradient.store import GradientStore, keep_arrays, recall_arrays
+from airrep.attributors.settings import EncoderSettings, TfidfSettings
 from airrep.corpus.corpus import Corpus, Example
 from airrep.runtime.metering import (
     COSTS,
@@ -18,7 +19,6 @@ from airrep.runtime.metering import (
     measuring,
     read_costs,
 )
-from airrep.runtime.settings import EncoderSettings, TfidfSettings
 
 EXAMPLES = [Example(f"prompt {number}", "answer", f"e{number}") for number in range(10)]
 

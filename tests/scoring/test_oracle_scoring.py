@@ -6,8 +6,8 @@ from reference import pooling
 from scipy import sparse
 from worlds.oracle_worlds import cut, grouped, integers, random_members, sparse_cut
 
+from airrep.scoring.group_scores import group_scores
 from airrep.scoring.pooling import pool_scores
-from airrep.scoring.scores import group_scores
 
 POOLS = ("sum", "mean", "attention")
 CUTS = ((), (1, 2, 3, 10, 11), tuple(range(1, 24)))

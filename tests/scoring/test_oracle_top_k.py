@@ -6,7 +6,9 @@ from reference import pooling, ranking
 from scipy import sparse
 from worlds.oracle_worlds import cut, integers, sparse_cut
 
-from airrep.scoring.scores import quantise, score_blocks, top_k
+from airrep.scoring.blocks import quantise
+from airrep.scoring.scores import score_blocks
+from airrep.scoring.topk import top_k
 
 
 @pytest.mark.parametrize("block_rows", [1, 5, 1000])

@@ -14,8 +14,10 @@ from airrep.errors import ConfigError, DataError
 from airrep.scoring import group_scores as groupscores
 from airrep.scoring import group_tops
 from airrep.scoring.blocks import Block, Piece
+from airrep.scoring.group_scores import group_scores
+from airrep.scoring.groups import Groups
 from airrep.scoring.pooling import pool_scores
-from airrep.scoring.scores import Groups, group_scores, score_blocks
+from airrep.scoring.scores import score_blocks
 
 POOLS = ("sum", "mean", "attention", "signed-attention", "top-3")
 

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from scipy import sparse
 
 from airrep.errors import ConfigError, DataError
-from airrep.scoring import scans
+from airrep.scoring import products as scans
 from airrep.scoring.blocks import Block, Piece, error_bounds, quantise
 from airrep.scoring.topk import top_k
 

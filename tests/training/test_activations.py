@@ -9,15 +9,15 @@ import torch
 from worlds.small_world import tree
 from worlds.tiny_bert import TEXTS, tiny_checkpoint
 
-import airrep.training.activations as activations
+import airrep.training.trunk as activations
 from airrep.encoder.bert import PackedTokens
 from airrep.encoder.load import PackedEncoder
 from airrep.encoder.tokens import TextTokenizer
 from airrep.errors import TrainingError
+from airrep.runtime.devices import Team
 from airrep.runtime.packing import pack
-from airrep.runtime.train_distributed import Team
-from airrep.training.activations import Activations, Frozen
 from airrep.training.examples import Texts
+from airrep.training.trunk import Activations, Frozen
 
 
 @pytest.fixture

@@ -8,10 +8,10 @@ import torch
 from worlds.tiny_bert import tiny_checkpoint
 from worlds.training_world import tiny_settings
 
-from airrep.runtime.train_distributed import Team
+from airrep.runtime.devices import Team
 from airrep.training.examples import Texts
+from airrep.training.schedule import Optimiser, rate_factor
 from airrep.training.settings import TrainingSettings
-from airrep.training.train_optimiser import Optimiser, rate_factor
 from airrep.training.trunk import Trunk
 
 

@@ -10,7 +10,7 @@ from worlds.training_world import planted, tiny_settings
 
 from airrep.encoder.load import PackedEncoder
 from airrep.evaluation.statistics.metrics import lds
-from airrep.runtime.train_distributed import Team
+from airrep.runtime.devices import Team
 from airrep.training.examples import Collector
 from airrep.training.start import best_scale, scale_scores, with_trainable_head
 from airrep.training.trunk import Trunk, score_prepared

@@ -13,15 +13,13 @@ from worlds.training_world import planted, tiny_settings
 
 from airrep.encoder.bert import PackedTokens, SentenceBert
 from airrep.encoder.load import PackedEncoder
+from airrep.runtime.devices import Team
 from airrep.runtime.packing import pack
-from airrep.runtime.train_distributed import Team
-from airrep.training.activations import Activations, Frozen
-from airrep.training.examples import Collector, Taught, Texts
+from airrep.training.examples import Batches, Collector, Draw, Taught, Texts
 from airrep.training.ranking_loss import ranking_loss
 from airrep.training.settings import TrainingSettings
 from airrep.training.step import Dropout, StepTexts, add_gradients
-from airrep.training.train_batches import Batches, Draw
-from airrep.training.trunk import Trunk
+from airrep.training.trunk import Activations, Frozen, Trunk
 
 HEADS = (None, (16, 8, True))
 

@@ -6,7 +6,7 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from airrep.training.train_batches import Batches, Cycle
+from airrep.training.examples import Batches, Cycle
 
 
 @given(count=st.integers(1, 30), size=st.integers(1, 40), deals=st.integers(1, 25), seed=st.integers(0, 9))

@@ -10,7 +10,8 @@ from torch import Tensor
 
 from airrep.attributors.gradient.reading import Site
 from airrep.lm.documents import Documents
-from airrep.lm.model import LmSettings, TargetLM, load_lm
+from airrep.lm.model import TargetLM, load_lm
+from airrep.lm.settings import LmSettings
 
 SMALL = {"hidden_size": 8, "intermediate_size": 6}
 

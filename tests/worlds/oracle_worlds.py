@@ -9,7 +9,8 @@ from collections.abc import Sequence
 import numpy as np
 from scipy import sparse
 
-from airrep.scoring.scores import Block, Groups, quantise
+from airrep.scoring.blocks import Block, quantise
+from airrep.scoring.groups import Groups
 
 
 def integers(seed: int, rows: int, d: int, greatest: int = 3) -> np.ndarray:

@@ -22,7 +22,7 @@ from airrep.corpus.corpus import Corpus, Example
 from airrep.index.building import build_index
 from airrep.index.index import Index
 from airrep.lm.settings import FineTuneSettings, LmSettings
-from airrep.lm.warming import warm_up
+from airrep.lm.warmup import warm_up
 
 FACTS = 60
 EXAMPLES = 5

@@ -10,12 +10,11 @@ import torch
 from safetensors.torch import save_file
 from worlds.training_world import planted, tiny_settings
 
-from airrep.runtime.train_distributed import Team, team_of
-from airrep.training.examples import Collector
+from airrep.runtime.devices import Team, team_of
+from airrep.training.examples import Batches, Collector
 from airrep.training.start import load_start, with_trainable_head
 from airrep.training.step import add_gradients
 from airrep.training.train import train_encoder
-from airrep.training.train_batches import Batches
 from airrep.training.trunk import make_trunk
 
 STEPS = 60

@@ -1,1 +1,16 @@
-"""Room attributors."""
+"""Attribution methods, all by one contract.
+
+base           What every attribution method is to the rest.
+conformance    What every attributor must fulfil, as one public check.
+datamodels     Attribution by datamodels: regression weights from labels.
+encoder        Attribution by sentence encoders: AirRep and plain embeddings.
+feature_files  Features in files that other tools wrote: .npy, TRAK, LogIX.
+gradient/      Methods that read gradients of the LM: hooks, projections, curvature.
+language       Attribution by the hidden states of a language model: RDS.
+lexical        Attribution by words and hashed n-grams: TF-IDF and DSIR.
+methods        The methods of training data attribution, by name.
+ngrams         Hashed counts of word n-grams, and their log ratios.
+precomputed    Attribution by features that were made elsewhere.
+settings       Settings of every method.
+stack          Attribution by a weighted sum of several methods' scores.
+"""

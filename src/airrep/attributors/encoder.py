@@ -6,10 +6,11 @@ from typing import ClassVar
 
 from airrep.arrays import DenseFeatures
 from airrep.attributors.base import Attributor, OnRows, TrainedGroups
+from airrep.attributors.settings import EncoderSettings
 from airrep.corpus.corpus import Example
-from airrep.encoder.load import Encoder, load_encoder
+from airrep.encoder.base import Encoder
+from airrep.encoder.load import load_encoder
 from airrep.runtime.artifacts import digest
-from airrep.runtime.settings import EncoderSettings
 from airrep.scoring.pooling import Pool
 
 

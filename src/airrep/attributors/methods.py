@@ -9,17 +9,19 @@ from airrep.attributors.base import Attributor
 from airrep.attributors.settings import (
     DatamodelsSettings,
     DsirSettings,
+    EncoderSettings,
     InfluenceSettings,
     LessSettings,
     LograSettings,
     PrecomputedSettings,
     RdsSettings,
     StackSettings,
+    TfidfSettings,
     TracinSettings,
     TrakSettings,
 )
 from airrep.errors import ConfigError
-from airrep.runtime.settings import EncoderSettings, Settings, TfidfSettings
+from airrep.runtime.settings import Settings
 
 
 @dataclass(frozen=True)
@@ -107,7 +109,7 @@ METHODS: Mapping[str, Method] = {
             paper="Hanawa et al., arXiv 2006.04528",
             settings=RdsSettings,
             defaults={},
-            location=("airrep.attributors.rds", "RdsAttributor"),
+            location=("airrep.attributors.language", "RdsAttributor"),
         ),
         Method(
             name="dsir",
@@ -119,7 +121,7 @@ METHODS: Mapping[str, Method] = {
             paper="DSIR, arXiv 2302.03169",
             settings=DsirSettings,
             defaults={},
-            location=("airrep.attributors.dsir", "DsirAttributor"),
+            location=("airrep.attributors.lexical", "DsirAttributor"),
         ),
         Method(
             name="tracin",
@@ -131,7 +133,7 @@ METHODS: Mapping[str, Method] = {
             paper="TracIn, arXiv 2002.08484",
             settings=TracinSettings,
             defaults={},
-            location=("airrep.attributors.gradient.tracin", "TracinAttributor"),
+            location=("airrep.attributors.gradient.base", "TracinAttributor"),
         ),
         Method(
             name="logra",

@@ -14,7 +14,7 @@ from airrep.attributors.base import Attributor, OnRows
 from airrep.attributors.feature_files import FeatureFile, is_trak_store, open_query_features, open_train_features
 from airrep.attributors.settings import PrecomputedSettings
 from airrep.corpus.corpus import Corpus, Example, read_corpus
-from airrep.corpus.values import content_hash
+from airrep.corpus.records import content_hash
 from airrep.errors import ConfigError, DataError, NotFittedError
 from airrep.runtime.artifacts import canonical_json, digest
 from airrep.scoring.pooling import Pool

@@ -3,7 +3,8 @@
 from collections.abc import Callable
 from pathlib import Path
 
-from airrep.cli.show.console import Meter, print_groups, print_top, say
+from airrep.cli.show.console import Meter, say
+from airrep.cli.show.results import print_groups, print_top
 from airrep.corpus.corpus import Corpus, read_corpus
 from airrep.index.building import build_index
 from airrep.index.index import Index

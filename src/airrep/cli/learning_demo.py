@@ -7,11 +7,11 @@ from airrep.cli.demo import DATA
 from airrep.cli.show.console import say
 from airrep.cli.show.learning import StepMeter, TaskMeter, print_verdict
 from airrep.corpus.corpus import read_corpus
+from airrep.encoder.folders import UNTRAINED
 from airrep.lm.settings import FineTuneSettings, LmSettings
 from airrep.planning.adapt import Adaptation
 from airrep.planning.budget import LearnPlan
 from airrep.runtime.processes import LocalProcesses
-from airrep.runtime.settings import UNTRAINED
 
 BUNDLED_LM = Path(__file__).parents[1] / "models" / "tiny-lm"
 MOST_WORKERS = 4

@@ -45,6 +45,14 @@ WorkersOption = Annotated[
     int | None,
     typer.Option(min=1, help="Processes at once, of one thread each: 1 if not given; on Ray, as many as fit."),
 ]
+ConfigOption = Annotated[Path | None, typer.Option(help="YAML file with settings.")]
+SetOption = Annotated[list[str] | None, typer.Option("--set", help="One setting, as key=value; may be repeated.")]
+LmOption = Annotated[str, typer.Option("--lm", help="Target language model: a folder or a Hub id.")]
+DeviceOption = Annotated[str | None, typer.Option(help="auto, cpu, cuda or cuda:N.")]
+PrecisionOption = Annotated[str | None, typer.Option(help="auto, float32 or bfloat16.")]
+START_HELP = "Encoder to start from: 'default', 'untrained', a folder or a Hub id."
+LABELS_HELP = "Directories that `airrep label` wrote; DIR#0,3-5 takes some instances of one."
+
 EngineOption = Annotated[str, typer.Option(help="Where work runs: local (this machine) or ray.")]
 AddressOption = Annotated[str | None, typer.Option(help="Address of a Ray cluster; a new local one if not given.")]
 GpusOption = Annotated[float, typer.Option(min=0, help="GPUs of each worker on Ray; may be a fraction.")]
@@ -180,6 +188,13 @@ def make_engine(name: str, workers: int | None, address: str | None = None, gpus
     from airrep.runtime.processes import LocalProcesses
 
     return LocalProcesses(workers)
+
+
+def typed_values(config: Path | None, settings: list[str] | None, **flags: Any) -> dict[str, Any]:
+    """Settings of a YAML file, then --set, then flags that were given."""
+    from airrep.runtime.settings import read_settings
+
+    return read_settings(config, settings or ()) | {name: value for name, value in flags.items() if value is not None}
 
 
 def print_json(value: Any) -> None:

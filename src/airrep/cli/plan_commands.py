@@ -9,7 +9,7 @@ from airrep.cli.options import DATA_HELP, Reading, ReplaceOption, note, print_js
 from airrep.errors import ConfigError
 
 if TYPE_CHECKING:
-    from airrep.planning.plan_checks import RealRun
+    from airrep.planning.real_runs import RealRun
     from airrep.planning.wish import Wish
 
 app = typer.Typer()
@@ -61,11 +61,11 @@ def plan(
     """
     import sys
 
-    from airrep.cli.plan_console import print_plan
+    from airrep.cli.show.plan import print_plan
     from airrep.evaluation.result import command_line
-    from airrep.planning.plan_history import runs_against
-    from airrep.planning.planning import KIND
+    from airrep.planning.plan import KIND
     from airrep.planning.predict import make_plan
+    from airrep.planning.real_runs import runs_against
     from airrep.planning.wish import Wish, measure
     from airrep.runtime.artifacts import check_free, real_path
     from airrep.runtime.settings import read_settings
@@ -105,7 +105,7 @@ def plan(
 
 def _newest(wish: "Wish") -> list["RealRun"]:
     """Real runs below the current folder."""
-    from airrep.planning.plan_history import last_runs
+    from airrep.planning.real_runs import last_runs
 
     found = last_runs(wish, Path())
     if found:

@@ -1,1 +1,10 @@
-"""Room corpus."""
+"""Examples in: files and records to one checked table, and filters of its rows.
+
+corpus       Examples and ordered, immutable corpora of them.
+fields       Fields of a corpus table, each compared with literals row by row.
+filters      Where-expressions: which rows of a corpus table to keep.
+readers      Files, folders and Hub datasets as raw records.
+records      One raw record to an example's fields, and the values these may hold.
+table        The table behind a corpus: records assembled, checked, taken from, digested.
+textformats  JSON Lines, JSON and CSV text as numbered raw records.
+"""

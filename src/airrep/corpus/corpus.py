@@ -15,12 +15,10 @@ import numpy as np
 import pyarrow as pa
 
 from airrep.arrays import Rows
-from airrep.corpus.assembly import Skipped, build_table
 from airrep.corpus.fields import field_values
 from airrep.corpus.readers import open_source
-from airrep.corpus.records import RESERVED, Fields, Schema, Source, checked
-from airrep.corpus.table import COLUMNS, SCHEMA, Column, checked_table, digest, take
-from airrep.corpus.values import content_hash
+from airrep.corpus.records import RESERVED, Fields, Schema, Source, checked, content_hash
+from airrep.corpus.table import COLUMNS, SCHEMA, Column, Skipped, build_table, checked_table, digest, take
 from airrep.errors import DataError
 
 _BATCH_ROWS = 4096

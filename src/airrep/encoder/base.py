@@ -11,11 +11,11 @@ import numpy as np
 from airrep.arrays import DenseFeatures, Rows
 from airrep.corpus.corpus import Example
 from airrep.encoder.exports import new_folder
-from airrep.encoder.model_folders import Card
+from airrep.encoder.folders import Card
 from airrep.encoder.prompts import Prompts, choose_prompts, write_prompts
 from airrep.encoder.tokens import check_texts
 from airrep.errors import ConfigError, DataError
-from airrep.runtime.precision import ResolvedPrecision
+from airrep.runtime.devices import ResolvedPrecision
 
 if TYPE_CHECKING:
     from sentence_transformers import SentenceTransformer

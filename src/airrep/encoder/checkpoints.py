@@ -14,8 +14,7 @@ from safetensors.torch import load_file
 from torch import Tensor
 
 from airrep.encoder.bert import BertShape, HeadShape, SentenceBert
-from airrep.encoder.layouts import INDEX, WEIGHTS, Layout, is_plain_bert
-from airrep.encoder.model_folders import Card, read_card, read_json
+from airrep.encoder.folders import INDEX, WEIGHTS, Card, Layout, is_plain_bert, read_card, read_json
 from airrep.errors import ConfigError, DataError
 
 _SIZES = {

@@ -13,8 +13,7 @@ from torch import Tensor, nn
 
 from airrep.encoder.bert import SentenceBert
 from airrep.encoder.checkpoints import Checkpoint
-from airrep.encoder.layouts import WEIGHTS
-from airrep.encoder.model_folders import CARD, Card
+from airrep.encoder.folders import CARD, WEIGHTS, Card
 from airrep.errors import ArtifactError, ConfigError
 from airrep.runtime.artifacts import partial_path, sync, writing
 

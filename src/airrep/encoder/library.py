@@ -11,11 +11,11 @@ from airrep.arrays import DenseFeatures, Rows
 from airrep.encoder.base import Encoder, Format, Storage
 from airrep.encoder.checkpoints import is_finite
 from airrep.encoder.exports import write_card
-from airrep.encoder.model_folders import DOWNLOADED, Card
+from airrep.encoder.folders import DOWNLOADED, Card
 from airrep.encoder.prompts import Prompts
 from airrep.errors import ConfigError, DataError
 from airrep.runtime.artifacts import digest, file_digest
-from airrep.runtime.precision import ResolvedPrecision
+from airrep.runtime.devices import ResolvedPrecision
 
 if TYPE_CHECKING:
     from sentence_transformers import SentenceTransformer

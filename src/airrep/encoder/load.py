@@ -11,25 +11,22 @@ import numpy as np
 import torch
 
 from airrep.arrays import DenseFeatures, Rows
-from airrep.encoder.base import Encoder, Format, Progress, Storage
+from airrep.encoder.base import Encoder, Format, Storage
 from airrep.encoder.bert import PackedTokens
 from airrep.encoder.checkpoints import Checkpoint, read_checkpoint, weights_digest
 from airrep.encoder.exports import write_airrep, write_sentence_transformer
-from airrep.encoder.layouts import read_layout
+from airrep.encoder.folders import Card, find_model, read_card, read_layout
 from airrep.encoder.library import LibraryEncoder
-from airrep.encoder.model_folders import Card, find_model, read_card
 from airrep.encoder.prompts import NO_PROMPTS, Prompts, choose_prompts, counts_prompt
 from airrep.encoder.tokens import TextTokenizer, check_max_tokens
 from airrep.errors import ConfigError
 from airrep.runtime.artifacts import digest
-from airrep.runtime.own_code import CODE, check_own_code
+from airrep.runtime.devices import Precision, ResolvedPrecision, resolve_device, resolve_precision
+from airrep.runtime.hub import CODE, check_own_code
 from airrep.runtime.packing import pack
-from airrep.runtime.precision import Precision, ResolvedPrecision, resolve_device, resolve_precision
 
 if TYPE_CHECKING:
     from sentence_transformers import SentenceTransformer
-
-__all__ = ["Encoder", "LibraryEncoder", "PackedEncoder", "Progress", "load_encoder"]
 
 
 class PackedEncoder(Encoder):

@@ -5,7 +5,7 @@ import re
 from dataclasses import dataclass
 from pathlib import Path
 
-from airrep.encoder.model_folders import read_json
+from airrep.encoder.folders import read_json
 from airrep.errors import ConfigError, DataError
 
 SETTINGS = "config_sentence_transformers.json"

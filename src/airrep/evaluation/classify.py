@@ -1,8 +1,8 @@
-"""Whether top examples have the labels of their queries: identical-class test."""
+"""The identical-class test: the label of the nearest training example."""
 
 import math
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, TypeAlias
@@ -11,17 +11,77 @@ import numpy as np
 from pydantic import Field, field_validator
 from scipy.optimize import brentq
 
+from airrep.arrays import Rows
 from airrep.attributors.base import OnProgress
 from airrep.corpus.corpus import Corpus
 from airrep.errors import ConfigError, DataError
-from airrep.evaluation.nearest import NOBODY, ranked, vote
-from airrep.evaluation.pool import TrainingPool, check_same_pools, text_hashes
+from airrep.evaluation.pool import TrainingPool, check_same_pools, cost_of, text_hashes
 from airrep.evaluation.result import Difference, Evaluation, Row, check_names
-from airrep.evaluation.row_costs import cost_of
 from airrep.evaluation.statistics.means import CONFIDENCE, Resamples, task_means
 from airrep.index.index import Index
 from airrep.runtime.artifacts import digest
 from airrep.runtime.settings import Settings
+from airrep.scoring.topk import top_k
+
+CHUNK = 1024
+"""Queries ranked at a time: bounds memory, does not change results."""
+
+
+NOBODY = -1
+"""The class of an example without label: equal to none, itself included."""
+
+
+def ranked(
+    index: Index,
+    queries: Corpus,
+    hashes: np.ndarray,
+    pool: TrainingPool,
+    k: int,
+    progress: OnProgress | None = None,
+) -> Iterator[tuple[Rows, np.ndarray]]:
+    """The top k examples of each query, those with its own texts passed over, some queries at a time.
+
+    Args:
+        index: the index.
+        queries: what is asked.
+        hashes: ``(q,)`` content hashes of the queries.
+        pool: of the index; what may be ranked.
+        k: how many.
+        progress: told about queries.
+
+    Yields:
+        Numbers of queries, and the rows of their top k, ``(these, k)``, best first, ties by row.
+    """
+    copies, done = pool.copies(hashes), 0
+    for extra in np.unique(copies).tolist():
+        alike = np.flatnonzero(copies == extra)
+        for start in range(0, len(alike), CHUNK):
+            part = alike[start : start + CHUNK]
+            features = index.encode_queries(queries.take(part))
+            rows = top_k(features, index.blocks, k + extra, keep=pool.keep).rows
+            own = pool.hashes[rows] == hashes[part, None]
+            yield part, np.take_along_axis(rows, np.argsort(own, axis=1, kind="stable")[:, :k], axis=1)
+            done += len(part)
+            if progress is not None:
+                progress(done, len(queries))
+
+
+def vote(classes: np.ndarray) -> np.ndarray:
+    """The class that most of each query's examples have, ``(q,)``; of equals the one that comes first.
+
+    Args:
+        classes: ``(q, k)`` of the examples, best first; :data:`NOBODY` has no vote.
+
+    Returns:
+        Classes; :data:`NOBODY` less 1, which equals none, where nobody votes.
+    """
+    votes = np.zeros(classes.shape, np.int64)
+    for place in range(classes.shape[1]):
+        votes += classes == classes[:, place, None]
+    votes[classes == NOBODY] = 0
+    elected = np.take_along_axis(classes, votes.argmax(axis=1)[:, None], axis=1)[:, 0]
+    return np.where(votes.max(axis=1) > 0, elected, NOBODY - 1)
+
 
 Named: TypeAlias = Sequence[tuple[str, Index]]
 """Indexes with the names of their rows."""

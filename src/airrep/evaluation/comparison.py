@@ -13,9 +13,8 @@ import numpy as np
 from airrep.errors import ArtifactError, ConfigError, DataError
 from airrep.evaluation.judging import difference_over
 from airrep.evaluation.result import Difference, Evaluation, Row
-from airrep.evaluation.statistics.means import Resamples
+from airrep.evaluation.statistics.means import Resamples, paired_ratio
 from airrep.evaluation.statistics.metrics import RESAMPLES, judge
-from airrep.evaluation.statistics.ratios import paired_ratio
 from airrep.runtime.artifacts import (
     canonical_json,
     check_digests,
@@ -65,7 +64,7 @@ class Pair(NamedTuple):
     ratio: float | None = None
     """The value of *one* over that of *other*; None where either is not above 0, or *other* not clear of it."""
     ratio_interval: tuple[float, float] | None = None
-    """95 %, paired (:func:`airrep.evaluation.statistics.ratios.paired_ratio`)."""
+    """95 %, paired (:func:`airrep.evaluation.statistics.means.paired_ratio`)."""
 
 
 @dataclass(frozen=True)

@@ -10,7 +10,7 @@ from jaxtyping import Float
 
 from airrep.arrays import Features, GroupScores
 from airrep.attributors.base import Attributor
-from airrep.encoder.load import Encoder
+from airrep.encoder.base import Encoder
 from airrep.errors import ConfigError
 from airrep.evaluation.statistics.bootstrap import Uncertainty
 from airrep.evaluation.statistics.metrics import RESAMPLES, Interval, LdsResult, PairedResult, lds, p_value, paired

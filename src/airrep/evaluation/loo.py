@@ -10,6 +10,7 @@ from airrep.arrays import GroupScores, Rows
 from airrep.errors import ConfigError, DataError
 from airrep.evaluation.lds import (
     Contender,
+    RowFinder,
     facts_of,
     judge_rows,
     query_keys,
@@ -19,7 +20,6 @@ from airrep.evaluation.lds import (
     subject_of,
     telling_seeds,
 )
-from airrep.evaluation.matching import RowFinder
 from airrep.evaluation.result import Evaluation
 from airrep.evaluation.statistics.ceilings import mean_ceiling
 from airrep.evaluation.statistics.metrics import RESAMPLES

@@ -1,4 +1,4 @@
-"""Texts and classes of the training examples in an index."""
+"""Texts, classes and storage costs of the examples in an index."""
 
 import hashlib
 from collections.abc import Sequence
@@ -12,9 +12,11 @@ import pyarrow as pa
 from airrep.arrays import Mask, Rows
 from airrep.corpus.corpus import Corpus
 from airrep.corpus.fields import field_values
-from airrep.corpus.values import content_hash
+from airrep.corpus.records import content_hash
 from airrep.errors import DataError
+from airrep.evaluation.result import Cost
 from airrep.index.index import Index
+from airrep.runtime.costs import index_cost, stored_bytes_per_example
 
 
 @dataclass(frozen=True, eq=False)
@@ -94,3 +96,10 @@ def check_same_pools(names: Sequence[str], pools: Sequence[TrainingPool]) -> Non
 def whole_corpus(index: Index) -> Corpus:
     """All rows of an index as one corpus, deleted ones too."""
     return Corpus(pa.concat_tables([shard.examples.table for shard in index.shards]))
+
+
+def cost_of(index: Index) -> Cost:
+    """Bytes of the features as they lie on disk, codes for quick searches included; and seconds where recorded."""
+    recorded = index_cost(index.path)
+    stored = stored_bytes_per_example(index.path)
+    return Cost(stored, None) if recorded is None else Cost(stored, recorded.seconds_per_example, recorded.by_clock)

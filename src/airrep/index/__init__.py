@@ -1,1 +1,10 @@
-"""Room index."""
+"""Features on disk: build an index, change it, ask it.
+
+building  Building an index and changing it, safe against any interruption.
+editing   Appending to an index, deleting from it, compacting it.
+index     An index on disk: opened as memory maps, asked for scores.
+picking   Picking training data from an index, with the reasons.
+results   Results that know their method, pool, sign, units and index.
+shards    Shards: immutable pieces of an index on disk, and their blocks.
+workers   Encode the shards of an index on an engine.
+"""

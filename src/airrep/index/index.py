@@ -1,6 +1,5 @@
 """An index on disk: opened as memory maps, asked for scores."""
 
-import json
 import operator
 from bisect import bisect_right
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -20,16 +19,25 @@ from airrep.corpus.corpus import Corpus, Example
 from airrep.corpus.fields import TEXT_FIELDS, field_values
 from airrep.corpus.filters import compile_filter, where
 from airrep.corpus.table import Column
-from airrep.errors import ArtifactError, ConfigError, DataError
+from airrep.errors import ArtifactError, ConfigError
 from airrep.index.results import REMOVAL, GroupResult, Hit, Hits, Provenance, TopResult, WhatIfResult
-from airrep.index.shards import Shard, reading
+from airrep.index.shards import Blocks, Shard, reading
 from airrep.runtime.artifacts import check_digests, check_sizes, digest, read_manifest
+from airrep.scoring.group_scores import group_scores
+from airrep.scoring.groups import Groups
 from airrep.scoring.pooling import Pooling, PoolLike
-from airrep.scoring.scores import Block, Groups, group_scores, score_blocks, top_k
+from airrep.scoring.scores import score_blocks
+from airrep.scoring.topk import top_k
 
 KIND = "index"
+
+
 Queries = Corpus | Sequence[Example]
+
+
 RowsLike = np.ndarray | Iterable[int] | Iterable[str]
+
+
 GroupsLike = str | Groups | Mapping[str, RowsLike] | Sequence[RowsLike]
 
 
@@ -443,25 +451,6 @@ class Index:
         check_digests(self.path, self.manifest["files"])
 
 
-class Blocks(Sequence[Block]):
-    """The features of an index, shard by shard, mapped when they are first touched."""
-
-    def __init__(self, shards: Sequence[Shard]) -> None:
-        self._shards = shards
-
-    def __len__(self) -> int:
-        return len(self._shards)
-
-    @overload
-    def __getitem__(self, position: int) -> Block: ...
-    @overload
-    def __getitem__(self, position: slice) -> "Blocks": ...
-    def __getitem__(self, position: int | slice) -> "Block | Blocks":
-        if isinstance(position, slice):
-            return Blocks(self._shards[position])
-        return self._shards[position].block
-
-
 def _examples(queries: Queries | Example) -> Corpus | tuple[Example, ...]:
     """Queries as a sequence.
 
@@ -488,30 +477,3 @@ def _whole(k: Any) -> int:
 def open_index(path: str | Path, attributor: Attributor | None = None) -> Index:
     """Open an index; see :class:`Index`."""
     return Index(path, attributor)
-
-
-def read_groups(path: str | Path) -> dict[str, list[Any]]:
-    """Read groups from JSON: an object of names and lists, or a list of lists, of ids or row numbers.
-
-    Raises:
-        DataError: the file is missing, not JSON, or of another form.
-    """
-    try:
-        groups = json.loads(Path(path).read_bytes())
-    except OSError as error:
-        raise DataError(f"{path}: cannot be read: {error.strerror}. Give the path of a JSON file.") from error
-    except ValueError as error:
-        raise DataError(f"{path}: is not JSON ({error}). Write an object of names and lists.") from error
-    named = dict(enumerate(groups)) if isinstance(groups, list) else groups
-    if not isinstance(named, dict) or not named or not all(map(_is_member_list, named.values())):
-        raise DataError(
-            f'{path}: is not groups; expected {{"name": [ids or rows], …}} or [[ids or rows], …]. Write it so.'
-        )
-    return {str(name): members for name, members in named.items()}
-
-
-def _is_member_list(members: object) -> bool:
-    """Whether it is a list of ids alone, or of row numbers alone."""
-    if not isinstance(members, list) or not members:
-        return False
-    return all(isinstance(member, str) for member in members) or all(type(member) is int for member in members)

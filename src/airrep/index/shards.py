@@ -1,24 +1,13 @@
-"""Shards: immutable pieces of an index on disk.
-
-A shard directory holds the features of consecutive examples and the examples themselves:
-
-- dense features: ``features.npy`` (float16, ``(rows, d)``), ``codes.npy`` (int8), ``scales.npy`` and
-  ``bounds.npy`` (float32), with features ≈ codes · scales, for the quick first scan of a search;
-- sparse features: ``data.npy``, ``indices.npy``, ``indptr.npy``, the three parts of a float32 CSR matrix;
-- ``examples.arrow``, an Arrow file of the corpus's columns;
-- ``shard.json``, last: what it is and the sha256 of every file.
-
-Its name says the first row and a digest of what it was made from, so a rerun knows finished work by its name.
-"""
+"""Shards: immutable pieces of an index on disk, and their blocks."""
 
 import json
 import shutil
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import Any, overload
 
 import numpy as np
 import pyarrow as pa
@@ -27,10 +16,20 @@ from scipy import sparse
 from airrep.arrays import Features, SparseFeatures
 from airrep.corpus.corpus import Corpus
 from airrep.errors import ArtifactError, DataError
-from airrep.runtime.artifacts import canonical_json, check_digests, describe_files, digest, sync, write_file, writing
-from airrep.scoring.scores import Block, error_bounds, quantise
+from airrep.runtime.artifacts import (
+    canonical_json,
+    check_digests,
+    describe_files,
+    digest,
+    sync,
+    write_file,
+    writing,
+)
+from airrep.scoring.blocks import Block, error_bounds, quantise
 
 SHARD = "shard.json"
+
+
 FLOAT16_MAX = float(np.finfo(np.float16).max)
 
 
@@ -199,3 +198,22 @@ def reading(path: Path) -> Iterator[None]:
             f"{path}: cannot be read: the index was altered, or replaced while it was open. "
             "Open it again; if that fails, build it again."
         ) from error
+
+
+class Blocks(Sequence[Block]):
+    """The features of an index, shard by shard, mapped when they are first touched."""
+
+    def __init__(self, shards: Sequence[Shard]) -> None:
+        self._shards = shards
+
+    def __len__(self) -> int:
+        return len(self._shards)
+
+    @overload
+    def __getitem__(self, position: int) -> Block: ...
+    @overload
+    def __getitem__(self, position: slice) -> "Blocks": ...
+    def __getitem__(self, position: int | slice) -> "Block | Blocks":
+        if isinstance(position, slice):
+            return Blocks(self._shards[position])
+        return self._shards[position].block

@@ -1,1 +1,15 @@
-"""Room labels."""
+"""Random subsets, one fine-tune each, and the losses after it.
+
+farm        Fine-tune the target LM on every subset; record the losses.
+fine_tuner  Fine-tune one LM on one subset after another.
+gather      Gather labelled instances from label directories, data and airrep-test folders.
+instance    Instances with their losses: what an encoder learns from.
+labels      Labels on disk: losses of queries after fine-tuning on subsets.
+ledger      Finished fine-tunes of a label directory, one small file each.
+plan        Subset plans on disk: instances, their queries and subsets.
+request     The request that decides a label directory's losses, and its seal.
+sampling    Draws of cross-validation instances from a corpus.
+subsets     Random subsets and removals, as row numbers.
+tasks       The fine-tunes that labels are made of, with content keys.
+teacher     Instances whose labels an index gives, instead of fine-tunes.
+"""

@@ -15,8 +15,7 @@ from airrep.labels.fine_tuner import FineTuner, Learner, LoadLm, Setup, loader
 from airrep.labels.labels import Labels
 from airrep.labels.ledger import Ledger, Quarantined, QueryLosses, holding, waiting_lock
 from airrep.labels.plan import SubsetPlan
-from airrep.labels.request import GROWING, KIND, LabelRequest, training_part
-from airrep.labels.sealing import seal, tidy
+from airrep.labels.request import GROWING, KIND, LabelRequest, seal, tidy, training_part
 from airrep.labels.tasks import LabelTask, Part, list_tasks, used_examples
 from airrep.lm.settings import FineTuneSettings, LmSettings
 from airrep.runtime.artifacts import MANIFEST, real_path, writing

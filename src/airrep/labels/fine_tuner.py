@@ -69,7 +69,7 @@ def loader(lm: LmSettings) -> LoadLm:
     """What loads the LM in every worker, with the precision that this machine would choose."""
     if lm.precision != "auto":
         return LoadLm(lm)
-    from airrep.runtime.precision import resolve_device, resolve_precision
+    from airrep.runtime.devices import resolve_device, resolve_precision
 
     precision = resolve_precision("auto", resolve_device(lm.device))
     return LoadLm(lm.model_copy(update={"precision": precision}))

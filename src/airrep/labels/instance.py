@@ -2,12 +2,13 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from hashlib import sha256
 
 import numpy as np
 from jaxtyping import Float32
 
 from airrep.corpus.corpus import Corpus
-from airrep.errors import DataError
+from airrep.errors import ConfigError, DataError
 from airrep.scoring.groups import Groups
 
 
@@ -81,3 +82,29 @@ def check_disjoint(seen: Sequence[LabelledInstance], held_out: Sequence[Labelled
                         f"instance {instance.name}: its example '{example.id}' was trained on; expected unseen ones. "
                         "Draw the held-out instance from other examples."
                     )
+
+
+def identity(instance: LabelledInstance) -> str:
+    """64 hex digits over the examples, subsets and losses of an instance."""
+    found = sha256(f"{instance.train.fingerprint} {instance.queries.fingerprint}".encode())
+    for array in (instance.subsets.rows, instance.subsets.offsets, instance.losses):
+        found.update(f" {array.dtype} {array.shape} ".encode() + np.ascontiguousarray(array).tobytes())
+    return found.hexdigest()
+
+
+def distinct(instances: Sequence[LabelledInstance]) -> dict[str, str]:
+    """Names of instances by their :func:`identity`, in order.
+
+    Raises:
+        ConfigError: two have equal content, whatever their names: what they say would count twice.
+    """
+    found: dict[str, str] = {}
+    for instance in instances:
+        content = identity(instance)
+        if content in found:
+            raise ConfigError(
+                f"instances {found[content]} and {instance.name}: have the same examples, subsets and losses, which "
+                "would count twice; expected each once. Leave one out."
+            )
+        found[content] = instance.name
+    return found

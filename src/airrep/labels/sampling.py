@@ -18,8 +18,6 @@ from airrep.labels.subsets import draw, draw_removal, draw_subset
 from airrep.runtime.artifacts import check_replaceable, read_manifest, real_path, refuse_difference
 from airrep.runtime.seeding import stream
 
-__all__ = ["SamplingSettings", "SubsetPlan", "draw_rows", "open_plan", "sample"]
-
 _compute: Any = pyarrow.compute  # its type stubs refuse large_string
 
 

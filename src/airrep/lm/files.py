@@ -15,8 +15,7 @@ from safetensors.torch import load_file
 from airrep.errors import ConfigError
 from airrep.lm import attention as lm_attention
 from airrep.runtime.artifacts import MANIFEST, file_digest, read_manifest
-from airrep.runtime.hub import download
-from airrep.runtime.own_code import CODE, check_own_code
+from airrep.runtime.hub import CODE, check_own_code, download
 
 WARM_UP = "warm-up"
 """Kind of the artifacts that are LMs."""
@@ -66,7 +65,7 @@ def digests(folder: Path, trusted: bool = False) -> dict[str, str]:
 
 
 def is_warm_up(folder: Path) -> bool:
-    """Whether a folder is one that :mod:`airrep.lm.warming` wrote."""
+    """Whether a folder is one that :mod:`airrep.lm.warmup` wrote."""
     path = folder / MANIFEST
     return path.is_file() and f'"kind": "{WARM_UP}"'.encode() in path.read_bytes()
 

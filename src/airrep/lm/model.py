@@ -31,10 +31,8 @@ from airrep.lm.network import (
 )
 from airrep.lm.settings import FineTuneSettings, LmSettings
 from airrep.runtime.artifacts import digest
+from airrep.runtime.devices import ResolvedPrecision, resolve_device, resolve_precision
 from airrep.runtime.packing import Batch, pack
-from airrep.runtime.precision import ResolvedPrecision, resolve_device, resolve_precision
-
-__all__ = ["FineTuneReport", "FineTuneSettings", "LmSettings", "TargetLM", "load_lm"]
 
 Losses: TypeAlias = Float32[np.ndarray, " n"]
 """Mean nats per response token, one for each example."""

@@ -12,7 +12,7 @@ from torch.nn import functional
 
 from airrep.errors import ConfigError, TrainingError
 from airrep.lm.documents import PackedDocuments
-from airrep.runtime.precision import ResolvedPrecision
+from airrep.runtime.devices import ResolvedPrecision
 
 _SIGNS = ("DefaultCPUAllocator", "out of memory", "CUBLAS_STATUS_ALLOC_FAILED", "CUDNN_STATUS_ALLOC_FAILED")
 """What an error says when memory is short."""

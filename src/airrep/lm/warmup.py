@@ -1,30 +1,52 @@
-"""Finished warm-ups: LMs that were fine-tuned on a sample.
+"""Warm-ups: LMs fine-tuned on a sample of a corpus, made and opened."""
 
-A warm-up is a directory of kind ``warm-up`` that is a Hugging Face causal LM: it can be given wherever an LM is
-asked for, and then reads examples as it did in training. Beside the LM it may hold
-
-- ``checkpoints/step-NNNNNN.safetensors``: all weights after some of the steps, the last of them those of the LM;
-- ``adapter/``: the low-rank adapters in peft's format, as they were before they became part of the LM's weights, and
-  with them ``moments.safetensors``: Adam's moments of each of their numbers, which LESS needs;
-- ``losses.npy``: of each step, mean nats per response token.
-"""
-
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
+from importlib.metadata import version
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
 from jaxtyping import Float64
+from safetensors import SafetensorError
+from safetensors.torch import save_file
 
-from airrep.errors import ConfigError
-from airrep.lm.files import WARM_UP, digests, is_warm_up
-from airrep.lm.model import TargetLM
-from airrep.lm.settings import FineTuneSettings
-from airrep.runtime.artifacts import check_sizes, digest, read_manifest
+from airrep._version import __version__
+from airrep.arrays import Rows
+from airrep.corpus.corpus import Corpus
+from airrep.errors import ArtifactError, ConfigError, DataError
+from airrep.lm.files import WARM_UP, digests, find_lm, is_warm_up, write_lm
+from airrep.lm.fine_tune import FineTuneReport, OnStep, StepDone, count_steps
+from airrep.lm.lora import save_adapters, whole_weights
+from airrep.lm.model import TargetLM, load_lm
+from airrep.lm.settings import FineTuneSettings, LmSettings
+from airrep.runtime.artifacts import (
+    LOCK,
+    check_replaceable,
+    check_sizes,
+    clear,
+    describe_files,
+    digest,
+    find_finished,
+    locked,
+    make_partial,
+    publish,
+    read_manifest,
+    real_path,
+    sync,
+    write_manifest,
+    writing,
+)
+from airrep.runtime.devices import resolve_device, resolve_precision
+from airrep.runtime.seeding import stream, stream_seed
 
 ADAPTER = "adapter"
+
+
 CHECKPOINTS = "checkpoints"
+
+
 LOSSES = "losses.npy"
 
 
@@ -110,3 +132,182 @@ def checkpoints_of(lm: TargetLM) -> tuple[Checkpoint, ...]:
 def files_digest(folder: Path) -> str:
     """64 hex digits over all files that decide what an LM reads and computes."""
     return digest(digests(folder))
+
+
+PACKAGES = ("torch", "transformers", "numpy")
+
+
+def warm_up(
+    corpus: Corpus,
+    out: str | Path,
+    lm: LmSettings,
+    fine_tune: FineTuneSettings | None = None,
+    *,
+    count: int | None = None,
+    seed: int = 0,
+    checkpoints: int = 0,
+    replace: bool = False,
+    on_step: OnStep | None = None,
+) -> Warmup:
+    """Fine-tune an LM on a random sample of a corpus and write it as an LM.
+
+    A warm-up that is there already and was made in the same way is returned as it is. One that is interrupted begins
+    anew when it is run again.
+
+    Args:
+        corpus: what to train on.
+        out: the directory to make.
+        lm: the LM to begin from.
+        fine_tune: how to train; the paper's label fine-tune if None.
+        count: examples, drawn without repeats; None takes all.
+        seed: decides the sample, the order of the examples, and the adapters' first weights.
+        checkpoints: how often, at equal distances, all weights are kept; the last time is the end.
+        replace: replace a warm-up that is there and differs.
+        on_step: told of each step.
+
+    Raises:
+        ConfigError: no such LM, more examples or checkpoints than there are, or a setting that does not fit.
+        DataError: the LM cannot read an example.
+        TrainingError: the loss is not finite, or memory is short.
+        MissingExtraError: adapters without the package peft.
+        ArtifactError: something else is there, another process is writing there, or it cannot be written.
+    """
+    path, chosen = real_path(out), fine_tune or FineTuneSettings()
+    rows = _sample(corpus, count, seed)
+    marks = _marks(count_steps(len(rows), chosen), checkpoints)
+    request = _request(corpus, lm, chosen, {"count": count, "seed": seed, "checkpoints": checkpoints})
+    if replace:
+        check_replaceable(path, WARM_UP)
+    if replace or find_finished(path, WARM_UP, "a warm-up made", request) is None:
+        with _claimed(path) as partial:
+            model = load_lm(lm)
+            keeper = _Keeper(model, partial, marks, on_step)
+            report = _train(model, corpus.take(rows), chosen, seed, keeper)
+            write_lm(model.model, model.folder, partial)
+            _finish(partial, path, keeper, report, request)
+    made = open_warmup(path)
+    assert made is not None
+    return made
+
+
+def _sample(corpus: Corpus, count: int | None, seed: int) -> Rows:
+    """Rows to train on, ascending."""
+    if not 1 <= (len(corpus) if count is None else count) <= len(corpus):
+        raise ConfigError(
+            f"count: is {len(corpus) if count is None else count:,}, of a corpus of {len(corpus):,} examples; "
+            "expected from 1 up to all. Correct it, or give more data."
+        )
+    if count is None:
+        return np.arange(len(corpus))
+    drawn: Rows = np.sort(stream(seed, "warm-up", "sample").choice(len(corpus), count, replace=False))
+    return drawn
+
+
+def _marks(steps: int, checkpoints: int) -> tuple[int, ...]:
+    """Steps, counted from 1, after which the weights are kept."""
+    if not 0 <= checkpoints <= steps:
+        raise ConfigError(f"checkpoints: is {checkpoints}; expected 0 to {steps}, the number of steps. Lower it.")
+    return tuple(round(steps * number / checkpoints) for number in range(1, checkpoints + 1))
+
+
+def _request(
+    corpus: Corpus, lm: LmSettings, fine_tune: FineTuneSettings, draw: Mapping[str, int | None]
+) -> dict[str, Any]:
+    """What decides the result."""
+    precision = resolve_precision(lm.precision, resolve_device(lm.device))
+    return {
+        "corpus": corpus.fingerprint,
+        "lm": files_digest(find_lm(lm.lm)),
+        "reading": lm.model_dump(include={"max_tokens", "template"}),
+        "precision": precision,
+        "fine_tune": fine_tune.model_dump(mode="json"),
+        **draw,
+    }
+
+
+@contextmanager
+def _claimed(path: Path) -> Iterator[Path]:
+    """The empty directory in which a warm-up is made, held by this process."""
+    partial = make_partial(path)
+    with locked(partial), writing(path):
+        clear(partial)
+        try:
+            yield partial
+        except SafetensorError as error:
+            raise ArtifactError(f"{path}: weights cannot be written: {error}. Mend that and run it again.") from error
+
+
+class _Keeper:
+    """Keeps checkpoints and adapters while a fine-tune runs."""
+
+    def __init__(self, lm: TargetLM, folder: Path, marks: Sequence[int], on_step: OnStep | None) -> None:
+        self.lm = lm
+        self._folder = folder
+        self._marks = marks
+        self._on_step = on_step
+        self._rates: list[float] = []
+        self.checkpoints: list[dict[str, Any]] = []
+
+    def __call__(self, done: StepDone) -> None:
+        self._rates.append(done.rate)
+        if done.step in self._marks:
+            self._keep(done.step)
+        if done.step == done.steps and hasattr(self.lm.model, "peft_config"):
+            save_adapters(self.lm.model, done.optimizer, self._folder / ADAPTER, self.lm.name)
+        if self._on_step is not None:
+            self._on_step(done)
+
+    def _keep(self, step: int) -> None:
+        file = f"{CHECKPOINTS}/step-{step:06}.safetensors"
+        (self._folder / CHECKPOINTS).mkdir(exist_ok=True)
+        weights = {name: weight.cpu().contiguous() for name, weight in whole_weights(self.lm.model).items()}
+        save_file(weights, self._folder / file, metadata={"format": "pt"})
+        self.checkpoints.append({"file": file, "step": step, "rate": float(np.mean(self._rates))})
+        self._rates.clear()
+
+
+def _train(lm: TargetLM, examples: Corpus, fine_tune: FineTuneSettings, seed: int, keeper: _Keeper) -> FineTuneReport:
+    try:
+        documents = lm.tokenise(examples)
+    except DataError as error:
+        refused = lm.unusable(examples)
+        raise DataError(
+            f"warm-up: {len(refused):,} of {len(examples):,} examples cannot be used with the LM {lm.name}; the first: "
+            f"{refused[min(refused)]} Leave such examples out of the data."
+        ) from error
+    return lm.fine_tune(documents, fine_tune, stream_seed(seed, "warm-up"), keeper)
+
+
+def _finish(partial: Path, path: Path, keeper: _Keeper, report: FineTuneReport, request: Mapping[str, Any]) -> None:
+    """Write the manifest, and give the directory its name."""
+    np.save(partial / LOSSES, np.array(report.loss_per_step, np.float64))
+    names = sorted(each.relative_to(partial).as_posix() for each in partial.rglob("*") if each.is_file())
+    names.remove(LOCK)
+    for name in names:
+        sync(partial / name)
+    content = {**_description(keeper, report, request), "files": describe_files(partial, names)}
+    write_manifest(partial, WARM_UP, content)
+    publish(partial, path, WARM_UP)
+
+
+def _description(keeper: _Keeper, report: FineTuneReport, request: Mapping[str, Any]) -> dict[str, Any]:
+    lm, losses = keeper.lm, report.loss_per_step
+    base = {"name": lm.name, "fingerprint": lm.fingerprint, "files": request["lm"]}
+    return {
+        "request": dict(request),
+        "base": base,
+        "reading": lm.reading,
+        "steps": report.steps,
+        "checkpoints": keeper.checkpoints,
+        "device": lm.execution.device,
+        "packages": {"airrep": __version__, **{name: version(name) for name in PACKAGES}},
+        "provenance": {
+            "lm": base["name"],
+            "corpus": request["corpus"][:12],
+            "examples": "all" if request["count"] is None else f"{request['count']:,}",
+            "seed": request["seed"],
+            "fine-tuning": ", ".join(f"{name}={value}" for name, value in request["fine_tune"].items()),
+            "loss": f"{losses[0]:.4f} → {losses[-1]:.4f} nats per response token, in {report.steps:,} steps",
+            "checkpoints": len(keeper.checkpoints),
+        },
+    }

@@ -8,12 +8,13 @@ from pathlib import Path
 from typing import Any
 
 from airrep.corpus.corpus import Corpus
+from airrep.encoder.folders import DEFAULT, UNTRAINED, parse_json
 from airrep.encoder.load import PackedEncoder, load_encoder
-from airrep.encoder.model_folders import parse_json
 from airrep.errors import ArtifactError, ConfigError
 from airrep.labels.farm import TaskReport, label
 from airrep.labels.instance import LabelledInstance, check_disjoint
-from airrep.labels.sampling import SamplingSettings, sample
+from airrep.labels.plan import SamplingSettings
+from airrep.labels.sampling import sample
 from airrep.lm.model import load_lm
 from airrep.lm.settings import FineTuneSettings, LmSettings
 from airrep.planning.budget import STEP_QUERIES, STEP_SUBSETS, Costs, LearnPlan, choose, time_left
@@ -21,7 +22,6 @@ from airrep.planning.verdict import Verdict, judge
 from airrep.runtime.artifacts import canonical_json, locked, real_path, write_file, writing
 from airrep.runtime.engine import Engine, one_thread
 from airrep.runtime.seeding import stream
-from airrep.runtime.settings import DEFAULT, UNTRAINED
 from airrep.training.run import OnRecord
 from airrep.training.settings import TrainingSettings
 from airrep.training.train import train_encoder

@@ -6,10 +6,10 @@ from pathlib import Path
 from typing import Any
 
 from airrep.planning.budget import Costs
-from airrep.planning.planning import Comparison, Estimate, MethodPlan, Plan, crossover, line, mean_of, rate
+from airrep.planning.plan import Comparison, Estimate, MethodPlan, Plan, crossover, line, mean_of, rate
 from airrep.planning.trials import Repeats, Trial
 from airrep.planning.wish import ENCODER, Measures, Wish
-from airrep.runtime.machine import describe_machine
+from airrep.runtime.metering import describe_machine
 
 SHARD_ROWS = 4096
 """Examples whose features are held at once."""

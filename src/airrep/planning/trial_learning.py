@@ -18,9 +18,9 @@ from airrep.lm.settings import FineTuneSettings, LmSettings
 from airrep.planning.budget import STEP_QUERIES, STEP_SUBSETS
 from airrep.planning.trial_method import encoder_lengths
 from airrep.planning.trials import FIRST, Pace, Repeats, Slices, Trial, memory_now, repeat
+from airrep.runtime.devices import team_of
 from airrep.runtime.metering import clocks, device_of, measuring
 from airrep.runtime.seeding import stream
-from airrep.runtime.train_distributed import team_of
 from airrep.scoring.groups import Groups
 from airrep.training.result import WORK
 from airrep.training.run import Material, Run, Task

@@ -9,8 +9,7 @@ import numpy as np
 from airrep.arrays import Rows
 from airrep.corpus.corpus import Corpus
 from airrep.errors import ConfigError
-from airrep.runtime.machine import peak_memory
-from airrep.runtime.metering import Spent
+from airrep.runtime.metering import Spent, peak_memory
 
 FIRST, LEAST_SLICE = 4, 4
 """Examples that warm something up, unmeasured, and the fewest in a slice that is measured."""

@@ -6,6 +6,7 @@ from typing import Any, TypeAlias
 
 from airrep.attributors.methods import METHODS, method_named
 from airrep.corpus.corpus import Corpus
+from airrep.encoder.folders import DEFAULT
 from airrep.errors import ConfigError, TrainingError
 from airrep.lm.files import find_lm
 from airrep.lm.settings import FineTuneSettings, LmSettings
@@ -16,7 +17,6 @@ from airrep.planning.trials import Trial, distinct_rows
 from airrep.runtime.engine import Engine
 from airrep.runtime.processes import LocalProcesses
 from airrep.runtime.seeding import stream
-from airrep.runtime.settings import DEFAULT
 
 ENCODER = "airrep"
 SAMPLE = 4000

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from airrep.evaluation.result import Row
-from airrep.reports.chart_looks import family_of, log_ticks, name_axes, panels_of
+from airrep.reports.charts import family_of, log_ticks, name_axes, panels_of
 from airrep.reports.evaluation_tables import BY_CLOCK
 from airrep.reports.figures import INK, plain
 from airrep.reports.sources import Panel

@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING
 from airrep.errors import ConfigError
 from airrep.evaluation.result import Measure
 from airrep.planning.plan_record import Plan
-from airrep.reports.detail_tables import curve_tables, extras_table, parts_table
 from airrep.reports.evaluation_tables import (
     ABOVE,
     BELOW,
@@ -20,8 +19,16 @@ from airrep.reports.evaluation_tables import (
     value_table,
 )
 from airrep.reports.figures import Drawing, draw
-from airrep.reports.other_tables import comparison_table, diagnosis_tables, sources_table
-from airrep.reports.plan_tables import plan_about, plan_tables
+from airrep.reports.other_tables import (
+    comparison_table,
+    curve_tables,
+    diagnosis_tables,
+    extras_table,
+    parts_table,
+    plan_about,
+    plan_tables,
+    sources_table,
+)
 from airrep.reports.sources import MEASURES, Panel, Point, Sources, label_panels, row_names
 from airrep.reports.tables import Table
 
@@ -130,7 +137,7 @@ def _table(name: str, table: Table, *, folded: bool = False) -> Exhibit:
 
 
 def _bars(measure: Measure, panels: Sequence[Panel], drawer: Drawer) -> Exhibit:
-    from airrep.reports.bar_charts import bars
+    from airrep.reports.charts import bars
 
     words = WORDS[measure]
     parts = [f"{words.value}. Whiskers: {words.interval}. Bold number and thick edge: best."]
@@ -179,7 +186,7 @@ def _without_cost(panels: Sequence[Panel]) -> str:
 def _curve(
     name: str, measure: Measure, tag: str, groups: Sequence[tuple[str, Sequence[Point]]], drawer: Drawer
 ) -> Exhibit:
-    from airrep.reports.line_charts import BANDS, curves
+    from airrep.reports.charts import BANDS, curves
 
     panels = label_panels([point.source for _, points in groups for point in points])
     words, spoken = WORDS[measure], tag.replace("_", " ")
@@ -192,7 +199,7 @@ def _curve(
 
 
 def _plan(number: int, plan: Plan, drawer: Drawer) -> Section:
-    from airrep.reports.line_charts import plan_lines
+    from airrep.reports.charts import plan_lines
 
     tables = plan_tables(plan)
     found = [_table(f"plan-{number}-table-{place}", table) for place, table in enumerate(tables, 1)]

@@ -19,8 +19,13 @@ from filelock import FileLock, Timeout
 from airrep.errors import ArtifactError
 
 FORMAT_VERSION = 1
+
+
 MANIFEST = "manifest.json"
+
+
 LOCK = ".lock"
+
 
 _REASONS = {
     errno.ENOSPC: "the disk is full",
@@ -364,3 +369,28 @@ def new_artifact(out: Path, kind: str, content: Mapping[str, Any], *, replace: b
         names = sorted(path.name for path in partial.iterdir() if path.is_file() and path.name not in (LOCK, MANIFEST))
         write_manifest(partial, kind, {**content, "files": describe_files(partial, names)})
         publish(partial, out, kind)
+
+
+def find_unaltered(
+    out: Path, kind: str, made: str, request: Mapping[str, Any], *, replace: bool
+) -> Mapping[str, Any] | None:
+    """The manifest of an artifact that answers the same request; None if it is still to be made.
+
+    Args:
+        out: where it is, or is to be.
+        kind: of artifact.
+        made: what it is, such as ``"a stack made"``.
+        request: what decides its content, as its manifest has it under ``request``.
+        replace: make it anew in any case.
+
+    Raises:
+        ArtifactError: something else is there, or it was altered.
+    """
+    path = real_path(out)
+    if replace or not path.exists():
+        check_replaceable(path, kind)
+        return None
+    manifest = find_finished(path, kind, made, request)
+    if manifest is not None:
+        check_digests(path, manifest["files"])
+    return manifest

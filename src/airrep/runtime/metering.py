@@ -1,23 +1,83 @@
-"""Measure pieces of work, and keep what they took.
-
-Costs are never the same twice, so they are in no manifest, no fingerprint and no request: a copy of an artifact without
-them is whole, and its costs are unknown. ``costs.jsonl`` of an index and of a trained encoder has a line for each
-measured piece of work: ``stage``, ``examples``, and the fields of :class:`Spent`.
-"""
+"""Measure pieces of work, on a machine named in neutral words."""
 
 import json
+import os
+import platform
 import sys
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field
+from functools import cache
 from pathlib import Path
 from typing import Any, NamedTuple, TypeAlias
 
 from airrep.runtime.artifacts import writing
-from airrep.runtime.machine import describe_machine, peak_memory
+
+
+@cache
+def describe_machine() -> str:
+    """Such as ``"2 cores of Intel Xeon Processor, 8 GiB memory"``, with the GPU where torch has found one; no names."""
+    parts = [f"{_cores()} cores of {_processor()}"]
+    memory = memory_bytes()
+    if memory is not None:
+        parts.append(f"{memory / 2**30:.0f} GiB memory")
+    return ", ".join([*parts, *_gpu()])
+
+
+def _cores() -> int:
+    """Those that this process may use."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+def _processor() -> str:
+    """Its model as the system names it, without marks."""
+    try:
+        lines = Path("/proc/cpuinfo").read_text(encoding="utf-8", errors="replace").splitlines()
+    except OSError:
+        lines = []
+    named = next((line.partition(":")[2].strip() for line in lines if line.startswith("model name")), "")
+    found = named or platform.processor() or platform.machine()
+    return found.replace("(R)", "").replace("(TM)", "").split(" @ ")[0].strip() or "an unknown processor"
+
+
+def memory_bytes() -> int | None:
+    """Memory of the machine; None where the system does not say."""
+    try:
+        return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+    except (AttributeError, OSError, ValueError):
+        return None
+
+
+def _gpu() -> list[str]:
+    torch = sys.modules.get("torch")
+    return [str(torch.cuda.get_device_name(0))] if torch is not None and torch.cuda.is_available() else []
+
+
+def peak_memory() -> int | None:
+    """Most memory that this process has held at once, in bytes; None where the system does not say.
+
+    On Linux that of the program itself: what was held before it was started, by what started it, does not count.
+    """
+    try:
+        lines = Path("/proc/self/status").read_text(encoding="utf-8").splitlines()
+        return next(int(line.split()[1]) * 1024 for line in lines if line.startswith("VmHWM:"))
+    except (OSError, StopIteration):
+        return _largest_resident()
+
+
+def _largest_resident() -> int | None:
+    try:
+        import resource
+    except ImportError:
+        return None
+    largest = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    return largest if sys.platform == "darwin" else largest * 1024
+
 
 COSTS = "costs.jsonl"
+
+
 FIT, ENCODE, TEACH, SETUP, JUDGE = "fit", "encode", "teach", "setup", "judge"
 """Stages: learning from the corpus, encoding a shard; of training, a teacher's labels, before the first step, and after
 the last."""
@@ -149,7 +209,7 @@ def device_of(settings: object) -> str:
     """The device that a method with these settings computes on: ``"cpu"``, ``"cuda"`` or another of torch's."""
     asked = getattr(settings, "device", None)
     if isinstance(asked, str):
-        from airrep.runtime.precision import resolve_device
+        from airrep.runtime.devices import resolve_device
 
         return resolve_device(asked).partition(":")[0]
     torch = sys.modules.get("torch")

@@ -2,15 +2,12 @@
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, Literal, Self
+from typing import Any, Self
 
 import yaml
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator
+from pydantic import BaseModel, ConfigDict, ValidationError
 
 from airrep.errors import ConfigError
-
-DEFAULT, UNTRAINED = BUNDLED = ("default", "untrained")
-"""Encoders that come along: one trained for attribution, and the one that it was trained from."""
 
 
 class Settings(BaseModel):
@@ -40,46 +37,6 @@ def _first_problem(error: ValidationError, known: Sequence[str]) -> str:
         flag = "--lm MODEL" if name == "lm" else f"--set {name}=..."
         return f"'{name}' is not set, and there is nothing to take instead. Pass {flag}."
     return f"{name}={problem['input']!r}: {problem['msg'].lower()}. Correct the value."
-
-
-class EncoderSettings(Settings):
-    """Settings of methods that embed texts with a sentence encoder."""
-
-    encoder: str = DEFAULT
-    """The sentence encoder: 'default' or 'untrained' (shipped with airrep), a folder, or a Hub id."""
-
-    @field_validator("encoder")
-    @classmethod
-    def _whole_path(cls, encoder: str) -> str:
-        """A folder by its whole path, so that an index can be asked from elsewhere."""
-        return str(Path(encoder).resolve()) if encoder not in BUNDLED and Path(encoder).is_dir() else encoder
-
-    template: str | None = None
-    """Text made of an example, with {prompt} and {response}; None takes the encoder's own."""
-    max_tokens: int | None = Field(default=None, ge=8)
-    """Longest text in tokens; None takes the encoder's own limit."""
-    precision: Literal["auto", "float32", "bfloat16"] = "auto"
-    """Arithmetic of the matrix products; auto takes bfloat16 where the processor is fast at it."""
-    device: str = "auto"
-    """auto, cpu, cuda or cuda:N."""
-    batch_tokens: int | None = Field(default=None, ge=1)
-    """Tokens in one packed batch: bounds memory, does not change results; None takes what suits the device."""
-    query_prompt: str | None = None
-    """Text before each query: the name of one of the encoder's own prompts, or the text itself; '' is none. None takes
-    the encoder's own for queries (GTE-Qwen2's instruction, say), where it has one."""
-    train_prompt: str | None = None
-    """Text before each training example, likewise; None takes the encoder's own for documents, where it has one."""
-    trust_remote_code: bool = False
-    """Run the program code that some models bring; those are refused otherwise. Read the code first."""
-
-
-class TfidfSettings(Settings):
-    """Settings of the TF-IDF baseline: scikit-learn's, with its defaults."""
-
-    ngrams: int = Field(default=1, ge=1, le=5)
-    """Longest word n-gram."""
-    min_count: int = Field(default=1, ge=1)
-    """Training examples a term must occur in."""
 
 
 def read_settings(path: Path | None, overrides: Sequence[str] = ()) -> dict[str, Any]:

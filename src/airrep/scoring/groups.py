@@ -1,16 +1,19 @@
 """Groups of training examples, as row numbers."""
 
+import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, TypeAlias
 
 import numpy as np
 import pyarrow as pa
 
 from airrep.arrays import Mask, Rows
-from airrep.errors import ConfigError
+from airrep.errors import ConfigError, DataError
 
 Labels: TypeAlias = "Sequence[str | None] | pa.Array[Any] | pa.ChunkedArray[Any]"
+
 
 NO_LABEL = "(none)"
 """The name of the group of rows without a label."""
@@ -145,3 +148,30 @@ def _row_numbers(name: str, rows: Sequence[int] | np.ndarray) -> Rows:
     if array.size and not np.issubdtype(array.dtype, np.integer):
         raise ConfigError(f"group '{name}': its members are not row numbers; expected whole numbers. Give rows.")
     return array.astype(np.int64)
+
+
+def read_groups(path: str | Path) -> dict[str, list[Any]]:
+    """Read groups from JSON: an object of names and lists, or a list of lists, of ids or row numbers.
+
+    Raises:
+        DataError: the file is missing, not JSON, or of another form.
+    """
+    try:
+        groups = json.loads(Path(path).read_bytes())
+    except OSError as error:
+        raise DataError(f"{path}: cannot be read: {error.strerror}. Give the path of a JSON file.") from error
+    except ValueError as error:
+        raise DataError(f"{path}: is not JSON ({error}). Write an object of names and lists.") from error
+    named = dict(enumerate(groups)) if isinstance(groups, list) else groups
+    if not isinstance(named, dict) or not named or not all(map(_is_member_list, named.values())):
+        raise DataError(
+            f'{path}: is not groups; expected {{"name": [ids or rows], …}} or [[ids or rows], …]. Write it so.'
+        )
+    return {str(name): members for name, members in named.items()}
+
+
+def _is_member_list(members: object) -> bool:
+    """Whether it is a list of ids alone, or of row numbers alone."""
+    if not isinstance(members, list) or not members:
+        return False
+    return all(isinstance(member, str) for member in members) or all(type(member) is int for member in members)

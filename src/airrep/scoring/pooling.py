@@ -31,7 +31,7 @@ class Pooling:
     ``sum``, ``mean`` and both attentions are as for :func:`pool_scores`; ``top-K`` is the mean of the K highest member
     scores (of all, where there are fewer). ``order-K`` needs features, not scores alone: it is the increase of the
     query's loss if the group were removed, as far as K terms tell, ``order-inf`` as all of them do
-    (:mod:`airrep.scoring.group_influence`).
+    (:mod:`airrep.scoring.group_orders`).
     """
 
     kind: Kind

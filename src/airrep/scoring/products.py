@@ -1,6 +1,8 @@
-"""Products of a few queries with the rows of a piece."""
+"""Products of queries with rows: exact, and approximate with error bounds."""
 
-from typing import Any, Literal, NamedTuple, TypeAlias, get_args
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Literal, NamedTuple, Protocol, TypeAlias, get_args
 
 import numpy as np
 import torch
@@ -8,7 +10,7 @@ from scipy.sparse.linalg import norm as sparse_norm
 
 from airrep.arrays import Features, SparseFeatures
 from airrep.errors import ConfigError, DataError
-from airrep.scoring.blocks import Piece
+from airrep.scoring.blocks import Block, Piece, as_tensor, quantise
 
 Precision: TypeAlias = Literal["float32", "bfloat16"]
 """What products are worked out in."""
@@ -100,3 +102,163 @@ def ready(queries: Features, precision: Precision, most: float, device: str) -> 
     if isinstance(queries, np.ndarray):
         return DenseQueries(queries, precision, most, device)
     return SparseQueries(queries, device)
+
+
+ROUNDING = 2.0**-21
+"""Covers the float32 roundings of a scaled int8 product, and of the final score."""
+
+
+INPUTS = 2.0**-8 + 2.0**-16
+"""Covers inputs rounded to bfloat16 or TF32, which programs may have allowed torch to do in float32 products."""
+
+
+PAIRS = 2048
+"""Exact inner products worked out at a time."""
+
+
+@dataclass(frozen=True, slots=True)
+class View:
+    """Scores of a piece: within ``slack @ terms`` of ``values * unit``."""
+
+    values: np.ndarray
+    """``(q, b)`` float32."""
+    unit: np.ndarray
+    """``(q,)`` float64."""
+    slack: np.ndarray
+    """``(q, 3)`` float64."""
+    terms: np.ndarray
+    """``(3, b)`` float64: norm, norm of the rounding error, 1."""
+
+    @property
+    def widest(self) -> np.ndarray:
+        """The largest error for each query, ``(q,)``."""
+        widest: np.ndarray = self.slack @ self.terms.max(axis=1)
+        return widest
+
+    def least_of_best(self, k: int) -> np.ndarray:
+        """What at least k rows of the piece are known to reach, ``(q,)``."""
+        place = self.values.shape[1] - k
+        kth: np.ndarray = np.partition(self.values, place, axis=1)[:, place]
+        known: np.ndarray = kth * self.unit - self.widest
+        return known
+
+    def above(self, floor: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
+        """Pairs that may exceed the floor ``(q,)`` of their query: query, column, score and error bound."""
+        with np.errstate(over="ignore"):
+            limit = np.nextafter(((floor - self.widest) / self.unit).astype(np.float32), np.float32(-np.inf))
+        query, column = np.divmod(np.flatnonzero(self.values >= limit[:, None]), self.values.shape[1])
+        score = self.values[query, column] * self.unit[query]
+        error = (self.slack[query] * self.terms[:, column].T).sum(axis=1)
+        chosen = score + error > floor[query]
+        return query[chosen].astype(np.uint8), column[chosen], score[chosen], error[chosen]
+
+
+class Scan(Protocol):
+    """A few queries, ready to be held against pieces."""
+
+    def look(self, piece: Piece) -> View:
+        """Approximate scores of a piece."""
+        ...
+
+
+class SparseScan:
+    """CSR features: float64 products, rounded; exact, since no order of sums depends on the piece."""
+
+    def __init__(self, queries: SparseFeatures) -> None:
+        self.transposed = queries.astype(np.float64).T.tocsr()
+        self.unit, self.slack = np.ones(queries.shape[0]), np.zeros((queries.shape[0], 3))
+
+    def look(self, piece: Piece) -> View:
+        """Scores of a piece."""
+        wide = (piece.csr() @ self.transposed).toarray().T
+        _check_size(np.abs(wide).max(), piece)
+        scores = wide.astype(np.float32, order="C")
+        return View(scores, self.unit, self.slack, np.ones((3, scores.shape[1])))
+
+
+class DenseScan:
+    """Dense features: int8 products where there are codes and the processor is fast at them, or float32."""
+
+    def __init__(self, queries: np.ndarray, room: torch.Tensor) -> None:
+        d = queries.shape[1]
+        self.room, self.plain = room, torch.from_numpy(queries).to(room.device)
+        wide, tiny = queries.astype(np.float64), np.full(len(queries), d * 2.0**-120)
+        norm = np.linalg.norm(wide, axis=1)
+        self.norm, self.one = norm, np.ones(len(queries))
+        self.plain_slack = np.stack([norm * (1.01 * d * 2.0**-24 + INPUTS), 0 * norm, tiny], axis=1)
+        self.int8 = room.device.type == "cpu" and 16 <= d < 2**17 and fast_int8()
+        if self.int8:
+            codes, scales = quantise(queries)
+            self.codes, self.unit = torch.from_numpy(codes), scales.astype(np.float64)
+            rounded = codes * self.unit[:, None]
+            off, size = np.linalg.norm(wide - rounded, axis=1), np.linalg.norm(rounded, axis=1)
+            slack = [off * (1 + 1e-9) + size * ROUNDING, size * (1 + ROUNDING), tiny]
+            self.slack = np.stack(slack, axis=1)
+
+    def look(self, piece: Piece) -> View:
+        """Approximate scores of a piece."""
+        if self.int8 and piece.block.codes is not None and piece.block.scales is not None:
+            return self._int8(piece, piece.block.codes, piece.block.scales)
+        return self._float32(piece)
+
+    def _int8(self, piece: Piece, codes: np.ndarray, scales: np.ndarray) -> View:
+        rows, steps = as_tensor(piece.take(codes)), piece.take(scales)
+        bounds = piece.block.bounds
+        terms = _terms(_wide_bounds(rows, steps) if bounds is None else piece.take(bounds))
+        values = torch._int_mm(self.codes, rows.t()) * as_tensor(steps)
+        return View(values.numpy(), self.unit, self.slack, terms)
+
+    def _float32(self, piece: Piece) -> View:
+        rows = piece.dense(self.room)
+        norms = torch.linalg.vector_norm(rows, dim=1).cpu().numpy() * np.float32(1 + 1e-4)
+        _check_size(norms.max() * self.norm.max(), piece)
+        values = torch.mm(self.plain, rows.t())
+        return View(values.cpu().numpy(), self.one, self.plain_slack, _terms(np.stack([norms, 0 * norms], axis=1)))
+
+
+def _check_size(greatest: float, piece: Piece) -> None:
+    if not greatest <= np.finfo(np.float32).max:
+        raise DataError(
+            f"rows {piece.rows[0]} to {piece.rows[-1]}: a feature is not finite, or too large for scores in "
+            "float32; expected ordinary numbers. Check the model that made them."
+        )
+
+
+def _terms(bounds: np.ndarray) -> np.ndarray:
+    terms = np.ones((3, len(bounds)))
+    terms[:2] = bounds.T
+    return terms
+
+
+def _wide_bounds(codes: torch.Tensor, scales: np.ndarray) -> np.ndarray:
+    """Norms from the codes alone: a feature is at most half a step off its code."""
+    residual = scales * (0.5001 * codes.shape[1] ** 0.5)
+    return np.stack([torch.linalg.vector_norm(codes.float(), dim=1).numpy() * scales * 1.0001 + residual, residual], 1)
+
+
+def fast_int8() -> bool:
+    """Whether this processor multiplies int8 in hardware (and so exactly, without saturation)."""
+    supported = getattr(torch.cpu, "_is_vnni_supported", None)  # not public: without it, products are float32
+    return hasattr(torch, "_int_mm") and supported is not None and bool(supported())
+
+
+def inner_products(queries: np.ndarray, blocks: Sequence[Block], query: np.ndarray, row: np.ndarray) -> np.ndarray:
+    """Inner products of (query, row) pairs: float64 sums in one fixed order, rounded to float32.
+
+    Args:
+        queries: ``(q, d)`` float32.
+        blocks: dense features of all rows.
+        query: ``(pairs,)`` query numbers.
+        row: ``(pairs,)`` row numbers.
+    """
+    wide, scores = queries.astype(np.float64), np.empty(len(row), dtype=np.float32)
+    starts = np.array([block.start for block in blocks])
+    order = np.argsort(row, kind="stable")
+    owner = np.searchsorted(starts, row[order], side="right") - 1
+    for b in np.unique(owner):
+        mine = order[owner == b]
+        for part in (mine[i : i + PAIRS] for i in range(0, len(mine), PAIRS)):
+            features = as_tensor(blocks[b].features[row[part] - starts[b]]).float().double().numpy()
+            with np.errstate(over="ignore"):
+                scores[part] = (wide[query[part]] * features).sum(axis=1)
+    return scores

@@ -13,28 +13,10 @@ from airrep.scoring.blocks import (
     Piece,
     check_blocks,
     check_queries,
-    error_bounds,
     piece_rows,
     pieces,
-    quantise,
     room_for,
 )
-from airrep.scoring.group_scores import group_scores
-from airrep.scoring.groups import Groups
-from airrep.scoring.products import Precision
-from airrep.scoring.topk import TopK, top_k
-
-__all__ = [
-    "Block",
-    "Groups",
-    "Precision",
-    "TopK",
-    "error_bounds",
-    "group_scores",
-    "quantise",
-    "score_blocks",
-    "top_k",
-]
 
 
 def score_blocks(

@@ -16,7 +16,7 @@ from scipy import sparse
 from airrep.arrays import Features, Mask
 from airrep.errors import ConfigError, DataError
 from airrep.scoring.blocks import Block, Piece, check_blocks, check_keep, check_queries, piece_rows, pieces, room_for
-from airrep.scoring.scans import DenseScan, Scan, SparseScan, inner_products
+from airrep.scoring.products import DenseScan, Scan, SparseScan, inner_products
 
 TILE = 64
 """Queries scanned together: their scores of one piece stay in the cache."""

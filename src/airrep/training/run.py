@@ -18,11 +18,12 @@ from airrep.errors import TrainingError
 from airrep.evaluation.judging import compare_held_out, held_out_lds
 from airrep.evaluation.statistics.metrics import RESAMPLES, lds
 from airrep.labels.instance import LabelledInstance
-from airrep.labels.teaching import Teaching
+from airrep.labels.teacher import Teaching
+from airrep.runtime.devices import Team
 from airrep.runtime.metering import Clocks, clocks, since
-from airrep.runtime.train_distributed import Team
 from airrep.training.examples import Collector, Prepared, Taught, Texts
-from airrep.training.result import WORK
+from airrep.training.result import WORK, group_sizes, lineage_of
+from airrep.training.schedule import Optimiser, Phase
 from airrep.training.settings import TrainingSettings
 from airrep.training.start import best_scale, scale_scores, with_trainable_head
 from airrep.training.state import (
@@ -36,9 +37,6 @@ from airrep.training.state import (
     save_taught,
 )
 from airrep.training.step import add_gradients
-from airrep.training.train_card import group_sizes, lineage_of
-from airrep.training.train_optimiser import Optimiser
-from airrep.training.train_phases import Phase
 from airrep.training.trunk import make_trunk, put_weights, score_prepared
 
 OnRecord: TypeAlias = Callable[[Mapping[str, Any]], None]

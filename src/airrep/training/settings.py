@@ -4,7 +4,8 @@ from typing import Annotated, Literal
 
 from pydantic import Field, field_validator
 
-from airrep.runtime.settings import DEFAULT, Settings
+from airrep.encoder.folders import DEFAULT
+from airrep.runtime.settings import Settings
 from airrep.scoring.pooling import TrainedPool
 
 

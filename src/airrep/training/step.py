@@ -18,11 +18,10 @@ from airrep.arrays import GroupScores, Rows
 from airrep.encoder.bert import Drop
 from airrep.errors import TrainingError
 from airrep.runtime.seeding import stream_seed
-from airrep.training.examples import Taught
+from airrep.training.examples import Draw, Taught
 from airrep.training.pooled_gradients import Membership, PooledScores
 from airrep.training.ranking_loss import NoPairsError, ranking_loss
 from airrep.training.settings import TrainingSettings
-from airrep.training.train_batches import Draw
 from airrep.training.trunk import Trunk
 
 

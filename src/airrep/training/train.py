@@ -8,19 +8,25 @@ from typing import Any
 from airrep.encoder.load import PackedEncoder
 from airrep.errors import ConfigError, DataError
 from airrep.labels.instance import LabelledInstance, check_disjoint
-from airrep.labels.teaching import Teaching, check_teaching
+from airrep.labels.teacher import Teaching, check_teaching
 from airrep.runtime.artifacts import partial_path, real_path
+from airrep.runtime.devices import resolve_device, resolve_precision, team_of
 from airrep.runtime.metering import JUDGE, SETUP, TEACH, append_cost, device_of, measuring
-from airrep.runtime.precision import resolve_device, resolve_precision
-from airrep.runtime.train_distributed import team_of
 from airrep.training.ranking_loss import normalise_losses
-from airrep.training.result import WORK, TrainingResult, claimed, finish, is_finished, open_result
+from airrep.training.result import (
+    WORK,
+    TrainingResult,
+    claimed,
+    deciding,
+    describe_instance,
+    describe_teaching,
+    finish,
+    is_finished,
+    open_result,
+)
 from airrep.training.run import Material, OnRecord, Run, Task
 from airrep.training.settings import TrainingSettings
 from airrep.training.start import load_start
-from airrep.training.train_card import deciding, describe_instance, describe_teaching
-
-__all__ = ["TrainingResult", "TrainingSettings", "train_encoder"]
 
 
 def train_encoder(

@@ -14,7 +14,8 @@ from worlds.double_lms import SMALL, executed, naive_loss, wide
 from worlds.tiny_lms import some_examples, tiny_lm, tiny_opt
 
 from airrep.attributors.gradient.hessian import MOST, Hessian, check_size, factor, solve
-from airrep.attributors.gradient.reading import Site, find_sites, project_gradients
+from airrep.attributors.gradient.projection import project_gradients
+from airrep.attributors.gradient.reading import Site, find_sites
 from airrep.errors import ConfigError, TrainingError
 from airrep.lm.documents import Documents
 from airrep.lm.model import TargetLM

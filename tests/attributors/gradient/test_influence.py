@@ -16,7 +16,8 @@ from worlds.tiny_lms import tiny_lm, tiny_tokenizer
 import airrep
 from airrep.attributors.gradient.hessian import Hessian
 from airrep.attributors.gradient.influence import InfluenceAttributor
-from airrep.attributors.gradient.reading import find_sites, project_gradients
+from airrep.attributors.gradient.projection import project_gradients
+from airrep.attributors.gradient.reading import find_sites
 from airrep.attributors.methods import make_attributor
 from airrep.corpus.corpus import Corpus, Example
 from airrep.errors import ConfigError, DataError, NotFittedError, TrainingError

@@ -13,15 +13,14 @@ from worlds.tiny_lms import some_examples, tiny_lm
 from airrep.attributors.conformance import check_attributor
 from airrep.attributors.gradient import less as less_module
 from airrep.attributors.gradient.less import Adam, LessAttributor
-from airrep.attributors.gradient.sketch import Sketch
+from airrep.attributors.gradient.projection import Sketch
 from airrep.attributors.methods import make_attributor
 from airrep.attributors.settings import LessSettings
 from airrep.corpus.corpus import Corpus, Example
 from airrep.errors import ConfigError, DataError
 from airrep.lm.lora import file_name, load_moments
-from airrep.lm.model import FineTuneSettings, LmSettings
-from airrep.lm.warming import warm_up
-from airrep.lm.warmup import Warmup
+from airrep.lm.settings import FineTuneSettings, LmSettings
+from airrep.lm.warmup import Warmup, warm_up
 
 pytest.importorskip("peft")
 

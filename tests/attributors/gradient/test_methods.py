@@ -11,12 +11,13 @@ from worlds.tiny_lms import tiny_lm
 
 import airrep
 from airrep.attributors.gradient.base import GradientAttributor
-from airrep.attributors.gradient.reading import find_sites, project_gradients, random_projections
+from airrep.attributors.gradient.projection import project_gradients, random_projections
+from airrep.attributors.gradient.reading import find_sites
 from airrep.attributors.methods import make_attributor
 from airrep.corpus.corpus import Corpus, Example
 from airrep.errors import ConfigError, DataError, NotFittedError, TrainingError
 from airrep.lm.settings import FineTuneSettings, LmSettings
-from airrep.lm.warming import warm_up
+from airrep.lm.warmup import warm_up
 
 METHODS: dict[str, dict[str, Any]] = {
     "tracin": {},

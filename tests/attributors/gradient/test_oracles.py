@@ -18,17 +18,18 @@ from worlds.frozen_lm import MAPS, QUERIES, TRAIN, frozen_lm, sine_matrices
 
 from airrep.attributors.base import Attributor
 from airrep.attributors.gradient import curvature
-from airrep.attributors.gradient.base import Weights
+from airrep.attributors.gradient.base import TracinAttributor, Weights
 from airrep.attributors.gradient.curvature import Fisher, Kronecker, principal_directions
 from airrep.attributors.gradient.less import LessAttributor
 from airrep.attributors.gradient.logra import LograAttributor
-from airrep.attributors.gradient.reading import Covariances, Projections, find_sites, read_gradients
-from airrep.attributors.gradient.tracin import TracinAttributor
+from airrep.attributors.gradient.projection import Covariances, Projections
+from airrep.attributors.gradient.reading import find_sites, read_gradients
 from airrep.attributors.gradient.trak import TrakAttributor
 from airrep.attributors.settings import LessSettings, LograSettings, TracinSettings, TrakSettings
 from airrep.corpus.corpus import Corpus
-from airrep.lm.model import FineTuneSettings, LmSettings, TargetLM, load_lm
-from airrep.lm.warming import warm_up
+from airrep.lm.model import TargetLM, load_lm
+from airrep.lm.settings import FineTuneSettings, LmSettings
+from airrep.lm.warmup import warm_up
 
 CAPTUM = np.array(
     [

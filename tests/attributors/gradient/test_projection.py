@@ -3,7 +3,7 @@
 import numpy as np
 import torch
 
-from airrep.attributors.gradient.sketch import Sketch
+from airrep.attributors.gradient.projection import Sketch
 
 
 def pairs() -> torch.Tensor:

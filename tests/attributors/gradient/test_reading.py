@@ -13,20 +13,18 @@ from torch import nn
 from worlds.double_lms import executed, listed, plain, wide
 from worlds.tiny_lms import TYPES, some_examples, tiny_lm, tiny_opt
 
-from airrep.attributors.gradient.reading import (
+from airrep.attributors.gradient.projection import (
     Covariances,
-    Places,
     Projected,
-    Site,
-    find_sites,
     project_gradients,
     random_projections,
-    read_gradients,
 )
+from airrep.attributors.gradient.reading import Places, Site, find_sites, read_gradients
 from airrep.corpus.corpus import Example
 from airrep.errors import ConfigError
 from airrep.lm.documents import Documents
-from airrep.lm.model import LmSettings, TargetLM, load_lm
+from airrep.lm.model import TargetLM, load_lm
+from airrep.lm.settings import LmSettings
 from airrep.runtime.packing import Batch
 
 EXACT = 1e-6

@@ -22,8 +22,7 @@ from airrep.evaluation.diagnosis.diagnosis import (
     request_of,
     seconds_of_fine_tunes,
 )
-from airrep.evaluation.diagnosis.examined import Examined
-from airrep.evaluation.diagnosis.findings import Finding, jsonable, level_of, worst
+from airrep.evaluation.diagnosis.examined import Examined, Finding, jsonable, level_of, worst
 from airrep.evaluation.diagnosis.of_indexes import index_findings
 from airrep.evaluation.diagnosis.of_labels import label_findings
 from airrep.index.building import build_index

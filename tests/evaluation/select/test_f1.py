@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from reference import classification
 
-from airrep.evaluation.select.unigram import unigram_f1
+from airrep.evaluation.select.f1 import unigram_f1
 
 TEXTS = st.text(alphabet="abAB 12_.,!-é\n", max_size=20)
 

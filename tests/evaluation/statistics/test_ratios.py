@@ -5,7 +5,7 @@ import math
 import numpy as np
 import pytest
 
-from airrep.evaluation.statistics.ratios import fieller, paired_ratio
+from airrep.evaluation.statistics.means import fieller, paired_ratio
 
 
 def test_the_ends_are_where_the_numerator_is_just_told_apart() -> None:

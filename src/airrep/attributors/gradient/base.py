@@ -1,4 +1,4 @@
-"""What the gradient methods share: an LM, its linear maps, stored gradients."""
+"""The base of all gradient methods, and TracIn."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -7,27 +7,29 @@ from pathlib import Path
 from typing import TypeVar
 
 import numpy as np
-from jaxtyping import Float32
+from jaxtyping import Float, Float32
 
+from airrep.arrays import DenseFeatures
 from airrep.attributors.base import OnRows
-from airrep.attributors.gradient.reading import (
-    Objective,
+from airrep.attributors.gradient.curvature import unit
+from airrep.attributors.gradient.projection import (
     Projections,
-    Site,
     check_rank,
-    find_sites,
     project_gradients,
     random_projections,
 )
-from airrep.attributors.gradient.store import GradientStore, store_folder
+from airrep.attributors.gradient.reading import Objective, Site, find_sites
+from airrep.attributors.gradient.store import GradientStore, by_chunks, store_folder
 from airrep.attributors.language import LanguageAttributor
-from airrep.attributors.settings import CheckpointSettings, GradientSettings
+from airrep.attributors.settings import CheckpointSettings, GradientSettings, TracinSettings
 from airrep.corpus.corpus import Example
 from airrep.errors import ConfigError
 from airrep.lm.warmup import checkpoints_of
 from airrep.runtime.artifacts import digest, file_digest
 
 S = TypeVar("S", bound=GradientSettings)
+
+
 C = TypeVar("C", bound=CheckpointSettings)
 
 
@@ -200,3 +202,29 @@ class CheckpointAttributor(GradientAttributor[C]):
         if self._settings.checkpoints == "final":
             return (FINAL,)
         return tuple(Weights(checkpoint.path, checkpoint.rate) for checkpoint in checkpoints_of(self.lm))
+
+
+class TracinAttributor(CheckpointAttributor[TracinSettings]):
+    """φ(z) = ∇ℓ(z) / |∇ℓ(z)|, projected, at the final weights of a warmed-up LM.
+
+    With several checkpoints t the score is Σ_t η_t ⟨φ_t(x), φ_t(z)⟩, where η_t is the learning rate there (Eq. 1 of
+    the TracIn paper, with unit gradients).
+    """
+
+    name = "tracin"
+
+    @property
+    def fingerprint(self) -> str:
+        weights = [[each.name, each.rate] for each in self.weights]
+        return digest({"method": self.name, **self.recipe, "weights": weights, "unit": self.settings.unit})
+
+    def encode_train(self, examples: Sequence[Example], on_rows: OnRows | None = None) -> DenseFeatures:
+        dimension = self.dimension * len(self.weights)
+        return by_chunks(examples, dimension, dimension, lambda part: self._features(part, on_rows))
+
+    def _features(self, examples: Sequence[Example], on_rows: OnRows | None) -> Float[np.ndarray, "n d"]:
+        parts = []
+        for number, weights in enumerate(self.weights):
+            rows = self.gradients(examples, weights, on_rows if number == len(self.weights) - 1 else None).rows
+            parts.append((unit(rows) if self.settings.unit else rows) * np.sqrt(weights.rate))
+        return np.concatenate(parts, axis=1)

@@ -11,6 +11,7 @@ from scipy import linalg
 
 from airrep.arrays import DenseFeatures
 from airrep.attributors.base import Attributor, OnRows, count_rows
+from airrep.attributors.gradient.base import TracinAttributor
 from airrep.attributors.gradient.hessian import Hessian, check_size, factor, solve
 from airrep.attributors.gradient.reading import Site, find_sites
 from airrep.attributors.gradient.store import (
@@ -23,7 +24,6 @@ from airrep.attributors.gradient.store import (
     recall_arrays,
     unpack_arrays,
 )
-from airrep.attributors.gradient.tracin import TracinAttributor
 from airrep.attributors.settings import InfluenceSettings, TracinSettings
 from airrep.corpus.corpus import Corpus, Example
 from airrep.errors import ConfigError, NotFittedError, TrainingError

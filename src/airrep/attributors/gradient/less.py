@@ -13,8 +13,8 @@ from torch import Tensor
 from airrep.arrays import DenseFeatures
 from airrep.attributors.base import OnRows
 from airrep.attributors.gradient.curvature import unit
+from airrep.attributors.gradient.projection import Sketch
 from airrep.attributors.gradient.reading import Places, Site, find_sites, read_gradients
-from airrep.attributors.gradient.sketch import Sketch
 from airrep.attributors.gradient.store import GradientStore, store_folder
 from airrep.attributors.language import LanguageAttributor
 from airrep.attributors.settings import LessSettings
@@ -56,8 +56,8 @@ class LessAttributor(LanguageAttributor[LessSettings]):
     """φ_train(z) = Π Γ(∇ℓ(z)) and φ_query(x) = Π ∇ℓ(x), scaled to length 1.
 
     ∇ℓ is the gradient of an example's loss with respect to all numbers of the adapters, Γ corrects it by Adam's moments
-    (:meth:`Adam.corrected`), and Π is the random projection of :class:`airrep.attributors.gradient.sketch.Sketch`. An
-    example whose gradient is zero or not finite has features of zero.
+    (:meth:`Adam.corrected`), and Π is the random projection of :class:`airrep.attributors.gradient.projection.Sketch`.
+    An example whose gradient is zero or not finite has features of zero.
     """
 
     name = "less"

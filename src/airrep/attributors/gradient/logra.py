@@ -12,7 +12,8 @@ from airrep.arrays import DenseFeatures
 from airrep.attributors.base import OnRows, count_rows
 from airrep.attributors.gradient.base import GradientAttributor
 from airrep.attributors.gradient.curvature import Fisher, Kronecker, principal_directions, unit
-from airrep.attributors.gradient.reading import Covariances, Projections, Site, read_gradients
+from airrep.attributors.gradient.projection import Covariances, Projections
+from airrep.attributors.gradient.reading import Site, read_gradients
 from airrep.attributors.gradient.store import (
     array_digest,
     by_chunks,

@@ -6,7 +6,7 @@ document's tokens t. With small matrices on both sides that is Σ_t (P_out g_t)(
 as large as the weight.
 """
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
@@ -24,16 +24,18 @@ from airrep.lm.documents import Documents, PackedDocuments
 from airrep.lm.model import TargetLM
 from airrep.lm.network import memory_named, token_logits
 from airrep.runtime.packing import Batch, pack
-from airrep.runtime.seeding import stream
 
 MLP = ("*mlp*", "*feed_forward*", "*ffn*", "*.fc1", "*.fc2")
 """How the linear maps of MLPs are called in transformers."""
 
+
 SHOWN = 12
 """Names that an error lists."""
 
+
 Objective: TypeAlias = Literal["loss", "margin"]
 """What is differentiated: the loss, or minus the log odds of the response's tokens."""
+
 
 Reduction: TypeAlias = Literal["mean", "sum"]
 """How an example's tokens are put together."""
@@ -227,141 +229,3 @@ class _Watch(ExitStack):
                 "sees all, unlike the output layer or an expert among others. Leave it out of modules."
             )
         return rows.to(torch.promote_types(rows.dtype, torch.float32))
-
-
-Projections: TypeAlias = Mapping[str, tuple[Float[Tensor, "i r"], Float[Tensor, "o r"]]]
-"""The small matrices of each site, by its name: of its inputs and of its output gradients."""
-
-
-def random_projections(sites: Sequence[Site], rank: int, seed: int) -> Projections:
-    """Gaussian matrices with variance 1/rank, so that inner products are kept in expectation.
-
-    Each depends on the seed, its site's name and widths alone, not on the other sites or the device.
-
-    Raises:
-        ConfigError: the rank is larger than a site.
-    """
-    check_rank(sites, rank)
-
-    def draw(site: Site, side: str, width: int) -> Tensor:
-        drawn = stream(seed, "projection", site.name, side).standard_normal((width, rank))
-        return torch.from_numpy((drawn / np.sqrt(rank)).astype(np.float32))
-
-    return {site.name: (draw(site, "in", site.width_in), draw(site, "out", site.width_out)) for site in sites}
-
-
-def check_rank(sites: Sequence[Site], rank: int) -> None:
-    """Refuse a rank that a site cannot have.
-
-    Raises:
-        ConfigError: naming the smallest site.
-    """
-    smallest = min(sites, key=lambda site: min(site.width_in, site.width_out))
-    most = min(smallest.width_in, smallest.width_out)
-    if rank > most:
-        raise ConfigError(
-            f"rank={rank}: {smallest.name} maps {smallest.width_in} to {smallest.width_out} numbers; expected at most "
-            f"{most}. Lower rank, or leave it out of modules."
-        )
-
-
-class Projected:
-    """Reads each document's gradients, projected on both sides: ``(count, d)``, site after site, row-major.
-
-    Without projections these are whole gradients.
-    """
-
-    def __init__(self, sites: Sequence[Site], projections: Projections | None, device: str) -> None:
-        shapes = [
-            (site.width_out, site.width_in)
-            if projections is None
-            else (projections[site.name][1].shape[1], projections[site.name][0].shape[1])
-            for site in sites
-        ]
-        ends = np.cumsum([out * inward for out, inward in shapes])
-        self.dimension = int(ends[-1])
-        """Features of an example, ``d``."""
-        starts = [0, *ends[:-1].tolist()]
-        self._parts = {site.name: slice(a, int(b)) for site, a, b in zip(sites, starts, ends, strict=True)}
-        self._matrices = projections and {name: (a.to(device), g.to(device)) for name, (a, g) in projections.items()}
-        self._places: Places | None = None
-        self.features = torch.empty(0, self.dimension)
-        """Of the last batch."""
-
-    def keep(self, site: Site, inputs: Float[Tensor, "t i"], /) -> Tensor:
-        """Project the inputs."""
-        return inputs if self._matrices is None else inputs @ self._matrices[site.name][0].to(inputs.dtype)
-
-    def take(self, site: Site, kept: Tensor, gradients: Float[Tensor, "t o"], places: Places, /) -> None:
-        """Project the gradients, multiply, and add up over each document's tokens."""
-        if places is not self._places:
-            self._places, self.features = places, gradients.new_zeros(places.count, self.dimension)
-        if self._matrices is not None:
-            gradients = gradients @ self._matrices[site.name][1].to(gradients.dtype)
-        self.features[:, self._parts[site.name]] += places.products(gradients, kept).flatten(1)
-
-
-class ProjectedGradients(NamedTuple):
-    """Gradients of some examples."""
-
-    features: Float[np.ndarray, "n d"]
-    """Rows in the order of the documents."""
-    doubts: Float[np.ndarray, " n"]
-    """Mean chance of another token than the response's, 1 − p."""
-
-
-def project_gradients(
-    lm: TargetLM,
-    documents: Documents,
-    sites: Sequence[Site],
-    projections: Projections | None,
-    *,
-    objective: Objective = "loss",
-    reduction: Reduction = "mean",
-) -> ProjectedGradients:
-    """Projected gradients of every document; arguments and errors as for :func:`read_gradients`."""
-    reader = Projected(sites, projections, lm.execution.device)
-    kind = np.float64 if lm.model.dtype == torch.float64 else np.float32
-    features = np.zeros((len(documents), reader.dimension), kind)
-    doubts = np.zeros(len(documents), kind)
-    for read in read_gradients(lm, documents, sites, reader, objective=objective, reduction=reduction):
-        features[read.rows] = reader.features.cpu().numpy()
-        doubts[read.rows] = read.doubts.cpu().numpy()
-    return ProjectedGradients(features, doubts)
-
-
-class Covariances:
-    """Adds up Σ_t a_t a_tᵀ of the inputs and Σ_t g_t g_tᵀ of the output gradients of some sites, over all tokens.
-
-    A token whose numbers are not finite is left out: one example must not spoil what all are measured by.
-    """
-
-    def __init__(self, sites: Sequence[Site]) -> None:
-        self._sums: dict[str, list[Tensor]] = {site.name: [] for site in sites}
-        self.tokens = dict.fromkeys(self._sums, 0)
-        """Tokens that were seen, by site."""
-
-    def keep(self, site: Site, inputs: Float[Tensor, "t i"], /) -> Tensor:
-        """Add the inputs; nothing is held."""
-        self.tokens[site.name] += self._add(site.name, 0, inputs)
-        return inputs.new_empty(0)
-
-    def take(self, site: Site, _kept: Tensor, gradients: Float[Tensor, "t o"], _places: Places, /) -> None:
-        """Add the output gradients."""
-        self._add(site.name, 1, gradients)
-
-    def _add(self, name: str, side: int, rows: Tensor) -> int:
-        """Add rows, and say how many."""
-        sums = self._sums[name]
-        if len(sums) <= side:
-            sums.append(rows.new_zeros(rows.shape[1], rows.shape[1]))
-        finite = torch.isfinite(rows).all(dim=1)
-        if not bool(finite.all()):
-            rows = rows[finite]
-        sums[side].addmm_(rows.t(), rows)
-        return len(rows)
-
-    def of(self, name: str) -> tuple[Float[Tensor, "i i"], Float[Tensor, "o o"]]:
-        """Means over the tokens of one site: of its inputs and of its output gradients."""
-        inward, outward = self._sums[name]
-        return inward / self.tokens[name], outward / self.tokens[name]

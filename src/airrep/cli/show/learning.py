@@ -6,7 +6,8 @@ from typing import TYPE_CHECKING, Any
 
 from rich.table import Table
 
-from airrep.cli.show.console import err, out, print_fields, printable, say, size_of
+from airrep.cli.show.console import err, out, print_fields, printable, say
+from airrep.cli.show.results import size_of
 
 if TYPE_CHECKING:
     from airrep.labels.farm import TaskReport

@@ -10,15 +10,13 @@ from typing import Any
 
 import numpy as np
 
-from airrep.evaluation.diagnosis.examined import Examined
-from airrep.evaluation.diagnosis.findings import LEVELS, Finding, jsonable
+from airrep.evaluation.diagnosis.examined import LEVELS, Examined, Finding, jsonable
 from airrep.evaluation.diagnosis.of_indexes import index_findings
 from airrep.evaluation.diagnosis.of_labels import label_findings
 from airrep.evaluation.statistics.metrics import RESAMPLES
 from airrep.index.index import Index
 from airrep.labels.farm import TIMES
-from airrep.labels.instance import LabelledInstance
-from airrep.labels.reuse import distinct, identity
+from airrep.labels.instance import LabelledInstance, distinct, identity
 from airrep.runtime.artifacts import (
     canonical_json,
     check_digests,

@@ -2,8 +2,17 @@
 
 import numpy as np
 
-from airrep.evaluation.diagnosis.examined import Examined, characters, one_number_lds, quantiles, spread_text
-from airrep.evaluation.diagnosis.findings import Finding, Level, level_of, worst
+from airrep.evaluation.diagnosis.examined import (
+    Examined,
+    Finding,
+    Level,
+    characters,
+    level_of,
+    one_number_lds,
+    quantiles,
+    spread_text,
+    worst,
+)
 from airrep.evaluation.statistics.ceilings import Ceiling
 from airrep.evaluation.statistics.labels import Common, lds_of
 

@@ -12,9 +12,8 @@ from airrep.arrays import Rows
 from airrep.attributors.base import OnProgress
 from airrep.corpus.corpus import Corpus
 from airrep.errors import ConfigError, DataError
-from airrep.evaluation.pool import TrainingPool, check_same_pools, text_hashes, whole_corpus
+from airrep.evaluation.pool import TrainingPool, check_same_pools, cost_of, text_hashes, whole_corpus
 from airrep.evaluation.result import Cost, check_names
-from airrep.evaluation.row_costs import cost_of
 from airrep.evaluation.select.answers import Job, Questions, answers_key
 from airrep.index.index import Index
 from airrep.runtime.artifacts import digest

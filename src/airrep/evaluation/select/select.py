@@ -24,7 +24,7 @@ from airrep.evaluation.select.answers import (
     answerer,
 )
 from airrep.evaluation.select.contest import Competitor, Contest, Named, SelectSettings
-from airrep.evaluation.select.selection_scores import contest_facts, f1_rows
+from airrep.evaluation.select.f1 import contest_facts, f1_rows
 from airrep.labels.farm import TaskReport
 from airrep.lm.settings import FineTuneSettings, LmSettings
 from airrep.runtime.artifacts import (
@@ -64,7 +64,7 @@ def evaluate_selection(
 
     Each index selects by min-rank (:func:`airrep.scoring.min_rank.min_rank`). The LM, fine-tuned from its base weights
     on the selection alone, answers the prompts of the task's queries, and
-    :func:`airrep.evaluation.select.unigram.unigram_f1` compares each answer with the query's response. F1 is averaged
+    :func:`airrep.evaluation.select.f1.unigram_f1` compares each answer with the query's response. F1 is averaged
     over the queries of a task, then over tasks. No text of a query is selected by any competitor. Equal sets of
     examples are fine-tuned on once.
 

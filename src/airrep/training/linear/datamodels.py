@@ -13,9 +13,8 @@ from airrep.attributors.datamodels import KIND, write_datamodels, write_examples
 from airrep.corpus.corpus import Corpus
 from airrep.errors import ConfigError, DataError
 from airrep.evaluation.statistics.metrics import RESAMPLES, Interval, LdsResult, lds
-from airrep.labels.instance import LabelledInstance
-from airrep.labels.reuse import find_finished, identity
-from airrep.runtime.artifacts import clear, new_artifact
+from airrep.labels.instance import LabelledInstance, identity
+from airrep.runtime.artifacts import clear, find_unaltered, new_artifact
 from airrep.runtime.settings import Settings
 from airrep.training.linear.regression import (
     CrossValidated,
@@ -94,7 +93,7 @@ def fit_datamodels(
     """
     chosen, path = settings or RegressionSettings(), Path(out)
     request = {"instance": identity(instance), "settings": chosen.model_dump(), "resamples": resamples}
-    finished = find_finished(path, KIND, "datamodels made", request, replace=replace)
+    finished = find_unaltered(path, KIND, "datamodels made", request, replace=replace)
     if finished is not None:
         return Datamodels(path, finished["report"])
     problem = _pose(instance)

@@ -15,9 +15,8 @@ from airrep.attributors.stack import KIND, Member
 from airrep.errors import ConfigError, DataError
 from airrep.evaluation.judging import compare_held_out, held_out_lds, scales, score_features
 from airrep.evaluation.statistics.metrics import RESAMPLES, lds
-from airrep.labels.instance import LabelledInstance
-from airrep.labels.reuse import find_finished, identity
-from airrep.runtime.artifacts import clear, new_artifact
+from airrep.labels.instance import LabelledInstance, identity
+from airrep.runtime.artifacts import clear, find_unaltered, new_artifact
 from airrep.scoring.pooling import ATTENTIONS
 from airrep.training.linear.weights import MemberChoice, World, encode_members, weigh
 
@@ -107,7 +106,7 @@ def learn_stack(
     _check(choices, learn, held_out, pool)
     path, made = Path(out), [choice.make() for choice in choices]
     request = {**_request(made, learn, held_out), "pool": pool, "resamples": resamples}
-    finished = find_finished(path, KIND, "a stack made", request, replace=replace)
+    finished = find_unaltered(path, KIND, "a stack made", request, replace=replace)
     if finished is not None:
         return Stack(path, tuple(Member(**member) for member in finished["members"]), finished["report"])
     worlds = [encode_members(made, instance) for instance in learn]

@@ -1,27 +1,34 @@
-"""Predictions beside what real runs took."""
+"""Real runs on this machine, and predictions beside them."""
 
-from collections.abc import Callable, Iterator, Mapping
+import os
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from airrep.attributors.methods import METHODS
-from airrep.errors import ConfigError
+from airrep.errors import AirRepError, ConfigError
 from airrep.labels.labels import Labels, holds_labels, open_labels
-from airrep.planning.planning import Comparison, Estimate, MethodPlan
+from airrep.labels.request import REQUEST
+from airrep.planning.plan import Comparison, Estimate, MethodPlan
 from airrep.planning.predict import label_rates, lm_name, method_plan, step_text_seconds
 from airrep.planning.wish import ENCODER, Measures, Wish
-from airrep.runtime.artifacts import read_manifest
+from airrep.runtime.artifacts import MANIFEST, read_manifest
 from airrep.runtime.costs import Conditions, IndexCost, index_cost, label_cost, training_cost
-from airrep.runtime.machine import describe_machine
-from airrep.runtime.metering import device_of
+from airrep.runtime.metering import describe_machine, device_of
 from airrep.training.settings import TrainingSettings
 
 EXECUTION = {"lm", "device", "precision", "batch_tokens", "store", "encoder"}
 """Settings that change no features, or that are compared by themselves."""
+
+
 LABELS, TRAINING = "labels", "training"
 """What runs tell about, beside methods."""
+
+
 OTHER_LM = "another LM of that name, or another max_tokens"
+
+
 BY_THE_CLOCK = "measured by the clock, which counts waiting"
 
 
@@ -153,7 +160,7 @@ def _surroundings(wish: Wish, there: Conditions) -> Iterator[str]:
 
 def _precision(wish: Wish, there: str | None, planned: str) -> Iterator[str]:
     """A precision of matrix products, where it is known and another; runs say what ``"auto"`` meant for them."""
-    from airrep.runtime.precision import resolve_precision
+    from airrep.runtime.devices import resolve_precision
 
     ours = resolve_precision(planned, device_of(wish.lm))
     if there not in (None, ours):
@@ -217,3 +224,64 @@ def _training(wish: Wish, run: Path, manifest: Mapping[str, Any]) -> RealRun:
     return RealRun(
         TRAINING, what, measured, conditions, lambda measures: step_text_seconds(wish, measures).times(texts)
     )
+
+
+DEPTH, MOST = 4, 5000
+"""How deep below a folder runs are looked for, and in how many folders at most."""
+
+
+def runs_against(wish: Wish, given: Sequence[Path]) -> list[RealRun]:
+    """Real runs to compare a plan with: those given, and the newest ones of folders that are given.
+
+    Raises:
+        ConfigError: a run that is not planned for or whose cost is not known, or a folder without any that could serve.
+        ArtifactError: there is no such run, or it was altered.
+    """
+    found: list[RealRun] = []
+    for path in given:
+        if not path.is_dir() or (path / MANIFEST).exists() or holds_labels(path):
+            found.append(real_run(wish, path))
+            continue
+        below = list(last_runs(wish, path).values())
+        if not below:
+            raise ConfigError(
+                f"{path}: no index, labels or encoder below it is planned for and has a known cost. Name a run."
+            )
+        found.extend(below)
+    return found
+
+
+def last_runs(wish: Wish, folder: Path) -> dict[Path, RealRun]:
+    """The newest run of each planned method, of labels and of training below a folder, by path.
+
+    Indexes and labels of another LM or encoder, and runs that cannot be compared, are passed over.
+    """
+    newest: dict[str, tuple[Path, RealRun]] = {}
+    for path in sorted(_runs(folder), key=_written, reverse=True):
+        try:
+            run = real_run(wish, path)
+        except AirRepError:
+            continue
+        if run.same_model:
+            newest.setdefault(run.subject, (path, run))
+    return dict(newest[subject] for subject in sorted(newest))
+
+
+def _runs(folder: Path) -> Iterator[Path]:
+    """What airrep wrote, finished, and labels in the making; hidden folders and links are not entered."""
+    for looked, (name, folders, files) in enumerate(os.walk(folder)):
+        path = Path(name)
+        if MANIFEST in files or REQUEST in files:
+            folders.clear()
+            if path.suffix != ".partial":
+                yield path
+        folders[:] = sorted(each for each in folders if not each.startswith("."))
+        if len(path.relative_to(folder).parts) >= DEPTH:
+            folders.clear()
+        if looked >= MOST:
+            return
+
+
+def _written(path: Path) -> float:
+    """When the last of its files was added."""
+    return path.stat().st_mtime

@@ -1,18 +1,25 @@
-"""What evaluations, datamodels and stacks show."""
+"""Print evaluations, comparisons, stacks, datamodels and diagnoses."""
 
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from rich.markup import escape
 from rich.table import Table
 
 from airrep.cli.show.console import out, printable, say, snippet
 from airrep.cli.show.learning import signed
-from airrep.evaluation.result import caution_on
+from airrep.evaluation.comparison import KIND as COMPARISON
+from airrep.evaluation.comparison import read_comparison
+from airrep.evaluation.diagnosis.examined import PAGE
+from airrep.evaluation.result import caution_on, read_evaluation
 from airrep.reports.tables import p_number
+from airrep.runtime.artifacts import read_manifest
 from airrep.scoring.pooling import pooling_text
 
 if TYPE_CHECKING:
     from airrep.evaluation.comparison import Comparison, Side
+    from airrep.evaluation.diagnosis.diagnosis import Diagnosis
     from airrep.evaluation.result import Difference, Evaluation, Row
     from airrep.training.linear.datamodels import Datamodels
     from airrep.training.linear.stack import Stack
@@ -143,3 +150,169 @@ def _times(ratio: float | None, interval: tuple[float, float] | None) -> tuple[s
 
 def _range(interval: Sequence[float] | None) -> str:
     return "" if interval is None else f"{signed(interval[0])} to {signed(interval[1])}"
+
+
+MOST_TASKS = 30
+"""Tasks that are shown one by one."""
+
+
+def print_classification(evaluation: "Evaluation") -> None:
+    """Print accuracies, the first index's differences, and what chance would reach."""
+    facts = evaluation.facts
+    votes = [f"vote@{k}" for k in facts["votes"]]
+    shown = Table("index", "method", "top 1 × 100", "95 % interval", "macro", *votes, *_GAP)
+    for row in evaluation.rows:
+        more = (hundred(row.more[name]["value"]) for name in ("macro", *votes))
+        shown.add_row(
+            snippet(row.name, 60),
+            row.method,
+            hundred(row.value),
+            _unsigned_range(row.interval),
+            *more,
+            *_gap(row.difference),
+        )
+    out().print(shown)
+    commonest = facts["commonest"]
+    always = snippet(str(commonest["label"]), 40)
+    say(
+        f"chance {hundred(facts['chance'])}; always {always}: {hundred(commonest['accuracy'])}; "
+        f"{_queries(evaluation)} of {len(facts['labels']):,} classes (by {facts['by']}), "
+        f"{facts['examples']:,} training examples"
+    )
+    for name, text in _CLASSIFY_COUNTS.items():
+        if facts[name]:
+            say(f"{facts[name]:,} {text}")
+    _cautions(evaluation)
+
+
+_GAP = ("minus the first", "95 % interval", "p")
+
+
+_CLASSIFY_COUNTS = {
+    "queries_among_the_examples": "queries are among the training examples themselves; those copies were passed over",
+    "queries_without_examples_of_their_label": "queries have a class that no training example has: always wrong",
+    "unlabelled_examples": "training examples have no class: they never match",
+}
+
+
+def print_selection(evaluation: "Evaluation") -> None:
+    """Print F1 of every competitor, then task by task."""
+    facts = evaluation.facts
+    shown = Table("selected by", "method", "F1 × 100", "95 % interval", *_GAP, "of the same task", "no words")
+    for row in evaluation.rows:
+        shares = (_share(row.more["same_task_share"]), _share(row.more["wordless_answers"]))
+        shown.add_row(
+            snippet(row.name, 60),
+            row.method,
+            hundred(row.value),
+            _unsigned_range(row.interval),
+            *_gap(row.difference),
+            *shares,
+        )
+    out().print(shown)
+    _print_tasks(evaluation)
+    averaged = f", mean of {facts['seeds']} fine-tunes each" if facts["seeds"] > 1 else ""
+    say(
+        f"{facts['count']:,} of {facts['examples']:,} training examples for each of {len(facts['tasks']):,} tasks by "
+        f"{facts['by']}{averaged}, selected by {facts['selected_by']}; LM {snippet(facts['lm']['name'], 60)}; "
+        f"{_queries(evaluation)}; intervals over tasks and queries"
+    )
+    if facts["examples_left_out_as_queries"]:
+        say(
+            f"{facts['examples_left_out_as_queries']:,} training examples are queries, to be answered or to select by; "
+            "nobody could select them"
+        )
+    for text in facts["failed"]:
+        say(f"failed, and left out: {text}")
+    _cautions(evaluation)
+
+
+def _print_tasks(evaluation: "Evaluation") -> None:
+    tasks: Mapping[str, Any] = evaluation.facts["tasks"]
+    table = Table("task", "queries", *(snippet(row.name, 40) for row in evaluation.rows))
+    for task in list(tasks)[:MOST_TASKS]:
+        found = (row.more["by_task"].get(task) for row in evaluation.rows)
+        table.add_row(
+            snippet(task, 40), f"{tasks[task]['queries']:,}", *("" if f is None else hundred(f) for f in found)
+        )
+    out().print(table)
+    if len(tasks) > MOST_TASKS:
+        say(f"and {len(tasks) - MOST_TASKS:,} more tasks: see --json")
+
+
+def hundred(value: float) -> str:
+    """A share as it is shown."""
+    return f"{100 * value:.1f}"
+
+
+def _unsigned_range(interval: Sequence[float]) -> str:
+    return f"{hundred(interval[0])} to {hundred(interval[1])}"
+
+
+def _share(value: float | None) -> str:
+    return "" if value is None else f"{100 * value:.0f} %"
+
+
+def _queries(evaluation: "Evaluation") -> str:
+    dropped = max(row.dropped for row in evaluation.rows)
+    left_out = f" ({dropped:,} left out)" if dropped else ""
+    return f"{len(evaluation.queries):,} queries{left_out}"
+
+
+def _cautions(evaluation: "Evaluation") -> None:
+    if scant := caution_on(evaluation.distinct_queries):
+        say(scant)
+    for row in evaluation.rows:
+        if row.caution:
+            say(f"{row.name}: {row.caution}")
+
+
+STYLES = {"bad": "bold red", "look": "yellow", "unknown": "cyan", "good": "green"}
+
+
+def print_diagnosis(diagnosis: "Diagnosis") -> None:
+    """Print one row for each finding, worst first, and the outcome."""
+    table = Table(show_lines=True)
+    table.add_column("verdict")
+    table.add_column("finding, its advice", overflow="fold", min_width=28)
+    table.add_column("number, what it means")
+    for found in diagnosis.findings:
+        about = [] if found.about == "labels" else [escape(printable(found.about))]
+        named = "\n".join([found.name, *about, f"[dim]#{found.anchor}[/]"])
+        meaning = f"{escape(printable(found.number))}\n{escape(printable(found.verdict))}"
+        table.add_row(f"[{STYLES[found.level]}]{found.level}[/]", named, meaning)
+    out().print(table, highlight=False)
+    facts = diagnosis.facts
+    members, seeds = _sizes(facts["subset_sizes"]), _seeds(facts["seeds"])
+    say(f"{facts['queries']:,} queries, {facts['subsets']:,} subsets of {members}, {seeds}. Advice: {PAGE}.")
+    say(diagnosis.sentence)
+
+
+def _sizes(sizes: list[int]) -> str:
+    least, most = sizes
+    return f"{least:,}" if least == most else f"{least:,} to {most:,}"
+
+
+def _seeds(count: int) -> str:
+    return "one seed" if count == 1 else f"{count} seeds"
+
+
+_PRINT = {
+    "lds": print_correlations,
+    "loo": print_correlations,
+    "classify": print_classification,
+    "select": print_selection,
+}
+
+
+def print_result(path: Path) -> None:
+    """Print the result that an artifact holds.
+
+    Raises:
+        ArtifactError: it is altered, or neither an evaluation nor a comparison.
+    """
+    if read_manifest(path)["kind"] == COMPARISON:
+        print_comparison(read_comparison(path))
+    else:
+        evaluation = read_evaluation(path)
+        _PRINT[evaluation.measure](evaluation)

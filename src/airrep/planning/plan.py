@@ -1,4 +1,4 @@
-"""The arithmetic of plans: rates, intervals, crossovers."""
+"""A plan of costs: rates, intervals, crossovers; written and read."""
 
 import math
 from collections.abc import Mapping, Sequence
@@ -10,11 +10,15 @@ import numpy as np
 from scipy import stats
 
 from airrep.errors import DataError
-from airrep.evaluation.statistics.ratios import fieller
+from airrep.evaluation.statistics.means import fieller
 from airrep.runtime.artifacts import canonical_json, new_artifact, write_file
 
 KIND = "plan"
+
+
 RESULT = "result.json"
+
+
 LEVEL = 0.95
 
 
@@ -99,7 +103,7 @@ class Crossover:
 def crossover(fixed: Estimate, gradient: Estimate, encoder: Estimate) -> Crossover:
     """n* = F / D with D = gradient − encoder, the examples at which F + n · encoder = n · gradient.
 
-    The interval is Fieller's (:func:`airrep.evaluation.statistics.ratios.fieller`), which has two ends where D is clear
+    The interval is Fieller's (:func:`airrep.evaluation.statistics.means.fieller`), which has two ends where D is clear
     of 0. Below 0 n* and the ends are taken as 0: the encoder is ahead from the first example.
 
     Args:

@@ -1,11 +1,13 @@
-"""What a plan shows."""
+"""Print a plan."""
 
 from rich.table import Table
 
 from airrep.cli.show.console import out, printable, say
-from airrep.planning.planning import Crossover, Estimate, MethodPlan, Plan
+from airrep.planning.plan import Crossover, Estimate, MethodPlan, Plan
 
 _UNITS = ((86400.0, "d"), (3600.0, "h"), (60.0, "min"), (1.0, "s"), (1e-3, "ms"), (1e-6, "µs"))
+
+
 _SIZES = ((2.0**40, "TiB"), (2.0**30, "GiB"), (2.0**20, "MiB"), (2.0**10, "KiB"), (1.0, "B"))
 
 

@@ -1,0 +1,200 @@
+"""Gradients made small: two-sided projection, covariances, signed sums."""
+
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple, TypeAlias
+
+import numpy as np
+import torch
+from jaxtyping import Float, Int8, Int64
+from torch import Tensor
+
+from airrep.attributors.gradient.reading import Objective, Places, Reduction, Site, read_gradients
+from airrep.errors import ConfigError
+from airrep.lm.documents import Documents
+from airrep.lm.model import TargetLM
+from airrep.runtime.seeding import stream
+
+Projections: TypeAlias = Mapping[str, tuple[Float[Tensor, "i r"], Float[Tensor, "o r"]]]
+"""The small matrices of each site, by its name: of its inputs and of its output gradients."""
+
+
+def random_projections(sites: Sequence[Site], rank: int, seed: int) -> Projections:
+    """Gaussian matrices with variance 1/rank, so that inner products are kept in expectation.
+
+    Each depends on the seed, its site's name and widths alone, not on the other sites or the device.
+
+    Raises:
+        ConfigError: the rank is larger than a site.
+    """
+    check_rank(sites, rank)
+
+    def draw(site: Site, side: str, width: int) -> Tensor:
+        drawn = stream(seed, "projection", site.name, side).standard_normal((width, rank))
+        return torch.from_numpy((drawn / np.sqrt(rank)).astype(np.float32))
+
+    return {site.name: (draw(site, "in", site.width_in), draw(site, "out", site.width_out)) for site in sites}
+
+
+def check_rank(sites: Sequence[Site], rank: int) -> None:
+    """Refuse a rank that a site cannot have.
+
+    Raises:
+        ConfigError: naming the smallest site.
+    """
+    smallest = min(sites, key=lambda site: min(site.width_in, site.width_out))
+    most = min(smallest.width_in, smallest.width_out)
+    if rank > most:
+        raise ConfigError(
+            f"rank={rank}: {smallest.name} maps {smallest.width_in} to {smallest.width_out} numbers; expected at most "
+            f"{most}. Lower rank, or leave it out of modules."
+        )
+
+
+class Projected:
+    """Reads each document's gradients, projected on both sides: ``(count, d)``, site after site, row-major.
+
+    Without projections these are whole gradients.
+    """
+
+    def __init__(self, sites: Sequence[Site], projections: Projections | None, device: str) -> None:
+        shapes = [
+            (site.width_out, site.width_in)
+            if projections is None
+            else (projections[site.name][1].shape[1], projections[site.name][0].shape[1])
+            for site in sites
+        ]
+        ends = np.cumsum([out * inward for out, inward in shapes])
+        self.dimension = int(ends[-1])
+        """Features of an example, ``d``."""
+        starts = [0, *ends[:-1].tolist()]
+        self._parts = {site.name: slice(a, int(b)) for site, a, b in zip(sites, starts, ends, strict=True)}
+        self._matrices = projections and {name: (a.to(device), g.to(device)) for name, (a, g) in projections.items()}
+        self._places: Places | None = None
+        self.features = torch.empty(0, self.dimension)
+        """Of the last batch."""
+
+    def keep(self, site: Site, inputs: Float[Tensor, "t i"], /) -> Tensor:
+        """Project the inputs."""
+        return inputs if self._matrices is None else inputs @ self._matrices[site.name][0].to(inputs.dtype)
+
+    def take(self, site: Site, kept: Tensor, gradients: Float[Tensor, "t o"], places: Places, /) -> None:
+        """Project the gradients, multiply, and add up over each document's tokens."""
+        if places is not self._places:
+            self._places, self.features = places, gradients.new_zeros(places.count, self.dimension)
+        if self._matrices is not None:
+            gradients = gradients @ self._matrices[site.name][1].to(gradients.dtype)
+        self.features[:, self._parts[site.name]] += places.products(gradients, kept).flatten(1)
+
+
+class ProjectedGradients(NamedTuple):
+    """Gradients of some examples."""
+
+    features: Float[np.ndarray, "n d"]
+    """Rows in the order of the documents."""
+    doubts: Float[np.ndarray, " n"]
+    """Mean chance of another token than the response's, 1 − p."""
+
+
+def project_gradients(
+    lm: TargetLM,
+    documents: Documents,
+    sites: Sequence[Site],
+    projections: Projections | None,
+    *,
+    objective: Objective = "loss",
+    reduction: Reduction = "mean",
+) -> ProjectedGradients:
+    """Projected gradients of every document; arguments and errors as for :func:`read_gradients`."""
+    reader = Projected(sites, projections, lm.execution.device)
+    kind = np.float64 if lm.model.dtype == torch.float64 else np.float32
+    features = np.zeros((len(documents), reader.dimension), kind)
+    doubts = np.zeros(len(documents), kind)
+    for read in read_gradients(lm, documents, sites, reader, objective=objective, reduction=reduction):
+        features[read.rows] = reader.features.cpu().numpy()
+        doubts[read.rows] = read.doubts.cpu().numpy()
+    return ProjectedGradients(features, doubts)
+
+
+class Covariances:
+    """Adds up Σ_t a_t a_tᵀ of the inputs and Σ_t g_t g_tᵀ of the output gradients of some sites, over all tokens.
+
+    A token whose numbers are not finite is left out: one example must not spoil what all are measured by.
+    """
+
+    def __init__(self, sites: Sequence[Site]) -> None:
+        self._sums: dict[str, list[Tensor]] = {site.name: [] for site in sites}
+        self.tokens = dict.fromkeys(self._sums, 0)
+        """Tokens that were seen, by site."""
+
+    def keep(self, site: Site, inputs: Float[Tensor, "t i"], /) -> Tensor:
+        """Add the inputs; nothing is held."""
+        self.tokens[site.name] += self._add(site.name, 0, inputs)
+        return inputs.new_empty(0)
+
+    def take(self, site: Site, _kept: Tensor, gradients: Float[Tensor, "t o"], _places: Places, /) -> None:
+        """Add the output gradients."""
+        self._add(site.name, 1, gradients)
+
+    def _add(self, name: str, side: int, rows: Tensor) -> int:
+        """Add rows, and say how many."""
+        sums = self._sums[name]
+        if len(sums) <= side:
+            sums.append(rows.new_zeros(rows.shape[1], rows.shape[1]))
+        finite = torch.isfinite(rows).all(dim=1)
+        if not bool(finite.all()):
+            rows = rows[finite]
+        sums[side].addmm_(rows.t(), rows)
+        return len(rows)
+
+    def of(self, name: str) -> tuple[Float[Tensor, "i i"], Float[Tensor, "o o"]]:
+        """Means over the tokens of one site: of its inputs and of its output gradients."""
+        inward, outward = self._sums[name]
+        return inward / self.tokens[name], outward / self.tokens[name]
+
+
+class Sketch:
+    """A random projection of vectors that come in named pieces; the sum over the pieces is the vector's.
+
+    A piece is cut into blocks of p numbers. Each number gets a sign of its own, and each block is turned by an offset
+    of its own before the blocks are added up. So numbers of one block never meet, and numbers of two blocks meet with
+    probability 1/p, as in a count sketch; but blocks are read as they lie in memory.
+
+    Args:
+        dimension: p.
+        seed: with a piece's name, decides its signs and offsets, on every device alike.
+        device: where vectors are.
+    """
+
+    def __init__(self, dimension: int, seed: int, device: str = "cpu") -> None:
+        self.dimension = dimension
+        self._seed = seed
+        self._device = device
+        self._drawn: dict[str, tuple[Int8[Tensor, " w"], Int64[Tensor, "blocks 1"]]] = {}
+
+    def of(self, piece: str, values: Float[Tensor, "n w"]) -> Float[Tensor, "n p"]:
+        """Project one piece of n vectors: its share of the projection, to be added to that of the other pieces.
+
+        Args:
+            piece: its name; one name always has pieces of one length.
+            values: the numbers.
+        """
+        signs, offsets = self._draw(piece, values.shape[1])
+        padded = values.new_zeros(len(values), len(offsets) * self.dimension)
+        torch.mul(values, signs, out=padded[:, : values.shape[1]])
+        blocks = torch.arange(len(offsets), device=values.device)[:, None]
+        places = torch.arange(self.dimension, device=values.device)[None, :]
+        order = blocks * self.dimension + (places - offsets) % self.dimension
+        turned: Tensor = padded[:, order.flatten()].unflatten(1, order.shape)
+        return turned.sum(1)
+
+    def _draw(self, piece: str, width: int) -> tuple[Int8[Tensor, " w"], Int64[Tensor, "blocks 1"]]:
+        """Signs of a piece's numbers, and offsets of its blocks."""
+        if piece not in self._drawn:
+            generator = stream(self._seed, "sketch", piece)
+            signs = 1 - 2 * generator.integers(0, 2, width, dtype=np.int8)
+            offsets = generator.integers(0, self.dimension, (-(-width // self.dimension), 1))
+            self._drawn[piece] = (
+                torch.from_numpy(signs.astype(np.int8)).to(self._device),
+                torch.from_numpy(offsets).to(self._device),
+            )
+        return self._drawn[piece]

@@ -1,0 +1,146 @@
+"""Commands that ask an index: top, group, what-if, select."""
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from airrep.cli.options import (
+    Asking,
+    Delivery,
+    PoolOption,
+    ReplaceOption,
+    TemperatureOption,
+    WhereOption,
+    note,
+    shared_options,
+)
+from airrep.errors import ConfigError
+
+if TYPE_CHECKING:
+    from airrep.scoring.pooling import Pooling
+
+app = typer.Typer()
+
+
+@app.command()
+@shared_options
+def top(
+    asking: Asking,
+    delivery: Delivery,
+    k: Annotated[int, typer.Option("-k", help="How many training examples for each query.")] = 10,
+    least: Annotated[bool, typer.Option("--least", help="The most harmful instead of the most helpful.")] = False,
+    where: WhereOption = None,
+) -> None:
+    """Find the training examples that help, or harm, each query most."""
+    from airrep.cli.show.console import Meter
+    from airrep.cli.show.results import print_top
+
+    delivery.check("top")
+    opened, asked = asking.index(), asking.asked()
+    with Meter("encoding queries") as meter:
+        result = opened.top(asked, k, least=least, where=where, progress=meter)
+    delivery.deliver(result, print_top)
+
+
+@app.command()
+@shared_options
+def group(
+    asking: Asking,
+    delivery: Delivery,
+    by: Annotated[str | None, typer.Option(help="A field whose values are the groups, such as source.")] = None,
+    groups: Annotated[
+        Path | None, typer.Option(help="JSON of groups: names with lists of ids or rows, or a list of such lists.")
+    ] = None,
+    pool: PoolOption = None,
+    temperature: TemperatureOption = 1.0,
+) -> None:
+    """Score groups of training examples for each query."""
+    from airrep.cli.show.console import Meter
+    from airrep.cli.show.results import print_groups
+    from airrep.scoring.groups import read_groups
+
+    delivery.check("group")
+    chosen_pool = _pool(pool, temperature)
+    if by is not None and groups is None:
+        chosen: Any = by
+    elif groups is not None and by is None:
+        chosen = read_groups(groups)
+    else:
+        raise ConfigError("group: expected one of --by FIELD and --groups FILE. Say what the groups are.")
+    opened, asked = asking.index(), asking.asked()
+    with Meter("encoding queries") as meter:
+        result = opened.group_scores(asked, chosen, chosen_pool, temperature=temperature, progress=meter)
+    delivery.deliver(result, print_groups)
+
+
+def _pool(name: str | None, temperature: float) -> "Pooling | None":
+    """The pool that was typed in, checked before any work; None for the method's own."""
+    from airrep.scoring.pooling import Pooling
+
+    return None if name is None else Pooling.parse(name, temperature, f"--pool {name}")
+
+
+@app.command()
+@shared_options
+def what_if(
+    asking: Asking,
+    delivery: Delivery,
+    remove: Annotated[str | None, typer.Option(help="Filter of the examples to leave out.")] = None,
+    keep: Annotated[str | None, typer.Option(help="Filter of the only examples to keep.")] = None,
+    pool: PoolOption = None,
+    temperature: TemperatureOption = 1.0,
+) -> None:
+    """Score what leaving part of the training data out would do to each query."""
+    from airrep.cli.show.console import Meter
+    from airrep.cli.show.results import print_what_if
+
+    delivery.check("what-if")
+    chosen_pool = _pool(pool, temperature)
+    chosen = {name: text for name, text in (("remove", remove), ("keep", keep)) if text is not None}
+    if len(chosen) != 1:
+        raise ConfigError("what-if: expected one of --remove and --keep. Give one filter.")
+    opened, asked = asking.index(), asking.asked()
+    rows = {name: opened.where(text) for name, text in chosen.items()}
+    for name, text in chosen.items():
+        if not len(rows[name]):
+            raise ConfigError(f"--{name} {text}: no example fulfils it; expected some. Choose another filter.")
+    with Meter("encoding queries") as meter:
+        result = opened.what_if(asked, pool=chosen_pool, temperature=temperature, progress=meter, **rows)
+    delivery.deliver(result, print_what_if)
+
+
+@app.command()
+@shared_options
+def select(
+    asking: Asking,
+    count: Annotated[int, typer.Option(help="How many training examples to pick.")],
+    out: Annotated[Path, typer.Option(help="JSONL file to write.")],
+    where: WhereOption = None,
+    drop_duplicates: Annotated[
+        bool, typer.Option("--drop-duplicates", help="Of equal texts pick only the first.")
+    ] = False,
+    by_weight: Annotated[
+        bool, typer.Option("--resample", help="Draw by importance weight for all queries together; needs a dsir index.")
+    ] = False,
+    seed: Annotated[int | None, typer.Option(help="Of the draws of --resample; 0 if not given.")] = None,
+    replace: ReplaceOption = False,
+) -> None:
+    """Pick the training examples with the best rank for any query (min-rank), and say why for each."""
+    from airrep.cli.show.console import Meter
+    from airrep.index.picking import check_writable, resample
+    from airrep.index.picking import select as pick
+
+    if seed is not None and not by_weight:
+        raise ConfigError("--seed: belongs to --resample; ranks need no chance. Add --resample, or leave it out.")
+    check_writable(out, replace=replace)
+    opened, asked = asking.index(), asking.asked()
+    if by_weight:
+        drawn = resample(opened, asked, count, seed=seed or 0, where=where, drop_duplicates=drop_duplicates)
+        drawn.write(out, replace=replace)
+        note(f"{out}: {len(drawn):,} examples, drawn by importance weight with seed {seed or 0}")
+        return
+    with Meter("encoding queries") as meter:
+        selection = pick(opened, asked, count, where=where, drop_duplicates=drop_duplicates, progress=meter)
+    selection.write(out, replace=replace)
+    note(f"{out}: {len(selection):,} examples, the last at rank {selection[-1].rank} for its query")
