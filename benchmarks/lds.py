@@ -32,7 +32,7 @@ from airrep.evaluation.result import Evaluation
 from airrep.index.building import build_index
 from airrep.index.index import Index
 from airrep.labels.instance import LabelledInstance
-from airrep.runtime.artifacts import digest
+from airrep.runtime.artifacts import json_digest
 from airrep.runtime.settings import Settings
 from airrep.scoring.groups import Groups
 
@@ -64,7 +64,7 @@ class Synthetic(Attributor):
 
     @property
     def fingerprint(self) -> str:
-        return digest(self.name)
+        return json_digest(self.name)
 
     def encode_train(self, examples: Sequence[Example], on_rows: OnRows | None = None) -> np.ndarray:
         return self._look_up(self.train, examples, on_rows)

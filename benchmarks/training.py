@@ -27,7 +27,7 @@ from airrep.encoder.load import PackedEncoder
 from airrep.labels.instance import LabelledInstance
 from airrep.runtime.devices import Team
 from airrep.scoring.groups import Groups
-from airrep.training.examples import Collector, Draw, Taught, Texts
+from airrep.training.examples import Collector, StepDraw, TaughtInstance, Texts
 from airrep.training.ranking_loss import ranking_loss
 from airrep.training.settings import TrainingSettings
 from airrep.training.start import load_start, with_trainable_head
@@ -45,8 +45,8 @@ class World:
 
     start: PackedEncoder
     texts: Texts
-    taught: Taught
-    draw: Draw
+    taught: TaughtInstance
+    draw: StepDraw
 
     def step(self, folder: Path, device: str = "cpu", **changes: object) -> "Step":
         """Airrep's way to the gradient, with some settings."""
@@ -136,7 +136,7 @@ def prepare(train: Corpus, asked: Corpus, groups: Groups, losses: np.ndarray) ->
     start = load_start(TrainingSettings(start="untrained"))
     collector = Collector(start)
     taught = collector.prepare_taught(LabelledInstance("0", train, asked, groups, losses), "std")
-    return World(start, collector.texts(), taught, Draw(0, taught.usable_queries, taught.usable_subsets))
+    return World(start, collector.texts(), taught, StepDraw(0, taught.usable_queries, taught.usable_subsets))
 
 
 def gradient_error(found: Step, reference: Reference, world: World) -> float:

@@ -11,13 +11,13 @@ from airrep.cli.show.learning import print_verdict
 from airrep.corpus.corpus import read_corpus
 from airrep.labels.gather import gather
 from airrep.planning.adapt import load_packed, rivals
-from airrep.planning.verdict import judge
+from airrep.planning.verdict import judge_on_instance
 
 
 def main(encoder: str, labels: str, data: str) -> None:
     """Read, judge, print."""
     stop, last = gather([labels], [read_corpus(data)])
-    print_verdict(judge(load_packed(encoder), rivals("untrained"), stop, last, encoder))
+    print_verdict(judge_on_instance(load_packed(encoder), rivals("untrained"), stop, last, encoder))
 
 
 if __name__ == "__main__":

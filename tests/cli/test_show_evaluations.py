@@ -4,9 +4,9 @@ import pytest
 from worlds.made_evaluations import made_evaluation
 
 from airrep.cli.show.evaluations import print_classification, print_comparison, print_correlations
-from airrep.evaluation.comparison import Comparison, Pair, Side
+from airrep.evaluation.comparison import ComparedRow, Comparison, Pair
 from airrep.reports.evaluation_tables import value_table
-from airrep.reports.sources import Source, label_panels
+from airrep.reports.sources import ReportSource, label_panels
 
 
 def test_seeds_that_are_alike_and_subsets_without_losses_are_told(capsys: pytest.CaptureFixture[str]) -> None:
@@ -53,7 +53,7 @@ def test_few_queries_are_told(capsys: pytest.CaptureFixture[str], queries: int, 
     shown = " ".join(capsys.readouterr().out.split())
     assert ("so few queries say little about others" in shown) == told
     assert (
-        "so few queries say little about others" in value_table("", label_panels([Source("a", made)])).caption
+        "so few queries say little about others" in value_table("", label_panels([ReportSource("a", made)])).caption
     ) == told
 
 
@@ -70,8 +70,8 @@ def test_few_queries_are_told_in_every_other_way_as_well(capsys: pytest.CaptureF
     few = made_evaluation("classify", queries=5, more=more, facts={**facts, **counts, "unlabelled_examples": 0})
     print_classification(few)
     rows = (
-        Side("a", "r", "gte", None, None, 0.5, (0.4, 0.6), 0),
-        Side("b", "r", "gte", None, None, 0.4, (0.3, 0.5), 0),
+        ComparedRow("a", "r", "gte", None, None, 0.5, (0.4, 0.6), 0),
+        ComparedRow("b", "r", "gte", None, None, 0.4, (0.3, 0.5), 0),
     )
     pair = Pair("a", "b", 0.1, (0.0, 0.2), 0.04, 0.04)
     print_comparison(Comparison("classify", "0" * 64, rows, (pair,), None, 0, queries=5))

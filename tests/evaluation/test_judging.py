@@ -15,7 +15,7 @@ from airrep.attributors.methods import make_attributor
 from airrep.encoder.load import PackedEncoder
 from airrep.errors import ConfigError
 from airrep.evaluation.judging import (
-    compact,
+    compact_subsets,
     compare_held_out,
     difference_over,
     held_out_lds,
@@ -75,7 +75,7 @@ def test_features_that_are_there_already_give_the_same_scores() -> None:
 
 def test_compact_keeps_the_members() -> None:
     subsets = Groups.from_lists({"x": [7, 3], "y": [9, 7]})
-    used, places = compact(subsets)
+    used, places = compact_subsets(subsets)
     assert used.tolist() == [3, 7, 9]
     assert [used[places.members(j)].tolist() for j in range(2)] == [[3, 7], [7, 9]]
 

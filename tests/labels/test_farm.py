@@ -19,7 +19,7 @@ from airrep.labels.ledger import holding
 from airrep.labels.plan import SamplingSettings, SubsetPlan
 from airrep.labels.request import KIND
 from airrep.labels.sampling import sample
-from airrep.labels.tasks import Part
+from airrep.labels.tasks import TaskShare
 from airrep.lm.settings import FineTuneSettings, LmSettings
 from airrep.runtime.artifacts import read_manifest, write_manifest
 from airrep.runtime.engine import Engine, InProcess, Outcome, R, T
@@ -364,7 +364,7 @@ def test_other_directories_are_left_alone(tmp_path: Path, plan: SubsetPlan) -> N
 
 def test_two_drivers_of_one_part_are_refused(tmp_path: Path, plan: SubsetPlan) -> None:
     (tmp_path / "labels").mkdir()
-    with holding(tmp_path / "labels", Part(2, 3)):
+    with holding(tmp_path / "labels", TaskShare(2, 3)):
         with pytest.raises(ArtifactError, match=r"another process is making these labels \(part 2/3\)"):
             farm(plan, tmp_path / "labels", part="2/3")
         with pytest.raises(ArtifactError, match="is making these labels in 3 parts, not 1"):
@@ -375,7 +375,7 @@ def test_two_drivers_of_one_part_are_refused(tmp_path: Path, plan: SubsetPlan) -
 @pytest.mark.parametrize("part", ["0/3", "4/3", "3", "a/b", "1/0", "-1/3", ""])
 def test_parts_that_do_not_exist_are_refused(tmp_path: Path, plan: SubsetPlan, part: str) -> None:
     if part == "":
-        assert Part.parse(part) == Part()
+        assert TaskShare.parse(part) == TaskShare()
         return
     with pytest.raises(ConfigError, match="expected a number from 1 on and how many parts. Write 3/10, say"):
         farm(plan, tmp_path / "labels", part=part)

@@ -7,7 +7,7 @@ from worlds.toy_farm import FINE_TUNE, QUERIES, TRAIN, ToyWorld
 
 from airrep.errors import ArtifactError, ConfigError
 from airrep.labels.farm import label
-from airrep.labels.gather import gather, lineage_of
+from airrep.labels.gather import gather, label_lineage
 from airrep.labels.plan import SamplingSettings, open_plan
 from airrep.labels.sampling import sample
 
@@ -60,16 +60,16 @@ def test_labels_of_two_lms_or_two_fine_tunings_are_not_mixed_by_accident(folder,
     slower = FINE_TUNE.model_copy(update={"learning_rate": 7e-4})
     label(plan, TRAIN, QUERIES, ToyWorld(), slower, tmp_path / "other-rate")
     with pytest.raises(ArtifactError, match=r"other-lm: was made with another LM than .*labels \(.*--mixed"):
-        lineage_of([folder], [str(tmp_path / "other-lm")])
+        label_lineage([folder], [str(tmp_path / "other-lm")])
     with pytest.raises(ArtifactError, match=r"another fine_tune\.learning_rate than .* \(0\.0007; "):
-        lineage_of([folder], test=[str(tmp_path / "other-rate")])
-    lineage = lineage_of([folder], [str(tmp_path / "other-lm")], [str(tmp_path / "other-rate")], mixed=True)
+        label_lineage([folder], test=[str(tmp_path / "other-rate")])
+    lineage = label_lineage([folder], [str(tmp_path / "other-lm")], [str(tmp_path / "other-rate")], mixed=True)
     assert lineage["held_out_labels"][0]["lm"] != lineage["labels"][0]["lm"]
     assert lineage["test_labels"][0]["fine_tune"]["learning_rate"] == 7e-4
 
 
 def test_the_lineage_names_the_lm_and_its_fine_tuning(folder):
-    lineage = lineage_of([folder + "#1"])
+    lineage = label_lineage([folder + "#1"])
     assert lineage["lm"] == "toy"
     (entry,) = lineage["labels"]
     assert entry["fine_tune"] == FINE_TUNE.model_dump(mode="json")

@@ -10,7 +10,7 @@ from worlds.published_world import write_published
 from worlds.small_world import make_corpus
 
 from airrep.errors import ArtifactError, ConfigError, DataError
-from airrep.labels.gather import gather, is_published, lineage_of, read_published
+from airrep.labels.gather import gather, is_published, label_lineage, read_published
 
 
 @pytest.fixture
@@ -127,7 +127,7 @@ def test_gather_takes_such_a_folder_without_data(folder: Path) -> None:
 
 def test_data_without_losses_or_with_compressed_ones_are_told_what_is_missing(folder: Path) -> None:
     (folder / "lds.jsonl").rename(folder / "lds.jsonl.gz")
-    for ask in (gather, lineage_of):
+    for ask in (gather, label_lineage):
         with pytest.raises(DataError, match=r"flan: has lds\.jsonl\.gz but no lds\.jsonl; .*no compressed file"):
             ask([str(folder)])
     (folder / "lds.jsonl.gz").unlink()
@@ -139,7 +139,7 @@ def test_data_without_losses_or_with_compressed_ones_are_told_what_is_missing(fo
 
 
 def test_model_cards_say_that_the_lm_is_not_known(folder: Path) -> None:
-    lineage = lineage_of([str(folder)], [str(folder)])
+    lineage = label_lineage([str(folder)], [str(folder)])
     assert lineage["lm"] == "unknown"
     assert lineage["labels"][0]["lm_name"] == "unknown"
     assert len(lineage["labels"][0]["train"]) == 64

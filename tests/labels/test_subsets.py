@@ -6,7 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from airrep.errors import DataError
-from airrep.labels.subsets import draw, draw_removal, draw_subset, quotas
+from airrep.labels.subsets import draw_removal, draw_subset, draw_without_repeats, quotas
 from airrep.runtime.seeding import stream
 
 STRATA = np.repeat(np.arange(6), [1, 1, 2, 5, 11, 20])
@@ -60,8 +60,8 @@ def test_stratified_subsets_keep_the_proportions_of_the_pool() -> None:
 
 
 def test_names_of_strata_do_not_matter() -> None:
-    plain = draw(stream(0, "x"), 40, 10, STRATA)
-    assert np.array_equal(plain, draw(stream(0, "x"), 40, 10, STRATA * 7 - 3))
+    plain = draw_without_repeats(stream(0, "x"), 40, 10, STRATA)
+    assert np.array_equal(plain, draw_without_repeats(stream(0, "x"), 40, 10, STRATA * 7 - 3))
 
 
 def test_removals_have_no_row_in_common_and_more_of_them_leave_the_first_as_they_are() -> None:

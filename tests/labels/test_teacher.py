@@ -29,7 +29,7 @@ from airrep.labels.farm import label
 from airrep.labels.instance import LabelledInstance
 from airrep.labels.plan import SamplingSettings
 from airrep.labels.sampling import sample
-from airrep.labels.teacher import TeacherSettings, Teaching, split_settings, teach
+from airrep.labels.teacher import TeacherSettings, Teaching, split_teacher_settings, teach
 from airrep.runtime.artifacts import check_digests, read_manifest
 from airrep.runtime.metering import TEACH, read_costs
 from airrep.runtime.seeding import stream
@@ -388,7 +388,7 @@ def test_a_teaching_that_teaches_nothing_is_refused(tmp_path: Path, hashed: Inde
 
 
 def test_settings_of_the_teacher_are_told_by_their_names() -> None:
-    assert split_settings({"steps": 3, "teacher_steps": 4}) == ({"steps": 3}, {"steps": 4})
+    assert split_teacher_settings({"steps": 3, "teacher_steps": 4}) == ({"steps": 3}, {"steps": 4})
 
 
 def test_draws_have_streams_of_their_own(hashed: Index) -> None:

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from airrep.errors import ConfigError
-from airrep.lm.settings import FineTuneSettings, LmSettings, split_settings
+from airrep.lm.settings import FineTuneSettings, LmSettings, split_lm_settings
 
 
 def test_the_defaults_are_the_papers() -> None:
@@ -48,13 +48,13 @@ def test_values_that_cannot_hold_are_refused(values: dict[str, Any]) -> None:
 
 def test_settings_of_the_lm_and_of_the_fine_tuning_are_told_apart() -> None:
     given = {"epochs": 1, "batch_tokens": 64, "template": "plain", "clip": None}
-    assert split_settings(given) == ({"batch_tokens": 64, "template": "plain"}, {"epochs": 1, "clip": None})
+    assert split_lm_settings(given) == ({"batch_tokens": 64, "template": "plain"}, {"epochs": 1, "clip": None})
 
 
 @pytest.mark.parametrize("name", ["lm", "momentum"])
 def test_a_name_of_neither_is_refused_with_the_names_of_both(name: str) -> None:
     with pytest.raises(ConfigError) as caught:
-        split_settings({"epochs": 1, name: 0.9})
+        split_lm_settings({"epochs": 1, name: 0.9})
     message = str(caught.value)
     assert message.startswith(f"settings: '{name}' is not a setting here; expected one of the fine-tuning (batch_exam")
     assert "warmup_steps, weight_decay) or of the LM (batch_tokens, checkpointing, device, max_tokens" in message

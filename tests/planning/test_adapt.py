@@ -11,7 +11,7 @@ from worlds.tiny_lms import tiny_lm
 from airrep.corpus.corpus import Corpus, Example
 from airrep.errors import ArtifactError, ConfigError
 from airrep.lm.settings import FineTuneSettings, LmSettings
-from airrep.planning.adapt import Adaptation, measure, rivals, split
+from airrep.planning.adapt import Adaptation, measure_machine, rivals, split
 from airrep.planning.budget import LearnPlan
 
 PLAN = LearnPlan(
@@ -84,7 +84,7 @@ def test_a_start_that_was_trained_is_compared_beside_one_that_was_not(parts, tmp
 
 
 def test_costs_of_this_machine_are_measured(parts):
-    costs = measure(CORPUS, parts["lm"], parts["tuning"], parts["start"], seed=0)
+    costs = measure_machine(CORPUS, parts["lm"], parts["tuning"], parts["start"], seed=0)
     assert costs.fine_tune > 0
     assert costs.evaluate > 0
     assert costs.encode > 0

@@ -10,11 +10,11 @@ from scipy import stats
 
 from airrep.errors import ArtifactError, DataError
 from airrep.planning.plan import (
-    Comparison,
     Crossover,
-    Estimate,
     MethodPlan,
     Plan,
+    Predicted,
+    PredictionCheck,
     crossover,
     line,
     mean_of,
@@ -32,7 +32,7 @@ def test_a_rate_is_all_seconds_over_all_tokens() -> None:
 
 
 def test_repeats_that_agree_leave_no_doubt() -> None:
-    assert rate([1.0, 2.0], [5.0, 10.0]) == Estimate(0.2, 0.0)
+    assert rate([1.0, 2.0], [5.0, 10.0]) == Predicted(0.2, 0.0)
 
 
 def test_intervals_of_rates_cover_the_truth() -> None:
@@ -53,7 +53,7 @@ def test_one_repeat_or_nothing_done_is_refused(seconds: list[float], amounts: li
 
 def test_a_mean_of_all_is_certain_and_one_of_some_is_not() -> None:
     lengths = [10.0, 20.0, 30.0, 40.0]
-    assert mean_of(lengths, 4) == Estimate(25.0, 0.0)
+    assert mean_of(lengths, 4) == Predicted(25.0, 0.0)
     deviation = math.sqrt((225 + 25 + 25 + 225) / 3)
     found = mean_of(lengths, 400)
     assert found.value == 25
@@ -62,12 +62,12 @@ def test_a_mean_of_all_is_certain_and_one_of_some_is_not() -> None:
 
 
 def test_independent_errors_add_up_as_squares() -> None:
-    found = Estimate(10.0, 3.0).plus(Estimate(5.0, 4.0))
+    found = Predicted(10.0, 3.0).plus(Predicted(5.0, 4.0))
     assert (found.value, found.half) == (15, 5)
-    product = Estimate(10.0, 1.0).by(Estimate(2.0, 0.5))
+    product = Predicted(10.0, 1.0).by(Predicted(2.0, 0.5))
     assert (product.value, product.half) == (20, pytest.approx(math.hypot(2.0, 5.0)))
-    assert Estimate(2.0, 1.0).times(-3) == Estimate(-6.0, 3.0)
-    assert Estimate(1.0, 2.0).interval == (0, 3)
+    assert Predicted(2.0, 1.0).times(-3) == Predicted(-6.0, 3.0)
+    assert Predicted(1.0, 2.0).interval == (0, 3)
 
 
 def test_a_line_through_two_fits_has_no_negative_part() -> None:
@@ -78,14 +78,14 @@ def test_a_line_through_two_fits_has_no_negative_part() -> None:
 
 
 def test_the_crossover_is_where_both_have_cost_the_same() -> None:
-    found = crossover(Estimate(3600.0), Estimate(0.4), Estimate(0.1))
+    found = crossover(Predicted(3600.0), Predicted(0.4), Predicted(0.1))
     assert found.examples == pytest.approx(12_000)
     assert found.examples * (0.4 - 0.1) == pytest.approx(3600)
     assert found.interval == pytest.approx((12_000, 12_000))
 
 
 def test_the_interval_of_a_crossover_is_fiellers() -> None:
-    found = crossover(Estimate(100.0, 10.0), Estimate(0.5, 0.04), Estimate(0.1, 0.03))
+    found = crossover(Predicted(100.0, 10.0), Predicted(0.5, 0.04), Predicted(0.1, 0.03))
     gap, half = 0.4, 0.05
     root = math.sqrt((10 * gap) ** 2 + (half * 100) ** 2 - (10 * half) ** 2)
     low, high = ((100 * gap - root) / (gap**2 - half**2), (100 * gap + root) / (gap**2 - half**2))
@@ -99,49 +99,49 @@ def test_intervals_of_crossovers_cover_the_truth() -> None:
     covered = 0
     for _ in range(2000):
         fixed, gap = 1000 + 100 * numbers.standard_normal(), 0.3 + 0.05 * numbers.standard_normal()
-        found = crossover(Estimate(fixed, z * 100), Estimate(0.1 + gap, z * 0.05), Estimate(0.1, 0.0))
+        found = crossover(Predicted(fixed, z * 100), Predicted(0.1 + gap, z * 0.05), Predicted(0.1, 0.0))
         assert found.interval is not None
         covered += found.interval[0] <= 1000 / 0.3 <= found.interval[1]
     assert 0.935 <= covered / 2000 <= 0.965
 
 
 def test_an_encoder_that_is_not_cheaper_has_no_crossover_and_the_reason_is_told() -> None:
-    found = crossover(Estimate(100.0), Estimate(0.01), Estimate(0.02))
+    found = crossover(Predicted(100.0), Predicted(0.01), Predicted(0.02))
     assert found.examples is None
     assert found.interval is None
     assert "the encoder is not cheaper: 0.02 s for an example, gradients 0.01 s" in found.why
 
 
 def test_a_gap_that_is_not_clear_of_zero_has_no_interval() -> None:
-    found = crossover(Estimate(100.0), Estimate(0.3, 0.2), Estimate(0.1, 0.1))
+    found = crossover(Predicted(100.0), Predicted(0.3, 0.2), Predicted(0.1, 0.1))
     assert found.examples == pytest.approx(500)
     assert found.interval is None
     assert "do not show" in found.why
 
 
 def test_an_encoder_that_costs_nothing_before_is_ahead_at_once() -> None:
-    found = crossover(Estimate(-5.0), Estimate(0.3), Estimate(0.1))
+    found = crossover(Predicted(-5.0), Predicted(0.3), Predicted(0.1))
     assert (found.examples, found.interval) == (0, (0, 0))
     assert "costs no more" in found.why
 
 
 @pytest.mark.parametrize("fixed", [-0.1, 0.0, -1.0])
 def test_what_is_fixed_may_be_unsure_about_its_sign(fixed: float) -> None:
-    found = crossover(Estimate(fixed, 100.0), Estimate(1.0, 0.05), Estimate(0.1, 0.01))
-    sure = crossover(Estimate(0.1, 100.0), Estimate(1.0, 0.05), Estimate(0.1, 0.01))
+    found = crossover(Predicted(fixed, 100.0), Predicted(1.0, 0.05), Predicted(0.1, 0.01))
+    sure = crossover(Predicted(0.1, 100.0), Predicted(1.0, 0.05), Predicted(0.1, 0.01))
     assert (found.examples, found.interval[0] if found.interval else None) == (0, 0)
     assert found.interval is not None
     assert sure.interval is not None
     assert found.interval[1] == pytest.approx(sure.interval[1], rel=0.02)
-    unsure = crossover(Estimate(fixed, 100.0), Estimate(0.3, 0.2), Estimate(0.1, 0.1))
+    unsure = crossover(Predicted(fixed, 100.0), Predicted(0.3, 0.2), Predicted(0.1, 0.1))
     assert (unsure.examples, unsure.interval) == (0, None)
 
 
 def _plan() -> Plan:
-    encoder = MethodPlan("airrep", Estimate(100.0, 10.0), Estimate(0.1, 0.01), 1164, 0.0, 5e8, {"labels": 100.0})
-    logra = MethodPlan("logra", Estimate(4.0), Estimate(0.5, 0.02), 4620, 6144, 8e8, {"fit": 4.0}, reads_lm=True)
-    found = {"logra": crossover(Estimate(96.0, 10.0), logra.per_example, encoder.per_example)}
-    real = Comparison("index: 10 examples by logra", Estimate(9.0, 1.0), 10.0, ("2 threads, planned 1",))
+    encoder = MethodPlan("airrep", Predicted(100.0, 10.0), Predicted(0.1, 0.01), 1164, 0.0, 5e8, {"labels": 100.0})
+    logra = MethodPlan("logra", Predicted(4.0), Predicted(0.5, 0.02), 4620, 6144, 8e8, {"fit": 4.0}, reads_lm=True)
+    found = {"logra": crossover(Predicted(96.0, 10.0), logra.per_example, encoder.per_example)}
+    real = PredictionCheck("index: 10 examples by logra", Predicted(9.0, 1.0), 10.0, ("2 threads, planned 1",))
     return Plan("airrep plan x", "1 core", 1000, "lm", 5, 2, (encoder, logra), found, (real,), {"threads": 1})
 
 

@@ -6,8 +6,8 @@ import pytest
 from worlds.plan_world import ENCODING, GRADIENTS, MEASURES, TEXTS, WISH
 
 from airrep.lm.settings import FineTuneSettings
+from airrep.planning.plan_request import ENCODER
 from airrep.planning.predict import encoder_plan, label_seconds, lm_name, make_plan, method_plan, training_seconds
-from airrep.planning.wish import ENCODER
 
 
 def test_a_method_costs_its_fit_before_and_encoding_with_the_look_at_each_example_after() -> None:

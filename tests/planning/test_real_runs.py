@@ -16,9 +16,9 @@ import airrep
 from airrep.errors import ArtifactError, ConfigError
 from airrep.labels.farm import label
 from airrep.labels.labels import open_labels
+from airrep.planning.plan_request import Measures
 from airrep.planning.real_runs import BY_THE_CLOCK, OTHER_LM, last_runs, real_run, runs_against
 from airrep.planning.trials import Repeats, Trial
-from airrep.planning.wish import Measures
 from airrep.runtime.costs import label_cost, training_cost
 from airrep.runtime.devices import resolve_precision
 from airrep.runtime.metering import COSTS

@@ -8,7 +8,7 @@ from worlds.small_world import make_corpus
 from airrep.corpus.corpus import Corpus
 from airrep.errors import ConfigError
 from airrep.planning.trials import LEAST_REPEATS, LEAST_SLICE, Pace, Repeats, Slices, memory_now, own_seconds, repeat
-from airrep.runtime.metering import Spent, StoreRows
+from airrep.runtime.metering import MeasuredCost, StoreRows
 
 
 def test_no_example_is_in_two_slices() -> None:
@@ -73,8 +73,8 @@ def test_repeats_are_columns_of_what_was_found() -> None:
 
 def test_seconds_of_a_fit_leave_rows_out_that_encoding_needs() -> None:
     rows = {"s": StoreRows(5, 5, 2.0, 3.0)}
-    assert own_seconds(Spent(5.0, 8.0, rows=rows)) == 3
-    assert own_seconds(Spent(5.0, 8.0, "cuda", rows=rows)) == 5
+    assert own_seconds(MeasuredCost(5.0, 8.0, rows=rows)) == 3
+    assert own_seconds(MeasuredCost(5.0, 8.0, "cuda", rows=rows)) == 5
 
 
 def test_memory_is_that_of_this_process() -> None:

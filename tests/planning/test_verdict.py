@@ -10,7 +10,7 @@ from worlds.training_world import planted
 from airrep.evaluation.judging import HeldOutDifference, HeldOutLds
 from airrep.evaluation.statistics.metrics import Interval
 from airrep.planning.adapt import load_packed
-from airrep.planning.verdict import Rival, Verdict, judge
+from airrep.planning.verdict import Rival, Verdict, judge_on_instance
 from airrep.training.start import scale_scores
 
 
@@ -57,7 +57,7 @@ def encoders(tmp_path_factory):
 
 def test_an_encoder_is_not_better_than_itself(encoders):
     stop, last = planted(0, "stop", m=12), planted(1, "last", m=12)
-    verdict = judge(encoders[0], {"untrained": encoders[0]}, stop, last, "here")
+    verdict = judge_on_instance(encoders[0], {"untrained": encoders[0]}, stop, last, "here")
     trained, untrained = verdict.rows
     assert [row.name for row in verdict.rows] == ["trained", "untrained"]  # TF-IDF sees no word that is shared
     assert untrained.difference is not None
@@ -70,7 +70,10 @@ def test_a_rivals_temperature_is_chosen_without_the_instance_that_is_judged_by(e
     turned = planted(1, "last", m=12)
     object.__setattr__(turned, "losses", np.ascontiguousarray(turned.losses[:, ::-1]))
     multiples = [
-        [row.multiple for row in judge(encoders[0], {"untrained": encoders[1]}, stop, instance, "here").rows]
+        [
+            row.multiple
+            for row in judge_on_instance(encoders[0], {"untrained": encoders[1]}, stop, instance, "here").rows
+        ]
         for instance in (last, turned)
     ]
     assert multiples[0] == multiples[1]
@@ -81,6 +84,6 @@ def test_a_rival_with_large_scores_is_tried_flatter(encoders):
     stop, last = planted(0, "stop", m=12), planted(1, "last", m=12)
     sharp = copy.deepcopy(encoders[1])
     scale_scores(sharp.checkpoint.model, 1e4)
-    rows = [judge(encoders[0], {"rival": one}, stop, last, "here").rows[1] for one in (encoders[1], sharp)]
+    rows = [judge_on_instance(encoders[0], {"rival": one}, stop, last, "here").rows[1] for one in (encoders[1], sharp)]
     assert rows[1].multiple < 1
     assert rows[1].lds.value == pytest.approx(rows[0].lds.value, abs=0.05)

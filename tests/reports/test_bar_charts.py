@@ -6,13 +6,13 @@ from matplotlib.patches import Rectangle
 from worlds.made_evaluations import METHODS, made_evaluation
 
 from airrep.reports.charts import bars
-from airrep.reports.figures import draw
-from airrep.reports.sources import Source, label_panels
+from airrep.reports.figures import draw_figure
+from airrep.reports.sources import ReportSource, label_panels
 
 
 def panels(count: int, *names: str, **fields: object) -> list:
     made = [made_evaluation(names=names, shift=0.1 * n, tags={"role": f"role {n}"}, **fields) for n in range(count)]
-    return label_panels([Source(str(number), one) for number, one in enumerate(made)])
+    return label_panels([ReportSource(str(number), one) for number, one in enumerate(made)])
 
 
 def widths(axes: Axes) -> list[float]:
@@ -29,7 +29,9 @@ def test_bars_are_as_long_as_their_values_and_whiskers_reach_the_interval() -> N
 
 
 def test_a_row_that_one_panel_lacks_keeps_its_place() -> None:
-    both = label_panels([Source("a", made_evaluation(names=("x", "y"))), Source("b", made_evaluation(names=("y",)))])
+    both = label_panels(
+        [ReportSource("a", made_evaluation(names=("x", "y"))), ReportSource("b", made_evaluation(names=("y",)))]
+    )
     second = bars(both, "").axes[1]
     assert [text.get_text() for text in second.texts][:2] == ["not run", "20.0"]
     assert [patch.get_y() + patch.get_height() / 2 for patch in second.patches] == pytest.approx([1.0])
@@ -68,4 +70,4 @@ def test_twelve_methods_and_four_roles_fit_without_touching() -> None:
             assert all(box.x0 >= 0 and box.x1 <= figure.bbox.x1 for box in boxes)
         return figure
 
-    assert draw(build, "a", "", "", png=False).svg
+    assert draw_figure(build, "a", "", "", png=False).svg

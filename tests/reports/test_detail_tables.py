@@ -3,7 +3,7 @@
 from worlds.made_evaluations import made_evaluation
 
 from airrep.reports.other_tables import MOST_PARTS, curve_tables, extras_table, parts_table
-from airrep.reports.sources import Panel, Source, Sources
+from airrep.reports.sources import Panel, ReportSource, Sources
 
 MORE = {
     "macro": {"value": 0.31, "interval": [0.28, 0.35]},
@@ -16,7 +16,9 @@ MORE = {
 
 
 def panel(**fields: object) -> Panel:
-    return Panel("tasks", Source("run", made_evaluation("classify", names=("airrep", "logra"), more=MORE, **fields)))
+    return Panel(
+        "tasks", ReportSource("run", made_evaluation("classify", names=("airrep", "logra"), more=MORE, **fields))
+    )
 
 
 def test_all_further_numbers_of_rows_are_columns() -> None:
@@ -34,7 +36,7 @@ def test_all_further_numbers_of_rows_are_columns() -> None:
 
 
 def test_rows_without_further_numbers_have_no_such_table() -> None:
-    plain = Panel("tasks", Source("run", made_evaluation()))
+    plain = Panel("tasks", ReportSource("run", made_evaluation()))
     assert extras_table(plain) is None
     assert parts_table(plain) is None
 
@@ -46,7 +48,7 @@ def test_tasks_are_lines_by_name_with_the_best_in_bold() -> None:
     ]
     for row, more in zip(made.rows, rows, strict=True):
         object.__setattr__(row, "more", more)
-    table = parts_table(Panel("tasks", Source("run", made)))
+    table = parts_table(Panel("tasks", ReportSource("run", made)))
     assert table is not None
     assert table.columns == ("Task", "airrep", "logra")
     shown = [(line.head.text, [(cell.text, cell.strong) for cell in line.cells]) for line in table.lines]
@@ -55,7 +57,7 @@ def test_tasks_are_lines_by_name_with_the_best_in_bold() -> None:
 
 def test_very_many_labels_are_cut_and_counted() -> None:
     more = {"by_label": {f"label {number:04}": 0.5 for number in range(MOST_PARTS + 7)}}
-    table = parts_table(Panel("tasks", Source("run", made_evaluation("classify", more=more))))
+    table = parts_table(Panel("tasks", ReportSource("run", made_evaluation("classify", more=more))))
     assert table is not None
     assert len(table.lines) == MOST_PARTS
     assert table.caption.endswith("7 more are left out of this page.")
@@ -63,7 +65,8 @@ def test_very_many_labels_are_cut_and_counted() -> None:
 
 def test_a_curve_has_its_numbers_across() -> None:
     made = [
-        Source(size, made_evaluation(tags={"role": "a", "size": size}, shift=float(size) / 100)) for size in ("20", "0")
+        ReportSource(size, made_evaluation(tags={"role": "a", "size": size}, shift=float(size) / 100))
+        for size in ("20", "0")
     ]
     (table,) = curve_tables("size", Sources(made).curve("lds", "size"))
     assert (table.title, table.columns) == ("a", ("Method", "size 0", "size 20"))

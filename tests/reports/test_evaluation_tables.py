@@ -7,12 +7,12 @@ from worlds.made_evaluations import made_evaluation
 
 from airrep.evaluation.result import Cost, Difference, Evaluation, Row
 from airrep.reports.evaluation_tables import about, differences_table, mark_of, value_table
-from airrep.reports.sources import Panel, Source, label_panels
+from airrep.reports.sources import Panel, ReportSource, label_panels
 from airrep.reports.tables import Line, Table, bytes_text, hundred, interval_text, p_text, seconds_text, three
 
 
 def panels(*made: Evaluation) -> list[Panel]:
-    return label_panels([Source(f"run {number}", one) for number, one in enumerate(made)])
+    return label_panels([ReportSource(f"run {number}", one) for number, one in enumerate(made)])
 
 
 def line(table: Table, name: str) -> Line:

@@ -11,7 +11,7 @@ import pytest
 from PIL import Image
 
 from airrep.errors import MissingExtraError
-from airrep.reports.figures import Drawing, draw, new_figure, plain
+from airrep.reports.figures import Drawing, draw_figure, new_figure, plain
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -31,11 +31,11 @@ def hostile() -> "Figure":
 
 @pytest.fixture(scope="module")
 def drawing() -> Drawing:
-    return draw(hostile, "fig-1", "A <title>", 'All "of" it.', png=True)
+    return draw_figure(hostile, "fig-1", "A <title>", 'All "of" it.', png=True)
 
 
 def test_the_same_figure_gives_the_same_bytes(drawing: Drawing) -> None:
-    assert draw(hostile, "fig-1", "A <title>", 'All "of" it.', png=True) == drawing
+    assert draw_figure(hostile, "fig-1", "A <title>", 'All "of" it.', png=True) == drawing
 
 
 def test_an_svg_holds_no_style_script_or_foreign_address(drawing: Drawing) -> None:
@@ -73,12 +73,12 @@ def test_a_png_is_large_enough_to_print_and_tells_what_it_shows(drawing: Drawing
     image = Image.open(io.BytesIO(drawing.png))
     assert image.size[0] == 1480
     assert image.info["Description"] == 'All "of" it.'
-    assert draw(lambda: new_figure(1), "a", "", "", png=False).png == b""
+    assert draw_figure(lambda: new_figure(1), "a", "", "", png=False).png == b""
 
 
 def test_the_settings_of_the_user_neither_matter_nor_change(drawing: Drawing) -> None:
     with matplotlib.rc_context({"font.size": 20, "axes.grid": False, "svg.hashsalt": "mine"}):
-        assert draw(hostile, "fig-1", "A <title>", 'All "of" it.', png=True) == drawing
+        assert draw_figure(hostile, "fig-1", "A <title>", 'All "of" it.', png=True) == drawing
         assert matplotlib.rcParams["font.size"] == 20
         assert matplotlib.rcParams["svg.hashsalt"] == "mine"
 
@@ -91,4 +91,4 @@ def test_names_are_cut_to_one_line_and_never_hidden() -> None:
 def test_without_matplotlib_the_error_names_the_extra(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "matplotlib", None)
     with pytest.raises(MissingExtraError, match=r"--no-figures.*pip install 'airrep\[figures\]'"):
-        draw(hostile, "a", "", "", png=False)
+        draw_figure(hostile, "a", "", "", png=False)

@@ -6,12 +6,12 @@ from worlds.made_evaluations import METHODS, PLAN, made_evaluation
 
 from airrep.planning.plan_record import Plan
 from airrep.reports.charts import curves, plan_lines
-from airrep.reports.sources import Source, Sources
+from airrep.reports.sources import ReportSource, Sources
 
 
 def groups(sizes: tuple[int, ...], *names: str) -> list:
     made = [made_evaluation(names=names, shift=n / 10, tags={"size": str(size)}) for n, size in enumerate(sizes)]
-    return Sources([Source(str(number), one) for number, one in enumerate(made)]).curve("lds", "size")
+    return Sources([ReportSource(str(number), one) for number, one in enumerate(made)]).curve("lds", "size")
 
 
 def test_a_line_goes_through_the_values_of_its_method() -> None:

@@ -6,9 +6,9 @@ from worlds.made_evaluations import made_evaluation
 
 from airrep.evaluation.comparison import compare_evaluations
 from airrep.evaluation.diagnosis.diagnosis import Diagnosis
-from airrep.evaluation.diagnosis.examined import Finding
+from airrep.evaluation.diagnosis.findings import Finding
 from airrep.reports.other_tables import comparison_table, diagnosis_tables, plain_table, sources_table
-from airrep.reports.sources import Source, Sources, read_sources
+from airrep.reports.sources import ReportSource, Sources, read_sources
 
 
 def test_a_comparison_is_a_line_for_each_pair(tmp_path: Path) -> None:
@@ -52,7 +52,7 @@ def test_a_diagnosis_is_a_line_for_each_finding(tmp_path: Path) -> None:
 
 def test_a_diagnosis_among_the_facts_is_shown_whatever_its_form() -> None:
     facts = {"diagnosis": {"spread": 0.43, "halves": {"value": 0.8, "ok": True}, "of": ["a", "b"], "none": None}}
-    (table,) = diagnosis_tables(Sources([Source("run", made_evaluation(facts=facts, tags={"role": "tasks"}))]))
+    (table,) = diagnosis_tables(Sources([ReportSource("run", made_evaluation(facts=facts, tags={"role": "tasks"}))]))
     shown = [(line.head.text, line.cells[0].text) for line in table.lines]
     assert table.title == "Diagnosis: tasks"
     assert shown == [("Spread", "0.43"), ("Halves.value", "0.8"), ("Halves.ok", "yes"), ("Of", "a, b"), ("None", "–")]
@@ -60,7 +60,7 @@ def test_a_diagnosis_among_the_facts_is_shown_whatever_its_form() -> None:
 
 
 def test_runs_are_listed_with_counts_tags_and_commands() -> None:
-    made = Source("run", made_evaluation(tags={"role": "tasks", "lm": "x"}, ceiling=0.9, queries=1500))
+    made = ReportSource("run", made_evaluation(tags={"role": "tasks", "lm": "x"}, ceiling=0.9, queries=1500))
     (line,) = sources_table(Sources([made])).lines
     assert line.head.text == "run"
     assert [cell.text for cell in line.cells] == [

@@ -10,19 +10,19 @@ from worlds.made_evaluations import PLAN, made_evaluation, write_artifact
 from airrep.errors import ArtifactError, ConfigError
 from airrep.evaluation.result import Evaluation
 from airrep.reports.sources import (
-    Source,
+    ReportSource,
     Sources,
     are_evaluations,
     count_of,
     label_panels,
+    panel_rows,
     read_sources,
-    row_names,
     run_names,
 )
 
 
-def source(name: str, **tags: str) -> Source:
-    return Source(name, made_evaluation(tags=tags))
+def source(name: str, **tags: str) -> ReportSource:
+    return ReportSource(name, made_evaluation(tags=tags))
 
 
 def repooled(made: Evaluation, pool: str, **tags: str) -> Evaluation:
@@ -31,7 +31,7 @@ def repooled(made: Evaluation, pool: str, **tags: str) -> Evaluation:
     return dataclasses.replace(made, rows=rows, tags=tags or made.tags)
 
 
-def labels(*sources: Source) -> list[str]:
+def labels(*sources: ReportSource) -> list[str]:
     return [panel.label for panel in label_panels(sources)]
 
 
@@ -50,10 +50,10 @@ def test_panels_with_equal_tags_are_told_apart_by_name() -> None:
 
 def test_panels_of_one_role_are_told_apart_by_how_they_pool() -> None:
     own = source("own", role="tasks")
-    attended = Source("att", repooled(own.evaluation, "attention"))
-    other = Source("other", repooled(attended.evaluation, "attention", role="mixture"))
+    attended = ReportSource("att", repooled(own.evaluation, "attention"))
+    other = ReportSource("other", repooled(attended.evaluation, "attention", role="mixture"))
     assert labels(own, attended, other) == ["tasks, own pools", "tasks, pool attention", "mixture"]
-    assert labels(own, Source("of others", made_evaluation(names=("x", "y"), tags={"role": "tasks"}))) == [
+    assert labels(own, ReportSource("of others", made_evaluation(names=("x", "y"), tags={"role": "tasks"}))) == [
         "tasks (own)",
         "tasks (of others)",
     ]
@@ -110,11 +110,11 @@ def test_a_curve_refuses_words_and_a_number_that_stands_twice() -> None:
 
 
 def test_subsets_are_counted_by_facts_or_else_by_matrices() -> None:
-    assert Source("a", made_evaluation(facts={"subsets": {"a": 3, "b": 4}})).subsets == 7
+    assert ReportSource("a", made_evaluation(facts={"subsets": {"a": 3, "b": 4}})).subsets == 7
     matrices = {"losses/a": np.zeros((40, 5)), "0/a": np.zeros((40, 5)), "losses/b": np.zeros((40, 6))}
-    assert Source("a", made_evaluation(facts={}, matrices=matrices)).subsets == 11
-    assert Source("a", made_evaluation("classify", facts={})).subsets is None
-    assert Source("a", made_evaluation("loo", facts={"removals": 5}, matrices=matrices)).subsets is None
+    assert ReportSource("a", made_evaluation(facts={}, matrices=matrices)).subsets == 11
+    assert ReportSource("a", made_evaluation("classify", facts={})).subsets is None
+    assert ReportSource("a", made_evaluation("loo", facts={"removals": 5}, matrices=matrices)).subsets is None
 
 
 def test_counts_come_from_numbers_and_from_lists() -> None:
@@ -125,7 +125,7 @@ def test_counts_come_from_numbers_and_from_lists() -> None:
 
 def test_rows_keep_the_order_in_which_they_first_appear() -> None:
     first, second = made_evaluation(names=("a", "b")), made_evaluation(names=("c", "b"))
-    assert row_names(label_panels([Source("1", first), Source("2", second)])) == ["a", "b", "c"]
+    assert panel_rows(label_panels([ReportSource("1", first), ReportSource("2", second)])) == ["a", "b", "c"]
 
 
 def test_artifacts_of_each_kind_are_read(tmp_path: Path) -> None:

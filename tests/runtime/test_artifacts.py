@@ -148,4 +148,4 @@ def test_failed_write_keeps_the_old_file(tmp_path: Path, monkeypatch: pytest.Mon
 def test_json_has_one_spelling() -> None:
     assert artifacts.canonical_json({"b": 1, "a": "ü"}) == artifacts.canonical_json({"a": "ü", "b": 1})
     assert json.loads(artifacts.canonical_json([1])) == [1]
-    assert artifacts.digest({"b": 1, "a": 2}) == artifacts.digest({"a": 2, "b": 1})
+    assert artifacts.json_digest({"b": 1, "a": 2}) == artifacts.json_digest({"a": 2, "b": 1})

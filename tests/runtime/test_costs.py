@@ -27,7 +27,7 @@ from airrep.labels.farm import label
 from airrep.labels.teacher import Teaching
 from airrep.runtime.costs import encoding_cost, index_cost, label_cost, stored_bytes_per_example, training_cost
 from airrep.runtime.engine import InProcess
-from airrep.runtime.metering import COSTS, TEACH, Measured, Spent, StoreRows, read_costs
+from airrep.runtime.metering import COSTS, TEACH, Measured, MeasuredCost, StoreRows, read_costs
 from airrep.runtime.processes import LocalProcesses
 from airrep.training.train import train_encoder
 
@@ -61,11 +61,11 @@ def _burn(seconds: float) -> None:
 
 
 def _encoding(examples: int, cpu: float, rows: dict[str, StoreRows], **more: Any) -> Measured:
-    return Measured("encode", examples, Spent(cpu, 2 * cpu, rows=rows, **more), {})
+    return Measured("encode", examples, MeasuredCost(cpu, 2 * cpu, rows=rows, **more), {})
 
 
 def test_an_example_costs_the_seconds_of_encoding_divided_by_examples() -> None:
-    fits = [Measured("fit", 30, Spent(3.0, 4.0), {}), Measured("fit", 30, Spent(5.0, 6.0), {})]
+    fits = [Measured("fit", 30, MeasuredCost(3.0, 4.0), {}), Measured("fit", 30, MeasuredCost(5.0, 6.0), {})]
     found = encoding_cost(fits, [_encoding(10, 1.0, {}), _encoding(20, 5.0, {})])
     assert (found.examples, found.cpu_seconds_per_example, found.wall_seconds_per_example) == (30, 0.2, 0.4)
     assert (found.fit_seconds, found.fit_wall_seconds) == (4, 5)
@@ -79,7 +79,7 @@ def test_rows_found_in_a_store_count_as_if_they_had_been_computed() -> None:
 
 
 def test_rows_that_a_fit_computed_are_not_counted_twice() -> None:
-    fit = Measured("fit", 10, Spent(7.0, 7.0, rows={"s": StoreRows(10, 10, 5.0, 5.0)}), {})
+    fit = Measured("fit", 10, MeasuredCost(7.0, 7.0, rows={"s": StoreRows(10, 10, 5.0, 5.0)}), {})
     found = encoding_cost([fit], [_encoding(10, 1.0, {"s": StoreRows(10, 0, 0.0, 0.0)})])
     assert found.fit_seconds == pytest.approx(2)
     assert found.cpu_seconds_per_example == pytest.approx((1.0 + 5.0) / 10)
@@ -92,7 +92,7 @@ def test_several_stores_are_reckoned_by_themselves() -> None:
 
 
 def test_what_was_found_ready_made_has_an_unknown_cost() -> None:
-    recalled = Measured("fit", 10, Spent(0.1, 0.1, recalled=True), {})
+    recalled = Measured("fit", 10, MeasuredCost(0.1, 0.1, recalled=True), {})
     found = encoding_cost([recalled], [_encoding(10, 1.0, {"s": StoreRows(10, 0, 0.0, 0.0)})])
     assert (found.cpu_seconds_per_example, found.fit_seconds) == (None, None)
     assert encoding_cost([], []).cpu_seconds_per_example is None
@@ -266,7 +266,7 @@ def test_training_tells_what_its_steps_took_and_the_encoder_is_as_it_would_be(tm
 
 
 def test_a_teacher_counts_once_however_often_training_began(tmp_path: Path) -> None:
-    teaching = Teaching([planted(1, "t")], steps=2, spent=Spent(1000.0, 2000.0, "cpu"))
+    teaching = Teaching([planted(1, "t")], steps=2, spent=MeasuredCost(1000.0, 2000.0, "cpu"))
     settings, learn = tiny_settings(tmp_path, steps=3, checkpoint_every=1), [planted(1, "a")]
 
     def stop(record: Mapping[str, Any]) -> None:
@@ -275,7 +275,7 @@ def test_a_teacher_counts_once_however_often_training_began(tmp_path: Path) -> N
 
     with pytest.raises(KeyboardInterrupt):
         train_encoder(learn, [planted(2, "b")], tmp_path / "encoder", settings, teaching=teaching, progress=stop)
-    longer = replace(teaching, spent=Spent(3000.0, 3000.0, "cpu"))
+    longer = replace(teaching, spent=MeasuredCost(3000.0, 3000.0, "cpu"))
     made = train_encoder(learn, [planted(2, "b")], tmp_path / "encoder", settings, teaching=longer)
     assert [line.spent.cpu for line in read_costs(made.path) if line.stage == TEACH] == [1000, 3000]
     found = training_cost(made.path)

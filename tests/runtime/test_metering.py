@@ -11,7 +11,7 @@ from airrep.attributors.settings import EncoderSettings, TfidfSettings
 from airrep.corpus.corpus import Corpus, Example
 from airrep.runtime.metering import (
     COSTS,
-    Spent,
+    MeasuredCost,
     StoreRows,
     append_cost,
     computing_rows,
@@ -42,7 +42,7 @@ def test_processor_time_leaves_waiting_out() -> None:
 
 
 def test_an_accelerator_is_measured_by_the_clock() -> None:
-    assert Spent(1.0, 2.0, "cuda").seconds == 2
+    assert MeasuredCost(1.0, 2.0, "cuda").seconds == 2
 
 
 def test_what_fails_is_not_counted_afterwards() -> None:
@@ -87,19 +87,19 @@ def test_what_was_learnt_by_an_earlier_run_is_noted(tmp_path: Path) -> None:
 
 
 def test_lines_are_read_back_as_they_were_written(tmp_path: Path) -> None:
-    spent = Spent(1.5, 2.5, "cpu", 2, "1 core", 1000, {"s": StoreRows(3, 2, 0.5, 0.6)}, True)
+    spent = MeasuredCost(1.5, 2.5, "cpu", 2, "1 core", 1000, {"s": StoreRows(3, 2, 0.5, 0.6)}, True)
     append_cost(tmp_path, "encode", spent, examples=3, shard="a")
-    append_cost(tmp_path, "fit", Spent(1.0, 1.0), examples=9)
+    append_cost(tmp_path, "fit", MeasuredCost(1.0, 1.0), examples=9)
     first, second = read_costs(tmp_path)
     assert (first.stage, first.examples, first.spent, first.more) == ("encode", 3, spent, {"shard": "a"})
     assert (second.stage, second.examples) == ("fit", 9)
 
 
 def test_a_line_that_an_interruption_cut_does_no_harm(tmp_path: Path) -> None:
-    append_cost(tmp_path, "encode", Spent(1.0, 1.0), examples=3)
+    append_cost(tmp_path, "encode", MeasuredCost(1.0, 1.0), examples=3)
     path = tmp_path / COSTS
     path.write_bytes(path.read_bytes() + path.read_bytes()[:40])
-    append_cost(tmp_path, "encode", Spent(2.0, 2.0), examples=4)
+    append_cost(tmp_path, "encode", MeasuredCost(2.0, 2.0), examples=4)
     assert [found.examples for found in read_costs(tmp_path)] == [3, 4]
     path.write_text('{"stage": 1}\n[]\n"x"\n')
     assert read_costs(tmp_path) == []

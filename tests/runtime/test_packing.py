@@ -6,7 +6,7 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from airrep.runtime.packing import Batch, Run, pack, runs_of
+from airrep.runtime.packing import Batch, EqualRun, pack, runs_of
 
 LENGTHS = st.lists(st.integers(1, 40), max_size=60).map(lambda lengths: np.array(lengths, np.int64))
 
@@ -46,7 +46,7 @@ def test_runs_cover_every_token_once(lengths: np.ndarray) -> None:
 def test_positions_count_from_zero_in_each_sequence() -> None:
     batch = Batch(np.array([7, 2, 4]), np.array([3, 3, 1]))
     assert batch.positions.tolist() == [0, 1, 2, 0, 1, 2, 0]
-    assert batch.runs == (Run(0, 2, 3), Run(6, 1, 1))
+    assert batch.runs == (EqualRun(0, 2, 3), EqualRun(6, 1, 1))
     assert batch.tokens == 7
 
 

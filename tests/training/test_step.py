@@ -15,7 +15,7 @@ from airrep.encoder.bert import PackedTokens, SentenceBert
 from airrep.encoder.load import PackedEncoder
 from airrep.runtime.devices import Team
 from airrep.runtime.packing import pack
-from airrep.training.examples import Batches, Collector, Draw, Taught, Texts
+from airrep.training.examples import Batches, Collector, StepDraw, TaughtInstance, Texts
 from airrep.training.ranking_loss import ranking_loss
 from airrep.training.settings import TrainingSettings
 from airrep.training.step import Dropout, StepTexts, add_gradients
@@ -29,8 +29,8 @@ class World(SimpleNamespace):
 
     model: SentenceBert
     texts: Texts
-    taught: Taught
-    draw: Draw
+    taught: TaughtInstance
+    draw: StepDraw
     settings: TrainingSettings
 
     def gradients(self, trunk: Trunk, **changes: object) -> dict[str, Tensor]:

@@ -6,11 +6,13 @@ from worlds.small_world import make_corpus
 
 from airrep.corpus.corpus import Corpus
 from airrep.lm.settings import LmSettings
+from airrep.planning.plan_request import ENCODER, Measures, PlanRequest
 from airrep.planning.trials import Repeats, Trial
-from airrep.planning.wish import ENCODER, Measures, Wish
 
 TEXTS: Corpus = make_corpus(100)
-WISH = Wish(TEXTS, 1000, LmSettings(lm="small"), methods=("logra",), subsets=60, size=10, queries=5, steps=7, workers=2)
+WISH = PlanRequest(
+    TEXTS, 1000, LmSettings(lm="small"), methods=("logra",), subsets=60, size=10, queries=5, steps=7, workers=2
+)
 
 
 def _trial(seconds: float, **more: object) -> Trial:

@@ -6,7 +6,7 @@ from typing import Any
 import torch
 
 from airrep.encoder.bert import BertShape, HeadShape, SentenceBert
-from airrep.encoder.checkpoints import Checkpoint
+from airrep.encoder.checkpoints import StoredEncoder
 from airrep.encoder.exports import write_sentence_transformer
 from airrep.encoder.folders import Card
 
@@ -63,9 +63,9 @@ def tiny_tokenizer() -> dict[str, Any]:
     }
 
 
-def tiny_checkpoint(heads: tuple[HeadShape, ...] = ((16, 16, True),), seed: int = 0) -> Checkpoint:
+def tiny_checkpoint(heads: tuple[HeadShape, ...] = ((16, 16, True),), seed: int = 0) -> StoredEncoder:
     """A network with random weights, its tokenizer and the default card."""
-    return Checkpoint(tiny_model(heads, seed), tiny_tokenizer(), {}, SHAPE.positions, Card())
+    return StoredEncoder(tiny_model(heads, seed), tiny_tokenizer(), {}, SHAPE.positions, Card())
 
 
 def tiny_folder(folder: Path, heads: tuple[HeadShape, ...] = ((16, 16, True),), seed: int = 0) -> Path:

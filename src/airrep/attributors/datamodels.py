@@ -13,7 +13,7 @@ from airrep.attributors.base import Attributor, OnRows
 from airrep.attributors.settings import DatamodelsSettings
 from airrep.corpus.corpus import Corpus, Example
 from airrep.errors import ArtifactError, ConfigError, DataError
-from airrep.runtime.artifacts import check_digests, check_sizes, digest, read_manifest
+from airrep.runtime.artifacts import check_digests, check_sizes, json_digest, read_manifest
 from airrep.scoring.pooling import Pool
 
 KIND = "datamodels"
@@ -42,7 +42,7 @@ class DatamodelsAttributor(Attributor):
 
     @property
     def fingerprint(self) -> str:
-        return digest({"method": self.name, "files": self._manifest["files"]})
+        return json_digest({"method": self.name, "files": self._manifest["files"]})
 
     @property
     def caution(self) -> str:

@@ -10,7 +10,7 @@ from airrep.attributors.settings import EncoderSettings
 from airrep.corpus.corpus import Example
 from airrep.encoder.base import Encoder
 from airrep.encoder.load import load_encoder
-from airrep.runtime.artifacts import digest
+from airrep.runtime.artifacts import json_digest
 from airrep.scoring.pooling import Pool
 
 
@@ -49,7 +49,7 @@ class EmbeddingAttributor(Attributor):
 
     @property
     def fingerprint(self) -> str:
-        return digest({"method": self.name, "encoder": self.encoder.fingerprint})
+        return json_digest({"method": self.name, "encoder": self.encoder.fingerprint})
 
     @property
     def symmetric(self) -> bool:

@@ -22,7 +22,7 @@ import numpy as np
 
 from airrep.arrays import DenseFeatures, Rows
 from airrep.errors import DataError
-from airrep.runtime.artifacts import digest, file_digest
+from airrep.runtime.artifacts import file_digest, json_digest
 
 _CHUNK = re.compile(r"log_rank_(\d+)_chunk_(\d+)\.mmap")
 _BLOCK_BYTES = 2**26
@@ -53,7 +53,7 @@ class FeatureFile:
     @cached_property
     def fingerprint(self) -> str:
         """64 hex digits over the content of the files."""
-        return digest([file_digest(path) for path in self.files])
+        return json_digest([file_digest(path) for path in self.files])
 
     def take(self, rows: Rows) -> DenseFeatures:
         """Features of the given rows: float32, ``(k, d)``.

@@ -13,7 +13,7 @@ from airrep.corpus.corpus import Corpus, Example
 from airrep.errors import ConfigError, DataError
 from airrep.lm.model import TargetLM, load_lm
 from airrep.lm.settings import LmSettings
-from airrep.runtime.artifacts import digest
+from airrep.runtime.artifacts import json_digest
 from airrep.scoring.pooling import Pool
 
 S = TypeVar("S", bound=LmSettings)
@@ -78,7 +78,7 @@ class RdsAttributor(LanguageAttributor[RdsSettings]):
     def fingerprint(self) -> str:
         chosen = self._settings
         parts = {"lm": self.lm.fingerprint, "layer": chosen.layer, "tokens": chosen.tokens}
-        return digest({"method": self.name, **parts})
+        return json_digest({"method": self.name, **parts})
 
     def encode_train(self, examples: Sequence[Example], on_rows: OnRows | None = None) -> DenseFeatures:
         """Hidden states of each example, ``(rows, d)``.

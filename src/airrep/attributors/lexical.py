@@ -15,7 +15,7 @@ from airrep.attributors.ngrams import NgramCounter, log_ratio
 from airrep.attributors.settings import DsirSettings, TfidfSettings
 from airrep.corpus.corpus import Corpus, Example
 from airrep.errors import ConfigError, DataError, NotFittedError
-from airrep.runtime.artifacts import canonical_json, digest
+from airrep.runtime.artifacts import canonical_json, json_digest
 from airrep.scoring.pooling import Pool
 
 
@@ -41,7 +41,7 @@ class TfidfAttributor(Attributor):
     def fingerprint(self) -> str:
         vectorizer = self._fitted()
         learnt = [sorted(vectorizer.vocabulary_), [float(value) for value in vectorizer.idf_]]
-        return digest({"method": self.name, "settings": self._settings.model_dump(), "learnt": learnt})
+        return json_digest({"method": self.name, "settings": self._settings.model_dump(), "learnt": learnt})
 
     def fit(self, train: Corpus) -> None:
         """Learn the vocabulary and the inverse document frequencies.
@@ -126,7 +126,7 @@ class DsirAttributor(Attributor):
     @property
     def fingerprint(self) -> str:
         learnt = self._fitted().tolist()
-        return digest({"method": self.name, "settings": self._settings.model_dump(), "learnt": learnt})
+        return json_digest({"method": self.name, "settings": self._settings.model_dump(), "learnt": learnt})
 
     def fit(self, train: Corpus) -> None:
         """Count the n-grams of the training corpus.

@@ -16,7 +16,7 @@ from airrep.attributors.settings import PrecomputedSettings
 from airrep.corpus.corpus import Corpus, Example, read_corpus
 from airrep.corpus.records import content_hash
 from airrep.errors import ConfigError, DataError, NotFittedError
-from airrep.runtime.artifacts import canonical_json, digest
+from airrep.runtime.artifacts import canonical_json, json_digest
 from airrep.scoring.pooling import Pool
 
 _SMALL, _LARGE = 2.0**-4, 2.0**15
@@ -102,7 +102,7 @@ class PrecomputedAttributor(Attributor):
 
     @property
     def fingerprint(self) -> str:
-        return digest({"method": self.name, **self._fitted()})
+        return json_digest({"method": self.name, **self._fitted()})
 
     def fit(self, train: Corpus) -> None:
         """Match the features to the examples, and read those of queries.
@@ -116,7 +116,11 @@ class PrecomputedAttributor(Attributor):
         self._train = _Known.of(train, _rows_of(file, train, "training corpus"))
         shift = _shift(file.largest())
         learnt = {"train": file.fingerprint, "dimension": file.dimension, "shift": shift}
-        self._learnt = {**learnt, "examples": digest(self._train.keys.tolist()), **self._fit_queries(file.dimension)}
+        self._learnt = {
+            **learnt,
+            "examples": json_digest(self._train.keys.tolist()),
+            **self._fit_queries(file.dimension),
+        }
 
     def _fit_queries(self, dimension: int) -> dict[str, Any]:
         if self._settings.queries is None or self._settings.query_data is None:
@@ -129,7 +133,7 @@ class PrecomputedAttributor(Attributor):
             )
         self._query_features = file.take(_rows_of(file, data, self._settings.query_data))
         self._queries = _Known.of(data, np.arange(len(data)))
-        return {"queries": file.fingerprint, "query_examples": digest(self._queries.keys.tolist())}
+        return {"queries": file.fingerprint, "query_examples": json_digest(self._queries.keys.tolist())}
 
     def _check_settings(self) -> None:
         chosen = self._settings

@@ -17,7 +17,7 @@ from airrep.attributors.methods import make_attributor
 from airrep.attributors.settings import StackSettings
 from airrep.corpus.corpus import Corpus, Example
 from airrep.errors import ConfigError
-from airrep.runtime.artifacts import check_sizes, digest, read_manifest
+from airrep.runtime.artifacts import check_sizes, json_digest, read_manifest
 from airrep.scoring.pooling import Pool
 
 KIND = "stack"
@@ -78,7 +78,9 @@ class StackAttributor(Attributor):
     @property
     def fingerprint(self) -> str:
         known = {name: self._manifest[name] for name in ("members", "multiple", "pool")}
-        return digest({"method": self.name, **known, "attributors": [one.fingerprint for one in self._attributors]})
+        return json_digest(
+            {"method": self.name, **known, "attributors": [one.fingerprint for one in self._attributors]}
+        )
 
     @property
     def execution(self) -> Mapping[str, str]:

@@ -51,8 +51,8 @@ def root(
     """Which training examples, and which groups of them, made a fine-tuned language model behave as it does."""
 
 
-@own.command()
-def report(
+@own.command("report")
+def report_command(
     runs: Annotated[
         list[Path],
         typer.Argument(metavar="RUN...", help="Results of top, group and what-if; or evaluations, comparisons, plans."),
@@ -97,8 +97,8 @@ def report(
     note(f"{out}: written; open it in a browser")
 
 
-@own.command()
-def show(
+@own.command("show")
+def show_command(
     path: Annotated[Path, typer.Argument(metavar="DIR", help="A directory that airrep wrote.")],
     verify: Annotated[bool, typer.Option("--verify", help="Check every byte against its checksum.")] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print the manifest as JSON.")] = False,
@@ -149,8 +149,8 @@ def _note_whole(path: Path, manifest: Mapping[str, Any]) -> None:
     note(f"{path}: whole: {len(manifest['files'])} files have the checksums of the manifest")
 
 
-@own.command()
-def methods(
+@own.command("methods")
+def methods_command(
     name: Annotated[str | None, typer.Argument(metavar="[NAME]", help="Only this one, with its settings.")] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON on stdout.")] = False,
 ) -> None:
@@ -167,8 +167,8 @@ def methods(
         print_options(chosen[0])
 
 
-@own.command()
-def demo(
+@own.command("demo")
+def demo_command(
     out: Annotated[Path, typer.Option(help="Directory for what the demo makes.")] = Path("airrep-demo"),
     learn: Annotated[
         bool, typer.Option("--learn", help="Train the encoder too, on labels from a small language model: minutes.")

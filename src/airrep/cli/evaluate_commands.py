@@ -22,7 +22,7 @@ from airrep.cli.options import (
     WorkersOption,
     make_engine,
     note,
-    open_index,
+    open_moved_index,
     print_json,
     shared_options,
 )
@@ -74,9 +74,9 @@ app.add_typer(evaluate, name="evaluate")
 QueriesOption = Annotated[str, typer.Option("--queries", metavar="DATA", help=f"Queries. {DATA_HELP}")]
 
 
-@evaluate.command()
+@evaluate.command("classify")
 @shared_options
-def classify(
+def classify_command(
     indexes: IndexesArgument,
     queries: QueriesOption,
     reading: Reading,
@@ -107,9 +107,9 @@ def classify(
         judging.deliver(asked.request, lambda: asked.run(meter), print_classification)
 
 
-@evaluate.command()
+@evaluate.command("select")
 @shared_options
-def select(
+def evaluate_select_command(
     indexes: IndexesArgument,
     queries: QueriesOption,
     lm: Annotated[str, typer.Option("--lm", help="Target LM: a folder or a Hub id.")],
@@ -149,10 +149,10 @@ def select(
     from airrep.cli.show.learning import TaskMeter
     from airrep.evaluation.select.contest import SelectSettings
     from airrep.evaluation.select.select import DataSelection
-    from airrep.lm.settings import FineTuneSettings, LmSettings, split_settings
+    from airrep.lm.settings import FineTuneSettings, LmSettings, split_lm_settings
     from airrep.runtime.settings import read_settings
 
-    of_lm, of_tuning = split_settings(read_settings(None, settings or ()))
+    of_lm, of_tuning = split_lm_settings(read_settings(None, settings or ()))
     values = {"count": count, "by": by, "seeds": seeds, "random": random, "full": full, "none": none}
     chosen = SelectSettings.of({**values, "where": where, "max_new_tokens": max_new_tokens, "seed": seed})
     asked = DataSelection(
@@ -180,9 +180,9 @@ def select(
         )
 
 
-@evaluate.command()
+@evaluate.command("lds")
 @shared_options
-def lds(
+def lds_command(
     indexes: IndexesArgument,
     labels: LabelsOption,
     reading: Reading,
@@ -217,9 +217,9 @@ def lds(
     )
 
 
-@evaluate.command()
+@evaluate.command("loo")
 @shared_options
-def loo(
+def loo_command(
     indexes: IndexesArgument,
     labels: LabelsOption,
     reading: Reading,
@@ -264,9 +264,9 @@ def _gather(
         yield gather(part, corpora, partial=partial, beside=named, read=reading.read)
 
 
-@app.command()
+@app.command("compare")
 @shared_options
-def compare(
+def compare_command(
     runs: Annotated[list[Path], typer.Argument(metavar="RUN...", help="What `airrep evaluate ... --out` wrote.")],
     to: Annotated[str | None, typer.Option("--to", help="Compare with the row of this name alone.")] = None,
     resamples: Annotated[
@@ -302,9 +302,9 @@ def compare(
         print_comparison(found)
 
 
-@app.command()
+@app.command("datamodels")
 @shared_options
-def datamodels(
+def datamodels_command(
     labels: Annotated[str, typer.Argument(metavar="LABELS#i", help=f"One instance. {CHOICE_HELP}")],
     out: Annotated[Path, typer.Option(help="Directory of the weights.")],
     reading: Reading,
@@ -319,14 +319,14 @@ def datamodels(
 ) -> None:
     """Regress each query's losses on who was in the subset. The result knows these queries and examples alone."""
     from airrep.cli.show.evaluations import print_datamodels
-    from airrep.labels.gather import lineage_of
+    from airrep.labels.gather import label_lineage
     from airrep.runtime.settings import read_settings
     from airrep.training.linear.datamodels import RegressionSettings, fit_datamodels, the_only
 
     chosen = RegressionSettings.of(read_settings(config, settings or ()))
     (judged,) = _gather([labels], data=data, reading=reading, partial=partial, named=[labels])
     instance = the_only(judged, labels)
-    made = fit_datamodels(instance, out, chosen, lineage=lineage_of([labels]), replace=replace)
+    made = fit_datamodels(instance, out, chosen, lineage=label_lineage([labels]), replace=replace)
     if as_json:
         print_json(dict(made.report))
     else:
@@ -334,9 +334,9 @@ def datamodels(
     note(f"{out}: next: airrep index {out / 'train.jsonl'} --method datamodels --set weights={out} --out INDEX")
 
 
-@app.command()
+@app.command("stack")
 @shared_options
-def stack(
+def stack_command(
     labels: Annotated[list[str], typer.Argument(metavar="LABELS...", help=f"What to learn from. {CHOICE_HELP}")],
     held_out: Annotated[list[str], typer.Option("--held-out", help="Labels of other queries, to judge by.")],
     member: Annotated[list[str], typer.Option("--member", help=MEMBER_HELP)],
@@ -355,12 +355,12 @@ def stack(
 ) -> None:
     """Learn how to add up several methods' scores, and say whether that beats the best of them."""
     from airrep.cli.show.evaluations import print_stack
-    from airrep.labels.gather import lineage_of
+    from airrep.labels.gather import label_lineage
     from airrep.training.linear.stack import learn_stack
     from airrep.training.linear.weights import MemberChoice
 
     members = [MemberChoice.parse(text) for text in member]
-    lineage = lineage_of(labels, held_out, mixed=mixed)
+    lineage = label_lineage(labels, held_out, mixed=mixed)
     named = [*labels, *held_out]
     learn, judge = _gather(labels, held_out, data=data, reading=reading, partial=partial, named=named)
     made = learn_stack(members, learn, judge, out, pool=pool, lineage=lineage, replace=replace)
@@ -371,9 +371,9 @@ def stack(
     note(f"{out}: next: airrep index DATA --method stack --set stack={out} --out INDEX")
 
 
-@app.command()
+@app.command("diagnose")
 @shared_options
-def diagnose(
+def diagnose_command(
     labels: Annotated[list[str], typer.Argument(metavar="LABELS...", help=LABELS_HELP)],
     reading: Reading,
     data: Annotated[
@@ -395,15 +395,15 @@ def diagnose(
     """
     from airrep.cli.show.evaluations import print_diagnosis
     from airrep.evaluation.diagnosis.diagnosis import diagnose as look
-    from airrep.evaluation.diagnosis.diagnosis import find_diagnosis, request_of, seconds_of_fine_tunes
+    from airrep.evaluation.diagnosis.diagnosis import diagnosis_request, find_diagnosis, seconds_of_fine_tunes
     from airrep.evaluation.result import command_line
     from airrep.labels.gather import gather
 
     instances = gather(labels, [reading.read(path) for path in data or ()], partial=partial, read=reading.read)
-    indexes = [open_index(path) for path in index or ()]
+    indexes = [open_moved_index(path) for path in index or ()]
     found = None
     if out is not None and not replace:
-        found = find_diagnosis(out, request_of(instances, indexes, pool, temperature))
+        found = find_diagnosis(out, diagnosis_request(instances, indexes, pool, temperature))
     if found is not None:
         note(f"{out}: was finished already")
     else:

@@ -19,7 +19,7 @@ from airrep.cli.options import (
     WorkersOption,
     make_engine,
     note,
-    open_index,
+    open_moved_index,
     shared_options,
 )
 from airrep.errors import ConfigError
@@ -27,9 +27,9 @@ from airrep.errors import ConfigError
 app = typer.Typer()
 
 
-@app.command()
+@app.command("index")
 @shared_options
-def index(
+def index_command(
     train: DataArgument,
     out: Annotated[Path, typer.Option(help="Directory to make.")],
     reading: Reading,
@@ -72,9 +72,9 @@ def index(
         note(f"{out}: the features of {built.empty:,} examples are all 0, so they score 0 with every query")
 
 
-@app.command()
+@app.command("append")
 @shared_options
-def append(
+def append_command(
     path: IndexArgument,
     more: DataArgument,
     reading: Reading,
@@ -85,14 +85,14 @@ def append(
     from airrep.cli.show.console import Meter
     from airrep.index import editing
 
-    opened, corpus = open_index(path, encoder, lm), reading.read(more)
+    opened, corpus = open_moved_index(path, encoder, lm), reading.read(more)
     with Meter("encoding") as meter:
         now = editing.append(opened, corpus, progress=meter)
     note(f"{path}: {len(now) - len(opened):,} examples added, {len(now):,} in all")
 
 
-@app.command()
-def delete(
+@app.command("delete")
+def delete_command(
     path: IndexArgument,
     where: WhereOption = None,
     ids: Annotated[list[str] | None, typer.Option("--id", help="Id of an example; may be repeated.")] = None,
@@ -102,17 +102,17 @@ def delete(
 
     if (where is None) == (not ids):
         raise ConfigError("delete: expected --where or --id. Say which examples to delete.")
-    opened = open_index(path)
+    opened = open_moved_index(path)
     now = editing.delete(opened, opened.where(where) if where else opened.rows_of(ids or []))
     note(f"{path}: {len(opened) - len(now):,} examples deleted, {len(now):,} left")
 
 
-@app.command()
-def compact(path: IndexArgument) -> None:
+@app.command("compact")
+def compact_command(path: IndexArgument) -> None:
     """Rewrite an index without its deleted examples."""
     from airrep.cli.show.console import Meter
     from airrep.index import editing
 
     with Meter("compacting") as meter:
-        now = editing.compact(open_index(path), progress=meter)
+        now = editing.compact(open_moved_index(path), progress=meter)
     note(f"{path}: {len(now):,} examples in {len(now.shards)} shards")

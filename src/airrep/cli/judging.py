@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from airrep.cli.options import ReplaceOption, note, open_index, print_json
+from airrep.cli.options import ReplaceOption, note, open_moved_index, print_json
 from airrep.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -137,7 +137,7 @@ def open_named(texts: Sequence[str], settings: Sequence[str] | None = None) -> "
         if name is None:
             raise ConfigError(f"--set {text}: is of no index here; expected NAME:key=value. Name one as NAME=INDEX.")
         moved[name].append(text.removeprefix(f"{name}:"))
-    return [(name, open_index(path, settings=moved[name])) for name, path in paths]
+    return [(name, open_moved_index(path, settings=moved[name])) for name, path in paths]
 
 
 def parse_tags(texts: Sequence[str] | None) -> dict[str, str]:

@@ -34,9 +34,9 @@ QueriesOption = Annotated[
 app = typer.Typer()
 
 
-@app.command()
+@app.command("sample")
 @shared_options
-def sample(
+def sample_command(
     data: DataArgument,
     out: Annotated[Path, typer.Option(help="Directory to make.")],
     reading: Reading,
@@ -87,9 +87,9 @@ def sample(
     note(f"{out}: {len(plan.instances):,} instances, {count:,} subsets; next: {following}")
 
 
-@app.command()
+@app.command("label")
 @shared_options
-def label(
+def label_command(
     plan: Annotated[Path, typer.Argument(metavar="SUBSETS", help="What `airrep sample` made.")],
     data: DataArgument,
     lm: LmOption,
@@ -121,10 +121,10 @@ def label(
     from airrep.cli.show.learning import TaskMeter, next_step
     from airrep.labels import farm
     from airrep.labels.plan import open_plan
-    from airrep.lm.settings import FineTuneSettings, LmSettings, split_settings
+    from airrep.lm.settings import FineTuneSettings, LmSettings, split_lm_settings
 
     values = typed_values(config, settings, device=device, precision=precision, max_tokens=max_tokens)
-    of_lm, of_tuning = split_settings(values)
+    of_lm, of_tuning = split_lm_settings(values)
     tuning, model = FineTuneSettings.of(of_tuning), LmSettings.of({**of_lm, "lm": lm})
     corpus, asked = reading.read(data), None if queries is None else reading.read(queries)
     labels = farm.label(
@@ -149,9 +149,9 @@ def label(
     note(f"{labels!r}; {next_step(labels, following)}")
 
 
-@app.command()
+@app.command("warmup")
 @shared_options
-def warmup(
+def warmup_command(
     data: DataArgument,
     lm: LmOption,
     out: Annotated[Path, typer.Option(help="Folder of the LM to make.")],
@@ -178,10 +178,10 @@ def warmup(
     --set epochs=4 are its own. One that is interrupted begins anew.
     """
     from airrep.cli.show.learning import StepMeter, print_warmup, warmup_summary
-    from airrep.lm.settings import FineTuneSettings, LmSettings, split_settings
+    from airrep.lm.settings import FineTuneSettings, LmSettings, split_lm_settings
     from airrep.lm.warmup import warm_up
 
-    of_lm, of_tuning = split_settings(
+    of_lm, of_tuning = split_lm_settings(
         typed_values(config, settings, device=device, precision=precision, max_tokens=max_tokens)
     )
     tuning, model = FineTuneSettings.of(of_tuning), LmSettings.of({**of_lm, "lm": lm})

@@ -120,10 +120,12 @@ class Asking(Reading):
 
     def index(self) -> "Index":
         """The index, with the encoder or language model that was named if one was."""
-        return open_index(self.path, self.encoder, self.lm, self.settings or ())
+        return open_moved_index(self.path, self.encoder, self.lm, self.settings or ())
 
 
-def open_index(path: Path, encoder: str | None = None, lm: str | None = None, settings: Sequence[str] = ()) -> "Index":
+def open_moved_index(
+    path: Path, encoder: str | None = None, lm: str | None = None, settings: Sequence[str] = ()
+) -> "Index":
     """Open an index, taking its encoder or language model from another place if one is named."""
     from airrep.attributors.methods import make_attributor
     from airrep.index.index import Index

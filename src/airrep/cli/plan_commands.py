@@ -9,15 +9,15 @@ from airrep.cli.options import DATA_HELP, Reading, ReplaceOption, note, print_js
 from airrep.errors import ConfigError
 
 if TYPE_CHECKING:
+    from airrep.planning.plan_request import PlanRequest
     from airrep.planning.real_runs import RealRun
-    from airrep.planning.wish import Wish
 
 app = typer.Typer()
 
 
-@app.command()
+@app.command("plan")
 @shared_options
-def plan(
+def plan_command(
     lm: Annotated[str, typer.Option("--lm", help="Target language model: a folder or a Hub id.")],
     reading: Reading,
     data: Annotated[str | None, typer.Argument(metavar="[DATA]", help=f"Data to plan for. {DATA_HELP}")] = None,
@@ -64,9 +64,9 @@ def plan(
     from airrep.cli.show.plan import print_plan
     from airrep.evaluation.result import command_line
     from airrep.planning.plan import KIND
+    from airrep.planning.plan_request import PlanRequest, run_benchmarks
     from airrep.planning.predict import make_plan
     from airrep.planning.real_runs import runs_against
-    from airrep.planning.wish import Wish, measure
     from airrep.runtime.artifacts import check_free, real_path
     from airrep.runtime.settings import read_settings
 
@@ -75,7 +75,7 @@ def plan(
     if data is None and examples is None:
         raise ConfigError("plan: expected DATA or --examples. Say what is to be planned for.")
     texts = reading.read(data or _bundled())
-    wish = Wish.of(
+    wish = PlanRequest.of(
         texts,
         len(texts) if examples is None else examples,
         lm,
@@ -92,7 +92,7 @@ def plan(
         seed=seed,
     )
     runs = runs_against(wish, against) if against else _newest(wish)
-    measures = measure(wish, note)
+    measures = run_benchmarks(wish, note)
     made = make_plan(wish, measures, command_line(sys.argv[1:]), [run.compare(measures) for run in runs])
     if out is not None:
         made.write(out, replace=replace)
@@ -103,7 +103,7 @@ def plan(
         print_plan(made)
 
 
-def _newest(wish: "Wish") -> list["RealRun"]:
+def _newest(wish: "PlanRequest") -> list["RealRun"]:
     """Real runs below the current folder."""
     from airrep.planning.real_runs import last_runs
 

@@ -23,9 +23,9 @@ if TYPE_CHECKING:
 app = typer.Typer()
 
 
-@app.command()
+@app.command("top")
 @shared_options
-def top(
+def top_command(
     asking: Asking,
     delivery: Delivery,
     k: Annotated[int, typer.Option("-k", help="How many training examples for each query.")] = 10,
@@ -43,9 +43,9 @@ def top(
     delivery.deliver(result, print_top)
 
 
-@app.command()
+@app.command("group")
 @shared_options
-def group(
+def group_command(
     asking: Asking,
     delivery: Delivery,
     by: Annotated[str | None, typer.Option(help="A field whose values are the groups, such as source.")] = None,
@@ -81,9 +81,9 @@ def _pool(name: str | None, temperature: float) -> "Pooling | None":
     return None if name is None else Pooling.parse(name, temperature, f"--pool {name}")
 
 
-@app.command()
+@app.command("what-if")
 @shared_options
-def what_if(
+def what_if_command(
     asking: Asking,
     delivery: Delivery,
     remove: Annotated[str | None, typer.Option(help="Filter of the examples to leave out.")] = None,
@@ -110,9 +110,9 @@ def what_if(
     delivery.deliver(result, print_what_if)
 
 
-@app.command()
+@app.command("select")
 @shared_options
-def select(
+def select_command(
     asking: Asking,
     count: Annotated[int, typer.Option(help="How many training examples to pick.")],
     out: Annotated[Path, typer.Option(help="JSONL file to write.")],

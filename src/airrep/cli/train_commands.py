@@ -22,7 +22,7 @@ from airrep.cli.options import (
     WorkersOption,
     make_engine,
     note,
-    open_index,
+    open_moved_index,
     print_json,
     shared_options,
     typed_values,
@@ -89,7 +89,7 @@ class TeacherOptions:
         queries = None if self.teacher_queries is None else reading.read(self.teacher_queries)
         tell = note if is_first_process() else None
         with Meter("the teacher's queries") as meter:
-            index = open_index(self.teacher)
+            index = open_moved_index(self.teacher)
             return teach(index, settings, queries=queries, unseen=unseen, tell=tell, progress=meter)
 
 
@@ -108,9 +108,9 @@ def _check_parts(labels: Sequence[str] | None, held_out: Sequence[str] | None, t
         )
 
 
-@app.command()
+@app.command("train")
 @shared_options
-def train(
+def train_command(
     out: Annotated[Path, typer.Option(help="Folder of the trained encoder.")],
     reading: Reading,
     data: Annotated[
@@ -147,19 +147,19 @@ def train(
     each step is shared by its processes.
     """
     from airrep.cli.show.learning import StepMeter, print_training
-    from airrep.labels.gather import gather, lineage_of
-    from airrep.labels.teacher import TeacherSettings, split_settings
+    from airrep.labels.gather import gather, label_lineage
+    from airrep.labels.teacher import TeacherSettings, split_teacher_settings
     from airrep.runtime.devices import is_first_process
     from airrep.training.settings import TrainingSettings
     from airrep.training.train import train_encoder
 
     flags = {"start": start, "train_layers": train_layers, "steps": steps, "device": device, "precision": precision}
-    of_training, of_teacher = split_settings(typed_values(config, settings, **flags, **teaching.settings))
+    of_training, of_teacher = split_teacher_settings(typed_values(config, settings, **flags, **teaching.settings))
     teaching.check(of_teacher)
     _check_parts(labels, held_out, teaching.teacher)
     chosen, asked = TrainingSettings.of(of_training), TeacherSettings.of(of_teacher, "teacher")
     corpora = [reading.read(path) for path in data or ()]
-    lineage = lineage_of(labels or (), held_out or (), test or (), mixed=mixed)
+    lineage = label_lineage(labels or (), held_out or (), test or (), mixed=mixed)
     named = [*(labels or ()), *(held_out or ()), *(test or ())]
     learn, choose, judge = (
         gather(part or (), corpora, partial=partial, beside=named, read=reading.read)
@@ -188,9 +188,9 @@ def train(
         note(f"{out}: no step ranked the held-out subsets better than the start, whose weights it has")
 
 
-@app.command()
+@app.command("adapt")
 @shared_options
-def adapt(
+def adapt_command(
     data: DataArgument,
     lm: LmOption,
     out: Annotated[Path, typer.Option(help="Directory for all that is made.")],
@@ -210,11 +210,11 @@ def adapt(
     computes. Run it again to go on.
     """
     from airrep.cli.show.learning import StepMeter, TaskMeter, print_verdict
-    from airrep.lm.settings import FineTuneSettings, LmSettings, split_settings
+    from airrep.lm.settings import FineTuneSettings, LmSettings, split_lm_settings
     from airrep.planning.adapt import Adaptation
     from airrep.planning.budget import parse_duration
 
-    of_lm, of_tuning = split_settings(typed_values(config, settings, device=device))
+    of_lm, of_tuning = split_lm_settings(typed_values(config, settings, device=device))
     model, tuning = LmSettings.of({**of_lm, "lm": lm}), FineTuneSettings.of(of_tuning)
     seconds = parse_duration(budget)
     adaptation = Adaptation(

@@ -17,8 +17,8 @@ import pyarrow as pa
 from airrep.arrays import Rows
 from airrep.corpus.fields import field_values
 from airrep.corpus.readers import open_source
-from airrep.corpus.records import RESERVED, Fields, Schema, Source, checked, content_hash
-from airrep.corpus.table import COLUMNS, SCHEMA, Column, Skipped, build_table, checked_table, digest, take
+from airrep.corpus.records import RESERVED, Fields, RecordSource, Schema, checked, content_hash
+from airrep.corpus.table import COLUMNS, SCHEMA, Column, Skipped, build_table, checked_table, table_digest, take
 from airrep.errors import DataError
 
 _BATCH_ROWS = 4096
@@ -78,7 +78,7 @@ class Corpus(Sequence[Example]):
         Raises:
             DataError: an example is not valid, or two have the same id; the message has their numbers.
         """
-        table, _ = build_table(Source("examples", "example", enumerate(examples, 1)), _fields)
+        table, _ = build_table(RecordSource("examples", "example", enumerate(examples, 1)), _fields)
         return cls(table)
 
     @classmethod
@@ -107,7 +107,7 @@ class Corpus(Sequence[Example]):
         Fields and errors are those of :func:`read_corpus`; places are record numbers, from 1 on.
         """
         schema = Schema(prompt_field, response_field, id_field, label_field, source_field)
-        table, skipped = _read(Source("records", "record", enumerate(records, 1)), schema, skip_invalid)
+        table, skipped = _read(RecordSource("records", "record", enumerate(records, 1)), schema, skip_invalid)
         return cls(table, skipped=skipped)
 
     def __len__(self) -> int:
@@ -149,7 +149,7 @@ class Corpus(Sequence[Example]):
     @cached_property
     def fingerprint(self) -> str:
         """SHA-256 (64 hex digits) over all rows in order; the same whatever file they came from."""
-        return digest(self.table)
+        return table_digest(self.table)
 
     @property
     def ids(self) -> Column:
@@ -244,7 +244,7 @@ def _counted(
             progress(count, None)
 
 
-def _read(source: Source, schema: Schema, skip_invalid: bool) -> tuple[pa.Table, Skipped]:
+def _read(source: RecordSource, schema: Schema, skip_invalid: bool) -> tuple[pa.Table, Skipped]:
     """Return the table of a source, which must hold something, and what was left out."""
     table, skipped = build_table(source, schema.parse, skip_invalid=skip_invalid)
     if not len(table):

@@ -13,7 +13,7 @@ from typing import IO, Any, Literal, cast
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from airrep.corpus.records import Source
+from airrep.corpus.records import RecordSource
 from airrep.corpus.textformats import Numbered, csv_records, json_array, json_lines
 from airrep.errors import ConfigError, DataError, MissingExtraError
 
@@ -22,7 +22,7 @@ _BATCH_ROWS = 2048
 _READ_SIZE = 1 << 20
 
 
-def open_source(path: str | PathLike[str], split: str | None = None) -> Source:
+def open_source(path: str | PathLike[str], split: str | None = None) -> RecordSource:
     """Return the records of a file, a folder saved by ``datasets``, or a dataset of the Hub.
 
     Raises:
@@ -32,15 +32,15 @@ def open_source(path: str | PathLike[str], split: str | None = None) -> Source:
     """
     place, name = Path(path), str(path)
     if place.is_dir():
-        return Source(name, "row", _saved_dataset(place, split))
+        return RecordSource(name, "row", _saved_dataset(place, split))
     if not place.exists():
         if _may_be_hub_id(name):
-            return Source(name, "row", _hub_dataset(name, split))
+            return RecordSource(name, "row", _hub_dataset(name, split))
         raise DataError(f"{name}: no such file or folder; a data file is expected. Check the path")
     read = _reader(place)
     if split is not None:
         raise ConfigError(f"{name}: split={split!r} is given for a file; only datasets have splits. Leave it out")
-    return Source(name, "row" if read is _parquet else "line", read(place))
+    return RecordSource(name, "row" if read is _parquet else "line", read(place))
 
 
 def _bare(path: Path) -> Path:

@@ -124,7 +124,7 @@ RESERVED = ("id", "prompt", "response", "label", "source", "metadata")
 ACCEPTED = ", ".join("/".join(pair) for pair in PAIRS) + " or messages"
 
 
-class Source(NamedTuple):
+class RecordSource(NamedTuple):
     """Raw records, each with the number of its line, row or record, from 1 on.
 
     A DataError in the place of a record is a record that could not be read.

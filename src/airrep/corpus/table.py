@@ -11,7 +11,7 @@ import pyarrow as pa
 import pyarrow.compute
 
 from airrep.arrays import Mask, Rows
-from airrep.corpus.records import Fields, Source, content_hash, encode_metadata_text
+from airrep.corpus.records import Fields, RecordSource, content_hash, encode_metadata_text
 from airrep.errors import DataError
 
 if TYPE_CHECKING:
@@ -121,7 +121,7 @@ def take(table: pa.Table, rows: Rows) -> pa.Table:
     return taken if (np.diff(order) > 0).all() else taken.take(np.argsort(order))
 
 
-def digest(table: pa.Table) -> str:
+def table_digest(table: pa.Table) -> str:
     """Return SHA-256 (64 hex digits) over the rows in order, whatever their chunks.
 
     Hashed are the format's name, the number of rows, and for each column SHA-256 over all lengths in bytes
@@ -211,7 +211,7 @@ class _Builder:
 
 
 def build_table(
-    source: Source, parse: Callable[[object], Fields], *, skip_invalid: bool = False
+    source: RecordSource, parse: Callable[[object], Fields], *, skip_invalid: bool = False
 ) -> tuple[pa.Table, Skipped]:
     """Return the table of a source's records and what was left out.
 
@@ -261,7 +261,7 @@ def _number_equal_texts(table: pa.Table, made: Mask) -> pa.Table:
 
 
 def _without_repeats(
-    table: pa.Table, source: Source, numbers: Rows, skipped: Skipped, skip_invalid: bool
+    table: pa.Table, source: RecordSource, numbers: Rows, skipped: Skipped, skip_invalid: bool
 ) -> tuple[pa.Table, Skipped]:
     """Refuse, or leave out, rows whose id an earlier row has."""
     later, first = repeats(table["id"])

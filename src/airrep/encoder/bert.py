@@ -20,7 +20,7 @@ from jaxtyping import Float, Float32, Int64
 from torch import Tensor, nn
 from torch.nn import functional
 
-from airrep.runtime.packing import Batch, Run
+from airrep.runtime.packing import Batch, EqualRun
 
 _EMBEDDINGS: dict[str, tuple[str, ...]] = {
     "words.weight": ("word_embeddings.weight",),
@@ -65,7 +65,7 @@ class PackedTokens(NamedTuple):
 
     ids: Int64[Tensor, " t"]
     positions: Int64[Tensor, " t"]
-    runs: tuple[Run, ...]
+    runs: tuple[EqualRun, ...]
 
     @classmethod
     def from_batch(cls, batch: Batch, sequences: Sequence[Int64[np.ndarray, " length"]], device: str = "cpu") -> Self:
@@ -130,7 +130,7 @@ class _Layer(nn.Module):
         return self.qkv, self.out, self.up, self.down
 
     def forward(
-        self, x: Float32[Tensor, "t h"], runs: tuple[Run, ...], drop: Drop | None = None
+        self, x: Float32[Tensor, "t h"], runs: tuple[EqualRun, ...], drop: Drop | None = None
     ) -> Float32[Tensor, "t h"]:
         kind = self.qkv.weight.dtype
         attended = _apply(self.out, _attend(_apply(self.qkv, x.to(kind)), runs, self.attention_heads))
@@ -147,12 +147,12 @@ def _apply(linear: nn.Linear, x: Float[Tensor, "t i"]) -> Float[Tensor, "t o"]:
     return functional.linear(x, linear.weight, linear.bias)
 
 
-def _attend(qkv: Float[Tensor, "t h3"], runs: tuple[Run, ...], heads: int) -> Float[Tensor, "t h"]:
+def _attend(qkv: Float[Tensor, "t h3"], runs: tuple[EqualRun, ...], heads: int) -> Float[Tensor, "t h"]:
     """Each token attends to all tokens of its own sequence: softmax(q kᵀ / √(h / heads)) v, head by head."""
     return torch.cat([_attend_run(part, run, heads) for part, run in zip(_by_run(qkv, runs), runs, strict=True)])
 
 
-def _attend_run(qkv: Float[Tensor, "r h3"], run: Run, heads: int) -> Float[Tensor, "r h"]:
+def _attend_run(qkv: Float[Tensor, "r h3"], run: EqualRun, heads: int) -> Float[Tensor, "r h"]:
     if qkv.device.type == "cpu" and torch.is_autocast_enabled("cpu"):  # bfloat16's backward pass is slow there
         with torch.autocast("cpu", enabled=False):
             return _attend_run(qkv.float(), run, heads)
@@ -161,13 +161,13 @@ def _attend_run(qkv: Float[Tensor, "r h3"], run: Run, heads: int) -> Float[Tenso
     return mixed.transpose(1, 2).reshape(run.sequences * run.length, -1)
 
 
-def _by_run(x: Float[Tensor, "t n"], runs: tuple[Run, ...]) -> tuple[Tensor, ...]:
+def _by_run(x: Float[Tensor, "t n"], runs: tuple[EqualRun, ...]) -> tuple[Tensor, ...]:
     """The tokens of each run. Slices would each add a whole matrix of zeros to the backward pass."""
     parts: tuple[Tensor, ...] = x.split([run.sequences * run.length for run in runs])
     return parts
 
 
-def _means(x: Float32[Tensor, "t h"], runs: tuple[Run, ...]) -> Float32[Tensor, "s h"]:
+def _means(x: Float32[Tensor, "t h"], runs: tuple[EqualRun, ...]) -> Float32[Tensor, "s h"]:
     """Mean over the tokens of each sequence."""
     parts = zip(_by_run(x, runs), runs, strict=True)
     return torch.cat([part.view(run.sequences, run.length, -1).mean(dim=1) for part, run in parts])
@@ -216,7 +216,7 @@ class SentenceBert(nn.Module):
         return x
 
     def means(
-        self, x: Float32[Tensor, "t h"], runs: tuple[Run, ...], depth: int = 0, drop: Drop | None = None
+        self, x: Float32[Tensor, "t h"], runs: tuple[EqualRun, ...], depth: int = 0, drop: Drop | None = None
     ) -> Float32[Tensor, "s h"]:
         """Mean over the tokens of each sequence, after the layers above *depth*.
 

@@ -31,7 +31,7 @@ _WAY_OUT = "Restore it or download the model again."
 
 
 @dataclass(frozen=True, slots=True)
-class Checkpoint:
+class StoredEncoder:
     """A packed encoder as its folder holds it."""
 
     model: SentenceBert
@@ -46,7 +46,7 @@ class Checkpoint:
     """Template, word limit and training."""
 
 
-def read_checkpoint(layout: Layout) -> Checkpoint:
+def read_checkpoint(layout: Layout) -> StoredEncoder:
     """Read a model that runs packed.
 
     Args:
@@ -70,7 +70,7 @@ def read_checkpoint(layout: Layout) -> Checkpoint:
     _check_finite(layout.folder, model.state_dict())
     settings = _read_optional(layout.transformer / "tokenizer_config.json")
     max_tokens = _read_max_tokens(layout, settings, shape)
-    return Checkpoint(model, _read_tokenizer(layout), settings, max_tokens, _read_card(layout))
+    return StoredEncoder(model, _read_tokenizer(layout), settings, max_tokens, _read_card(layout))
 
 
 def is_finite(tensor: Tensor) -> bool:

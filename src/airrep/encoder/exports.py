@@ -12,7 +12,7 @@ from safetensors.torch import save
 from torch import Tensor, nn
 
 from airrep.encoder.bert import SentenceBert
-from airrep.encoder.checkpoints import Checkpoint
+from airrep.encoder.checkpoints import StoredEncoder
 from airrep.encoder.folders import CARD, WEIGHTS, Card
 from airrep.errors import ArtifactError, ConfigError
 from airrep.runtime.artifacts import partial_path, sync, writing
@@ -56,7 +56,7 @@ def new_folder(out: Path) -> Iterator[Path]:
         sync(out.parent)
 
 
-def write_sentence_transformer(checkpoint: Checkpoint, folder: Path, dtype: torch.dtype = torch.float32) -> None:
+def write_sentence_transformer(checkpoint: StoredEncoder, folder: Path, dtype: torch.dtype = torch.float32) -> None:
     """Write a folder that ``SentenceTransformer(folder)`` loads: Transformer, Pooling, Dense or Normalize.
 
     Args:
@@ -92,7 +92,7 @@ def _write_modules(folder: Path, kinds: list[str]) -> list[Path]:
     return [folder / name for name in names]
 
 
-def write_airrep(checkpoint: Checkpoint, folder: Path, dtype: torch.dtype = torch.float32) -> None:
+def write_airrep(checkpoint: StoredEncoder, folder: Path, dtype: torch.dtype = torch.float32) -> None:
     """Write a folder in the format of the published AirRep checkpoints.
 
     Args:
@@ -181,7 +181,7 @@ def _write_library_settings(folder: Path) -> None:
     _write_json(folder / "config_sentence_transformers.json", settings)
 
 
-def _write_tokenizer(checkpoint: Checkpoint, folder: Path) -> None:
+def _write_tokenizer(checkpoint: StoredEncoder, folder: Path) -> None:
     """Tokenizer, its longest text, and the card."""
     content = json.dumps(checkpoint.tokenizer, ensure_ascii=False)
     (folder / "tokenizer.json").write_text(content, encoding="utf-8")

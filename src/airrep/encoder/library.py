@@ -14,7 +14,7 @@ from airrep.encoder.exports import write_card
 from airrep.encoder.folders import DOWNLOADED, Card
 from airrep.encoder.prompts import Prompts
 from airrep.errors import ConfigError, DataError
-from airrep.runtime.artifacts import digest, file_digest
+from airrep.runtime.artifacts import file_digest, json_digest
 from airrep.runtime.devices import ResolvedPrecision
 
 if TYPE_CHECKING:
@@ -60,7 +60,7 @@ class LibraryEncoder(Encoder):
         }
         if self.prompts:
             parts["prompts"] = [self.prompts.query, self.prompts.train]
-        return digest({"kind": "sentence_transformers", "files": self._files, **parts})
+        return json_digest({"kind": "sentence_transformers", "files": self._files, **parts})
 
     def _encode_window(self, texts: Sequence[str], prompt: str) -> Iterator[tuple[Rows, DenseFeatures]]:
         for start in range(0, len(texts), _CHUNK):

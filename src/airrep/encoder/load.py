@@ -13,14 +13,14 @@ import torch
 from airrep.arrays import DenseFeatures, Rows
 from airrep.encoder.base import Encoder, Format, Storage
 from airrep.encoder.bert import PackedTokens
-from airrep.encoder.checkpoints import Checkpoint, read_checkpoint, weights_digest
+from airrep.encoder.checkpoints import StoredEncoder, read_checkpoint, weights_digest
 from airrep.encoder.exports import write_airrep, write_sentence_transformer
 from airrep.encoder.folders import Card, find_model, read_card, read_layout
 from airrep.encoder.library import LibraryEncoder
 from airrep.encoder.prompts import NO_PROMPTS, Prompts, choose_prompts, counts_prompt
 from airrep.encoder.tokens import TextTokenizer, check_max_tokens
 from airrep.errors import ConfigError
-from airrep.runtime.artifacts import digest
+from airrep.runtime.artifacts import json_digest
 from airrep.runtime.devices import Precision, ResolvedPrecision, resolve_device, resolve_precision
 from airrep.runtime.hub import CODE, check_own_code
 from airrep.runtime.packing import pack
@@ -41,7 +41,7 @@ class PackedEncoder(Encoder):
     def __init__(
         self,
         name: str,
-        checkpoint: Checkpoint,
+        checkpoint: StoredEncoder,
         precision: ResolvedPrecision,
         device: str,
         batch_tokens: int,
@@ -73,7 +73,7 @@ class PackedEncoder(Encoder):
             "prompt_words": self.prompt_words,
         }
         prompts = {"prompts": [self.prompts.query, self.prompts.train]} if self.prompts else {}
-        return digest(parts | prompts)
+        return json_digest(parts | prompts)
 
     def _encode_window(self, texts: Sequence[str], prompt: str) -> Iterator[tuple[Rows, DenseFeatures]]:
         sequences = self._tokenize([prompt + text for text in texts] if prompt else texts)

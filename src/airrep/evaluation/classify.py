@@ -17,9 +17,9 @@ from airrep.corpus.corpus import Corpus
 from airrep.errors import ConfigError, DataError
 from airrep.evaluation.pool import TrainingPool, check_same_pools, cost_of, text_hashes
 from airrep.evaluation.result import Difference, Evaluation, Row, check_names
-from airrep.evaluation.statistics.means import CONFIDENCE, Resamples, task_means
+from airrep.evaluation.statistics.means import CONFIDENCE, TaskResamples, task_means
 from airrep.index.index import Index
-from airrep.runtime.artifacts import digest
+from airrep.runtime.artifacts import json_digest
 from airrep.runtime.settings import Settings
 from airrep.scoring.topk import top_k
 
@@ -156,7 +156,7 @@ class Classification:
         """Digest of queries, training examples and classes."""
         left_out = self._settings.model_dump(include={"by"})
         pool = self._pools[0].fingerprint
-        return digest({"measure": "classify", "queries": self._queries.fingerprint, "pool": pool, **left_out})
+        return json_digest({"measure": "classify", "queries": self._queries.fingerprint, "pool": pool, **left_out})
 
     @property
     def request(self) -> dict[str, Any]:
@@ -206,7 +206,7 @@ class Classification:
     def _codes(self, values: Sequence[str | None]) -> np.ndarray:
         return np.array([NOBODY if value is None else self._classes[value] for value in values], np.int64)
 
-    def _judge(self, index: Index, pool: TrainingPool, progress: OnProgress | None) -> "Judged":
+    def _judge(self, index: Index, pool: TrainingPool, progress: OnProgress | None) -> "Correctness":
         """Whether the top 1, and each vote, has the class of each query, ``(q,)`` each."""
         depth = max((1, *self._settings.votes))
         wanted, train = self._codes(self._wanted), self._codes(pool.values)
@@ -216,13 +216,13 @@ class Classification:
             for place, k in enumerate((1, *self._settings.votes)):
                 found[place, part] = vote(hits[:, :k]) == wanted[part]
         found[:, wanted == NOBODY] = np.nan
-        return Judged(found[0], dict(zip(self._settings.votes, found[1:], strict=True)))
+        return Correctness(found[0], dict(zip(self._settings.votes, found[1:], strict=True)))
 
-    def _row(self, name: str, index: Index, judged: "Judged", first: Row | None) -> Row:
+    def _row(self, name: str, index: Index, judged: "Correctness", first: Row | None) -> Row:
         settings = self._settings
-        plain = Resamples.plain(len(self._queries), settings.resamples, settings.seed)
+        plain = TaskResamples.plain(len(self._queries), settings.resamples, settings.seed)
         known = [str(value) for value in self._wanted]
-        macro = Resamples(tuple(known), False, settings.resamples, settings.seed)
+        macro = TaskResamples(tuple(known), False, settings.resamples, settings.seed)
         value, interval = plain.estimate(judged.top)
         gap = None if first is None else plain.difference(judged.top, first.per_query)
         more = {
@@ -266,7 +266,7 @@ class Classification:
 
 
 @dataclass(frozen=True, eq=False)
-class Judged:
+class Correctness:
     """Right (1), wrong (0) or left out (NaN), for each query."""
 
     top: np.ndarray
@@ -275,7 +275,7 @@ class Judged:
     """For each k, ``(q,)`` float64."""
 
 
-def _macro(resamples: Resamples, right: np.ndarray) -> tuple[float, tuple[float, float]]:
+def _macro(resamples: TaskResamples, right: np.ndarray) -> tuple[float, tuple[float, float]]:
     """Mean over classes with its interval, exact where no class has both right and wrong: no draw differs then.
 
     Clopper and Pearson's rule for a mean: the least and the most mean of the accuracies p under which what was seen has

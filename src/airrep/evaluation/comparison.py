@@ -13,14 +13,14 @@ import numpy as np
 from airrep.errors import ArtifactError, ConfigError, DataError
 from airrep.evaluation.judging import difference_over
 from airrep.evaluation.result import Difference, Evaluation, Row
-from airrep.evaluation.statistics.means import Resamples, paired_ratio
+from airrep.evaluation.statistics.means import TaskResamples, paired_ratio
 from airrep.evaluation.statistics.metrics import RESAMPLES, judge
 from airrep.runtime.artifacts import (
     canonical_json,
     check_digests,
     clear,
-    digest,
     find_finished,
+    json_digest,
     new_artifact,
     read_manifest,
     real_path,
@@ -34,7 +34,7 @@ Named = Sequence[tuple[str, Evaluation]]
 """Evaluations with the names of their runs."""
 
 
-class Side(NamedTuple):
+class ComparedRow(NamedTuple):
     """One row of one run."""
 
     name: str
@@ -73,7 +73,7 @@ class Comparison:
 
     measure: str
     subject: str
-    rows: tuple[Side, ...]
+    rows: tuple[ComparedRow, ...]
     """Best first."""
     pairs: tuple[Pair, ...]
     to: str | None
@@ -118,7 +118,10 @@ def read_comparison(path: str | Path) -> Comparison:
         entry["interval"] = tuple(entry["interval"])
         if entry.get("ratio_interval") is not None:
             entry["ratio_interval"] = tuple(entry["ratio_interval"])
-    rows, pairs = tuple(Side(**row) for row in value.pop("rows")), tuple(Pair(**pair) for pair in value.pop("pairs"))
+    rows, pairs = (
+        tuple(ComparedRow(**row) for row in value.pop("rows")),
+        tuple(Pair(**pair) for pair in value.pop("pairs")),
+    )
     return Comparison(**value, rows=rows, pairs=pairs, request=manifest["request"])
 
 
@@ -140,7 +143,7 @@ def compare_evaluations(
     Rows of lds and loo are compared over resamples of queries and subsets, both at once
     (:func:`airrep.evaluation.statistics.metrics.paired`; several instances are independent of each other), those of
     classify and select without draws (McNemar's exact test, and Student's t over tasks and their queries:
-    :meth:`airrep.evaluation.statistics.means.Resamples.difference`).
+    :meth:`airrep.evaluation.statistics.means.TaskResamples.difference`).
 
     Args:
         runs: evaluations of one measure and one subject, with names for errors.
@@ -174,7 +177,9 @@ def compare_evaluations(
     )
 
 
-def _ratio(one: Side, other: Side, gap: Difference) -> tuple[float, tuple[float, float]] | tuple[None, None]:
+def _ratio(
+    one: ComparedRow, other: ComparedRow, gap: Difference
+) -> tuple[float, tuple[float, float]] | tuple[None, None]:
     halves = [(ends[1] - ends[0]) / 2 for ends in (one.interval, other.interval, gap.interval)]
     found = paired_ratio((one.value, halves[0]), (other.value, halves[1]), halves[2])
     return (None, None) if found is None else found
@@ -194,13 +199,13 @@ def _content(run: Evaluation) -> str:
     shown = np.array([(row.value, *row.interval) for row in run.rows])
     values = {f"row {number}": row.per_query for number, row in enumerate(run.rows)}
     arrays = {name: _digest_of(array) for name, array in {**run.matrices, **values, "shown": shown}.items()}
-    return digest([rows, arrays, run.facts.get("instances"), run.facts.get("clusters")])
+    return json_digest([rows, arrays, run.facts.get("instances"), run.facts.get("clusters")])
 
 
 def _digest_of(array: np.ndarray) -> str:
     """Of an array's shape and numbers; all NaN are one."""
     numbers = np.where(np.isnan(array), np.nan, array.astype(np.float64))
-    return digest([list(array.shape), hashlib.sha256(numbers.tobytes()).hexdigest()])
+    return json_digest([list(array.shape), hashlib.sha256(numbers.tobytes()).hexdigest()])
 
 
 def holm(p_values: Sequence[float]) -> list[float]:
@@ -217,7 +222,7 @@ def holm(p_values: Sequence[float]) -> list[float]:
 
 
 class _Contestant(NamedTuple):
-    side: Side
+    side: ComparedRow
     run: Evaluation
     row: Row
     number: int
@@ -260,10 +265,10 @@ def _contestants(runs: Named) -> Iterator[_Contestant]:
         for number, row in enumerate(run.rows):
             name = row.name if names.count(row.name) == 1 else f"{row.name} ({run_name})"
             seen = (row.method, row.pool, row.temperature, row.value, row.interval, row.dropped)
-            yield _Contestant(Side(name, run_name, *seen), run, row, number)
+            yield _Contestant(ComparedRow(name, run_name, *seen), run, row, number)
 
 
-def _find(sides: Sequence[Side], name: str) -> int:
+def _find(sides: Sequence[ComparedRow], name: str) -> int:
     found = next((number for number, side in enumerate(sides) if side.name == name), None)
     if found is None:
         known = ", ".join(side.name for side in sides)
@@ -292,6 +297,6 @@ def _over_queries(contestants: Sequence[_Contestant], pairs: Sequence[tuple[int,
     """Differences over queries, and over tasks where they have some, from the values per query."""
     run = contestants[0].run
     tasks = run.facts.get("clusters")
-    plain = Resamples.plain(len(run.queries), RESAMPLES, 0)
-    drawn = plain if tasks is None else Resamples(tuple(map(str, tasks)), True, RESAMPLES, 0)
+    plain = TaskResamples.plain(len(run.queries), RESAMPLES, 0)
+    drawn = plain if tasks is None else TaskResamples(tuple(map(str, tasks)), True, RESAMPLES, 0)
     return [Difference(*drawn.difference(contestants[i].row.per_query, contestants[j].row.per_query)) for i, j in pairs]

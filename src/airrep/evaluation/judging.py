@@ -40,7 +40,7 @@ def score_instance(
         ConfigError: an unknown pool, a temperature not above 0, or a pool that needs a symmetric method.
         DataError: features or scores are not finite.
     """
-    used, groups = compact(instance.subsets)
+    used, groups = compact_subsets(instance.subsets)
     if isinstance(method, Encoder):
         train, queries = method.encode(instance.train.take(used)), method.encode(instance.queries, queries=True)
         chosen = pool or method.trained_pool or "attention"
@@ -79,7 +79,7 @@ def scales(train: Features, queries: Features) -> list[float]:
     return [1.0, *(wanted / max(spread, 1e-12) for wanted in SPREADS)]
 
 
-def compact(subsets: Groups) -> tuple[np.ndarray, Groups]:
+def compact_subsets(subsets: Groups) -> tuple[np.ndarray, Groups]:
     """Rows that are in some subset, ascending, and the subsets as places among these."""
     used, places = np.unique(subsets.rows, return_inverse=True)
     return used, Groups(subsets.names, places, subsets.offsets)

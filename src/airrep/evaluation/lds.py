@@ -13,10 +13,10 @@ from airrep.evaluation.pool import cost_of, text_hashes
 from airrep.evaluation.result import Difference, Evaluation, Row, check_names
 from airrep.evaluation.statistics.ceilings import mean_ceiling
 from airrep.evaluation.statistics.labels import seeds_alike
-from airrep.evaluation.statistics.metrics import RESAMPLES, Judged, judge, lds
+from airrep.evaluation.statistics.metrics import RESAMPLES, MethodsLds, judge, lds
 from airrep.index.index import Index
 from airrep.labels.instance import LabelledInstance, distinct, identity, refuse_removals
-from airrep.runtime.artifacts import digest
+from airrep.runtime.artifacts import json_digest
 from airrep.scoring.group_scores import group_scores
 from airrep.scoring.groups import Groups
 from airrep.scoring.pooling import Pooling, PoolLike
@@ -166,10 +166,10 @@ def lds_request(
     """What decides :func:`evaluate_lds`, as JSON values; arguments and errors as there, but nothing is scored."""
     for instance in (*instances, *tune):
         refuse_removals(instance)
-    return request_of("lds", indexes, instances, pool, temperature, tune=tune, resamples=resamples)
+    return evaluation_request("lds", indexes, instances, pool, temperature, tune=tune, resamples=resamples)
 
 
-def request_of(
+def evaluation_request(
     measure: Literal["lds", "loo"],
     indexes: Sequence[Index],
     instances: Sequence[LabelledInstance],
@@ -218,7 +218,7 @@ def _check_tuning(
 
 def subject_of(measure: Literal["lds", "loo"], instances: Sequence[LabelledInstance]) -> str:
     """Digest of the texts, subsets and losses that rows are judged on."""
-    return digest({"measure": measure, "instances": [identity(instance) for instance in instances]})
+    return json_digest({"measure": measure, "instances": [identity(instance) for instance in instances]})
 
 
 def query_keys(instances: Sequence[LabelledInstance]) -> tuple[tuple[str, str], ...]:
@@ -295,20 +295,20 @@ def judge_rows(contenders: Sequence[Contender], instances: Sequence[Losses], res
         )
         for place, instance in enumerate(instances)
     ]
-    world = _World([instance.name for instance in instances], shared_queries(instances), judged, resamples)
+    world = _JudgedOn([instance.name for instance in instances], shared_queries(instances), judged, resamples)
     return tuple(_row(number, contender, world) for number, contender in enumerate(contenders))
 
 
-class _World(NamedTuple):
+class _JudgedOn(NamedTuple):
     """What all rows are judged on."""
 
     names: Sequence[str]
     shared: np.ndarray | None
-    judged: Sequence[Judged]
+    judged: Sequence[MethodsLds]
     resamples: int
 
 
-def _row(number: int, contender: Contender, world: _World) -> Row:
+def _row(number: int, contender: Contender, world: _JudgedOn) -> Row:
     """One row, over all instances."""
     pooling, attributor, judged = contender.pooling, contender.index.attributor, world.judged
     found = lds_over(world.names, [one.alone[number] for one in judged], world.shared)

@@ -11,10 +11,10 @@ from airrep.errors import ConfigError, DataError
 from airrep.evaluation.lds import (
     Contender,
     RowFinder,
+    evaluation_request,
     facts_of,
     judge_rows,
     query_keys,
-    request_of,
     row_names,
     score_matrices,
     subject_of,
@@ -153,7 +153,7 @@ def loo_request(
     """What decides :func:`evaluate_loo`, as JSON values; arguments and errors as there, but nothing is scored."""
     if temperature != 1 and pool is None:
         raise ConfigError("evaluate loo: a temperature belongs to attention; the pool is sum. Add --pool attention.")
-    return request_of("loo", indexes, instances, pool or "sum", temperature, resamples=resamples)
+    return evaluation_request("loo", indexes, instances, pool or "sum", temperature, resamples=resamples)
 
 
 def _facts(removed: Sequence[LabelledInstance]) -> dict[str, Any]:

@@ -21,8 +21,8 @@ from airrep.runtime.artifacts import (
     check_replaceable,
     clear,
     describe_files,
-    digest,
     find_finished,
+    json_digest,
     locked,
     make_partial,
     publish,
@@ -32,7 +32,7 @@ from airrep.runtime.artifacts import (
     writing,
 )
 from airrep.runtime.engine import Engine
-from airrep.runtime.metering import ENCODE, FIT, Spent, append_cost, device_of, measuring
+from airrep.runtime.metering import ENCODE, FIT, MeasuredCost, append_cost, device_of, measuring
 
 SHARD_ROWS = 4096
 REQUEST = "request.json"
@@ -83,7 +83,7 @@ def build_index(
         raise ConfigError(f"shard_rows={shard_rows}: expected 1 or more. Correct the value.")
     attributor = method if isinstance(method, Attributor) else make_attributor(method, settings)
     attributor.progress = progress
-    plan = _Plan(attributor, train, shard_rows, _fit(attributor, train))
+    plan = _Build(attributor, train, shard_rows, _fit(attributor, train))
     if replace:
         check_replaceable(path, KIND)
     if replace or not _is_finished(path, plan.request):
@@ -103,7 +103,7 @@ def check_corpus(where: str, corpus: object) -> None:
         )
 
 
-def _fit(attributor: Attributor, train: Corpus) -> Spent:
+def _fit(attributor: Attributor, train: Corpus) -> MeasuredCost:
     """Let a method learn from the corpus; its model is loaded before, so that loading does not count."""
     dict(attributor.execution)
     with measuring(device_of(attributor.settings)) as meter:
@@ -113,13 +113,13 @@ def _fit(attributor: Attributor, train: Corpus) -> Spent:
 
 
 @dataclass(frozen=True)
-class _Plan:
+class _Build:
     """What is to be built."""
 
     attributor: Attributor
     train: Corpus
     shard_rows: int
-    fit: Spent
+    fit: MeasuredCost
     """What learning from the corpus took."""
 
     @property
@@ -149,7 +149,7 @@ def _is_finished(out: Path, request: Mapping[str, Any]) -> bool:
     return manifest is not None
 
 
-def _build(out: Path, plan: _Plan, replace: bool, progress: OnProgress | None, engine: Engine | None) -> None:
+def _build(out: Path, plan: _Build, replace: bool, progress: OnProgress | None, engine: Engine | None) -> None:
     partial = make_partial(out)
     with locked(partial):
         _claim(partial, plan.request, replace)
@@ -164,7 +164,7 @@ def _build(out: Path, plan: _Plan, replace: bool, progress: OnProgress | None, e
             "corpora": [corpus_entry(plan.attributor, plan.train)],
             "generation": 0,
         }
-        seal(partial, lineage, shards)
+        seal_index(partial, lineage, shards)
         publish(partial, out, KIND)
 
 
@@ -248,7 +248,7 @@ def _encode_here(
         yield number, encode_measured(attributor, parts[number], on_rows)
 
 
-def seal(folder: Path, lineage: Mapping[str, Any], shards: Sequence[str], deleted: str | None = None) -> None:
+def seal_index(folder: Path, lineage: Mapping[str, Any], shards: Sequence[str], deleted: str | None = None) -> None:
     """Write the manifest, which makes the directory an index, or this state of it.
 
     Args:
@@ -273,7 +273,7 @@ def seal(folder: Path, lineage: Mapping[str, Any], shards: Sequence[str], delete
                 "start": start,
                 "rows": record["rows"],
                 "empty": record.get("empty", 0),
-                "digest": digest(record),
+                "digest": json_digest(record),
             }
             for (name, record), start in zip(records.items(), starts, strict=False)
         ],

@@ -14,10 +14,10 @@ from airrep.arrays import Features, Rows
 from airrep.attributors.base import OnProgress
 from airrep.corpus.corpus import Corpus
 from airrep.errors import ArtifactError, ConfigError, DataError
-from airrep.index.building import check_corpus, corpus_entry, remove_strays, seal, write_shards
+from airrep.index.building import check_corpus, corpus_entry, remove_strays, seal_index, write_shards
 from airrep.index.index import Index
 from airrep.index.shards import Shard, is_whole, shard_name, write_shard
-from airrep.runtime.artifacts import digest, locked, write_file
+from airrep.runtime.artifacts import json_digest, locked, write_file
 
 LINEAGE = ("request", "method", "settings", "attributor", "corpora", "generation")
 
@@ -50,7 +50,7 @@ def append(index: Index, more: Corpus, *, progress: OnProgress | None = None) ->
         shard_rows = now.manifest["request"]["shard_rows"]
         new = write_shards(now.path, now.attributor, more, shard_rows, first=now.rows, progress=progress)
         lineage = _next_lineage(now, [*now.manifest["corpora"], corpus_entry(now.attributor, more)])
-        seal(now.path, lineage, [*_names(now), *new], now.manifest["deleted"])
+        seal_index(now.path, lineage, [*_names(now), *new], now.manifest["deleted"])
         return Index(now.path, now.attributor)
 
 
@@ -91,7 +91,7 @@ def delete(index: Index, rows: Sequence[int] | np.ndarray) -> Index:
         if len(gone) == len(now.deleted):
             return _tidied(now)
         name = _write_deleted(now.path, gone)
-        seal(now.path, _next_lineage(now, now.manifest["corpora"]), _names(now), name)
+        seal_index(now.path, _next_lineage(now, now.manifest["corpora"]), _names(now), name)
         return Index(now.path, now.given)
 
 
@@ -130,8 +130,8 @@ def compact(index: Index, *, progress: OnProgress | None = None) -> Index:
             start += len(corpus)
             if progress is not None:
                 progress(start, len(now))
-        corpora = [{"fingerprint": digest(names), "rows": start, "compacted": True}]
-        seal(now.path, _next_lineage(now, corpora), names)
+        corpora = [{"fingerprint": json_digest(names), "rows": start, "compacted": True}]
+        seal_index(now.path, _next_lineage(now, corpora), names)
         return Index(now.path, now.given)
 
 

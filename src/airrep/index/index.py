@@ -22,7 +22,7 @@ from airrep.corpus.table import Column
 from airrep.errors import ArtifactError, ConfigError
 from airrep.index.results import REMOVAL, GroupResult, Hit, Hits, Provenance, TopResult, WhatIfResult
 from airrep.index.shards import Blocks, Shard, reading
-from airrep.runtime.artifacts import check_digests, check_sizes, digest, read_manifest
+from airrep.runtime.artifacts import check_digests, check_sizes, json_digest, read_manifest
 from airrep.scoring.group_scores import group_scores
 from airrep.scoring.groups import Groups
 from airrep.scoring.pooling import Pooling, PoolLike
@@ -101,7 +101,7 @@ class Index:
     def fingerprint(self) -> str:
         """64 hex digits over everything that scores depend on."""
         parts = ("attributor", "shards", "deleted")
-        return digest({name: self.manifest[name] for name in parts})
+        return json_digest({name: self.manifest[name] for name in parts})
 
     @cached_property
     def shards(self) -> tuple[Shard, ...]:

@@ -20,7 +20,7 @@ from airrep.runtime.artifacts import (
     canonical_json,
     check_digests,
     describe_files,
-    digest,
+    json_digest,
     sync,
     write_file,
     writing,
@@ -35,7 +35,7 @@ FLOAT16_MAX = float(np.finfo(np.float16).max)
 
 def shard_name(start: int, attributor: str, corpus: str) -> str:
     """The directory name of the shard of a corpus part whose first row is *start*."""
-    return f"{start:010d}-{digest([start, attributor, corpus])[:16]}"
+    return f"{start:010d}-{json_digest([start, attributor, corpus])[:16]}"
 
 
 def write_shard(folder: Path, corpus: Corpus, features: Features, attributor: str) -> None:

@@ -13,11 +13,11 @@ from airrep.attributors.methods import METHODS, make_attributor
 from airrep.corpus.corpus import Corpus
 from airrep.errors import ArtifactError, TrainingError
 from airrep.runtime.engine import Engine, InProcess
-from airrep.runtime.metering import Spent, device_of, measuring
+from airrep.runtime.metering import MeasuredCost, device_of, measuring
 
 RETRIES = 2
 
-Encoded: TypeAlias = tuple[Features, Spent]
+Encoded: TypeAlias = tuple[Features, MeasuredCost]
 """Features of a piece, and what they cost."""
 
 

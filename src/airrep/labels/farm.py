@@ -15,8 +15,8 @@ from airrep.labels.fine_tuner import FineTuner, Learner, LoadLm, Setup, loader
 from airrep.labels.labels import Labels
 from airrep.labels.ledger import Ledger, Quarantined, QueryLosses, holding, waiting_lock
 from airrep.labels.plan import SubsetPlan
-from airrep.labels.request import GROWING, KIND, LabelRequest, seal, tidy, training_part
-from airrep.labels.tasks import LabelTask, Part, list_tasks, used_examples
+from airrep.labels.request import GROWING, KIND, LabelRequest, seal_labels, tidy, training_part
+from airrep.labels.tasks import LabelTask, TaskShare, list_tasks, used_examples
 from airrep.lm.settings import FineTuneSettings, LmSettings
 from airrep.runtime.artifacts import MANIFEST, real_path, writing
 from airrep.runtime.engine import Engine, InProcess, Outcome
@@ -93,13 +93,13 @@ def label(
     plan.check_corpora(train, queries)
     if seeds < 1:
         raise ConfigError(f"seeds={seeds}: expected 1 or more. Correct the value.")
-    share = Part.parse(part)
+    share = TaskShare.parse(part)
     farm = _Farm(lm, engine or InProcess(), fine_tune, plan, train, asked)
     folder = make_folder(out)
     with holding(folder, share):
-        run = _Run(folder, farm.request(seeds), share)
+        run = _FarmRun(folder, farm.request(seeds), share)
         todo = run.begin(retry_quarantined, farm.check_examples)
-        clock = _Clock(len(run.share), len(run.share) - len(todo), progress, on_task)
+        clock = _FarmProgress(len(run.share), len(run.share) - len(todo), progress, on_task)
         if todo:
             run.record(farm.outcomes(todo, retries), clock)
         run.finish(partial)
@@ -184,7 +184,7 @@ def _short_name(name: str) -> str:
     return Path(name).name if Path(name).is_absolute() else name
 
 
-class _Clock:
+class _FarmProgress:
     """Tells how far the work is, and how long it will still take."""
 
     def __init__(
@@ -220,10 +220,10 @@ class _Clock:
         return remaining * elapsed / self._tuned if self._tuned else None
 
 
-class _Run:
+class _FarmRun:
     """One part of a label directory while it is being made."""
 
-    def __init__(self, folder: Path, request: LabelRequest, part: Part) -> None:
+    def __init__(self, folder: Path, request: LabelRequest, part: TaskShare) -> None:
         self._folder = folder
         self._request = request
         self._part = part
@@ -259,7 +259,7 @@ class _Run:
             return self._sealed.read(task.key)
         return found
 
-    def record(self, outcomes: Outcomes, clock: _Clock) -> None:
+    def record(self, outcomes: Outcomes, clock: _FarmProgress) -> None:
         """Write down each outcome when it comes."""
         with closing(outcomes):
             for outcome in outcomes:
@@ -299,7 +299,7 @@ class _Run:
             if self._is_sealed(given_up):
                 tidy(self._ledger, self._request, given_up)
             elif not unfinished or (partial and len(given_up) == len(unfinished)):
-                seal(self._ledger, self._request, self._read, given_up)
+                seal_labels(self._ledger, self._request, self._read, given_up)
 
     def _is_sealed(self, given_up: list[Quarantined]) -> bool:
         """Whether the manifest says just this already."""

@@ -236,7 +236,7 @@ def _short_names(folders: Sequence[Path]) -> dict[Path, str]:
     return found
 
 
-def lineage_of(
+def label_lineage(
     choices: Sequence[str], held_out: Sequence[str] = (), test: Sequence[str] = (), *, mixed: bool = False
 ) -> dict[str, Any]:
     """What a model card says of the labels: which LM they are losses of, and how it was fine-tuned.

@@ -16,7 +16,7 @@ from airrep.labels.ledger import Ledger, Quarantined, QueryLosses
 from airrep.labels.plan import SubsetPlan, open_plan
 from airrep.labels.request import KIND, REQUEST, keys_name, read_state
 from airrep.labels.tasks import LabelTask, Place, list_places
-from airrep.runtime.artifacts import MANIFEST, check_digests, check_sizes, digest, read_manifest
+from airrep.runtime.artifacts import MANIFEST, check_digests, check_sizes, json_digest, read_manifest
 
 
 class Labels:
@@ -72,7 +72,7 @@ class Labels:
         if self.manifest is None:
             raise ArtifactError(self._unfinished())
         decisive = {name: self.manifest[name] for name in ("fine_tune", "plan", "files")}
-        return digest({**decisive, "lm": self.manifest["lm"]["fingerprint"]})
+        return json_digest({**decisive, "lm": self.manifest["lm"]["fingerprint"]})
 
     @cached_property
     def plan(self) -> SubsetPlan:

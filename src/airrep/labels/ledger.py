@@ -20,7 +20,7 @@ from filelock import FileLock, Timeout
 from jaxtyping import Float32
 
 from airrep.errors import ArtifactError
-from airrep.labels.tasks import LabelTask, Part, Place
+from airrep.labels.tasks import LabelTask, Place, TaskShare
 from airrep.runtime.artifacts import LOCK, canonical_json, write_file, writing
 
 RESULTS = "results"
@@ -47,7 +47,7 @@ class Quarantined:
 class Ledger:
     """What is finished and what was given up, in the directory and nowhere else."""
 
-    def __init__(self, folder: Path, settings: str, part: Part | None = None) -> None:
+    def __init__(self, folder: Path, settings: str, part: TaskShare | None = None) -> None:
         """Look at a label directory.
 
         Args:
@@ -57,7 +57,7 @@ class Ledger:
         """
         self.folder = folder
         self.settings = settings
-        self._part = part or Part()
+        self._part = part or TaskShare()
 
     def result_path(self, key: str) -> Path:
         """Where the result of a task is."""
@@ -155,7 +155,7 @@ def _checksum(path: Path, content: bytes) -> bytes:
 
 
 @contextmanager
-def holding(folder: Path, part: Part) -> Iterator[None]:
+def holding(folder: Path, part: TaskShare) -> Iterator[None]:
     """Hold the right to write one part of a label directory.
 
     Raises:
@@ -177,7 +177,7 @@ def holding(folder: Path, part: Part) -> Iterator[None]:
         lock.release()
 
 
-def _refuse_other_shares(folder: Path, part: Part) -> None:
+def _refuse_other_shares(folder: Path, part: TaskShare) -> None:
     """Refuse to share the work in 3 parts while others share it in 10: they would do the same tasks."""
     for path in folder.glob(f"{LOCK}-*of*"):
         of = path.name.rpartition("of")[2]

@@ -22,7 +22,7 @@ from airrep.arrays import Rows
 from airrep.corpus.corpus import Corpus
 from airrep.errors import DataError
 from airrep.labels.subsets import Instance
-from airrep.runtime.artifacts import LOCK, check_digests, digest, new_artifact, read_manifest, write_file
+from airrep.runtime.artifacts import LOCK, check_digests, json_digest, new_artifact, read_manifest, write_file
 from airrep.runtime.settings import Settings
 from airrep.scoring.groups import Groups
 
@@ -166,7 +166,7 @@ def open_plan(path: str | Path) -> SubsetPlan:
     return SubsetPlan(
         path=folder,
         settings=SamplingSettings.of(request["settings"], str(folder)),
-        fingerprint=digest([request["train"], request["queries"], request["settings"]["kind"], sums]),
+        fingerprint=json_digest([request["train"], request["queries"], request["settings"]["kind"], sums]),
         train_fingerprint=request["train"],
         query_fingerprint=request["queries"],
         arrays=arrays,

@@ -21,7 +21,7 @@ from airrep.runtime.artifacts import (
     MANIFEST,
     canonical_json,
     describe_files,
-    digest,
+    json_digest,
     read_manifest,
     refuse_difference,
     sync,
@@ -54,7 +54,7 @@ class LabelRequest:
     @property
     def settings(self) -> str:
         """8 hex digits over the LM and how it is fine-tuned, the first part of the names of results."""
-        return digest(training_part(self.decisive))[:SETTINGS_DIGITS]
+        return json_digest(training_part(self.decisive))[:SETTINGS_DIGITS]
 
     @property
     def state(self) -> dict[str, Any]:
@@ -119,7 +119,7 @@ class LabelRequest:
 
 def keys_name(keys: Sequence[str]) -> str:
     """The name of the file of these keys."""
-    return f"keys-{digest(keys)[:12]}.npy"
+    return f"keys-{json_digest(keys)[:12]}.npy"
 
 
 def _comparable(old: Mapping[str, Any], new: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
@@ -212,7 +212,7 @@ Read = Callable[[LabelTask], QueryLosses | None]
 """Where a task's losses come from."""
 
 
-def seal(ledger: Ledger, request: LabelRequest, read: Read, given_up: Sequence[Quarantined]) -> None:
+def seal_labels(ledger: Ledger, request: LabelRequest, read: Read, given_up: Sequence[Quarantined]) -> None:
     """Write the losses of every instance as arrays, then the manifest, which makes the directory finished.
 
     Arrays are named by what they hold, so that those of an older manifest stay whole until it is replaced. The

@@ -14,7 +14,7 @@ from airrep.corpus.corpus import Corpus
 from airrep.corpus.table import id_codes
 from airrep.errors import ConfigError, DataError
 from airrep.labels.plan import KIND, PARTS, SamplingSettings, SubsetPlan, open_plan, write_plan
-from airrep.labels.subsets import draw, draw_removal, draw_subset
+from airrep.labels.subsets import draw_removal, draw_subset, draw_without_repeats
 from airrep.runtime.artifacts import check_replaceable, read_manifest, real_path, refuse_difference
 from airrep.runtime.seeding import stream
 
@@ -55,7 +55,7 @@ def sample(
     request = {"train": train.fingerprint, "queries": origin.fingerprint, "settings": settings.model_dump(mode="json")}
     if replace or not _is_finished(path, request):
         check_replaceable(path, KIND)
-        rows = _Draw.of(train, origin, settings).run()
+        rows = _InstanceDraw.of(train, origin, settings).run()
         write_plan(path, request, rows, replace=replace)
     return open_plan(path)
 
@@ -63,7 +63,7 @@ def sample(
 def draw_rows(train: Corpus, settings: SamplingSettings, queries: Corpus | None = None) -> dict[str, list[Rows]]:
     """Rows of the instances that :func:`sample` writes, by the parts of a plan; arguments and errors are its own."""
     _check(settings)
-    return _Draw.of(train, train if queries is None else queries, settings).run()
+    return _InstanceDraw.of(train, train if queries is None else queries, settings).run()
 
 
 def _check(settings: SamplingSettings) -> None:
@@ -100,7 +100,7 @@ def _flat(request: Mapping[str, Any]) -> dict[str, Any]:
 
 
 @dataclass(frozen=True, eq=False)
-class _Side:
+class _SampledCorpus:
     """The examples of one corpus: which text and which stratum each has."""
 
     name: str
@@ -120,24 +120,25 @@ class _Side:
             )
         if count is None:
             return rows
-        drawn: Rows = rows[draw(generator, len(rows), count, None if self.strata is None else self.strata[rows])]
+        strata = None if self.strata is None else self.strata[rows]
+        drawn: Rows = rows[draw_without_repeats(generator, len(rows), count, strata)]
         return drawn
 
 
 @dataclass(frozen=True, eq=False)
-class _Draw:
+class _InstanceDraw:
     """A draw of all instances, one after the other."""
 
     settings: SamplingSettings
-    train: _Side
-    queries: _Side
+    train: _SampledCorpus
+    queries: _SampledCorpus
     first: np.ndarray
     """Which queries are the first with their text."""
     taken: np.ndarray = field(default_factory=lambda: np.zeros(0, bool))
     """Which texts belong to an instance that shares none."""
 
     @classmethod
-    def of(cls, train: Corpus, queries: Corpus, settings: SamplingSettings) -> "_Draw":
+    def of(cls, train: Corpus, queries: Corpus, settings: SamplingSettings) -> "_InstanceDraw":
         """Prepare a draw."""
         texts, query_texts = _texts(train, queries)
         first = np.zeros(len(query_texts), bool)
@@ -145,8 +146,8 @@ class _Draw:
         strata, query_strata = (_strata(corpus, settings.stratify) for corpus in (train, queries))
         return cls(
             settings,
-            _Side("train", "train_count", texts, strata),
-            _Side("query", "query_count", query_texts, query_strata),
+            _SampledCorpus("train", "train_count", texts, strata),
+            _SampledCorpus("query", "query_count", query_texts, query_strata),
             first,
             np.zeros(max(texts.max(), query_texts.max()) + 1, bool),
         )

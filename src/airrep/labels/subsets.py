@@ -44,7 +44,7 @@ def draw_subset(seed: int, instance: int, j: int, n: int, size: int, strata: np.
     Raises:
         DataError: a size that the pool cannot give, or strata that do not fit it.
     """
-    return draw(stream(seed, "subset", instance, j), n, size, strata)
+    return draw_without_repeats(stream(seed, "subset", instance, j), n, size, strata)
 
 
 def draw_removal(seed: int, instance: int, j: int, n: int, size: int) -> Rows:
@@ -68,7 +68,7 @@ def draw_removal(seed: int, instance: int, j: int, n: int, size: int) -> Rows:
     return np.sort(shuffled[(j - 1) * size : j * size]).astype(np.int64)
 
 
-def draw(generator: np.random.Generator, n: int, size: int, strata: np.ndarray | None = None) -> Rows:
+def draw_without_repeats(generator: np.random.Generator, n: int, size: int, strata: np.ndarray | None = None) -> Rows:
     """Draw *size* of *n* rows without repeats; each row is as likely as any other.
 
     With strata, each gets ⌊size · its share⌋ places, and the places left over go to different strata by a

@@ -10,7 +10,7 @@ import numpy as np
 from airrep.corpus.corpus import Corpus, Example
 from airrep.errors import ConfigError
 from airrep.labels.plan import SubsetPlan
-from airrep.runtime.artifacts import digest
+from airrep.runtime.artifacts import json_digest
 from airrep.runtime.seeding import stream_seed
 
 KEY_DIGITS = 16
@@ -40,14 +40,14 @@ class LabelTask:
 
 
 @dataclass(frozen=True)
-class Part:
+class TaskShare:
     """Every so manieth task, from one of them on: a share of the work that needs no coordination."""
 
     number: int = 1
     of: int = 1
 
     @classmethod
-    def parse(cls, text: str | None) -> "Part":
+    def parse(cls, text: str | None) -> "TaskShare":
         """Read a part such as ``"3/10"``; None is all.
 
         Raises:
@@ -95,14 +95,14 @@ def list_tasks(
     """
     hashes, asked = content_hashes(train), content_hashes(queries)
     texts = [_digest(asked[plan.query_rows(number)]) for number in range(len(plan))]
-    setting = digest(settings)
+    setting = json_digest(settings)
 
     def key(place: Place) -> str:
         parts = [setting, texts[place.instance]]
         if place.subset is not None:
             members = hashes[plan.subset_rows(place.instance, place.subset)]
             parts += [_digest(members), str(fine_tune_seed(plan, place))]
-        return digest(parts)[:KEY_DIGITS]
+        return json_digest(parts)[:KEY_DIGITS]
 
     return [LabelTask(place, key(place)) for place in list_places(plan, seeds)]
 

@@ -18,8 +18,8 @@ from airrep.index.index import Index
 from airrep.labels.instance import LabelledInstance
 from airrep.labels.plan import SamplingSettings
 from airrep.labels.sampling import draw_rows
-from airrep.labels.subsets import draw
-from airrep.runtime.metering import Spent, device_of, measuring
+from airrep.labels.subsets import draw_without_repeats
+from airrep.runtime.metering import MeasuredCost, device_of, measuring
 from airrep.runtime.seeding import stream, stream_seed
 from airrep.runtime.settings import Settings
 from airrep.scoring.group_scores import group_scores
@@ -70,7 +70,7 @@ def _listed(parts: object) -> list[Any]:
     return list(parts) if isinstance(parts, list | tuple) else [parts]
 
 
-def split_settings(values: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
+def split_teacher_settings(values: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
     """Settings of a training, and those of its teacher, which begin with ``teacher_`` and come back without it."""
     own = {name.removeprefix(PREFIX): value for name, value in values.items() if name.startswith(PREFIX)}
     return {name: value for name, value in values.items() if not name.startswith(PREFIX)}, own
@@ -89,7 +89,7 @@ class Teaching:
     """Learning rates, as a multiple of those on labels."""
     described: Mapping[str, Any] = field(default_factory=dict)
     """JSON values for the card: which index taught, and what it was asked."""
-    spent: Spent | None = None
+    spent: MeasuredCost | None = None
     """What labelling them took; None where it was not measured."""
 
     def subsets_per_step(self, most: int) -> list[int]:
@@ -148,7 +148,7 @@ def teach(
     chosen = settings or TeacherSettings()
     pooling = index.attributor.pooling(chosen.pool, chosen.temperature)
     with measuring(device_of(index.attributor.settings)) as meter:
-        source = _Source.of(index, queries, _texts_of(unseen), chosen)
+        source = _TeacherSource.of(index, queries, _texts_of(unseen), chosen)
         if tell is not None and source.left_out:
             tell(f"{index.path}: {source.left_out:,} examples are in held-out or test instances and were left out")
         draws = [source.draw(chosen, number) for number in range(chosen.instances)]
@@ -168,7 +168,7 @@ def _texts_of(instances: Sequence[LabelledInstance]) -> set[str]:
     }
 
 
-def _described(index: Index, source: "_Source", settings: TeacherSettings, pooling: Pooling) -> dict[str, Any]:
+def _described(index: Index, source: "_TeacherSource", settings: TeacherSettings, pooling: Pooling) -> dict[str, Any]:
     lm = index.manifest["settings"].get("lm")
     asked = settings.model_dump(mode="json", exclude={"steps", "members", "rate", "pool", "temperature"})
     return {
@@ -196,7 +196,7 @@ class _Drawn:
 
 
 @dataclass(frozen=True, eq=False)
-class _Source:
+class _TeacherSource:
     """What may be drawn from an index."""
 
     index: Index
@@ -210,7 +210,7 @@ class _Source:
     """Examples and queries that must not be seen."""
 
     @classmethod
-    def of(cls, index: Index, queries: Corpus | None, unseen: set[str], settings: TeacherSettings) -> "_Source":
+    def of(cls, index: Index, queries: Corpus | None, unseen: set[str], settings: TeacherSettings) -> "_TeacherSource":
         """Leave out what must not be seen, and what is too much."""
         whole = Corpus(pa.concat_tables([shard.examples.table for shard in index.shards]))
         live = np.flatnonzero(index.live)
@@ -263,7 +263,7 @@ def _part(rows: Rows, settings: TeacherSettings, name: str) -> Rows:
     """All rows, or a random part of them where they are many, ascending."""
     if len(rows) <= settings.examples:
         return rows
-    part: Rows = rows[draw(stream(settings.seed, "teacher", name), len(rows), settings.examples)]
+    part: Rows = rows[draw_without_repeats(stream(settings.seed, "teacher", name), len(rows), settings.examples)]
     return part
 
 
@@ -291,7 +291,7 @@ def _parts(index: Index, rows: Rows) -> Iterator[Any]:
 class _Asked:
     """Features of all queries that some instance has."""
 
-    source: _Source
+    source: _TeacherSource
     rows: Rows
     """Rows of the queries, ascending."""
     features: Features

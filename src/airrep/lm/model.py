@@ -30,7 +30,7 @@ from airrep.lm.network import (
     token_losses,
 )
 from airrep.lm.settings import FineTuneSettings, LmSettings
-from airrep.runtime.artifacts import digest
+from airrep.runtime.artifacts import json_digest
 from airrep.runtime.devices import ResolvedPrecision, resolve_device, resolve_precision
 from airrep.runtime.packing import Batch, pack
 
@@ -76,7 +76,7 @@ class TargetLM:
         Device, precision and micro-batches are left out: they are execution.
         """
         template = PLAIN if self.reading["template"] == "plain" else None
-        return digest(
+        return json_digest(
             {
                 "kind": "causal lm",
                 "files": digests(self.folder, self.settings.trust_remote_code),

@@ -51,7 +51,7 @@ def _is_template(template: str) -> bool:
     return once and template.index("{prompt}") < template.index("{response}")
 
 
-def split_settings(values: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
+def split_lm_settings(values: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
     """Settings of the LM, without its name, and settings of the fine-tuning, out of one mapping of both.
 
     Raises:

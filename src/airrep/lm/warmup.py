@@ -27,8 +27,8 @@ from airrep.runtime.artifacts import (
     check_sizes,
     clear,
     describe_files,
-    digest,
     find_finished,
+    json_digest,
     locked,
     make_partial,
     publish,
@@ -131,7 +131,7 @@ def checkpoints_of(lm: TargetLM) -> tuple[Checkpoint, ...]:
 
 def files_digest(folder: Path) -> str:
     """64 hex digits over all files that decide what an LM reads and computes."""
-    return digest(digests(folder))
+    return json_digest(digests(folder))
 
 
 PACKAGES = ("torch", "transformers", "numpy")

@@ -18,7 +18,7 @@ from airrep.labels.sampling import sample
 from airrep.lm.model import load_lm
 from airrep.lm.settings import FineTuneSettings, LmSettings
 from airrep.planning.budget import STEP_QUERIES, STEP_SUBSETS, Costs, LearnPlan, choose, time_left
-from airrep.planning.verdict import Verdict, judge
+from airrep.planning.verdict import Verdict, judge_on_instance
 from airrep.runtime.artifacts import canonical_json, locked, real_path, write_file, writing
 from airrep.runtime.engine import Engine, one_thread
 from airrep.runtime.seeding import stream
@@ -74,7 +74,9 @@ class Adaptation:
             settings = self._training(plan)
             result = train_encoder(taught, [stop], out / "encoder", settings, seconds=left, progress=self.on_step)
             tell("judging on examples and queries that took no part")
-            verdict = judge(load_packed(str(result.path)), rivals(self.start), stop, last, str(out / "encoder"))
+            verdict = judge_on_instance(
+                load_packed(str(result.path)), rivals(self.start), stop, last, str(out / "encoder")
+            )
             write_file(out / VERDICT, canonical_json(verdict.to_dict()))
             return verdict
 
@@ -166,7 +168,7 @@ class Adaptation:
         tell("measuring this machine")
         begun = time.monotonic()
         usable = self._usable()
-        costs = measure(usable, self.lm, self.tuning, self.start, self.seed)
+        costs = measure_machine(usable, self.lm, self.tuning, self.start, self.seed)
         left = seconds - (time.monotonic() - begun)
         plan = choose(left, costs, len(usable), self.workers, self.tuning.epochs)
         minutes = (plan.label_seconds(costs) / self.workers + plan.train_seconds(costs)) / 60
@@ -236,7 +238,7 @@ def split(corpus: Corpus, plan: LearnPlan, seed: int) -> tuple[Corpus, Corpus]:
     return corpus.take(sorted(learn)), corpus.take(sorted(rest))
 
 
-def measure(corpus: Corpus, lm: LmSettings, tuning: FineTuneSettings, start: str, seed: int) -> Costs:
+def measure_machine(corpus: Corpus, lm: LmSettings, tuning: FineTuneSettings, start: str, seed: int) -> Costs:
     """What one worker of this machine needs, from a few fine-tuned, evaluated and encoded examples."""
     rows = stream(seed, "adapt", "measure").permutation(len(corpus))[:MEASURED]
     examples = corpus.take(sorted(rows))

@@ -23,7 +23,7 @@ LEVEL = 0.95
 
 
 @dataclass(frozen=True)
-class Estimate:
+class Predicted:
     """A number with half the width of its 95 % interval."""
 
     value: float
@@ -34,22 +34,22 @@ class Estimate:
         """95 %; costs are never below 0."""
         return max(0.0, self.value - self.half), self.value + self.half
 
-    def times(self, factor: float) -> "Estimate":
+    def times(self, factor: float) -> "Predicted":
         """So many of it."""
-        return Estimate(self.value * factor, self.half * abs(factor))
+        return Predicted(self.value * factor, self.half * abs(factor))
 
-    def plus(self, *others: "Estimate") -> "Estimate":
+    def plus(self, *others: "Predicted") -> "Predicted":
         """The sum with others, whose errors are independent: halves add up as squares."""
         values = (self, *others)
-        return Estimate(sum(each.value for each in values), math.hypot(*(each.half for each in values)))
+        return Predicted(sum(each.value for each in values), math.hypot(*(each.half for each in values)))
 
-    def by(self, other: "Estimate") -> "Estimate":
+    def by(self, other: "Predicted") -> "Predicted":
         """The product with another, whose error is independent, to first order."""
         half = math.hypot(self.half * other.value, self.value * other.half)
-        return Estimate(self.value * other.value, half)
+        return Predicted(self.value * other.value, half)
 
 
-def rate(seconds: Sequence[float], amounts: Sequence[float]) -> Estimate:
+def rate(seconds: Sequence[float], amounts: Sequence[float]) -> Predicted:
     """Seconds for one unit, from repeats s_i over amounts a_i.
 
     r = Σ s_i / Σ a_i. With residuals e_i = s_i − r a_i and ā the mean amount, the interval is r ± t √(Σ e_i² / (k (k −
@@ -64,10 +64,10 @@ def rate(seconds: Sequence[float], amounts: Sequence[float]) -> Estimate:
         raise DataError(f"plan: {k} repeats over {done.sum():g} units; expected two or more of some. Give more data.")
     value = taken.sum() / done.sum()
     error = np.sqrt(np.square(taken - value * done).sum() / (k * (k - 1))) / done.mean()
-    return Estimate(float(value), float(stats.t.ppf((1 + LEVEL) / 2, k - 1) * error))
+    return Predicted(float(value), float(stats.t.ppf((1 + LEVEL) / 2, k - 1) * error))
 
 
-def mean_of(sample: Sequence[float], population: int) -> Estimate:
+def mean_of(sample: Sequence[float], population: int) -> Predicted:
     """Mean over a corpus of so many examples, from those drawn without repeats.
 
     The interval is m ± 1.96 √(s² / k · (1 − k / n)), 0 wide when all were drawn.
@@ -75,10 +75,10 @@ def mean_of(sample: Sequence[float], population: int) -> Estimate:
     values = np.asarray(sample, np.float64)
     k = len(values)
     if k < 2:
-        return Estimate(float(values.mean()))
+        return Predicted(float(values.mean()))
     left = max(0.0, 1 - k / max(population, k))
     error = math.sqrt(values.var(ddof=1) / k * left)
-    return Estimate(float(values.mean()), float(stats.norm.ppf((1 + LEVEL) / 2)) * error)
+    return Predicted(float(values.mean()), float(stats.norm.ppf((1 + LEVEL) / 2)) * error)
 
 
 def line(first: tuple[float, float], second: tuple[float, float]) -> tuple[float, float]:
@@ -100,7 +100,7 @@ class Crossover:
     """What stands against a number, or an interval; empty if nothing."""
 
 
-def crossover(fixed: Estimate, gradient: Estimate, encoder: Estimate) -> Crossover:
+def crossover(fixed: Predicted, gradient: Predicted, encoder: Predicted) -> Crossover:
     """n* = F / D with D = gradient − encoder, the examples at which F + n · encoder = n · gradient.
 
     The interval is Fieller's (:func:`airrep.evaluation.statistics.means.fieller`), which has two ends where D is clear
@@ -132,9 +132,9 @@ class MethodPlan:
     """What a method is predicted to need."""
 
     name: str
-    fixed: Estimate
+    fixed: Predicted
     """Seconds before the first example: labels and training, or learning from a sample."""
-    per_example: Estimate
+    per_example: Predicted
     """Seconds of one core, or of the accelerator, for one example."""
     bytes_per_example: float
     """Features in the index."""
@@ -147,7 +147,7 @@ class MethodPlan:
     reads_lm: bool = False
     """Whether it reads the LM for each example, so that the encoder's crossover with it is asked for."""
 
-    def seconds(self, examples: int) -> Estimate:
+    def seconds(self, examples: int) -> Predicted:
         """For a corpus of so many examples."""
         return self.fixed.plus(self.per_example.times(examples))
 
@@ -173,11 +173,11 @@ class MethodPlan:
 
 
 @dataclass(frozen=True)
-class Comparison:
+class PredictionCheck:
     """A prediction beside what a real run took."""
 
     what: str
-    predicted: Estimate
+    predicted: Predicted
     measured: float
     conditions: tuple[str, ...] = ()
     """What was different there."""
@@ -211,7 +211,7 @@ class Plan:
     """The encoder first."""
     crossovers: Mapping[str, Crossover]
     """By gradient method."""
-    last_real: tuple[Comparison, ...]
+    last_real: tuple[PredictionCheck, ...]
     facts: Mapping[str, Any]
     """JSON values: what was measured, on which texts, under which assumptions."""
 

@@ -6,9 +6,9 @@ from pathlib import Path
 from typing import Any
 
 from airrep.planning.budget import Costs
-from airrep.planning.plan import Comparison, Estimate, MethodPlan, Plan, crossover, line, mean_of, rate
+from airrep.planning.plan import MethodPlan, Plan, Predicted, PredictionCheck, crossover, line, mean_of, rate
+from airrep.planning.plan_request import ENCODER, Measures, PlanRequest
 from airrep.planning.trials import Repeats, Trial
-from airrep.planning.wish import ENCODER, Measures, Wish
 from airrep.runtime.metering import describe_machine
 
 SHARD_ROWS = 4096
@@ -17,7 +17,7 @@ HELD_FEATURES, HELD_TEXTS = 3, 2
 """Copies of a shard's features, and of the corpus's texts, that are in memory at once at most."""
 
 
-def make_plan(wish: Wish, measures: Measures, command: str = "", checks: Sequence[Comparison] = ()) -> Plan:
+def make_plan(wish: PlanRequest, measures: Measures, command: str = "", checks: Sequence[PredictionCheck] = ()) -> Plan:
     """Predict from what was measured.
 
     Args:
@@ -51,12 +51,12 @@ def lm_name(name: str) -> str:
     return Path(name).name if Path(name).is_absolute() else name
 
 
-def one_example(repeats: Repeats, lengths: Sequence[int], examples: int) -> Estimate:
+def one_example(repeats: Repeats, lengths: Sequence[int], examples: int) -> Predicted:
     """Seconds of one example of a corpus: seconds of a token by the mean length."""
     return rate(repeats.seconds, repeats.tokens).by(mean_of(lengths, examples))
 
 
-def method_plan(wish: Wish, name: str, trial: Trial) -> MethodPlan:
+def method_plan(wish: PlanRequest, name: str, trial: Trial) -> MethodPlan:
     """What a method needs that is not trained."""
     start, by_token = line(*trial.fits)
     slope = by_token * mean_of(trial.lengths, wish.examples).value
@@ -65,8 +65,8 @@ def method_plan(wish: Wish, name: str, trial: Trial) -> MethodPlan:
     encoding = one_example(trial.repeats, trial.lengths, wish.examples)
     return MethodPlan(
         name,
-        fixed=Estimate(start + learnt),
-        per_example=Estimate(encoding.value + each, encoding.half),
+        fixed=Predicted(start + learnt),
+        per_example=Predicted(encoding.value + each, encoding.half),
         bytes_per_example=trial.bytes_per_example,
         store_bytes_per_example=trial.store_bytes_per_example,
         memory_bytes=_memory(wish, trial),
@@ -75,14 +75,14 @@ def method_plan(wish: Wish, name: str, trial: Trial) -> MethodPlan:
     )
 
 
-def _memory(wish: Wish, trial: Trial) -> float:
+def _memory(wish: PlanRequest, trial: Trial) -> float:
     """Peak of a process: what was measured, the corpus's texts, and a shard's features."""
     texts = sum(len(f"{example.prompt}{example.response}".encode()) for example in wish.texts[:1000])
     corpus = HELD_TEXTS * wish.examples * texts / min(1000, len(wish.texts))
     return trial.memory + corpus + HELD_FEATURES * trial.row_bytes * min(SHARD_ROWS, wish.examples)
 
 
-def encoder_plan(wish: Wish, measures: Measures) -> MethodPlan:
+def encoder_plan(wish: PlanRequest, measures: Measures) -> MethodPlan:
     """What the trained encoder needs: labels and training before the first example."""
     plain = method_plan(wish, ENCODER, measures.methods[ENCODER])
     labels, training = label_seconds(wish, measures), training_seconds(wish, measures, plain.per_example)
@@ -92,7 +92,7 @@ def encoder_plan(wish: Wish, measures: Measures) -> MethodPlan:
     return replace(plain, fixed=fixed, parts=parts, memory_bytes=memory)
 
 
-def label_seconds(wish: Wish, measures: Measures) -> Estimate:
+def label_seconds(wish: PlanRequest, measures: Measures) -> Predicted:
     """Of all fine-tunes: to learn from, to stop and to judge by."""
     plan = wish.learning
     tune, ask = label_rates(wish, measures)
@@ -101,7 +101,7 @@ def label_seconds(wish: Wish, measures: Measures) -> Estimate:
     return tune.times(subsets * plan.size).plus(ask.times(asked))
 
 
-def label_rates(wish: Wish, measures: Measures) -> tuple[Estimate, Estimate]:
+def label_rates(wish: PlanRequest, measures: Measures) -> tuple[Predicted, Predicted]:
     """Seconds of fine-tuning on one example, with all epochs, and of one query's loss."""
     trial = measures.labels
     assert trial.others is not None
@@ -109,22 +109,22 @@ def label_rates(wish: Wish, measures: Measures) -> tuple[Estimate, Estimate]:
     return tune, ask
 
 
-def training_seconds(wish: Wish, measures: Measures, encode: Estimate) -> Estimate:
+def training_seconds(wish: PlanRequest, measures: Measures, encode: Predicted) -> Predicted:
     """Of steps as measured, and of encoding all texts once, stopping and judging as `airrep adapt` reckons them."""
     plan = wish.learning
     layers = measures.training.layers
     costs = Costs(fine_tune=1.0, evaluate=1.0, encode=max(encode.value, 1e-9), layers=max(1, layers))
     fixed = plan.fixed_seconds(costs)
     share = encode.half / max(encode.value, 1e-9)
-    return step_text_seconds(wish, measures).times(plan.steps * plan.step_texts).plus(Estimate(fixed, fixed * share))
+    return step_text_seconds(wish, measures).times(plan.steps * plan.step_texts).plus(Predicted(fixed, fixed * share))
 
 
-def step_text_seconds(wish: Wish, measures: Measures) -> Estimate:
+def step_text_seconds(wish: PlanRequest, measures: Measures) -> Predicted:
     """Of one text in a training step."""
     return one_example(measures.training.repeats, measures.training.lengths, wish.examples)
 
 
-def _facts(wish: Wish, measures: Measures) -> dict[str, Any]:
+def _facts(wish: PlanRequest, measures: Measures) -> dict[str, Any]:
     """What was measured, and what was assumed."""
     plan, trial = wish.learning, measures.labels
     tune, ask = label_rates(wish, measures)

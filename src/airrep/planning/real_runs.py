@@ -10,9 +10,9 @@ from airrep.attributors.methods import METHODS
 from airrep.errors import AirRepError, ConfigError
 from airrep.labels.labels import Labels, holds_labels, open_labels
 from airrep.labels.request import REQUEST
-from airrep.planning.plan import Comparison, Estimate, MethodPlan
+from airrep.planning.plan import MethodPlan, Predicted, PredictionCheck
+from airrep.planning.plan_request import ENCODER, Measures, PlanRequest
 from airrep.planning.predict import label_rates, lm_name, method_plan, step_text_seconds
-from airrep.planning.wish import ENCODER, Measures, Wish
 from airrep.runtime.artifacts import MANIFEST, read_manifest
 from airrep.runtime.costs import Conditions, IndexCost, index_cost, label_cost, training_cost
 from airrep.runtime.metering import describe_machine, device_of
@@ -43,7 +43,7 @@ class RealRun:
     """Seconds."""
     conditions: tuple[str, ...]
     """What was different there."""
-    predict: Callable[[Measures], Estimate]
+    predict: Callable[[Measures], Predicted]
     same_model: bool = True
     """Whether it read the LM, or the encoder, that is planned for."""
     memory: int | None = None
@@ -52,17 +52,17 @@ class RealRun:
     lm_fingerprint: str | None = None
     """Of the LM that labels were made with."""
 
-    def compare(self, measures: Measures) -> Comparison:
+    def compare(self, measures: Measures) -> PredictionCheck:
         """The two beside each other."""
         memory = None
         if self.memory is not None and self.predict_memory is not None:
             memory = (self.predict_memory(measures), float(self.memory))
         lms = {self.lm_fingerprint or measures.labels.fingerprint, measures.labels.fingerprint}
         conditions = (*self.conditions, *((OTHER_LM,) if self.same_model and len(lms) > 1 else ()))
-        return Comparison(self.what, self.predict(measures), self.measured, conditions, memory)
+        return PredictionCheck(self.what, self.predict(measures), self.measured, conditions, memory)
 
 
-def real_run(wish: Wish, run: Path) -> RealRun:
+def real_run(wish: PlanRequest, run: Path) -> RealRun:
     """Read what a run took.
 
     Args:
@@ -83,7 +83,7 @@ def real_run(wish: Wish, run: Path) -> RealRun:
     raise ConfigError(f"{run}: is of kind '{manifest['kind']}'; expected an index, labels or an encoder. Leave it out.")
 
 
-def _index(wish: Wish, run: Path, manifest: Mapping[str, Any]) -> RealRun:
+def _index(wish: PlanRequest, run: Path, manifest: Mapping[str, Any]) -> RealRun:
     name, cost = manifest["method"], index_cost(run)
     if name not in (ENCODER, *wish.methods):
         raise ConfigError(f"{run}: is of method '{name}', which is not planned for. Add --method {name}.")
@@ -94,7 +94,7 @@ def _index(wish: Wish, run: Path, manifest: Mapping[str, Any]) -> RealRun:
     def plan(measures: Measures) -> MethodPlan:
         return method_plan(replace(wish, examples=examples), name, measures.methods[name])
 
-    def predict(measures: Measures) -> Estimate:
+    def predict(measures: Measures) -> Predicted:
         found = plan(measures)
         encoding = found.per_example.times(examples)
         return encoding if fit is None else encoding.plus(found.fixed)
@@ -125,13 +125,13 @@ def _fit_seconds(cost: IndexCost) -> float | None:
     return cost.encoding.fit_wall_seconds if cost.by_clock else cost.encoding.fit_seconds
 
 
-def _planned(wish: Wish, name: str) -> Mapping[str, Any]:
+def _planned(wish: PlanRequest, name: str) -> Mapping[str, Any]:
     """All settings of a method as they are planned for."""
     given = wish.settings_of(name) if name != ENCODER else {"encoder": wish.encoder}
     return METHODS[name].settings.of({**METHODS[name].defaults, **given}).model_dump(mode="json")
 
 
-def _models(wish: Wish, name: str, manifest: Mapping[str, Any]) -> Iterator[str]:
+def _models(wish: PlanRequest, name: str, manifest: Mapping[str, Any]) -> Iterator[str]:
     """An LM or an encoder other than that planned for."""
     planned, there = _planned(wish, name), manifest["settings"]
     for key in ("lm", "encoder"):
@@ -139,7 +139,7 @@ def _models(wish: Wish, name: str, manifest: Mapping[str, Any]) -> Iterator[str]
             yield f"{key} {lm_name(str(there.get(key)))}"
 
 
-def _settings(wish: Wish, name: str, manifest: Mapping[str, Any]) -> Iterator[str]:
+def _settings(wish: PlanRequest, name: str, manifest: Mapping[str, Any]) -> Iterator[str]:
     """Other settings that differ from those planned for."""
     planned, there = _planned(wish, name), manifest["settings"]
     for key in planned:
@@ -147,7 +147,7 @@ def _settings(wish: Wish, name: str, manifest: Mapping[str, Any]) -> Iterator[st
             yield f"{key} {there.get(key)}, planned {planned[key]}"
 
 
-def _surroundings(wish: Wish, there: Conditions) -> Iterator[str]:
+def _surroundings(wish: PlanRequest, there: Conditions) -> Iterator[str]:
     """Device, threads and machine, where they are known and others."""
     device = device_of(wish.lm)
     if there.devices not in ((), (device,)):
@@ -158,7 +158,7 @@ def _surroundings(wish: Wish, there: Conditions) -> Iterator[str]:
         yield f"on {' and '.join(there.machines)}"
 
 
-def _precision(wish: Wish, there: str | None, planned: str) -> Iterator[str]:
+def _precision(wish: PlanRequest, there: str | None, planned: str) -> Iterator[str]:
     """A precision of matrix products, where it is known and another; runs say what ``"auto"`` meant for them."""
     from airrep.runtime.devices import resolve_precision
 
@@ -167,14 +167,14 @@ def _precision(wish: Wish, there: str | None, planned: str) -> Iterator[str]:
         yield f"in {there}, planned {ours}"
 
 
-def _labels(wish: Wish, run: Path) -> RealRun:
+def _labels(wish: PlanRequest, run: Path) -> RealRun:
     labels, cost = open_labels(run), label_cost(run)
     if cost is None:
         raise _unknown(run, "it has no times.jsonl")
     size, queries = _sizes(labels)
     epochs, tuned = labels.state["fine_tune"]["epochs"] / wish.tuning.epochs, cost.fine_tunes
 
-    def predict(measures: Measures) -> Estimate:
+    def predict(measures: Measures) -> Predicted:
         tune, ask = label_rates(wish, measures)
         return tune.times(tuned * size * epochs).plus(ask.times(tuned * queries))
 
@@ -202,7 +202,7 @@ def _sizes(labels: Labels) -> tuple[float, float]:
     return sum(sizes) / len(sizes), sum(len(plan.query_rows(i)) for i in range(len(plan))) / len(plan)
 
 
-def _training(wish: Wish, run: Path, manifest: Mapping[str, Any]) -> RealRun:
+def _training(wish: PlanRequest, run: Path, manifest: Mapping[str, Any]) -> RealRun:
     cost = training_cost(run)
     if cost is None:
         raise _unknown(run, "it has no times.jsonl")
@@ -230,7 +230,7 @@ DEPTH, MOST = 4, 5000
 """How deep below a folder runs are looked for, and in how many folders at most."""
 
 
-def runs_against(wish: Wish, given: Sequence[Path]) -> list[RealRun]:
+def runs_against(wish: PlanRequest, given: Sequence[Path]) -> list[RealRun]:
     """Real runs to compare a plan with: those given, and the newest ones of folders that are given.
 
     Raises:
@@ -251,7 +251,7 @@ def runs_against(wish: Wish, given: Sequence[Path]) -> list[RealRun]:
     return found
 
 
-def last_runs(wish: Wish, folder: Path) -> dict[Path, RealRun]:
+def last_runs(wish: PlanRequest, folder: Path) -> dict[Path, RealRun]:
     """The newest run of each planned method, of labels and of training below a folder, by path.
 
     Indexes and labels of another LM or encoder, and runs that cannot be compared, are passed over.

@@ -23,7 +23,7 @@ from airrep.runtime.metering import clocks, device_of, measuring
 from airrep.runtime.seeding import stream
 from airrep.scoring.groups import Groups
 from airrep.training.result import WORK
-from airrep.training.run import Material, Run, Task
+from airrep.training.run import Material, Task, TrainingRun
 from airrep.training.settings import TrainingSettings
 
 STEPS = 4
@@ -33,7 +33,7 @@ MOST_TEXTS = 1000
 
 
 @dataclass(frozen=True)
-class LabelTask:
+class LabelTrial:
     """Fine-tunes to be tried on at most *size* examples each, for about so many seconds."""
 
     lm: LmSettings
@@ -43,7 +43,7 @@ class LabelTask:
     seconds: float
 
 
-def try_labels(task: LabelTask) -> Trial:
+def try_labels(task: LabelTrial) -> Trial:
     """Fine-tune the LM on slices as labels do, and evaluate it on them.
 
     Raises:
@@ -114,7 +114,7 @@ def try_training(task: TrainTask) -> Trial:
         work = Task(encoder, [taught], [], [], settings, team, lambda line: ends.append((clocks()[clock], line)))
         material = Material.of(work)
         with measuring(device) as setup:
-            run = Run(work, material, Path(folder), Path(folder) / "activations")
+            run = TrainingRun(work, material, Path(folder), Path(folder) / "activations")
         run.train()
     steps = [(end - begin, float(line["tokens"]), int(line["texts"])) for (begin, _), (end, line) in pairwise(ends)]
     ready = (setup.spent.seconds, float(material.texts.lengths.sum()), len(material.texts))

@@ -18,7 +18,7 @@ from airrep.encoder.tokens import TextTokenizer
 from airrep.index.shards import write_shard
 from airrep.planning.trials import FIRST, Pace, Repeats, Slices, Trial, memory_now, own_seconds, repeat
 from airrep.runtime.costs import FEATURES, encoding_cost
-from airrep.runtime.metering import ENCODE, Measured, Spent, device_of, measuring
+from airrep.runtime.metering import ENCODE, Measured, MeasuredCost, device_of, measuring
 
 LARGEST_FIT, LARGEST_SLICE = 128, 512
 FIT_SHARE, ENCODE_SHARE = 0.35, 0.6
@@ -122,7 +122,7 @@ def _make(task: MethodTask, store: Path) -> Attributor:
     return make_attributor(task.method, {**task.settings, "store": str(store)})
 
 
-def _fresh_seconds(spent: Spent, examples: int) -> float:
+def _fresh_seconds(spent: MeasuredCost, examples: int) -> float:
     """Of one example whose rows are not kept yet."""
     cost = encoding_cost([], [Measured(ENCODE, examples, spent, {})])
     return (cost.cpu_seconds_per_example if spent.device == "cpu" else cost.wall_seconds_per_example) or 0.0

@@ -9,7 +9,7 @@ import numpy as np
 from airrep.arrays import Rows
 from airrep.corpus.corpus import Corpus
 from airrep.errors import ConfigError
-from airrep.runtime.metering import Spent, peak_memory
+from airrep.runtime.metering import MeasuredCost, peak_memory
 
 FIRST, LEAST_SLICE = 4, 4
 """Examples that warm something up, unmeasured, and the fewest in a slice that is measured."""
@@ -155,6 +155,6 @@ def memory_now() -> float:
     return float((peak_memory() or 0) + on_gpu)
 
 
-def own_seconds(spent: Spent) -> float:
+def own_seconds(spent: MeasuredCost) -> float:
     """Of a piece of work, without computing rows that a store keeps."""
     return max(0.0, spent.seconds - spent.computing[0 if spent.device == "cpu" else 1])

@@ -12,7 +12,7 @@ from airrep.encoder.load import PackedEncoder
 from airrep.evaluation.judging import (
     HeldOutDifference,
     HeldOutLds,
-    compact,
+    compact_subsets,
     compare_held_out,
     held_out_lds,
     scales,
@@ -81,7 +81,7 @@ class Verdict:
         return {"better": self.better, "recommendation": self.sentence, "encoder": self.encoder, "methods": rows}
 
 
-def judge(
+def judge_on_instance(
     trained: PackedEncoder,
     others: Mapping[str, PackedEncoder],
     tuning: LabelledInstance,
@@ -115,12 +115,12 @@ def judge(
 
 
 def _features(encoder: PackedEncoder, instance: LabelledInstance) -> tuple[Features, Features]:
-    used, _ = compact(instance.subsets)
+    used, _ = compact_subsets(instance.subsets)
     return encoder.encode(instance.train.take(used)), encoder.encode(instance.queries, queries=True)
 
 
 def _lexical(instance: LabelledInstance) -> tuple[Features, Features]:
-    used, _ = compact(instance.subsets)
+    used, _ = compact_subsets(instance.subsets)
     method = make_attributor("tfidf")
     method.fit(instance.train)
     return method.encode_train(instance.train.take(used)), method.encode_queries(instance.queries)
@@ -128,7 +128,9 @@ def _lexical(instance: LabelledInstance) -> tuple[Features, Features]:
 
 def _pooled(features: tuple[Features, Features], subsets: Groups, pool: str, multiple: float) -> GroupScores:
     train, queries = features
-    return score_features(train, queries, compact(subsets)[1], pool, 1.0 / multiple if pool in ATTENTIONS else 1.0)
+    return score_features(
+        train, queries, compact_subsets(subsets)[1], pool, 1.0 / multiple if pool in ATTENTIONS else 1.0
+    )
 
 
 def _tells(features: tuple[Features, Features], instance: LabelledInstance, pool: str) -> bool:

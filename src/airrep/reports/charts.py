@@ -9,7 +9,7 @@ from airrep.evaluation.result import Row
 from airrep.planning.plan_record import Plan
 from airrep.reports.evaluation_tables import mark_of
 from airrep.reports.figures import INK, SOFT, new_figure, plain
-from airrep.reports.sources import Panel, Point, row_names
+from airrep.reports.sources import Panel, Point, panel_rows
 from airrep.reports.tables import hundred, is_number, three
 
 if TYPE_CHECKING:
@@ -106,7 +106,7 @@ def line_keys(count: int) -> list[Any]:
 
 def bars(panels: Sequence[Panel], label: str) -> "Figure":
     """Value × 100 of each row as bars with whiskers, one panel each; rows stand in one order."""
-    names = row_names(panels)
+    names = panel_rows(panels)
     figure, grid, across = panels_of(len(panels), 3, 0.85 + 0.235 * len(names), 0.35, sharey=True)
     reach = _reach([row for panel in panels for row in panel.evaluation.rows])
     for axes, panel in zip(grid, panels, strict=True):
@@ -184,7 +184,7 @@ WIDE = 8
 
 def curves(groups: Sequence[tuple[str, Sequence[Point]]], tag: str, label: str) -> "Figure":
     """Value × 100 against a numeric tag, a line for each row; one panel for each role."""
-    names = row_names([Panel("", point.source) for _, points in groups for point in points])
+    names = panel_rows([Panel("", point.source) for _, points in groups for point in points])
     figure, grid, across = panels_of(len(groups), 2, 2.6, 0.25 + 0.2 * -(-len(names) // 4))
     for axes, (heading, points) in zip(grid, groups, strict=True):
         _curve_panel(axes, points, names)

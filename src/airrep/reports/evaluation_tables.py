@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from airrep.evaluation.result import Measure, Row, caution_on
-from airrep.reports.sources import Panel, Source, count_of, row_names
+from airrep.reports.sources import Panel, ReportSource, count_of, panel_rows
 from airrep.reports.tables import (
     NOTHING,
     Cell,
@@ -66,7 +66,7 @@ WORDS: Mapping[Measure, Words] = {
 
 def value_table(title: str, panels: Sequence[Panel], *, caption: str = "") -> Table:
     """Values × 100 of each row under each panel, best in bold, with what is to be compared with and what it costs."""
-    names = row_names(panels)
+    names = panel_rows(panels)
     heads = [panel.label for panel in panels]
     mean = len(panels) > 1 and any(_mean(name, panels) is not None for name in names)
     costs = any(row.cost is not None for panel in panels for row in panel.evaluation.rows)
@@ -222,7 +222,7 @@ MOST_APART = 6
 """Panels whose counts are told one by one."""
 
 
-def _counts(sources: Sequence[Source]) -> str:
+def _counts(sources: Sequence[ReportSource]) -> str:
     removals = [count_of(source.evaluation.facts.get("removals")) for source in sources]
     dropped = [count for source in sources for count in source.dropped]
     known: list[tuple[str, list[int | None]]] = [
@@ -250,7 +250,7 @@ def commands(panels: Sequence[Panel]) -> tuple[str, ...]:
 
 def differences_table(panels: Sequence[Panel]) -> Table:
     """How much more each row reaches than the first one of its evaluation, with p-values."""
-    names = [name for name in row_names(panels) if any((row := p.row(name)) and row.difference for p in panels)]
+    names = [name for name in panel_rows(panels) if any((row := p.row(name)) and row.difference for p in panels)]
     lines = [Line(Cell(name), tuple(_difference_cell(panel.row(name)) for panel in panels)) for name in names]
     caption = "Paired on the same queries; × 100, with 95 % intervals and two-sided p-values for a difference of 0."
     return Table("Differences from the first row", ("Method", *(p.label for p in panels)), tuple(lines), caption)

@@ -10,7 +10,7 @@ from airrep.errors import ConfigError
 from airrep.evaluation.result import Evaluation
 from airrep.reports.exhibits import Drawer, Exhibit, Section, sections
 from airrep.reports.figures import require_matplotlib
-from airrep.reports.page import asset, check_free, environment, policy, short, write_page
+from airrep.reports.page import asset, check_page_free, environment, policy, short, write_page
 from airrep.reports.sources import Sources, read_sources
 from airrep.runtime.artifacts import writing
 
@@ -73,13 +73,13 @@ def write_evaluation_report(
     if figures is not None and not draw:
         raise ConfigError("--figures: nothing is drawn with --no-figures; expected one of them. Leave one out.")
     path = Path(out)
-    check_free(path, replace)
+    check_page_free(path, replace)
     if draw:
         require_matplotlib()
     page = evaluation_page(runs, draw=draw, png=figures is not None, curves=curves, join=join, title=title, notes=notes)
     files = {} if figures is None else _figure_files(page, Path(figures))
     for file in files:
-        check_free(file, replace)
+        check_page_free(file, replace)
     if figures is not None:
         _remove_old(Path(figures), files)
     for file, content in files.items():

@@ -18,7 +18,7 @@ from airrep.reports.evaluation_tables import (
     mark_of,
     value_table,
 )
-from airrep.reports.figures import Drawing, draw
+from airrep.reports.figures import Drawing, draw_figure
 from airrep.reports.other_tables import (
     comparison_table,
     curve_tables,
@@ -29,7 +29,7 @@ from airrep.reports.other_tables import (
     plan_tables,
     sources_table,
 )
-from airrep.reports.sources import MEASURES, Panel, Point, Sources, label_panels, row_names
+from airrep.reports.sources import MEASURES, Panel, Point, Sources, label_panels, panel_rows
 from airrep.reports.tables import Table
 
 if TYPE_CHECKING:
@@ -84,7 +84,7 @@ class Drawer:
         if not self.figures:
             return Exhibit(name, title, caption, made, tuple(tables))
         text = " ".join([caption, *(f"Command: {command}" for command in made)])
-        drawing = draw(build, name, title, text, png=self.png)
+        drawing = draw_figure(build, name, title, text, png=self.png)
         return Exhibit(name, title, caption, made, tuple(tables), drawing, folded=True)
 
 
@@ -190,7 +190,7 @@ def _curve(
 
     panels = label_panels([point.source for _, points in groups for point in points])
     words, spoken = WORDS[measure], tag.replace("_", " ")
-    shape = "Bands" if len(row_names(panels)) <= BANDS else "Vertical lines"
+    shape = "Bands" if len(panel_rows(panels)) <= BANDS else "Vertical lines"
     shape = shape if drawer.figures else "In brackets"
     caption = f"{words.value}. {shape}: {words.interval}. {about(panels)}"
     tables = curve_tables(tag, groups)

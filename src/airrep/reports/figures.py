@@ -63,7 +63,7 @@ class Drawing(NamedTuple):
     """Empty if it was not asked for."""
 
 
-def draw(build: Callable[[], "Figure"], name: str, title: str, description: str, *, png: bool) -> Drawing:
+def draw_figure(build: Callable[[], "Figure"], name: str, title: str, description: str, *, png: bool) -> Drawing:
     """Draw a figure; the same figure gives the same bytes with the same version of matplotlib.
 
     Args:

@@ -6,7 +6,7 @@ from typing import Any
 from airrep.evaluation.result import Measure, Row
 from airrep.planning.plan_record import Plan
 from airrep.reports.evaluation_tables import ABOVE, BELOW, WORDS, about, commands, fact, name_cell, value_cell
-from airrep.reports.sources import Panel, Point, Source, Sources, row_names
+from airrep.reports.sources import Panel, Point, ReportSource, Sources, panel_rows
 from airrep.reports.tables import (
     NOTHING,
     Cell,
@@ -99,7 +99,7 @@ def curve_tables(tag: str, groups: Sequence[tuple[str, Sequence[Point]]]) -> lis
 
 def _curve_table(label: str, tag: str, points: Sequence[Point]) -> Table:
     panels = [Panel(f"{tag.replace('_', ' ')} {three(point.at)}", point.source) for point in points]
-    names = row_names(panels)
+    names = panel_rows(panels)
     lines = [Line(Cell(name), tuple(value_cell(panel, panel.row(name)) for panel in panels)) for name in names]
     return Table(label, ("Method", *(panel.label for panel in panels)), tuple(lines))
 
@@ -111,7 +111,7 @@ def sources_table(sources: Sources) -> Table:
     return Table("Runs that this page is made from", columns, lines, words=True)
 
 
-def _source_line(source: Source) -> Line:
+def _source_line(source: ReportSource) -> Line:
     made = source.evaluation
     tags = ", ".join(f"{name}={value}" for name, value in made.tags.items())
     counts = (

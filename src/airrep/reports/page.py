@@ -60,7 +60,7 @@ def _hash(text: str) -> str:
     return f"'sha256-{base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()}'"
 
 
-def check_free(path: Path, replace: bool) -> None:
+def check_page_free(path: Path, replace: bool) -> None:
     """Check, before any work, that a file may be written.
 
     Raises:

@@ -11,7 +11,7 @@ from jinja2 import Environment
 from airrep._version import __version__
 from airrep.index.results import Result
 from airrep.reports import results_data as data
-from airrep.reports.page import asset, check_free, environment, policy, short, visible, write_page
+from airrep.reports.page import asset, check_page_free, environment, policy, short, visible, write_page
 
 TITLE = "Training data attribution"
 TEXT_LIMITS = (4_000, 2_000, 1_000, 600, 400)
@@ -50,7 +50,7 @@ def write_report(
         ArtifactError: *out* exists and *replace* is false, it is a directory, or it cannot be written.
     """
     path = Path(out)
-    check_free(path, replace)
+    check_page_free(path, replace)
     write_page(path, render_report(results, title=title, notes=notes).encode())
     return path
 

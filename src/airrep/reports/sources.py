@@ -87,7 +87,7 @@ MEASURES: tuple[Measure, ...] = ("lds", "classify", "select", "loo")
 """In the order of the page."""
 
 
-class Source(NamedTuple):
+class ReportSource(NamedTuple):
     """An evaluation, and what it is called."""
 
     name: str
@@ -118,7 +118,7 @@ class Panel(NamedTuple):
     """A source under the heading that tells it from the others of its table or figure."""
 
     label: str
-    source: Source
+    source: ReportSource
 
     @property
     def evaluation(self) -> Evaluation:
@@ -134,14 +134,14 @@ class Point(NamedTuple):
     """Where a source stands on a curve."""
 
     at: float
-    source: Source
+    source: ReportSource
 
 
 @dataclass
 class Sources:
     """All that one page shows."""
 
-    evaluations: list[Source] = field(default_factory=list)
+    evaluations: list[ReportSource] = field(default_factory=list)
     """As they were given."""
     comparisons: list[tuple[str, Mapping[str, Any]]] = field(default_factory=list)
     diagnoses: list[tuple[str, Mapping[str, Any]]] = field(default_factory=list)
@@ -150,11 +150,11 @@ class Sources:
     """Whether evaluations of one subject and the same tags are shown as one."""
 
     @cached_property
-    def shown(self) -> list[Source]:
+    def shown(self) -> list[ReportSource]:
         """The evaluations, joined if asked for (:func:`airrep.reports.sources.join_evaluations`; errors as there)."""
-        return [Source(*one) for one in join_evaluations(self.evaluations)] if self.join else self.evaluations
+        return [ReportSource(*one) for one in join_evaluations(self.evaluations)] if self.join else self.evaluations
 
-    def of(self, measure: Measure) -> list[Source]:
+    def of(self, measure: Measure) -> list[ReportSource]:
         """The evaluations of a measure, in the order given."""
         return [source for source in self.shown if source.evaluation.measure == measure]
 
@@ -224,7 +224,7 @@ def read_sources(runs: Sequence[str | Path | Evaluation], *, join: bool = False)
     sources, names = Sources(join=join), run_names(runs)
     for name, run in zip(names, runs, strict=True):
         if isinstance(run, Evaluation):
-            sources.evaluations.append(Source(name, run))
+            sources.evaluations.append(ReportSource(name, run))
             continue
         kind = read_manifest(Path(run))["kind"]
         if kind == PLAN:
@@ -233,7 +233,7 @@ def read_sources(runs: Sequence[str | Path | Evaluation], *, join: bool = False)
             others = sources.comparisons if kind == COMPARISON else sources.diagnoses
             others.append((name, read_result_of(Path(run), kind)))
         else:
-            sources.evaluations.append(Source(name, read_evaluation(run)))
+            sources.evaluations.append(ReportSource(name, read_evaluation(run)))
     return sources
 
 
@@ -259,7 +259,7 @@ def run_names(runs: Sequence[str | Path | Evaluation]) -> list[str]:
     ]
 
 
-def label_panels(sources: Sequence[Source]) -> list[Panel]:
+def label_panels(sources: Sequence[ReportSource]) -> list[Panel]:
     """Sources under their roles; those of one role also under the tags and pools that differ, or else their names."""
     labels = [", ".join([source.role, *_telling(source, sources), *_pooled(source, sources)]) for source in sources]
     return [
@@ -268,7 +268,9 @@ def label_panels(sources: Sequence[Source]) -> list[Panel]:
     ]
 
 
-def _telling(source: Source, others: Sequence[Source], curve: str = "", curves: Sequence[str] = ()) -> list[str]:
+def _telling(
+    source: ReportSource, others: Sequence[ReportSource], curve: str = "", curves: Sequence[str] = ()
+) -> list[str]:
     """The tags of a source, but a curve's own, that others of its role have otherwise, or lack.
 
     That others lack the tag of another curve tells nothing.
@@ -279,7 +281,7 @@ def _telling(source: Source, others: Sequence[Source], curve: str = "", curves: 
     return [f"{tag}={own[tag]}" for tag in sorted(own.keys() - {"role", curve}) if len(values[tag]) > 1]
 
 
-def _pooled(source: Source, others: Sequence[Source]) -> list[str]:
+def _pooled(source: ReportSource, others: Sequence[ReportSource]) -> list[str]:
     """How a source pools, where another of its role pools a row of the same name otherwise."""
     own = {row.name: row.pool for row in source.evaluation.rows}
     same = [row for other in others if other.role == source.role for row in other.evaluation.rows]
@@ -289,7 +291,7 @@ def _pooled(source: Source, others: Sequence[Source]) -> list[str]:
     return [f"pool {kinds.pop()}" if len(kinds) == 1 else "own pools"]
 
 
-def _number(source: Source, tag: str) -> float:
+def _number(source: ReportSource, tag: str) -> float:
     text = source.evaluation.tags[tag]
     try:
         value = float(text.replace("_", "").replace(",", ""))
@@ -326,6 +328,6 @@ def count_of(value: object) -> int | None:
     return None
 
 
-def row_names(panels: Sequence[Panel]) -> list[str]:
+def panel_rows(panels: Sequence[Panel]) -> list[str]:
     """Names of the rows of all panels, in the order in which they first appear."""
     return list(dict.fromkeys(row.name for panel in panels for row in panel.evaluation.rows))

@@ -43,7 +43,7 @@ def canonical_json(value: object) -> bytes:
     return (json.dumps(value, indent=1, sort_keys=True, ensure_ascii=False, allow_nan=False) + "\n").encode()
 
 
-def digest(value: object) -> str:
+def json_digest(value: object) -> str:
     """sha256 of a JSON value, 64 hex digits."""
     return hashlib.sha256(canonical_json(value)).hexdigest()
 
@@ -108,7 +108,7 @@ def describe_files(folder: Path, names: Sequence[str]) -> dict[str, dict[str, An
 def write_manifest(folder: Path, kind: str, content: Mapping[str, Any]) -> None:
     """Write ``manifest.json``, the last file of an artifact, with a checksum over itself."""
     manifest = {**content, "kind": kind, "format": FORMAT_VERSION}
-    write_file(folder / MANIFEST, canonical_json({**manifest, "manifest_sha256": digest(manifest)}))
+    write_file(folder / MANIFEST, canonical_json({**manifest, "manifest_sha256": json_digest(manifest)}))
 
 
 def read_manifest(folder: Path, kind: str | None = None) -> dict[str, Any]:
@@ -128,7 +128,7 @@ def read_manifest(folder: Path, kind: str | None = None) -> dict[str, Any]:
             "Update airrep: pip install -U airrep"
         )
     claimed = manifest.pop("manifest_sha256", None)
-    if claimed != digest(manifest):
+    if claimed != json_digest(manifest):
         raise ArtifactError(f"{folder / MANIFEST}: was altered after it was written. Restore it or build it again.")
     if kind is not None and manifest["kind"] != kind:
         raise ArtifactError(f"{folder}: is of kind '{manifest['kind']}'; expected '{kind}'. Give the path of that.")

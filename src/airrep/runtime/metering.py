@@ -96,7 +96,7 @@ class StoreRows(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Spent:
+class MeasuredCost:
     """What a piece of work took in one process."""
 
     cpu: float
@@ -139,7 +139,7 @@ def since(begun: Clocks) -> Clocks:
     return cpu - begun[0], wall - begun[1]
 
 
-class Meter:
+class CostMeter:
     """Measures until it is stopped; :attr:`spent` says what."""
 
     def __init__(self, device: str) -> None:
@@ -147,7 +147,7 @@ class Meter:
         self._rows: dict[str, StoreRows] = {}
         self._recalled = False
         self._begun = clocks()
-        self.spent = Spent(0.0, 0.0)
+        self.spent = MeasuredCost(0.0, 0.0)
 
     def stop(self) -> None:
         """Take the time."""
@@ -155,7 +155,7 @@ class Meter:
         torch = sys.modules.get("torch")
         threads = 1 if torch is None else int(torch.get_num_threads())
         machine, memory = describe_machine(), peak_memory()
-        self.spent = Spent(cpu, wall, self._device, threads, machine, memory, self._rows, self._recalled)
+        self.spent = MeasuredCost(cpu, wall, self._device, threads, machine, memory, self._rows, self._recalled)
 
     def add_rows(self, store: str, rows: StoreRows) -> None:
         """A store was asked."""
@@ -168,17 +168,17 @@ class Meter:
         self._recalled = True
 
 
-_meters: list[Meter] = []
+_meters: list[CostMeter] = []
 
 
 @contextmanager
-def measuring(device: str = "cpu") -> Iterator[Meter]:
+def measuring(device: str = "cpu") -> Iterator[CostMeter]:
     """Measure what is done inside; stores tell it what they computed.
 
     Args:
         device: that the work is done on.
     """
-    meter = Meter(device)
+    meter = CostMeter(device)
     _meters.append(meter)
     try:
         yield meter
@@ -216,7 +216,7 @@ def device_of(settings: object) -> str:
     return "cuda" if torch is not None and torch.cuda.is_initialized() else "cpu"
 
 
-def append_cost(folder: Path, stage: str, spent: Spent, **more: object) -> None:
+def append_cost(folder: Path, stage: str, spent: MeasuredCost, **more: object) -> None:
     """Add a line to the costs of an artifact, behind a line that an interruption may have cut.
 
     Raises:
@@ -237,7 +237,7 @@ class Measured(NamedTuple):
 
     stage: str
     examples: int
-    spent: Spent
+    spent: MeasuredCost
     more: Mapping[str, Any]
 
 
@@ -254,8 +254,8 @@ def read_costs(folder: Path) -> list[Measured]:
 def _parse(line: str) -> Measured | None:
     try:
         value = json.loads(line)
-        own = {name: value.pop(name) for name in Spent.__dataclass_fields__}
+        own = {name: value.pop(name) for name in MeasuredCost.__dataclass_fields__}
         own["rows"] = {name: StoreRows(*numbers) for name, numbers in own["rows"].items()}
-        return Measured(value.pop("stage"), int(value.pop("examples", 0)), Spent(**own), value)
+        return Measured(value.pop("stage"), int(value.pop("examples", 0)), MeasuredCost(**own), value)
     except (ValueError, TypeError, KeyError, AttributeError):
         return None

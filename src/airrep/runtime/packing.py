@@ -13,7 +13,7 @@ import numpy as np
 from airrep.arrays import Rows
 
 
-class Run(NamedTuple):
+class EqualRun(NamedTuple):
     """Neighbours of equal length inside a batch: ``sequences * length`` tokens from token ``start`` on."""
 
     start: int
@@ -33,7 +33,7 @@ class Batch(NamedTuple):
         return int(self.lengths.sum())
 
     @property
-    def runs(self) -> tuple[Run, ...]:
+    def runs(self) -> tuple[EqualRun, ...]:
         """The batch cut into runs of equal lengths; together they cover every token once, in order."""
         return runs_of(self.lengths.tolist())
 
@@ -45,7 +45,7 @@ class Batch(NamedTuple):
         return places
 
 
-def runs_of(lengths: Sequence[int]) -> tuple[Run, ...]:
+def runs_of(lengths: Sequence[int]) -> tuple[EqualRun, ...]:
     """Group neighbours of equal length.
 
     Args:
@@ -53,7 +53,7 @@ def runs_of(lengths: Sequence[int]) -> tuple[Run, ...]:
     """
     groups = [(length, len(list(members))) for length, members in groupby(lengths)]
     starts = accumulate((length * count for length, count in groups), initial=0)
-    return tuple(Run(start, count, length) for start, (length, count) in zip(starts, groups, strict=False))
+    return tuple(EqualRun(start, count, length) for start, (length, count) in zip(starts, groups, strict=False))
 
 
 def pack(lengths: Rows, batch_tokens: int) -> Iterator[Batch]:

@@ -57,7 +57,7 @@ class RayEngine(Engine):
             return
         ray = load_ray()
         with _connected(ray, self.address):
-            crew: _Crew[T, R] = _Crew(ray, self, pickled(setup), tasks, retries)
+            crew: _RayCrew[T, R] = _RayCrew(ray, self, pickled(setup), tasks, retries)
             try:
                 while backlog.left:
                     crew.hand_out(backlog)
@@ -143,7 +143,7 @@ class _Server:
 
 
 @dataclass
-class _Worker:
+class _RayWorker:
     """An actor, what it was last asked for, and the task in its hand."""
 
     actor: Any
@@ -152,7 +152,7 @@ class _Worker:
     task: int | None = None
 
 
-class _Crew(Generic[T, R]):
+class _RayCrew(Generic[T, R]):
     """The actors of one run."""
 
     def __init__(self, ray: ModuleType, engine: RayEngine, setup: bytes, tasks: Sequence[T], retries: int) -> None:
@@ -165,10 +165,10 @@ class _Crew(Generic[T, R]):
         self._starts_left = (retries + 1) * count
         self._workers = [self._begin() for _ in range(count)]
 
-    def _begin(self) -> _Worker:
+    def _begin(self) -> _RayWorker:
         """Ask for an actor; it waits until the cluster has room."""
         actor = self._class.remote(self._engine.gpus)
-        return _Worker(actor, actor.start.remote(self._setup))
+        return _RayWorker(actor, actor.start.remote(self._setup))
 
     def end(self) -> None:
         for worker in self._workers:
@@ -197,7 +197,7 @@ class _Crew(Generic[T, R]):
             if outcome is not None:
                 yield outcome
 
-    def _hear(self, worker: _Worker) -> Reply[R]:
+    def _hear(self, worker: _RayWorker) -> Reply[R]:
         """What one actor says; an actor that is lost is replaced."""
         errors = self._ray.exceptions
         worker.task = None
@@ -215,7 +215,7 @@ class _Crew(Generic[T, R]):
         worker.ready = True
         return reply
 
-    def _replace(self, worker: _Worker, cause: str) -> str:
+    def _replace(self, worker: _RayWorker, cause: str) -> str:
         """Start another actor in place of a lost one; returns why it was lost."""
         if not worker.ready:
             self._starts_left -= 1

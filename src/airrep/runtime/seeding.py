@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from airrep.runtime.artifacts import digest
+from airrep.runtime.artifacts import json_digest
 
 
 def stream(seed: int, *name: str | int) -> np.random.Generator:
@@ -17,4 +17,4 @@ def stream(seed: int, *name: str | int) -> np.random.Generator:
 
 def stream_seed(seed: int, *name: str | int) -> int:
     """A whole number from 0 to 2⁶³ − 1 that depends on the root seed and the name alone."""
-    return int(digest(["stream", seed, *name])[:16], 16) >> 1
+    return int(json_digest(["stream", seed, *name])[:16], 16) >> 1

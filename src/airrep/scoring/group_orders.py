@@ -148,7 +148,7 @@ def order_scores(
     step = max(1, SUMS // max(d, size))
     scores = np.empty((queries.shape[0], len(groups)), dtype=np.float32)
     for first in range(0, len(groups), step):
-        part = _Part(blocks, groups.part(first, min(first + step, len(groups))), size, d)
+        part = _GroupPart(blocks, groups.part(first, min(first + step, len(groups))), size, d)
         effect = removal_effect(part.total(), part.product, part.groups.sizes, examples, pooling)
         scores[:, first : first + step] = queries.astype(np.float64) @ effect.T
     return scores
@@ -163,7 +163,7 @@ def _check_sizes(groups: Groups, examples: int, pooling: Pooling) -> None:
         )
 
 
-class _Part:
+class _GroupPart:
     """Some groups, whose members are read once for each product."""
 
     def __init__(self, blocks: Sequence[Block], groups: Groups, size: int, dimension: int) -> None:

@@ -113,7 +113,7 @@ def _check_rows(groups: Groups, rows: int) -> None:
         raise ConfigError(f"groups: hold row {groups.rows.max()}; expected at most {rows - 1}. Correct the row number.")
 
 
-class _Chunk(NamedTuple):
+class _MemberChunk(NamedTuple):
     """Rows that are in some group, and which are in which."""
 
     piece: Piece
@@ -135,7 +135,7 @@ class _Chunk(NamedTuple):
             total[self.touched] += sums
 
 
-def _chunks(blocks: Sequence[Block], groups: Groups, size: int, device: str) -> Iterator[_Chunk]:
+def _chunks(blocks: Sequence[Block], groups: Groups, size: int, device: str) -> Iterator[_MemberChunk]:
     used, column = np.unique(groups.rows, return_inverse=True)
     ones, shape = np.ones(len(column), np.int8), (len(groups), len(used))
     membership = sparse.csr_array((ones, column, groups.offsets), shape=shape).tocsc()
@@ -145,10 +145,10 @@ def _chunks(blocks: Sequence[Block], groups: Groups, size: int, device: str) -> 
         touched = np.flatnonzero(counts)
         offsets = np.concatenate([[0], np.cumsum(counts[touched])]).astype(np.int64)
         members = torch.from_numpy(part.indices.astype(np.int64)).to(device)
-        yield _Chunk(piece, touched, members, torch.from_numpy(offsets).to(device))
+        yield _MemberChunk(piece, touched, members, torch.from_numpy(offsets).to(device))
 
 
-class _Tile:
+class _SumTile:
     """Running sums for a few queries over all groups."""
 
     def __init__(self, queries: ReadyQueries, groups: Groups, pool: Pool, temperature: float) -> None:
@@ -159,7 +159,7 @@ class _Tile:
         self.maximum, self.raised = self.numerator.new_zeros(queries.count), False
         self.begun = pool == "attention"  # signed scores may all lie far below 0: their first ones set the maximum
 
-    def see(self, chunk: _Chunk, rows: LoadedRows, scratch: torch.Tensor) -> None:
+    def see(self, chunk: _MemberChunk, rows: LoadedRows, scratch: torch.Tensor) -> None:
         """Take some rows into account."""
         size = len(chunk.piece.rows) * self.numerator.shape[1]
         scores, weights = (part[:size].view(len(chunk.piece.rows), -1) for part in scratch)
@@ -216,12 +216,12 @@ def _streamed(
     together = max(1, min(QUERIES, SUMS // len(groups)) // COLUMNS)
     parts = [np.empty((0, len(groups)), dtype=np.float32)]
     for i in range(0, len(queries), together):
-        tiles = [_Tile(some, groups, pool, temperature) for some in queries[i : i + together]]
+        tiles = [_SumTile(some, groups, pool, temperature) for some in queries[i : i + together]]
         parts.append(_stream(tiles, blocks, groups, pool).astype(np.float32))
     return np.concatenate(parts)
 
 
-def _stream(tiles: Sequence[_Tile], blocks: Sequence[Block], groups: Groups, pool: Pool) -> np.ndarray:
+def _stream(tiles: Sequence[_SumTile], blocks: Sequence[Block], groups: Groups, pool: Pool) -> np.ndarray:
     """Show every tile all rows that are in some group; group scores, ``(q, m)``."""
     size, device = piece_rows(blocks, ROWS), tiles[0].queries.device
     scratch = torch.empty(2, size * COLUMNS, device=device)

@@ -63,7 +63,7 @@ def top_k(
     signed = -queries if least else queries
     size = piece_rows(blocks)
     room = room_for(blocks, size, device)
-    tiles = [_Tile(signed[i : i + TILE], blocks, k, room) for i in range(0, queries.shape[0], TILE)]
+    tiles = [_CandidateTile(signed[i : i + TILE], blocks, k, room) for i in range(0, queries.shape[0], TILE)]
     for piece in pieces(blocks, size, keep):
         for tile in tiles:
             tile.see(piece)
@@ -99,7 +99,7 @@ def _none() -> _Candidates:
     return _Candidates(np.empty(0, np.uint8), np.empty(0, np.int64), np.empty(0), np.empty(0))
 
 
-class _Tile:
+class _CandidateTile:
     """A few queries, and the candidates found for them so far.
 
     ``floor`` holds for each query a number that at least k rows seen so far are known to reach. All of these

@@ -75,7 +75,7 @@ class Prepared:
 
 
 @dataclass(frozen=True, eq=False)
-class Taught(Prepared):
+class TaughtInstance(Prepared):
     """An instance to learn from."""
 
     labels: GroupScores
@@ -107,7 +107,7 @@ class Collector:
         train[used] = self._add(instance.train.take(used))
         return Prepared(instance.name, train, self._add(instance.queries), instance.subsets, instance.losses)
 
-    def prepare_taught(self, instance: LabelledInstance, scale: Scale) -> Taught:
+    def prepare_taught(self, instance: LabelledInstance, scale: Scale) -> TaughtInstance:
         """Take the texts of an instance up that is to be learnt from.
 
         Raises:
@@ -124,7 +124,7 @@ class Collector:
             raise TrainingError(f"instance {instance.name}: {error}") from error
         plain = self.prepare(instance)
         kept = np.flatnonzero(made.kept)
-        return Taught(plain.name, plain.train, plain.queries, plain.subsets, plain.losses, made.labels, kept)
+        return TaughtInstance(plain.name, plain.train, plain.queries, plain.subsets, plain.losses, made.labels, kept)
 
     def foresee(self, instances: Iterable[LabelledInstance]) -> None:
         """Take all texts of some instances up in their own order, so that activations of other draws can be shared."""
@@ -149,7 +149,7 @@ class Collector:
         return Texts(ids, offsets)
 
 
-class Draw(NamedTuple):
+class StepDraw(NamedTuple):
     """What one step sees."""
 
     instance: int
@@ -225,8 +225,8 @@ class Batches:
         self._queries = [Cycle(rows, queries_per_step, seed, "queries", i) for i, rows in enumerate(queries)]
         self._subsets = [Cycle(rows, most[i], seed, "subsets", i) for i, rows in enumerate(subsets)]
 
-    def draw(self, step: int) -> Draw:
+    def draw(self, step: int) -> StepDraw:
         """What step *step* sees, from 0; it depends on nothing but that number."""
         turn, place = divmod(step, self._count)
         instance = int(stream(self._seed, "instances", turn).permutation(self._count)[place])
-        return Draw(instance, self._queries[instance].deal(turn), self._subsets[instance].deal(turn))
+        return StepDraw(instance, self._queries[instance].deal(turn), self._subsets[instance].deal(turn))

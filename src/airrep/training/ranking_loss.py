@@ -32,7 +32,7 @@ class NoPairsError(DataError):
 
 
 @dataclass(frozen=True, eq=False)
-class Labels:
+class RankLabels:
     """Labels r̂ of one cross-validation instance."""
 
     labels: GroupScores
@@ -46,7 +46,7 @@ class Labels:
         return int((~self.kept).sum())
 
 
-def normalise_losses(losses: np.ndarray, scale: Scale = "std") -> Labels:
+def normalise_losses(losses: np.ndarray, scale: Scale = "std") -> RankLabels:
     """Labels from losses: r̂(x, S_i) = −(ℓ_i − mean_j ℓ_j) / deviation_j ℓ_j (Eq. 7).
 
     Mean and deviation (or variance, as the formula is printed) are those of one query over the subsets of one
@@ -78,7 +78,7 @@ def normalise_losses(losses: np.ndarray, scale: Scale = "std") -> Labels:
     divisor = np.sqrt(variance) if scale == "std" else variance
     with np.errstate(divide="ignore", invalid="ignore"):
         labels = np.where(there & kept[:, None], -centred / divisor, np.nan)
-    return Labels(labels.astype(np.float32), kept)
+    return RankLabels(labels.astype(np.float32), kept)
 
 
 def _varies(losses: np.ndarray, there: Mask) -> Mask:
@@ -193,7 +193,7 @@ class _RankingLoss(torch.autograd.Function):
 
 
 @dataclass(frozen=True, eq=False)
-class _Chunk:
+class _QueryChunk:
     """A few queries, each with its subsets by falling label, so that counted pairs lie above the diagonal."""
 
     first: int
@@ -202,12 +202,12 @@ class _Chunk:
     labels: torch.Tensor
     gradient: torch.Tensor
 
-    def blocks(self) -> Iterator["_Block"]:
+    def blocks(self) -> Iterator["_PairBlock"]:
         """All pairs (i, j) with j ≥ i, some rows i at a time."""
         queries, m = self.labels.shape
         step = max(1, min(_pairs(self.labels) // max(queries * m, 1), -(-m // STRIPS)))
         for start in range(0, m, step):
-            yield _Block(self, start, min(start + step, m))
+            yield _PairBlock(self, start, min(start + step, m))
 
     def write(self, gradient: torch.Tensor) -> None:
         """Put the gradient of these queries where it belongs, in the order of subsets."""
@@ -215,10 +215,10 @@ class _Chunk:
 
 
 @dataclass(frozen=True, eq=False)
-class _Block:
+class _PairBlock:
     """Pairs of subsets *start* to *stop* with those from *start* on, of some queries."""
 
-    chunk: _Chunk
+    chunk: _QueryChunk
     start: int
     stop: int
 
@@ -249,7 +249,7 @@ def _pairs(values: torch.Tensor) -> int:
     return PAIRS.get(values.device.type, PAIRS["cpu"])
 
 
-def _chunks(scores: torch.Tensor, labels: torch.Tensor) -> Iterator[_Chunk]:
+def _chunks(scores: torch.Tensor, labels: torch.Tensor) -> Iterator[_QueryChunk]:
     """A few queries at a time, so that a block of their pairs is small; what has no label scores 0."""
     q, m = labels.shape
     step = max(1, _pairs(labels) // max(m * -(-m // STRIPS), 1))
@@ -258,4 +258,4 @@ def _chunks(scores: torch.Tensor, labels: torch.Tensor) -> Iterator[_Chunk]:
         order = part.nan_to_num(nan=-torch.inf).argsort(dim=1, descending=True, stable=True)
         ordered = part.gather(1, order)
         own = scores[first : first + step].gather(1, order).masked_fill(ordered.isnan(), 0)
-        yield _Chunk(first, order, own, ordered, torch.zeros_like(own))
+        yield _QueryChunk(first, order, own, ordered, torch.zeros_like(own))

@@ -15,7 +15,7 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 
 from airrep._version import __version__
 from airrep.encoder.base import Encoder
-from airrep.encoder.checkpoints import Checkpoint
+from airrep.encoder.checkpoints import StoredEncoder
 from airrep.encoder.exports import write_sentence_transformer
 from airrep.encoder.folders import read_card
 from airrep.errors import ArtifactError
@@ -107,7 +107,7 @@ def sources(instances: Sequence[LabelledInstance]) -> dict[str, int]:
     return dict(sorted(counts.items(), key=lambda entry: (-entry[1], entry[0])))
 
 
-def lineage_of(
+def training_lineage(
     instances: Sequence[LabelledInstance],
     start: Encoder,
     settings: TrainingSettings,
@@ -235,7 +235,7 @@ def _trained_by(request: bytes) -> object:
     return {name: content[name] for name in content if name != "test"} if isinstance(content, dict) else content
 
 
-def finish(partial: Path, path: Path, checkpoint: Checkpoint, request: Mapping[str, Any]) -> None:
+def finish(partial: Path, path: Path, checkpoint: StoredEncoder, request: Mapping[str, Any]) -> None:
     """Write the encoder and its card, seal the folder and give it its name.
 
     Raises:
@@ -249,7 +249,7 @@ def finish(partial: Path, path: Path, checkpoint: Checkpoint, request: Mapping[s
     publish(partial, path, KIND)
 
 
-def _write_model(partial: Path, checkpoint: Checkpoint) -> None:
+def _write_model(partial: Path, checkpoint: StoredEncoder) -> None:
     made = partial / WORK / "encoder"
     shutil.rmtree(made, ignore_errors=True)
     made.mkdir()
@@ -262,7 +262,7 @@ def _write_model(partial: Path, checkpoint: Checkpoint) -> None:
         child.replace(target)
 
 
-def _seal(partial: Path, checkpoint: Checkpoint, request: Mapping[str, Any]) -> None:
+def _seal(partial: Path, checkpoint: StoredEncoder, request: Mapping[str, Any]) -> None:
     """Write the manifest; times and costs are not in it, so that equal runs have equal manifests."""
     left_out = {LOCK, MANIFEST, TIMES, COSTS}
     files = [file for file in sorted(partial.rglob("*")) if file.is_file() and partial / WORK not in file.parents]

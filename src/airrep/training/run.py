@@ -12,7 +12,7 @@ import numpy as np
 from torch import Tensor
 
 from airrep.arrays import GroupScores
-from airrep.encoder.checkpoints import Checkpoint
+from airrep.encoder.checkpoints import StoredEncoder
 from airrep.encoder.load import PackedEncoder
 from airrep.errors import TrainingError
 from airrep.evaluation.judging import compare_held_out, held_out_lds
@@ -21,14 +21,14 @@ from airrep.labels.instance import LabelledInstance
 from airrep.labels.teacher import Teaching
 from airrep.runtime.devices import Team
 from airrep.runtime.metering import Clocks, clocks, since
-from airrep.training.examples import Collector, Prepared, Taught, Texts
-from airrep.training.result import WORK, group_sizes, lineage_of
+from airrep.training.examples import Collector, Prepared, TaughtInstance, Texts
+from airrep.training.result import WORK, group_sizes, training_lineage
 from airrep.training.schedule import Optimiser, Phase
 from airrep.training.settings import TrainingSettings
 from airrep.training.start import best_scale, scale_scores, with_trainable_head
 from airrep.training.state import (
-    Standing,
     StepLog,
+    TrainingCheckpoint,
     load_best,
     load_state,
     load_taught,
@@ -70,10 +70,10 @@ class Material:
     """Everything tokenised, and the texts of each instance."""
 
     texts: Texts
-    taught: list[Taught]
+    taught: list[TaughtInstance]
     held_out: list[Prepared]
     test: list[Prepared]
-    teacher: list[Taught]
+    teacher: list[TaughtInstance]
     """Those of the teacher."""
 
     @classmethod
@@ -92,7 +92,7 @@ class Material:
         return [*teacher, *([Phase.of_labels(self.taught, task.settings)] if self.taught else [])]
 
 
-class Run:
+class TrainingRun:
     """A training run from where it stands.
 
     Args:
@@ -118,11 +118,13 @@ class Run:
         task.team.wait()
         self._log = StepLog(folder, self._standing.step if stored is not None else -1) if task.team.first else None
 
-    def _begin(self) -> Standing:
+    def _begin(self) -> TrainingCheckpoint:
         scale, material = self._task.settings.initial_scale, self._material
         largest = sorted(material.teacher, key=lambda instance: -instance.subsets.sizes.mean())
         tried = material.taught or largest
-        return Standing(scale=best_scale(self._trunk, tried, self._task.settings) if scale == "auto" else scale)
+        return TrainingCheckpoint(
+            scale=best_scale(self._trunk, tried, self._task.settings) if scale == "auto" else scale
+        )
 
     @property
     def _phase(self) -> Phase:
@@ -233,7 +235,7 @@ class Run:
         """Group scores of each instance with the weights as they are."""
         return [score_prepared(self._trunk, instance, self._task.settings.pool) for instance in instances]
 
-    def finished(self, extra: Mapping[str, Any]) -> Checkpoint:
+    def finished(self, extra: Mapping[str, Any]) -> StoredEncoder:
         """The encoder at its best step, with its card."""
         standing = self._standing
         self._task.team.wait()  # until the first process has written the best weights
@@ -242,7 +244,7 @@ class Run:
         results = {name: self._compare(part, best) for name, part in parts.items() if part}
         taken = standing.step if standing.best is None else standing.best_step
         training = {
-            **lineage_of(self._task.instances, self._task.start, self._task.settings, extra, self._task.teaching),
+            **training_lineage(self._task.instances, self._task.start, self._task.settings, extra, self._task.teaching),
             "scale": standing.scale,
             "steps": standing.step,
             "best_step": taken,

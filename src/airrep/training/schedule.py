@@ -9,7 +9,7 @@ from torch import Tensor, nn
 
 from airrep.labels.teacher import Teaching
 from airrep.runtime.seeding import stream_seed
-from airrep.training.examples import Batches, Taught
+from airrep.training.examples import Batches, TaughtInstance
 from airrep.training.settings import TrainingSettings
 from airrep.training.trunk import Trunk
 
@@ -103,18 +103,18 @@ class Optimiser:
 class Phase:
     """Steps on labels of one kind, with their own warm-up, schedule and moments."""
 
-    taught: Sequence[Taught]
+    taught: Sequence[TaughtInstance]
     settings: TrainingSettings
     """With the steps and learning rates of this part."""
     batches: Batches
 
     @classmethod
-    def of_labels(cls, taught: Sequence[Taught], settings: TrainingSettings) -> "Phase":
+    def of_labels(cls, taught: Sequence[TaughtInstance], settings: TrainingSettings) -> "Phase":
         """Steps on real labels."""
         return cls(taught, settings, _batches(taught, settings, settings.subsets_per_step, settings.seed))
 
     @classmethod
-    def of_teaching(cls, taught: Sequence[Taught], settings: TrainingSettings, teaching: Teaching) -> "Phase":
+    def of_teaching(cls, taught: Sequence[TaughtInstance], settings: TrainingSettings, teaching: Teaching) -> "Phase":
         """Steps on a teacher's labels."""
         head, rate = settings.head_learning_rate, settings.learning_rate * teaching.rate
         changes = {
@@ -134,7 +134,9 @@ class Phase:
         return self.settings.model_copy(update={"pool": "mean"}) if single else self.settings
 
 
-def _batches(taught: Sequence[Taught], settings: TrainingSettings, subsets: int | Sequence[int], seed: int) -> Batches:
+def _batches(
+    taught: Sequence[TaughtInstance], settings: TrainingSettings, subsets: int | Sequence[int], seed: int
+) -> Batches:
     return Batches(
         [instance.usable_queries for instance in taught],
         [instance.usable_subsets for instance in taught],

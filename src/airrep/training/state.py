@@ -20,7 +20,7 @@ _WAY_OUT = "Delete the folder of the unfinished run and start anew."
 
 
 @dataclass(frozen=True)
-class Standing:
+class TrainingCheckpoint:
     """Where a run stands."""
 
     step: int = 0
@@ -38,7 +38,7 @@ class Standing:
     taught: int | None = None
     """Steps on a teacher's labels, once they are over."""
 
-    def evaluated(self, value: float, patience: int | None) -> "Standing":
+    def evaluated(self, value: float, patience: int | None) -> "TrainingCheckpoint":
         """Take an evaluation at the present step into account; among equal ones the first is best."""
         if self.best is None or value > self.best:
             return replace(self, best=value, best_step=self.step, since_best=0)
@@ -51,7 +51,7 @@ def save_best(folder: Path, step: int, weights: Mapping[str, Tensor]) -> None:
     write_file(_best_path(folder, step), _bytes(weights, {}))
 
 
-def save_state(folder: Path, standing: Standing, tensors: Mapping[str, Tensor]) -> None:
+def save_state(folder: Path, standing: TrainingCheckpoint, tensors: Mapping[str, Tensor]) -> None:
     """Write a checkpoint; it replaces the last one at once."""
     write_file(folder / STATE, _bytes(tensors, asdict(standing)))
     for path in folder.glob("best-*.safetensors"):
@@ -59,7 +59,7 @@ def save_state(folder: Path, standing: Standing, tensors: Mapping[str, Tensor]) 
             path.unlink(missing_ok=True)
 
 
-def load_state(folder: Path) -> tuple[Standing, dict[str, Tensor]] | None:
+def load_state(folder: Path) -> tuple[TrainingCheckpoint, dict[str, Tensor]] | None:
     """Read the last checkpoint; None if there is none yet.
 
     Raises:
@@ -70,13 +70,13 @@ def load_state(folder: Path) -> tuple[Standing, dict[str, Tensor]] | None:
         return None
     try:
         with safe_open(path, "pt") as stored:
-            standing = Standing(**json.loads(stored.metadata()["standing"]))
+            standing = TrainingCheckpoint(**json.loads(stored.metadata()["standing"]))
         return standing, load_file(path)
     except (SafetensorError, OSError, ValueError, KeyError, TypeError) as error:
         raise ArtifactError(f"{path}: is damaged ({error}). {_WAY_OUT}") from error
 
 
-def load_best(folder: Path, standing: Standing) -> dict[str, Tensor]:
+def load_best(folder: Path, standing: TrainingCheckpoint) -> dict[str, Tensor]:
     """Read the best weights.
 
     Raises:

@@ -18,7 +18,7 @@ from airrep.arrays import GroupScores, Rows
 from airrep.encoder.bert import Drop
 from airrep.errors import TrainingError
 from airrep.runtime.seeding import stream_seed
-from airrep.training.examples import Draw, Taught
+from airrep.training.examples import StepDraw, TaughtInstance
 from airrep.training.pooled_gradients import Membership, PooledScores
 from airrep.training.ranking_loss import NoPairsError, ranking_loss
 from airrep.training.settings import TrainingSettings
@@ -36,7 +36,7 @@ class StepTexts(NamedTuple):
     """Places of each subset's members."""
 
     @classmethod
-    def of(cls, instance: Taught, draw: Draw) -> "StepTexts":
+    def of(cls, instance: TaughtInstance, draw: StepDraw) -> "StepTexts":
         """Look up the texts of a draw."""
         members = [instance.train[instance.subsets.members(int(j))] for j in draw.subsets]
         asked = instance.queries[draw.queries]
@@ -108,7 +108,7 @@ class LayerPass:
 
 
 def add_gradients(
-    trunk: Trunk, instance: Taught, draw: Draw, settings: TrainingSettings, step: int
+    trunk: Trunk, instance: TaughtInstance, draw: StepDraw, settings: TrainingSettings, step: int
 ) -> tuple[float | None, StepTexts]:
     """Add the gradient of one step's loss to all weights that learn, the same in every process of the team.
 

@@ -24,7 +24,7 @@ from airrep.training.result import (
     is_finished,
     open_result,
 )
-from airrep.training.run import Material, OnRecord, Run, Task
+from airrep.training.run import Material, OnRecord, Task, TrainingRun
 from airrep.training.settings import TrainingSettings
 from airrep.training.start import load_start
 
@@ -139,7 +139,7 @@ def _train(task: Task, path: Path, request: Mapping[str, Any], replace: bool, ac
     with claimed(path, request, replace) if task.team.first else nullcontext(partial_path(path)) as partial:
         task.team.wait()
         with measuring(device_of(task.settings)) as setup:
-            run = Run(task, material, partial, activations or partial / WORK / "activations")
+            run = TrainingRun(task, material, partial, activations or partial / WORK / "activations")
         if task.team.first:
             if task.teaching is not None and task.teaching.spent is not None:
                 append_cost(partial, TEACH, task.teaching.spent)

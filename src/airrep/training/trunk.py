@@ -16,8 +16,8 @@ from torch import Tensor
 from airrep.arrays import DenseFeatures, GroupScores, Rows
 from airrep.encoder.bert import Drop, PackedTokens, SentenceBert
 from airrep.errors import ConfigError, TrainingError
-from airrep.evaluation.judging import compact, score_features
-from airrep.runtime.artifacts import digest, write_file, writing
+from airrep.evaluation.judging import compact_subsets, score_features
+from airrep.runtime.artifacts import json_digest, write_file, writing
 from airrep.runtime.devices import Team
 from airrep.runtime.packing import Batch, pack
 from airrep.scoring.pooling import TrainedPool
@@ -90,7 +90,7 @@ class Frozen:
     def names(self) -> list[str]:
         """A file name for each block of texts, by what decides its content."""
         kind = {"depth": self.depth, "dtype": np.dtype(self.dtype).name, "precision": self.precision}
-        key = digest({**kind, "heads": self.model.shape.heads, "weights": _lower_digest(self.model, self.depth)})
+        key = json_digest({**kind, "heads": self.model.shape.heads, "weights": _lower_digest(self.model, self.depth)})
         return [f"{self._content(key, first)}.npy" for first in range(0, len(self.texts), BLOCK)]
 
     def _content(self, key: str, first: int) -> str:
@@ -301,6 +301,6 @@ def features_of(trunk: Trunk, rows: Rows) -> DenseFeatures:
 
 def score_prepared(trunk: Trunk, instance: Prepared, pool: TrainedPool) -> GroupScores:
     """Group scores of all subsets of an instance for its queries, ``(q, m)``."""
-    used, groups = compact(instance.subsets)
+    used, groups = compact_subsets(instance.subsets)
     train, queries = features_of(trunk, instance.train[used]), features_of(trunk, instance.queries)
     return score_features(train, queries, groups, pool, device=trunk.team.device)

@@ -13,7 +13,7 @@ from worlds.tiny_lms import some_examples, tiny_lm
 from airrep.attributors.conformance import check_attributor
 from airrep.attributors.gradient import less as less_module
 from airrep.attributors.gradient.less import Adam, LessAttributor
-from airrep.attributors.gradient.projection import Sketch
+from airrep.attributors.gradient.projection import RandomProjection
 from airrep.attributors.methods import make_attributor
 from airrep.attributors.settings import LessSettings
 from airrep.corpus.corpus import Corpus, Example
@@ -72,7 +72,7 @@ def _flat(attributor: LessAttributor, warmup: Warmup) -> tuple[np.ndarray, np.nd
     assert warmup.adapter is not None
     moments = load_moments(warmup.adapter)
     pairs = [moments[file_name(f"{site.name}.weight")] for site in attributor.sites]
-    sketch = Sketch(64, 0)
+    sketch = RandomProjection(64, 0)
     parts = [
         sketch.of(site.name, torch.eye(site.width_in * site.width_out, dtype=torch.float64)).numpy()
         for site in attributor.sites

@@ -18,7 +18,7 @@ from worlds.frozen_lm import MAPS, QUERIES, TRAIN, frozen_lm, sine_matrices
 
 from airrep.attributors.base import Attributor
 from airrep.attributors.gradient import curvature
-from airrep.attributors.gradient.base import TracinAttributor, Weights
+from airrep.attributors.gradient.base import LmWeights, TracinAttributor
 from airrep.attributors.gradient.curvature import Fisher, Kronecker, principal_directions
 from airrep.attributors.gradient.less import LessAttributor
 from airrep.attributors.gradient.logra import LograAttributor
@@ -154,7 +154,7 @@ def test_tracin_is_captums(folder: str) -> None:
 
 def test_tracin_over_checkpoints_is_captums(folder: str, tmp_path: Path) -> None:
     method = TracinAttributor(settings(TracinSettings, folder, rank=None, unit=False))
-    method.weights = (Weights(None, 0.3), Weights(grown(folder, tmp_path / "next.safetensors", 1.1), 0.05))
+    method.weights = (LmWeights(None, 0.3), LmWeights(grown(folder, tmp_path / "next.safetensors", 1.1), 0.05))
     assert unlike(scores(method), CAPTUM_CHECKPOINTS) < 1e-5
 
 
@@ -189,7 +189,7 @@ def test_unit_tracin_is_the_cosine_of_plain_gradients(folder: str) -> None:
 
 def test_trak_over_checkpoints_averages_scores_and_chances_by_themselves(folder: str, tmp_path: Path) -> None:
     method = SineTrak(settings(TrakSettings, folder, rank=RANK, damping=0.1))
-    method.weights = (Weights(None, 1.0), Weights(grown(folder, tmp_path / "next.safetensors", 1.1), 2.0))
+    method.weights = (LmWeights(None, 1.0), LmWeights(grown(folder, tmp_path / "next.safetensors", 1.1), 2.0))
     products, others = [], []
     lm = load_lm(LmSettings(lm=folder, device="cpu", precision="float32"))
     for times in (1.0, 1.1):

@@ -3,7 +3,7 @@
 import numpy as np
 import torch
 
-from airrep.attributors.gradient.projection import Sketch
+from airrep.attributors.gradient.projection import RandomProjection
 
 
 def pairs() -> torch.Tensor:
@@ -18,7 +18,7 @@ def products(dimension: int, draws: int) -> np.ndarray:
     vectors = pairs()
     found = []
     for seed in range(draws):
-        sketch = Sketch(dimension, seed)
+        sketch = RandomProjection(dimension, seed)
         rows = sketch.of("first", vectors[:, :23]) + sketch.of("second", vectors[:, 23:])
         found.append(float(rows[0] @ rows[1]))
     return np.array(found)
@@ -40,7 +40,7 @@ def test_the_variance_is_no_more_than_that_of_dense_signs_and_falls_with_the_dim
 
 
 def test_each_number_goes_to_one_place_with_sign_one_and_blocks_are_spread_evenly() -> None:
-    matrix = Sketch(8, 0).of("piece", torch.eye(20))
+    matrix = RandomProjection(8, 0).of("piece", torch.eye(20))
     assert torch.equal(matrix.abs().sum(1), torch.ones(20))
     assert torch.equal(matrix[:8].abs().sum(0), torch.ones(8))
     assert {-1.0, 1.0} <= set(matrix.flatten().tolist())
@@ -48,14 +48,14 @@ def test_each_number_goes_to_one_place_with_sign_one_and_blocks_are_spread_evenl
 
 def test_a_projection_wider_than_its_vectors_keeps_their_lengths() -> None:
     values = torch.randn(3, 5, generator=torch.Generator().manual_seed(0))
-    torch.testing.assert_close(Sketch(64, 0).of("piece", values).norm(dim=1), values.norm(dim=1))
+    torch.testing.assert_close(RandomProjection(64, 0).of("piece", values).norm(dim=1), values.norm(dim=1))
 
 
 def test_a_sketch_depends_on_the_seed_and_the_piece_alone() -> None:
     values = torch.randn(3, 50, generator=torch.Generator().manual_seed(0))
-    one, other = Sketch(8, 1), Sketch(8, 1)
+    one, other = RandomProjection(8, 1), RandomProjection(8, 1)
     other.of("before", values)
     assert torch.equal(one.of("piece", values), other.of("piece", values))
     assert torch.equal(one.of("piece", values[1:]), other.of("piece", values)[1:])
     assert not torch.equal(one.of("piece", values), one.of("other", values))
-    assert not torch.equal(one.of("piece", values), Sketch(8, 2).of("piece", values))
+    assert not torch.equal(one.of("piece", values), RandomProjection(8, 2).of("piece", values))

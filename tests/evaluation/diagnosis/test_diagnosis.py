@@ -17,12 +17,12 @@ from airrep.errors import ArtifactError, ConfigError, DataError
 from airrep.evaluation.diagnosis.diagnosis import (
     Diagnosis,
     diagnose,
+    diagnosis_request,
     find_diagnosis,
     read_diagnosis,
-    request_of,
     seconds_of_fine_tunes,
 )
-from airrep.evaluation.diagnosis.examined import Examined, Finding, jsonable, level_of, worst
+from airrep.evaluation.diagnosis.findings import Finding, LabelStatistics, jsonable, level_of, worst
 from airrep.evaluation.diagnosis.of_indexes import index_findings
 from airrep.evaluation.diagnosis.of_labels import label_findings
 from airrep.index.building import build_index
@@ -55,7 +55,7 @@ def instance(
 
 
 def findings(*instances: LabelledInstance, seconds: float | None = None) -> dict[str, Finding]:
-    return {found.anchor: found for found in label_findings(Examined(instances, seconds))}
+    return {found.anchor: found for found in label_findings(LabelStatistics(instances, seconds))}
 
 
 def test_good_labels_are_called_good_in_all_respects() -> None:
@@ -105,9 +105,9 @@ def test_seeds_that_give_the_same_losses_are_not_taken_for_reliable_labels() -> 
 
 def test_seeds_that_give_the_same_losses_tell_no_ceiling() -> None:
     same = instance(noise=1e-6)
-    assert Examined([same]).ceiling is None
+    assert LabelStatistics([same]).ceiling is None
     assert findings(same)["reliability-of-the-labels"].number == "not known"
-    assert Examined([same, instance(name="1")]).ceiling == Examined([instance(name="1")]).ceiling
+    assert LabelStatistics([same, instance(name="1")]).ceiling == LabelStatistics([instance(name="1")]).ceiling
 
 
 def test_an_instance_is_never_looked_at_twice() -> None:
@@ -116,7 +116,7 @@ def test_an_instance_is_never_looked_at_twice() -> None:
     with pytest.raises(ConfigError, match="^instances 0 and copy/0: have the same examples, subsets and losses"):
         diagnose([one, copy])
     with pytest.raises(ConfigError, match="^instances 0 and 0: have the same"):
-        request_of([one, one], [], None, 1.0)
+        diagnosis_request([one, one], [], None, 1.0)
 
 
 def test_one_seed_leaves_reliability_unknown_and_says_what_finding_out_costs() -> None:
@@ -216,7 +216,7 @@ def test_a_common_factor_is_unknown_where_chance_alone_gives_half() -> None:
     assert found.values["by_chance"] > 0.5
     assert found.level == "unknown"
     assert "Too few queries or subsets" in found.verdict
-    both = Examined([contrast(4, 10, 0.95), contrast(8, 16, 0.95)])
+    both = LabelStatistics([contrast(4, 10, 0.95), contrast(8, 16, 0.95)])
     assert next(one for one in label_findings(both) if one.anchor == "a-common-factor").level == "bad"
 
 
@@ -235,10 +235,10 @@ def test_an_instance_without_common_subsets_leaves_those_findings_unknown() -> N
 
 def test_nothing_or_broken_losses_cannot_be_diagnosed() -> None:
     with pytest.raises(ConfigError, match="at least one labelled instance"):
-        Examined([])
+        LabelStatistics([])
     broken = instance()
     with pytest.raises(DataError, match="infinite"):
-        Examined([dataclasses.replace(broken, losses=np.full((Q, M), np.inf, np.float32))])
+        LabelStatistics([dataclasses.replace(broken, losses=np.full((Q, M), np.inf, np.float32))])
 
 
 def test_levels_are_graded_in_both_directions_and_nan_is_unknown() -> None:
@@ -282,7 +282,7 @@ def labels_of(method: HashAttributor, pool: str, temperature: float = 1.0) -> La
 
 
 def look_at(index: Index, *instances: LabelledInstance, **how) -> dict[str, Finding]:
-    return {one.name: one for one in index_findings(index, Examined(instances), resamples=50, **how)}
+    return {one.name: one for one in index_findings(index, LabelStatistics(instances), resamples=50, **how)}
 
 
 def test_an_index_that_sees_all_is_good_and_one_that_sees_nothing_is_not(built) -> None:
@@ -369,14 +369,14 @@ def test_a_diagnosis_is_written_and_found_again_by_its_inputs(tmp_path: Path, bu
     assert order == sorted(order)
     assert {one.about for one in made.findings} == {"labels", str(index.path)}
     made.write(tmp_path / "run")
-    request = request_of([plain], [index], None, 1.0)
+    request = diagnosis_request([plain], [index], None, 1.0)
     again = find_diagnosis(tmp_path / "run", request)
     assert again is not None
     assert again.to_dict() == read_diagnosis(tmp_path / "run").to_dict() == json.loads(json.dumps(made.to_dict()))
     assert find_diagnosis(tmp_path / "other", request) is None
     assert plain.by_seed is not None
     changed = dataclasses.replace(plain, by_seed=plain.by_seed + 1)
-    for other in (request_of([changed], [index], None, 1.0), request_of([plain], [index], "sum", 1.0)):
+    for other in (diagnosis_request([changed], [index], None, 1.0), diagnosis_request([plain], [index], "sum", 1.0)):
         with pytest.raises(ArtifactError, match="holds a diagnosis made with another"):
             find_diagnosis(tmp_path / "run", other)
 

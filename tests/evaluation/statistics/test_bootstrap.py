@@ -12,9 +12,9 @@ from airrep.evaluation.statistics.bootstrap import (
     Pairing,
     Ranking,
     Resamples,
-    resample,
+    bootstrap_spread,
     resample_sets,
-    spread,
+    resampled_correlations,
     uncertainty,
 )
 
@@ -48,7 +48,7 @@ def test_each_resample_is_the_lds_of_the_drawn_queries_and_subsets(
     draws = Resamples.draw(seed, 4, *shape)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(bootstrap, "CELLS", cells)
-        found = resample([scores], truth, draws, zero=zero)
+        found = resampled_correlations([scores], truth, draws, zero=zero)
     every = Resamples(np.ones_like(draws.queries), np.ones_like(draws.subsets))
     for values, by_query, by_subset in (
         (found.both, draws.queries, draws.subsets),
@@ -67,15 +67,15 @@ def test_each_resample_is_the_lds_of_the_drawn_queries_and_subsets(
 def test_methods_compared_are_seen_over_the_same_draws_and_queries() -> None:
     one, other, truth = make_worlds(1, 9, 15, 0.1, 10**6)
     draws = Resamples.draw(0, 20, 9, 15)
-    together = resample([one, other], truth, draws, zero=False)
-    alone = resample([one], truth, draws, zero=False)
+    together = resampled_correlations([one, other], truth, draws, zero=False)
+    alone = resampled_correlations([one], truth, draws, zero=False)
     np.testing.assert_allclose(together.both[0], alone.both[0], rtol=1e-12)
     other[3] = 1.0
     without = np.delete(np.arange(9), 3)
     left = Resamples(draws.queries[:, without], draws.subsets)
     np.testing.assert_allclose(
-        resample([one, other], truth, draws, zero=False),
-        resample([one[without], other[without]], truth[without], left, zero=False),
+        resampled_correlations([one, other], truth, draws, zero=False),
+        resampled_correlations([one[without], other[without]], truth[without], left, zero=False),
     )
 
 
@@ -88,7 +88,7 @@ def test_sets_of_methods_leave_out_their_own_queries_as_if_each_was_drawn_by_its
     sets = [(0,), (1,), (2, 0), (1, 2)]
     together = resample_sets(methods, truth, draws, sets, zero=False)
     for numbers, found in zip(sets, together, strict=True):
-        alone = resample([methods[number] for number in numbers], truth, draws, zero=False)
+        alone = resampled_correlations([methods[number] for number in numbers], truth, draws, zero=False)
         np.testing.assert_array_equal(found, alone)
 
 
@@ -139,7 +139,7 @@ def test_noise_of_single_cells_is_counted_once() -> None:
     for seed in range(10):
         cells = generator.normal(size=(60, 50))
         draws = cell_draws(cells, seed)
-        values = spread(draws, cells.mean(), 60, 50)
+        values = bootstrap_spread(draws, cells.mean(), 60, 50)
         assert values.mean() == pytest.approx(cells.mean())
         raw.append(draws.both.var() * 3000)
         corrected.append(values.var() * 3000)
@@ -149,12 +149,12 @@ def test_noise_of_single_cells_is_counted_once() -> None:
 
 def test_few_subsets_widen_the_spread_as_students_t_does() -> None:
     cells = np.random.default_rng(1).normal(size=(1, 5)).repeat(40, axis=0)
-    values = spread(cell_draws(cells, 0), cells.mean(), 40, 5)
+    values = bootstrap_spread(cell_draws(cells, 0), cells.mean(), 40, 5)
     assert values.var() == pytest.approx(cells[0].var(ddof=1) / 5 * 2, rel=0.15)
 
 
 def test_without_any_draw_there_is_no_spread() -> None:
     nothing = np.array([np.nan, np.nan])
-    assert spread(Draws(nothing, nothing, nothing), 0.5, 3, 2).shape == (0,)
+    assert bootstrap_spread(Draws(nothing, nothing, nothing), 0.5, 3, 2).shape == (0,)
     same = np.array([0.5, 0.5])
-    assert spread(Draws(same, same, same), 0.5, 3, 2).tolist() == [0.5, 0.5]
+    assert bootstrap_spread(Draws(same, same, same), 0.5, 3, 2).tolist() == [0.5, 0.5]

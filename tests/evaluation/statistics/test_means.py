@@ -9,27 +9,27 @@ from reference import classification
 from scipy import stats
 
 from airrep.errors import DataError
-from airrep.evaluation.statistics.means import Resamples, task_means
+from airrep.evaluation.statistics.means import TaskResamples, task_means
 
 TASKS = ("a",) * 5 + ("b",) * 9 + ("c",) * 2
 
 
 def test_a_mean_weighs_tasks_alike() -> None:
     values = np.random.default_rng(0).random(16)
-    across, within = (Resamples(TASKS, level, 200, 0) for level in (True, False))
+    across, within = (TaskResamples(TASKS, level, 200, 0) for level in (True, False))
     expected = np.mean([values[:5].mean(), values[5:14].mean(), values[14:].mean()])
     assert across.estimate(values).value == pytest.approx(expected, rel=1e-14)
     assert within.estimate(values).value == pytest.approx(expected, rel=1e-14)
-    assert Resamples.plain(16, 200, 0).estimate(values).value == pytest.approx(values.mean(), rel=1e-14)
+    assert TaskResamples.plain(16, 200, 0).estimate(values).value == pytest.approx(values.mean(), rel=1e-14)
     assert task_means(values, TASKS)["c"] == pytest.approx(values[14:].mean(), rel=1e-14)
 
 
 def test_draws_have_the_unbiased_variance_of_each_level() -> None:
     values = np.random.default_rng(1).random(16) * 0.2 + np.repeat([0.1, 0.5, 0.7], [5, 9, 2])
     within, between = classification.two_level_variance(values, TASKS)
-    low, high = Resamples(TASKS, False, 4000, 0).estimate(values).interval
+    low, high = TaskResamples(TASKS, False, 4000, 0).estimate(values).interval
     assert (high - low) / 2 == pytest.approx(1.96 * within**0.5, rel=0.1)
-    draws = Resamples(TASKS, True, 4000, 0)._draws(values, 0.4)
+    draws = TaskResamples(TASKS, True, 4000, 0)._draws(values, 0.4)
     assert draws.mean() == pytest.approx(0.4)
     assert draws.var() == pytest.approx(between * (4.302653 / 1.959964) ** 2, rel=1e-6)  # Student's t, 2 degrees
 
@@ -37,7 +37,7 @@ def test_draws_have_the_unbiased_variance_of_each_level() -> None:
 def test_missing_values_are_left_out_of_means_and_of_both_sides_of_a_difference() -> None:
     values = np.array([1.0, np.nan, 0.0, 1.0, 1.0, 0.0])
     other = np.array([0.0, 1.0, np.nan, 1.0, 1.0, 1.0])
-    plain = Resamples.plain(6, 100, 0)
+    plain = TaskResamples.plain(6, 100, 0)
     assert plain.estimate(values).value == pytest.approx(0.6)
     assert plain.difference(values, other).value == pytest.approx(0.0)
     assert task_means(values, "aabbbb") == {"a": 1.0, "b": 0.5}
@@ -51,20 +51,20 @@ def test_equal_values_have_an_interval_that_holds_what_others_may_be(
     value: float, tasks: tuple[str, ...], units: int
 ) -> None:
     """With 2.5 % chance only a share 0.025^(1/n) of queries, or of tasks, has this value; the rest lies in 0 to 1."""
-    found = Resamples(tasks, True, 50, 0).estimate(np.full(len(tasks), value))
+    found = TaskResamples(tasks, True, 50, 0).estimate(np.full(len(tasks), value))
     share = 0.025 ** (1 / units)
     assert found.value == pytest.approx(value)
     assert found.interval == pytest.approx((share * value, 1 - share * (1 - value)))
 
 
 def test_a_unanimous_share_has_the_exact_interval() -> None:
-    plain = Resamples.plain(20, 100, 0)
+    plain = TaskResamples.plain(20, 100, 0)
     assert plain.estimate(np.ones(20)) == (1.0, (pytest.approx(0.025 ** (1 / 20)), 1.0))
     assert plain.estimate(np.zeros(20)) == (0.0, (0.0, pytest.approx(1 - 0.025 ** (1 / 20))))
 
 
 def test_equal_values_differ_by_nothing_and_one_sided_gaps_surely() -> None:
-    plain = Resamples.plain(40, 500, 0)
+    plain = TaskResamples.plain(40, 500, 0)
     values = np.tile([0.0, 1.0], 20)
     same = plain.difference(values, values)
     assert (same.value, same.p_value) == (0, 1)
@@ -76,7 +76,7 @@ def test_equal_values_differ_by_nothing_and_one_sided_gaps_surely() -> None:
 
 def test_p_values_of_accuracies_are_those_of_the_exact_sign_test_and_intervals_agree() -> None:
     """McNemar, with each binomial tail summed up; the interval excludes 0 where p < 0.05, and holds the difference."""
-    plain = Resamples.plain(60, 10, 0)
+    plain = TaskResamples.plain(60, 10, 0)
     for b, c in itertools.product(range(22), repeat=2):
         first, second = np.zeros(60), np.zeros(60)
         first[:b], second[b : b + c] = 1, 1
@@ -91,7 +91,7 @@ def test_p_values_of_accuracies_are_those_of_the_exact_sign_test_and_intervals_a
 
 @pytest.mark.parametrize(("queries", "discordant"), [(100, 0.02), (100, 0.05), (400, 0.02)])
 def test_equally_good_classifiers_seldom_differ_where_few_queries_tell_them_apart(queries: int, discordant: float):
-    chance, plain, found = np.random.default_rng(0), Resamples.plain(queries, 200, 0), []
+    chance, plain, found = np.random.default_rng(0), TaskResamples.plain(queries, 200, 0), []
     for _ in range(400):
         apart, side = chance.random(queries) < discordant, chance.random(queries) < 0.5
         first, second = np.where(apart, side, True), np.where(apart, ~side, True)
@@ -102,7 +102,7 @@ def test_equally_good_classifiers_seldom_differ_where_few_queries_tell_them_apar
 
 @pytest.mark.parametrize("accuracies", [(0.98, 0.98), (0.98, 0.95), (1.0, 0.96)])
 def test_intervals_of_differences_of_high_accuracies_hold_the_truth(accuracies: tuple[float, float]) -> None:
-    chance, plain, held = np.random.default_rng(1), Resamples.plain(200, 200, 0), 0
+    chance, plain, held = np.random.default_rng(1), TaskResamples.plain(200, 200, 0), 0
     for _ in range(400):
         first, second = (chance.random(200) < accuracy for accuracy in accuracies)
         low, high = plain.difference(first.astype(float), second.astype(float)).interval
@@ -114,7 +114,7 @@ def test_intervals_of_differences_of_high_accuracies_hold_the_truth(accuracies: 
 def test_few_f1_values_of_one_task_are_compared_by_student_s_t(queries: int) -> None:
     chance = np.random.default_rng(2)
     for across in (False, True):
-        one = Resamples(("a",) * queries, across, 200, 0)
+        one = TaskResamples(("a",) * queries, across, 200, 0)
         found = []
         for _ in range(300):
             first, second = np.clip(0.5 + 0.1 * chance.standard_normal((2, queries)), 0, 1)
@@ -130,7 +130,7 @@ def test_tasks_are_compared_by_the_less_sure_of_queries_and_tasks() -> None:
     other = np.full(16, 0.3)
     within, between = classification.two_level_variance(values - other, TASKS)
     for across, variance, freedom in ((False, within, 13), (True, between, 2)):
-        gap = Resamples(TASKS, across, 50, 0).difference(values, other)
+        gap = TaskResamples(TASKS, across, 50, 0).difference(values, other)
         assert gap.p_value == pytest.approx(2 * stats.t.sf(abs(gap.value) / variance**0.5, freedom))
         half = stats.t.ppf(0.975, freedom) * variance**0.5
         assert gap.interval == pytest.approx((max(-1, gap.value - half), min(1, gap.value + half)))
@@ -138,21 +138,21 @@ def test_tasks_are_compared_by_the_less_sure_of_queries_and_tasks() -> None:
 
 def test_nothing_can_be_known_from_one_query() -> None:
     for tasks in (("a",), tuple("abc")):
-        few = Resamples(tasks, False, 100, 0)
+        few = TaskResamples(tasks, False, 100, 0)
         values = np.linspace(0.2, 0.4, len(tasks))
         assert few.difference(values + 0.1, values) == (pytest.approx(0.1), (-1, 1), 1)
         assert few.estimate(values) == (pytest.approx(values.mean()), (0, 1))
-    right = Resamples.plain(1, 100, 0).difference(np.ones(1), np.zeros(1))
+    right = TaskResamples.plain(1, 100, 0).difference(np.ones(1), np.zeros(1))
     assert (right.value, right.p_value) == (1, 1)
     assert right.interval[0] < 0
 
 
 def test_gaps_that_are_all_the_same_are_as_sure_as_their_number() -> None:
     first, second = np.linspace(0.4, 0.6, 4), np.linspace(0.2, 0.4, 4)
-    gap = Resamples(("a",) * 4, True, 100, 0).difference(first, second)
+    gap = TaskResamples(("a",) * 4, True, 100, 0).difference(first, second)
     share = 0.025**0.25
     assert gap == (pytest.approx(0.2), pytest.approx((0.2 * share - (1 - share), 0.2 * share + 1 - share)), 0.125)
-    assert Resamples.plain(4, 100, 0).difference(first, first) == (0, (0, 0), 1)
+    assert TaskResamples.plain(4, 100, 0).difference(first, first) == (0, (0, 0), 1)
 
 
 @pytest.mark.parametrize("tasks", [4, 12])
@@ -161,7 +161,7 @@ def test_intervals_over_tasks_hold_the_truth_as_often_as_they_say(tasks: int) ->
     chance = np.random.default_rng(3)
     held, rejected, worlds = 0, 0, 200
     names = tuple(f"{number:02}" for number in range(tasks) for _ in range(10))
-    draws = Resamples(names, True, 200, 0)
+    draws = TaskResamples(names, True, 200, 0)
     for _ in range(worlds):
         means = 0.5 + 0.1 * chance.standard_normal(tasks)
         values = np.repeat(means, 10) + 0.2 * chance.standard_normal(10 * tasks)
@@ -175,7 +175,7 @@ def test_intervals_over_tasks_hold_the_truth_as_often_as_they_say(tasks: int) ->
 
 def test_plain_intervals_hold_the_truth_as_often_as_they_say() -> None:
     chance = np.random.default_rng(4)
-    draws, worlds = Resamples.plain(150, 300, 0), 400
+    draws, worlds = TaskResamples.plain(150, 300, 0), 400
     held = 0
     for _ in range(worlds):
         low, high = draws.estimate((chance.random(150) < 0.8).astype(float)).interval

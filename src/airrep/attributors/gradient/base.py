@@ -25,7 +25,7 @@ from airrep.attributors.settings import CheckpointSettings, GradientSettings, Tr
 from airrep.corpus.corpus import Example
 from airrep.errors import ConfigError
 from airrep.lm.warmup import checkpoints_of
-from airrep.runtime.artifacts import digest, file_digest
+from airrep.runtime.artifacts import file_digest, json_digest
 
 S = TypeVar("S", bound=GradientSettings)
 
@@ -38,7 +38,7 @@ FISHER_NUMBERS = 2**30
 
 
 @dataclass(frozen=True)
-class Weights:
+class LmWeights:
     """Weights that gradients are taken at."""
 
     path: Path | None
@@ -52,7 +52,7 @@ class Weights:
         return "final" if self.path is None else file_digest(self.path)
 
 
-FINAL = Weights(None, 1.0)
+FINAL = LmWeights(None, 1.0)
 
 
 @dataclass(frozen=True, eq=False)
@@ -128,7 +128,7 @@ class GradientAttributor(LanguageAttributor[S]):
         return {**self.reading, "projection": self.projected_by, "objective": self.objective}
 
     def gradients(
-        self, examples: Sequence[Example], weights: Weights = FINAL, on_rows: OnRows | None = None
+        self, examples: Sequence[Example], weights: LmWeights = FINAL, on_rows: OnRows | None = None
     ) -> Gradients:
         """Projected gradients of examples, from the store or computed.
 
@@ -136,7 +136,7 @@ class GradientAttributor(LanguageAttributor[S]):
             DataError: the LM cannot read an example.
             TrainingError: memory is short.
         """
-        key = digest({**self.recipe, "weights": weights.name})
+        key = json_digest({**self.recipe, "weights": weights.name})
         if key not in self._stores:
             self._stores[key] = GradientStore(self.folder, key, self.dimension + 1)
         found = self._stores[key].rows(examples, lambda missing: self._compute(missing, weights), on_rows)
@@ -168,7 +168,7 @@ class GradientAttributor(LanguageAttributor[S]):
                 "them. Lower rank, or name fewer modules."
             )
 
-    def _compute(self, examples: Sequence[Example], weights: Weights) -> Float32[np.ndarray, "n d"]:
+    def _compute(self, examples: Sequence[Example], weights: LmWeights) -> Float32[np.ndarray, "n d"]:
         documents = self.lm.tokenise(examples)
         try:
             if weights.path is not None:
@@ -193,7 +193,7 @@ class CheckpointAttributor(GradientAttributor[C]):
     """A gradient method that can take several checkpoints of a warm-up."""
 
     @cached_property
-    def weights(self) -> tuple[Weights, ...]:
+    def weights(self) -> tuple[LmWeights, ...]:
         """Weights that gradients are taken at.
 
         Raises:
@@ -201,7 +201,7 @@ class CheckpointAttributor(GradientAttributor[C]):
         """
         if self._settings.checkpoints == "final":
             return (FINAL,)
-        return tuple(Weights(checkpoint.path, checkpoint.rate) for checkpoint in checkpoints_of(self.lm))
+        return tuple(LmWeights(checkpoint.path, checkpoint.rate) for checkpoint in checkpoints_of(self.lm))
 
 
 class TracinAttributor(CheckpointAttributor[TracinSettings]):
@@ -216,7 +216,7 @@ class TracinAttributor(CheckpointAttributor[TracinSettings]):
     @property
     def fingerprint(self) -> str:
         weights = [[each.name, each.rate] for each in self.weights]
-        return digest({"method": self.name, **self.recipe, "weights": weights, "unit": self.settings.unit})
+        return json_digest({"method": self.name, **self.recipe, "weights": weights, "unit": self.settings.unit})
 
     def encode_train(self, examples: Sequence[Example], on_rows: OnRows | None = None) -> DenseFeatures:
         dimension = self.dimension * len(self.weights)

@@ -29,7 +29,7 @@ from airrep.corpus.corpus import Corpus, Example
 from airrep.errors import ConfigError, NotFittedError, TrainingError
 from airrep.lm.documents import Documents
 from airrep.lm.settings import LmSettings
-from airrep.runtime.artifacts import digest
+from airrep.runtime.artifacts import json_digest
 from airrep.scoring.pooling import Pool
 
 STATE = "state.safetensors"
@@ -80,7 +80,7 @@ class InfluenceAttributor(Attributor):
     def fingerprint(self) -> str:
         names = ("solver", "damping") if self.symmetric else ("solver", "damping", "tolerance")
         own = {name: getattr(self._settings, name) for name in names}
-        return digest({"method": self.name, "curvature": self._fitted()["key"].tobytes().hex(), **own})
+        return json_digest({"method": self.name, "curvature": self._fitted()["key"].tobytes().hex(), **own})
 
     @property
     def execution(self) -> Mapping[str, str]:
@@ -97,7 +97,7 @@ class InfluenceAttributor(Attributor):
         self._whole.fit(train)
         self._check_size()
         reading = {name: value for name, value in self._whole.reading.items() if name != "precision"}
-        key = digest({"hessian": reading, "train": train.fingerprint})
+        key = json_digest({"hessian": reading, "train": train.fingerprint})
         largest = self._largest(train)
         documents = self._whole.lm.tokenise(train)
         learnt = self._factor(key, documents) if self.symmetric else _corpus(documents, LARGEST / largest)
@@ -154,7 +154,7 @@ class InfluenceAttributor(Attributor):
     def encode_queries(self, examples: Sequence[Example], on_rows: OnRows | None = None) -> DenseFeatures:
         if self.symmetric:
             return self.encode_train(examples, on_rows)
-        key = digest({"solved": self.fingerprint, **self.execution})
+        key = json_digest({"solved": self.fingerprint, **self.execution})
         store = GradientStore(self._whole.folder, key, self._whole.dimension)
         found: np.ndarray = store.rows(examples, self._solve, on_rows) / self._fitted()["scale"]
         return found.astype(np.float32)

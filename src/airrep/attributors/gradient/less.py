@@ -13,7 +13,7 @@ from torch import Tensor
 from airrep.arrays import DenseFeatures
 from airrep.attributors.base import OnRows
 from airrep.attributors.gradient.curvature import unit
-from airrep.attributors.gradient.projection import Sketch
+from airrep.attributors.gradient.projection import RandomProjection
 from airrep.attributors.gradient.reading import Places, Site, find_sites, read_gradients
 from airrep.attributors.gradient.store import GradientStore, store_folder
 from airrep.attributors.language import LanguageAttributor
@@ -25,7 +25,7 @@ from airrep.lm.lora import ADAPTER, ADAPTER_CONFIG, MOMENTS, file_name, load_ada
 from airrep.lm.model import TargetLM, load_lm
 from airrep.lm.settings import LmSettings
 from airrep.lm.warmup import Warmup, files_digest, open_warmup
-from airrep.runtime.artifacts import digest, file_digest
+from airrep.runtime.artifacts import file_digest, json_digest
 
 Side: TypeAlias = Literal["train", "queries"]
 
@@ -56,8 +56,9 @@ class LessAttributor(LanguageAttributor[LessSettings]):
     """φ_train(z) = Π Γ(∇ℓ(z)) and φ_query(x) = Π ∇ℓ(x), scaled to length 1.
 
     ∇ℓ is the gradient of an example's loss with respect to all numbers of the adapters, Γ corrects it by Adam's moments
-    (:meth:`Adam.corrected`), and Π is the random projection of :class:`airrep.attributors.gradient.projection.Sketch`.
-    An example whose gradient is zero or not finite has features of zero.
+    (:meth:`Adam.corrected`), and Π is the random projection of
+    :class:`airrep.attributors.gradient.projection.RandomProjection`. An example whose gradient is zero or not finite
+    has features of zero.
     """
 
     name = "less"
@@ -132,8 +133,8 @@ class LessAttributor(LanguageAttributor[LessSettings]):
         return {name: Adam(first, second, chosen.betas, chosen.epsilon) for name, (first, second) in flat.items()}
 
     @cached_property
-    def _sketch(self) -> Sketch:
-        return Sketch(self._settings.dimension, self._settings.seed, self.lm.execution.device)
+    def _sketch(self) -> RandomProjection:
+        return RandomProjection(self._settings.dimension, self._settings.seed, self.lm.execution.device)
 
     @cached_property
     def _recipe(self) -> dict[str, object]:
@@ -150,7 +151,7 @@ class LessAttributor(LanguageAttributor[LessSettings]):
 
     @property
     def fingerprint(self) -> str:
-        return digest(self._recipe)
+        return json_digest(self._recipe)
 
     def encode_train(self, examples: Sequence[Example], on_rows: OnRows | None = None) -> DenseFeatures:
         return self._features("train", examples, on_rows)
@@ -161,14 +162,14 @@ class LessAttributor(LanguageAttributor[LessSettings]):
     def _features(self, side: Side, examples: Sequence[Example], on_rows: OnRows | None) -> DenseFeatures:
         """Unit rows of projected gradients, from the store or computed."""
         if side not in self._stores:
-            key = digest({**self._recipe, **self.execution, "side": side})
+            key = json_digest({**self._recipe, **self.execution, "side": side})
             self._stores[side] = GradientStore(store_folder(self._settings.store), key, self._settings.dimension)
         rows = self._stores[side].rows(examples, lambda missing: self._compute(side, missing), on_rows)
         return unit(rows).astype(np.float32)
 
     def _compute(self, side: Side, examples: Sequence[Example]) -> Float32[np.ndarray, "n p"]:
         documents = self.lm.tokenise(examples)
-        reader = _Reader(self._sketch, self._adam if side == "train" else None)
+        reader = _AdapterReader(self._sketch, self._adam if side == "train" else None)
         rows = np.zeros((len(documents), self._settings.dimension), np.float32)
         for read in read_gradients(self.lm, documents, self.sites, reader, reduction=self._settings.reduction):
             rows[read.rows] = reader.projected.cpu().numpy()
@@ -176,10 +177,10 @@ class LessAttributor(LanguageAttributor[LessSettings]):
         return rows
 
 
-class _Reader:
+class _AdapterReader:
     """Projects each document's whole gradient, site after site, a few documents at a time."""
 
-    def __init__(self, sketch: Sketch, adam: Mapping[str, Adam] | None) -> None:
+    def __init__(self, sketch: RandomProjection, adam: Mapping[str, Adam] | None) -> None:
         self._sketch = sketch
         self._adam = adam
         self._places: Places | None = None

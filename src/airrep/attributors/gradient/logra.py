@@ -25,7 +25,7 @@ from airrep.attributors.gradient.store import (
 from airrep.attributors.settings import LograSettings
 from airrep.corpus.corpus import Corpus, Example
 from airrep.errors import NotFittedError, TrainingError
-from airrep.runtime.artifacts import digest
+from airrep.runtime.artifacts import json_digest
 from airrep.runtime.seeding import stream
 
 HELD = 2**28
@@ -72,12 +72,12 @@ class LograAttributor(GradientAttributor[LograSettings]):
             return super().projected_by
         learnt = self._fitted()
         names = sorted(name for name in learnt if name.startswith(("in-", "out-")))
-        return ["directions", digest([array_digest(learnt[name]) for name in names])]
+        return ["directions", json_digest([array_digest(learnt[name]) for name in names])]
 
     @property
     def fingerprint(self) -> str:
         own = {name: getattr(self.settings, name) for name in ("damping", "unit")}
-        return digest({"method": self.name, "learnt": self._fitted()[KEY].tobytes().hex(), **own})
+        return json_digest({"method": self.name, "learnt": self._fitted()[KEY].tobytes().hex(), **own})
 
     def fit(self, train: Corpus) -> None:
         """Learn directions and curvature from a sample, or find what an earlier run learnt.
@@ -94,7 +94,7 @@ class LograAttributor(GradientAttributor[LograSettings]):
         rows = stream(chosen.seed, "sample").permutation(len(train))[: chosen.sample]
         sample = train.take(np.sort(rows))
         settings = {name: getattr(chosen, name) for name in ("projection", "curvature", "rank", "seed")}
-        key = digest({"learnt": settings, **self.reading, "sample": sample.fingerprint})
+        key = json_digest({"learnt": settings, **self.reading, "sample": sample.fingerprint})
         self._learnt = recall_arrays(self.folder, key)
         if self._learnt is None:
             self._learn(sample)

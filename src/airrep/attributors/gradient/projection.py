@@ -152,7 +152,7 @@ class Covariances:
         return inward / self.tokens[name], outward / self.tokens[name]
 
 
-class Sketch:
+class RandomProjection:
     """A random projection of vectors that come in named pieces; the sum over the pieces is the vector's.
 
     A piece is cut into blocks of p numbers. Each number gets a sign of its own, and each block is turned by an offset

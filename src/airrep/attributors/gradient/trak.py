@@ -9,14 +9,14 @@ from jaxtyping import Float
 
 from airrep.arrays import DenseFeatures
 from airrep.attributors.base import OnRows, count_rows
-from airrep.attributors.gradient.base import CheckpointAttributor, Gradients, Weights
+from airrep.attributors.gradient.base import CheckpointAttributor, Gradients, LmWeights
 from airrep.attributors.gradient.curvature import Fisher, damped
 from airrep.attributors.gradient.reading import Objective
 from airrep.attributors.gradient.store import by_chunks, chunks
 from airrep.attributors.settings import TrakSettings
 from airrep.corpus.corpus import Corpus, Example
 from airrep.errors import NotFittedError
-from airrep.runtime.artifacts import canonical_json, digest
+from airrep.runtime.artifacts import canonical_json, json_digest
 
 LEARNT = "learnt.json"
 
@@ -47,7 +47,7 @@ class TrakAttributor(CheckpointAttributor[TrakSettings]):
         own = {"damping": self.settings.damping, "output_probability": self.settings.output_probability}
         weights = [each.name for each in self.weights]
         self._fitted()
-        return digest({"method": self.name, **self.recipe, **own, "weights": weights, "train": self._train})
+        return json_digest({"method": self.name, **self.recipe, **own, "weights": weights, "train": self._train})
 
     def fit(self, train: Corpus) -> None:
         """Add up the Fisher matrix over the corpus; its gradients are in the store afterwards.
@@ -66,7 +66,7 @@ class TrakAttributor(CheckpointAttributor[TrakSettings]):
         self._scale = float(1 / np.sqrt(sum(lengths)))
         self._inverses = tuple(fisher.inverse(damping) * self._scale for fisher in fishers)
 
-    def _fisher(self, train: Corpus, weights: Weights) -> Fisher:
+    def _fisher(self, train: Corpus, weights: LmWeights) -> Fisher:
         total = np.zeros((self.dimension, self.dimension))
         on_rows = count_rows(len(train), self.progress)
         for part in chunks(train):

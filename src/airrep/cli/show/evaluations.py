@@ -11,14 +11,14 @@ from airrep.cli.show.console import out, printable, say, snippet
 from airrep.cli.show.learning import signed
 from airrep.evaluation.comparison import KIND as COMPARISON
 from airrep.evaluation.comparison import read_comparison
-from airrep.evaluation.diagnosis.examined import PAGE
+from airrep.evaluation.diagnosis.findings import PAGE
 from airrep.evaluation.result import caution_on, read_evaluation
 from airrep.reports.tables import p_number
 from airrep.runtime.artifacts import read_manifest
 from airrep.scoring.pooling import pooling_text
 
 if TYPE_CHECKING:
-    from airrep.evaluation.comparison import Comparison, Side
+    from airrep.evaluation.comparison import ComparedRow, Comparison
     from airrep.evaluation.diagnosis.diagnosis import Diagnosis
     from airrep.evaluation.result import Difference, Evaluation, Row
     from airrep.training.linear.datamodels import Datamodels
@@ -43,7 +43,7 @@ def print_correlations(evaluation: "Evaluation") -> None:
             say(f"{row.name}: {row.caution}")
 
 
-def _pool(row: "Row | Side") -> str:
+def _pool(row: "Row | ComparedRow") -> str:
     return pooling_text(row.pool, row.temperature)
 
 

@@ -3,7 +3,7 @@
 from rich.table import Table
 
 from airrep.cli.show.console import out, printable, say
-from airrep.planning.plan import Crossover, Estimate, MethodPlan, Plan
+from airrep.planning.plan import Crossover, MethodPlan, Plan, Predicted
 
 _UNITS = ((86400.0, "d"), (3600.0, "h"), (60.0, "min"), (1.0, "s"), (1e-3, "ms"), (1e-6, "µs"))
 
@@ -54,7 +54,7 @@ def _row(plan: Plan, method: MethodPlan) -> tuple[str, ...]:
     )
 
 
-def _between(estimate: Estimate) -> str:
+def _between(estimate: Predicted) -> str:
     low, high = estimate.interval
     return f"{duration(low)} to {duration(high)}"
 

@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from airrep.evaluation.diagnosis.examined import LEVELS, Examined, Finding, jsonable
+from airrep.evaluation.diagnosis.findings import LEVELS, Finding, LabelStatistics, jsonable
 from airrep.evaluation.diagnosis.of_indexes import index_findings
 from airrep.evaluation.diagnosis.of_labels import label_findings
 from airrep.evaluation.statistics.metrics import RESAMPLES
@@ -99,8 +99,8 @@ def diagnose(
         DataError: an instance of removals, losses that cannot be used, an index that lacks an example, or scores that
             are not finite.
     """
-    examined = Examined(instances, seconds)
-    wanted = request_of(instances, indexes, pool, temperature)
+    examined = LabelStatistics(instances, seconds)
+    wanted = diagnosis_request(instances, indexes, pool, temperature)
     found = label_findings(examined)
     for index in indexes:
         found += index_findings(index, examined, pool, temperature, resamples=resamples)
@@ -108,7 +108,7 @@ def diagnose(
     return Diagnosis(tuple(ordered), jsonable(examined.summary()), command, wanted)
 
 
-def request_of(
+def diagnosis_request(
     instances: Sequence[LabelledInstance], indexes: Sequence[Index], pool: PoolLike | None, temperature: float
 ) -> dict[str, Any]:
     """What decides a diagnosis.

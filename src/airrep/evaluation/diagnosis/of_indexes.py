@@ -9,7 +9,7 @@ import numpy as np
 
 from airrep.arrays import Features, GroupScores
 from airrep.attributors.base import span
-from airrep.evaluation.diagnosis.examined import Examined, Finding, Level, level_of, worst
+from airrep.evaluation.diagnosis.findings import Finding, LabelStatistics, Level, level_of, worst
 from airrep.evaluation.judging import held_out_lds
 from airrep.evaluation.lds import RowFinder
 from airrep.evaluation.statistics.metrics import RESAMPLES, lds
@@ -27,7 +27,7 @@ FLAT = 1e-5
 
 
 @dataclass(frozen=True)
-class Weights:
+class AttentionWeights:
     """How attention shares its weight among the members of a subset."""
 
     deviation: float
@@ -85,7 +85,7 @@ class Scored:
         return sum(_empty(features) for features in self.queries)
 
     @cached_property
-    def weights(self) -> Weights:
+    def weights(self) -> AttentionWeights:
         """Of attention, over some queries and subsets of the first instance."""
         subsets = self._finder.subsets(self.instances[0])
         part = subsets.part(0, min(len(subsets), SUBSETS))
@@ -96,7 +96,7 @@ class Scored:
         sizes = [exponents(group, self.pooling.kind) / self.pooling.temperature for group in groups]
         counted = np.mean([_effective(size) for size in sizes])
         deviation = float(np.std(scores)) / self.pooling.temperature
-        return Weights(deviation, float(counted), float(part.sizes.mean()))
+        return AttentionWeights(deviation, float(counted), float(part.sizes.mean()))
 
     def _members(self, queries: Features, rows: np.ndarray) -> np.ndarray:
         """Scores of some rows of the index, ``(q, b)`` float64."""
@@ -126,7 +126,7 @@ LEAST = 5
 
 def index_findings(
     index: Index,
-    examined: Examined,
+    examined: LabelStatistics,
     pool: PoolLike | None = None,
     temperature: float = 1.0,
     *,
@@ -238,7 +238,7 @@ def attention(scored: Scored) -> Finding:
     return Finding("attention", level, number, verdict, "attention", str(scored.index.path), values)
 
 
-def places(scored: Scored, examined: Examined) -> list[Finding]:
+def places(scored: Scored, examined: LabelStatistics) -> list[Finding]:
     """LDS by parts of the queries: what fine-tuning did to them, how far their losses spread, label and source."""
     drop, thirds = examined.drop, np.nanquantile(examined.deviation, [1 / 3, 2 / 3])
     cuts = {
@@ -267,7 +267,7 @@ def _place(scored: Scored, cut: str, names: np.ndarray) -> Finding | None:
     return Finding(f"LDS by {cut}", level, number, verdict, "lds-by-part", str(scored.index.path), values)
 
 
-class Part(NamedTuple):
+class LabelledQueries(NamedTuple):
     """Queries of one label or source."""
 
     name: str
@@ -278,11 +278,11 @@ class Part(NamedTuple):
     """How many standard errors their LDS is above that of all others; 0 where either are few."""
 
 
-def _part(per_query: np.ndarray, names: np.ndarray, name: str) -> Part:
+def _part(per_query: np.ndarray, names: np.ndarray, name: str) -> LabelledQueries:
     inside = (names == name) & ~np.isnan(per_query)
     here, rest = per_query[inside], per_query[(names != name) & ~np.isnan(per_query)]
     value, z = (float(here.mean()) if len(here) else float("nan")), 0.0
     if min(len(here), len(rest)) >= LEAST:
         error = np.sqrt(here.var(ddof=1) / len(here) + rest.var(ddof=1) / len(rest))
         z = float((value - rest.mean()) / error) if error > 0 else 0.0
-    return Part(name, len(here), value, z)
+    return LabelledQueries(name, len(here), value, z)

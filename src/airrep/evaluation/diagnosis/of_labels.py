@@ -2,9 +2,9 @@
 
 import numpy as np
 
-from airrep.evaluation.diagnosis.examined import (
-    Examined,
+from airrep.evaluation.diagnosis.findings import (
     Finding,
+    LabelStatistics,
     Level,
     characters,
     level_of,
@@ -26,12 +26,12 @@ _SEEDS_ALIKE = (
 )
 
 
-def label_findings(examined: Examined) -> list[Finding]:
+def label_findings(examined: LabelStatistics) -> list[Finding]:
     """All findings on labels."""
     return [look(examined) for look in (teaching, spread, reliability, silence, overlap, subset_count, common, length)]
 
 
-def teaching(examined: Examined) -> Finding:
+def teaching(examined: LabelStatistics) -> Finding:
     """Whether fine-tuning lowered the queries' losses."""
     drop, name, anchor = examined.drop[~np.isnan(examined.drop)], "what fine-tuning taught", "what-fine-tuning-taught"
     if not len(drop):
@@ -48,7 +48,7 @@ def teaching(examined: Examined) -> Finding:
     return Finding(name, level, f"loss falls by {spread_text(drop, 'nats')}", verdict, anchor, values=values)
 
 
-def spread(examined: Examined) -> Finding:
+def spread(examined: LabelStatistics) -> Finding:
     """How far losses vary over subsets, beside what fine-tuning and the seed do."""
     deviation, drop = examined.deviation, np.abs(examined.drop)
     middle = float(np.nanmedian(deviation))
@@ -74,7 +74,7 @@ def _known(values: np.ndarray) -> list[float] | None:
     return None if np.isnan(values).all() else quantiles(values)
 
 
-def reliability(examined: Examined) -> Finding:
+def reliability(examined: LabelStatistics) -> Finding:
     """Whether the same subsets, fine-tuned again, would rank the same."""
     name, anchor = "reliability of the labels", "reliability-of-the-labels"
     if examined.seeds < 2:
@@ -108,7 +108,7 @@ def _reliable(ceiling: Ceiling) -> tuple[Level, str]:
     }[level]
 
 
-def _label_again(examined: Examined) -> str:
+def _label_again(examined: LabelStatistics) -> str:
     """What finding out would take."""
     first = examined.instances[0]
     few, sizes = min(8, len(first.subsets)), first.subsets.sizes
@@ -129,7 +129,7 @@ def _hours(seconds: float) -> str:
     return f"{seconds / 3600:.1f} h"
 
 
-def silence(examined: Examined) -> Finding:
+def silence(examined: LabelStatistics) -> Finding:
     """How many queries the subsets make no difference to."""
     silent, constant = examined.silent, int(examined.constant.sum())
     count, share, anchor = int(silent.sum()), float(silent.mean()), "queries-without-signal"
@@ -148,7 +148,7 @@ def silence(examined: Examined) -> Finding:
     return Finding(name, level, number, verdict, anchor, values=values)
 
 
-def overlap(examined: Examined) -> Finding:
+def overlap(examined: LabelStatistics) -> Finding:
     """What subsets have in common."""
     found = max(examined.overlaps, key=lambda one: one.observed)
     beyond = found.observed - found.expected
@@ -169,7 +169,7 @@ def overlap(examined: Examined) -> Finding:
     return Finding("overlap of subsets", level, number, verdict, "overlap-of-subsets", values=values)
 
 
-def subset_count(examined: Examined) -> Finding:
+def subset_count(examined: LabelStatistics) -> Finding:
     """Whether there are enough subsets to tell methods apart."""
     name, anchor = "number of subsets", "number-of-subsets"
     if len(examined.common) < len(examined.instances):
@@ -186,7 +186,7 @@ def subset_count(examined: Examined) -> Finding:
     return Finding(name, level, number, verdict, anchor, values=values)
 
 
-def common(examined: Examined) -> Finding:
+def common(examined: LabelStatistics) -> Finding:
     """Whether one number of a subset moves all queries."""
     name, anchor = "a common factor", "a-common-factor"
     if not examined.common:
@@ -216,7 +216,7 @@ def _beyond_chance(found: Common) -> float:
     return max(0.0, (found.explained - found.floor) / (1 - found.floor))
 
 
-def length(examined: Examined) -> Finding:
+def length(examined: LabelStatistics) -> Finding:
     """Whether subsets with longer responses are simply better or worse."""
     name, anchor = "length of responses", "length-of-responses"
     if len(examined.common) < len(examined.instances):

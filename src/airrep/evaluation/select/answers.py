@@ -11,7 +11,7 @@ from airrep.corpus.corpus import Corpus, Example
 from airrep.errors import TrainingError
 from airrep.labels.fine_tuner import Learner, check_same, loader
 from airrep.lm.settings import FineTuneSettings, LmSettings
-from airrep.runtime.artifacts import canonical_json, digest, write_file, writing
+from airrep.runtime.artifacts import canonical_json, json_digest, write_file, writing
 
 D = TypeVar("D")
 KEY_DIGITS = 16
@@ -138,7 +138,7 @@ class AnswerFiles:
             answers, checksum = record["answers"], record["sha256"]
         except (FileNotFoundError, ValueError, KeyError, TypeError):
             return None
-        whole = checksum == digest([questions.key, answers]) and len(answers) == len(questions.rows)
+        whole = checksum == json_digest([questions.key, answers]) and len(answers) == len(questions.rows)
         return answers if whole else None
 
     def write(self, questions: Questions, answers: Sequence[str]) -> None:
@@ -150,7 +150,7 @@ class AnswerFiles:
         path = self._path(questions.key)
         with writing(path):
             self._folder.mkdir(parents=True, exist_ok=True)
-        record = {"answers": list(answers), "sha256": digest([questions.key, list(answers)])}
+        record = {"answers": list(answers), "sha256": json_digest([questions.key, list(answers)])}
         write_file(path, canonical_json(record))
 
     def _path(self, key: str) -> Path:
@@ -166,4 +166,4 @@ def answers_key(settings: str, train: Sequence[str], seed: int, queries: Sequenc
         seed: of the fine-tune.
         queries: content hashes of the queries, in order.
     """
-    return digest([settings, list(train), seed if train else None, list(queries)])[:KEY_DIGITS]
+    return json_digest([settings, list(train), seed if train else None, list(queries)])[:KEY_DIGITS]

@@ -16,7 +16,7 @@ from airrep.evaluation.pool import TrainingPool, check_same_pools, cost_of, text
 from airrep.evaluation.result import Cost, check_names
 from airrep.evaluation.select.answers import Job, Questions, answers_key
 from airrep.index.index import Index
-from airrep.runtime.artifacts import digest
+from airrep.runtime.artifacts import json_digest
 from airrep.runtime.seeding import stream, stream_seed
 from airrep.runtime.settings import Settings
 from airrep.scoring.min_rank import min_rank
@@ -215,7 +215,7 @@ class Contest:
         for competitor in competitors:
             for choice in competitor.choices:
                 asked = self.questions(choice, settings)
-                place = (digest(choice.train.tolist()), choice.repetition if len(choice.train) else 0)
+                place = (json_digest(choice.train.tolist()), choice.repetition if len(choice.train) else 0)
                 job = found.get(place)
                 if job is None:
                     name = _job_name(competitor, choice)

@@ -11,7 +11,7 @@ from airrep.errors import TrainingError
 from airrep.evaluation.result import Difference, Row
 from airrep.evaluation.select.answers import AnswerFiles
 from airrep.evaluation.select.contest import Competitor, Contest
-from airrep.evaluation.statistics.means import Gap, Resamples, task_means
+from airrep.evaluation.statistics.means import Gap, TaskResamples, task_means
 
 _WORD = re.compile(r"\w+")
 
@@ -85,7 +85,7 @@ class _Answers:
 
 def _row(contest: Contest, competitor: Competitor, answers: _Answers, first: Row | None) -> Row:
     settings, tasks, values = contest.settings, tuple(contest.task_of_each), answers.f1
-    across, within = (Resamples(tasks, level, settings.resamples, settings.seed) for level in (True, False))
+    across, within = (TaskResamples(tasks, level, settings.resamples, settings.seed) for level in (True, False))
     value, interval = across.estimate(values)
     gap, inner = (None if first is None else each.difference(values, first.per_query) for each in (across, within))
     more = {

@@ -30,7 +30,7 @@ from airrep.lm.settings import FineTuneSettings, LmSettings
 from airrep.runtime.artifacts import (
     LOCK,
     canonical_json,
-    digest,
+    json_digest,
     locked,
     make_partial,
     real_path,
@@ -185,7 +185,7 @@ class DataSelection:
     @property
     def subject(self) -> str:
         """Digest of what all competitors are judged on."""
-        return digest({"measure": "select", **self._training, **self._contest.subject})
+        return json_digest({"measure": "select", **self._training, **self._contest.subject})
 
     @property
     def request(self) -> dict[str, Any]:
@@ -233,10 +233,10 @@ class DataSelection:
         self, competitors: Sequence[Competitor], files: AnswerFiles, retries: int, on_task: OnTask | None
     ) -> list[str]:
         """Do all jobs whose answers are not there yet; why each that failed did."""
-        jobs = self._contest.jobs(competitors, digest(self._training))
+        jobs = self._contest.jobs(competitors, json_digest(self._training))
         missing = [left for job in jobs if (left := _left(job, files)) is not None]
         self._check_readable(missing)
-        failed, clock = [], _Clock(len(jobs), len(jobs) - len(missing), on_task)
+        failed, clock = [], _ContestProgress(len(jobs), len(jobs) - len(missing), on_task)
         with closing(self._engine.run(self._setup(), missing, retries)) as outcomes:
             for outcome in outcomes:
                 if outcome.value is None:
@@ -267,7 +267,7 @@ class DataSelection:
 
     def _evaluation(self, competitors: Sequence[Competitor], files: AnswerFiles, failed: Sequence[str]) -> Evaluation:
         """F1 of every competitor."""
-        contest, settings = self._contest, digest(self._training)
+        contest, settings = self._contest, json_digest(self._training)
         facts = {
             **contest_facts(contest),
             "lm": self._lm,
@@ -286,7 +286,7 @@ def _left(job: Job, files: AnswerFiles) -> Job | None:
     return Job(job.name, job.train, job.seed, missing) if missing else None
 
 
-class _Clock:
+class _ContestProgress:
     """Tells how far the fine-tunes are."""
 
     def __init__(self, total: int, done: int, on_task: OnTask | None) -> None:

@@ -142,7 +142,7 @@ def _counts(seed: int, axis: str, resamples: int, size: int) -> np.ndarray:
     return np.stack(rows) if rows else np.empty((0, size), np.float32)
 
 
-class Block(NamedTuple):
+class QueryBlock(NamedTuple):
     """Some queries, and one pairing with the truth for each method."""
 
     rows: slice
@@ -155,7 +155,7 @@ class Block(NamedTuple):
         return np.stack([pairing.correlate(pairing.one.under(counts), truth) for pairing in self.pairings])
 
 
-def blocks(methods: Sequence[np.ndarray], truth: np.ndarray) -> Iterator[Block]:
+def blocks(methods: Sequence[np.ndarray], truth: np.ndarray) -> Iterator[QueryBlock]:
     """Pair scores of each method with the truth, a few queries at a time.
 
     Args:
@@ -168,7 +168,7 @@ def blocks(methods: Sequence[np.ndarray], truth: np.ndarray) -> Iterator[Block]:
         rows = slice(first, first + step)
         mask = None if there[rows].all() else there[rows]
         target = Ranking(truth[rows], mask)
-        yield Block(rows, target, [Pairing(Ranking(scores[rows], mask), target) for scores in methods])
+        yield QueryBlock(rows, target, [Pairing(Ranking(scores[rows], mask), target) for scores in methods])
 
 
 class Draws(NamedTuple):
@@ -182,7 +182,7 @@ class Draws(NamedTuple):
     """Subsets alone drawn anew."""
 
 
-def resample(methods: Sequence[np.ndarray], truth: np.ndarray, drawn: Resamples, *, zero: bool) -> Draws:
+def resampled_correlations(methods: Sequence[np.ndarray], truth: np.ndarray, drawn: Resamples, *, zero: bool) -> Draws:
     """Mean correlation of each method with the truth in each resample.
 
     Args:
@@ -197,14 +197,14 @@ def resample(methods: Sequence[np.ndarray], truth: np.ndarray, drawn: Resamples,
 def resample_sets(
     methods: Sequence[np.ndarray], truth: np.ndarray, drawn: Resamples, sets: Sequence[Sequence[int]], *, zero: bool
 ) -> list[Draws]:
-    """:func:`resample` of several sets of methods at once: each method is ranked once, however many sets it is in.
+    """:func:`resampled_correlations` of several sets of methods at once, each method ranked only once.
 
     Args:
-        methods: as for :func:`resample`.
-        truth: as for :func:`resample`.
-        drawn: as for :func:`resample`.
+        methods: as for :func:`resampled_correlations`.
+        truth: as for :func:`resampled_correlations`.
+        drawn: as for :func:`resampled_correlations`.
         sets: numbers of methods; a query that is left out is so of a whole set, in that resample.
-        zero: as for :func:`resample`.
+        zero: as for :func:`resampled_correlations`.
     """
     count, m = len(drawn.subsets), truth.shape[1]
     sums = [_Sums(numbers, count, zero) for numbers in sets]
@@ -292,7 +292,7 @@ def uncertainty(draws: Draws, q: int, m: int) -> Uncertainty:
     return Uncertainty(variance, freedom, of_queries, min(q, m))
 
 
-def spread(draws: Draws, value: float, q: int, m: int) -> np.ndarray:
+def bootstrap_spread(draws: Draws, value: float, q: int, m: int) -> np.ndarray:
     """Draws of one value, as far from it and as often as repetitions of the whole measurement would be.
 
     A subset drawn twice is tied with itself, which pulls draws towards 0: they are moved so that their mean is the

@@ -90,7 +90,7 @@ class Gap(NamedTuple):
 
 
 @dataclass(frozen=True, eq=False)
-class Resamples:
+class TaskResamples:
     """Bootstrap draws of queries that fall into tasks: a mean is the mean over the tasks of the mean of each.
 
     ``across`` false draws the queries of each task anew, so tells how the mean would vary with other queries of the
@@ -144,7 +144,7 @@ class Resamples:
         weights: np.ndarray = drawn * self._base
         return weights
 
-    def only(self, known: np.ndarray) -> "Resamples":
+    def only(self, known: np.ndarray) -> "TaskResamples":
         """The same over some of the queries, ``(q,)`` truth values.
 
         Raises:
@@ -155,7 +155,7 @@ class Resamples:
         if not known.any():
             raise DataError("evaluation: no query has a value; expected some. Look at why each was left out.")
         left = (task for task, there in zip(self.tasks, known.tolist(), strict=True) if there)
-        return Resamples(tuple(left), self.across, self.resamples, self.seed)
+        return TaskResamples(tuple(left), self.across, self.resamples, self.seed)
 
     def estimate(self, values: np.ndarray) -> Estimate:
         """The mean with its interval.

@@ -13,8 +13,8 @@ from airrep.evaluation.statistics.bootstrap import (
     Resamples,
     Uncertainty,
     blocks,
+    bootstrap_spread,
     resample_sets,
-    spread,
     uncertainty,
 )
 
@@ -112,9 +112,9 @@ def lds(
 ) -> LdsResult:
     """Linear datamodelling score: the mean over queries of Spearman(f(x, S_j), -ℓ_j(x)) over the subsets j.
 
-    Subsets without any loss are left out; where single losses are missing, that query is correlated over the
-    subsets that it has. The interval draws queries and subsets anew with replacement, both at once, since all
-    queries share the subsets; :func:`airrep.evaluation.statistics.bootstrap.spread` says how its draws are corrected.
+    Subsets without any loss are left out; where single losses are missing, that query is correlated over the subsets
+    that it has. The interval draws queries and subsets anew with replacement, both at once, since all queries share the
+    subsets; :func:`airrep.evaluation.statistics.bootstrap.bootstrap_spread` says how its draws are corrected.
 
     Args:
         group_scores: ``(q, m)``, higher = more helpful.
@@ -154,7 +154,7 @@ def paired(
     return judge(both, losses, [(0, 1)], nan, resamples=resamples, seed=seed, confidence=confidence).pairs[0]
 
 
-class Judged(NamedTuple):
+class MethodsLds(NamedTuple):
     """Several methods on the same queries and subsets."""
 
     alone: list[LdsResult]
@@ -173,7 +173,7 @@ def judge(
     seed: int = 0,
     confidence: float = 0.95,
     names: Sequence[str] = (),
-) -> Judged:
+) -> MethodsLds:
     """:func:`lds` of several methods and :func:`paired` of pairs of them, at once: each is ranked only once.
 
     Args:
@@ -200,15 +200,15 @@ def judge(
     draws = resample_sets(scores, truth, drawn, sets, zero=nan == "zero") if resamples else []
     nothing = Draws(*(np.empty((2, 0)) for _ in range(3)))
     parts = [
-        _Part(*_counted([found[n] for n in numbers], nan, _name(names, numbers)), draws[i] if draws else nothing)
+        _MethodPart(*_counted([found[n] for n in numbers], nan, _name(names, numbers)), draws[i] if draws else nothing)
         for i, numbers in enumerate(sets)
     ]
     missing = losses.shape[1] - truth.shape[1]
     alone = [_alone(part, truth.shape[1], missing, confidence) for part in parts[: len(methods)]]
-    return Judged(alone, [_pair(part, truth.shape[1], resamples, confidence) for part in parts[len(methods) :]])
+    return MethodsLds(alone, [_pair(part, truth.shape[1], resamples, confidence) for part in parts[len(methods) :]])
 
 
-class _Part(NamedTuple):
+class _MethodPart(NamedTuple):
     """One method, or two over the same queries."""
 
     per_query: np.ndarray
@@ -223,13 +223,13 @@ class _Part(NamedTuple):
         return int((~np.isnan(self.per_query[0])).sum())
 
 
-def _alone(part: _Part, m: int, missing: int, confidence: float) -> LdsResult:
+def _alone(part: _MethodPart, m: int, missing: int, confidence: float) -> LdsResult:
     value = float(np.nanmean(part.per_query[0]))
     draws = Draws(*(draw[0] for draw in part.draws))
     unsure = uncertainty(draws, part.queries, m)
     return LdsResult(
         value=value,
-        interval=_interval(spread(draws, value, part.queries, m), value, unsure, confidence, most=1),
+        interval=_interval(bootstrap_spread(draws, value, part.queries, m), value, unsure, confidence, most=1),
         per_query=part.per_query[0],
         queries=part.queries,
         dropped=int(part.constant.sum()),
@@ -240,13 +240,15 @@ def _alone(part: _Part, m: int, missing: int, confidence: float) -> LdsResult:
     )
 
 
-def _pair(part: _Part, m: int, resamples: int, confidence: float) -> PairedResult:
+def _pair(part: _MethodPart, m: int, resamples: int, confidence: float) -> PairedResult:
     first, second = (float(np.nanmean(of_method)) for of_method in part.per_query)
     draws = Draws(*(draw[0] - draw[1] for draw in part.draws))
     unsure = uncertainty(draws, part.queries, m)
     return PairedResult(
         difference=first - second,
-        interval=_interval(spread(draws, first - second, part.queries, m), first - second, unsure, confidence, most=2),
+        interval=_interval(
+            bootstrap_spread(draws, first - second, part.queries, m), first - second, unsure, confidence, most=2
+        ),
         p_value=p_value(first - second, unsure, resamples),
         uncertainty=unsure,
         first=first,

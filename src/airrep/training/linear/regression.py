@@ -16,7 +16,7 @@ from sklearn.linear_model import lasso_path
 
 from airrep.arrays import Rows
 from airrep.errors import ConfigError
-from airrep.evaluation.statistics.bootstrap import Draws, Resamples, spread
+from airrep.evaluation.statistics.bootstrap import Draws, Resamples, bootstrap_spread
 from airrep.evaluation.statistics.metrics import RESAMPLES, Interval
 from airrep.runtime.seeding import stream
 
@@ -194,7 +194,7 @@ def r_squared(
     of_queries = drawn.queries / drawn.queries.sum(axis=1, keepdims=True)
     draws = Draws((anew * of_queries).sum(axis=1), of_queries @ plain, anew.mean(axis=1))
     value = float(plain.mean())
-    values = spread(draws, value, q, m)
+    values = bootstrap_spread(draws, value, q, m)
     low, high = np.quantile(values, [0.025, 0.975]) if len(values) else (np.nan, np.nan)
     return value, Interval(float(low), min(float(high), 1.0))
 

@@ -18,7 +18,7 @@ from airrep.evaluation.statistics.metrics import RESAMPLES, lds
 from airrep.labels.instance import LabelledInstance, identity
 from airrep.runtime.artifacts import clear, find_unaltered, new_artifact
 from airrep.scoring.pooling import ATTENTIONS
-from airrep.training.linear.weights import MemberChoice, World, encode_members, weigh
+from airrep.training.linear.weights import MemberChoice, MemberFeatures, encode_members, weigh
 
 POOLS = ("auto", "sum", *ATTENTIONS)
 """Pools of a stack; auto takes what ranks the labels that it learns from best."""
@@ -52,7 +52,7 @@ class _Form:
         times = f" × {self.multiple:.3g}" if self.multiple != 1 else ""
         return f"{self.name}, {self.pool}{times}"
 
-    def features(self, world: World) -> tuple[np.ndarray, np.ndarray]:
+    def features(self, world: MemberFeatures) -> tuple[np.ndarray, np.ndarray]:
         """Features with its scores as inner products: an example's are its scores, a query's a unit vector.
 
         Side by side, the members' own would have to be sparse where one of them is, and all would be multiplied again
@@ -62,7 +62,7 @@ class _Form:
         scores = reduce(np.add, parts)
         return np.ascontiguousarray(scores.T), np.eye(len(scores), dtype=np.float32)
 
-    def scores(self, world: World) -> GroupScores:
+    def scores(self, world: MemberFeatures) -> GroupScores:
         """Group scores of an instance's subsets."""
         temperature = 1 / self.multiple if self.pool in ATTENTIONS else 1.0
         return score_features(*self.features(world), world.groups, self.pool, temperature)
@@ -159,7 +159,7 @@ def _check(
                 )
 
 
-def _tuned(form: _Form, pool: str, worlds: Sequence[World]) -> _Form:
+def _tuned(form: _Form, pool: str, worlds: Sequence[MemberFeatures]) -> _Form:
     """The form with the pool and multiple of the highest LDS on these instances; the first of equals."""
     factors = scales(*form.features(worlds[0]))
     pools = POOLS[1:] if pool == "auto" else (pool,)
@@ -176,7 +176,7 @@ def _tuned(form: _Form, pool: str, worlds: Sequence[World]) -> _Form:
     return max(forms, key=value) if len(forms) > 1 else forms[0]
 
 
-def _alone(made: Sequence[Attributor], number: int, worlds: Sequence[World]) -> list[_Form]:
+def _alone(made: Sequence[Attributor], number: int, worlds: Sequence[MemberFeatures]) -> list[_Form]:
     """One member by itself: tuned, and as it is."""
     name, names = made[number].name, [one.name for one in made]
     title = f"{name} ({number + 1})" if names.count(name) > 1 else name
@@ -186,7 +186,7 @@ def _alone(made: Sequence[Attributor], number: int, worlds: Sequence[World]) -> 
     return [tuned] if tuned == as_it_is else [tuned, as_it_is]
 
 
-def _judge(stack: _Form, alone: Sequence[_Form], worlds: Sequence[World], resamples: int) -> dict[str, Any]:
+def _judge(stack: _Form, alone: Sequence[_Form], worlds: Sequence[MemberFeatures], resamples: int) -> dict[str, Any]:
     """Compare the stack with each of its members by LDS on held-out instances."""
     instances = [world.instance for world in worlds]
     ours = [stack.scores(world) for world in worlds]

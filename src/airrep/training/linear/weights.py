@@ -15,7 +15,7 @@ from airrep.attributors.base import Attributor
 from airrep.attributors.methods import make_attributor
 from airrep.attributors.stack import Member
 from airrep.errors import ConfigError, DataError
-from airrep.evaluation.judging import compact, score_features
+from airrep.evaluation.judging import compact_subsets, score_features
 from airrep.labels.instance import LabelledInstance
 from airrep.runtime.settings import read_settings
 from airrep.scoring.groups import Groups
@@ -54,7 +54,7 @@ class MemberChoice(NamedTuple):
 
 
 @dataclass(frozen=True, eq=False)
-class World:
+class MemberFeatures:
     """Features of all members for one instance."""
 
     instance: LabelledInstance
@@ -70,18 +70,18 @@ class World:
         return [product if isinstance(product, np.ndarray) else product.toarray() for product in products]
 
 
-def encode_members(methods: Sequence[Attributor], instance: LabelledInstance) -> World:
+def encode_members(methods: Sequence[Attributor], instance: LabelledInstance) -> MemberFeatures:
     """Fit every member on the train pool, and encode the queries and what is in some subset."""
-    used, groups = compact(instance.subsets)
+    used, groups = compact_subsets(instance.subsets)
     examples, train, queries = instance.train.take(used), [], []
     for method in methods:
         method.fit(instance.train)
         train.append(method.encode_train(examples))
         queries.append(method.encode_queries(instance.queries))
-    return World(instance, groups, train, queries)
+    return MemberFeatures(instance, groups, train, queries)
 
 
-def weigh(members: Sequence[Member], worlds: Sequence[World]) -> tuple[Member, ...]:
+def weigh(members: Sequence[Member], worlds: Sequence[MemberFeatures]) -> tuple[Member, ...]:
     """Members with their deviations, norms and weights.
 
     Raises:
@@ -98,7 +98,7 @@ def weigh(members: Sequence[Member], worlds: Sequence[World]) -> tuple[Member, .
     return tuple(replace(member, weight=share) for member, share in zip(measured, shares, strict=True))
 
 
-def _measured(member: Member, number: int, worlds: Sequence[World]) -> Member:
+def _measured(member: Member, number: int, worlds: Sequence[MemberFeatures]) -> Member:
     """A member with the deviation of its scores and the norm of its training features."""
     variances = [_variance(world.train[number], world.queries[number]) for world in worlds]
     squares = [_mean_square(world.train[number]) for world in worlds]
@@ -127,7 +127,7 @@ def _mean_square(features: Features) -> float:
     return float(np.square(numbers.astype(np.float64)).sum() / features.shape[0])
 
 
-def _regression(members: Sequence[Member], world: World) -> tuple[np.ndarray, np.ndarray]:
+def _regression(members: Sequence[Member], world: MemberFeatures) -> tuple[np.ndarray, np.ndarray]:
     """Standardised group scores ``(cells, members)`` and labels ``(cells,)``, both less their means over subsets."""
     labels = normalise_losses(world.instance.losses).labels
     there = ~np.isnan(labels)

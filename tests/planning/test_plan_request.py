@@ -8,13 +8,13 @@ from worlds.tiny_bert import tiny_folder
 from worlds.tiny_lms import tiny_lm
 
 from airrep.errors import ConfigError
+from airrep.planning.plan_request import ENCODER, PlanRequest, run_benchmarks
 from airrep.planning.predict import make_plan
-from airrep.planning.wish import ENCODER, Wish, measure
 from airrep.runtime.engine import InProcess
 
 
-def _wish(lm: str = "small", settings: dict[str, Any] | None = None, layers: str = "1", **more: Any) -> Wish:
-    return Wish.of(TEXTS, 400, lm, settings or {}, layers, **more)
+def _wish(lm: str = "small", settings: dict[str, Any] | None = None, layers: str = "1", **more: Any) -> PlanRequest:
+    return PlanRequest.of(TEXTS, 400, lm, settings or {}, layers, **more)
 
 
 @pytest.mark.parametrize(
@@ -61,7 +61,7 @@ def test_every_benchmark_runs_on_tiny_models_and_makes_a_plan(models: tuple[str,
     told: list[str] = []
     settings = {"rank": 2, "sample": 50}
     wish = _wish(lm, settings, encoder=encoder, methods=("logra", "dsdm"), seconds=1.0, size=16, queries=8)
-    measures = measure(wish, told.append, InProcess())
+    measures = run_benchmarks(wish, told.append, InProcess())
     assert len(told) == 5
     assert measures.parameters > 1000
     for name in (ENCODER, "logra", "dsdm"):
@@ -84,20 +84,20 @@ def test_every_benchmark_runs_on_tiny_models_and_makes_a_plan(models: tuple[str,
 def test_what_cannot_be_measured_is_found_before_anything_is() -> None:
     told: list[str] = []
     with pytest.raises(ConfigError, match="lm nowhere: there is no such folder"):
-        measure(_wish("nowhere"), told.append, InProcess())
+        run_benchmarks(_wish("nowhere"), told.append, InProcess())
     assert told == []
 
 
 def test_too_few_examples_are_found_before_anything_is_measured(models: tuple[str, str]) -> None:
     told: list[str] = []
-    wish = Wish.of(TEXTS.take(range(20)), 400, models[1], {}, "1")
+    wish = PlanRequest.of(TEXTS.take(range(20)), 400, models[1], {}, "1")
     with pytest.raises(ConfigError, match="plan: 20 examples are too few to measure on; expected 64 or more"):
-        measure(wish, told.append, InProcess())
+        run_benchmarks(wish, told.append, InProcess())
     assert told == []
 
 
 def test_the_sample_is_drawn_at_random(models: tuple[str, str], monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("airrep.planning.wish.SAMPLE", 100)
+    monkeypatch.setattr("airrep.planning.plan_request.SAMPLE", 100)
     taken: list[list[str]] = []
 
     class Looking(InProcess):
@@ -107,7 +107,7 @@ def test_the_sample_is_drawn_at_random(models: tuple[str, str], monkeypatch: pyt
 
     for seed in (0, 0, 1):
         with pytest.raises(KeyboardInterrupt):
-            measure(_wish(models[1], seed=seed), lambda text: None, Looking())
+            run_benchmarks(_wish(models[1], seed=seed), lambda text: None, Looking())
     assert taken[0] == taken[1]
     assert set(taken[0]) != set(taken[2])
     assert taken[0] != [f"e{number}" for number in range(100)]

@@ -115,7 +115,7 @@ def spread_text(values: np.ndarray, unit: str) -> str:
     return f"{middle:.3f} ({low:.3f} to {high:.3f}) {unit}"
 
 
-class Examined:
+class LabelStatistics:
     """Statistics of some labelled instances; each is computed once, when it is asked for."""
 
     def __init__(self, instances: Sequence[LabelledInstance], seconds: float | None = None) -> None:

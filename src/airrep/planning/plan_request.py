@@ -11,7 +11,7 @@ from airrep.errors import ConfigError, TrainingError
 from airrep.lm.files import find_lm
 from airrep.lm.settings import FineTuneSettings, LmSettings
 from airrep.planning.budget import HELD_OUT_SHARE, LEAST_HELD_OUT, MOST_HELD_OUT, LearnPlan
-from airrep.planning.trial_learning import LabelTask, TrainTask, try_labels, try_training
+from airrep.planning.trial_learning import LabelTrial, TrainTask, try_labels, try_training
 from airrep.planning.trial_method import MethodTask, try_method
 from airrep.planning.trials import Trial, distinct_rows
 from airrep.runtime.engine import Engine
@@ -24,12 +24,12 @@ SAMPLE = 4000
 LEFT_OUT = ("airrep", "datamodels", "stack", "precomputed")
 """Methods that are planned for anyway, or that no language model and corpus alone can tell about."""
 
-PlanTask: TypeAlias = MethodTask | LabelTask | TrainTask
+PlanTask: TypeAlias = MethodTask | LabelTrial | TrainTask
 Tell: TypeAlias = Callable[[str], None]
 
 
 @dataclass(frozen=True)
-class Wish:
+class PlanRequest:
     """What is to be planned.
 
     Raises:
@@ -58,7 +58,7 @@ class Wish:
     @classmethod
     def of(
         cls, texts: Corpus, examples: int, lm: str, settings: Mapping[str, Any], train_layers: str, **rest: Any
-    ) -> "Wish":
+    ) -> "PlanRequest":
         """A wish with settings of methods, of the LM and of fine-tuning in one mapping.
 
         Raises:
@@ -131,7 +131,7 @@ class Measures:
         return self.labels.parameters or 0
 
 
-def measure(wish: Wish, tell: Tell, engine: Engine | None = None) -> Measures:
+def run_benchmarks(wish: PlanRequest, tell: Tell, engine: Engine | None = None) -> Measures:
     """Run every micro-benchmark in a process of its own, on one thread, one after the other.
 
     Args:
@@ -151,7 +151,7 @@ def measure(wish: Wish, tell: Tell, engine: Engine | None = None) -> Measures:
     tasks: dict[str, PlanTask] = {
         ENCODER: MethodTask(ENCODER, {"encoder": wish.encoder, "device": wish.lm.device}, texts, share),
         **{name: MethodTask(name, wish.settings_of(name), texts, share) for name in wish.methods},
-        "labels": LabelTask(wish.lm, wish.tuning, wish.size, texts, share),
+        "labels": LabelTrial(wish.lm, wish.tuning, wish.size, texts, share),
         "training": TrainTask(wish.encoder, wish.train_layers, texts, share, wish.seed),
     }
     found = {}
@@ -177,4 +177,4 @@ def measurer() -> Callable[[PlanTask], Trial]:
 def _measure(task: PlanTask) -> Trial:
     if isinstance(task, MethodTask):
         return try_method(task)
-    return try_labels(task) if isinstance(task, LabelTask) else try_training(task)
+    return try_labels(task) if isinstance(task, LabelTrial) else try_training(task)
