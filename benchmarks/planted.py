@@ -1,9 +1,9 @@
 """Which methods find planted facts where words tell nothing: recall, and process CPU time.
 
 Run as ``PYTHONPATH=tests python benchmarks/planted.py``, with the extra peft. The world is that of
-``tests/planted_world.py``: a tiny LM that learnt 60 facts of 5 examples each, and queries that ask for them in words
-that stand in no example. Recall is the share of a query's five top examples that are of its fact, mean and least over
-the seeds. Seconds are those of an index and its queries, on one thread; gradients that an earlier row computed are
+``tests/worlds/planted_world.py``: a tiny LM that learnt 60 facts of 5 examples each, and queries that ask for them in
+words that stand in no example. Recall is the share of a query's five top examples that are of its fact, mean and least
+over the seeds. Seconds are those of an index and its queries, on one thread; gradients that an earlier row computed are
 found in the store, as for any user (``--alone`` gives each row a store of its own).
 """
 
@@ -14,7 +14,7 @@ from tempfile import TemporaryDirectory
 
 import numpy as np
 import torch
-from planted_world import BLIND, CHANCE, CHANCE_BY_ANSWER, METHODS, World, find, plant
+from worlds.planted_world import BLIND, CHANCE, CHANCE_BY_ANSWER, METHODS, World, find, plant
 
 ASK = 0.9
 """Recall of every method that reads gradients."""

@@ -12,9 +12,9 @@ import torch
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "tests"))
 
-from frozen_lm import MAPS, QUERIES, TRAIN, frozen_lm, sine_matrices
 from reference import gradients as plain
 from torch.nn import functional
+from worlds.frozen_lm import MAPS, QUERIES, TRAIN, frozen_lm, sine_matrices
 
 from airrep.corpus.corpus import Example
 from airrep.lm.model import TargetLM, load_lm

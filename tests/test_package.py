@@ -86,6 +86,14 @@ def test_rooms_can_be_taken_in_at_a_glance() -> None:
         assert room.name not in ("utils", "common", "helpers", "core")
 
 
+def test_tests_mirror_the_rooms() -> None:
+    tests = ROOT / "tests"
+    beside = {tests, tests / "worlds", tests / "reference", tests / "experiments"}
+    rooms = {tests / room.relative_to(PACKAGE) for room in ROOMS}
+    assert {path.parent for path in tests.rglob("*.py")} - beside <= rooms
+    assert rooms - {tests / "cli" / "show"} <= {path.parent for path in tests.rglob("test_*.py")}
+
+
 def test_rooms_hold_their_docstring_alone() -> None:
     """A name imported there would be loaded with every file of the room: torch with `scoring.pooling`, say."""
     for room in ROOMS:
