@@ -14,7 +14,8 @@ from airrep.attributors.base import Attributor, OnProgress, SlowFit, count_rows
 from airrep.attributors.methods import make_attributor
 from airrep.corpus.corpus import Corpus
 from airrep.errors import ArtifactError, ConfigError, DataError
-from airrep.index.index import KIND, Index
+from airrep.index.index import Index
+from airrep.index.rows import KIND
 from airrep.index.shards import SHARD, is_whole, read_record, shard_name, write_shard
 from airrep.index.workers import NewShard, encode_shards
 from airrep.runtime.artifacts import (
