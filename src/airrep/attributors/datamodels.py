@@ -130,14 +130,7 @@ class DatamodelsAttributor(MethodAttributor[DatamodelsSettings]):
 
 
 def write_datamodels(folder: Path, weights: np.ndarray, train: np.ndarray, queries: np.ndarray) -> None:
-    """Write what the attributor reads, into a directory that is being made.
-
-    Args:
-        folder: the directory.
-        weights: ``(n, q)`` float32.
-        train: content hashes of the rows, ascending.
-        queries: content hashes of the columns, ascending.
-    """
+    """Write what the attributor reads: weights, ``(n, q)`` float32, and ascending content hashes of both sides."""
     for name, array in ((WEIGHTS, weights), (TRAIN, train), (QUERIES, queries)):
         np.save(folder / name, array, allow_pickle=False)
 

@@ -110,10 +110,10 @@ class PrecomputedAttributor(MethodAttributor[PrecomputedSettings]):
         self._check_settings()
         file = self._file
         self._train = _Known.of(train, _rows_of(file, train, "training corpus"))
-        shift = _shift(file.largest())
-        learnt = {"train": file.fingerprint, "dimension": file.dimension, "shift": shift}
         self._learnt = {
-            **learnt,
+            "shift": _shift(file.largest()),
+            "train": file.fingerprint,
+            "dimension": file.dimension,
             "examples": json_digest(self._train.keys.tolist()),
             **self._fit_queries(file.dimension),
         }
@@ -163,11 +163,7 @@ class PrecomputedAttributor(MethodAttributor[PrecomputedSettings]):
         return self._encode(examples, on_rows, self._fitted()["shift"])
 
     def encode_queries(self, examples: Sequence[Example], on_rows: OnRows | None = None) -> DenseFeatures:
-        """φ_query of each example, ``(rows, d)``.
-
-        Raises:
-            DataError: an example has no features, or the file is missing or changed.
-        """
+        """φ_query of each example, ``(rows, d)``; errors as for :meth:`encode_train`."""
         shift = self._fitted()["shift"]
         if self._queries is None or self._query_features is None:
             return self._encode(examples, on_rows, -shift)

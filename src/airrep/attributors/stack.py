@@ -146,15 +146,7 @@ class StackAttributor(MethodAttributor[StackSettings]):
 
 
 def beside(parts: Sequence[Features], factors: Sequence[float]) -> Features:
-    """Features side by side, each part times its factor: CSR where one of them is.
-
-    Args:
-        parts: ``(rows, d_k)`` each.
-        factors: one for each.
-
-    Returns:
-        ``(rows, Σ d_k)`` float32.
-    """
+    """Features side by side, ``(rows, Σ d_k)`` float32, each part times its factor: CSR where one of them is."""
     scaled = [part * np.float32(factor) for part, factor in zip(parts, factors, strict=True)]
     dense = [part for part in scaled if isinstance(part, np.ndarray)]
     if len(dense) == len(scaled):

@@ -210,19 +210,9 @@ def write_shards(
     progress: OnProgress | None = None,
     engine: Engine | None = None,
 ) -> list[str]:
-    """Write the shards of a corpus that are not there yet.
+    """Write the shards of a corpus that are not there yet; returns the names of all of them, in order.
 
-    Args:
-        folder: the index, or what will be it.
-        attributor: what encodes.
-        corpus: the examples.
-        shard_rows: examples in one shard.
-        first: row number of the first example.
-        progress: told about finished rows.
-        engine: where shards are encoded; in this process, on all threads, if None.
-
-    Returns:
-        The names of all shards of the corpus, in order.
+    *first* is the row number of the first example; the rest is as for :func:`build_index`.
     """
     fingerprint = attributor.fingerprint
     parts = ((first + start, corpus[start : start + shard_rows]) for start in range(0, len(corpus), shard_rows))

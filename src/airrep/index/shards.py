@@ -39,13 +39,9 @@ def shard_name(start: int, attributor: str, corpus: str) -> str:
 
 
 def write_shard(folder: Path, corpus: Corpus, features: Features, attributor: str) -> None:
-    """Write one shard directory; it appears under its name only when it is whole.
+    """Write examples and their features, made by the attributor of a fingerprint, as one shard directory.
 
-    Args:
-        folder: the shard's directory; its parent exists.
-        corpus: the examples of the shard.
-        features: their features, ``(rows, d)``, float32.
-        attributor: fingerprint of what made the features.
+    It appears under its name only when it is whole; its parent exists.
 
     Raises:
         DataError: a feature is not finite, or too large for float16.

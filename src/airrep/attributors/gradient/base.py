@@ -12,12 +12,7 @@ from jaxtyping import Float, Float32
 from airrep.arrays import DenseFeatures
 from airrep.attributors.base import OnRows
 from airrep.attributors.gradient.curvature import unit
-from airrep.attributors.gradient.projection import (
-    Projections,
-    check_rank,
-    project_gradients,
-    random_projections,
-)
+from airrep.attributors.gradient.projection import Projections, check_rank, project_gradients, random_projections
 from airrep.attributors.gradient.reading import Objective, Site, find_sites
 from airrep.attributors.gradient.store import GradientStore, by_chunks, store_folder
 from airrep.attributors.language import LanguageAttributor
@@ -151,14 +146,7 @@ class GradientAttributor(LanguageAttributor[S]):
         return sum(self.widths)
 
     def check_fisher(self, widths: Sequence[int]) -> None:
-        """Refuse Fisher matrices that are too large to be taken apart.
-
-        Args:
-            widths: of the matrices.
-
-        Raises:
-            ConfigError: together they hold more than :data:`FISHER_NUMBERS` numbers.
-        """
+        """Refuse Fisher matrices of these widths with a ConfigError if they hold too many numbers together."""
         if sum(width**2 for width in widths) > FISHER_NUMBERS:
             raise ConfigError(
                 f"{self.name}: {sum(widths):,} features are too many for Fisher matrices; expected at most 8 GiB of "

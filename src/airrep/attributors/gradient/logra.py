@@ -104,6 +104,7 @@ class LograAttributor(GradientAttributor[LograSettings], SlowFit):
             keep_arrays(self.folder, key, self._learnt)
 
     def _learn(self, sample: Corpus, progress: OnProgress | None) -> None:
+        """Directions come first: they project the gradients that the curvature is learnt from."""
         factored = self.settings.curvature == "kfac"
         self._learnt = dict(self._from_covariances(sample, progress)) if factored or self._by_directions else {}
         if not factored:

@@ -3,6 +3,7 @@
 import json
 from collections.abc import Sequence
 from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
 from jaxtyping import Float
@@ -20,6 +21,16 @@ from airrep.runtime.artifacts import canonical_json, json_digest
 LEARNT = "learnt.json"
 
 
+class _Learnt(NamedTuple):
+    """What fitting learnt."""
+
+    inverses: tuple[Float[np.ndarray, "d d"], ...]
+    """(F + λI)⁻¹ at each of the weights, times the scale."""
+    scale: float
+    train: str
+    """Fingerprint of the training corpus."""
+
+
 class TrakAttributor(CheckpointAttributor[TrakSettings], SlowFit):
     """φ_train(z) = (F + λI)⁻¹ g(z) · (1 − p(z)) and φ_query(x) = g(x), with F = (1/n) Σ g gᵀ over the corpus.
 
@@ -33,9 +44,7 @@ class TrakAttributor(CheckpointAttributor[TrakSettings], SlowFit):
 
     def __init__(self, settings: TrakSettings) -> None:
         super().__init__(settings)
-        self._inverses: tuple[Float[np.ndarray, "d d"], ...] | None = None
-        self._scale = 1.0
-        self._train = ""
+        self._learnt: _Learnt | None = None
 
     @property
     def objective(self) -> Objective:
@@ -45,8 +54,8 @@ class TrakAttributor(CheckpointAttributor[TrakSettings], SlowFit):
     def fingerprint(self) -> str:
         own = {"damping": self.settings.damping, "output_probability": self.settings.output_probability}
         weights = [each.name for each in self.weights]
-        self._fitted()
-        return json_digest({"method": self.name, **self.recipe, **own, "weights": weights, "train": self._train})
+        train = self._fitted().train
+        return json_digest({"method": self.name, **self.recipe, **own, "weights": weights, "train": train})
 
     def fit(self, train: Corpus, progress: OnProgress | None = None) -> None:
         """Add up the Fisher matrix over the corpus; its gradients are in the store afterwards.
@@ -57,13 +66,12 @@ class TrakAttributor(CheckpointAttributor[TrakSettings], SlowFit):
             TrainingError: all gradients are zero.
         """
         super().fit(train)
-        self._train = train.fingerprint
         self.check_fisher([self.dimension] * len(self.weights))
         fishers = [self._fisher(train, weights, progress) for weights in self.weights]
         damping = self.settings.damping
         lengths = [np.sum(fisher.eigenvalues / damped(fisher.eigenvalues, damping) ** 2) for fisher in fishers]
-        self._scale = float(1 / np.sqrt(sum(lengths)))
-        self._inverses = tuple(fisher.inverse(damping) * self._scale for fisher in fishers)
+        scale = float(1 / np.sqrt(sum(lengths)))
+        self._learnt = _Learnt(tuple(fisher.inverse(damping) * scale for fisher in fishers), scale, train.fingerprint)
 
     def _fisher(self, train: Corpus, weights: LmWeights, progress: OnProgress | None) -> Fisher:
         total = np.zeros((self.dimension, self.dimension))
@@ -81,7 +89,7 @@ class TrakAttributor(CheckpointAttributor[TrakSettings], SlowFit):
     def _train_features(self, examples: Sequence[Example], on_rows: OnRows | None) -> Float[np.ndarray, "n d"]:
         """In float64, since the inverse's large numbers cancel where a gradient is like those of the corpus."""
         found = list(self.at_all(examples, on_rows))
-        pairs = zip(found, self._fitted(), strict=True)
+        pairs = zip(found, self._fitted().inverses, strict=True)
         rows: np.ndarray = np.concatenate([g.rows.astype(np.float64) @ inverse for g, inverse in pairs], axis=1)
         if not self.settings.output_probability:
             return rows
@@ -90,23 +98,24 @@ class TrakAttributor(CheckpointAttributor[TrakSettings], SlowFit):
         return weighed
 
     def encode_queries(self, examples: Sequence[Example], on_rows: OnRows | None = None) -> DenseFeatures:
-        self._fitted()
+        scale = self._fitted().scale
         rows = np.concatenate([gradients.rows for gradients in self.at_all(examples, on_rows)], axis=1)
-        return (rows / (self._scale * len(self.weights))).astype(np.float32)
+        return (rows / (scale * len(self.weights))).astype(np.float32)
 
     def save_state(self, folder: Path) -> None:
-        for number, inverse in enumerate(self._fitted()):
+        learnt = self._fitted()
+        for number, inverse in enumerate(learnt.inverses):
             np.save(folder / f"inverse-{number}.npy", inverse)
-        (folder / LEARNT).write_bytes(canonical_json({"scale": self._scale, "train": self._train}))
+        (folder / LEARNT).write_bytes(canonical_json({"scale": learnt.scale, "train": learnt.train}))
 
     def load_state(self, folder: Path) -> None:
         learnt = json.loads((folder / LEARNT).read_bytes())
-        self._scale, self._train = learnt["scale"], learnt["train"]
         paths = [folder / f"inverse-{number}.npy" for number in range(len(self.weights))]
-        self._inverses = tuple(np.load(path, allow_pickle=False) for path in paths)
+        inverses = tuple(np.load(path, allow_pickle=False) for path in paths)
+        self._learnt = _Learnt(inverses, learnt["scale"], learnt["train"])
 
-    def _fitted(self) -> tuple[Float[np.ndarray, "d d"], ...]:
-        return self.check_fitted(self._inverses)
+    def _fitted(self) -> _Learnt:
+        return self.check_fitted(self._learnt)
 
 
 class DsdmAttributor(TrakAttributor):
