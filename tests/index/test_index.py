@@ -1,6 +1,8 @@
 """Index: built, resumed, asked, changed, verified."""
 
 import re
+import subprocess
+import sys
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -12,7 +14,7 @@ from worlds.small_world import HashAttributor, make_corpus, tree
 
 import airrep
 from airrep.arrays import DenseFeatures
-from airrep.attributors.base import OnRows
+from airrep.attributors.base import OnProgress, OnRows, SlowFit, count_rows
 from airrep.errors import ArtifactError, ConfigError, DataError
 from airrep.runtime.artifacts import MANIFEST, locked
 
@@ -510,3 +512,35 @@ def test_progress_counts_every_row(tmp_path: Path, corpus: airrep.Corpus) -> Non
         corpus, tmp_path / "a", HashAttributor(), shard_rows=16, progress=lambda *counts: seen.append(counts)
     )
     assert seen == [(16, 50), (32, 50), (48, 50), (50, 50)]
+
+
+class SlowAttributor(HashAttributor, SlowFit):
+    """Reads the training corpus example by example."""
+
+    def fit(self, train: airrep.Corpus, progress: OnProgress | None = None) -> None:
+        on_rows = count_rows(len(train), progress)
+        for _ in train:
+            on_rows(1)
+
+
+def test_progress_counts_what_a_slow_fit_reads(tmp_path: Path, corpus: airrep.Corpus) -> None:
+    seen: list[tuple[int, int]] = []
+    slow = SlowAttributor()
+    before = set(vars(slow))
+    airrep.build_index(corpus, tmp_path / "a", slow, progress=lambda *counts: seen.append(counts))
+    assert seen == [(row, 50) for row in range(1, 51)] + [(50, 50)]
+    assert set(vars(slow)) == before
+
+
+def test_rows_are_read_without_an_attributor_or_torch(index: airrep.Index) -> None:
+    code = (
+        "import sys; from airrep.index.rows import IndexRows; rows = IndexRows(sys.argv[1]);"
+        "groups = rows.groups('label'); print(rows, rows.example(3).id, len(rows.where('label == \"label 1\"')),"
+        "*groups.names, file=sys.stderr); print(*sys.modules)"
+    )
+    ran = subprocess.run([sys.executable, "-c", code, str(index.path)], capture_output=True, text=True, check=True)
+    loaded = ran.stdout.split()
+    assert {"torch", "sklearn", "transformers"}.isdisjoint(loaded)
+    assert not any(name.startswith("airrep.attributors") for name in loaded)
+    found = f"IndexRows({str(index.path)!r}, method='hash', examples=50) e3 17 label 0 label 1 label 2"
+    assert ran.stderr.strip() == found

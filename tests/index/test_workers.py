@@ -1,6 +1,7 @@
 """Building an index on an engine: the same bytes as in this process."""
 
 import os
+import pickle
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -12,6 +13,7 @@ from airrep.arrays import DenseFeatures
 from airrep.attributors.base import OnRows
 from airrep.corpus.corpus import Example
 from airrep.errors import ArtifactError, TrainingError
+from airrep.index.workers import NewShard
 from airrep.runtime.engine import Engine, InProcess
 from airrep.runtime.processes import LocalProcesses
 from airrep.runtime.ray_engine import RayEngine
@@ -73,6 +75,13 @@ def test_an_interrupted_build_goes_on_with_another_engine(tmp_path: Path) -> Non
     assert len(attributor.encoded) == 50 - 24
     airrep.build_index(TRAIN, tmp_path / "alone", HashAttributor(), shard_rows=8)
     assert tree(tmp_path / "index") == tree(tmp_path / "alone")
+
+
+def test_a_shard_takes_only_its_own_rows_to_a_worker() -> None:
+    shard = NewShard(2000, "name", make_corpus(5000)[2000:2010])
+    sent = pickle.dumps(shard)
+    assert pickle.loads(sent) == shard
+    assert len(sent) < 10_000
 
 
 def test_a_worker_with_another_model_is_refused(tmp_path: Path) -> None:

@@ -4,11 +4,11 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import ClassVar
+from typing import ClassVar, Generic, TypeVar
 
 from airrep.arrays import Features
 from airrep.corpus.corpus import Corpus, Example
-from airrep.errors import ConfigError
+from airrep.errors import ConfigError, NotFittedError
 from airrep.runtime.settings import Settings
 from airrep.scoring.pooling import Pool, Pooling, PoolLike
 
@@ -18,9 +18,11 @@ OnRows = Callable[[int], None]
 OnProgress = Callable[[int, int | None], None]
 """Told how many rows are done, and how many there are in all where that is known."""
 
-
 TOLERANCE = 2
 """How many times smaller or larger than those trained on a group may be without a word."""
+
+S = TypeVar("S", bound=Settings)
+T = TypeVar("T")
 
 
 def count_rows(total: int, progress: OnProgress | None, done: int = 0) -> OnRows:
@@ -76,8 +78,6 @@ class Attributor(ABC):
     """What users type to choose the method."""
     pool: ClassVar[Pool]
     """The method's own pool for group scores."""
-    progress: OnProgress | None = None
-    """Told how many examples :meth:`fit` has read, by methods that take their time."""
 
     @property
     def own_pool(self) -> Pool:
@@ -127,6 +127,10 @@ class Attributor(ABC):
         """How features are computed, where that touches their last digits: the precision, say."""
         return {}
 
+    def load(self) -> Mapping[str, str]:
+        """Load the model now, where there is one, and tell :attr:`execution`, which it decides."""
+        return self.execution
+
     @property
     def caution(self) -> str:
         """What readers of its scores should be told, in one sentence; empty if nothing."""
@@ -156,3 +160,30 @@ class Attributor(ABC):
 
     def load_state(self, folder: Path) -> None:
         """Read back what :meth:`save_state` wrote."""
+
+
+class SlowFit(Attributor):
+    """A method that tells how many examples :meth:`fit` has read, since that takes its time."""
+
+    @abstractmethod
+    def fit(self, train: Corpus, progress: OnProgress | None = None) -> None:
+        """Learn from the training corpus what the features need."""
+
+
+class MethodAttributor(Attributor, Generic[S]):
+    """A method of airrep's own, made with its settings."""
+
+    def __init__(self, settings: S) -> None:
+        self._settings = settings
+
+    @property
+    def settings(self) -> S:
+        return self._settings
+
+    def check_fitted(self, learnt: T | None) -> T:
+        """What :meth:`fit` learnt; a NotFittedError where that is None."""
+        if learnt is None:
+            raise NotFittedError(
+                f"{self.name}: has not seen the training corpus. Call fit(train) first, or build an index."
+            )
+        return learnt

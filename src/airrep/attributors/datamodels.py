@@ -9,7 +9,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 from airrep.arrays import DenseFeatures, Rows
-from airrep.attributors.base import Attributor, OnRows
+from airrep.attributors.base import MethodAttributor, OnRows
 from airrep.attributors.settings import DatamodelsSettings
 from airrep.corpus.corpus import Corpus, Example
 from airrep.errors import ArtifactError, ConfigError, DataError
@@ -20,7 +20,7 @@ KIND = "datamodels"
 WEIGHTS, TRAIN, QUERIES = "weights.npy", "train_hashes.npy", "query_hashes.npy"
 
 
-class DatamodelsAttributor(Attributor):
+class DatamodelsAttributor(MethodAttributor[DatamodelsSettings]):
     """For each query one linear regression of its losses on who was in the subset.
 
     φ_train(z) holds z's weight in the regression of each query, and φ_query(x) is 1 for x alone, so the influence
@@ -34,11 +34,7 @@ class DatamodelsAttributor(Attributor):
     def __init__(self, settings: DatamodelsSettings | None = None) -> None:
         if settings is None:
             raise ConfigError("datamodels: needs weights. Make them with `airrep datamodels`, and pass their folder.")
-        self._settings = settings
-
-    @property
-    def settings(self) -> DatamodelsSettings:
-        return self._settings
+        super().__init__(settings)
 
     @property
     def fingerprint(self) -> str:
@@ -134,14 +130,7 @@ class DatamodelsAttributor(Attributor):
 
 
 def write_datamodels(folder: Path, weights: np.ndarray, train: np.ndarray, queries: np.ndarray) -> None:
-    """Write what the attributor reads, into a directory that is being made.
-
-    Args:
-        folder: the directory.
-        weights: ``(n, q)`` float32.
-        train: content hashes of the rows, ascending.
-        queries: content hashes of the columns, ascending.
-    """
+    """Write what the attributor reads: weights, ``(n, q)`` float32, and ascending content hashes of both sides."""
     for name, array in ((WEIGHTS, weights), (TRAIN, train), (QUERIES, queries)):
         np.save(folder / name, array, allow_pickle=False)
 

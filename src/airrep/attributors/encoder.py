@@ -5,7 +5,7 @@ from functools import cached_property
 from typing import ClassVar
 
 from airrep.arrays import DenseFeatures
-from airrep.attributors.base import Attributor, OnRows, TrainedGroups
+from airrep.attributors.base import MethodAttributor, OnRows, TrainedGroups
 from airrep.attributors.settings import EncoderSettings
 from airrep.corpus.corpus import Example
 from airrep.encoder.base import Encoder
@@ -14,7 +14,7 @@ from airrep.runtime.artifacts import json_digest
 from airrep.scoring.pooling import Pool
 
 
-class EmbeddingAttributor(Attributor):
+class EmbeddingAttributor(MethodAttributor[EncoderSettings]):
     """Inner products of the embeddings of a sentence encoder, summed over a group (the paper's GTE baseline).
 
     An encoder that was trained with instructions gets them as its card says: before queries alone, mostly.
@@ -25,11 +25,7 @@ class EmbeddingAttributor(Attributor):
     default_encoder = "thenlper/gte-small"
 
     def __init__(self, settings: EncoderSettings | None = None) -> None:
-        self._settings = settings or EncoderSettings(encoder=self.default_encoder)
-
-    @property
-    def settings(self) -> EncoderSettings:
-        return self._settings
+        super().__init__(settings or EncoderSettings(encoder=self.default_encoder))
 
     @cached_property
     def encoder(self) -> Encoder:

@@ -2,12 +2,12 @@
 
 from collections.abc import Mapping, Sequence
 from functools import cached_property
-from typing import ClassVar, Generic, TypeVar
+from typing import ClassVar, TypeVar
 
 import numpy as np
 
 from airrep.arrays import DenseFeatures
-from airrep.attributors.base import Attributor, OnRows
+from airrep.attributors.base import MethodAttributor, OnRows
 from airrep.attributors.settings import RdsSettings
 from airrep.corpus.corpus import Corpus, Example
 from airrep.errors import ConfigError, DataError
@@ -19,7 +19,7 @@ from airrep.scoring.pooling import Pool
 S = TypeVar("S", bound=LmSettings)
 
 
-class LanguageAttributor(Attributor, Generic[S]):
+class LanguageAttributor(MethodAttributor[S]):
     """A method that reads a language model.
 
     Raises:
@@ -31,11 +31,7 @@ class LanguageAttributor(Attributor, Generic[S]):
     def __init__(self, settings: S) -> None:
         if settings.checkpointing:
             raise ConfigError(f"{self.name}: checkpointing=true saves nothing here. Lower batch_tokens instead.")
-        self._settings = settings
-
-    @property
-    def settings(self) -> S:
-        return self._settings
+        super().__init__(settings)
 
     @cached_property
     def lm(self) -> TargetLM:

@@ -10,16 +10,16 @@ from scipy import sparse
 from sklearn.feature_extraction.text import TfidfVectorizer
 
 from airrep.arrays import SparseFeatures
-from airrep.attributors.base import Attributor, OnRows
+from airrep.attributors.base import MethodAttributor, OnRows
 from airrep.attributors.ngrams import NgramCounter, log_ratio
 from airrep.attributors.settings import DsirSettings, TfidfSettings
 from airrep.corpus.corpus import Corpus, Example
-from airrep.errors import ConfigError, DataError, NotFittedError
+from airrep.errors import ConfigError, DataError
 from airrep.runtime.artifacts import canonical_json, json_digest
 from airrep.scoring.pooling import Pool
 
 
-class TfidfAttributor(Attributor):
+class TfidfAttributor(MethodAttributor[TfidfSettings]):
     """Unit TF-IDF rows, so that the influence score is the cosine of two texts (scikit-learn's TfidfVectorizer).
 
     :meth:`fit` learns the vocabulary and the inverse document frequencies of the training corpus; words that are
@@ -30,12 +30,8 @@ class TfidfAttributor(Attributor):
     pool: ClassVar[Pool] = "sum"
 
     def __init__(self, settings: TfidfSettings | None = None) -> None:
-        self._settings = settings or TfidfSettings()
+        super().__init__(settings or TfidfSettings())
         self._vectorizer: TfidfVectorizer | None = None
-
-    @property
-    def settings(self) -> TfidfSettings:
-        return self._settings
 
     @property
     def fingerprint(self) -> str:
@@ -90,9 +86,7 @@ class TfidfAttributor(Attributor):
         )
 
     def _fitted(self) -> TfidfVectorizer:
-        if self._vectorizer is None:
-            raise NotFittedError("tfidf: has not seen the training corpus. Call fit(train) first, or build an index.")
-        return self._vectorizer
+        return self.check_fitted(self._vectorizer)
 
 
 def _text(example: Example) -> str:
@@ -103,7 +97,7 @@ TOGETHER = 256
 """Queries whose features are worked out at a time: 80 KB each at 10,000 buckets."""
 
 
-class DsirAttributor(Attributor):
+class DsirAttributor(MethodAttributor[DsirSettings]):
     """Data selection with importance resampling (DSIR), query by query.
 
     φ_train(z) = counts of hashed word n-grams; φ_query(x) = log p_x − log p_source over the buckets. Their product is
@@ -115,13 +109,9 @@ class DsirAttributor(Attributor):
     pool: ClassVar[Pool] = "sum"
 
     def __init__(self, settings: DsirSettings | None = None) -> None:
-        self._settings = settings or DsirSettings()
+        super().__init__(settings or DsirSettings())
         self._counter = NgramCounter(self._settings.ngrams, self._settings.buckets)
         self._source: np.ndarray | None = None
-
-    @property
-    def settings(self) -> DsirSettings:
-        return self._settings
 
     @property
     def fingerprint(self) -> str:
@@ -196,6 +186,4 @@ class DsirAttributor(Attributor):
         self._source = np.load(folder / "source.npy", allow_pickle=False)
 
     def _fitted(self) -> np.ndarray:
-        if self._source is None:
-            raise NotFittedError("dsir: has not seen the training corpus. Call fit(train) first, or build an index.")
-        return self._source
+        return self.check_fitted(self._source)

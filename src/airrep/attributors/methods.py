@@ -1,7 +1,7 @@
 """The methods of training data attribution, by name."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from importlib import import_module
 from typing import Any
 
@@ -30,14 +30,14 @@ class Method:
 
     name: str
     summary: str
-    pool: str
     needs: str
     bytes_per_example: str
     cost: str
-    paper: str
     settings: type[Settings]
-    defaults: Mapping[str, Any]
     location: tuple[str, str]
+    pool: str = "sum"
+    paper: str = ""
+    defaults: Mapping[str, Any] = field(default_factory=dict)
 
     def to_dict(self) -> dict[str, Any]:
         """What `airrep methods --json` prints."""
@@ -51,8 +51,8 @@ class Method:
         """Name, default and meaning of each setting; the default is None where it must be given."""
         fields = self.settings.model_fields.items()
         return tuple(
-            (name, self.defaults.get(name, None if field.is_required() else field.default), field.description or "")
-            for name, field in fields
+            (name, self.defaults.get(name, None if known.is_required() else known.default), known.description or "")
+            for name, known in fields
         )
 
 
@@ -78,7 +78,6 @@ METHODS: Mapping[str, Method] = {
         Method(
             name="gte",
             summary="any sentence encoder as it is, with the prompts of its card, scores summed over a group",
-            pool="sum",
             needs="an encoder from the Hub (thenlper/gte-small), or --encoder MODEL",
             bytes_per_example=f"{_DENSE}: 1,164 at 384 dimensions",
             cost="1 forward pass of the encoder",
@@ -90,79 +89,66 @@ METHODS: Mapping[str, Method] = {
         Method(
             name="tfidf",
             summary="unit TF-IDF rows, scores summed over a group",
-            pool="sum",
             needs="nothing",
             bytes_per_example="8 for each distinct term of the text",
             cost="no model",
             paper="Spärck Jones 1972",
             settings=TfidfSettings,
-            defaults={},
             location=("airrep.attributors.lexical", "TfidfAttributor"),
         ),
         Method(
             name="rds",
             summary="hidden states of a language model, averaged over the tokens",
-            pool="sum",
             needs="--lm MODEL",
             bytes_per_example=f"{_DENSE}, the LM's width",
             cost="1 forward pass of the LM, less for lower layers",
             paper="Hanawa et al., arXiv 2006.04528",
             settings=RdsSettings,
-            defaults={},
             location=("airrep.attributors.language", "RdsAttributor"),
         ),
         Method(
             name="dsir",
             summary="hashed n-gram counts, weighed by how much likelier the query makes them than the corpus",
-            pool="sum",
             needs="nothing",
             bytes_per_example="8 for each distinct bucket of the text",
             cost="no model",
             paper="DSIR, arXiv 2302.03169",
             settings=DsirSettings,
-            defaults={},
             location=("airrep.attributors.lexical", "DsirAttributor"),
         ),
         Method(
             name="tracin",
             summary="unit projected gradients of a warmed-up LM",
-            pool="sum",
             needs="--lm MODEL, best from `airrep warmup`",
             bytes_per_example=f"{_DENSE}, {_RANKED}",
             cost=_BACKWARD,
             paper="TracIn, arXiv 2002.08484",
             settings=TracinSettings,
-            defaults={},
             location=("airrep.attributors.gradient.base", "TracinAttributor"),
         ),
         Method(
             name="logra",
             summary="unit projected gradients, corrected by Kronecker-factored curvature",
-            pool="sum",
             needs="--lm MODEL, best from `airrep warmup`",
             bytes_per_example=f"{_DENSE}, {_RANKED}",
             cost=f"{_BACKWARD}; twice that for the sample that curvature is learnt from",
             paper="LoGra, arXiv 2405.13954",
             settings=LograSettings,
-            defaults={},
             location=("airrep.attributors.gradient.logra", "LograAttributor"),
         ),
         Method(
             name="trak",
             summary="projected gradients of the log odds, corrected by raw Fisher matrix and output probability",
-            pool="sum",
             needs="--lm MODEL, best from `airrep warmup`",
             bytes_per_example=f"{_DENSE}, {_RANKED}",
             cost=_BACKWARD,
             paper="TRAK, arXiv 2303.14186",
             settings=TrakSettings,
-            defaults={},
             location=("airrep.attributors.gradient.trak", "TrakAttributor"),
         ),
         Method(
             name="dsdm",
             summary="projected gradients of the loss, corrected by the raw Fisher matrix",
-            pool="sum",
             needs="--lm MODEL, best from `airrep warmup`",
             bytes_per_example=f"{_DENSE}, {_RANKED}",
             cost=_BACKWARD,
@@ -174,37 +160,31 @@ METHODS: Mapping[str, Method] = {
         Method(
             name="less",
             summary="unit adapter gradients, corrected by Adam's moments on the training side",
-            pool="sum",
             needs="--lm of `airrep warmup --set lora_rank=128`, and the extra peft",
             bytes_per_example=f"{_DENSE}: 24,588 at 8,192 dimensions",
             cost="2.4 to 4 forward passes of the LM, growing with lora_rank",
             paper="LESS, arXiv 2402.04333",
             settings=LessSettings,
-            defaults={},
             location=("airrep.attributors.gradient.less", "LessAttributor"),
         ),
         Method(
             name="influence",
             summary="the influence function with the exact Hessian of chosen modules; small LMs alone",
-            pool="sum",
             needs="--lm MODEL, at or near a minimum of its loss; more damping otherwise",
             bytes_per_example=f"{_DENSE}, one for each weight",
             cost="2 forward passes; each batch of queries reads the corpus some 10 to 100 times (solver=cg)",
             paper="Koh and Liang, arXiv 1703.04730",
             settings=InfluenceSettings,
-            defaults={},
             location=("airrep.attributors.gradient.influence", "InfluenceAttributor"),
         ),
         Method(
             name="datamodels",
             summary="for each query a regression of its losses on who was in the subset",
-            pool="sum",
             needs="labels: what `airrep datamodels` made of them",
             bytes_per_example=f"{_DENSE}, one for each query",
             cost="no model, but one fine-tune for each subset before",
             paper="Datamodels, arXiv 2202.00622",
             settings=DatamodelsSettings,
-            defaults={},
             location=("airrep.attributors.datamodels", "DatamodelsAttributor"),
         ),
         Method(
@@ -216,7 +196,6 @@ METHODS: Mapping[str, Method] = {
             cost="the sum of its members'",
             paper="ours",
             settings=StackSettings,
-            defaults={},
             location=("airrep.attributors.stack", "StackAttributor"),
         ),
         Method(
@@ -226,9 +205,7 @@ METHODS: Mapping[str, Method] = {
             needs="--set train=FILE, and --set queries=FILE --set query_data=DATA for queries",
             bytes_per_example=_DENSE,
             cost="no model",
-            paper="",
             settings=PrecomputedSettings,
-            defaults={},
             location=("airrep.attributors.precomputed", "PrecomputedAttributor"),
         ),
     )

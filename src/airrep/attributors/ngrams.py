@@ -38,15 +38,7 @@ class NgramCounter:
     """Counts all word n-grams of a text up to some length in hash buckets."""
 
     def __init__(self, longest: int = 2, buckets: int = 10_000) -> None:
-        """Make a counter.
-
-        Args:
-            longest: words of the longest n-gram; shorter ones are counted too.
-            buckets: how many buckets; n-grams that share one are counted together.
-
-        Raises:
-            ConfigError: one of them is below 1.
-        """
+        """Count n-grams of up to *longest* words; those that share a bucket are counted together."""
         if longest < 1 or buckets < 1:
             raise ConfigError(f"ngrams {longest}, buckets {buckets}: expected 1 or more. Correct the value.")
         self.longest, self.buckets = longest, buckets
@@ -95,15 +87,8 @@ class _Numbers(dict[str, int]):
 def log_ratio(target: np.ndarray, source: np.ndarray, smoothing: float) -> np.ndarray:
     """How much likelier the target makes each bucket: log(p_target + ε) − log(p_source + ε).
 
-    Its inner product with the counts of a text is the log importance weight of the text (DSIR).
-
-    Args:
-        target: ``(d,)`` or ``(q, d)`` counts, each row a target of its own.
-        source: ``(d,)`` counts.
-        smoothing: ε, added to shares of the counts; they do not add up to 1 then.
-
-    Returns:
-        float64, in the shape of *target*.
+    Its inner product with the counts of a text is the log importance weight of the text (DSIR). Targets are counts,
+    ``(d,)`` or ``(q, d)``, each row one of its own. ε is the smoothing; shares do not add up to 1 with it.
 
     Raises:
         DataError: the source or a target counts nothing.

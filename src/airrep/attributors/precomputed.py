@@ -10,12 +10,12 @@ from typing import Any, ClassVar
 import numpy as np
 
 from airrep.arrays import DenseFeatures, Rows
-from airrep.attributors.base import Attributor, OnRows
+from airrep.attributors.base import MethodAttributor, OnRows
 from airrep.attributors.feature_files import FeatureFile, is_trak_store, open_query_features, open_train_features
 from airrep.attributors.settings import PrecomputedSettings
 from airrep.corpus.corpus import Corpus, Example, read_corpus
 from airrep.corpus.records import content_hash
-from airrep.errors import ConfigError, DataError, NotFittedError
+from airrep.errors import ConfigError, DataError
 from airrep.runtime.artifacts import canonical_json, json_digest
 from airrep.scoring.pooling import Pool
 
@@ -70,7 +70,7 @@ def _keys(examples: Sequence[Example]) -> np.ndarray:
     return np.array([[int(key, 16) for key in pair] for pair in zip(own, texts, strict=True)], np.uint64).reshape(-1, 2)
 
 
-class PrecomputedAttributor(Attributor):
+class PrecomputedAttributor(MethodAttributor[PrecomputedSettings]):
     """Inner products of features that lie in files; examples are recognised by their text.
 
     Queries have features of their own if ``queries`` is set; otherwise they are training examples. Very small or
@@ -81,15 +81,11 @@ class PrecomputedAttributor(Attributor):
     pool: ClassVar[Pool] = "sum"
 
     def __init__(self, settings: PrecomputedSettings) -> None:
-        self._settings = settings
+        super().__init__(settings)
         self._learnt: dict[str, Any] | None = None
         self._train: _Known
         self._queries: _Known | None = None
         self._query_features: DenseFeatures | None = None
-
-    @property
-    def settings(self) -> PrecomputedSettings:
-        return self._settings
 
     @property
     def symmetric(self) -> bool:
@@ -114,10 +110,10 @@ class PrecomputedAttributor(Attributor):
         self._check_settings()
         file = self._file
         self._train = _Known.of(train, _rows_of(file, train, "training corpus"))
-        shift = _shift(file.largest())
-        learnt = {"train": file.fingerprint, "dimension": file.dimension, "shift": shift}
         self._learnt = {
-            **learnt,
+            "shift": _shift(file.largest()),
+            "train": file.fingerprint,
+            "dimension": file.dimension,
             "examples": json_digest(self._train.keys.tolist()),
             **self._fit_queries(file.dimension),
         }
@@ -167,11 +163,7 @@ class PrecomputedAttributor(Attributor):
         return self._encode(examples, on_rows, self._fitted()["shift"])
 
     def encode_queries(self, examples: Sequence[Example], on_rows: OnRows | None = None) -> DenseFeatures:
-        """φ_query of each example, ``(rows, d)``.
-
-        Raises:
-            DataError: an example has no features, or the file is missing or changed.
-        """
+        """φ_query of each example, ``(rows, d)``; errors as for :meth:`encode_train`."""
         shift = self._fitted()["shift"]
         if self._queries is None or self._query_features is None:
             return self._encode(examples, on_rows, -shift)
@@ -208,11 +200,7 @@ class PrecomputedAttributor(Attributor):
             self._query_features = _load(folder / "query_features.npy")
 
     def _fitted(self) -> dict[str, Any]:
-        if self._learnt is None:
-            raise NotFittedError(
-                "precomputed: has not seen the training corpus. Call fit(train) first, or build an index."
-            )
-        return self._learnt
+        return self.check_fitted(self._learnt)
 
 
 def _load(path: Path) -> np.ndarray:

@@ -12,7 +12,7 @@ import numpy as np
 from scipy import sparse
 
 from airrep.arrays import Features
-from airrep.attributors.base import Attributor, OnRows
+from airrep.attributors.base import Attributor, MethodAttributor, OnRows
 from airrep.attributors.methods import make_attributor
 from airrep.attributors.settings import StackSettings
 from airrep.corpus.corpus import Corpus, Example
@@ -49,7 +49,7 @@ class Member:
         return self.weight / self.deviation * self.norm
 
 
-class StackAttributor(Attributor):
+class StackAttributor(MethodAttributor[StackSettings]):
     """s(x, z) = t Σ_k w_k s_k(x, z) / σ_k over several methods k, as one pair of feature maps.
 
     φ is the members' features side by side, times constants, so that all that airrep does with one method it does
@@ -63,11 +63,7 @@ class StackAttributor(Attributor):
     def __init__(self, settings: StackSettings | None = None) -> None:
         if settings is None:
             raise ConfigError("stack: needs a stack. Make one with `airrep stack`, and pass its folder.")
-        self._settings = settings
-
-    @property
-    def settings(self) -> StackSettings:
-        return self._settings
+        super().__init__(settings)
 
     @property
     def own_pool(self) -> Pool:
@@ -150,15 +146,7 @@ class StackAttributor(Attributor):
 
 
 def beside(parts: Sequence[Features], factors: Sequence[float]) -> Features:
-    """Features side by side, each part times its factor: CSR where one of them is.
-
-    Args:
-        parts: ``(rows, d_k)`` each.
-        factors: one for each.
-
-    Returns:
-        ``(rows, Σ d_k)`` float32.
-    """
+    """Features side by side, ``(rows, Σ d_k)`` float32, each part times its factor: CSR where one of them is."""
     scaled = [part * np.float32(factor) for part, factor in zip(parts, factors, strict=True)]
     dense = [part for part in scaled if isinstance(part, np.ndarray)]
     if len(dense) == len(scaled):

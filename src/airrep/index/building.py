@@ -1,21 +1,23 @@
 """Building an index and changing it, safe against any interruption."""
 
 import shutil
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from importlib.metadata import version
 from itertools import accumulate
 from pathlib import Path
 from typing import Any
 
 from airrep._version import __version__
-from airrep.attributors.base import Attributor, OnProgress, OnRows, count_rows
+from airrep.attributors.base import Attributor, OnProgress, SlowFit, count_rows
 from airrep.attributors.methods import make_attributor
 from airrep.corpus.corpus import Corpus
 from airrep.errors import ArtifactError, ConfigError, DataError
-from airrep.index.index import KIND, Index
+from airrep.index.index import Index
+from airrep.index.rows import KIND
 from airrep.index.shards import SHARD, is_whole, read_record, shard_name, write_shard
-from airrep.index.workers import Encoded, encode_measured, encode_parts
+from airrep.index.workers import NewShard, encode_shards
 from airrep.runtime.artifacts import (
     canonical_json,
     check_replaceable,
@@ -82,8 +84,7 @@ def build_index(
     if shard_rows < 1:
         raise ConfigError(f"shard_rows={shard_rows}: expected 1 or more. Correct the value.")
     attributor = method if isinstance(method, Attributor) else make_attributor(method, settings)
-    attributor.progress = progress
-    plan = _Build(attributor, train, shard_rows, _fit(attributor, train))
+    plan = _Build(attributor, train, shard_rows, _fit(attributor, train, progress))
     if replace:
         check_replaceable(path, KIND)
     if replace or not _is_finished(path, plan.request):
@@ -103,12 +104,14 @@ def check_corpus(where: str, corpus: object) -> None:
         )
 
 
-def _fit(attributor: Attributor, train: Corpus) -> MeasuredCost:
+def _fit(attributor: Attributor, train: Corpus, progress: OnProgress | None) -> MeasuredCost:
     """Let a method learn from the corpus; its model is loaded before, so that loading does not count."""
-    dict(attributor.execution)
+    attributor.load()
     with measuring(device_of(attributor.settings)) as meter:
-        attributor.fit(train)
-    attributor.progress = None
+        if isinstance(attributor, SlowFit):
+            attributor.fit(train, progress)
+        else:
+            attributor.fit(train)
     return meter.spent
 
 
@@ -122,7 +125,7 @@ class _Build:
     fit: MeasuredCost
     """What learning from the corpus took."""
 
-    @property
+    @cached_property
     def request(self) -> dict[str, Any]:
         """What decides the bytes of the index; equal requests give equal indexes."""
         return {
@@ -207,45 +210,22 @@ def write_shards(
     progress: OnProgress | None = None,
     engine: Engine | None = None,
 ) -> list[str]:
-    """Write the shards of a corpus that are not there yet.
+    """Write the shards of a corpus that are not there yet; returns the names of all of them, in order.
 
-    Args:
-        folder: the index, or what will be it.
-        attributor: what encodes.
-        corpus: the examples.
-        shard_rows: examples in one shard.
-        first: row number of the first example.
-        progress: told about finished rows.
-        engine: where shards are encoded; in this process, on all threads, if None.
-
-    Returns:
-        The names of all shards of the corpus, in order.
+    *first* is the row number of the first example; the rest is as for :func:`build_index`.
     """
     fingerprint = attributor.fingerprint
-    parts = [corpus[start : start + shard_rows] for start in range(0, len(corpus), shard_rows)]
-    names = [shard_name(first + i * shard_rows, fingerprint, part.fingerprint) for i, part in enumerate(parts)]
-    missing = [number for number, name in enumerate(names) if not is_whole(folder / "shards" / name)]
-    done = len(corpus) - sum(len(parts[number]) for number in missing)
+    parts = ((first + start, corpus[start : start + shard_rows]) for start in range(0, len(corpus), shard_rows))
+    shards = [NewShard(start, shard_name(start, fingerprint, part.fingerprint), part) for start, part in parts]
+    missing = [shard for shard in shards if not is_whole(folder / "shards" / shard.name)]
+    done = len(corpus) - sum(len(shard.examples) for shard in missing)
     on_rows = count_rows(len(corpus), progress, done)
     if done:
         on_rows(0)
-    if engine is None:
-        encoded: Iterable[tuple[int, Encoded]] = _encode_here(attributor, parts, missing, on_rows)
-    else:
-        encoded = encode_parts(attributor, corpus, shard_rows, missing, engine)
-    for number, (features, spent) in encoded:
-        write_shard(folder / "shards" / names[number], parts[number], features, fingerprint)
-        append_cost(folder, ENCODE, spent, examples=len(parts[number]), shard=names[number])
-        if engine is not None:
-            on_rows(len(parts[number]))
-    return names
-
-
-def _encode_here(
-    attributor: Attributor, parts: Sequence[Corpus], numbers: Sequence[int], on_rows: OnRows
-) -> Iterator[tuple[int, Encoded]]:
-    for number in numbers:
-        yield number, encode_measured(attributor, parts[number], on_rows)
+    for shard, (features, spent) in encode_shards(attributor, missing, engine, on_rows):
+        write_shard(folder / "shards" / shard.name, shard.examples, features, fingerprint)
+        append_cost(folder, ENCODE, spent, examples=len(shard.examples), shard=shard.name)
+    return [shard.name for shard in shards]
 
 
 def seal_index(folder: Path, lineage: Mapping[str, Any], shards: Sequence[str], deleted: str | None = None) -> None:

@@ -49,9 +49,8 @@ def append(index: Index, more: Corpus, *, progress: OnProgress | None = None) ->
             return _tidied(now)
         shard_rows = now.manifest["request"]["shard_rows"]
         new = write_shards(now.path, now.attributor, more, shard_rows, first=now.rows, progress=progress)
-        lineage = _next_lineage(now, [*now.manifest["corpora"], corpus_entry(now.attributor, more)])
-        seal_index(now.path, lineage, [*_names(now), *new], now.manifest["deleted"])
-        return Index(now.path, now.attributor)
+        corpora = [*now.manifest["corpora"], corpus_entry(now.attributor, more)]
+        return _sealed(now, corpora, [*_names(now), *new], now.manifest["deleted"])
 
 
 def _has_all(index: Index, more: Corpus) -> bool:
@@ -90,9 +89,7 @@ def delete(index: Index, rows: Sequence[int] | np.ndarray) -> Index:
             raise ConfigError(f"{now.path}: nothing would be left; an index keeps at least one example. Delete fewer.")
         if len(gone) == len(now.deleted):
             return _tidied(now)
-        name = _write_deleted(now.path, gone)
-        seal_index(now.path, _next_lineage(now, now.manifest["corpora"]), _names(now), name)
-        return Index(now.path, now.given)
+        return _sealed(now, now.manifest["corpora"], _names(now), _write_deleted(now.path, gone))
 
 
 def _check_numbering(index: Index, now: Index) -> None:
@@ -131,8 +128,7 @@ def compact(index: Index, *, progress: OnProgress | None = None) -> Index:
             if progress is not None:
                 progress(start, len(now))
         corpora = [{"fingerprint": json_digest(names), "rows": start, "compacted": True}]
-        seal_index(now.path, _next_lineage(now, corpora), names)
-        return Index(now.path, now.given)
+        return _sealed(now, corpora, names)
 
 
 def _rewrite(index: Index, start: int, corpus: Corpus, features: Features) -> str:
@@ -147,10 +143,15 @@ def _live_parts(index: Index, shard_rows: int) -> Iterator[tuple[Corpus, Feature
     """The live examples and their features, *shard_rows* at a time."""
     rows = np.flatnonzero(index.live)
     for start in range(0, len(rows), shard_rows):
-        chosen = rows[start : start + shard_rows]
-        pieces = [_taken(shard, chosen) for shard in index.shards if _overlaps(shard, chosen)]
-        corpus = Corpus(pa.concat_tables([corpus.table for corpus, _ in pieces]))
-        yield corpus, _stacked([features for _, features in pieces])
+        corpora, features = zip(*_by_shard(index.shards, rows[start : start + shard_rows]), strict=True)
+        yield Corpus(pa.concat_tables([corpus.table for corpus in corpora])), _stacked(features)
+
+
+def _by_shard(shards: Sequence[Shard], rows: Rows) -> Iterator[tuple[Corpus, Features]]:
+    for shard in shards:
+        inside = rows[(rows >= shard.start) & (rows < shard.start + shard.rows)] - shard.start
+        if len(inside):
+            yield shard.examples.take(inside), shard.block.features[inside].astype(np.float32)
 
 
 def _stacked(parts: Sequence[Features]) -> Features:
@@ -158,16 +159,6 @@ def _stacked(parts: Sequence[Features]) -> Features:
     if dense:
         return np.concatenate(dense)
     return sparse.csr_array(sparse.vstack([sparse.csr_array(part) for part in parts]))
-
-
-def _overlaps(shard: Shard, rows: Rows) -> bool:
-    return bool(rows[0] < shard.start + shard.rows and rows[-1] >= shard.start)
-
-
-def _taken(shard: Shard, rows: Rows) -> tuple[Corpus, Features]:
-    inside = rows[(rows >= shard.start) & (rows < shard.start + shard.rows)] - shard.start
-    features = shard.block.features[inside]
-    return shard.examples.take(inside), features.astype(np.float32)
 
 
 def _tidied(index: Index) -> Index:
@@ -180,6 +171,9 @@ def _names(index: Index) -> list[str]:
     return [entry["name"] for entry in index.manifest["shards"]]
 
 
-def _next_lineage(index: Index, corpora: Sequence[Any]) -> dict[str, Any]:
+def _sealed(index: Index, corpora: Sequence[Any], names: Sequence[str], deleted: str | None = None) -> Index:
+    """The next state of an index, which takes effect here."""
     old = {name: index.manifest[name] for name in LINEAGE}
-    return {**old, "corpora": list(corpora), "generation": old["generation"] + 1}
+    lineage = {**old, "corpora": list(corpora), "generation": old["generation"] + 1}
+    seal_index(index.path, lineage, names, deleted)
+    return Index(index.path, index.given)

@@ -4,7 +4,7 @@ import json
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any, Generic, Protocol, TypeVar, overload
+from typing import Any, ClassVar, Generic, TypeVar, overload
 
 import numpy as np
 
@@ -22,21 +22,28 @@ from airrep.scoring.scores import score_blocks
 REASON = "selected_by"
 
 
-class Picked(Protocol):
+@dataclass(frozen=True)
+class Picked:
     """One training example that was picked."""
 
-    def to_dict(self) -> dict[str, Any]:
-        """The example, with the reason under ``selected_by``; reads back as a training example."""
-        ...
-
-
-@dataclass(frozen=True)
-class Pick:
-    """One training example that was picked, and why."""
+    reasons: ClassVar[tuple[str, ...]]
+    """Fields that say why, in the order of the file."""
 
     example: Example
     row: int
     """Row number in the index."""
+
+    def to_dict(self) -> dict[str, Any]:
+        """The example, with the reason under ``selected_by``; reads back as a training example."""
+        return {**self.example.to_dict(), REASON: {name: getattr(self, name) for name in self.reasons}}
+
+
+@dataclass(frozen=True)
+class Pick(Picked):
+    """One training example that was picked, and why."""
+
+    reasons = ("query", "rank", "score", "row")
+
     rank: int
     """Its best rank over the queries; 1 = the most helpful of all for that query."""
     query: str
@@ -44,30 +51,19 @@ class Pick:
     score: float
     """Its influence score on that query; higher = more helpful."""
 
-    def to_dict(self) -> dict[str, Any]:
-        """The example, with the reason under ``selected_by``; reads back as a training example."""
-        reason = {"query": self.query, "rank": self.rank, "score": self.score, "row": self.row}
-        return {**self.example.to_dict(), REASON: reason}
-
 
 @dataclass(frozen=True)
-class Draw:
+class Draw(Picked):
     """One training example that was drawn by its importance weight."""
 
-    example: Example
-    row: int
-    """Row number in the index."""
+    reasons = ("draw", "log_weight", "seed", "row")
+
     draw: int
     """Which draw it was; 1 = the first."""
     log_weight: float
     """Log of how much likelier the queries make it than the training corpus does."""
     seed: int
     """Of the draws."""
-
-    def to_dict(self) -> dict[str, Any]:
-        """The example, with the reason under ``selected_by``; reads back as a training example."""
-        reason = {"draw": self.draw, "log_weight": self.log_weight, "seed": self.seed, "row": self.row}
-        return {**self.example.to_dict(), REASON: reason}
 
 
 AnyPick = TypeVar("AnyPick", bound=Picked)

@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import Any, overload
+from typing import TYPE_CHECKING, Any, overload
 
 import numpy as np
 import pyarrow as pa
@@ -25,11 +25,11 @@ from airrep.runtime.artifacts import (
     write_file,
     writing,
 )
-from airrep.scoring.blocks import Block, error_bounds, quantise
+
+if TYPE_CHECKING:
+    from airrep.scoring.blocks import Block
 
 SHARD = "shard.json"
-
-
 FLOAT16_MAX = float(np.finfo(np.float16).max)
 
 
@@ -39,13 +39,9 @@ def shard_name(start: int, attributor: str, corpus: str) -> str:
 
 
 def write_shard(folder: Path, corpus: Corpus, features: Features, attributor: str) -> None:
-    """Write one shard directory; it appears under its name only when it is whole.
+    """Write examples and their features, made by the attributor of a fingerprint, as one shard directory.
 
-    Args:
-        folder: the shard's directory; its parent exists.
-        corpus: the examples of the shard.
-        features: their features, ``(rows, d)``, float32.
-        attributor: fingerprint of what made the features.
+    It appears under its name only when it is whole; its parent exists.
 
     Raises:
         DataError: a feature is not finite, or too large for float16.
@@ -80,6 +76,8 @@ def write_shard(folder: Path, corpus: Corpus, features: Features, attributor: st
 
 
 def _arrays_of(features: Features, corpus: Corpus) -> dict[str, np.ndarray]:
+    from airrep.scoring.blocks import error_bounds, quantise  # here, since it loads torch
+
     if sparse.issparse(features):
         return {
             "data": features.data.astype(np.float32),
@@ -154,8 +152,10 @@ class Shard:
     dimension: int
 
     @cached_property
-    def block(self) -> Block:
+    def block(self) -> "Block":
         """Its features, for scoring."""
+        from airrep.scoring.blocks import Block  # here, since it loads torch: rows are read without
+
         if self.layout == "csr":
             return Block(self.start, self._csr())
         names = ("features", "codes", "scales", "bounds")
@@ -200,7 +200,7 @@ def reading(path: Path) -> Iterator[None]:
         ) from error
 
 
-class Blocks(Sequence[Block]):
+class Blocks(Sequence["Block"]):
     """The features of an index, shard by shard, mapped when they are first touched."""
 
     def __init__(self, shards: Sequence[Shard]) -> None:
@@ -210,7 +210,7 @@ class Blocks(Sequence[Block]):
         return len(self._shards)
 
     @overload
-    def __getitem__(self, position: int) -> Block: ...
+    def __getitem__(self, position: int) -> "Block": ...
     @overload
     def __getitem__(self, position: slice) -> "Blocks": ...
     def __getitem__(self, position: int | slice) -> "Block | Blocks":

@@ -1,11 +1,11 @@
-"""Encode the shards of an index on an engine."""
+"""Encode the shards of an index: here, or in the workers of an engine."""
 
 import tempfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TypeAlias, overload
+from typing import TypeAlias
 
 from airrep.arrays import Features
 from airrep.attributors.base import Attributor, OnRows
@@ -18,30 +18,23 @@ from airrep.runtime.metering import MeasuredCost, device_of, measuring
 RETRIES = 2
 
 Encoded: TypeAlias = tuple[Features, MeasuredCost]
-"""Features of a piece, and what they cost."""
+"""Features of a shard, and what they cost."""
 
 
-class Parts(Sequence[tuple[int, Corpus]]):
-    """Pieces of a corpus with their numbers, copied out when they are asked for."""
+@dataclass(frozen=True)
+class NewShard:
+    """A shard that is to be encoded."""
 
-    def __init__(self, corpus: Corpus, shard_rows: int, numbers: Sequence[int]) -> None:
-        self._corpus = corpus
-        self._shard_rows = shard_rows
-        self._numbers = numbers
+    start: int
+    """Row number of its first example."""
+    name: str
+    """Of its directory."""
+    examples: Corpus
+    """A slice of the whole corpus."""
 
-    def __len__(self) -> int:
-        return len(self._numbers)
-
-    @overload
-    def __getitem__(self, place: int) -> tuple[int, Corpus]: ...
-    @overload
-    def __getitem__(self, place: slice) -> "Parts": ...
-    def __getitem__(self, place: int | slice) -> "tuple[int, Corpus] | Parts":
-        if isinstance(place, slice):
-            return Parts(self._corpus, self._shard_rows, self._numbers[place])
-        number = self._numbers[place]
-        first = number * self._shard_rows
-        return number, self._corpus.take(range(first, min(first + self._shard_rows, len(self._corpus))))
+    def __reduce__(self) -> tuple[type["NewShard"], tuple[int, str, Corpus]]:
+        """A copy of its own rows, since a slice would take the whole table along to each worker."""
+        return NewShard, (self.start, self.name, self.examples.take(range(len(self.examples))))
 
 
 @dataclass(frozen=True)
@@ -79,7 +72,14 @@ class EncodeSetup:
     fingerprint: str
     execution: Mapping[str, str]
 
-    def __call__(self) -> Callable[[tuple[int, Corpus]], Encoded]:
+    @classmethod
+    def of(cls, attributor: Attributor, engine: Engine) -> "EncodeSetup":
+        """A known method is made anew in other processes, so that its model is not sent to them."""
+        sent = not isinstance(engine, InProcess) and _is_of_known_method(attributor)
+        source = Recipe.of(attributor) if sent else attributor
+        return cls(source, attributor.fingerprint, dict(attributor.execution))
+
+    def __call__(self) -> Callable[[NewShard], Encoded]:
         """The work.
 
         Raises:
@@ -91,53 +91,38 @@ class EncodeSetup:
                 f"method '{attributor.name}': a worker has another model, or runs it in another precision; expected "
                 f"{self.fingerprint[:12]} {dict(self.execution)}. Put the same files everywhere, and set precision."
             )
-        return lambda part: encode_measured(attributor, part[1])
-
-
-def encode_measured(attributor: Attributor, part: Corpus, on_rows: OnRows | None = None) -> Encoded:
-    """Features of a piece of a corpus, ``(rows, d)``, and what they cost."""
-    with measuring(device_of(attributor.settings)) as meter:
-        features = attributor.encode_train(part, on_rows)
-    return features, meter.spent
-
-
-def encode_parts(
-    attributor: Attributor, corpus: Corpus, shard_rows: int, numbers: Sequence[int], engine: Engine
-) -> Iterator[tuple[int, Encoded]]:
-    """Encode pieces of a corpus, in the order of completion.
-
-    Args:
-        attributor: what encodes; of a known method, or else something that can be pickled.
-        corpus: the examples.
-        shard_rows: examples in one piece.
-        numbers: the pieces to encode.
-        engine: where.
-
-    Yields:
-        The number of a piece, its features, ``(rows, d)``, and what they cost the worker.
-
-    Raises:
-        TrainingError: a piece failed again and again.
-        ArtifactError: a worker has another model.
-    """
-    with closing(engine.run(_setup(attributor, engine), Parts(corpus, shard_rows, numbers), RETRIES)) as outcomes:
-        for outcome in outcomes:
-            if outcome.value is None:
-                first = outcome.task[0] * shard_rows
-                raise TrainingError(
-                    f"examples from row {first}: cannot be encoded: {outcome.error}. Run the same command again: it "
-                    "goes on with the shards that are missing."
-                )
-            yield outcome.task[0], outcome.value
-
-
-def _setup(attributor: Attributor, engine: Engine) -> Callable[[], Callable[[tuple[int, Corpus]], Encoded]]:
-    if isinstance(engine, InProcess):
-        return lambda: lambda part: encode_measured(attributor, part[1])
-    source = Recipe.of(attributor) if _is_of_known_method(attributor) else attributor
-    return EncodeSetup(source, attributor.fingerprint, dict(attributor.execution))
+        return lambda shard: _encode(attributor, shard)
 
 
 def _is_of_known_method(attributor: Attributor) -> bool:
     method = METHODS.get(attributor.name)
     return method is not None and method.location == (type(attributor).__module__, type(attributor).__name__)
+
+
+def encode_shards(
+    attributor: Attributor, shards: Sequence[NewShard], engine: Engine | None, on_rows: OnRows
+) -> Iterator[tuple[NewShard, Encoded]]:
+    """Encode shards, in the order of completion: in this process, on all threads, if the engine is None.
+
+    Raises:
+        TrainingError: a shard failed again and again.
+        ArtifactError: a worker has another model.
+    """
+    if engine is None:
+        yield from ((shard, _encode(attributor, shard, on_rows)) for shard in shards)
+        return
+    with closing(engine.run(EncodeSetup.of(attributor, engine), shards, RETRIES)) as outcomes:
+        for outcome in outcomes:
+            if outcome.value is None:
+                raise TrainingError(
+                    f"examples from row {outcome.task.start}: cannot be encoded: {outcome.error}. Run the same command "
+                    "again: it goes on with the shards that are missing."
+                )
+            yield outcome.task, outcome.value
+            on_rows(len(outcome.task.examples))  # told here, when its features have been taken and written
+
+
+def _encode(attributor: Attributor, shard: NewShard, on_rows: OnRows | None = None) -> Encoded:
+    with measuring(device_of(attributor.settings)) as meter:
+        features = attributor.encode_train(shard.examples, on_rows)
+    return features, meter.spent

@@ -51,7 +51,7 @@ class _Try:
     def __init__(self, task: MethodTask, folder: Path) -> None:
         self._store, self._shard, self._seconds = folder / "store", folder / "shard", task.seconds
         self._method = _make(task, self._store)
-        dict(self._method.execution)
+        self._method.load()
         self._device = device_of(self._method.settings)
         refused = self._method.lm.unusable(task.examples) if isinstance(self._method, LanguageAttributor) else {}
         self._examples = task.examples.take([row for row in range(len(task.examples)) if row not in refused])

@@ -258,6 +258,5 @@ def test_gradients_that_are_all_zero_are_refused(folder: str, monkeypatch: pytes
 
 def test_progress_is_told_while_fitting(folder: str) -> None:
     attributor, told = influence(folder, solver="explicit"), []
-    attributor.progress = lambda done, total: told.append((done, total))
-    attributor.fit(TRAIN)
+    attributor.fit(TRAIN, lambda done, total: told.append((done, total)))
     assert told[-1] == (8, 8)

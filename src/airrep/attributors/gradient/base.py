@@ -1,6 +1,6 @@
 """The base of all gradient methods, and TracIn."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -12,12 +12,7 @@ from jaxtyping import Float, Float32
 from airrep.arrays import DenseFeatures
 from airrep.attributors.base import OnRows
 from airrep.attributors.gradient.curvature import unit
-from airrep.attributors.gradient.projection import (
-    Projections,
-    check_rank,
-    project_gradients,
-    random_projections,
-)
+from airrep.attributors.gradient.projection import Projections, check_rank, project_gradients, random_projections
 from airrep.attributors.gradient.reading import Objective, Site, find_sites
 from airrep.attributors.gradient.store import GradientStore, by_chunks, store_folder
 from airrep.attributors.language import LanguageAttributor
@@ -28,10 +23,7 @@ from airrep.lm.warmup import checkpoints_of
 from airrep.runtime.artifacts import file_digest, json_digest
 
 S = TypeVar("S", bound=GradientSettings)
-
-
 C = TypeVar("C", bound=CheckpointSettings)
-
 
 FISHER_NUMBERS = 2**30
 """Numbers in all Fisher matrices of a method: 8 GiB in float64."""
@@ -154,14 +146,7 @@ class GradientAttributor(LanguageAttributor[S]):
         return sum(self.widths)
 
     def check_fisher(self, widths: Sequence[int]) -> None:
-        """Refuse Fisher matrices that are too large to be taken apart.
-
-        Args:
-            widths: of the matrices.
-
-        Raises:
-            ConfigError: together they hold more than :data:`FISHER_NUMBERS` numbers.
-        """
+        """Refuse Fisher matrices of these widths with a ConfigError if they hold too many numbers together."""
         if sum(width**2 for width in widths) > FISHER_NUMBERS:
             raise ConfigError(
                 f"{self.name}: {sum(widths):,} features are too many for Fisher matrices; expected at most 8 GiB of "
@@ -203,6 +188,11 @@ class CheckpointAttributor(GradientAttributor[C]):
             return (FINAL,)
         return tuple(LmWeights(checkpoint.path, checkpoint.rate) for checkpoint in checkpoints_of(self.lm))
 
+    def at_all(self, examples: Sequence[Example], on_rows: OnRows | None) -> Iterator[Gradients]:
+        """Gradients at each of the weights; rows are told of at the last."""
+        for weights in self.weights:
+            yield self.gradients(examples, weights, on_rows if weights is self.weights[-1] else None)
+
 
 class TracinAttributor(CheckpointAttributor[TracinSettings]):
     """φ(z) = ∇ℓ(z) / |∇ℓ(z)|, projected, at the final weights of a warmed-up LM.
@@ -223,8 +213,6 @@ class TracinAttributor(CheckpointAttributor[TracinSettings]):
         return by_chunks(examples, dimension, dimension, lambda part: self._features(part, on_rows))
 
     def _features(self, examples: Sequence[Example], on_rows: OnRows | None) -> Float[np.ndarray, "n d"]:
-        parts = []
-        for number, weights in enumerate(self.weights):
-            rows = self.gradients(examples, weights, on_rows if number == len(self.weights) - 1 else None).rows
-            parts.append((unit(rows) if self.settings.unit else rows) * np.sqrt(weights.rate))
-        return np.concatenate(parts, axis=1)
+        found = (each.rows for each in self.at_all(examples, on_rows))
+        rows = (unit(each) if self.settings.unit else each for each in found)
+        return np.concatenate([each * np.sqrt(at.rate) for each, at in zip(rows, self.weights, strict=True)], axis=1)

@@ -17,13 +17,9 @@ Matrix = Float[np.ndarray, "a b"]
 
 
 def principal_directions(matrix: Float[np.ndarray, "w w"], rank: int) -> Float64[np.ndarray, "w r"]:
-    """The orthonormal directions in which a covariance is largest, largest first.
+    """The orthonormal directions in which a covariance is largest, *rank* of them, largest first.
 
     A direction's sign is such that its entry of greatest size is positive, so that equal matrices give equal bytes.
-
-    Args:
-        matrix: symmetric, without negative eigenvalues.
-        rank: how many.
     """
     wide = matrix.astype(np.float64)
     width = len(wide)
@@ -57,13 +53,7 @@ class Kronecker:
 
     @classmethod
     def of(cls, inputs: Matrix, outputs: Matrix, tokens: float) -> Self:
-        """Take the factors apart.
-
-        Args:
-            inputs: A, ``(i, i)``.
-            outputs: S, ``(o, o)``.
-            tokens: c.
-        """
+        """Take the factors A, ``(i, i)``, and S, ``(o, o)``, apart; tokens are c."""
         of_inputs, inward = linalg.eigh(inputs.astype(np.float64))
         of_outputs, outward = linalg.eigh(outputs.astype(np.float64))
         return cls(inward, outward, tokens * np.outer(of_outputs.clip(min=0), of_inputs.clip(min=0)))
@@ -71,9 +61,7 @@ class Kronecker:
     def whiten(self, gradients: Float[np.ndarray, "n o i"], damping: float) -> Float[np.ndarray, "n o i"]:
         """(H + λI)^(-1/2) of each gradient, in the eigenbasis, which inner products do not see.
 
-        Args:
-            gradients: of this map.
-            damping: λ as a share of the mean eigenvalue.
+        λ is *damping* times the mean eigenvalue.
 
         Raises:
             TrainingError: the curvature is zero, or has zeros and no damping.
@@ -115,12 +103,12 @@ class Fisher:
         return cls(vectors, eigenvalues.clip(min=0))
 
     def whiten(self, gradients: Float[np.ndarray, "n d"], damping: float) -> Float[np.ndarray, "n d"]:
-        """(F + λI)^(-1/2) of each gradient, in the eigenbasis; arguments and errors as for :class:`Kronecker`."""
+        """(F + λI)^(-1/2) of each gradient, in the eigenbasis; λ and errors as for :class:`Kronecker`."""
         found: np.ndarray = gradients @ (self.vectors / np.sqrt(damped(self.eigenvalues, damping)))
         return found
 
     def inverse(self, damping: float) -> Float64[np.ndarray, "d d"]:
-        """(F + λI)⁻¹; arguments and errors as for :meth:`whiten`."""
+        """(F + λI)⁻¹; λ and errors as for :meth:`whiten`."""
         found: np.ndarray = (self.vectors / damped(self.eigenvalues, damping)) @ self.vectors.T
         return found
 

@@ -40,14 +40,8 @@ class Hessian:
     """Of the mean loss of some documents: the mean of the Hessians of each document's own loss.
 
     It holds a copy of the LM in float64; the LM itself stays as it is. Attention is computed by its formula, since
-    fused kernels have no second derivative.
-
-    Args:
-        lm: the model.
-        documents: training examples, at least one.
-        sites: linear maps of the model.
-        reduction: a document's loss is the mean, or sum, over its response tokens, in nats.
-        on_documents: told of documents, each time they are read.
+    fused kernels have no second derivative. A document's loss is the mean, or sum, over its response tokens, in nats;
+    *on_documents* is told of documents each time they are read.
     """
 
     def __init__(
@@ -139,11 +133,7 @@ def check_size(weights: int, where: str = "hessian") -> None:
 
 
 def factor(matrix: Float64[np.ndarray, "d d"], damping: float) -> Float64[np.ndarray, "d d"]:
-    """The lower triangle L with L Lᵀ = H + λI.
-
-    Args:
-        matrix: H.
-        damping: λ.
+    """The lower triangle L with L Lᵀ = H + λI, λ being the damping.
 
     Raises:
         TrainingError: H + λI is not positive definite, or not finite.
@@ -162,14 +152,8 @@ def solve(
 ) -> Float64[np.ndarray, "k d"]:
     """(H + λI)⁻¹ r of each row r, by conjugate gradients side by side.
 
-    Rows do not meet: each stops by itself, and is asked about no more.
-
-    Args:
-        product: H v of each row v.
-        rights: r.
-        damping: λ.
-        tolerance: length of the residual at which a row is done, relative to r.
-        iterations: most steps.
+    Rows do not meet: each stops by itself when the length of its residual, relative to r, is the tolerance, and is
+    asked about no more.
 
     Raises:
         TrainingError: the steps do not suffice, or H + λI is not positive definite or not finite.

@@ -10,7 +10,7 @@ from jaxtyping import Float32
 from scipy import linalg
 
 from airrep.arrays import DenseFeatures
-from airrep.attributors.base import Attributor, OnRows, count_rows
+from airrep.attributors.base import MethodAttributor, OnProgress, OnRows, SlowFit, count_rows
 from airrep.attributors.gradient.base import TracinAttributor
 from airrep.attributors.gradient.hessian import Hessian, check_size, factor, solve
 from airrep.attributors.gradient.reading import Site, find_sites
@@ -26,7 +26,7 @@ from airrep.attributors.gradient.store import (
 )
 from airrep.attributors.settings import InfluenceSettings, TracinSettings
 from airrep.corpus.corpus import Corpus, Example
-from airrep.errors import ConfigError, NotFittedError, TrainingError
+from airrep.errors import ConfigError, TrainingError
 from airrep.lm.documents import Documents
 from airrep.lm.settings import LmSettings
 from airrep.runtime.artifacts import json_digest
@@ -47,7 +47,7 @@ LARGEST = 1024.0
 """The largest training feature of conjugate gradients, so that float16 holds it and those of later examples."""
 
 
-class InfluenceAttributor(Attributor):
+class InfluenceAttributor(MethodAttributor[InfluenceSettings], SlowFit):
     """Score = ∇ℓ(x)ᵀ (H + λI)⁻¹ ∇ℓ(z) (Eq. 2, with the other sign: higher = z lowers the loss of x).
 
     H is the Hessian of the mean training loss with respect to the weights of chosen linear maps, gradients are those
@@ -63,14 +63,10 @@ class InfluenceAttributor(Attributor):
     pool: ClassVar[Pool] = "sum"
 
     def __init__(self, settings: InfluenceSettings) -> None:
-        self._settings = settings
+        super().__init__(settings)
         shared = settings.model_dump(include={*LmSettings.model_fields, "modules", "reduction", "store"})
         self._whole = _WholeGradients(TracinSettings(**shared, rank=None, unit=False))
         self._learnt: Mapping[str, np.ndarray] | None = None
-
-    @property
-    def settings(self) -> InfluenceSettings:
-        return self._settings
 
     @property
     def symmetric(self) -> bool:
@@ -86,7 +82,7 @@ class InfluenceAttributor(Attributor):
     def execution(self) -> Mapping[str, str]:
         return self._whole.execution
 
-    def fit(self, train: Corpus) -> None:
+    def fit(self, train: Corpus, progress: OnProgress | None = None) -> None:
         """Read the gradients of the corpus, and take the Hessian apart or keep what its products need.
 
         Raises:
@@ -98,9 +94,9 @@ class InfluenceAttributor(Attributor):
         self._check_size()
         reading = {name: value for name, value in self._whole.reading.items() if name != "precision"}
         key = json_digest({"hessian": reading, "train": train.fingerprint})
-        largest = self._largest(train)
+        largest = self._largest(train, progress)
         documents = self._whole.lm.tokenise(train)
-        learnt = self._factor(key, documents) if self.symmetric else _corpus(documents, LARGEST / largest)
+        learnt = self._factor(key, documents, progress) if self.symmetric else _corpus(documents, LARGEST / largest)
         self._take({**learnt, "key": np.frombuffer(bytes.fromhex(key), np.uint8)})
         if not self.symmetric:  # find out now, not at the first query, whether the damping will do
             self.encode_queries(train[:TRIED])
@@ -115,9 +111,9 @@ class InfluenceAttributor(Attributor):
                 "modules, or use logra."
             )
 
-    def _largest(self, train: Corpus) -> float:
+    def _largest(self, train: Corpus, progress: OnProgress | None) -> float:
         """The largest number in a training gradient; all of them are in the store afterwards."""
-        on_rows = count_rows(len(train), self.progress)
+        on_rows = count_rows(len(train), progress)
         found = max(
             float(np.abs(self._whole.gradients(part, on_rows=on_rows).rows).max())
             for part in chunks(train, chunk_rows(self._whole.dimension))
@@ -126,11 +122,11 @@ class InfluenceAttributor(Attributor):
             raise TrainingError(f"{self.name}: all gradients are zero or not finite. Name other modules.")
         return found
 
-    def _factor(self, key: str, documents: Documents) -> Mapping[str, np.ndarray]:
+    def _factor(self, key: str, documents: Documents, progress: OnProgress | None) -> Mapping[str, np.ndarray]:
         """L, of a Hessian that an earlier run made or of a new one."""
         found = recall_arrays(self._whole.folder, key)
         if found is None:
-            on_rows = count_rows(len(documents), self.progress)
+            on_rows = count_rows(len(documents), progress)
             whole = self._whole
             found = {"hessian": Hessian(whole.lm, documents, whole.sites, self._settings.reduction, on_rows).matrix()}
             keep_arrays(whole.folder, key, found)
@@ -183,11 +179,7 @@ class InfluenceAttributor(Attributor):
         self.__dict__.pop("_hessian", None)
 
     def _fitted(self) -> Mapping[str, np.ndarray]:
-        if self._learnt is None:
-            raise NotFittedError(
-                f"{self.name}: has not seen the training corpus. Call fit(train) first, or build an index."
-            )
-        return self._learnt
+        return self.check_fitted(self._learnt)
 
 
 class _WholeGradients(TracinAttributor):

@@ -9,7 +9,7 @@ import torch
 from jaxtyping import Float
 
 from airrep.arrays import DenseFeatures
-from airrep.attributors.base import OnRows, count_rows
+from airrep.attributors.base import OnProgress, OnRows, SlowFit, count_rows
 from airrep.attributors.gradient.base import GradientAttributor
 from airrep.attributors.gradient.curvature import Fisher, Kronecker, principal_directions, unit
 from airrep.attributors.gradient.projection import Covariances, Projections
@@ -24,7 +24,7 @@ from airrep.attributors.gradient.store import (
 )
 from airrep.attributors.settings import LograSettings
 from airrep.corpus.corpus import Corpus, Example
-from airrep.errors import NotFittedError, TrainingError
+from airrep.errors import TrainingError
 from airrep.runtime.artifacts import json_digest
 from airrep.runtime.seeding import stream
 
@@ -40,7 +40,7 @@ Arrays: TypeAlias = Mapping[str, np.ndarray]
 """What was learnt, by name and number of the linear map."""
 
 
-class LograAttributor(GradientAttributor[LograSettings]):
+class LograAttributor(GradientAttributor[LograSettings], SlowFit):
     """φ(z) = norm[H^(-1/2) P ∇ℓ(z)] (Eq. 5), P ∇ℓ being projected on both sides of each linear map.
 
     :meth:`fit` learns from a sample of the training corpus the small matrices P (leading directions of inputs and of
@@ -79,7 +79,7 @@ class LograAttributor(GradientAttributor[LograSettings]):
         own = {name: getattr(self.settings, name) for name in ("damping", "unit")}
         return json_digest({"method": self.name, "learnt": self._fitted()[KEY].tobytes().hex(), **own})
 
-    def fit(self, train: Corpus) -> None:
+    def fit(self, train: Corpus, progress: OnProgress | None = None) -> None:
         """Learn directions and curvature from a sample, or find what an earlier run learnt.
 
         Raises:
@@ -97,23 +97,24 @@ class LograAttributor(GradientAttributor[LograSettings]):
         key = json_digest({"learnt": settings, **self.reading, "sample": sample.fingerprint})
         self._learnt = recall_arrays(self.folder, key)
         if self._learnt is None:
-            self._learn(sample)
+            self._learn(sample, progress)
             # laid out as they are when they are read back, since products round by layout on some processors
             learnt = {name: np.ascontiguousarray(array) for name, array in self._fitted().items()}
             self._learnt = {**learnt, KEY: np.frombuffer(bytes.fromhex(key), np.uint8)}
             keep_arrays(self.folder, key, self._learnt)
 
-    def _learn(self, sample: Corpus) -> None:
+    def _learn(self, sample: Corpus, progress: OnProgress | None) -> None:
+        """Directions come first: they project the gradients that the curvature is learnt from."""
         factored = self.settings.curvature == "kfac"
-        self._learnt = dict(self._from_covariances(sample)) if factored or self._by_directions else {}
+        self._learnt = dict(self._from_covariances(sample, progress)) if factored or self._by_directions else {}
         if not factored:
             self._learnt = {**self._learnt, **dict(self._fishers(self.gradients(sample).rows))}
 
-    def _from_covariances(self, sample: Corpus) -> Iterator[tuple[str, np.ndarray]]:
+    def _from_covariances(self, sample: Corpus, progress: OnProgress | None) -> Iterator[tuple[str, np.ndarray]]:
         """Directions of each linear map, and the Kronecker factors of what they leave, taken apart."""
         documents = self.lm.tokenise(sample)
         groups = list(groups_of(self.sites, HELD))
-        on_rows = count_rows(len(sample) * len(groups), self.progress)
+        on_rows = count_rows(len(sample) * len(groups), progress)
         for group in groups:
             sums = Covariances(group)
             for read in read_gradients(self.lm, documents, group, sums, reduction=self.settings.reduction):
@@ -182,9 +183,7 @@ class LograAttributor(GradientAttributor[LograSettings]):
         self._learnt = unpack_arrays((folder / STATE).read_bytes())
 
     def _fitted(self) -> Arrays:
-        if self._learnt is None:
-            raise NotFittedError("logra: has not seen the training corpus. Call fit(train) first, or build an index.")
-        return self._learnt
+        return self.check_fitted(self._learnt)
 
 
 def groups_of(sites: Sequence[Site], numbers: int) -> Iterator[tuple[Site, ...]]:

@@ -153,7 +153,7 @@ class Covariances:
 
 
 class RandomProjection:
-    """A random projection of vectors that come in named pieces; the sum over the pieces is the vector's.
+    """A random projection of vectors that come in named pieces, each of one length; the sum over them is the vector's.
 
     A piece is cut into blocks of p numbers. Each number gets a sign of its own, and each block is turned by an offset
     of its own before the blocks are added up. So numbers of one block never meet, and numbers of two blocks meet with
@@ -172,12 +172,7 @@ class RandomProjection:
         self._drawn: dict[str, tuple[Int8[Tensor, " w"], Int64[Tensor, "blocks 1"]]] = {}
 
     def of(self, piece: str, values: Float[Tensor, "n w"]) -> Float[Tensor, "n p"]:
-        """Project one piece of n vectors: its share of the projection, to be added to that of the other pieces.
-
-        Args:
-            piece: its name; one name always has pieces of one length.
-            values: the numbers.
-        """
+        """Project a named piece of n vectors: its share of the projection, to be added to that of other pieces."""
         signs, offsets = self._draw(piece, values.shape[1])
         padded = values.new_zeros(len(values), len(offsets) * self.dimension)
         torch.mul(values, signs, out=padded[:, : values.shape[1]])

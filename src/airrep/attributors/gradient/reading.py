@@ -28,14 +28,11 @@ from airrep.runtime.packing import Batch, pack
 MLP = ("*mlp*", "*feed_forward*", "*ffn*", "*.fc1", "*.fc2")
 """How the linear maps of MLPs are called in transformers."""
 
-
 SHOWN = 12
 """Names that an error lists."""
 
-
 Objective: TypeAlias = Literal["loss", "margin"]
 """What is differentiated: the loss, or minus the log odds of the response's tokens."""
-
 
 Reduction: TypeAlias = Literal["mean", "sum"]
 """How an example's tokens are put together."""
@@ -52,12 +49,9 @@ class Site:
 
 
 def find_sites(model: nn.Module, patterns: Sequence[str] | None, where: str) -> tuple[Site, ...]:
-    """The linear maps of a model with certain names, in its order.
+    """The linear maps of a model of transformers with certain names, in its order.
 
-    Args:
-        model: of transformers.
-        patterns: full names, with ``*`` for any text; None: those of MLPs.
-        where: what an error begins with.
+    Patterns are full names, with ``*`` for any text; None: those of MLPs. An error begins with *where*.
 
     Raises:
         ConfigError: a pattern that no linear map has; the names are listed.
@@ -144,15 +138,7 @@ def read_gradients(
 
     After each batch the reader has been given every site. Gradients are those of each document's own objective:
     the mean, or sum, over its response tokens of the cross-entropy, in nats, or of minus the log odds
-    log p − log(1 − p).
-
-    Args:
-        lm: the model; its weights stay as they are.
-        documents: examples.
-        sites: linear maps of the model.
-        reader: takes what passes through them.
-        objective: ``"loss"`` or ``"margin"``.
-        reduction: ``"mean"`` or ``"sum"``.
+    log p − log(1 − p). The LM's weights stay as they are.
 
     Raises:
         ConfigError: a site does not see every token of the batch.

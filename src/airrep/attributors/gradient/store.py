@@ -49,12 +49,9 @@ def store_folder(setting: str | None) -> Path | None:
 
 
 class GradientStore:
-    """Rows of one recipe, ``(n, d)`` float32.
+    """Rows of one recipe, ``(n, d)`` float32: equal keys promise equal rows.
 
-    Args:
-        folder: of all recipes; None: nothing is kept.
-        key: of the recipe: equal keys promise equal rows.
-        dimension: numbers in a row.
+    The folder is that of all recipes; None: nothing is kept.
     """
 
     def __init__(self, folder: Path | None, key: str, dimension: int) -> None:
@@ -67,12 +64,7 @@ class GradientStore:
     def rows(
         self, examples: Sequence[Example], compute: Compute, on_rows: Callable[[int], None] | None = None
     ) -> Float32[np.ndarray, "n d"]:
-        """Rows of examples, in order; those that are not there are computed and kept, chunk by chunk.
-
-        Args:
-            examples: any number; equal texts are computed once.
-            compute: makes the rows of some examples.
-            on_rows: told how many more are done.
+        """Rows of examples, in order; those that are not there are computed, equal texts once, and kept by chunks.
 
         Raises:
             ArtifactError: a block was altered, or one cannot be written.
@@ -218,11 +210,7 @@ def by_chunks(
 ) -> Float32[np.ndarray, "n d"]:
     """Features of examples made chunk by chunk, so that memory beside the result does not grow with their number.
 
-    Args:
-        examples: any number.
-        held: numbers that the making of one row needs.
-        dimension: numbers in a row.
-        make: makes the rows of some examples.
+    A row has *dimension* numbers; making one needs *held*.
     """
     found = np.empty((len(examples), dimension), np.float32)
     size = chunk_rows(held)

@@ -1,27 +1,37 @@
 """Attribution by gradients and their raw Fisher matrix: TRAK, DsDm."""
 
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
 from jaxtyping import Float
 
 from airrep.arrays import DenseFeatures
-from airrep.attributors.base import OnRows, count_rows
-from airrep.attributors.gradient.base import CheckpointAttributor, Gradients, LmWeights
+from airrep.attributors.base import OnProgress, OnRows, SlowFit, count_rows
+from airrep.attributors.gradient.base import CheckpointAttributor, LmWeights
 from airrep.attributors.gradient.curvature import Fisher, damped
 from airrep.attributors.gradient.reading import Objective
 from airrep.attributors.gradient.store import by_chunks, chunks
 from airrep.attributors.settings import TrakSettings
 from airrep.corpus.corpus import Corpus, Example
-from airrep.errors import NotFittedError
 from airrep.runtime.artifacts import canonical_json, json_digest
 
 LEARNT = "learnt.json"
 
 
-class TrakAttributor(CheckpointAttributor[TrakSettings]):
+class _Learnt(NamedTuple):
+    """What fitting learnt."""
+
+    inverses: tuple[Float[np.ndarray, "d d"], ...]
+    """(F + λI)⁻¹ at each of the weights, times the scale."""
+    scale: float
+    train: str
+    """Fingerprint of the training corpus."""
+
+
+class TrakAttributor(CheckpointAttributor[TrakSettings], SlowFit):
     """φ_train(z) = (F + λI)⁻¹ g(z) · (1 − p(z)) and φ_query(x) = g(x), with F = (1/n) Σ g gᵀ over the corpus.
 
     g is the projected gradient of minus the log odds of the response, log p − log(1 − p) for each of its tokens, and p
@@ -34,9 +44,7 @@ class TrakAttributor(CheckpointAttributor[TrakSettings]):
 
     def __init__(self, settings: TrakSettings) -> None:
         super().__init__(settings)
-        self._inverses: tuple[Float[np.ndarray, "d d"], ...] | None = None
-        self._scale = 1.0
-        self._train = ""
+        self._learnt: _Learnt | None = None
 
     @property
     def objective(self) -> Objective:
@@ -46,10 +54,10 @@ class TrakAttributor(CheckpointAttributor[TrakSettings]):
     def fingerprint(self) -> str:
         own = {"damping": self.settings.damping, "output_probability": self.settings.output_probability}
         weights = [each.name for each in self.weights]
-        self._fitted()
-        return json_digest({"method": self.name, **self.recipe, **own, "weights": weights, "train": self._train})
+        train = self._fitted().train
+        return json_digest({"method": self.name, **self.recipe, **own, "weights": weights, "train": train})
 
-    def fit(self, train: Corpus) -> None:
+    def fit(self, train: Corpus, progress: OnProgress | None = None) -> None:
         """Add up the Fisher matrix over the corpus; its gradients are in the store afterwards.
 
         Raises:
@@ -58,17 +66,16 @@ class TrakAttributor(CheckpointAttributor[TrakSettings]):
             TrainingError: all gradients are zero.
         """
         super().fit(train)
-        self._train = train.fingerprint
         self.check_fisher([self.dimension] * len(self.weights))
-        fishers = [self._fisher(train, weights) for weights in self.weights]
+        fishers = [self._fisher(train, weights, progress) for weights in self.weights]
         damping = self.settings.damping
         lengths = [np.sum(fisher.eigenvalues / damped(fisher.eigenvalues, damping) ** 2) for fisher in fishers]
-        self._scale = float(1 / np.sqrt(sum(lengths)))
-        self._inverses = tuple(fisher.inverse(damping) * self._scale for fisher in fishers)
+        scale = float(1 / np.sqrt(sum(lengths)))
+        self._learnt = _Learnt(tuple(fisher.inverse(damping) * scale for fisher in fishers), scale, train.fingerprint)
 
-    def _fisher(self, train: Corpus, weights: LmWeights) -> Fisher:
+    def _fisher(self, train: Corpus, weights: LmWeights, progress: OnProgress | None) -> Fisher:
         total = np.zeros((self.dimension, self.dimension))
-        on_rows = count_rows(len(train), self.progress)
+        on_rows = count_rows(len(train), progress)
         for part in chunks(train):
             rows = self.gradients(part, weights, on_rows).rows.astype(np.float64)
             total += rows.T @ rows
@@ -81,8 +88,8 @@ class TrakAttributor(CheckpointAttributor[TrakSettings]):
 
     def _train_features(self, examples: Sequence[Example], on_rows: OnRows | None) -> Float[np.ndarray, "n d"]:
         """In float64, since the inverse's large numbers cancel where a gradient is like those of the corpus."""
-        found = list(self._each(examples, on_rows))
-        pairs = zip(found, self._fitted(), strict=True)
+        found = list(self.at_all(examples, on_rows))
+        pairs = zip(found, self._fitted().inverses, strict=True)
         rows: np.ndarray = np.concatenate([g.rows.astype(np.float64) @ inverse for g, inverse in pairs], axis=1)
         if not self.settings.output_probability:
             return rows
@@ -91,32 +98,24 @@ class TrakAttributor(CheckpointAttributor[TrakSettings]):
         return weighed
 
     def encode_queries(self, examples: Sequence[Example], on_rows: OnRows | None = None) -> DenseFeatures:
-        self._fitted()
-        rows = np.concatenate([gradients.rows for gradients in self._each(examples, on_rows)], axis=1)
-        return (rows / (self._scale * len(self.weights))).astype(np.float32)
-
-    def _each(self, examples: Sequence[Example], on_rows: OnRows | None) -> Iterator[Gradients]:
-        last = len(self.weights) - 1
-        for number, weights in enumerate(self.weights):
-            yield self.gradients(examples, weights, on_rows if number == last else None)
+        scale = self._fitted().scale
+        rows = np.concatenate([gradients.rows for gradients in self.at_all(examples, on_rows)], axis=1)
+        return (rows / (scale * len(self.weights))).astype(np.float32)
 
     def save_state(self, folder: Path) -> None:
-        for number, inverse in enumerate(self._fitted()):
+        learnt = self._fitted()
+        for number, inverse in enumerate(learnt.inverses):
             np.save(folder / f"inverse-{number}.npy", inverse)
-        (folder / LEARNT).write_bytes(canonical_json({"scale": self._scale, "train": self._train}))
+        (folder / LEARNT).write_bytes(canonical_json({"scale": learnt.scale, "train": learnt.train}))
 
     def load_state(self, folder: Path) -> None:
         learnt = json.loads((folder / LEARNT).read_bytes())
-        self._scale, self._train = learnt["scale"], learnt["train"]
         paths = [folder / f"inverse-{number}.npy" for number in range(len(self.weights))]
-        self._inverses = tuple(np.load(path, allow_pickle=False) for path in paths)
+        inverses = tuple(np.load(path, allow_pickle=False) for path in paths)
+        self._learnt = _Learnt(inverses, learnt["scale"], learnt["train"])
 
-    def _fitted(self) -> tuple[Float[np.ndarray, "d d"], ...]:
-        if self._inverses is None:
-            raise NotFittedError(
-                f"{self.name}: has not seen the training corpus. Call fit(train) first, or build an index."
-            )
-        return self._inverses
+    def _fitted(self) -> _Learnt:
+        return self.check_fitted(self._learnt)
 
 
 class DsdmAttributor(TrakAttributor):

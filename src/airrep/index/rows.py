@@ -1,0 +1,215 @@
+"""Rows of an index on disk: shards, examples, filters, ids, groups."""
+
+import operator
+from bisect import bisect_right
+from collections.abc import Iterable, Mapping, Sequence
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from airrep.arrays import Mask, Rows
+from airrep.corpus.corpus import Example
+from airrep.corpus.fields import TEXT_FIELDS, field_values
+from airrep.corpus.filters import compile_filter, where
+from airrep.corpus.table import Column
+from airrep.errors import ConfigError
+from airrep.index.shards import Blocks, Shard, reading
+from airrep.runtime.artifacts import check_digests, check_sizes, json_digest, read_manifest
+from airrep.scoring.groups import Groups
+
+KIND = "index"
+
+RowsLike = np.ndarray | Iterable[int] | Iterable[str]
+GroupsLike = str | Groups | Mapping[str, RowsLike] | Sequence[RowsLike]
+
+
+class IndexRows:
+    """The stored part of an index: examples with their features; no model is needed.
+
+    Rows number the training examples in the order in which they came; deleting leaves the numbers of the others
+    as they are, until the index is compacted. Nothing is read before it is needed, and what is read is mapped
+    from the disk, so memory does not grow with the index.
+    """
+
+    def __init__(self, path: str | Path) -> None:
+        self.path = Path(path)
+        self.manifest = read_manifest(self.path, KIND)
+        check_sizes(self.path, self.manifest["files"])
+
+    def __len__(self) -> int:
+        """How many examples are in it, deleted ones not counted."""
+        return self.rows - len(self.deleted)
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({str(self.path)!r}, method={self.method!r}, examples={len(self)})"
+
+    @property
+    def method(self) -> str:
+        """The name of the attribution method."""
+        return str(self.manifest["method"])
+
+    @property
+    def rows(self) -> int:
+        """How many rows it has, deleted ones counted."""
+        return int(self.manifest["rows"])
+
+    @property
+    def dimension(self) -> int:
+        """Features of one example."""
+        return int(self.manifest["dimension"])
+
+    @property
+    def empty(self) -> int:
+        """Examples whose features are all 0, deleted ones counted: they score 0 with every query."""
+        return sum(shard.get("empty", 0) for shard in self.manifest["shards"])
+
+    @property
+    def fields(self) -> tuple[str, ...]:
+        """The metadata fields that some example has."""
+        return tuple(self.manifest["fields"])
+
+    @cached_property
+    def fingerprint(self) -> str:
+        """64 hex digits over everything that scores depend on."""
+        parts = ("attributor", "shards", "deleted")
+        return json_digest({name: self.manifest[name] for name in parts})
+
+    @cached_property
+    def shards(self) -> tuple[Shard, ...]:
+        """Its shards, in the order of rows."""
+        layout, entries = self.manifest["layout"], self.manifest["shards"]
+        return tuple(
+            Shard(self.path / "shards" / entry["name"], entry["start"], entry["rows"], layout, self.dimension)
+            for entry in entries
+        )
+
+    @cached_property
+    def deleted(self) -> Rows:
+        """Row numbers of deleted examples, ascending."""
+        if self.manifest["deleted"] is None:
+            return np.empty(0, dtype=np.int64)
+        path = self.path / self.manifest["deleted"]
+        with reading(path):
+            rows: Rows = np.load(path, allow_pickle=False)
+        return rows
+
+    @cached_property
+    def live(self) -> Mask:
+        """Which rows are not deleted."""
+        mask = np.ones(self.rows, dtype=bool)
+        mask[self.deleted] = False
+        return mask
+
+    @property
+    def blocks(self) -> Blocks:
+        """Its features shard by shard, for programs that score by themselves."""
+        return Blocks(self.shards)
+
+    def example(self, row: int) -> Example:
+        """The example of one row."""
+        self.check_rows([row])
+        shard = self.shards[bisect_right(self.shards, row, key=operator.attrgetter("start")) - 1]
+        return shard.examples[row - shard.start]
+
+    def where(self, expression: str | None = None, **equals: Any) -> Rows:
+        """Rows of examples that fulfil a filter and are not deleted.
+
+        Args:
+            expression: such as ``'label == "gsm8k" and source != "forum"'`` (docs/filters.md).
+            equals: fields and the value, or list of values, that they must have.
+
+        Raises:
+            ConfigError: an unknown field, or an expression that is not a filter.
+        """
+        return np.flatnonzero(self.mask(expression, **equals))
+
+    def mask(self, expression: str | None = None, **equals: Any) -> Mask:
+        """Which rows fulfil a filter and are not deleted; arguments as for :meth:`where`."""
+        mask = self.live.copy()
+        chosen = compile_filter(expression) if expression else None
+        for shard in self.shards:
+            part = slice(shard.start, shard.start + shard.rows)
+            if chosen is not None:
+                mask[part] &= chosen.mask(shard.examples.table, self.fields)
+            if equals:
+                mask[part] &= where(shard.examples.table, self.fields, **equals)
+        return mask
+
+    def rows_of(self, ids: Sequence[str]) -> Rows:
+        """Row numbers of examples by id, in the order of *ids*.
+
+        Raises:
+            ConfigError: an id is not in the index, or its example was deleted.
+        """
+        found = self.find(ids)
+        missing = next((id_ for id_ in ids if id_ not in found), None)
+        if missing is not None:
+            raise ConfigError(f"{self.path}: has no example with id '{missing}'. Check the id; case matters.")
+        return np.array([found[id_] for id_ in ids], dtype=np.int64)
+
+    def find(self, ids: Sequence[str] | Column) -> dict[str, int]:
+        """Row numbers of those of the ids that are in the index and not deleted."""
+        wanted = pa.array(ids, pa.large_string()) if isinstance(ids, Sequence) else ids
+        found: dict[str, int] = {}
+        for shard in self.shards:
+            here = np.flatnonzero(pc.is_in(shard.examples.ids, value_set=wanted).to_numpy())
+            live = here[self.live[here + shard.start]]
+            names = [str(id_) for id_ in shard.examples.ids.take(pa.array(live)).to_pylist()]
+            found |= zip(names, (live + shard.start).tolist(), strict=True)
+        return found
+
+    def groups(self, groups: GroupsLike) -> Groups:
+        """Check and number the members of groups given in any of the forms of :meth:`airrep.Index.group_scores`."""
+        if isinstance(groups, str):
+            return Groups.from_labels(self._values(groups), keep=self.live)
+        if not isinstance(groups, Groups):
+            named = groups if isinstance(groups, Mapping) else {str(i): rows for i, rows in enumerate(groups)}
+            groups = Groups.from_lists({name: self.check_rows(members) for name, members in named.items()})
+        gone = groups.rows[~self.live[self.check_rows(groups.rows)]]
+        if len(gone):
+            raise ConfigError(f"{self.path}: row {gone[0]} was deleted. Leave it out of the group.")
+        return groups
+
+    def check_rows(self, rows: RowsLike) -> Rows:
+        """Row numbers as int64.
+
+        Args:
+            rows: row numbers, ids, or one truth value for each row of the index (such as :meth:`mask` gives).
+
+        Raises:
+            ConfigError: one of them does not exist, or they are something else.
+        """
+        if isinstance(rows, str) or not isinstance(rows, Iterable):
+            raise ConfigError(f"rows: are {rows!r}; expected row numbers or ids. Use index.where(...) to find rows.")
+        members = rows if isinstance(rows, np.ndarray) else list(rows)
+        if len(members) and all(isinstance(member, str) for member in members):
+            return self.rows_of([str(member) for member in members])
+        numbers = np.asarray(members) if len(members) else np.empty(0, dtype=np.int64)
+        if numbers.dtype == np.bool_ and numbers.shape == (self.rows,):
+            return np.flatnonzero(numbers)
+        if numbers.ndim != 1 or not np.issubdtype(numbers.dtype, np.integer):
+            raise ConfigError(f"rows: are not whole numbers; expected row numbers of {self.path}, or ids. Give those.")
+        outside = numbers[(numbers < 0) | (numbers >= self.rows)]
+        if len(outside):
+            raise ConfigError(
+                f"{self.path}: has no row {outside[0]}; expected 0 to {self.rows - 1}. Correct the row number."
+            )
+        return numbers.astype(np.int64)
+
+    def _values(self, field: str) -> list[str | None]:
+        known = (*TEXT_FIELDS, *self.fields)
+        if field not in known:
+            raise ConfigError(f"{self.path}: has no field '{field}'; it has {', '.join(known)}. Name one of them.")
+        return [value for shard in self.shards for value in field_values(shard.examples.table, field, self.fields)]
+
+    def verify(self) -> None:
+        """Check every byte against the manifest.
+
+        Raises:
+            ArtifactError: a file is missing or altered.
+        """
+        check_digests(self.path, self.manifest["files"])
