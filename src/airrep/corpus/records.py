@@ -1,4 +1,4 @@
-"""One raw record to an example's fields, and the values these may hold."""
+"""From a raw record to the checked fields of an example."""
 
 import datetime
 import hashlib
@@ -11,117 +11,11 @@ import numpy as np
 
 from airrep.errors import DataError
 
-
-def content_hash(prompt: str, response: str) -> str:
-    """Return the first 16 hex digits of SHA-256 over ``prompt``, one NUL byte and ``response`` in UTF-8."""
-    return hashlib.sha256(f"{prompt}\0{response}".encode()).hexdigest()[:16]
-
-
-def text(field: str, value: object) -> str:
-    """Return ``value`` if it is text that is not blank and that UTF-8 can hold."""
-    if not isinstance(value, str):
-        raise DataError(f"{field} is {describe(value)}; text is expected")
-    if not value or value.isspace():
-        raise DataError(f"{field} is blank; text is expected. Remove the record or fill it in")
-    return value if value.isascii() and "\0" not in value else _storable(field, value)
-
-
-def name(field: str, value: object) -> str:
-    """Return text or an integer as text."""
-    if isinstance(value, str):
-        return value if value.isascii() and "\0" not in value else _storable(field, value)
-    if isinstance(value, int | np.integer) and not isinstance(value, bool):
-        return str(value)
-    raise DataError(f"{field} is {describe(value)}; text or an integer is expected")
-
-
-def _storable(field: str, value: str) -> str:
-    """Return text without NUL that UTF-8 can hold."""
-    if "\0" in value:
-        raise DataError(f"{field} holds a NUL character; plain text is expected. Remove the character")
-    try:
-        value.encode()
-    except UnicodeEncodeError as error:
-        code = f"\\u{ord(value[error.start]):04x}"
-        raise DataError(
-            f"{field} holds a lone surrogate or a byte that is not UTF-8 ({code} at character "
-            f"{error.start + 1}); valid Unicode is expected. Remove it"
-        ) from None
-    return value
-
-
-def describe(value: object) -> str:
-    """Return what a value is, in words for an error message."""
-    kinds: tuple[tuple[Any, str], ...] = (
-        (type(None), "null"),
-        (bool, "true or false"),
-        ((int, float, np.number), "a number"),
-        (str, "text"),
-        ((list, tuple, np.ndarray), "a list"),
-        (Mapping, "an object"),
-    )
-    return next((words for kind, words in kinds if isinstance(value, kind)), f"a {type(value).__name__}")
-
-
-def _plain(value: object) -> object:
-    """Turn dates and NumPy values into JSON values."""
-    if isinstance(value, datetime.date | datetime.time):
-        return value.isoformat()
-    if isinstance(value, np.ndarray | np.generic):
-        return value.tolist()
-    raise TypeError(describe(value))
-
-
-_encode: Callable[[object], str] = json.JSONEncoder(
-    ensure_ascii=False, sort_keys=True, separators=(",", ":"), allow_nan=False, default=_plain
-).encode
-
-
-def encode_metadata(metadata: Mapping[str, Any]) -> str | None:
-    """Return canonical JSON: keys sorted, no spaces, top-level nulls left out; None if nothing is left."""
-    values = {key: value for key, value in metadata.items() if value is not None}
-    try:
-        encoded = _encode(values)
-        encoded.encode()
-    except (TypeError, ValueError, RecursionError):
-        raise DataError(_not_json(values)) from None
-    return encoded if values else None
-
-
-def _not_json(values: Mapping[Any, Any]) -> str:
-    """Name the first column that is not JSON, and why."""
-    for key, value in values.items():
-        if not isinstance(key, str):
-            return f"the field name {key!r} is {describe(key)}; text is expected"
-        try:
-            _encode({key: value}).encode()
-        except UnicodeEncodeError:
-            return f'field "{key}" holds a lone surrogate; valid Unicode is expected. Remove it'
-        except (TypeError, ValueError, RecursionError) as error:
-            return f'field "{key}" is no JSON value ({error}); JSON values are expected. Drop it or write text'
-    return "the metadata is no JSON object; text as field names is expected"
-
-
-def encode_metadata_text(encoded: str) -> str | None:
-    """Return the canonical form of metadata that is JSON text already."""
-    try:
-        values = json.loads(encoded)
-    except ValueError as error:
-        raise DataError(f"metadata is not JSON ({error}); a JSON object is expected") from None
-    if not isinstance(values, dict):
-        raise DataError(f"metadata is {describe(values)}; a JSON object is expected")
-    return encode_metadata(values)
-
-
 PAIRS = (("prompt", "response"), ("instruction", "output"), ("inputs", "targets"), ("question", "answer"))
 """Accepted names of prompt and response, in order of precedence; chat ``messages`` come last."""
-
-
 RESERVED = ("id", "prompt", "response", "label", "source", "metadata")
 """Names that written records keep for themselves; metadata of the same name is written under ``metadata``."""
-
-
-ACCEPTED = ", ".join("/".join(pair) for pair in PAIRS) + " or messages"
+_ACCEPTED = ", ".join("/".join(pair) for pair in PAIRS) + " or messages"
 
 
 class RecordSource(NamedTuple):
@@ -152,10 +46,7 @@ class Fields(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Schema:
-    """Which fields of a record are what; None means the accepted names.
-
-    ``parse`` turns a record into :class:`Fields`, or raises DataError without the record's place.
-    """
+    """Names of a record's fields; None means the accepted names."""
 
     prompt_field: str | None = None
     response_field: str | None = None
@@ -164,13 +55,13 @@ class Schema:
     source_field: str | None = None
 
     def parse(self, record: object) -> Fields:
-        """Return the fields of one record; DataError says what is wrong with it and what is expected."""
+        """Return the fields of one record; a DataError does not name the record's place."""
         if not isinstance(record, dict | Mapping):
-            raise DataError(f"the record is {describe(record)}; an object with named fields is expected")
+            raise DataError(f"the record is {_describe(record)}; an object with named fields is expected")
         rest = dict(record)
         prompt, response = self._texts(rest)
         key = rest.pop(self.id_field or "id", None)
-        if key is None and self.id_field is not None:
+        if key is None and self.id_field is not None:  # who names the field wants no ids made from texts
             raise DataError(f'the id field "{self.id_field}" is empty, null or missing; found {_names(record)}')
         label = rest.pop(self.label_field or "label", None)
         source = rest.pop(self.source_field or "source", None)
@@ -185,29 +76,15 @@ class Schema:
                 prompt, response = rest.pop(prompt_key), rest.pop(response_key)
                 return (_with_input(prompt, rest) if prompt_key == "instruction" else prompt), response
         if rest.get("messages") is not None:
-            return split_messages(rest.pop("messages"))
+            return _split_messages(rest.pop("messages"))
         raise DataError(_nothing_found(rest))
 
     def _named_texts(self, rest: dict[str, Any]) -> tuple[object, object]:
         """Take prompt and response out of ``rest`` where the caller named one of them or both."""
-        found = dict(rest)
+        found = dict(rest)  # for the error: the prompt is out of ``rest`` when the response is looked for
         prompts = [prompt for prompt, _ in PAIRS] if self.prompt_field is None else [self.prompt_field]
         responses = [response for _, response in PAIRS] if self.response_field is None else [self.response_field]
         return _pop_first(rest, prompts, found, "prompt"), _pop_first(rest, responses, found, "response")
-
-
-def checked(
-    prompt: object, response: object, key: object, label: object, source: object, metadata: Mapping[str, Any]
-) -> Fields:
-    """Return valid fields; DataError names the first that is not."""
-    return Fields(
-        text("prompt", prompt),
-        text("response", response),
-        None if key is None else text("id", name("id", key)),
-        None if label is None else name("label", label),
-        None if source is None else name("source", source),
-        encode_metadata(metadata) if metadata else None,
-    )
 
 
 def _pop_first(rest: dict[str, Any], keys: list[str], found: Mapping[str, Any], what: str) -> object:
@@ -226,7 +103,7 @@ def _with_input(instruction: object, rest: dict[str, Any]) -> object:
     if extra is None:
         return instruction
     if not isinstance(extra, str):
-        raise DataError(f"input is {describe(extra)}; text is expected")
+        raise DataError(f"input is {_describe(extra)}; text is expected")
     if not extra or extra.isspace() or not isinstance(instruction, str):
         return instruction
     return f"{instruction}\n\n{extra}"
@@ -238,7 +115,7 @@ def _nothing_found(record: Mapping[str, Any]) -> str:
     if empty:
         return f"{empty[0]} is empty or null; text is expected. Remove the record or fill it in"
     ways = "Rename the fields, or name them with prompt_field and response_field"
-    return f"no prompt and response; found {_names(record)}; expected {ACCEPTED}. {ways}"
+    return f"no prompt and response; found {_names(record)}; expected {_ACCEPTED}. {ways}"
 
 
 def _names(record: Mapping[str, Any]) -> str:
@@ -248,13 +125,10 @@ def _names(record: Mapping[str, Any]) -> str:
     return (", ".join(names[:12]) or "no fields") + more
 
 
-def split_messages(messages: object) -> tuple[str, str]:
-    """Return what precedes the last message, which must be the assistant's, and that message.
-
-    A single user message is its content; several are lines ``Role: content``.
-    """
+def _split_messages(messages: object) -> tuple[str, str]:
+    """Return all before the last message (several as lines ``Role: content``), and that one, the assistant's."""
     if not isinstance(messages, list | tuple | np.ndarray):
-        raise DataError(f"messages is {describe(messages)}; a list of objects with role and content is expected")
+        raise DataError(f"messages is {_describe(messages)}; a list of objects with role and content is expected")
     turns = [_turn(number, message) for number, message in enumerate(messages, 1)]
     if not turns:
         raise DataError("messages is an empty list; objects with role and content are expected")
@@ -271,7 +145,7 @@ def split_messages(messages: object) -> tuple[str, str]:
 def _turn(number: int, message: object) -> tuple[str, str]:
     """Return role and content of one message."""
     if not isinstance(message, Mapping):
-        raise DataError(f"message {number} is {describe(message)}; an object with role and content is expected")
+        raise DataError(f"message {number} is {_describe(message)}; an object with role and content is expected")
     role = text(f"the role of message {number}", message.get("role"))
     return role, text(f"the content of message {number}", message.get("content"))
 
@@ -279,10 +153,127 @@ def _turn(number: int, message: object) -> tuple[str, str]:
 def _merged(rest: dict[str, Any]) -> dict[str, Any]:
     """Return a record's other columns with the keys of an object under ``metadata`` among them."""
     inner = rest["metadata"]
-    if not isinstance(inner, Mapping):
+    if not isinstance(inner, Mapping):  # a column that happens to have this name
         return rest
     others = {key: value for key, value in rest.items() if key != "metadata"}
     twice = [str(key) for key in inner if key in others]
     if twice:
         raise DataError(f'"{twice[0]}" stands both in the record and in its metadata; one is expected. Rename one')
     return {**others, **inner}
+
+
+def checked(
+    prompt: object, response: object, key: object, label: object, source: object, metadata: Mapping[str, Any]
+) -> Fields:
+    """Return valid fields; DataError names the first that is not."""
+    return Fields(
+        text("prompt", prompt),
+        text("response", response),
+        None if key is None else text("id", name("id", key)),
+        None if label is None else name("label", label),
+        None if source is None else name("source", source),
+        encode_metadata(metadata) if metadata else None,
+    )
+
+
+def text(field: str, value: object) -> str:
+    """Return ``value`` if it is text that is not blank and that UTF-8 can hold."""
+    if not isinstance(value, str):
+        raise DataError(f"{field} is {_describe(value)}; text is expected")
+    if not value or value.isspace():
+        raise DataError(f"{field} is blank; text is expected. Remove the record or fill it in")
+    return _storable(field, value)
+
+
+def name(field: str, value: object) -> str:
+    """Return text or an integer as text."""
+    if isinstance(value, str):
+        return _storable(field, value)
+    if isinstance(value, int | np.integer) and not isinstance(value, bool):
+        return str(value)
+    raise DataError(f"{field} is {_describe(value)}; text or an integer is expected")
+
+
+def _storable(field: str, value: str) -> str:
+    """Return text without NUL that UTF-8 can hold."""
+    if value.isascii() and "\0" not in value:  # most texts: nothing to encode
+        return value
+    if "\0" in value:
+        raise DataError(f"{field} holds a NUL character; plain text is expected. Remove the character")
+    try:
+        value.encode()
+    except UnicodeEncodeError as error:
+        code = f"\\u{ord(value[error.start]):04x}"
+        raise DataError(
+            f"{field} holds a lone surrogate or a byte that is not UTF-8 ({code} at character "
+            f"{error.start + 1}); valid Unicode is expected. Remove it"
+        ) from None
+    return value
+
+
+def _describe(value: object) -> str:
+    """Return what a value is, in words for an error message."""
+    kinds: tuple[tuple[Any, str], ...] = (
+        (type(None), "null"),
+        (bool, "true or false"),
+        ((int, float, np.number), "a number"),
+        (str, "text"),
+        ((list, tuple, np.ndarray), "a list"),
+        (Mapping, "an object"),
+    )
+    return next((words for kind, words in kinds if isinstance(value, kind)), f"a {type(value).__name__}")
+
+
+def content_hash(prompt: str, response: str) -> str:
+    """Return the first 16 hex digits of SHA-256 over ``prompt``, one NUL byte and ``response`` in UTF-8."""
+    return hashlib.sha256(f"{prompt}\0{response}".encode()).hexdigest()[:16]
+
+
+def _plain(value: object) -> object:
+    """Turn dates and NumPy values into JSON values."""
+    if isinstance(value, datetime.date | datetime.time):
+        return value.isoformat()
+    if isinstance(value, np.ndarray | np.generic):
+        return value.tolist()
+    raise TypeError(_describe(value))
+
+
+_encode: Callable[[object], str] = json.JSONEncoder(
+    ensure_ascii=False, sort_keys=True, separators=(",", ":"), allow_nan=False, default=_plain
+).encode
+
+
+def encode_metadata(metadata: Mapping[str, Any]) -> str | None:
+    """Return canonical JSON: keys sorted, no spaces, top-level nulls left out; None if nothing is left."""
+    values = {key: value for key, value in metadata.items() if value is not None}
+    try:
+        encoded = _encode(values)
+        encoded.encode()
+    except (TypeError, ValueError, RecursionError):
+        raise DataError(_not_json(values)) from None
+    return encoded if values else None
+
+
+def _not_json(values: Mapping[Any, Any]) -> str:
+    """Name the first column that is not JSON, and why."""
+    for key, value in values.items():
+        if not isinstance(key, str):
+            return f"the field name {key!r} is {_describe(key)}; text is expected"
+        try:
+            _encode({key: value}).encode()
+        except UnicodeEncodeError:
+            return f'field "{key}" holds a lone surrogate; valid Unicode is expected. Remove it'
+        except (TypeError, ValueError, RecursionError) as error:
+            return f'field "{key}" is no JSON value ({error}); JSON values are expected. Drop it or write text'
+    return "the metadata is no JSON object; text as field names is expected"
+
+
+def encode_metadata_text(encoded: str) -> str | None:
+    """Return the canonical form of metadata that is JSON text already."""
+    try:
+        values = json.loads(encoded)
+    except ValueError as error:
+        raise DataError(f"metadata is not JSON ({error}); a JSON object is expected") from None
+    if not isinstance(values, dict):
+        raise DataError(f"metadata is {_describe(values)}; a JSON object is expected")
+    return encode_metadata(values)

@@ -37,8 +37,6 @@ _LAYER: dict[str, tuple[str, ...]] = {
     "down": ("output.dense",),
     "down_norm": ("output.LayerNorm",),
 }
-
-
 Drop: TypeAlias = Callable[[Tensor], Tensor]
 """Sets some values to 0 and scales the others, while an encoder is trained."""
 

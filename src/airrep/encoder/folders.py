@@ -12,18 +12,10 @@ from airrep.scoring.pooling import TrainedPool
 
 DEFAULT, UNTRAINED = BUNDLED = ("default", "untrained")
 """Encoders that come along: one trained for attribution, and the one that it was trained from."""
-
-
 MODELS = Path(__file__).parents[1] / "models"
-
-
 CARD = "airrep.json"
-
-
 DOWNLOADED = ("*.safetensors", "*.json", "*.txt")
 """What is fetched from the Hub: no pickles, no programs."""
-
-
 _HUB_ID = re.compile(r"[\w-][\w.-]*/[\w-][\w.-]*")
 
 
@@ -148,18 +140,10 @@ def _check_card(path: Path, card: Card) -> None:
 
 
 WEIGHTS = "model.safetensors"
-
-
 INDEX = "model.safetensors.index.json"
 """Names the file of each tensor where the weights are in several."""
-
-
 _PICKLES = ("pytorch_model*.bin", "*.pt", "*.pth", "*.ckpt", "*.pkl")
-
-
 _GENERATORS = ("ForCausalLM", "LMHeadModel", "ForConditionalGeneration")
-
-
 _BERT_ONLY = {
     "hidden_act": "gelu",
     "position_embedding_type": "absolute",

@@ -18,11 +18,7 @@ from airrep.runtime.artifacts import file_digest
 from airrep.scoring.groups import Groups
 
 TRAIN, TEST, LDS = "train.jsonl", "test.jsonl", "lds.jsonl"
-
-
 ROWS, LOSSES = "train_subset", "test_loss"
-
-
 MOST = float(np.finfo(np.float32).max)
 
 

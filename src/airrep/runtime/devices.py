@@ -13,8 +13,6 @@ from airrep.errors import ConfigError
 
 Precision: TypeAlias = Literal["auto", "float32", "bfloat16"]
 """What may be asked for."""
-
-
 ResolvedPrecision: TypeAlias = Literal["float32", "bfloat16"]
 """What ``"auto"`` turns into on a machine."""
 

@@ -55,11 +55,7 @@ def _transport_errors(kind: type[Exception]) -> tuple[type[Exception], ...]:
 
 CODE = "*.py"
 """Files of program code."""
-
-
 _MAPS = ("config.json", "tokenizer_config.json", "processor_config.json", "preprocessor_config.json")
-
-
 _LIBRARY = "sentence_transformers."
 
 

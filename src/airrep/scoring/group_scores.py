@@ -12,7 +12,6 @@ from typing import NamedTuple
 
 import numpy as np
 import torch
-from scipy import sparse
 
 from airrep.arrays import Features, GroupScores
 from airrep.errors import ConfigError, DataError
@@ -50,7 +49,7 @@ def group_scores(
     device: str = "cpu",
     examples: int | None = None,
 ) -> GroupScores:
-    """Scores of groups of training examples for each query.
+    """Score groups of training examples for each query.
 
     Args:
         queries: ``(q, d)`` float32, or CSR as the blocks.
@@ -129,16 +128,14 @@ class _MemberChunk(NamedTuple):
         sums = torch.nn.functional.embedding_bag(
             self.members, values, self.offsets, mode="sum", include_last_offset=True
         )
-        if len(sums) == len(total):
+        if len(sums) == len(total):  # indexing would copy all totals
             total += sums
         else:
             total[self.touched] += sums
 
 
 def _chunks(blocks: Sequence[Block], groups: Groups, size: int, device: str) -> Iterator[_MemberChunk]:
-    used, column = np.unique(groups.rows, return_inverse=True)
-    ones, shape = np.ones(len(column), np.int8), (len(groups), len(used))
-    membership = sparse.csr_array((ones, column, groups.offsets), shape=shape).tocsc()
+    used, membership = groups.membership()
     for place, piece in pieces_of(blocks, size, used):
         part = membership[:, place].tocsr()
         counts = np.diff(part.indptr)
@@ -178,7 +175,7 @@ class _SumTile:
             weights.copy_(scores)
         if self.temperature != 1:
             weights /= self.temperature
-        if bound > HEADROOM:
+        if bound > HEADROOM:  # else no score of these rows can overflow, and none is looked at
             self._raise(weights.amax(dim=0).double())
         self.begun = True
         if self.raised:

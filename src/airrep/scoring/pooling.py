@@ -15,7 +15,7 @@ TrainedPool: TypeAlias = Literal["attention", "signed-attention", "mean"]
 Constants: TypeAlias = Literal["exact", "paper"]
 """Coefficients of order-k group influence: those that follow from its definition, or those that the paper prints."""
 
-POOLS = "sum, mean, attention, signed-attention, top-K, order-K or order-inf, with K of at least 1"
+_POOLS = "sum, mean, attention, signed-attention, top-K, order-K or order-inf, with K of at least 1"
 Scores = TypeVar("Scores", bound=SupportsAbs[Any])
 Kind: TypeAlias = Literal["sum", "mean", "attention", "signed-attention", "top", "order"]
 ATTENTIONS = ("attention", "signed-attention")
@@ -38,18 +38,14 @@ class Pooling:
     k: int | None = None
     """Members that count, or terms of the series; None for all terms."""
     temperature: float = 1.0
-    """Of attention: the larger, the flatter."""
+    """Temperature of attention: the larger, the flatter."""
     constants: Constants = "exact"
-    """Of ``order-K``; the paper prints some for K of 1 and 2 alone."""
+    """Coefficients of ``order-K``; the paper prints some for K of 1 and 2 alone."""
 
     def __post_init__(self) -> None:
-        """Check that the parts fit together.
-
-        Raises:
-            ConfigError: they do not.
-        """
+        """Check that the parts fit together."""
         if self.kind not in get_args(Kind) or not self._has_its_k():
-            raise ConfigError(f"pool '{self.text}': does not exist; expected {POOLS}. Choose one of them.")
+            raise ConfigError(f"pool '{self.text}': does not exist; expected {_POOLS}. Choose one of them.")
         if self.k is not None and self.k < 1:
             raise ConfigError(f"pool '{self.text}': K is below 1. Ask for 1 or more.")
         if self.constants != "exact" and not self._printed():
@@ -63,6 +59,7 @@ class Pooling:
             )
 
     def _has_its_k(self) -> bool:
+        """``top`` needs one, ``order`` may have one, no other pool has."""
         return self.kind == "order" or (self.k is None) == (self.kind != "top")
 
     def _printed(self) -> bool:
@@ -106,7 +103,7 @@ class Pooling:
         found = _NUMBERED.fullmatch(pool)
         if found is None:
             named = where or f"pool {pool!r}"
-            raise ConfigError(f"{named}: does not exist; expected {POOLS}. Choose one of them.")
+            raise ConfigError(f"{named}: does not exist; expected {_POOLS}. Choose one of them.")
         kind: Kind = "top" if found[1] == "top" else "order"
         return cls(kind, int(found[2]), temperature, "paper" if found[3] else "exact")
 
@@ -153,7 +150,9 @@ def pool_scores(scores: np.ndarray, pool: PoolLike, temperature: float = 1.0) ->
     """
     pooling = Pooling.parse(pool, temperature)
     if pooling.kind == "order":
-        raise ConfigError(f"pool '{pooling}': needs features, not scores. Use airrep.scoring.scores.group_scores.")
+        raise ConfigError(
+            f"pool '{pooling}': needs features, not scores. Use airrep.scoring.group_scores.group_scores."
+        )
     if scores.ndim != 2 or scores.shape[1] == 0:
         raise DataError(f"group: scores are {scores.shape}; expected (q, k) with k > 0. Give it at least one member.")
     wide = scores.astype(np.float64)

@@ -26,8 +26,6 @@ from airrep.training.settings import TrainingSettings
 
 Storage: TypeAlias = Literal["float16", "float32"]
 """Type of stored hidden states."""
-
-
 BLOCK = 1024
 """Texts in one file: what an interruption can lose."""
 
