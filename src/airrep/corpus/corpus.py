@@ -61,7 +61,7 @@ class Corpus(Sequence[Example]):
 
     Attributes:
         table: the rows as a pyarrow Table.
-        skipped: what ``skip_invalid`` left out while reading; nothing for any other corpus.
+        skipped: records that ``skip_invalid`` left out while reading; none for any other corpus.
     """
 
     def __init__(self, table: pa.Table, *, skipped: Skipped | None = None) -> None:

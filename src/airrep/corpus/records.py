@@ -34,7 +34,7 @@ class RecordSource(NamedTuple):
 
 
 class Fields(NamedTuple):
-    """What a corpus keeps of one record; ``metadata`` is canonical JSON text, or None if there is none."""
+    """Fields of one record that a corpus keeps; ``metadata`` is canonical JSON text, or None if there is none."""
 
     prompt: str
     response: str

@@ -36,7 +36,7 @@ _MESSAGES_KEPT = 20
 
 @dataclass(frozen=True, slots=True)
 class Skipped:
-    """How many records were left out as invalid, and why the first 20 were."""
+    """Number of records left out as invalid, and the errors of the first 20."""
 
     count: int = 0
     messages: tuple[str, ...] = ()

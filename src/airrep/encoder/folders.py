@@ -20,7 +20,7 @@ INDEX = "model.safetensors.index.json"
 DOWNLOADED = ("*.safetensors", "*.json", "*.txt")
 """Files that are fetched from the Hub: no pickles, no programs."""
 SETTINGS = "config_sentence_transformers.json"
-"""Where sentence-transformers keeps a model's own prompts, each with a name."""
+"""File in which sentence-transformers keeps a model's own prompts, each with a name."""
 _HUB_ID = re.compile(r"[\w-][\w.-]*/[\w-][\w.-]*")
 _PICKLES = ("pytorch_model*.bin", "*.pt", "*.pth", "*.ckpt", "*.pkl")
 _GENERATORS = ("ForCausalLM", "LMHeadModel", "ForConditionalGeneration")
@@ -59,7 +59,7 @@ class Card:
 
 @dataclass(frozen=True, slots=True)
 class Layout:
-    """Where the parts of a model lie, and which code can run it."""
+    """Places of the parts of a model, and the code that can run it."""
 
     folder: Path
     format: Literal["sentence-transformers", "airrep", "library"]

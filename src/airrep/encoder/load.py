@@ -108,9 +108,9 @@ def load_encoder(
     Args:
         name_or_path: ``"default"`` (bundled, needs no network), a folder, or ``owner/name`` on the Hugging
             Face Hub.
-        precision: of the large matrix products; ``"auto"`` is bfloat16 where the device is fast at it.
+        precision: type of the large matrix products; ``"auto"`` is bfloat16 where the device is fast at it.
         device: ``"auto"`` is CUDA where there is one, else the CPU.
-        template: how an example becomes a text, with ``{prompt}`` and ``{response}``; the model's when None.
+        template: text of an example, with ``{prompt}`` and ``{response}``; the model's when None.
         max_tokens: longest text; the model's when None.
         batch_tokens: tokens that are computed together when packed; when None, 2,048 on a CPU and 32,768
             elsewhere. Changes speed and memory, not results.

@@ -21,7 +21,7 @@ class Documents:
     Attributes:
         ids: token ids of all, ``(t,)``.
         offsets: document i is ``ids[offsets[i]:offsets[i + 1]]``, ``(n + 1,)``.
-        starts: where in document i its response starts, at least 1, ``(n,)``.
+        starts: place in document i at which its response starts, at least 1, ``(n,)``.
     """
 
     ids: Rows

@@ -67,7 +67,7 @@ def is_warm_up(folder: Path) -> bool:
 
 
 def recorded_reading(folder: Path) -> dict[str, Any]:
-    """How a warm-up read its examples, as settings of an LM; nothing of any other folder."""
+    """Settings with which a warm-up read its examples; none for any other folder."""
     if not is_warm_up(folder):
         return {}
     reading = read_manifest(folder, WARM_UP)["reading"]

@@ -12,7 +12,7 @@ from torch.nn import functional
 
 from airrep.errors import ConfigError, TrainingError
 from airrep.lm.documents import PackedDocuments
-from airrep.runtime.devices import ResolvedPrecision
+from airrep.runtime.devices import ResolvedPrecision, autocast
 
 _SIGNS = ("DefaultCPUAllocator", "out of memory", "CUBLAS_STATUS_ALLOC_FAILED", "CUDNN_STATUS_ALLOC_FAILED")
 """Words of an error that say memory is short."""
@@ -20,7 +20,7 @@ _SIGNS = ("DefaultCPUAllocator", "out of memory", "CUBLAS_STATUS_ALLOC_FAILED", 
 
 @dataclass(frozen=True, slots=True)
 class Execution:
-    """Where and how the LM computes: none of it changes results beyond rounding.
+    """Device, precision and batches of an LM: none of them changes results beyond rounding.
 
     Attributes:
         device: a device of torch, such as ``"cpu"``.
@@ -36,7 +36,7 @@ class Execution:
 
     def autocast(self) -> AbstractContextManager[object]:
         """Run matrix products in the precision; weights stay as they are."""
-        return torch.autocast(torch.device(self.device).type, torch.bfloat16, enabled=self.precision == "bfloat16")
+        return autocast(self.precision, self.device)
 
 
 def token_losses(model: Any, batch: PackedDocuments) -> Float[Tensor, " r"]:

@@ -40,7 +40,7 @@ class Block(NamedTuple):
 
 
 class Shape(NamedTuple):
-    """How many rows some blocks have together, and how many features each row."""
+    """Rows of some blocks together, and features of each row."""
 
     rows: int
     dimension: int
@@ -186,7 +186,7 @@ def check_queries(queries: Features, blocks: Sequence[Block]) -> Features:
 
 
 def check_keep(keep: Mask | None, rows: int) -> int:
-    """How many rows a mask keeps, all without one; refuses one that is not a truth value for each row."""
+    """Number of rows that a mask keeps, all without one; refuses one that is not a truth value for each row."""
     if keep is None:
         return rows
     if keep.shape != (rows,) or keep.dtype != np.bool_:

@@ -112,7 +112,7 @@ def removal_effect(total: np.ndarray, product: Product, sizes: np.ndarray, n: in
         product: called once for every order above 1.
         sizes: ``(g,)`` members of each group, m, all below n.
         n: training examples, those of the groups included.
-        pooling: of kind ``"order"``.
+        pooling: a pool of kind ``"order"``.
     """
     total, rest = total.astype(np.float64), (n - sizes)[:, None].astype(np.float64)
     if pooling.k is None:

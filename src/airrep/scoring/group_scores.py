@@ -59,7 +59,7 @@ def group_scores(
             ``"order-inf"``; see :class:`airrep.scoring.pooling.Pooling`.
         temperature: the larger, the flatter the attention.
         precision: ``"bfloat16"`` multiplies in bfloat16, save where norms allow |s| / temperature above 8.
-        device: where scores are worked out; those of order-K on the CPU.
+        device: device of the products; order-K always runs on the CPU.
         examples: training examples that order-K removes the group from; the rows of all blocks when None.
 
     Returns:
@@ -121,7 +121,7 @@ class _MemberChunk(NamedTuple):
     members: torch.Tensor
     """Positions in the piece, group after group."""
     offsets: torch.Tensor
-    """Where each touched group's members begin and the last one's end."""
+    """Place where each touched group's members begin, and the last one's end."""
 
     def add(self, total: torch.Tensor, values: torch.Tensor) -> None:
         """Add to ``(m, w)`` totals the sums of values ``(b, w)`` over each group's members."""

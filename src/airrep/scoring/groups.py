@@ -77,7 +77,7 @@ class Groups:
         return rows
 
     def __len__(self) -> int:
-        """How many groups."""
+        """Number of groups."""
         return len(self.names)
 
     @property

@@ -45,11 +45,11 @@ def min_rank(
     Args:
         queries: ``(q, d)`` float32, or CSR as the blocks.
         blocks: the features of all training examples, in order of rows.
-        count: how many rows.
+        count: number of rows to choose.
         keep: ``(n,)``; rows that may be chosen and are ranked, all without it.
         skip_duplicates: ``(n,)`` a key of each row's content; of kept rows with the same, only the first is
             ranked.
-        device: where scores are worked out.
+        device: device of the products.
 
     Raises:
         ConfigError: *count* is not between 1 and the number of rows to choose from.
@@ -81,8 +81,8 @@ def gumbel_top_k(log_weights: np.ndarray, count: int, generator: np.random.Gener
 
     Args:
         log_weights: ``(n,)``; -inf for rows that are never drawn.
-        count: how many rows.
-        generator: where chance comes from; a row's noise does not depend on the weights.
+        count: number of rows to draw.
+        generator: source of chance; a row's noise does not depend on the weights.
 
     Returns:
         ``(count,)`` row numbers in the order in which they are drawn.
@@ -100,7 +100,7 @@ def gumbel_top_k(log_weights: np.ndarray, count: int, generator: np.random.Gener
 
 
 def first_of_each(keys: np.ndarray, keep: Mask | None, rows: int) -> Mask:
-    """Of the rows that *keep* has (all without it), those that no earlier one shares its key with."""
+    """The first row of each key, among the rows that *keep* has (all without it)."""
     if keys.shape != (rows,):
         raise ConfigError(f"skip_duplicates: is {keys.shape}; expected ({rows},), a key for each row. Make it so.")
     kept = np.arange(rows) if keep is None else np.flatnonzero(keep)
@@ -131,7 +131,7 @@ class _BestRanks:
 
     @property
     def covered(self) -> int:
-        """How many rows some query has among its first."""
+        """Number of rows that some query has among its first."""
         return int(np.count_nonzero(self.place < _UNRANKED))
 
     def first(self, count: int) -> Selection:

@@ -9,7 +9,7 @@ import numpy as np
 from airrep.errors import ConfigError, DataError
 
 Pool: TypeAlias = Literal["sum", "mean", "attention", "signed-attention"]
-"""How a method itself turns the scores of a group's members into one group score."""
+"""Pool by which a method itself turns the scores of a group's members into one group score."""
 TrainedPool: TypeAlias = Literal["attention", "signed-attention", "mean"]
 """A pool that an encoder can be trained with."""
 Constants: TypeAlias = Literal["exact", "paper"]
@@ -26,7 +26,7 @@ _NUMBERED = re.compile(r"(top|order)-([1-9][0-9]{0,8})(-paper)?", re.ASCII)
 
 @dataclass(frozen=True)
 class Pooling:
-    """How a group score comes from its members, any of them; :meth:`parse` reads what users type.
+    """Any way from the scores of a group's members to the group score; :meth:`parse` reads what users type.
 
     ``sum``, ``mean`` and both attentions are as for :func:`pool_scores`; ``top-K`` is the mean of the K highest member
     scores (of all, where there are fewer). ``order-K`` needs features, not scores alone: it is the increase of the
@@ -72,7 +72,7 @@ class Pooling:
 
     @property
     def text(self) -> str:
-        """What :meth:`parse` reads, the temperature aside."""
+        """Text that :meth:`parse` reads, the temperature aside."""
         if self.kind not in ("top", "order"):
             return self.kind
         suffix = "" if self.constants == "exact" else f"-{self.constants}"
@@ -88,8 +88,8 @@ class Pooling:
         Args:
             pool: ``"sum"``, ``"mean"``, ``"attention"``, ``"signed-attention"``, ``"top-K"``, ``"order-K"`` or
                 ``"order-inf"``; ``"order-1-paper"`` and ``"order-2-paper"`` take the constants that the paper prints.
-            temperature: of attention; 1 leaves a :class:`Pooling` as it is.
-            where: what an error message names; the pool if not given.
+            temperature: temperature of attention; 1 leaves a :class:`Pooling` as it is.
+            where: name of the pool in errors; its own text if not given.
 
         Raises:
             ConfigError: there is no such pool, or a temperature is not positive or belongs to none.
@@ -118,7 +118,7 @@ def pooling_text(pool: str | None, temperature: float | None) -> str:
 
 
 def exponents(scores: Scores, kind: Kind) -> Scores:
-    """What attention takes the exponential of, before the temperature: |s|, or s itself where it is signed."""
+    """Exponents of attention before the temperature: |s|, or s itself where it is signed."""
     return scores if kind == "signed-attention" else abs(scores)
 
 

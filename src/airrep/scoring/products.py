@@ -122,7 +122,7 @@ class BoundedScores:
         return widest
 
     def least_of_best(self, k: int) -> np.ndarray:
-        """What at least k rows of the piece are known to reach, ``(q,)``."""
+        """Score that at least k rows of the piece are known to reach, ``(q,)``."""
         place = self.values.shape[1] - k
         kth: np.ndarray = np.partition(self.values, place, axis=1)[:, place]
         known: np.ndarray = kth * self.unit - self.widest

@@ -28,7 +28,7 @@ def score_blocks(
         queries: ``(q, d)`` float32, or CSR as the blocks.
         blocks: the features of all training examples, in order of rows.
         block_rows: at most so many rows at a time.
-        device: where the products run.
+        device: device of the products.
 
     Yields:
         The number of the first row, and scores ``(q, b)`` float32; higher = more helpful.

@@ -55,10 +55,10 @@ def top_k(
     Args:
         queries: ``(q, d)`` float32, or CSR as the blocks.
         blocks: the features of all training examples, in order of rows.
-        k: how many.
+        k: rows for each query.
         keep: ``(n,)``; rows that may be given, all without it.
         least: the k of least inner product instead (most harmful first).
-        device: where the scan runs.
+        device: device of the scan.
 
     Returns:
         Best first, equal scores in order of rows. A score is the float64 inner product, rounded to float32.
