@@ -86,7 +86,7 @@ class TargetLM:
 
     @property
     def reading(self) -> dict[str, Any]:
-        """Settings of reading: the longest example, and the template (``"chat"``: the LM's own, ``"plain"``, or a text)."""
+        """Longest example, and the template of examples: ``"chat"`` (the LM's own), ``"plain"`` or a text."""
         own = "chat" if self.chat.plain is None else "plain"
         return {"max_tokens": self.max_tokens, "template": self.settings.template or own}
 

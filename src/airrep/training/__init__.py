@@ -6,7 +6,7 @@ pooled_gradients  Pooled group scores and their exact gradient on features.
 ranking_loss      Labels from losses; the weighted pairwise ranking loss.
 result            The folder of a training run: claimed, finished, opened; its card.
 run               One training run: steps, evaluations, checkpoints.
-schedule          The optimiser, with rates of its own for the head, and the phases of a run.
+schedule          AdamW with rates of its own for the head; phases of a run.
 settings          Settings of encoder training.
 start             The encoder that training starts from, its head and its temperature.
 state             Checkpoints of a training run, and its log of steps.

@@ -1,4 +1,4 @@
-"""The optimiser, with rates of its own for the head, and the phases of a run."""
+"""AdamW with rates of its own for the head; phases of a run."""
 
 import math
 from collections.abc import Mapping, Sequence
