@@ -23,7 +23,7 @@ SparseFeatures: TypeAlias = sparse.csr_array
 """Features of lexical methods: float32 CSR, ``(rows, d)``."""
 
 Features: TypeAlias = DenseFeatures | SparseFeatures
-"""What an attributor makes of examples; an inner product of two rows is an influence score."""
+"""Features that an attributor makes of examples; an inner product of two rows is an influence score."""
 
 Scores: TypeAlias = Float32[np.ndarray, "q n"]
 """Influence scores; higher = more helpful."""

@@ -7,7 +7,7 @@
     ├── DataError (ValueError)           a record, file or text that cannot be used
     ├── ArtifactError (OSError)          a directory that airrep wrote, or should write, is not as it must be
     ├── NotFittedError (RuntimeError)    an attributor was asked before it had seen the training corpus
-    ├── TrainingError (ArithmeticError)  a fine-tune or a training run cannot go on
+    ├── TrainingError (ArithmeticError)  a fine-tune or a training run cannot continue
     └── MissingExtraError (ImportError)  an optional dependency is not installed
 
 Messages are one line: *where: what is wrong; what is expected. What to do.*
@@ -35,7 +35,7 @@ class NotFittedError(AirRepError, RuntimeError):
 
 
 class TrainingError(AirRepError, ArithmeticError):
-    """A fine-tune or a training run cannot go on: its loss is not finite, or memory is short."""
+    """A fine-tune or a training run cannot continue: its loss is not finite, or memory is short."""
 
 
 class MissingExtraError(AirRepError, ImportError):

@@ -4,7 +4,7 @@ corpus       Examples and ordered, immutable corpora of them.
 fields       Fields of a corpus table, each compared with literals row by row.
 filters      Where-expressions: which rows of a corpus table to keep.
 readers      Files, folders and Hub datasets as raw records.
-records      One raw record to an example's fields, and the values these may hold.
+records      From a raw record to the checked fields of an example.
 table        The table behind a corpus: records assembled, checked, taken from, digested.
 textformats  JSON Lines, JSON and CSV text as numbered raw records.
 """

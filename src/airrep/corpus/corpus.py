@@ -61,7 +61,7 @@ class Corpus(Sequence[Example]):
 
     Attributes:
         table: the rows as a pyarrow Table.
-        skipped: what ``skip_invalid`` left out while reading; nothing for any other corpus.
+        skipped: records that ``skip_invalid`` left out while reading; none for any other corpus.
     """
 
     def __init__(self, table: pa.Table, *, skipped: Skipped | None = None) -> None:
@@ -134,7 +134,7 @@ class Corpus(Sequence[Example]):
             IndexError: a row is not between 0 and n − 1.
             DataError: a row is given twice.
         """
-        wanted = np.asarray(rows, np.int64) if len(rows) else np.empty(0, np.int64)
+        wanted = np.asarray(rows, np.int64)
         outside = wanted[(wanted < 0) | (wanted >= len(self))]
         if len(outside):
             raise IndexError(f"row {outside[0]} of a corpus of {len(self)} examples")

@@ -18,7 +18,7 @@ from airrep.arrays import Mask, Rows
 from airrep.errors import ConfigError
 
 Scalar: TypeAlias = str | int | float | bool | None
-"""What a field may be compared with."""
+"""A literal that a field may be compared with."""
 
 TEXT_FIELDS = ("id", "prompt", "response", "label", "source")
 """Fields that are columns of a corpus table; any other name is looked for among the metadata's keys."""
@@ -30,7 +30,7 @@ TESTS: dict[str, Callable[[Any, Any], bool]] = {
     "greater": operator.gt,
     "greater_equal": operator.ge,
 }
-"""Names of comparisons, as pyarrow has them, and what they do with two values."""
+"""Comparisons by their names in pyarrow."""
 
 _compute: Any = pyarrow.compute  # its type stubs refuse large_string
 _KEYS_LISTED = 20
@@ -38,7 +38,7 @@ _KEYS_LISTED = 20
 
 @dataclass(frozen=True, slots=True)
 class Field:
-    """A field: its name, whether it is a key of the metadata, and where it is named, for error messages."""
+    """A field: its name, whether it is a key of the metadata, and its place in the query, for error messages."""
 
     name: str
     nested: bool
@@ -62,28 +62,23 @@ class Column(Protocol):
 
 
 def read_fields(table: pa.Table, fields: Iterable[Field], known: Iterable[str] = ()) -> Mapping[Field, Column]:
-    """Return the values of the fields.
-
-    Args:
-        table: some rows of a corpus table; columns that no field needs may be missing.
-        fields: what to read.
-        known: metadata keys that other rows, outside this table, have.
-
-    Raises:
-        ConfigError: no row has the field.
-    """
+    """Return the values of fields that some row of the table, or of the corpus around it (``known``), has."""
     wanted = list(fields)
-    columns: dict[Field, Column] = {field: TextColumn(table[field.name], field) for field in wanted if not field.nested}
+    columns: dict[Field, Column] = {
+        field: _TextColumn(table[field.name], field) for field in wanted if not field.nested
+    }
     nested = [field for field in wanted if field.nested]
-    return columns | _read_keys(table["metadata"], nested, known) if nested else columns
+    if nested:
+        records, codes = _distinct(table["metadata"])
+        _check_known(records, nested, known, len(codes))
+        columns |= {
+            field: _JsonColumn([record.get(field.name) for record in records], codes, field) for field in nested
+        }
+    return columns
 
 
 def field_values(table: pa.Table, name: str, known: Iterable[str] = ()) -> list[str | None]:
-    """Return one field of every row as text: numbers and other JSON values as JSON; None if missing.
-
-    Raises:
-        ConfigError: no row of the table has the field, and it is none of the ``known`` metadata keys.
-    """
+    """Return one field of every row as text; see :meth:`airrep.corpus.corpus.Corpus.values`."""
     if name in TEXT_FIELDS:
         texts: list[str | None] = table[name].to_pylist()
         return texts
@@ -95,15 +90,9 @@ def field_values(table: pa.Table, name: str, known: Iterable[str] = ()) -> list[
     return [shown[code] for code in codes.tolist()]
 
 
-def _read_keys(metadata: Any, fields: list[Field], known: Iterable[str]) -> dict[Field, Column]:
-    """Return metadata keys as columns."""
-    records, codes = _distinct(metadata)
-    _check_known(records, fields, known, len(codes))
-    return {field: JsonColumn([record.get(field.name) for record in records], codes, field) for field in fields}
-
-
 def _distinct(metadata: Any) -> tuple[list[dict[str, Any]], Rows]:
     """Return each metadata object once, an empty one last, and for each row which is its own."""
+    # Rows of one source often have equal metadata: each text is parsed once.
     chunks = metadata.dictionary_encode().chunks
     texts: list[str] = chunks[0].dictionary.to_pylist() if chunks else []
     codes = [chunk.indices.fill_null(len(texts)).to_numpy() for chunk in chunks]
@@ -125,7 +114,7 @@ def _listed(keys: set[str]) -> str:
     return f"one of {', '.join([*TEXT_FIELDS, *sorted(keys)[:_KEYS_LISTED]])}{more}"
 
 
-class TextColumn:
+class _TextColumn:
     """A column of texts, some of them null."""
 
     def __init__(self, column: Any, field: Field) -> None:
@@ -133,17 +122,15 @@ class TextColumn:
 
     def compare(self, test: str, literal: Scalar) -> Mask:
         """Tell where the text passes a test; texts are ordered by code point."""
-        if literal is None:
+        if literal is None:  # filters compare None by equality alone
             return _mask(self._column.is_null())
         return _mask(getattr(_compute, test)(self._column, self._text(literal)))
 
     def member(self, literals: Iterable[Scalar]) -> Mask:
-        """Tell where the text is one of the literals."""
         texts = [None if literal is None else self._text(literal) for literal in literals]
         return _mask(_compute.is_in(self._column, pa.array(texts, pa.large_string())))
 
     def contains(self, literal: Scalar) -> Mask:
-        """Tell where the text has the literal in it."""
         return _mask(_compute.match_substring(self._column, self._text(literal)))
 
     def _text(self, literal: Scalar) -> str:
@@ -160,28 +147,22 @@ def _mask(column: Any) -> Mask:
     return np.asarray(_compute.fill_null(column, False).to_numpy(), bool)
 
 
-class JsonColumn:
-    """The values of one metadata key, None where a row lacks it; row i has ``values[codes[i]]``.
-
-    Values of unlike types are unequal.
-    """
+class _JsonColumn:
+    """The values of one metadata key: row i has ``values[codes[i]]``; values of unlike types are unequal."""
 
     def __init__(self, values: list[Any], codes: Rows, field: Field) -> None:
         self._values, self._codes, self._field = values, codes, field
         self._kinds = {_kind(value) for value in values} - {"nothing"}
 
     def compare(self, test: str, literal: Scalar) -> Mask:
-        """Tell where the value has the literal's type and passes a test."""
         kind, holds = self._expected(literal), TESTS[test]
         return self._each(lambda value: _kind(value) == kind and holds(value, literal))
 
     def member(self, literals: Iterable[Scalar]) -> Mask:
-        """Tell where the value is one of the literals."""
         wanted = {(self._expected(literal), literal) for literal in literals}
         return self._each(lambda value: not isinstance(value, list | dict) and (_kind(value), value) in wanted)
 
     def contains(self, literal: Scalar) -> Mask:
-        """Tell where the value is a text with the literal in it, or a list with it as an element."""
         if self._kinds and not self._kinds & {"text", "lists"}:
             self._refuse(literal)
         kind = _kind(literal)
@@ -211,7 +192,7 @@ def _kind(value: object) -> str:
         return "nothing"
     kinds: tuple[tuple[Any, str], ...] = (
         (str, "text"),
-        (bool, "true or false"),
+        (bool, "true or false"),  # before numbers, as Python's True is an int
         ((int, float), "numbers"),
         (list, "lists"),
     )

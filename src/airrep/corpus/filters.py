@@ -32,7 +32,7 @@ Node: TypeAlias = Callable[[Mapping[Field, Column]], Mask]
 _WANTED = 'comparisons of a field with a literal are expected, joined by and, or, not. Write such as label == "a"'
 _QUOTED = re.compile(r"'[^']*'|\"[^\"]*\"")
 _SINGLE_EQUALS = re.compile("(?<![=!<>:])=(?!=)")
-_DEEPEST = 100
+_DEEPEST = 100  # below where Python itself gives up
 _SHOWN = 80
 _TESTS: dict[type[ast.cmpop], str] = {
     ast.Eq: "equal",
@@ -55,15 +55,11 @@ _NEGATED = (ast.NotEq, ast.IsNot, ast.NotIn)
 
 @dataclass(frozen=True, slots=True)
 class Filter:
-    """A translated where-expression, made by :func:`compile_filter`.
-
-    Attributes:
-        expression: the text it was made of.
-        fields: the fields it names, in order.
-    """
+    """A translated where-expression, made by :func:`compile_filter`."""
 
     expression: str
     fields: tuple[Field, ...]
+    """The fields that it names, in order."""
     _node: Node
 
     @property
@@ -126,10 +122,6 @@ def _contains(field: Field, literal: Scalar) -> Node:
     return lambda columns: columns[field].contains(literal)
 
 
-def _compare(field: Field, test: str, literal: Scalar) -> Node:
-    return lambda columns: columns[field].compare(test, literal)
-
-
 def _negate(node: Node) -> Node:
     return lambda columns: np.logical_not(node(columns))
 
@@ -148,7 +140,7 @@ class _Parser:
 
     def parse(self) -> Node:
         try:
-            with warnings.catch_warnings():
+            with warnings.catch_warnings():  # Python warns of what can hardly be meant, such as `is "a"`
                 warnings.simplefilter("error")
                 tree = ast.parse(self._expression, mode="eval")
         except SyntaxError as error:
@@ -166,6 +158,7 @@ class _Parser:
         return f"where '{shown}', column {column}"
 
     def _place(self, node: ast.expr) -> str:
+        # Syntax trees count columns in bytes of UTF-8, readers in characters.
         line = self._expression.split("\n")[node.lineno - 1].encode()
         return self._at(len(line[: node.col_offset].decode()) + 1)
 
@@ -182,7 +175,7 @@ class _Parser:
             case ast.UnaryOp(op=ast.Not(), operand=operand):
                 return _negate(self._node(operand, depth + 1))
             case ast.Compare(left=left, ops=operators, comparators=rights):
-                pairs = zip([left, *rights], operators, rights, strict=False)
+                pairs = zip([left, *rights], operators, rights, strict=False)  # a < b < c is a < b and b < c
                 return _join([self._pair(*pair) for pair in pairs], every=True)
             case _:
                 raise self._error(node, f"{_words(node)} stands where a comparison is expected")
@@ -209,7 +202,7 @@ class _Parser:
             raise self._error(right, "is compares with None only", "None is expected. Write ==")
         if literal is None and test != "equal":
             raise self._error(right, "None is neither below nor above anything", "a value is expected. Write is None")
-        return _compare(field, test, literal)
+        return lambda columns: columns[field].compare(test, literal)
 
     def _field(self, node: ast.expr) -> Field:
         match node:

@@ -25,10 +25,7 @@ _READ_SIZE = 1 << 20
 def open_source(path: str | PathLike[str], split: str | None = None) -> RecordSource:
     """Return the records of a file, a folder saved by ``datasets``, or a dataset of the Hub.
 
-    Raises:
-        DataError: nothing is there, or it is of no known kind; while reading, also that it is damaged.
-        ConfigError: ``split`` is given for a file.
-        MissingExtraError: a dataset, without the package ``datasets``.
+    A damaged file raises its DataError while its records are read, not here.
     """
     place, name = Path(path), str(path)
     if place.is_dir():
@@ -100,6 +97,7 @@ def _csv(path: Path) -> Numbered:
 
 def _parquet(path: Path) -> Numbered:
     with _opened(path) as stream:
+        # Parquet is read from its end: what is compressed once more must lie in memory whole.
         whole = pa.BufferReader(stream.read()) if path.suffix.lower() in _COMPRESSIONS else path
         try:
             with pq.ParquetFile(whole, pre_buffer=False) as file:
@@ -128,6 +126,7 @@ _READERS: dict[str, Callable[[Path], Numbered]] = {
 
 def _may_be_hub_id(name: str) -> bool:
     """Tell "org/name" from a path that is merely missing: a data file's, or inside a folder that is there."""
+    # A missing file in a folder that is there was mistyped: nobody wants the Hub to be asked for it.
     if re.fullmatch(r"[\w-][\w.-]*/[\w-][\w.-]*", name) is None:
         return False
     return _bare(Path(name)).suffix.lower() not in _READERS and not Path(name).parent.exists()

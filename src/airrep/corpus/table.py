@@ -21,149 +21,22 @@ if TYPE_CHECKING:
 else:
     Column = pa.ChunkedArray
 
-
 _compute: Any = pyarrow.compute  # its type stubs refuse large_string
-
 
 COLUMNS = ("id", "prompt", "response", "label", "source", "metadata")
 """Columns of a corpus table, in order."""
-
-
+_REQUIRED = COLUMNS[:3]
 SCHEMA = pa.schema([(column, pa.large_string()) for column in COLUMNS])
 """Schema of a corpus table: every column is large_string; label, source and metadata may be null."""
 
-
-def repeats(ids: Column) -> tuple[Rows, Rows]:
-    """Return the rows whose id an earlier row has, in order, and for each the first row with that id."""
-    if _compute.count_distinct(ids, mode="all").as_py() == len(ids):
-        return np.empty(0, np.int64), np.empty(0, np.int64)
-    codes = id_codes(ids)
-    _, first = np.unique(codes, return_index=True)
-    first_row = first[codes]
-    later = np.flatnonzero(first_row != np.arange(len(codes)))
-    return later, first_row[later]
-
-
-def id_codes(ids: Column) -> Rows:
-    """Return one number for each row, equal where the ids are equal, from 0 on without gaps."""
-    chunks: list[Any] = ids.dictionary_encode().chunks
-    parts = [chunk.indices.to_numpy() for chunk in chunks]
-    return np.concatenate(parts).astype(np.int64) if parts else np.empty(0, np.int64)
-
-
-def checked_table(table: pa.Table) -> pa.Table:
-    """Return ``table`` as a corpus table: columns in order and as large_string, metadata as canonical JSON.
-
-    Columns label, source and metadata may be missing.
-
-    Raises:
-        DataError: a column is missing or unknown, a text is null or blank, holds NUL or is not UTF-8, two ids
-            are equal, or metadata is not a JSON object. The message names the first such row, from 1 on.
-    """
-    unknown = [column for column in table.column_names if column not in COLUMNS]
-    missing = [column for column in COLUMNS[:3] if column not in table.column_names]
-    if unknown or missing:
-        wrong = f"no column {missing[0]!r}" if missing else f"an unknown column {unknown[0]!r}"
-        raise DataError(f"corpus table: has {wrong}; expected {', '.join(COLUMNS)}. Use Corpus.from_records")
-    columns = [_checked_column(table, column) for column in COLUMNS]
-    result = pa.Table.from_arrays(columns, schema=SCHEMA)
-    later, first = repeats(result["id"])
-    if len(later):
-        raise DataError(f"corpus table: row {later[0] + 1}: has the id of row {first[0] + 1}; unique ids are expected")
-    return result
-
-
-def _checked_column(table: pa.Table, column: str) -> Column:
-    """Return one column as valid large_string."""
-    if column not in table.column_names:
-        return pa.chunked_array([pa.nulls(len(table), pa.large_string())])
-    try:
-        values = table[column].cast(pa.large_string())
-        values.validate(full=True)
-    except pa.ArrowException as error:
-        raise DataError(f"corpus table: column {column!r}: {error}; UTF-8 text is expected") from None
-    if column == "metadata":
-        return _canonical(values)
-    wrong = _compute.fill_null(_compute.match_substring(values, "\0"), False)
-    if column in COLUMNS[:3]:
-        blank = _compute.equal(_compute.utf8_length(_compute.utf8_trim_whitespace(values)), 0)
-        wrong = _compute.or_(wrong, _compute.fill_null(blank, True))
-    row = _compute.index(wrong, True).as_py()
-    if row >= 0:
-        raise DataError(f"corpus table: row {row + 1}: {column} is null, blank or holds NUL; text is expected")
-    return values
-
-
-def _canonical(metadata: Any) -> Column:
-    """Return a column of JSON objects as canonical JSON."""
-    distinct = metadata.unique()
-    canonical = [text if text is None else encode_metadata_text(text) for text in distinct.to_pylist()]
-    if canonical == distinct.to_pylist():
-        same: Column = metadata
-        return same
-    changed: Column = _compute.take(pa.array(canonical, pa.large_string()), _compute.index_in(metadata, distinct))
-    return changed
-
-
-def take(table: pa.Table, rows: Rows) -> pa.Table:
-    """Return the given rows in the given order; copies those rows only, whatever the chunks of ``table``."""
-    batches = table.to_batches()
-    ends = np.cumsum([batch.num_rows for batch in batches], dtype=np.int64)
-    batch_of = np.searchsorted(ends, rows, side="right")
-    order = np.argsort(batch_of, kind="stable")
-    pieces = []
-    for part in np.split(order, np.flatnonzero(np.diff(batch_of[order])) + 1):
-        if len(part):
-            number = batch_of[part[0]]
-            local = rows[part] - (ends[number] - batches[number].num_rows)
-            pieces.append(batches[number].take(pa.array(local)))
-    taken = pa.Table.from_batches(pieces, table.schema).combine_chunks()
-    return taken if (np.diff(order) > 0).all() else taken.take(np.argsort(order))
-
-
-def table_digest(table: pa.Table) -> str:
-    """Return SHA-256 (64 hex digits) over the rows in order, whatever their chunks.
-
-    Hashed are the format's name, the number of rows, and for each column SHA-256 over all lengths in bytes
-    (int64, little-endian, −1 for null) and SHA-256 over all UTF-8 bytes. Lengths and bytes together give back
-    every row.
-    """
-    total = hashlib.sha256(f"airrep corpus 1\n{table.num_rows}\n".encode())
-    for column in COLUMNS:
-        lengths, texts = hashlib.sha256(), hashlib.sha256()
-        for chunk in table[column].chunks:
-            _update(lengths, texts, chunk)
-        total.update(lengths.digest() + texts.digest())
-    return total.hexdigest()
-
-
-def _update(lengths: "_Hash", texts: "_Hash", chunk: Any) -> None:
-    """Add one chunk of a column to its two hashes."""
-    if not len(chunk):
-        return
-    filled = _compute.fill_null(chunk, "") if chunk.null_count else chunk
-    _, offsets_buffer, data = filled.buffers()
-    offsets = np.frombuffer(offsets_buffer, np.int64)[filled.offset : filled.offset + len(filled) + 1]
-    sizes = np.diff(offsets)
-    if chunk.null_count:
-        sizes[chunk.is_null().to_numpy(zero_copy_only=False)] = -1
-    lengths.update(sizes.astype("<i8").data)
-    if data is not None:
-        texts.update(memoryview(data)[offsets[0] : offsets[-1]])
-
-
 _CHUNK_ROWS = 8192
-
-
 _CHUNK_CHARACTERS = 1 << 22
-
-
 _MESSAGES_KEPT = 20
 
 
 @dataclass(frozen=True, slots=True)
 class Skipped:
-    """How many records were left out as invalid, and why the first 20 were."""
+    """Number of records left out as invalid, and the errors of the first 20."""
 
     count: int = 0
     messages: tuple[str, ...] = ()
@@ -174,50 +47,13 @@ class Skipped:
         return Skipped(self.count + 1, kept)
 
 
-class _Builder:
-    """Rows gathered in lists and turned into arrow arrays chunk by chunk."""
-
-    def __init__(self) -> None:
-        self._batches: list[pa.RecordBatch] = []
-        self._rows: list[tuple[str | None, ...]] = []
-        self._characters = 0
-        self.numbers = array("q")
-        self.hashes = array("q")
-        self.made = array("b")
-
-    def add(self, number: int, fields: Fields) -> None:
-        """Add one record; without an id it gets the hash of its texts."""
-        prompt, response, given, label, source, metadata = fields
-        key = given or content_hash(prompt, response)
-        self.numbers.append(number)
-        self.hashes.append(hash(key))
-        self.made.append(given is None)
-        self._rows.append((key, prompt, response, label, source, metadata))
-        self._characters += len(prompt) + len(response)
-        if len(self._rows) >= _CHUNK_ROWS or self._characters >= _CHUNK_CHARACTERS:
-            self._flush()
-
-    def _flush(self) -> None:
-        columns = zip(*self._rows, strict=True) if self._rows else ([] for _ in COLUMNS)
-        pool = pa.system_memory_pool()  # the default one keeps much of what it frees
-        arrays = [pa.array(column, pa.large_string(), memory_pool=pool) for column in columns]
-        self._batches.append(pa.RecordBatch.from_arrays(arrays, schema=SCHEMA))
-        self._rows, self._characters = [], 0
-
-    def table(self) -> pa.Table:
-        """Return all rows added."""
-        self._flush()
-        return pa.Table.from_batches(self._batches, SCHEMA)
-
-
 def build_table(
     source: RecordSource, parse: Callable[[object], Fields], *, skip_invalid: bool = False
 ) -> tuple[pa.Table, Skipped]:
     """Return the table of a source's records and what was left out.
 
-    Raises:
-        DataError: a record is not valid, or two have the same id; the message starts with the place. With
-            ``skip_invalid`` such records are left out instead (of two with the same id, the later).
+    The first record that is not valid, or has the id of an earlier one, is a DataError that starts with its place;
+    with ``skip_invalid`` it is left out.
     """
     builder, skipped = _Builder(), Skipped()
     for number, record in source.records:
@@ -239,6 +75,42 @@ def build_table(
         return table, skipped
     table = _number_equal_texts(table, np.array(builder.made, bool))
     return _without_repeats(table, source, np.array(builder.numbers), skipped, skip_invalid)
+
+
+class _Builder:
+    """Rows gathered in lists and turned into arrow arrays chunk by chunk."""
+
+    def __init__(self) -> None:
+        self._batches: list[pa.RecordBatch] = []
+        self._rows: list[tuple[str | None, ...]] = []
+        self._characters = 0
+        self.numbers = array("q")
+        self.hashes = array("q")
+        self.made = array("b")
+
+    def add(self, number: int, fields: Fields) -> None:
+        """Add one record; without an id it gets the hash of its texts."""
+        prompt, response, given, label, source, metadata = fields
+        key = given or content_hash(prompt, response)
+        self.numbers.append(number)
+        self.hashes.append(hash(key))  # 8 bytes an id: only where two are equal are ids themselves compared
+        self.made.append(given is None)
+        self._rows.append((key, prompt, response, label, source, metadata))
+        self._characters += len(prompt) + len(response)
+        if len(self._rows) >= _CHUNK_ROWS or self._characters >= _CHUNK_CHARACTERS:
+            self._flush()
+
+    def _flush(self) -> None:
+        columns = zip(*self._rows, strict=True) if self._rows else ([] for _ in COLUMNS)
+        pool = pa.system_memory_pool()  # the default one keeps much of what it frees
+        arrays = [pa.array(column, pa.large_string(), memory_pool=pool) for column in columns]
+        self._batches.append(pa.RecordBatch.from_arrays(arrays, schema=SCHEMA))
+        self._rows, self._characters = [], 0
+
+    def table(self) -> pa.Table:
+        """Return all rows added."""
+        self._flush()
+        return pa.Table.from_batches(self._batches, SCHEMA)
 
 
 def _number_equal_texts(table: pa.Table, made: Mask) -> pa.Table:
@@ -278,3 +150,119 @@ def _without_repeats(
     keep = np.ones(len(table), bool)
     keep[later] = False
     return take(table, np.flatnonzero(keep)), skipped
+
+
+def checked_table(table: pa.Table) -> pa.Table:
+    """Return ``table`` as a corpus table: columns in order and as large_string, metadata as canonical JSON.
+
+    Columns label, source and metadata may be missing. A DataError names the first row that is not valid, from 1 on.
+    """
+    unknown = [column for column in table.column_names if column not in COLUMNS]
+    missing = [column for column in _REQUIRED if column not in table.column_names]
+    if unknown or missing:
+        wrong = f"no column {missing[0]!r}" if missing else f"an unknown column {unknown[0]!r}"
+        raise DataError(f"corpus table: has {wrong}; expected {', '.join(COLUMNS)}. Use Corpus.from_records")
+    columns = [_checked_column(table, column) for column in COLUMNS]
+    result = pa.Table.from_arrays(columns, schema=SCHEMA)
+    later, first = repeats(result["id"])
+    if len(later):
+        raise DataError(f"corpus table: row {later[0] + 1}: has the id of row {first[0] + 1}; unique ids are expected")
+    return result
+
+
+def _checked_column(table: pa.Table, column: str) -> Column:
+    """Return one column as valid large_string."""
+    if column not in table.column_names:
+        return pa.chunked_array([pa.nulls(len(table), pa.large_string())])
+    try:
+        values = table[column].cast(pa.large_string())
+        values.validate(full=True)
+    except pa.ArrowException as error:
+        raise DataError(f"corpus table: column {column!r}: {error}; UTF-8 text is expected") from None
+    if column == "metadata":
+        return _canonical(values)
+    wrong = _compute.fill_null(_compute.match_substring(values, "\0"), False)
+    if column in _REQUIRED:
+        blank = _compute.equal(_compute.utf8_length(_compute.utf8_trim_whitespace(values)), 0)
+        wrong = _compute.or_(wrong, _compute.fill_null(blank, True))
+    row = _compute.index(wrong, True).as_py()
+    if row >= 0:
+        raise DataError(f"corpus table: row {row + 1}: {column} is null, blank or holds NUL; text is expected")
+    return values
+
+
+def _canonical(metadata: Column) -> Column:
+    """Return a column of JSON objects as canonical JSON."""
+    distinct = metadata.unique()
+    canonical = [text if text is None else encode_metadata_text(text) for text in distinct.to_pylist()]
+    if canonical == distinct.to_pylist():
+        return metadata
+    changed: Column = _compute.take(pa.array(canonical, pa.large_string()), _compute.index_in(metadata, distinct))
+    return changed
+
+
+def take(table: pa.Table, rows: Rows) -> pa.Table:
+    """Return the given rows in the given order, copying no others."""
+    # Arrow would join all chunks of a column first; this takes from each batch its own rows, then mends their order.
+    batches = table.to_batches()
+    ends = np.cumsum([batch.num_rows for batch in batches], dtype=np.int64)
+    batch_of = np.searchsorted(ends, rows, side="right")
+    order = np.argsort(batch_of, kind="stable")
+    pieces = []
+    for part in np.split(order, np.flatnonzero(np.diff(batch_of[order])) + 1):
+        if len(part):
+            number = batch_of[part[0]]
+            local = rows[part] - (ends[number] - batches[number].num_rows)
+            pieces.append(batches[number].take(pa.array(local)))
+    taken = pa.Table.from_batches(pieces, table.schema).combine_chunks()
+    return taken if (np.diff(order) > 0).all() else taken.take(np.argsort(order))
+
+
+def table_digest(table: pa.Table) -> str:
+    """Return SHA-256 (64 hex digits) over the rows in order, whatever their chunks.
+
+    Hashed are the format's name, the number of rows, and for each column SHA-256 over all lengths in bytes
+    (int64, little-endian, −1 for null) and SHA-256 over all UTF-8 bytes. Lengths and bytes together give back
+    every row.
+    """
+    total = hashlib.sha256(f"airrep corpus 1\n{table.num_rows}\n".encode())
+    for column in COLUMNS:
+        lengths, texts = hashlib.sha256(), hashlib.sha256()
+        for chunk in table[column].chunks:
+            _update(lengths, texts, chunk)
+        total.update(lengths.digest() + texts.digest())
+    return total.hexdigest()
+
+
+def _update(lengths: "_Hash", texts: "_Hash", chunk: Any) -> None:
+    """Add one chunk of a column to its two hashes."""
+    if not len(chunk):
+        return
+    # A null may have bytes below it, which are no part of the row.
+    filled = _compute.fill_null(chunk, "") if chunk.null_count else chunk
+    _, offsets_buffer, data = filled.buffers()
+    offsets = np.frombuffer(offsets_buffer, np.int64)[filled.offset : filled.offset + len(filled) + 1]
+    sizes = np.diff(offsets)
+    if chunk.null_count:
+        sizes[chunk.is_null().to_numpy(zero_copy_only=False)] = -1
+    lengths.update(sizes.astype("<i8").data)
+    if data is not None:
+        texts.update(memoryview(data)[offsets[0] : offsets[-1]])
+
+
+def repeats(ids: Column) -> tuple[Rows, Rows]:
+    """Return the rows whose id an earlier row has, in order, and for each the first row with that id."""
+    if _compute.count_distinct(ids, mode="all").as_py() == len(ids):  # the usual case, at a fraction of the cost
+        return np.empty(0, np.int64), np.empty(0, np.int64)
+    codes = id_codes(ids)
+    _, first = np.unique(codes, return_index=True)
+    first_row = first[codes]
+    later = np.flatnonzero(first_row != np.arange(len(codes)))
+    return later, first_row[later]
+
+
+def id_codes(ids: Column) -> Rows:
+    """Return one number for each row, equal where the ids are equal, from 0 on without gaps."""
+    chunks: list[Any] = ids.dictionary_encode().chunks
+    parts = [chunk.indices.to_numpy() for chunk in chunks]
+    return np.concatenate(parts).astype(np.int64) if parts else np.empty(0, np.int64)

@@ -71,9 +71,9 @@ class _Scanner:
         self._position = position
 
     def _more(self) -> bool:
-        """Drop what is done with and read as much again as is left; return whether there was any."""
+        """Drop what is done with and read on; return whether there was more."""
         rest = self._buffer[self._position :]
-        added = self._stream.read(max(_BUFFER, len(rest)))
+        added = self._stream.read(max(_BUFFER, len(rest)))  # twice as much each time: a long value is parsed few times
         self._buffer, self._position, self._ended = rest + added, 0, not added
         return not self._ended
 
@@ -95,14 +95,14 @@ class _Scanner:
             try:
                 value, end = _DECODER.raw_decode(self._buffer, self._position)
             except json.JSONDecodeError as error:
-                distance = error.pos - self._position
+                distance = error.pos - self._position  # reading on moves the position
                 if not self._more():
                     self._move(self._position + distance)
                     raise self.error(error.msg) from None
             except (ValueError, RecursionError) as error:
                 raise self.error(_reason(error)) from None
             else:
-                if end < len(self._buffer) or not self._more():
+                if end < len(self._buffer) or not self._more():  # a number at the buffer's end may go on
                     self._move(end)
                     return value
 

@@ -1,6 +1,6 @@
 """The sentence encoder: load it, run it packed, save it.
 
-base         What every encoder does: render, encode in windows, save.
+base         Base class of encoders: render, encode in windows, save.
 bert         A BERT sentence encoder over packed tokens, without padding.
 checkpoints  Read a packed encoder from the folder of a model.
 exports      Write encoders as model folders, in either of two formats.

@@ -1,4 +1,4 @@
-"""What every encoder does: render, encode in windows, save."""
+"""Base class of encoders: render, encode in windows, save."""
 
 import re
 from abc import ABC, abstractmethod
@@ -43,17 +43,17 @@ class Encoder(ABC):
     bfloat16.
 
     Attributes:
-        name: what the encoder was loaded by.
-        template: how an example becomes a text; ``{prompt}`` and ``{response}`` are filled in.
+        name: the name that the encoder was loaded by.
+        template: text of an example, with ``{prompt}`` and ``{response}`` to be filled in.
         prompt_words: most words of a prompt that are read; the rest is cut off.
         max_tokens: longest text; the rest is cut off.
-        precision: of the large matrix products.
-        device: where they run.
-        prompts: what is put before the texts of queries and of training examples.
+        precision: type of the large matrix products.
+        device: device that they run on.
+        prompts: texts put before queries and before training examples.
         packed: whether it runs packed; if not, ``sentence_transformers`` runs it.
         trained_for_attribution: whether it was trained to rank subsets by their labels.
         trained_pool: the pool that it was trained with; None if unknown.
-        caution: what readers of its scores should be told; empty if nothing.
+        caution: caution to readers of its scores; empty if there is none.
         trained_group_sizes: smallest and largest group it was trained on, where known.
     """
 
@@ -95,6 +95,12 @@ class Encoder(ABC):
         It does not depend on where the model lies, how its weights are stored, precision, device or batches.
         """
 
+    def _decisive(self) -> dict[str, object]:
+        """Parts of the fingerprint that every encoder has; prompts only if there are some, as they came later."""
+        prompts = {"prompts": [self.prompts.query, self.prompts.train]} if self.prompts else {}
+        limits = {"max_tokens": self.max_tokens, "template": self.template, "prompt_words": self.prompt_words}
+        return limits | prompts
+
     @abstractmethod
     def sentence_transformer(self) -> "SentenceTransformer":
         """Return the same encoder as a ``SentenceTransformer``; give it texts made by :meth:`render`, and prompts."""
@@ -113,7 +119,7 @@ class Encoder(ABC):
         """Features of examples, in their order: float32, ``(n, d)``.
 
         Args:
-            examples: to encode.
+            examples: examples to encode.
             progress: told about finished rows.
             queries: whether they are queries, whose prompt is another in some encoders; else training examples.
 
@@ -129,16 +135,7 @@ class Encoder(ABC):
     def encode_texts(
         self, texts: Sequence[str], progress: Progress | None = None, *, queries: bool = False
     ) -> DenseFeatures:
-        """Features of texts that are already rendered, but for the prompt, in their order: float32, ``(n, d)``.
-
-        Args:
-            texts: to encode.
-            progress: told about finished rows.
-            queries: whether they are queries, whose prompt is another in some encoders; else training examples.
-
-        Raises:
-            DataError: a text is not valid Unicode, or features are not finite.
-        """
+        """Features of texts that are already rendered, but for the prompt: all else as :meth:`encode`."""
         if isinstance(texts, str):
             raise DataError("texts: a single string was given; expected a list of them. Put it in a list.")
         return self._encode(len(texts), lambda part: texts[part], progress, queries)

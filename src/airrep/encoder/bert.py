@@ -37,8 +37,6 @@ _LAYER: dict[str, tuple[str, ...]] = {
     "down": ("output.dense",),
     "down_norm": ("output.LayerNorm",),
 }
-
-
 Drop: TypeAlias = Callable[[Tensor], Tensor]
 """Sets some values to 0 and scales the others, while an encoder is trained."""
 
@@ -48,7 +46,7 @@ HeadShape: TypeAlias = tuple[int, int, bool] | None
 
 @dataclass(frozen=True, slots=True)
 class BertShape:
-    """What decides the shapes of a BERT's weights, and the constant of its layer norms."""
+    """Sizes of a BERT's weights, and the constant of its layer norms."""
 
     vocabulary: int
     positions: int
@@ -69,13 +67,7 @@ class PackedTokens(NamedTuple):
 
     @classmethod
     def from_batch(cls, batch: Batch, sequences: Sequence[Int64[np.ndarray, " length"]], device: str = "cpu") -> Self:
-        """Lay the sequences of a batch end to end.
-
-        Args:
-            batch: which rows, in which order.
-            sequences: token ids of every row, each of them int64.
-            device: where the tensors shall be.
-        """
+        """Lay the sequences of a batch end to end, given the int64 token ids of every row."""
         ids = torch.from_numpy(np.concatenate([sequences[row] for row in batch.rows]))
         positions = torch.from_numpy(batch.positions)
         return cls(ids.to(device), positions.to(device), batch.runs)
@@ -181,12 +173,7 @@ class UnitLength(nn.Module):
 
 
 class SentenceBert(nn.Module):
-    """BERT, mean pooling and heads: features of packed texts. :meth:`load_bert` gives it its weights.
-
-    Args:
-        shape: sizes of the BERT.
-        heads: what follows the mean, first to last.
-    """
+    """BERT, mean pooling and heads, first to last: features of packed texts. :meth:`load_bert` fills in the weights."""
 
     def __init__(self, shape: BertShape, heads: Sequence[HeadShape] = ()) -> None:
         super().__init__()
@@ -209,7 +196,7 @@ class SentenceBert(nn.Module):
         return features
 
     def hidden(self, tokens: PackedTokens, depth: int) -> Float32[Tensor, "t h"]:
-        """What the embeddings and the first *depth* layers make of the tokens of a batch."""
+        """Hidden states of the tokens of a batch after the embeddings and the first *depth* layers."""
         x: Tensor = self.embeddings(tokens)
         for layer in self.layers[:depth]:
             x = layer(x, tokens.runs)
@@ -218,13 +205,9 @@ class SentenceBert(nn.Module):
     def means(
         self, x: Float32[Tensor, "t h"], runs: tuple[EqualRun, ...], depth: int = 0, drop: Drop | None = None
     ) -> Float32[Tensor, "s h"]:
-        """Mean over the tokens of each sequence, after the layers above *depth*.
+        """Mean over the tokens of each sequence, after the layers above *depth*; *x* has passed those below it.
 
-        Args:
-            x: what :meth:`hidden` gives for the same depth.
-            runs: of the batch.
-            depth: layers that *x* has passed.
-            drop: dropout on what each half of a layer adds; none when None.
+        *drop* is dropout on what each half of a layer adds.
         """
         for layer in self.layers[depth:]:
             x = layer(x, runs, drop)
@@ -256,12 +239,7 @@ class SentenceBert(nn.Module):
         }
 
     def load_bert(self, tensors: Mapping[str, Tensor], heads: Sequence[Mapping[str, Tensor]]) -> None:
-        """Take weights over as float32, under the names of an ordinary BERT checkpoint.
-
-        Args:
-            tensors: all that :meth:`bert_shapes` names, of those shapes.
-            heads: ``weight`` and ``bias``, those that it has, of each head.
-        """
+        """Take over the weights that :meth:`bert_shapes` names, and each head's ``weight`` and ``bias``, as float32."""
         state = {
             name: torch.cat([tensors[part].float() for part in parts]) for name, parts in _bert_names(self.shape.layers)
         }

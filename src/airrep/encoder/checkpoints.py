@@ -14,7 +14,7 @@ from safetensors.torch import load_file
 from torch import Tensor
 
 from airrep.encoder.bert import BertShape, HeadShape, SentenceBert
-from airrep.encoder.folders import INDEX, WEIGHTS, Card, Layout, is_plain_bert, read_card, read_json
+from airrep.encoder.folders import INDEX, WEIGHTS, Card, Layout, is_plain_bert, read_card, read_json, read_optional
 from airrep.errors import ConfigError, DataError
 
 _SIZES = {
@@ -47,16 +47,7 @@ class StoredEncoder:
 
 
 def read_checkpoint(layout: Layout) -> StoredEncoder:
-    """Read a model that runs packed.
-
-    Args:
-        layout: of format ``"sentence-transformers"`` or ``"airrep"``.
-
-    Raises:
-        ConfigError: an AirRep checkpoint is of an architecture that airrep does not compute.
-        DataError: a file is missing or damaged, the configuration does not fit the weights, or a weight is
-            not finite.
-    """
+    """Read a model that runs packed: of format ``"sentence-transformers"`` or ``"airrep"``."""
     config = read_json(layout.transformer / "config.json")
     shape = _read_shape(layout.transformer / "config.json", config)
     weights = layout.transformer / WEIGHTS
@@ -68,13 +59,14 @@ def read_checkpoint(layout: Layout) -> StoredEncoder:
     _check_heads(layout.folder, shape.width, sizes)
     model.load_bert(tensors, heads)
     _check_finite(layout.folder, model.state_dict())
-    settings = _read_optional(layout.transformer / "tokenizer_config.json")
+    settings = read_optional(layout.transformer / "tokenizer_config.json")
     max_tokens = _read_max_tokens(layout, settings, shape)
     return StoredEncoder(model, _read_tokenizer(layout), settings, max_tokens, _read_card(layout))
 
 
 def is_finite(tensor: Tensor) -> bool:
-    """Whether all values are finite; a finite sum shows it at once."""
+    """Whether all values are finite."""
+    # A finite sum shows it without a mask of all values; a sum that overflows is no proof against it.
     return bool(torch.isfinite(tensor.sum())) or bool(torch.isfinite(tensor).all())
 
 
@@ -184,7 +176,7 @@ def _head_shape(head: Mapping[str, Tensor]) -> HeadShape:
 
 
 def _check_fit(path: Path, expected: Mapping[str, tuple[Any, ...]], tensors: Mapping[str, Tensor]) -> None:
-    """Every tensor that the configuration promises is there, of its shape, and no layer is left over."""
+    """Refuse a tensor that the configuration promises and the file lacks, one of another shape, a layer too many."""
     for name, shape in expected.items():
         if name not in tensors:
             raise DataError(f"{path}: does not fit its config.json: tensor {name} is missing. {_WAY_OUT}")
@@ -199,7 +191,7 @@ def _check_fit(path: Path, expected: Mapping[str, tuple[Any, ...]], tensors: Map
 
 
 def _check_heads(folder: Path, width: int, sizes: list[HeadShape]) -> None:
-    """Each head takes what the part before it gives."""
+    """Refuse a head that takes another number of features than the part before it gives."""
     for inputs, outputs, _ in filter(None, sizes):
         if inputs != width:
             raise DataError(f"{folder}: a linear head takes {inputs} features but is given {width}. {_WAY_OUT}")
@@ -225,13 +217,9 @@ def _read_tokenizer(layout: Layout) -> dict[str, Any]:
     return read_json(path) | {"truncation": None, "padding": None}
 
 
-def _read_optional(path: Path) -> dict[str, Any]:
-    return read_json(path) if path.exists() else {}
-
-
 def _read_max_tokens(layout: Layout, settings: dict[str, Any], shape: BertShape) -> int:
-    """Longest text as sentence_transformers sets it, and never more than there are positions."""
-    library = _read_optional(layout.transformer / "sentence_bert_config.json")
+    """Longest text as sentence_transformers sets it, never more than there are positions."""
+    library = read_optional(layout.transformer / "sentence_bert_config.json")
     for limit in (library.get("max_seq_length"), settings.get("model_max_length")):
         if isinstance(limit, int | float) and limit >= 1:
             return int(min(limit, shape.positions))
@@ -239,7 +227,7 @@ def _read_max_tokens(layout: Layout, settings: dict[str, Any], shape: BertShape)
 
 
 def _read_card(layout: Layout) -> Card:
-    """The published AirRep format has no ``airrep.json``; what is in it was trained for attribution."""
+    """The card; the published AirRep format has none, and all in it was trained for attribution."""
     if layout.format == "airrep" and not (layout.folder / "airrep.json").exists():
         return Card(trained_for_attribution=True)
     return read_card(layout.folder)

@@ -13,7 +13,7 @@ from torch import Tensor, nn
 
 from airrep.encoder.bert import SentenceBert
 from airrep.encoder.checkpoints import StoredEncoder
-from airrep.encoder.folders import CARD, WEIGHTS, Card
+from airrep.encoder.folders import CARD, SETTINGS, WEIGHTS, Card, write_json
 from airrep.errors import ArtifactError, ConfigError
 from airrep.runtime.artifacts import partial_path, sync, writing
 
@@ -23,7 +23,7 @@ _MODULES = {
     "Dense": "sentence_transformers.base.modules.dense.Dense",
     "Normalize": "sentence_transformers.base.modules.normalize.Normalize",
 }
-_TOKENIZER = {
+_TOKENIZER = {  # for a model without tokenizer_config.json: the names that every BERT has
     "tokenizer_class": "PreTrainedTokenizerFast",
     "cls_token": "[CLS]",
     "mask_token": "[MASK]",
@@ -35,11 +35,7 @@ _TOKENIZER = {
 
 @contextmanager
 def new_folder(out: Path) -> Iterator[Path]:
-    """Write a folder in one go: yields a sibling to fill, which takes the name *out* when all went well.
-
-    Raises:
-        ArtifactError: *out* exists, or it cannot be written.
-    """
+    """Write a folder whole or not at all: yields a sibling to fill, which takes the name *out* when all went well."""
     if out.exists():
         raise ArtifactError(f"{out}: exists already; nothing is overwritten. Give another path.")
     partial = partial_path(out)
@@ -57,23 +53,17 @@ def new_folder(out: Path) -> Iterator[Path]:
 
 
 def write_sentence_transformer(checkpoint: StoredEncoder, folder: Path, dtype: torch.dtype = torch.float32) -> None:
-    """Write a folder that ``SentenceTransformer(folder)`` loads: Transformer, Pooling, Dense or Normalize.
-
-    Args:
-        checkpoint: what to write.
-        folder: an empty folder.
-        dtype: how weights are stored; they are loaded as float32 whatever it is.
-    """
+    """Write into an empty folder what ``SentenceTransformer`` loads: Transformer, Pooling, Dense or Normalize."""
     model = checkpoint.model
     width = model.shape.width
     _write_weights(folder / WEIGHTS, model.bert_tensors() | _pooler(width), dtype)
     config = {"architectures": ["BertModel"], "model_type": "bert"}
-    _write_json(folder / "config.json", _bert_config(model) | config)
+    write_json(folder / "config.json", _bert_config(model) | config)
     _write_tokenizer(checkpoint, folder)
     heads = ["Dense" if isinstance(head, nn.Linear) else "Normalize" for head in model.heads]
     modules = _write_modules(folder, ["Transformer", "Pooling", *heads])
     pooling = {"embedding_dimension": width, "pooling_mode": "mean", "include_prompt": True}
-    _write_json(modules[1] / "config.json", pooling)
+    write_json(modules[1] / "config.json", pooling)
     for path, head in zip(modules[2:], model.heads, strict=True):
         _write_head(path, head, dtype)
     _write_library_settings(folder)
@@ -86,19 +76,14 @@ def _write_modules(folder: Path, kinds: list[str]) -> list[Path]:
         {"idx": number, "name": str(number), "path": name, "type": _MODULES[kind]}
         for number, (kind, name) in enumerate(zip(kinds, names, strict=True))
     ]
-    _write_json(folder / "modules.json", entries)
+    write_json(folder / "modules.json", entries)
     for name in names[1:]:
         (folder / name).mkdir()
     return [folder / name for name in names]
 
 
 def write_airrep(checkpoint: StoredEncoder, folder: Path, dtype: torch.dtype = torch.float32) -> None:
-    """Write a folder in the format of the published AirRep checkpoints.
-
-    Args:
-        checkpoint: what to write.
-        folder: an empty folder.
-        dtype: how weights are stored; they are loaded as float32 whatever it is.
+    """Write into an empty folder, in the format of the published AirRep checkpoints.
 
     Raises:
         ConfigError: the format cannot hold this encoder; it has one square head and no unit length.
@@ -116,7 +101,7 @@ def write_airrep(checkpoint: StoredEncoder, folder: Path, dtype: torch.dtype = t
     tensors = {f"bert.{name}": tensor for name, tensor in model.bert_tensors().items()}
     _write_weights(folder / WEIGHTS, tensors | {"projector.weight": weight, "projector.bias": bias}, dtype)
     config = {"architectures": ["AirRepModel"], "model_type": "airrep"}
-    _write_json(folder / "config.json", _bert_config(model) | config)
+    write_json(folder / "config.json", _bert_config(model) | config)
     _write_tokenizer(checkpoint, folder)
 
 
@@ -161,45 +146,42 @@ def _write_head(folder: Path, head: nn.Module, dtype: torch.dtype) -> None:
             "bias": head.bias is not None,
             "activation_function": "torch.nn.modules.linear.Identity",
         }
-    _write_json(folder / "config.json", config)
+    write_json(folder / "config.json", config)
 
 
 def _write_library_settings(folder: Path) -> None:
-    """Files that only sentence_transformers reads."""
+    """Write the files that sentence_transformers alone reads."""
     transformer = {
         "transformer_task": "feature-extraction",
         "modality_config": {"text": {"method": "forward", "method_output_name": "last_hidden_state"}},
         "module_output_name": "token_embeddings",
     }
-    _write_json(folder / "sentence_bert_config.json", transformer)
+    write_json(folder / "sentence_bert_config.json", transformer)
     settings: dict[str, Any] = {
         "model_type": "SentenceTransformer",
         "prompts": {},
         "default_prompt_name": None,
         "similarity_fn_name": "dot",
     }
-    _write_json(folder / "config_sentence_transformers.json", settings)
+    write_json(folder / SETTINGS, settings)
 
 
 def _write_tokenizer(checkpoint: StoredEncoder, folder: Path) -> None:
-    """Tokenizer, its longest text, and the card."""
+    """Write the tokenizer with its longest text, and the card."""
     content = json.dumps(checkpoint.tokenizer, ensure_ascii=False)
     (folder / "tokenizer.json").write_text(content, encoding="utf-8")
     settings = _TOKENIZER | checkpoint.tokenizer_settings | {"model_max_length": checkpoint.max_tokens}
-    _write_json(folder / "tokenizer_config.json", settings)
+    write_json(folder / "tokenizer_config.json", settings)
     write_card(checkpoint.card, folder)
 
 
 def write_card(card: Card, folder: Path) -> None:
     """Write ``airrep.json``."""
-    _write_json(folder / CARD, card.to_dict())
-
-
-def _write_json(path: Path, content: object) -> None:
-    path.write_text(json.dumps(content, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
+    write_json(folder / CARD, card.to_dict())
 
 
 def _write_weights(path: Path, tensors: Mapping[str, Tensor], dtype: torch.dtype) -> None:
-    """Write a safetensors file; a full disk shows as an OSError."""
+    """Write a safetensors file."""
     stored = {name: tensor.to("cpu", dtype).contiguous() for name, tensor in tensors.items()}
+    # Written by Python, a full disk is an OSError; safetensors has an error of its own.
     path.write_bytes(save(stored, metadata={"format": "pt"}))

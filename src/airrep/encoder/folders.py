@@ -12,27 +12,32 @@ from airrep.scoring.pooling import TrainedPool
 
 DEFAULT, UNTRAINED = BUNDLED = ("default", "untrained")
 """Encoders that come along: one trained for attribution, and the one that it was trained from."""
-
-
 MODELS = Path(__file__).parents[1] / "models"
-
-
 CARD = "airrep.json"
-
-
+WEIGHTS = "model.safetensors"
+INDEX = "model.safetensors.index.json"
+"""Names the file of each tensor where the weights are in several."""
 DOWNLOADED = ("*.safetensors", "*.json", "*.txt")
-"""What is fetched from the Hub: no pickles, no programs."""
-
-
+"""Files that are fetched from the Hub: no pickles, no programs."""
+SETTINGS = "config_sentence_transformers.json"
+"""File in which sentence-transformers keeps a model's own prompts, each with a name."""
 _HUB_ID = re.compile(r"[\w-][\w.-]*/[\w-][\w.-]*")
+_PICKLES = ("pytorch_model*.bin", "*.pt", "*.pth", "*.ckpt", "*.pkl")
+_GENERATORS = ("ForCausalLM", "LMHeadModel", "ForConditionalGeneration")
+_BERT_ONLY = {
+    "hidden_act": "gelu",
+    "position_embedding_type": "absolute",
+    "is_decoder": False,
+    "add_cross_attention": False,
+}
 
 
 @dataclass(frozen=True, slots=True)
 class Card:
-    """What ``airrep.json`` says about a model's texts and training; the defaults hold where there is none."""
+    """Content of ``airrep.json``, on a model's texts and training; the defaults hold where there is none."""
 
     template: str = "Question: {prompt}\nAnswer: {response}"
-    """How an example becomes one text."""
+    """Template by which an example becomes one text."""
     prompt_words: int = 256
     """Most words of a prompt; the rest is cut off."""
     trained_for_attribution: bool = False
@@ -42,14 +47,27 @@ class Card:
     trained_pool: TrainedPool | None = None
     """Pool that the encoder was trained with, where known."""
     caution: str = ""
-    """What readers of its scores should be told, in a sentence."""
+    """Caution to readers of its scores, in a sentence."""
     training: dict[str, Any] | None = None
-    """What the encoder was trained on, how, and its held-out LDS, as :mod:`airrep.training.train` writes it."""
+    """Lineage of the training and its held-out LDS, as :mod:`airrep.training.train` writes them."""
 
     def to_dict(self) -> dict[str, Any]:
         """Return the content of ``airrep.json``."""
         content = asdict(self)
         return content if self.training is not None else {key: content[key] for key in content if key != "training"}
+
+
+@dataclass(frozen=True, slots=True)
+class Layout:
+    """Places of the parts of a model, and the code that can run it."""
+
+    folder: Path
+    format: Literal["sentence-transformers", "airrep", "library"]
+    """The first two run packed; ``"library"`` means: by sentence_transformers itself."""
+    transformer: Path
+    """Folder of the configuration, the weights and the tokenizer."""
+    heads: tuple[Path | None, ...] = ()
+    """Heads behind the mean, first to last: folders of dense modules; None is scaling to unit length."""
 
 
 def find_model(name: str, extra: tuple[str, ...] = ()) -> Path:
@@ -78,109 +96,6 @@ def find_model(name: str, extra: tuple[str, ...] = ()) -> Path:
     return download("encoder", name, (*DOWNLOADED, *extra), instead)
 
 
-def read_json(path: Path) -> dict[str, Any]:
-    """Read a JSON object.
-
-    Raises:
-        DataError: missing, unreadable, or not a JSON object.
-    """
-    return _expect_object(path, parse_json(path))
-
-
-def parse_json(path: Path) -> object:
-    """Read a JSON value.
-
-    Raises:
-        DataError: missing, unreadable, or not JSON.
-    """
-    try:
-        return json.loads(path.read_bytes())
-    except FileNotFoundError as error:
-        raise DataError(f"{path}: is missing; a model folder has one. Restore it or download again.") from error
-    except OSError as error:
-        raise DataError(f"{path}: cannot be read: {error.strerror}. Mend its permissions.") from error
-    except ValueError as error:
-        raise DataError(f"{path}: is not JSON. Restore it or download the model again.") from error
-
-
-def _expect_object(path: Path, value: object) -> dict[str, Any]:
-    if not isinstance(value, dict):
-        raise DataError(f"{path}: holds no JSON object; expected one. Restore it or download the model again.")
-    return value
-
-
-def read_card(folder: Path) -> Card:
-    """Read ``airrep.json``, or return the defaults where there is none.
-
-    Raises:
-        DataError: a field is of another type than it must be.
-    """
-    path = folder / CARD
-    if not path.exists():
-        return Card()
-    given = read_json(path)
-    known = {key: given[key] for key in asdict(Card()) if key in given}
-    if isinstance(known.get("trained_group_sizes"), list):
-        known["trained_group_sizes"] = tuple(known["trained_group_sizes"])
-    card = Card(**known)
-    _check_card(path, card)
-    return card
-
-
-POOLS = get_args(TrainedPool)
-
-
-def _check_card(path: Path, card: Card) -> None:
-    sizes = card.trained_group_sizes
-    expected = {
-        "caution, a text": isinstance(card.caution, str),
-        f"trained_pool, {', '.join(POOLS)} or null": card.trained_pool in (*POOLS, None),
-        "template, a text": isinstance(card.template, str),
-        "prompt_words, a whole number from 1 up": type(card.prompt_words) is int and card.prompt_words > 0,
-        "trained_for_attribution, true or false": isinstance(card.trained_for_attribution, bool),
-        "trained_group_sizes, two whole numbers or null": sizes is None
-        or (isinstance(sizes, tuple) and len(sizes) == 2 and all(type(size) is int for size in sizes)),
-        "training, an object or null": card.training is None or isinstance(card.training, dict),
-    }
-    for what, holds in expected.items():
-        if not holds:
-            raise DataError(f"{path}: a field is of the wrong type; expected {what}. Correct the file.")
-
-
-WEIGHTS = "model.safetensors"
-
-
-INDEX = "model.safetensors.index.json"
-"""Names the file of each tensor where the weights are in several."""
-
-
-_PICKLES = ("pytorch_model*.bin", "*.pt", "*.pth", "*.ckpt", "*.pkl")
-
-
-_GENERATORS = ("ForCausalLM", "LMHeadModel", "ForConditionalGeneration")
-
-
-_BERT_ONLY = {
-    "hidden_act": "gelu",
-    "position_embedding_type": "absolute",
-    "is_decoder": False,
-    "add_cross_attention": False,
-}
-
-
-@dataclass(frozen=True, slots=True)
-class Layout:
-    """Where the parts of a model lie, and which code can run it."""
-
-    folder: Path
-    format: Literal["sentence-transformers", "airrep", "library"]
-    """The first two run packed; ``"library"`` means: by sentence_transformers itself."""
-    transformer: Path
-    """Folder of the configuration, the weights and the tokenizer."""
-    heads: tuple[Path | None, ...] = ()
-    """What follows the mean, first to last: folders of dense modules; None is scaling to unit length."""
-
-
 def read_layout(folder: Path) -> Layout:
     """Recognise the format of a model folder.
 
@@ -202,19 +117,6 @@ def read_layout(folder: Path) -> Layout:
     return layout
 
 
-def _plain_layout(folder: Path, config: dict[str, Any]) -> Layout:
-    """Layout of a folder without ``modules.json``: the published AirRep format, or a bare transformer."""
-    if config.get("model_type") == "airrep":
-        return Layout(folder, "airrep", folder)
-    architectures = [str(name) for name in config.get("architectures") or ()]
-    if any(name.endswith(_GENERATORS) for name in architectures):
-        raise ConfigError(
-            f"{folder}: holds a language model ({architectures[0]}), not an encoder; expected a BERT-type "
-            "encoder or a sentence-transformers folder. Give the folder of an encoder."
-        )
-    return Layout(folder, "sentence-transformers" if _is_packable(folder) else "library", folder)
-
-
 def _library_layout(folder: Path, modules: Path) -> Layout:
     """Layout of a sentence-transformers folder: packed if BERT, mean, and linear or unit-length heads."""
     entries = parse_json(modules)
@@ -232,11 +134,23 @@ def _library_layout(folder: Path, modules: Path) -> Layout:
     return Layout(folder, "sentence-transformers", paths[0], tuple(heads))
 
 
+def _plain_layout(folder: Path, config: dict[str, Any]) -> Layout:
+    """Layout of a folder without ``modules.json``: the published AirRep format, or a bare transformer."""
+    if config.get("model_type") == "airrep":
+        return Layout(folder, "airrep", folder)
+    architectures = [str(name) for name in config.get("architectures") or ()]
+    if any(name.endswith(_GENERATORS) for name in architectures):
+        raise ConfigError(
+            f"{folder}: holds a language model ({architectures[0]}), not an encoder; expected a BERT-type "
+            "encoder or a sentence-transformers folder. Give the folder of an encoder."
+        )
+    return Layout(folder, "sentence-transformers" if _is_packable(folder) else "library", folder)
+
+
 def _is_packable(transformer: Path) -> bool:
     """Whether the transformer is a BERT as :mod:`airrep.encoder.bert` computes it, with a tokenizer it can read."""
     config = read_json(transformer / "config.json")
-    settings = transformer / "sentence_bert_config.json"
-    lowers = settings.exists() and bool(read_json(settings).get("do_lower_case"))
+    lowers = read_optional(transformer / "sentence_bert_config.json").get("do_lower_case")
     older_tokenizer = not (transformer / "tokenizer.json").exists() and (transformer / "vocab.txt").exists()
     is_bert = config.get("model_type") == "bert" and is_plain_bert(config)
     return is_bert and not (lowers or older_tokenizer)
@@ -267,8 +181,7 @@ def _is_linear(dense: Path) -> bool:
 
 def _has_prompt(folder: Path) -> bool:
     """Whether ``SentenceTransformer.encode`` would put a text before each text on its own."""
-    path = folder / "config_sentence_transformers.json"
-    return path.exists() and bool(read_json(path).get("default_prompt_name"))
+    return bool(read_optional(folder / SETTINGS).get("default_prompt_name"))
 
 
 def _check_weights(folder: Path, layout: Layout) -> None:
@@ -285,3 +198,65 @@ def _check_weights(folder: Path, layout: Layout) -> None:
             f"{layout.transformer}: has no weights; expected {WEIGHTS} (pickled weights are neither read nor "
             "downloaded). Restore it, or convert the model: SentenceTransformer(folder).save(new_folder)"
         )
+
+
+def read_card(folder: Path) -> Card:
+    """Read ``airrep.json``, or return the defaults where there is none; refuses fields of a wrong type."""
+    path = folder / CARD
+    if not path.exists():
+        return Card()
+    given = read_json(path)
+    known = {key: given[key] for key in asdict(Card()) if key in given}
+    if isinstance(known.get("trained_group_sizes"), list):
+        known["trained_group_sizes"] = tuple(known["trained_group_sizes"])
+    card = Card(**known)
+    _check_card(path, card)
+    return card
+
+
+def _check_card(path: Path, card: Card) -> None:
+    sizes = card.trained_group_sizes
+    pools = get_args(TrainedPool)
+    expected = {
+        "caution, a text": isinstance(card.caution, str),
+        f"trained_pool, {', '.join(pools)} or null": card.trained_pool in (*pools, None),
+        "template, a text": isinstance(card.template, str),
+        "prompt_words, a whole number from 1 up": type(card.prompt_words) is int and card.prompt_words > 0,
+        "trained_for_attribution, true or false": isinstance(card.trained_for_attribution, bool),
+        "trained_group_sizes, two whole numbers or null": sizes is None
+        or (isinstance(sizes, tuple) and len(sizes) == 2 and all(type(size) is int for size in sizes)),
+        "training, an object or null": card.training is None or isinstance(card.training, dict),
+    }
+    for what, holds in expected.items():
+        if not holds:
+            raise DataError(f"{path}: a field is of the wrong type; expected {what}. Correct the file.")
+
+
+def read_json(path: Path) -> dict[str, Any]:
+    """Read a JSON object; DataError without one."""
+    value = parse_json(path)
+    if not isinstance(value, dict):
+        raise DataError(f"{path}: holds no JSON object; expected one. Restore it or download the model again.")
+    return value
+
+
+def read_optional(path: Path) -> dict[str, Any]:
+    """Read a JSON object, empty where there is no such file."""
+    return read_json(path) if path.exists() else {}
+
+
+def parse_json(path: Path) -> object:
+    """Read a JSON value; DataError without one."""
+    try:
+        return json.loads(path.read_bytes())
+    except FileNotFoundError as error:
+        raise DataError(f"{path}: is missing; a model folder has one. Restore it or download again.") from error
+    except OSError as error:
+        raise DataError(f"{path}: cannot be read: {error.strerror}. Mend its permissions.") from error
+    except ValueError as error:
+        raise DataError(f"{path}: is not JSON. Restore it or download the model again.") from error
+
+
+def write_json(path: Path, content: object) -> None:
+    """Write a JSON value as people read it."""
+    path.write_text(json.dumps(content, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")

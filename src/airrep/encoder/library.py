@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from sentence_transformers import SentenceTransformer
 
 _CHUNK = 512
+"""Texts between two reports of progress."""
 
 
 class LibraryEncoder(Encoder):
@@ -53,14 +54,7 @@ class LibraryEncoder(Encoder):
 
     @cached_property
     def fingerprint(self) -> str:
-        parts: dict[str, object] = {
-            "max_tokens": self.max_tokens,
-            "template": self.template,
-            "prompt_words": self.prompt_words,
-        }
-        if self.prompts:
-            parts["prompts"] = [self.prompts.query, self.prompts.train]
-        return json_digest({"kind": "sentence_transformers", "files": self._files, **parts})
+        return json_digest({"kind": "sentence_transformers", "files": self._files, **self._decisive()})
 
     def _encode_window(self, texts: Sequence[str], prompt: str) -> Iterator[tuple[Rows, DenseFeatures]]:
         for start in range(0, len(texts), _CHUNK):
@@ -91,6 +85,7 @@ def _load_library(
         library = SentenceTransformer(
             str(folder), device=device, local_files_only=True, trust_remote_code=trusted, model_kwargs=settings
         )
+    # Any of these, depending on which file is damaged.
     except (OSError, ValueError, RuntimeError, KeyError, ImportError, AttributeError, TypeError) as error:
         reason = str(error).strip().partition("\n")[0]
         raise DataError(

@@ -30,11 +30,7 @@ if TYPE_CHECKING:
 
 
 class PackedEncoder(Encoder):
-    """A BERT-type encoder run by :mod:`airrep.encoder.bert`.
-
-    Attributes:
-        checkpoint: network in float32, tokenizer, limits and card; what is saved and fingerprinted.
-    """
+    """A BERT-type encoder run by :mod:`airrep.encoder.bert`; its ``checkpoint`` is saved and fingerprinted."""
 
     packed = True
 
@@ -68,12 +64,8 @@ class PackedEncoder(Encoder):
             "attention_heads": checkpoint.model.shape.heads,
             "epsilon": checkpoint.model.shape.epsilon,
             "tokenizer": checkpoint.tokenizer,
-            "max_tokens": self.max_tokens,
-            "template": self.template,
-            "prompt_words": self.prompt_words,
         }
-        prompts = {"prompts": [self.prompts.query, self.prompts.train]} if self.prompts else {}
-        return json_digest(parts | prompts)
+        return json_digest(parts | self._decisive())
 
     def _encode_window(self, texts: Sequence[str], prompt: str) -> Iterator[tuple[Rows, DenseFeatures]]:
         sequences = self._tokenize([prompt + text for text in texts] if prompt else texts)
@@ -116,9 +108,9 @@ def load_encoder(
     Args:
         name_or_path: ``"default"`` (bundled, needs no network), a folder, or ``owner/name`` on the Hugging
             Face Hub.
-        precision: of the large matrix products; ``"auto"`` is bfloat16 where the device is fast at it.
+        precision: type of the large matrix products; ``"auto"`` is bfloat16 where the device is fast at it.
         device: ``"auto"`` is CUDA where there is one, else the CPU.
-        template: how an example becomes a text, with ``{prompt}`` and ``{response}``; the model's when None.
+        template: text of an example, with ``{prompt}`` and ``{response}``; the model's when None.
         max_tokens: longest text; the model's when None.
         batch_tokens: tokens that are computed together when packed; when None, 2,048 on a CPU and 32,768
             elsewhere. Changes speed and memory, not results.
@@ -138,6 +130,7 @@ def load_encoder(
     layout = read_layout(folder)
     code = [] if layout.format == "airrep" else check_own_code("encoder", name, folder, trust_remote_code)
     prompts = choose_prompts(folder, name, query_prompt, train_prompt)
+    # Packed, the mean takes in the tokens of the prompt; a model that leaves them out is the library's to run.
     if layout.format == "library" or code or (prompts and not counts_prompt(folder)):
         card = _with_template(name, read_card(folder), template)
         chosen = resolve_precision("float32" if precision == "auto" else precision, device)

@@ -1,15 +1,11 @@
 """Texts that an encoder wants before queries and training examples."""
 
-import json
 import re
 from dataclasses import dataclass
 from pathlib import Path
 
-from airrep.encoder.folders import read_json
+from airrep.encoder.folders import SETTINGS, read_json, read_optional, write_json
 from airrep.errors import ConfigError, DataError
-
-SETTINGS = "config_sentence_transformers.json"
-"""Where sentence-transformers keeps a model's own prompts, each with a name."""
 
 _QUERY = ("query",)
 _TRAIN = ("document", "passage", "corpus")
@@ -18,7 +14,7 @@ _NAME = re.compile(r"[\w.-]+")
 
 @dataclass(frozen=True, slots=True)
 class Prompts:
-    """What is put before a rendered example."""
+    """Texts put before a rendered query and before a rendered training example."""
 
     query: str = ""
     train: str = ""
@@ -37,14 +33,10 @@ def choose_prompts(folder: Path, name: str, query: str | None, train: str | None
     there is none, the one that its ``encode`` puts before every text; else nothing.
 
     Args:
-        folder: of the model.
-        name: of the encoder, for errors.
+        folder: the model's folder.
+        name: the encoder's name, for errors.
         query: name of one of the model's prompts, or a literal text; ``""`` is none, None the model's own.
-        train: likewise, of training examples.
-
-    Raises:
-        ConfigError: a single word that names no prompt of the model.
-        DataError: the model's settings are not as they must be.
+        train: likewise, for training examples.
     """
     own, default = _own_prompts(folder / SETTINGS)
     return Prompts(
@@ -55,7 +47,7 @@ def choose_prompts(folder: Path, name: str, query: str | None, train: str | None
 
 def _own_prompts(path: Path) -> tuple[dict[str, str], str]:
     """The prompts of a model by their names, and the name of the one for every text."""
-    settings = read_json(path) if path.exists() else {}
+    settings = read_optional(path)
     prompts, default = settings.get("prompts") or {}, settings.get("default_prompt_name") or ""
     named = isinstance(prompts, dict) and all(isinstance(text, str | None) for text in prompts.values())
     if not (named and isinstance(default, str)):
@@ -68,7 +60,7 @@ def _choose(where: str, asked: str | None, own: dict[str, str], usual: tuple[str
         return next((own[key] for key in usual if own.get(key)), "")
     if asked in own:
         return own[asked]
-    if _NAME.fullmatch(asked):
+    if _NAME.fullmatch(asked):  # a single word is a name mistyped rather than a text
         names = ", ".join(sorted(own)) or "none"
         raise ConfigError(
             f"{where}='{asked}': the model has no prompt of that name; expected one of its own ({names}), or a text "
@@ -85,7 +77,5 @@ def counts_prompt(folder: Path) -> bool:
 
 def write_prompts(folder: Path, prompts: Prompts) -> None:
     """Make prompts the own ones of the model in a folder."""
-    path = folder / SETTINGS
-    settings = read_json(path) if path.exists() else {}
-    settings |= {"prompts": {"query": prompts.query, "document": prompts.train}, "default_prompt_name": None}
-    path.write_text(json.dumps(settings, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
+    own = {"prompts": {"query": prompts.query, "document": prompts.train}, "default_prompt_name": None}
+    write_json(folder / SETTINGS, read_optional(folder / SETTINGS) | own)

@@ -11,24 +11,21 @@ from tokenizers import Tokenizer
 
 from airrep.errors import ConfigError, DataError
 
-_LEAST_TOKENS = 3
+_LEAST_TOKENS = 3  # two of them special ones
 _CHUNK_TEXTS = 256
 _CHUNK_CHARACTERS = 1 << 20
-_CHARACTERS_A_TOKEN = 16
+_CHARACTERS_A_TOKEN = 16  # a guess: a text for which it was too few is read again, whole
 _BREAK = re.compile("[ \n\t]")
 
 
 class TextTokenizer:
-    """A tokenizer that cuts texts off after ``max_tokens`` and does not pad.
+    """A tokenizer that cuts texts off after ``max_tokens``, special tokens included, and does not pad.
 
     Args:
-        content: of ``tokenizer.json``, without truncation and padding.
-        max_tokens: longest sequence, special tokens included.
+        content: content of ``tokenizer.json``, without truncation and padding.
+        max_tokens: longest sequence.
         vocabulary: number of tokens that the encoder has embeddings for.
-        where: the model's name, for error messages.
-
-    Raises:
-        DataError: the content is no tokenizer, has tokens that the encoder has not, or adds no special ones.
+        where: the model's name, for errors.
     """
 
     def __init__(self, content: dict[str, Any], max_tokens: int, vocabulary: int, where: str) -> None:
@@ -60,7 +57,7 @@ class TextTokenizer:
         return sequences
 
     def _clip(self, text: str) -> str:
-        """Leave out what lies far behind the last token, where words are cut at spaces."""
+        """Leave out the text far behind the last token, where words are cut at spaces."""
         if self._enough is None or len(text) <= self._enough:
             return text
         found = _BREAK.search(text, self._enough)
@@ -74,26 +71,14 @@ class TextTokenizer:
 
 
 def check_max_tokens(max_tokens: int, most: int, where: str) -> int:
-    """Return *max_tokens* if the encoder can read so many.
-
-    Raises:
-        ConfigError: less than three (two of them are special tokens), or more than there are positions.
-    """
+    """Return *max_tokens* if the encoder can read so many."""
     if not _LEAST_TOKENS <= max_tokens <= most:
         raise ConfigError(f"{where}: max_tokens is {max_tokens}; expected {_LEAST_TOKENS} to {most}. Change it.")
     return max_tokens
 
 
 def check_texts(texts: Sequence[object], first: int = 0) -> None:
-    """Check that texts are Unicode.
-
-    Args:
-        texts: what is to be encoded.
-        first: number of the first of them, for error messages.
-
-    Raises:
-        DataError: a text is no string, or has half of a surrogate pair.
-    """
+    """Refuse what is no string or no valid Unicode; errors number texts from *first* on."""
     for number, text in enumerate(texts, first):
         if not isinstance(text, str):
             raise DataError(f"text {number}: is of type {type(text).__name__}; expected a string. Correct the data.")

@@ -3,7 +3,7 @@
 farm        Fine-tune the target LM on every subset; record the losses.
 fine_tuner  Fine-tune one LM on one subset after another.
 gather      Gather labelled instances from label directories, data and airrep-test folders.
-instance    Instances with their losses: what an encoder learns from.
+instance    Instances with their losses, from which encoders learn.
 labels      Labels on disk: losses of queries after fine-tuning on subsets.
 ledger      Finished fine-tunes of a label directory, one small file each.
 plan        Subset plans on disk: instances, their queries and subsets.

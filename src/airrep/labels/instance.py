@@ -1,4 +1,4 @@
-"""Instances with their losses: what an encoder learns from."""
+"""Instances with their losses, from which encoders learn."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -52,11 +52,7 @@ class LabelledInstance:
 
 
 def refuse_removals(instance: LabelledInstance) -> None:
-    """Refuse an instance whose first subset is the whole pool and whose others leave little of it out.
-
-    Raises:
-        DataError: it is such.
-    """
+    """Refuse an instance whose first subset is the whole pool and whose others leave less than half of it out."""
     n, sizes = len(instance.train), instance.subsets.sizes
     if len(sizes) > 1 and sizes[0] == n and 2 * min(sizes[1:]) > n:
         raise DataError(
@@ -66,11 +62,7 @@ def refuse_removals(instance: LabelledInstance) -> None:
 
 
 def check_disjoint(seen: Sequence[LabelledInstance], held_out: Sequence[LabelledInstance]) -> None:
-    """Refuse an evaluation on anything that was trained on.
-
-    Raises:
-        DataError: an example or a query of *held_out* is also in *seen*, by its texts.
-    """
+    """Refuse *held_out* with an example or a query that is also in *seen*, by its texts."""
     known = {
         example.content_hash for instance in seen for part in (instance.train, instance.queries) for example in part
     }
@@ -93,11 +85,7 @@ def identity(instance: LabelledInstance) -> str:
 
 
 def distinct(instances: Sequence[LabelledInstance]) -> dict[str, str]:
-    """Names of instances by their :func:`identity`, in order.
-
-    Raises:
-        ConfigError: two have equal content, whatever their names: what they say would count twice.
-    """
+    """Names of instances by their :func:`identity`, in order; refuses two of equal content, which would count twice."""
     found: dict[str, str] = {}
     for instance in instances:
         content = identity(instance)

@@ -40,9 +40,6 @@ def draw_subset(seed: int, instance: int, j: int, n: int, size: int, strata: np.
 
     Returns:
         ``(size,)`` int64 rows of the pool, ascending.
-
-    Raises:
-        DataError: a size that the pool cannot give, or strata that do not fit it.
     """
     return draw_without_repeats(stream(seed, "subset", instance, j), n, size, strata)
 
@@ -89,6 +86,7 @@ def draw_without_repeats(generator: np.random.Generator, n: int, size: int, stra
         raise DataError(f"strata: are {strata.shape}; expected ({n},), one for each example of the pool. Make them so.")
     _, codes, counts = np.unique(strata, return_inverse=True, return_counts=True)
     places = quotas(generator, counts, size)
+    # A stratum's sample is its rows with the least random keys.
     keys = generator.random(n)
     order = np.lexsort((keys, codes))
     rank = np.arange(n) - np.repeat(np.cumsum(counts) - counts, counts)
@@ -96,19 +94,14 @@ def draw_without_repeats(generator: np.random.Generator, n: int, size: int, stra
 
 
 def quotas(generator: np.random.Generator, counts: np.ndarray, size: int) -> np.ndarray:
-    """How many of *size* places each stratum gets; on average its exact share, ``size · counts / n``.
+    """Places of each stratum, ``(strata,)`` int64, together *size*, at most all examples.
 
-    Args:
-        generator: what the left-over places are drawn with.
-        counts: ``(strata,)`` examples of each stratum.
-        size: places, at most all examples.
-
-    Returns:
-        ``(strata,)`` int64, the share rounded down or up; together *size*.
+    Each gets its exact share, ``size · counts / n``, rounded down or up; on average the share itself.
     """
     n = int(counts.sum())
     whole, remainder = np.divmod(counts.astype(np.int64) * size, n)
     order = generator.permutation(len(counts))
+    # One random start, then equal steps along the remainders: a mark at every multiple of n is a place.
     marks = np.concatenate([[0], np.cumsum(remainder[order])]) + generator.integers(n)
     whole[order] += np.diff(marks // n)
     places: np.ndarray = whole

@@ -18,7 +18,7 @@ KEY_DIGITS = 16
 
 @dataclass(frozen=True)
 class Place:
-    """Where a task's losses belong: an instance, one of its subsets (None: the LM as it was), a seed."""
+    """Place of a task's losses: an instance, one of its subsets (None: the LM as it was), a seed."""
 
     instance: int
     subset: int | None
@@ -41,18 +41,14 @@ class LabelTask:
 
 @dataclass(frozen=True)
 class TaskShare:
-    """Every so manieth task, from one of them on: a share of the work that needs no coordination."""
+    """Every *of*-th task, from task *number* on: a share of the work that needs no coordination."""
 
     number: int = 1
     of: int = 1
 
     @classmethod
     def parse(cls, text: str | None) -> "TaskShare":
-        """Read a part such as ``"3/10"``; None is all.
-
-        Raises:
-            ConfigError: not of that form, or not between 1 and the number of parts.
-        """
+        """Read a part such as ``"3/10"``; None is all."""
         number, slash, of = (text or "1/1").partition("/")
         if not (slash and number.isdecimal() and of.isdecimal() and 1 <= int(number) <= int(of)):
             raise ConfigError(f"--part {text}: expected a number from 1 on and how many parts. Write 3/10, say.")
@@ -60,7 +56,7 @@ class TaskShare:
 
     @property
     def name(self) -> str:
-        """As it stands in names of files."""
+        """The part in names of files."""
         return f"{self.number}of{self.of}"
 
     def share(self, tasks: Sequence[LabelTask]) -> list[LabelTask]:
@@ -85,13 +81,6 @@ def list_tasks(
 
     A key is a digest of the LM and the fine-tuning settings, the texts of the subset in order of rows, the texts of
     the queries, and the seed of the fine-tune; it does not depend on how many subsets or instances there are.
-
-    Args:
-        plan: the subsets.
-        train: the corpus that the plan was drawn from.
-        queries: the corpus of its queries.
-        settings: what else decides the losses.
-        seeds: fine-tunes of each subset.
     """
     hashes, asked = content_hashes(train), content_hashes(queries)
     texts = [_digest(asked[plan.query_rows(number)]) for number in range(len(plan))]
@@ -108,13 +97,7 @@ def list_tasks(
 
 
 def used_examples(plan: SubsetPlan, train: Corpus, queries: Corpus) -> list[Example]:
-    """Every example that is a member of a subset or a query, once.
-
-    Args:
-        plan: the subsets.
-        train: the corpus that the plan was drawn from.
-        queries: the corpus of its queries.
-    """
+    """Every example that is a member of a subset or a query, once."""
     members, asked = np.zeros(len(train), bool), np.zeros(len(queries), bool)
     for i in range(len(plan)):
         asked[plan.query_rows(i)] = True

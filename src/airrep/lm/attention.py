@@ -17,13 +17,13 @@ from airrep.errors import ConfigError
 from airrep.lm.documents import Span
 
 NAME = "airrep_packed"
-"""What the attention is called in transformers."""
+"""Name of the attention in transformers."""
 
 _REFUSED = ("softcap", "s_aux", "position_bias")
 
 
 def register() -> None:
-    """Make the attention known to transformers; again is no harm."""
+    """Make the attention known to transformers; to do so again is no harm."""
     from transformers import AttentionInterface
 
     AttentionInterface.register(NAME, attend)
@@ -51,11 +51,7 @@ def attend(
     sliding_window: int | None = None,
     **others: Any,
 ) -> tuple[Float[Tensor, "1 t heads e"], None]:
-    """Each token attends to itself and the earlier tokens of its own document; dropout is off.
-
-    Raises:
-        ConfigError: the LM asks for attention of another kind.
-    """
+    """Each token attends to itself and the earlier tokens of its own document; dropout is off."""
     spans = _checked(module, spans, others)
     sizes = [span.tokens for span in spans]
     parts = zip(spans, *(each.squeeze(0).transpose(0, 1).split(sizes) for each in (query, key, value)), strict=True)

@@ -10,7 +10,7 @@ from airrep.lm.documents import Documents
 PLAIN = "Question: {prompt}\nAnswer: {response}"
 """Text of an example for an LM without a chat template; the end-of-text token follows it."""
 
-_TODAY = "01 Jan 2025"
+_TODAY = "01 Jan 2025"  # some templates write the date, and losses must be the same tomorrow
 _CLOCK = "{%- macro strftime_now(form) -%}" + _TODAY + "{%- endmacro -%}"
 _MARK = "airrep9f2c1dresponse"
 _CHUNK = 1024
@@ -27,14 +27,11 @@ class Chat:
     """Renders and tokenises examples for one LM.
 
     Args:
-        tokenizer: of transformers.
-        name: of the LM, for error messages.
+        tokenizer: a tokenizer of transformers.
+        name: the LM's name, for errors.
         max_tokens: longest document.
         vocabulary: number of tokens that the LM has embeddings for.
         template: None, ``"plain"``, or a text with ``{prompt}`` and ``{response}``; see :class:`LmSettings`.
-
-    Raises:
-        ConfigError: the token that begins or ends a text has no embedding.
     """
 
     def __init__(self, tokenizer: Any, name: str, max_tokens: int, vocabulary: int, template: str | None) -> None:
@@ -49,17 +46,13 @@ class Chat:
         self._check_known([self._begin + self._end])
 
     def prompt_text(self, prompt: str) -> str:
-        """What the LM reads before it answers."""
+        """Text that the LM reads before it answers."""
         if self.plain is None:
             return self._chat(_messages(prompt), add_generation_prompt=True)
         return self.plain[0].replace("{prompt}", prompt)
 
     def render(self, example: Example) -> Rendered:
-        """Text of an example, in two parts.
-
-        Raises:
-            DataError: its response is empty, or the chat template leaves it out.
-        """
+        """Text of an example, in two parts; refuses an empty response, and one that the chat template leaves out."""
         if not example.response.strip():
             raise DataError(f'example "{example.id}": its response is empty; expected text. Leave the example out.')
         if self.plain is not None:
@@ -100,11 +93,7 @@ class Chat:
         return text
 
     def tokenise(self, examples: Sequence[Example]) -> Documents:
-        """Token ids of each example: prompt, cut at its front to fit, then response.
-
-        Raises:
-            DataError: a response is empty or has too many tokens by itself; the message has the example's id.
-        """
+        """Token ids of each example: prompt, cut at its front to fit, then response."""
         documents: list[tuple[list[int], int]] = []
         for first in range(0, len(examples), _CHUNK):
             chunk = examples[first : first + _CHUNK]
@@ -116,7 +105,7 @@ class Chat:
         return Documents.of(documents)
 
     def prompt_ids(self, prompts: Sequence[str], room: int) -> list[list[int]]:
-        """Token ids of what the LM reads before it answers, cut at the front to at most *room* tokens."""
+        """Token ids of each :meth:`prompt_text`, cut at the front to at most *room* tokens."""
         found = self._ids([self.prompt_text(prompt) for prompt in prompts])
         return [self._fit(self._begin + ids, room) for ids in found]
 
@@ -137,7 +126,7 @@ class Chat:
 
     def _document(self, example: Example, text: Rendered, prompt: list[int], whole: list[int]) -> tuple[list[int], int]:
         """Join prompt and response; the prompt's tokens are those that generation sees."""
-        starts_so = whole[: len(prompt)] == prompt
+        starts_so = whole[: len(prompt)] == prompt  # unless a token joins the prompt's end with the response
         response = (whole[len(prompt) :] if starts_so else self._ids([text.response])[0]) + self._end
         most = self.max_tokens - max(1, len(self._begin))
         if not 0 < len(response) <= most:

@@ -21,7 +21,7 @@ class Documents:
     Attributes:
         ids: token ids of all, ``(t,)``.
         offsets: document i is ``ids[offsets[i]:offsets[i + 1]]``, ``(n + 1,)``.
-        starts: where in document i its response starts, at least 1, ``(n,)``.
+        starts: place in document i at which its response starts, at least 1, ``(n,)``.
     """
 
     ids: Rows
@@ -84,10 +84,10 @@ class PackedDocuments(NamedTuple):
     Attributes:
         ids: token ids, ``(1, t)``.
         positions: each token's place in its own document, ``(1, t)``.
-        spans: what attention handles together; in order, they cover every token once.
+        spans: documents that attention handles together; in order, they cover every token once.
         predictors: tokens after which a response token comes, ``(r,)``.
         targets: those response tokens, ``(r,)``.
-        owners: which document of the batch each belongs to, ``(r,)``.
+        owners: the document of the batch that each belongs to, ``(r,)``.
     """
 
     ids: Int64[Tensor, "1 t"]
@@ -99,14 +99,10 @@ class PackedDocuments(NamedTuple):
 
     @classmethod
     def from_batch(cls, documents: Documents, batch: Batch, device: str = "cpu", evenness: float = 1.0) -> Self:
-        """Lay documents end to end.
+        """Lay the documents of a batch end to end.
 
-        Args:
-            documents: all documents.
-            batch: which of them, longest first.
-            device: where the tensors shall be.
-            evenness: shortest document of a span, as a share of its longest. 1: only equal lengths together,
-                nothing is padded. Less: fewer calls of attention, which then pads.
+        *evenness* is the shortest document of a span, as a share of its longest. 1: only equal lengths together,
+        nothing is padded. Less: fewer calls of attention, which then pads.
         """
         ids = np.concatenate([documents.sequence(row) for row in batch.rows])
         positions = batch.positions
@@ -139,6 +135,7 @@ def _span(lengths: Rows, device: str) -> Span:
         return Span(tokens, len(lengths), longest, None, None)
     starts = np.cumsum(lengths) - lengths
     places = np.arange(longest)[None, :]
+    # Free places hold copies of the document's last token, which no kept place attends to.
     pad = starts[:, None] + np.minimum(places, lengths[:, None] - 1)
     keep = np.flatnonzero((places < lengths[:, None]).ravel())
     return Span(tokens, len(lengths), longest, *(torch.from_numpy(each.ravel()).to(device) for each in (pad, keep)))

@@ -13,7 +13,7 @@ from safetensors import SafetensorError
 from safetensors.torch import load_file
 
 from airrep.errors import ConfigError
-from airrep.lm import attention as lm_attention
+from airrep.lm.attention import NAME, register
 from airrep.runtime.artifacts import MANIFEST, file_digest, read_manifest
 from airrep.runtime.hub import CODE, check_own_code, download
 
@@ -32,13 +32,9 @@ _HUB_ID = re.compile(r"[\w-][\w.-]*(/[\w-][\w.-]*)?")
 def find_lm(name: str, trusted: bool = False) -> Path:
     """Return the folder of an LM, given as such or as an id on the Hugging Face Hub.
 
-    Args:
-        name: folder or id.
-        trusted: whether program code that it brings may be run.
-
     Raises:
-        ConfigError: there is no such folder, it holds no LM, it brings code and is not trusted, or it cannot be had
-            from the Hub.
+        ConfigError: there is no such folder, it holds no LM, it brings program code and is not trusted, or it cannot
+            be had from the Hub.
     """
     path = Path(name)
     if not path.is_dir():
@@ -59,7 +55,7 @@ def find_lm(name: str, trusted: bool = False) -> Path:
 
 def digests(folder: Path, trusted: bool = False) -> dict[str, str]:
     """sha256 of each file that decides what an LM reads and computes, by its name; of code, where it is trusted."""
-    found = {path for pattern in (*_WEIGHTS, *_READING) for path in folder.glob(pattern) if path.is_file()}
+    found = {*_files(folder, (*_WEIGHTS, *_READING))}
     found.update(check_own_code("lm", str(folder), folder, True) if trusted else ())
     return {path.relative_to(folder).as_posix(): file_digest(path) for path in sorted(found)}
 
@@ -71,11 +67,7 @@ def is_warm_up(folder: Path) -> bool:
 
 
 def recorded_reading(folder: Path) -> dict[str, Any]:
-    """How a warm-up read its examples, as settings of an LM; nothing of any other folder.
-
-    Raises:
-        ArtifactError: the warm-up was altered.
-    """
+    """Settings with which a warm-up read its examples; none for any other folder."""
     if not is_warm_up(folder):
         return {}
     reading = read_manifest(folder, WARM_UP)["reading"]
@@ -83,12 +75,8 @@ def recorded_reading(folder: Path) -> dict[str, Any]:
 
 
 def write_lm(model: Any, base: Path, out: Path) -> None:
-    """Write a causal LM as transformers does, with what it does not train taken from the LM that it came from.
-
-    Args:
-        model: of :func:`load_network`.
-        base: the folder that it was loaded from: tokenizer, chat template, settings of generation, dropout.
-        out: a folder that is there.
+    """Write a causal LM into *out* as transformers does; tokenizer, chat template, settings of generation and dropout
+    are those of *base*, the folder that it was loaded from.
     """
     from transformers import GenerationConfig
 
@@ -105,6 +93,7 @@ def write_lm(model: Any, base: Path, out: Path) -> None:
             target.parent.mkdir(exist_ok=True)
             shutil.copyfile(path, target)
     written, before = (json.loads((folder / "config.json").read_bytes()) for folder in (out, base))
+    # Loading set dropout to 0; the written LM has that of its base.
     dropout = {name: value for name, value in before.items() if "drop" in name}
     (out / "config.json").write_text(json.dumps(written | dropout, indent=2, sort_keys=True) + "\n", "utf-8")
 
@@ -114,11 +103,7 @@ def _files(folder: Path, patterns: Iterable[str]) -> list[Path]:
 
 
 def copy_weights(model: Any, path: Path) -> None:
-    """Copy the weights of a safetensors file into a model, in place.
-
-    Raises:
-        ConfigError: it cannot be read, or its weights have other names or shapes than the model's.
-    """
+    """Copy the weights of a safetensors file into a model, in place; refuses other names or shapes than its own."""
     try:
         stored = load_file(path)
     except (OSError, SafetensorError) as error:
@@ -132,11 +117,7 @@ def copy_weights(model: Any, path: Path) -> None:
 
 
 def load_tokenizer(folder: Path, name: str, trusted: bool = False) -> Any:
-    """Load the tokenizer of an LM; with code of its own where that is trusted.
-
-    Raises:
-        ConfigError: transformers cannot load it.
-    """
+    """Load the tokenizer of an LM; with code of its own where that is trusted."""
     from transformers import AutoTokenizer
 
     with _loading(name, "its tokenizer"):
@@ -146,27 +127,23 @@ def load_tokenizer(folder: Path, name: str, trusted: bool = False) -> Any:
 def load_network(folder: Path, name: str, trusted: bool = False) -> Any:
     """Load a causal LM with float32 weights and packed attention; dropout is off, and no token is padding.
 
-    Args:
-        folder: its files.
-        name: of the LM, for errors.
-        trusted: run program code that it brings.
-
     Raises:
         ConfigError: transformers cannot load it, it is no causal LM, or weights are missing or not finite.
     """
     from transformers import AutoModelForCausalLM
 
-    lm_attention.register()
+    register()
     with _loading(name, "a causal LM"):
         model, report = AutoModelForCausalLM.from_pretrained(
             folder,
             dtype=torch.float32,
-            attn_implementation=lm_attention.NAME,
+            attn_implementation=NAME,
             local_files_only=True,
             trust_remote_code=trusted,
             use_safetensors=True,
             output_loading_info=True,
         )
+    # transformers draws such weights at random and says so in a warning alone.
     absent = sorted({*report["missing_keys"], *(str(key[0]) for key in report["mismatched_keys"])})
     if absent:
         raise ConfigError(
@@ -176,10 +153,10 @@ def load_network(folder: Path, name: str, trusted: bool = False) -> Any:
     for key, parameter in model.named_parameters():
         if not bool(torch.isfinite(parameter).all()):
             raise ConfigError(f"lm {name}: weight {key} is not finite (NaN or infinite). Use another checkpoint.")
-    return _plain(model)
+    return make_plain(model)
 
 
-def _plain(model: Any) -> Any:
+def make_plain(model: Any) -> Any:
     """Switch dropout off, and let every row of the embeddings learn: its pad token may be a word of the texts."""
     for module in model.modules():
         if isinstance(module, torch.nn.Dropout):
@@ -233,6 +210,6 @@ def _without_bars() -> Iterator[None]:
 
 def _reason(error: Exception) -> str:
     """First line of an error, without its full stop."""
-    if lm_attention.NAME in str(error):
+    if NAME in str(error):
         return "it takes no attention from outside, so that documents cannot be packed"
     return str(error).strip().partition("\n")[0].rstrip(".") or type(error).__name__

@@ -20,11 +20,11 @@ from airrep.runtime.seeding import stream
 
 @dataclass(frozen=True, slots=True)
 class FineTuneReport:
-    """What happened in a fine-tune.
+    """Record of a fine-tune.
 
     Attributes:
         steps: optimizer steps.
-        loss_per_step: of each step's examples before it, mean nats per response token.
+        loss_per_step: loss of each step's examples before it, mean nats per response token.
     """
 
     steps: int
@@ -36,11 +36,11 @@ class StepDone:
     """One optimizer step of a fine-tune, just taken.
 
     Attributes:
-        step: counted from 1.
-        steps: of the whole fine-tune.
-        loss: of the step's examples before it, mean nats per response token.
-        rate: its learning rate.
-        optimizer: with the moments of each weight.
+        step: number of the step, from 1.
+        steps: steps of the whole fine-tune.
+        loss: loss of the step's examples before it, mean nats per response token.
+        rate: the step's learning rate.
+        optimizer: the optimizer, with the moments of each weight.
     """
 
     step: int
@@ -65,15 +65,7 @@ def fine_tune(
     """Train all weights that ask for a gradient, in place, with AdamW.
 
     A step lowers L = (1 / R) Σ ℓ over the R response tokens of its examples, as transformers does. Its gradient is
-    summed over micro-batches; how many there are changes it by rounding alone.
-
-    Args:
-        model: a causal LM with packed attention.
-        documents: the training examples.
-        settings: of the fine-tune.
-        seed: decides the order of the examples.
-        execution: device, precision and size of micro-batches.
-        on_step: told of each step.
+    summed over micro-batches; how many there are changes it by rounding alone. The seed decides the order of examples.
 
     Raises:
         TrainingError: a loss or gradient is not finite; the message has the step.
@@ -121,11 +113,7 @@ def count_steps(count: int, settings: FineTuneSettings) -> int:
 
 
 def accumulate(model: Any, documents: Documents, execution: Execution) -> Tensor:
-    """Add to the gradients that of the mean loss over all response tokens of some documents.
-
-    Returns:
-        that mean, in nats; of no dimension.
-    """
+    """Add to the gradients that of the mean loss over all response tokens of some documents; return that mean, nats."""
     tokens = int(documents.response_lengths.sum())
     total = torch.zeros((), device=execution.device)
     for batch in pack(documents.lengths, execution.batch_tokens):
@@ -138,11 +126,8 @@ def accumulate(model: Any, documents: Documents, execution: Execution) -> Tensor
 
 
 def _finite(loss: Tensor, norm: Tensor, step: int) -> float:
-    """The loss as a number.
-
-    Raises:
-        TrainingError: it or the gradient's norm is not finite.
-    """
+    """The loss as a number; refuses one that is not finite, and such a gradient."""
+    # One transfer from the device for both.
     found, length = torch.stack([loss.double(), norm.double()]).tolist()
     if not np.isfinite(found + length):
         what = "loss" if not math.isfinite(found) else "gradient"

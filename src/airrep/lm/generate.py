@@ -13,23 +13,17 @@ from airrep.lm.attention import library_attention
 def generate(
     model: Any, prompts: Sequence[Sequence[int]], stops: Sequence[int], new_tokens: int, batch_prompts: int
 ) -> list[list[int]]:
-    """Token ids of the most likely next tokens, one after the other (greedy), without the stop token.
+    """Token ids of the most likely next tokens, one after the other (greedy), without the token of *stops* at the end.
 
-    Args:
-        model: a causal LM.
-        prompts: token ids, at least one each.
-        stops: tokens that end an answer.
-        new_tokens: most tokens of an answer.
-        batch_prompts: prompts at a time; bounds memory.
+    Every prompt has a token at least; *batch_prompts* at a time bound memory.
     """
     answers: list[list[int]] = [[] for _ in prompts]
     order = np.argsort([-len(prompt) for prompt in prompts], kind="stable")
     with library_attention(model):
         for first in range(0, len(order), batch_prompts):
             rows = order[first : first + batch_prompts]
-            for row, answer in zip(
-                rows, _answer(model, [prompts[row] for row in rows], stops, new_tokens), strict=True
-            ):
+            found = _answer(model, [prompts[row] for row in rows], stops, new_tokens)
+            for row, answer in zip(rows, found, strict=True):
                 answers[row] = answer
     return answers
 
@@ -53,6 +47,7 @@ def _answer(model: Any, prompts: list[Sequence[int]], stops: Sequence[int], new_
 def _greedy(stops: Sequence[int], new_tokens: int) -> Any:
     from transformers import GenerationConfig
 
+    # Padding is masked, so any token will do for it.
     return GenerationConfig(
         do_sample=False, max_new_tokens=new_tokens, eos_token_id=list(stops) or None, pad_token_id=0, use_cache=True
     )

@@ -14,6 +14,7 @@ from safetensors.torch import load_file, save_file
 from torch import Tensor
 
 from airrep.errors import ConfigError, MissingExtraError, TrainingError
+from airrep.lm.files import make_plain
 from airrep.lm.settings import FineTuneSettings
 from airrep.runtime.seeding import stream_seed
 
@@ -33,17 +34,12 @@ def adapted(model: Any, settings: FineTuneSettings, seed: int) -> Iterator[None]
 
     A is drawn from *seed*, B starts as 0. Inside, only adapters ask for a gradient; afterwards the model has the
     modules it had before, and all its weights ask for one.
-
-    Raises:
-        MissingExtraError: peft is not installed.
-        ConfigError: the model has no linear maps of the names asked for.
-        TrainingError: the adapters are as they were before.
     """
     adapters = _attach(model, settings, seed)
     try:
         yield
         _check_trained(model)
-    except BaseException:
+    except BaseException:  # an interruption too: the next fine-tune finds the model without adapters
         adapters.unload()
         raise
     else:
@@ -78,7 +74,7 @@ def _attach(model: Any, settings: FineTuneSettings, seed: int) -> Any:
 
 
 def _draw(model: Any, seed: int) -> None:
-    """Draw every A anew, uniformly within ±1/√inputs, on the CPU."""
+    """Draw every A anew, uniformly within ±1/√inputs; on the CPU, so that every device has the same."""
     generator = torch.Generator().manual_seed(stream_seed(seed, "lora"))
     for name, parameter in model.named_parameters():
         if "lora_A" in name:
@@ -95,12 +91,12 @@ def _check_trained(model: Any) -> None:
 
 
 def adapter_weights(model: Any) -> dict[str, torch.nn.Parameter]:
-    """The numbers of a model's adapters, by the names that peft gives them in files."""
+    """Weights of a model's adapters, by the names that peft gives them in files."""
     return {file_name(name): parameter for name, parameter in model.named_parameters() if ".lora_" in name}
 
 
 def file_name(name: str) -> str:
-    """The name in peft's files of an adapter's weight, given by its name in the model."""
+    """Name in peft's files of an adapter's weight, given by its name in the model."""
     return _PREFIX + name.replace(f".{_NAME}.", ".")
 
 
@@ -119,13 +115,9 @@ def whole_weights(model: Any) -> dict[str, Tensor]:
 
 
 def save_adapters(model: Any, optimizer: torch.optim.Optimizer, folder: Path, base: str) -> None:
-    """Write a model's adapters as peft does, and beside them the moments that Adam has of their numbers.
+    """Write a model's adapters into a new folder as peft does, and beside them Adam's moments of their weights.
 
-    Args:
-        model: with adapters of :func:`adapted`.
-        optimizer: AdamW, with at least one step behind it.
-        folder: to be made.
-        base: the name of the model without adapters.
+    The optimizer has taken a step at least; *base* names the model without adapters.
     """
     config = copy.copy(model.peft_config[_NAME])
     config.base_model_name_or_path, config.inference_mode = base, True
@@ -142,11 +134,7 @@ def save_adapters(model: Any, optimizer: torch.optim.Optimizer, folder: Path, ba
 
 
 def load_moments(folder: Path) -> dict[str, tuple[Tensor, Tensor]]:
-    """First and second moments that :func:`save_adapters` wrote, by the names of the adapters in that folder.
-
-    Raises:
-        ConfigError: there are none, or they cannot be read.
-    """
+    """First and second moments that :func:`save_adapters` wrote, by the names of the adapters in that folder."""
     path = folder / MOMENTS
     try:
         stored = load_file(path)
@@ -164,10 +152,9 @@ def _save(tensors: Mapping[str, Tensor], path: Path) -> None:
 def load_adapters(model: Any, folder: Path) -> None:
     """Put adapters between the weights of a model, where they stay, from a folder that peft or we wrote.
 
-    What is loaded is compared with the file, bit by bit: names that do not fit would leave random numbers there.
+    Loaded weights are compared with the file, bit by bit: names that do not fit would leave random numbers there.
 
     Raises:
-        MissingExtraError: peft is not installed.
         ConfigError: there are none, they do not fit the model, they are more than low-rank adapters of linear maps,
             or they were never trained.
     """
@@ -186,10 +173,7 @@ def load_adapters(model: Any, folder: Path) -> None:
             "Give the LM that they were trained on."
         ) from error
     _check_loaded(model, stored, folder)
-    for module in model.modules():
-        if isinstance(module, torch.nn.Dropout):
-            module.p = 0.0
-    model.eval()
+    make_plain(model)
 
 
 def _read(folder: Path) -> dict[str, Tensor]:
@@ -213,11 +197,7 @@ def _read(folder: Path) -> dict[str, Tensor]:
 
 
 def _check_loaded(model: Any, stored: Mapping[str, Tensor], folder: Path) -> None:
-    """Refuse adapters in a model that are not those of the file.
-
-    Raises:
-        ConfigError: naming the first that is not.
-    """
+    """Refuse adapters in a model that are not those of the file."""
     loaded = adapter_weights(model)
     missing = next((name for name in loaded if name not in stored), None)
     if missing is not None:

@@ -13,13 +13,12 @@ from torch import Tensor
 
 from airrep.corpus.corpus import Example
 from airrep.errors import ConfigError, DataError, TrainingError
-from airrep.lm import fine_tune as lm_training
-from airrep.lm import generate as lm_generation
 from airrep.lm.attention import library_attention
 from airrep.lm.chat import PLAIN, Chat
 from airrep.lm.documents import Documents, PackedDocuments
 from airrep.lm.files import copy_weights, digests, find_lm, load_network, load_tokenizer, recorded_reading
-from airrep.lm.fine_tune import FineTuneReport, OnStep
+from airrep.lm.fine_tune import FineTuneReport, OnStep, fine_tune
+from airrep.lm.generate import generate
 from airrep.lm.lora import adapted
 from airrep.lm.network import (
     Execution,
@@ -37,10 +36,10 @@ from airrep.runtime.packing import Batch, pack
 Losses: TypeAlias = Float32[np.ndarray, " n"]
 """Mean nats per response token, one for each example."""
 
-_MOST_TOKENS = 2048
+_MOST_TOKENS = 2048  # longest example where no limit is asked for: many LMs have far more positions
 _CPU_BATCH_TOKENS = 2048
 _CUDA_BATCH_TOKENS = 16384
-_CUDA_EVENNESS = 0.5
+_CUDA_EVENNESS = 0.5  # fewer calls of attention, which then pads: to at most twice the tokens
 _CHUNK = 256
 _PROBE = ((3, 1, 4, 1, 5), (2, 7, 1, 8))
 _TOLERANCES = {"float32": 1e-3, "bfloat16": 5e-2}
@@ -51,10 +50,10 @@ class TargetLM:
 
     Attributes:
         name: folder or Hub id.
-        settings: it was loaded with.
-        folder: its files.
+        settings: settings that it was loaded with.
+        folder: folder of its files.
         model: the transformers model, with packed attention; dropout is off.
-        chat: how examples become tokens.
+        chat: renders and tokenises examples.
         max_tokens: longest example.
         execution: device, precision, size of micro-batches.
     """
@@ -87,7 +86,7 @@ class TargetLM:
 
     @property
     def reading(self) -> dict[str, Any]:
-        """How examples are read: the longest, and the template (``"chat"``: the LM's own, ``"plain"``, or a text)."""
+        """Longest example, and the template of examples: ``"chat"`` (the LM's own), ``"plain"`` or a text."""
         own = "chat" if self.chat.plain is None else "plain"
         return {"max_tokens": self.max_tokens, "template": self.settings.template or own}
 
@@ -104,14 +103,14 @@ class TargetLM:
         """Row and reason of each example that :meth:`tokenise` refuses: to leave them out beforehand."""
         reasons: dict[int, str] = {}
         for first in range(0, len(examples), _CHUNK):
-            chunk = list(examples[first : first + _CHUNK])
+            chunk = list(examples[first : first + _CHUNK])  # one by one only where some example is refused: few are
             if self._refusal(chunk) is not None:
                 found = {first + row: self._refusal([example]) for row, example in enumerate(chunk)}
                 reasons |= {row: reason for row, reason in found.items() if reason is not None}
         return reasons
 
     def _refusal(self, examples: Sequence[Example]) -> str | None:
-        """Why some of the examples cannot be tokenised; None if all can."""
+        """Reason why some of the examples cannot be tokenised; None if all can."""
         try:
             self.chat.tokenise(examples)
         except DataError as error:
@@ -125,7 +124,7 @@ class TargetLM:
 
         Args:
             documents: training examples.
-            settings: of the fine-tune.
+            settings: settings of the fine-tune.
             seed: decides the order of the examples, and the adapters' first weights.
             on_step: told of each step, while adapters are still apart from the weights.
 
@@ -148,7 +147,7 @@ class TargetLM:
     ) -> FineTuneReport:
         self.model.train(self.settings.checkpointing)  # transformers recomputes in this mode alone
         try:
-            return lm_training.fine_tune(self.model, documents, settings, seed, self.execution, on_step)
+            return fine_tune(self.model, documents, settings, seed, self.execution, on_step)
         finally:
             self.model.eval()
             self.model.zero_grad()
@@ -156,16 +155,14 @@ class TargetLM:
     def _keep_base(self) -> None:
         """Copy the base weights before the first fine-tune, into the machine's memory."""
         if self._base is None:
-            self._base = {name: weight.detach().to("cpu", copy=True) for name, weight in self._weights()}
-
-    def _weights(self) -> Iterator[tuple[str, Tensor]]:
-        yield from self.model.named_parameters()
+            weights = self.model.named_parameters()
+            self._base = {name: weight.detach().to("cpu", copy=True) for name, weight in weights}
 
     def reset(self) -> None:
         """Bring the base weights back, in place and to the bit."""
         if self._base is not None:
             with torch.no_grad():
-                for name, weight in self._weights():
+                for name, weight in self.model.named_parameters():
                     weight.copy_(self._base[name])
 
     def load_weights(self, path: Path) -> None:
@@ -248,7 +245,7 @@ class TargetLM:
         longest = max(map(len, prompts), default=0) + max_new_tokens
         batch_prompts = max(1, self.execution.batch_tokens // longest)
         with self._evaluation("generation"):
-            answers = lm_generation.generate(self.model, prompts, self._stops, max_new_tokens, batch_prompts)
+            answers = generate(self.model, prompts, self._stops, max_new_tokens, batch_prompts)
         tokenizer = self.chat.tokenizer
         return [tokenizer.decode(answer, skip_special_tokens=True).strip() for answer in answers]
 
@@ -310,8 +307,7 @@ def _max_tokens(settings: LmSettings, model: Any) -> int:
 def _check_packing(lm: TargetLM) -> None:
     """Check on two short documents that packing gives the losses that transformers gives them alone.
 
-    Raises:
-        ConfigError: it does not, since some layer looks beyond a document's end or asks for more of attention.
+    It does not where some layer looks beyond a document's end, or asks for more of attention.
     """
     documents = Documents.of((ids, 1) for ids in _PROBE)
     try:

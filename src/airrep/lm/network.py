@@ -12,20 +12,20 @@ from torch.nn import functional
 
 from airrep.errors import ConfigError, TrainingError
 from airrep.lm.documents import PackedDocuments
-from airrep.runtime.devices import ResolvedPrecision
+from airrep.runtime.devices import ResolvedPrecision, autocast
 
 _SIGNS = ("DefaultCPUAllocator", "out of memory", "CUBLAS_STATUS_ALLOC_FAILED", "CUDNN_STATUS_ALLOC_FAILED")
-"""What an error says when memory is short."""
+"""Words of an error that say memory is short."""
 
 
 @dataclass(frozen=True, slots=True)
 class Execution:
-    """Where and how the LM computes: none of it changes results beyond rounding.
+    """Device, precision and batches of an LM: none of them changes results beyond rounding.
 
     Attributes:
-        device: such as ``"cpu"``.
-        precision: of matrix products.
-        batch_tokens: in a micro-batch.
+        device: a device of torch, such as ``"cpu"``.
+        precision: type of matrix products.
+        batch_tokens: tokens of a micro-batch.
         evenness: shortest document in one call of attention, as a share of its longest.
     """
 
@@ -36,7 +36,7 @@ class Execution:
 
     def autocast(self) -> AbstractContextManager[object]:
         """Run matrix products in the precision; weights stay as they are."""
-        return torch.autocast(torch.device(self.device).type, torch.bfloat16, enabled=self.precision == "bfloat16")
+        return autocast(self.precision, self.device)
 
 
 def token_losses(model: Any, batch: PackedDocuments) -> Float[Tensor, " r"]:
@@ -45,11 +45,9 @@ def token_losses(model: Any, batch: PackedDocuments) -> Float[Tensor, " r"]:
 
 
 def token_logits(model: Any, batch: PackedDocuments) -> Float[Tensor, "r v"]:
-    """Logits of each response token given all before it, float32 or float64; they are made nowhere else.
+    """Logits of each response token given all before it, float32 or float64.
 
-    Args:
-        model: a transformers causal LM with the attention of :mod:`airrep.lm.attention`.
-        batch: packed documents.
+    The model has the attention of :mod:`airrep.lm.attention`. No other token's logits are ever made.
     """
     logits: Tensor = model(
         input_ids=batch.ids,
@@ -80,11 +78,11 @@ def hidden_states(model: Any, batch: PackedDocuments, layer: int, name: str) -> 
     """Hidden states of each token; layers above are not computed, and none but the last is kept.
 
     Args:
-        model: a transformers causal LM with the attention of :mod:`airrep.lm.attention`.
+        model: as for :func:`token_logits`.
         batch: packed documents.
         layer: -1 the last, behind the final norm; 0 the embeddings; k those behind layer k. That of the last layer's
             own number is the last too, as transformers counts.
-        name: of the LM, for errors.
+        name: the LM's name, for errors.
 
     Raises:
         ConfigError: there is no such layer.
@@ -99,6 +97,7 @@ def hidden_states(model: Any, batch: PackedDocuments, layer: int, name: str) -> 
         )
     if layer == count:
         return last_states(model, batch)
+    # The layer's input is what the layer before gives; an exception is the only way out of a forward pass.
     hook = blocks[layer].register_forward_pre_hook(_stop, with_kwargs=True)
     try:
         last_states(model, batch)
@@ -132,11 +131,7 @@ def _blocks(model: Any, name: str) -> torch.nn.ModuleList:
 
 
 def recompute_activations(model: Any, name: str) -> None:
-    """Keep no activations inside layers while training; the backward pass makes them again.
-
-    Raises:
-        ConfigError: the model cannot.
-    """
+    """Keep no activations inside layers while training; the backward pass makes them again."""
     newer = getattr(model, "activation_checkpointing_enable", None)  # the older name is going away
     enable = model.gradient_checkpointing_enable if newer is None else newer
     try:

@@ -2,7 +2,7 @@
 
 import os
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 from typing import Literal, TypeAlias, TypeVar
 
@@ -12,19 +12,14 @@ from torch import Tensor, distributed
 from airrep.errors import ConfigError
 
 Precision: TypeAlias = Literal["auto", "float32", "bfloat16"]
-"""What may be asked for."""
-
-
+"""Precision that may be asked for."""
 ResolvedPrecision: TypeAlias = Literal["float32", "bfloat16"]
-"""What ``"auto"`` turns into on a machine."""
+"""Precision of a machine, ``"auto"`` resolved."""
+T = TypeVar("T")
 
 
 def resolve_device(device: str) -> str:
-    """Return the device to use; ``"auto"`` is the first CUDA device, or the CPU where there is none.
-
-    Raises:
-        ConfigError: unknown to torch, or not in this machine.
-    """
+    """Return the device to use; ``"auto"`` is the first CUDA device, or the CPU where there is none."""
     if device == "auto":
         return "cuda" if torch.cuda.is_available() else "cpu"
     try:
@@ -41,9 +36,6 @@ def resolve_precision(precision: str, device: str) -> ResolvedPrecision:
 
     ``"auto"`` is bfloat16 where that is about twice as fast as float32: on CUDA devices that have it, and on
     processors that :func:`is_fast_at_bfloat16` names. It depends on the machine alone, never on a timing.
-
-    Raises:
-        ConfigError: none of the three known words.
     """
     if precision == "float32":
         return "float32"
@@ -62,8 +54,7 @@ def is_fast_at_bfloat16(processor: str) -> bool:
     That holds with AMX tiles, and for AVX-512 BF16 on AMD (twice the rate of float32); Intel's AVX-512 BF16
     without AMX was measured at about half the rate of float32.
 
-    Args:
-        processor: what Linux says in ``/proc/cpuinfo``.
+    *processor* is the text of Linux's ``/proc/cpuinfo``.
     """
     fields = dict(line.split(":", 1) for line in processor.splitlines() if ":" in line)
     words = {key.strip(): value.split() for key, value in fields.items()}
@@ -76,7 +67,9 @@ def _read_processor() -> str:
     return path.read_text() if path.exists() else ""
 
 
-T = TypeVar("T")
+def autocast(precision: str, device: str) -> AbstractContextManager[object]:
+    """Run matrix products in a resolved precision; weights stay as they are."""
+    return torch.autocast(torch.device(device).type, torch.bfloat16, enabled=precision == "bfloat16")
 
 
 def is_first_process() -> bool:
@@ -89,8 +82,8 @@ class Team:
 
     Attributes:
         rank: number of this process, from 0; the first one writes.
-        size: how many processes there are.
-        device: where this one computes.
+        size: number of processes.
+        device: device of this process.
     """
 
     def __init__(self, rank: int = 0, size: int = 1, device: str = "cpu") -> None:
@@ -122,7 +115,7 @@ class Team:
         return bool(total > 0)
 
     def wait(self) -> None:
-        """Go on when all have come here."""
+        """Wait until all processes have come here."""
         if self.size > 1:
             distributed.barrier()
 
@@ -133,9 +126,6 @@ def team_of(device: str = "auto") -> Iterator[Team]:
 
     Each process takes the CUDA device of its local rank when *device* is ``"auto"`` or ``"cuda"``. Messages go by
     NCCL between CUDA devices, else by gloo.
-
-    Raises:
-        ConfigError: the device is not in this machine.
     """
     size = int(os.environ.get("WORLD_SIZE", "1"))
     chosen = resolve_device(device)
@@ -144,7 +134,7 @@ def team_of(device: str = "auto") -> Iterator[Team]:
         return
     if chosen == "cuda":
         chosen = _own_device()
-    started = not distributed.is_initialized()
+    started = not distributed.is_initialized()  # what was started elsewhere is not ended here
     if started:
         distributed.init_process_group("nccl" if chosen.startswith("cuda") else "gloo")
     try:

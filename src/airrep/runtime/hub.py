@@ -7,15 +7,20 @@ from typing import Any
 
 from airrep.errors import ConfigError
 
+CODE = "*.py"
+"""Files of program code."""
+_MAPS = ("config.json", "tokenizer_config.json", "processor_config.json", "preprocessor_config.json")
+_LIBRARY = "sentence_transformers."
+
 
 def download(kind: str, name: str, patterns: Sequence[str], instead: str) -> Path:
     """Return the folder of a public model.
 
     Args:
-        kind: what errors call it, such as ``"encoder"``.
+        kind: its name in errors, such as ``"encoder"``.
         name: ``owner/name``.
         patterns: the files that are wanted; give none of pickles, and of programs only those of a trusted model.
-        instead: what can be done without the Hub, as the sentence of an error says it.
+        instead: a way out without the Hub, as the sentence of an error.
 
     Raises:
         ConfigError: the Hub has no such public model, does not give it to this user, or cannot be asked.
@@ -49,31 +54,15 @@ def _refused(kind: str, name: str) -> ConfigError:
 
 
 def _transport_errors(kind: type[Exception]) -> tuple[type[Exception], ...]:
-    """What the library under the Hub's own raises when a connection fails: the bases of the Hub's error."""
+    """Errors of the library below the Hub's own, when a connection fails: the bases of the Hub's error."""
     return tuple(base for base in kind.__mro__ if issubclass(base, Exception) and base is not Exception)
-
-
-CODE = "*.py"
-"""Files of program code."""
-
-
-_MAPS = ("config.json", "tokenizer_config.json", "processor_config.json", "preprocessor_config.json")
-
-
-_LIBRARY = "sentence_transformers."
 
 
 def check_own_code(kind: str, name: str, folder: Path, trusted: bool) -> list[Path]:
     """Files of program code that a model asks to be run; none of any ordinary model.
 
-    Args:
-        kind: what errors call it, such as ``"encoder"``.
-        name: of the model.
-        folder: of the model.
-        trusted: whether its user trusts the code.
-
     Raises:
-        ConfigError: it asks for code and is not trusted, or the code lies elsewhere.
+        ConfigError: the model asks for code and is not trusted, or the code lies elsewhere.
     """
     asked = dict(_asked(folder))
     if not asked:

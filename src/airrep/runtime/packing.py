@@ -46,11 +46,7 @@ class Batch(NamedTuple):
 
 
 def runs_of(lengths: Sequence[int]) -> tuple[EqualRun, ...]:
-    """Group neighbours of equal length.
-
-    Args:
-        lengths: tokens in each sequence, in the order in which they are laid.
-    """
+    """Group neighbours of equal length, given the tokens in each sequence."""
     groups = [(length, len(list(members))) for length, members in groupby(lengths)]
     starts = accumulate((length * count for length, count in groups), initial=0)
     return tuple(EqualRun(start, count, length) for start, (length, count) in zip(starts, groups, strict=False))

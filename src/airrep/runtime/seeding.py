@@ -10,7 +10,7 @@ def stream(seed: int, *name: str | int) -> np.random.Generator:
 
     Args:
         seed: the root seed of a run.
-        name: what the stream is for, such as ``"subsets", 3``; other names give independent streams.
+        name: the stream's purpose, such as ``"subsets", 3``; other names give independent streams.
     """
     return np.random.default_rng(np.random.SeedSequence(stream_seed(seed, *name)))
 

@@ -8,6 +8,6 @@ groups        Groups of training examples, as row numbers.
 min_rank      Selection of training data: by best rank, or drawn by weight.
 pooling       Group scores from the scores of members.
 products      Products of queries with rows: exact, and approximate with error bounds.
-scores        Influence scores over stored features: full, top-k, groups.
+scores        All influence scores over stored features, streamed.
 topk          Exact top-k by a bounded scan and re-ranking.
 """

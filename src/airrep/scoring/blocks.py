@@ -40,17 +40,14 @@ class Block(NamedTuple):
 
 
 class Shape(NamedTuple):
-    """How many rows some blocks have together, and how many features each row."""
+    """Rows of some blocks together, and features of each row."""
 
     rows: int
     dimension: int
 
 
 def quantise(features: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Round features to int8 codes, each row with its own step.
-
-    Args:
-        features: ``(b, d)`` float16 or float32.
+    """Round features ``(b, d)``, float16 or float32, to int8 codes, each row with its own step.
 
     Returns:
         codes ``(b, d)`` int8 in -127..127 and scales ``(b,)`` float32; |feature - code · scale| ≤ scale / 2.
@@ -72,22 +69,13 @@ def quantise(features: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
 
 
 def error_bounds(features: np.ndarray, codes: np.ndarray, scales: np.ndarray) -> np.ndarray:
-    """What a guaranteed bound on the error of int8 scores needs of each row.
-
-    Args:
-        features: ``(b, d)`` float16 or float32.
-        codes: int8 codes of them, from :func:`quantise`.
-        scales: their scales.
-
-    Returns:
-        ``(b, 2)`` float32, rounded up: the norm of the features, and that of features - codes · scales.
-    """
+    """Norms of features and of features - codes · scales, ``(b, 2)`` float32: they bound the error of int8 scores."""
     bounds = np.empty((len(features), 2), dtype=np.float32)
     for part in _parts(features):
         wide = features[part].astype(np.float64)
         residual = wide - codes[part] * scales[part].astype(np.float64)[:, None]
         norms = np.stack([np.linalg.norm(wide, axis=1), np.linalg.norm(residual, axis=1)], axis=1)
-        bounds[part] = norms * (1 + 1e-6) + 1e-38
+        bounds[part] = norms * (1 + 1e-6) + 1e-38  # float32 may round down, and a bound must not
     return bounds
 
 
@@ -97,7 +85,7 @@ def _parts(features: np.ndarray) -> Iterator[slice]:
 
 
 def piece_rows(blocks: Sequence[Block], most: int = PIECE_ROWS) -> int:
-    """How many rows make a piece: fewer where dense features are many."""
+    """Rows of a piece: fewer where dense features are many."""
     features = blocks[0].features
     return most if not isinstance(features, np.ndarray) else _rows_of(features.shape[1], most)
 
@@ -115,12 +103,15 @@ def room_for(blocks: Sequence[Block], size: int, device: str, dtype: torch.dtype
 
 @dataclass(slots=True)
 class Piece:
-    """Some rows of one block."""
+    """Some rows of one block; as text, which rows."""
 
     block: Block
     rows: Rows
     """Their row numbers, ascending."""
     _dense: torch.Tensor | None = None
+
+    def __str__(self) -> str:
+        return f"rows {self.rows[0]} to {self.rows[-1]}"
 
     def take(self, array: Any) -> Any:
         """Their part of an array of the block: a view where the rows lie together."""
@@ -130,7 +121,7 @@ class Piece:
 
     def dense(self, room: torch.Tensor) -> torch.Tensor:
         """Their features ``(b, d)``, read once, into the first rows of *room*: good until the next piece."""
-        if self._dense is None:
+        if self._dense is None:  # every tile of queries asks for it
             self._dense = room[: len(self.rows)].copy_(as_tensor(self.take(self.block.features)))
         return self._dense
 
@@ -164,11 +155,7 @@ def pieces_of(blocks: Sequence[Block], size: int, rows: Rows) -> Iterator[tuple[
 
 
 def check_blocks(blocks: Sequence[Block]) -> Shape:
-    """Rows and features of blocks.
-
-    Raises:
-        DataError: there are none, they leave a gap, or they differ in kind or number of features.
-    """
+    """Rows and features of blocks; refuses an empty list, a gap between rows, and blocks of unlike features."""
     if not len(blocks):
         raise DataError("blocks: there are none; expected at least one. Build an index with at least one example.")
     rows, dimension, dense = 0, blocks[0].features.shape[1], isinstance(blocks[0].features, np.ndarray)
@@ -182,12 +169,7 @@ def check_blocks(blocks: Sequence[Block]) -> Shape:
 
 
 def check_queries(queries: Features, blocks: Sequence[Block]) -> Features:
-    """Queries as float32, fit for the blocks.
-
-    Raises:
-        DataError: they are dense where the blocks are sparse or the reverse, have another number of features,
-            or one is not finite.
-    """
+    """Queries as float32; refuses those that do not fit the blocks, and features that are not finite."""
     dense, dimension = isinstance(blocks[0].features, np.ndarray), blocks[0].features.shape[1]
     if isinstance(queries, np.ndarray) != dense:
         kind = "dense" if dense else "sparse"
@@ -204,13 +186,17 @@ def check_queries(queries: Features, blocks: Sequence[Block]) -> Features:
 
 
 def check_keep(keep: Mask | None, rows: int) -> int:
-    """How many rows a mask keeps; all without one.
-
-    Raises:
-        ConfigError: it is not one truth value for each row.
-    """
+    """Number of rows that a mask keeps, all without one; refuses one that is not a truth value for each row."""
     if keep is None:
         return rows
     if keep.shape != (rows,) or keep.dtype != np.bool_:
         raise ConfigError(f"keep: is {keep.dtype} {keep.shape}; expected bool ({rows},), one for each row. Make it so.")
     return int(np.count_nonzero(keep))
+
+
+def check_count(what: str, count: int, kept: int) -> None:
+    """Refuse less than one row, or more than there are to choose from; errors call the number *what*."""
+    if count < 1:
+        raise ConfigError(f"{what} is {count}; expected at least 1. Ask for one example or more.")
+    if count > kept:
+        raise ConfigError(f"{what} is {count}, but there are {kept} examples to choose from. Ask for at most {kept}.")

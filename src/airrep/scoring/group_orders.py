@@ -14,134 +14,26 @@ from airrep.scoring.groups import Groups
 from airrep.scoring.pooling import Pooling
 
 Product = Callable[[np.ndarray], np.ndarray]
-"""Of each group's A with its vector, ``(g, d)`` to ``(g, d)``."""
-
-
-TOLERANCE = 1e-12
-"""What may be left of b, as a part of it, when the limit is solved for."""
-
-
-STEPS = 1000
-"""Most products for the limit."""
-
-
-def removal_effect(total: np.ndarray, product: Product, sizes: np.ndarray, n: int, pooling: Pooling) -> np.ndarray:
-    """u, so that ⟨φ(x), u⟩ is the increase of query x's loss if a group were removed.
-
-    With exact constants, order 1 is b / (n−m), order 2 is ((n−2m) b + A b) / (n−m)², order-inf (nI − A)⁻¹ b. The
-    paper prints n/(n−m) and m/(n−m)² as the coefficients of b and A b in order 2.
-
-    Args:
-        total: ``(g, d)`` b of each group.
-        product: A v for a vector v of each group; called once for every order above 1.
-        sizes: ``(g,)`` members of each group, m, all below n.
-        n: training examples, those of the groups included.
-        pooling: of kind ``"order"``.
-
-    Returns:
-        ``(g, d)`` float64.
-
-    Raises:
-        DataError: order-inf, where nI − A is not positive definite.
-    """
-    total, rest = total.astype(np.float64), (n - sizes)[:, None].astype(np.float64)
-    if pooling.k is None:
-        return newton_step(total, product, n)
-    if pooling.constants == "paper":
-        return _printed(total, product, sizes, n, pooling.k)
-    term = total / rest
-    effect = term.copy()
-    for _ in range(pooling.k - 1):
-        term = (product(term) - sizes[:, None] * term) / rest
-        effect += term
-    return effect
-
-
-def _printed(total: np.ndarray, product: Product, sizes: np.ndarray, n: int, order: int) -> np.ndarray:
-    """What the paper prints: c¹ = 1/(n−m) in order 1; c¹ = n/(n−m) and c² = m/(n−m)² in order 2."""
-    m, rest = sizes[:, None], (n - sizes)[:, None].astype(np.float64)
-    effect: np.ndarray = total / rest if order == 1 else n / rest * total + m / rest**2 * product(total)
-    return effect
-
-
-def newton_step(total: np.ndarray, product: Product, n: int) -> np.ndarray:
-    """Solve (nI − A) u = b for each group by conjugate gradients, which stay in the span of its members.
-
-    Args:
-        total: ``(g, d)`` b.
-        product: A v for a vector v of each group.
-        n: training examples.
-
-    Returns:
-        ``(g, d)`` float64.
-
-    Raises:
-        DataError: nI − A is not positive definite, or the steps do not suffice.
-    """
-    solution, residual, direction = np.zeros_like(total), total.copy(), total.copy()
-    square = _dots(residual, residual)
-    goal = TOLERANCE**2 * square
-    for _ in range(STEPS):
-        if not (square > goal).any():
-            return solution
-        bent = n * direction - product(direction)
-        length = _quotient(square, _curvature(direction, bent, square > goal))
-        solution += length * direction
-        residual -= length * bent
-        before, square = square, np.where(square > goal, _dots(residual, residual), 0)
-        direction = residual + _quotient(square, before) * direction
-    raise DataError(
-        f"order-inf: {STEPS} steps do not suffice, as removing the group leaves hardly any curvature; expected damped "
-        "features H^(-1/2)·gradient. Use order-2, or a smaller group."
-    )
-
-
-def _dots(first: np.ndarray, second: np.ndarray) -> np.ndarray:
-    return np.asarray(np.einsum("gd,gd->g", first, second))
-
-
-def _quotient(above: np.ndarray, below: np.ndarray) -> np.ndarray:
-    """``(g, 1)``; 0 for groups that are done."""
-    quotient = np.divide(above, below, out=np.zeros_like(above), where=(above > 0) & (below > 0))
-    return np.asarray(quotient[:, None])
-
-
-def _curvature(direction: np.ndarray, bent: np.ndarray, wanted: np.ndarray) -> np.ndarray:
-    found = _dots(direction, bent)
-    if not (found[wanted] > 0).all():
-        raise DataError(
-            "order-inf: without a group no curvature is left in some direction, so there is no minimum to step to; "
-            "expected features H^(-1/2)·gradient. Use order-1, another pool, or a method that has them."
-        )
-    return found
-
-
+"""Multiplies each group's A with its vector, ``(g, d)`` to ``(g, d)``."""
 ROWS = 2048
 """Rows read at a time."""
-
-
 SUMS = 2**22
 """At most so many numbers for each vector of all groups at a time, 32 MiB."""
+TOLERANCE = 1e-12
+"""Residual, as a part of b, at which the limit counts as solved."""
+STEPS = 1000
+"""Most steps of conjugate gradients for the limit."""
 
 
 def order_scores(
     queries: Features, blocks: Sequence[Block], groups: Groups, pooling: Pooling, examples: int
 ) -> np.ndarray:
-    """What each query's loss would increase by if a group were removed, features taken for H^(-1/2) ∇ℓ.
+    """Increase of each query's loss if a group were removed, features taken for H^(-1/2) ∇ℓ.
 
-    Args:
-        queries: ``(q, d)`` float32, or CSR as the blocks.
-        blocks: the features of all training examples, in order of rows.
-        groups: which rows belong together; they may overlap.
-        pooling: of kind ``"order"``.
-        examples: training examples, those of the groups included.
+    Arguments are those of :func:`airrep.scoring.group_scores.group_scores`, the pool of kind ``"order"``.
 
     Returns:
         ``(q, m)`` float32, worked out in float64 on the CPU; higher = more helpful.
-
-    Raises:
-        ConfigError: a group holds all examples.
-        DataError: a feature is not finite, or order-inf has no meaning for these features.
     """
     _check_sizes(groups, examples, pooling)
     d, size = queries.shape[1], piece_rows(blocks, ROWS)
@@ -168,17 +60,12 @@ class _GroupPart:
 
     def __init__(self, blocks: Sequence[Block], groups: Groups, size: int, dimension: int) -> None:
         self.blocks, self.groups, self.size, self.dimension = blocks, groups, size, dimension
-        used, column = np.unique(groups.rows, return_inverse=True)
-        ones, shape = np.ones(len(column)), (len(groups), len(used))
-        self.used, self.membership = used, sparse.csr_array((ones, column, groups.offsets), shape=shape).tocsc()
+        self.used, membership = groups.membership()
+        self.membership = membership.astype(np.float64)
         self.room = room_for(blocks, size, "cpu", torch.float64)
 
     def total(self) -> np.ndarray:
-        """Σ_{z∈S} φ(z) of each group, ``(g, d)`` float64.
-
-        Raises:
-            DataError: one is not finite.
-        """
+        """Σ_{z∈S} φ(z) of each group, ``(g, d)`` float64."""
         total = self._add(self._read())
         if not np.isfinite(total).all():
             raise DataError("group scores: a feature is not finite; expected numbers. Check the model for overflow.")
@@ -212,3 +99,80 @@ def _weighted(members: sparse.csr_array, rows: Any, vectors: np.ndarray) -> spar
     products = rows @ vectors[touched].T
     owner = np.repeat(np.arange(len(touched)), counts[touched])
     return sparse.csr_array((products[members.indices, owner], members.indices, members.indptr), shape=members.shape)
+
+
+def removal_effect(total: np.ndarray, product: Product, sizes: np.ndarray, n: int, pooling: Pooling) -> np.ndarray:
+    """u ``(g, d)`` float64, so that ⟨φ(x), u⟩ is the increase of query x's loss if a group were removed.
+
+    With exact constants, order 1 is b / (n−m), order 2 is ((n−2m) b + A b) / (n−m)², order-inf (nI − A)⁻¹ b. The
+    paper prints n/(n−m) and m/(n−m)² as the coefficients of b and A b in order 2.
+
+    Args:
+        total: ``(g, d)`` b of each group.
+        product: called once for every order above 1.
+        sizes: ``(g,)`` members of each group, m, all below n.
+        n: training examples, those of the groups included.
+        pooling: a pool of kind ``"order"``.
+    """
+    total, rest = total.astype(np.float64), (n - sizes)[:, None].astype(np.float64)
+    if pooling.k is None:
+        return newton_step(total, product, n)
+    if pooling.constants == "paper":
+        return _printed(total, product, sizes, n, pooling.k)
+    term = total / rest
+    effect = term.copy()
+    for _ in range(pooling.k - 1):
+        term = (product(term) - sizes[:, None] * term) / rest
+        effect += term
+    return effect
+
+
+def _printed(total: np.ndarray, product: Product, sizes: np.ndarray, n: int, order: int) -> np.ndarray:
+    """The paper's printed constants: c¹ = 1/(n−m) in order 1; c¹ = n/(n−m) and c² = m/(n−m)² in order 2."""
+    m, rest = sizes[:, None], (n - sizes)[:, None].astype(np.float64)
+    effect: np.ndarray = total / rest if order == 1 else n / rest * total + m / rest**2 * product(total)
+    return effect
+
+
+def newton_step(total: np.ndarray, product: Product, n: int) -> np.ndarray:
+    """Solve (nI − A) u = b for each group, ``(g, d)`` float64; refuses nI − A that is not positive definite.
+
+    Conjugate gradients stay in the span of a group's members, so no matrix is ever formed.
+    """
+    solution, residual, direction = np.zeros_like(total), total.copy(), total.copy()
+    square = _dots(residual, residual)
+    goal = TOLERANCE**2 * square
+    for _ in range(STEPS):
+        if not (square > goal).any():
+            return solution
+        bent = n * direction - product(direction)
+        length = _quotient(square, _curvature(direction, bent, square > goal))
+        solution += length * direction
+        residual -= length * bent
+        # A group that is done stands still (0 / 0 is 0), since the others may take more steps.
+        before, square = square, np.where(square > goal, _dots(residual, residual), 0)
+        direction = residual + _quotient(square, before) * direction
+    raise DataError(
+        f"order-inf: {STEPS} steps do not suffice, as removing the group leaves hardly any curvature; expected damped "
+        "features H^(-1/2)·gradient. Use order-2, or a smaller group."
+    )
+
+
+def _dots(first: np.ndarray, second: np.ndarray) -> np.ndarray:
+    return np.asarray(np.einsum("gd,gd->g", first, second))
+
+
+def _quotient(above: np.ndarray, below: np.ndarray) -> np.ndarray:
+    """``(g, 1)``; 0 for groups that are done."""
+    quotient = np.divide(above, below, out=np.zeros_like(above), where=(above > 0) & (below > 0))
+    return np.asarray(quotient[:, None])
+
+
+def _curvature(direction: np.ndarray, bent: np.ndarray, wanted: np.ndarray) -> np.ndarray:
+    found = _dots(direction, bent)
+    if not (found[wanted] > 0).all():
+        raise DataError(
+            "order-inf: without a group no curvature is left in some direction, so there is no minimum to step to; "
+            "expected features H^(-1/2)·gradient. Use order-1, another pool, or a method that has them."
+        )
+    return found

@@ -12,7 +12,6 @@ from typing import NamedTuple
 
 import numpy as np
 import torch
-from scipy import sparse
 
 from airrep.arrays import Features, GroupScores
 from airrep.errors import ConfigError, DataError
@@ -50,7 +49,7 @@ def group_scores(
     device: str = "cpu",
     examples: int | None = None,
 ) -> GroupScores:
-    """Scores of groups of training examples for each query.
+    """Score groups of training examples for each query.
 
     Args:
         queries: ``(q, d)`` float32, or CSR as the blocks.
@@ -60,7 +59,7 @@ def group_scores(
             ``"order-inf"``; see :class:`airrep.scoring.pooling.Pooling`.
         temperature: the larger, the flatter the attention.
         precision: ``"bfloat16"`` multiplies in bfloat16, save where norms allow |s| / temperature above 8.
-        device: where scores are worked out; those of order-K on the CPU.
+        device: device of the products; order-K always runs on the CPU.
         examples: training examples that order-K removes the group from; the rows of all blocks when None.
 
     Returns:
@@ -122,23 +121,21 @@ class _MemberChunk(NamedTuple):
     members: torch.Tensor
     """Positions in the piece, group after group."""
     offsets: torch.Tensor
-    """Where each touched group's members begin and the last one's end."""
+    """Place where each touched group's members begin, and the last one's end."""
 
     def add(self, total: torch.Tensor, values: torch.Tensor) -> None:
         """Add to ``(m, w)`` totals the sums of values ``(b, w)`` over each group's members."""
         sums = torch.nn.functional.embedding_bag(
             self.members, values, self.offsets, mode="sum", include_last_offset=True
         )
-        if len(sums) == len(total):
+        if len(sums) == len(total):  # indexing would copy all totals
             total += sums
         else:
             total[self.touched] += sums
 
 
 def _chunks(blocks: Sequence[Block], groups: Groups, size: int, device: str) -> Iterator[_MemberChunk]:
-    used, column = np.unique(groups.rows, return_inverse=True)
-    ones, shape = np.ones(len(column), np.int8), (len(groups), len(used))
-    membership = sparse.csr_array((ones, column, groups.offsets), shape=shape).tocsc()
+    used, membership = groups.membership()
     for place, piece in pieces_of(blocks, size, used):
         part = membership[:, place].tocsr()
         counts = np.diff(part.indptr)
@@ -178,7 +175,7 @@ class _SumTile:
             weights.copy_(scores)
         if self.temperature != 1:
             weights /= self.temperature
-        if bound > HEADROOM:
+        if bound > HEADROOM:  # else no score of these rows can overflow, and none is looked at
             self._raise(weights.amax(dim=0).double())
         self.begun = True
         if self.raised:

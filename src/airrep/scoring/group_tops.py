@@ -39,20 +39,11 @@ def top_means(
 ) -> np.ndarray:
     """The mean of the *k* highest member scores of each group, of all where there are fewer.
 
-    Args:
-        queries: ``(q, d)`` float32, or CSR as the blocks.
-        blocks: the features of all training examples, in order of rows.
-        groups: which rows belong together; they may overlap.
-        k: how many scores count, 1 or more.
-        precision: ``"bfloat16"`` multiplies in bfloat16 where norms forbid scores above *most*.
-        most: see *precision*.
-        device: where scores are worked out.
+    Arguments are those of :func:`airrep.scoring.group_scores.group_scores`; bfloat16 only where norms forbid scores
+    above *most*.
 
     Returns:
         ``(q, m)`` float32; not finite where a score that counts is not.
-
-    Raises:
-        DataError: a feature is not finite.
     """
     k = min(k, int(groups.sizes.max()))
     width = max(1, min(COLUMNS, HELD // k))
@@ -67,7 +58,7 @@ def top_means(
 
 
 def _means(queries: ReadyQueries, blocks: Sequence[Block], groups: Groups, k: int) -> np.ndarray:
-    """``(m, w)``."""
+    """Means for some queries, ``(m, w)``."""
     held = torch.full((len(groups), queries.count, k), -torch.inf, device=queries.device)
     for scores, membership in _spans(queries, blocks, groups):
         _hold(held, scores, membership)
@@ -82,9 +73,7 @@ def _spans(
     queries: ReadyQueries, blocks: Sequence[Block], groups: Groups
 ) -> Iterator[tuple[torch.Tensor, sparse.csr_array]]:
     """Scores ``(b, w)`` of a span of rows that are in some group, and in which: ``(m, b)``."""
-    used, column = np.unique(groups.rows, return_inverse=True)
-    shape = (len(groups), len(used))
-    membership = sparse.csr_array((np.ones(len(column), np.int8), column, groups.offsets), shape=shape).tocsc()
+    used, membership = groups.membership()
     size = piece_rows(blocks, ROWS)
     room = room_for(blocks, size, queries.device)
     buffer = torch.empty(min(SPAN, len(used)), queries.count, device=queries.device)
@@ -98,7 +87,7 @@ def _spans(
 def _hold(held: torch.Tensor, scores: torch.Tensor, membership: sparse.csr_array) -> None:
     """Bring the highest scores ``(m, w, k)`` up to date, some groups of like sizes at a time."""
     counts = np.diff(membership.indptr)
-    order = np.argsort(-counts, kind="stable")
+    order = np.argsort(-counts, kind="stable")  # groups of like sizes make tables with few empty places
     order = order[: np.count_nonzero(counts)]
     w, k = held.shape[1:]
     first = 0

@@ -8,15 +8,14 @@ from typing import Any, TypeAlias
 
 import numpy as np
 import pyarrow as pa
+from scipy import sparse
 
 from airrep.arrays import Mask, Rows
 from airrep.errors import ConfigError, DataError
 
 Labels: TypeAlias = "Sequence[str | None] | pa.Array[Any] | pa.ChunkedArray[Any]"
-
-
 NO_LABEL = "(none)"
-"""The name of the group of rows without a label."""
+"""Name of the group of rows without a label."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -24,6 +23,10 @@ class Groups:
     """Named groups of rows, which may overlap; a row is at most once in a group.
 
     The members of group j are ``rows[offsets[j] : offsets[j + 1]]``, ascending.
+
+    Raises:
+        ConfigError: a name comes twice, a group is empty or holds a row twice, a row number is negative, or the
+            offsets do not fit.
     """
 
     names: tuple[str, ...]
@@ -34,12 +37,7 @@ class Groups:
     """``(m + 1,)`` int64, where each group begins and the last one ends."""
 
     def __post_init__(self) -> None:
-        """Check the groups, and put each one's rows in order.
-
-        Raises:
-            ConfigError: a name comes twice, a group is empty or holds a row twice, a row number is negative,
-                or the offsets do not fit.
-        """
+        """Check the groups, and put each one's rows in order."""
         rows, offsets = np.asarray(self.rows), np.asarray(self.offsets)
         if not all(array.ndim == 1 and np.issubdtype(array.dtype, np.integer) for array in (rows, offsets)):
             raise ConfigError("groups: rows and offsets are not lists of whole numbers. Give row numbers.")
@@ -67,7 +65,7 @@ class Groups:
     def _ordered(self, rows: Rows, offsets: np.ndarray) -> Rows:
         owner = np.repeat(np.arange(len(self.names)), np.diff(offsets))
         same = np.diff(owner) == 0
-        if (np.diff(rows)[same] <= 0).any():
+        if (np.diff(rows)[same] <= 0).any():  # most are in order already
             rows = rows[np.lexsort((rows, owner))]
         twice = np.flatnonzero((np.diff(rows) == 0) & same)
         if len(twice):
@@ -79,7 +77,7 @@ class Groups:
         return rows
 
     def __len__(self) -> int:
-        """How many groups."""
+        """Number of groups."""
         return len(self.names)
 
     @property
@@ -96,13 +94,15 @@ class Groups:
         bounds = self.offsets[first : last + 1]
         return Groups(self.names[first:last], self.rows[bounds[0] : bounds[-1]], bounds - bounds[0])
 
+    def membership(self) -> tuple[Rows, sparse.csc_array]:
+        """Rows that are in some group, ascending, and which group holds which of them: ones at ``(group, place)``."""
+        used, column = np.unique(self.rows, return_inverse=True)
+        shape = (len(self), len(used))
+        return used, sparse.csr_array((np.ones(len(column), np.int8), column, self.offsets), shape=shape).tocsc()
+
     @classmethod
     def from_lists(cls, members: Mapping[str, Sequence[int] | np.ndarray]) -> "Groups":
-        """Groups given by the row numbers of their members.
-
-        Raises:
-            ConfigError: as for the class.
-        """
+        """Groups given by the row numbers of their members."""
         lists = [_row_numbers(name, rows) for name, rows in members.items()]
         offsets = np.cumsum([0, *map(len, lists)], dtype=np.int64)
         return cls(tuple(members), np.concatenate([np.empty(0, np.int64), *lists]), offsets)

@@ -7,11 +7,12 @@ import numpy as np
 
 from airrep.arrays import Features, Mask, Rows
 from airrep.errors import ConfigError, DataError
-from airrep.scoring.blocks import Block, check_blocks, check_keep, check_queries
+from airrep.scoring.blocks import Block, check_blocks, check_count, check_keep, check_queries
 from airrep.scoring.topk import top_k
 
 PAIRS = 2**22
 """Ranked (query, row) pairs held at a time."""
+_UNRANKED = np.iinfo(np.int64).max
 
 
 class Selection(NamedTuple):
@@ -44,11 +45,11 @@ def min_rank(
     Args:
         queries: ``(q, d)`` float32, or CSR as the blocks.
         blocks: the features of all training examples, in order of rows.
-        count: how many rows.
+        count: number of rows to choose.
         keep: ``(n,)``; rows that may be chosen and are ranked, all without it.
         skip_duplicates: ``(n,)`` a key of each row's content; of kept rows with the same, only the first is
             ranked.
-        device: where scores are worked out.
+        device: device of the products.
 
     Raises:
         ConfigError: *count* is not between 1 and the number of rows to choose from.
@@ -62,26 +63,26 @@ def min_rank(
     if skip_duplicates is not None:
         keep = first_of_each(np.asarray(skip_duplicates), keep, rows)
     kept = rows if keep is None else int(np.count_nonzero(keep))
-    _check_count(count, kept)
+    check_count("select: count", count, kept)
     # The first k of every query are exactly the rows of value k or better, so as soon as they are `count`
     # different rows, no row outside them can come before the last of the selection.
     depth = min(kept, -(-2 * count // queries.shape[0]))
-    standing = _Standing(queries, blocks, keep, depth, device)
-    while standing.covered < count:
+    ranks = _BestRanks(queries, blocks, keep, depth, device)
+    while ranks.covered < count:
         depth = min(kept, 2 * depth)
-        standing = _Standing(queries, blocks, keep, depth, device)
-    return standing.first(count)
+        ranks = _BestRanks(queries, blocks, keep, depth, device)
+    return ranks.first(count)
 
 
 def gumbel_top_k(log_weights: np.ndarray, count: int, generator: np.random.Generator) -> Rows:
     """Draw rows one after another without replacement, each with a chance in proportion to its weight.
 
-    That is what the greatest of log wᵢ + Gᵢ are, with independent standard Gumbel Gᵢ (Gumbel top-k).
+    The greatest of log wᵢ + Gᵢ, with independent standard Gumbel Gᵢ, are such a draw (Gumbel top-k).
 
     Args:
         log_weights: ``(n,)``; -inf for rows that are never drawn.
-        count: how many rows.
-        generator: where chance comes from; a row's noise does not depend on the weights.
+        count: number of rows to draw.
+        generator: source of chance; a row's noise does not depend on the weights.
 
     Returns:
         ``(count,)`` row numbers in the order in which they are drawn.
@@ -92,18 +93,14 @@ def gumbel_top_k(log_weights: np.ndarray, count: int, generator: np.random.Gener
     """
     if not (log_weights < np.inf).all():
         raise DataError("select: a weight is not a number, or infinite; expected finite ones. Check what made them.")
-    _check_count(count, int(np.isfinite(log_weights).sum()))
+    check_count("select: count", count, int(np.isfinite(log_weights).sum()))
     noisy = log_weights + generator.gumbel(size=log_weights.shape)
     drawn: Rows = np.argsort(-noisy, kind="stable")[:count]
     return drawn
 
 
 def first_of_each(keys: np.ndarray, keep: Mask | None, rows: int) -> Mask:
-    """Of the rows that *keep* has (all without it), those that no earlier one shares its key with.
-
-    Raises:
-        ConfigError: there is not one key for each row.
-    """
+    """The first row of each key, among the rows that *keep* has (all without it)."""
     if keys.shape != (rows,):
         raise ConfigError(f"skip_duplicates: is {keys.shape}; expected ({rows},), a key for each row. Make it so.")
     kept = np.arange(rows) if keep is None else np.flatnonzero(keep)
@@ -112,35 +109,20 @@ def first_of_each(keys: np.ndarray, keep: Mask | None, rows: int) -> Mask:
     return first
 
 
-def _check_count(count: int, kept: int) -> None:
-    if count < 1:
-        raise ConfigError(f"select: count is {count}; expected at least 1. Ask for one example or more.")
-    if count > kept:
-        raise ConfigError(
-            f"select: count is {count}, but there are {kept} examples to choose from. Ask for at most {kept}."
-        )
-
-
-class _Standing:
-    """The value of each row, as far as the first *depth* of every query show it.
-
-    Rank and query make one number, ``rank * q + query`` with ranks from 0; the least of a row decides.
-    """
+class _BestRanks:
+    """The best rank of each row, as far as the first *depth* rows of every query show it."""
 
     def __init__(self, queries: Features, blocks: Sequence[Block], keep: Mask | None, depth: int, device: str) -> None:
         self.q = queries.shape[0]
         rows = check_blocks(blocks).rows
-        self.place = np.full(rows, np.iinfo(np.int64).max)
+        self.place = np.full(rows, _UNRANKED)  # rank * q + query, ranks from 0: the least of a row decides
         self.score = np.zeros(rows, dtype=np.float32)
         step = max(1, PAIRS // depth)
         for start in range(0, self.q, step):
             found = top_k(queries[start : start + step], blocks, depth, keep=keep, device=device)
             number = np.arange(start, start + len(found.rows))
-            self._take(
-                found.rows.ravel(),
-                (np.arange(depth) * self.q + number[:, None]).ravel(),
-                found.scores.ravel(),
-            )
+            place = np.arange(depth) * self.q + number[:, None]
+            self._take(found.rows.ravel(), place.ravel(), found.scores.ravel())
 
     def _take(self, rows: Rows, place: np.ndarray, score: np.ndarray) -> None:
         np.minimum.at(self.place, rows, place)
@@ -149,8 +131,8 @@ class _Standing:
 
     @property
     def covered(self) -> int:
-        """How many rows some query has among its first."""
-        return int(np.count_nonzero(self.place < np.iinfo(np.int64).max))
+        """Number of rows that some query has among its first."""
+        return int(np.count_nonzero(self.place < _UNRANKED))
 
     def first(self, count: int) -> Selection:
         """The best rows, in order."""

@@ -9,13 +9,13 @@ import numpy as np
 from airrep.errors import ConfigError, DataError
 
 Pool: TypeAlias = Literal["sum", "mean", "attention", "signed-attention"]
-"""How a method itself turns the scores of a group's members into one group score."""
+"""Pool by which a method itself turns the scores of a group's members into one group score."""
 TrainedPool: TypeAlias = Literal["attention", "signed-attention", "mean"]
 """A pool that an encoder can be trained with."""
 Constants: TypeAlias = Literal["exact", "paper"]
 """Coefficients of order-k group influence: those that follow from its definition, or those that the paper prints."""
 
-POOLS = "sum, mean, attention, signed-attention, top-K, order-K or order-inf, with K of at least 1"
+_POOLS = "sum, mean, attention, signed-attention, top-K, order-K or order-inf, with K of at least 1"
 Scores = TypeVar("Scores", bound=SupportsAbs[Any])
 Kind: TypeAlias = Literal["sum", "mean", "attention", "signed-attention", "top", "order"]
 ATTENTIONS = ("attention", "signed-attention")
@@ -26,7 +26,7 @@ _NUMBERED = re.compile(r"(top|order)-([1-9][0-9]{0,8})(-paper)?", re.ASCII)
 
 @dataclass(frozen=True)
 class Pooling:
-    """How a group score comes from its members, any of them; :meth:`parse` reads what users type.
+    """Any way from the scores of a group's members to the group score; :meth:`parse` reads what users type.
 
     ``sum``, ``mean`` and both attentions are as for :func:`pool_scores`; ``top-K`` is the mean of the K highest member
     scores (of all, where there are fewer). ``order-K`` needs features, not scores alone: it is the increase of the
@@ -38,18 +38,14 @@ class Pooling:
     k: int | None = None
     """Members that count, or terms of the series; None for all terms."""
     temperature: float = 1.0
-    """Of attention: the larger, the flatter."""
+    """Temperature of attention: the larger, the flatter."""
     constants: Constants = "exact"
-    """Of ``order-K``; the paper prints some for K of 1 and 2 alone."""
+    """Coefficients of ``order-K``; the paper prints some for K of 1 and 2 alone."""
 
     def __post_init__(self) -> None:
-        """Check that the parts fit together.
-
-        Raises:
-            ConfigError: they do not.
-        """
+        """Check that the parts fit together."""
         if self.kind not in get_args(Kind) or not self._has_its_k():
-            raise ConfigError(f"pool '{self.text}': does not exist; expected {POOLS}. Choose one of them.")
+            raise ConfigError(f"pool '{self.text}': does not exist; expected {_POOLS}. Choose one of them.")
         if self.k is not None and self.k < 1:
             raise ConfigError(f"pool '{self.text}': K is below 1. Ask for 1 or more.")
         if self.constants != "exact" and not self._printed():
@@ -63,6 +59,7 @@ class Pooling:
             )
 
     def _has_its_k(self) -> bool:
+        """``top`` needs one, ``order`` may have one, no other pool has."""
         return self.kind == "order" or (self.k is None) == (self.kind != "top")
 
     def _printed(self) -> bool:
@@ -75,7 +72,7 @@ class Pooling:
 
     @property
     def text(self) -> str:
-        """What :meth:`parse` reads, the temperature aside."""
+        """Text that :meth:`parse` reads, the temperature aside."""
         if self.kind not in ("top", "order"):
             return self.kind
         suffix = "" if self.constants == "exact" else f"-{self.constants}"
@@ -91,8 +88,8 @@ class Pooling:
         Args:
             pool: ``"sum"``, ``"mean"``, ``"attention"``, ``"signed-attention"``, ``"top-K"``, ``"order-K"`` or
                 ``"order-inf"``; ``"order-1-paper"`` and ``"order-2-paper"`` take the constants that the paper prints.
-            temperature: of attention; 1 leaves a :class:`Pooling` as it is.
-            where: what an error message names; the pool if not given.
+            temperature: temperature of attention; 1 leaves a :class:`Pooling` as it is.
+            where: name of the pool in errors; its own text if not given.
 
         Raises:
             ConfigError: there is no such pool, or a temperature is not positive or belongs to none.
@@ -106,7 +103,7 @@ class Pooling:
         found = _NUMBERED.fullmatch(pool)
         if found is None:
             named = where or f"pool {pool!r}"
-            raise ConfigError(f"{named}: does not exist; expected {POOLS}. Choose one of them.")
+            raise ConfigError(f"{named}: does not exist; expected {_POOLS}. Choose one of them.")
         kind: Kind = "top" if found[1] == "top" else "order"
         return cls(kind, int(found[2]), temperature, "paper" if found[3] else "exact")
 
@@ -121,7 +118,7 @@ def pooling_text(pool: str | None, temperature: float | None) -> str:
 
 
 def exponents(scores: Scores, kind: Kind) -> Scores:
-    """What attention takes the exponential of, before the temperature: |s|, or s itself where it is signed."""
+    """Exponents of attention before the temperature: |s|, or s itself where it is signed."""
     return scores if kind == "signed-attention" else abs(scores)
 
 
@@ -153,7 +150,9 @@ def pool_scores(scores: np.ndarray, pool: PoolLike, temperature: float = 1.0) ->
     """
     pooling = Pooling.parse(pool, temperature)
     if pooling.kind == "order":
-        raise ConfigError(f"pool '{pooling}': needs features, not scores. Use airrep.scoring.scores.group_scores.")
+        raise ConfigError(
+            f"pool '{pooling}': needs features, not scores. Use airrep.scoring.group_scores.group_scores."
+        )
     if scores.ndim != 2 or scores.shape[1] == 0:
         raise DataError(f"group: scores are {scores.shape}; expected (q, k) with k > 0. Give it at least one member.")
     wide = scores.astype(np.float64)

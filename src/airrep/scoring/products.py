@@ -13,15 +13,17 @@ from airrep.errors import ConfigError, DataError
 from airrep.scoring.blocks import Block, Piece, as_tensor, quantise
 
 Precision: TypeAlias = Literal["float32", "bfloat16"]
-"""What products are worked out in."""
+"""Type that products are worked out in."""
+ROUNDING = 2.0**-21
+"""Covers the float32 roundings of a scaled int8 product, and of the final score."""
+INPUTS = 2.0**-8 + 2.0**-16
+"""Covers inputs rounded to bfloat16 or TF32, which programs may have allowed torch to do in float32 products."""
+PAIRS = 2048
+"""Exact inner products worked out at a time."""
 
 
 def check_precision(precision: str) -> None:
-    """Refuse what is no precision.
-
-    Raises:
-        ConfigError: it is neither float32 nor bfloat16.
-    """
+    """Refuse all but float32 and bfloat16."""
     if precision not in get_args(Precision):
         raise ConfigError(f"precision '{precision}': does not exist; expected float32 or bfloat16. Choose one.")
 
@@ -31,6 +33,23 @@ class LoadedRows(NamedTuple):
 
     features: Any
     norm: float
+
+
+def load(piece: Piece, room: torch.Tensor) -> LoadedRows:
+    """Read the features of a piece, dense ones into *room*; refuses norms that are not finite in float32."""
+    features: Any
+    if isinstance(piece.block.features, np.ndarray):
+        features = piece.dense(room)
+        norm = float(torch.linalg.vector_norm(features, dim=1).max())
+    else:
+        features = piece.csr()
+        norm = float(sparse_norm(features, axis=1).max())
+    if not np.isfinite(norm):
+        raise DataError(
+            f"{piece}: a feature is not finite, or far too large; expected ordinary numbers. "
+            "Check the model that made them."
+        )
+    return LoadedRows(features, norm)
 
 
 class DenseQueries:
@@ -73,52 +92,19 @@ class SparseQueries:
         return scores
 
 
-def load(piece: Piece, room: torch.Tensor) -> LoadedRows:
-    """Read the features of a piece, dense ones into *room*.
-
-    Raises:
-        DataError: one is not finite, or their norm is beyond float32.
-    """
-    features: Any
-    if isinstance(piece.block.features, np.ndarray):
-        features = piece.dense(room)
-        norm = float(torch.linalg.vector_norm(features, dim=1).max())
-    else:
-        features = piece.csr()
-        norm = float(sparse_norm(features, axis=1).max())
-    if not np.isfinite(norm):
-        raise DataError(
-            f"rows {piece.rows[0]} to {piece.rows[-1]}: a feature is not finite, or far too large; expected "
-            "ordinary numbers. Check the model that made them."
-        )
-    return LoadedRows(features, norm)
-
-
 ReadyQueries: TypeAlias = DenseQueries | SparseQueries
 
 
 def ready(queries: Features, precision: Precision, most: float, device: str) -> ReadyQueries:
-    """Make queries ready; dense products that may exceed *most* are never worked out in bfloat16."""
+    """Make queries ready for products; dense ones that may exceed *most* are never worked out in bfloat16."""
     if isinstance(queries, np.ndarray):
         return DenseQueries(queries, precision, most, device)
     return SparseQueries(queries, device)
 
 
-ROUNDING = 2.0**-21
-"""Covers the float32 roundings of a scaled int8 product, and of the final score."""
-
-
-INPUTS = 2.0**-8 + 2.0**-16
-"""Covers inputs rounded to bfloat16 or TF32, which programs may have allowed torch to do in float32 products."""
-
-
-PAIRS = 2048
-"""Exact inner products worked out at a time."""
-
-
 @dataclass(frozen=True, slots=True)
-class View:
-    """Scores of a piece: within ``slack @ terms`` of ``values * unit``."""
+class BoundedScores:
+    """Approximate scores of a piece: the true ones are within ``slack @ terms`` of ``values * unit``."""
 
     values: np.ndarray
     """``(q, b)`` float32."""
@@ -136,7 +122,7 @@ class View:
         return widest
 
     def least_of_best(self, k: int) -> np.ndarray:
-        """What at least k rows of the piece are known to reach, ``(q,)``."""
+        """Score that at least k rows of the piece are known to reach, ``(q,)``."""
         place = self.values.shape[1] - k
         kth: np.ndarray = np.partition(self.values, place, axis=1)[:, place]
         known: np.ndarray = kth * self.unit - self.widest
@@ -156,24 +142,8 @@ class View:
 class Scan(Protocol):
     """A few queries, ready to be held against pieces."""
 
-    def look(self, piece: Piece) -> View:
+    def look(self, piece: Piece) -> BoundedScores:
         """Approximate scores of a piece."""
-        ...
-
-
-class SparseScan:
-    """CSR features: float64 products, rounded; exact, since no order of sums depends on the piece."""
-
-    def __init__(self, queries: SparseFeatures) -> None:
-        self.transposed = queries.astype(np.float64).T.tocsr()
-        self.unit, self.slack = np.ones(queries.shape[0]), np.zeros((queries.shape[0], 3))
-
-    def look(self, piece: Piece) -> View:
-        """Scores of a piece."""
-        wide = (piece.csr() @ self.transposed).toarray().T
-        _check_size(np.abs(wide).max(), piece)
-        scores = wide.astype(np.float32, order="C")
-        return View(scores, self.unit, self.slack, np.ones((3, scores.shape[1])))
 
 
 class DenseScan:
@@ -195,32 +165,47 @@ class DenseScan:
             slack = [off * (1 + 1e-9) + size * ROUNDING, size * (1 + ROUNDING), tiny]
             self.slack = np.stack(slack, axis=1)
 
-    def look(self, piece: Piece) -> View:
-        """Approximate scores of a piece."""
+    def look(self, piece: Piece) -> BoundedScores:
         if self.int8 and piece.block.codes is not None and piece.block.scales is not None:
             return self._int8(piece, piece.block.codes, piece.block.scales)
         return self._float32(piece)
 
-    def _int8(self, piece: Piece, codes: np.ndarray, scales: np.ndarray) -> View:
+    def _int8(self, piece: Piece, codes: np.ndarray, scales: np.ndarray) -> BoundedScores:
         rows, steps = as_tensor(piece.take(codes)), piece.take(scales)
         bounds = piece.block.bounds
         terms = _terms(_wide_bounds(rows, steps) if bounds is None else piece.take(bounds))
         values = torch._int_mm(self.codes, rows.t()) * as_tensor(steps)
-        return View(values.numpy(), self.unit, self.slack, terms)
+        return BoundedScores(values.numpy(), self.unit, self.slack, terms)
 
-    def _float32(self, piece: Piece) -> View:
+    def _float32(self, piece: Piece) -> BoundedScores:
         rows = piece.dense(self.room)
         norms = torch.linalg.vector_norm(rows, dim=1).cpu().numpy() * np.float32(1 + 1e-4)
         _check_size(norms.max() * self.norm.max(), piece)
         values = torch.mm(self.plain, rows.t())
-        return View(values.cpu().numpy(), self.one, self.plain_slack, _terms(np.stack([norms, 0 * norms], axis=1)))
+        return BoundedScores(
+            values.cpu().numpy(), self.one, self.plain_slack, _terms(np.stack([norms, 0 * norms], axis=1))
+        )
+
+
+class SparseScan:
+    """CSR features: float64 products, rounded; exact, since no order of sums depends on the piece."""
+
+    def __init__(self, queries: SparseFeatures) -> None:
+        self.transposed = queries.astype(np.float64).T.tocsr()
+        self.unit, self.slack = np.ones(queries.shape[0]), np.zeros((queries.shape[0], 3))
+
+    def look(self, piece: Piece) -> BoundedScores:
+        wide = (piece.csr() @ self.transposed).toarray().T
+        _check_size(np.abs(wide).max(), piece)
+        scores = wide.astype(np.float32, order="C")
+        return BoundedScores(scores, self.unit, self.slack, np.ones((3, scores.shape[1])))
 
 
 def _check_size(greatest: float, piece: Piece) -> None:
     if not greatest <= np.finfo(np.float32).max:
         raise DataError(
-            f"rows {piece.rows[0]} to {piece.rows[-1]}: a feature is not finite, or too large for scores in "
-            "float32; expected ordinary numbers. Check the model that made them."
+            f"{piece}: a feature is not finite, or too large for scores in float32; expected ordinary numbers. "
+            "Check the model that made them."
         )
 
 
@@ -243,14 +228,7 @@ def fast_int8() -> bool:
 
 
 def inner_products(queries: np.ndarray, blocks: Sequence[Block], query: np.ndarray, row: np.ndarray) -> np.ndarray:
-    """Inner products of (query, row) pairs: float64 sums in one fixed order, rounded to float32.
-
-    Args:
-        queries: ``(q, d)`` float32.
-        blocks: dense features of all rows.
-        query: ``(pairs,)`` query numbers.
-        row: ``(pairs,)`` row numbers.
-    """
+    """Inner products of pairs (*query*, *row*), dense: float64 sums in one fixed order, rounded to float32."""
     wide, scores = queries.astype(np.float64), np.empty(len(row), dtype=np.float32)
     starts = np.array([block.start for block in blocks])
     order = np.argsort(row, kind="stable")

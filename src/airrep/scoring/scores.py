@@ -1,4 +1,4 @@
-"""Influence scores over stored features: full, top-k, groups."""
+"""All influence scores over stored features, streamed."""
 
 from collections.abc import Iterator, Sequence
 
@@ -28,7 +28,7 @@ def score_blocks(
         queries: ``(q, d)`` float32, or CSR as the blocks.
         blocks: the features of all training examples, in order of rows.
         block_rows: at most so many rows at a time.
-        device: where the products run.
+        device: device of the products.
 
     Yields:
         The number of the first row, and scores ``(q, b)`` float32; higher = more helpful.
@@ -39,7 +39,7 @@ def score_blocks(
     """
     if block_rows < 1:
         raise ConfigError(f"block_rows {block_rows}: is below 1. Ask for one row at a time or more.")
-    check_blocks(blocks)
+    check_blocks(blocks)  # here, not in the generator, which would wait for its first step
     fit = check_queries(queries, blocks)
     return _stream(fit, blocks, piece_rows(blocks, block_rows), device)
 
@@ -49,10 +49,7 @@ def _stream(queries: Features, blocks: Sequence[Block], size: int, device: str) 
     for piece in pieces(blocks, size):
         scores = _dense(queries, piece, room) if isinstance(queries, np.ndarray) else _sparse(queries, piece)
         if not np.isfinite(scores).all():
-            raise DataError(
-                f"rows {piece.rows[0]} to {piece.rows[-1]}: a score is not finite; expected numbers. "
-                "Check the model for overflow."
-            )
+            raise DataError(f"{piece}: a score is not finite; expected numbers. Check the model for overflow.")
         yield int(piece.rows[0]), scores
 
 

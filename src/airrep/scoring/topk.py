@@ -14,12 +14,22 @@ import torch
 from scipy import sparse
 
 from airrep.arrays import Features, Mask
-from airrep.errors import ConfigError, DataError
-from airrep.scoring.blocks import Block, Piece, check_blocks, check_keep, check_queries, piece_rows, pieces, room_for
+from airrep.errors import DataError
+from airrep.scoring.blocks import (
+    Block,
+    Piece,
+    check_blocks,
+    check_count,
+    check_keep,
+    check_queries,
+    piece_rows,
+    pieces,
+    room_for,
+)
 from airrep.scoring.products import DenseScan, Scan, SparseScan, inner_products
 
 TILE = 64
-"""Queries scanned together: their scores of one piece stay in the cache."""
+"""Queries scanned together: their scores of one piece stay in the cache, and their numbers fit into a uint8."""
 
 
 class TopK(NamedTuple):
@@ -45,10 +55,10 @@ def top_k(
     Args:
         queries: ``(q, d)`` float32, or CSR as the blocks.
         blocks: the features of all training examples, in order of rows.
-        k: how many.
+        k: rows for each query.
         keep: ``(n,)``; rows that may be given, all without it.
         least: the k of least inner product instead (most harmful first).
-        device: where the scan runs.
+        device: device of the scan.
 
     Returns:
         Best first, equal scores in order of rows. A score is the float64 inner product, rounded to float32.
@@ -59,7 +69,7 @@ def top_k(
     """
     rows = check_blocks(blocks).rows
     queries = check_queries(queries, blocks)
-    _check_k(k, check_keep(keep, rows))
+    check_count("top_k: k", k, check_keep(keep, rows))
     signed = -queries if least else queries
     size = piece_rows(blocks)
     room = room_for(blocks, size, device)
@@ -70,17 +80,10 @@ def top_k(
     return _join([tile.result() for tile in tiles], k, -1.0 if least else 1.0)
 
 
-def _check_k(k: int, kept: int) -> None:
-    if k < 1:
-        raise ConfigError(f"top_k: k is {k}; expected at least 1. Ask for one example or more.")
-    if k > kept:
-        raise ConfigError(f"top_k: k is {k}, but there are {kept} examples to choose from. Ask for at most {kept}.")
-
-
 def _join(parts: Sequence[TopK], k: int, sign: float) -> TopK:
     rows = [np.empty((0, k), np.int64), *(part.rows for part in parts)]
     scores = [np.empty((0, k), np.float32), *(part.scores for part in parts)]
-    return TopK(np.concatenate(rows), np.concatenate(scores) * np.float32(sign) + np.float32(0))
+    return TopK(np.concatenate(rows), np.concatenate(scores) * np.float32(sign) + np.float32(0))  # -0 becomes 0
 
 
 class _Candidates(NamedTuple):
@@ -95,10 +98,6 @@ class _Candidates(NamedTuple):
         return _Candidates(*(column[chosen] for column in self))
 
 
-def _none() -> _Candidates:
-    return _Candidates(np.empty(0, np.uint8), np.empty(0, np.int64), np.empty(0), np.empty(0))
-
-
 class _CandidateTile:
     """A few queries, and the candidates found for them so far.
 
@@ -111,17 +110,18 @@ class _CandidateTile:
         self.k, self.count = k, queries.shape[0]
         self.scan: Scan = SparseScan(queries) if sparse.issparse(queries) else DenseScan(queries, room)
         self.queries, self.blocks = queries, blocks
-        self.found, self.seen = [_none()], 0
+        none = _Candidates(np.empty(0, np.uint8), np.empty(0, np.int64), np.empty(0), np.empty(0))
+        self.found, self.seen = [none], 0
         self.tidy_at = 0
         self.floor = np.full(self.count, -np.inf)
 
     def see(self, piece: Piece) -> None:
         """Take the rows of a piece into account."""
-        view = self.scan.look(piece)
-        if np.isneginf(self.floor).any() and view.values.shape[1] >= self.k:
-            least = view.least_of_best(self.k)
-            self.floor = np.maximum(self.floor, np.nextafter(least, -np.inf))
-        query, column, score, error = view.above(self.floor)
+        scores = self.scan.look(piece)
+        if np.isneginf(self.floor).any() and scores.values.shape[1] >= self.k:
+            least = scores.least_of_best(self.k)
+            self.floor = np.maximum(self.floor, np.nextafter(least, -np.inf))  # a row of this piece may tie with it
+        query, column, score, error = scores.above(self.floor)
         self.found.append(_Candidates(query, piece.rows[column], score, error))
         self.seen += len(query)
         if self.seen > self.tidy_at:

@@ -1,12 +1,12 @@
 """The encoder learns from labels, by the ranking loss.
 
-examples          Instances as token ids and labels, and what each step sees of them.
+examples          Labelled instances as token ids, and the draws of them that steps see.
 linear/           Linear models learnt from labels: datamodels and stacks.
 pooled_gradients  Pooled group scores and their exact gradient on features.
 ranking_loss      Labels from losses; the weighted pairwise ranking loss.
 result            The folder of a training run: claimed, finished, opened; its card.
 run               One training run: steps, evaluations, checkpoints.
-schedule          AdamW with rates of its own for the head, and the run's phases.
+schedule          AdamW with rates of its own for the head; phases of a run.
 settings          Settings of encoder training.
 start             The encoder that training starts from, its head and its temperature.
 state             Checkpoints of a training run, and its log of steps.

@@ -1,4 +1,4 @@
-"""Instances as token ids and labels, and what each step sees of them."""
+"""Labelled instances as token ids, and the draws of them that steps see."""
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -23,8 +23,8 @@ class Texts(Sequence[Int64[np.ndarray, " length"]]):
 
     Attributes:
         ids: ``(t,)`` int32.
-        offsets: ``(texts + 1,)`` where each begins.
-        lengths: tokens of each.
+        offsets: ``(texts + 1,)``, the place where each text begins.
+        lengths: tokens of each text.
     """
 
     def __init__(self, ids: np.ndarray, offsets: Rows) -> None:
@@ -50,7 +50,7 @@ class Prepared:
 
     name: str
     train: Rows
-    """``(n,)`` the text of each example of the train pool; −1 for one that is in no subset."""
+    """``(n,)`` the text of each example of the train pool; −1 for one in no subset, which nobody encodes."""
     queries: Rows
     """``(q,)`` the text of each query."""
     subsets: Groups
@@ -90,29 +90,21 @@ class TaughtInstance(Prepared):
 
 
 class Collector:
-    """Collects the texts of instances, each one once.
-
-    Args:
-        encoder: renders and tokenises them.
-    """
+    """Collects the texts of instances as the encoder renders them, each one once."""
 
     def __init__(self, encoder: PackedEncoder) -> None:
         self._encoder = encoder
         self._rows: dict[str, int] = {}
 
     def prepare(self, instance: LabelledInstance) -> Prepared:
-        """Take the texts of an instance up."""
+        """Add the texts of an instance."""
         used = np.unique(instance.subsets.rows)
         train = np.full(len(instance.train), -1, np.int64)
         train[used] = self._add(instance.train.take(used))
         return Prepared(instance.name, train, self._add(instance.queries), instance.subsets, instance.losses)
 
     def prepare_taught(self, instance: LabelledInstance, scale: Scale) -> TaughtInstance:
-        """Take the texts of an instance up that is to be learnt from.
-
-        Raises:
-            TrainingError: it has fewer than two subsets with losses, or no query whose loss varies.
-        """
+        """Add the texts of an instance that is to be learnt from, if its labels rank anything."""
         if len(instance.subsets) < 2:
             raise TrainingError(
                 f"instance {instance.name}: has {len(instance.subsets)} subset; expected two or more, since ranking "
@@ -127,7 +119,7 @@ class Collector:
         return TaughtInstance(plain.name, plain.train, plain.queries, plain.subsets, plain.losses, made.labels, kept)
 
     def foresee(self, instances: Iterable[LabelledInstance]) -> None:
-        """Take all texts of some instances up in their own order, so that activations of other draws can be shared."""
+        """Add all texts of some instances in their own order, so that activations of other draws can be shared."""
         parts = (part for instance in instances for part in (instance.train, instance.queries))
         self._number(sorted({self._encoder.render(example) for part in parts for example in part}))
 
@@ -150,7 +142,7 @@ class Collector:
 
 
 class StepDraw(NamedTuple):
-    """What one step sees."""
+    """The instance, queries and subsets of one step."""
 
     instance: int
     queries: Rows
@@ -163,13 +155,7 @@ class Cycle:
     """Shuffled passes over some items, dealt out a fixed number at a time.
 
     Every item comes once in each pass, and no item twice in one deal: where a deal goes over the end of a pass, it
-    takes from the next pass only what it does not hold yet.
-
-    Args:
-        items: what is dealt.
-        size: items in one deal, at most all of them.
-        seed: root seed.
-        name: of the stream of shuffles.
+    takes from the next pass only what it does not hold yet. Shuffles come from the stream *name* of the seed.
     """
 
     def __init__(self, items: Rows, size: int, seed: int, *name: str | int) -> None:
@@ -182,7 +168,7 @@ class Cycle:
 
     def deal(self, number: int) -> Rows:
         """The items of deal *number*, from 0, ascending; it depends on nothing but that number."""
-        if number < self._dealt:
+        if number < self._dealt:  # deals follow from those before them: begin again
             self._restart()
         while self._dealt < number:
             self._next()
@@ -204,12 +190,8 @@ class Cycle:
 class Batches:
     """Draws of all steps: instances in turn, and within each its queries and its subsets in turn.
 
-    Args:
-        queries: for each instance, the rows of its queries that may be drawn.
-        subsets: for each instance, the numbers of its subsets that may be drawn.
-        queries_per_step: most queries in a draw.
-        subsets_per_step: most subsets in a draw; or for each instance its own number.
-        seed: root seed.
+    Given are, for each instance, the rows of the queries and the numbers of the subsets that may be drawn, and most of
+    them in a draw (of subsets, for all instances or for each).
     """
 
     def __init__(
@@ -226,7 +208,7 @@ class Batches:
         self._subsets = [Cycle(rows, most[i], seed, "subsets", i) for i, rows in enumerate(subsets)]
 
     def draw(self, step: int) -> StepDraw:
-        """What step *step* sees, from 0; it depends on nothing but that number."""
+        """The draw of step *step*, from 0; it depends on nothing but that number."""
         turn, place = divmod(step, self._count)
         instance = int(stream(self._seed, "instances", turn).permutation(self._count)[place])
         return StepDraw(instance, self._queries[instance].deal(turn), self._subsets[instance].deal(turn))

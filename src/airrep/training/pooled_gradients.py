@@ -35,11 +35,11 @@ class Membership(NamedTuple):
     members: Tensor
     """``(total,)`` members, subset after subset."""
     offsets: Tensor
-    """``(m + 1,)`` where each subset begins."""
+    """``(m + 1,)``, the place where each subset begins."""
     subsets: Tensor
     """``(total,)`` subsets, member after member."""
     starts: Tensor
-    """``(u + 1,)`` where each member begins."""
+    """``(u + 1,)``, the place where each member begins."""
 
     @classmethod
     def of(cls, subsets: Sequence[Rows], members: int, device: str = "cpu") -> Self:
@@ -73,11 +73,7 @@ def _sums(chosen: Tensor, values: Tensor, offsets: Tensor) -> Tensor:
 class PooledScores:
     """Group scores of a step's queries, ``f`` ``(q, m)``; higher = more helpful.
 
-    Args:
-        queries: ``(q, d)`` features.
-        members: ``(u, d)`` features of all examples that are in some subset.
-        membership: which is in which.
-        pool: ``"attention"``, ``"signed-attention"`` or ``"mean"``.
+    *members* are the features of all examples that are in some subset.
 
     Raises:
         TrainingError: scores differ by so much that attention cannot be computed, or are not finite.

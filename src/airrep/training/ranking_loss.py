@@ -12,10 +12,10 @@ from airrep.errors import ConfigError, DataError
 from airrep.evaluation.statistics.metrics import check_losses
 
 Scale: TypeAlias = Literal["std", "var"]
-"""What centred losses are divided by."""
+"""Divisor of centred losses."""
 
 Reduction: TypeAlias = Literal["mean", "sum"]
-"""How the terms of counted pairs become one number."""
+"""Mean or sum of the terms of counted pairs."""
 
 FLAT = 2.0**-20
 """Losses of a query that differ by no more than this times the greatest of them do not vary: 8 float32 roundings."""
@@ -255,6 +255,7 @@ def _chunks(scores: torch.Tensor, labels: torch.Tensor) -> Iterator[_QueryChunk]
     step = max(1, _pairs(labels) // max(m * -(-m // STRIPS), 1))
     for first in range(0, q, step):
         part = labels[first : first + step]
+        # By falling label, pairs that count lie above the diagonal; missing labels go last.
         order = part.nan_to_num(nan=-torch.inf).argsort(dim=1, descending=True, stable=True)
         ordered = part.gather(1, order)
         own = scores[first : first + step].gather(1, order).masked_fill(ordered.isnan(), 0)

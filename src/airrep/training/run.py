@@ -40,12 +40,12 @@ from airrep.training.step import add_gradients
 from airrep.training.trunk import make_trunk, put_weights, score_prepared
 
 OnRecord: TypeAlias = Callable[[Mapping[str, Any]], None]
-"""Told what is written into ``steps.jsonl``, with the seconds it took."""
+"""Told each line of ``steps.jsonl``, with the seconds it took."""
 
 
 @dataclass(frozen=True, eq=False)
 class Task:
-    """What is to be trained, on what."""
+    """Start, data and settings of a training run."""
 
     start: PackedEncoder
     instances: Sequence[LabelledInstance]
@@ -55,9 +55,9 @@ class Task:
     team: Team
     progress: OnRecord | None
     seconds: float | None = None
-    """How long it may take steps."""
+    """Time in which it may take steps."""
     teaching: Teaching | None = None
-    """What is learnt before the instances."""
+    """Teacher whose labels are learnt before those of the instances."""
 
     @property
     def learnt_from(self) -> list[LabelledInstance]:
@@ -67,14 +67,14 @@ class Task:
 
 @dataclass(frozen=True, eq=False)
 class Material:
-    """Everything tokenised, and the texts of each instance."""
+    """Token ids of all texts, and the texts of each instance."""
 
     texts: Texts
     taught: list[TaughtInstance]
     held_out: list[Prepared]
     test: list[Prepared]
     teacher: list[TaughtInstance]
-    """Those of the teacher."""
+    """Instances of the teacher."""
 
     @classmethod
     def of(cls, task: Task) -> "Material":
@@ -93,33 +93,27 @@ class Material:
 
 
 class TrainingRun:
-    """A training run from where it stands.
-
-    Args:
-        task: what is to be trained.
-        material: the texts of the task.
-        folder: where checkpoints and the log are.
-        activations: where those of frozen layers are.
-    """
+    """A training run, resumed from the last checkpoint in its folder if there is one."""
 
     def __init__(self, task: Task, material: Material, folder: Path, activations: Path) -> None:
         self._task, self._material, self._work = task, material, folder / WORK
         model = with_trainable_head(task.start.checkpoint.model, task.settings).to(task.team.device)
         self._trunk = make_trunk(model, self._material.texts, task.settings, task.team, activations)
         stored = load_state(self._work)
-        self._standing = self._begin() if stored is None else stored[0]
-        scale_scores(model, self._standing.scale)
+        self._checkpoint = self._begin() if stored is None else stored[0]
+        scale_scores(model, self._checkpoint.scale)
         start = {name: weight.detach().clone() for name, weight in self._trunk.learning()}
         self._start, self._phases = start, material.phases(task)
-        began = start if self._standing.taught is None else load_taught(self._work)
+        began = start if self._checkpoint.taught is None else load_taught(self._work)
         self._optimiser = Optimiser(self._trunk, self._phase.settings, began)
         if stored is not None:
             self._optimiser.restore(stored[1])
-        task.team.wait()
-        self._log = StepLog(folder, self._standing.step if stored is not None else -1) if task.team.first else None
+        task.team.wait()  # until all have read the checkpoint, which the first process will replace
+        self._log = StepLog(folder, self._checkpoint.step if stored is not None else -1) if task.team.first else None
 
     def _begin(self) -> TrainingCheckpoint:
         scale, material = self._task.settings.initial_scale, self._material
+        # The scale decides nothing between subsets of single examples.
         largest = sorted(material.teacher, key=lambda instance: -instance.subsets.sizes.mean())
         tried = material.taught or largest
         return TrainingCheckpoint(
@@ -128,59 +122,60 @@ class TrainingRun:
 
     @property
     def _phase(self) -> Phase:
-        """The part of the run that it is in."""
-        return self._phases[0 if self._standing.taught is None else -1]
+        """The phase that the run is in."""
+        return self._phases[0 if self._checkpoint.taught is None else -1]
 
     @property
     def _last_step(self) -> int:
-        """Step at which that part ends."""
-        return (self._standing.taught or 0) + self._phase.settings.steps
+        """Step at which that phase ends."""
+        return (self._checkpoint.taught or 0) + self._phase.settings.steps
 
     @property
     def _labels_follow(self) -> bool:
-        return self._standing.taught is None and len(self._phases) > 1
+        return self._checkpoint.taught is None and len(self._phases) > 1
 
     def train(self) -> None:
         """Take all steps that are left."""
         settings = self._task.settings
-        if self._standing.step == 0 and self._standing.best is None:
+        if self._checkpoint.step == 0 and self._checkpoint.best is None:  # the start may be the best of all
             self._evaluate()
             self._save()
         deadline = time.monotonic() + (self._task.seconds or 0.0)
-        while self._standing.step < self._last_step and not self._standing.stopped:
+        while self._checkpoint.step < self._last_step and not self._checkpoint.stopped:
             self._step()
+            # Clocks differ: the processes must agree on the last step.
             late = self._task.seconds is not None and self._task.team.any(time.monotonic() > deadline)
             if late or self._is_due(settings.evaluate_every):
                 self._evaluate()
-            if self._labels_follow and (self._standing.stopped or self._standing.step == self._last_step):
+            if self._labels_follow and (self._checkpoint.stopped or self._checkpoint.step == self._last_step):
                 self._turn_to_labels()
             if late:
-                self._standing = replaced(self._standing, stopped=True)
-            if self._is_due(settings.checkpoint_every) or self._standing.stopped:
+                self._checkpoint = replaced(self._checkpoint, stopped=True)
+            if self._is_due(settings.checkpoint_every) or self._checkpoint.stopped:
                 self._save()
 
     def _is_due(self, every: int) -> bool:
-        step = self._standing.step
+        step = self._checkpoint.step
         return step % every == 0 or step == self._last_step
 
     def _turn_to_labels(self) -> None:
-        """Go on from the best weights that the teacher led to, as a run of its own would."""
+        """Continue from the best weights that the teacher led to, with an optimiser of the next phase."""
         self._task.team.wait()  # until the first process has written the best weights
         best = self._best()
         if self._task.team.first:
             save_taught(self._work, best)
         put_weights(self._trunk, best)
-        self._standing = replaced(self._standing, taught=self._standing.step, since_best=0, stopped=False)
+        self._checkpoint = replaced(self._checkpoint, taught=self._checkpoint.step, since_best=0, stopped=False)
         self._optimiser = Optimiser(self._trunk, self._phase.settings, best)
         self._save()
 
     def _best(self) -> dict[str, Tensor]:
         """The best weights so far; those of the last step where nothing tells which are."""
-        return self._optimiser.weights() if self._standing.best is None else load_best(self._work, self._standing)
+        return self._optimiser.weights() if self._checkpoint.best is None else load_best(self._work, self._checkpoint)
 
     def _step(self) -> None:
-        began, step, phase = clocks(), self._standing.step, self._phase
-        of_phase = step - (self._standing.taught or 0)
+        began, step, phase = clocks(), self._checkpoint.step, self._phase
+        of_phase = step - (self._checkpoint.taught or 0)
         draw = phase.batches.draw(of_phase)
         instance = phase.taught[draw.instance]
         try:
@@ -193,7 +188,7 @@ class TrainingRun:
                 f"step {step + 1}, instance {instance.name}: the gradient is not finite; expected numbers. Lower "
                 "learning_rate or head_learning_rate, or use precision=float32."
             )
-        self._standing = replaced(self._standing, step=step + 1)
+        self._checkpoint = replaced(self._checkpoint, step=step + 1)
         record = {
             "step": step + 1,
             "instance": instance.name,
@@ -222,14 +217,15 @@ class TrainingRun:
         scored = zip(self._scores(self._material.held_out), self._material.held_out, strict=True)
         values = {instance.name: lds(f, instance.losses, resamples=0).value for f, instance in scored}
         value = float(np.mean(list(values.values())))
-        self._standing = self._standing.evaluated(value, self._task.settings.patience)
-        if self._standing.best_step == self._standing.step and self._task.team.first:
-            save_best(self._work, self._standing.step, self._optimiser.weights())
-        self._tell({"step": self._standing.step, "held_out_lds": value, "by_instance": values}, began)
+        self._checkpoint = self._checkpoint.evaluated(value, self._task.settings.patience)
+        # They are written before the checkpoint that names them.
+        if self._checkpoint.best_step == self._checkpoint.step and self._task.team.first:
+            save_best(self._work, self._checkpoint.step, self._optimiser.weights())
+        self._tell({"step": self._checkpoint.step, "held_out_lds": value, "by_instance": values}, began)
 
     def _save(self) -> None:
         if self._task.team.first:
-            save_state(self._work, self._standing, self._optimiser.state())
+            save_state(self._work, self._checkpoint, self._optimiser.state())
 
     def _scores(self, instances: Sequence[Prepared]) -> list[GroupScores]:
         """Group scores of each instance with the weights as they are."""
@@ -237,21 +233,21 @@ class TrainingRun:
 
     def finished(self, extra: Mapping[str, Any]) -> StoredEncoder:
         """The encoder at its best step, with its card."""
-        standing = self._standing
+        checkpoint = self._checkpoint
         self._task.team.wait()  # until the first process has written the best weights
         best = self._best()
         parts = {"held_out": self._material.held_out, "test": self._material.test}
         results = {name: self._compare(part, best) for name, part in parts.items() if part}
-        taken = standing.step if standing.best is None else standing.best_step
+        taken = checkpoint.step if checkpoint.best is None else checkpoint.best_step
         training = {
             **training_lineage(self._task.instances, self._task.start, self._task.settings, extra, self._task.teaching),
-            "scale": standing.scale,
-            "steps": standing.step,
+            "scale": checkpoint.scale,
+            "steps": checkpoint.step,
             "best_step": taken,
             "results": results,
         }
         if self._task.teaching is not None:
-            training["teacher_steps"] = standing.step if standing.taught is None else standing.taught
+            training["teacher_steps"] = checkpoint.step if checkpoint.taught is None else checkpoint.taught
         put_weights(self._trunk, best)
         card = replaced(self._task.start.card, training=training)
         if taken:
@@ -261,7 +257,7 @@ class TrainingRun:
                 trained_group_sizes=group_sizes(self._task.learnt_from),
                 caution="",
             )
-        if taken or standing.scale != 1:
+        if taken or checkpoint.scale != 1:
             card = replaced(card, trained_pool=self._task.settings.pool)
         return replaced(self._task.start.checkpoint, model=self._trunk.model.to("cpu"), card=card)
 

@@ -1,4 +1,4 @@
-"""AdamW with rates of its own for the head, and the run's phases."""
+"""AdamW with rates of its own for the head; phases of a run."""
 
 import math
 from collections.abc import Mapping, Sequence
@@ -27,13 +27,7 @@ def rate_factor(step: int, settings: TrainingSettings) -> float:
 
 
 class Optimiser:
-    """Updates the weights that learn.
-
-    Args:
-        trunk: whose weights.
-        settings: rates, decay, clipping.
-        start: the weights of the start, when weights are pulled towards them.
-    """
+    """AdamW over the weights that learn; weight decay can pull them to *start* in place of 0."""
 
     def __init__(self, trunk: Trunk, settings: TrainingSettings, start: Mapping[str, Tensor]) -> None:
         self._settings = settings
@@ -48,21 +42,18 @@ class Optimiser:
         chosen = self._settings
         rate = chosen.learning_rate if not head else chosen.head_learning_rate or chosen.learning_rate
         decay = chosen.weight_decay if matrix and not chosen.pull_to_start else 0.0
+        # Biases and norms, which are no matrices, do not decay.
         names = [n for n, p in self._learning.items() if n.startswith("heads.") == head and (p.ndim > 1) == matrix]
         return {"params": [self._learning[name] for name in names], "full_rate": rate, "weight_decay": decay}
 
     def update(self, step: int) -> tuple[float, float]:
-        """Take one step with the gradients that are there, and forget them.
-
-        Returns:
-            Length of the gradient before clipping, and the layers' learning rate.
-        """
+        """Take one step; return the gradient's length before clipping, and the layers' learning rate."""
         longest = math.inf if self._settings.clip is None else self._settings.clip
         length = nn.utils.clip_grad_norm_(list(self._learning.values()), longest)
         factor = rate_factor(step, self._settings)
         for group in self._adam.param_groups:
             group["lr"] = group["full_rate"] * factor
-        if math.isfinite(float(length)):
+        if math.isfinite(float(length)):  # else the weights stay as they were, and the run ends
             self._pull()
             self._adam.step()
         self._adam.zero_grad(set_to_none=True)
@@ -105,7 +96,7 @@ class Phase:
 
     taught: Sequence[TaughtInstance]
     settings: TrainingSettings
-    """With the steps and learning rates of this part."""
+    """Settings with the steps and learning rates of this phase."""
     batches: Batches
 
     @classmethod
@@ -127,9 +118,8 @@ class Phase:
         return cls(taught, settings.model_copy(update=changes), _batches(taught, settings, drawn, seed))
 
     def pooled(self, instance: int) -> TrainingSettings:
-        """Settings with the pool of an instance: of single examples every pool is their score, and the mean stays
-        exact however much scores differ.
-        """
+        """Settings with the pool of an instance."""
+        # Of single examples every pool is their score, and the mean stays exact however much scores differ.
         single = (self.taught[instance].subsets.sizes == 1).all()
         return self.settings.model_copy(update={"pool": "mean"}) if single else self.settings
 

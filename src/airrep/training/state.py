@@ -21,22 +21,22 @@ _WAY_OUT = "Delete the folder of the unfinished run and start anew."
 
 @dataclass(frozen=True)
 class TrainingCheckpoint:
-    """Where a run stands."""
+    """Progress of a training run, all but its tensors."""
 
     step: int = 0
-    """Steps taken."""
+    """Number of steps taken."""
     scale: float = 1.0
-    """Factor on the start's scores."""
+    """Factor on the scores of the start."""
     best_step: int = 0
-    """Steps after which the held-out LDS was greatest."""
+    """Step after which the held-out LDS was greatest."""
     best: float | None = None
     """That LDS; None without held-out instances."""
     since_best: int = 0
-    """Evaluations after that one."""
+    """Number of evaluations after that one."""
     stopped: bool = False
     """Whether it stopped early."""
     taught: int | None = None
-    """Steps on a teacher's labels, once they are over."""
+    """Number of steps on a teacher's labels, once they are over."""
 
     def evaluated(self, value: float, patience: int | None) -> "TrainingCheckpoint":
         """Take an evaluation at the present step into account; among equal ones the first is best."""
@@ -51,38 +51,31 @@ def save_best(folder: Path, step: int, weights: Mapping[str, Tensor]) -> None:
     write_file(_best_path(folder, step), _bytes(weights, {}))
 
 
-def save_state(folder: Path, standing: TrainingCheckpoint, tensors: Mapping[str, Tensor]) -> None:
+def save_state(folder: Path, checkpoint: TrainingCheckpoint, tensors: Mapping[str, Tensor]) -> None:
     """Write a checkpoint; it replaces the last one at once."""
-    write_file(folder / STATE, _bytes(tensors, asdict(standing)))
+    write_file(folder / STATE, _bytes(tensors, asdict(checkpoint)))
+    # Only now does no checkpoint name the best weights of before.
     for path in folder.glob("best-*.safetensors"):
-        if path != _best_path(folder, standing.best_step):
+        if path != _best_path(folder, checkpoint.best_step):
             path.unlink(missing_ok=True)
 
 
 def load_state(folder: Path) -> tuple[TrainingCheckpoint, dict[str, Tensor]] | None:
-    """Read the last checkpoint; None if there is none yet.
-
-    Raises:
-        ArtifactError: it is damaged.
-    """
+    """Read the last checkpoint; None if there is none yet."""
     path = folder / STATE
     if not path.exists():
         return None
     try:
         with safe_open(path, "pt") as stored:
-            standing = TrainingCheckpoint(**json.loads(stored.metadata()["standing"]))
-        return standing, load_file(path)
+            checkpoint = TrainingCheckpoint(**json.loads(stored.metadata()["standing"]))
+        return checkpoint, load_file(path)
     except (SafetensorError, OSError, ValueError, KeyError, TypeError) as error:
         raise ArtifactError(f"{path}: is damaged ({error}). {_WAY_OUT}") from error
 
 
-def load_best(folder: Path, standing: TrainingCheckpoint) -> dict[str, Tensor]:
-    """Read the best weights.
-
-    Raises:
-        ArtifactError: they are missing or damaged.
-    """
-    return _load_weights(_best_path(folder, standing.best_step))
+def load_best(folder: Path, checkpoint: TrainingCheckpoint) -> dict[str, Tensor]:
+    """Read the best weights."""
+    return _load_weights(_best_path(folder, checkpoint.best_step))
 
 
 def save_taught(folder: Path, weights: Mapping[str, Tensor]) -> None:
@@ -91,11 +84,7 @@ def save_taught(folder: Path, weights: Mapping[str, Tensor]) -> None:
 
 
 def load_taught(folder: Path) -> dict[str, Tensor]:
-    """Read the weights with which steps on labels began.
-
-    Raises:
-        ArtifactError: they are missing or damaged.
-    """
+    """Read the weights with which steps on labels began."""
     return _load_weights(folder / TAUGHT)
 
 
@@ -110,20 +99,16 @@ def _best_path(folder: Path, step: int) -> Path:
     return folder / f"best-{step:08d}.safetensors"
 
 
-def _bytes(tensors: Mapping[str, Tensor], standing: Mapping[str, Any]) -> bytes:
+def _bytes(tensors: Mapping[str, Tensor], progress: Mapping[str, Any]) -> bytes:
     stored = {name: tensor.detach().cpu().contiguous() for name, tensor in tensors.items()}
-    return save(stored, metadata={"standing": json.dumps(standing)})
+    return save(stored, metadata={"standing": json.dumps(progress)})
 
 
 class StepLog:
     """``steps.jsonl``: one JSON object a line for each step and each evaluation, and ``times.jsonl`` beside it.
 
-    What an interrupted run wrote after its last checkpoint is cut off when it goes on. Times are kept apart, so that
-    an interrupted and an undisturbed run have the same ``steps.jsonl``.
-
-    Args:
-        folder: where the files are.
-        step: the last checkpoint's.
+    Lines after *step*, the last checkpoint's, are cut off when an interrupted run is resumed. Times are kept apart, so
+    that an interrupted and an undisturbed run have the same ``steps.jsonl``.
     """
 
     def __init__(self, folder: Path, step: int) -> None:

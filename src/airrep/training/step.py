@@ -46,7 +46,7 @@ class StepTexts(NamedTuple):
 
 @dataclass(frozen=True)
 class Dropout:
-    """Masks of one step, the same whenever they are asked for."""
+    """Dropout masks of one step, the same in both passes of the gradient cache."""
 
     rate: float
     seed: int
@@ -67,14 +67,7 @@ class Dropout:
 
 
 class LayerPass:
-    """The two directions through the layers that learn.
-
-    Args:
-        trunk: the layers.
-        rows: texts of the step.
-        single_graph: keep the graph of the first direction for the second.
-        dropout: in the layers.
-    """
+    """Forward and backward pass through the layers that learn; with *single_graph* the graph of the first is kept."""
 
     def __init__(self, trunk: Trunk, rows: Rows, single_graph: bool, dropout: Dropout) -> None:
         self._trunk, self._rows, self._dropout = trunk, rows, dropout
@@ -101,7 +94,7 @@ class LayerPass:
         """Add this process's share of the gradient to the layers' weights."""
         for number, chunk in self._mine:
             if self._single:
-                part = self._parts.pop(0)
+                part = self._parts.pop(0)  # let go of each graph when its backward pass is done
             else:
                 part = self._trunk.means(self._rows, chunk, self._dropout.of("layers", number))
             torch.autograd.backward(part, gradient[torch.from_numpy(chunk.rows)])
@@ -115,9 +108,6 @@ def add_gradients(
     Returns:
         The ranking loss (Eq. 8), mean over counted pairs, in nats, or None where none is counted and nothing is
         added; and the texts of the step.
-
-    Raises:
-        TrainingError: the loss is not finite, or scores exploded.
     """
     texts, team = StepTexts.of(instance, draw), trunk.team
     dropout = Dropout(settings.dropout, settings.seed, step, team.device)

@@ -47,20 +47,20 @@ def train_encoder(
 
     Each step takes one instance, some of its queries and subsets, encodes every example once, pools scores to group
     scores (Eq. 6) and follows the exact gradient of the ranking loss (Eq. 8) against the labels (Eq. 7). The folder
-    appears under its name when it is whole. An interrupted run goes on from its last checkpoint when it is run again,
-    on the same trajectory; on a CPU with one thread it ends in the same bytes. A finished run with the same inputs is
-    returned as it is. Under ``torchrun`` the processes share the texts and the queries of each step.
+    appears under its name when it is whole. An interrupted run, run again, is resumed from its last
+    checkpoint, on the same trajectory; on a CPU with one thread it ends in the same bytes. A finished run with the same
+    inputs is returned as it is. Under ``torchrun`` the processes share the texts and the queries of each step.
 
     Args:
-        instances: what is learnt from.
+        instances: labelled instances to learn from.
         held_out: unseen instances that choose the best step and stop early; none: the last step is taken.
         out: the folder to make; `load_encoder` and `SentenceTransformer` load it.
         settings: the defaults are the paper's.
         test: instances that nothing is chosen on; scored once, for the card.
-        teaching: what is learnt first (:func:`airrep.labels.teacher.teach`), before the instances, which may then be
-            none. Steps on the instances go on from the best of its steps, with a warm-up and a schedule of their own.
+        teaching: labels of a teacher (:func:`airrep.labels.teacher.teach`), learnt before the instances, which may then
+            be none. Steps on the instances begin at its best weights, with a warm-up and a schedule of their own.
         lineage: JSON values for the card, such as the language model's name under ``"lm"``.
-        activations: where activations of frozen layers are kept, to be shared by several runs; within the unfinished
+        activations: folder of the activations of frozen layers, to be shared by several runs; within the unfinished
             run when None. They do not change results.
         seconds: take steps for so long at most, by the clock of this call, then end as by early stopping.
         progress: told every line of ``steps.jsonl``.
@@ -88,7 +88,7 @@ def train_encoder(
 
 
 def _resolved(settings: TrainingSettings) -> TrainingSettings:
-    """Settings with the precision that this machine takes."""
+    """Settings with the precision that this machine takes, as it decides the result."""
     precision = resolve_precision(settings.precision, resolve_device(settings.device))
     return settings.model_copy(update={"precision": precision})
 
@@ -125,7 +125,7 @@ def _request(
     lineage: Mapping[str, Any],
     teaching: Teaching | None,
 ) -> dict[str, Any]:
-    """What decides the result."""
+    """Everything that decides the result."""
     parts = {"instances": instances, "held_out": held_out, "test": test}
     described = {name: [describe_instance(instance) for instance in part] for name, part in parts.items()}
     made_by = {"start": start.fingerprint, "settings": deciding(settings), "lineage": {**lineage}}
@@ -135,9 +135,9 @@ def _request(
 
 def _train(task: Task, path: Path, request: Mapping[str, Any], replace: bool, activations: Path | None) -> None:
     """Train in the folder that the first process holds, and finish it."""
-    material = Material.of(task)
+    material = Material.of(task)  # before there is a folder: labels that teach nothing are refused here
     with claimed(path, request, replace) if task.team.first else nullcontext(partial_path(path)) as partial:
-        task.team.wait()
+        task.team.wait()  # until the first process has made the folder
         with measuring(device_of(task.settings)) as setup:
             run = TrainingRun(task, material, partial, activations or partial / WORK / "activations")
         if task.team.first:

@@ -3,7 +3,6 @@
 import hashlib
 import io
 from collections.abc import Iterator, Mapping
-from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Literal, TypeAlias
@@ -18,7 +17,7 @@ from airrep.encoder.bert import Drop, PackedTokens, SentenceBert
 from airrep.errors import ConfigError, TrainingError
 from airrep.evaluation.judging import compact_subsets, score_features
 from airrep.runtime.artifacts import json_digest, write_file, writing
-from airrep.runtime.devices import Team
+from airrep.runtime.devices import Team, autocast
 from airrep.runtime.packing import Batch, pack
 from airrep.scoring.pooling import TrainedPool
 from airrep.training.examples import Prepared, Texts
@@ -26,27 +25,20 @@ from airrep.training.settings import TrainingSettings
 
 Storage: TypeAlias = Literal["float16", "float32"]
 """Type of stored hidden states."""
-
-
 BLOCK = 1024
-"""Texts in one file: what an interruption can lose."""
-
-
-def casting(precision: str, device: str) -> AbstractContextManager[object]:
-    """The context in which layers run: autocast for bfloat16, nothing for float32."""
-    if precision == "bfloat16":
-        return torch.autocast(torch.device(device).type, torch.bfloat16)
-    return nullcontext()
+"""Texts in one file, which an interruption can lose."""
+BYTES_A_TOKEN = 80
+"""float32 activations that one token leaves in one layer's graph, in bytes for each unit of width."""
 
 
 @dataclass(frozen=True)
 class Frozen:
-    """The lower layers of an encoder, which stay as they are, and what they read."""
+    """The lower layers of an encoder, which stay as they are, over the texts of a run."""
 
     model: SentenceBert
     texts: Texts
     depth: int
-    """How many layers; if all, the means over tokens are kept in place of hidden states, and in float32."""
+    """Number of layers; if all, the means over tokens are kept in place of hidden states, and in float32."""
     storage: Storage
     precision: str
     chunk_tokens: int
@@ -83,12 +75,12 @@ class Frozen:
     @torch.inference_mode()
     def _run(self, batch: Batch, texts: range) -> Tensor:
         tokens = PackedTokens.from_batch(batch, self.texts[texts.start : texts.stop], self.team.device)
-        with casting(self.precision, self.team.device):
+        with autocast(self.precision, self.team.device):
             hidden = self.model.hidden(tokens, self.depth)
             return self.model.means(hidden, batch.runs, self.depth) if self.means_only else hidden
 
     def names(self) -> list[str]:
-        """A file name for each block of texts, by what decides its content."""
+        """A file name for each block of texts, from all that decides its content: runs share files of one name."""
         kind = {"depth": self.depth, "dtype": np.dtype(self.dtype).name, "precision": self.precision}
         key = json_digest({**kind, "heads": self.model.shape.heads, "weights": _lower_digest(self.model, self.depth)})
         return [f"{self._content(key, first)}.npy" for first in range(0, len(self.texts), BLOCK)]
@@ -112,16 +104,7 @@ def _lower_digest(model: SentenceBert, depth: int) -> str:
 
 
 class Activations:
-    """Stored activations, read text by text.
-
-    Args:
-        folder: where the files are, and where missing ones are written, each process of the team its share.
-        frozen: what makes them.
-
-    Raises:
-        TrainingError: an activation is not finite in the stored type.
-        ArtifactError: a file cannot be written.
-    """
+    """Stored activations, read text by text; missing files are written, each process of the team its share."""
 
     def __init__(self, folder: Path, frozen: Frozen) -> None:
         self._texts, self._means_only = frozen.texts, frozen.means_only
@@ -130,7 +113,7 @@ class Activations:
             folder.mkdir(parents=True, exist_ok=True)
         wanted = [(folder / name, block) for name, block in zip(frozen.names(), blocks, strict=True)]
         missing = [(path, block) for path, block in wanted if _open(path, frozen, block) is None]
-        frozen.team.wait()
+        frozen.team.wait()  # until all have looked: each must share out the same list
         for path, block in frozen.team.share(missing):
             write_file(path, _to_bytes(frozen.compute(block)))
         frozen.team.wait()
@@ -182,13 +165,9 @@ def _to_bytes(array: np.ndarray) -> bytes:
     return stream.getvalue()
 
 
-BYTES_A_TOKEN = 80
-"""float32 activations that one token leaves in one layer's graph, in bytes for each unit of width."""
-
-
 @dataclass(frozen=True)
 class Trunk:
-    """What turns rows of texts into means.
+    """The layers that learn and, below them, stored activations: from rows of texts to means.
 
     A chunk is a batch of texts that is computed together; its rows are places in the list that it was cut from.
     """
@@ -199,7 +178,7 @@ class Trunk:
     precision: str
     chunk_tokens: int
     depth: int | None = None
-    """Frozen layers below; None if the embeddings learn too."""
+    """Number of frozen layers below; None if the embeddings learn too."""
     stored: Activations | None = None
     """Activations after those layers."""
 
@@ -216,12 +195,13 @@ class Trunk:
         """Memory that one graph over these texts would need in one process."""
         layers = len(self.model.layers) - (self.depth or 0)
         tokens = int(self.texts.lengths[rows].sum()) / self.team.size
+        # Not half: layer norms and the residual stream stay float32.
         share = 0.6 if self.precision == "bfloat16" else 1.0
         return tokens * layers * self.model.shape.width * BYTES_A_TOKEN * share
 
     def means(self, rows: Rows, chunk: Batch, drop: Drop | None = None) -> Float[Tensor, "s h"]:
         """Means of the texts of one chunk of *rows*, with a graph where one is being recorded."""
-        with casting(self.precision, self.team.device):
+        with autocast(self.precision, self.team.device):
             if self.stored is not None:
                 hidden = self.stored.hidden(rows[chunk.rows]).to(self.team.device)
                 return self.model.means(hidden, chunk.runs, self.depth or 0, drop)
@@ -255,12 +235,7 @@ class Trunk:
 
 
 def make_trunk(model: SentenceBert, texts: Texts, settings: TrainingSettings, team: Team, folder: Path) -> Trunk:
-    """The layers that learn as the settings ask; activations of the others are computed if they are not there yet.
-
-    Raises:
-        ConfigError: more layers than there are.
-        TrainingError, ArtifactError: as for :class:`airrep.training.trunk.Activations`.
-    """
+    """The layers that learn as the settings ask; activations of the others are computed if they are not there yet."""
     tokens = settings.chunk_tokens or (2048 if team.device == "cpu" else 32768)
     trunk = Trunk(model, texts, team, settings.precision, tokens, _depth(model, settings))
     if trunk.depth is not None:
