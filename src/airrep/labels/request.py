@@ -23,18 +23,16 @@ from airrep.runtime.artifacts import (
     describe_files,
     json_digest,
     read_manifest,
-    refuse_difference,
     sync,
     write_file,
     write_manifest,
     writing,
 )
+from airrep.runtime.stage import refuse_difference
 
 KIND = "labels"
 
-
 REQUEST = "request.json"
-
 
 GROWING = ("instances", "subsets", "removals", "seeds")
 """What may grow from one run to the next: what is finished stays as it is."""
@@ -206,7 +204,6 @@ def _holds_plan(folder: Path, plan: SubsetPlan) -> bool:
 
 
 PACKAGES = ("torch", "transformers", "numpy")
-
 
 Read = Callable[[LabelTask], QueryLosses | None]
 """Where a task's losses come from."""

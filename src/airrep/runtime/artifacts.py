@@ -20,12 +20,9 @@ from airrep.errors import ArtifactError
 
 FORMAT_VERSION = 1
 
-
 MANIFEST = "manifest.json"
 
-
 LOCK = ".lock"
-
 
 _REASONS = {
     errno.ENOSPC: "the disk is full",
@@ -111,12 +108,31 @@ def write_manifest(folder: Path, kind: str, content: Mapping[str, Any]) -> None:
     write_file(folder / MANIFEST, canonical_json({**manifest, "manifest_sha256": json_digest(manifest)}))
 
 
-def read_manifest(folder: Path, kind: str | None = None) -> dict[str, Any]:
+def seal(folder: Path, kind: str, content: Mapping[str, Any], without: Collection[str] = ()) -> None:
+    """Flush the files of a directory to the disk, and write the manifest that names them all.
+
+    Args:
+        folder: the directory.
+        kind: of artifact.
+        content: what the manifest says, but for the files.
+        without: files and folders, directly below, that it does not name.
+    """
+    skipped = {LOCK, MANIFEST, *without}
+    paths = [path for path in sorted(folder.rglob("*")) if path.is_file()]
+    names = [path.relative_to(folder).as_posix() for path in paths]
+    named = [name for name in names if name.partition("/")[0] not in skipped]
+    for name in named:
+        sync(folder / name)
+    write_manifest(folder, kind, {**content, "files": describe_files(folder, named)})
+
+
+def read_manifest(folder: Path, kind: str | None = None, *, verify: bool = False) -> dict[str, Any]:
     """Read an artifact's manifest.
 
     Args:
         folder: the artifact.
         kind: what it should be, such as ``"index"``; any kind when None.
+        verify: check every byte of its files.
 
     Raises:
         ArtifactError: nothing there, unfinished, altered, of a newer format, or of another kind.
@@ -132,6 +148,8 @@ def read_manifest(folder: Path, kind: str | None = None) -> dict[str, Any]:
         raise ArtifactError(f"{folder / MANIFEST}: was altered after it was written. Restore it or build it again.")
     if kind is not None and manifest["kind"] != kind:
         raise ArtifactError(f"{folder}: is of kind '{manifest['kind']}'; expected '{kind}'. Give the path of that.")
+    if verify:
+        check_digests(folder, manifest["files"])
     return manifest
 
 
@@ -264,67 +282,6 @@ def clear(folder: Path, keep: Collection[str] = ()) -> None:
             child.unlink()
 
 
-def refuse_difference(
-    where: Path,
-    made: str,
-    old: Mapping[str, Any],
-    new: Mapping[str, Any],
-    instead: str = "Give another path, or pass --replace.",
-) -> None:
-    """Refuse to take one artifact for another that was asked for.
-
-    Args:
-        where: the artifact.
-        made: what it is and how it came to be, such as ``"an index made"``.
-        old: the request that it answers.
-        new: the request at hand.
-        instead: what can be done, as the sentence of the error says it.
-
-    Raises:
-        ArtifactError: they differ; the first difference is named.
-    """
-    was, now = dict(_leaves(old)), dict(_leaves(new))
-    name = next((name for name in {**now, **was} if was.get(name) != now.get(name)), None)
-    if name is not None:
-        raise ArtifactError(
-            f"{where}: holds {made} with another {name} ({_short(was.get(name))}; now {_short(now.get(name))}); "
-            f"nothing is overwritten. {instead}"
-        )
-
-
-def find_finished(out: Path, kind: str, made: str, request: Mapping[str, Any]) -> dict[str, Any] | None:
-    """The manifest of a finished artifact that answers a request; None if nothing is there.
-
-    Args:
-        out: where it is, or is to be.
-        kind: of artifact.
-        made: as for :func:`refuse_difference`.
-        request: what decides its content, as its manifest has it under ``request``.
-
-    Raises:
-        ArtifactError: something else is there, or an answer to another request.
-    """
-    if not out.exists():
-        return None
-    check_replaceable(out, kind)
-    manifest = read_manifest(out, kind)
-    refuse_difference(out, made, manifest["request"], request)
-    return manifest
-
-
-def _leaves(values: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
-    for key, value in values.items():
-        if isinstance(value, Mapping):
-            yield from _leaves(value, f"{prefix}{key}.")
-        else:
-            yield prefix + key, value
-
-
-def _short(value: object) -> str:
-    text = str(value)
-    return text if len(text) < 40 else text[:12]
-
-
 def publish(partial: Path, out: Path, kind: str) -> None:
     """Give a finished directory its name, in place of an older one of the same kind if there is any.
 
@@ -355,8 +312,17 @@ def check_free(out: Path, kind: str, *, replace: bool) -> None:
 
 
 @contextmanager
-def new_artifact(out: Path, kind: str, content: Mapping[str, Any], *, replace: bool = False) -> Iterator[Path]:
-    """Write a small artifact in one go: yields the directory to fill, then seals and names it.
+def new_artifact(
+    out: Path, kind: str, content: Mapping[str, Any], *, replace: bool = False, keep: Collection[str] = ()
+) -> Iterator[Path]:
+    """Write a small artifact in one go: yields the empty directory to fill, then seals and names it.
+
+    Args:
+        out: where it is to be.
+        kind: of artifact.
+        content: what its manifest says, but for its files.
+        replace: replace one that is there.
+        keep: what is there already and stays in it, without being named by the manifest.
 
     Raises:
         ArtifactError: *out* exists and *replace* is false, or it cannot be written.
@@ -365,32 +331,7 @@ def new_artifact(out: Path, kind: str, content: Mapping[str, Any], *, replace: b
     check_free(out, kind, replace=replace)
     partial = make_partial(out)
     with locked(partial), writing(out):
+        clear(partial, keep)
         yield partial
-        names = sorted(path.name for path in partial.iterdir() if path.is_file() and path.name not in (LOCK, MANIFEST))
-        write_manifest(partial, kind, {**content, "files": describe_files(partial, names)})
+        seal(partial, kind, content, without=keep)
         publish(partial, out, kind)
-
-
-def find_unaltered(
-    out: Path, kind: str, made: str, request: Mapping[str, Any], *, replace: bool
-) -> Mapping[str, Any] | None:
-    """The manifest of an artifact that answers the same request; None if it is still to be made.
-
-    Args:
-        out: where it is, or is to be.
-        kind: of artifact.
-        made: what it is, such as ``"a stack made"``.
-        request: what decides its content, as its manifest has it under ``request``.
-        replace: make it anew in any case.
-
-    Raises:
-        ArtifactError: something else is there, or it was altered.
-    """
-    path = real_path(out)
-    if replace or not path.exists():
-        check_replaceable(path, kind)
-        return None
-    manifest = find_finished(path, kind, made, request)
-    if manifest is not None:
-        check_digests(path, manifest["files"])
-    return manifest

@@ -29,9 +29,7 @@ from airrep.labels.instance import LabelledInstance, refuse_removals
 Level: TypeAlias = Literal["bad", "look", "unknown", "good"]
 """A likely cause of a low LDS; worth a look; cannot be told from what is there; nothing to do. Worst first."""
 
-
 LEVELS: tuple[Level, ...] = get_args(Level)
-
 
 PAGE = "docs/diagnosis.md"
 

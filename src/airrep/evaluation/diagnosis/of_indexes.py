@@ -21,7 +21,6 @@ from airrep.scoring.scores import score_blocks
 QUERIES, SUBSETS = 50, 20
 """Of the first instance, whose members' scores are looked at one by one."""
 
-
 FLAT = 1e-5
 """Deviation of a query's group scores, as a share of their size, that float32 hardly resolves."""
 
