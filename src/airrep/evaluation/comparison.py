@@ -115,11 +115,7 @@ def read_comparison(path: str | Path) -> Comparison:
 
 
 def find_comparison(path: str | Path, request: dict[str, Any]) -> Comparison | None:
-    """The finished comparison that answers a request; None if nothing is there.
-
-    Raises:
-        ArtifactError: something else is there, or an answer to another request.
-    """
+    """The finished comparison that answers a request; None if nothing is there, errors as of `Stage.finished`."""
     found = Stage(path, KIND, "a comparison made", request).finished()
     return None if found is None else read_comparison(path)
 

@@ -251,11 +251,7 @@ def read_evaluation(path: str | Path) -> Evaluation:
 
 
 def find_evaluation(path: str | Path, request: Mapping[str, Any]) -> Evaluation | None:
-    """The finished evaluation that answers a request; None if nothing is there.
-
-    Raises:
-        ArtifactError: something else is there, or an answer to another request.
-    """
+    """The finished evaluation that answers a request; None if nothing is there, errors as of `Stage.finished`."""
     found = Stage(path, KIND, "an evaluation made", request).finished()
     return None if found is None else read_evaluation(path)
 

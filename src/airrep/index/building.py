@@ -3,12 +3,10 @@
 import shutil
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from importlib.metadata import version
 from itertools import accumulate
 from pathlib import Path
 from typing import Any
 
-from airrep._version import __version__
 from airrep.attributors.base import Attributor, OnProgress, OnRows, count_rows
 from airrep.attributors.methods import make_attributor
 from airrep.corpus.corpus import Corpus
@@ -16,13 +14,12 @@ from airrep.errors import ArtifactError, ConfigError, DataError
 from airrep.index.index import KIND, Index
 from airrep.index.shards import SHARD, is_whole, read_record, shard_name, write_shard
 from airrep.index.workers import Encoded, encode_measured, encode_parts
-from airrep.runtime.artifacts import describe_files, json_digest, real_path, write_manifest, writing
+from airrep.runtime.artifacts import describe_files, json_digest, real_path, versions, write_manifest, writing
 from airrep.runtime.engine import Engine
 from airrep.runtime.metering import ENCODE, FIT, MeasuredCost, append_cost, device_of, measuring
 from airrep.runtime.stage import REQUEST, Stage
 
 SHARD_ROWS = 4096
-PACKAGES = ("torch", "numpy", "scikit-learn")
 
 
 def build_index(
@@ -125,11 +122,7 @@ def _has_shards(partial: Path) -> bool:
 
 
 def _is_finished(stage: Stage) -> bool:
-    """Whether the same index is there already.
-
-    Raises:
-        ArtifactError: something else is there.
-    """
+    """Whether the same index is there already, as it was built."""
     manifest = stage.finished()
     if manifest is not None and manifest["generation"] > 0:
         raise ArtifactError(
@@ -252,7 +245,7 @@ def seal_index(folder: Path, lineage: Mapping[str, Any], shards: Sequence[str], 
             for (name, record), start in zip(records.items(), starts, strict=False)
         ],
         "deleted": deleted,
-        "packages": {"airrep": __version__, **{name: version(name) for name in PACKAGES}},
+        "packages": versions("torch", "numpy", "scikit-learn"),
         "files": _files(folder, records, deleted),
     }
     write_manifest(folder, KIND, content)

@@ -182,9 +182,6 @@ def write_plan(
         request: fingerprints of ``train`` and ``queries``, and ``settings``.
         rows: for each of :data:`PARTS`, the lists of rows to be put one after the other.
         replace: replace a plan that is there.
-
-    Raises:
-        ArtifactError: something is there already, or it cannot be written.
     """
     with new_artifact(path, KIND, {"request": request}, replace=replace) as folder:
         for part, cuts in zip(PARTS, CUTS, strict=True):

@@ -3,7 +3,6 @@
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from importlib.metadata import version
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -12,7 +11,6 @@ from jaxtyping import Float64
 from safetensors import SafetensorError
 from safetensors.torch import save_file
 
-from airrep._version import __version__
 from airrep.arrays import Rows
 from airrep.corpus.corpus import Corpus
 from airrep.errors import ArtifactError, ConfigError, DataError
@@ -21,7 +19,7 @@ from airrep.lm.fine_tune import FineTuneReport, OnStep, StepDone, count_steps
 from airrep.lm.lora import save_adapters, whole_weights
 from airrep.lm.model import TargetLM, load_lm
 from airrep.lm.settings import FineTuneSettings, LmSettings
-from airrep.runtime.artifacts import check_sizes, json_digest, read_manifest, real_path, seal, writing
+from airrep.runtime.artifacts import check_sizes, json_digest, read_manifest, real_path, seal, versions, writing
 from airrep.runtime.devices import resolve_device, resolve_precision
 from airrep.runtime.seeding import stream, stream_seed
 from airrep.runtime.stage import Stage
@@ -115,9 +113,6 @@ def checkpoints_of(lm: TargetLM) -> tuple[Checkpoint, ...]:
 def files_digest(folder: Path) -> str:
     """64 hex digits over all files that decide what an LM reads and computes."""
     return json_digest(digests(folder))
-
-
-PACKAGES = ("torch", "transformers", "numpy")
 
 
 def warm_up(
@@ -269,7 +264,7 @@ def _description(keeper: _Keeper, report: FineTuneReport, request: Mapping[str, 
         "steps": report.steps,
         "checkpoints": keeper.checkpoints,
         "device": lm.execution.device,
-        "packages": {"airrep": __version__, **{name: version(name) for name in PACKAGES}},
+        "packages": versions("torch", "transformers", "numpy"),
         "provenance": {
             "lm": base["name"],
             "corpus": request["corpus"][:12],

@@ -11,11 +11,13 @@ import os
 import shutil
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
 from filelock import FileLock, Timeout
 
+from airrep._version import __version__
 from airrep.errors import ArtifactError
 
 FORMAT_VERSION = 1
@@ -100,6 +102,11 @@ def write_file(path: Path, content: bytes, writer: str = "") -> None:
 def describe_files(folder: Path, names: Sequence[str]) -> dict[str, dict[str, Any]]:
     """Size and sha256 of each named file of a folder."""
     return {name: {"bytes": (folder / name).stat().st_size, "sha256": file_digest(folder / name)} for name in names}
+
+
+def versions(*packages: str) -> dict[str, str]:
+    """Versions of airrep and of the packages that an artifact's content depends on, for its manifest."""
+    return {"airrep": __version__, **{name: version(name) for name in packages}}
 
 
 def write_manifest(folder: Path, kind: str, content: Mapping[str, Any]) -> None:
@@ -211,18 +218,29 @@ def partial_path(out: Path) -> Path:
 
 
 @contextmanager
-def locked(folder: Path) -> Iterator[None]:
-    """Hold the single-writer lock of a directory; the system frees it when the process ends, however it ends.
+def locked(
+    folder: Path,
+    name: str = LOCK,
+    busy: str = "another process is writing there. Wait until it has finished.",
+    patience: float = 0.0,
+) -> Iterator[None]:
+    """Hold a lock of a directory; the system frees it when the process ends, however it ends.
+
+    Args:
+        folder: the directory.
+        name: of the lock file; the default is the lock of the single writer.
+        busy: what is told when another process holds it.
+        patience: seconds to wait for it.
 
     Raises:
-        ArtifactError: another process is writing there, or nothing may be written there.
+        ArtifactError: another process holds it, or nothing may be written there.
     """
-    lock = FileLock(folder / LOCK, timeout=0)
+    lock = FileLock(folder / name, timeout=patience)
     with writing(folder):
         try:
             lock.acquire()
         except Timeout as error:
-            raise ArtifactError(f"{folder}: another process is writing there. Wait until it has finished.") from error
+            raise ArtifactError(f"{folder}: {busy}") from error
     try:
         yield
     finally:

@@ -172,11 +172,7 @@ _meters: list[CostMeter] = []
 
 @contextmanager
 def measuring(device: str = "cpu") -> Iterator[CostMeter]:
-    """Measure what is done inside; stores tell it what they computed.
-
-    Args:
-        device: that the work is done on.
-    """
+    """Measure what is done inside, on a device; stores tell it what they computed."""
     meter = CostMeter(device)
     _meters.append(meter)
     try:
@@ -216,11 +212,7 @@ def device_of(settings: object) -> str:
 
 
 def append_cost(folder: Path, stage: str, spent: MeasuredCost, **more: object) -> None:
-    """Add a line to the costs of an artifact, behind a line that an interruption may have cut.
-
-    Raises:
-        ArtifactError: it cannot be written.
-    """
+    """Add a line to the costs of an artifact, behind a line that an interruption may have cut."""
     path = folder / COSTS
     line = json.dumps({"stage": stage, **more, **asdict(spent), "rows": {n: list(r) for n, r in spent.rows.items()}})
     with writing(path), path.open("ab+") as stream:

@@ -87,6 +87,7 @@ class Stage:
         check_replaceable(self.path, self.kind)
         with self.resuming() as partial:
             yield partial
+            read_manifest(partial, self.kind)  # an unsealed directory must not get the name
             publish(partial, self.path, self.kind)
 
     @contextmanager
@@ -141,17 +142,10 @@ def refuse_difference(
     new: Mapping[str, Any],
     instead: str = "Give another path, or pass --replace.",
 ) -> None:
-    """Refuse to take one artifact for another that was asked for.
-
-    Args:
-        where: the artifact.
-        made: as in :class:`Stage`.
-        old: the request that it answers.
-        new: the request at hand.
-        instead: what can be done, as the sentence of the error says it.
+    """Refuse what was *made* for an old request where a new one is at hand; the error names their first difference.
 
     Raises:
-        ArtifactError: they differ; the first difference is named.
+        ArtifactError: they differ.
     """
     was, now = dict(_leaves(old)), dict(_leaves(new))
     name = next((name for name in {**now, **was} if was.get(name) != now.get(name)), None)

@@ -6,7 +6,6 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +18,7 @@ from airrep.encoder.exports import write_sentence_transformer
 from airrep.encoder.folders import read_card
 from airrep.labels.instance import LabelledInstance
 from airrep.labels.teacher import Teaching
-from airrep.runtime.artifacts import MANIFEST, read_manifest, seal, writing
+from airrep.runtime.artifacts import MANIFEST, read_manifest, seal, versions, writing
 from airrep.runtime.metering import COSTS
 from airrep.runtime.stage import Stage
 from airrep.training.settings import TrainingSettings
@@ -123,8 +122,6 @@ KIND = "encoder"
 WORK = "work"
 """Checkpoints and activations, which are gone when the run has finished."""
 
-PACKAGES = ("torch", "numpy", "tokenizers")
-
 
 @dataclass(frozen=True)
 class TrainingResult:
@@ -164,21 +161,13 @@ def open_result(path: Path) -> TrainingResult:
 
 
 def is_finished(path: Path, request: Mapping[str, Any]) -> bool:
-    """Whether a run with the same request has finished there.
-
-    Raises:
-        ArtifactError: something else is there.
-    """
+    """Whether a run with the same request has finished there; errors as of `Stage.finished`."""
     return _stage(path, request).finished() is not None
 
 
 @contextmanager
 def claimed(path: Path, request: Mapping[str, Any], replace: bool) -> Iterator[Path]:
-    """Hold the folder in which a run is made, with what an interrupted one left there.
-
-    Raises:
-        ArtifactError: another process works there, another run was begun there, or it cannot be written.
-    """
+    """Hold the folder in which a run is made, and name it once it is sealed; errors as of `Stage.making`."""
     with _stage(path, request, replace).making() as partial:
         with writing(partial):
             (partial / WORK).mkdir(exist_ok=True)
@@ -197,11 +186,7 @@ def _has_steps(partial: Path) -> bool:
 
 
 def finish(partial: Path, path: Path, checkpoint: StoredEncoder, request: Mapping[str, Any]) -> None:
-    """Write the encoder and its card, and seal the folder that :func:`claimed` then gives its name.
-
-    Raises:
-        ArtifactError: it cannot be written.
-    """
+    """Write the encoder and its card, and seal the folder that :func:`claimed` then gives its name."""
     with writing(path):
         if not (partial / MANIFEST).exists():
             _write_model(partial, checkpoint)
@@ -227,7 +212,7 @@ def _seal(partial: Path, checkpoint: StoredEncoder, request: Mapping[str, Any]) 
     content = {
         "request": dict(request),
         **{name: training.get(name) for name in ("results", "steps", "best_step")},
-        "packages": {"airrep": __version__, **{name: version(name) for name in PACKAGES}},
+        "packages": versions("torch", "numpy", "tokenizers"),
     }
     # Without times and costs, so that equal runs have equal manifests.
     seal(partial, KIND, content, without=(WORK, TIMES, COSTS))

@@ -102,11 +102,7 @@ def diagnose(
 def diagnosis_request(
     instances: Sequence[LabelledInstance], indexes: Sequence[Index], pool: PoolLike | None, temperature: float
 ) -> dict[str, Any]:
-    """What decides a diagnosis.
-
-    Raises:
-        ConfigError: an instance is given twice by its content.
-    """
+    """What decides a diagnosis, of instances that are each given once by their content."""
     distinct(instances)
     asked = None if pool is None else str(pool)
     digests = {str(number): _digest(instance) for number, instance in enumerate(instances)}
@@ -136,11 +132,7 @@ def read_diagnosis(path: str | Path) -> Diagnosis:
 
 
 def find_diagnosis(path: str | Path, request: Mapping[str, Any]) -> Diagnosis | None:
-    """The finished diagnosis that answers a request; None if nothing is there.
-
-    Raises:
-        ArtifactError: something else is there, or an answer to another request.
-    """
+    """The finished diagnosis that answers a request; None if nothing is there, errors as of `Stage.finished`."""
     found = Stage(path, KIND, "a diagnosis made", request).finished()
     return None if found is None else read_diagnosis(path)
 

@@ -41,18 +41,7 @@ class Scored:
     """Scores of one index on some labelled instances."""
 
     def __init__(self, index: Index, instances: Sequence[LabelledInstance], pool: PoolLike | None, t: float) -> None:
-        """Score all subsets.
-
-        Args:
-            index: of any data that contains the train pools.
-            instances: queries and subsets.
-            pool: the method's own when None.
-            t: temperature of attention.
-
-        Raises:
-            ConfigError: a pool that does not fit.
-            DataError: the index lacks an example, or a score is not finite.
-        """
+        """Score all subsets; arguments and errors as of :func:`index_findings`."""
         self.index, self.instances = index, tuple(instances)
         self.pooling: Pooling = index.attributor.pooling(pool, t)
         self._finder = RowFinder(index, instances)

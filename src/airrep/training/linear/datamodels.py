@@ -1,6 +1,6 @@
 """Datamodels: regress losses on who was in the subset."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
@@ -154,11 +154,7 @@ def _texts(corpus: Corpus) -> tuple[np.ndarray, np.ndarray]:
 
 
 def _regression(settings: RegressionSettings, problem: _Problem) -> PenaltyPath:
-    make: Mapping[str, Callable[[], PenaltyPath]] = {
-        "ridge": lambda: RidgePath(problem.design),
-        "lasso": lambda: LassoPath(problem.design, problem.targets),
-    }
-    return make[settings.penalty]()
+    return RidgePath(problem.design) if settings.penalty == "ridge" else LassoPath(problem.design, problem.targets)
 
 
 def _intercepts(problem: _Problem, weights: np.ndarray) -> np.ndarray:
