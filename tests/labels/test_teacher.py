@@ -31,7 +31,8 @@ from airrep.labels.plan import SamplingSettings
 from airrep.labels.sampling import sample
 from airrep.labels.teacher import TeacherSettings, Teaching, split_teacher_settings, teach
 from airrep.runtime.artifacts import check_digests, read_manifest
-from airrep.runtime.metering import TEACH, read_costs
+from airrep.runtime.costs import read_costs
+from airrep.runtime.metering import TEACH
 from airrep.runtime.seeding import stream
 from airrep.training.examples import Batches
 from airrep.training.result import TrainingResult

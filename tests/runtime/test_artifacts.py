@@ -149,3 +149,17 @@ def test_json_has_one_spelling() -> None:
     assert artifacts.canonical_json({"b": 1, "a": "ü"}) == artifacts.canonical_json({"a": "ü", "b": 1})
     assert json.loads(artifacts.canonical_json([1])) == [1]
     assert artifacts.json_digest({"b": 1, "a": 2}) == artifacts.json_digest({"a": 2, "b": 1})
+
+
+def test_unfinished_work_of_a_long_stage_is_not_emptied(tmp_path: Path) -> None:
+    begun = tmp_path / "x.partial"
+    begun.mkdir()
+    (begun / "request.json").write_text("{}")
+    (begun / "shard").write_text("hours")
+    with pytest.raises(ArtifactError, match=r"x\.partial: holds the unfinished work of another command\. Finish"):
+        with artifacts.new_artifact(tmp_path / "x", "top", {}):
+            raise AssertionError("it was begun")
+    assert (begun / "shard").read_text() == "hours"
+    with artifacts.new_artifact(tmp_path / "x", "top", {}, replace=True):
+        pass
+    assert not begun.exists()

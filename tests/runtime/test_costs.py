@@ -25,9 +25,16 @@ from airrep.errors import ArtifactError
 from airrep.evaluation.pool import cost_of
 from airrep.labels.farm import label
 from airrep.labels.teacher import Teaching
-from airrep.runtime.costs import encoding_cost, index_cost, label_cost, stored_bytes_per_example, training_cost
+from airrep.runtime.costs import (
+    encoding_cost,
+    index_cost,
+    label_cost,
+    read_costs,
+    stored_bytes_per_example,
+    training_cost,
+)
 from airrep.runtime.engine import InProcess
-from airrep.runtime.metering import COSTS, TEACH, Measured, MeasuredCost, StoreRows, read_costs
+from airrep.runtime.metering import COSTS, TEACH, Measured, MeasuredCost, StoreRows
 from airrep.runtime.processes import LocalProcesses
 from airrep.training.train import train_encoder
 

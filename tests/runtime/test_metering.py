@@ -9,6 +9,7 @@ import pytest
 from airrep.attributors.gradient.store import GradientStore, keep_arrays, recall_arrays
 from airrep.attributors.settings import EncoderSettings, TfidfSettings
 from airrep.corpus.corpus import Corpus, Example
+from airrep.runtime.costs import read_costs
 from airrep.runtime.metering import (
     COSTS,
     MeasuredCost,
@@ -17,7 +18,6 @@ from airrep.runtime.metering import (
     computing_rows,
     device_of,
     measuring,
-    read_costs,
 )
 
 EXAMPLES = [Example(f"prompt {number}", "answer", f"e{number}") for number in range(10)]

@@ -124,9 +124,9 @@ def test_a_run_that_was_stopped_while_finishing_is_finished_by_the_next(
     def stop(*_: object, **__: object) -> None:
         raise Interruption
 
-    names = {"manifest.json": "publish", "README.md": "render_card"}
+    names = {"manifest.json": "runtime.stage.publish", "README.md": "training.result.render_card"}
     with monkeypatch.context() as patched, pytest.raises(Interruption):
-        patched.setattr(f"airrep.training.result.{names[at]}", stop)
+        patched.setattr(f"airrep.{names[at]}", stop)
         train_encoder(LEARN, [UNSEEN], tmp_path / "stopped", settings)
     train_encoder(LEARN, [UNSEEN], tmp_path / "stopped", settings)
     assert without_times(tmp_path / "stopped") == without_times(undisturbed.path)

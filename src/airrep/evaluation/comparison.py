@@ -15,17 +15,8 @@ from airrep.evaluation.judging import difference_over
 from airrep.evaluation.result import Difference, Evaluation, Row
 from airrep.evaluation.statistics.means import TaskResamples, paired_ratio
 from airrep.evaluation.statistics.metrics import RESAMPLES, judge
-from airrep.runtime.artifacts import (
-    canonical_json,
-    check_digests,
-    clear,
-    find_finished,
-    json_digest,
-    new_artifact,
-    read_manifest,
-    real_path,
-    write_file,
-)
+from airrep.runtime.artifacts import canonical_json, json_digest, new_artifact, read_manifest, write_file
+from airrep.runtime.stage import Stage
 
 KIND = "comparison"
 RESULT = "result.json"
@@ -100,7 +91,6 @@ class Comparison:
         """
         content = {"measure": self.measure, "provenance": {"command": self.command}, "request": self.request}
         with new_artifact(Path(path), KIND, content, replace=replace) as out:
-            clear(out)
             write_file(out / RESULT, canonical_json(self.to_dict()))
 
 
@@ -111,8 +101,7 @@ def read_comparison(path: str | Path) -> Comparison:
         ArtifactError: nothing there, unfinished, altered, or not a comparison.
     """
     folder = Path(path)
-    manifest = read_manifest(folder, KIND)
-    check_digests(folder, manifest["files"])
+    manifest = read_manifest(folder, KIND, verify=True)
     value = json.loads((folder / RESULT).read_bytes())
     for entry in (*value["rows"], *value["pairs"]):
         entry["interval"] = tuple(entry["interval"])
@@ -126,12 +115,8 @@ def read_comparison(path: str | Path) -> Comparison:
 
 
 def find_comparison(path: str | Path, request: dict[str, Any]) -> Comparison | None:
-    """The finished comparison that answers a request; None if nothing is there.
-
-    Raises:
-        ArtifactError: something else is there, or an answer to another request.
-    """
-    found = find_finished(real_path(path), KIND, "a comparison made", request)
+    """The finished comparison that answers a request; None if nothing is there, errors as of `Stage.finished`."""
+    found = Stage(path, KIND, "a comparison made", request).finished()
     return None if found is None else read_comparison(path)
 
 

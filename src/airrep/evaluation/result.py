@@ -14,17 +14,8 @@ import pyarrow.parquet as pq
 from safetensors.numpy import load, save
 
 from airrep.errors import ArtifactError, DataError
-from airrep.runtime.artifacts import (
-    canonical_json,
-    check_digests,
-    clear,
-    find_finished,
-    new_artifact,
-    partial_path,
-    read_manifest,
-    real_path,
-    write_file,
-)
+from airrep.runtime.artifacts import canonical_json, new_artifact, partial_path, read_manifest, real_path, write_file
+from airrep.runtime.stage import Stage
 
 KIND = "evaluation"
 RESULT, QUERIES, MATRICES = "result.json", "queries.parquet", "scores.safetensors"
@@ -203,8 +194,8 @@ class Evaluation:
         shown = {f"{self.measure} × 100 of {row.name}": f"{100 * row.value:+.1f}" for row in self.rows}
         provenance = {"command": self.command, **{name: str(value) for name, value in self.tags.items()}, **shown}
         content = {"measure": self.measure, "provenance": provenance, "request": dict(self.request)}
-        with new_artifact(Path(path), KIND, content, replace=replace) as out:
-            clear(out, keep=() if self.complete else (ANSWERS,))
+        keep = () if self.complete else (ANSWERS,)
+        with new_artifact(Path(path), KIND, content, replace=replace, keep=keep) as out:
             write_file(out / RESULT, canonical_json(self.to_dict()))
             write_file(out / QUERIES, self._parquet())
             if self.matrices:
@@ -242,8 +233,7 @@ def read_evaluation(path: str | Path) -> Evaluation:
         ArtifactError: nothing there, unfinished, altered, or not an evaluation.
     """
     folder = Path(path)
-    manifest = read_manifest(folder, KIND)
-    check_digests(folder, manifest["files"])
+    manifest = read_manifest(folder, KIND, verify=True)
     value = json.loads((folder / RESULT).read_bytes())
     if "rows" not in value:
         raise ArtifactError(f"{folder}: is an evaluation of an older airrep. Run its command again with --replace.")
@@ -261,12 +251,8 @@ def read_evaluation(path: str | Path) -> Evaluation:
 
 
 def find_evaluation(path: str | Path, request: Mapping[str, Any]) -> Evaluation | None:
-    """The finished evaluation that answers a request; None if nothing is there.
-
-    Raises:
-        ArtifactError: something else is there, or an answer to another request.
-    """
-    found = find_finished(real_path(path), KIND, "an evaluation made", request)
+    """The finished evaluation that answers a request; None if nothing is there, errors as of `Stage.finished`."""
+    found = Stage(path, KIND, "an evaluation made", request).finished()
     return None if found is None else read_evaluation(path)
 
 

@@ -4,12 +4,10 @@ import shutil
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from importlib.metadata import version
 from itertools import accumulate
 from pathlib import Path
 from typing import Any
 
-from airrep._version import __version__
 from airrep.attributors.base import Attributor, OnProgress, SlowFit, count_rows
 from airrep.attributors.methods import make_attributor
 from airrep.corpus.corpus import Corpus
@@ -18,27 +16,12 @@ from airrep.index.index import Index
 from airrep.index.rows import KIND
 from airrep.index.shards import SHARD, is_whole, read_record, shard_name, write_shard
 from airrep.index.workers import NewShard, encode_shards
-from airrep.runtime.artifacts import (
-    canonical_json,
-    check_replaceable,
-    clear,
-    describe_files,
-    find_finished,
-    json_digest,
-    locked,
-    make_partial,
-    publish,
-    real_path,
-    write_file,
-    write_manifest,
-    writing,
-)
+from airrep.runtime.artifacts import REQUEST, describe_files, json_digest, real_path, versions, write_manifest, writing
 from airrep.runtime.engine import Engine
 from airrep.runtime.metering import ENCODE, FIT, MeasuredCost, append_cost, device_of, measuring
+from airrep.runtime.stage import Stage
 
 SHARD_ROWS = 4096
-REQUEST = "request.json"
-PACKAGES = ("torch", "numpy", "scikit-learn")
 
 
 def build_index(
@@ -85,10 +68,10 @@ def build_index(
         raise ConfigError(f"shard_rows={shard_rows}: expected 1 or more. Correct the value.")
     attributor = method if isinstance(method, Attributor) else make_attributor(method, settings)
     plan = _Build(attributor, train, shard_rows, _fit(attributor, train, progress))
-    if replace:
-        check_replaceable(path, KIND)
-    if replace or not _is_finished(path, plan.request):
-        _build(path, plan, replace, progress, engine)
+    other = "an unfinished index of other data or settings"
+    stage = Stage(path, KIND, "an index made", plan.request, replace, _has_shards, other)
+    if not _is_finished(stage):
+        _build(stage, plan, progress, engine)
     return Index(path, attributor)
 
 
@@ -137,30 +120,29 @@ class _Build:
         }
 
 
-def _is_finished(out: Path, request: Mapping[str, Any]) -> bool:
-    """Whether the same index is there already.
+def _has_shards(partial: Path) -> bool:
+    return any((partial / "shards").glob("*/" + SHARD))
 
-    Raises:
-        ArtifactError: something else is there.
-    """
-    manifest = find_finished(out, KIND, "an index made", request)
+
+def _is_finished(stage: Stage) -> bool:
+    """Whether the same index is there already, as it was built."""
+    manifest = stage.finished()
     if manifest is not None and manifest["generation"] > 0:
         raise ArtifactError(
-            f"{out}: is an index that was changed after it was built; nothing is overwritten. "
+            f"{stage.path}: is an index that was changed after it was built; nothing is overwritten. "
             "Give another path, or pass --replace."
         )
     return manifest is not None
 
 
-def _build(out: Path, plan: _Build, replace: bool, progress: OnProgress | None, engine: Engine | None) -> None:
-    partial = make_partial(out)
-    with locked(partial):
-        _claim(partial, plan.request, replace)
+def _build(stage: Stage, plan: _Build, progress: OnProgress | None, engine: Engine | None) -> None:
+    with stage.making() as partial:
+        (partial / "shards").mkdir(exist_ok=True)
         append_cost(partial, FIT, plan.fit, examples=len(plan.train))
         _save_state(partial, plan.attributor)
         shards = write_shards(partial, plan.attributor, plan.train, plan.shard_rows, progress=progress, engine=engine)
         lineage = {
-            "request": plan.request,
+            "request": stage.request,
             "method": plan.attributor.name,
             "settings": plan.attributor.settings.model_dump(mode="json"),
             "attributor": plan.attributor.fingerprint,
@@ -168,26 +150,11 @@ def _build(out: Path, plan: _Build, replace: bool, progress: OnProgress | None, 
             "generation": 0,
         }
         seal_index(partial, lineage, shards)
-        publish(partial, out, KIND)
 
 
 def corpus_entry(attributor: Attributor, corpus: Corpus) -> dict[str, Any]:
     """What the manifest says of a corpus that was encoded."""
     return {"fingerprint": corpus.fingerprint, "rows": len(corpus), **attributor.execution}
-
-
-def _claim(partial: Path, request: Mapping[str, Any], replace: bool) -> None:
-    """Check that an unfinished build here is this one, or start it."""
-    path = partial / REQUEST
-    if path.is_file() and path.read_bytes() != canonical_json(request):
-        if not replace and any((partial / "shards").glob("*/" + SHARD)):
-            raise ArtifactError(
-                f"{partial}: holds an unfinished index of other data or settings. "
-                "Finish that one with its own command, delete the directory, or pass --replace."
-            )
-        clear(partial)
-    (partial / "shards").mkdir(exist_ok=True)
-    write_file(path, canonical_json(request))
 
 
 def _save_state(folder: Path, attributor: Attributor) -> None:
@@ -258,7 +225,7 @@ def seal_index(folder: Path, lineage: Mapping[str, Any], shards: Sequence[str], 
             for (name, record), start in zip(records.items(), starts, strict=False)
         ],
         "deleted": deleted,
-        "packages": {"airrep": __version__, **{name: version(name) for name in PACKAGES}},
+        "packages": versions("torch", "numpy", "scikit-learn"),
         "files": _files(folder, records, deleted),
     }
     write_manifest(folder, KIND, content)

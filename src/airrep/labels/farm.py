@@ -155,11 +155,7 @@ class _Farm:
         )
 
     def check_examples(self) -> None:
-        """Let the LM read every example that the plan uses, before the first fine-tune.
-
-        Raises:
-            DataError: some cannot be read; the message has their number and the first of them.
-        """
+        """Let the LM read every example that the plan uses, before the first fine-tune."""
         assert self._loaded is not None
         setup = self._setup
         examples = used_examples(setup.plan, setup.train, setup.queries)
@@ -285,11 +281,7 @@ class _FarmRun:
             stream.write(json.dumps(line, ensure_ascii=False) + "\n")
 
     def finish(self, partial: bool) -> None:
-        """Seal the directory if all of it is there, whoever did it.
-
-        Raises:
-            TrainingError: every fine-tune of this part failed, and no other part has finished any.
-        """
+        """Seal the directory if all of it is there, whoever did it."""
         self._refuse_failure()
         with waiting_lock(self._folder):
             if (self._folder / MANIFEST).is_file():
@@ -303,9 +295,8 @@ class _FarmRun:
 
     def _is_sealed(self, given_up: list[Quarantined]) -> bool:
         """Whether the manifest says just this already."""
-        sealed = self._sealed
-        same = sealed is not None and sealed.state["keys"] == self._request.state["keys"]
-        return same and sealed is not None and sealed.quarantined == given_up
+        sealed, wanted = self._sealed, self._request.state["keys"]
+        return sealed is not None and sealed.state["keys"] == wanted and sealed.quarantined == given_up
 
     def _refuse_failure(self) -> None:
         tuned = _fine_tunes(self.share)

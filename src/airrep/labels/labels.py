@@ -104,7 +104,7 @@ class Labels:
     def quarantined(self) -> list[Quarantined]:
         """The fine-tunes that were given up, with the reason."""
         if self.manifest is not None:
-            return [Quarantined(Place(**entry.pop("place")), **entry) for entry in _copies(self.manifest)]
+            return [Quarantined(**{**one, "place": Place(**one["place"])}) for one in self.manifest["quarantined"]]
         unfinished = (task for task in self.tasks if self.read(task.key) is None)
         return [found for task in unfinished if (found := self._ledger.quarantined(task)) is not None]
 
@@ -223,10 +223,6 @@ class Labels:
             except (OSError, ValueError, EOFError) as error:
                 raise ArtifactError(f"{self.path / name}: cannot be read, so it was altered. Restore it.") from error
         return self._arrays[name]
-
-
-def _copies(manifest: Mapping[str, Any]) -> list[dict[str, Any]]:
-    return [dict(entry) for entry in manifest["quarantined"]]
 
 
 def mean_over_seeds(losses: Float32[np.ndarray, "s q m"]) -> Float32[np.ndarray, "q m"]:

@@ -16,12 +16,11 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 
 import numpy as np
-from filelock import FileLock, Timeout
 from jaxtyping import Float32
 
 from airrep.errors import ArtifactError
 from airrep.labels.tasks import LabelTask, Place, TaskShare
-from airrep.runtime.artifacts import LOCK, canonical_json, write_file, writing
+from airrep.runtime.artifacts import LOCK, canonical_json, locked, write_file, writing
 
 RESULTS = "results"
 QUARANTINE = "quarantine"
@@ -81,11 +80,7 @@ class Ledger:
         return losses if losses.shape == (queries,) and losses.dtype == np.float32 else None
 
     def write(self, key: str, losses: QueryLosses) -> None:
-        """Keep the losses of one task: a reader sees all of the file or none.
-
-        Raises:
-            ArtifactError: the operating system refused.
-        """
+        """Keep the losses of one task: a reader sees all of the file or none."""
         stream = io.BytesIO()
         np.save(stream, losses, allow_pickle=False)
         path = self.result_path(key)
@@ -116,11 +111,7 @@ class Ledger:
         self._write(self.quarantine_path(task.key), canonical_json(record))
 
     def check_settings(self) -> None:
-        """Refuse results that were made with other settings and got here by copying.
-
-        Raises:
-            ArtifactError: there is one.
-        """
+        """Refuse results that were made with other settings and got here by copying."""
         for path in self._files():
             if not path.name.startswith((".", f"{self.settings}-")):
                 raise ArtifactError(
@@ -156,58 +147,31 @@ def _checksum(path: Path, content: bytes) -> bytes:
 
 @contextmanager
 def holding(folder: Path, part: TaskShare) -> Iterator[None]:
-    """Hold the right to write one part of a label directory.
-
-    Raises:
-        ArtifactError: another process writes this part, or another way of sharing the work is under way.
-    """
-    lock = FileLock(folder / f"{LOCK}-{part.name}", timeout=0)
-    with writing(folder):
-        try:
-            lock.acquire()
-        except Timeout as error:
-            raise ArtifactError(
-                f"{folder}: another process is making these labels (part {part.number}/{part.of}). "
-                "Wait until it has finished, or give each process its own --part."
-            ) from error
-    try:
+    """Hold the right to write one part of a label directory."""
+    busy = (
+        f"another process is making these labels (part {part.number}/{part.of}). "
+        "Wait until it has finished, or give each process its own --part."
+    )
+    with locked(folder, f"{LOCK}-{part.name}", busy):
         _refuse_other_shares(folder, part)
         yield
-    finally:
-        lock.release()
 
 
 def _refuse_other_shares(folder: Path, part: TaskShare) -> None:
     """Refuse to share the work in 3 parts while others share it in 10: they would do the same tasks."""
     for path in folder.glob(f"{LOCK}-*of*"):
         of = path.name.rpartition("of")[2]
-        other = FileLock(path, timeout=0)
-        if of == str(part.of):
-            continue
-        try:
-            other.acquire()
-        except Timeout as error:
-            raise ArtifactError(
-                f"{folder}: another process is making these labels in {of} parts, not {part.of}. "
-                "Wait until it has finished, or share the work in the same number of parts."
-            ) from error
-        other.release()
+        busy = (
+            f"another process is making these labels in {of} parts, not {part.of}. "
+            "Wait until it has finished, or share the work in the same number of parts."
+        )
+        if of != str(part.of):
+            with locked(folder, path.name, busy):
+                pass  # nobody holds it
 
 
 @contextmanager
 def waiting_lock(folder: Path) -> Iterator[None]:
-    """Hold the lock over what all parts share, waiting for the others.
-
-    Raises:
-        ArtifactError: it was not free for ten minutes.
-    """
-    with writing(folder):
-        lock = FileLock(folder / LOCK, timeout=_PATIENCE_SECONDS)
-        try:
-            lock.acquire()
-        except Timeout as error:
-            raise ArtifactError(f"{folder}: another process is sealing it. Wait until it has finished.") from error
-    try:
+    """Hold the lock over what all parts share, waiting ten minutes for the others."""
+    with locked(folder, busy="another process is sealing it. Wait until it has finished.", patience=_PATIENCE_SECONDS):
         yield
-    finally:
-        lock.release()

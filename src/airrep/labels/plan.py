@@ -22,7 +22,7 @@ from airrep.arrays import Rows
 from airrep.corpus.corpus import Corpus
 from airrep.errors import DataError
 from airrep.labels.subsets import Instance
-from airrep.runtime.artifacts import LOCK, check_digests, json_digest, new_artifact, read_manifest, write_file
+from airrep.runtime.artifacts import json_digest, new_artifact, read_manifest, write_file
 from airrep.runtime.settings import Settings
 from airrep.scoring.groups import Groups
 
@@ -157,8 +157,7 @@ def open_plan(path: str | Path) -> SubsetPlan:
         ArtifactError: nothing there, unfinished, altered, or not a subset plan.
     """
     folder = Path(path)
-    manifest = read_manifest(folder, KIND)
-    check_digests(folder, manifest["files"])
+    manifest = read_manifest(folder, KIND, verify=True)
     request = manifest["request"]
     names = (*PARTS, *CUTS)
     arrays = {name: np.load(folder / f"{name}.npy", allow_pickle=False) for name in names}
@@ -183,14 +182,8 @@ def write_plan(
         request: fingerprints of ``train`` and ``queries``, and ``settings``.
         rows: for each of :data:`PARTS`, the lists of rows to be put one after the other.
         replace: replace a plan that is there.
-
-    Raises:
-        ArtifactError: something is there already, or it cannot be written.
     """
     with new_artifact(path, KIND, {"request": request}, replace=replace) as folder:
-        for leftover in folder.iterdir():
-            if leftover.name != LOCK:
-                leftover.unlink()
         for part, cuts in zip(PARTS, CUTS, strict=True):
             lists = rows[part]
             write_file(folder / f"{part}.npy", _npy(np.concatenate(lists)))

@@ -6,13 +6,11 @@ import json
 import shutil
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
-from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from airrep._version import __version__
 from airrep.errors import AirRepError, ArtifactError
 from airrep.labels.ledger import SETTINGS_DIGITS, Ledger, Quarantined, QueryLosses
 from airrep.labels.plan import SubsetPlan, open_plan
@@ -23,18 +21,17 @@ from airrep.runtime.artifacts import (
     describe_files,
     json_digest,
     read_manifest,
-    refuse_difference,
     sync,
+    versions,
     write_file,
     write_manifest,
     writing,
 )
+from airrep.runtime.stage import refuse_difference
 
 KIND = "labels"
 
-
 REQUEST = "request.json"
-
 
 GROWING = ("instances", "subsets", "removals", "seeds")
 """What may grow from one run to the next: what is finished stays as it is."""
@@ -42,7 +39,11 @@ GROWING = ("instances", "subsets", "removals", "seeds")
 
 @dataclass(frozen=True)
 class LabelRequest:
-    """The labels that are asked for."""
+    """The labels that are asked for.
+
+    Not a :class:`~airrep.runtime.stage.Stage`: a label directory is filled in place, by several processes at once, and
+    sealed by whichever finishes last, so there is no unfinished directory for one of them to hold and rename.
+    """
 
     decisive: Mapping[str, Any]
     """What may not change in a directory: LM, fine-tuning, corpora, sampling."""
@@ -87,21 +88,13 @@ class LabelRequest:
             self._refuse_shrinking(folder, read_manifest(folder, KIND)["counts"])
 
     def claim(self, folder: Path) -> None:
-        """Begin these labels in a directory, or go on with them.
-
-        Raises:
-            ArtifactError: as for :meth:`check`, or the operating system refused.
-        """
+        """Begin these labels in a directory, or go on with them; errors as of :meth:`check`."""
         self.check(folder)
         _write_once(folder / REQUEST, canonical_json(self.state))
         self.keep(folder)
 
     def keep(self, folder: Path) -> None:
-        """Keep the subsets and the keys with the labels, whole: so that these can be read by themselves.
-
-        Raises:
-            ArtifactError: the operating system refused, or the subsets themselves were altered.
-        """
+        """Keep the subsets and the keys with the labels, whole: so that these can be read by themselves."""
         state = self.state
         _keep_plan(self.plan, folder / state["plan_folder"])
         keys = io.BytesIO()
@@ -140,11 +133,7 @@ def training_part(state: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def check_ours(folder: Path) -> None:
-    """Refuse a directory that holds something else.
-
-    Raises:
-        ArtifactError: it does.
-    """
+    """Refuse a directory that holds something else."""
     if (folder / MANIFEST).is_file():
         read_manifest(folder, KIND)
     elif any(not path.name.startswith(".") for path in folder.iterdir()) and read_state(folder) is None:
@@ -205,9 +194,6 @@ def _holds_plan(folder: Path, plan: SubsetPlan) -> bool:
         return False
 
 
-PACKAGES = ("torch", "transformers", "numpy")
-
-
 Read = Callable[[LabelTask], QueryLosses | None]
 """Where a task's losses come from."""
 
@@ -218,14 +204,7 @@ def seal_labels(ledger: Ledger, request: LabelRequest, read: Read, given_up: Seq
     Arrays are named by what they hold, so that those of an older manifest stay whole until it is replaced. The
     single result files are removed in the end, and so is all that no manifest names.
 
-    Args:
-        ledger: the directory.
-        request: the labels.
-        read: the losses of each task; None for those that were given up.
-        given_up: these, whose losses are NaN.
-
-    Raises:
-        ArtifactError: the operating system refused.
+    Losses of what was given up, for which *read* has None, are NaN.
     """
     folder, state = ledger.folder, request.state
     request.keep(folder)
@@ -237,7 +216,7 @@ def seal_labels(ledger: Ledger, request: LabelRequest, read: Read, given_up: Seq
         "arrays": arrays,
         "tasks": len(request.tasks),
         "quarantined": [asdict(entry) for entry in given_up],
-        "packages": {"airrep": __version__, **{name: version(name) for name in PACKAGES}},
+        "packages": versions("torch", "transformers", "numpy"),
         "files": describe_files(folder, [*sorted(names), state["keys"], *plan_files]),
     }
     write_manifest(folder, KIND, content)

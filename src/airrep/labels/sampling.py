@@ -15,8 +15,8 @@ from airrep.corpus.table import id_codes
 from airrep.errors import ConfigError, DataError
 from airrep.labels.plan import KIND, PARTS, SamplingSettings, SubsetPlan, open_plan, write_plan
 from airrep.labels.subsets import draw_removal, draw_subset, draw_without_repeats
-from airrep.runtime.artifacts import check_replaceable, read_manifest, real_path, refuse_difference
 from airrep.runtime.seeding import stream
+from airrep.runtime.stage import Stage
 
 _compute: Any = pyarrow.compute  # its type stubs refuse large_string
 
@@ -49,15 +49,13 @@ def sample(
         ArtifactError: something else is there, another process is writing there, or it cannot be written.
     """
     settings = SamplingSettings() if settings is None else settings
-    path = real_path(out)
     _check(settings)
     origin = train if queries is None else queries
     request = {"train": train.fingerprint, "queries": origin.fingerprint, "settings": settings.model_dump(mode="json")}
-    if replace or not _is_finished(path, request):
-        check_replaceable(path, KIND)
-        rows = _InstanceDraw.of(train, origin, settings).run()
-        write_plan(path, request, rows, replace=replace)
-    return open_plan(path)
+    stage = Stage(out, KIND, "subsets drawn", request, replace, shown=_flat)
+    if stage.finished() is None:
+        write_plan(stage.path, request, _InstanceDraw.of(train, origin, settings).run(), replace=replace)
+    return open_plan(stage.path)
 
 
 def draw_rows(train: Corpus, settings: SamplingSettings, queries: Corpus | None = None) -> dict[str, list[Rows]]:
@@ -78,20 +76,6 @@ def _check(settings: SamplingSettings) -> None:
             f"held_out={settings.held_out}: is more than instances={settings.instances}; expected at most that. "
             "Lower held_out or draw more instances."
         )
-
-
-def _is_finished(out: Path, request: Mapping[str, Any]) -> bool:
-    """Whether the same plan is there already.
-
-    Raises:
-        ArtifactError: something else is there.
-    """
-    if not out.exists():
-        return False
-    check_replaceable(out, KIND)
-    old = read_manifest(out, KIND)["request"]
-    refuse_difference(out, "subsets drawn", _flat(old), _flat(request))
-    return True
 
 
 def _flat(request: Mapping[str, Any]) -> dict[str, Any]:

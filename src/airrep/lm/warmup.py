@@ -3,7 +3,6 @@
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from importlib.metadata import version
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -12,7 +11,6 @@ from jaxtyping import Float64
 from safetensors import SafetensorError
 from safetensors.torch import save_file
 
-from airrep._version import __version__
 from airrep.arrays import Rows
 from airrep.corpus.corpus import Corpus
 from airrep.errors import ArtifactError, ConfigError, DataError
@@ -21,31 +19,14 @@ from airrep.lm.fine_tune import FineTuneReport, OnStep, StepDone, count_steps
 from airrep.lm.lora import save_adapters, whole_weights
 from airrep.lm.model import TargetLM, load_lm
 from airrep.lm.settings import FineTuneSettings, LmSettings
-from airrep.runtime.artifacts import (
-    LOCK,
-    check_replaceable,
-    check_sizes,
-    clear,
-    describe_files,
-    find_finished,
-    json_digest,
-    locked,
-    make_partial,
-    publish,
-    read_manifest,
-    real_path,
-    sync,
-    write_manifest,
-    writing,
-)
+from airrep.runtime.artifacts import check_sizes, json_digest, read_manifest, real_path, seal, versions, writing
 from airrep.runtime.devices import resolve_device, resolve_precision
 from airrep.runtime.seeding import stream, stream_seed
+from airrep.runtime.stage import Stage
 
 ADAPTER = "adapter"
 
-
 CHECKPOINTS = "checkpoints"
-
 
 LOSSES = "losses.npy"
 
@@ -134,9 +115,6 @@ def files_digest(folder: Path) -> str:
     return json_digest(digests(folder))
 
 
-PACKAGES = ("torch", "transformers", "numpy")
-
-
 def warm_up(
     corpus: Corpus,
     out: str | Path,
@@ -176,15 +154,15 @@ def warm_up(
     rows = _sample(corpus, count, seed)
     marks = _marks(count_steps(len(rows), chosen), checkpoints)
     request = _request(corpus, lm, chosen, {"count": count, "seed": seed, "checkpoints": checkpoints})
-    if replace:
-        check_replaceable(path, WARM_UP)
-    if replace or find_finished(path, WARM_UP, "a warm-up made", request) is None:
-        with _claimed(path) as partial:
+    stage = Stage(path, WARM_UP, "a warm-up made", request, replace)
+    if stage.finished() is None:
+        with stage.making() as partial, _writing_weights(path):
             model = load_lm(lm)
             keeper = _Keeper(model, partial, marks, on_step)
             report = _train(model, corpus.take(rows), chosen, seed, keeper)
             write_lm(model.model, model.folder, partial)
-            _finish(partial, path, keeper, report, request)
+            np.save(partial / LOSSES, np.array(report.loss_per_step, np.float64))
+            seal(partial, WARM_UP, _description(keeper, report, request))
     made = open_warmup(path)
     assert made is not None
     return made
@@ -226,15 +204,13 @@ def _request(
 
 
 @contextmanager
-def _claimed(path: Path) -> Iterator[Path]:
-    """The empty directory in which a warm-up is made, held by this process."""
-    partial = make_partial(path)
-    with locked(partial), writing(path):
-        clear(partial)
-        try:
-            yield partial
-        except SafetensorError as error:
-            raise ArtifactError(f"{path}: weights cannot be written: {error}. Mend that and run it again.") from error
+def _writing_weights(path: Path) -> Iterator[None]:
+    """Tell what goes wrong with the disk in one line; safetensors has an error of its own for that."""
+    try:
+        with writing(path):
+            yield
+    except SafetensorError as error:
+        raise ArtifactError(f"{path}: weights cannot be written: {error}. Mend that and run it again.") from error
 
 
 class _Keeper:
@@ -278,18 +254,6 @@ def _train(lm: TargetLM, examples: Corpus, fine_tune: FineTuneSettings, seed: in
     return lm.fine_tune(documents, fine_tune, stream_seed(seed, "warm-up"), keeper)
 
 
-def _finish(partial: Path, path: Path, keeper: _Keeper, report: FineTuneReport, request: Mapping[str, Any]) -> None:
-    """Write the manifest, and give the directory its name."""
-    np.save(partial / LOSSES, np.array(report.loss_per_step, np.float64))
-    names = sorted(each.relative_to(partial).as_posix() for each in partial.rglob("*") if each.is_file())
-    names.remove(LOCK)
-    for name in names:
-        sync(partial / name)
-    content = {**_description(keeper, report, request), "files": describe_files(partial, names)}
-    write_manifest(partial, WARM_UP, content)
-    publish(partial, path, WARM_UP)
-
-
 def _description(keeper: _Keeper, report: FineTuneReport, request: Mapping[str, Any]) -> dict[str, Any]:
     lm, losses = keeper.lm, report.loss_per_step
     base = {"name": lm.name, "fingerprint": lm.fingerprint, "files": request["lm"]}
@@ -300,7 +264,7 @@ def _description(keeper: _Keeper, report: FineTuneReport, request: Mapping[str, 
         "steps": report.steps,
         "checkpoints": keeper.checkpoints,
         "device": lm.execution.device,
-        "packages": {"airrep": __version__, **{name: version(name) for name in PACKAGES}},
+        "packages": versions("torch", "transformers", "numpy"),
         "provenance": {
             "lm": base["name"],
             "corpus": request["corpus"][:12],

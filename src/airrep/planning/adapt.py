@@ -1,8 +1,7 @@
 """Sample, label, train and judge within a time budget."""
 
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -11,7 +10,7 @@ from airrep.corpus.corpus import Corpus
 from airrep.encoder.folders import DEFAULT, UNTRAINED, parse_json
 from airrep.encoder.load import PackedEncoder, load_encoder
 from airrep.errors import ArtifactError, ConfigError
-from airrep.labels.farm import TaskReport, label
+from airrep.labels.farm import TaskReport, label, make_folder
 from airrep.labels.instance import LabelledInstance, check_disjoint
 from airrep.labels.plan import SamplingSettings
 from airrep.labels.sampling import sample
@@ -19,7 +18,7 @@ from airrep.lm.model import load_lm
 from airrep.lm.settings import FineTuneSettings, LmSettings
 from airrep.planning.budget import STEP_QUERIES, STEP_SUBSETS, Costs, LearnPlan, choose, time_left
 from airrep.planning.verdict import Verdict, judge_on_instance
-from airrep.runtime.artifacts import canonical_json, locked, real_path, write_file, writing
+from airrep.runtime.artifacts import canonical_json, locked, write_file
 from airrep.runtime.engine import Engine, one_thread
 from airrep.runtime.seeding import stream
 from airrep.training.run import OnRecord
@@ -63,9 +62,7 @@ class Adaptation:
             ArtifactError: the directory holds something else.
             TrainingError: all fine-tunes failed, or training cannot go on.
         """
-        out, begun = real_path(self.out), time.monotonic()
-        with writing(out):
-            out.mkdir(parents=True, exist_ok=True)
+        out, begun = make_folder(self.out), time.monotonic()
         with locked(out):
             plan = self._plan(out, seconds, tell)
             taught, stop, last = self._all_labels(out, plan, tell)
@@ -144,7 +141,10 @@ class Adaptation:
         return [replace(instance, name=f"{out.name} {instance.name}") for instance in labels.instances(corpus)]
 
     def _plan(self, out: Path, seconds: float | LearnPlan, tell: Tell) -> LearnPlan:
-        """The plan of an interrupted run with the same request, or a new one."""
+        """The plan of an interrupted run with the same request, or a new one.
+
+        No stage of its own: this directory is never whole, only the artifacts in it are, each by its own stage.
+        """
         request = self._request(seconds)
         path = out / PLAN
         if path.exists():
@@ -193,11 +193,7 @@ def _stored_plan(path: Path, request: dict[str, Any]) -> LearnPlan:
 
 
 def load_packed(name: str) -> PackedEncoder:
-    """Load an encoder that airrep can train.
-
-    Raises:
-        ConfigError: it is another kind of encoder.
-    """
+    """Load an encoder that airrep can train, and refuse others."""
     encoder = load_encoder(name, precision="float32")
     if not isinstance(encoder, PackedEncoder):
         raise ConfigError(f"encoder {name}: cannot be trained by airrep; expected a BERT-type encoder. Use 'default'.")
@@ -215,11 +211,7 @@ def rivals(start: str) -> dict[str, PackedEncoder]:
 
 
 def split(corpus: Corpus, plan: LearnPlan, seed: int) -> tuple[Corpus, Corpus]:
-    """A part to learn from and a part to stop and judge by, drawn at random; equal prompts are in one part.
-
-    Raises:
-        ConfigError: too few examples for the plan.
-    """
+    """A part to learn from and a part to stop and judge by, drawn at random; equal prompts are in one part."""
     prompts: dict[str, list[int]] = {}
     for row, example in enumerate(corpus):
         prompts.setdefault(example.prompt, []).append(row)
@@ -246,21 +238,16 @@ def measure_machine(corpus: Corpus, lm: LmSettings, tuning: FineTuneSettings, st
     documents = target.tokenise(examples)
     once = tuning.model_copy(update={"epochs": 1})
     with one_thread():
-        target.losses(documents)
-        with _timed() as evaluate:
-            target.losses(documents)
-        with _timed() as tune:
-            target.fine_tune(documents, once, seed)
+        target.losses(documents)  # what is done for the first time takes longer
+        evaluate = _seconds(lambda: target.losses(documents))
+        tune = _seconds(lambda: target.fine_tune(documents, once, seed))
         encoder.encode(list(examples)[:4])
-        with _timed() as encode:
-            encoder.encode(list(examples))
-    one = [max(1e-6, times[0] / len(examples)) for times in (tune, evaluate, encode)]
+        encode = _seconds(lambda: encoder.encode(list(examples)))
+    one = [max(1e-6, seconds / len(examples)) for seconds in (tune, evaluate, encode)]
     return Costs(fine_tune=one[0], evaluate=one[1], encode=one[2], layers=encoder.checkpoint.model.shape.layers)
 
 
-@contextmanager
-def _timed() -> Iterator[list[float]]:
-    spent: list[float] = []
+def _seconds(work: Callable[[], object]) -> float:
     begun = time.perf_counter()
-    yield spent
-    spent.append(time.perf_counter() - begun)
+    work()
+    return time.perf_counter() - begun

@@ -11,4 +11,5 @@ processes   Tasks in processes of this machine, one thread each.
 ray_engine  Tasks on a Ray cluster, safe against lost nodes.
 seeding     Independent random streams from a root seed and a name.
 settings    Frozen settings of each stage, read from YAML.
+stage       Long stages: found finished, else claimed, resumed, and named when whole.
 """

@@ -11,21 +11,23 @@ import os
 import shutil
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
 from filelock import FileLock, Timeout
 
+from airrep._version import __version__
 from airrep.errors import ArtifactError
 
 FORMAT_VERSION = 1
 
-
 MANIFEST = "manifest.json"
 
-
+REQUEST = "request.json"
+"""In an unfinished directory: what it was begun for."""
+FINISH_FIRST = "Finish that one with its own command, delete the directory, or pass --replace."
 LOCK = ".lock"
-
 
 _REASONS = {
     errno.ENOSPC: "the disk is full",
@@ -105,18 +107,42 @@ def describe_files(folder: Path, names: Sequence[str]) -> dict[str, dict[str, An
     return {name: {"bytes": (folder / name).stat().st_size, "sha256": file_digest(folder / name)} for name in names}
 
 
+def versions(*packages: str) -> dict[str, str]:
+    """Versions of airrep and of the packages that an artifact's content depends on, for its manifest."""
+    return {"airrep": __version__, **{name: version(name) for name in packages}}
+
+
 def write_manifest(folder: Path, kind: str, content: Mapping[str, Any]) -> None:
     """Write ``manifest.json``, the last file of an artifact, with a checksum over itself."""
     manifest = {**content, "kind": kind, "format": FORMAT_VERSION}
     write_file(folder / MANIFEST, canonical_json({**manifest, "manifest_sha256": json_digest(manifest)}))
 
 
-def read_manifest(folder: Path, kind: str | None = None) -> dict[str, Any]:
+def seal(folder: Path, kind: str, content: Mapping[str, Any], without: Collection[str] = ()) -> None:
+    """Flush the files of a directory to the disk, and write the manifest that names them all.
+
+    Args:
+        folder: the directory.
+        kind: of artifact.
+        content: what the manifest says, but for the files.
+        without: files and folders, directly below, that it does not name.
+    """
+    skipped = {LOCK, MANIFEST, *without}
+    paths = [path for path in sorted(folder.rglob("*")) if path.is_file()]
+    names = [path.relative_to(folder).as_posix() for path in paths]
+    named = [name for name in names if name.partition("/")[0] not in skipped]
+    for name in named:
+        sync(folder / name)
+    write_manifest(folder, kind, {**content, "files": describe_files(folder, named)})
+
+
+def read_manifest(folder: Path, kind: str | None = None, *, verify: bool = False) -> dict[str, Any]:
     """Read an artifact's manifest.
 
     Args:
         folder: the artifact.
         kind: what it should be, such as ``"index"``; any kind when None.
+        verify: check every byte of its files.
 
     Raises:
         ArtifactError: nothing there, unfinished, altered, of a newer format, or of another kind.
@@ -132,6 +158,8 @@ def read_manifest(folder: Path, kind: str | None = None) -> dict[str, Any]:
         raise ArtifactError(f"{folder / MANIFEST}: was altered after it was written. Restore it or build it again.")
     if kind is not None and manifest["kind"] != kind:
         raise ArtifactError(f"{folder}: is of kind '{manifest['kind']}'; expected '{kind}'. Give the path of that.")
+    if verify:
+        check_digests(folder, manifest["files"])
     return manifest
 
 
@@ -193,18 +221,29 @@ def partial_path(out: Path) -> Path:
 
 
 @contextmanager
-def locked(folder: Path) -> Iterator[None]:
-    """Hold the single-writer lock of a directory; the system frees it when the process ends, however it ends.
+def locked(
+    folder: Path,
+    name: str = LOCK,
+    busy: str = "another process is writing there. Wait until it has finished.",
+    patience: float = 0.0,
+) -> Iterator[None]:
+    """Hold a lock of a directory; the system frees it when the process ends, however it ends.
+
+    Args:
+        folder: the directory.
+        name: of the lock file; the default is the lock of the single writer.
+        busy: what is told when another process holds it.
+        patience: seconds to wait for it.
 
     Raises:
-        ArtifactError: another process is writing there, or nothing may be written there.
+        ArtifactError: another process holds it, or nothing may be written there.
     """
-    lock = FileLock(folder / LOCK, timeout=0)
+    lock = FileLock(folder / name, timeout=patience)
     with writing(folder):
         try:
             lock.acquire()
         except Timeout as error:
-            raise ArtifactError(f"{folder}: another process is writing there. Wait until it has finished.") from error
+            raise ArtifactError(f"{folder}: {busy}") from error
     try:
         yield
     finally:
@@ -264,67 +303,6 @@ def clear(folder: Path, keep: Collection[str] = ()) -> None:
             child.unlink()
 
 
-def refuse_difference(
-    where: Path,
-    made: str,
-    old: Mapping[str, Any],
-    new: Mapping[str, Any],
-    instead: str = "Give another path, or pass --replace.",
-) -> None:
-    """Refuse to take one artifact for another that was asked for.
-
-    Args:
-        where: the artifact.
-        made: what it is and how it came to be, such as ``"an index made"``.
-        old: the request that it answers.
-        new: the request at hand.
-        instead: what can be done, as the sentence of the error says it.
-
-    Raises:
-        ArtifactError: they differ; the first difference is named.
-    """
-    was, now = dict(_leaves(old)), dict(_leaves(new))
-    name = next((name for name in {**now, **was} if was.get(name) != now.get(name)), None)
-    if name is not None:
-        raise ArtifactError(
-            f"{where}: holds {made} with another {name} ({_short(was.get(name))}; now {_short(now.get(name))}); "
-            f"nothing is overwritten. {instead}"
-        )
-
-
-def find_finished(out: Path, kind: str, made: str, request: Mapping[str, Any]) -> dict[str, Any] | None:
-    """The manifest of a finished artifact that answers a request; None if nothing is there.
-
-    Args:
-        out: where it is, or is to be.
-        kind: of artifact.
-        made: as for :func:`refuse_difference`.
-        request: what decides its content, as its manifest has it under ``request``.
-
-    Raises:
-        ArtifactError: something else is there, or an answer to another request.
-    """
-    if not out.exists():
-        return None
-    check_replaceable(out, kind)
-    manifest = read_manifest(out, kind)
-    refuse_difference(out, made, manifest["request"], request)
-    return manifest
-
-
-def _leaves(values: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
-    for key, value in values.items():
-        if isinstance(value, Mapping):
-            yield from _leaves(value, f"{prefix}{key}.")
-        else:
-            yield prefix + key, value
-
-
-def _short(value: object) -> str:
-    text = str(value)
-    return text if len(text) < 40 else text[:12]
-
-
 def publish(partial: Path, out: Path, kind: str) -> None:
     """Give a finished directory its name, in place of an older one of the same kind if there is any.
 
@@ -355,42 +333,29 @@ def check_free(out: Path, kind: str, *, replace: bool) -> None:
 
 
 @contextmanager
-def new_artifact(out: Path, kind: str, content: Mapping[str, Any], *, replace: bool = False) -> Iterator[Path]:
-    """Write a small artifact in one go: yields the directory to fill, then seals and names it.
+def new_artifact(
+    out: Path, kind: str, content: Mapping[str, Any], *, replace: bool = False, keep: Collection[str] = ()
+) -> Iterator[Path]:
+    """Write a small artifact in one go: yields the empty directory to fill, then seals and names it.
+
+    Args:
+        out: where it is to be.
+        kind: of artifact.
+        content: what its manifest says, but for its files.
+        replace: replace one that is there.
+        keep: what is there already and stays in it, without being named by the manifest.
 
     Raises:
-        ArtifactError: *out* exists and *replace* is false, or it cannot be written.
+        ArtifactError: *out*, or a long stage's unfinished work, exists and *replace* is false; or it cannot be
+            written.
     """
     out = real_path(out)
     check_free(out, kind, replace=replace)
     partial = make_partial(out)
     with locked(partial), writing(out):
+        if (partial / REQUEST).exists() and not (replace or keep):  # hours of another command's work may lie there
+            raise ArtifactError(f"{partial}: holds the unfinished work of another command. {FINISH_FIRST}")
+        clear(partial, keep)
         yield partial
-        names = sorted(path.name for path in partial.iterdir() if path.is_file() and path.name not in (LOCK, MANIFEST))
-        write_manifest(partial, kind, {**content, "files": describe_files(partial, names)})
+        seal(partial, kind, content, without=keep)
         publish(partial, out, kind)
-
-
-def find_unaltered(
-    out: Path, kind: str, made: str, request: Mapping[str, Any], *, replace: bool
-) -> Mapping[str, Any] | None:
-    """The manifest of an artifact that answers the same request; None if it is still to be made.
-
-    Args:
-        out: where it is, or is to be.
-        kind: of artifact.
-        made: what it is, such as ``"a stack made"``.
-        request: what decides its content, as its manifest has it under ``request``.
-        replace: make it anew in any case.
-
-    Raises:
-        ArtifactError: something else is there, or it was altered.
-    """
-    path = real_path(out)
-    if replace or not path.exists():
-        check_replaceable(path, kind)
-        return None
-    manifest = find_finished(path, kind, made, request)
-    if manifest is not None:
-        check_digests(path, manifest["files"])
-    return manifest

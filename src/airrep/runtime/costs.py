@@ -8,10 +8,45 @@ from typing import Any
 
 from airrep.errors import ArtifactError
 from airrep.runtime.artifacts import read_manifest
-from airrep.runtime.metering import ENCODE, FIT, JUDGE, SETUP, TEACH, Measured, read_costs
+from airrep.runtime.metering import COSTS, ENCODE, FIT, JUDGE, SETUP, TEACH, Measured, MeasuredCost, StoreRows
 
 FEATURES = ("features.npy", "codes.npy", "scales.npy", "bounds.npy", "data.npy", "indices.npy", "indptr.npy")
 """Files of a shard that hold its features."""
+
+
+def _json_lines(path: Path) -> list[dict[str, Any]]:
+    """Objects of a file of JSON lines; lines that are cut or altered are left out, as is a file that is not there."""
+    found = []
+    try:
+        lines = path.read_text(encoding="utf-8", errors="replace").splitlines()
+    except OSError:
+        lines = []
+    for line in lines:
+        try:
+            found.append(json.loads(line))
+        except ValueError:
+            continue
+    return [value for value in found if isinstance(value, dict)]
+
+
+def read_costs(folder: Path) -> list[Measured]:
+    """The costs of an artifact in the order they arose; lines that are cut or altered are left out."""
+    return [found for line in _json_lines(folder / COSTS) if (found := _measured(line)) is not None]
+
+
+def _measured(line: dict[str, Any]) -> Measured | None:
+    try:
+        own = {name: line.pop(name) for name in MeasuredCost.__dataclass_fields__}
+        own["rows"] = {name: StoreRows(*numbers) for name, numbers in own["rows"].items()}
+        return Measured(line.pop("stage"), int(line.pop("examples", 0)), MeasuredCost(**own), line)
+    except (ValueError, TypeError, KeyError, AttributeError):
+        return None
+
+
+def read_label_times(folder: Path) -> list[dict[str, Any]]:
+    """Times of the tasks of labels that came to an end, made at once or in parts."""
+    lines = [line for path in sorted(folder.glob("times*.jsonl")) for line in _json_lines(path)]
+    return [line for line in lines if line.get("error") is None and {"task", "seconds"} <= line.keys()]
 
 
 @dataclass(frozen=True)
@@ -152,11 +187,7 @@ class LabelCost:
 
 def label_cost(path: str | Path) -> LabelCost | None:
     """What labels cost, finished or not, made at once or in parts; None where no times are there."""
-    found: dict[str, Mapping[str, Any]] = {}
-    for file in sorted(Path(path).glob("times*.jsonl")):
-        for line in _json_lines(file):
-            if line.get("error") is None and {"key", "task", "seconds"} <= line.keys():
-                found[str(line["key"])] = line
+    found = {str(line["key"]): line for line in read_label_times(Path(path)) if "key" in line}
     tuned = [line for line in found.values() if "subset" in str(line["task"])]
     plain = [line for line in found.values() if "subset" not in str(line["task"])]
     if not tuned:
@@ -168,19 +199,6 @@ def _sums(lines: Sequence[Mapping[str, Any]]) -> tuple[float, float | None]:
     """Seconds by the clock and of the processor."""
     known = all("cpu" in line for line in lines)
     return sum(line["seconds"] for line in lines), sum(line["cpu"] for line in lines) if known else None
-
-
-def _json_lines(path: Path) -> list[dict[str, Any]]:
-    """Objects of a file of JSON lines; lines that are cut or altered are left out."""
-    found = []
-    for line in path.read_text(encoding="utf-8", errors="replace").splitlines():
-        try:
-            value = json.loads(line)
-        except ValueError:
-            continue
-        if isinstance(value, dict):
-            found.append(value)
-    return found
 
 
 @dataclass(frozen=True)

@@ -77,7 +77,6 @@ def _largest_resident() -> int | None:
 
 COSTS = "costs.jsonl"
 
-
 FIT, ENCODE, TEACH, SETUP, JUDGE = "fit", "encode", "teach", "setup", "judge"
 """Stages: learning from the corpus, encoding a shard; of training, a teacher's labels, before the first step, and after
 the last."""
@@ -173,11 +172,7 @@ _meters: list[CostMeter] = []
 
 @contextmanager
 def measuring(device: str = "cpu") -> Iterator[CostMeter]:
-    """Measure what is done inside; stores tell it what they computed.
-
-    Args:
-        device: that the work is done on.
-    """
+    """Measure what is done inside, on a device; stores tell it what they computed."""
     meter = CostMeter(device)
     _meters.append(meter)
     try:
@@ -217,11 +212,7 @@ def device_of(settings: object) -> str:
 
 
 def append_cost(folder: Path, stage: str, spent: MeasuredCost, **more: object) -> None:
-    """Add a line to the costs of an artifact, behind a line that an interruption may have cut.
-
-    Raises:
-        ArtifactError: it cannot be written.
-    """
+    """Add a line to the costs of an artifact, behind a line that an interruption may have cut."""
     path = folder / COSTS
     line = json.dumps({"stage": stage, **more, **asdict(spent), "rows": {n: list(r) for n, r in spent.rows.items()}})
     with writing(path), path.open("ab+") as stream:
@@ -239,23 +230,3 @@ class Measured(NamedTuple):
     examples: int
     spent: MeasuredCost
     more: Mapping[str, Any]
-
-
-def read_costs(folder: Path) -> list[Measured]:
-    """The costs of an artifact in the order they arose; lines that are cut or altered are left out."""
-    path = folder / COSTS
-    try:
-        lines = path.read_text(encoding="utf-8", errors="replace").splitlines()
-    except OSError:
-        return []
-    return [found for line in lines if (found := _parse(line)) is not None]
-
-
-def _parse(line: str) -> Measured | None:
-    try:
-        value = json.loads(line)
-        own = {name: value.pop(name) for name in MeasuredCost.__dataclass_fields__}
-        own["rows"] = {name: StoreRows(*numbers) for name, numbers in own["rows"].items()}
-        return Measured(value.pop("stage"), int(value.pop("examples", 0)), MeasuredCost(**own), value)
-    except (ValueError, TypeError, KeyError, AttributeError):
-        return None

@@ -1,13 +1,11 @@
 """The folder of a training run: claimed, finished, opened; its card."""
 
 import hashlib
-import json
 import shutil
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
@@ -18,33 +16,16 @@ from airrep.encoder.base import Encoder
 from airrep.encoder.checkpoints import StoredEncoder
 from airrep.encoder.exports import write_sentence_transformer
 from airrep.encoder.folders import read_card
-from airrep.errors import ArtifactError
 from airrep.labels.instance import LabelledInstance
 from airrep.labels.teacher import Teaching
-from airrep.runtime.artifacts import (
-    LOCK,
-    MANIFEST,
-    canonical_json,
-    check_replaceable,
-    clear,
-    describe_files,
-    find_finished,
-    locked,
-    make_partial,
-    publish,
-    read_manifest,
-    sync,
-    write_file,
-    write_manifest,
-    writing,
-)
+from airrep.runtime.artifacts import MANIFEST, read_manifest, seal, versions, writing
 from airrep.runtime.metering import COSTS
+from airrep.runtime.stage import Stage
 from airrep.training.settings import TrainingSettings
 from airrep.training.state import TIMES, load_state
 
 EXECUTION = ("device", "memory_budget", "chunk_tokens", "checkpoint_every")
 """Settings that say how training runs, not what comes of it."""
-
 
 MOST_SOURCES = 40
 """Sources that a card lists; the rest are counted."""
@@ -138,15 +119,8 @@ def render_card(training: Mapping[str, Any]) -> str:
 
 KIND = "encoder"
 
-
-REQUEST = "request.json"
-
-
 WORK = "work"
 """Checkpoints and activations, which are gone when the run has finished."""
-
-
-PACKAGES = ("torch", "numpy", "tokenizers")
 
 
 @dataclass(frozen=True)
@@ -187,66 +161,37 @@ def open_result(path: Path) -> TrainingResult:
 
 
 def is_finished(path: Path, request: Mapping[str, Any]) -> bool:
-    """Whether a run with the same request has finished there.
-
-    Raises:
-        ArtifactError: something else is there.
-    """
-    return find_finished(path, KIND, "an encoder trained", request) is not None
+    """Whether a run with the same request has finished there; errors as of `Stage.finished`."""
+    return _stage(path, request).finished() is not None
 
 
 @contextmanager
 def claimed(path: Path, request: Mapping[str, Any], replace: bool) -> Iterator[Path]:
-    """Hold the folder in which a run is made, with what an interrupted one left there.
-
-    Raises:
-        ArtifactError: another process works there, another run was begun there, or it cannot be written.
-    """
-    if replace:
-        check_replaceable(path, KIND)
-    partial = make_partial(path)
-    with locked(partial):
-        _claim(partial, request, replace)
+    """Hold the folder in which a run is made, and name it once it is sealed; errors as of `Stage.making`."""
+    with _stage(path, request, replace).making() as partial:
+        with writing(partial):
+            (partial / WORK).mkdir(exist_ok=True)
         yield partial
 
 
-def _claim(partial: Path, request: Mapping[str, Any], replace: bool) -> None:
-    stored = partial / REQUEST
-    content = canonical_json(request)
-    if stored.is_file() and _trained_by(stored.read_bytes()) != _trained_by(content):
-        begun = load_state(partial / WORK)
-        if not replace and begun is not None and begun[0].step > 0:
-            raise ArtifactError(
-                f"{partial}: holds an unfinished training with other data or settings; nothing is overwritten. "
-                "Finish that one with its own command, delete the directory, or pass --replace."
-            )
-        clear(partial)
-    with writing(partial):
-        (partial / WORK).mkdir(exist_ok=True)
-    write_file(stored, content)
+def _stage(path: Path, request: Mapping[str, Any], replace: bool = False) -> Stage:
+    """A training; what it is scored on once it is over does not decide what an unfinished one goes on with."""
+    other = "an unfinished training with other data or settings; nothing is overwritten"
+    return Stage(path, KIND, "an encoder trained", request, replace, _has_steps, other, ignoring=("test",))
 
 
-def _trained_by(request: bytes) -> object:
-    """What decides the training; what is scored once it is over does not."""
-    try:
-        content = json.loads(request)
-    except ValueError:
-        return request
-    return {name: content[name] for name in content if name != "test"} if isinstance(content, dict) else content
+def _has_steps(partial: Path) -> bool:
+    begun = load_state(partial / WORK)
+    return begun is not None and begun[0].step > 0
 
 
 def finish(partial: Path, path: Path, checkpoint: StoredEncoder, request: Mapping[str, Any]) -> None:
-    """Write the encoder and its card, seal the folder and give it its name.
-
-    Raises:
-        ArtifactError: it cannot be written.
-    """
+    """Write the encoder and its card, and seal the folder that :func:`claimed` then gives its name."""
     with writing(path):
         if not (partial / MANIFEST).exists():
             _write_model(partial, checkpoint)
             _seal(partial, checkpoint, request)
         shutil.rmtree(partial / WORK, ignore_errors=True)
-    publish(partial, path, KIND)
 
 
 def _write_model(partial: Path, checkpoint: StoredEncoder) -> None:
@@ -263,19 +208,11 @@ def _write_model(partial: Path, checkpoint: StoredEncoder) -> None:
 
 
 def _seal(partial: Path, checkpoint: StoredEncoder, request: Mapping[str, Any]) -> None:
-    """Write the manifest; times and costs are not in it, so that equal runs have equal manifests."""
-    left_out = {LOCK, MANIFEST, TIMES, COSTS}
-    files = [file for file in sorted(partial.rglob("*")) if file.is_file() and partial / WORK not in file.parents]
-    names = [file.relative_to(partial).as_posix() for file in files]
-    for file in files:
-        sync(file)
     training = checkpoint.card.training or {}
     content = {
         "request": dict(request),
-        "results": training.get("results"),
-        "steps": training.get("steps"),
-        "best_step": training.get("best_step"),
-        "packages": {"airrep": __version__, **{name: version(name) for name in PACKAGES}},
-        "files": describe_files(partial, [name for name in names if name not in left_out]),
+        **{name: training.get(name) for name in ("results", "steps", "best_step")},
+        "packages": versions("torch", "numpy", "tokenizers"),
     }
-    write_manifest(partial, KIND, content)
+    # Without times and costs, so that equal runs have equal manifests.
+    seal(partial, KIND, content, without=(WORK, TIMES, COSTS))

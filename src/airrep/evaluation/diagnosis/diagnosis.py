@@ -15,18 +15,10 @@ from airrep.evaluation.diagnosis.of_indexes import index_findings
 from airrep.evaluation.diagnosis.of_labels import label_findings
 from airrep.evaluation.statistics.metrics import RESAMPLES
 from airrep.index.index import Index
-from airrep.labels.farm import TIMES
 from airrep.labels.instance import LabelledInstance, distinct, identity
-from airrep.runtime.artifacts import (
-    canonical_json,
-    check_digests,
-    clear,
-    find_finished,
-    new_artifact,
-    read_manifest,
-    real_path,
-    write_file,
-)
+from airrep.runtime.artifacts import canonical_json, new_artifact, read_manifest, write_file
+from airrep.runtime.costs import read_label_times
+from airrep.runtime.stage import Stage
 from airrep.scoring.pooling import PoolLike
 
 KIND = "diagnosis"
@@ -69,7 +61,6 @@ class Diagnosis:
         shown = {f"{found.about}: {found.name}": f"{found.level}: {found.number}" for found in self.findings}
         content = {"provenance": {"command": self.command, **shown}, "request": dict(self.request)}
         with new_artifact(Path(path), KIND, content, replace=replace) as out:
-            clear(out)
             write_file(out / RESULT, canonical_json(self.to_dict()))
 
 
@@ -111,11 +102,7 @@ def diagnose(
 def diagnosis_request(
     instances: Sequence[LabelledInstance], indexes: Sequence[Index], pool: PoolLike | None, temperature: float
 ) -> dict[str, Any]:
-    """What decides a diagnosis.
-
-    Raises:
-        ConfigError: an instance is given twice by its content.
-    """
+    """What decides a diagnosis, of instances that are each given once by their content."""
     distinct(instances)
     asked = None if pool is None else str(pool)
     digests = {str(number): _digest(instance) for number, instance in enumerate(instances)}
@@ -138,38 +125,20 @@ def read_diagnosis(path: str | Path) -> Diagnosis:
         ArtifactError: nothing there, unfinished, altered, or not a diagnosis.
     """
     folder = Path(path)
-    manifest = read_manifest(folder, KIND)
-    check_digests(folder, manifest["files"])
+    manifest = read_manifest(folder, KIND, verify=True)
     value = json.loads((folder / RESULT).read_bytes())
     findings = tuple(Finding.from_dict(found) for found in value["findings"])
     return Diagnosis(findings, value["facts"], value["command"], manifest["request"])
 
 
 def find_diagnosis(path: str | Path, request: Mapping[str, Any]) -> Diagnosis | None:
-    """The finished diagnosis that answers a request; None if nothing is there.
-
-    Raises:
-        ArtifactError: something else is there, or an answer to another request.
-    """
-    found = find_finished(real_path(path), KIND, "a diagnosis made", request)
+    """The finished diagnosis that answers a request; None if nothing is there, errors as of `Stage.finished`."""
+    found = Stage(path, KIND, "a diagnosis made", request).finished()
     return None if found is None else read_diagnosis(path)
 
 
 def seconds_of_fine_tunes(folders: Sequence[str | Path]) -> float | None:
     """Median seconds of a fine-tune in label directories that have noted them; None where none has."""
-    lines = [
-        line for folder in folders for path in sorted(Path(folder).glob(f"{TIMES}*.jsonl")) for line in _read(path)
-    ]
-    taken = [line["seconds"] for line in lines if line.get("error") is None and "subset" in line.get("task", "")]
+    lines = [line for folder in folders for line in read_label_times(Path(folder))]
+    taken = [line["seconds"] for line in lines if "subset" in str(line["task"])]
     return statistics.median(taken) if taken else None
-
-
-def _read(path: Path) -> list[dict[str, Any]]:
-    """The lines of a file of times; one that an interruption cut is left out."""
-    found = []
-    for line in path.read_text(encoding="utf-8").splitlines():
-        try:
-            found.append(json.loads(line))
-        except ValueError:
-            continue
-    return [line for line in found if isinstance(line, dict) and "seconds" in line]

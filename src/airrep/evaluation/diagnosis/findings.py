@@ -29,9 +29,7 @@ from airrep.labels.instance import LabelledInstance, refuse_removals
 Level: TypeAlias = Literal["bad", "look", "unknown", "good"]
 """A likely cause of a low LDS; worth a look; cannot be told from what is there; nothing to do. Worst first."""
 
-
 LEVELS: tuple[Level, ...] = get_args(Level)
-
 
 PAGE = "docs/diagnosis.md"
 
@@ -119,16 +117,7 @@ class LabelStatistics:
     """Statistics of some labelled instances; each is computed once, when it is asked for."""
 
     def __init__(self, instances: Sequence[LabelledInstance], seconds: float | None = None) -> None:
-        """Check the losses.
-
-        Args:
-            instances: queries, subsets and losses.
-            seconds: of one fine-tune, where that is known.
-
-        Raises:
-            ConfigError: no instance.
-            DataError: an instance is made of removals, an infinite loss, or fewer than two subsets with losses.
-        """
+        """Check the losses; arguments and errors as of :func:`airrep.evaluation.diagnosis.diagnosis.diagnose`."""
         if not instances:
             raise ConfigError("diagnose: expected at least one labelled instance. Name some.")
         for instance in instances:

@@ -21,7 +21,6 @@ from airrep.scoring.scores import score_blocks
 QUERIES, SUBSETS = 50, 20
 """Of the first instance, whose members' scores are looked at one by one."""
 
-
 FLAT = 1e-5
 """Deviation of a query's group scores, as a share of their size, that float32 hardly resolves."""
 
@@ -42,18 +41,7 @@ class Scored:
     """Scores of one index on some labelled instances."""
 
     def __init__(self, index: Index, instances: Sequence[LabelledInstance], pool: PoolLike | None, t: float) -> None:
-        """Score all subsets.
-
-        Args:
-            index: of any data that contains the train pools.
-            instances: queries and subsets.
-            pool: the method's own when None.
-            t: temperature of attention.
-
-        Raises:
-            ConfigError: a pool that does not fit.
-            DataError: the index lacks an example, or a score is not finite.
-        """
+        """Score all subsets; arguments and errors as of :func:`index_findings`."""
         self.index, self.instances = index, tuple(instances)
         self.pooling: Pooling = index.attributor.pooling(pool, t)
         self._finder = RowFinder(index, instances)

@@ -1,6 +1,5 @@
 """Data selection, judged by what a fine-tuned LM then answers."""
 
-import json
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
@@ -13,7 +12,7 @@ import numpy as np
 from airrep.attributors.base import OnProgress
 from airrep.corpus.corpus import Corpus
 from airrep.errors import DataError, TrainingError
-from airrep.evaluation.result import ANSWERS, Evaluation
+from airrep.evaluation.result import ANSWERS, KIND, Evaluation
 from airrep.evaluation.select.answers import (
     Answerer,
     AnswerFiles,
@@ -27,21 +26,11 @@ from airrep.evaluation.select.contest import Competitor, Contest, Named, SelectS
 from airrep.evaluation.select.f1 import contest_facts, f1_rows
 from airrep.labels.farm import TaskReport
 from airrep.lm.settings import FineTuneSettings, LmSettings
-from airrep.runtime.artifacts import (
-    LOCK,
-    canonical_json,
-    json_digest,
-    locked,
-    make_partial,
-    real_path,
-    refuse_difference,
-    write_file,
-    writing,
-)
+from airrep.runtime.artifacts import LOCK, REQUEST, json_digest, write_file, writing
 from airrep.runtime.engine import Engine, InProcess
+from airrep.runtime.stage import Stage
 
 OnTask = Callable[[TaskReport], None]
-REQUEST = "request.json"
 LoadLike = LmSettings | Callable[[], Answerer[Any]]
 
 
@@ -104,39 +93,18 @@ def _kept(out: str | Path | None, request: Mapping[str, Any], *, replace: bool) 
         with TemporaryDirectory() as folder:
             yield AnswerFiles(Path(folder))
         return
-    working = make_partial(real_path(out))
-    with locked(working):
-        _claim(working, request, replace=replace)
-        _bring(real_path(out) / ANSWERS, working / ANSWERS)
+    made = "an unfinished evaluation made"
+    # Answers of another request stay: each is named by all that decides it.
+    stage = Stage(out, KIND, made, request, replace, _holds_work, keep=(ANSWERS,))
+    with stage.resuming() as working:
+        _bring(stage.path / ANSWERS, working / ANSWERS)
         yield AnswerFiles(working / ANSWERS)
-
-
-def _claim(working: Path, request: Mapping[str, Any], *, replace: bool) -> None:
-    """Check that what was left unfinished here is this evaluation, or start it; answers are kept in any case.
-
-    Raises:
-        ArtifactError: something else was begun here, and *replace* is false.
-    """
-    path, plain = working / REQUEST, canonical_json(request)
-    if path.is_file() and not replace and _holds_work(working):
-        instead = "Finish that one with its own command, delete the directory, or pass --replace."
-        refuse_difference(working, "an unfinished evaluation made", _read_request(path), json.loads(plain), instead)
-    write_file(path, plain)
 
 
 def _holds_work(working: Path) -> bool:
     """Whether there is anything but the lock, the request and empty folders."""
     others = (child for child in working.iterdir() if child.name not in (LOCK, REQUEST))
     return any(child.is_file() or any(child.iterdir()) for child in others)
-
-
-def _read_request(path: Path) -> Mapping[str, Any]:
-    """The request of what was begun; an empty one if it cannot be read, which no other equals."""
-    try:
-        found = json.loads(path.read_bytes())
-    except ValueError:
-        return {}
-    return found if isinstance(found, dict) else {}
 
 
 def _bring(old: Path, new: Path) -> None:

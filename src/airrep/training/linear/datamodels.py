@@ -1,6 +1,6 @@
 """Datamodels: regress losses on who was in the subset."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
@@ -14,8 +14,9 @@ from airrep.corpus.corpus import Corpus
 from airrep.errors import ConfigError, DataError
 from airrep.evaluation.statistics.metrics import RESAMPLES, Interval, LdsResult, lds
 from airrep.labels.instance import LabelledInstance, identity
-from airrep.runtime.artifacts import clear, find_unaltered, new_artifact
+from airrep.runtime.artifacts import new_artifact
 from airrep.runtime.settings import Settings
+from airrep.runtime.stage import Stage
 from airrep.training.linear.regression import (
     CrossValidated,
     LassoPath,
@@ -93,7 +94,7 @@ def fit_datamodels(
     """
     chosen, path = settings or RegressionSettings(), Path(out)
     request = {"instance": identity(instance), "settings": chosen.model_dump(), "resamples": resamples}
-    finished = find_unaltered(path, KIND, "datamodels made", request, replace=replace)
+    finished = Stage(path, KIND, "datamodels made", request, replace).finished(verify=True)
     if finished is not None:
         return Datamodels(path, finished["report"])
     problem = _pose(instance)
@@ -103,7 +104,6 @@ def fit_datamodels(
     shown = {"instance": instance.name, "cross-validated": f"LDS × 100 {100 * found['report']['lds']:+.1f}"}
     content = found | {"request": request, "lineage": dict(lineage or {}), "provenance": shown}
     with new_artifact(path, KIND, content, replace=replace) as folder:
-        clear(folder)
         weights = regression.weights(problem.targets, judged.chosen)
         write_datamodels(folder, weights, problem.train, problem.queries)
         np.save(folder / "penalties.npy", regression.penalties(judged.chosen))
@@ -154,11 +154,7 @@ def _texts(corpus: Corpus) -> tuple[np.ndarray, np.ndarray]:
 
 
 def _regression(settings: RegressionSettings, problem: _Problem) -> PenaltyPath:
-    make: Mapping[str, Callable[[], PenaltyPath]] = {
-        "ridge": lambda: RidgePath(problem.design),
-        "lasso": lambda: LassoPath(problem.design, problem.targets),
-    }
-    return make[settings.penalty]()
+    return RidgePath(problem.design) if settings.penalty == "ridge" else LassoPath(problem.design, problem.targets)
 
 
 def _intercepts(problem: _Problem, weights: np.ndarray) -> np.ndarray:

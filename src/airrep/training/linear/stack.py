@@ -16,7 +16,8 @@ from airrep.errors import ConfigError, DataError
 from airrep.evaluation.judging import compare_held_out, held_out_lds, scales, score_features
 from airrep.evaluation.statistics.metrics import RESAMPLES, lds
 from airrep.labels.instance import LabelledInstance, identity
-from airrep.runtime.artifacts import clear, find_unaltered, new_artifact
+from airrep.runtime.artifacts import new_artifact
+from airrep.runtime.stage import Stage
 from airrep.scoring.pooling import ATTENTIONS
 from airrep.training.linear.weights import MemberChoice, MemberFeatures, encode_members, weigh
 
@@ -106,7 +107,7 @@ def learn_stack(
     _check(choices, learn, held_out, pool)
     path, made = Path(out), [choice.make() for choice in choices]
     request = {**_request(made, learn, held_out), "pool": pool, "resamples": resamples}
-    finished = find_unaltered(path, KIND, "a stack made", request, replace=replace)
+    finished = Stage(path, KIND, "a stack made", request, replace).finished(verify=True)
     if finished is not None:
         return Stack(path, tuple(Member(**member) for member in finished["members"]), finished["report"])
     worlds = [encode_members(made, instance) for instance in learn]
@@ -121,8 +122,8 @@ def learn_stack(
     }
     form = {"pool": stack.pool, "multiple": stack.multiple}
     content = {**learnt, **form, "lineage": dict(lineage or {}), "provenance": {**form, **shown}}
-    with new_artifact(path, KIND, {**content, "request": request}, replace=replace) as folder:
-        clear(folder)
+    with new_artifact(path, KIND, {**content, "request": request}, replace=replace):
+        pass  # its manifest is all of it
     return Stack(path, members, report)
 
 

@@ -1,0 +1,167 @@
+"""Long stages: found finished, else claimed, resumed, and named when whole."""
+
+import json
+from collections.abc import Callable, Collection, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from airrep.errors import ArtifactError
+from airrep.runtime.artifacts import (
+    FINISH_FIRST,
+    REQUEST,
+    canonical_json,
+    check_digests,
+    check_replaceable,
+    clear,
+    locked,
+    make_partial,
+    publish,
+    read_manifest,
+    real_path,
+    write_file,
+    writing,
+)
+
+
+@dataclass(frozen=True)
+class Stage:
+    """A long stage, which makes one artifact in answer to one request.
+
+    ``if stage.finished() is None: with stage.making() as folder: ...``, where the body fills the folder and seals it
+    last, is all that a stage does; an interruption at any moment leaves what the same lines take up again.
+    """
+
+    out: str | Path
+    kind: str
+    made: str
+    """What the artifact is and how it came to be, such as ``"an index made"``."""
+    request: Mapping[str, Any]
+    """What decides the artifact, as JSON values; its manifest has it under ``request``."""
+    replace: bool = False
+    """Whether another artifact of the kind, and another stage's unfinished work, are given up."""
+    holds_work: Callable[[Path], bool] | None = None
+    """Whether an unfinished directory has what would be missed; None: nothing is resumed, every run begins anew."""
+    other: str = ""
+    """Unfinished work for another request, in an error's words; empty: these are :attr:`made` and the difference."""
+    ignoring: Collection[str] = ()
+    """Parts of the request with which unfinished work may differ."""
+    keep: Collection[str] = ()
+    """What is kept of unfinished work for another request."""
+    shown: Callable[[Mapping[str, Any]], Mapping[str, Any]] = dict
+    """A request with its parts named as errors name them."""
+
+    @property
+    def path(self) -> Path:
+        """Where the artifact is, or is to be."""
+        return real_path(self.out)
+
+    def finished(self, *, verify: bool = False) -> dict[str, Any] | None:
+        """The manifest of the artifact that answers the request; None if it is still to be made.
+
+        Args:
+            verify: check every byte of it.
+
+        Raises:
+            ArtifactError: something else is there, an answer to another request, or an altered one.
+        """
+        check_replaceable(self.path, self.kind)
+        if self.replace or not self.path.exists():
+            return None
+        manifest = read_manifest(self.path, self.kind)
+        refuse_difference(self.path, self.made, self.shown(manifest["request"]), self.shown(self.request))
+        if verify:
+            check_digests(self.path, manifest["files"])
+        return manifest
+
+    @contextmanager
+    def making(self) -> Iterator[Path]:
+        """Hold the directory in which the artifact is made, and give it its name once the body has sealed it.
+
+        Raises:
+            ArtifactError: as for :meth:`resuming`, or something else is there.
+        """
+        check_replaceable(self.path, self.kind)
+        with self.resuming() as partial:
+            yield partial
+            read_manifest(partial, self.kind)  # an unsealed directory must not get the name
+            publish(partial, self.path, self.kind)
+
+    @contextmanager
+    def resuming(self) -> Iterator[Path]:
+        """Hold ``OUT.partial``, with what an interrupted run for the same request left there.
+
+        Raises:
+            ArtifactError: another process works there, another request was begun there, or it cannot be written.
+        """
+        partial = make_partial(self.path)
+        with locked(partial):
+            if self.holds_work is None:
+                with writing(self.path):
+                    clear(partial)
+            else:
+                self._claim(partial, self.holds_work)
+            yield partial
+
+    def _claim(self, partial: Path, holds_work: Callable[[Path], bool]) -> None:
+        content = canonical_json(self.request)
+        old, new = _begun_for(partial / REQUEST), json.loads(content)
+        if old is not None and self._deciding(old) != self._deciding(new):
+            if holds_work(partial) and not self.replace:
+                self._refuse(partial, old, new)
+            clear(partial, self.keep)
+        write_file(partial / REQUEST, content)
+
+    def _deciding(self, request: Mapping[str, Any]) -> dict[str, Any]:
+        return {name: value for name, value in request.items() if name not in self.ignoring}
+
+    def _refuse(self, partial: Path, old: Mapping[str, Any], new: Mapping[str, Any]) -> None:
+        if self.other:
+            raise ArtifactError(f"{partial}: holds {self.other}. {FINISH_FIRST}")
+        refuse_difference(partial, self.made, old, new, FINISH_FIRST)
+
+
+def _begun_for(path: Path) -> Mapping[str, Any] | None:
+    """The request in a file; None where there is no file, an empty one, which no other equals, if it is damaged."""
+    if not path.is_file():
+        return None
+    try:
+        found = json.loads(path.read_bytes())
+    except ValueError:
+        return {}
+    return found if isinstance(found, dict) else {}
+
+
+def refuse_difference(
+    where: Path,
+    made: str,
+    old: Mapping[str, Any],
+    new: Mapping[str, Any],
+    instead: str = "Give another path, or pass --replace.",
+) -> None:
+    """Refuse what was *made* for an old request where a new one is at hand; the error names their first difference.
+
+    Raises:
+        ArtifactError: they differ.
+    """
+    was, now = dict(_leaves(old)), dict(_leaves(new))
+    name = next((name for name in {**now, **was} if was.get(name) != now.get(name)), None)
+    if name is not None:
+        raise ArtifactError(
+            f"{where}: holds {made} with another {name} ({_short(was.get(name))}; now {_short(now.get(name))}); "
+            f"nothing is overwritten. {instead}"
+        )
+
+
+def _leaves(values: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
+    for key, value in values.items():
+        if isinstance(value, Mapping):
+            yield from _leaves(value, f"{prefix}{key}.")
+        else:
+            yield prefix + key, value
+
+
+def _short(value: object) -> str:
+    text = str(value)
+    return text if len(text) < 40 else text[:12]
