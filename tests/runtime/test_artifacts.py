@@ -154,6 +154,7 @@ def test_json_has_one_spelling() -> None:
 def test_unfinished_work_of_a_long_stage_is_not_emptied(tmp_path: Path) -> None:
     begun = tmp_path / "x.partial"
     begun.mkdir()
+    (begun / ".lock").touch()
     (begun / "request.json").write_text("{}")
     (begun / "shard").write_text("hours")
     with pytest.raises(ArtifactError, match=r"x\.partial: holds the unfinished work of another command\. Finish"):
