@@ -204,17 +204,13 @@ def lds_command(
     are not among --labels.
     """
     from airrep.cli.show.evaluations import print_correlations
-    from airrep.evaluation.lds import evaluate_lds, lds_request
+    from airrep.evaluation.lds import LdsStudy
 
     opened, named = open_named(indexes, settings), [*labels, *(tune or ())]
     judged, tuned = _gather(labels, tune or (), data=data, reading=reading, partial=partial, named=named)
     names, found = [name for name, _ in opened], [index for _, index in opened]
-    request = lds_request(found, judged, pool, temperature, tune=tuned, resamples=resamples)
-    judging.deliver(
-        request,
-        lambda: evaluate_lds(found, judged, pool, temperature, tune=tuned, resamples=resamples, names=names),
-        print_correlations,
-    )
+    asked = LdsStudy(found, judged, pool, temperature, tune=tuned, resamples=resamples, names=names)
+    judging.deliver(asked.request, asked.run, print_correlations)
 
 
 @evaluate.command("loo")
@@ -240,17 +236,13 @@ def loo_command(
     signal-to-noise ratio and the noise ceiling are shown beside.
     """
     from airrep.cli.show.evaluations import print_correlations
-    from airrep.evaluation.loo import evaluate_loo, loo_request
+    from airrep.evaluation.loo import LooStudy
 
     opened = open_named(indexes, settings)
     (judged,) = _gather(labels, data=data, reading=reading, partial=partial, named=labels)
     names, found = [name for name, _ in opened], [index for _, index in opened]
-    request = loo_request(found, judged, pool, temperature, resamples=resamples)
-    judging.deliver(
-        request,
-        lambda: evaluate_loo(found, judged, pool, temperature, resamples=resamples, names=names),
-        print_correlations,
-    )
+    asked = LooStudy(found, judged, pool, temperature, resamples=resamples, names=names)
+    judging.deliver(asked.request, asked.run, print_correlations)
 
 
 def _gather(

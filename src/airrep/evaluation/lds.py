@@ -2,7 +2,8 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Literal, NamedTuple
+from functools import cached_property
+from typing import Any, ClassVar, Literal, NamedTuple
 
 import numpy as np
 
@@ -11,7 +12,7 @@ from airrep.errors import ConfigError, DataError
 from airrep.evaluation.judging import Losses, difference_over, lds_over, scales, shared_queries
 from airrep.evaluation.pool import cost_of, text_hashes
 from airrep.evaluation.result import Difference, Evaluation, Row, check_names
-from airrep.evaluation.statistics.ceilings import mean_ceiling
+from airrep.evaluation.statistics.ceilings import Ceiling, mean_ceiling
 from airrep.evaluation.statistics.labels import seeds_alike
 from airrep.evaluation.statistics.metrics import RESAMPLES, MethodsLds, judge, lds
 from airrep.index.index import Index
@@ -29,11 +30,11 @@ class RowFinder:
         """Look for the examples that are in some subset."""
         self.index = index
         self._used = {id(instance): np.unique(instance.subsets.rows) for instance in instances}
-        wanted = (instance.train.take(self._used[id(instance)]) for instance in instances)
-        self._rows: dict[str, list[int]] = {example.content_hash: [] for corpus in wanted for example in corpus}
+        self._texts = {id(one): text_hashes(one.train.take(self._used[id(one)])) for one in instances}
+        self._rows: dict[str, list[int]] = {text: [] for texts in self._texts.values() for text in texts}
         for shard in index.shards:
-            for row, example in enumerate(shard.examples, shard.start):
-                if index.live[row] and (rows := self._rows.get(example.content_hash)) is not None:
+            for row, text in enumerate(text_hashes(shard.examples), shard.start):
+                if index.live[row] and (rows := self._rows.get(text)) is not None:
                     rows.append(row)
 
     def score(self, instance: LabelledInstance, pool: PoolLike, queries: Features | None = None) -> GroupScores:
@@ -53,10 +54,10 @@ class RowFinder:
         """
         used, rows = self._used[id(instance)], np.full(len(instance.train), -1, np.int64)
         met: dict[str, int] = {}
-        for place, example in zip(used.tolist(), instance.train.take(used), strict=True):
-            copy, known = met.get(example.content_hash, 0), self._rows[example.content_hash]
+        for place, text in zip(used.tolist(), self._texts[id(instance)], strict=True):
+            copy, known = met.get(text, 0), self._rows[text]
             rows[place] = known[copy] if copy < len(known) else -1
-            met[example.content_hash] = copy + 1
+            met[text] = copy + 1
         self._check(instance, used[rows[used] < 0])
         return Groups(instance.subsets.names, rows[instance.subsets.rows], instance.subsets.offsets)
 
@@ -119,86 +120,101 @@ def evaluate_lds(
         DataError: an index lacks an example of a train pool, scores that are not finite or all constant, an instance
             is made of removals or has no losses, or two rows of one name.
     """
-    request = lds_request(indexes, instances, pool, temperature, tune=tune, resamples=resamples)
-    names, contenders = row_names(indexes, names), []
-    for name, index in zip(names, indexes, strict=True):
-        pooling = index.attributor.pooling(pool, temperature)
-        finder = RowFinder(index, [*instances, *tune])
-        if tune and pooling.attends:
-            pooling = _best_temperature(finder, tune, pooling)
-        scores = [finder.score(instance, pooling) for instance in instances]
-        sizes = [size for instance in instances for size in instance.subsets.sizes.tolist()]
-        contenders.append(Contender(name, index, pooling, scores, sizes))
-    ceiling = mean_ceiling(telling_seeds(instances))
-    losses = {f"losses/{instance.name}": instance.losses for instance in instances}
-    return Evaluation(
-        "lds",
-        judge_rows(contenders, instances, resamples),
-        query_keys(instances),
-        subject_of("lds", instances),
-        None if ceiling is None else ceiling.lds,
-        {**facts_of(instances), "tuned_on": [instance.name for instance in tune], "resamples": resamples},
-        request=request,
-        matrices={**losses, **score_matrices(contenders, instances)},
-    )
+    return LdsStudy(indexes, instances, pool, temperature, tune=tune, resamples=resamples, names=names).run()
 
 
-def row_names(indexes: Sequence[Index], names: Sequence[str] | None) -> Sequence[str]:
-    """What rows are called: *names*, or the paths of the indexes.
+class LdsStudy:
+    """What :func:`evaluate_lds` is asked for, checked; :attr:`request` says what decides the answer."""
 
-    Raises:
-        DataError: two rows of one name.
-    """
-    chosen = names or [str(index.path) for index in indexes]
-    check_names(chosen)
-    return chosen
+    measure: ClassVar[Literal["lds", "loo"]] = "lds"
 
+    def __init__(
+        self,
+        indexes: Sequence[Index],
+        instances: Sequence[LabelledInstance],
+        pool: PoolLike | None = None,
+        temperature: float = 1.0,
+        *,
+        tune: Sequence[LabelledInstance] = (),
+        resamples: int = RESAMPLES,
+        names: Sequence[str] | None = None,
+    ) -> None:
+        """Digest every instance once; nothing is scored. Arguments and errors as for :func:`evaluate_lds`."""
+        self.indexes, self.instances, self.tune = indexes, instances, tune
+        self.pool, self.temperature, self.resamples = pool, temperature, resamples
+        self._check()
+        # The same digests decide the request and the subject, and show what is given twice or tuned and judged on.
+        judged, tuned = distinct(instances), [identity(instance) for instance in tune]
+        _check_tuning(temperature, judged, tune, tuned)
+        self.request: Mapping[str, Any] = {
+            "measure": self.measure,
+            **{f"index {number}": index.fingerprint for number, index in enumerate(indexes, start=1)},
+            **{f"instance {number}": content for number, content in enumerate(judged, start=1)},
+            **{f"tuning instance {number}": content for number, content in enumerate(tuned, start=1)},
+            "pool": None if pool is None else str(Pooling.parse(pool)),
+            "temperature": temperature,
+            "resamples": resamples,
+        }
+        self.subject = json_digest({"measure": self.measure, "instances": list(judged)})
+        self.names = names or [str(index.path) for index in indexes]
+        check_names(self.names)
 
-def lds_request(
-    indexes: Sequence[Index],
-    instances: Sequence[LabelledInstance],
-    pool: PoolLike | None = None,
-    temperature: float = 1.0,
-    *,
-    tune: Sequence[LabelledInstance] = (),
-    resamples: int = RESAMPLES,
-) -> dict[str, Any]:
-    """What decides :func:`evaluate_lds`, as JSON values; arguments and errors as there, but nothing is scored."""
-    for instance in (*instances, *tune):
-        refuse_removals(instance)
-    return evaluation_request("lds", indexes, instances, pool, temperature, tune=tune, resamples=resamples)
+    def _check(self) -> None:
+        everything = (*self.instances, *self.tune)
+        if self.measure == "lds":
+            for instance in everything:
+                refuse_removals(instance)
+        if not self.indexes or not self.instances:
+            raise ConfigError("evaluate: expected at least one index and one labelled instance. Name some.")
+        if self.resamples < 1:
+            raise ConfigError(f"resamples={self.resamples}: expected 1 or more. Correct the value.")
+        bare = next((instance.name for instance in everything if not np.isfinite(instance.losses).any()), None)
+        if bare is not None:
+            raise DataError(f"instance {bare}: has no losses; expected some. Give labels that have.")
 
+    @property
+    def scored(self) -> Sequence[LabelledInstance]:
+        """Instances whose groups the indexes score."""
+        return self.instances
 
-def evaluation_request(
-    measure: Literal["lds", "loo"],
-    indexes: Sequence[Index],
-    instances: Sequence[LabelledInstance],
-    pool: PoolLike | None,
-    temperature: float,
-    *,
-    tune: Sequence[LabelledInstance] = (),
-    resamples: int,
-) -> dict[str, Any]:
-    """What decides an evaluation over subsets or removals, as JSON values; arguments and errors as for
-    :func:`evaluate_lds`."""
-    if not indexes or not instances:
-        raise ConfigError("evaluate: expected at least one index and one labelled instance. Name some.")
-    if resamples < 1:
-        raise ConfigError(f"resamples={resamples}: expected 1 or more. Correct the value.")
-    bare = next((instance.name for instance in (*instances, *tune) if not np.isfinite(instance.losses).any()), None)
-    if bare is not None:
-        raise DataError(f"instance {bare}: has no losses; expected some. Give labels that have.")
-    judged, tuned = distinct(instances), [identity(instance) for instance in tune]
-    _check_tuning(temperature, judged, tune, tuned)
-    return {
-        "measure": measure,
-        **{f"index {number}": index.fingerprint for number, index in enumerate(indexes, start=1)},
-        **{f"instance {number}": content for number, content in enumerate(judged, start=1)},
-        **{f"tuning instance {number}": content for number, content in enumerate(tuned, start=1)},
-        "pool": None if pool is None else str(Pooling.parse(pool)),
-        "temperature": temperature,
-        "resamples": resamples,
-    }
+    @property
+    def judged(self) -> Sequence[Losses]:
+        """The losses that these scores are to rank."""
+        return self.instances
+
+    @cached_property
+    def ceiling(self) -> Ceiling | None:
+        """What a perfect predictor would reach."""
+        return mean_ceiling(telling_seeds(self.scored))
+
+    def run(self) -> Evaluation:
+        """Score and judge."""
+        contenders = [self.contender(name, index) for name, index in zip(self.names, self.indexes, strict=True)]
+        losses = {f"losses/{instance.name}": instance.losses for instance in self.scored}
+        return Evaluation(
+            self.measure,
+            judge_rows(contenders, self.judged, self.resamples),
+            query_keys(self.scored),
+            self.subject,
+            None if self.ceiling is None else self.ceiling.lds,
+            {**self.facts(), "resamples": self.resamples},
+            request=self.request,
+            matrices={**losses, **score_matrices(contenders, self.scored)},
+        )
+
+    def contender(self, name: str, index: Index) -> Contender:
+        """One index with the scores of all groups."""
+        pooling = index.attributor.pooling(self.pool, self.temperature)
+        finder = RowFinder(index, [*self.scored, *self.tune])
+        if self.tune and pooling.attends:
+            pooling = _best_temperature(finder, self.tune, pooling)
+        scores = [finder.score(instance, pooling) for instance in self.scored]
+        sizes = [size for instance in self.scored for size in instance.subsets.sizes.tolist()]
+        return Contender(name, index, pooling, scores, sizes)
+
+    def facts(self) -> dict[str, Any]:
+        """What holds for all rows."""
+        return {**facts_of(self.instances), "tuned_on": [instance.name for instance in self.tune]}
 
 
 def _check_tuning(
@@ -214,11 +230,6 @@ def _check_tuning(
             raise ConfigError(
                 f"instance {instance.name}: is to be judged by{alias}, so it cannot be tuned on. Tune on another one."
             )
-
-
-def subject_of(measure: Literal["lds", "loo"], instances: Sequence[LabelledInstance]) -> str:
-    """Digest of the texts, subsets and losses that rows are judged on."""
-    return json_digest({"measure": measure, "instances": [identity(instance) for instance in instances]})
 
 
 def query_keys(instances: Sequence[LabelledInstance]) -> tuple[tuple[str, str], ...]:
