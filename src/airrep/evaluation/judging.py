@@ -1,9 +1,9 @@
 """Group scores and LDS of any method on labelled instances."""
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeVar
 
 import numpy as np
 from jaxtyping import Float
@@ -20,6 +20,7 @@ from airrep.scoring.group_scores import group_scores
 from airrep.scoring.groups import Groups
 from airrep.scoring.pooling import PoolLike
 
+T = TypeVar("T")
 SPREADS = tuple(2.0 ** (half / 2) for half in range(-6, 7))
 """Deviations of member scores that are tried, 1/8 to 8; with wider ones attention is a mere maximum."""
 
@@ -73,10 +74,27 @@ def score_features(
 
 
 def scales(train: Features, queries: Features) -> list[float]:
-    """Factors on scores to try before attention: 1, and those that bring their spread to each of :data:`SPREADS`."""
-    part = queries[:50] @ train[:1000].T
+    """Scales of scores to try before attention, inverse temperatures: 1, and those that bring the spread to each of
+    :data:`SPREADS`."""
+    part = queries[:50] @ train[:1000].astype(np.float32, copy=False).T
     spread = float(np.std(part if isinstance(part, np.ndarray) else part.toarray()))
     return [1.0, *(wanted / max(spread, 1e-12) for wanted in SPREADS)]
+
+
+def best_of(tried: Sequence[T], score: Callable[[T], Iterable[GroupScores]], losses: Sequence[GroupScores]) -> T:
+    """The way of scoring, at some scale say, of the highest LDS, mean over instances; the first of equals.
+
+    Args:
+        tried: what *score* is called with.
+        score: gives the group scores of each instance, ``(q, m)``.
+        losses: of each instance, ``(q, m)``.
+    """
+
+    def value(one: T) -> float:
+        found = zip(score(one), losses, strict=True)
+        return float(np.mean([lds(scores, wanted, resamples=0).value for scores, wanted in found]))
+
+    return max(tried, key=value) if len(tried) > 1 else tried[0]
 
 
 def compact_subsets(subsets: Groups) -> tuple[np.ndarray, Groups]:

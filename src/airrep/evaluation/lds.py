@@ -1,6 +1,6 @@
 """LDS of indexes on labelled instances, side by side."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any, ClassVar, Literal, NamedTuple
@@ -9,12 +9,12 @@ import numpy as np
 
 from airrep.arrays import Features, GroupScores, Rows
 from airrep.errors import ConfigError, DataError
-from airrep.evaluation.judging import Losses, difference_over, lds_over, scales, shared_queries
+from airrep.evaluation.judging import Losses, best_of, difference_over, lds_over, scales, shared_queries
 from airrep.evaluation.pool import cost_of, text_hashes
 from airrep.evaluation.result import Difference, Evaluation, Row, check_names
 from airrep.evaluation.statistics.ceilings import Ceiling, mean_ceiling
 from airrep.evaluation.statistics.labels import seeds_alike
-from airrep.evaluation.statistics.metrics import RESAMPLES, MethodsLds, judge, lds
+from airrep.evaluation.statistics.metrics import RESAMPLES, MethodsLds, judge
 from airrep.index.index import Index
 from airrep.labels.instance import LabelledInstance, distinct, identity, refuse_removals
 from airrep.runtime.artifacts import json_digest
@@ -68,10 +68,6 @@ class RowFinder:
                 f"instance {instance.name}, and {len(missing) - 1:,} more; expected all that are in some subset. "
                 "Index the data of the labels."
             )
-
-
-SAMPLE = 1000
-"""Rows of an index that tell how widely its scores spread."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -207,7 +203,7 @@ class LdsStudy:
         pooling = index.attributor.pooling(self.pool, self.temperature)
         finder = RowFinder(index, [*self.scored, *self.tune])
         if self.tune and pooling.attends:
-            pooling = _best_temperature(finder, self.tune, pooling)
+            pooling = _tuned(finder, self.tune, pooling)
         scores = [finder.score(instance, pooling) for instance in self.scored]
         sizes = [size for instance in self.scored for size in instance.subsets.sizes.tolist()]
         return Contender(name, index, pooling, scores, sizes)
@@ -342,20 +338,12 @@ def _row(number: int, contender: Contender, world: _JudgedOn) -> Row:
     )
 
 
-def _best_temperature(finder: RowFinder, tune: Sequence[LabelledInstance], pooling: Pooling) -> Pooling:
-    """The pool with the temperature of the highest LDS; the first of equals."""
+def _tuned(finder: RowFinder, tune: Sequence[LabelledInstance], pooling: Pooling) -> Pooling:
+    """The pool at its best temperature."""
     asked = [finder.index.encode_queries(instance.queries) for instance in tune]
-    tried = [Pooling.parse(pooling.text, 1 / factor) for factor in scales(_sample(finder.index), asked[0])]
+    tried = [Pooling.parse(pooling.text, 1 / scale) for scale in scales(finder.index.blocks[0].features, asked[0])]
 
-    def value(one: Pooling) -> float:
-        found = (finder.score(instance, one, queries) for instance, queries in zip(tune, asked, strict=True))
-        values = [lds(f, instance.losses, resamples=0).value for f, instance in zip(found, tune, strict=True)]
-        return float(np.mean(values))
+    def score(one: Pooling) -> Iterator[GroupScores]:
+        return (finder.score(instance, one, queries) for instance, queries in zip(tune, asked, strict=True))
 
-    return max(tried, key=value)
-
-
-def _sample(index: Index) -> Features:
-    """Features of the first rows, float32."""
-    features: Features = index.blocks[0].features[:SAMPLE].astype(np.float32)
-    return features
+    return best_of(tried, score, [instance.losses for instance in tune])

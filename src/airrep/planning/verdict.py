@@ -12,13 +12,13 @@ from airrep.encoder.load import PackedEncoder
 from airrep.evaluation.judging import (
     HeldOutDifference,
     HeldOutLds,
+    best_of,
     compact_subsets,
     compare_held_out,
     held_out_lds,
     scales,
     score_features,
 )
-from airrep.evaluation.statistics.metrics import lds
 from airrep.labels.instance import LabelledInstance
 from airrep.scoring.groups import Groups
 from airrep.scoring.pooling import ATTENTIONS
@@ -31,8 +31,8 @@ class Rival:
     """One line of the table."""
 
     name: str
-    multiple: float
-    """What its scores were multiplied by before attention."""
+    scale: float
+    """Factor on its scores before attention."""
     lds: HeldOutLds
     difference: HeldOutDifference | None
     """How much more the trained encoder reaches; None for itself."""
@@ -40,7 +40,7 @@ class Rival:
     def to_dict(self) -> dict[str, Any]:
         """A JSON object."""
         gap = None if self.difference is None else self.difference.to_dict()
-        return {"name": self.name, "multiple": self.multiple, "lds": self.lds.to_dict(), "trained_minus_it": gap}
+        return {"name": self.name, "multiple": self.scale, "lds": self.lds.to_dict(), "trained_minus_it": gap}
 
 
 @dataclass(frozen=True)
@@ -107,10 +107,10 @@ def judge_on_instance(
     for name, tried, features in rivals:
         if not (_tells(tried, tuning, pool) and _tells(features, last, pool)):
             continue
-        multiple = _best_multiple(tried, tuning, pool)
-        theirs = _pooled(features, last.subsets, pool, multiple)
+        scale = _best_scale(tried, tuning, pool)
+        theirs = _pooled(features, last.subsets, pool, scale)
         gap = compare_held_out([ours], [theirs], [last])
-        rows.append(Rival(name, multiple, held_out_lds([theirs], [last]), gap))
+        rows.append(Rival(name, scale, held_out_lds([theirs], [last]), gap))
     return Verdict(encoder, tuple(rows))
 
 
@@ -126,11 +126,10 @@ def _lexical(instance: LabelledInstance) -> tuple[Features, Features]:
     return method.encode_train(instance.train.take(used)), method.encode_queries(instance.queries)
 
 
-def _pooled(features: tuple[Features, Features], subsets: Groups, pool: str, multiple: float) -> GroupScores:
+def _pooled(features: tuple[Features, Features], subsets: Groups, pool: str, scale: float) -> GroupScores:
     train, queries = features
-    return score_features(
-        train, queries, compact_subsets(subsets)[1], pool, 1.0 / multiple if pool in ATTENTIONS else 1.0
-    )
+    temperature = 1.0 / scale if pool in ATTENTIONS else 1.0
+    return score_features(train, queries, compact_subsets(subsets)[1], pool, temperature)
 
 
 def _tells(features: tuple[Features, Features], instance: LabelledInstance, pool: str) -> bool:
@@ -139,10 +138,7 @@ def _tells(features: tuple[Features, Features], instance: LabelledInstance, pool
     return bool((np.ptp(scores, axis=1) > 0).any())
 
 
-def _best_multiple(features: tuple[Features, Features], instance: LabelledInstance, pool: str) -> float:
-    """The multiple with the highest LDS; the first of equals."""
-
-    def value(multiple: float) -> float:
-        return lds(_pooled(features, instance.subsets, pool, multiple), instance.losses, resamples=0).value
-
-    return max(scales(*features), key=value)
+def _best_scale(features: tuple[Features, Features], instance: LabelledInstance, pool: str) -> float:
+    return best_of(
+        scales(*features), lambda scale: [_pooled(features, instance.subsets, pool, scale)], [instance.losses]
+    )
