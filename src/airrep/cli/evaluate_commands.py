@@ -147,8 +147,8 @@ def evaluate_select_command(
     from airrep.cli.show.console import Meter
     from airrep.cli.show.evaluations import print_selection
     from airrep.cli.show.learning import TaskMeter
-    from airrep.evaluation.select.contest import SelectSettings
     from airrep.evaluation.select.select import DataSelection
+    from airrep.evaluation.select.tasks import SelectSettings
     from airrep.lm.settings import FineTuneSettings, LmSettings, split_lm_settings
     from airrep.runtime.settings import read_settings
 

@@ -101,5 +101,6 @@ def whole_corpus(index: Index) -> Corpus:
 def cost_of(index: Index) -> Cost:
     """Bytes of the features as they lie on disk, codes for quick searches included; and seconds where recorded."""
     recorded = index_cost(index.path)
-    stored = stored_bytes_per_example(index.path)
-    return Cost(stored, None) if recorded is None else Cost(stored, recorded.seconds_per_example, recorded.by_clock)
+    if recorded is None:
+        return Cost(stored_bytes_per_example(index.path), None)
+    return Cost(recorded.bytes_per_example, recorded.seconds_per_example, recorded.by_clock)
