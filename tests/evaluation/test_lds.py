@@ -287,16 +287,16 @@ def test_the_same_request_finds_what_is_there_and_another_is_told_the_difference
     out, index = tmp_path / "run", _index(folder)
     evaluate_lds([index], [ONE], resamples=20).write(out)
     before = tree(out)
-    found = find_evaluation(out, LdsStudy([index], [ONE], resamples=20).request)
+    found = find_evaluation(out, LdsStudy([("x", index)], [ONE], resamples=20).request)
     assert isinstance(found, Evaluation)
     changed = dataclasses.replace(ONE, losses=ONE.losses + np.float32(0.5))
     for other, name in (
-        (LdsStudy([_index(folder, "other")], [ONE], resamples=20), "index 1"),
-        (LdsStudy([index], [changed], resamples=20), "instance 1"),
-        (LdsStudy([index], [ONE], "sum", resamples=20), "pool"),
-        (LdsStudy([index], [ONE], temperature=2.0, resamples=20), "temperature"),
-        (LdsStudy([index], [ONE], tune=[TWO], resamples=20), "tuning instance 1"),
-        (LdsStudy([index], [ONE], resamples=30), "resamples"),
+        (LdsStudy([("x", _index(folder, "other"))], [ONE], resamples=20), "index 1"),
+        (LdsStudy([("x", index)], [changed], resamples=20), "instance 1"),
+        (LdsStudy([("x", index)], [ONE], "sum", resamples=20), "pool"),
+        (LdsStudy([("x", index)], [ONE], temperature=2.0, resamples=20), "temperature"),
+        (LdsStudy([("x", index)], [ONE], tune=[TWO], resamples=20), "tuning instance 1"),
+        (LdsStudy([("x", index)], [ONE], resamples=30), "resamples"),
     ):
         with pytest.raises(ArtifactError, match=f"holds an evaluation made with another {name} "):
             find_evaluation(out, other.request)
@@ -305,7 +305,7 @@ def test_the_same_request_finds_what_is_there_and_another_is_told_the_difference
     assert tree(out) == before
     (out / "scores.safetensors").write_bytes(b"x")
     with pytest.raises(ArtifactError, match="scores.safetensors"):
-        find_evaluation(out, LdsStudy([index], [ONE], resamples=20).request)
+        find_evaluation(out, LdsStudy([("x", index)], [ONE], resamples=20).request)
 
 
 def test_what_a_kill_left_behind_is_no_evaluation_and_is_not_in_the_way(folder, tmp_path):
@@ -356,15 +356,15 @@ def test_bad_requests_are_one_line(folder):
 def test_the_same_labels_never_count_twice_whatever_they_are_called(folder):
     copy, index = dataclasses.replace(ONE, name="copy/0"), _index(folder)
     with pytest.raises(ConfigError, match="^instances a and a: have the same examples, subsets and losses"):
-        LdsStudy([index], [ONE, ONE])
+        LdsStudy([("x", index)], [ONE, ONE])
     with pytest.raises(ConfigError, match="^instances a and copy/0: have the same examples, subsets and losses"):
         evaluate_lds([index], [ONE, TWO, copy])
     with pytest.raises(ConfigError, match=r"^instance copy/0: is to be judged by \(as a\), so it cannot be tuned on"):
-        LdsStudy([index], [ONE], tune=[TWO, copy])
+        LdsStudy([("x", index)], [ONE], tune=[TWO, copy])
     changed = ONE.losses.copy()
     changed[0, 0] += 1
     other = dataclasses.replace(ONE, losses=changed)  # of the same name, but others
-    asked = LdsStudy([index], [ONE], tune=[other]).request
+    asked = LdsStudy([("x", index)], [ONE], tune=[other]).request
     assert asked["instance 1"] != asked["tuning instance 1"]
 
 

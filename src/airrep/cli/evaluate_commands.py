@@ -208,8 +208,7 @@ def lds_command(
 
     opened, named = open_named(indexes, settings), [*labels, *(tune or ())]
     judged, tuned = _gather(labels, tune or (), data=data, reading=reading, partial=partial, named=named)
-    names, found = [name for name, _ in opened], [index for _, index in opened]
-    asked = LdsStudy(found, judged, pool, temperature, tune=tuned, resamples=resamples, names=names)
+    asked = LdsStudy(opened, judged, pool, temperature, tune=tuned, resamples=resamples)
     judging.deliver(asked.request, asked.run, print_correlations)
 
 
@@ -240,8 +239,7 @@ def loo_command(
 
     opened = open_named(indexes, settings)
     (judged,) = _gather(labels, data=data, reading=reading, partial=partial, named=labels)
-    names, found = [name for name, _ in opened], [index for _, index in opened]
-    asked = LooStudy(found, judged, pool, temperature, resamples=resamples, names=names)
+    asked = LooStudy(opened, judged, pool, temperature, resamples=resamples)
     judging.deliver(asked.request, asked.run, print_correlations)
 
 

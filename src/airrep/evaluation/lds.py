@@ -3,14 +3,14 @@
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Any, ClassVar, Literal, NamedTuple
+from typing import Any, ClassVar, Literal
 
 import numpy as np
 
 from airrep.arrays import Features, GroupScores, Rows
 from airrep.errors import ConfigError, DataError
 from airrep.evaluation.judging import Losses, best_of, difference_over, lds_over, scales, shared_queries
-from airrep.evaluation.pool import cost_of, text_hashes
+from airrep.evaluation.pool import Named, cost_of, text_hashes
 from airrep.evaluation.result import Difference, Evaluation, Row, check_names
 from airrep.evaluation.statistics.ceilings import Ceiling, mean_ceiling
 from airrep.evaluation.statistics.labels import seeds_alike
@@ -116,44 +116,51 @@ def evaluate_lds(
         DataError: an index lacks an example of a train pool, scores that are not finite or all constant, an instance
             is made of removals or has no losses, or two rows of one name.
     """
-    return LdsStudy(indexes, instances, pool, temperature, tune=tune, resamples=resamples, names=names).run()
+    return LdsStudy(named(indexes, names), instances, pool, temperature, tune=tune, resamples=resamples).run()
+
+
+def named(indexes: Sequence[Index], names: Sequence[str] | None) -> Named:
+    """Indexes with the names of their rows; their paths if None."""
+    return list(zip(names or [str(index.path) for index in indexes], indexes, strict=True))
 
 
 class LdsStudy:
     """What :func:`evaluate_lds` is asked for, checked; :attr:`request` says what decides the answer."""
 
     measure: ClassVar[Literal["lds", "loo"]] = "lds"
+    own_pool: ClassVar[PoolLike | None] = None
+    """Taken where none is asked for; None for each method's own."""
 
     def __init__(
         self,
-        indexes: Sequence[Index],
+        indexes: Named,
         instances: Sequence[LabelledInstance],
         pool: PoolLike | None = None,
         temperature: float = 1.0,
         *,
         tune: Sequence[LabelledInstance] = (),
         resamples: int = RESAMPLES,
-        names: Sequence[str] | None = None,
     ) -> None:
         """Digest every instance once; nothing is scored. Arguments and errors as for :func:`evaluate_lds`."""
         self.indexes, self.instances, self.tune = indexes, instances, tune
-        self.pool, self.temperature, self.resamples = pool, temperature, resamples
+        # An empty text is no pool of its own: `or pool` keeps it, to be refused.
+        self.asked_pool, self.pool = pool, pool or self.own_pool or pool
+        self.temperature, self.resamples = temperature, resamples
         self._check()
         # The same digests decide the request and the subject, and show what is given twice or tuned and judged on.
         judged, tuned = distinct(instances), [identity(instance) for instance in tune]
-        _check_tuning(temperature, judged, tune, tuned)
+        self._check_tuning(judged, tuned)
         self.request: Mapping[str, Any] = {
             "measure": self.measure,
-            **{f"index {number}": index.fingerprint for number, index in enumerate(indexes, start=1)},
+            **{f"index {number}": index.fingerprint for number, (_, index) in enumerate(indexes, start=1)},
             **{f"instance {number}": content for number, content in enumerate(judged, start=1)},
             **{f"tuning instance {number}": content for number, content in enumerate(tuned, start=1)},
-            "pool": None if pool is None else str(Pooling.parse(pool)),
+            "pool": None if self.pool is None else str(Pooling.parse(self.pool)),
             "temperature": temperature,
             "resamples": resamples,
         }
         self.subject = json_digest({"measure": self.measure, "instances": list(judged)})
-        self.names = names or [str(index.path) for index in indexes]
-        check_names(self.names)
+        check_names([name for name, _ in indexes])
 
     def _check(self) -> None:
         everything = (*self.instances, *self.tune)
@@ -167,6 +174,18 @@ class LdsStudy:
         bare = next((instance.name for instance in everything if not np.isfinite(instance.losses).any()), None)
         if bare is not None:
             raise DataError(f"instance {bare}: has no losses; expected some. Give labels that have.")
+
+    def _check_tuning(self, judged: Mapping[str, str], tuned: Sequence[str]) -> None:
+        """Refuse to tune on what is judged by, whatever its name: *judged* has names by content, *tuned* contents."""
+        if self.temperature != 1 and self.tune:
+            raise ConfigError("evaluate: expected a temperature or instances to tune it on, not both. Choose one.")
+        for instance, name in zip(self.tune, map(judged.get, tuned), strict=True):
+            if name is not None:
+                alias = "" if name == instance.name else f" (as {name})"
+                raise ConfigError(
+                    f"instance {instance.name}: is to be judged by{alias}, so it cannot be tuned on. Tune on another "
+                    "one."
+                )
 
     @property
     def scored(self) -> Sequence[LabelledInstance]:
@@ -185,17 +204,21 @@ class LdsStudy:
 
     def run(self) -> Evaluation:
         """Score and judge."""
-        contenders = [self.contender(name, index) for name, index in zip(self.names, self.indexes, strict=True)]
-        losses = {f"losses/{instance.name}": instance.losses for instance in self.scored}
+        contenders = [self.contender(name, index) for name, index in self.indexes]
+        scores = {
+            f"{number}/{instance.name}": f
+            for number, contender in enumerate(contenders)
+            for f, instance in zip(contender.scores, self.scored, strict=True)
+        }
         return Evaluation(
             self.measure,
-            judge_rows(contenders, self.judged, self.resamples),
-            query_keys(self.scored),
+            self._rows(contenders),
+            tuple((one.name, str(id_)) for one in self.scored for id_ in one.queries.ids.to_pylist()),
             self.subject,
             None if self.ceiling is None else self.ceiling.lds,
             {**self.facts(), "resamples": self.resamples},
             request=self.request,
-            matrices={**losses, **score_matrices(contenders, self.scored)},
+            matrices={**{f"losses/{one.name}": one.losses for one in self.scored}, **scores},
         )
 
     def contender(self, name: str, index: Index) -> Contender:
@@ -212,25 +235,37 @@ class LdsStudy:
         """What holds for all rows."""
         return {**facts_of(self.instances), "tuned_on": [instance.name for instance in self.tune]}
 
+    def _rows(self, contenders: Sequence[Contender]) -> tuple[Row, ...]:
+        """Values, intervals and paired differences to the first row."""
+        pairs, names = [(number, 0) for number in range(1, len(contenders))], [one.name for one in contenders]
+        judged = [
+            judge([one.scores[place] for one in contenders], losses, pairs, resamples=self.resamples, names=names)
+            for place, losses in enumerate(instance.losses for instance in self.judged)
+        ]
+        shared = shared_queries(self.judged)
+        return tuple(self._row(number, one, judged, shared) for number, one in enumerate(contenders))
 
-def _check_tuning(
-    temperature: float, judged: Mapping[str, str], tune: Sequence[LabelledInstance], tuned: Sequence[str]
-) -> None:
-    """Refuse to tune on what is judged by, whatever its name: *judged* has names by content, *tuned* the contents."""
-    if temperature != 1 and tune:
-        raise ConfigError("evaluate: expected a temperature or instances to tune it on, not both. Choose one.")
-    for instance, content in zip(tune, tuned, strict=True):
-        name = judged.get(content)
-        if name is not None:
-            alias = "" if name == instance.name else f" (as {name})"
-            raise ConfigError(
-                f"instance {instance.name}: is to be judged by{alias}, so it cannot be tuned on. Tune on another one."
-            )
-
-
-def query_keys(instances: Sequence[LabelledInstance]) -> tuple[tuple[str, str], ...]:
-    """Instance and id of each query, instance after instance."""
-    return tuple((instance.name, str(id_)) for instance in instances for id_ in instance.queries.ids.to_pylist())
+    def _row(self, number: int, contender: Contender, judged: Sequence[MethodsLds], shared: np.ndarray | None) -> Row:
+        """One row, over all instances."""
+        pooling, attributor = contender.pooling, contender.index.attributor
+        found = lds_over([one.name for one in self.judged], [one.alone[number] for one in judged], shared)
+        pairs = [one.pairs[number - 1] for one in judged] if number else []
+        gap = difference_over(pairs, self.resamples, shared) if number else None
+        trained, sizes = attributor.trained_groups, contender.sizes
+        more = "" if trained is None or sizes is None else trained.caution(list(sizes), str(pooling))
+        return Row(
+            name=contender.name,
+            method=contender.index.method,
+            value=found.value,
+            interval=found.interval,
+            per_query=np.concatenate([one.alone[number].per_query for one in judged]),
+            pool=pooling.text,
+            temperature=pooling.temperature if pooling.attends else None,
+            difference=None if gap is None else Difference(gap.value, gap.interval, gap.p_value),
+            cost=cost_of(contender.index),
+            caution=" ".join(filter(None, (attributor.caution, more))),
+            more={"by_instance": dict(found.by_instance), **contender.more},
+        )
 
 
 def telling_seeds(instances: Sequence[LabelledInstance]) -> list[np.ndarray | None]:
@@ -251,7 +286,8 @@ def facts_of(instances: Sequence[LabelledInstance]) -> dict[str, Any]:
     :func:`airrep.evaluation.judging.shared_queries`.
     """
     shared = shared_queries(instances)
-    there = np.concatenate([np.isfinite(instance.losses).any(axis=0) for instance in instances])
+    known = [np.isfinite(instance.losses) for instance in instances]
+    there = np.concatenate([one.any(axis=0) for one in known])
     sizes = np.concatenate([instance.subsets.sizes for instance in instances])[there]
     return {
         "instances": [instance.name for instance in instances],
@@ -261,7 +297,7 @@ def facts_of(instances: Sequence[LabelledInstance]) -> dict[str, Any]:
         **({} if shared is None else {"shared_queries": shared.tolist()}),
         "subsets": int(there.sum()),
         "subsets_left_out": int((~there).sum()),
-        "losses_missing": sum(_missing(instance.losses) for instance in instances),
+        "losses_missing": sum(int((~one[:, one.any(axis=0)]).sum()) for one in known),
         "subset_size": [int(sizes.min()), int(sizes.max())],
         "pool_size": [len(instance.train) for instance in instances],
         "seeds": [1 if instance.by_seed is None else len(instance.by_seed) for instance in instances],
@@ -269,73 +305,9 @@ def facts_of(instances: Sequence[LabelledInstance]) -> dict[str, Any]:
     }
 
 
-def _missing(losses: np.ndarray) -> int:
-    """Of the subsets that have any."""
-    known = np.isfinite(losses)
-    return int((~known[:, known.any(axis=0)]).sum())
-
-
 def _in_pool(instance: LabelledInstance) -> int:
     pool = set(text_hashes(instance.train))
     return sum(text in pool for text in instance.query_texts)
-
-
-def score_matrices(contenders: Sequence[Contender], instances: Sequence[Losses]) -> dict[str, np.ndarray]:
-    """Group scores of each row and instance, by the names that they have in an evaluation."""
-    return {
-        f"{number}/{instance.name}": scores
-        for number, contender in enumerate(contenders)
-        for scores, instance in zip(contender.scores, instances, strict=True)
-    }
-
-
-def judge_rows(contenders: Sequence[Contender], instances: Sequence[Losses], resamples: int) -> tuple[Row, ...]:
-    """Values, intervals and paired differences to the first row."""
-    pairs = [(number, 0) for number in range(1, len(contenders))]
-    judged = [
-        judge(
-            [contender.scores[place] for contender in contenders],
-            instance.losses,
-            pairs,
-            resamples=resamples,
-            names=[contender.name for contender in contenders],
-        )
-        for place, instance in enumerate(instances)
-    ]
-    world = _JudgedOn([instance.name for instance in instances], shared_queries(instances), judged, resamples)
-    return tuple(_row(number, contender, world) for number, contender in enumerate(contenders))
-
-
-class _JudgedOn(NamedTuple):
-    """What all rows are judged on."""
-
-    names: Sequence[str]
-    shared: np.ndarray | None
-    judged: Sequence[MethodsLds]
-    resamples: int
-
-
-def _row(number: int, contender: Contender, world: _JudgedOn) -> Row:
-    """One row, over all instances."""
-    pooling, attributor, judged = contender.pooling, contender.index.attributor, world.judged
-    found = lds_over(world.names, [one.alone[number] for one in judged], world.shared)
-    pairs = [one.pairs[number - 1] for one in judged] if number else []
-    gap = difference_over(pairs, world.resamples, world.shared) if number else None
-    trained, sizes = attributor.trained_groups, contender.sizes
-    more = "" if trained is None or sizes is None else trained.caution(list(sizes), str(pooling))
-    return Row(
-        name=contender.name,
-        method=contender.index.method,
-        value=found.value,
-        interval=found.interval,
-        per_query=np.concatenate([one.alone[number].per_query for one in judged]),
-        pool=pooling.text,
-        temperature=pooling.temperature if pooling.attends else None,
-        difference=None if gap is None else Difference(gap.value, gap.interval, gap.p_value),
-        cost=cost_of(contender.index),
-        caution=" ".join(filter(None, (attributor.caution, more))),
-        more={"by_instance": dict(found.by_instance), **contender.more},
-    )
 
 
 def _tuned(finder: RowFinder, tune: Sequence[LabelledInstance], pooling: Pooling) -> Pooling:

@@ -9,7 +9,7 @@ import numpy as np
 
 from airrep.arrays import GroupScores, Rows
 from airrep.errors import ConfigError, DataError
-from airrep.evaluation.lds import Contender, LdsStudy, facts_of, telling_seeds
+from airrep.evaluation.lds import Contender, LdsStudy, facts_of, named, telling_seeds
 from airrep.evaluation.result import Evaluation
 from airrep.evaluation.statistics.metrics import RESAMPLES
 from airrep.index.index import Index
@@ -108,31 +108,21 @@ def evaluate_loo(
         DataError: instances without removals, an index lacks a removed example, scores that are not finite or all
             constant, or two rows of one name.
     """
-    return LooStudy(indexes, instances, pool, temperature, resamples=resamples, names=names).run()
+    return LooStudy(named(indexes, names), instances, pool, temperature, resamples=resamples).run()
 
 
 class LooStudy(LdsStudy):
     """What :func:`evaluate_loo` is asked for, checked."""
 
     measure = "loo"
+    own_pool = "sum"
 
-    def __init__(
-        self,
-        indexes: Sequence[Index],
-        instances: Sequence[LabelledInstance],
-        pool: PoolLike | None = None,
-        temperature: float = 1.0,
-        *,
-        resamples: int = RESAMPLES,
-        names: Sequence[str] | None = None,
-    ) -> None:
-        """Arguments and errors as for :func:`evaluate_loo`, but nothing is scored."""
-        if temperature != 1 and pool is None:
+    def _check(self) -> None:
+        if self.temperature != 1 and self.asked_pool is None:
             raise ConfigError(
                 "evaluate loo: a temperature belongs to attention; the pool is sum. Add --pool attention."
             )
-        self._plain = pool is None
-        super().__init__(indexes, instances, pool or "sum", temperature, resamples=resamples, names=names)
+        super()._check()
 
     @cached_property
     def judged(self) -> Sequence[Removals]:
@@ -145,7 +135,7 @@ class LooStudy(LdsStudy):
     def contender(self, name: str, index: Index) -> Contender:
         found = super().contender(name, index)
         more = {"pearson": _mean_pearson(found.scores, self.judged)}
-        return replace(found, sizes=None if self._plain else found.sizes, more=more)
+        return replace(found, sizes=None if self.asked_pool is None else found.sizes, more=more)
 
     def facts(self) -> dict[str, Any]:
         """What holds for all rows; ``removal_size`` is the least and the greatest."""

@@ -4,7 +4,7 @@ import hashlib
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Self
+from typing import Self, TypeAlias
 
 import numpy as np
 import pyarrow as pa
@@ -17,6 +17,9 @@ from airrep.errors import DataError
 from airrep.evaluation.result import Cost
 from airrep.index.index import Index
 from airrep.runtime.costs import index_cost, stored_bytes_per_example
+
+Named: TypeAlias = Sequence[tuple[str, Index]]
+"""Indexes with the names of their rows."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -32,12 +35,7 @@ class TrainingPool:
 
     @classmethod
     def of(cls, index: Index, by: str, where: str | None = None) -> Self:
-        """Read the texts of an index once.
-
-        Args:
-            index: the index.
-            by: the field.
-            where: a filter; only examples that fulfil it may be ranked.
+        """Read the texts and one field of an index; only examples that fulfil the filter may be ranked.
 
         Raises:
             ConfigError: a bad filter, or no example has the field.

@@ -83,19 +83,6 @@ def loader(lm: LmSettings) -> LoadLm:
     return LoadLm(lm.model_copy(update={"precision": precision}))
 
 
-def check_same(lm: Learner[Any], fingerprint: str) -> None:
-    """Refuse, in a worker, an LM that is not the one that the work is meant for.
-
-    Raises:
-        ArtifactError: it is another one here.
-    """
-    if lm.fingerprint != fingerprint:
-        raise ArtifactError(
-            f"lm {lm.name}: is another one in a worker ({lm.fingerprint[:12]}; expected {fingerprint[:12]}). "
-            "Put the same files on every machine."
-        )
-
-
 @dataclass(frozen=True)
 class WorkerSetup(ABC, Generic[L]):
     """Makes, in a worker, what fine-tunes and measures."""
@@ -114,7 +101,11 @@ class WorkerSetup(ABC, Generic[L]):
             ArtifactError: it is another one here.
         """
         lm = self.load()
-        check_same(lm, self.fingerprint)
+        if lm.fingerprint != self.fingerprint:
+            raise ArtifactError(
+                f"lm {lm.name}: is another one in a worker ({lm.fingerprint[:12]}; expected {self.fingerprint[:12]}). "
+                "Put the same files on every machine."
+            )
         return self.worker(lm)
 
     @abstractmethod

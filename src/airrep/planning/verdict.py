@@ -7,7 +7,9 @@ from typing import Any
 import numpy as np
 
 from airrep.arrays import Features, GroupScores
+from airrep.attributors.base import Attributor
 from airrep.attributors.methods import make_attributor
+from airrep.encoder.base import Encoder
 from airrep.encoder.load import PackedEncoder
 from airrep.evaluation.judging import (
     HeldOutDifference,
@@ -15,6 +17,7 @@ from airrep.evaluation.judging import (
     best_of,
     compact_subsets,
     compare_held_out,
+    encode_instance,
     held_out_lds,
     scales,
     score_features,
@@ -100,11 +103,11 @@ def judge_on_instance(
         encoder: where the trained encoder is. All are pooled as it was trained to be.
     """
     pool = trained.trained_pool or "attention"
-    ours = _pooled(_features(trained, last), last.subsets, pool, 1.0)
-    rivals = [(name, _features(other, tuning), _features(other, last)) for name, other in others.items()]
-    rivals.append(("tfidf", _lexical(tuning), _lexical(last)))
+    ours = _pooled(encode_instance(trained, last), last.subsets, pool, 1.0)
     rows = [Rival("trained", 1.0, held_out_lds([ours], [last]), None)]
-    for name, tried, features in rivals:
+    rivals: dict[str, Encoder | Attributor] = {**others, "tfidf": make_attributor("tfidf")}
+    for name, rival in rivals.items():
+        tried, features = (encode_instance(rival, instance) for instance in (tuning, last))
         if not (_tells(tried, tuning, pool) and _tells(features, last, pool)):
             continue
         scale = _best_scale(tried, tuning, pool)
@@ -112,18 +115,6 @@ def judge_on_instance(
         gap = compare_held_out([ours], [theirs], [last])
         rows.append(Rival(name, scale, held_out_lds([theirs], [last]), gap))
     return Verdict(encoder, tuple(rows))
-
-
-def _features(encoder: PackedEncoder, instance: LabelledInstance) -> tuple[Features, Features]:
-    used, _ = compact_subsets(instance.subsets)
-    return encoder.encode(instance.train.take(used)), encoder.encode(instance.queries, queries=True)
-
-
-def _lexical(instance: LabelledInstance) -> tuple[Features, Features]:
-    used, _ = compact_subsets(instance.subsets)
-    method = make_attributor("tfidf")
-    method.fit(instance.train)
-    return method.encode_train(instance.train.take(used)), method.encode_queries(instance.queries)
 
 
 def _pooled(features: tuple[Features, Features], subsets: Groups, pool: str, scale: float) -> GroupScores:

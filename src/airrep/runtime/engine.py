@@ -145,10 +145,6 @@ class Backlog(Generic[T, R]):
         self.left = len(tasks)
         """How many tasks have no outcome yet."""
 
-    def __bool__(self) -> bool:
-        """Whether a task waits for a worker."""
-        return bool(self._waiting)
-
     def take(self) -> int | None:
         """The number of the next task, or None when none waits."""
         if not self._waiting:

@@ -94,8 +94,7 @@ def best_scale(trunk: Trunk, instances: Sequence[Prepared], settings: TrainingSe
     means: list[float] = np.mean([scales(train, queries) for train, queries, _, _ in tried], axis=0).tolist()
 
     def score(scale: float) -> Iterator[GroupScores]:
-        parts = ((train, queries, groups) for train, queries, groups, _ in tried)
-        return (score_features(*part, settings.pool, 1 / scale) for part in parts)
+        return (score_features(train, asked, groups, settings.pool, 1 / scale) for train, asked, groups, _ in tried)
 
     return best_of(means, score, [losses for *_, losses in tried])
 

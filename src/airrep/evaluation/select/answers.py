@@ -33,7 +33,7 @@ class Choice(NamedTuple):
     queries: Rows
     """Rows of the task's queries."""
     key: str
-    """16 hex digits: equal keys give equal answers."""
+    """Of :func:`answers_key`."""
 
 
 class Job(NamedTuple):
@@ -112,12 +112,9 @@ class AnswerFiles:
 
 
 def answers_key(settings: str, train: Sequence[str], seed: int, queries: Sequence[str]) -> str:
-    """The key of some answers.
+    """The key of some answers, 16 hex digits.
 
-    Args:
-        settings: digest of the LM, its fine-tuning and the length of answers.
-        train: content hashes of the training examples, in the order in which the LM is given them.
-        seed: of the fine-tune.
-        queries: content hashes of the queries, in order.
+    It is made from the digest of the LM, its fine-tuning and the length of answers; the content hashes of the training
+    examples, in the order in which the LM is given them; the seed; and the content hashes of the queries.
     """
     return json_digest([settings, list(train), seed if train else None, list(queries)])[:KEY_DIGITS]

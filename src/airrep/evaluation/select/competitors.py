@@ -11,16 +11,13 @@ from airrep.arrays import Rows
 from airrep.attributors.base import OnProgress
 from airrep.corpus.corpus import Corpus
 from airrep.errors import ConfigError
-from airrep.evaluation.pool import TrainingPool, check_same_pools, cost_of, whole_corpus
+from airrep.evaluation.pool import Named, TrainingPool, check_same_pools, cost_of, whole_corpus
 from airrep.evaluation.result import Cost, check_names
 from airrep.evaluation.select.answers import Choice, answers_key
 from airrep.evaluation.select.tasks import SelectSettings, Tasks
 from airrep.index.index import Index
 from airrep.runtime.seeding import stream, stream_seed
 from airrep.scoring.min_rank import min_rank
-
-Named: TypeAlias = Sequence[tuple[str, Index]]
-"""Indexes with the names of their rows."""
 
 Pick: TypeAlias = tuple[str, int, Rows]
 """A task, the number of the repetition, and rows of the training corpus, ascending."""
@@ -101,9 +98,7 @@ class Contest:
     def competitors(self, training: str, progress: OnProgress | None = None) -> list[Competitor]:
         """The indexes in order, then those that were asked for beside them.
 
-        Args:
-            training: digest of the LM, its fine-tuning and the length of answers.
-            progress: told about selections.
+        *training* is the digest of the LM, its fine-tuning and the length of answers.
         """
         found: list[Competitor] = []
         total = len(self.indexes) * len(self.tasks.rows)

@@ -43,12 +43,7 @@ def words(text: str) -> Counter[str]:
 
 
 def f1_rows(contest: Contest, competitors: Sequence[Competitor], files: AnswerFiles) -> tuple[Row, ...]:
-    """One row for each competitor, compared with the first.
-
-    Args:
-        contest: tasks and references.
-        competitors: in the order of rows.
-        files: the answers; those that are missing belong to fine-tunes that failed.
+    """One row for each competitor, compared with the first; answers that are missing are of fine-tunes that failed.
 
     Raises:
         TrainingError: all fine-tunes of a competitor failed.

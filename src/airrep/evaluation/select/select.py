@@ -12,9 +12,10 @@ import numpy as np
 from airrep.attributors.base import OnProgress
 from airrep.corpus.corpus import Corpus
 from airrep.errors import DataError, TrainingError
+from airrep.evaluation.pool import Named
 from airrep.evaluation.result import ANSWERS, Evaluation
 from airrep.evaluation.select.answers import Answerer, AnswerFiles, AnsweringSetup, Job, list_jobs
-from airrep.evaluation.select.competitors import Competitor, Contest, Named
+from airrep.evaluation.select.competitors import Competitor, Contest
 from airrep.evaluation.select.f1 import f1_rows
 from airrep.evaluation.select.tasks import SelectSettings
 from airrep.labels.farm import TaskProgress, TaskReport
@@ -211,9 +212,9 @@ class DataSelection:
             if (left := tuple(choice for choice in job.asked if files.read(choice) is None))
         ]
         self._check_readable(missing)
-        contest, loaded = self._contest, self._loaded
-        texts = (contest.train, contest.tasks.queries)
-        setup = AnsweringSetup(self._load, self._fine_tune, *texts, loaded.fingerprint, contest.settings.max_new_tokens)
+        loaded, texts = self._loaded, (self._contest.train, self._contest.tasks.queries)
+        longest = self._contest.settings.max_new_tokens
+        setup = AnsweringSetup(self._load, self._fine_tune, *texts, loaded.fingerprint, longest)
         work = (lambda: setup.worker(loaded)) if self._here else setup
         failed, clock = [], TaskProgress(len(jobs), len(jobs) - len(missing), None, on_task)
         with closing(self._engine.run(work, missing, retries)) as outcomes:
@@ -243,7 +244,6 @@ class DataSelection:
         self, competitors: Sequence[Competitor], jobs: Sequence[Job], files: AnswerFiles, failed: Sequence[str]
     ) -> Evaluation:
         """F1 of every competitor."""
-        tasks = self._contest.tasks
         facts = {
             **self._contest.facts(),
             "lm": self._lm,
@@ -251,8 +251,8 @@ class DataSelection:
             "fine_tunes": sum(len(job.tuned.train) > 0 for job in jobs),
             "failed": list(failed),
         }
+        tasks, rows = self._contest.tasks, f1_rows(self._contest, competitors, files)
         keys = tuple((task, query.id) for task, query in zip(tasks.of_each, tasks.queries, strict=True))
-        rows = f1_rows(self._contest, competitors, files)
         return Evaluation("select", rows, keys, self.subject, facts=facts, request=self.request)
 
 

@@ -42,13 +42,7 @@ class Tasks:
     """The tasks in order of names, with the queries of each."""
 
     def __init__(self, queries: Corpus, selecting: Corpus | None, by: str, known: Sequence[str] = ()) -> None:
-        """Read the texts and tasks of queries.
-
-        Args:
-            queries: to be answered.
-            selecting: to select by; the same if None.
-            by: the field that holds the task.
-            known: metadata fields that are no error even if no query has them.
+        """Read the texts and tasks of the queries to be answered, and of those to select by; None for the same.
 
         Raises:
             DataError: a query without task, or a task without queries to select by.
@@ -70,8 +64,9 @@ class Tasks:
     @property
     def seen(self) -> np.ndarray:
         """Content hashes of all queries."""
-        own = self.selecting is self.queries
-        return self._hashes if own else np.append(self._hashes, np.array(text_hashes(self.selecting), dtype="S16"))
+        if self.selecting is self.queries:
+            return self._hashes
+        return np.append(self._hashes, np.array(text_hashes(self.selecting), dtype="S16"))
 
     def texts(self, task: str) -> list[str]:
         """Content hashes of the queries to be answered, in order."""
@@ -79,12 +74,9 @@ class Tasks:
 
     def facts(self) -> dict[str, Any]:
         """What reports tell of them, as JSON values; ``clusters`` is the task of each query."""
-        sizes = {
-            task: {"queries": len(rows), "selecting": len(self.selecting_rows[task])}
-            for task, rows in self.rows.items()
-        }
-        own = self.selecting is self.queries
-        by = "the queries themselves" if own else "other queries"
+        pairs = ((task, len(rows), len(self.selecting_rows[task])) for task, rows in self.rows.items())
+        sizes = {task: {"queries": asked, "selecting": selecting} for task, asked, selecting in pairs}
+        by = "the queries themselves" if self.selecting is self.queries else "other queries"
         return {"clusters": self.of_each, "tasks": sizes, "selected_by": by}
 
 
