@@ -7,7 +7,6 @@ from functools import cached_property
 from typing import Self, TypeAlias
 
 import numpy as np
-import pyarrow as pa
 
 from airrep.arrays import Mask, Rows
 from airrep.corpus.corpus import Corpus
@@ -89,11 +88,6 @@ def check_same_pools(names: Sequence[str], pools: Sequence[TrainingPool]) -> Non
                 f"{name}: holds other examples than {names[0]} ({len(pool.order):,}; there {len(pools[0].order):,}), "
                 "so they cannot be compared; expected the same texts and classes. Index the same data."
             )
-
-
-def whole_corpus(index: Index) -> Corpus:
-    """All rows of an index as one corpus, deleted ones too."""
-    return Corpus(pa.concat_tables([shard.examples.table for shard in index.shards]))
 
 
 def cost_of(index: Index) -> Cost:

@@ -11,8 +11,6 @@ from airrep.corpus.corpus import Example
 from airrep.labels.fine_tuner import D, Learner, Tuner, WorkerSetup
 from airrep.runtime.artifacts import canonical_json, json_digest, write_file, writing
 
-KEY_DIGITS = 16
-
 
 class Answerer(Learner[D], Protocol[D]):
     """A target LM that answers; :class:`airrep.lm.model.TargetLM` is one."""
@@ -33,7 +31,7 @@ class Choice(NamedTuple):
     queries: Rows
     """Rows of the task's queries."""
     key: str
-    """Of :func:`answers_key`."""
+    """16 hex digits: equal keys give equal answers."""
 
 
 class Job(NamedTuple):
@@ -109,12 +107,3 @@ class AnswerFiles:
 
     def _path(self, key: str) -> Path:
         return self._folder / f"{key}.json"
-
-
-def answers_key(settings: str, train: Sequence[str], seed: int, queries: Sequence[str]) -> str:
-    """The key of some answers, 16 hex digits.
-
-    It is made from the digest of the LM, its fine-tuning and the length of answers; the content hashes of the training
-    examples, in the order in which the LM is given them; the seed; and the content hashes of the queries.
-    """
-    return json_digest([settings, list(train), seed if train else None, list(queries)])[:KEY_DIGITS]

@@ -6,22 +6,25 @@ from functools import cached_property
 from typing import Any, TypeAlias
 
 import numpy as np
+import pyarrow as pa
 
 from airrep.arrays import Rows
 from airrep.attributors.base import OnProgress
 from airrep.corpus.corpus import Corpus
 from airrep.errors import ConfigError
-from airrep.evaluation.pool import Named, TrainingPool, check_same_pools, cost_of, whole_corpus
+from airrep.evaluation.pool import Named, TrainingPool, check_same_pools, cost_of
 from airrep.evaluation.result import Cost, check_names
-from airrep.evaluation.select.answers import Choice, answers_key
+from airrep.evaluation.select.answers import Choice
 from airrep.evaluation.select.tasks import SelectSettings, Tasks
 from airrep.index.index import Index
+from airrep.runtime.artifacts import json_digest
 from airrep.runtime.seeding import stream, stream_seed
 from airrep.scoring.min_rank import min_rank
 
 Pick: TypeAlias = tuple[str, int, Rows]
 """A task, the number of the repetition, and rows of the training corpus, ascending."""
 
+KEY_DIGITS = 16
 RANDOM, FULL, NONE = "random", "full", "none"
 """Competitors beside the indexes: examples at random, all of them, and the LM as it is."""
 
@@ -76,8 +79,8 @@ class Contest:
 
     @cached_property
     def train(self) -> Corpus:
-        """All rows of the first index."""
-        return whole_corpus(self.indexes[0][1])
+        """All rows of the first index, deleted ones too."""
+        return Corpus(pa.concat_tables([shard.examples.table for shard in self.indexes[0][1].shards]))
 
     @property
     def subject(self) -> dict[str, Any]:
@@ -144,7 +147,7 @@ class Contest:
             title = "all tasks" if method in (FULL, NONE) else f"task {task}"
             seed = stream_seed(self.settings.seed, "selection", "fine-tune", repetition)
             texts = [text.decode() for text in self._pool.hashes[train].tolist()]
-            key = answers_key(training, texts, seed, self.tasks.texts(task))
+            key = json_digest([training, texts, seed if texts else None, self.tasks.texts(task)])[:KEY_DIGITS]
             choices.append(Choice(f"{name}, {title}, seed {repetition}", train, seed, self.tasks.rows[task], key))
         shares = [float((values[train] == task).mean()) for task, _, train in picks if len(train)]
         return Competitor(name, method, tuple(choices), float(np.mean(shares)) if shares else None)
