@@ -18,7 +18,7 @@ from airrep.errors import ArtifactError, ConfigError, DataError
 from airrep.evaluation.comparison import compare_evaluations
 from airrep.evaluation.diagnosis.diagnosis import diagnose
 from airrep.evaluation.judging import compare_held_out, held_out_lds, score_instance
-from airrep.evaluation.lds import RowFinder, evaluate_lds, facts_of, lds_request
+from airrep.evaluation.lds import LdsStudy, RowFinder, evaluate_lds, facts_of
 from airrep.evaluation.result import Evaluation, find_evaluation, read_evaluation
 from airrep.evaluation.statistics.ceilings import noise_ceiling
 from airrep.evaluation.statistics.metrics import lds
@@ -287,25 +287,25 @@ def test_the_same_request_finds_what_is_there_and_another_is_told_the_difference
     out, index = tmp_path / "run", _index(folder)
     evaluate_lds([index], [ONE], resamples=20).write(out)
     before = tree(out)
-    found = find_evaluation(out, lds_request([index], [ONE], resamples=20))
+    found = find_evaluation(out, LdsStudy([("x", index)], [ONE], resamples=20).request)
     assert isinstance(found, Evaluation)
     changed = dataclasses.replace(ONE, losses=ONE.losses + np.float32(0.5))
     for other, name in (
-        (lds_request([_index(folder, "other")], [ONE], resamples=20), "index 1"),
-        (lds_request([index], [changed], resamples=20), "instance 1"),
-        (lds_request([index], [ONE], "sum", resamples=20), "pool"),
-        (lds_request([index], [ONE], temperature=2.0, resamples=20), "temperature"),
-        (lds_request([index], [ONE], tune=[TWO], resamples=20), "tuning instance 1"),
-        (lds_request([index], [ONE], resamples=30), "resamples"),
+        (LdsStudy([("x", _index(folder, "other"))], [ONE], resamples=20), "index 1"),
+        (LdsStudy([("x", index)], [changed], resamples=20), "instance 1"),
+        (LdsStudy([("x", index)], [ONE], "sum", resamples=20), "pool"),
+        (LdsStudy([("x", index)], [ONE], temperature=2.0, resamples=20), "temperature"),
+        (LdsStudy([("x", index)], [ONE], tune=[TWO], resamples=20), "tuning instance 1"),
+        (LdsStudy([("x", index)], [ONE], resamples=30), "resamples"),
     ):
         with pytest.raises(ArtifactError, match=f"holds an evaluation made with another {name} "):
-            find_evaluation(out, other)
+            find_evaluation(out, other.request)
     with pytest.raises(ArtifactError, match="exists already"):
         evaluate_lds([index], [ONE], resamples=20).write(out)
     assert tree(out) == before
     (out / "scores.safetensors").write_bytes(b"x")
     with pytest.raises(ArtifactError, match="scores.safetensors"):
-        find_evaluation(out, lds_request([index], [ONE], resamples=20))
+        find_evaluation(out, LdsStudy([("x", index)], [ONE], resamples=20).request)
 
 
 def test_what_a_kill_left_behind_is_no_evaluation_and_is_not_in_the_way(folder, tmp_path):
@@ -356,15 +356,15 @@ def test_bad_requests_are_one_line(folder):
 def test_the_same_labels_never_count_twice_whatever_they_are_called(folder):
     copy, index = dataclasses.replace(ONE, name="copy/0"), _index(folder)
     with pytest.raises(ConfigError, match="^instances a and a: have the same examples, subsets and losses"):
-        lds_request([index], [ONE, ONE])
+        LdsStudy([("x", index)], [ONE, ONE])
     with pytest.raises(ConfigError, match="^instances a and copy/0: have the same examples, subsets and losses"):
         evaluate_lds([index], [ONE, TWO, copy])
     with pytest.raises(ConfigError, match=r"^instance copy/0: is to be judged by \(as a\), so it cannot be tuned on"):
-        lds_request([index], [ONE], tune=[TWO, copy])
+        LdsStudy([("x", index)], [ONE], tune=[TWO, copy])
     changed = ONE.losses.copy()
     changed[0, 0] += 1
     other = dataclasses.replace(ONE, losses=changed)  # of the same name, but others
-    asked = lds_request([index], [ONE], tune=[other])
+    asked = LdsStudy([("x", index)], [ONE], tune=[other]).request
     assert asked["instance 1"] != asked["tuning instance 1"]
 
 

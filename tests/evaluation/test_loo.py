@@ -13,7 +13,7 @@ from worlds.training_world import planted
 from airrep.attributors.base import TrainedGroups
 from airrep.errors import ConfigError, DataError
 from airrep.evaluation.comparison import compare_evaluations
-from airrep.evaluation.loo import Removals, evaluate_loo, loo_request, pearson, signal_to_noise
+from airrep.evaluation.loo import LooStudy, Removals, evaluate_loo, pearson, signal_to_noise
 from airrep.evaluation.result import read_evaluation
 from airrep.evaluation.statistics.ceilings import noise_ceiling
 from airrep.evaluation.statistics.metrics import lds
@@ -249,9 +249,9 @@ def test_removals_without_losses_do_not_count_and_none_counts_twice(tmp_path):
     facts = evaluate_loo([index], [holes], resamples=20).facts
     assert (facts["removals"], facts["removals_left_out"]) == (K - 1, 1)
     copy = dataclasses.replace(holes, name="copy/0")
-    for ask in (loo_request, evaluate_loo):
+    for ask, given in ((LooStudy, ("x", index)), (evaluate_loo, index)):
         with pytest.raises(ConfigError, match="^instances a and copy/0: have the same examples, subsets and losses"):
-            ask([index], [holes, copy])
+            ask([given], [holes, copy])
 
 
 def test_pearson_leaves_out_queries_that_do_not_vary():
@@ -269,7 +269,7 @@ def test_rows_are_paired_and_come_back_from_the_disk(tmp_path):
     assert made.rows[1].difference.p_value < 0.1
     made.write(tmp_path / "run")
     back = read_evaluation(tmp_path / "run")
-    assert back.request == loo_request(indexes, [instance], resamples=50)
+    assert back.request == LooStudy(list(zip("xy", indexes, strict=True)), [instance], resamples=50).request
     np.testing.assert_array_equal(back.rows[0].per_query, made.rows[0].per_query)
     np.testing.assert_array_equal(back.matrices["1/a"], made.matrices["1/a"])
 

@@ -69,14 +69,11 @@ def test_a_rivals_temperature_is_chosen_without_the_instance_that_is_judged_by(e
     stop, last = planted(0, "stop", m=12), planted(1, "last", m=12)
     turned = planted(1, "last", m=12)
     object.__setattr__(turned, "losses", np.ascontiguousarray(turned.losses[:, ::-1]))
-    multiples = [
-        [
-            row.multiple
-            for row in judge_on_instance(encoders[0], {"untrained": encoders[1]}, stop, instance, "here").rows
-        ]
+    scales = [
+        [row.scale for row in judge_on_instance(encoders[0], {"untrained": encoders[1]}, stop, instance, "here").rows]
         for instance in (last, turned)
     ]
-    assert multiples[0] == multiples[1]
+    assert scales[0] == scales[1]
 
 
 def test_a_rival_with_large_scores_is_tried_flatter(encoders):
@@ -85,5 +82,5 @@ def test_a_rival_with_large_scores_is_tried_flatter(encoders):
     sharp = copy.deepcopy(encoders[1])
     scale_scores(sharp.checkpoint.model, 1e4)
     rows = [judge_on_instance(encoders[0], {"rival": one}, stop, last, "here").rows[1] for one in (encoders[1], sharp)]
-    assert rows[1].multiple < 1
+    assert rows[1].scale < 1
     assert rows[1].lds.value == pytest.approx(rows[0].lds.value, abs=0.05)

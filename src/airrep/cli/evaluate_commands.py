@@ -147,8 +147,8 @@ def evaluate_select_command(
     from airrep.cli.show.console import Meter
     from airrep.cli.show.evaluations import print_selection
     from airrep.cli.show.learning import TaskMeter
-    from airrep.evaluation.select.contest import SelectSettings
     from airrep.evaluation.select.select import DataSelection
+    from airrep.evaluation.select.tasks import SelectSettings
     from airrep.lm.settings import FineTuneSettings, LmSettings, split_lm_settings
     from airrep.runtime.settings import read_settings
 
@@ -204,17 +204,12 @@ def lds_command(
     are not among --labels.
     """
     from airrep.cli.show.evaluations import print_correlations
-    from airrep.evaluation.lds import evaluate_lds, lds_request
+    from airrep.evaluation.lds import LdsStudy
 
     opened, named = open_named(indexes, settings), [*labels, *(tune or ())]
     judged, tuned = _gather(labels, tune or (), data=data, reading=reading, partial=partial, named=named)
-    names, found = [name for name, _ in opened], [index for _, index in opened]
-    request = lds_request(found, judged, pool, temperature, tune=tuned, resamples=resamples)
-    judging.deliver(
-        request,
-        lambda: evaluate_lds(found, judged, pool, temperature, tune=tuned, resamples=resamples, names=names),
-        print_correlations,
-    )
+    asked = LdsStudy(opened, judged, pool, temperature, tune=tuned, resamples=resamples)
+    judging.deliver(asked.request, asked.run, print_correlations)
 
 
 @evaluate.command("loo")
@@ -240,17 +235,12 @@ def loo_command(
     signal-to-noise ratio and the noise ceiling are shown beside.
     """
     from airrep.cli.show.evaluations import print_correlations
-    from airrep.evaluation.loo import evaluate_loo, loo_request
+    from airrep.evaluation.loo import LooStudy
 
     opened = open_named(indexes, settings)
     (judged,) = _gather(labels, data=data, reading=reading, partial=partial, named=labels)
-    names, found = [name for name, _ in opened], [index for _, index in opened]
-    request = loo_request(found, judged, pool, temperature, resamples=resamples)
-    judging.deliver(
-        request,
-        lambda: evaluate_loo(found, judged, pool, temperature, resamples=resamples, names=names),
-        print_correlations,
-    )
+    asked = LooStudy(opened, judged, pool, temperature, resamples=resamples)
+    judging.deliver(asked.request, asked.run, print_correlations)
 
 
 def _gather(

@@ -2,10 +2,9 @@
 
 import math
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Sequence
 from functools import cached_property
-from typing import Any, TypeAlias
+from typing import Any
 
 import numpy as np
 from pydantic import Field, field_validator
@@ -15,7 +14,7 @@ from airrep.arrays import Rows
 from airrep.attributors.base import OnProgress
 from airrep.corpus.corpus import Corpus
 from airrep.errors import ConfigError, DataError
-from airrep.evaluation.pool import TrainingPool, check_same_pools, cost_of, text_hashes
+from airrep.evaluation.pool import Named, TrainingPool, check_same_pools, cost_of, text_hashes
 from airrep.evaluation.result import Difference, Evaluation, Row, check_names
 from airrep.evaluation.statistics.means import CONFIDENCE, TaskResamples, task_means
 from airrep.index.index import Index
@@ -25,8 +24,6 @@ from airrep.scoring.topk import top_k
 
 CHUNK = 1024
 """Queries ranked at a time: bounds memory, does not change results."""
-
-
 NOBODY = -1
 """The class of an example without label: equal to none, itself included."""
 
@@ -39,18 +36,10 @@ def ranked(
     k: int,
     progress: OnProgress | None = None,
 ) -> Iterator[tuple[Rows, np.ndarray]]:
-    """The top k examples of each query, those with its own texts passed over, some queries at a time.
-
-    Args:
-        index: the index.
-        queries: what is asked.
-        hashes: ``(q,)`` content hashes of the queries.
-        pool: of the index; what may be ranked.
-        k: how many.
-        progress: told about queries.
+    """The top k examples of each query, those with its own texts (*hashes*, ``(q,)``) passed over.
 
     Yields:
-        Numbers of queries, and the rows of their top k, ``(these, k)``, best first, ties by row.
+        Numbers of some queries, and the rows of their top k, ``(these, k)``, best first, ties by row.
     """
     copies, done = pool.copies(hashes), 0
     for extra in np.unique(copies).tolist():
@@ -69,11 +58,8 @@ def ranked(
 def vote(classes: np.ndarray) -> np.ndarray:
     """The class that most of each query's examples have, ``(q,)``; of equals the one that comes first.
 
-    Args:
-        classes: ``(q, k)`` of the examples, best first; :data:`NOBODY` has no vote.
-
-    Returns:
-        Classes; :data:`NOBODY` less 1, which equals none, where nobody votes.
+    *classes* are those of the examples, ``(q, k)``, best first. :data:`NOBODY` has no vote; where nobody votes, the
+    result is :data:`NOBODY` less 1, which equals none.
     """
     votes = np.zeros(classes.shape, np.int64)
     for place in range(classes.shape[1]):
@@ -81,10 +67,6 @@ def vote(classes: np.ndarray) -> np.ndarray:
     votes[classes == NOBODY] = 0
     elected = np.take_along_axis(classes, votes.argmax(axis=1)[:, None], axis=1)[:, 0]
     return np.where(votes.max(axis=1) > 0, elected, NOBODY - 1)
-
-
-Named: TypeAlias = Sequence[tuple[str, Index]]
-"""Indexes with the names of their rows."""
 
 
 class ClassifySettings(Settings):
@@ -206,8 +188,9 @@ class Classification:
     def _codes(self, values: Sequence[str | None]) -> np.ndarray:
         return np.array([NOBODY if value is None else self._classes[value] for value in values], np.int64)
 
-    def _judge(self, index: Index, pool: TrainingPool, progress: OnProgress | None) -> "Correctness":
-        """Whether the top 1, and each vote, has the class of each query, ``(q,)`` each."""
+    def _judge(self, index: Index, pool: TrainingPool, progress: OnProgress | None) -> np.ndarray:
+        """Whether the top 1, and each vote, has the class of each query, ``(1 + votes, q)`` float64: right (1), wrong
+        (0) or left out (NaN)."""
         depth = max((1, *self._settings.votes))
         wanted, train = self._codes(self._wanted), self._codes(pool.values)
         found = np.full((1 + len(self._settings.votes), len(wanted)), np.nan)
@@ -216,26 +199,26 @@ class Classification:
             for place, k in enumerate((1, *self._settings.votes)):
                 found[place, part] = vote(hits[:, :k]) == wanted[part]
         found[:, wanted == NOBODY] = np.nan
-        return Correctness(found[0], dict(zip(self._settings.votes, found[1:], strict=True)))
+        return found
 
-    def _row(self, name: str, index: Index, judged: "Correctness", first: Row | None) -> Row:
-        settings = self._settings
+    def _row(self, name: str, index: Index, judged: np.ndarray, first: Row | None) -> Row:
+        settings, (top, *votes) = self._settings, judged
         plain = TaskResamples.plain(len(self._queries), settings.resamples, settings.seed)
         known = [str(value) for value in self._wanted]
         macro = TaskResamples(tuple(known), False, settings.resamples, settings.seed)
-        value, interval = plain.estimate(judged.top)
-        gap = None if first is None else plain.difference(judged.top, first.per_query)
+        value, interval = plain.estimate(top)
+        gap = None if first is None else plain.difference(top, first.per_query)
         more = {
-            "macro": _json(_macro(macro, judged.top)),
-            **{f"vote@{k}": _json(plain.estimate(values)) for k, values in judged.votes.items()},
-            "by_label": task_means(judged.top, known),
+            "macro": _json(_macro(macro, top)),
+            **{f"vote@{k}": _json(plain.estimate(values)) for k, values in zip(settings.votes, votes, strict=True)},
+            "by_label": task_means(top, known),
         }
         return Row(
             name,
             index.method,
             value,
             interval,
-            judged.top,
+            top,
             difference=None if gap is None else Difference(*gap),
             cost=cost_of(index),
             caution=index.attributor.caution,
@@ -263,16 +246,6 @@ class Classification:
             "where": self._settings.where,
             "resamples": self._settings.resamples,
         }
-
-
-@dataclass(frozen=True, eq=False)
-class Correctness:
-    """Right (1), wrong (0) or left out (NaN), for each query."""
-
-    top: np.ndarray
-    """``(q,)`` float64."""
-    votes: Mapping[int, np.ndarray]
-    """For each k, ``(q,)`` float64."""
 
 
 def _macro(resamples: TaskResamples, right: np.ndarray) -> tuple[float, tuple[float, float]]:

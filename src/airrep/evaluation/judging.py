@@ -1,9 +1,9 @@
 """Group scores and LDS of any method on labelled instances."""
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeVar
 
 import numpy as np
 from jaxtyping import Float
@@ -18,8 +18,9 @@ from airrep.labels.instance import LabelledInstance
 from airrep.scoring.blocks import Block
 from airrep.scoring.group_scores import group_scores
 from airrep.scoring.groups import Groups
-from airrep.scoring.pooling import PoolLike
+from airrep.scoring.pooling import Pooling, PoolLike
 
+T = TypeVar("T")
 SPREADS = tuple(2.0 ** (half / 2) for half in range(-6, 7))
 """Deviations of member scores that are tried, 1/8 to 8; with wider ones attention is a mere maximum."""
 
@@ -40,15 +41,23 @@ def score_instance(
         ConfigError: an unknown pool, a temperature not above 0, or a pool that needs a symmetric method.
         DataError: features or scores are not finite.
     """
-    used, groups = compact_subsets(instance.subsets)
+    train, queries = encode_instance(method, instance)
     if isinstance(method, Encoder):
-        train, queries = method.encode(instance.train.take(used)), method.encode(instance.queries, queries=True)
-        chosen = pool or method.trained_pool or "attention"
-        return score_features(train, queries, groups, chosen, temperature, examples=len(instance.train))
+        pooling = Pooling.parse(pool or method.trained_pool or "attention", temperature)
+    else:
+        pooling = method.pooling(pool, temperature)
+    groups = compact_subsets(instance.subsets)[1]
+    return score_features(train, queries, groups, pooling, examples=len(instance.train))
+
+
+def encode_instance(method: Encoder | Attributor, instance: LabelledInstance) -> tuple[Features, Features]:
+    """Features of the examples that are in some subset, ascending by row, and of the queries; an attributor is fitted
+    on the train pool."""
+    members = instance.train.take(compact_subsets(instance.subsets)[0])
+    if isinstance(method, Encoder):
+        return method.encode(members), method.encode(instance.queries, queries=True)
     method.fit(instance.train)
-    members, asked = method.encode_train(instance.train.take(used)), method.encode_queries(instance.queries)
-    chosen = method.pooling(pool, temperature)
-    return score_features(members, asked, groups, chosen, examples=len(instance.train))
+    return method.encode_train(members), method.encode_queries(instance.queries)
 
 
 def score_features(
@@ -73,10 +82,21 @@ def score_features(
 
 
 def scales(train: Features, queries: Features) -> list[float]:
-    """Factors on scores to try before attention: 1, and those that bring their spread to each of :data:`SPREADS`."""
-    part = queries[:50] @ train[:1000].T
+    """Scales of scores to try before attention, inverse temperatures: 1, and those that bring the spread to each of
+    :data:`SPREADS`."""
+    part = queries[:50] @ train[:1000].astype(np.float32, copy=False).T
     spread = float(np.std(part if isinstance(part, np.ndarray) else part.toarray()))
     return [1.0, *(wanted / max(spread, 1e-12) for wanted in SPREADS)]
+
+
+def best_of(tried: Sequence[T], score: Callable[[T], Iterable[GroupScores]], losses: Sequence[GroupScores]) -> T:
+    """The way of scoring, at some scale say, of the highest mean LDS over instances; the first of equals."""
+
+    def value(one: T) -> float:
+        found = zip(score(one), losses, strict=True)
+        return float(np.mean([lds(scores, wanted, resamples=0).value for scores, wanted in found]))
+
+    return max(tried, key=value) if len(tried) > 1 else tried[0]
 
 
 def compact_subsets(subsets: Groups) -> tuple[np.ndarray, Groups]:

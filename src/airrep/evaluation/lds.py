@@ -1,19 +1,20 @@
 """LDS of indexes on labelled instances, side by side."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Literal, NamedTuple
+from functools import cached_property
+from typing import Any, ClassVar, Literal
 
 import numpy as np
 
 from airrep.arrays import Features, GroupScores, Rows
 from airrep.errors import ConfigError, DataError
-from airrep.evaluation.judging import Losses, difference_over, lds_over, scales, shared_queries
-from airrep.evaluation.pool import cost_of, text_hashes
+from airrep.evaluation.judging import Losses, best_of, difference_over, lds_over, scales, shared_queries
+from airrep.evaluation.pool import Named, cost_of, text_hashes
 from airrep.evaluation.result import Difference, Evaluation, Row, check_names
-from airrep.evaluation.statistics.ceilings import mean_ceiling
+from airrep.evaluation.statistics.ceilings import Ceiling, mean_ceiling
 from airrep.evaluation.statistics.labels import seeds_alike
-from airrep.evaluation.statistics.metrics import RESAMPLES, MethodsLds, judge, lds
+from airrep.evaluation.statistics.metrics import RESAMPLES, MethodsLds, judge
 from airrep.index.index import Index
 from airrep.labels.instance import LabelledInstance, distinct, identity, refuse_removals
 from airrep.runtime.artifacts import json_digest
@@ -29,11 +30,11 @@ class RowFinder:
         """Look for the examples that are in some subset."""
         self.index = index
         self._used = {id(instance): np.unique(instance.subsets.rows) for instance in instances}
-        wanted = (instance.train.take(self._used[id(instance)]) for instance in instances)
-        self._rows: dict[str, list[int]] = {example.content_hash: [] for corpus in wanted for example in corpus}
+        self._texts = {id(one): text_hashes(one.train.take(self._used[id(one)])) for one in instances}
+        self._rows: dict[str, list[int]] = {text: [] for texts in self._texts.values() for text in texts}
         for shard in index.shards:
-            for row, example in enumerate(shard.examples, shard.start):
-                if index.live[row] and (rows := self._rows.get(example.content_hash)) is not None:
+            for row, text in enumerate(text_hashes(shard.examples), shard.start):
+                if index.live[row] and (rows := self._rows.get(text)) is not None:
                     rows.append(row)
 
     def score(self, instance: LabelledInstance, pool: PoolLike, queries: Features | None = None) -> GroupScores:
@@ -53,10 +54,10 @@ class RowFinder:
         """
         used, rows = self._used[id(instance)], np.full(len(instance.train), -1, np.int64)
         met: dict[str, int] = {}
-        for place, example in zip(used.tolist(), instance.train.take(used), strict=True):
-            copy, known = met.get(example.content_hash, 0), self._rows[example.content_hash]
+        for place, text in zip(used.tolist(), self._texts[id(instance)], strict=True):
+            copy, known = met.get(text, 0), self._rows[text]
             rows[place] = known[copy] if copy < len(known) else -1
-            met[example.content_hash] = copy + 1
+            met[text] = copy + 1
         self._check(instance, used[rows[used] < 0])
         return Groups(instance.subsets.names, rows[instance.subsets.rows], instance.subsets.offsets)
 
@@ -67,10 +68,6 @@ class RowFinder:
                 f"instance {instance.name}, and {len(missing) - 1:,} more; expected all that are in some subset. "
                 "Index the data of the labels."
             )
-
-
-SAMPLE = 1000
-"""Rows of an index that tell how widely its scores spread."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -119,111 +116,156 @@ def evaluate_lds(
         DataError: an index lacks an example of a train pool, scores that are not finite or all constant, an instance
             is made of removals or has no losses, or two rows of one name.
     """
-    request = lds_request(indexes, instances, pool, temperature, tune=tune, resamples=resamples)
-    names, contenders = row_names(indexes, names), []
-    for name, index in zip(names, indexes, strict=True):
-        pooling = index.attributor.pooling(pool, temperature)
-        finder = RowFinder(index, [*instances, *tune])
-        if tune and pooling.attends:
-            pooling = _best_temperature(finder, tune, pooling)
-        scores = [finder.score(instance, pooling) for instance in instances]
-        sizes = [size for instance in instances for size in instance.subsets.sizes.tolist()]
-        contenders.append(Contender(name, index, pooling, scores, sizes))
-    ceiling = mean_ceiling(telling_seeds(instances))
-    losses = {f"losses/{instance.name}": instance.losses for instance in instances}
-    return Evaluation(
-        "lds",
-        judge_rows(contenders, instances, resamples),
-        query_keys(instances),
-        subject_of("lds", instances),
-        None if ceiling is None else ceiling.lds,
-        {**facts_of(instances), "tuned_on": [instance.name for instance in tune], "resamples": resamples},
-        request=request,
-        matrices={**losses, **score_matrices(contenders, instances)},
-    )
+    return LdsStudy(named(indexes, names), instances, pool, temperature, tune=tune, resamples=resamples).run()
 
 
-def row_names(indexes: Sequence[Index], names: Sequence[str] | None) -> Sequence[str]:
-    """What rows are called: *names*, or the paths of the indexes.
-
-    Raises:
-        DataError: two rows of one name.
-    """
-    chosen = names or [str(index.path) for index in indexes]
-    check_names(chosen)
-    return chosen
+def named(indexes: Sequence[Index], names: Sequence[str] | None) -> Named:
+    """Indexes with the names of their rows; their paths if None."""
+    return list(zip(names or [str(index.path) for index in indexes], indexes, strict=True))
 
 
-def lds_request(
-    indexes: Sequence[Index],
-    instances: Sequence[LabelledInstance],
-    pool: PoolLike | None = None,
-    temperature: float = 1.0,
-    *,
-    tune: Sequence[LabelledInstance] = (),
-    resamples: int = RESAMPLES,
-) -> dict[str, Any]:
-    """What decides :func:`evaluate_lds`, as JSON values; arguments and errors as there, but nothing is scored."""
-    for instance in (*instances, *tune):
-        refuse_removals(instance)
-    return evaluation_request("lds", indexes, instances, pool, temperature, tune=tune, resamples=resamples)
+class LdsStudy:
+    """What :func:`evaluate_lds` is asked for, checked; :attr:`request` says what decides the answer."""
 
+    measure: ClassVar[Literal["lds", "loo"]] = "lds"
+    own_pool: ClassVar[PoolLike | None] = None
+    """Taken where none is asked for; None for each method's own."""
 
-def evaluation_request(
-    measure: Literal["lds", "loo"],
-    indexes: Sequence[Index],
-    instances: Sequence[LabelledInstance],
-    pool: PoolLike | None,
-    temperature: float,
-    *,
-    tune: Sequence[LabelledInstance] = (),
-    resamples: int,
-) -> dict[str, Any]:
-    """What decides an evaluation over subsets or removals, as JSON values; arguments and errors as for
-    :func:`evaluate_lds`."""
-    if not indexes or not instances:
-        raise ConfigError("evaluate: expected at least one index and one labelled instance. Name some.")
-    if resamples < 1:
-        raise ConfigError(f"resamples={resamples}: expected 1 or more. Correct the value.")
-    bare = next((instance.name for instance in (*instances, *tune) if not np.isfinite(instance.losses).any()), None)
-    if bare is not None:
-        raise DataError(f"instance {bare}: has no losses; expected some. Give labels that have.")
-    judged, tuned = distinct(instances), [identity(instance) for instance in tune]
-    _check_tuning(temperature, judged, tune, tuned)
-    return {
-        "measure": measure,
-        **{f"index {number}": index.fingerprint for number, index in enumerate(indexes, start=1)},
-        **{f"instance {number}": content for number, content in enumerate(judged, start=1)},
-        **{f"tuning instance {number}": content for number, content in enumerate(tuned, start=1)},
-        "pool": None if pool is None else str(Pooling.parse(pool)),
-        "temperature": temperature,
-        "resamples": resamples,
-    }
+    def __init__(
+        self,
+        indexes: Named,
+        instances: Sequence[LabelledInstance],
+        pool: PoolLike | None = None,
+        temperature: float = 1.0,
+        *,
+        tune: Sequence[LabelledInstance] = (),
+        resamples: int = RESAMPLES,
+    ) -> None:
+        """Digest every instance once; nothing is scored. Arguments and errors as for :func:`evaluate_lds`."""
+        self.indexes, self.instances, self.tune = indexes, instances, tune
+        # An empty text is no pool of its own: `or pool` keeps it, to be refused.
+        self.asked_pool, self.pool = pool, pool or self.own_pool or pool
+        self.temperature, self.resamples = temperature, resamples
+        self._check()
+        # The same digests decide the request and the subject, and show what is given twice or tuned and judged on.
+        judged, tuned = distinct(instances), [identity(instance) for instance in tune]
+        self._check_tuning(judged, tuned)
+        self.request: Mapping[str, Any] = {
+            "measure": self.measure,
+            **{f"index {number}": index.fingerprint for number, (_, index) in enumerate(indexes, start=1)},
+            **{f"instance {number}": content for number, content in enumerate(judged, start=1)},
+            **{f"tuning instance {number}": content for number, content in enumerate(tuned, start=1)},
+            "pool": None if self.pool is None else str(Pooling.parse(self.pool)),
+            "temperature": temperature,
+            "resamples": resamples,
+        }
+        self.subject = json_digest({"measure": self.measure, "instances": list(judged)})
+        check_names([name for name, _ in indexes])
 
+    def _check(self) -> None:
+        everything = (*self.instances, *self.tune)
+        if self.measure == "lds":
+            for instance in everything:
+                refuse_removals(instance)
+        if not self.indexes or not self.instances:
+            raise ConfigError("evaluate: expected at least one index and one labelled instance. Name some.")
+        if self.resamples < 1:
+            raise ConfigError(f"resamples={self.resamples}: expected 1 or more. Correct the value.")
+        bare = next((instance.name for instance in everything if not np.isfinite(instance.losses).any()), None)
+        if bare is not None:
+            raise DataError(f"instance {bare}: has no losses; expected some. Give labels that have.")
 
-def _check_tuning(
-    temperature: float, judged: Mapping[str, str], tune: Sequence[LabelledInstance], tuned: Sequence[str]
-) -> None:
-    """Refuse to tune on what is judged by, whatever its name: *judged* has names by content, *tuned* the contents."""
-    if temperature != 1 and tune:
-        raise ConfigError("evaluate: expected a temperature or instances to tune it on, not both. Choose one.")
-    for instance, content in zip(tune, tuned, strict=True):
-        name = judged.get(content)
-        if name is not None:
-            alias = "" if name == instance.name else f" (as {name})"
-            raise ConfigError(
-                f"instance {instance.name}: is to be judged by{alias}, so it cannot be tuned on. Tune on another one."
-            )
+    def _check_tuning(self, judged: Mapping[str, str], tuned: Sequence[str]) -> None:
+        """Refuse to tune on what is judged by, whatever its name: *judged* has names by content, *tuned* contents."""
+        if self.temperature != 1 and self.tune:
+            raise ConfigError("evaluate: expected a temperature or instances to tune it on, not both. Choose one.")
+        for instance, name in zip(self.tune, map(judged.get, tuned), strict=True):
+            if name is not None:
+                alias = "" if name == instance.name else f" (as {name})"
+                raise ConfigError(
+                    f"instance {instance.name}: is to be judged by{alias}, so it cannot be tuned on. Tune on another "
+                    "one."
+                )
 
+    @property
+    def scored(self) -> Sequence[LabelledInstance]:
+        """Instances whose groups the indexes score."""
+        return self.instances
 
-def subject_of(measure: Literal["lds", "loo"], instances: Sequence[LabelledInstance]) -> str:
-    """Digest of the texts, subsets and losses that rows are judged on."""
-    return json_digest({"measure": measure, "instances": [identity(instance) for instance in instances]})
+    @property
+    def judged(self) -> Sequence[Losses]:
+        """The losses that these scores are to rank."""
+        return self.instances
 
+    @cached_property
+    def ceiling(self) -> Ceiling | None:
+        """What a perfect predictor would reach."""
+        return mean_ceiling(telling_seeds(self.scored))
 
-def query_keys(instances: Sequence[LabelledInstance]) -> tuple[tuple[str, str], ...]:
-    """Instance and id of each query, instance after instance."""
-    return tuple((instance.name, str(id_)) for instance in instances for id_ in instance.queries.ids.to_pylist())
+    def run(self) -> Evaluation:
+        """Score and judge."""
+        contenders = [self.contender(name, index) for name, index in self.indexes]
+        scores = {
+            f"{number}/{instance.name}": f
+            for number, contender in enumerate(contenders)
+            for f, instance in zip(contender.scores, self.scored, strict=True)
+        }
+        return Evaluation(
+            self.measure,
+            self._rows(contenders),
+            tuple((one.name, str(id_)) for one in self.scored for id_ in one.queries.ids.to_pylist()),
+            self.subject,
+            None if self.ceiling is None else self.ceiling.lds,
+            {**self.facts(), "resamples": self.resamples},
+            request=self.request,
+            matrices={**{f"losses/{one.name}": one.losses for one in self.scored}, **scores},
+        )
+
+    def contender(self, name: str, index: Index) -> Contender:
+        """One index with the scores of all groups."""
+        pooling = index.attributor.pooling(self.pool, self.temperature)
+        finder = RowFinder(index, [*self.scored, *self.tune])
+        if self.tune and pooling.attends:
+            pooling = _tuned(finder, self.tune, pooling)
+        scores = [finder.score(instance, pooling) for instance in self.scored]
+        sizes = [size for instance in self.scored for size in instance.subsets.sizes.tolist()]
+        return Contender(name, index, pooling, scores, sizes)
+
+    def facts(self) -> dict[str, Any]:
+        """What holds for all rows."""
+        return {**facts_of(self.instances), "tuned_on": [instance.name for instance in self.tune]}
+
+    def _rows(self, contenders: Sequence[Contender]) -> tuple[Row, ...]:
+        """Values, intervals and paired differences to the first row."""
+        pairs, names = [(number, 0) for number in range(1, len(contenders))], [one.name for one in contenders]
+        judged = [
+            judge([one.scores[place] for one in contenders], losses, pairs, resamples=self.resamples, names=names)
+            for place, losses in enumerate(instance.losses for instance in self.judged)
+        ]
+        shared = shared_queries(self.judged)
+        return tuple(self._row(number, one, judged, shared) for number, one in enumerate(contenders))
+
+    def _row(self, number: int, contender: Contender, judged: Sequence[MethodsLds], shared: np.ndarray | None) -> Row:
+        """One row, over all instances."""
+        pooling, attributor = contender.pooling, contender.index.attributor
+        found = lds_over([one.name for one in self.judged], [one.alone[number] for one in judged], shared)
+        pairs = [one.pairs[number - 1] for one in judged] if number else []
+        gap = difference_over(pairs, self.resamples, shared) if number else None
+        trained, sizes = attributor.trained_groups, contender.sizes
+        more = "" if trained is None or sizes is None else trained.caution(list(sizes), str(pooling))
+        return Row(
+            name=contender.name,
+            method=contender.index.method,
+            value=found.value,
+            interval=found.interval,
+            per_query=np.concatenate([one.alone[number].per_query for one in judged]),
+            pool=pooling.text,
+            temperature=pooling.temperature if pooling.attends else None,
+            difference=None if gap is None else Difference(gap.value, gap.interval, gap.p_value),
+            cost=cost_of(contender.index),
+            caution=" ".join(filter(None, (attributor.caution, more))),
+            more={"by_instance": dict(found.by_instance), **contender.more},
+        )
 
 
 def telling_seeds(instances: Sequence[LabelledInstance]) -> list[np.ndarray | None]:
@@ -244,7 +286,8 @@ def facts_of(instances: Sequence[LabelledInstance]) -> dict[str, Any]:
     :func:`airrep.evaluation.judging.shared_queries`.
     """
     shared = shared_queries(instances)
-    there = np.concatenate([np.isfinite(instance.losses).any(axis=0) for instance in instances])
+    known = [np.isfinite(instance.losses) for instance in instances]
+    there = np.concatenate([one.any(axis=0) for one in known])
     sizes = np.concatenate([instance.subsets.sizes for instance in instances])[there]
     return {
         "instances": [instance.name for instance in instances],
@@ -254,7 +297,7 @@ def facts_of(instances: Sequence[LabelledInstance]) -> dict[str, Any]:
         **({} if shared is None else {"shared_queries": shared.tolist()}),
         "subsets": int(there.sum()),
         "subsets_left_out": int((~there).sum()),
-        "losses_missing": sum(_missing(instance.losses) for instance in instances),
+        "losses_missing": sum(int((~one[:, one.any(axis=0)]).sum()) for one in known),
         "subset_size": [int(sizes.min()), int(sizes.max())],
         "pool_size": [len(instance.train) for instance in instances],
         "seeds": [1 if instance.by_seed is None else len(instance.by_seed) for instance in instances],
@@ -262,89 +305,17 @@ def facts_of(instances: Sequence[LabelledInstance]) -> dict[str, Any]:
     }
 
 
-def _missing(losses: np.ndarray) -> int:
-    """Of the subsets that have any."""
-    known = np.isfinite(losses)
-    return int((~known[:, known.any(axis=0)]).sum())
-
-
 def _in_pool(instance: LabelledInstance) -> int:
     pool = set(text_hashes(instance.train))
     return sum(text in pool for text in instance.query_texts)
 
 
-def score_matrices(contenders: Sequence[Contender], instances: Sequence[Losses]) -> dict[str, np.ndarray]:
-    """Group scores of each row and instance, by the names that they have in an evaluation."""
-    return {
-        f"{number}/{instance.name}": scores
-        for number, contender in enumerate(contenders)
-        for scores, instance in zip(contender.scores, instances, strict=True)
-    }
-
-
-def judge_rows(contenders: Sequence[Contender], instances: Sequence[Losses], resamples: int) -> tuple[Row, ...]:
-    """Values, intervals and paired differences to the first row."""
-    pairs = [(number, 0) for number in range(1, len(contenders))]
-    judged = [
-        judge(
-            [contender.scores[place] for contender in contenders],
-            instance.losses,
-            pairs,
-            resamples=resamples,
-            names=[contender.name for contender in contenders],
-        )
-        for place, instance in enumerate(instances)
-    ]
-    world = _JudgedOn([instance.name for instance in instances], shared_queries(instances), judged, resamples)
-    return tuple(_row(number, contender, world) for number, contender in enumerate(contenders))
-
-
-class _JudgedOn(NamedTuple):
-    """What all rows are judged on."""
-
-    names: Sequence[str]
-    shared: np.ndarray | None
-    judged: Sequence[MethodsLds]
-    resamples: int
-
-
-def _row(number: int, contender: Contender, world: _JudgedOn) -> Row:
-    """One row, over all instances."""
-    pooling, attributor, judged = contender.pooling, contender.index.attributor, world.judged
-    found = lds_over(world.names, [one.alone[number] for one in judged], world.shared)
-    pairs = [one.pairs[number - 1] for one in judged] if number else []
-    gap = difference_over(pairs, world.resamples, world.shared) if number else None
-    trained, sizes = attributor.trained_groups, contender.sizes
-    more = "" if trained is None or sizes is None else trained.caution(list(sizes), str(pooling))
-    return Row(
-        name=contender.name,
-        method=contender.index.method,
-        value=found.value,
-        interval=found.interval,
-        per_query=np.concatenate([one.alone[number].per_query for one in judged]),
-        pool=pooling.text,
-        temperature=pooling.temperature if pooling.attends else None,
-        difference=None if gap is None else Difference(gap.value, gap.interval, gap.p_value),
-        cost=cost_of(contender.index),
-        caution=" ".join(filter(None, (attributor.caution, more))),
-        more={"by_instance": dict(found.by_instance), **contender.more},
-    )
-
-
-def _best_temperature(finder: RowFinder, tune: Sequence[LabelledInstance], pooling: Pooling) -> Pooling:
-    """The pool with the temperature of the highest LDS; the first of equals."""
+def _tuned(finder: RowFinder, tune: Sequence[LabelledInstance], pooling: Pooling) -> Pooling:
+    """The pool at its best temperature."""
     asked = [finder.index.encode_queries(instance.queries) for instance in tune]
-    tried = [Pooling.parse(pooling.text, 1 / factor) for factor in scales(_sample(finder.index), asked[0])]
+    tried = [Pooling.parse(pooling.text, 1 / scale) for scale in scales(finder.index.blocks[0].features, asked[0])]
 
-    def value(one: Pooling) -> float:
-        found = (finder.score(instance, one, queries) for instance, queries in zip(tune, asked, strict=True))
-        values = [lds(f, instance.losses, resamples=0).value for f, instance in zip(found, tune, strict=True)]
-        return float(np.mean(values))
+    def score(one: Pooling) -> Iterator[GroupScores]:
+        return (finder.score(instance, one, queries) for instance, queries in zip(tune, asked, strict=True))
 
-    return max(tried, key=value)
-
-
-def _sample(index: Index) -> Features:
-    """Features of the first rows, float32."""
-    features: Features = index.blocks[0].features[:SAMPLE].astype(np.float32)
-    return features
+    return best_of(tried, score, [instance.losses for instance in tune])

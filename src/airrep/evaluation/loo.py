@@ -2,26 +2,15 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import Any
 
 import numpy as np
 
 from airrep.arrays import GroupScores, Rows
 from airrep.errors import ConfigError, DataError
-from airrep.evaluation.lds import (
-    Contender,
-    RowFinder,
-    evaluation_request,
-    facts_of,
-    judge_rows,
-    query_keys,
-    row_names,
-    score_matrices,
-    subject_of,
-    telling_seeds,
-)
+from airrep.evaluation.lds import Contender, LdsStudy, facts_of, named, telling_seeds
 from airrep.evaluation.result import Evaluation
-from airrep.evaluation.statistics.ceilings import mean_ceiling
 from airrep.evaluation.statistics.metrics import RESAMPLES
 from airrep.index.index import Index
 from airrep.labels.instance import LabelledInstance
@@ -119,50 +108,43 @@ def evaluate_loo(
         DataError: instances without removals, an index lacks a removed example, scores that are not finite or all
             constant, or two rows of one name.
     """
-    request = loo_request(indexes, instances, pool, temperature, resamples=resamples)
-    removals = [Removals.of(instance) for instance in instances]
-    removed = [one.removed for one in removals]
-    names, contenders = row_names(indexes, names), []
-    for name, index in zip(names, indexes, strict=True):
-        pooling, finder = index.attributor.pooling(pool or "sum", temperature), RowFinder(index, removed)
-        scores = [finder.score(instance, pooling) for instance in removed]
-        sizes = None if pool is None else [size for one in removed for size in one.subsets.sizes.tolist()]
-        more = {"pearson": _mean_pearson(scores, removals)}
-        contenders.append(Contender(name, index, pooling, scores, sizes, more))
-    ceiling = mean_ceiling(telling_seeds(removed))
-    return Evaluation(
-        "loo",
-        judge_rows(contenders, removals, resamples),
-        query_keys(removed),
-        subject_of("loo", instances),
-        None if ceiling is None else ceiling.lds,
-        {**_facts(removed), "reliability": None if ceiling is None else ceiling.reliability, "resamples": resamples},
-        request=request,
-        matrices={**{f"losses/{one.name}": one.losses for one in removed}, **score_matrices(contenders, removed)},
-    )
+    return LooStudy(named(indexes, names), instances, pool, temperature, resamples=resamples).run()
 
 
-def loo_request(
-    indexes: Sequence[Index],
-    instances: Sequence[LabelledInstance],
-    pool: PoolLike | None = None,
-    temperature: float = 1.0,
-    *,
-    resamples: int = RESAMPLES,
-) -> dict[str, Any]:
-    """What decides :func:`evaluate_loo`, as JSON values; arguments and errors as there, but nothing is scored."""
-    if temperature != 1 and pool is None:
-        raise ConfigError("evaluate loo: a temperature belongs to attention; the pool is sum. Add --pool attention.")
-    return evaluation_request("loo", indexes, instances, pool or "sum", temperature, resamples=resamples)
+class LooStudy(LdsStudy):
+    """What :func:`evaluate_loo` is asked for, checked."""
 
+    measure = "loo"
+    own_pool = "sum"
 
-def _facts(removed: Sequence[LabelledInstance]) -> dict[str, Any]:
-    """What holds for all rows; ``removal_size`` is the least and the greatest."""
-    facts = facts_of(removed)
-    renamed = {"subsets": "removals", "subsets_left_out": "removals_left_out", "subset_size": "removal_size"}
-    named = {name: facts.pop(old) for old, name in renamed.items()}
-    known = [by_seed for by_seed in telling_seeds(removed) if by_seed is not None]
-    return {**facts, **named, "signal_to_noise": signal_to_noise(known) if known else None}
+    def _check(self) -> None:
+        if self.temperature != 1 and self.asked_pool is None:
+            raise ConfigError(
+                "evaluate loo: a temperature belongs to attention; the pool is sum. Add --pool attention."
+            )
+        super()._check()
+
+    @cached_property
+    def judged(self) -> Sequence[Removals]:
+        return [Removals.of(instance) for instance in self.instances]
+
+    @property
+    def scored(self) -> Sequence[LabelledInstance]:
+        return [one.removed for one in self.judged]
+
+    def contender(self, name: str, index: Index) -> Contender:
+        found = super().contender(name, index)
+        more = {"pearson": _mean_pearson(found.scores, self.judged)}
+        return replace(found, sizes=None if self.asked_pool is None else found.sizes, more=more)
+
+    def facts(self) -> dict[str, Any]:
+        """What holds for all rows; ``removal_size`` is the least and the greatest."""
+        facts = facts_of(self.scored)
+        renamed = {"subsets": "removals", "subsets_left_out": "removals_left_out", "subset_size": "removal_size"}
+        named = {name: facts.pop(old) for old, name in renamed.items()}
+        known = [by_seed for by_seed in telling_seeds(self.scored) if by_seed is not None]
+        noise = {"signal_to_noise": signal_to_noise(known) if known else None}
+        return {**facts, **named, **noise, "reliability": None if self.ceiling is None else self.ceiling.reliability}
 
 
 def signal_to_noise(by_seed: Sequence[np.ndarray]) -> float | None:

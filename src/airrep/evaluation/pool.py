@@ -4,10 +4,9 @@ import hashlib
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Self
+from typing import Self, TypeAlias
 
 import numpy as np
-import pyarrow as pa
 
 from airrep.arrays import Mask, Rows
 from airrep.corpus.corpus import Corpus
@@ -17,6 +16,9 @@ from airrep.errors import DataError
 from airrep.evaluation.result import Cost
 from airrep.index.index import Index
 from airrep.runtime.costs import index_cost, stored_bytes_per_example
+
+Named: TypeAlias = Sequence[tuple[str, Index]]
+"""Indexes with the names of their rows."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -32,12 +34,7 @@ class TrainingPool:
 
     @classmethod
     def of(cls, index: Index, by: str, where: str | None = None) -> Self:
-        """Read the texts of an index once.
-
-        Args:
-            index: the index.
-            by: the field.
-            where: a filter; only examples that fulfil it may be ranked.
+        """Read the texts and one field of an index; only examples that fulfil the filter may be ranked.
 
         Raises:
             ConfigError: a bad filter, or no example has the field.
@@ -93,13 +90,9 @@ def check_same_pools(names: Sequence[str], pools: Sequence[TrainingPool]) -> Non
             )
 
 
-def whole_corpus(index: Index) -> Corpus:
-    """All rows of an index as one corpus, deleted ones too."""
-    return Corpus(pa.concat_tables([shard.examples.table for shard in index.shards]))
-
-
 def cost_of(index: Index) -> Cost:
     """Bytes of the features as they lie on disk, codes for quick searches included; and seconds where recorded."""
     recorded = index_cost(index.path)
-    stored = stored_bytes_per_example(index.path)
-    return Cost(stored, None) if recorded is None else Cost(stored, recorded.seconds_per_example, recorded.by_clock)
+    if recorded is None:
+        return Cost(stored_bytes_per_example(index.path), None)
+    return Cost(recorded.bytes_per_example, recorded.seconds_per_example, recorded.by_clock)

@@ -99,7 +99,7 @@ def label(
     with holding(folder, share):
         run = _FarmRun(folder, farm.request(seeds), share)
         todo = run.begin(retry_quarantined, farm.check_examples)
-        clock = _FarmProgress(len(run.share), len(run.share) - len(todo), progress, on_task)
+        clock = TaskProgress(len(run.share), len(run.share) - len(todo), progress, on_task)
         if todo:
             run.record(farm.outcomes(todo, retries), clock)
         run.finish(partial)
@@ -131,7 +131,7 @@ class _Farm:
         loaded = load.anywhere() if isinstance(load, LoadLm) and not self._here else load()
         self._lm = {"name": _short_name(loaded.name), "fingerprint": loaded.fingerprint, **loaded.reading}
         self._precision = load.settings.precision if isinstance(load, LoadLm) else "float32"
-        self._setup = Setup(load, fine_tune, plan, train, queries, loaded.fingerprint)
+        self._setup = Setup(load, fine_tune, train, queries, loaded.fingerprint, plan)
         self._engine = engine
         self._loaded: Learner[Any] | None = loaded
 
@@ -180,12 +180,20 @@ def _short_name(name: str) -> str:
     return Path(name).name if Path(name).is_absolute() else name
 
 
-class _FarmProgress:
+class TaskProgress:
     """Tells how far the work is, and how long it will still take."""
 
     def __init__(
         self, total: int, done: int, progress: OnProgress | None, on_task: Callable[[TaskReport], None] | None
     ) -> None:
+        """Say so at once.
+
+        Args:
+            total: how many tasks there are.
+            done: those that were done before.
+            progress: told how many are done.
+            on_task: told more about each.
+        """
         self._total, self._now = total, done
         self._tuned = 0
         self._progress, self._on_task = progress, on_task
@@ -196,16 +204,15 @@ class _FarmProgress:
         if self._progress is not None:
             self._progress(self._now, self._total)
 
-    def tell(self, outcome: Outcome[LabelTask, QueryLosses]) -> None:
-        """One more task has ended."""
+    def tell(self, name: str, outcome: Outcome[Any, Any], *, tuned: bool) -> None:
+        """One more task has ended; *tuned*: it was a fine-tune, not a mere evaluation."""
         if self._begun is None:
             self._begun = time.monotonic() - outcome.seconds
         self._now += 1
-        self._tuned += outcome.task.place.subset is not None
+        self._tuned += tuned
         self._tell_progress()
         if self._on_task is not None:
             left = self._left(time.monotonic() - self._begun)
-            name = str(outcome.task.place)
             self._on_task(TaskReport(name, self._now, self._total, outcome.seconds, left, outcome.error))
 
     def _left(self, elapsed: float) -> float | None:
@@ -255,7 +262,7 @@ class _FarmRun:
             return self._sealed.read(task.key)
         return found
 
-    def record(self, outcomes: Outcomes, clock: _FarmProgress) -> None:
+    def record(self, outcomes: Outcomes, clock: TaskProgress) -> None:
         """Write down each outcome when it comes."""
         with closing(outcomes):
             for outcome in outcomes:
@@ -264,7 +271,7 @@ class _FarmRun:
                 else:
                     self._ledger.give_up(outcome.task, outcome.error or "", outcome.attempts)
                 self._note_time(outcome)
-                clock.tell(outcome)
+                clock.tell(str(outcome.task.place), outcome, tuned=outcome.task.place.subset is not None)
 
     def _note_time(self, outcome: Outcome[LabelTask, QueryLosses]) -> None:
         suffix = "" if self._part.of == 1 else f"-{self._part.name}"

@@ -1,20 +1,28 @@
 """Fine-tune one LM on one subset after another."""
 
-from collections.abc import Callable, Mapping, Sequence
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar
 
 import numpy as np
 from jaxtyping import Float32
 
+from airrep.arrays import Rows
 from airrep.corpus.corpus import Corpus, Example
 from airrep.errors import ArtifactError, TrainingError
 from airrep.labels.ledger import QueryLosses
 from airrep.labels.plan import SubsetPlan
-from airrep.labels.tasks import LabelTask, Place, fine_tune_seed
+from airrep.labels.tasks import LabelTask, fine_tune_seed
 from airrep.lm.settings import FineTuneSettings, LmSettings
 
+if TYPE_CHECKING:
+    from airrep.lm.model import TargetLM
+
 D = TypeVar("D")
+L = TypeVar("L", bound="Learner[Any]")
+S = TypeVar("S", bound="WorkerSetup[Any]")
 
 
 class Learner(Protocol[D]):
@@ -54,7 +62,7 @@ class LoadLm:
 
     settings: LmSettings
 
-    def __call__(self) -> Learner[Any]:
+    def __call__(self) -> "TargetLM":
         from airrep.lm.model import load_lm
 
         return load_lm(self.settings)
@@ -75,49 +83,74 @@ def loader(lm: LmSettings) -> LoadLm:
     return LoadLm(lm.model_copy(update={"precision": precision}))
 
 
-def check_same(lm: Learner[Any], fingerprint: str) -> None:
-    """Refuse, in a worker, an LM that is not the one that the work is meant for.
-
-    Raises:
-        ArtifactError: it is another one here.
-    """
-    if lm.fingerprint != fingerprint:
-        raise ArtifactError(
-            f"lm {lm.name}: is another one in a worker ({lm.fingerprint[:12]}; expected {fingerprint[:12]}). "
-            "Put the same files on every machine."
-        )
-
-
 @dataclass(frozen=True)
-class Setup:
-    """Makes, in a worker, what does the tasks."""
+class WorkerSetup(ABC, Generic[L]):
+    """Makes, in a worker, what fine-tunes and measures."""
 
-    load: Callable[[], Learner[Any]]
+    load: Callable[[], L]
     fine_tune: FineTuneSettings
-    plan: SubsetPlan
     train: Corpus
     queries: Corpus
     fingerprint: str
     """Of the LM that is expected."""
 
-    def __call__(self) -> "FineTuner":
+    def __call__(self) -> Callable[[Any], Any]:
         """Load the LM.
 
         Raises:
             ArtifactError: it is another one here.
         """
         lm = self.load()
-        check_same(lm, self.fingerprint)
+        if lm.fingerprint != self.fingerprint:
+            raise ArtifactError(
+                f"lm {lm.name}: is another one in a worker ({lm.fingerprint[:12]}; expected {self.fingerprint[:12]}). "
+                "Put the same files on every machine."
+            )
+        return self.worker(lm)
+
+    @abstractmethod
+    def worker(self, lm: L) -> Callable[[Any], Any]:
+        """What does the tasks, with an LM that is loaded."""
+
+
+class Tuner(Generic[L, S]):
+    """Fine-tunes one LM on one set of examples after another; the base weights are put back before each."""
+
+    def __init__(self, lm: L, setup: S) -> None:
+        """Take an LM that is loaded."""
+        self.lm, self.setup = lm, setup
+
+    @contextmanager
+    def tuned(self, name: str, rows: Rows, seed: int) -> Iterator[L]:
+        """The LM after one fine-tune; as it is, where there are no rows to train on.
+
+        Raises:
+            TrainingError: the loss is not finite, or memory is short, then or while it is measured.
+        """
+        try:
+            self.lm.reset()
+            if len(rows):
+                documents = self.lm.tokenise(self.setup.train.take(rows))
+                self.lm.fine_tune(documents, self.setup.fine_tune, seed)
+            yield self.lm
+        except MemoryError as error:
+            raise TrainingError(f"{name}: there is not enough memory. Take fewer workers.") from error
+
+
+@dataclass(frozen=True)
+class Setup(WorkerSetup[Learner[Any]]):
+    """Makes, in a worker, what does the tasks of labels."""
+
+    plan: SubsetPlan
+
+    def worker(self, lm: Learner[Any]) -> "FineTuner":
         return FineTuner(lm, self)
 
 
-class FineTuner:
-    """Fine-tunes one LM on one subset after another; the base weights are put back before each."""
+class FineTuner(Tuner[Learner[Any], Setup]):
+    """Losses after one fine-tune on a subset after another."""
 
-    def __init__(self, lm: Learner[Any], setup: Setup) -> None:
-        self._lm = lm
-        self._setup = setup
-        self._asked: tuple[int, Any] | None = None
+    _asked: tuple[int, Any] | None = None
 
     def __call__(self, task: LabelTask) -> QueryLosses:
         """The losses after one fine-tune.
@@ -125,18 +158,10 @@ class FineTuner:
         Raises:
             TrainingError: a loss is not finite, or memory is short.
         """
-        try:
-            return self._losses(task.place)
-        except MemoryError as error:
-            raise TrainingError(f"{task.place}: there is not enough memory. Take fewer workers.") from error
-
-    def _losses(self, place: Place) -> QueryLosses:
-        self._lm.reset()
-        if place.subset is not None:
-            rows = self._setup.plan.subset_rows(place.instance, place.subset)
-            documents = self._lm.tokenise(self._setup.train.take(rows))
-            self._lm.fine_tune(documents, self._setup.fine_tune, fine_tune_seed(self._setup.plan, place))
-        losses = self._lm.losses(self._queries(place.instance))
+        plan, place = self.setup.plan, task.place
+        rows = np.empty(0, np.int64) if place.subset is None else plan.subset_rows(place.instance, place.subset)
+        with self.tuned(str(place), rows, fine_tune_seed(plan, place)) as lm:
+            losses = lm.losses(self._queries(place.instance))
         if not np.isfinite(losses).all():
             raise TrainingError(f"{place}: the loss of a query is not finite. Lower the learning rate.")
         return np.ascontiguousarray(losses, np.float32)
@@ -144,6 +169,6 @@ class FineTuner:
     def _queries(self, number: int) -> Any:
         """The queries of an instance as token ids, kept until another instance's are asked for."""
         if self._asked is None or self._asked[0] != number:
-            rows = self._setup.plan.query_rows(number)
-            self._asked = (number, self._lm.tokenise(self._setup.queries.take(rows)))
+            rows = self.setup.plan.query_rows(number)
+            self._asked = (number, self.lm.tokenise(self.setup.queries.take(rows)))
         return self._asked[1]

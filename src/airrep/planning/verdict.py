@@ -7,18 +7,21 @@ from typing import Any
 import numpy as np
 
 from airrep.arrays import Features, GroupScores
+from airrep.attributors.base import Attributor
 from airrep.attributors.methods import make_attributor
+from airrep.encoder.base import Encoder
 from airrep.encoder.load import PackedEncoder
 from airrep.evaluation.judging import (
     HeldOutDifference,
     HeldOutLds,
+    best_of,
     compact_subsets,
     compare_held_out,
+    encode_instance,
     held_out_lds,
     scales,
     score_features,
 )
-from airrep.evaluation.statistics.metrics import lds
 from airrep.labels.instance import LabelledInstance
 from airrep.scoring.groups import Groups
 from airrep.scoring.pooling import ATTENTIONS
@@ -31,8 +34,8 @@ class Rival:
     """One line of the table."""
 
     name: str
-    multiple: float
-    """What its scores were multiplied by before attention."""
+    scale: float
+    """Factor on its scores before attention."""
     lds: HeldOutLds
     difference: HeldOutDifference | None
     """How much more the trained encoder reaches; None for itself."""
@@ -40,7 +43,7 @@ class Rival:
     def to_dict(self) -> dict[str, Any]:
         """A JSON object."""
         gap = None if self.difference is None else self.difference.to_dict()
-        return {"name": self.name, "multiple": self.multiple, "lds": self.lds.to_dict(), "trained_minus_it": gap}
+        return {"name": self.name, "multiple": self.scale, "lds": self.lds.to_dict(), "trained_minus_it": gap}
 
 
 @dataclass(frozen=True)
@@ -100,37 +103,24 @@ def judge_on_instance(
         encoder: where the trained encoder is. All are pooled as it was trained to be.
     """
     pool = trained.trained_pool or "attention"
-    ours = _pooled(_features(trained, last), last.subsets, pool, 1.0)
-    rivals = [(name, _features(other, tuning), _features(other, last)) for name, other in others.items()]
-    rivals.append(("tfidf", _lexical(tuning), _lexical(last)))
+    ours = _pooled(encode_instance(trained, last), last.subsets, pool, 1.0)
     rows = [Rival("trained", 1.0, held_out_lds([ours], [last]), None)]
-    for name, tried, features in rivals:
+    rivals: dict[str, Encoder | Attributor] = {**others, "tfidf": make_attributor("tfidf")}
+    for name, rival in rivals.items():
+        tried, features = (encode_instance(rival, instance) for instance in (tuning, last))
         if not (_tells(tried, tuning, pool) and _tells(features, last, pool)):
             continue
-        multiple = _best_multiple(tried, tuning, pool)
-        theirs = _pooled(features, last.subsets, pool, multiple)
+        scale = _best_scale(tried, tuning, pool)
+        theirs = _pooled(features, last.subsets, pool, scale)
         gap = compare_held_out([ours], [theirs], [last])
-        rows.append(Rival(name, multiple, held_out_lds([theirs], [last]), gap))
+        rows.append(Rival(name, scale, held_out_lds([theirs], [last]), gap))
     return Verdict(encoder, tuple(rows))
 
 
-def _features(encoder: PackedEncoder, instance: LabelledInstance) -> tuple[Features, Features]:
-    used, _ = compact_subsets(instance.subsets)
-    return encoder.encode(instance.train.take(used)), encoder.encode(instance.queries, queries=True)
-
-
-def _lexical(instance: LabelledInstance) -> tuple[Features, Features]:
-    used, _ = compact_subsets(instance.subsets)
-    method = make_attributor("tfidf")
-    method.fit(instance.train)
-    return method.encode_train(instance.train.take(used)), method.encode_queries(instance.queries)
-
-
-def _pooled(features: tuple[Features, Features], subsets: Groups, pool: str, multiple: float) -> GroupScores:
+def _pooled(features: tuple[Features, Features], subsets: Groups, pool: str, scale: float) -> GroupScores:
     train, queries = features
-    return score_features(
-        train, queries, compact_subsets(subsets)[1], pool, 1.0 / multiple if pool in ATTENTIONS else 1.0
-    )
+    temperature = 1.0 / scale if pool in ATTENTIONS else 1.0
+    return score_features(train, queries, compact_subsets(subsets)[1], pool, temperature)
 
 
 def _tells(features: tuple[Features, Features], instance: LabelledInstance, pool: str) -> bool:
@@ -139,10 +129,7 @@ def _tells(features: tuple[Features, Features], instance: LabelledInstance, pool
     return bool((np.ptp(scores, axis=1) > 0).any())
 
 
-def _best_multiple(features: tuple[Features, Features], instance: LabelledInstance, pool: str) -> float:
-    """The multiple with the highest LDS; the first of equals."""
-
-    def value(multiple: float) -> float:
-        return lds(_pooled(features, instance.subsets, pool, multiple), instance.losses, resamples=0).value
-
-    return max(scales(*features), key=value)
+def _best_scale(features: tuple[Features, Features], instance: LabelledInstance, pool: str) -> float:
+    return best_of(
+        scales(*features), lambda scale: [_pooled(features, instance.subsets, pool, scale)], [instance.losses]
+    )

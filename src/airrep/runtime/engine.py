@@ -8,15 +8,16 @@ moment loses at most the one task that each worker has in hand.
 import time
 from abc import ABC, abstractmethod
 from collections import deque
-from collections.abc import Callable, Generator, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Generic, TypeVar
+from typing import Any, ClassVar, Generic, TypeVar
 
 from airrep.errors import AirRepError, ConfigError, MissingExtraError, TrainingError
 
 T = TypeVar("T")
 R = TypeVar("R")
+W = TypeVar("W", bound="Worker")
 
 
 @dataclass(frozen=True)
@@ -137,16 +138,12 @@ class Backlog(Generic[T, R]):
     def __init__(self, tasks: Sequence[T], retries: int) -> None:
         if retries < 0:
             raise ConfigError(f"retries={retries}: expected 0 or more. Correct the value.")
-        self._tasks = tasks
+        self.tasks = tasks
         self._retries = retries
         self._waiting = deque(range(len(tasks)))
         self._attempts = [0] * len(tasks)
         self.left = len(tasks)
         """How many tasks have no outcome yet."""
-
-    def __bool__(self) -> bool:
-        """Whether a task waits for a worker."""
-        return bool(self._waiting)
 
     def take(self) -> int | None:
         """The number of the next task, or None when none waits."""
@@ -164,4 +161,100 @@ class Backlog(Generic[T, R]):
             return None
         self.left -= 1
         taken = (reply.seconds, self._attempts[number], reply.cpu_seconds)
-        return Outcome(self._tasks[number], reply.value, reply.failure, *taken)
+        return Outcome(self.tasks[number], reply.value, reply.failure, *taken)
+
+
+class WorkerLostError(Exception):
+    """A worker has ended; its arguments are what is said of the task, and the cause alone."""
+
+
+class Worker(ABC):
+    """Does one task at a time, elsewhere; its first reply says whether it is ready."""
+
+    ready = False
+    task: int | None = None
+    """Number of the task in its hand."""
+
+    @abstractmethod
+    def hand(self, task: object) -> None:
+        """Send it a task."""
+
+    @abstractmethod
+    def reply(self) -> Reply[Any]:
+        """Read what it says.
+
+        Raises:
+            WorkerLostError: it has ended, but another one may fare better.
+            TrainingError: it has ended, and another one would too.
+        """
+
+    @abstractmethod
+    def end(self) -> None:
+        """Stop it, whatever it does."""
+
+
+class Crew(ABC, Generic[W]):
+    """The workers of one run; one that is lost is replaced and its task tried again."""
+
+    unready: ClassVar[str]
+    """What is said when too many are lost before they are ready."""
+
+    def __init__(self, count: int, retries: int) -> None:
+        self._count = count
+        self._starts_left = (retries + 1) * count
+        self._workers: list[W] = []
+
+    @abstractmethod
+    def begin(self, slot: int) -> W:
+        """Start a worker; it is not waited for."""
+
+    @abstractmethod
+    def wait(self, workers: Sequence[W]) -> Iterable[W]:
+        """Wait until some of these workers say something."""
+
+    def outcomes(self, backlog: Backlog[T, R]) -> Generator[Outcome[T, R], None, None]:
+        """Do all tasks, then end the workers."""
+        try:
+            self._workers.extend(self.begin(slot) for slot in range(self._count))
+            while backlog.left:
+                self._hand_out(backlog)
+                for worker in self.wait([one for one in self._workers if one.task is not None or not one.ready]):
+                    number, reply = worker.task, self._hear(worker)
+                    if number is not None and (outcome := backlog.settle(number, reply)) is not None:
+                        yield outcome
+        finally:
+            for worker in self._workers:
+                worker.end()
+
+    def _hand_out(self, backlog: Backlog[T, R]) -> None:
+        """Give each idle worker a task; one that is not ready yet gets none, as it may never be."""
+        for worker in self._workers:
+            if worker.ready and worker.task is None and (number := backlog.take()) is not None:
+                worker.task = number
+                worker.hand(backlog.tasks[number])
+
+    def _hear(self, worker: W) -> Reply[Any]:
+        """What one worker says; a worker that is lost is replaced."""
+        worker.task = None
+        try:
+            reply = worker.reply()
+        except WorkerLostError as lost:
+            failure, cause = lost.args
+            self._replace(worker, cause)
+            return Reply(failure=failure)
+        if not worker.ready:
+            reply.check()
+            if reply.failure is not None:
+                raise TrainingError(reply.failure)
+        worker.ready = True
+        return reply
+
+    def _replace(self, worker: W, cause: str) -> None:
+        if not worker.ready:
+            self._starts_left -= 1
+            if not self._starts_left:
+                remedy = f"expected room for {self._count}. Take fewer workers, or a smaller model."
+                raise TrainingError(f"{self.unready} ({cause}); {remedy}")
+        worker.end()
+        slot = self._workers.index(worker)
+        self._workers[slot] = self.begin(slot)

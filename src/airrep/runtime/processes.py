@@ -6,13 +6,13 @@ import pickle
 import signal
 import sys
 import threading
-from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Mapping, Sequence
 from dataclasses import dataclass
 from multiprocessing.connection import Connection, wait
-from typing import Any, Generic
+from typing import Any
 
 from airrep.errors import ConfigError, TrainingError
-from airrep.runtime.engine import Backlog, Engine, Outcome, R, Reply, T, answer_all
+from airrep.runtime.engine import Backlog, Crew, Engine, Outcome, R, Reply, T, Worker, WorkerLostError, answer_all
 
 ONE_THREAD = {
     "OMP_NUM_THREADS": "1",
@@ -49,14 +49,7 @@ class LocalProcesses(Engine):
         backlog: Backlog[T, R] = Backlog(tasks, retries)
         if not tasks:
             return
-        crew: _Crew[T, R] = _Crew(pickled(setup), self._environments(len(tasks)), tasks, retries)
-        try:
-            crew.start()
-            while backlog.left:
-                crew.hand_out(backlog)
-                yield from crew.collect(backlog)
-        finally:
-            crew.end()
+        yield from _Processes(pickled(setup), self._environments(len(tasks)), retries).outcomes(backlog)
 
     def _environments(self, tasks: int) -> list[dict[str, str]]:
         """The environment of each worker."""
@@ -89,8 +82,8 @@ def pickled(setup: Callable[[], object]) -> bytes:
         ) from error
 
 
-class _Worker:
-    """One process, the pipe to it, and the task in its hand."""
+class _Process(Worker):
+    """One process, and the pipe to it."""
 
     def __init__(self, setup: bytes, environment: Mapping[str, str]) -> None:
         context = multiprocessing.get_context("spawn")
@@ -98,12 +91,9 @@ class _Worker:
         self.process = context.Process(target=_serve, args=(theirs, dict(environment)), daemon=True)
         self.process.start()
         theirs.close()
-        self.ready = False
-        self.task: int | None = None
         self._send(setup)
 
-    def hand(self, number: int, task: object) -> None:
-        self.task = number
+    def hand(self, task: object) -> None:
         self._send(pickle.dumps(task))
 
     def _send(self, message: bytes) -> None:
@@ -113,12 +103,12 @@ class _Worker:
         except (BrokenPipeError, ConnectionResetError):
             return
 
-    def reply(self) -> Reply[Any] | None:
-        """What it says, or None when it has ended."""
+    def reply(self) -> Reply[Any]:
         try:
             reply: Reply[Any] = pickle.loads(self.connection.recv_bytes())
         except (EOFError, OSError):
-            return None
+            cause = self._cause_of_death()
+            raise WorkerLostError(cause, cause) from None
         return reply
 
     def end(self) -> None:
@@ -126,7 +116,7 @@ class _Worker:
         self.process.join()
         self.connection.close()
 
-    def cause_of_death(self) -> str:
+    def _cause_of_death(self) -> str:
         """Why it ended, for a process that did.
 
         Raises:
@@ -143,79 +133,21 @@ class _Worker:
         return f"its worker was ended by {signal.Signals(-code).name}{hint}"
 
 
-class _Crew(Generic[T, R]):
-    """The workers of one run."""
+class _Processes(Crew[_Process]):
+    """The processes of one run."""
 
-    def __init__(
-        self, setup: bytes, environments: Sequence[Mapping[str, str]], tasks: Sequence[T], retries: int
-    ) -> None:
-        self._setup = setup
-        self._environments = environments
-        self._tasks = tasks
-        self._starts_left = (retries + 1) * max(len(environments), 1)
-        self._workers: list[_Worker] = []
+    unready = "workers: end before they are ready"
 
-    def start(self) -> None:
-        self._workers.extend(_Worker(self._setup, environment) for environment in self._environments)
+    def __init__(self, setup: bytes, environments: Sequence[Mapping[str, str]], retries: int) -> None:
+        super().__init__(len(environments), retries)
+        self._setup, self._environments = setup, environments
 
-    def end(self) -> None:
-        for worker in self._workers:
-            worker.end()
+    def begin(self, slot: int) -> _Process:
+        return _Process(self._setup, self._environments[slot])
 
-    def hand_out(self, backlog: Backlog[T, R]) -> None:
-        """Give each idle worker a task."""
-        for worker in self._workers:
-            if worker.ready and worker.task is None and (number := backlog.take()) is not None:
-                worker.hand(number, self._tasks[number])
-
-    def collect(self, backlog: Backlog[T, R]) -> Iterator[Outcome[T, R]]:
-        """Wait until workers say something, and yield the outcomes among it."""
-        waited = {worker.connection: slot for slot, worker in enumerate(self._workers) if _is_waited_for(worker)}
-        for connection in wait(list(waited)):
-            assert isinstance(connection, Connection)
-            slot = waited[connection]
-            number, reply = self._workers[slot].task, self._hear(slot)
-            outcome = backlog.settle(number, reply) if number is not None else None
-            if outcome is not None:
-                yield outcome
-
-    def _hear(self, slot: int) -> Reply[R]:
-        """What one worker says; a worker that has ended is replaced."""
-        worker = self._workers[slot]
-        reply = worker.reply()
-        worker.task = None
-        if reply is None:
-            return Reply(failure=self._replace(slot))
-        if not worker.ready:
-            check_started(reply)
-        worker.ready = True
-        return reply
-
-    def _replace(self, slot: int) -> str:
-        """Start another worker in place of one that has ended; returns why it ended."""
-        worker = self._workers[slot]
-        cause = worker.cause_of_death()
-        if not worker.ready:
-            self._starts_left -= 1
-            if not self._starts_left:
-                raise TrainingError(
-                    f"workers: end before they are ready ({cause}); expected room for {len(self._workers)}. "
-                    "Take fewer workers, or a smaller model."
-                )
-        worker.end()
-        self._workers[slot] = _Worker(self._setup, self._environments[slot])
-        return cause
-
-
-def _is_waited_for(worker: _Worker) -> bool:
-    return worker.task is not None or not worker.ready
-
-
-def check_started(reply: Reply[Any]) -> None:
-    """Raise what went wrong while a worker made itself ready."""
-    reply.check()
-    if reply.failure is not None:
-        raise TrainingError(reply.failure)
+    def wait(self, workers: Sequence[_Process]) -> list[_Process]:
+        waited: dict[object, _Process] = {worker.connection: worker for worker in workers}
+        return [waited[connection] for connection in wait([worker.connection for worker in workers])]
 
 
 def _serve(connection: Connection, environment: Mapping[str, str]) -> None:

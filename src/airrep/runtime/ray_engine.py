@@ -6,11 +6,11 @@ from collections.abc import Callable, Generator, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from types import ModuleType
-from typing import Any, Generic
+from typing import Any
 
 from airrep.errors import ConfigError, MissingExtraError, TrainingError
-from airrep.runtime.engine import Backlog, Engine, Outcome, R, Reply, T, answer_all
-from airrep.runtime.processes import ONE_THREAD, check_started, pickled
+from airrep.runtime.engine import Backlog, Crew, Engine, Outcome, R, Reply, T, Worker, WorkerLostError, answer_all
+from airrep.runtime.processes import ONE_THREAD, pickled
 
 ENVIRONMENT = {"RAY_AUTH_MODE": "disabled", "RAY_USAGE_STATS_ENABLED": "0", "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0"}
 """Set before Ray is loaded, where they are not set already."""
@@ -57,13 +57,7 @@ class RayEngine(Engine):
             return
         ray = load_ray()
         with _connected(ray, self.address):
-            crew: _RayCrew[T, R] = _RayCrew(ray, self, pickled(setup), tasks, retries)
-            try:
-                while backlog.left:
-                    crew.hand_out(backlog)
-                    yield from crew.collect(backlog)
-            finally:
-                crew.end()
+            yield from _Actors(ray, self, pickled(setup), len(tasks), retries).outcomes(backlog)
 
     def count(self, ray: ModuleType, tasks: int) -> int:
         """How many actors to start.
@@ -142,88 +136,56 @@ class _Server:
         return answer_all(self._work, task)
 
 
-@dataclass
-class _RayWorker:
-    """An actor, what it was last asked for, and the task in its hand."""
+class _Actor(Worker):
+    """An actor, and what it was last asked for."""
 
-    actor: Any
-    asked: Any
-    ready: bool = False
-    task: int | None = None
+    def __init__(self, ray: ModuleType, actor: Any, setup: Any) -> None:
+        self._ray, self._actor = ray, actor
+        self.asked = actor.start.remote(setup)
 
+    def hand(self, task: object) -> None:
+        self.asked = self._actor.do.remote(task)
 
-class _RayCrew(Generic[T, R]):
-    """The actors of one run."""
-
-    def __init__(self, ray: ModuleType, engine: RayEngine, setup: bytes, tasks: Sequence[T], retries: int) -> None:
-        self._ray = ray
-        self._engine = engine
-        self._tasks = tasks
-        self._class = ray.remote(num_cpus=engine.cpus, num_gpus=engine.gpus, max_restarts=0)(_Server)
-        self._setup = ray.put(setup)
-        count = engine.count(ray, len(tasks))
-        self._starts_left = (retries + 1) * count
-        self._workers = [self._begin() for _ in range(count)]
-
-    def _begin(self) -> _RayWorker:
-        """Ask for an actor; it waits until the cluster has room."""
-        actor = self._class.remote(self._engine.gpus)
-        return _RayWorker(actor, actor.start.remote(self._setup))
-
-    def end(self) -> None:
-        for worker in self._workers:
-            self._ray.kill(worker.actor)
-
-    def hand_out(self, backlog: Backlog[T, R]) -> None:
-        """Give each idle actor a task; one that is not ready yet gets none, as it may never have room."""
-        for worker in self._workers:
-            if worker.ready and worker.task is None and (number := backlog.take()) is not None:
-                worker.task = number
-                worker.asked = worker.actor.do.remote(self._tasks[number])
-
-    def collect(self, backlog: Backlog[T, R]) -> Iterator[Outcome[T, R]]:
-        """Wait until actors say something, and yield the outcomes among it."""
-        waited = {worker.asked: worker for worker in self._workers if worker.task is not None or not worker.ready}
-        working = any(worker.task is not None for worker in self._workers)
-        said, _ = self._ray.wait(list(waited), timeout=None if working else self._engine.start_seconds)
-        if not said:
-            raise TrainingError(
-                f"ray: no worker was ready within {self._engine.start_seconds:g} s; expected room for one of "
-                f"{self._engine.cpus:g} CPUs and {self._engine.gpus:g} GPUs. Run again when the cluster has room."
-            )
-        for reference in said:
-            number, reply = waited[reference].task, self._hear(waited[reference])
-            outcome = backlog.settle(number, reply) if number is not None else None
-            if outcome is not None:
-                yield outcome
-
-    def _hear(self, worker: _RayWorker) -> Reply[R]:
-        """What one actor says; an actor that is lost is replaced."""
+    def reply(self) -> Reply[Any]:
         errors = self._ray.exceptions
-        worker.task = None
         try:
-            reply: Reply[R] = self._ray.get(worker.asked)
+            reply: Reply[Any] = self._ray.get(self.asked)
         except errors.RayTaskError as error:
             raise TrainingError(
                 f"ray: a worker ended with {type(error.cause).__name__}: {error.cause}; expected it to stay. Have the "
                 "same airrep and the same of your own modules on every node."
             ) from error
         except errors.RayError as error:
-            return Reply(failure=self._replace(worker, type(error).__name__))
-        if not worker.ready:
-            check_started(reply)
-        worker.ready = True
+            cause = type(error).__name__
+            raise WorkerLostError(f"its worker was lost ({cause})", cause) from error
         return reply
 
-    def _replace(self, worker: _RayWorker, cause: str) -> str:
-        """Start another actor in place of a lost one; returns why it was lost."""
-        if not worker.ready:
-            self._starts_left -= 1
-            if not self._starts_left:
-                raise TrainingError(
-                    f"ray: workers are lost before they are ready ({cause}); expected room for "
-                    f"{len(self._workers)}. Take fewer workers, or a smaller model."
-                )
-        fresh = self._begin()
-        worker.actor, worker.asked, worker.ready = fresh.actor, fresh.asked, False
-        return f"its worker was lost ({cause})"
+    def end(self) -> None:
+        self._ray.kill(self._actor)
+
+
+class _Actors(Crew[_Actor]):
+    """The actors of one run."""
+
+    unready = "ray: workers are lost before they are ready"
+
+    def __init__(self, ray: ModuleType, engine: RayEngine, setup: bytes, tasks: int, retries: int) -> None:
+        super().__init__(engine.count(ray, tasks), retries)
+        self._ray, self._engine, self._setup = ray, engine, ray.put(setup)
+        self._class = ray.remote(num_cpus=engine.cpus, num_gpus=engine.gpus, max_restarts=0)(_Server)
+
+    def begin(self, slot: int) -> _Actor:  # noqa: ARG002 - actors are all alike
+        """Ask for an actor; it waits until the cluster has room."""
+        return _Actor(self._ray, self._class.remote(self._engine.gpus), self._setup)
+
+    def wait(self, workers: Sequence[_Actor]) -> list[_Actor]:
+        waited = {worker.asked: worker for worker in workers}
+        # Without any at work, all wait for room in the cluster, which may never come.
+        working = any(worker.task is not None for worker in workers)
+        said, _ = self._ray.wait(list(waited), timeout=None if working else self._engine.start_seconds)
+        if not said:
+            raise TrainingError(
+                f"ray: no worker was ready within {self._engine.start_seconds:g} s; expected room for one of "
+                f"{self._engine.cpus:g} CPUs and {self._engine.gpus:g} GPUs. Run again when the cluster has room."
+            )
+        return [waited[reference] for reference in said]

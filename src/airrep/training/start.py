@@ -1,18 +1,17 @@
 """The encoder that training starts from, its head and its temperature."""
 
 import copy
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 import numpy as np
 import torch
 from torch import Tensor, nn
 
-from airrep.arrays import DenseFeatures
+from airrep.arrays import DenseFeatures, GroupScores
 from airrep.encoder.bert import SentenceBert, UnitLength
 from airrep.encoder.load import PackedEncoder, load_encoder
 from airrep.errors import ConfigError
-from airrep.evaluation.judging import scales, score_features
-from airrep.evaluation.statistics.metrics import lds
+from airrep.evaluation.judging import best_of, scales, score_features
 from airrep.runtime.seeding import stream
 from airrep.scoring.groups import Groups
 from airrep.training.examples import Prepared
@@ -86,15 +85,18 @@ def scale_scores(model: SentenceBert, factor: float) -> None:
 def best_scale(trunk: Trunk, instances: Sequence[Prepared], settings: TrainingSettings) -> float:
     """The factor on all scores at which the start ranks the labels of the instances best.
 
-    Tried are 1 and factors that bring the spread of member scores to 1/8 … 8; a greater LDS wins, then the factor
-    that is tried first. A mean does not change its ranks with any factor, so it keeps 1.
+    Tried are the means over instances of :func:`airrep.evaluation.judging.scales`. A mean does not change its ranks
+    with any factor, so it keeps 1.
     """
     if settings.pool == "mean":
         return 1.0
     tried = [_tried(trunk, instance) for instance in instances[:TRIED_INSTANCES]]
-    factors = np.mean([scales(train, queries) for train, queries, _, _ in tried], axis=0)
-    values = [float(np.mean([_lds_at(factor, settings.pool, *one) for one in tried])) for factor in factors]
-    return float(factors[int(np.argmax(values))])
+    means: list[float] = np.mean([scales(train, queries) for train, queries, _, _ in tried], axis=0).tolist()
+
+    def score(scale: float) -> Iterator[GroupScores]:
+        return (score_features(train, asked, groups, settings.pool, 1 / scale) for train, asked, groups, _ in tried)
+
+    return best_of(means, score, [losses for *_, losses in tried])
 
 
 def _tried(trunk: Trunk, instance: Prepared) -> tuple[DenseFeatures, DenseFeatures, Groups, np.ndarray]:
@@ -109,9 +111,3 @@ def _tried(trunk: Trunk, instance: Prepared) -> tuple[DenseFeatures, DenseFeatur
     groups = Groups(tuple(instance.subsets.names[int(j)] for j in chosen), places, offsets)
     train, queries = instance.train[used], instance.queries[asked]
     return features_of(trunk, train), features_of(trunk, queries), groups, instance.losses[np.ix_(asked, chosen)]
-
-
-def _lds_at(
-    factor: float, pool: str, train: DenseFeatures, queries: DenseFeatures, groups: Groups, losses: np.ndarray
-) -> float:
-    return lds(score_features(train, queries, groups, pool, 1 / factor), losses, resamples=0).value

@@ -18,8 +18,8 @@ import airrep
 from airrep.corpus.corpus import Corpus, Example
 from airrep.errors import ArtifactError, ConfigError, DataError, TrainingError
 from airrep.evaluation.result import Evaluation, Row, read_evaluation
-from airrep.evaluation.select.contest import SelectSettings
 from airrep.evaluation.select.select import DataSelection, evaluate_selection
+from airrep.evaluation.select.tasks import SelectSettings
 from airrep.index.index import Index
 from airrep.lm.settings import FineTuneSettings, LmSettings
 from airrep.runtime.processes import LocalProcesses

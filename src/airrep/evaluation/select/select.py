@@ -1,6 +1,5 @@
 """Data selection, judged by what a fine-tuned LM then answers."""
 
-import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
 from pathlib import Path
@@ -12,19 +11,14 @@ import numpy as np
 from airrep.attributors.base import OnProgress
 from airrep.corpus.corpus import Corpus
 from airrep.errors import DataError, TrainingError
+from airrep.evaluation.pool import Named
 from airrep.evaluation.result import ANSWERS, KIND, Evaluation
-from airrep.evaluation.select.answers import (
-    Answerer,
-    AnswerFiles,
-    Answering,
-    AnsweringSetup,
-    Job,
-    LoadAnswerer,
-    answerer,
-)
-from airrep.evaluation.select.contest import Competitor, Contest, Named, SelectSettings
-from airrep.evaluation.select.f1 import contest_facts, f1_rows
-from airrep.labels.farm import TaskReport
+from airrep.evaluation.select.answers import Answerer, AnswerFiles, AnsweringSetup, Job, list_jobs
+from airrep.evaluation.select.competitors import Competitor, Contest
+from airrep.evaluation.select.f1 import f1_rows
+from airrep.evaluation.select.tasks import SelectSettings
+from airrep.labels.farm import TaskProgress, TaskReport
+from airrep.labels.fine_tuner import LoadLm, loader
 from airrep.lm.settings import FineTuneSettings, LmSettings
 from airrep.runtime.artifacts import LOCK, REQUEST, json_digest, write_file, writing
 from airrep.runtime.engine import Engine, InProcess
@@ -132,39 +126,27 @@ class DataSelection:
     ) -> None:
         """Read the texts of the indexes and load the LM; arguments as for :func:`evaluate_selection`."""
         self._contest = Contest(indexes, queries, selecting, settings)
-        self._load = answerer(lm) if isinstance(lm, LmSettings) else lm
+        self._load = loader(lm) if isinstance(lm, LmSettings) else lm
         self._fine_tune = fine_tune or FineTuneSettings()
         self._engine = engine or InProcess()
         self._here = isinstance(self._engine, InProcess)
-        load = self._load.anywhere if isinstance(self._load, LoadAnswerer) and not self._here else self._load
+        load = self._load.anywhere if isinstance(self._load, LoadLm) and not self._here else self._load
         self._loaded = load()
         self._lm = {"name": _short_name(self._loaded.name), "fingerprint": self._loaded.fingerprint}
-
-    @property
-    def _training(self) -> dict[str, Any]:
-        """What decides answers, but for the texts."""
-        return {
+        training = {
             "lm": self._lm["fingerprint"],
-            "precision": self._load.settings.precision if isinstance(self._load, LoadAnswerer) else "float32",
+            "precision": self._load.settings.precision if isinstance(self._load, LoadLm) else "float32",
             "fine_tune": self._fine_tune.model_dump(mode="json"),
-            "max_new_tokens": self._contest.settings.max_new_tokens,
+            "max_new_tokens": settings.max_new_tokens,
         }
-
-    @property
-    def subject(self) -> str:
-        """Digest of what all competitors are judged on."""
-        return json_digest({"measure": "select", **self._training, **self._contest.subject})
-
-    @property
-    def request(self) -> dict[str, Any]:
-        """What decides the evaluation; no names."""
-        contest = self._contest
-        return {
+        subject = {**training, **self._contest.subject}
+        self._training = json_digest(training)
+        self.subject = json_digest({"measure": "select", **subject})
+        self.request: Mapping[str, Any] = {
             "measure": "select",
-            "indexes": [index.fingerprint for _, index in contest.indexes],
-            **self._training,
-            **contest.subject,
-            "settings": contest.settings.model_dump(mode="json"),
+            "indexes": [index.fingerprint for _, index in indexes],
+            **subject,
+            "settings": settings.model_dump(mode="json"),
         }
 
     def run(
@@ -177,53 +159,46 @@ class DataSelection:
         progress: OnProgress | None = None,
         on_task: OnTask | None = None,
     ) -> Evaluation:
-        """Select, fine-tune, ask, compare; arguments as for :func:`evaluate_selection`.
-
-        Args:
-            out: as there.
-            retries: as there.
-            partial: as there.
-            replace: as there.
-            progress: told about selections.
-            on_task: told about each fine-tune.
-        """
+        """Select, fine-tune, ask, compare; arguments as for :func:`evaluate_selection`, *progress* is told about
+        selections."""
         with _kept(out, self.request, replace=replace) as files:
-            competitors = self._contest.competitors(progress)
-            failed = self._answer(competitors, files, retries, on_task)
+            competitors = self._contest.competitors(self._training, progress)
+            jobs = list_jobs(choice for competitor in competitors for choice in competitor.choices)
+            failed = self._answer(jobs, files, retries, on_task)
             if failed and not partial:
                 raise TrainingError(
                     f"evaluate select: fine-tunes failed ({len(failed)}), the first: {failed[0]} What is finished is "
                     "kept beside --out. Run the same command again, or pass --partial to leave them out."
                 )
-            return self._evaluation(competitors, files, failed)
+            return self._evaluation(competitors, jobs, files, failed)
 
-    def _answer(
-        self, competitors: Sequence[Competitor], files: AnswerFiles, retries: int, on_task: OnTask | None
-    ) -> list[str]:
+    def _answer(self, jobs: Sequence[Job], files: AnswerFiles, retries: int, on_task: OnTask | None) -> list[str]:
         """Do all jobs whose answers are not there yet; why each that failed did."""
-        jobs = self._contest.jobs(competitors, json_digest(self._training))
-        missing = [left for job in jobs if (left := _left(job, files)) is not None]
+        missing = [
+            Job(job.tuned, left)
+            for job in jobs
+            if (left := tuple(choice for choice in job.asked if files.read(choice) is None))
+        ]
         self._check_readable(missing)
-        failed, clock = [], _ContestProgress(len(jobs), len(jobs) - len(missing), on_task)
-        with closing(self._engine.run(self._setup(), missing, retries)) as outcomes:
+        loaded, texts = self._loaded, (self._contest.train, self._contest.tasks.queries)
+        longest = self._contest.settings.max_new_tokens
+        setup = AnsweringSetup(self._load, self._fine_tune, *texts, loaded.fingerprint, longest)
+        work = (lambda: setup.worker(loaded)) if self._here else setup
+        failed, clock = [], TaskProgress(len(jobs), len(jobs) - len(missing), None, on_task)
+        with closing(self._engine.run(work, missing, retries)) as outcomes:
             for outcome in outcomes:
+                job = outcome.task
                 if outcome.value is None:
-                    failed.append(f"{outcome.task.name}: {outcome.error}")
+                    failed.append(f"{job.tuned.name}: {outcome.error}")
                 else:
-                    for questions, answers in zip(outcome.task.questions, outcome.value, strict=True):
-                        files.write(questions, answers)
-                clock.tell(outcome.task.name, outcome.seconds, outcome.error)
+                    for choice, answers in zip(job.asked, outcome.value, strict=True):
+                        files.write(choice, answers)
+                clock.tell(job.tuned.name, outcome, tuned=len(job.tuned.train) > 0)
         return sorted(failed)
-
-    def _setup(self) -> Callable[[], Answering]:
-        contest, loaded = self._contest, self._loaded
-        settings, corpora = contest.settings, (contest.train, contest.queries)
-        setup = AnsweringSetup(self._load, self._fine_tune, settings.max_new_tokens, *corpora, loaded.fingerprint)
-        return (lambda: Answering(loaded, setup)) if self._here else setup
 
     def _check_readable(self, jobs: Sequence[Job]) -> None:
         """Let the LM read every example that it is to be fine-tuned on, before the first fine-tune."""
-        rows = np.unique(np.concatenate([np.empty(0, np.int64), *(job.train for job in jobs)]))
+        rows = np.unique(np.concatenate([np.empty(0, np.int64), *(job.tuned.train for job in jobs)]))
         examples = self._contest.train.take(rows)
         refused = self._loaded.unusable(examples)
         if refused:
@@ -233,41 +208,20 @@ class DataSelection:
                 "choose others with --where."
             )
 
-    def _evaluation(self, competitors: Sequence[Competitor], files: AnswerFiles, failed: Sequence[str]) -> Evaluation:
+    def _evaluation(
+        self, competitors: Sequence[Competitor], jobs: Sequence[Job], files: AnswerFiles, failed: Sequence[str]
+    ) -> Evaluation:
         """F1 of every competitor."""
-        contest, settings = self._contest, json_digest(self._training)
         facts = {
-            **contest_facts(contest),
+            **self._contest.facts(),
             "lm": self._lm,
             "fine_tune": self._fine_tune.model_dump(mode="json"),
-            "fine_tunes": sum(len(job.train) > 0 for job in contest.jobs(competitors, settings)),
+            "fine_tunes": sum(len(job.tuned.train) > 0 for job in jobs),
             "failed": list(failed),
         }
-        keys = tuple((task, query.id) for task, query in zip(contest.task_of_each, contest.queries, strict=True))
-        rows = f1_rows(contest, competitors, files, settings)
+        tasks, rows = self._contest.tasks, f1_rows(self._contest, competitors, files)
+        keys = tuple((task, query.id) for task, query in zip(tasks.of_each, tasks.queries, strict=True))
         return Evaluation("select", rows, keys, self.subject, facts=facts, request=self.request)
-
-
-def _left(job: Job, files: AnswerFiles) -> Job | None:
-    """A job with those tasks alone that have no answers yet; None if all have."""
-    missing = tuple(questions for questions in job.questions if files.read(questions) is None)
-    return Job(job.name, job.train, job.seed, missing) if missing else None
-
-
-class _ContestProgress:
-    """Tells how far the fine-tunes are."""
-
-    def __init__(self, total: int, done: int, on_task: OnTask | None) -> None:
-        self._total, self._done, self._on_task = total, done, on_task
-        self._before, self._begun = done, time.monotonic()
-
-    def tell(self, name: str, seconds: float, error: str | None) -> None:
-        """One more has ended."""
-        self._done += 1
-        each = (time.monotonic() - self._begun) / (self._done - self._before)
-        if self._on_task is not None:
-            left = (self._total - self._done) * each
-            self._on_task(TaskReport(name, self._done, self._total, seconds, left, error))
 
 
 def _short_name(name: str) -> str:

@@ -13,8 +13,8 @@ from airrep.arrays import GroupScores
 from airrep.attributors.base import Attributor
 from airrep.attributors.stack import KIND, Member
 from airrep.errors import ConfigError, DataError
-from airrep.evaluation.judging import compare_held_out, held_out_lds, scales, score_features
-from airrep.evaluation.statistics.metrics import RESAMPLES, lds
+from airrep.evaluation.judging import best_of, compare_held_out, held_out_lds, scales, score_features
+from airrep.evaluation.statistics.metrics import RESAMPLES
 from airrep.labels.instance import LabelledInstance, identity
 from airrep.runtime.artifacts import new_artifact
 from airrep.runtime.stage import Stage
@@ -44,20 +44,20 @@ class _Form:
     factors: tuple[float, ...]
     """One for each member, on its scores."""
     pool: str = "sum"
-    multiple: float = 1.0
-    """Of scores before attention."""
+    scale: float = 1.0
+    """Factor on scores before attention."""
 
     @property
     def title(self) -> str:
         """Its name, and its pool in words."""
-        times = f" × {self.multiple:.3g}" if self.multiple != 1 else ""
+        times = f" × {self.scale:.3g}" if self.scale != 1 else ""
         return f"{self.name}, {self.pool}{times}"
 
     def features(self, world: MemberFeatures) -> tuple[np.ndarray, np.ndarray]:
         """Features with its scores as inner products: an example's are its scores, a query's a unit vector.
 
         Side by side, the members' own would have to be sparse where one of them is, and all would be multiplied again
-        for every pool and multiple that is tried.
+        for every pool and scale that is tried.
         """
         parts = (np.float32(factor) * world.scores[k] for k, factor in enumerate(self.factors) if factor > 0)
         scores = reduce(np.add, parts)
@@ -65,7 +65,7 @@ class _Form:
 
     def scores(self, world: MemberFeatures) -> GroupScores:
         """Group scores of an instance's subsets."""
-        temperature = 1 / self.multiple if self.pool in ATTENTIONS else 1.0
+        temperature = 1 / self.scale if self.pool in ATTENTIONS else 1.0
         return score_features(*self.features(world), world.groups, self.pool, temperature)
 
 
@@ -85,7 +85,7 @@ def learn_stack(
     Each member's scores are divided by their deviation over the training examples of a query; the mean of a query
     moves all groups of one size alike, so it is left in. Weights are the non-negative least-squares fit of
     standardised labels (Eq. 7) by the sums of these scores over the subsets, both less their mean over a query's
-    subsets. The pool, and the multiple of scores before attention, are then those with the highest LDS on the same
+    subsets. The pool, and the scale of scores before attention, are then those with the highest LDS on the same
     labels; members by themselves are given theirs in the same way, and are also tried as they are.
 
     Args:
@@ -120,7 +120,7 @@ def learn_stack(
         "members": ", ".join(f"{member.method} {member.weight:.2f}" for member in members),
         "verdict": report["sentence"],
     }
-    form = {"pool": stack.pool, "multiple": stack.multiple}
+    form = {"pool": stack.pool, "multiple": stack.scale}
     content = {**learnt, **form, "lineage": dict(lineage or {}), "provenance": {**form, **shown}}
     with new_artifact(path, KIND, {**content, "request": request}, replace=replace):
         pass  # its manifest is all of it
@@ -161,20 +161,15 @@ def _check(
 
 
 def _tuned(form: _Form, pool: str, worlds: Sequence[MemberFeatures]) -> _Form:
-    """The form with the pool and multiple of the highest LDS on these instances; the first of equals."""
-    factors = scales(*form.features(worlds[0]))
-    pools = POOLS[1:] if pool == "auto" else (pool,)
+    """The form with the pool and scale of the highest LDS on these instances."""
+    tried = scales(*form.features(worlds[0]))
     forms = [
-        dataclasses.replace(form, pool=one, multiple=factor)
-        for one in pools
-        for factor in (factors if one in ATTENTIONS else [form.multiple])
+        dataclasses.replace(form, pool=one, scale=scale)
+        for one in (POOLS[1:] if pool == "auto" else (pool,))
+        for scale in (tried if one in ATTENTIONS else [form.scale])
     ]
-
-    def value(tried: _Form) -> float:
-        found = [lds(tried.scores(world), world.instance.losses, resamples=0).value for world in worlds]
-        return float(np.mean(found))
-
-    return max(forms, key=value) if len(forms) > 1 else forms[0]
+    losses = [world.instance.losses for world in worlds]
+    return best_of(forms, lambda form: (form.scores(world) for world in worlds), losses)
 
 
 def _alone(made: Sequence[Attributor], number: int, worlds: Sequence[MemberFeatures]) -> list[_Form]:

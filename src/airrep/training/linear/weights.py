@@ -15,7 +15,7 @@ from airrep.attributors.base import Attributor
 from airrep.attributors.methods import make_attributor
 from airrep.attributors.stack import Member
 from airrep.errors import ConfigError, DataError
-from airrep.evaluation.judging import compact_subsets, score_features
+from airrep.evaluation.judging import compact_subsets, encode_instance, score_features
 from airrep.labels.instance import LabelledInstance
 from airrep.runtime.settings import read_settings
 from airrep.scoring.groups import Groups
@@ -60,8 +60,8 @@ class MemberFeatures:
     instance: LabelledInstance
     groups: Groups
     """The subsets as rows of the training features."""
-    train: list[Features]
-    queries: list[Features]
+    train: Sequence[Features]
+    queries: Sequence[Features]
 
     @cached_property
     def scores(self) -> list[np.ndarray]:
@@ -72,13 +72,8 @@ class MemberFeatures:
 
 def encode_members(methods: Sequence[Attributor], instance: LabelledInstance) -> MemberFeatures:
     """Fit every member on the train pool, and encode the queries and what is in some subset."""
-    used, groups = compact_subsets(instance.subsets)
-    examples, train, queries = instance.train.take(used), [], []
-    for method in methods:
-        method.fit(instance.train)
-        train.append(method.encode_train(examples))
-        queries.append(method.encode_queries(instance.queries))
-    return MemberFeatures(instance, groups, train, queries)
+    train, queries = zip(*(encode_instance(method, instance) for method in methods), strict=True)
+    return MemberFeatures(instance, compact_subsets(instance.subsets)[1], train, queries)
 
 
 def weigh(members: Sequence[Member], worlds: Sequence[MemberFeatures]) -> tuple[Member, ...]:

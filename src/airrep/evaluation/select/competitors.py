@@ -1,0 +1,153 @@
+"""Which examples each competitor fine-tunes on, task by task."""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import Any, TypeAlias
+
+import numpy as np
+import pyarrow as pa
+
+from airrep.arrays import Rows
+from airrep.attributors.base import OnProgress
+from airrep.corpus.corpus import Corpus
+from airrep.errors import ConfigError
+from airrep.evaluation.pool import Named, TrainingPool, check_same_pools, cost_of
+from airrep.evaluation.result import Cost, check_names
+from airrep.evaluation.select.answers import Choice
+from airrep.evaluation.select.tasks import SelectSettings, Tasks
+from airrep.index.index import Index
+from airrep.runtime.artifacts import json_digest
+from airrep.runtime.seeding import stream, stream_seed
+from airrep.scoring.min_rank import min_rank
+
+Pick: TypeAlias = tuple[str, int, Rows]
+"""A task, the number of the repetition, and rows of the training corpus, ascending."""
+
+KEY_DIGITS = 16
+RANDOM, FULL, NONE = "random", "full", "none"
+"""Competitors beside the indexes: examples at random, all of them, and the LM as it is."""
+
+
+@dataclass(frozen=True)
+class Competitor:
+    """An index, or something to hold it against."""
+
+    name: str
+    method: str
+    choices: tuple[Choice, ...]
+    """For each task, one or several."""
+    same_task_share: float | None
+    """Share of the chosen examples that are of the task they were chosen for; None where none are chosen."""
+    caution: str = ""
+    cost: Cost | None = None
+
+
+class Contest:
+    """Tasks, training examples and competitors, checked; nothing is encoded before :meth:`competitors`.
+
+    All competitors choose among the same examples: those that fulfil the filter and whose texts are not those of a
+    query, to be answered or to select by: a method would find the latter in the pool at once, and they are of the task.
+    Equal sets of texts become equal rows, whichever index they were chosen from.
+    """
+
+    def __init__(self, indexes: Named, queries: Corpus, selecting: Corpus | None, settings: SelectSettings) -> None:
+        """Read the texts of the indexes.
+
+        Raises:
+            ConfigError: no index, a bad filter, no such field, or fewer examples than are to be selected.
+            DataError: two rows of one name, other examples in some index, a query without task, or a task without
+                queries to select by.
+        """
+        if not indexes:
+            raise ConfigError("evaluate select: expected at least one index. Name some.")
+        beside = {RANDOM: settings.random, FULL: settings.full, NONE: settings.none}
+        names = [name for name, _ in indexes]
+        check_names([*names, *(name for name, asked in beside.items() if asked)])
+        pools = [TrainingPool.of(index, settings.by, settings.where) for _, index in indexes]
+        check_same_pools(names, pools)
+        self.indexes, self.settings = indexes, settings
+        self.tasks = Tasks(queries, selecting, settings.by, indexes[0][1].fields)
+        self._pools = [replace(pool, keep=pool.keep & ~np.isin(pool.hashes, self.tasks.seen)) for pool in pools]
+        self._pool = self._pools[0]
+        self._copies = len(pools[0].order) - len(self._pool.order)
+        if settings.count > len(self._pool.order):
+            raise ConfigError(
+                f"evaluate select: {settings.count:,} examples are to be selected of {len(self._pool.order):,} "
+                "that are no query; expected no more than there are. Lower --count."
+            )
+
+    @cached_property
+    def train(self) -> Corpus:
+        """All rows of the first index, deleted ones too."""
+        return Corpus(pa.concat_tables([shard.examples.table for shard in self.indexes[0][1].shards]))
+
+    @property
+    def subject(self) -> dict[str, Any]:
+        """What decides which competitors can be compared, but for LM and fine-tuning."""
+        settings = self.settings.model_dump(include={"count", "by", "seeds", "max_new_tokens", "seed"})
+        corpora = {"queries": self.tasks.queries.fingerprint, "selecting": self.tasks.selecting.fingerprint}
+        return {**corpora, "pool": self._pool.fingerprint, **settings}
+
+    def facts(self) -> dict[str, Any]:
+        """What holds for all rows, as JSON values."""
+        return {
+            **self.tasks.facts(),
+            "examples": len(self._pool.order),
+            "examples_left_out_as_queries": self._copies,
+            **self.settings.model_dump(mode="json", exclude={"random", "full", "none"}),
+        }
+
+    def competitors(self, training: str, progress: OnProgress | None = None) -> list[Competitor]:
+        """The indexes in order, then those that were asked for beside them.
+
+        *training* is the digest of the LM, its fine-tuning and the length of answers.
+        """
+        found: list[Competitor] = []
+        total = len(self.indexes) * len(self.tasks.rows)
+        for (name, index), pool in zip(self.indexes, self._pools, strict=True):
+            picks: list[Pick] = []
+            for task in self.tasks.rows:
+                picked = self._picked(index, pool, task)
+                picks += [(task, repetition, picked) for repetition in range(self.settings.seeds)]
+                if progress is not None:
+                    progress(len(found) * len(self.tasks.rows) + len(picks) // self.settings.seeds, total)
+            made = self._competitor(name, index.method, picks, training)
+            found.append(replace(made, caution=index.attributor.caution, cost=cost_of(index)))
+        return [*found, *(self._competitor(name, name, picks, training) for name, picks in self._others())]
+
+    def _picked(self, index: Index, pool: TrainingPool, task: str) -> Rows:
+        """Rows, in the first index, of the examples that an index picks for a task by min-rank."""
+        features = index.encode_queries(self.tasks.selecting.take(self.tasks.selecting_rows[task]))
+        picked = min_rank(features, index.blocks, self.settings.count, pool.keep).rows
+        # Pools of the same texts have the same text at each place of their orders.
+        same = np.empty(len(pool.hashes), np.int64)
+        same[pool.order] = self._pool.order
+        return np.sort(same[picked])
+
+    def _others(self) -> Iterator[tuple[str, list[Pick]]]:
+        """Names and picks of what the indexes are held against."""
+        everything, nothing = np.sort(self._pool.order), np.empty(0, np.int64)
+        places = [(task, repetition) for task in self.tasks.rows for repetition in range(self.settings.seeds)]
+        if self.settings.random:
+            yield RANDOM, [(*place, self._drawn(*place)) for place in places]
+        if self.settings.full:
+            yield FULL, [(*place, everything) for place in places]
+        if self.settings.none:
+            yield NONE, [(task, 0, nothing) for task in self.tasks.rows]
+
+    def _drawn(self, task: str, repetition: int) -> Rows:
+        chance = stream(self.settings.seed, "selection", "random", task, repetition)
+        drawn = chance.choice(len(self._pool.order), self.settings.count, replace=False)
+        return np.sort(self._pool.order[drawn])
+
+    def _competitor(self, name: str, method: str, picks: Sequence[Pick], training: str) -> Competitor:
+        choices, values = [], np.array(self._pool.values, dtype=object)
+        for task, repetition, train in picks:
+            title = "all tasks" if method in (FULL, NONE) else f"task {task}"
+            seed = stream_seed(self.settings.seed, "selection", "fine-tune", repetition)
+            texts = [text.decode() for text in self._pool.hashes[train].tolist()]
+            key = json_digest([training, texts, seed if texts else None, self.tasks.texts(task)])[:KEY_DIGITS]
+            choices.append(Choice(f"{name}, {title}, seed {repetition}", train, seed, self.tasks.rows[task], key))
+        shares = [float((values[train] == task).mean()) for task, _, train in picks if len(train)]
+        return Competitor(name, method, tuple(choices), float(np.mean(shares)) if shares else None)
