@@ -9,8 +9,8 @@ from airrep.evaluation.result import Row
 from airrep.planning.plan_record import Plan
 from airrep.reports.evaluation_tables import mark_of
 from airrep.reports.figures import INK, SOFT, new_figure, plain
-from airrep.reports.sources import Panel, Point, panel_rows
-from airrep.reports.tables import hundred, is_number, three
+from airrep.reports.sources import Point, ReportSource, panel_rows
+from airrep.reports.tables import PAGE, is_number, three
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -104,7 +104,7 @@ def line_keys(count: int) -> list[Any]:
     return [Line2D([], [], **look(number)) for number in range(count)]
 
 
-def bars(panels: Sequence[Panel], label: str) -> "Figure":
+def bars(panels: Sequence[ReportSource], label: str) -> "Figure":
     """Value × 100 of each row as bars with whiskers, one panel each; rows stand in one order."""
     names = panel_rows(panels)
     figure, grid, across = panels_of(len(panels), 3, 0.85 + 0.235 * len(names), 0.35, sharey=True)
@@ -127,7 +127,7 @@ def _reach(rows: Sequence[Row]) -> tuple[float, float]:
     return low - (0.04 * span if low < 0 else 0), high + 0.24 * span
 
 
-def _bar_panel(axes: "Axes", panel: Panel, names: Sequence[str], reach: tuple[float, float]) -> None:
+def _bar_panel(axes: "Axes", panel: ReportSource, names: Sequence[str], reach: tuple[float, float]) -> None:
     for place, name in enumerate(names):
         row = panel.row(name)
         if row is None:
@@ -146,12 +146,12 @@ def _bar(axes: "Axes", place: int, row: Row, *, best: bool, room: float) -> None
     axes.barh(place, value, 0.66, color=family.fill, hatch=family.hatch, edgecolor=INK, linewidth=1.4 if best else 0.6)
     axes.plot([low, high], [place, place], color=INK, linewidth=1.1)
     axes.plot([low, high], [place, place], "|", color=INK, markersize=5, markeredgewidth=1.1)
-    text = " ".join(filter(None, [hundred(row.value), mark_of(row)]))
+    text = " ".join(filter(None, [PAGE.hundred(row.value), mark_of(row)]))
     right = max(0.0, value, high) + 0.015 * room
     axes.text(right, place, text, va="center", fontsize=7.5, fontweight="bold" if best else "normal")
 
 
-def _references(axes: "Axes", panel: Panel, reach: tuple[float, float], length: int) -> None:
+def _references(axes: "Axes", panel: ReportSource, reach: tuple[float, float], length: int) -> None:
     """The heading, and below it noise ceiling and chance level: in words, and as broken lines where in reach."""
     known = [("noise ceiling", panel.evaluation.ceiling), ("chance", panel.evaluation.facts.get("chance"))]
     found = {name: float(value) for name, value in known if is_number(value)}
@@ -159,12 +159,12 @@ def _references(axes: "Axes", panel: Panel, reach: tuple[float, float], length: 
         if reach[0] < 100 * value < reach[1]:
             dashes = DASHES[1 if name == "chance" else 2]
             axes.axvline(100 * value, color=INK, linewidth=0.9, linestyle=dashes, zorder=0.9)
-    words = ", ".join(f"{name} {hundred(value)}" for name, value in found.items())
+    words = ", ".join(f"{name} {PAGE.hundred(value)}" for name, value in found.items())
     axes.text(0, 1.012, words, transform=axes.transAxes, va="bottom", fontsize=7, color=SOFT)
     axes.set_title("\n".join(plain(part, length) for part in panel.label.split(", ", 1)), pad=15 if words else 6)
 
 
-def _family_key(figure: "Figure", panels: Sequence[Panel]) -> None:
+def _family_key(figure: "Figure", panels: Sequence[ReportSource]) -> None:
     from matplotlib.patches import Patch
 
     shown = {family_of(row) for panel in panels for row in panel.evaluation.rows}
@@ -184,7 +184,7 @@ WIDE = 8
 
 def curves(groups: Sequence[tuple[str, Sequence[Point]]], tag: str, label: str) -> "Figure":
     """Value × 100 against a numeric tag, a line for each row; one panel for each role."""
-    names = panel_rows([Panel("", point.source) for _, points in groups for point in points])
+    names = panel_rows([point.source for _, points in groups for point in points])
     figure, grid, across = panels_of(len(groups), 2, 2.6, 0.25 + 0.2 * -(-len(names) // 4))
     for axes, (heading, points) in zip(grid, groups, strict=True):
         _curve_panel(axes, points, names)
@@ -198,7 +198,7 @@ def _curve_panel(axes: "Axes", points: Sequence[Point], names: Sequence[str]) ->
     places = [point.at for point in points]
     wide = min(places) > 0 and max(places) / min(places) >= WIDE
     for number, name in enumerate(names):
-        rows = [(at, row) for at, source in points if (row := Panel("", source).row(name)) is not None]
+        rows = [(at, row) for at, source in points if (row := source.row(name)) is not None]
         if rows:
             _curve(axes, rows, number, len(names), wide=wide)
     if wide:

@@ -10,7 +10,7 @@ from airrep.evaluation.result import Row
 from airrep.reports.charts import family_of, log_ticks, name_axes, panels_of
 from airrep.reports.evaluation_tables import BY_CLOCK
 from airrep.reports.figures import INK, plain
-from airrep.reports.sources import Panel
+from airrep.reports.sources import ReportSource
 from airrep.reports.tables import bytes_text, seconds_text
 
 if TYPE_CHECKING:
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 
-def cost_scatter(panels: Sequence[Panel], label: str) -> "Figure":
+def cost_scatter(panels: Sequence[ReportSource], label: str) -> "Figure":
     """Value × 100 against the seconds for one example; the larger a marker, the more storage.
 
     Names of rows whose seconds are those by the clock say so.
@@ -37,12 +37,12 @@ def cost_scatter(panels: Sequence[Panel], label: str) -> "Figure":
     return figure
 
 
-def by_clock(panels: Sequence[Panel]) -> bool:
+def by_clock(panels: Sequence[ReportSource]) -> bool:
     """Whether some seconds are those by the clock."""
     return any(row.cost is not None and row.cost.clock for panel in panels for row in timed(panel))
 
 
-def timed(panel: Panel) -> list[Row]:
+def timed(panel: ReportSource) -> list[Row]:
     """The rows whose time is known."""
     return [row for row in panel.evaluation.rows if row.cost is not None and (row.cost.seconds_per_example or 0) > 0]
 
@@ -75,7 +75,7 @@ def _scatter_panel(axes: "Axes", rows: Sequence[Row]) -> None:
     log_ticks(axes, seconds_text)
 
 
-def _size_key(figure: "Figure", panels: Sequence[Panel]) -> None:
+def _size_key(figure: "Figure", panels: Sequence[ReportSource]) -> None:
     from matplotlib.lines import Line2D
 
     sizes = [row.cost.bytes_per_example for panel in panels for row in timed(panel) if row.cost is not None]

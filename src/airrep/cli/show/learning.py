@@ -1,15 +1,15 @@
 """What the learning commands show: fine-tunes, steps, verdicts."""
 
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from rich.table import Table
-
-from airrep.cli.show.console import err, out, print_fields, printable, say
+from airrep.cli.show.console import err, print_fields, print_table, printable, say
 from airrep.cli.show.results import size_of
+from airrep.reports.tables import SIGNED, Table
 
 if TYPE_CHECKING:
+    from airrep.evaluation.judging import HeldOutDifference, HeldOutLds
     from airrep.labels.farm import TaskReport
     from airrep.labels.labels import Labels
     from airrep.lm.fine_tune import StepDone
@@ -58,7 +58,7 @@ class StepMeter:
         self._spent += record["seconds"]
         self._seen += "loss" in record
         if "held_out_lds" in record:
-            _line(f"step {record['step']:,}: held-out LDS × 100: {signed(record['held_out_lds'])}")
+            _line(f"step {record['step']:,}: held-out LDS × 100: {SIGNED.hundred(record['held_out_lds'])}")
         elif time.monotonic() - self._shown >= LINE_SECONDS:
             self._shown = time.monotonic()
             _line(f"step {record['step']:,}: loss {_number(record['loss'])}{self._left(record['step'])}")
@@ -146,17 +146,12 @@ def print_training(result: "TrainingResult") -> None:
     if not results:
         say("No held-out instances were given, so nothing is known of how good the encoder is. Give --held-out.")
         return
-    table = Table("instances", "LDS × 100 before", "after", "gain", "95 % interval")
+    rows = []
     for name, part in results.items():
-        gain = part["gain"]
-        row = (signed(part["start"]["lds"]), signed(part["trained"]["lds"]), signed(gain["difference"]))
-        table.add_row(name.replace("_", "-"), *row, _range(gain["interval"]))
-    out().print(table)
-
-
-def signed(value: float) -> str:
-    """An LDS, times 100."""
-    return f"{100 * value:+.1f}"
+        values = (part["start"]["lds"], part["trained"]["lds"], part["gain"]["difference"])
+        rows.append((name.replace("_", "-"), *map(SIGNED.hundred, values), SIGNED.interval(part["gain"]["interval"])))
+    columns = ("instances", "LDS × 100 before", "after", "gain", "95 % interval")
+    print_table(Table.of_texts(columns, rows))
 
 
 def warmup_summary(warmup: "Warmup") -> dict[str, Any]:
@@ -180,14 +175,11 @@ def print_warmup(warmup: "Warmup") -> None:
 
 def print_verdict(verdict: "Verdict") -> None:
     """Print the held-out table, the differences and the recommendation."""
-    table = Table("method", "held-out LDS × 100", "95 % interval", "trained minus it", "95 % interval")
-    for row in verdict.rows:
-        gap = row.difference
-        paired = ("", "") if gap is None else (signed(gap.value), _range(gap.interval))
-        table.add_row(row.name, signed(row.lds.value), _range(row.lds.interval), *paired)
-    out().print(table)
+    columns = ("method", "held-out LDS × 100", "95 % interval", "trained minus it", "95 % interval")
+    rows = ((row.name, *_value(row.lds), *_value(row.difference)) for row in verdict.rows)
+    print_table(Table.of_texts(columns, rows))
     say(verdict.sentence)
 
 
-def _range(interval: Sequence[float]) -> str:
-    return f"{signed(interval[0])} to {signed(interval[1])}"
+def _value(found: "HeldOutLds | HeldOutDifference | None") -> tuple[str, str]:
+    return ("", "") if found is None else (SIGNED.hundred(found.value), SIGNED.interval(found.interval))
