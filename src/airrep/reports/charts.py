@@ -31,14 +31,8 @@ FAMILIES = (
     Family("gradients", "#f4c7a5", "////", ("tracin", "logra", "trak", "dsdm", "less", "influence")),
     Family("others", "#ffffff", "", ()),
 )
-
-
 COLOURS = ("#0b5394", "#b8460e", "#00745a", "#8e3a8a", "#1a1d22", "#a37200", "#2f8fc4", "#7a7f87", "#c2185b", "#5d8a00")
-
-
 MARKERS = ("o", "s", "^", "D", "v", "P", "X", "<", "*", "h", ">", "p")
-
-
 DASHES: tuple[Any, ...] = ("-", (0, (5, 1.5)), (0, (1.2, 1.2)), (0, (6, 1.5, 1.2, 1.5)))
 
 
@@ -48,14 +42,9 @@ def family_of(row: Row) -> Family:
 
 
 def panels_of(count: int, most: int, height: float, more: float, **shared: Any) -> "tuple[Figure, list[Axes], int]":
-    """A figure of so many panels, those panels, and how many stand side by side.
+    """A figure of *count* panels, at *most* so many side by side; those panels; and how many are side by side.
 
-    Args:
-        count: of panels.
-        most: side by side.
-        height: of one, in inches.
-        more: height of what they share, such as a legend.
-        shared: what subplots takes.
+    Each is *height* inches high; what they share, such as a legend, takes *more*.
     """
     across = 2 if count == 4 else min(count, most)
     deep = -(-count // across)
@@ -97,11 +86,12 @@ def look(number: int) -> dict[str, Any]:
     }
 
 
-def line_keys(count: int) -> list[Any]:
-    """Keys of the first lines for a legend."""
+def line_legend(figure: "Figure", names: Sequence[str]) -> None:
+    """Name the lines below a figure."""
     from matplotlib.lines import Line2D
 
-    return [Line2D([], [], **look(number)) for number in range(count)]
+    keys = [Line2D([], [], **look(number)) for number in range(len(names))]
+    figure.legend(keys, [plain(name, 26) for name in names], loc="outside lower center", ncols=4)
 
 
 def bars(panels: Sequence[ReportSource], label: str) -> "Figure":
@@ -176,8 +166,6 @@ def _family_key(figure: "Figure", panels: Sequence[ReportSource]) -> None:
 
 BANDS = 5
 """Most lines whose intervals are drawn as bands; those of more lines are whiskers."""
-
-
 WIDE = 8
 """Ratio of largest to smallest from which an axis is logarithmic."""
 
@@ -190,7 +178,7 @@ def curves(groups: Sequence[tuple[str, Sequence[Point]]], tag: str, label: str) 
         _curve_panel(axes, points, names)
         axes.set_title(plain(heading, 34))
     name_axes(grid, across, plain(tag.replace("_", " "), 60), label)
-    figure.legend(line_keys(len(names)), [plain(name, 26) for name in names], loc="outside lower center", ncols=4)
+    line_legend(figure, names)
     return figure
 
 
@@ -211,20 +199,13 @@ def _curve_panel(axes: "Axes", points: Sequence[Point], names: Sequence[str]) ->
 def _curve(axes: "Axes", rows: Sequence[tuple[float, Row]], number: int, count: int, *, wide: bool) -> None:
     colour = look(number)["color"]
     at = np.array([place for place, _ in rows])
-    middle, low, high = (100 * np.array([pick(row) for _, row in rows]) for pick in PICKS)
+    middle, low, high = 100 * np.array([(row.value, *row.interval) for _, row in rows]).T
     if count <= BANDS and len(at) > 1:
         axes.fill_between(at, low, high, color=colour, alpha=0.14, linewidth=0)
     else:
         at = _dodge(at, number, count, wide=wide)
         axes.vlines(at, low, high, color=colour, linewidth=0.8, alpha=0.7)
     axes.plot(at, middle, **look(number))
-
-
-PICKS: tuple[Callable[[Row], float], ...] = (
-    lambda row: row.value,
-    lambda row: row.interval[0],
-    lambda row: row.interval[1],
-)
 
 
 def _dodge(at: np.ndarray, number: int, count: int, *, wide: bool) -> np.ndarray:
@@ -259,8 +240,7 @@ def plan_lines(plan: Plan) -> "Figure":
     log_ticks(axes, lambda value: f"{value:,.0f}")
     _time_ticks(axes)
     _mark_crossings(axes, plan)
-    names = [plain(method.name, 26) for method in plan.methods]
-    figure.legend(line_keys(len(names)), names, loc="outside lower center", ncols=4)
+    line_legend(figure, [method.name for method in plan.methods])
     return figure
 
 
@@ -301,21 +281,9 @@ def _flag(axes: "Axes", at: float, level: float, text: str) -> None:
     """Words above the panel, and a thin line from there down into it."""
     at_side: dict[str, Any] = {"xycoords": ("data", "axes fraction"), "annotation_clip": False}
     left = at > np.prod(axes.get_xlim()) ** 0.5
+    shift, ha = (-3, "right") if left else (3, "left")
     axes.annotate(
-        text,
-        (at, level),
-        xytext=(-3 if left else 3, 0),
-        textcoords="offset points",
-        ha="right" if left else "left",
-        va="center",
-        fontsize=7.5,
-        **at_side,
+        text, (at, level), (shift, 0), textcoords="offset points", ha=ha, va="center", fontsize=7.5, **at_side
     )
-    axes.annotate(
-        "",
-        (at, 1.0),
-        xytext=(at, level + 0.02),
-        textcoords=("data", "axes fraction"),
-        **at_side,
-        arrowprops={"arrowstyle": "-", "linewidth": 0.7, "color": INK, "linestyle": "-"},
-    )
+    arrow = {"arrowstyle": "-", "linewidth": 0.7, "color": INK, "linestyle": "-"}
+    axes.annotate("", (at, 1.0), (at, level + 0.02), textcoords=at_side["xycoords"], arrowprops=arrow, **at_side)

@@ -25,10 +25,16 @@ MEASURES: tuple[Measure, ...] = ("lds", "classify", "select", "loo")
 
 
 class Run(NamedTuple):
-    """An artifact whose manifest has been read."""
+    """An artifact whose manifest has been read; it may stand for its path."""
 
     path: Path
     manifest: Mapping[str, Any]
+
+    def __fspath__(self) -> str:
+        return str(self.path)
+
+    def __str__(self) -> str:
+        return str(self.path)
 
     @property
     def kind(self) -> str:
@@ -234,23 +240,19 @@ def _read(name: str, run: Run, sources: Sources) -> None:
 
 
 def _check_once(runs: Sequence[Given]) -> None:
-    seen: dict[Path, str] = {}
+    seen: dict[Path, str | Path | Run] = {}
     for run in runs:
         if not isinstance(run, Evaluation):
-            path, given = _path(run).resolve(), str(run.path if isinstance(run, Run) else run)
+            path = Path(run).resolve()
             if path in seen:
-                also = "" if seen[path] == given else f", also as {seen[path]}"
-                raise ConfigError(f"report: {given} is given twice{also}; expected each run once. Leave one out.")
-            seen[path] = given
-
-
-def _path(run: str | Path | Run) -> Path:
-    return run.path if isinstance(run, Run) else Path(run)
+                also = "" if str(seen[path]) == str(run) else f", also as {seen[path]}"
+                raise ConfigError(f"report: {run} is given twice{also}; expected each run once. Leave one out.")
+            seen[path] = run
 
 
 def run_names(runs: Sequence[Given]) -> list[str]:
     """What each run is called: the last part of its path, the whole path where that is not enough, or a number."""
-    paths = [None if isinstance(run, Evaluation) else _path(run) for run in runs]
+    paths = [None if isinstance(run, Evaluation) else Path(run) for run in runs]
     last = [path.name for path in paths if path is not None]
     return [
         f"evaluation {number}" if path is None else path.name if last.count(path.name) == 1 else str(path)

@@ -4,7 +4,7 @@ import time
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from airrep.cli.show.console import err, print_fields, print_table, printable, say
+from airrep.cli.show.console import LINE_SECONDS, err, print_fields, print_table, printable, say
 from airrep.cli.show.results import size_of
 from airrep.reports.tables import SIGNED, Table
 
@@ -17,7 +17,6 @@ if TYPE_CHECKING:
     from airrep.planning.verdict import Verdict
     from airrep.training.result import TrainingResult
 
-LINE_SECONDS = 10.0
 MOST_REASONS = 3
 
 
