@@ -2,7 +2,7 @@
 
 charts             Bars and curves of values, and how charts look.
 cost_chart         Value against cost and storage, every point named.
-evaluation_tables  Tables of evaluations: one function makes the texts of a row, for the page and the terminal.
+evaluation_tables  Tables of evaluations, and the texts of a row for page and terminal.
 evaluations        Evaluations as one self-contained HTML page, and figures as files.
 exhibits           Which tables and figures a set of evaluations gives.
 figures            Figures drawn by matplotlib as SVG and PNG.

@@ -1,4 +1,4 @@
-"""Tables of evaluations: one function makes the texts of a row, for the page and the terminal."""
+"""Tables of evaluations, and the texts of a row for page and terminal."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
@@ -56,7 +56,7 @@ class Words(NamedTuple):
 
 
 _BOOTSTRAP = "95 % bootstrap over queries"
-WORDS: Mapping[Measure, Words] = {
+WORDS: Mapping[Measure, Words] = {  # in the order of the page
     "lds": Words(
         "Linear datamodelling score (LDS)",
         "LDS",
@@ -205,23 +205,17 @@ def _how_to_read(panels: Sequence[ReportSource], *, mean: bool) -> str:
     words = words_of(panels)
     firsts = {panel.evaluation.rows[0].name for panel in panels if panel.evaluation.rows}
     first = f"the first row, {next(iter(firsts))}" if len(firsts) == 1 else "the first row of its run"
-    marks = {cell for panel in panels for row in panel.evaluation.rows if (cell := mark_of(row))}
+    rows = [row for panel in panels for row in panel.evaluation.rows]
     parts = [f"{words.value}. In brackets: {words.interval}. Bold: best of its column."]
-    if marks:
+    if any(map(mark_of, rows)):
         told = f"by a paired difference whose interval excludes 0, with p < {LEVEL}"
         parts.append(f"{ABOVE} or {BELOW}: above or below {first}, {told}.")
     if mean:
         parts.append("Mean: of the columns, each of another role, without an interval.")
-    costs = [row for panel in panels for row in panel.evaluation.rows if row.cost is not None]
-    if any(row.cost is not None and row.cost.seconds_per_example is not None for row in costs):
-        parts.append(seconds_words(costs))
+    if any(row.cost is not None and row.cost.seconds_per_example is not None for row in rows):
+        marked = f"; where marked so, {BY_CLOCK}, on an accelerator" if clock_text(rows) else ""
+        parts.append(f"Seconds per example: process CPU time of encoding one training example{marked}.")
     return " ".join([*parts, about(panels)])
-
-
-def seconds_words(rows: Sequence[Row]) -> str:
-    """What the seconds of some rows are."""
-    marked = f"; where marked so, {BY_CLOCK}, on an accelerator" if clock_text(rows) else ""
-    return f"Seconds per example: process CPU time of encoding one training example{marked}."
 
 
 def about(panels: Sequence[ReportSource]) -> str:
@@ -232,11 +226,6 @@ def about(panels: Sequence[ReportSource]) -> str:
     if len(panels) > MOST_APART:
         return f"{len(panels)} runs: {_counts(panels)} The table of runs has each."
     return " ".join(f"{panel.label}: {text}" for panel, text in zip(panels, texts, strict=True))
-
-
-COST_HEADS = ("Storage per example", "Seconds per example")
-MOST_APART = 6
-"""Panels whose counts are told one by one."""
 
 
 def _counts(sources: Sequence[ReportSource]) -> str:

@@ -100,7 +100,10 @@ def evaluation_page(
 ) -> Page:
     """The page that :func:`write_evaluation_report` writes; arguments and errors as there."""
     sources = read_sources(runs, join=join)
-    shown = [_drawn(section, png=png) for section in sections(sources, curves, figures=draw)]
+    shown = [
+        changed(section, exhibits=tuple(_draw(exhibit, png=png) for exhibit in section.exhibits))
+        for section in sections(sources, curves, figures=draw)
+    ]
     styles = [asset("report.css"), asset("evaluations.css")]
     html = (
         environment()
@@ -119,12 +122,8 @@ def evaluation_page(
     return Page(html, shown)
 
 
-def _drawn(section: Section, *, png: bool) -> Section:
-    """A section with its figures drawn."""
-    return changed(section, exhibits=tuple(_draw(exhibit, png=png) for exhibit in section.exhibits))
-
-
 def _draw(exhibit: Exhibit, *, png: bool) -> Exhibit:
+    """An exhibit with its figure, if it has one."""
     if exhibit.build is None:
         return exhibit
     text = " ".join([exhibit.caption, *(f"Command: {command}" for command in exhibit.commands)])

@@ -27,7 +27,7 @@ from airrep.reports.evaluation_tables import (
 )
 from airrep.reports.figures import Drawing
 from airrep.reports.other_tables import comparison_table, diagnosis_tables, plan_about, plan_command, plan_tables
-from airrep.reports.sources import MEASURES, Point, ReportSource, Sources, label_panels, panel_rows
+from airrep.reports.sources import Point, ReportSource, Sources, label_panels, panel_rows
 from airrep.reports.tables import Table
 
 if TYPE_CHECKING:
@@ -74,7 +74,7 @@ def sections(sources: Sources, tags: Sequence[str], *, figures: bool) -> list[Se
                 f"--curve {tag}: no run is tagged {tag}; expected some with numbers. "
                 f"Tag them: airrep evaluate ... --tag {tag}=100"
             )
-    found = [_measure(measure, sources, tags, figures=figures) for measure in MEASURES if sources.of(measure)]
+    found = [_measure(measure, sources, tags, figures=figures) for measure in WORDS if sources.of(measure)]
     found += [_plan(f"plan-{number}", plan, figures=figures) for number, (_, plan) in enumerate(sources.plans, 1)]
     compared = [comparison_table(name, value) for name, value in sources.comparisons]
     found.append(Section("comparisons", "Comparisons", _numbered("comparison", compared)))
@@ -86,9 +86,10 @@ def sections(sources: Sources, tags: Sequence[str], *, figures: bool) -> list[Se
 
 def _measure(measure: Measure, sources: Sources, tags: Sequence[str], *, figures: bool) -> Section:
     panels, heading = sources.panels(measure, tags), WORDS[measure].heading
-    found = [_table(f"{measure}-values", value_table(f"{heading}: all methods", panels))]
+    values = value_table(f"{heading}: all methods", panels)
+    found = [_table(f"{measure}-values", values)]
     if figures:
-        found.append(_bars(f"{measure}-bars", panels))
+        found.append(_bars(f"{measure}-bars", panels, values))
     if figures and measure == "lds" and any(map(timed, panels)):
         found.append(_cost(f"{measure}-cost", panels))
     for number, tag in enumerate(dict.fromkeys(tags), 1):
@@ -109,12 +110,12 @@ def _numbered(name: str, tables: Sequence[Table]) -> tuple[Exhibit, ...]:
     return tuple(_table(f"{name}-{number}", table) for number, table in enumerate(tables, 1))
 
 
-def _values(panels: Sequence[ReportSource]) -> tuple[Table, ...]:
-    """The numbers of a figure of values."""
-    return (replace(value_table("", panels), more=()),)
+def _behind(values: Table) -> tuple[Table, ...]:
+    """A table of values as the numbers of a figure, under the figure's own heading."""
+    return (replace(values, title="", more=()),)
 
 
-def _bars(name: str, panels: Sequence[ReportSource]) -> Exhibit:
+def _bars(name: str, panels: Sequence[ReportSource], values: Table) -> Exhibit:
     words = words_of(panels)
     parts = [f"{words.value}. Whiskers: {words.interval}. Bold number and thick edge: best."]
     if any(mark_of(row) for panel in panels for row in panel.evaluation.rows):
@@ -125,7 +126,7 @@ def _bars(name: str, panels: Sequence[ReportSource]) -> Exhibit:
         parts.append("Dashed line, where in reach: chance.")
     caption = " ".join([*parts, about(panels)])
     build = partial(bars, panels, f"{words.short} × 100")
-    return Exhibit(name, f"{words.heading} with intervals", caption, commands(panels), _values(panels), True, build)
+    return Exhibit(name, f"{words.heading} with intervals", caption, commands(panels), _behind(values), True, build)
 
 
 def _cost(name: str, panels: Sequence[ReportSource]) -> Exhibit:
@@ -138,7 +139,7 @@ def _cost(name: str, panels: Sequence[ReportSource]) -> Exhibit:
     )
     title = f"{words.heading} against cost and storage"
     build = partial(cost_scatter, shown, f"{words.short} × 100")
-    return Exhibit(name, title, caption, commands(shown), _values(shown), True, build)
+    return Exhibit(name, title, caption, commands(shown), _behind(value_table("", shown)), True, build)
 
 
 def _without_cost(panels: Sequence[ReportSource]) -> str:

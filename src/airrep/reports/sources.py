@@ -20,8 +20,6 @@ from airrep.runtime.artifacts import check_digests, read_manifest
 DIAGNOSIS = "diagnosis"
 KINDS = (KIND, PLAN, COMPARISON, DIAGNOSIS)
 """Kinds of artifacts that a report of evaluations is made from."""
-MEASURES: tuple[Measure, ...] = ("lds", "classify", "select", "loo")
-"""In the order of the page."""
 
 
 class Run(NamedTuple):
