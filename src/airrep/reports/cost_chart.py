@@ -21,18 +21,17 @@ if TYPE_CHECKING:
 def cost_scatter(panels: Sequence[ReportSource], label: str) -> "Figure":
     """Value × 100 against the seconds for one example; the larger a marker, the more storage.
 
-    Names of rows whose seconds are those by the clock say so.
+    Names of rows whose seconds are those by the clock say so. Each panel has a row whose time is known.
     """
-    shown = [panel for panel in panels if timed(panel)]
-    figure, grid, across = panels_of(len(shown), 2, 2.75, 0.5)
-    for axes, panel in zip(grid, shown, strict=True):
+    figure, grid, across = panels_of(len(panels), 2, 2.75, 0.5)
+    for axes, panel in zip(grid, panels, strict=True):
         _scatter_panel(axes, timed(panel))
         axes.set_title(plain(panel.label, 34))
-    unit = "Seconds for one training example" if by_clock(shown) else "CPU time for one training example"
+    unit = "Seconds for one training example" if by_clock(panels) else "CPU time for one training example"
     name_axes(grid, across, unit, label)
-    _size_key(figure, shown)
-    figure.draw_without_rendering()
-    for axes, panel in zip(grid, shown, strict=True):
+    _size_key(figure, panels)
+    figure.draw_without_rendering()  # a name's place depends on where the panels come to stand
+    for axes, panel in zip(grid, panels, strict=True):
         _name_points(axes, timed(panel))
     return figure
 

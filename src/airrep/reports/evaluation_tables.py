@@ -91,7 +91,7 @@ def words_of(panels: Sequence[ReportSource]) -> Words:
 
 
 def value_texts(row: Row | ComparedRow, style: Style) -> tuple[str, str]:
-    """The value of a row × 100, and its interval."""
+    """The value of a row × 100, and its interval: on the page in one cell, on the terminal in two."""
     return style.hundred(row.value), style.interval(row.interval)
 
 

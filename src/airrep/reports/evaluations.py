@@ -105,19 +105,16 @@ def evaluation_page(
         for section in sections(sources, curves, figures=draw)
     ]
     styles = [asset("report.css"), asset("evaluations.css")]
-    html = (
-        environment()
-        .get_template("evaluations.html.j2")
-        .render(
-            title=title or TITLE,
-            notes=[*notes, *_cautions(sources)],
-            sections=shown,
-            labels=_labels(shown),
-            facts=_facts(sources),
-            styles=styles,
-            policy=policy(styles),
-            version=__version__,
-        )
+    template = environment().get_template("evaluations.html.j2")
+    html = template.render(
+        title=title or TITLE,
+        notes=[*notes, *_cautions(sources)],
+        sections=shown,
+        labels=_labels(shown),
+        facts=_facts(sources),
+        styles=styles,
+        policy=policy(styles),
+        version=__version__,
     )
     return Page(html, shown)
 

@@ -1,9 +1,9 @@
 """The one Table of page and terminal, and numbers as text."""
 
 import math
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import NamedTuple, Self, TypeGuard
+from typing import Any, NamedTuple, Self, TypeGuard
 
 NOTHING = "–"
 """What stands where there is no value."""
@@ -86,6 +86,19 @@ class Style(NamedTuple):
 PAGE = Style("", "[{}, {}]", NOTHING, True)
 SIGNED, PLAIN = Style("+", "{} to {}", "", False), Style("", "{} to {}", "", False)
 """On the terminal: values that may be negative, and shares."""
+
+
+def held_out_table(head: str, rows: Iterable[Mapping[str, Any]], judged: str) -> Table:
+    """LDS × 100 of each row, a JSON object, on held-out instances, and how much more what is *judged* reaches."""
+
+    def texts(found: Mapping[str, Any] | None, name: str) -> tuple[str, str]:
+        return ("", "") if found is None else (SIGNED.hundred(found[name]), SIGNED.interval(found["interval"]))
+
+    columns = (head, "held-out LDS × 100", "95 % interval", f"{judged} minus it", "95 % interval")
+    gap = f"{judged}_minus_it"
+    return Table.of_texts(
+        columns, ((row["name"], *texts(row["lds"], "lds"), *texts(row[gap], "difference")) for row in rows)
+    )
 
 
 def true_minus(text: str) -> str:

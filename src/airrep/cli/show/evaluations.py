@@ -1,8 +1,7 @@
 """Print evaluations, comparisons, stacks, datamodels and diagnoses."""
 
-from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from rich.markup import escape
 from rich.table import Table as RichTable
@@ -14,7 +13,7 @@ from airrep.evaluation.diagnosis.findings import PAGE
 from airrep.evaluation.result import caution_on, read_evaluation
 from airrep.reports.evaluation_tables import MOST_TASKS, rows_table, tasks_table
 from airrep.reports.other_tables import comparison_tables, findings_table
-from airrep.reports.tables import PLAIN, SIGNED, Table, span_text
+from airrep.reports.tables import PLAIN, SIGNED, Table, held_out_table, span_text
 from airrep.runtime.artifacts import read_manifest
 
 if TYPE_CHECKING:
@@ -104,15 +103,8 @@ def print_stack(stack: "Stack") -> None:
         given = ", ".join(f"{name}={value}" for name, value in member.settings.items() if value is not None)
         weights.append((member.method, given, f"{member.weight:.3f}", f"{member.deviation:.4g}"))
     print_table(Table.of_texts(("member", "settings", "weight", "deviation of its scores"), weights))
-    columns = ("method and pool", "held-out LDS × 100", "95 % interval", "stack minus it", "95 % interval")
-    rows = stack.report["rows"]
-    found = ((row["name"], *_value(row["lds"], "lds"), *_value(row["stack_minus_it"], "difference")) for row in rows)
-    print_table(Table.of_texts(columns, found))
+    print_table(held_out_table("method and pool", stack.report["rows"], "stack"))
     say(stack.report["sentence"])
-
-
-def _value(found: Mapping[str, Any] | None, name: str) -> tuple[str, str]:
-    return ("", "") if found is None else (SIGNED.hundred(found[name]), SIGNED.interval(found["interval"]))
 
 
 def print_classification(evaluation: "Evaluation") -> None:

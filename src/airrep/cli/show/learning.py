@@ -6,10 +6,9 @@ from typing import TYPE_CHECKING, Any
 
 from airrep.cli.show.console import LINE_SECONDS, err, print_fields, print_table, printable, say
 from airrep.cli.show.results import size_of
-from airrep.reports.tables import SIGNED, Table
+from airrep.reports.tables import SIGNED, Table, held_out_table
 
 if TYPE_CHECKING:
-    from airrep.evaluation.judging import HeldOutDifference, HeldOutLds
     from airrep.labels.farm import TaskReport
     from airrep.labels.labels import Labels
     from airrep.lm.fine_tune import StepDone
@@ -174,11 +173,5 @@ def print_warmup(warmup: "Warmup") -> None:
 
 def print_verdict(verdict: "Verdict") -> None:
     """Print the held-out table, the differences and the recommendation."""
-    columns = ("method", "held-out LDS × 100", "95 % interval", "trained minus it", "95 % interval")
-    rows = ((row.name, *_value(row.lds), *_value(row.difference)) for row in verdict.rows)
-    print_table(Table.of_texts(columns, rows))
+    print_table(held_out_table("method", [row.to_dict() for row in verdict.rows], "trained"))
     say(verdict.sentence)
-
-
-def _value(found: "HeldOutLds | HeldOutDifference | None") -> tuple[str, str]:
-    return ("", "") if found is None else (SIGNED.hundred(found.value), SIGNED.interval(found.interval))
