@@ -140,6 +140,16 @@ def test_artifacts_of_each_kind_are_read(tmp_path: Path) -> None:
     assert open_evaluations([tmp_path / "lds", plan])
 
 
+def test_a_comparison_whose_manifest_was_read_is_not_opened_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    opened = open_evaluations([write_artifact(tmp_path / "comparison", "comparison", {"pairs": []})])
+    monkeypatch.setattr("airrep.reports.sources.read_manifest", None)
+    assert read_sources(opened).comparisons == [("comparison", {"pairs": []})]
+    with pytest.raises(ConfigError, match=r"comparison is given twice; expected each run once"):
+        read_sources([*opened, *opened])
+
+
 def test_results_and_evaluations_are_not_mixed(tmp_path: Path) -> None:
     made_evaluation().write(tmp_path / "lds")
     top = write_artifact(tmp_path / "top", "top", {})
