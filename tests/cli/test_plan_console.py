@@ -2,8 +2,9 @@
 
 import pytest
 
-from airrep.cli.show.plan import amount, crossover_words, duration
+from airrep.cli.show.plan import crossover_words
 from airrep.planning.plan import Crossover
+from airrep.reports.tables import amount, duration
 
 
 @pytest.mark.parametrize(

@@ -8,12 +8,12 @@ from worlds.made_evaluations import METHODS, made_evaluation
 
 from airrep.evaluation.result import Cost
 from airrep.reports.cost_chart import cost_scatter, timed
-from airrep.reports.exhibits import Drawer, _cost
-from airrep.reports.sources import Panel, ReportSource
+from airrep.reports.exhibits import _cost
+from airrep.reports.sources import ReportSource
 
 
-def panel(*names: str) -> Panel:
-    return Panel("tasks", ReportSource("a", made_evaluation(names=names)))
+def panel(*names: str) -> ReportSource:
+    return ReportSource("a", made_evaluation(names=names), "tasks")
 
 
 def test_points_stand_at_cost_and_value_and_grow_with_storage() -> None:
@@ -28,7 +28,7 @@ def test_points_stand_at_cost_and_value_and_grow_with_storage() -> None:
 def test_seconds_by_the_clock_are_not_called_cpu_time() -> None:
     made = made_evaluation(names=("airrep", "logra"))
     fast = dataclasses.replace(made.rows[1], cost=Cost(8.0, 0.001, clock=True))
-    shown = Panel("a", ReportSource("a", dataclasses.replace(made, rows=(made.rows[0], fast))))
+    shown = ReportSource("a", dataclasses.replace(made, rows=(made.rows[0], fast)), "a")
     (axes,) = cost_scatter([shown], "LDS × 100").axes
     assert sorted(text.get_text() for text in axes.texts) == ["airrep", "logra, by the clock"]
     assert axes.get_xlabel() == "Seconds for one training example"
@@ -38,9 +38,8 @@ def test_seconds_by_the_clock_are_not_called_cpu_time() -> None:
     assert "by the clock" not in _caption(panel("airrep"))
 
 
-def _caption(shown: Panel) -> str:
-    (exhibit,) = _cost("lds", [shown], Drawer(figures=False, png=False))
-    return exhibit.caption
+def _caption(shown: ReportSource) -> str:
+    return _cost("lds-cost", [shown]).caption
 
 
 def test_names_of_twelve_methods_do_not_touch() -> None:
@@ -55,17 +54,18 @@ def test_names_of_twelve_methods_do_not_touch() -> None:
 def test_rows_without_a_known_time_are_left_out() -> None:
     made = made_evaluation(names=("airrep", "logra", "gte"))
     bare = [dataclasses.replace(made.rows[1], cost=None), dataclasses.replace(made.rows[2], cost=Cost(8.0, None))]
-    shown = Panel("a", ReportSource("a", dataclasses.replace(made, rows=(made.rows[0], *bare))))
+    shown = ReportSource("a", dataclasses.replace(made, rows=(made.rows[0], *bare)), "a")
     assert [row.name for row in timed(shown)] == ["airrep"]
     assert _caption(shown).endswith("Not shown, as their cost is not known: logra, gte.")
-    (exhibit,) = _cost("lds", [shown, panel("airrep", "logra")], Drawer(figures=False, png=False))
-    assert exhibit.caption.endswith("Not shown, as their cost is not known: logra, gte (a).")
+    assert _cost("lds-cost", [shown, panel("airrep", "logra")]).caption.endswith(
+        "Not shown, as their cost is not known: logra, gte (a)."
+    )
 
 
 def test_a_name_beside_another_marker_has_a_line_to_its_own() -> None:
     made = made_evaluation(names=("airrep", "gte"))
     close = [dataclasses.replace(row, cost=Cost(8.0, 0.01), value=0.4 + 0.01 * n) for n, row in enumerate(made.rows)]
-    shown = Panel("a", ReportSource("a", dataclasses.replace(made, rows=tuple(close))))
+    shown = ReportSource("a", dataclasses.replace(made, rows=tuple(close)), "a")
     far = cost_scatter([panel("airrep", "logra")], "LDS × 100").axes[0]
     near = cost_scatter([shown], "LDS × 100").axes[0]
     assert [len([line for line in axes.lines if line.get_zorder() == 4]) for axes in (far, near)] == [0, 4]

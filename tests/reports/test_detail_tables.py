@@ -2,8 +2,8 @@
 
 from worlds.made_evaluations import made_evaluation
 
-from airrep.reports.other_tables import MOST_PARTS, curve_tables, extras_table, parts_table
-from airrep.reports.sources import Panel, ReportSource, Sources
+from airrep.reports.evaluation_tables import MOST_PARTS, curve_table, extras_table, parts_table
+from airrep.reports.sources import ReportSource, Sources
 
 MORE = {
     "macro": {"value": 0.31, "interval": [0.28, 0.35]},
@@ -15,10 +15,8 @@ MORE = {
 }
 
 
-def panel(**fields: object) -> Panel:
-    return Panel(
-        "tasks", ReportSource("run", made_evaluation("classify", names=("airrep", "logra"), more=MORE, **fields))
-    )
+def panel(**fields: object) -> ReportSource:
+    return ReportSource("run", made_evaluation("classify", names=("airrep", "logra"), more=MORE, **fields), "tasks")
 
 
 def test_all_further_numbers_of_rows_are_columns() -> None:
@@ -36,7 +34,7 @@ def test_all_further_numbers_of_rows_are_columns() -> None:
 
 
 def test_rows_without_further_numbers_have_no_such_table() -> None:
-    plain = Panel("tasks", ReportSource("run", made_evaluation()))
+    plain = ReportSource("run", made_evaluation(), "tasks")
     assert extras_table(plain) is None
     assert parts_table(plain) is None
 
@@ -48,7 +46,7 @@ def test_tasks_are_lines_by_name_with_the_best_in_bold() -> None:
     ]
     for row, more in zip(made.rows, rows, strict=True):
         object.__setattr__(row, "more", more)
-    table = parts_table(Panel("tasks", ReportSource("run", made)))
+    table = parts_table(ReportSource("run", made, "tasks"))
     assert table is not None
     assert table.columns == ("Task", "airrep", "logra")
     shown = [(line.head.text, [(cell.text, cell.strong) for cell in line.cells]) for line in table.lines]
@@ -57,7 +55,7 @@ def test_tasks_are_lines_by_name_with_the_best_in_bold() -> None:
 
 def test_very_many_labels_are_cut_and_counted() -> None:
     more = {"by_label": {f"label {number:04}": 0.5 for number in range(MOST_PARTS + 7)}}
-    table = parts_table(Panel("tasks", ReportSource("run", made_evaluation("classify", more=more))))
+    table = parts_table(ReportSource("run", made_evaluation("classify", more=more), "tasks"))
     assert table is not None
     assert len(table.lines) == MOST_PARTS
     assert table.caption.endswith("7 more are left out of this page.")
@@ -68,6 +66,7 @@ def test_a_curve_has_its_numbers_across() -> None:
         ReportSource(size, made_evaluation(tags={"role": "a", "size": size}, shift=float(size) / 100))
         for size in ("20", "0")
     ]
-    (table,) = curve_tables("size", Sources(made).curve("lds", "size"))
+    ((label, points),) = Sources(made).curve("lds", "size")
+    table = curve_table(label, "size", points)
     assert (table.title, table.columns) == ("a", ("Method", "size 0", "size 20"))
     assert [cell.text for cell in table.lines[0].cells] == ["42.0", "50.4"]

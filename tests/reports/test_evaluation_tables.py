@@ -7,11 +7,11 @@ from worlds.made_evaluations import made_evaluation
 
 from airrep.evaluation.result import Cost, Difference, Evaluation, Row
 from airrep.reports.evaluation_tables import about, differences_table, mark_of, value_table
-from airrep.reports.sources import Panel, ReportSource, label_panels
-from airrep.reports.tables import Line, Table, bytes_text, hundred, interval_text, p_text, seconds_text, three
+from airrep.reports.sources import ReportSource, label_panels
+from airrep.reports.tables import PAGE, Line, Table, bytes_text, p_text, seconds_text, three
 
 
-def panels(*made: Evaluation) -> list[Panel]:
+def panels(*made: Evaluation) -> list[ReportSource]:
     return label_panels([ReportSource(f"run {number}", one) for number, one in enumerate(made)])
 
 
@@ -36,7 +36,7 @@ def texts(one: Line) -> list[str]:
     ],
 )
 def test_fractions_are_shown_times_a_hundred(value: float | None, shown: str) -> None:
-    assert hundred(value) == shown
+    assert PAGE.hundred(value) == shown
 
 
 @pytest.mark.parametrize(
@@ -66,7 +66,7 @@ def test_times_are_in_the_unit_that_suits_them(value: float, shown: str) -> None
 def test_small_p_values_are_bounded_and_numbers_have_three_digits() -> None:
     assert (p_text(0.0004), p_text(0.0123), p_text(1.0)) == ("p < 0.001", "p = 0.012", "p = 1.000")
     assert (three(0.12345), three(-3.0), three(12345.6)) == ("0.123", "−3", "12,346")
-    assert interval_text((-0.1, 0.25)) == "[−10.0, 25.0]"
+    assert PAGE.interval((-0.1, 0.25)) == "[−10.0, 25.0]"
 
 
 def test_the_best_of_each_column_is_bold_and_the_mean_is_over_columns() -> None:

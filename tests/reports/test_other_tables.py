@@ -7,7 +7,8 @@ from worlds.made_evaluations import made_evaluation
 from airrep.evaluation.comparison import compare_evaluations
 from airrep.evaluation.diagnosis.diagnosis import Diagnosis
 from airrep.evaluation.diagnosis.findings import Finding
-from airrep.reports.other_tables import comparison_table, diagnosis_tables, plain_table, sources_table
+from airrep.reports.evaluation_tables import sources_table
+from airrep.reports.other_tables import comparison_table, diagnosis_tables, plain_table
 from airrep.reports.sources import ReportSource, Sources, read_sources
 
 

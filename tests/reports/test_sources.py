@@ -12,9 +12,9 @@ from airrep.evaluation.result import Evaluation
 from airrep.reports.sources import (
     ReportSource,
     Sources,
-    are_evaluations,
     count_of,
     label_panels,
+    open_evaluations,
     panel_rows,
     read_sources,
     run_names,
@@ -96,7 +96,7 @@ def test_a_tag_that_others_of_a_curve_lack_tells_them_apart() -> None:
 def test_runs_of_a_curve_leave_the_table_where_others_stand() -> None:
     plain, tagged = source("plain", role="a"), source("curve", role="a", size="3")
     assert [panel.label for panel in Sources([plain, tagged]).panels("lds", ["size"])] == ["a"]
-    assert [panel.source.name for panel in Sources([tagged]).panels("lds", ["size"])] == ["curve"]
+    assert [panel.name for panel in Sources([tagged]).panels("lds", ["size"])] == ["curve"]
     assert len(Sources([plain, tagged]).panels("lds")) == 2
 
 
@@ -137,15 +137,25 @@ def test_artifacts_of_each_kind_are_read(tmp_path: Path) -> None:
     assert [one.name for one in found.evaluations] == ["lds"]
     assert found.plans[0][1].crossovers[0].examples == 261_750.0
     assert [name for name, _ in (*found.comparisons, *found.diagnoses)] == ["comparison", "diagnosis"]
-    assert are_evaluations([tmp_path / "lds", plan])
+    assert open_evaluations([tmp_path / "lds", plan])
+
+
+def test_a_comparison_whose_manifest_was_read_is_not_opened_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    opened = open_evaluations([write_artifact(tmp_path / "comparison", "comparison", {"pairs": []})])
+    monkeypatch.setattr("airrep.reports.sources.read_manifest", None)
+    assert read_sources(opened).comparisons == [("comparison", {"pairs": []})]
+    with pytest.raises(ConfigError, match=r"comparison is given twice; expected each run once"):
+        read_sources([*opened, *opened])
 
 
 def test_results_and_evaluations_are_not_mixed(tmp_path: Path) -> None:
     made_evaluation().write(tmp_path / "lds")
     top = write_artifact(tmp_path / "top", "top", {})
-    assert not are_evaluations([top])
+    assert not open_evaluations([top])
     with pytest.raises(ConfigError, match=r"lds is of kind 'evaluation' and .*top of kind 'top'; expected evaluations"):
-        are_evaluations([top, tmp_path / "lds"])
+        open_evaluations([top, tmp_path / "lds"])
 
 
 def test_no_runs_and_runs_of_other_kinds_are_errors(tmp_path: Path) -> None:

@@ -75,13 +75,13 @@ def report_command(
     replace: ReplaceOption = False,
 ) -> None:
     """Write one self-contained HTML page from results of top, group and what-if, or from evaluations."""
-    from airrep.reports.sources import are_evaluations
+    from airrep.reports.sources import open_evaluations
 
-    if are_evaluations(runs):
+    if made := open_evaluations(runs):
         from airrep.reports.evaluations import write_evaluation_report
 
         write_evaluation_report(
-            runs, out, figures=figures, draw=not no_figures, curves=curve or (), join=join, title=title, replace=replace
+            made, out, figures=figures, draw=not no_figures, curves=curve or (), join=join, title=title, replace=replace
         )
         note(f"{out}: written; open it in a browser" + (f"; figures in {figures}" if figures is not None else ""))
         return

@@ -9,8 +9,8 @@ from airrep.evaluation.result import Row
 from airrep.planning.plan_record import Plan
 from airrep.reports.evaluation_tables import mark_of
 from airrep.reports.figures import INK, SOFT, new_figure, plain
-from airrep.reports.sources import Panel, Point, panel_rows
-from airrep.reports.tables import hundred, is_number, three
+from airrep.reports.sources import Point, ReportSource, panel_rows
+from airrep.reports.tables import PAGE, is_number, three
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -31,14 +31,8 @@ FAMILIES = (
     Family("gradients", "#f4c7a5", "////", ("tracin", "logra", "trak", "dsdm", "less", "influence")),
     Family("others", "#ffffff", "", ()),
 )
-
-
 COLOURS = ("#0b5394", "#b8460e", "#00745a", "#8e3a8a", "#1a1d22", "#a37200", "#2f8fc4", "#7a7f87", "#c2185b", "#5d8a00")
-
-
 MARKERS = ("o", "s", "^", "D", "v", "P", "X", "<", "*", "h", ">", "p")
-
-
 DASHES: tuple[Any, ...] = ("-", (0, (5, 1.5)), (0, (1.2, 1.2)), (0, (6, 1.5, 1.2, 1.5)))
 
 
@@ -48,14 +42,9 @@ def family_of(row: Row) -> Family:
 
 
 def panels_of(count: int, most: int, height: float, more: float, **shared: Any) -> "tuple[Figure, list[Axes], int]":
-    """A figure of so many panels, those panels, and how many stand side by side.
+    """A figure of *count* panels, at *most* so many side by side; those panels; and how many are side by side.
 
-    Args:
-        count: of panels.
-        most: side by side.
-        height: of one, in inches.
-        more: height of what they share, such as a legend.
-        shared: what subplots takes.
+    Each is *height* inches high; what they share, such as a legend, takes *more*.
     """
     across = 2 if count == 4 else min(count, most)
     deep = -(-count // across)
@@ -97,14 +86,15 @@ def look(number: int) -> dict[str, Any]:
     }
 
 
-def line_keys(count: int) -> list[Any]:
-    """Keys of the first lines for a legend."""
+def line_legend(figure: "Figure", names: Sequence[str]) -> None:
+    """Name the lines below a figure."""
     from matplotlib.lines import Line2D
 
-    return [Line2D([], [], **look(number)) for number in range(count)]
+    keys = [Line2D([], [], **look(number)) for number in range(len(names))]
+    figure.legend(keys, [plain(name, 26) for name in names], loc="outside lower center", ncols=4)
 
 
-def bars(panels: Sequence[Panel], label: str) -> "Figure":
+def bars(panels: Sequence[ReportSource], label: str) -> "Figure":
     """Value × 100 of each row as bars with whiskers, one panel each; rows stand in one order."""
     names = panel_rows(panels)
     figure, grid, across = panels_of(len(panels), 3, 0.85 + 0.235 * len(names), 0.35, sharey=True)
@@ -127,7 +117,7 @@ def _reach(rows: Sequence[Row]) -> tuple[float, float]:
     return low - (0.04 * span if low < 0 else 0), high + 0.24 * span
 
 
-def _bar_panel(axes: "Axes", panel: Panel, names: Sequence[str], reach: tuple[float, float]) -> None:
+def _bar_panel(axes: "Axes", panel: ReportSource, names: Sequence[str], reach: tuple[float, float]) -> None:
     for place, name in enumerate(names):
         row = panel.row(name)
         if row is None:
@@ -146,12 +136,12 @@ def _bar(axes: "Axes", place: int, row: Row, *, best: bool, room: float) -> None
     axes.barh(place, value, 0.66, color=family.fill, hatch=family.hatch, edgecolor=INK, linewidth=1.4 if best else 0.6)
     axes.plot([low, high], [place, place], color=INK, linewidth=1.1)
     axes.plot([low, high], [place, place], "|", color=INK, markersize=5, markeredgewidth=1.1)
-    text = " ".join(filter(None, [hundred(row.value), mark_of(row)]))
+    text = " ".join(filter(None, [PAGE.hundred(row.value), mark_of(row)]))
     right = max(0.0, value, high) + 0.015 * room
     axes.text(right, place, text, va="center", fontsize=7.5, fontweight="bold" if best else "normal")
 
 
-def _references(axes: "Axes", panel: Panel, reach: tuple[float, float], length: int) -> None:
+def _references(axes: "Axes", panel: ReportSource, reach: tuple[float, float], length: int) -> None:
     """The heading, and below it noise ceiling and chance level: in words, and as broken lines where in reach."""
     known = [("noise ceiling", panel.evaluation.ceiling), ("chance", panel.evaluation.facts.get("chance"))]
     found = {name: float(value) for name, value in known if is_number(value)}
@@ -159,12 +149,12 @@ def _references(axes: "Axes", panel: Panel, reach: tuple[float, float], length: 
         if reach[0] < 100 * value < reach[1]:
             dashes = DASHES[1 if name == "chance" else 2]
             axes.axvline(100 * value, color=INK, linewidth=0.9, linestyle=dashes, zorder=0.9)
-    words = ", ".join(f"{name} {hundred(value)}" for name, value in found.items())
+    words = ", ".join(f"{name} {PAGE.hundred(value)}" for name, value in found.items())
     axes.text(0, 1.012, words, transform=axes.transAxes, va="bottom", fontsize=7, color=SOFT)
     axes.set_title("\n".join(plain(part, length) for part in panel.label.split(", ", 1)), pad=15 if words else 6)
 
 
-def _family_key(figure: "Figure", panels: Sequence[Panel]) -> None:
+def _family_key(figure: "Figure", panels: Sequence[ReportSource]) -> None:
     from matplotlib.patches import Patch
 
     shown = {family_of(row) for panel in panels for row in panel.evaluation.rows}
@@ -176,21 +166,19 @@ def _family_key(figure: "Figure", panels: Sequence[Panel]) -> None:
 
 BANDS = 5
 """Most lines whose intervals are drawn as bands; those of more lines are whiskers."""
-
-
 WIDE = 8
 """Ratio of largest to smallest from which an axis is logarithmic."""
 
 
 def curves(groups: Sequence[tuple[str, Sequence[Point]]], tag: str, label: str) -> "Figure":
     """Value × 100 against a numeric tag, a line for each row; one panel for each role."""
-    names = panel_rows([Panel("", point.source) for _, points in groups for point in points])
+    names = panel_rows([point.source for _, points in groups for point in points])
     figure, grid, across = panels_of(len(groups), 2, 2.6, 0.25 + 0.2 * -(-len(names) // 4))
     for axes, (heading, points) in zip(grid, groups, strict=True):
         _curve_panel(axes, points, names)
         axes.set_title(plain(heading, 34))
     name_axes(grid, across, plain(tag.replace("_", " "), 60), label)
-    figure.legend(line_keys(len(names)), [plain(name, 26) for name in names], loc="outside lower center", ncols=4)
+    line_legend(figure, names)
     return figure
 
 
@@ -198,7 +186,7 @@ def _curve_panel(axes: "Axes", points: Sequence[Point], names: Sequence[str]) ->
     places = [point.at for point in points]
     wide = min(places) > 0 and max(places) / min(places) >= WIDE
     for number, name in enumerate(names):
-        rows = [(at, row) for at, source in points if (row := Panel("", source).row(name)) is not None]
+        rows = [(at, row) for at, source in points if (row := source.row(name)) is not None]
         if rows:
             _curve(axes, rows, number, len(names), wide=wide)
     if wide:
@@ -211,20 +199,13 @@ def _curve_panel(axes: "Axes", points: Sequence[Point], names: Sequence[str]) ->
 def _curve(axes: "Axes", rows: Sequence[tuple[float, Row]], number: int, count: int, *, wide: bool) -> None:
     colour = look(number)["color"]
     at = np.array([place for place, _ in rows])
-    middle, low, high = (100 * np.array([pick(row) for _, row in rows]) for pick in PICKS)
+    middle, low, high = 100 * np.array([(row.value, *row.interval) for _, row in rows]).T
     if count <= BANDS and len(at) > 1:
         axes.fill_between(at, low, high, color=colour, alpha=0.14, linewidth=0)
     else:
         at = _dodge(at, number, count, wide=wide)
         axes.vlines(at, low, high, color=colour, linewidth=0.8, alpha=0.7)
     axes.plot(at, middle, **look(number))
-
-
-PICKS: tuple[Callable[[Row], float], ...] = (
-    lambda row: row.value,
-    lambda row: row.interval[0],
-    lambda row: row.interval[1],
-)
 
 
 def _dodge(at: np.ndarray, number: int, count: int, *, wide: bool) -> np.ndarray:
@@ -259,8 +240,7 @@ def plan_lines(plan: Plan) -> "Figure":
     log_ticks(axes, lambda value: f"{value:,.0f}")
     _time_ticks(axes)
     _mark_crossings(axes, plan)
-    names = [plain(method.name, 26) for method in plan.methods]
-    figure.legend(line_keys(len(names)), names, loc="outside lower center", ncols=4)
+    line_legend(figure, [method.name for method in plan.methods])
     return figure
 
 
@@ -301,21 +281,9 @@ def _flag(axes: "Axes", at: float, level: float, text: str) -> None:
     """Words above the panel, and a thin line from there down into it."""
     at_side: dict[str, Any] = {"xycoords": ("data", "axes fraction"), "annotation_clip": False}
     left = at > np.prod(axes.get_xlim()) ** 0.5
+    shift, ha = (-3, "right") if left else (3, "left")
     axes.annotate(
-        text,
-        (at, level),
-        xytext=(-3 if left else 3, 0),
-        textcoords="offset points",
-        ha="right" if left else "left",
-        va="center",
-        fontsize=7.5,
-        **at_side,
+        text, (at, level), (shift, 0), textcoords="offset points", ha=ha, va="center", fontsize=7.5, **at_side
     )
-    axes.annotate(
-        "",
-        (at, 1.0),
-        xytext=(at, level + 0.02),
-        textcoords=("data", "axes fraction"),
-        **at_side,
-        arrowprops={"arrowstyle": "-", "linewidth": 0.7, "color": INK, "linestyle": "-"},
-    )
+    arrow = {"arrowstyle": "-", "linewidth": 0.7, "color": INK, "linestyle": "-"}
+    axes.annotate("", (at, 1.0), (at, level + 0.02), textcoords=at_side["xycoords"], arrowprops=arrow, **at_side)

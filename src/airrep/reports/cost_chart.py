@@ -10,7 +10,7 @@ from airrep.evaluation.result import Row
 from airrep.reports.charts import family_of, log_ticks, name_axes, panels_of
 from airrep.reports.evaluation_tables import BY_CLOCK
 from airrep.reports.figures import INK, plain
-from airrep.reports.sources import Panel
+from airrep.reports.sources import ReportSource
 from airrep.reports.tables import bytes_text, seconds_text
 
 if TYPE_CHECKING:
@@ -18,31 +18,30 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 
-def cost_scatter(panels: Sequence[Panel], label: str) -> "Figure":
+def cost_scatter(panels: Sequence[ReportSource], label: str) -> "Figure":
     """Value × 100 against the seconds for one example; the larger a marker, the more storage.
 
-    Names of rows whose seconds are those by the clock say so.
+    Names of rows whose seconds are those by the clock say so. Each panel has a row whose time is known.
     """
-    shown = [panel for panel in panels if timed(panel)]
-    figure, grid, across = panels_of(len(shown), 2, 2.75, 0.5)
-    for axes, panel in zip(grid, shown, strict=True):
+    figure, grid, across = panels_of(len(panels), 2, 2.75, 0.5)
+    for axes, panel in zip(grid, panels, strict=True):
         _scatter_panel(axes, timed(panel))
         axes.set_title(plain(panel.label, 34))
-    unit = "Seconds for one training example" if by_clock(shown) else "CPU time for one training example"
+    unit = "Seconds for one training example" if by_clock(panels) else "CPU time for one training example"
     name_axes(grid, across, unit, label)
-    _size_key(figure, shown)
-    figure.draw_without_rendering()
-    for axes, panel in zip(grid, shown, strict=True):
+    _size_key(figure, panels)
+    figure.draw_without_rendering()  # a name's place depends on where the panels come to stand
+    for axes, panel in zip(grid, panels, strict=True):
         _name_points(axes, timed(panel))
     return figure
 
 
-def by_clock(panels: Sequence[Panel]) -> bool:
+def by_clock(panels: Sequence[ReportSource]) -> bool:
     """Whether some seconds are those by the clock."""
     return any(row.cost is not None and row.cost.clock for panel in panels for row in timed(panel))
 
 
-def timed(panel: Panel) -> list[Row]:
+def timed(panel: ReportSource) -> list[Row]:
     """The rows whose time is known."""
     return [row for row in panel.evaluation.rows if row.cost is not None and (row.cost.seconds_per_example or 0) > 0]
 
@@ -75,7 +74,7 @@ def _scatter_panel(axes: "Axes", rows: Sequence[Row]) -> None:
     log_ticks(axes, seconds_text)
 
 
-def _size_key(figure: "Figure", panels: Sequence[Panel]) -> None:
+def _size_key(figure: "Figure", panels: Sequence[ReportSource]) -> None:
     from matplotlib.lines import Line2D
 
     sizes = [row.cost.bytes_per_example for panel in panels for row in timed(panel) if row.cost is not None]

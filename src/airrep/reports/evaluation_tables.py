@@ -1,24 +1,31 @@
-"""Tables of evaluations: values, intervals, differences, costs."""
+"""Tables of evaluations, and the texts of a row for page and terminal."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
 
-from airrep.evaluation.result import Measure, Row, caution_on
-from airrep.reports.sources import Panel, ReportSource, count_of, panel_rows
+from airrep.evaluation.comparison import ComparedRow
+from airrep.evaluation.result import Difference, Evaluation, Measure, Row, caution_on
+from airrep.reports.sources import Point, ReportSource, Sources, count_of, panel_rows
 from airrep.reports.tables import (
     NOTHING,
+    PAGE,
+    PLAIN,
+    SIGNED,
     Cell,
     Line,
+    Style,
     Table,
     bytes_text,
-    hundred,
-    interval_text,
     is_number,
+    label_of,
+    p_number,
     p_text,
     seconds_text,
     span_text,
+    three,
+    true_minus,
 )
 from airrep.scoring.pooling import pooling_text
 
@@ -26,12 +33,22 @@ ABOVE, BELOW = "▲", "▼"
 """Marks of rows that are above, or below, the first one beyond chance."""
 LEVEL = 0.05
 """The largest p-value of such a row; its interval excludes 0 as well, which is made otherwise."""
+BY_CLOCK, BY_BOTH = "by the clock", "some by the clock"
+"""What stands under seconds that are not process CPU time, or not all."""
+COST_HEADS = ("Storage per example", "Seconds per example")
+MOST_APART = 6
+"""Panels whose counts are told one by one."""
+PARTS = {"by_task": "task", "by_label": "label"}
+"""What a row may have a mean for each of."""
+MOST_PARTS, MOST_TASKS = 100, 30
+"""Lines of a table by task or label, on a page and on the terminal."""
 
 
 class Words(NamedTuple):
     """How a measure is spoken of."""
 
     heading: str
+    short: str
     value: str
     """What its value is, × 100."""
     interval: str
@@ -39,55 +56,79 @@ class Words(NamedTuple):
 
 
 _BOOTSTRAP = "95 % bootstrap over queries"
-WORDS: Mapping[Measure, Words] = {
+WORDS: Mapping[Measure, Words] = {  # in the order of the page
     "lds": Words(
         "Linear datamodelling score (LDS)",
+        "LDS",
         "LDS × 100: mean over queries of the rank correlation between predicted and measured effect of training on "
         "each subset; 100 is perfect, 0 is chance",
         f"{_BOOTSTRAP} and subsets",
     ),
     "classify": Words(
         "Data classification",
+        "accuracy",
         "Accuracy × 100: share of queries whose best training example has the query's own label",
         _BOOTSTRAP,
     ),
     "select": Words(
         "Data selection",
+        "F1",
         "Unigram F1 × 100 of what the language model generates after fine-tuning on the examples selected",
         "95 % bootstrap over tasks and their queries",
     ),
     "loo": Words(
         "Leave-one-out (LOO)",
+        "LOO",
         "Rank correlation × 100 between predicted and measured effect of removing one example, mean over queries",
         f"{_BOOTSTRAP} and removals",
     ),
 }
 
 
-def value_table(title: str, panels: Sequence[Panel], *, caption: str = "") -> Table:
+def words_of(panels: Sequence[ReportSource]) -> Words:
+    """How the measure of some panels is spoken of."""
+    return WORDS[panels[0].evaluation.measure]
+
+
+def value_texts(row: Row | ComparedRow, style: Style) -> tuple[str, str]:
+    """The value of a row × 100, and its interval: on the page in one cell, on the terminal in two."""
+    return style.hundred(row.value), style.interval(row.interval)
+
+
+def gap_texts(gap: Difference | None, style: Style) -> tuple[str, str, str]:
+    """A difference × 100, its interval and its p-value; nothing where there is none."""
+    if gap is None:
+        return "", "", ""
+    return style.hundred(gap.value), style.interval(gap.interval), p_number(gap.p_value)
+
+
+def more_texts(value: Any, style: Style) -> tuple[str, str]:
+    """What a row has beside its value: a number × 100, and its interval if it has one."""
+    main, ends = (value.get("value"), value.get("interval")) if isinstance(value, Mapping) else (value, None)
+    return style.hundred(main if isinstance(main, int | float) else None), style.interval(ends)
+
+
+def value_table(title: str, panels: Sequence[ReportSource]) -> Table:
     """Values × 100 of each row under each panel, best in bold, with what is to be compared with and what it costs."""
     names = panel_rows(panels)
-    heads = [panel.label for panel in panels]
-    mean = len(panels) > 1 and any(_mean(name, panels) is not None for name in names)
+    means = {name: _mean(name, panels) for name in names}
+    best = max((mean for mean in means.values() if mean is not None), default=None)
     costs = any(row.cost is not None for panel in panels for row in panel.evaluation.rows)
-    lines = [_line(name, panels, names, mean=mean, costs=costs) for name in names]
-    lines += _references(panels, blank=(1 if mean else 0) + (2 if costs else 0))
-    columns = (
-        "Method",
-        *heads,
-        *(["Mean"] if mean else []),
-        *(COST_HEADS if costs else []),
-    )
-    text = " ".join(filter(None, [caption, _how_to_read(panels, mean=mean)]))
+    heads = (*(["Mean"] if best is not None else []), *(COST_HEADS if costs else ()))
+    lines = []
+    for name in names:
+        rows = _rows(name, panels)
+        mean = [] if best is None else [Cell(PAGE.hundred(means[name]), strong=means[name] == best)]
+        cells = (*(value_cell(panel, name) for panel in panels), *mean, *(_cost_cells(rows) if costs else ()))
+        lines.append(Line(name_cell(rows), cells))
+    lines += _references(panels, blank=len(heads))
+    columns = ("Method", *(panel.label for panel in panels), *heads)
+    text = _how_to_read(panels, mean=best is not None)
     return Table(title, columns, tuple(lines), text, commands(panels), (differences_table(panels),))
 
 
-def _line(name: str, panels: Sequence[Panel], names: Sequence[str], *, mean: bool, costs: bool) -> Line:
-    cells = [value_cell(panel, panel.row(name)) for panel in panels]
-    if mean:
-        cells.append(_mean_cell(name, panels, names))
-    rows = [row for panel in panels if (row := panel.row(name)) is not None]
-    return Line(name_cell(rows), (*cells, *(_cost_cells(rows) if costs else ())))
+def _rows(name: str, panels: Sequence[ReportSource]) -> list[Row]:
+    return [row for panel in panels if (row := panel.row(name)) is not None]
 
 
 def name_cell(rows: Sequence[Row]) -> Cell:
@@ -98,18 +139,14 @@ def name_cell(rows: Sequence[Row]) -> Cell:
     return Cell(rows[0].name, ", ".join(filter(None, [method, pool])))
 
 
-def value_cell(panel: Panel, row: Row | None) -> Cell:
+def value_cell(panel: ReportSource, name: str) -> Cell:
     """Value and interval of a row, best in bold, with its mark."""
+    row = panel.row(name)
     if row is None:
         return Cell(NOTHING)
-    gap = row.difference
-    hint = (
-        ""
-        if gap is None
-        else f"{hundred(gap.value)} {interval_text(gap.interval)} more than the first row; {p_text(gap.p_value)}"
-    )
-    best = row.value == panel.evaluation.best.value
-    return Cell(hundred(row.value), interval_text(row.interval), best, mark_of(row), hint)
+    gap, ends, _ = gap_texts(row.difference, PAGE)
+    hint = f"{gap} {ends} more than the first row; {p_text(row.difference.p_value)}" if row.difference else ""
+    return Cell(*value_texts(row, PAGE), row.value == panel.evaluation.best.value, mark_of(row), hint)
 
 
 def mark_of(row: Row) -> str:
@@ -120,24 +157,17 @@ def mark_of(row: Row) -> str:
     return ABOVE if low > 0 else BELOW if high < 0 else ""
 
 
-def _mean_cell(name: str, panels: Sequence[Panel], names: Sequence[str]) -> Cell:
-    means = {one: _mean(one, panels) for one in names}
-    known = [value for value in means.values() if value is not None]
-    own = means[name]
-    return Cell(hundred(own), strong=own is not None and own == max(known))
-
-
-def _mean(name: str, panels: Sequence[Panel]) -> float | None:
+def _mean(name: str, panels: Sequence[ReportSource]) -> float | None:
     """Mean over panels of different roles; None for a row that is not in all, or pooled in several ways."""
-    rows = [row for panel in panels if (row := panel.row(name)) is not None]
-    apart = len({panel.source.role for panel in panels}) == len(panels) and len({row.pool for row in rows}) == 1
+    rows = _rows(name, panels)
+    apart = len({panel.role for panel in panels}) == len(panels) > 1 and len({row.pool for row in rows}) == 1
     return float(np.mean([row.value for row in rows])) if apart and len(rows) == len(panels) else None
 
 
 def _cost_cells(rows: Sequence[Row]) -> tuple[Cell, Cell]:
-    sizes = [row.cost.bytes_per_example for row in rows if row.cost is not None]
-    times = [s for row in rows if row.cost is not None and (s := row.cost.seconds_per_example) is not None]
-    return Cell(_range(sizes, bytes_text)), Cell(_range(times, seconds_text), clock_text(rows))
+    costs = [row.cost for row in rows if row.cost is not None]
+    storage = span_text([cost.bytes_per_example for cost in costs], bytes_text)
+    return Cell(storage), Cell(span_text([cost.seconds_per_example for cost in costs], seconds_text), clock_text(rows))
 
 
 def clock_text(rows: Sequence[Row]) -> str:
@@ -146,19 +176,13 @@ def clock_text(rows: Sequence[Row]) -> str:
     return BY_BOTH if len(found) > 1 else BY_CLOCK if found == {True} else ""
 
 
-def _range(values: Sequence[float], show: Any) -> str:
-    if not values:
-        return NOTHING
-    low, high = show(min(values)), show(max(values))
-    return low if low == high else f"{low} to {high}"
-
-
-def _references(panels: Sequence[Panel], *, blank: int) -> list[Line]:
+def _references(panels: Sequence[ReportSource], *, blank: int) -> list[Line]:
     """Lines of what a row can be compared with: ceiling, chance, signal-to-noise ratio."""
+    noise = [fact(panel, "signal_to_noise", "snr") for panel in panels]
     known = [
-        ("Noise ceiling", "a perfect predictor", [panel.evaluation.ceiling for panel in panels], hundred),
-        ("Chance", "", [fact(panel, "chance") for panel in panels], hundred),
-        ("Signal to noise", "of the measured effects", [fact(panel, *SIGNAL) for panel in panels], _plain),
+        ("Noise ceiling", "a perfect predictor", [panel.evaluation.ceiling for panel in panels], PAGE.hundred),
+        ("Chance", "", [fact(panel, "chance") for panel in panels], PAGE.hundred),
+        ("Signal to noise", "of the measured effects", noise, _plain),
     ]
     return [
         Line(Cell(name, under), (*(Cell(show(value)) for value in values), *[Cell("")] * blank), reference=True)
@@ -167,97 +191,180 @@ def _references(panels: Sequence[Panel], *, blank: int) -> list[Line]:
     ]
 
 
-COST_HEADS = ("Storage per example", "Seconds per example")
-BY_CLOCK, BY_BOTH = "by the clock", "some by the clock"
-"""What stands under seconds that are not process CPU time, or not all."""
-SIGNAL = ("signal_to_noise", "snr")
-"""Names of the fact that tells how far the effects of removals stand out of the noise of training."""
-
-
-def fact(panel: Panel, *names: str) -> float | None:
+def fact(panel: ReportSource, *names: str) -> float | None:
     """The first of some facts that is a number."""
     values = [panel.evaluation.facts.get(name) for name in names]
-    found = [float(value) for value in values if is_number(value)]
-    return found[0] if found else None
+    return next((float(value) for value in values if is_number(value)), None)
 
 
 def _plain(value: float | None) -> str:
-    return NOTHING if value is None else f"{value:.3g}".replace("-", "−")
+    return NOTHING if value is None else true_minus(f"{value:.3g}")
 
 
-def _how_to_read(panels: Sequence[Panel], *, mean: bool) -> str:
-    words = WORDS[panels[0].evaluation.measure]
+def _how_to_read(panels: Sequence[ReportSource], *, mean: bool) -> str:
+    words = words_of(panels)
     firsts = {panel.evaluation.rows[0].name for panel in panels if panel.evaluation.rows}
     first = f"the first row, {next(iter(firsts))}" if len(firsts) == 1 else "the first row of its run"
-    marks = {cell for panel in panels for row in panel.evaluation.rows if (cell := mark_of(row))}
+    rows = [row for panel in panels for row in panel.evaluation.rows]
     parts = [f"{words.value}. In brackets: {words.interval}. Bold: best of its column."]
-    if marks:
+    if any(map(mark_of, rows)):
         told = f"by a paired difference whose interval excludes 0, with p < {LEVEL}"
         parts.append(f"{ABOVE} or {BELOW}: above or below {first}, {told}.")
     if mean:
         parts.append("Mean: of the columns, each of another role, without an interval.")
-    costs = [row for panel in panels for row in panel.evaluation.rows if row.cost is not None]
-    if any(row.cost is not None and row.cost.seconds_per_example is not None for row in costs):
-        parts.append(seconds_words(costs))
+    if any(row.cost is not None and row.cost.seconds_per_example is not None for row in rows):
+        marked = f"; where marked so, {BY_CLOCK}, on an accelerator" if clock_text(rows) else ""
+        parts.append(f"Seconds per example: process CPU time of encoding one training example{marked}.")
     return " ".join([*parts, about(panels)])
 
 
-def seconds_words(rows: Sequence[Row]) -> str:
-    """What the seconds of some rows are."""
-    marked = f"; where marked so, {BY_CLOCK}, on an accelerator" if clock_text(rows) else ""
-    return f"Seconds per example: process CPU time of encoding one training example{marked}."
-
-
-def about(panels: Sequence[Panel]) -> str:
+def about(panels: Sequence[ReportSource]) -> str:
     """How many queries and subsets each panel stands on, and how many queries were left out; in ranges if many."""
-    texts = [_counts([panel.source]) for panel in panels]
+    texts = [_counts([panel]) for panel in panels]
     if len(set(texts)) == 1:
         return texts[0] if len(texts) == 1 else f"In each of {len(texts)} runs: {texts[0]}"
     if len(panels) > MOST_APART:
-        return f"{len(panels)} runs: {_counts([panel.source for panel in panels])} The table of runs has each."
+        return f"{len(panels)} runs: {_counts(panels)} The table of runs has each."
     return " ".join(f"{panel.label}: {text}" for panel, text in zip(panels, texts, strict=True))
 
 
-MOST_APART = 6
-"""Panels whose counts are told one by one."""
-
-
 def _counts(sources: Sequence[ReportSource]) -> str:
-    removals = [count_of(source.evaluation.facts.get("removals")) for source in sources]
+    made = [source.evaluation for source in sources]
     dropped = [count for source in sources for count in source.dropped]
-    known: list[tuple[str, list[int | None]]] = [
-        ("queries", [len(source.evaluation.queries) for source in sources]),
-        ("subsets", [source.subsets for source in sources]),
-        ("removals", removals),
-    ]
-    words = [f"{_span(values)} {name}" for name, values in known if any(value is not None for value in values)]
+    known: dict[str, list[int | None]] = {
+        "queries": [len(one.queries) for one in made],
+        "subsets": [source.subsets for source in sources],
+        "removals": [count_of(one.facts.get("removals")) for one in made],
+    }
+    words = [f"{text} {name}" for name, values in known.items() if (text := span_text(values)) != NOTHING]
     by_row = "" if len(set(dropped)) == 1 else ", depending on the row"
-    scant = caution_on(min(source.evaluation.distinct_queries for source in sources))
-    gone = sum(count_of(source.evaluation.facts.get("losses_missing")) or 0 for source in sources)
+    scant = caution_on(min(one.distinct_queries for one in made))
+    gone = sum(count_of(one.facts.get("losses_missing")) or 0 for one in made)
     holes = f"; {gone:,} single losses missing" if gone else ""
-    return f"{', '.join(words)}; {_span(dropped)} queries left out{by_row}{holes}{f'; {scant}' if scant else ''}."
+    return f"{', '.join(words)}; {span_text(dropped)} queries left out{by_row}{holes}{f'; {scant}' if scant else ''}."
 
 
-def _span(values: Sequence[int | None]) -> str:
-    known = [value for value in values if value is not None]
-    return span_text(min(known), max(known))
-
-
-def commands(panels: Sequence[Panel]) -> tuple[str, ...]:
+def commands(panels: Sequence[ReportSource]) -> tuple[str, ...]:
     """The commands behind some panels, each once."""
     return tuple(dict.fromkeys(filter(None, (panel.evaluation.command for panel in panels))))
 
 
-def differences_table(panels: Sequence[Panel]) -> Table:
+def differences_table(panels: Sequence[ReportSource]) -> Table:
     """How much more each row reaches than the first one of its evaluation, with p-values."""
-    names = [name for name in panel_rows(panels) if any((row := p.row(name)) and row.difference for p in panels)]
+    names = [name for name in panel_rows(panels) if any(row.difference for row in _rows(name, panels))]
     lines = [Line(Cell(name), tuple(_difference_cell(panel.row(name)) for panel in panels)) for name in names]
     caption = "Paired on the same queries; × 100, with 95 % intervals and two-sided p-values for a difference of 0."
     return Table("Differences from the first row", ("Method", *(p.label for p in panels)), tuple(lines), caption)
 
 
 def _difference_cell(row: Row | None) -> Cell:
-    gap = None if row is None else row.difference
-    if gap is None or row is None:
+    if row is None or row.difference is None:
         return Cell(NOTHING)
-    return Cell(hundred(gap.value), f"{interval_text(gap.interval)} {p_text(gap.p_value)}", mark=mark_of(row))
+    gap, ends, _ = gap_texts(row.difference, PAGE)
+    return Cell(gap, f"{ends} {p_text(row.difference.p_value)}", mark=mark_of(row))
+
+
+def extras_table(panel: ReportSource) -> Table | None:
+    """What the rows of one evaluation have beside their value, such as macro average and vote@k; None if nothing."""
+    rows = panel.evaluation.rows
+    keys = [key for key in dict.fromkeys(key for row in rows for key in row.more) if _shown(rows, key)]
+    if not keys:
+        return None
+    lines = []
+    for row in rows:
+        more = (Cell(*more_texts(row.more.get(key), PAGE)) for key in keys)
+        lines.append(Line(name_cell([row]), (value_cell(panel, row.name), *more)))
+    chance = fact(panel, "chance")
+    if chance is not None:
+        lines.append(Line(Cell("Chance"), (Cell(PAGE.hundred(chance)), *[Cell("")] * len(keys)), reference=True))
+    words = words_of([panel])
+    text = f"Values × 100. In brackets: {words.interval}. {about([panel])}"
+    columns = ("Method", label_of(words.short), *map(label_of, keys))
+    title = f"{words.heading}, {panel.label}: further numbers"
+    return Table(title, columns, tuple(lines), text, commands([panel]))
+
+
+def _shown(rows: Sequence[Row], key: str) -> bool:
+    values = [row.more.get(key) for row in rows]
+    return any(is_number(value.get("value") if isinstance(value, Mapping) else value) for value in values)
+
+
+def parts_table(panel: ReportSource) -> Table | None:
+    """Mean of each row for each task or label; None where that is not known."""
+    rows = panel.evaluation.rows
+    key = next((key for key in PARTS if any(row.more.get(key) for row in rows)), None)
+    if key is None:
+        return None
+    means = [dict(row.more.get(key) or {}) for row in rows]
+    names = sorted({name for one in means for name in one})
+    lines = [_part_line(name, [one.get(name) for one in means]) for name in names[:MOST_PARTS]]
+    left_out = len(names) - len(lines)
+    caption = f"Mean × 100 over the queries of each {PARTS[key]}, without intervals; bold: best. {about([panel])}"
+    caption += f" {left_out:,} more are left out of this page." if left_out else ""
+    title = f"{words_of([panel]).heading}, {panel.label}: by {PARTS[key]}"
+    columns = (PARTS[key].capitalize(), *(row.name for row in rows))
+    return Table(title, columns, tuple(lines), caption, commands([panel]))
+
+
+def _part_line(name: str, means: Sequence[float | None]) -> Line:
+    best = max((mean for mean in means if mean is not None), default=None)
+    cells = (Cell(PAGE.hundred(mean), strong=mean is not None and mean == best) for mean in means)
+    return Line(Cell(name), tuple(cells))
+
+
+def curve_table(label: str, tag: str, points: Sequence[Point]) -> Table:
+    """The numbers of one panel of a curve: methods down, values of the tag across."""
+    panels = [point.source._replace(label=f"{tag.replace('_', ' ')} {three(point.at)}") for point in points]
+    lines = [Line(Cell(name), tuple(value_cell(panel, name) for panel in panels)) for name in panel_rows(panels)]
+    return Table(label, ("Method", *(panel.label for panel in panels)), tuple(lines))
+
+
+def sources_table(sources: Sources) -> Table:
+    """Each evaluation: what it was called, on what it stands, and the command that made it."""
+    columns = ("Run", "Measure", "Tags", "Queries", "Left out", "Subsets", "Noise ceiling", "Command")
+    return Table.of_texts(columns, map(_source_texts, sources.evaluations), title="Runs that this page is made from")
+
+
+def _source_texts(source: ReportSource) -> tuple[str, ...]:
+    made = source.evaluation
+    tags = ", ".join(f"{name}={value}" for name, value in made.tags.items())
+    counts = (f"{len(made.queries):,}", span_text(source.dropped), span_text([source.subsets]))
+    return (source.name, made.measure, tags or NOTHING, *counts, PAGE.hundred(made.ceiling), made.command or NOTHING)
+
+
+def rows_table(evaluation: Evaluation) -> Table:
+    """The rows of one evaluation for the terminal: each number in a column of its own."""
+    measure, facts = evaluation.measure, evaluation.facts
+    over_subsets = measure in ("lds", "loo")
+    style = SIGNED if over_subsets else PLAIN
+    votes = {f"vote@{k}": f"vote@{k}" for k in facts.get("votes", ())}
+    beside = {"loo": {"Pearson": "pearson"}, "classify": {"macro": "macro", **votes}}.get(measure, {})
+    shares = {"of the same task": "same_task_share", "no words": "wordless_answers"} if measure == "select" else {}
+    rows = [
+        (
+            *(row.name, row.method, *([pooling_text(row.pool, row.temperature)] if over_subsets else [])),
+            *value_texts(row, style),
+            *(more_texts(row.more[key], style)[0] for key in beside.values()),
+            *gap_texts(row.difference, SIGNED),
+            *(_share(row.more[key]) for key in shares.values()),
+        )
+        for row in evaluation.rows
+    ]
+    value = "top 1" if measure == "classify" else WORDS[measure].short
+    head = ("selected by" if measure == "select" else "index", "method", *(["pool"] if over_subsets else []))
+    gap = ("minus the first", "95 % interval", "p")
+    return Table.of_texts((*head, f"{value} × 100", "95 % interval", *beside, *gap, *shares), rows)
+
+
+def _share(value: float | None) -> str:
+    return "" if value is None else f"{100 * value:.0f} %"
+
+
+def tasks_table(evaluation: Evaluation) -> Table:
+    """F1 of each row, task by task, for the terminal."""
+    tasks, rows = evaluation.facts["tasks"], evaluation.rows
+    lines = (
+        (task, f"{tasks[task]['queries']:,}", *(PLAIN.hundred(row.more["by_task"].get(task)) for row in rows))
+        for task in list(tasks)[:MOST_TASKS]
+    )
+    return Table.of_texts(("task", "queries", *(row.name for row in rows)), lines)

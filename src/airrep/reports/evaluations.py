@@ -2,16 +2,16 @@
 
 import re
 from collections.abc import Collection, Sequence
+from dataclasses import replace as changed
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from airrep._version import __version__
 from airrep.errors import ConfigError
-from airrep.evaluation.result import Evaluation
-from airrep.reports.exhibits import Drawer, Exhibit, Section, sections
-from airrep.reports.figures import require_matplotlib
+from airrep.reports.exhibits import Exhibit, Section, sections
+from airrep.reports.figures import draw_figure, require_matplotlib
 from airrep.reports.page import asset, check_page_free, environment, policy, short, write_page
-from airrep.reports.sources import Sources, read_sources
+from airrep.reports.sources import Given, Sources, read_sources
 from airrep.runtime.artifacts import writing
 
 TITLE = "Evaluation of training data attribution"
@@ -33,7 +33,7 @@ class Page(NamedTuple):
 
 
 def write_evaluation_report(
-    runs: Sequence[str | Path | Evaluation],
+    runs: Sequence[Given],
     out: str | Path,
     *,
     figures: str | Path | None = None,
@@ -89,7 +89,7 @@ def write_evaluation_report(
 
 
 def evaluation_page(
-    runs: Sequence[str | Path | Evaluation],
+    runs: Sequence[Given],
     *,
     draw: bool = True,
     png: bool = False,
@@ -100,23 +100,31 @@ def evaluation_page(
 ) -> Page:
     """The page that :func:`write_evaluation_report` writes; arguments and errors as there."""
     sources = read_sources(runs, join=join)
-    shown = sections(sources, curves, Drawer(draw, png))
+    shown = [
+        changed(section, exhibits=tuple(_draw(exhibit, png=png) for exhibit in section.exhibits))
+        for section in sections(sources, curves, figures=draw)
+    ]
     styles = [asset("report.css"), asset("evaluations.css")]
-    html = (
-        environment()
-        .get_template("evaluations.html.j2")
-        .render(
-            title=title or TITLE,
-            notes=[*notes, *_cautions(sources)],
-            sections=shown,
-            labels=_labels(shown),
-            facts=_facts(sources),
-            styles=styles,
-            policy=policy(styles),
-            version=__version__,
-        )
+    template = environment().get_template("evaluations.html.j2")
+    html = template.render(
+        title=title or TITLE,
+        notes=[*notes, *_cautions(sources)],
+        sections=shown,
+        labels=_labels(shown),
+        facts=_facts(sources),
+        styles=styles,
+        policy=policy(styles),
+        version=__version__,
     )
     return Page(html, shown)
+
+
+def _draw(exhibit: Exhibit, *, png: bool) -> Exhibit:
+    """An exhibit with its figure, if it has one."""
+    if exhibit.build is None:
+        return exhibit
+    text = " ".join([exhibit.caption, *(f"Command: {command}" for command in exhibit.commands)])
+    return changed(exhibit, drawing=draw_figure(exhibit.build, exhibit.name, exhibit.title, text, png=png))
 
 
 def _cautions(sources: Sources) -> list[str]:

@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING
 from airrep.errors import ConfigError
 from airrep.evaluation.result import Measure
 from airrep.planning.plan_record import Plan
+from airrep.reports.charts import BANDS, bars, curves, plan_lines
+from airrep.reports.cost_chart import by_clock, cost_scatter, timed
 from airrep.reports.evaluation_tables import (
     ABOVE,
     BELOW,
@@ -15,27 +17,21 @@ from airrep.reports.evaluation_tables import (
     WORDS,
     about,
     commands,
-    mark_of,
-    value_table,
-)
-from airrep.reports.figures import Drawing, draw_figure
-from airrep.reports.other_tables import (
-    comparison_table,
-    curve_tables,
-    diagnosis_tables,
+    curve_table,
     extras_table,
+    mark_of,
     parts_table,
-    plan_about,
-    plan_tables,
     sources_table,
+    value_table,
+    words_of,
 )
-from airrep.reports.sources import MEASURES, Panel, Point, Sources, label_panels, panel_rows
+from airrep.reports.figures import Drawing
+from airrep.reports.other_tables import comparison_table, diagnosis_tables, plan_about, plan_command, plan_tables
+from airrep.reports.sources import Point, ReportSource, Sources, label_panels, panel_rows
 from airrep.reports.tables import Table
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
-
-SHORT: dict[Measure, str] = {"lds": "LDS × 100", "classify": "accuracy × 100", "select": "F1 × 100", "loo": "LOO × 100"}
 
 
 @dataclass(frozen=True)
@@ -49,10 +45,12 @@ class Exhibit:
     commands: tuple[str, ...]
     tables: tuple[Table, ...]
     """What it shows, or, of a figure, the numbers behind it."""
-    drawing: Drawing | None = None
-    """None for a table."""
     folded: bool = False
     """Whether its tables are seen only when unfolded."""
+    build: "Callable[[], Figure] | None" = None
+    """Makes the figure; None for a table."""
+    drawing: Drawing | None = None
+    """The figure once it is drawn."""
 
 
 @dataclass(frozen=True)
@@ -64,82 +62,61 @@ class Section:
     exhibits: tuple[Exhibit, ...]
 
 
-@dataclass(frozen=True)
-class Drawer:
-    """Draws figures, or leaves their numbers as tables."""
-
-    figures: bool
-    png: bool
-
-    def figure(
-        self,
-        name: str,
-        title: str,
-        caption: str,
-        made: tuple[str, ...],
-        tables: Sequence[Table],
-        build: "Callable[[], Figure]",
-    ) -> Exhibit:
-        """A figure with its numbers folded below it; or its numbers alone."""
-        if not self.figures:
-            return Exhibit(name, title, caption, made, tuple(tables))
-        text = " ".join([caption, *(f"Command: {command}" for command in made)])
-        drawing = draw_figure(build, name, title, text, png=self.png)
-        return Exhibit(name, title, caption, made, tuple(tables), drawing, folded=True)
-
-
-def sections(sources: Sources, curves: Sequence[str], drawer: Drawer) -> list[Section]:
-    """All that a page shows, in its order.
-
-    Args:
-        sources: evaluations, comparisons and plans.
-        curves: numeric tags to draw the values against.
-        drawer: makes the figures.
+def sections(sources: Sources, tags: Sequence[str], *, figures: bool) -> list[Section]:
+    """All that a page shows, in its order; nothing is drawn yet.
 
     Raises:
-        ConfigError: no evaluation has the tag of a curve, or a tag of it is not a number.
+        ConfigError: no evaluation has one of the *tags*, of which curves are made, or its value is not a number.
     """
-    _check_curves(sources, curves)
-    found = [_measure(measure, sources, curves, drawer) for measure in MEASURES if sources.of(measure)]
-    found += [_plan(number, plan, drawer) for number, (_, plan) in enumerate(sources.plans, 1)]
-    found += [_comparisons(sources), _diagnoses(sources), _evaluations(sources)]
-    return [section for section in found if section.exhibits]
-
-
-def _check_curves(sources: Sources, curves: Sequence[str]) -> None:
-    for tag in curves:
+    for tag in tags:
         if not any(tag in source.evaluation.tags for source in sources.evaluations):
             raise ConfigError(
                 f"--curve {tag}: no run is tagged {tag}; expected some with numbers. "
                 f"Tag them: airrep evaluate ... --tag {tag}=100"
             )
+    found = [_measure(measure, sources, tags, figures=figures) for measure in WORDS if sources.of(measure)]
+    found += [_plan(f"plan-{number}", plan, figures=figures) for number, (_, plan) in enumerate(sources.plans, 1)]
+    compared = [comparison_table(name, value) for name, value in sources.comparisons]
+    found.append(Section("comparisons", "Comparisons", _numbered("comparison", compared)))
+    found.append(Section("diagnosis", "Diagnosis", _numbered("diagnosis", diagnosis_tables(sources))))
+    runs = (_table("runs-table", sources_table(sources)),) if sources.evaluations else ()
+    found.append(Section("runs", "Runs and commands", runs))
+    return [section for section in found if section.exhibits]
 
 
-def _measure(measure: Measure, sources: Sources, curves: Sequence[str], drawer: Drawer) -> Section:
-    panels = sources.panels(measure, curves)
-    found = [_table(f"{measure}-values", value_table(f"{WORDS[measure].heading}: all methods", panels))]
-    if drawer.figures:
-        found.append(_bars(measure, panels, drawer))
-    if drawer.figures and measure == "lds":
-        found += _cost(measure, panels, drawer)
-    for number, tag in enumerate(dict.fromkeys(curves), 1):
-        if groups := sources.curve(measure, tag, curves):
-            found.append(_curve(f"{measure}-curve-{number}", measure, tag, groups, drawer))
+def _measure(measure: Measure, sources: Sources, tags: Sequence[str], *, figures: bool) -> Section:
+    panels, heading = sources.panels(measure, tags), WORDS[measure].heading
+    values = value_table(f"{heading}: all methods", panels)
+    found = [_table(f"{measure}-values", values)]
+    if figures:
+        found.append(_bars(f"{measure}-bars", panels, values))
+    if figures and measure == "lds" and any(map(timed, panels)):
+        found.append(_cost(f"{measure}-cost", panels))
+    for number, tag in enumerate(dict.fromkeys(tags), 1):
+        if groups := sources.curve(measure, tag, tags):
+            found.append(_curve(f"{measure}-curve-{number}", tag, groups, figures=figures))
     for number, panel in enumerate(panels, 1):
         extras, parts = extras_table(panel), parts_table(panel)
         found += [_table(f"{measure}-more-{number}", extras)] if extras else []
         found += [_table(f"{measure}-parts-{number}", parts, folded=True)] if parts else []
-    return Section(measure, WORDS[measure].heading, tuple(found))
+    return Section(measure, heading, tuple(found))
 
 
 def _table(name: str, table: Table, *, folded: bool = False) -> Exhibit:
-    return Exhibit(name, table.title, table.caption, table.commands, (table,), folded=folded)
+    return Exhibit(name, table.title, table.caption, table.commands, (table,), folded)
 
 
-def _bars(measure: Measure, panels: Sequence[Panel], drawer: Drawer) -> Exhibit:
-    from airrep.reports.charts import bars
+def _numbered(name: str, tables: Sequence[Table]) -> tuple[Exhibit, ...]:
+    return tuple(_table(f"{name}-{number}", table) for number, table in enumerate(tables, 1))
 
-    words = WORDS[measure]
+
+def _behind(values: Table) -> tuple[Table, ...]:
+    """A table of values as the numbers of a figure, under the figure's own heading."""
+    return (replace(values, title="", more=()),)
+
+
+def _bars(name: str, panels: Sequence[ReportSource], values: Table) -> Exhibit:
+    words = words_of(panels)
     parts = [f"{words.value}. Whiskers: {words.interval}. Bold number and thick edge: best."]
     if any(mark_of(row) for panel in panels for row in panel.evaluation.rows):
         parts.append(f"{ABOVE} or {BELOW}: above or below the first row, by a paired difference beyond chance.")
@@ -148,84 +125,50 @@ def _bars(measure: Measure, panels: Sequence[Panel], drawer: Drawer) -> Exhibit:
     if any("chance" in panel.evaluation.facts for panel in panels):
         parts.append("Dashed line, where in reach: chance.")
     caption = " ".join([*parts, about(panels)])
-    title = f"{words.heading} with intervals"
-    tables = (replace(value_table("", panels), more=()),)
-    return drawer.figure(
-        f"{measure}-bars", title, caption, commands(panels), tables, partial(bars, panels, SHORT[measure])
-    )
+    build = partial(bars, panels, f"{words.short} × 100")
+    return Exhibit(name, f"{words.heading} with intervals", caption, commands(panels), _behind(values), True, build)
 
 
-def _cost(measure: Measure, panels: Sequence[Panel], drawer: Drawer) -> list[Exhibit]:
-    from airrep.reports.cost_chart import by_clock, cost_scatter, timed
-
-    shown = [panel for panel in panels if timed(panel)]
-    if not shown:
-        return []
-    words = WORDS[measure]
+def _cost(name: str, panels: Sequence[ReportSource]) -> Exhibit:
+    shown, words = [panel for panel in panels if timed(panel)], words_of(panels)
     clock = f", or in seconds {BY_CLOCK} where a name says so," if by_clock(shown) else ""
-    absent = _without_cost(shown)
     caption = (
         f"Up: better. Left: cheaper, in process CPU time{clock} of encoding one training example, logarithmic. "
-        f"The larger a marker, the more storage each example takes. Whiskers: {words.interval}. {about(shown)}{absent}"
+        f"The larger a marker, the more storage each example takes. Whiskers: {words.interval}. "
+        f"{about(shown)}{_without_cost(shown)}"
     )
     title = f"{words.heading} against cost and storage"
-    tables = (replace(value_table("", shown), more=()),)
-    build = partial(cost_scatter, shown, SHORT[measure])
-    return [drawer.figure(f"{measure}-cost", title, caption, commands(shown), tables, build)]
+    build = partial(cost_scatter, shown, f"{words.short} × 100")
+    return Exhibit(name, title, caption, commands(shown), _behind(value_table("", shown)), True, build)
 
 
-def _without_cost(panels: Sequence[Panel]) -> str:
+def _without_cost(panels: Sequence[ReportSource]) -> str:
     """Which rows a figure of costs lacks, and where."""
-    from airrep.reports.cost_chart import timed
-
     gone = {panel.label: [row.name for row in panel.evaluation.rows if row not in timed(panel)] for panel in panels}
     texts = [f"{', '.join(names)}{f' ({label})' if len(panels) > 1 else ''}" for label, names in gone.items() if names]
     return f" Not shown, as their cost is not known: {'; '.join(texts)}." if texts else ""
 
 
-def _curve(
-    name: str, measure: Measure, tag: str, groups: Sequence[tuple[str, Sequence[Point]]], drawer: Drawer
-) -> Exhibit:
-    from airrep.reports.charts import BANDS, curves
-
+def _curve(name: str, tag: str, groups: Sequence[tuple[str, Sequence[Point]]], *, figures: bool) -> Exhibit:
     panels = label_panels([point.source for _, points in groups for point in points])
-    words, spoken = WORDS[measure], tag.replace("_", " ")
+    words = words_of(panels)
     shape = "Bands" if len(panel_rows(panels)) <= BANDS else "Vertical lines"
-    shape = shape if drawer.figures else "In brackets"
-    caption = f"{words.value}. {shape}: {words.interval}. {about(panels)}"
-    tables = curve_tables(tag, groups)
-    title = f"{words.heading} against {spoken}"
-    return drawer.figure(name, title, caption, commands(panels), tables, partial(curves, groups, tag, SHORT[measure]))
+    caption = f"{words.value}. {shape if figures else 'In brackets'}: {words.interval}. {about(panels)}"
+    tables = tuple(curve_table(label, tag, points) for label, points in groups)
+    build = partial(curves, groups, tag, f"{words.short} × 100") if figures else None
+    title = f"{words.heading} against {tag.replace('_', ' ')}"
+    return Exhibit(name, title, caption, commands(panels), tables, figures, build)
 
 
-def _plan(number: int, plan: Plan, drawer: Drawer) -> Section:
-    from airrep.reports.charts import plan_lines
-
+def _plan(name: str, plan: Plan, *, figures: bool) -> Section:
     tables = plan_tables(plan)
-    found = [_table(f"plan-{number}-table-{place}", table) for place, table in enumerate(tables, 1)]
+    found = _numbered(f"{name}-table", tables)
     caption = (
         "Predicted process CPU time in all, what is paid once included; both axes are logarithmic. Bands: 95 % "
         f"intervals. Circles and dotted lines: from here on AirRep takes less. {plan_about(plan)}"
     )
-    if drawer.figures and plan.methods:
-        title, made = "Cost against examples processed", (plan.command,) if plan.command else ()
-        found.insert(
-            0, drawer.figure(f"plan-{number}-lines", title, caption, made, tables[:1], partial(plan_lines, plan))
-        )
-    return Section(f"plan-{number}", "Cost", tuple(found))
-
-
-def _comparisons(sources: Sources) -> Section:
-    tables = [comparison_table(name, value) for name, value in sources.comparisons]
-    found = [_table(f"comparison-{number}", table) for number, table in enumerate(tables, 1)]
-    return Section("comparisons", "Comparisons", tuple(found))
-
-
-def _diagnoses(sources: Sources) -> Section:
-    found = [_table(f"diagnosis-{number}", table) for number, table in enumerate(diagnosis_tables(sources), 1)]
-    return Section("diagnosis", "Diagnosis", tuple(found))
-
-
-def _evaluations(sources: Sources) -> Section:
-    table = sources_table(sources)
-    return Section("runs", "Runs and commands", (_table("runs-table", table),) if table.lines else ())
+    if figures and plan.methods:
+        title, made = "Cost against examples processed", plan_command(plan)
+        lines = Exhibit(f"{name}-lines", title, caption, made, tuple(tables[:1]), True, partial(plan_lines, plan))
+        found = (lines, *found)
+    return Section(name, "Cost", found)

@@ -64,17 +64,10 @@ class Drawing(NamedTuple):
 
 
 def draw_figure(build: Callable[[], "Figure"], name: str, title: str, description: str, *, png: bool) -> Drawing:
-    """Draw a figure; the same figure gives the same bytes with the same version of matplotlib.
+    """Draw what *build* makes; the same figure gives the same bytes with the same version of matplotlib.
 
-    Args:
-        build: makes it, in the style of this module.
-        name: of letters, digits and hyphens; begins every id in the SVG, so that several can stand in one page.
-        title: what it is, for those who cannot see it.
-        description: its caption, kept in both files.
-        png: whether to make that too.
-
-    Raises:
-        MissingExtraError: matplotlib is not installed.
+    Its *name*, of letters, digits and hyphens, begins every id in the SVG, so that several can stand in one page; both
+    files keep the *title*, for those who cannot see it, and the *description*, its caption.
     """
     require_matplotlib()
     with _styled(name):
@@ -83,11 +76,7 @@ def draw_figure(build: Callable[[], "Figure"], name: str, title: str, descriptio
 
 
 def require_matplotlib() -> None:
-    """Check that figures can be drawn.
-
-    Raises:
-        MissingExtraError: matplotlib is not installed.
-    """
+    """Refuse to draw figures where matplotlib is not installed (:class:`MissingExtraError`)."""
     try:
         import_module("matplotlib")
     except ImportError as error:

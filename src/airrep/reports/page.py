@@ -61,11 +61,7 @@ def _hash(text: str) -> str:
 
 
 def check_page_free(path: Path, replace: bool) -> None:
-    """Check, before any work, that a file may be written.
-
-    Raises:
-        ArtifactError: it is a directory, or is there and *replace* is false.
-    """
+    """Refuse, before any work, a file that is a directory, or that is there already unless *replace* is true."""
     with writing(path):
         if path.is_dir():
             raise ArtifactError(f"{path}: is a directory; a file is expected. Give a name such as report.html.")
@@ -76,11 +72,7 @@ def check_page_free(path: Path, replace: bool) -> None:
 
 
 def write_page(path: Path, content: bytes) -> None:
-    """Write a file, whole or not at all, with the directories that it is in.
-
-    Raises:
-        ArtifactError: the operating system refused.
-    """
+    """Write a file, whole or not at all, with the directories that it is in."""
     with writing(path):
         path.parent.mkdir(parents=True, exist_ok=True)
     write_file(path, content)

@@ -1,32 +1,54 @@
 """Evaluations, comparisons and plans to report: found, named, joined."""
 
+import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from itertools import pairwise
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 
 from airrep.errors import ConfigError
-from airrep.evaluation.comparison import Named, compare_evaluations
+from airrep.evaluation.comparison import KIND as COMPARISON
+from airrep.evaluation.comparison import RESULT, Named, compare_evaluations
 from airrep.evaluation.result import KIND, Difference, Evaluation, Measure, Row, read_evaluation
-from airrep.planning.plan_record import PLAN, Plan, read_plan, read_result_of
-from airrep.runtime.artifacts import read_manifest
+from airrep.planning.plan_record import PLAN, Plan, read_plan
+from airrep.runtime.artifacts import check_digests, read_manifest
+
+DIAGNOSIS = "diagnosis"
+KINDS = (KIND, PLAN, COMPARISON, DIAGNOSIS)
+"""Kinds of artifacts that a report of evaluations is made from."""
+
+
+class Run(NamedTuple):
+    """An artifact whose manifest has been read; it may stand for its path."""
+
+    path: Path
+    manifest: Mapping[str, Any]
+
+    def __fspath__(self) -> str:
+        return str(self.path)
+
+    def __str__(self) -> str:
+        return str(self.path)
+
+    @property
+    def kind(self) -> str:
+        """What it is."""
+        return str(self.manifest["kind"])
+
+
+Given: TypeAlias = str | Path | Run | Evaluation
+"""A run as it is asked for: where it is, or itself."""
 
 
 def join_evaluations(runs: Named) -> list[tuple[str, Evaluation]]:
     """Put the rows of runs of one measure, subject and tags into one evaluation, called like the first of them.
 
     Differences of rows are then to the first row of all, tested as `airrep compare` tests them. Facts and noise
-    ceiling are those of the first run.
-
-    Args:
-        runs: evaluations with their names; those that share these with no other stay as they are.
-
-    Returns:
-        Names and evaluations, in the order of the first of each.
+    ceiling are those of the first run; the order is that of the first runs.
 
     Raises:
         ConfigError: two runs to be joined have a row of one name.
@@ -76,22 +98,13 @@ def _check_names(runs: Named) -> None:
         known |= {row.name: name for row in run.rows}
 
 
-COMPARISON, DIAGNOSIS = "comparison", "diagnosis"
-
-
-KINDS = (KIND, PLAN, COMPARISON, DIAGNOSIS)
-"""Kinds of artifacts that a report of evaluations is made from."""
-
-
-MEASURES: tuple[Measure, ...] = ("lds", "classify", "select", "loo")
-"""In the order of the page."""
-
-
 class ReportSource(NamedTuple):
-    """An evaluation, and what it is called."""
+    """An evaluation and what it is called: a column or panel where it has a label."""
 
     name: str
     evaluation: Evaluation
+    label: str = ""
+    """What tells it from the others of its table or figure."""
 
     @property
     def role(self) -> str:
@@ -112,18 +125,6 @@ class ReportSource(NamedTuple):
         """Fewest and most queries that a row left out."""
         found = [row.dropped for row in self.evaluation.rows]
         return min(found, default=0), max(found, default=0)
-
-
-class Panel(NamedTuple):
-    """A source under the heading that tells it from the others of its table or figure."""
-
-    label: str
-    source: ReportSource
-
-    @property
-    def evaluation(self) -> Evaluation:
-        """What it shows."""
-        return self.source.evaluation
 
     def row(self, name: str) -> Row | None:
         """The row of a name."""
@@ -151,14 +152,16 @@ class Sources:
 
     @cached_property
     def shown(self) -> list[ReportSource]:
-        """The evaluations, joined if asked for (:func:`airrep.reports.sources.join_evaluations`; errors as there)."""
-        return [ReportSource(*one) for one in join_evaluations(self.evaluations)] if self.join else self.evaluations
+        """The evaluations, joined if asked for (:func:`join_evaluations`; errors as there)."""
+        if not self.join:
+            return self.evaluations
+        return [ReportSource(*one) for one in join_evaluations([one[:2] for one in self.evaluations])]
 
     def of(self, measure: Measure) -> list[ReportSource]:
         """The evaluations of a measure, in the order given."""
         return [source for source in self.shown if source.evaluation.measure == measure]
 
-    def panels(self, measure: Measure, curves: Sequence[str] = ()) -> list[Panel]:
+    def panels(self, measure: Measure, curves: Sequence[str] = ()) -> list[ReportSource]:
         """The evaluations of a measure for its table: those with a curve's tag only where there are no others."""
         found = self.of(measure)
         plain = [source for source in found if not set(curves) & source.evaluation.tags.keys()]
@@ -167,10 +170,7 @@ class Sources:
     def curve(self, measure: Measure, tag: str, curves: Sequence[str] = ()) -> list[tuple[str, list[Point]]]:
         """The evaluations that have a numeric tag, by their other tags (or names), in the order of its values.
 
-        Args:
-            measure: of the evaluations.
-            tag: the curve's.
-            curves: all tags that curves are drawn of: one evaluation may be a point of several.
+        All tags that *curves* are drawn of are to be given: one evaluation may be a point of several.
 
         Raises:
             ConfigError: a value is not a number, or stands twice.
@@ -178,9 +178,8 @@ class Sources:
         tagged = [source for source in self.of(measure) if tag in source.evaluation.tags]
         groups: dict[str, list[Point]] = {}
         for source in tagged:
-            label = ", ".join(
-                [*filter(None, [source.evaluation.tags.get("role")]), *_telling(source, tagged, tag, curves)]
-            )
+            role = source.evaluation.tags.get("role")
+            label = ", ".join([*([role] if role else []), *_telling(source, tagged, tag, curves)])
             groups.setdefault(label, []).append(Point(_number(source, tag), source))
         for label, points in groups.items():
             points.sort(key=lambda point: point.at)
@@ -188,30 +187,26 @@ class Sources:
         return list(groups.items())
 
 
-def are_evaluations(runs: Sequence[Path]) -> bool:
-    """Whether runs are evaluations and what belongs to them, rather than results of top, group and what-if.
+def open_evaluations(paths: Sequence[Path]) -> list[Run]:
+    """Evaluations and what belongs to them, their manifests read; none if they are results of top, group and what-if.
 
     Raises:
         ArtifactError: one cannot be read.
         ConfigError: some are, and others are not.
     """
-    kinds = {run: read_manifest(run)["kind"] for run in runs}
-    found = [run for run, kind in kinds.items() if kind in KINDS]
-    other = next((run for run, kind in kinds.items() if kind not in KINDS), None)
+    runs = [Run(path, read_manifest(path)) for path in paths]
+    found = [run for run in runs if run.kind in KINDS]
+    other = next((run for run in runs if run.kind not in KINDS), None)
     if found and other is not None:
         raise ConfigError(
-            f"report: {found[0]} is of kind '{kinds[found[0]]}' and {other} of kind '{kinds[other]}'; "
+            f"report: {found[0].path} is of kind '{found[0].kind}' and {other.path} of kind '{other.kind}'; "
             "expected evaluations alone or results alone. Write one page for each."
         )
-    return bool(found)
+    return found
 
 
-def read_sources(runs: Sequence[str | Path | Evaluation], *, join: bool = False) -> Sources:
-    """Read artifacts, each of which may also be an evaluation object.
-
-    Args:
-        runs: paths and objects.
-        join: whether evaluations of one subject and the same tags are shown as one.
+def read_sources(runs: Sequence[Given], *, join: bool = False) -> Sources:
+    """Read artifacts, each of which may also be an evaluation object; *join* as in :class:`Sources`.
 
     Raises:
         ConfigError: there are none, or one is given twice.
@@ -221,35 +216,39 @@ def read_sources(runs: Sequence[str | Path | Evaluation], *, join: bool = False)
     if not runs:
         raise ConfigError("report: there are no evaluations; at least one is expected. Give some made with --out.")
     _check_once(runs)
-    sources, names = Sources(join=join), run_names(runs)
-    for name, run in zip(names, runs, strict=True):
+    sources = Sources(join=join)
+    for name, run in zip(run_names(runs), runs, strict=True):
         if isinstance(run, Evaluation):
             sources.evaluations.append(ReportSource(name, run))
-            continue
-        kind = read_manifest(Path(run))["kind"]
-        if kind == PLAN:
-            sources.plans.append((name, read_plan(Path(run))))
-        elif kind in (COMPARISON, DIAGNOSIS):
-            others = sources.comparisons if kind == COMPARISON else sources.diagnoses
-            others.append((name, read_result_of(Path(run), kind)))
         else:
-            sources.evaluations.append(ReportSource(name, read_evaluation(run)))
+            _read(name, run if isinstance(run, Run) else Run(Path(run), read_manifest(Path(run))), sources)
     return sources
 
 
-def _check_once(runs: Sequence[str | Path | Evaluation]) -> None:
-    seen: dict[Path, str | Path] = {}
+def _read(name: str, run: Run, sources: Sources) -> None:
+    """Put an artifact where its kind belongs; every byte is checked."""
+    if run.kind == PLAN:
+        sources.plans.append((name, read_plan(run.path)))
+    elif run.kind in (COMPARISON, DIAGNOSIS):
+        check_digests(run.path, run.manifest["files"])
+        others = sources.comparisons if run.kind == COMPARISON else sources.diagnoses
+        others.append((name, json.loads((run.path / RESULT).read_bytes())))
+    else:
+        sources.evaluations.append(ReportSource(name, read_evaluation(run.path)))
+
+
+def _check_once(runs: Sequence[Given]) -> None:
+    seen: dict[Path, str | Path | Run] = {}
     for run in runs:
-        if isinstance(run, Evaluation):
-            continue
-        path = Path(run).resolve()
-        if path in seen:
-            also = "" if str(seen[path]) == str(run) else f", also as {seen[path]}"
-            raise ConfigError(f"report: {run} is given twice{also}; expected each run once. Leave one out.")
-        seen[path] = run
+        if not isinstance(run, Evaluation):
+            path = Path(run).resolve()
+            if path in seen:
+                also = "" if str(seen[path]) == str(run) else f", also as {seen[path]}"
+                raise ConfigError(f"report: {run} is given twice{also}; expected each run once. Leave one out.")
+            seen[path] = run
 
 
-def run_names(runs: Sequence[str | Path | Evaluation]) -> list[str]:
+def run_names(runs: Sequence[Given]) -> list[str]:
     """What each run is called: the last part of its path, the whole path where that is not enough, or a number."""
     paths = [None if isinstance(run, Evaluation) else Path(run) for run in runs]
     last = [path.name for path in paths if path is not None]
@@ -259,11 +258,11 @@ def run_names(runs: Sequence[str | Path | Evaluation]) -> list[str]:
     ]
 
 
-def label_panels(sources: Sequence[ReportSource]) -> list[Panel]:
+def label_panels(sources: Sequence[ReportSource]) -> list[ReportSource]:
     """Sources under their roles; those of one role also under the tags and pools that differ, or else their names."""
     labels = [", ".join([source.role, *_telling(source, sources), *_pooled(source, sources)]) for source in sources]
     return [
-        Panel(label if labels.count(label) == 1 or label == source.name else f"{label} ({source.name})", source)
+        source._replace(label=label if labels.count(label) == 1 or label == source.name else f"{label} ({source.name})")
         for label, source in zip(labels, sources, strict=True)
     ]
 
@@ -328,6 +327,6 @@ def count_of(value: object) -> int | None:
     return None
 
 
-def panel_rows(panels: Sequence[Panel]) -> list[str]:
+def panel_rows(panels: Sequence[ReportSource]) -> list[str]:
     """Names of the rows of all panels, in the order in which they first appear."""
     return list(dict.fromkeys(row.name for panel in panels for row in panel.evaluation.rows))

@@ -1,10 +1,9 @@
-"""Tables ready to be shown, and numbers as text."""
+"""The one Table of page and terminal, and numbers as text."""
 
-from collections.abc import Sequence
+import math
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import NamedTuple, TypeGuard
-
-import numpy as np
+from typing import Any, NamedTuple, Self, TypeGuard
 
 NOTHING = "–"
 """What stands where there is no value."""
@@ -22,8 +21,7 @@ class Cell(NamedTuple):
     """Shown where a pointer rests."""
 
 
-@dataclass(frozen=True)
-class Line:
+class Line(NamedTuple):
     """One row of a table."""
 
     head: Cell
@@ -47,43 +45,103 @@ class Table:
     words: bool = False
     """Whether its cells are words rather than numbers."""
 
-
-def hundred(value: float | None) -> str:
-    """A fraction × 100 to a tenth, with a true minus sign."""
-    if value is None or not np.isfinite(value):
-        return NOTHING
-    return f"{100 * value:.1f}".replace("-0.0", "0.0").replace("-", "−")
-
-
-def interval_text(interval: Sequence[float] | None) -> str:
-    """Both ends × 100 in brackets; nothing where there are none."""
-    return "" if interval is None else f"[{hundred(interval[0])}, {hundred(interval[1])}]"
-
-
-def bytes_text(value: float) -> str:
-    """A size, to three digits."""
-    for unit in ("B", "kB", "MB", "GB"):
-        if abs(value) < 999.5:
-            return f"{three(value)} {unit}"
-        value /= 1000
-    return f"{three(value)} TB"
+    @classmethod
+    def of_texts(
+        cls,
+        columns: Sequence[str],
+        rows: Iterable[Sequence[str]],
+        *,
+        title: str = "",
+        caption: str = "",
+        commands: tuple[str, ...] = (),
+    ) -> Self:
+        """A table of one text a cell."""
+        lines = tuple(Line(Cell(head), tuple(map(Cell, texts))) for head, *texts in rows)
+        return cls(title, tuple(columns), lines, caption, commands, words=True)
 
 
-_TIMES = ((1e-3, "µs", 1e-6), (1, "ms", 1e-3), (120, "s", 1), (7200, "min", 60), (172800, "h", 3600))
+class Style(NamedTuple):
+    """How fractions and intervals are written."""
+
+    sign: str
+    """``"+"`` shows the sign of positive numbers too."""
+    ends: str
+    """How an interval is put together."""
+    nothing: str
+    typeset: bool
+    """Whether minus signs are true ones, and 0 has none."""
+
+    def hundred(self, value: float | None) -> str:
+        """A fraction × 100 to a tenth."""
+        if value is None or (self.typeset and not math.isfinite(value)):
+            return self.nothing
+        text = f"{100 * value:{self.sign}.1f}"
+        return true_minus(text.replace("-0.0", "0.0")) if self.typeset else text
+
+    def interval(self, ends: Sequence[float] | None, show: Callable[[float], str] | None = None) -> str:
+        """Both ends, × 100 unless *show* writes them otherwise; nothing where there are none."""
+        return "" if ends is None else self.ends.format(*map(show or self.hundred, ends))
 
 
-def seconds_text(value: float) -> str:
-    """A time, to three digits, in the unit that suits it."""
-    if value == 0:
-        return "0 s"
-    found = ((unit, size) for limit, unit, size in _TIMES if value < limit)
-    unit, size = next(found, ("days", 86400))
-    return f"{three(value / size)} {unit}"
+PAGE = Style("", "[{}, {}]", NOTHING, True)
+SIGNED, PLAIN = Style("+", "{} to {}", "", False), Style("", "{} to {}", "", False)
+"""On the terminal: values that may be negative, and shares."""
+
+
+def held_out_table(head: str, rows: Iterable[Mapping[str, Any]], judged: str) -> Table:
+    """LDS × 100 of each row, a JSON object, on held-out instances, and how much more what is *judged* reaches."""
+
+    def texts(found: Mapping[str, Any] | None, name: str) -> tuple[str, str]:
+        return ("", "") if found is None else (SIGNED.hundred(found[name]), SIGNED.interval(found["interval"]))
+
+    columns = (head, "held-out LDS × 100", "95 % interval", f"{judged} minus it", "95 % interval")
+    gap = f"{judged}_minus_it"
+    return Table.of_texts(
+        columns, ((row["name"], *texts(row["lds"], "lds"), *texts(row[gap], "difference")) for row in rows)
+    )
+
+
+def true_minus(text: str) -> str:
+    """A number whose hyphen is a minus sign."""
+    return text.replace("-", "−")
 
 
 def three(value: float) -> str:
     """A number to three digits, or whole."""
-    return (f"{value:,.0f}" if abs(value) >= 99.95 else f"{value:.3g}").replace("-", "−")
+    return true_minus(f"{value:,.0f}" if abs(value) >= 99.95 else f"{value:.3g}")
+
+
+_UP_TO_S = ((1e-3, "µs", 1e-6), (1, "ms", 1e-3))
+_SECONDS = (*_UP_TO_S, (120, "s", 1), (7200, "min", 60), (172800, "h", 3600), (0, "days", 86400))
+_DURATIONS = (*_UP_TO_S, (60, "s", 1), (3600, "min", 60), (86400, "h", 3600), (0, "d", 86400))
+_BYTES = ((999.5, "B", 1), (999.5e3, "kB", 1e3), (999.5e6, "MB", 1e6), (999.5e9, "GB", 1e9), (0, "TB", 1e12))
+_AMOUNTS = ((2**10, "B", 1), (2**20, "KiB", 2**10), (2**30, "MiB", 2**20), (2**40, "GiB", 2**30), (0, "TiB", 2**40))
+"""Units, each with the value from which on the next one is taken; 0 for the last."""
+
+
+def _in_units(value: float, units: Sequence[tuple[float, str, float]], show: Callable[[float], str] = three) -> str:
+    unit, size = next((unit, size) for limit, unit, size in units if value < limit or not limit)
+    return f"{show(value / size)} {unit}"
+
+
+def bytes_text(value: float) -> str:
+    """A size, to three digits."""
+    return _in_units(value, _BYTES)
+
+
+def seconds_text(value: float) -> str:
+    """A time, to three digits, in the unit that suits it."""
+    return _in_units(value, _SECONDS) if value else "0 s"
+
+
+def duration(seconds: float) -> str:
+    """A time on the terminal, such as ``"1.5 h"``."""
+    return "0 s" if seconds < 1e-6 else _in_units(seconds, _DURATIONS, "{:.3g}".format)
+
+
+def amount(count: float) -> str:
+    """Bytes on the terminal, such as ``"1.5 GiB"``."""
+    return "0 B" if count < 1 else _in_units(count, _AMOUNTS, "{:.3g}".format)
 
 
 def p_text(value: float) -> str:
@@ -96,9 +154,13 @@ def p_number(value: float) -> str:
     return "< 0.001" if value < 0.001 else f"{value:.3f}"
 
 
-def span_text(low: int, high: int) -> str:
-    """A range of counts, or the one that it comes down to."""
-    return f"{low:,}" if low == high else f"{low:,} to {high:,}"
+def span_text(values: Iterable[float | None], show: Callable[[float], str] = "{:,}".format) -> str:
+    """The least and the most of some values, or the one text that both come down to."""
+    known = [value for value in values if value is not None]
+    if not known:
+        return NOTHING
+    low, high = show(min(known)), show(max(known))
+    return low if low == high else f"{low} to {high}"
 
 
 def is_number(value: object) -> TypeGuard[float]:

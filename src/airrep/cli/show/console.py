@@ -3,20 +3,19 @@
 import time
 from collections.abc import Mapping
 from types import TracebackType
-from typing import Any, Self
+from typing import TYPE_CHECKING, Any, Self
 
 from rich.console import Console
 from rich.markup import escape
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+from rich.table import Table as RichTable
+
+if TYPE_CHECKING:
+    from airrep.reports.tables import Table
 
 QUIET_SECONDS = 2.0
-
-
 LINE_SECONDS = 10.0
-
-
 SNIPPET = 160
-
 
 err = Console(stderr=True)
 
@@ -101,9 +100,17 @@ def printable(text: str) -> str:
 
 def snippet(text: str, length: int = SNIPPET) -> str:
     """A text on one line, cut to *length* characters, safe to print."""
-    line = " ".join(text[: 4 * length].split())
-    line = printable(line)
+    line = printable(" ".join(text[: 4 * length].split()))
     return escape(line if len(line) <= length and len(text) <= 4 * length else line[: length - 1] + "…")
+
+
+def print_table(table: "Table", longest: int | None = None) -> None:
+    """Print the texts of a table, whole or cut to the *longest*; those of its heading to 40 characters."""
+    shown = RichTable(*(snippet(column, 40) for column in table.columns))
+    for line in table.lines:
+        texts = (cell.text for cell in (line.head, *line.cells))
+        shown.add_row(*(escape(printable(text)) if longest is None else snippet(text, longest) for text in texts))
+    out().print(shown)
 
 
 def print_fields(fields: Mapping[str, Any]) -> None:

@@ -1,13 +1,12 @@
 """What the learning commands show: fine-tunes, steps, verdicts."""
 
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from rich.table import Table
-
-from airrep.cli.show.console import err, out, print_fields, printable, say
+from airrep.cli.show.console import LINE_SECONDS, err, print_fields, print_table, printable, say
 from airrep.cli.show.results import size_of
+from airrep.reports.tables import SIGNED, Table, held_out_table
 
 if TYPE_CHECKING:
     from airrep.labels.farm import TaskReport
@@ -17,7 +16,6 @@ if TYPE_CHECKING:
     from airrep.planning.verdict import Verdict
     from airrep.training.result import TrainingResult
 
-LINE_SECONDS = 10.0
 MOST_REASONS = 3
 
 
@@ -58,7 +56,7 @@ class StepMeter:
         self._spent += record["seconds"]
         self._seen += "loss" in record
         if "held_out_lds" in record:
-            _line(f"step {record['step']:,}: held-out LDS × 100: {signed(record['held_out_lds'])}")
+            _line(f"step {record['step']:,}: held-out LDS × 100: {SIGNED.hundred(record['held_out_lds'])}")
         elif time.monotonic() - self._shown >= LINE_SECONDS:
             self._shown = time.monotonic()
             _line(f"step {record['step']:,}: loss {_number(record['loss'])}{self._left(record['step'])}")
@@ -146,17 +144,12 @@ def print_training(result: "TrainingResult") -> None:
     if not results:
         say("No held-out instances were given, so nothing is known of how good the encoder is. Give --held-out.")
         return
-    table = Table("instances", "LDS × 100 before", "after", "gain", "95 % interval")
+    rows = []
     for name, part in results.items():
-        gain = part["gain"]
-        row = (signed(part["start"]["lds"]), signed(part["trained"]["lds"]), signed(gain["difference"]))
-        table.add_row(name.replace("_", "-"), *row, _range(gain["interval"]))
-    out().print(table)
-
-
-def signed(value: float) -> str:
-    """An LDS, times 100."""
-    return f"{100 * value:+.1f}"
+        values = (part["start"]["lds"], part["trained"]["lds"], part["gain"]["difference"])
+        rows.append((name.replace("_", "-"), *map(SIGNED.hundred, values), SIGNED.interval(part["gain"]["interval"])))
+    columns = ("instances", "LDS × 100 before", "after", "gain", "95 % interval")
+    print_table(Table.of_texts(columns, rows))
 
 
 def warmup_summary(warmup: "Warmup") -> dict[str, Any]:
@@ -180,14 +173,5 @@ def print_warmup(warmup: "Warmup") -> None:
 
 def print_verdict(verdict: "Verdict") -> None:
     """Print the held-out table, the differences and the recommendation."""
-    table = Table("method", "held-out LDS × 100", "95 % interval", "trained minus it", "95 % interval")
-    for row in verdict.rows:
-        gap = row.difference
-        paired = ("", "") if gap is None else (signed(gap.value), _range(gap.interval))
-        table.add_row(row.name, signed(row.lds.value), _range(row.lds.interval), *paired)
-    out().print(table)
+    print_table(held_out_table("method", [row.to_dict() for row in verdict.rows], "trained"))
     say(verdict.sentence)
-
-
-def _range(interval: Sequence[float]) -> str:
-    return f"{signed(interval[0])} to {signed(interval[1])}"

@@ -1,39 +1,15 @@
 """Print a plan."""
 
-from rich.table import Table
-
-from airrep.cli.show.console import out, printable, say
+from airrep.cli.show.console import print_table, printable, say
 from airrep.planning.plan import Crossover, MethodPlan, Plan, Predicted
-
-_UNITS = ((86400.0, "d"), (3600.0, "h"), (60.0, "min"), (1.0, "s"), (1e-3, "ms"), (1e-6, "µs"))
-
-
-_SIZES = ((2.0**40, "TiB"), (2.0**30, "GiB"), (2.0**20, "MiB"), (2.0**10, "KiB"), (1.0, "B"))
-
-
-def duration(seconds: float) -> str:
-    """Such as ``"1.5 h"``."""
-    for factor, unit in _UNITS:
-        if seconds >= factor:
-            return f"{seconds / factor:.3g} {unit}"
-    return "0 s"
-
-
-def amount(count: float) -> str:
-    """Bytes, such as ``"1.5 GiB"``."""
-    for factor, unit in _SIZES:
-        if count >= factor:
-            return f"{count / factor:.3g} {unit}"
-    return "0 B"
+from airrep.reports.tables import PLAIN, Table, amount, duration
 
 
 def print_plan(plan: Plan) -> None:
     """Print what each method needs, the crossovers, and how far such predictions were from real runs."""
     say(f"{plan.corpus:,} examples, LM {printable(plan.lm)} of {plan.lm_parameters:,} parameters; {plan.machine}")
-    table = Table("method", "before the first", "each example", "95 % interval", "in all", "memory", "index", "store")
-    for method in plan.methods:
-        table.add_row(*_row(plan, method))
-    out().print(table)
+    columns = ("method", "before the first", "each example", "95 % interval", "in all", "memory", "index", "store")
+    print_table(Table.of_texts(columns, (_row(plan, method) for method in plan.methods)))
     _say_learning(plan)
     for name, found in plan.crossovers.items():
         say(f"against {name}: {crossover_words(found)}")
@@ -55,8 +31,7 @@ def _row(plan: Plan, method: MethodPlan) -> tuple[str, ...]:
 
 
 def _between(estimate: Predicted) -> str:
-    low, high = estimate.interval
-    return f"{duration(low)} to {duration(high)}"
+    return PLAIN.interval(estimate.interval, duration)
 
 
 def _say_learning(plan: Plan) -> None:
@@ -77,15 +52,15 @@ def crossover_words(found: Crossover) -> str:
     if found.examples == 0 and found.interval is not None:
         most = f" (95 %: from at most {found.interval[1]:,.0f} on)" if found.interval[1] else ""
         return f"the encoder is ahead from the first example{most}: {found.why}"
-    ends = f"{found.interval[0]:,.0f} to {found.interval[1]:,.0f}" if found.interval else f"no interval: {found.why}"
+    ends = PLAIN.interval(found.interval, "{:,.0f}".format) or f"no interval: {found.why}"
     return f"training the encoder pays from {found.examples:,.0f} examples on ({ends})"
 
 
 def _print_checks(plan: Plan) -> None:
-    table = Table("real run", "predicted", "95 % interval", "measured", "ratio", "memory", "but")
+    rows = []
     for one in plan.last_real:
         ratio = f"{one.predicted.value / one.measured:.2f}" if one.measured > 0 else ""
         memory = "" if one.memory is None else f"{amount(one.memory[0])}, was {amount(one.memory[1])}"
-        shown = (duration(one.predicted.value), _between(one.predicted), duration(one.measured), ratio, memory)
-        table.add_row(printable(one.what), *shown, printable("; ".join(one.conditions)))
-    out().print(table)
+        times = (duration(one.predicted.value), _between(one.predicted), duration(one.measured))
+        rows.append((one.what, *times, ratio, memory, "; ".join(one.conditions)))
+    print_table(Table.of_texts(("real run", "predicted", "95 % interval", "measured", "ratio", "memory", "but"), rows))
