@@ -29,10 +29,7 @@ MovedOption = Annotated[list[str] | None, typer.Option("--set", help=MOVED_HELP)
 QueriesOption = Annotated[str, typer.Option(metavar="DATA", help=f"Queries. {options.DATA_HELP}")]
 ResamplesOption = Annotated[int, typer.Option(min=50, help="Bootstrap draws behind each interval.")]
 
-
 app = typer.Typer()
-
-
 evaluate = typer.Typer(no_args_is_help=True, help="Judge indexes by labels.")
 app.add_typer(evaluate, name="evaluate")
 
