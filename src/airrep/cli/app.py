@@ -17,11 +17,7 @@ from airrep.cli import (
     query_commands,
     train_commands,
 )
-from airrep.cli.options import (
-    ReplaceOption,
-    note,
-    print_json,
-)
+from airrep.cli.options import JsonOption, ReplaceOption, note, print_json, shared_options
 from airrep.errors import AirRepError, ConfigError
 
 INTERRUPTED = 130
@@ -52,26 +48,23 @@ def root(
 
 
 @own.command("report")
+@shared_options
 def report_command(
     runs: Annotated[
         list[Path],
         typer.Argument(metavar="RUN...", help="Results of top, group and what-if; or evaluations, comparisons, plans."),
     ],
-    out: Annotated[Path, typer.Option(help="HTML page to write.")],
-    title: Annotated[str | None, typer.Option(help="Title of the page.")] = None,
+    out: Annotated[Path, "HTML page to write."],
+    title: Annotated[str | None, "Title of the page."] = None,
     figures: Annotated[
         Path | None, typer.Option(metavar="DIR", help="Of evaluations: also write each figure as SVG and PNG here.")
     ] = None,
-    no_figures: Annotated[
-        bool, typer.Option("--no-figures", help="Of evaluations: tables alone, which need no matplotlib.")
-    ] = False,
+    no_figures: Annotated[bool, "Of evaluations: tables alone, which need no matplotlib."] = False,
     curve: Annotated[
         list[str] | None,
         typer.Option(metavar="TAG", help="Of evaluations: draw values against a numeric tag; may be repeated."),
     ] = None,
-    join: Annotated[
-        bool, typer.Option("--join", help="Of evaluations: those of the same tags, queries and labels become one.")
-    ] = False,
+    join: Annotated[bool, "Of evaluations: those of the same tags, queries and labels become one."] = False,
     replace: ReplaceOption = False,
 ) -> None:
     """Write one self-contained HTML page from results of top, group and what-if, or from evaluations."""
@@ -98,9 +91,10 @@ def report_command(
 
 
 @own.command("show")
+@shared_options
 def show_command(
     path: Annotated[Path, typer.Argument(metavar="DIR", help="A directory that airrep wrote.")],
-    verify: Annotated[bool, typer.Option("--verify", help="Check every byte against its checksum.")] = False,
+    verify: Annotated[bool, "Check every byte against its checksum."] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print the manifest as JSON.")] = False,
 ) -> None:
     """Show what a directory holds, and what it was made from; of unfinished labels, what is missing; of evaluations
@@ -150,9 +144,10 @@ def _note_whole(path: Path, manifest: Mapping[str, Any]) -> None:
 
 
 @own.command("methods")
+@shared_options
 def methods_command(
     name: Annotated[str | None, typer.Argument(metavar="[NAME]", help="Only this one, with its settings.")] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="Print JSON on stdout.")] = False,
+    as_json: JsonOption = False,
 ) -> None:
     """List the attribution methods: what each needs and costs."""
     from airrep.attributors.methods import METHODS, method_named
@@ -168,11 +163,10 @@ def methods_command(
 
 
 @own.command("demo")
+@shared_options
 def demo_command(
-    out: Annotated[Path, typer.Option(help="Directory for what the demo makes.")] = Path("airrep-demo"),
-    learn: Annotated[
-        bool, typer.Option("--learn", help="Train the encoder too, on labels from a small language model: minutes.")
-    ] = False,
+    out: Annotated[Path, "Directory for what the demo makes."] = Path("airrep-demo"),
+    learn: Annotated[bool, "Train the encoder too, on labels from a small language model: minutes."] = False,
     replace: ReplaceOption = False,
 ) -> None:
     """Try airrep on real data that comes with it: no network, under two minutes."""

@@ -18,15 +18,7 @@ PICKED = 100
 
 
 def run_demo(out: Path, *, replace: bool = False) -> None:
-    """Index the shipped training data and answer questions about it; everything is written below *out*.
-
-    Args:
-        out: a directory, made if it is not there.
-        replace: replace what an earlier demo wrote there.
-
-    Raises:
-        ArtifactError: something else is there, or it cannot be written.
-    """
+    """Index the shipped training data and answer questions about it; everything is written below *out*."""
     train, queries = read_corpus(DATA / "train.jsonl"), read_corpus(DATA / "queries.jsonl")
     say(f"1. Index {len(train):,} training examples of 5 open data sets into {out / 'index'}")
     with Meter("encoding") as meter:

@@ -5,23 +5,8 @@ from typing import Annotated
 
 import typer
 
-from airrep.cli.options import (
-    AddressOption,
-    DataArgument,
-    EncoderOption,
-    EngineOption,
-    GpusOption,
-    IndexArgument,
-    Reading,
-    ReplaceOption,
-    TargetOption,
-    WhereOption,
-    WorkersOption,
-    make_engine,
-    note,
-    open_moved_index,
-    shared_options,
-)
+from airrep.cli import options
+from airrep.cli.options import note, open_moved_index, shared_options
 from airrep.errors import ConfigError
 
 app = typer.Typer()
@@ -30,30 +15,28 @@ app = typer.Typer()
 @app.command("index")
 @shared_options
 def index_command(
-    train: DataArgument,
-    out: Annotated[Path, typer.Option(help="Directory to make.")],
-    reading: Reading,
-    method: Annotated[str, typer.Option(help="Attribution method; see `airrep methods`.")] = "airrep",
-    encoder: EncoderOption = None,
-    lm: TargetOption = None,
-    precision: Annotated[str | None, typer.Option(help="auto, float32 or bfloat16.")] = None,
-    device: Annotated[str | None, typer.Option(help="auto, cpu, cuda or cuda:N.")] = None,
-    config: Annotated[Path | None, typer.Option(help="YAML file with settings of the method.")] = None,
-    settings: Annotated[list[str] | None, typer.Option("--set", help="One setting, as key=value.")] = None,
-    shard_rows: Annotated[int, typer.Option(help="Examples in one shard: what an interruption can lose.")] = 4096,
-    workers: WorkersOption = None,
-    engine: EngineOption = "local",
-    address: AddressOption = None,
-    gpus: GpusOption = 0,
-    replace: ReplaceOption = False,
+    train: options.DataArgument,
+    out: Annotated[Path, "Directory to make."],
+    reading: options.Reading,
+    method: Annotated[str, "Attribution method; see `airrep methods`."] = "airrep",
+    encoder: options.EncoderOption = None,
+    lm: options.TargetOption = None,
+    precision: options.PrecisionOption = None,
+    device: options.DeviceOption = None,
+    *,
+    configuring: Annotated[
+        options.Configuring,
+        {"config": "YAML file with settings of the method.", "settings": "One setting, as key=value."},
+    ],
+    shard_rows: Annotated[int, "Examples in one shard: what an interruption can lose."] = 4096,
+    running: options.Running,
+    replace: options.ReplaceOption = False,
 ) -> None:
     """Encode training data into an index. After an interruption run it again: it goes on where it stopped."""
     from airrep.cli.show.console import Meter
     from airrep.index.building import build_index
-    from airrep.runtime.settings import read_settings
 
-    flags = {"encoder": encoder, "lm": lm, "precision": precision, "device": device}
-    values = read_settings(config, settings or ()) | {name: value for name, value in flags.items() if value is not None}
+    values = configuring.values(encoder=encoder, lm=lm, precision=precision, device=device)
     corpus, existed = reading.read(train), out.exists()
     with Meter("encoding") as meter:
         built = build_index(
@@ -64,7 +47,7 @@ def index_command(
             shard_rows=shard_rows,
             replace=replace,
             progress=meter,
-            engine=make_engine(engine, workers, address, gpus),
+            engine=running.make(),
         )
     state = "was finished already" if existed and not replace else "built"
     note(f"{out}: {state}: {len(built):,} examples, method {built.method}; next: airrep top {out} QUERIES")
@@ -75,26 +58,27 @@ def index_command(
 @app.command("append")
 @shared_options
 def append_command(
-    path: IndexArgument,
-    more: DataArgument,
-    reading: Reading,
-    encoder: EncoderOption = None,
-    lm: TargetOption = None,
+    path: options.IndexArgument,
+    more: options.DataArgument,
+    reading: options.Reading,
+    encoder: options.EncoderOption = None,
+    lm: options.TargetOption = None,
 ) -> None:
     """Add examples to an index."""
     from airrep.cli.show.console import Meter
     from airrep.index import editing
 
-    opened, corpus = open_moved_index(path, encoder, lm), reading.read(more)
+    opened, corpus = open_moved_index(path, encoder=encoder, lm=lm), reading.read(more)
     with Meter("encoding") as meter:
         now = editing.append(opened, corpus, progress=meter)
     note(f"{path}: {len(now) - len(opened):,} examples added, {len(now):,} in all")
 
 
 @app.command("delete")
+@shared_options
 def delete_command(
-    path: IndexArgument,
-    where: WhereOption = None,
+    path: options.IndexArgument,
+    where: options.WhereOption = None,
     ids: Annotated[list[str] | None, typer.Option("--id", help="Id of an example; may be repeated.")] = None,
 ) -> None:
     """Delete examples from an index; `airrep compact` frees their room."""
@@ -108,7 +92,7 @@ def delete_command(
 
 
 @app.command("compact")
-def compact_command(path: IndexArgument) -> None:
+def compact_command(path: options.IndexArgument) -> None:
     """Rewrite an index without its deleted examples."""
     from airrep.cli.show.console import Meter
     from airrep.index import editing

@@ -1,86 +1,56 @@
 """Commands before training: sample, label, warmup."""
 
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from airrep.cli.options import (
-    DATA_HELP,
-    AddressOption,
-    ConfigOption,
-    DataArgument,
-    DeviceOption,
-    EngineOption,
-    GpusOption,
-    LmOption,
-    PrecisionOption,
-    Reading,
-    ReplaceOption,
-    SetOption,
-    WorkersOption,
-    make_engine,
-    note,
-    print_json,
-    shared_options,
-    typed_values,
-)
+from airrep.cli import options
+from airrep.cli.options import note, print_json, shared_options
 
-QueriesOption = Annotated[
-    str | None, typer.Option("--queries", help=f"Where queries come from, when not from DATA. {DATA_HELP}")
-]
-
+QueriesOption = Annotated[str | None, f"Where queries come from, when not from DATA. {options.DATA_HELP}"]
 
 app = typer.Typer()
+
+
+@dataclass(frozen=True)
+class Drawing:
+    """How instances are drawn: settings of the sampling by their names there, None for its own default."""
+
+    instances: Annotated[int | None, "Cross-validation instances (100)."] = None
+    train_count: Annotated[int | None, "Examples in each train pool (100,000)."] = None
+    query_count: Annotated[int | None, "Queries of each instance (10,000)."] = None
+    subsets: Annotated[int | None, "Subsets of each instance (100)."] = None
+    size: Annotated[int | None, "Examples in each subset (1,000)."] = None
+    stratify: Annotated[str | None, "Keep the shares of each source or label."] = None
+    disjoint_instances: Annotated[bool | None, typer.Option("--disjoint", help="No example is in two instances.")] = (
+        None
+    )
+    held_out: Annotated[int | None, "So many instances, the first, share no text with any other."] = None
+    removals: Annotated[int | None, "Not random subsets, but so many that leave out an example each."] = None
+    seed: Annotated[int | None, "Of all draws."] = None
 
 
 @app.command("sample")
 @shared_options
 def sample_command(
-    data: DataArgument,
-    out: Annotated[Path, typer.Option(help="Directory to make.")],
-    reading: Reading,
+    data: options.DataArgument,
+    out: Annotated[Path, "Directory to make."],
+    reading: options.Reading,
     queries: QueriesOption = None,
-    instances: Annotated[int | None, typer.Option(help="Cross-validation instances (100).")] = None,
-    train_count: Annotated[int | None, typer.Option(help="Examples in each train pool (100,000).")] = None,
-    query_count: Annotated[int | None, typer.Option(help="Queries of each instance (10,000).")] = None,
-    subsets: Annotated[int | None, typer.Option(help="Subsets of each instance (100).")] = None,
-    size: Annotated[int | None, typer.Option(help="Examples in each subset (1,000).")] = None,
-    stratify: Annotated[str | None, typer.Option(help="Keep the shares of each source or label.")] = None,
-    disjoint: Annotated[bool, typer.Option("--disjoint", help="No example is in two instances.")] = False,
-    held_out: Annotated[
-        int | None, typer.Option(help="So many instances, the first, share no text with any other.")
-    ] = None,
-    removals: Annotated[
-        int | None, typer.Option(help="Not random subsets, but so many that leave out an example each.")
-    ] = None,
-    seed: Annotated[int | None, typer.Option(help="Of all draws.")] = None,
-    config: ConfigOption = None,
-    settings: SetOption = None,
-    replace: ReplaceOption = False,
+    *,
+    drawing: Drawing,
+    configuring: options.Configuring,
+    replace: options.ReplaceOption = False,
 ) -> None:
     """Draw instances: queries, train pools without them, and random subsets of the pools."""
     from airrep.labels import sampling
     from airrep.labels.plan import SamplingSettings
 
-    values = typed_values(
-        config,
-        settings,
-        instances=instances,
-        train_count=train_count,
-        query_count=query_count,
-        subsets=subsets,
-        size=size,
-        stratify=stratify,
-        seed=seed,
-        disjoint_instances=disjoint or None,
-        held_out=held_out,
-        removals=removals,
-        kind=None if removals is None else "removals",
-    )
-    chosen = SamplingSettings.of(values)
-    corpus, asked = reading.read(data), None if queries is None else reading.read(queries)
-    plan = sampling.sample(corpus, out, chosen, asked, replace=replace)
+    kind = {} if drawing.removals is None else {"kind": "removals"}
+    chosen = SamplingSettings.of(configuring.values(drawing) | kind)
+    plan = sampling.sample(reading.read(data), out, chosen, reading.read_if(queries), replace=replace)
     count = sum(len(instance.subsets) for instance in plan.instances)
     others = "" if queries is None else f" --queries {queries}"
     following = f"airrep label {out} {data}{others} --lm MODEL"
@@ -91,27 +61,20 @@ def sample_command(
 @shared_options
 def label_command(
     plan: Annotated[Path, typer.Argument(metavar="SUBSETS", help="What `airrep sample` made.")],
-    data: DataArgument,
-    lm: LmOption,
-    out: Annotated[Path, typer.Option(help="Directory of the losses.")],
-    reading: Reading,
+    data: options.DataArgument,
+    lm: options.LmOption,
+    out: Annotated[Path, "Directory of the losses."],
+    reading: options.Reading,
     queries: QueriesOption = None,
     seeds: Annotated[int, typer.Option(min=1, help="Fine-tunes of each subset, each with its own seed.")] = 1,
-    part: Annotated[str | None, typer.Option(help="Only this share of the fine-tunes, such as 3/10.")] = None,
-    workers: WorkersOption = None,
-    engine: EngineOption = "local",
-    address: AddressOption = None,
-    gpus: GpusOption = 0,
-    retries: Annotated[int, typer.Option(min=0, help="How often a failed fine-tune is tried again.")] = 2,
-    retry_quarantined: Annotated[
-        bool, typer.Option("--retry-quarantined", help="Try fine-tunes again that were given up.")
-    ] = False,
-    partial: Annotated[bool, typer.Option("--partial", help="Finish without fine-tunes that were given up.")] = False,
-    device: DeviceOption = None,
-    precision: PrecisionOption = None,
-    max_tokens: Annotated[int | None, typer.Option(help="Longest example in tokens; prompts are cut.")] = None,
-    config: ConfigOption = None,
-    settings: SetOption = None,
+    part: Annotated[str | None, "Only this share of the fine-tunes, such as 3/10."] = None,
+    *,
+    running: options.Running,
+    retries: options.RetriesOption = 2,
+    retry_quarantined: Annotated[bool, "Try fine-tunes again that were given up."] = False,
+    partial: Annotated[bool, "Finish without fine-tunes that were given up."] = False,
+    computing: options.Computing,
+    configuring: options.Configuring,
 ) -> None:
     """Fine-tune the LM on every subset and store each query's loss. Run it again to go on after an interruption.
 
@@ -121,12 +84,9 @@ def label_command(
     from airrep.cli.show.learning import TaskMeter, next_step
     from airrep.labels import farm
     from airrep.labels.plan import open_plan
-    from airrep.lm.settings import FineTuneSettings, LmSettings, split_lm_settings
 
-    values = typed_values(config, settings, device=device, precision=precision, max_tokens=max_tokens)
-    of_lm, of_tuning = split_lm_settings(values)
-    tuning, model = FineTuneSettings.of(of_tuning), LmSettings.of({**of_lm, "lm": lm})
-    corpus, asked = reading.read(data), None if queries is None else reading.read(queries)
+    model, tuning = configuring.of_lm(lm, computing)
+    corpus, asked = reading.read(data), reading.read_if(queries)
     labels = farm.label(
         open_plan(plan),
         corpus,
@@ -136,7 +96,7 @@ def label_command(
         out,
         seeds=seeds,
         part=part,
-        engine=make_engine(engine, workers, address, gpus),
+        engine=running.make(),
         retries=retries,
         partial=partial,
         retry_quarantined=retry_quarantined,
@@ -149,27 +109,32 @@ def label_command(
     note(f"{labels!r}; {next_step(labels, following)}")
 
 
+@dataclass(frozen=True)
+class Warming:
+    """Which examples an LM is warmed up on, and what of it is kept."""
+
+    count: Annotated[
+        int | None, typer.Option(min=1, help="Examples to train on, drawn at random; all if not given.")
+    ] = None
+    seed: Annotated[int, typer.Option(min=0, help="Of the draw and of the order of the examples.")] = 0
+    checkpoints: Annotated[
+        int, typer.Option(min=0, help="How often all weights are kept, for TracIn and TRAK; the last time is the end.")
+    ] = 0
+
+
 @app.command("warmup")
 @shared_options
 def warmup_command(
-    data: DataArgument,
-    lm: LmOption,
-    out: Annotated[Path, typer.Option(help="Folder of the LM to make.")],
-    reading: Reading,
-    count: Annotated[
-        int | None, typer.Option(min=1, help="Examples to train on, drawn at random; all if not given.")
-    ] = None,
-    seed: Annotated[int, typer.Option(min=0, help="Of the draw and of the order of the examples.")] = 0,
-    checkpoints: Annotated[
-        int, typer.Option(min=0, help="How often all weights are kept, for TracIn and TRAK; the last time is the end.")
-    ] = 0,
-    device: DeviceOption = None,
-    precision: PrecisionOption = None,
-    max_tokens: Annotated[int | None, typer.Option(help="Longest example in tokens; prompts are cut.")] = None,
-    config: ConfigOption = None,
-    settings: SetOption = None,
-    replace: ReplaceOption = False,
-    as_json: Annotated[bool, typer.Option("--json", help="Print JSON on stdout.")] = False,
+    data: options.DataArgument,
+    lm: options.LmOption,
+    out: Annotated[Path, "Folder of the LM to make."],
+    reading: options.Reading,
+    *,
+    warming: Warming,
+    computing: options.Computing,
+    configuring: options.Configuring,
+    replace: options.ReplaceOption = False,
+    as_json: options.JsonOption = False,
 ) -> None:
     """Fine-tune the LM on a sample of the data, as gradient methods want it; the result is an LM for --lm.
 
@@ -178,25 +143,11 @@ def warmup_command(
     --set epochs=4 are its own. One that is interrupted begins anew.
     """
     from airrep.cli.show.learning import StepMeter, print_warmup, warmup_summary
-    from airrep.lm.settings import FineTuneSettings, LmSettings, split_lm_settings
     from airrep.lm.warmup import warm_up
 
-    of_lm, of_tuning = split_lm_settings(
-        typed_values(config, settings, device=device, precision=precision, max_tokens=max_tokens)
-    )
-    tuning, model = FineTuneSettings.of(of_tuning), LmSettings.of({**of_lm, "lm": lm})
+    model, tuning = configuring.of_lm(lm, computing)
     meter, existed = StepMeter(), out.exists()
-    made = warm_up(
-        reading.read(data),
-        out,
-        model,
-        tuning,
-        count=count,
-        seed=seed,
-        checkpoints=checkpoints,
-        replace=replace,
-        on_step=meter.fine_tune,
-    )
+    made = warm_up(reading.read(data), out, model, tuning, **vars(warming), replace=replace, on_step=meter.fine_tune)
     if as_json:
         print_json(warmup_summary(made))
     else:

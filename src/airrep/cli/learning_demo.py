@@ -35,11 +35,7 @@ TUNING = FineTuneSettings(epochs=PLAN.epochs, learning_rate=2e-4, batch_examples
 def run_learning_demo(out: Path) -> None:
     """Fine-tune a small LM on random subsets, train the encoder to rank them, and judge it on unseen examples.
 
-    Args:
-        out: a directory, made if it is not there; an interrupted demo goes on from it.
-
-    Raises:
-        ArtifactError: something else is there, or it cannot be written.
+    An interrupted demo resumes from what is below *out*.
     """
     everything = read_corpus(DATA / "train.jsonl")
     corpus = everything.take([row for row, one in enumerate(everything) if len(one.prompt + one.response) <= LONGEST])
@@ -60,8 +56,7 @@ def run_learning_demo(out: Path) -> None:
         on_task=TaskMeter(),
         on_step=StepMeter(PLAN.steps),
     )
-    verdict = adaptation.run(PLAN, say)
-    print_verdict(verdict)
+    print_verdict(adaptation.run(PLAN, say))
     say(
         f"\nThat was the whole loop: sample, label, train, judge; all of it is in {out}. So few subsets rarely teach\n"
         "an encoder more than it knew; 1,200 of them made the shipped one (see its model card). For your own data and\n"

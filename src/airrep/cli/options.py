@@ -1,11 +1,13 @@
 """Command-line options that several commands share."""
 
 import inspect
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Mapping
+from copy import copy
 from dataclasses import MISSING, dataclass, fields, is_dataclass
 from functools import wraps
+from inspect import Parameter as Option
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, get_type_hints
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, TypeAlias, get_args, get_origin, get_type_hints
 
 import typer
 
@@ -13,49 +15,48 @@ from airrep.errors import ConfigError
 
 if TYPE_CHECKING:
     from airrep.corpus.corpus import Corpus
+    from airrep.evaluation.comparison import Comparison
+    from airrep.evaluation.diagnosis.diagnosis import Diagnosis
+    from airrep.evaluation.result import Evaluation
     from airrep.index.index import Index
     from airrep.index.results import Result
+    from airrep.lm.settings import FineTuneSettings, LmSettings
+    from airrep.planning.plan import Plan
+    from airrep.planning.verdict import Verdict
     from airrep.runtime.engine import Engine
 
-READING = "Reading data"
+    Kept: TypeAlias = Comparison | Diagnosis | Evaluation | Plan | Result
+
+
 DATA_HELP = "JSONL, JSON, CSV, TSV or Parquet (also .gz, .zst), a saved Hugging Face dataset, or a Hub id."
+CHOICE_HELP = "DIR#0,3-5 takes some instances of a directory that `airrep label` wrote."
+LABELS_HELP = "Directories that `airrep label` wrote; DIR#0,3-5 takes some instances of one."
+START_HELP = "Encoder to start from: 'default', 'untrained', a folder or a Hub id."
 
 IndexArgument = Annotated[Path, typer.Argument(metavar="INDEX", help="An index directory.")]
 DataArgument = Annotated[str, typer.Argument(metavar="DATA", help=DATA_HELP)]
-WhereOption = Annotated[
-    str | None, typer.Option("--where", help="Only training examples that fulfil this, such as 'label == \"gsm8k\"'.")
-]
+LabelDataOption = Annotated[list[str] | None, f"The data of the labels; may be repeated. {DATA_HELP}"]
+WhereOption = Annotated[str | None, "Only training examples that fulfil this, such as 'label == \"gsm8k\"'."]
 PoolOption = Annotated[
     str | None,
-    typer.Option(
-        "--pool",
-        help="sum, mean, attention, signed-attention, top-K (mean of the K highest), order-K or order-inf (effect of "
-        "removal); the method's own if not given.",
-    ),
+    "sum, mean, attention, signed-attention, top-K (mean of the K highest), order-K or order-inf (effect of "
+    "removal); the method's own if not given.",
 ]
-TemperatureOption = Annotated[float, typer.Option(help="Of attention: the larger, the flatter.")]
-ReplaceOption = Annotated[bool, typer.Option("--replace", help="Replace what is there.")]
-EncoderOption = Annotated[
-    str | None, typer.Option("--encoder", help="Sentence encoder: 'default', a folder or a Hub id.")
-]
-TargetOption = Annotated[
-    str | None, typer.Option("--lm", help="Language model of methods that read one: a folder or a Hub id.")
-]
+TemperatureOption = Annotated[float, "Of attention: the larger, the flatter."]
+JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON on stdout.")]
+ReplaceOption = Annotated[bool, "Replace what is there."]
+PartialOption = Annotated[bool, "Accept unfinished labels."]
+MixedOption = Annotated[bool, "Accept labels of several LMs, fine-tunings or precisions."]
+EncoderOption = Annotated[str | None, "Sentence encoder: 'default', a folder or a Hub id."]
+TargetOption = Annotated[str | None, "Language model of methods that read one: a folder or a Hub id."]
+LmOption = Annotated[str, "Target language model: a folder or a Hub id."]
+DeviceOption = Annotated[str | None, "auto, cpu, cuda or cuda:N."]
+PrecisionOption = Annotated[str | None, "auto, float32 or bfloat16."]
 WorkersOption = Annotated[
     int | None,
     typer.Option(min=1, help="Processes at once, of one thread each: 1 if not given; on Ray, as many as fit."),
 ]
-ConfigOption = Annotated[Path | None, typer.Option(help="YAML file with settings.")]
-SetOption = Annotated[list[str] | None, typer.Option("--set", help="One setting, as key=value; may be repeated.")]
-LmOption = Annotated[str, typer.Option("--lm", help="Target language model: a folder or a Hub id.")]
-DeviceOption = Annotated[str | None, typer.Option(help="auto, cpu, cuda or cuda:N.")]
-PrecisionOption = Annotated[str | None, typer.Option(help="auto, float32 or bfloat16.")]
-START_HELP = "Encoder to start from: 'default', 'untrained', a folder or a Hub id."
-LABELS_HELP = "Directories that `airrep label` wrote; DIR#0,3-5 takes some instances of one."
-
-EngineOption = Annotated[str, typer.Option(help="Where work runs: local (this machine) or ray.")]
-AddressOption = Annotated[str | None, typer.Option(help="Address of a Ray cluster; a new local one if not given.")]
-GpusOption = Annotated[float, typer.Option(min=0, help="GPUs of each worker on Ray; may be a fraction.")]
+RetriesOption = Annotated[int, typer.Option(min=0, help="How often a failed fine-tune is tried again.")]
 
 
 def note(text: str) -> None:
@@ -63,20 +64,86 @@ def note(text: str) -> None:
     typer.echo("".join(c if c.isprintable() else " " for c in text), err=True)
 
 
+def print_json(value: Any) -> None:
+    """Print one line of JSON on stdout."""
+    import json
+
+    typer.echo(json.dumps(value, ensure_ascii=False, allow_nan=False))
+
+
+@dataclass(frozen=True)
+class Configuring:
+    """Settings that are no flags."""
+
+    config: Annotated[Path | None, "YAML file with settings."] = None
+    settings: Annotated[list[str] | None, typer.Option("--set", help="One setting, as key=value; may be repeated.")] = (
+        None
+    )
+
+    def values(self, *flags: object, **named: Any) -> dict[str, Any]:
+        """Settings of the YAML file, then --set, then flags that were given, which have the names of settings."""
+        from airrep.runtime.settings import read_settings
+
+        typed = {name: value for flag in flags for name, value in vars(flag).items()} | named
+        given = {name: value for name, value in typed.items() if value is not None}
+        return read_settings(self.config, self.settings or ()) | given
+
+    def of_lm(self, lm: str, *flags: object, **named: Any) -> "tuple[LmSettings, FineTuneSettings]":
+        """Settings of the target LM, and of its fine-tuning."""
+        from airrep.lm.settings import FineTuneSettings, LmSettings, split_lm_settings
+
+        of_lm, of_tuning = split_lm_settings(self.values(*flags, **named))
+        return LmSettings.of({**of_lm, "lm": lm}), FineTuneSettings.of(of_tuning)
+
+
+@dataclass(frozen=True)
+class Computing:
+    """How the target LM reads and computes."""
+
+    device: DeviceOption = None
+    precision: PrecisionOption = None
+    max_tokens: Annotated[int | None, "Longest example in tokens; prompts are cut."] = None
+
+
+@dataclass(frozen=True)
+class Running:
+    """Where work runs, and how much of it at once."""
+
+    workers: WorkersOption = None
+    engine: Annotated[str, "Where work runs: local (this machine) or ray."] = "local"
+    address: Annotated[str | None, "Address of a Ray cluster; a new local one if not given."] = None
+    gpus: Annotated[float, typer.Option(min=0, help="GPUs of each worker on Ray; may be a fraction.")] = 0
+
+    def make(self) -> "Engine | None":
+        """The engine; None for this process alone."""
+        if self.engine == "ray":
+            from airrep.runtime.ray_engine import RayEngine
+
+            return RayEngine(address=self.address, workers=self.workers, gpus=self.gpus)
+        if self.engine != "local":
+            raise ConfigError(f"--engine {self.engine}: does not exist; expected local or ray. Choose one of them.")
+        if self.address is not None or self.gpus:
+            raise ConfigError("--address, --gpus: belong to Ray. Add --engine ray, or leave them out.")
+        if self.workers is None or self.workers == 1:
+            return None
+        from airrep.runtime.processes import LocalProcesses
+
+        return LocalProcesses(self.workers)
+
+
 @dataclass(frozen=True)
 class Reading:
     """How to read a data file."""
 
-    prompt_field: Annotated[str | None, typer.Option(help="Field of the prompt.", rich_help_panel=READING)] = None
-    response_field: Annotated[str | None, typer.Option(help="Field of the response.", rich_help_panel=READING)] = None
-    id_field: Annotated[str | None, typer.Option(help="Field of the id.", rich_help_panel=READING)] = None
-    label_field: Annotated[str | None, typer.Option(help="Field of the label.", rich_help_panel=READING)] = None
-    source_field: Annotated[str | None, typer.Option(help="Field of the source.", rich_help_panel=READING)] = None
-    split: Annotated[str | None, typer.Option(help="Split of a Hugging Face dataset.", rich_help_panel=READING)] = None
-    skip_invalid: Annotated[
-        bool,
-        typer.Option("--skip-invalid", help="Leave out records that cannot be used.", rich_help_panel=READING),
-    ] = False
+    panel: ClassVar = "Reading data"
+
+    prompt_field: Annotated[str | None, "Field of the prompt."] = None
+    response_field: Annotated[str | None, "Field of the response."] = None
+    id_field: Annotated[str | None, "Field of the id."] = None
+    label_field: Annotated[str | None, "Field of the label."] = None
+    source_field: Annotated[str | None, "Field of the source."] = None
+    split: Annotated[str | None, "Split of a Hugging Face dataset."] = None
+    skip_invalid: Annotated[bool, "Leave out records that cannot be used."] = False
 
     def read(self, path: str) -> "Corpus":
         """Read a corpus, and say how many records were left out."""
@@ -89,15 +156,20 @@ class Reading:
             note(f"{path}: {corpus.skipped.count:,} records left out, the first: {corpus.skipped.messages[0]}")
         return corpus
 
+    def read_if(self, path: str | None) -> "Corpus | None":
+        """Read a corpus if one is named."""
+        return None if path is None else self.read(path)
 
-@dataclass(frozen=True)
-class Asking(Reading):
+
+@dataclass(frozen=True, kw_only=True)
+class Asking:
     """Which index is asked, and about which queries."""
 
-    path: IndexArgument = Path()
+    path: IndexArgument
+    reading: Reading
     queries: Annotated[str | None, typer.Argument(metavar="QUERIES", help=f"Queries. {DATA_HELP}")] = None
-    prompt: Annotated[str | None, typer.Option(help="One query, typed in: its prompt.")] = None
-    response: Annotated[str | None, typer.Option(help="One query, typed in: its response.")] = None
+    prompt: Annotated[str | None, "One query, typed in: its prompt."] = None
+    response: Annotated[str | None, "One query, typed in: its response."] = None
     encoder: EncoderOption = None
     lm: TargetOption = None
     settings: Annotated[
@@ -112,28 +184,22 @@ class Asking(Reading):
         if (self.queries is None) == (self.prompt is None and self.response is None):
             raise ConfigError("queries: expected a file, or --prompt and --response. Give one of the two.")
         if self.queries is not None:
-            reading = {field.name: getattr(self, field.name) for field in fields(Reading)}
-            return Reading(**reading).read(self.queries)
+            return self.reading.read(self.queries)
         if self.prompt is None or self.response is None:
             raise ConfigError("queries: --prompt and --response belong together. Give both.")
         return Corpus.from_examples([Example(prompt=self.prompt, response=self.response, id="query")])
 
     def index(self) -> "Index":
         """The index, with the encoder or language model that was named if one was."""
-        return open_moved_index(self.path, self.encoder, self.lm, self.settings or ())
+        return open_moved_index(self.path, self.settings, encoder=self.encoder, lm=self.lm)
 
 
-def open_moved_index(
-    path: Path, encoder: str | None = None, lm: str | None = None, settings: Sequence[str] = ()
-) -> "Index":
+def open_moved_index(path: Path, settings: list[str] | None = None, **named: str | None) -> "Index":
     """Open an index, taking its encoder or language model from another place if one is named."""
     from airrep.attributors.methods import make_attributor
     from airrep.index.index import Index
-    from airrep.runtime.settings import read_settings
 
-    index = Index(path)
-    named = {name: value for name, value in (("encoder", encoder), ("lm", lm)) if value is not None}
-    moved = read_settings(None, settings) | named
+    index, moved = Index(path), Configuring(settings=settings).values(**named)
     return Index(path, make_attributor(index.method, {**index.manifest["settings"], **moved})) if moved else index
 
 
@@ -141,9 +207,9 @@ def open_moved_index(
 class Delivery:
     """Where a result goes."""
 
-    as_json: Annotated[bool, typer.Option("--json", help="Print JSON on stdout.")] = False
+    as_json: JsonOption = False
     run: Annotated[
-        Path | None, typer.Option("--out", help="Also write the result here, for `airrep report`.", metavar="RUN")
+        Path | None, typer.Option("--out", metavar="RUN", help="Also write the result here, for `airrep report`.")
     ] = None
     replace: ReplaceOption = False
 
@@ -154,93 +220,83 @@ class Delivery:
         if self.run is not None:
             check_free(real_path(self.run), kind, replace=self.replace)
 
-    def deliver(self, result: "Result", show: Callable[[Any], None]) -> None:
-        """Write a result if asked, and print it."""
+    def deliver(self, result: "Kept", print_result: Callable[[Any], None], told: str | None = None) -> None:
+        """Write a result if asked, and show it."""
         if self.run is not None:
             result.write(self.run, replace=self.replace)
-            note(f"written to {self.run}; next: airrep report {self.run} --out report.html")
-        if self.as_json:
-            print_json(result.to_dict())
+            note(told or f"written to {self.run}; next: airrep report {self.run} --out report.html")
+        show(result, print_result, self.as_json)
+
+    def find_or_make(
+        self,
+        find: "Callable[[Path], Kept | None]",
+        make: "Callable[[], Kept]",
+        print_result: Callable[[Any], None],
+        hint: str = "",
+    ) -> None:
+        """Show the result that is there already; or make one, write it if asked, and show it."""
+        found = find(self.run) if self.run is not None and not self.replace else None
+        if found is None:
+            self.deliver(make(), print_result, f"{self.run}: written")
         else:
-            show(result)
+            note(f"{self.run}: was finished already{hint}")
+            show(found, print_result, self.as_json)
 
 
-def make_engine(name: str, workers: int | None, address: str | None = None, gpus: float = 0) -> "Engine | None":
-    """The engine of that name; None for this process alone.
-
-    Args:
-        name: ``"local"`` or ``"ray"``.
-        workers: processes at once; None is one locally, and as many as fit on Ray.
-        address: of a Ray cluster.
-        gpus: of each worker on Ray.
-
-    Raises:
-        ConfigError: there is none, or a flag belongs to another one.
-    """
-    if name == "ray":
-        from airrep.runtime.ray_engine import RayEngine
-
-        return RayEngine(address=address, workers=workers, gpus=gpus)
-    if name != "local":
-        raise ConfigError(f"--engine {name}: does not exist; expected local or ray. Choose one of them.")
-    if address is not None or gpus:
-        raise ConfigError("--address, --gpus: belong to Ray. Add --engine ray, or leave them out.")
-    if workers is None or workers == 1:
-        return None
-    from airrep.runtime.processes import LocalProcesses
-
-    return LocalProcesses(workers)
-
-
-def typed_values(config: Path | None, settings: list[str] | None, **flags: Any) -> dict[str, Any]:
-    """Settings of a YAML file, then --set, then flags that were given."""
-    from airrep.runtime.settings import read_settings
-
-    return read_settings(config, settings or ()) | {name: value for name, value in flags.items() if value is not None}
-
-
-def print_json(value: Any) -> None:
-    """Print one line of JSON on stdout."""
-    import json
-
-    typer.echo(json.dumps(value, ensure_ascii=False, allow_nan=False))
+def show(found: "Kept | Verdict", print_found: Callable[[Any], None], as_json: bool) -> None:
+    """Print a result for people, or as JSON."""
+    if as_json:
+        print_json(found.to_dict())
+    else:
+        print_found(found)
 
 
 def shared_options(command: Callable[..., None]) -> Callable[..., None]:
-    """Let a command take whole option classes: each such parameter becomes one option for each of its fields."""
+    """Let a command take whole option classes, one option for each field.
+
+    A text beside a type is an option's help; a mapping beside an option class has the help that some fields get here.
+    """
     hints = get_type_hints(command, include_extras=True)
-    own = inspect.signature(command).parameters
-    classes = {name: hints[name] for name in own if is_dataclass(hints[name])}
+    parameters = inspect.signature(command).parameters.values()
 
     @wraps(command)
     def wrapper(**values: Any) -> None:
-        for name, kind in classes.items():
-            values[name] = kind(**{field.name: values.pop(field.name) for field in fields(kind)})
-        command(**values)
+        command(**{one.name: _collect(one.name, hints[one.name], values) for one in parameters})
 
-    parameters = [
-        parameter
-        for name in own
-        for parameter in (_field_parameters(classes[name]) if name in classes else [_own(own[name], hints[name])])
-    ]
-    vars(wrapper)["__signature__"] = inspect.Signature(parameters)
-    wrapper.__annotations__ = {parameter.name: parameter.annotation for parameter in parameters}
+    options = [option for one in parameters for option in _options(one.name, hints[one.name], one.default)]
+    vars(wrapper)["__signature__"] = inspect.Signature(options)
+    wrapper.__annotations__ = {option.name: option.annotation for option in options}
     return wrapper
 
 
-def _own(parameter: inspect.Parameter, hint: Any) -> inspect.Parameter:
-    return parameter.replace(kind=inspect.Parameter.KEYWORD_ONLY, annotation=hint)
+def _split(hint: Any) -> tuple[Any, Any]:
+    """A type, and what stands beside it."""
+    return get_args(hint)[:2] if get_origin(hint) is Annotated else (hint, {})
 
 
-def _field_parameters(kind: type) -> list[inspect.Parameter]:
+def _collect(name: str, hint: Any, values: Mapping[str, Any]) -> Any:
+    """The value of an option, or an option class made of the values of its fields."""
+    kind, _ = _split(hint)
+    if not (isinstance(kind, type) and is_dataclass(kind)):
+        return values[name]
     hints = get_type_hints(kind, include_extras=True)
-    required = ("path",)
-    return [
-        inspect.Parameter(
-            field.name,
-            inspect.Parameter.KEYWORD_ONLY,
-            default=inspect.Parameter.empty if field.name in required or field.default is MISSING else field.default,
-            annotation=hints[field.name],
-        )
-        for field in sorted(fields(kind), key=lambda field: field.name not in required)
-    ]
+    return kind(**{field.name: _collect(field.name, hints[field.name], values) for field in fields(kind)})
+
+
+def _options(name: str, hint: Any, default: Any, text: str | None = None, panel: str | None = None) -> Iterator[Option]:
+    """The options that a parameter stands for, the help of one being *text* if that is given."""
+    kind, beside = _split(hint)
+    if is_dataclass(kind):
+        hints, panel = get_type_hints(kind, include_extras=True), getattr(kind, "panel", None)
+        for field in fields(kind):
+            own = Option.empty if field.default is MISSING else field.default
+            yield from _options(field.name, hints[field.name], own, beside.get(field.name), panel)
+        return
+    if isinstance(beside, str):
+        # Without a name of its own Typer would give a bool a second flag, --no-NAME.
+        names = [f"--{name.replace('_', '-')}"] if kind in (bool, bool | None) else []
+        beside = typer.Option(*names, help=beside, rich_help_panel=panel)
+    if text is not None:
+        beside = copy(beside)
+        beside.help = text
+    yield Option(name, Option.KEYWORD_ONLY, default=default, annotation=Annotated[kind, beside])

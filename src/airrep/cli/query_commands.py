@@ -5,16 +5,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from airrep.cli.options import (
-    Asking,
-    Delivery,
-    PoolOption,
-    ReplaceOption,
-    TemperatureOption,
-    WhereOption,
-    note,
-    shared_options,
-)
+from airrep.cli import options
+from airrep.cli.options import note, shared_options
 from airrep.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -26,11 +18,11 @@ app = typer.Typer()
 @app.command("top")
 @shared_options
 def top_command(
-    asking: Asking,
-    delivery: Delivery,
+    asking: options.Asking,
+    delivery: options.Delivery,
     k: Annotated[int, typer.Option("-k", help="How many training examples for each query.")] = 10,
-    least: Annotated[bool, typer.Option("--least", help="The most harmful instead of the most helpful.")] = False,
-    where: WhereOption = None,
+    least: Annotated[bool, "The most harmful instead of the most helpful."] = False,
+    where: options.WhereOption = None,
 ) -> None:
     """Find the training examples that help, or harm, each query most."""
     from airrep.cli.show.console import Meter
@@ -46,14 +38,12 @@ def top_command(
 @app.command("group")
 @shared_options
 def group_command(
-    asking: Asking,
-    delivery: Delivery,
-    by: Annotated[str | None, typer.Option(help="A field whose values are the groups, such as source.")] = None,
-    groups: Annotated[
-        Path | None, typer.Option(help="JSON of groups: names with lists of ids or rows, or a list of such lists.")
-    ] = None,
-    pool: PoolOption = None,
-    temperature: TemperatureOption = 1.0,
+    asking: options.Asking,
+    delivery: options.Delivery,
+    by: Annotated[str | None, "A field whose values are the groups, such as source."] = None,
+    groups: Annotated[Path | None, "JSON of groups: names with lists of ids or rows, or a list of such lists."] = None,
+    pool: options.PoolOption = None,
+    temperature: options.TemperatureOption = 1.0,
 ) -> None:
     """Score groups of training examples for each query."""
     from airrep.cli.show.console import Meter
@@ -84,12 +74,12 @@ def _pool(name: str | None, temperature: float) -> "Pooling | None":
 @app.command("what-if")
 @shared_options
 def what_if_command(
-    asking: Asking,
-    delivery: Delivery,
-    remove: Annotated[str | None, typer.Option(help="Filter of the examples to leave out.")] = None,
-    keep: Annotated[str | None, typer.Option(help="Filter of the only examples to keep.")] = None,
-    pool: PoolOption = None,
-    temperature: TemperatureOption = 1.0,
+    asking: options.Asking,
+    delivery: options.Delivery,
+    remove: Annotated[str | None, "Filter of the examples to leave out."] = None,
+    keep: Annotated[str | None, "Filter of the only examples to keep."] = None,
+    pool: options.PoolOption = None,
+    temperature: options.TemperatureOption = 1.0,
 ) -> None:
     """Score what leaving part of the training data out would do to each query."""
     from airrep.cli.show.console import Meter
@@ -113,18 +103,16 @@ def what_if_command(
 @app.command("select")
 @shared_options
 def select_command(
-    asking: Asking,
-    count: Annotated[int, typer.Option(help="How many training examples to pick.")],
-    out: Annotated[Path, typer.Option(help="JSONL file to write.")],
-    where: WhereOption = None,
-    drop_duplicates: Annotated[
-        bool, typer.Option("--drop-duplicates", help="Of equal texts pick only the first.")
-    ] = False,
+    asking: options.Asking,
+    count: Annotated[int, "How many training examples to pick."],
+    out: Annotated[Path, "JSONL file to write."],
+    where: options.WhereOption = None,
+    drop_duplicates: Annotated[bool, "Of equal texts pick only the first."] = False,
     by_weight: Annotated[
         bool, typer.Option("--resample", help="Draw by importance weight for all queries together; needs a dsir index.")
     ] = False,
-    seed: Annotated[int | None, typer.Option(help="Of the draws of --resample; 0 if not given.")] = None,
-    replace: ReplaceOption = False,
+    seed: Annotated[int | None, "Of the draws of --resample; 0 if not given."] = None,
+    replace: options.ReplaceOption = False,
 ) -> None:
     """Pick the training examples with the best rank for any query (min-rank), and say why for each."""
     from airrep.cli.show.console import Meter

@@ -7,30 +7,15 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from airrep.cli.options import (
-    DATA_HELP,
-    LABELS_HELP,
-    START_HELP,
-    ConfigOption,
-    DataArgument,
-    DeviceOption,
-    LmOption,
-    PrecisionOption,
-    Reading,
-    ReplaceOption,
-    SetOption,
-    WorkersOption,
-    make_engine,
-    note,
-    open_moved_index,
-    print_json,
-    shared_options,
-    typed_values,
-)
+from airrep.cli import options
+from airrep.cli.options import note, open_moved_index, shared_options, show
+from airrep.errors import ConfigError
 
 if TYPE_CHECKING:
+    from airrep.corpus.corpus import Corpus
     from airrep.labels.instance import LabelledInstance
     from airrep.labels.teacher import TeacherSettings, Teaching
+    from airrep.training.result import TrainingResult
 
 
 app = typer.Typer()
@@ -44,20 +29,14 @@ class TeacherOptions:
         Path | None,
         typer.Option(metavar="INDEX", help="Learn first from the group scores that an index gives random subsets."),
     ] = None
-    teacher_steps: Annotated[int | None, typer.Option(help="Most steps on these (500).")] = None
-    teacher_sizes: Annotated[
-        str | None, typer.Option(help="Sizes of these subsets, such as 1,10,100 (100); 1 ranks single examples.")
-    ] = None
-    teacher_instances: Annotated[int | None, typer.Option(help="Draws of queries and subsets from the index (20).")] = (
+    teacher_steps: Annotated[int | None, "Most steps on these (500)."] = None
+    teacher_sizes: Annotated[str | None, "Sizes of these subsets, such as 1,10,100 (100); 1 ranks single examples."] = (
         None
     )
-    teacher_queries: Annotated[
-        str | None, typer.Option(help="Where the teacher's queries come from, when not from the index.")
-    ] = None
-    teacher_pool: Annotated[str | None, typer.Option(help="How the teacher pools; its method's own if not given.")] = (
-        None
-    )
-    teacher_temperature: Annotated[float | None, typer.Option(help="Of the teacher's attention.")] = None
+    teacher_instances: Annotated[int | None, "Draws of queries and subsets from the index (20)."] = None
+    teacher_queries: Annotated[str | None, "Where the teacher's queries come from, when not from the index."] = None
+    teacher_pool: Annotated[str | None, "How the teacher pools; its method's own if not given."] = None
+    teacher_temperature: Annotated[float | None, "Of the teacher's attention."] = None
 
     @property
     def settings(self) -> dict[str, Any]:
@@ -70,14 +49,12 @@ class TeacherOptions:
         Raises:
             ConfigError: something is set, here or among the teacher's *settings*, and there is no teacher.
         """
-        from airrep.errors import ConfigError
-
         asked = [*settings, *(["queries"] if self.teacher_queries else [])]
         if self.teacher is None and asked:
             raise ConfigError(f"teacher_{asked[0]}: is set, and there is no teacher. Give an index with --teacher.")
 
     def teach(
-        self, settings: "TeacherSettings", reading: Reading, unseen: Sequence["LabelledInstance"]
+        self, settings: "TeacherSettings", reading: options.Reading, unseen: Sequence["LabelledInstance"]
     ) -> "Teaching | None":
         """The teacher's labels; None without a teacher. Nothing of *unseen* is among them."""
         if self.teacher is None:
@@ -86,59 +63,73 @@ class TeacherOptions:
         from airrep.labels.teacher import teach
         from airrep.runtime.devices import is_first_process
 
-        queries = None if self.teacher_queries is None else reading.read(self.teacher_queries)
+        queries = reading.read_if(self.teacher_queries)
         tell = note if is_first_process() else None
         with Meter("the teacher's queries") as meter:
             index = open_moved_index(self.teacher)
             return teach(index, settings, queries=queries, unseen=unseen, tell=tell, progress=meter)
 
 
-NO_TEACHER = TeacherOptions()
+@dataclass(frozen=True)
+class Parts:
+    """Labels to learn from, to choose the best step by, and to test on."""
+
+    data: options.LabelDataOption = None
+    labels: Annotated[
+        list[str] | None, typer.Argument(metavar="[LABELS...]", help=f"What to learn from. {options.LABELS_HELP}")
+    ] = None
+    held_out: Annotated[list[str] | None, "Labels of other examples, to choose the best step by."] = None
+    test: Annotated[list[str] | None, "Labels of yet other examples, scored once at the end."] = None
+
+    @property
+    def all(self) -> list[list[str]]:
+        """The three of them."""
+        return [part or [] for part in (self.labels, self.held_out, self.test)]
+
+    def check(self, teacher: Path | None) -> None:
+        """Refuse to learn from nothing."""
+        if not self.labels and teacher is None:
+            raise ConfigError("train: there is nothing to learn from; expected labels or a teacher. Give LABELS.")
+        if not self.labels and not self.held_out:
+            raise ConfigError(
+                "train: no labels say which step is best; expected some beside a teacher's. Give LABELS, or --held-out."
+            )
+
+    def gather(
+        self, reading: options.Reading, corpora: "Sequence[Corpus]", partial: bool
+    ) -> "list[list[LabelledInstance]]":
+        """The labelled instances of each."""
+        from airrep.labels.gather import gather
+
+        named = [choice for part in self.all for choice in part]
+        return [gather(part, corpora, partial=partial, beside=named, read=reading.read) for part in self.all]
 
 
-def _check_parts(labels: Sequence[str] | None, held_out: Sequence[str] | None, teacher: Path | None) -> None:
-    """Refuse to learn from nothing."""
-    from airrep.errors import ConfigError
+@dataclass(frozen=True)
+class Learning:
+    """How an encoder learns: settings of the training by their names there, None for its own default."""
 
-    if not labels and teacher is None:
-        raise ConfigError("train: there is nothing to learn from; expected labels or a teacher. Give LABELS.")
-    if not labels and not held_out:
-        raise ConfigError(
-            "train: no labels say which step is best; expected some beside a teacher's. Give LABELS, or --held-out."
-        )
+    start: Annotated[str | None, options.START_HELP] = None
+    train_layers: Annotated[str | None, "all, or how many layers from the top; 0 = head."] = None
+    steps: Annotated[int | None, "Most training steps (2,000), beside --teacher-steps."] = None
 
 
 @app.command("train")
 @shared_options
 def train_command(
-    out: Annotated[Path, typer.Option(help="Folder of the trained encoder.")],
-    reading: Reading,
-    data: Annotated[
-        list[str] | None, typer.Option("--data", help=f"The data of the labels; may be repeated. {DATA_HELP}")
-    ] = None,
-    labels: Annotated[
-        list[str] | None, typer.Argument(metavar="[LABELS...]", help=f"What to learn from. {LABELS_HELP}")
-    ] = None,
-    held_out: Annotated[
-        list[str] | None, typer.Option("--held-out", help="Labels of other examples, to choose the best step by.")
-    ] = None,
-    test: Annotated[
-        list[str] | None, typer.Option("--test", help="Labels of yet other examples, scored once at the end.")
-    ] = None,
-    start: Annotated[str | None, typer.Option(help=START_HELP)] = None,
-    train_layers: Annotated[str | None, typer.Option(help="all, or how many layers from the top; 0 = head.")] = None,
-    steps: Annotated[int | None, typer.Option(help="Most training steps (2,000), beside --teacher-steps.")] = None,
-    teaching: TeacherOptions = NO_TEACHER,
-    device: DeviceOption = None,
-    precision: PrecisionOption = None,
-    activations: Annotated[Path | None, typer.Option(help="Directory of activations that several runs share.")] = None,
-    partial: Annotated[bool, typer.Option("--partial", help="Accept unfinished labels.")] = False,
-    mixed: Annotated[
-        bool, typer.Option("--mixed", help="Accept labels of several LMs, fine-tunings or precisions.")
-    ] = False,
-    config: ConfigOption = None,
-    settings: SetOption = None,
-    replace: ReplaceOption = False,
+    out: Annotated[Path, "Folder of the trained encoder."],
+    reading: options.Reading,
+    parts: Parts,
+    learning: Learning,
+    teaching: TeacherOptions,
+    device: options.DeviceOption = None,
+    precision: options.PrecisionOption = None,
+    activations: Annotated[Path | None, "Directory of activations that several runs share."] = None,
+    partial: options.PartialOption = False,
+    mixed: options.MixedOption = False,
+    *,
+    configuring: options.Configuring,
+    replace: options.ReplaceOption = False,
 ) -> None:
     """Train an encoder to rank subsets by their losses. Run it again to go on after an interruption.
 
@@ -146,25 +137,20 @@ def train_command(
     as --set teacher_subsets=2000. With --teacher and --held-out, LABELS may be left out. Under `torchrun` the work of
     each step is shared by its processes.
     """
-    from airrep.cli.show.learning import StepMeter, print_training
-    from airrep.labels.gather import gather, label_lineage
+    from airrep.cli.show.learning import StepMeter
+    from airrep.labels.gather import label_lineage
     from airrep.labels.teacher import TeacherSettings, split_teacher_settings
-    from airrep.runtime.devices import is_first_process
     from airrep.training.settings import TrainingSettings
     from airrep.training.train import train_encoder
 
-    flags = {"start": start, "train_layers": train_layers, "steps": steps, "device": device, "precision": precision}
-    of_training, of_teacher = split_teacher_settings(typed_values(config, settings, **flags, **teaching.settings))
+    flags = {"device": device, "precision": precision, **teaching.settings}
+    of_training, of_teacher = split_teacher_settings(configuring.values(learning, **flags))
     teaching.check(of_teacher)
-    _check_parts(labels, held_out, teaching.teacher)
+    parts.check(teaching.teacher)
     chosen, asked = TrainingSettings.of(of_training), TeacherSettings.of(of_teacher, "teacher")
-    corpora = [reading.read(path) for path in data or ()]
-    lineage = label_lineage(labels or (), held_out or (), test or (), mixed=mixed)
-    named = [*(labels or ()), *(held_out or ()), *(test or ())]
-    learn, choose, judge = (
-        gather(part or (), corpora, partial=partial, beside=named, read=reading.read)
-        for part in (labels, held_out, test)
-    )
+    corpora = [reading.read(path) for path in parts.data or ()]
+    lineage = label_lineage(*parts.all, mixed=mixed)
+    learn, choose, judge = parts.gather(reading, corpora, partial)
     taught = teaching.teach(asked, reading, [*choose, *judge])
     most = (chosen.steps if learn else 0) + (0 if taught is None else taught.steps)
     result = train_encoder(
@@ -179,6 +165,14 @@ def train_command(
         progress=StepMeter(most),
         replace=replace,
     )
+    _tell(out, result)
+
+
+def _tell(out: Path, result: "TrainingResult") -> None:
+    """Show, once for all processes, how the training went."""
+    from airrep.cli.show.learning import print_training
+    from airrep.runtime.devices import is_first_process
+
     if not is_first_process():
         return
     print_training(result)
@@ -191,16 +185,16 @@ def train_command(
 @app.command("adapt")
 @shared_options
 def adapt_command(
-    data: DataArgument,
-    lm: LmOption,
-    out: Annotated[Path, typer.Option(help="Directory for all that is made.")],
-    reading: Reading,
-    budget: Annotated[str, typer.Option(help="Time by the clock, such as 2h or 90m.")] = "2h",
-    workers: WorkersOption = None,
-    start: Annotated[str, typer.Option(help=START_HELP)] = "default",
-    device: DeviceOption = None,
-    config: ConfigOption = None,
-    settings: SetOption = None,
+    data: options.DataArgument,
+    lm: options.LmOption,
+    out: Annotated[Path, "Directory for all that is made."],
+    reading: options.Reading,
+    budget: Annotated[str, "Time by the clock, such as 2h or 90m."] = "2h",
+    workers: options.WorkersOption = None,
+    start: Annotated[str, options.START_HELP] = "default",
+    device: options.DeviceOption = None,
+    *,
+    configuring: options.Configuring,
     as_json: Annotated[bool, typer.Option("--json", help="Print the verdict as JSON on stdout.")] = False,
 ) -> None:
     """Train an encoder for your data and LM within a time budget, and say honestly whether it is worth using.
@@ -210,12 +204,10 @@ def adapt_command(
     computes. Run it again to go on.
     """
     from airrep.cli.show.learning import StepMeter, TaskMeter, print_verdict
-    from airrep.lm.settings import FineTuneSettings, LmSettings, split_lm_settings
     from airrep.planning.adapt import Adaptation
     from airrep.planning.budget import parse_duration
 
-    of_lm, of_tuning = split_lm_settings(typed_values(config, settings, device=device))
-    model, tuning = LmSettings.of({**of_lm, "lm": lm}), FineTuneSettings.of(of_tuning)
+    model, tuning = configuring.of_lm(lm, device=device)
     seconds = parse_duration(budget)
     adaptation = Adaptation(
         reading.read(data),
@@ -223,13 +215,9 @@ def adapt_command(
         tuning,
         out,
         start=start,
-        engine=make_engine("local", workers, None, 0),
+        engine=options.Running(workers).make(),
         workers=workers or 1,
         on_task=TaskMeter(),
         on_step=StepMeter(),
     )
-    verdict = adaptation.run(seconds, note)
-    if as_json:
-        print_json(verdict.to_dict())
-    else:
-        print_verdict(verdict)
+    show(adaptation.run(seconds, note), print_verdict, as_json)

@@ -57,7 +57,7 @@ class SamplingSettings(Settings):
     disjoint_instances: bool = False
     """Whether no two instances share a text at all."""
     seed: int = Field(default=0, ge=0)
-    """Root of all draws."""
+    """Seed of all draws."""
 
 
 @dataclass(frozen=True, eq=False)

@@ -47,13 +47,13 @@ class TeacherSettings(Settings):
     pool: str | None = None
     """How the teacher's member scores become its group scores; None takes its method's own."""
     temperature: float = Field(default=1.0, gt=0, allow_inf_nan=False)
-    """Of the teacher's attention: the larger, the flatter."""
+    """Temperature of the teacher's attention: the larger, the flatter."""
     members: int | None = Field(default=None, ge=2)
     """About how many members all subsets of a step have; None takes those of a step on the largest subsets."""
     rate: float = Field(default=1.0, gt=0, allow_inf_nan=False)
     """Learning rates of these steps, as a multiple of those on losses."""
     seed: int = Field(default=0, ge=0)
-    """Of all draws."""
+    """Seed of all draws."""
 
     @field_validator("sizes", mode="before")
     @classmethod

@@ -353,7 +353,8 @@ def new_artifact(
     check_free(out, kind, replace=replace)
     partial = make_partial(out)
     with locked(partial), writing(out):
-        if (partial / REQUEST).exists() and not (replace or keep):  # hours of another command's work may lie there
+        begun = partial / REQUEST  # hours of another command's work may lie there
+        if not replace and begun.exists() and begun.read_bytes() != canonical_json(content.get("request")):
             raise ArtifactError(f"{partial}: holds the unfinished work of another command. {FINISH_FIRST}")
         clear(partial, keep)
         yield partial

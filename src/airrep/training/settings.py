@@ -45,15 +45,15 @@ class TrainingSettings(Settings):
     subsets_per_step: int = Field(default=32, ge=2)
     """Most subsets in a step."""
     learning_rate: float = Field(default=1e-4, gt=0, allow_inf_nan=False)
-    """Of the layers (AdamW)."""
+    """AdamW's learning rate of the layers."""
     head_learning_rate: float | None = Field(default=None, gt=0, allow_inf_nan=False)
-    """Of the head; None takes the layers' one."""
+    """AdamW's learning rate of the head; None takes the layers' one."""
     weight_decay: float = Field(default=0.01, ge=0, allow_inf_nan=False)
-    """Of matrices; biases and norms are left alone."""
+    """AdamW's decoupled weight decay of matrices; biases and norms are left alone."""
     pull_to_start: bool = False
     """Decay towards the weights of the start, not towards 0."""
     betas: tuple[float, float] = (0.9, 0.999)
-    """Of AdamW."""
+    """AdamW's decay rates of the first and second moment."""
     warmup_steps: int = Field(default=100, ge=0)
     """Steps over which the learning rates rise from 0."""
     schedule: Literal["constant", "linear", "cosine"] = "linear"
@@ -90,4 +90,4 @@ class TrainingSettings(Settings):
     activations: Literal["float16", "float32"] = "float16"
     """Type of the stored activations below the layers that learn."""
     seed: int = Field(default=0, ge=0)
-    """Of all draws: queries, subsets, dropout, a random projection."""
+    """Seed of all draws: queries, subsets, dropout, a random projection."""
