@@ -10,9 +10,9 @@ from airrep.attributors.methods import METHODS
 from airrep.errors import AirRepError, ConfigError
 from airrep.labels.labels import Labels, holds_labels, open_labels
 from airrep.labels.request import REQUEST
-from airrep.planning.plan import MethodPlan, Predicted, PredictionCheck
+from airrep.planning.plan import Predicted, PredictionCheck
 from airrep.planning.plan_request import ENCODER, Measures, PlanRequest
-from airrep.planning.predict import label_rates, lm_name, method_plan, step_text_seconds
+from airrep.planning.predict import label_rates, lm_name, memory_bytes, method_cost, step_text_seconds
 from airrep.runtime.artifacts import MANIFEST, read_manifest
 from airrep.runtime.costs import Conditions, IndexCost, index_cost, label_cost, training_cost
 from airrep.runtime.metering import describe_machine, device_of
@@ -59,7 +59,16 @@ class RealRun:
             memory = (self.predict_memory(measures), float(self.memory))
         lms = {self.lm_fingerprint or measures.labels.fingerprint, measures.labels.fingerprint}
         conditions = (*self.conditions, *((OTHER_LM,) if self.same_model and len(lms) > 1 else ()))
-        return PredictionCheck(self.what, self.predict(measures), self.measured, conditions, memory)
+        predicted = self.predict(measures)
+        return PredictionCheck(
+            what=self.what,
+            predicted_seconds=predicted.value,
+            predicted_interval=predicted.interval,
+            measured_seconds=self.measured,
+            ratio=predicted.value / self.measured if self.measured > 0 else None,
+            conditions=conditions,
+            memory_bytes=memory,
+        )
 
 
 def real_run(wish: PlanRequest, run: Path) -> RealRun:
@@ -90,13 +99,11 @@ def _index(wish: PlanRequest, run: Path, manifest: Mapping[str, Any]) -> RealRun
     if cost is None or cost.seconds_per_example is None:
         raise _unknown(run, "it was not recorded, or features were found ready made")
     examples, fit = cost.encoding.examples, _fit_seconds(cost)
-
-    def plan(measures: Measures) -> MethodPlan:
-        return method_plan(replace(wish, examples=examples), name, measures.methods[name])
+    there = replace(wish, examples=examples)
 
     def predict(measures: Measures) -> Predicted:
-        found = plan(measures)
-        encoding = found.per_example.times(examples)
+        found = method_cost(there, measures.methods[name])
+        encoding = found.each.times(examples)
         return encoding if fit is None else encoding.plus(found.fixed)
 
     others = list(_models(wish, name, manifest))
@@ -113,7 +120,7 @@ def _index(wish: PlanRequest, run: Path, manifest: Mapping[str, Any]) -> RealRun
         predict,
         not others,
         cost.memory,
-        lambda found: plan(found).memory_bytes,
+        lambda measures: memory_bytes(there, measures.methods[name]),
     )
 
 

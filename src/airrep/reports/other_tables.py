@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from airrep.evaluation.result import Measure, Row
-from airrep.planning.plan_record import Plan
+from airrep.planning.plan import Plan
 from airrep.reports.evaluation_tables import ABOVE, BELOW, WORDS, about, commands, fact, name_cell, value_cell
 from airrep.reports.sources import Panel, Point, ReportSource, Sources, panel_rows
 from airrep.reports.tables import (

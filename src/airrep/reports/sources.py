@@ -12,7 +12,8 @@ import numpy as np
 from airrep.errors import ConfigError
 from airrep.evaluation.comparison import Named, compare_evaluations
 from airrep.evaluation.result import KIND, Difference, Evaluation, Measure, Row, read_evaluation
-from airrep.planning.plan_record import PLAN, Plan, read_plan, read_result_of
+from airrep.planning.plan import KIND as PLAN
+from airrep.planning.plan import Plan, read_plan, read_result_of
 from airrep.runtime.artifacts import read_manifest
 
 
