@@ -2,14 +2,13 @@
 
 import json
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import Annotated, Any, ClassVar, Literal, TypeAlias, overload
+from typing import Annotated, Any, ClassVar, Final, Literal, TypeAlias, overload
 
 import numpy as np
 from pydantic import BeforeValidator, ConfigDict, Field, PlainSerializer, TypeAdapter, ValidationError
-from pydantic_core import PydanticCustomError
 
 from airrep.arrays import GroupScores
 from airrep.corpus.corpus import Example
@@ -21,9 +20,8 @@ from airrep.scoring.pooling import pooling_text
 RESULTS = "results.json"
 REMOVAL = "increase of the query's loss if the group were removed"
 """What an order-k score measures."""
-HELPFUL: Literal["most helpful first"] = "most helpful first"
-HARMFUL: Literal["most harmful first"] = "most harmful first"
-"""Orders of a ranking."""
+HELPFUL: Final = "most helpful first"
+HARMFUL: Final = "most harmful first"
 
 
 def _fields_of(record: Any) -> Any:
@@ -146,9 +144,6 @@ class TopResult(Result, Sequence[Hits]):
     def __len__(self) -> int:
         return len(self.queries)
 
-    def __iter__(self) -> Iterator[Hits]:
-        return iter(self.queries)
-
     def _form(self) -> "TopForm":
         rows = tuple(QueryHits(hits.query, hits.hits) for hits in self.queries)
         return TopForm("top", self.provenance, HARMFUL if self.least else HELPFUL, rows)
@@ -242,15 +237,12 @@ class NamedGroup:
     size: int
 
 
-def _whole(provenance: Any) -> Any:
-    """Refuse what does not tell units and sign: their defaults are for results that are being made."""
-    for name in ("units", "sign"):
-        if isinstance(provenance, Mapping) and name not in provenance:
-            raise PydanticCustomError("missing", "Field required: {name}", {"name": name})
-    return provenance
+def _told(provenance: Any) -> Any:
+    # the defaults are for results that are being made: one that is read must tell them
+    return {"units": None, "sign": None, **provenance} if isinstance(provenance, Mapping) else provenance
 
 
-_Origin: TypeAlias = Annotated[Provenance, BeforeValidator(_whole)]
+_Origin: TypeAlias = Annotated[Provenance, BeforeValidator(_told)]
 
 
 class _Form:

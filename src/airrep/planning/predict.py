@@ -37,7 +37,10 @@ def make_plan(wish: PlanRequest, measures: Measures, command: str = "", checks: 
         workers=wish.workers,
         methods=(
             _method_plan(wish, ENCODER, encoder, parts, measures),
-            *(_method_plan(wish, name, cost, {"fit": cost.fixed.value}, measures) for name, cost in costs.items()),
+            *(
+                _method_plan(wish, name, costs[name], {"fit": costs[name].fixed.value}, measures)
+                for name in wish.methods
+            ),
         ),
         crossovers=tuple(
             crossover(name, encoder.fixed.plus(cost.fixed.times(-1.0)), cost.each, encoder.each)
