@@ -28,12 +28,16 @@ def test_bytes_are_in_the_unit_that_suits_them(count: float, text: str) -> None:
     assert amount(count) == text
 
 
+def found(examples: float | None, interval: tuple[float, float] | None, why: str = "") -> Crossover:
+    return Crossover(method="logra", examples=examples, interval=interval, why=why)
+
+
 def test_crossovers_are_sentences() -> None:
-    assert crossover_words(Crossover(12_000.4, (9000.0, 20_000.0))) == (
+    assert crossover_words(found(12_000.4, (9000.0, 20_000.0))) == (
         "training the encoder pays from 12,000 examples on (9,000 to 20,000)"
     )
-    assert crossover_words(Crossover(500.0, None, "too few")).endswith("from 500 examples on (no interval: too few)")
-    assert crossover_words(Crossover(None, None, "it is slow")) == "training the encoder never pays by time: it is slow"
-    assert crossover_words(Crossover(0.0, (0.0, 0.0), "free")) == "the encoder is ahead from the first example: free"
-    assert "first example (95 %: from at most 110 on): free" in crossover_words(Crossover(0.0, (0.0, 110.2), "free"))
-    assert "from 0 examples on (no interval: too few)" in crossover_words(Crossover(0.0, None, "too few"))
+    assert crossover_words(found(500.0, None, "too few")).endswith("from 500 examples on (no interval: too few)")
+    assert crossover_words(found(None, None, "it is slow")) == "training the encoder never pays by time: it is slow"
+    assert crossover_words(found(0.0, (0.0, 0.0), "free")) == "the encoder is ahead from the first example: free"
+    assert "first example (95 %: from at most 110 on): free" in crossover_words(found(0.0, (0.0, 110.2), "free"))
+    assert "from 0 examples on (no interval: too few)" in crossover_words(found(0.0, None, "too few"))

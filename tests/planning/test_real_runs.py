@@ -42,12 +42,12 @@ def _index(folder: Path, fit: float = 2.0, cpu: float = 3.0, threads: int = 1) -
 def test_an_index_is_predicted_by_its_own_number_of_examples(tmp_path: Path) -> None:
     found = real_run(WITH_TFIDF, _index(tmp_path / "index")).compare(ALL)
     assert found.what == "index: 100 examples by tfidf, with its fit"
-    assert found.measured == pytest.approx(2 + 3)
-    assert found.predicted.value == pytest.approx(100 * (20 * 0.01 + 0.1))  # a fit costs 0.1 s for each example
+    assert found.measured_seconds == pytest.approx(2 + 3)
+    assert found.predicted_seconds == pytest.approx(100 * (20 * 0.01 + 0.1))  # a fit costs 0.1 s for each example
     assert found.conditions == ()
-    assert found.memory is not None
-    assert found.memory[0] > 1e9
-    assert found.memory[1] > 2**24
+    assert found.memory_bytes is not None
+    assert found.memory_bytes[0] > 1e9
+    assert found.memory_bytes[1] > 2**24
 
 
 def test_what_was_different_there_is_said(tmp_path: Path) -> None:
@@ -75,10 +75,10 @@ def test_labels_are_predicted_by_their_own_subsets_and_queries(tmp_path: Path) -
     found = real_run(WISH, tmp_path / "labels").compare(MEASURES)
     assert found.what == "labels: 10 fine-tunes on 6 examples"
     epochs = FINE_TUNE.epochs / WISH.tuning.epochs
-    assert found.predicted.value == pytest.approx(10 * 6 * 20 * 0.002 * epochs + 10 * 4 * 20 * 0.0005)
+    assert found.predicted_seconds == pytest.approx(10 * 6 * 20 * 0.002 * epochs + 10 * 4 * 20 * 0.0005)
     cost = label_cost(tmp_path / "labels")
     assert cost is not None
-    assert found.measured == cost.cpu_seconds
+    assert found.measured_seconds == cost.cpu_seconds
     assert "other texts" in found.conditions
     assert any(condition.startswith("lm ") for condition in found.conditions)
 
@@ -100,8 +100,8 @@ def test_an_encoder_is_predicted_by_the_texts_of_its_steps(tmp_path: Path) -> No
     found = real_run(WISH, made.path).compare(MEASURES)
     cost = training_cost(made.path)
     assert cost is not None
-    assert found.predicted.value == pytest.approx(cost.texts * 20 * 0.003)
-    assert found.measured == cost.step_cpu_seconds
+    assert found.predicted_seconds == pytest.approx(cost.texts * 20 * 0.003)
+    assert found.measured_seconds == cost.step_cpu_seconds
     assert found.what == f"encoder: 3 training steps over {cost.texts:,} texts"
     assert "train_layers all, planned 2" in found.conditions
 

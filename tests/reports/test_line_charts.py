@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from worlds.made_evaluations import METHODS, PLAN, made_evaluation
 
-from airrep.planning.plan_record import Plan
+from airrep.planning.plan import Plan
 from airrep.reports.charts import curves, plan_lines
 from airrep.reports.sources import ReportSource, Sources
 

@@ -2,7 +2,7 @@
 
 from worlds.made_evaluations import PLAN
 
-from airrep.planning.plan_record import Plan
+from airrep.planning.plan import Plan
 from airrep.reports.other_tables import plan_tables
 
 

@@ -13,7 +13,7 @@ import pytest
 
 from airrep.corpus.corpus import Corpus, Example
 from airrep.errors import ArtifactError, ConfigError, DataError
-from airrep.index.results import GroupResult, Hit, Hits, Provenance, TopResult, WhatIfResult
+from airrep.index.results import GroupResult, Hit, Hits, NamedGroup, Provenance, TopForm, TopResult, WhatIfResult
 from airrep.reports import results_data as report_data
 from airrep.reports.page import short, visible
 from airrep.reports.results import Scale, cut, render_report, write_report
@@ -344,7 +344,7 @@ def test_runs_of_one_name_are_numbered() -> None:
 
 def test_roll_up_counts_and_sums() -> None:
     run = report_data.read_runs([top({"q1": [(3.0, 1), (2.0, 2), (-1.0, 3)]}, source="a")])[0]
-    assert isinstance(run, report_data.TopRun)
+    assert isinstance(run, TopForm)
     hits = report_data.all_hits(run)
     assert report_data.roll_up(hits, "source") == [("a", 3, 1.0, 4.0)]
     assert report_data.roll_up(hits, "label") == []
@@ -352,7 +352,7 @@ def test_roll_up_counts_and_sums() -> None:
 
 
 def test_group_ranking_keeps_the_order_of_ties() -> None:
-    named = [report_data.ShownGroup(name=name, size=1) for name in "abc"]
+    named = [NamedGroup(name=name, size=1) for name in "abc"]
     ranked = report_data.rank_groups(named, [[1.0, 2.0, 2.0], [1.0, 0.0, 0.0]])
     assert [(row.rank, row.group.name, row.score, row.first) for row in ranked] == [
         (1, "a", 1.0, 1), (2, "b", 1.0, 1), (3, "c", 1.0, 0),
@@ -368,7 +368,7 @@ def test_recurring_examples_are_ordered_by_queries_then_strength() -> None:
     }
     for order, expected in (("most helpful first", [6, 7]), ("most harmful first", [7, 6])):
         run = report_data.read_runs([top(hits, order=order)])[0]
-        assert isinstance(run, report_data.TopRun)
+        assert isinstance(run, TopForm)
         found = report_data.recurring(run, numbers)
         assert [int(row.example.id[1:]) for row in found] == expected
     assert found[0].queries == (1, 2, 3)

@@ -2,22 +2,40 @@
 
 import json
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import Any, ClassVar, overload
+from typing import Annotated, Any, ClassVar, Final, Literal, TypeAlias, overload
 
 import numpy as np
+from pydantic import BeforeValidator, ConfigDict, Field, PlainSerializer, TypeAdapter, ValidationError
 
 from airrep.arrays import GroupScores
 from airrep.corpus.corpus import Example
-from airrep.errors import ArtifactError
+from airrep.corpus.records import RESERVED
+from airrep.errors import ArtifactError, DataError
 from airrep.runtime.artifacts import canonical_json, check_digests, new_artifact, read_manifest, write_file
 from airrep.scoring.pooling import pooling_text
 
 RESULTS = "results.json"
 REMOVAL = "increase of the query's loss if the group were removed"
 """What an order-k score measures."""
+HELPFUL: Final = "most helpful first"
+HARMFUL: Final = "most harmful first"
+
+
+def _fields_of(record: Any) -> Any:
+    """A record as the fields of an example, whose metadata stands beside them (:meth:`Example.to_dict`)."""
+    if not isinstance(record, Mapping):
+        return record
+    own = {name: record[name] for name in RESERVED if name in record}
+    plain = {name: value for name, value in record.items() if name not in RESERVED}
+    nested = own.get("metadata")
+    return {**own, "metadata": {**plain, **nested} if isinstance(nested, Mapping) else plain}
+
+
+Record: TypeAlias = Annotated[Example, BeforeValidator(_fields_of), PlainSerializer(Example.to_dict)]
+"""An example that is written as a record."""
 
 
 @dataclass(frozen=True)
@@ -55,7 +73,7 @@ class Hit:
     """Influence score; higher = more helpful."""
     row: int
     """Row number in the index."""
-    example: Example
+    example: Record
 
 
 @dataclass(frozen=True)
@@ -84,13 +102,14 @@ class Result(ABC):
     kind: ClassVar[str]
     provenance: Provenance
 
+    @abstractmethod
+    def _form(self) -> "Form":
+        """The result query by query, as it is written."""
+
     def to_dict(self) -> dict[str, Any]:
         """The result as JSON values; the layout is in docs/formats.md."""
-        return {"kind": self.kind, "provenance": asdict(self.provenance), **self._content()}
-
-    @abstractmethod
-    def _content(self) -> dict[str, Any]:
-        """What the kind of result adds to the JSON form."""
+        values: dict[str, Any] = _FORMS.dump_python(self._form(), mode="json")
+        return values
 
     def write(self, out: str | Path, *, replace: bool = False) -> Path:
         """Write the result as an artifact that `airrep report` reads.
@@ -125,20 +144,9 @@ class TopResult(Result, Sequence[Hits]):
     def __len__(self) -> int:
         return len(self.queries)
 
-    def __iter__(self) -> Iterator[Hits]:
-        return iter(self.queries)
-
-    def _content(self) -> dict[str, Any]:
-        return {
-            "order": "most harmful first" if self.least else "most helpful first",
-            "queries": [
-                {"query": hits.query.to_dict(), "hits": [_hit_dict(hit) for hit in hits]} for hits in self.queries
-            ],
-        }
-
-
-def _hit_dict(hit: Hit) -> dict[str, Any]:
-    return {"rank": hit.rank, "score": hit.score, "row": hit.row, "example": hit.example.to_dict()}
+    def _form(self) -> "TopForm":
+        rows = tuple(QueryHits(hits.query, hits.hits) for hits in self.queries)
+        return TopForm("top", self.provenance, HARMFUL if self.least else HELPFUL, rows)
 
 
 @dataclass(frozen=True, eq=False)
@@ -160,14 +168,10 @@ class GroupResult(Result):
         order = np.argsort(-self.scores[query], kind="stable")
         return [(self.names[group], float(self.scores[query, group])) for group in order]
 
-    def _content(self) -> dict[str, Any]:
-        return {
-            "groups": [{"name": name, "size": size} for name, size in zip(self.names, self.sizes, strict=True)],
-            "queries": [
-                {"query": query.to_dict(), "scores": [float(score) for score in row]}
-                for query, row in zip(self.queries, self.scores, strict=True)
-            ],
-        }
+    def _form(self) -> "GroupForm":
+        groups = map(NamedGroup, self.names, self.sizes)
+        rows = (QueryScores(query, tuple(row)) for query, row in zip(self.queries, self.scores.tolist(), strict=True))
+        return GroupForm("group", self.provenance, tuple(groups), tuple(rows))
 
 
 @dataclass(frozen=True, eq=False)
@@ -194,23 +198,152 @@ class WhatIfResult(Result):
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> np.ndarray:
         return np.array(self.change, dtype=dtype, copy=copy)
 
-    def _content(self) -> dict[str, Any]:
-        values = zip(self.queries, self.change, self.before, self.after, strict=True)
-        return {
-            "removed": self.removed,
-            "kept": self.kept,
-            "queries": [
-                {"query": query.to_dict(), "change": float(change), "before": float(before), "after": float(after)}
-                for query, change, before, after in values
-            ],
-        }
+    def _form(self) -> "WhatIfForm":
+        rows = map(QueryChange, self.queries, self.change.tolist(), self.before.tolist(), self.after.tolist())
+        return WhatIfForm("what-if", self.provenance, self.removed, self.kept, tuple(rows))
 
 
-def read_result(path: str | Path) -> Mapping[str, Any]:
-    """Read the JSON form of a result that was written as an artifact, after checking its bytes.
+@dataclass(frozen=True)
+class QueryHits:
+    """The hits of one query."""
+
+    query: Record
+    hits: tuple[Hit, ...]
+
+
+@dataclass(frozen=True)
+class QueryScores:
+    """The group scores of one query, in the order of the groups."""
+
+    query: Record
+    scores: tuple[float, ...]
+
+
+@dataclass(frozen=True)
+class QueryChange:
+    """The group score of the corpus for one query before and after a removal."""
+
+    query: Record
+    change: float
+    before: float
+    after: float
+
+
+@dataclass(frozen=True)
+class NamedGroup:
+    """A group and its number of examples."""
+
+    name: str
+    size: int
+
+
+def _told(provenance: Any) -> Any:
+    # the defaults are for results that are being made: one that is read must tell them
+    return {"units": None, "sign": None, **provenance} if isinstance(provenance, Mapping) else provenance
+
+
+_Origin: TypeAlias = Annotated[Provenance, BeforeValidator(_told)]
+
+
+class _Form:
+    """Rules for a form and what it holds: when read, other keys are passed over, NaN and infinity refused."""
+
+    __pydantic_config__: ClassVar[ConfigDict] = ConfigDict(allow_inf_nan=False, ser_json_inf_nan="constants")
+
+
+@dataclass(frozen=True)
+class TopForm(_Form):
+    """The JSON form of a TopResult."""
+
+    kind: Literal["top"]
+    provenance: _Origin
+    order: Literal["most helpful first", "most harmful first"]
+    queries: tuple[QueryHits, ...]
+
+    def result(self) -> TopResult:
+        """What it is the form of."""
+        least = self.order == HARMFUL
+        rows = (Hits(row.query, row.hits, self.provenance, least) for row in self.queries)
+        return TopResult(tuple(rows), self.provenance, least)
+
+
+@dataclass(frozen=True)
+class GroupForm(_Form):
+    """The JSON form of a GroupResult."""
+
+    kind: Literal["group"]
+    provenance: _Origin
+    groups: tuple[NamedGroup, ...]
+    queries: tuple[QueryScores, ...]
+
+    def result(self) -> GroupResult:
+        """What it is the form of."""
+        queries, groups = tuple(row.query for row in self.queries), self.groups
+        names, sizes = tuple(group.name for group in groups), tuple(group.size for group in groups)
+        scores = _array([row.scores for row in self.queries]).reshape(len(queries), len(groups))
+        return GroupResult(queries, names, sizes, scores, self.provenance)
+
+
+@dataclass(frozen=True)
+class WhatIfForm(_Form):
+    """The JSON form of a WhatIfResult."""
+
+    kind: Literal["what-if"]
+    provenance: _Origin
+    removed: int
+    kept: int
+    queries: tuple[QueryChange, ...]
+
+    def result(self) -> WhatIfResult:
+        """What it is the form of."""
+        queries = tuple(row.query for row in self.queries)
+        before, after = (_array([getattr(row, when) for row in self.queries]) for when in ("before", "after"))
+        return WhatIfResult(queries, before, after, self.removed, self.kept, self.provenance)
+
+
+def _array(values: Sequence[float] | Sequence[Sequence[float]]) -> np.ndarray:
+    """float32, as scores are, unless numbers from elsewhere would lose digits."""
+    exact = np.array(values, np.float64)
+    with np.errstate(over="ignore"):
+        scores = exact.astype(np.float32)
+    return scores if np.array_equal(scores, exact) else exact
+
+
+Form: TypeAlias = TopForm | GroupForm | WhatIfForm
+_FORMS: TypeAdapter[Form] = TypeAdapter(Annotated[Form, Field(discriminator="kind")])
+
+
+def first_problem(error: ValidationError) -> str:
+    """Where the first value that does not fit stands, and what is wrong with it."""
+    problem = error.errors()[0]
+    where = ".".join(str(part) for part in problem["loc"]) or "the whole"
+    return f"{where}: {problem['msg'].lower()}"
+
+
+def read_form(value: Mapping[str, Any], name: str) -> Form:
+    """Check the JSON form of a result; *name* says which one it is.
+
+    Raises:
+        DataError: something is missing, not finite, or of another type.
+    """
+    try:
+        form = _FORMS.validate_python(value)
+    except ValidationError as error:
+        raise DataError(
+            f"{name} is not the JSON form of a run of top, group or what-if: {first_problem(error)}. "
+            "Give what to_dict() or read_result() returns."
+        ) from error
+    if isinstance(form, GroupForm) and any(len(row.scores) != len(form.groups) for row in form.queries):
+        raise DataError(f"{name} has scores for other groups than it names. Run it again.")
+    return form
+
+
+def read_result(path: str | Path) -> TopResult | GroupResult | WhatIfResult:
+    """Read a result that was written as an artifact, after checking its bytes.
 
     Raises:
         ArtifactError: not a result, unfinished or altered.
+        DataError: it lacks something, or holds what a result cannot.
     """
     folder = Path(path)
     manifest = read_manifest(folder)
@@ -220,5 +353,4 @@ def read_result(path: str | Path) -> Mapping[str, Any]:
             "made with --out (or, for a report, an evaluation, comparison, plan or diagnosis). Give the path of that."
         )
     check_digests(folder, manifest["files"])
-    result: Mapping[str, Any] = json.loads((folder / RESULTS).read_bytes())
-    return result
+    return read_form(json.loads((folder / RESULTS).read_bytes()), f"{folder}:").result()

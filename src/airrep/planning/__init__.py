@@ -3,7 +3,6 @@
 adapt           Sample, label, train and judge within a time budget.
 budget          Choose instances, subsets and layers that fit a time budget.
 plan            A plan of costs: rates, intervals, crossovers; written and read.
-plan_record     Plans as `airrep plan` wrote them, checked.
 plan_request    What is to be planned, and the benchmarks that it needs.
 predict         From measured rates to what a corpus will take.
 real_runs       Real runs on this machine, and predictions beside them.

@@ -1,25 +1,26 @@
 """A plan of costs: rates, intervals, crossovers; written and read."""
 
+import json
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Final, Literal, TypeAlias
 
 import numpy as np
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from scipy import stats
 
 from airrep.errors import DataError
 from airrep.evaluation.statistics.means import fieller
-from airrep.runtime.artifacts import canonical_json, new_artifact, write_file
+from airrep.index.results import first_problem
+from airrep.runtime.artifacts import canonical_json, check_digests, new_artifact, read_manifest, write_file
 
-KIND = "plan"
-
-
+KIND: Final = "plan"
 RESULT = "result.json"
-
-
 LEVEL = 0.95
+Interval: TypeAlias = tuple[float, float]
+"""Of 95 %."""
 
 
 @dataclass(frozen=True)
@@ -30,7 +31,7 @@ class Predicted:
     half: float = 0.0
 
     @property
-    def interval(self) -> tuple[float, float]:
+    def interval(self) -> Interval:
         """95 %; costs are never below 0."""
         return max(0.0, self.value - self.half), self.value + self.half
 
@@ -88,148 +89,127 @@ def line(first: tuple[float, float], second: tuple[float, float]) -> tuple[float
     return max(0.0, low - slope * n), slope
 
 
-@dataclass(frozen=True)
-class Crossover:
-    """From how many examples on the encoder is the cheaper of two."""
+class PlanPart(BaseModel):
+    """Base of a plan's parts; other keys are passed over when it is read, NaN and infinity refused."""
 
-    examples: float | None
+    model_config = ConfigDict(frozen=True, allow_inf_nan=False)
+
+
+class Crossover(PlanPart):
+    """From how many examples on the encoder takes less than a method, its training included."""
+
+    method: str
+    examples: float | None = None
     """None: never, as the encoder is not cheaper for one example."""
-    interval: tuple[float, float] | None
-    """95 %; None where it has no upper end."""
+    interval: Interval | None = None
+    """None where it has no upper end."""
     why: str = ""
     """What stands against a number, or an interval; empty if nothing."""
 
 
-def crossover(fixed: Predicted, gradient: Predicted, encoder: Predicted) -> Crossover:
+def crossover(method: str, fixed: Predicted, gradient: Predicted, encoder: Predicted) -> Crossover:
     """n* = F / D with D = gradient − encoder, the examples at which F + n · encoder = n · gradient.
 
     The interval is Fieller's (:func:`airrep.evaluation.statistics.means.fieller`), which has two ends where D is clear
     of 0. Below 0 n* and the ends are taken as 0: the encoder is ahead from the first example.
 
     Args:
+        method: the gradient method.
         fixed: what the encoder costs before the first example, less what the gradient method does.
         gradient: seconds for one example.
         encoder: likewise.
     """
     gap = gradient.plus(encoder.times(-1.0))
     if gap.value <= 0:
-        return Crossover(
-            None,
-            None,
+        why = (
             f"the encoder is not cheaper: {encoder.value:.2g} s for an example, gradients {gradient.value:.2g} s, as "
-            "the language model is small beside the encoder",
+            "the language model is small beside the encoder"
         )
+        return Crossover(method=method, why=why)
     found = max(0.0, fixed.value / gap.value)
-    ahead = "" if found else "the encoder costs no more even before the first example"
     ends = fieller(fixed.value, gap.value, (fixed.half, gap.half))
     if ends is None:
-        return Crossover(found, None, "the repeats do not show that the encoder is cheaper for an example")
-    return Crossover(found, (max(0.0, ends[0]), max(0.0, ends[1])), ahead)
+        why = "the repeats do not show that the encoder is cheaper for an example"
+        return Crossover(method=method, examples=found, why=why)
+    ahead = "" if found else "the encoder costs no more even before the first example"
+    interval = max(0.0, ends[0]), max(0.0, ends[1])
+    return Crossover(method=method, examples=found, interval=interval, why=ahead)
 
 
-@dataclass(frozen=True)
-class MethodPlan:
-    """What a method is predicted to need."""
+class MethodPlan(PlanPart):
+    """What a method is predicted to need; seconds are those of one core, or of the accelerator."""
 
     name: str
-    fixed: Predicted
-    """Seconds before the first example: labels and training, or learning from a sample."""
-    per_example: Predicted
-    """Seconds of one core, or of the accelerator, for one example."""
-    bytes_per_example: float
+    fixed_seconds: float
+    """Before the first example: labels and training, or learning from a sample."""
+    fixed_interval: Interval | None = None
+    fixed_parts: Mapping[str, float] = {}
+    seconds_per_example: float
+    interval: Interval
+    """Of the seconds for one example."""
+    corpus_seconds: float | None = Field(None, alias="seconds")
+    """For the whole corpus."""
+    corpus_interval: Interval | None = Field(None, alias="seconds_interval")
+    encoding_wall_seconds: float | None = None
+    """By the clock, as workers share the examples."""
+    bytes_per_example: float | None = None
     """Features in the index."""
-    store_bytes_per_example: float
+    disk_bytes: float | None = None
+    store_bytes_per_example: float | None = None
     """Gradients that are kept beside the index."""
-    memory_bytes: float
+    store_bytes: float | None = None
+    memory_bytes: float | None = None
     """Most memory of one process."""
-    parts: Mapping[str, float] = field(default_factory=dict)
-    """Seconds of each part of what is fixed."""
-    reads_lm: bool = False
-    """Whether it reads the LM for each example, so that the encoder's crossover with it is asked for."""
 
-    def seconds(self, examples: int) -> Predicted:
+    def seconds(self, examples: float | np.ndarray) -> Any:
         """For a corpus of so many examples."""
-        return self.fixed.plus(self.per_example.times(examples))
+        return self.fixed_seconds + self.seconds_per_example * examples
 
-    def to_dict(self, corpus: int, workers: int) -> dict[str, Any]:
-        """A JSON object."""
-        total, shared = self.seconds(corpus), self.per_example.times(corpus / workers)
-        return {
-            "name": self.name,
-            "fixed_seconds": self.fixed.value,
-            "fixed_interval": list(self.fixed.interval),
-            "fixed_parts": dict(self.parts),
-            "seconds_per_example": self.per_example.value,
-            "interval": list(self.per_example.interval),
-            "seconds": total.value,
-            "seconds_interval": list(total.interval),
-            "encoding_wall_seconds": shared.value,
-            "bytes_per_example": self.bytes_per_example,
-            "disk_bytes": self.bytes_per_example * corpus,
-            "store_bytes_per_example": self.store_bytes_per_example,
-            "store_bytes": self.store_bytes_per_example * corpus,
-            "memory_bytes": self.memory_bytes,
-        }
+    def ends(self, examples: float | np.ndarray) -> tuple[Any, Any]:
+        """Its 95 % interval: errors before the first example and per example are independent, so add as squares."""
+        fixed = self.fixed_interval or (self.fixed_seconds, self.fixed_seconds)
+        down, up = (
+            np.hypot(fixed[end] - self.fixed_seconds, (self.interval[end] - self.seconds_per_example) * examples)
+            for end in (0, 1)
+        )
+        return np.maximum(self.seconds(examples) - down, 0.0), self.seconds(examples) + up
 
 
-@dataclass(frozen=True)
-class PredictionCheck:
+class PredictionCheck(PlanPart):
     """A prediction beside what a real run took."""
 
     what: str
-    predicted: Predicted
-    measured: float
+    predicted_seconds: float
+    predicted_interval: Interval | None = None
+    measured_seconds: float
+    ratio: float | None = None
+    """Of the first to the second; None where nothing was measured."""
     conditions: tuple[str, ...] = ()
     """What was different there."""
-    memory: tuple[float, float] | None = None
-    """Peak bytes of a process, predicted and measured; None where either is not known."""
-
-    def to_dict(self) -> dict[str, Any]:
-        """A JSON object."""
-        return {
-            "what": self.what,
-            "predicted_seconds": self.predicted.value,
-            "predicted_interval": list(self.predicted.interval),
-            "measured_seconds": self.measured,
-            "ratio": self.predicted.value / self.measured if self.measured > 0 else None,
-            "conditions": list(self.conditions),
-            "memory_bytes": None if self.memory is None else list(self.memory),
-        }
+    memory_bytes: tuple[float, float] | None = None
+    """Peak of a process, predicted and measured; None where either is not known."""
 
 
-@dataclass(frozen=True)
-class Plan:
+class Plan(PlanPart):
     """What a corpus will take on this machine."""
 
-    command: str
-    machine: str
-    corpus: int
-    lm: str
-    lm_parameters: int
-    workers: int
+    measure: Literal["plan"]
+    command: str = ""
+    machine: str = ""
+    corpus: int | None = None
+    lm: str | None = None
+    lm_parameters: int | None = None
+    workers: int | None = None
     methods: tuple[MethodPlan, ...]
     """The encoder first."""
-    crossovers: Mapping[str, Crossover]
-    """By gradient method."""
-    last_real: tuple[PredictionCheck, ...]
-    facts: Mapping[str, Any]
+    crossovers: tuple[Crossover, ...] = ()
+    last_real: tuple[PredictionCheck, ...] = ()
+    facts: Mapping[str, Any] = {}
     """JSON values: what was measured, on which texts, under which assumptions."""
 
     def to_dict(self) -> dict[str, Any]:
         """A JSON object."""
-        crossings = [
-            {"method": name, **asdict(found), "interval": None if found.interval is None else list(found.interval)}
-            for name, found in self.crossovers.items()
-        ]
-        own = ("command", "machine", "corpus", "lm", "lm_parameters", "workers")
-        return {
-            "measure": "plan",
-            **{name: getattr(self, name) for name in own},
-            "methods": [method.to_dict(self.corpus, self.workers) for method in self.methods],
-            "crossovers": crossings,
-            "last_real": [compared.to_dict() for compared in self.last_real],
-            "facts": dict(self.facts),
-        }
+        return self.model_dump(mode="json", by_alias=True)
 
     def write(self, path: str | Path, *, replace: bool = False) -> None:
         """Write it as an artifact.
@@ -237,11 +217,35 @@ class Plan:
         Raises:
             ArtifactError: something is there already, or it cannot be written.
         """
-        shown = {name: "never" if c.examples is None else f"{c.examples:,.0f}" for name, c in self.crossovers.items()}
-        provenance = {
-            "command": self.command,
-            "machine": self.machine,
-            **{f"crossover with {name}, examples": text for name, text in shown.items()},
+        shown = {
+            f"crossover with {found.method}, examples": "never" if found.examples is None else f"{found.examples:,.0f}"
+            for found in self.crossovers
         }
-        with new_artifact(Path(path), KIND, {"measure": "plan", "provenance": provenance}, replace=replace) as folder:
+        provenance = {"command": self.command, "machine": self.machine, **shown}
+        with new_artifact(Path(path), KIND, {"measure": KIND, "provenance": provenance}, replace=replace) as folder:
             write_file(folder / RESULT, canonical_json(self.to_dict()))
+
+
+def read_plan(path: Path) -> Plan:
+    """Read what `airrep plan` wrote.
+
+    Raises:
+        ArtifactError: nothing there, unfinished, altered, or not a plan.
+        DataError: it lacks something.
+    """
+    try:
+        return Plan.model_validate(read_result_of(path, KIND))
+    except ValidationError as error:
+        raise DataError(f"{path}: is not a plan as expected: {first_problem(error)}. Run airrep plan again.") from error
+
+
+def read_result_of(path: Path, kind: str) -> Mapping[str, Any]:
+    """The result of an artifact that is of a kind; every byte is checked.
+
+    Raises:
+        ArtifactError: nothing there, unfinished, altered, or of another kind.
+    """
+    manifest = read_manifest(path, kind)
+    check_digests(path, manifest["files"])
+    value: Mapping[str, Any] = json.loads((path / RESULT).read_bytes())
+    return value

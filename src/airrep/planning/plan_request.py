@@ -64,9 +64,9 @@ class PlanRequest:
         Raises:
             ConfigError: a value that cannot hold.
         """
-        names = {kind: set(kind.model_fields) for kind in (LmSettings, FineTuneSettings)}
-        of_lm, of_tuning = ({n: v for n, v in settings.items() if n in known} for known in names.values())
-        others = {name: value for name, value in settings.items() if not any(name in known for known in names.values())}
+        known = (LmSettings.model_fields, FineTuneSettings.model_fields)
+        of_lm, of_tuning = ({name: value for name, value in settings.items() if name in fields} for fields in known)
+        others = {name: value for name, value in settings.items() if name not in {**of_lm, **of_tuning}}
         if train_layers != "all" and not train_layers.isdecimal():
             raise ConfigError(f"plan: train_layers is '{train_layers}'; expected all, or a number. Correct the value.")
         layers = train_layers if train_layers == "all" else int(train_layers)

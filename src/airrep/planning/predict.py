@@ -1,12 +1,11 @@
 """From measured rates to what a corpus will take."""
 
 from collections.abc import Sequence
-from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from airrep.planning.budget import Costs
-from airrep.planning.plan import MethodPlan, Plan, Predicted, PredictionCheck, crossover, line, mean_of, rate
+from airrep.planning.plan import KIND, MethodPlan, Plan, Predicted, PredictionCheck, crossover, line, mean_of, rate
 from airrep.planning.plan_request import ENCODER, Measures, PlanRequest
 from airrep.planning.trials import Repeats, Trial
 from airrep.runtime.metering import describe_machine
@@ -26,23 +25,55 @@ def make_plan(wish: PlanRequest, measures: Measures, command: str = "", checks: 
         command: that asked for it.
         checks: comparisons with real runs.
     """
-    encoder = encoder_plan(wish, measures)
-    others = [method_plan(wish, name, measures.methods[name]) for name in wish.methods]
+    encoder, parts = encoder_cost(wish, measures)
+    costs = {name: method_cost(wish, measures.methods[name]) for name in wish.methods}
     return Plan(
+        measure=KIND,
         command=command,
         machine=describe_machine(),
         corpus=wish.examples,
         lm=lm_name(wish.lm.lm),
         lm_parameters=measures.parameters,
         workers=wish.workers,
-        methods=(encoder, *others),
-        crossovers={
-            other.name: crossover(encoder.fixed.plus(other.fixed.times(-1.0)), other.per_example, encoder.per_example)
-            for other in others
-            if other.reads_lm
-        },
+        methods=(
+            _method_plan(wish, ENCODER, encoder, parts, measures),
+            *(
+                _method_plan(wish, name, costs[name], {"fit": costs[name].fixed.value}, measures)
+                for name in wish.methods
+            ),
+        ),
+        crossovers=tuple(
+            crossover(name, encoder.fixed.plus(cost.fixed.times(-1.0)), cost.each, encoder.each)
+            for name, cost in costs.items()
+            if measures.methods[name].parameters is not None  # the others read no LM, so nothing is to be saved
+        ),
         last_real=tuple(checks),
         facts=_facts(wish, measures),
+    )
+
+
+def _method_plan(
+    wish: PlanRequest, name: str, cost: "MethodCost", parts: dict[str, float], measures: Measures
+) -> MethodPlan:
+    trial, examples = measures.methods[name], wish.examples
+    seconds, memory = cost.fixed.plus(cost.each.times(examples)), memory_bytes(wish, trial)
+    if name == ENCODER:
+        memory = max(memory, measures.labels.memory, measures.training.memory)
+    return MethodPlan(
+        name=name,
+        fixed_seconds=cost.fixed.value,
+        fixed_interval=cost.fixed.interval,
+        fixed_parts=parts,
+        seconds_per_example=cost.each.value,
+        interval=cost.each.interval,
+        seconds=seconds.value,
+        seconds_interval=seconds.interval,
+        encoding_wall_seconds=cost.each.times(examples / wish.workers).value,
+        bytes_per_example=trial.bytes_per_example,
+        disk_bytes=trial.bytes_per_example * examples,
+        store_bytes_per_example=trial.store_bytes_per_example,
+        store_bytes=trial.store_bytes_per_example * examples,
+        memory_bytes=memory,
     )
 
 
@@ -56,40 +87,38 @@ def one_example(repeats: Repeats, lengths: Sequence[int], examples: int) -> Pred
     return rate(repeats.seconds, repeats.tokens).by(mean_of(lengths, examples))
 
 
-def method_plan(wish: PlanRequest, name: str, trial: Trial) -> MethodPlan:
-    """What a method needs that is not trained."""
+class MethodCost(NamedTuple):
+    """Seconds of a method."""
+
+    fixed: Predicted
+    """Before the first example: labels and training, or learning from a sample."""
+    each: Predicted
+    """For one example."""
+
+
+def method_cost(wish: PlanRequest, trial: Trial) -> MethodCost:
+    """What a method costs that is not trained."""
     start, by_token = line(*trial.fits)
     slope = by_token * mean_of(trial.lengths, wish.examples).value
     each = slope if trial.sample is None else trial.check_seconds
     learnt = 0.0 if trial.sample is None else max(0.0, slope - each) * min(trial.sample, wish.examples)
     encoding = one_example(trial.repeats, trial.lengths, wish.examples)
-    return MethodPlan(
-        name,
-        fixed=Predicted(start + learnt),
-        per_example=Predicted(encoding.value + each, encoding.half),
-        bytes_per_example=trial.bytes_per_example,
-        store_bytes_per_example=trial.store_bytes_per_example,
-        memory_bytes=_memory(wish, trial),
-        parts={"fit": start + learnt},
-        reads_lm=trial.parameters is not None,
-    )
+    return MethodCost(Predicted(start + learnt), Predicted(encoding.value + each, encoding.half))
 
 
-def _memory(wish: PlanRequest, trial: Trial) -> float:
+def memory_bytes(wish: PlanRequest, trial: Trial) -> float:
     """Peak of a process: what was measured, the corpus's texts, and a shard's features."""
     texts = sum(len(f"{example.prompt}{example.response}".encode()) for example in wish.texts[:1000])
     corpus = HELD_TEXTS * wish.examples * texts / min(1000, len(wish.texts))
     return trial.memory + corpus + HELD_FEATURES * trial.row_bytes * min(SHARD_ROWS, wish.examples)
 
 
-def encoder_plan(wish: PlanRequest, measures: Measures) -> MethodPlan:
-    """What the trained encoder needs: labels and training before the first example."""
-    plain = method_plan(wish, ENCODER, measures.methods[ENCODER])
-    labels, training = label_seconds(wish, measures), training_seconds(wish, measures, plain.per_example)
-    memory = max(plain.memory_bytes, measures.labels.memory, measures.training.memory)
-    parts = {"labels": labels.value, "training": training.value, **plain.parts}
-    fixed = labels.plus(training, plain.fixed)
-    return replace(plain, fixed=fixed, parts=parts, memory_bytes=memory)
+def encoder_cost(wish: PlanRequest, measures: Measures) -> tuple[MethodCost, dict[str, float]]:
+    """What the trained encoder costs, and the parts of what it costs before the first example."""
+    plain = method_cost(wish, measures.methods[ENCODER])
+    labels, training = label_seconds(wish, measures), training_seconds(wish, measures, plain.each)
+    parts = {"labels": labels.value, "training": training.value, "fit": plain.fixed.value}
+    return MethodCost(labels.plus(training, plain.fixed), plain.each), parts
 
 
 def label_seconds(wish: PlanRequest, measures: Measures) -> Predicted:

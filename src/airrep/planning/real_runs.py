@@ -10,26 +10,22 @@ from airrep.attributors.methods import METHODS
 from airrep.errors import AirRepError, ConfigError
 from airrep.labels.labels import Labels, holds_labels, open_labels
 from airrep.labels.request import REQUEST
-from airrep.planning.plan import MethodPlan, Predicted, PredictionCheck
+from airrep.planning.plan import Predicted, PredictionCheck
 from airrep.planning.plan_request import ENCODER, Measures, PlanRequest
-from airrep.planning.predict import label_rates, lm_name, method_plan, step_text_seconds
+from airrep.planning.predict import label_rates, lm_name, memory_bytes, method_cost, step_text_seconds
 from airrep.runtime.artifacts import MANIFEST, read_manifest
-from airrep.runtime.costs import Conditions, IndexCost, index_cost, label_cost, training_cost
+from airrep.runtime.costs import Conditions, index_cost, label_cost, training_cost
 from airrep.runtime.metering import describe_machine, device_of
 from airrep.training.settings import TrainingSettings
 
 EXECUTION = {"lm", "device", "precision", "batch_tokens", "store", "encoder"}
 """Settings that change no features, or that are compared by themselves."""
-
-
 LABELS, TRAINING = "labels", "training"
 """What runs tell about, beside methods."""
-
-
 OTHER_LM = "another LM of that name, or another max_tokens"
-
-
 BY_THE_CLOCK = "measured by the clock, which counts waiting"
+DEPTH, MOST = 4, 5000
+"""How deep below a folder runs are looked for, and in how many folders at most."""
 
 
 @dataclass(frozen=True)
@@ -46,20 +42,25 @@ class RealRun:
     predict: Callable[[Measures], Predicted]
     same_model: bool = True
     """Whether it read the LM, or the encoder, that is planned for."""
-    memory: int | None = None
-    """Peak bytes of a process, where they are known and can be predicted."""
-    predict_memory: Callable[[Measures], float] | None = None
+    memory: Callable[[Measures], tuple[float, float]] | None = None
+    """Peak bytes of a process, predicted and measured; None where they are not known."""
     lm_fingerprint: str | None = None
     """Of the LM that labels were made with."""
 
     def compare(self, measures: Measures) -> PredictionCheck:
         """The two beside each other."""
-        memory = None
-        if self.memory is not None and self.predict_memory is not None:
-            memory = (self.predict_memory(measures), float(self.memory))
         lms = {self.lm_fingerprint or measures.labels.fingerprint, measures.labels.fingerprint}
         conditions = (*self.conditions, *((OTHER_LM,) if self.same_model and len(lms) > 1 else ()))
-        return PredictionCheck(self.what, self.predict(measures), self.measured, conditions, memory)
+        predicted = self.predict(measures)
+        return PredictionCheck(
+            what=self.what,
+            predicted_seconds=predicted.value,
+            predicted_interval=predicted.interval,
+            measured_seconds=self.measured,
+            ratio=predicted.value / self.measured if self.measured > 0 else None,
+            conditions=conditions,
+            memory_bytes=None if self.memory is None else self.memory(measures),
+        )
 
 
 def real_run(wish: PlanRequest, run: Path) -> RealRun:
@@ -89,31 +90,32 @@ def _index(wish: PlanRequest, run: Path, manifest: Mapping[str, Any]) -> RealRun
         raise ConfigError(f"{run}: is of method '{name}', which is not planned for. Add --method {name}.")
     if cost is None or cost.seconds_per_example is None:
         raise _unknown(run, "it was not recorded, or features were found ready made")
-    examples, fit = cost.encoding.examples, _fit_seconds(cost)
-
-    def plan(measures: Measures) -> MethodPlan:
-        return method_plan(replace(wish, examples=examples), name, measures.methods[name])
+    examples = cost.encoding.examples
+    fit = cost.encoding.fit_wall_seconds if cost.by_clock else cost.encoding.fit_seconds
+    there = replace(wish, examples=examples)
 
     def predict(measures: Measures) -> Predicted:
-        found = plan(measures)
-        encoding = found.per_example.times(examples)
+        found = method_cost(there, measures.methods[name])
+        encoding = found.each.times(examples)
         return encoding if fit is None else encoding.plus(found.fixed)
 
-    others = list(_models(wish, name, manifest))
-    conditions = [*others, *_settings(wish, name, manifest), *_surroundings(wish, cost.conditions)]
+    def memory(measures: Measures) -> tuple[float, float]:
+        return memory_bytes(there, measures.methods[name]), float(cost.memory or 0)
+
+    given = wish.settings_of(name) if name != ENCODER else {"encoder": wish.encoder}
+    planned = METHODS[name].settings.of({**METHODS[name].defaults, **given}).model_dump(mode="json")
+    others = list(_models(planned, manifest["settings"]))
+    conditions = [*others, *_settings(planned, manifest["settings"]), *_surroundings(wish, cost.conditions)]
     if all(corpus["fingerprint"] != wish.texts.fingerprint for corpus in manifest["corpora"]):
         conditions.append("other texts")
-    what = f"{run.name}: {examples:,} examples by {name}{'' if fit is None else ', with its fit'}"
-    measured = cost.seconds_per_example * examples + (fit or 0.0)
     return RealRun(
-        name,
-        what,
-        measured,
-        tuple(conditions),
-        predict,
-        not others,
-        cost.memory,
-        lambda found: plan(found).memory_bytes,
+        subject=name,
+        what=f"{run.name}: {examples:,} examples by {name}{'' if fit is None else ', with its fit'}",
+        measured=cost.seconds_per_example * examples + (fit or 0.0),
+        conditions=tuple(conditions),
+        predict=predict,
+        same_model=not others,
+        memory=None if cost.memory is None else memory,
     )
 
 
@@ -121,27 +123,15 @@ def _unknown(run: Path, why: str) -> ConfigError:
     return ConfigError(f"{run}: what it cost is not known: {why}. Leave it out.")
 
 
-def _fit_seconds(cost: IndexCost) -> float | None:
-    return cost.encoding.fit_wall_seconds if cost.by_clock else cost.encoding.fit_seconds
-
-
-def _planned(wish: PlanRequest, name: str) -> Mapping[str, Any]:
-    """All settings of a method as they are planned for."""
-    given = wish.settings_of(name) if name != ENCODER else {"encoder": wish.encoder}
-    return METHODS[name].settings.of({**METHODS[name].defaults, **given}).model_dump(mode="json")
-
-
-def _models(wish: PlanRequest, name: str, manifest: Mapping[str, Any]) -> Iterator[str]:
+def _models(planned: Mapping[str, Any], there: Mapping[str, Any]) -> Iterator[str]:
     """An LM or an encoder other than that planned for."""
-    planned, there = _planned(wish, name), manifest["settings"]
     for key in ("lm", "encoder"):
         if key in planned and lm_name(str(planned[key])) != lm_name(str(there.get(key))):
             yield f"{key} {lm_name(str(there.get(key)))}"
 
 
-def _settings(wish: PlanRequest, name: str, manifest: Mapping[str, Any]) -> Iterator[str]:
+def _settings(planned: Mapping[str, Any], there: Mapping[str, Any]) -> Iterator[str]:
     """Other settings that differ from those planned for."""
-    planned, there = _planned(wish, name), manifest["settings"]
     for key in planned:
         if key not in EXECUTION and there.get(key) != planned[key]:
             yield f"{key} {there.get(key)}, planned {planned[key]}"
@@ -178,21 +168,28 @@ def _labels(wish: PlanRequest, run: Path) -> RealRun:
         tune, ask = label_rates(wish, measures)
         return tune.times(tuned * size * epochs).plus(ask.times(tuned * queries))
 
-    on_cpu = device_of(wish.lm) == "cpu" and cost.cpu_seconds is not None
-    lm = labels.state["lm"]["name"]
-    same = lm == lm_name(wish.lm.lm)
-    known = {
-        BY_THE_CLOCK: not on_cpu,
-        f"lm {lm}": not same,
-        "other texts": wish.texts.fingerprint != labels.state["train"],
-    }
-    measured = float(cost.cpu_seconds or 0.0) if on_cpu else cost.seconds
-    what = f"{run.name}: {tuned:,} fine-tunes on {size:,.0f} examples"
-    precision = _precision(wish, labels.state.get("precision"), wish.lm.precision)
-    conditions = (*(name for name, holds in known.items() if holds), *precision)
+    lm = labels.state["lm"]
+    same = lm["name"] == lm_name(wish.lm.lm)
+    measured, by_clock = _measured(wish, cost.cpu_seconds, cost.seconds)
+    known = {f"lm {lm['name']}": not same, "other texts": wish.texts.fingerprint != labels.state["train"]}
     return RealRun(
-        LABELS, what, measured, conditions, predict, same_model=same, lm_fingerprint=labels.state["lm"]["fingerprint"]
+        subject=LABELS,
+        what=f"{run.name}: {tuned:,} fine-tunes on {size:,.0f} examples",
+        measured=measured,
+        conditions=(
+            *by_clock,
+            *(name for name, holds in known.items() if holds),
+            *_precision(wish, labels.state.get("precision"), wish.lm.precision),
+        ),
+        predict=predict,
+        same_model=same,
+        lm_fingerprint=lm["fingerprint"],
     )
+
+
+def _measured(wish: PlanRequest, cpu: float | None, clock: float) -> tuple[float, tuple[str, ...]]:
+    """Seconds, and what is to be said of them: those of the CPU, where they are planned for and known."""
+    return (cpu, ()) if cpu is not None and device_of(wish.lm) == "cpu" else (clock, (BY_THE_CLOCK,))
 
 
 def _sizes(labels: Labels) -> tuple[float, float]:
@@ -207,27 +204,21 @@ def _training(wish: PlanRequest, run: Path, manifest: Mapping[str, Any]) -> Real
     if cost is None:
         raise _unknown(run, "it has no times.jsonl")
     texts, settings = cost.texts, manifest["request"]["settings"]
-    layers = settings["train_layers"]
-    on_cpu = device_of(wish.lm) == "cpu" and cost.step_cpu_seconds is not None
-    known = {
-        BY_THE_CLOCK: not on_cpu,
-        "on texts of its own": True,
-        f"train_layers {layers}, planned {wish.train_layers}": str(layers) != str(wish.train_layers),
-    }
-    conditions = (
-        *(name for name, holds in known.items() if holds),
-        *_precision(wish, settings.get("precision"), TrainingSettings.model_fields["precision"].default),
-        *_surroundings(wish, cost.conditions),
-    )
-    measured = float(cost.step_cpu_seconds or 0.0) if on_cpu else cost.step_seconds
-    what = f"{run.name}: {cost.steps:,} training steps over {texts:,} texts"
+    layers, (measured, by_clock) = settings["train_layers"], _measured(wish, cost.step_cpu_seconds, cost.step_seconds)
+    other = () if str(layers) == str(wish.train_layers) else (f"train_layers {layers}, planned {wish.train_layers}",)
     return RealRun(
-        TRAINING, what, measured, conditions, lambda measures: step_text_seconds(wish, measures).times(texts)
+        subject=TRAINING,
+        what=f"{run.name}: {cost.steps:,} training steps over {texts:,} texts",
+        measured=measured,
+        conditions=(
+            *by_clock,
+            "on texts of its own",
+            *other,
+            *_precision(wish, settings.get("precision"), TrainingSettings.model_fields["precision"].default),
+            *_surroundings(wish, cost.conditions),
+        ),
+        predict=lambda measures: step_text_seconds(wish, measures).times(texts),
     )
-
-
-DEPTH, MOST = 4, 5000
-"""How deep below a folder runs are looked for, and in how many folders at most."""
 
 
 def runs_against(wish: PlanRequest, given: Sequence[Path]) -> list[RealRun]:

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from airrep.evaluation.result import Row
-from airrep.planning.plan_record import Plan
+from airrep.planning.plan import Plan
 from airrep.reports.evaluation_tables import mark_of
 from airrep.reports.figures import INK, SOFT, new_figure, plain
 from airrep.reports.sources import Point, ReportSource, panel_rows

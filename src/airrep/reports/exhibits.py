@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from airrep.errors import ConfigError
 from airrep.evaluation.result import Measure
-from airrep.planning.plan_record import Plan
+from airrep.planning.plan import Plan
 from airrep.reports.charts import BANDS, bars, curves, plan_lines
 from airrep.reports.cost_chart import by_clock, cost_scatter, timed
 from airrep.reports.evaluation_tables import (

@@ -5,7 +5,7 @@ from typing import Any
 
 from airrep.evaluation.comparison import Comparison, Pair
 from airrep.evaluation.result import Difference, Measure
-from airrep.planning.plan_record import Plan
+from airrep.planning.plan import Plan
 from airrep.reports.evaluation_tables import ABOVE, BELOW, LEVEL, WORDS, commands, gap_texts, value_texts
 from airrep.reports.sources import Sources
 from airrep.reports.tables import (

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple, Self
 from jinja2 import Environment
 
 from airrep._version import __version__
-from airrep.index.results import Result
+from airrep.index.results import HARMFUL, Form, Result
 from airrep.reports import results_data as data
 from airrep.reports.page import asset, check_page_free, environment, policy, short, visible, write_page
 
@@ -141,7 +141,8 @@ def _environment() -> Environment:
     """The templates, with what this page needs in them."""
     made = environment().overlay()
     made.filters = made.filters | {"cut": cut}
-    made.globals = made.globals | {"data": data, "Scale": Scale, "EXCERPT": EXCERPT, "TEXT_LIMIT": TEXT_LIMITS[0]}
+    own = {"data": data, "Scale": Scale, "HARMFUL": HARMFUL, "EXCERPT": EXCERPT, "TEXT_LIMIT": TEXT_LIMITS[0]}
+    made.globals = made.globals | own
     return made
 
 
@@ -153,13 +154,13 @@ def _text_limit(parts: Sequence[data.QueryPart]) -> int:
     return next(fitting, TEXT_LIMITS[-1])
 
 
-def _fields(runs: Sequence[data.Run]) -> list[str]:
+def _fields(runs: Sequence[Form]) -> list[str]:
     """Which of source and label any hit has."""
     hits = [hit for run in runs if run.kind == "top" for hit in data.all_hits(run)]
     return [name for name in ("source", "label") if any(getattr(hit.example, name) is not None for hit in hits)]
 
 
-def _names(runs: Sequence[data.Run]) -> list[str]:
+def _names(runs: Sequence[Form]) -> list[str]:
     """The heading of each run; runs that would have one name are numbered."""
     bare = [_name(run) for run in runs]
     return [
@@ -168,9 +169,9 @@ def _names(runs: Sequence[data.Run]) -> list[str]:
     ]
 
 
-def _name(run: data.Run) -> str:
+def _name(run: Form) -> str:
     if run.kind == "top":
-        return "Most harmful examples" if run.order == data.HARMFUL else "Most helpful examples"
+        return "Most harmful examples" if run.order == HARMFUL else "Most helpful examples"
     if run.kind == "what-if":
         return f"What if {run.removed:,} of {run.removed + run.kept:,} examples were left out"
     more = len(run.groups) - 3

@@ -3,14 +3,23 @@
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Annotated, Any, Literal, NamedTuple, TypeAlias
+from typing import Any, Literal, NamedTuple, TypeAlias
 
-from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
+from airrep.corpus.corpus import Example
+from airrep.errors import ConfigError
+from airrep.index.results import (
+    HELPFUL,
+    Form,
+    Hit,
+    NamedGroup,
+    QueryChange,
+    QueryHits,
+    QueryScores,
+    TopForm,
+    WhatIfForm,
+    read_form,
+)
 
-from airrep.errors import ConfigError, DataError
-from airrep.scoring.pooling import pooling_text
-
-HELPFUL, HARMFUL = "most helpful first", "most harmful first"
 OVERVIEW_ROWS = 20
 """Most recurring examples, and most changed queries, shown in the overview."""
 ROLL_UP_ROWS = 20
@@ -19,109 +28,7 @@ FIRST_GROUPS, LAST_GROUPS = 20, 10
 """Groups shown from both ends of a long ranking."""
 
 
-class Part(BaseModel):
-    """Base of the parts of a result's JSON form; other keys are passed over, NaN and infinity refused."""
-
-    model_config = ConfigDict(frozen=True, allow_inf_nan=False)
-
-
-class ShownExample(Part):
-    """What a report shows of an example."""
-
-    id: str
-    prompt: str
-    response: str
-    label: str | None = None
-    source: str | None = None
-
-
-class ShownHit(Part):
-    """One training example in a ranking."""
-
-    rank: int
-    score: float
-    row: int
-    example: ShownExample
-
-
-class Origin(Part):
-    """The provenance of a run."""
-
-    method: str
-    index: str
-    pool: str | None = None
-    temperature: float | None = None
-    units: str
-    sign: str
-    caution: str = ""
-
-    @property
-    def pooling(self) -> str:
-        """The pool, and the temperature if it is not 1; empty for scores of single examples."""
-        return pooling_text(self.pool, self.temperature)
-
-
-class QueryHits(Part):
-    """The hits of one query."""
-
-    query: ShownExample
-    hits: tuple[ShownHit, ...]
-
-
-class QueryScores(Part):
-    """The group scores of one query, in the order of the run's groups."""
-
-    query: ShownExample
-    scores: tuple[float, ...]
-
-
-class QueryChange(Part):
-    """The group score of the corpus for one query before and after a removal."""
-
-    query: ShownExample
-    before: float
-    after: float
-    change: float
-
-
-class ShownGroup(Part):
-    """A group and its number of examples."""
-
-    name: str
-    size: int
-
-
-class TopRun(Part):
-    """The JSON form of a TopResult."""
-
-    kind: Literal["top"]
-    provenance: Origin
-    order: Literal["most helpful first", "most harmful first"]
-    queries: tuple[QueryHits, ...]
-
-
-class GroupRun(Part):
-    """The JSON form of a GroupResult."""
-
-    kind: Literal["group"]
-    provenance: Origin
-    groups: tuple[ShownGroup, ...]
-    queries: tuple[QueryScores, ...]
-
-
-class WhatIfRun(Part):
-    """The JSON form of a WhatIfResult."""
-
-    kind: Literal["what-if"]
-    provenance: Origin
-    removed: int
-    kept: int
-    queries: tuple[QueryChange, ...]
-
-
-Run: TypeAlias = TopRun | GroupRun | WhatIfRun
 Entry: TypeAlias = QueryHits | QueryScores | QueryChange
-_RUN: TypeAdapter[Run] = TypeAdapter(Annotated[Run, Field(discriminator="kind")])
 
 
 @dataclass
@@ -129,12 +36,12 @@ class QueryPart:
     """What the runs say about one query; ``number`` counts from 1 in the order of first appearance."""
 
     number: int
-    query: ShownExample
+    query: Example
     entries: list[tuple[int, Entry]] = field(default_factory=list)
     """What each run that holds the query says, with the place of that run."""
 
     @property
-    def hits(self) -> list[ShownHit]:
+    def hits(self) -> list[Hit]:
         """Its hits in all runs."""
         return [hit for _, entry in self.entries if isinstance(entry, QueryHits) for hit in entry.hits]
 
@@ -153,7 +60,7 @@ class RankedGroup(NamedTuple):
     """A group in a ranking, 1 = most helpful."""
 
     rank: int
-    group: ShownGroup
+    group: NamedGroup
     score: float
     first: int
     """Queries for which the group is the most helpful one."""
@@ -162,14 +69,14 @@ class RankedGroup(NamedTuple):
 class Recurring(NamedTuple):
     """A training example among the hits of several queries."""
 
-    example: ShownExample
+    example: Example
     queries: tuple[int, ...]
     mean: float
     best: int
     """Its best rank."""
 
 
-def read_runs(results: Sequence[Mapping[str, Any]]) -> list[Run]:
+def read_runs(results: Sequence[Mapping[str, Any]]) -> list[Form]:
     """Check the JSON forms of some results, and put them in the order: helpful, harmful, groups, what-ifs.
 
     Raises:
@@ -178,38 +85,24 @@ def read_runs(results: Sequence[Mapping[str, Any]]) -> list[Run]:
     """
     if not results:
         raise ConfigError("report: there are no results; at least one is expected. Give a run made with --out.")
-    runs = [_read_run(number, result) for number, result in enumerate(results, 1)]
-    for run in runs:
-        if run.provenance.index != runs[0].provenance.index:
+    runs = [read_form(result, f"report: result {number}") for number, result in enumerate(results, 1)]
+    first = runs[0].provenance.index
+    for index in (run.provenance.index for run in runs):
+        if index != first:
             raise ConfigError(
-                f"report: the runs come from different indexes, {runs[0].provenance.index[:12]} and "
-                f"{run.provenance.index[:12]}; one is expected. Write one report for each index."
+                f"report: the runs come from different indexes, {first[:12]} and {index[:12]}; one is expected. "
+                "Write one report for each index."
             )
     return sorted(runs, key=_order)
 
 
-def _order(run: Run) -> int:
+def _order(run: Form) -> int:
     if run.kind == "top":
         return 0 if run.order == HELPFUL else 1
     return 2 if run.kind == "group" else 3
 
 
-def _read_run(number: int, result: Mapping[str, Any]) -> Run:
-    try:
-        run = _RUN.validate_python(result)
-    except ValidationError as error:
-        problem = error.errors()[0]
-        where = ".".join(str(part) for part in problem["loc"]) or "the whole"
-        raise DataError(
-            f"report: result {number} is not the JSON form of a run of top, group or what-if: {where}: "
-            f"{problem['msg'].lower()}. Give what to_dict() or read_result() returns."
-        ) from error
-    if run.kind == "group" and any(len(row.scores) != len(run.groups) for row in run.queries):
-        raise DataError(f"report: result {number} has scores for other groups than it names. Run it again.")
-    return run
-
-
-def merge(runs: Sequence[Run]) -> list[QueryPart]:
+def merge(runs: Sequence[Form]) -> list[QueryPart]:
     """Bring together what the runs say about each query, by the query's id.
 
     Raises:
@@ -226,7 +119,7 @@ def merge(runs: Sequence[Run]) -> list[QueryPart]:
     return list(parts.values())
 
 
-def _check_same(one: ShownExample, other: ShownExample) -> None:
+def _check_same(one: Example, other: Example) -> None:
     if (one.prompt, one.response) != (other.prompt, other.response):
         raise ConfigError(
             f"report: query '{one.id[:80]}' has different texts in two runs; the same queries are expected. "
@@ -234,17 +127,17 @@ def _check_same(one: ShownExample, other: ShownExample) -> None:
         )
 
 
-def all_hits(run: TopRun) -> list[ShownHit]:
+def all_hits(run: TopForm) -> list[Hit]:
     """The hits of all queries of a run."""
     return [hit for entry in run.queries for hit in entry.hits]
 
 
-def most_changed(run: WhatIfRun) -> list[QueryChange]:
+def most_changed(run: WhatIfForm) -> list[QueryChange]:
     """The queries whose score changes most, largest absolute change first."""
     return sorted(run.queries, key=lambda entry: -abs(entry.change))[:OVERVIEW_ROWS]
 
 
-def roll_up(hits: Sequence[ShownHit], key: Literal["source", "label"]) -> list[Share]:
+def roll_up(hits: Sequence[Hit], key: Literal["source", "label"]) -> list[Share]:
     """Count and sum hits by source or label, most hits first, then by name; nothing if no hit has a value."""
     scores: dict[str | None, list[float]] = defaultdict(list)
     for hit in hits:
@@ -255,7 +148,7 @@ def roll_up(hits: Sequence[ShownHit], key: Literal["source", "label"]) -> list[S
     return sorted(shares, key=lambda share: (-share.hits, share.name is None, share.name or ""))
 
 
-def rank_groups(groups: Sequence[ShownGroup], rows: Sequence[Sequence[float]]) -> list[RankedGroup]:
+def rank_groups(groups: Sequence[NamedGroup], rows: Sequence[Sequence[float]]) -> list[RankedGroup]:
     """Rank groups by their mean score over queries, most helpful first; ties keep the groups' order."""
     means = [sum(column) / len(rows) for column in zip(*rows, strict=True)]
     firsts = [max(range(len(row)), key=row.__getitem__) for row in rows if row]
@@ -270,14 +163,14 @@ def both_ends(ranking: Sequence[RankedGroup]) -> tuple[Sequence[RankedGroup], in
     return ranking[:split], left_out, ranking[split + left_out :]
 
 
-def recurring(run: TopRun, numbers: Mapping[str, int]) -> list[Recurring]:
+def recurring(run: TopForm, numbers: Mapping[str, int]) -> list[Recurring]:
     """The examples among the hits of two queries or more: most queries first, then strongest mean, then row.
 
     Args:
         run: a ranking for several queries.
         numbers: the number of each query, by its id.
     """
-    seen: dict[int, list[tuple[int, ShownHit]]] = defaultdict(list)
+    seen: dict[int, list[tuple[int, Hit]]] = defaultdict(list)
     for entry in run.queries:
         for hit in entry.hits:
             seen[hit.row].append((numbers[entry.query.id], hit))
@@ -287,7 +180,7 @@ def recurring(run: TopRun, numbers: Mapping[str, int]) -> list[Recurring]:
     return sorted(rows, key=lambda row: (-len(row.queries), direction * row.mean))[:OVERVIEW_ROWS]
 
 
-def _recurring(found: Sequence[tuple[int, ShownHit]]) -> Recurring:
+def _recurring(found: Sequence[tuple[int, Hit]]) -> Recurring:
     hits = [hit for _, hit in found]
     mean = sum(hit.score for hit in hits) / len(hits)
     return Recurring(hits[0].example, tuple(number for number, _ in found), mean, min(hit.rank for hit in hits))

@@ -14,7 +14,8 @@ from airrep.errors import ConfigError
 from airrep.evaluation.comparison import KIND as COMPARISON
 from airrep.evaluation.comparison import RESULT, Named, compare_evaluations
 from airrep.evaluation.result import KIND, Difference, Evaluation, Measure, Row, read_evaluation
-from airrep.planning.plan_record import PLAN, Plan, read_plan
+from airrep.planning.plan import KIND as PLAN
+from airrep.planning.plan import Plan, read_plan
 from airrep.runtime.artifacts import check_digests, read_manifest
 
 DIAGNOSIS = "diagnosis"

@@ -1,46 +1,46 @@
 """Print a plan."""
 
 from airrep.cli.show.console import print_table, printable, say
-from airrep.planning.plan import Crossover, MethodPlan, Plan, Predicted
+from airrep.planning.plan import Crossover, Interval, MethodPlan, Plan
 from airrep.reports.tables import PLAIN, Table, amount, duration
 
 
 def print_plan(plan: Plan) -> None:
     """Print what each method needs, the crossovers, and how far such predictions were from real runs."""
-    say(f"{plan.corpus:,} examples, LM {printable(plan.lm)} of {plan.lm_parameters:,} parameters; {plan.machine}")
+    say(f"{plan.corpus:,} examples, LM {printable(plan.lm or '')} of {plan.lm_parameters:,} parameters; {plan.machine}")
     columns = ("method", "before the first", "each example", "95 % interval", "in all", "memory", "index", "store")
-    print_table(Table.of_texts(columns, (_row(plan, method) for method in plan.methods)))
+    print_table(Table.of_texts(columns, (_row(method) for method in plan.methods)))
     _say_learning(plan)
-    for name, found in plan.crossovers.items():
-        say(f"against {name}: {crossover_words(found)}")
+    for found in plan.crossovers:
+        say(f"against {found.method}: {crossover_words(found)}")
     if plan.last_real:
         _print_checks(plan)
 
 
-def _row(plan: Plan, method: MethodPlan) -> tuple[str, ...]:
+def _row(method: MethodPlan) -> tuple[str, ...]:
     return (
         method.name,
-        duration(method.fixed.value),
-        duration(method.per_example.value),
-        _between(method.per_example),
-        duration(method.seconds(plan.corpus).value),
-        amount(method.memory_bytes),
-        amount(method.bytes_per_example * plan.corpus),
-        amount(method.store_bytes_per_example * plan.corpus),
+        duration(method.fixed_seconds),
+        duration(method.seconds_per_example),
+        _between(method.interval),
+        duration(method.corpus_seconds or 0.0),
+        amount(method.memory_bytes or 0.0),
+        amount(method.disk_bytes or 0.0),
+        amount(method.store_bytes or 0.0),
     )
 
 
-def _between(estimate: Predicted) -> str:
-    return PLAIN.interval(estimate.interval, duration)
+def _between(interval: Interval | None) -> str:
+    return PLAIN.interval(interval or (0.0, 0.0), duration)
 
 
 def _say_learning(plan: Plan) -> None:
-    learning, parts = plan.facts["learning"], plan.methods[0].parts
+    learning, parts = plan.facts["learning"], plan.methods[0].fixed_parts
     say(
         f"labels: {learning['subsets']:,} fine-tunes on {learning['size']:,} examples to learn from, twice "
         f"{learning['held_out_subsets']:,} to stop and judge by, {duration(parts['labels'])}; training: "
         f"{learning['steps']:,} steps, {duration(parts['training'])}. Seconds are those of one core (of the GPU where "
-        f"there is one); {plan.workers} worker{'s share' if plan.workers > 1 else ' takes'} labels and encoding: "
+        f"there is one); {plan.workers} worker{'s share' if plan.workers != 1 else ' takes'} labels and encoding: "
         f"{duration(plan.facts['label_wall_seconds'])} for labels by the clock"
     )
 
@@ -59,8 +59,8 @@ def crossover_words(found: Crossover) -> str:
 def _print_checks(plan: Plan) -> None:
     rows = []
     for one in plan.last_real:
-        ratio = f"{one.predicted.value / one.measured:.2f}" if one.measured > 0 else ""
-        memory = "" if one.memory is None else f"{amount(one.memory[0])}, was {amount(one.memory[1])}"
-        times = (duration(one.predicted.value), _between(one.predicted), duration(one.measured))
+        ratio = "" if one.ratio is None else f"{one.ratio:.2f}"
+        memory = "" if one.memory_bytes is None else "{}, was {}".format(*map(amount, one.memory_bytes))
+        times = (duration(one.predicted_seconds), _between(one.predicted_interval), duration(one.measured_seconds))
         rows.append((one.what, *times, ratio, memory, "; ".join(one.conditions)))
     print_table(Table.of_texts(("real run", "predicted", "95 % interval", "measured", "ratio", "memory", "but"), rows))
