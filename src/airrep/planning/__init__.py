@@ -3,11 +3,11 @@
 adapt           Sample, label, train and judge within a time budget.
 budget          Choose instances, subsets and layers that fit a time budget.
 plan            A plan of costs: rates, intervals, crossovers; written and read.
-plan_request    What is to be planned, and the benchmarks that it needs.
-predict         From measured rates to what a corpus will take.
+plan_request    The request for a plan, checked, and the benchmarks that it needs.
+predict         Predict from measured rates the time, memory and disk that a corpus takes.
 real_runs       Real runs on this machine, and predictions beside them.
 trial_learning  Try fine-tunes for labels, and training steps of an encoder.
 trial_method    Try a method on a sample: fits, features, bytes.
-trials          What micro-benchmarks of a plan share: slices, repeats, results.
+trials          Slices, repeats and results of a plan's micro-benchmarks.
 verdict         Compare a trained encoder with its rivals on unseen examples.
 """

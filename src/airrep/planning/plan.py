@@ -1,6 +1,5 @@
 """A plan of costs: rates, intervals, crossovers; written and read."""
 
-import json
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -233,19 +232,9 @@ def read_plan(path: Path) -> Plan:
         ArtifactError: nothing there, unfinished, altered, or not a plan.
         DataError: it lacks something.
     """
+    manifest = read_manifest(path, KIND)
+    check_digests(path, manifest["files"])
     try:
-        return Plan.model_validate(read_result_of(path, KIND))
+        return Plan.model_validate_json((path / RESULT).read_bytes())
     except ValidationError as error:
         raise DataError(f"{path}: is not a plan as expected: {first_problem(error)}. Run airrep plan again.") from error
-
-
-def read_result_of(path: Path, kind: str) -> Mapping[str, Any]:
-    """The result of an artifact that is of a kind; every byte is checked.
-
-    Raises:
-        ArtifactError: nothing there, unfinished, altered, or of another kind.
-    """
-    manifest = read_manifest(path, kind)
-    check_digests(path, manifest["files"])
-    value: Mapping[str, Any] = json.loads((path / RESULT).read_bytes())
-    return value

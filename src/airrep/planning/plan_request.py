@@ -1,4 +1,4 @@
-"""What is to be planned, and the benchmarks that it needs."""
+"""The request for a plan, checked, and the benchmarks that it needs."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
@@ -30,7 +30,7 @@ Tell: TypeAlias = Callable[[str], None]
 
 @dataclass(frozen=True)
 class PlanRequest:
-    """What is to be planned.
+    """Request for a plan: a corpus, an LM, methods, and how much is to be learnt.
 
     Raises:
         ConfigError: numbers or methods that cannot be.
@@ -43,7 +43,7 @@ class PlanRequest:
     lm: LmSettings
     methods: tuple[str, ...] = ("logra", "tracin")
     settings: Mapping[str, Any] = field(default_factory=dict)
-    """Of the methods that know them."""
+    """Settings of methods; each takes those that it knows."""
     encoder: str = DEFAULT
     tuning: FineTuneSettings = field(default_factory=FineTuneSettings)
     subsets: int = 600
@@ -59,7 +59,7 @@ class PlanRequest:
     def of(
         cls, texts: Corpus, examples: int, lm: str, settings: Mapping[str, Any], train_layers: str, **rest: Any
     ) -> "PlanRequest":
-        """A wish with settings of methods, of the LM and of fine-tuning in one mapping.
+        """A request with settings of methods, of the LM and of fine-tuning in one mapping.
 
         Raises:
             ConfigError: a value that cannot hold.
@@ -118,41 +118,39 @@ class PlanRequest:
 
 @dataclass(frozen=True)
 class Measures:
-    """What was measured on this machine."""
+    """Measurements of this machine."""
 
     methods: Mapping[str, Trial]
-    """The encoder among them."""
+    """By name, the encoder among them."""
     labels: Trial
     training: Trial
 
     @property
     def parameters(self) -> int:
-        """Of the LM."""
+        """The LM's number of parameters."""
         return self.labels.parameters or 0
 
 
-def run_benchmarks(wish: PlanRequest, tell: Tell, engine: Engine | None = None) -> Measures:
+def run_benchmarks(request: PlanRequest, tell: Tell, engine: Engine | None = None) -> Measures:
     """Run every micro-benchmark in a process of its own, on one thread, one after the other.
 
-    Args:
-        wish: what is to be planned.
-        tell: told what is being measured.
-        engine: where; a new process for each if None, so that each one's memory is its own.
+    *tell* is told what is being measured. *engine* runs them; None is a new process for each, so that each one's peak
+    memory is its own.
 
     Raises:
         ConfigError: too few examples, no such LM, or a setting that does not fit.
         TrainingError: a benchmark failed.
     """
-    find_lm(wish.lm.lm, wish.lm.trust_remote_code)
-    rows = stream(wish.seed, "plan").permutation(len(wish.texts))[:SAMPLE]
-    texts = wish.texts.take(rows)
+    find_lm(request.lm.lm, request.lm.trust_remote_code)
+    rows = stream(request.seed, "plan").permutation(len(request.texts))[:SAMPLE]
+    texts = request.texts.take(rows)
     distinct_rows(texts)
-    share = wish.seconds / (len(wish.methods) + 3)
+    share = request.seconds / (len(request.methods) + 3)
     tasks: dict[str, PlanTask] = {
-        ENCODER: MethodTask(ENCODER, {"encoder": wish.encoder, "device": wish.lm.device}, texts, share),
-        **{name: MethodTask(name, wish.settings_of(name), texts, share) for name in wish.methods},
-        "labels": LabelTrial(wish.lm, wish.tuning, wish.size, texts, share),
-        "training": TrainTask(wish.encoder, wish.train_layers, texts, share, wish.seed),
+        ENCODER: MethodTask(ENCODER, {"encoder": request.encoder, "device": request.lm.device}, texts, share),
+        **{name: MethodTask(name, request.settings_of(name), texts, share) for name in request.methods},
+        "labels": LabelTrial(request.lm, request.tuning, request.size, texts, share),
+        "training": TrainTask(request.encoder, request.train_layers, texts, share, request.seed),
     }
     found = {}
     for name, task in tasks.items():
@@ -170,7 +168,7 @@ def _run(name: str, task: PlanTask, engine: Engine) -> Trial:
 
 
 def measurer() -> Callable[[PlanTask], Trial]:
-    """Makes, in a worker, what measures."""
+    """The function that measures, made in a worker."""
     return _measure
 
 

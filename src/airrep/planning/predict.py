@@ -1,4 +1,4 @@
-"""From measured rates to what a corpus will take."""
+"""Predict from measured rates the time, memory and disk that a corpus takes."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -16,30 +16,25 @@ HELD_FEATURES, HELD_TEXTS = 3, 2
 """Copies of a shard's features, and of the corpus's texts, that are in memory at once at most."""
 
 
-def make_plan(wish: PlanRequest, measures: Measures, command: str = "", checks: Sequence[PredictionCheck] = ()) -> Plan:
-    """Predict from what was measured.
-
-    Args:
-        wish: what is planned.
-        measures: of this machine.
-        command: that asked for it.
-        checks: comparisons with real runs.
-    """
-    encoder, parts = encoder_cost(wish, measures)
-    costs = {name: method_cost(wish, measures.methods[name]) for name in wish.methods}
+def make_plan(
+    request: PlanRequest, measures: Measures, command: str = "", checks: Sequence[PredictionCheck] = ()
+) -> Plan:
+    """Predict from what was measured; *command* asked for it, *checks* compare with real runs."""
+    encoder, parts = encoder_cost(request, measures)
+    costs = {name: method_cost(request, measures.methods[name]) for name in request.methods}
     return Plan(
         measure=KIND,
         command=command,
         machine=describe_machine(),
-        corpus=wish.examples,
-        lm=lm_name(wish.lm.lm),
+        corpus=request.examples,
+        lm=lm_name(request.lm.lm),
         lm_parameters=measures.parameters,
-        workers=wish.workers,
+        workers=request.workers,
         methods=(
-            _method_plan(wish, ENCODER, encoder, parts, measures),
+            _method_plan(request, ENCODER, encoder, parts, measures),
             *(
-                _method_plan(wish, name, costs[name], {"fit": costs[name].fixed.value}, measures)
-                for name in wish.methods
+                _method_plan(request, name, costs[name], {"fit": costs[name].fixed.value}, measures)
+                for name in request.methods
             ),
         ),
         crossovers=tuple(
@@ -48,15 +43,15 @@ def make_plan(wish: PlanRequest, measures: Measures, command: str = "", checks: 
             if measures.methods[name].parameters is not None  # the others read no LM, so nothing is to be saved
         ),
         last_real=tuple(checks),
-        facts=_facts(wish, measures),
+        facts=_facts(request, measures),
     )
 
 
 def _method_plan(
-    wish: PlanRequest, name: str, cost: "MethodCost", parts: dict[str, float], measures: Measures
+    request: PlanRequest, name: str, cost: "MethodCost", parts: dict[str, float], measures: Measures
 ) -> MethodPlan:
-    trial, examples = measures.methods[name], wish.examples
-    seconds, memory = cost.fixed.plus(cost.each.times(examples)), memory_bytes(wish, trial)
+    trial, examples = measures.methods[name], request.examples
+    seconds, memory = cost.fixed.plus(cost.each.times(examples)), memory_bytes(request, trial)
     if name == ENCODER:
         memory = max(memory, measures.labels.memory, measures.training.memory)
     return MethodPlan(
@@ -68,7 +63,7 @@ def _method_plan(
         interval=cost.each.interval,
         seconds=seconds.value,
         seconds_interval=seconds.interval,
-        encoding_wall_seconds=cost.each.times(examples / wish.workers).value,
+        encoding_wall_seconds=cost.each.times(examples / request.workers).value,
         bytes_per_example=trial.bytes_per_example,
         disk_bytes=trial.bytes_per_example * examples,
         store_bytes_per_example=trial.store_bytes_per_example,
@@ -96,72 +91,74 @@ class MethodCost(NamedTuple):
     """For one example."""
 
 
-def method_cost(wish: PlanRequest, trial: Trial) -> MethodCost:
+def method_cost(request: PlanRequest, trial: Trial) -> MethodCost:
     """What a method costs that is not trained."""
     start, by_token = line(*trial.fits)
-    slope = by_token * mean_of(trial.lengths, wish.examples).value
+    slope = by_token * mean_of(trial.lengths, request.examples).value
     each = slope if trial.sample is None else trial.check_seconds
-    learnt = 0.0 if trial.sample is None else max(0.0, slope - each) * min(trial.sample, wish.examples)
-    encoding = one_example(trial.repeats, trial.lengths, wish.examples)
+    learnt = 0.0 if trial.sample is None else max(0.0, slope - each) * min(trial.sample, request.examples)
+    encoding = one_example(trial.repeats, trial.lengths, request.examples)
     return MethodCost(Predicted(start + learnt), Predicted(encoding.value + each, encoding.half))
 
 
-def memory_bytes(wish: PlanRequest, trial: Trial) -> float:
+def memory_bytes(request: PlanRequest, trial: Trial) -> float:
     """Peak of a process: what was measured, the corpus's texts, and a shard's features."""
-    texts = sum(len(f"{example.prompt}{example.response}".encode()) for example in wish.texts[:1000])
-    corpus = HELD_TEXTS * wish.examples * texts / min(1000, len(wish.texts))
-    return trial.memory + corpus + HELD_FEATURES * trial.row_bytes * min(SHARD_ROWS, wish.examples)
+    texts = sum(len(f"{example.prompt}{example.response}".encode()) for example in request.texts[:1000])
+    corpus = HELD_TEXTS * request.examples * texts / min(1000, len(request.texts))
+    return trial.memory + corpus + HELD_FEATURES * trial.row_bytes * min(SHARD_ROWS, request.examples)
 
 
-def encoder_cost(wish: PlanRequest, measures: Measures) -> tuple[MethodCost, dict[str, float]]:
+def encoder_cost(request: PlanRequest, measures: Measures) -> tuple[MethodCost, dict[str, float]]:
     """What the trained encoder costs, and the parts of what it costs before the first example."""
-    plain = method_cost(wish, measures.methods[ENCODER])
-    labels, training = label_seconds(wish, measures), training_seconds(wish, measures, plain.each)
+    plain = method_cost(request, measures.methods[ENCODER])
+    labels, training = label_seconds(request, measures), training_seconds(request, measures, plain.each)
     parts = {"labels": labels.value, "training": training.value, "fit": plain.fixed.value}
     return MethodCost(labels.plus(training, plain.fixed), plain.each), parts
 
 
-def label_seconds(wish: PlanRequest, measures: Measures) -> Predicted:
+def label_seconds(request: PlanRequest, measures: Measures) -> Predicted:
     """Of all fine-tunes: to learn from, to stop and to judge by."""
-    plan = wish.learning
-    tune, ask = label_rates(wish, measures)
+    plan = request.learning
+    tune, ask = label_rates(request, measures)
     subsets = plan.subsets + 2 * plan.held_out_subsets
     asked = plan.subsets * plan.queries + 2 * plan.held_out_subsets * plan.held_out_queries
     return tune.times(subsets * plan.size).plus(ask.times(asked))
 
 
-def label_rates(wish: PlanRequest, measures: Measures) -> tuple[Predicted, Predicted]:
+def label_rates(request: PlanRequest, measures: Measures) -> tuple[Predicted, Predicted]:
     """Seconds of fine-tuning on one example, with all epochs, and of one query's loss."""
     trial = measures.labels
     assert trial.others is not None
-    tune, ask = (one_example(each, trial.lengths, wish.examples) for each in (trial.repeats, trial.others))
+    tune, ask = (one_example(each, trial.lengths, request.examples) for each in (trial.repeats, trial.others))
     return tune, ask
 
 
-def training_seconds(wish: PlanRequest, measures: Measures, encode: Predicted) -> Predicted:
+def training_seconds(request: PlanRequest, measures: Measures, encode: Predicted) -> Predicted:
     """Of steps as measured, and of encoding all texts once, stopping and judging as `airrep adapt` reckons them."""
-    plan = wish.learning
+    plan = request.learning
     layers = measures.training.layers
     costs = Costs(fine_tune=1.0, evaluate=1.0, encode=max(encode.value, 1e-9), layers=max(1, layers))
     fixed = plan.fixed_seconds(costs)
     share = encode.half / max(encode.value, 1e-9)
-    return step_text_seconds(wish, measures).times(plan.steps * plan.step_texts).plus(Predicted(fixed, fixed * share))
+    return (
+        step_text_seconds(request, measures).times(plan.steps * plan.step_texts).plus(Predicted(fixed, fixed * share))
+    )
 
 
-def step_text_seconds(wish: PlanRequest, measures: Measures) -> Predicted:
+def step_text_seconds(request: PlanRequest, measures: Measures) -> Predicted:
     """Of one text in a training step."""
-    return one_example(measures.training.repeats, measures.training.lengths, wish.examples)
+    return one_example(measures.training.repeats, measures.training.lengths, request.examples)
 
 
-def _facts(wish: PlanRequest, measures: Measures) -> dict[str, Any]:
+def _facts(request: PlanRequest, measures: Measures) -> dict[str, Any]:
     """What was measured, and what was assumed."""
-    plan, trial = wish.learning, measures.labels
-    tune, ask = label_rates(wish, measures)
-    tokens = {name: mean_of(one.lengths, wish.examples).value for name, one in measures.methods.items()}
-    labels = label_seconds(wish, measures)
+    plan, trial = request.learning, measures.labels
+    tune, ask = label_rates(request, measures)
+    tokens = {name: mean_of(one.lengths, request.examples).value for name, one in measures.methods.items()}
+    labels = label_seconds(request, measures)
     return {
         "learning": plan.model_dump(mode="json"),
-        "label_wall_seconds": labels.value / wish.workers,
+        "label_wall_seconds": labels.value / request.workers,
         "fine_tune_seconds_per_example": tune.value,
         "fine_tune_interval": list(tune.interval),
         "query_seconds": ask.value,
@@ -174,7 +171,7 @@ def _facts(wish: PlanRequest, measures: Measures) -> dict[str, Any]:
         "unreadable": {name: one.refused for name, one in measures.methods.items() if one.refused},
         "devices": sorted({one.device for one in (*measures.methods.values(), trial, measures.training)}),
         "threads": 1,
-        "settings": {name: str(value) for name, value in wish.settings.items()},
+        "settings": {name: str(value) for name, value in request.settings.items()},
         "memory": "peak resident memory of a process of its own for each, measured; the corpus's texts and the "
         "features of a shard are added",
     }

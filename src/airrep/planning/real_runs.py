@@ -21,7 +21,7 @@ from airrep.training.settings import TrainingSettings
 EXECUTION = {"lm", "device", "precision", "batch_tokens", "store", "encoder"}
 """Settings that change no features, or that are compared by themselves."""
 LABELS, TRAINING = "labels", "training"
-"""What runs tell about, beside methods."""
+"""Kinds of runs, beside methods."""
 OTHER_LM = "another LM of that name, or another max_tokens"
 BY_THE_CLOCK = "measured by the clock, which counts waiting"
 DEPTH, MOST = 4, 5000
@@ -63,11 +63,11 @@ class RealRun:
         )
 
 
-def real_run(wish: PlanRequest, run: Path) -> RealRun:
+def real_run(request: PlanRequest, run: Path) -> RealRun:
     """Read what a run took.
 
     Args:
-        wish: what is planned.
+        request: what is planned.
         run: an index, labels, or a trained encoder.
 
     Raises:
@@ -75,24 +75,24 @@ def real_run(wish: PlanRequest, run: Path) -> RealRun:
         ArtifactError: there is none, or it was altered.
     """
     if holds_labels(run):
-        return _labels(wish, run)
+        return _labels(request, run)
     manifest = read_manifest(run)
     if manifest["kind"] == "index":
-        return _index(wish, run, manifest)
+        return _index(request, run, manifest)
     if manifest["kind"] == "encoder":
-        return _training(wish, run, manifest)
+        return _training(request, run, manifest)
     raise ConfigError(f"{run}: is of kind '{manifest['kind']}'; expected an index, labels or an encoder. Leave it out.")
 
 
-def _index(wish: PlanRequest, run: Path, manifest: Mapping[str, Any]) -> RealRun:
+def _index(request: PlanRequest, run: Path, manifest: Mapping[str, Any]) -> RealRun:
     name, cost = manifest["method"], index_cost(run)
-    if name not in (ENCODER, *wish.methods):
+    if name not in (ENCODER, *request.methods):
         raise ConfigError(f"{run}: is of method '{name}', which is not planned for. Add --method {name}.")
     if cost is None or cost.seconds_per_example is None:
         raise _unknown(run, "it was not recorded, or features were found ready made")
     examples = cost.encoding.examples
     fit = cost.encoding.fit_wall_seconds if cost.by_clock else cost.encoding.fit_seconds
-    there = replace(wish, examples=examples)
+    there = replace(request, examples=examples)
 
     def predict(measures: Measures) -> Predicted:
         found = method_cost(there, measures.methods[name])
@@ -102,11 +102,11 @@ def _index(wish: PlanRequest, run: Path, manifest: Mapping[str, Any]) -> RealRun
     def memory(measures: Measures) -> tuple[float, float]:
         return memory_bytes(there, measures.methods[name]), float(cost.memory or 0)
 
-    given = wish.settings_of(name) if name != ENCODER else {"encoder": wish.encoder}
+    given = request.settings_of(name) if name != ENCODER else {"encoder": request.encoder}
     planned = METHODS[name].settings.of({**METHODS[name].defaults, **given}).model_dump(mode="json")
     others = list(_models(planned, manifest["settings"]))
-    conditions = [*others, *_settings(planned, manifest["settings"]), *_surroundings(wish, cost.conditions)]
-    if all(corpus["fingerprint"] != wish.texts.fingerprint for corpus in manifest["corpora"]):
+    conditions = [*others, *_settings(planned, manifest["settings"]), *_surroundings(request, cost.conditions)]
+    if all(corpus["fingerprint"] != request.texts.fingerprint for corpus in manifest["corpora"]):
         conditions.append("other texts")
     return RealRun(
         subject=name,
@@ -137,9 +137,9 @@ def _settings(planned: Mapping[str, Any], there: Mapping[str, Any]) -> Iterator[
             yield f"{key} {there.get(key)}, planned {planned[key]}"
 
 
-def _surroundings(wish: PlanRequest, there: Conditions) -> Iterator[str]:
+def _surroundings(request: PlanRequest, there: Conditions) -> Iterator[str]:
     """Device, threads and machine, where they are known and others."""
-    device = device_of(wish.lm)
+    device = device_of(request.lm)
     if there.devices not in ((), (device,)):
         yield f"on {' and '.join(there.devices)}, planned {device}"
     if there.threads not in ((), (1,)):
@@ -148,30 +148,30 @@ def _surroundings(wish: PlanRequest, there: Conditions) -> Iterator[str]:
         yield f"on {' and '.join(there.machines)}"
 
 
-def _precision(wish: PlanRequest, there: str | None, planned: str) -> Iterator[str]:
+def _precision(request: PlanRequest, there: str | None, planned: str) -> Iterator[str]:
     """A precision of matrix products, where it is known and another; runs say what ``"auto"`` meant for them."""
     from airrep.runtime.devices import resolve_precision
 
-    ours = resolve_precision(planned, device_of(wish.lm))
+    ours = resolve_precision(planned, device_of(request.lm))
     if there not in (None, ours):
         yield f"in {there}, planned {ours}"
 
 
-def _labels(wish: PlanRequest, run: Path) -> RealRun:
+def _labels(request: PlanRequest, run: Path) -> RealRun:
     labels, cost = open_labels(run), label_cost(run)
     if cost is None:
         raise _unknown(run, "it has no times.jsonl")
     size, queries = _sizes(labels)
-    epochs, tuned = labels.state["fine_tune"]["epochs"] / wish.tuning.epochs, cost.fine_tunes
+    epochs, tuned = labels.state["fine_tune"]["epochs"] / request.tuning.epochs, cost.fine_tunes
 
     def predict(measures: Measures) -> Predicted:
-        tune, ask = label_rates(wish, measures)
+        tune, ask = label_rates(request, measures)
         return tune.times(tuned * size * epochs).plus(ask.times(tuned * queries))
 
     lm = labels.state["lm"]
-    same = lm["name"] == lm_name(wish.lm.lm)
-    measured, by_clock = _measured(wish, cost.cpu_seconds, cost.seconds)
-    known = {f"lm {lm['name']}": not same, "other texts": wish.texts.fingerprint != labels.state["train"]}
+    same = lm["name"] == lm_name(request.lm.lm)
+    measured, by_clock = _measured(request, cost.cpu_seconds, cost.seconds)
+    known = {f"lm {lm['name']}": not same, "other texts": request.texts.fingerprint != labels.state["train"]}
     return RealRun(
         subject=LABELS,
         what=f"{run.name}: {tuned:,} fine-tunes on {size:,.0f} examples",
@@ -179,7 +179,7 @@ def _labels(wish: PlanRequest, run: Path) -> RealRun:
         conditions=(
             *by_clock,
             *(name for name, holds in known.items() if holds),
-            *_precision(wish, labels.state.get("precision"), wish.lm.precision),
+            *_precision(request, labels.state.get("precision"), request.lm.precision),
         ),
         predict=predict,
         same_model=same,
@@ -187,9 +187,9 @@ def _labels(wish: PlanRequest, run: Path) -> RealRun:
     )
 
 
-def _measured(wish: PlanRequest, cpu: float | None, clock: float) -> tuple[float, tuple[str, ...]]:
+def _measured(request: PlanRequest, cpu: float | None, clock: float) -> tuple[float, tuple[str, ...]]:
     """Seconds, and what is to be said of them: those of the CPU, where they are planned for and known."""
-    return (cpu, ()) if cpu is not None and device_of(wish.lm) == "cpu" else (clock, (BY_THE_CLOCK,))
+    return (cpu, ()) if cpu is not None and device_of(request.lm) == "cpu" else (clock, (BY_THE_CLOCK,))
 
 
 def _sizes(labels: Labels) -> tuple[float, float]:
@@ -199,13 +199,18 @@ def _sizes(labels: Labels) -> tuple[float, float]:
     return sum(sizes) / len(sizes), sum(len(plan.query_rows(i)) for i in range(len(plan))) / len(plan)
 
 
-def _training(wish: PlanRequest, run: Path, manifest: Mapping[str, Any]) -> RealRun:
+def _training(request: PlanRequest, run: Path, manifest: Mapping[str, Any]) -> RealRun:
     cost = training_cost(run)
     if cost is None:
         raise _unknown(run, "it has no times.jsonl")
     texts, settings = cost.texts, manifest["request"]["settings"]
-    layers, (measured, by_clock) = settings["train_layers"], _measured(wish, cost.step_cpu_seconds, cost.step_seconds)
-    other = () if str(layers) == str(wish.train_layers) else (f"train_layers {layers}, planned {wish.train_layers}",)
+    layers, (measured, by_clock) = (
+        settings["train_layers"],
+        _measured(request, cost.step_cpu_seconds, cost.step_seconds),
+    )
+    other = (
+        () if str(layers) == str(request.train_layers) else (f"train_layers {layers}, planned {request.train_layers}",)
+    )
     return RealRun(
         subject=TRAINING,
         what=f"{run.name}: {cost.steps:,} training steps over {texts:,} texts",
@@ -214,14 +219,14 @@ def _training(wish: PlanRequest, run: Path, manifest: Mapping[str, Any]) -> Real
             *by_clock,
             "on texts of its own",
             *other,
-            *_precision(wish, settings.get("precision"), TrainingSettings.model_fields["precision"].default),
-            *_surroundings(wish, cost.conditions),
+            *_precision(request, settings.get("precision"), TrainingSettings.model_fields["precision"].default),
+            *_surroundings(request, cost.conditions),
         ),
-        predict=lambda measures: step_text_seconds(wish, measures).times(texts),
+        predict=lambda measures: step_text_seconds(request, measures).times(texts),
     )
 
 
-def runs_against(wish: PlanRequest, given: Sequence[Path]) -> list[RealRun]:
+def runs_against(request: PlanRequest, given: Sequence[Path]) -> list[RealRun]:
     """Real runs to compare a plan with: those given, and the newest ones of folders that are given.
 
     Raises:
@@ -231,9 +236,9 @@ def runs_against(wish: PlanRequest, given: Sequence[Path]) -> list[RealRun]:
     found: list[RealRun] = []
     for path in given:
         if not path.is_dir() or (path / MANIFEST).exists() or holds_labels(path):
-            found.append(real_run(wish, path))
+            found.append(real_run(request, path))
             continue
-        below = list(last_runs(wish, path).values())
+        below = list(last_runs(request, path).values())
         if not below:
             raise ConfigError(
                 f"{path}: no index, labels or encoder below it is planned for and has a known cost. Name a run."
@@ -242,7 +247,7 @@ def runs_against(wish: PlanRequest, given: Sequence[Path]) -> list[RealRun]:
     return found
 
 
-def last_runs(wish: PlanRequest, folder: Path) -> dict[Path, RealRun]:
+def last_runs(request: PlanRequest, folder: Path) -> dict[Path, RealRun]:
     """The newest run of each planned method, of labels and of training below a folder, by path.
 
     Indexes and labels of another LM or encoder, and runs that cannot be compared, are passed over.
@@ -250,7 +255,7 @@ def last_runs(wish: PlanRequest, folder: Path) -> dict[Path, RealRun]:
     newest: dict[str, tuple[Path, RealRun]] = {}
     for path in sorted(_runs(folder), key=_written, reverse=True):
         try:
-            run = real_run(wish, path)
+            run = real_run(request, path)
         except AirRepError:
             continue
         if run.same_model:

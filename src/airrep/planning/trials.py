@@ -1,4 +1,4 @@
-"""What micro-benchmarks of a plan share: slices, repeats, results."""
+"""Slices, repeats and results of a plan's micro-benchmarks."""
 
 import time
 from collections.abc import Callable, Sequence
