@@ -32,6 +32,7 @@ ResamplesOption = Annotated[int, typer.Option(min=50, help="Bootstrap draws behi
 app = typer.Typer()
 evaluate = typer.Typer(no_args_is_help=True, help="Judge indexes by labels.")
 app.add_typer(evaluate, name="evaluate")
+diagnosis = typer.Typer()  # added after the others: Typer lists a group such as `evaluate` behind all plain commands
 
 
 @evaluate.command("classify")
@@ -295,7 +296,7 @@ def stack_command(
     note(f"{out}: next: airrep index DATA --method stack --set stack={out} --out INDEX")
 
 
-@app.command("diagnose")
+@diagnosis.command("diagnose")
 @shared_options
 def diagnose_command(
     labels: Annotated[list[str], typer.Argument(metavar="LABELS...", help=options.LABELS_HELP)],
