@@ -1,7 +1,7 @@
 """Attribution methods, all by one contract.
 
-base           What every attribution method is to the rest.
-conformance    What every attributor must fulfil, as one public check.
+base           The base class of attribution methods, and the protocol of their fits.
+conformance    The public check that every attributor must pass.
 datamodels     Attribution by datamodels: regression weights from labels.
 encoder        Attribution by sentence encoders: AirRep and plain embeddings.
 feature_files  Features in files that other tools wrote: .npy, TRAK, LogIX.

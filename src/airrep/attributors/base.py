@@ -1,4 +1,4 @@
-"""What every attribution method is to the rest."""
+"""The base class of attribution methods, and the protocol of their fits."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence

@@ -1,4 +1,4 @@
-"""What every attributor must fulfil, as one public check."""
+"""The public check that every attributor must pass."""
 
 from collections.abc import Callable
 from pathlib import Path

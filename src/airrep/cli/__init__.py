@@ -4,12 +4,12 @@ app                The command line: all commands, and show, report, methods, de
 demo               The demo: the whole path on real data that comes with airrep.
 evaluate_commands  Commands that judge methods by labels, or learn from labels alone.
 index_commands     Commands that build and change an index.
-judging            Command-line options of the commands that judge.
+judging            Options of the commands that judge.
 label_commands     Commands before training: sample, label, warmup.
 learning_demo      The learning demo: the whole loop with a language model that comes along.
-options            Command-line options that several commands share.
-plan_commands      The command plan: what a corpus will take on this machine.
+options            Options that several commands share.
+plan_commands      The command plan: predict what a corpus takes on this machine.
 query_commands     Commands that ask an index: top, group, what-if, select.
-show/              What the terminal prints.
+show/              Tables and lines on the terminal.
 train_commands     Commands that train an encoder: train, adapt.
 """

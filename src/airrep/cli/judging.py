@@ -1,4 +1,4 @@
-"""Command-line options of the commands that judge."""
+"""Options of the commands that judge."""
 
 import sys
 from collections.abc import Callable, Mapping, Sequence

@@ -1,4 +1,4 @@
-"""Command-line options that several commands share."""
+"""Options that several commands share."""
 
 import inspect
 from collections.abc import Callable, Iterator, Mapping

@@ -1,4 +1,4 @@
-"""The command plan: what a corpus will take on this machine."""
+"""The command plan: predict what a corpus takes on this machine."""
 
 import sys
 from dataclasses import dataclass

@@ -2,7 +2,7 @@
 
 corpus       Examples and ordered, immutable corpora of them.
 fields       Fields of a corpus table, each compared with literals row by row.
-filters      Where-expressions: which rows of a corpus table to keep.
+filters      Where-expressions, which choose rows of a corpus table.
 readers      Files, folders and Hub datasets as raw records.
 records      From a raw record to the checked fields of an example.
 table        The table behind a corpus: records assembled, checked, taken from, digested.

@@ -1,4 +1,4 @@
-"""Where-expressions: which rows of a corpus table to keep.
+"""Where-expressions, which choose rows of a corpus table.
 
 ::
 

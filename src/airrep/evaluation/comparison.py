@@ -1,4 +1,4 @@
-"""Every pair of rows of some evaluations, tested."""
+"""Paired tests between all rows of some evaluations."""
 
 import hashlib
 import json

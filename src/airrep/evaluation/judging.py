@@ -1,4 +1,4 @@
-"""Group scores and LDS of any method on labelled instances."""
+"""Group scores, best scale and LDS of any method on labelled instances."""
 
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence

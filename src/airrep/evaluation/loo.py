@@ -1,4 +1,4 @@
-"""Leave-one-out: whether scores tell what removing examples does."""
+"""Leave-one-out: do scores tell what removing an example does?"""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace

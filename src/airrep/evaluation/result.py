@@ -1,4 +1,4 @@
-"""What every evaluation gives: values per query, intervals, differences, the command."""
+"""The result of every evaluation: values per query, intervals, differences, the command."""
 
 import io
 import json

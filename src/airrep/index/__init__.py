@@ -4,7 +4,7 @@ building  Building an index and changing it, safe against any interruption.
 editing   Appending to an index, deleting from it, compacting it.
 index     An index on disk: opened as memory maps, asked for scores.
 picking   Picking training data from an index, with the reasons.
-results   Results that know their method, pool, sign, units and index.
+results   Results of asking an index: written, read, with method, pool, sign, units.
 rows      Rows of an index on disk: shards, examples, filters, ids, groups.
 shards    Shards: immutable pieces of an index on disk, and their blocks.
 workers   Encode the shards of an index: here, or in the workers of an engine.

@@ -1,4 +1,4 @@
-"""Results that know their method, pool, sign, units and index."""
+"""Results of asking an index: written, read, with method, pool, sign, units."""
 
 import json
 from abc import ABC, abstractmethod

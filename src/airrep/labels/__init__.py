@@ -7,7 +7,7 @@ instance    Instances with their losses, from which encoders learn.
 labels      Labels on disk: losses of queries after fine-tuning on subsets.
 ledger      Finished fine-tunes of a label directory, one small file each.
 plan        Subset plans on disk: instances, their queries and subsets.
-request     The request that decides a label directory's losses, and its seal.
+request     The request that decides whether label runs may be joined or resumed; the seal.
 sampling    Draws of cross-validation instances from a corpus.
 subsets     Random subsets and removals, as row numbers.
 tasks       The fine-tunes that labels are made of, with content keys.

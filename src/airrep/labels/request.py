@@ -1,4 +1,4 @@
-"""The request that decides a label directory's losses, and its seal."""
+"""The request that decides whether label runs may be joined or resumed; the seal."""
 
 import hashlib
 import io

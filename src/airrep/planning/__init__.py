@@ -1,4 +1,4 @@
-"""What it will take, and adapting an encoder within a time budget.
+"""Predict time, memory and disk; adapt an encoder within a time budget.
 
 adapt           Sample, label, train and judge within a time budget.
 budget          Choose instances, subsets and layers that fit a time budget.

@@ -1,4 +1,4 @@
-"""Value against cost and storage, every point named."""
+"""A chart of values against cost and storage, every point named."""
 
 import math
 from collections.abc import Sequence

@@ -1,4 +1,4 @@
-"""Which tables and figures a set of evaluations gives."""
+"""The tables and figures that a set of evaluations gives."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace

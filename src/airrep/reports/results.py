@@ -1,4 +1,4 @@
-"""Results as one self-contained HTML page."""
+"""Results of top, group and what-if as one HTML page."""
 
 import math
 from collections.abc import Iterable, Mapping, Sequence

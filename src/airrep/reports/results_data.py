@@ -1,4 +1,4 @@
-"""Runs checked, merged by query, ranked and summed for reports."""
+"""Results checked, merged by query, ranked and summed for the page."""
 
 from collections import defaultdict
 from collections.abc import Mapping, Sequence

@@ -1,4 +1,4 @@
-"""What real runs cost, read from beside their artifacts."""
+"""Recorded costs of real runs, read from beside their artifacts."""
 
 import json
 from collections.abc import Mapping, Sequence

@@ -1,4 +1,4 @@
-"""Where independent tasks run: this process, local processes, Ray.
+"""Engines that run independent tasks: the base class, the dispatch, this process.
 
 An engine holds no state that matters: whoever asks writes down each outcome when it comes, and asks only for what is
 not written down yet. A worker gets its next task when the outcome of the last one was taken, so that a kill at any

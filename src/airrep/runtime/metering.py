@@ -1,4 +1,4 @@
-"""Measure pieces of work, on a machine named in neutral words."""
+"""Measure the cost of work, and describe the machine in neutral words."""
 
 import json
 import os

@@ -1,4 +1,4 @@
-"""Long stages: found finished, else claimed, resumed, and named when whole."""
+"""A long stage: find the finished artifact, else claim, resume and name it."""
 
 import json
 from collections.abc import Callable, Collection, Iterator, Mapping

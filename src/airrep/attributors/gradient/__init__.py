@@ -1,6 +1,6 @@
 """Methods that read gradients of the LM: hooks, projections, curvature.
 
-base        The base of all gradient methods, and TracIn.
+base        The base class of gradient methods, and TracIn.
 curvature   Preconditioners of gradients: Kronecker factors, raw Fisher.
 hessian     The Hessian of an LM's training loss, and how to solve with it.
 influence   Attribution by the influence function with the exact Hessian.
@@ -8,6 +8,6 @@ less        Attribution by gradients of low-rank adapters: LESS.
 logra       Attribution by whitened projected gradients: LoGra.
 projection  Gradients made small: two-sided projection, covariances, signed sums.
 reading     Per-example gradients of a causal LM, without a pass per example.
-store       Rows of numbers kept on disk, found again by text.
+store       Gradients kept on disk, found again by text.
 trak        Attribution by gradients and their raw Fisher matrix: TRAK, DsDm.
 """

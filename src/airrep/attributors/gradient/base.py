@@ -1,4 +1,4 @@
-"""The base of all gradient methods, and TracIn."""
+"""The base class of gradient methods, and TracIn."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass

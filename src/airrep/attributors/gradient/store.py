@@ -1,4 +1,4 @@
-"""Rows of numbers kept on disk, found again by text.
+"""Gradients kept on disk, found again by text.
 
 A store is a directory of immutable blocks, one folder of them for each recipe. A block is a file named by the checksum
 of its bytes: the hash of each example's texts, and the rows. It does not matter which run or which index asked for them

@@ -1,4 +1,4 @@
-"""What the learning commands show: fine-tunes, steps, verdicts."""
+"""Print fine-tunes, training steps, warm-ups and verdicts."""
 
 import time
 from collections.abc import Mapping

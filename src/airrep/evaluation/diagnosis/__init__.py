@@ -2,6 +2,6 @@
 
 diagnosis   Why an LDS is low: findings on labels and indexes.
 findings    Findings, and the statistics of labelled instances they come from.
-of_indexes  What an index and its scores can tell about a low LDS.
-of_labels   What labels alone can tell about a low LDS.
+of_indexes  Findings on an index and its scores.
+of_labels   Findings on labels alone.
 """

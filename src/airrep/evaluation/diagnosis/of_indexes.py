@@ -1,4 +1,4 @@
-"""What an index and its scores can tell about a low LDS."""
+"""Findings on an index and its scores."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass

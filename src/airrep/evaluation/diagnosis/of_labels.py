@@ -1,4 +1,4 @@
-"""What labels alone can tell about a low LDS."""
+"""Findings on labels alone."""
 
 import numpy as np
 

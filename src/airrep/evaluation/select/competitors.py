@@ -1,4 +1,4 @@
-"""Which examples each competitor fine-tunes on, task by task."""
+"""Competitors of a data selection, and the examples each fine-tunes on."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace

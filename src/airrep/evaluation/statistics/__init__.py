@@ -1,7 +1,7 @@
 """Correlations, means and intervals; the noise in labels.
 
 bootstrap  Rank correlations over resampled queries and subsets.
-ceilings   The noise ceiling: what noisy labels leave to be reached.
+ceilings   The noise ceiling: the LDS that a perfect predictor would reach.
 labels     Signal, noise, overlap and common factors of losses over subsets.
 means      Means over queries with bootstrap intervals, and intervals of ratios.
 metrics    Spearman correlation, and LDS with its intervals.

@@ -1,4 +1,4 @@
-"""The noise ceiling: what noisy labels leave to be reached."""
+"""The noise ceiling: the LDS that a perfect predictor would reach."""
 
 from collections.abc import Iterable, Sequence
 from typing import NamedTuple
