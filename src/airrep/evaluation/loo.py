@@ -1,4 +1,4 @@
-"""Leave-one-out: do scores tell what removing an example does?"""
+"""Leave-one-out: whether scores tell the effect of removing an example."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
