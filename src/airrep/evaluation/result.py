@@ -14,7 +14,15 @@ import pyarrow.parquet as pq
 from safetensors.numpy import load, save
 
 from airrep.errors import ArtifactError, DataError
-from airrep.runtime.artifacts import canonical_json, new_artifact, partial_path, read_manifest, real_path, write_file
+from airrep.runtime.artifacts import (
+    canonical_json,
+    check_digests,
+    new_artifact,
+    partial_path,
+    read_manifest,
+    real_path,
+    write_file,
+)
 from airrep.runtime.stage import Stage
 
 KIND = "evaluation"
@@ -232,8 +240,12 @@ def read_evaluation(path: str | Path) -> Evaluation:
     Raises:
         ArtifactError: nothing there, unfinished, altered, or not an evaluation.
     """
-    folder = Path(path)
-    manifest = read_manifest(folder, KIND, verify=True)
+    return evaluation_of(Path(path), read_manifest(Path(path), KIND))
+
+
+def evaluation_of(folder: Path, manifest: Mapping[str, Any]) -> Evaluation:
+    """The evaluation whose manifest was read already; errors as of :func:`read_evaluation`."""
+    check_digests(folder, manifest["files"])
     value = json.loads((folder / RESULT).read_bytes())
     if "rows" not in value:
         raise ArtifactError(f"{folder}: is an evaluation of an older airrep. Run its command again with --replace.")

@@ -232,7 +232,11 @@ def read_plan(path: Path) -> Plan:
         ArtifactError: nothing there, unfinished, altered, or not a plan.
         DataError: it lacks something.
     """
-    manifest = read_manifest(path, KIND)
+    return plan_of(path, read_manifest(path, KIND))
+
+
+def plan_of(path: Path, manifest: Mapping[str, Any]) -> Plan:
+    """The plan whose manifest was read already; errors as of :func:`read_plan`."""
     check_digests(path, manifest["files"])
     try:
         return Plan.model_validate_json((path / RESULT).read_bytes())

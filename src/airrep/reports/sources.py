@@ -13,9 +13,9 @@ import numpy as np
 from airrep.errors import ConfigError
 from airrep.evaluation.comparison import KIND as COMPARISON
 from airrep.evaluation.comparison import RESULT, Named, compare_evaluations
-from airrep.evaluation.result import KIND, Difference, Evaluation, Measure, Row, read_evaluation
+from airrep.evaluation.result import KIND, Difference, Evaluation, Measure, Row, evaluation_of
 from airrep.planning.plan import KIND as PLAN
-from airrep.planning.plan import Plan, read_plan
+from airrep.planning.plan import Plan, plan_of
 from airrep.runtime.artifacts import check_digests, read_manifest
 
 DIAGNOSIS = "diagnosis"
@@ -229,13 +229,13 @@ def read_sources(runs: Sequence[Given], *, join: bool = False) -> Sources:
 def _read(name: str, run: Run, sources: Sources) -> None:
     """Put an artifact where its kind belongs; every byte is checked."""
     if run.kind == PLAN:
-        sources.plans.append((name, read_plan(run.path)))
+        sources.plans.append((name, plan_of(run.path, run.manifest)))
     elif run.kind in (COMPARISON, DIAGNOSIS):
         check_digests(run.path, run.manifest["files"])
         others = sources.comparisons if run.kind == COMPARISON else sources.diagnoses
         others.append((name, json.loads((run.path / RESULT).read_bytes())))
     else:
-        sources.evaluations.append(ReportSource(name, read_evaluation(run.path)))
+        sources.evaluations.append(ReportSource(name, evaluation_of(run.path, run.manifest)))
 
 
 def _check_once(runs: Sequence[Given]) -> None:
