@@ -17,6 +17,7 @@ from airrep.errors import ArtifactError, DataError
 from airrep.runtime.artifacts import (
     canonical_json,
     check_digests,
+    check_kind,
     new_artifact,
     partial_path,
     read_manifest,
@@ -240,11 +241,12 @@ def read_evaluation(path: str | Path) -> Evaluation:
     Raises:
         ArtifactError: nothing there, unfinished, altered, or not an evaluation.
     """
-    return evaluation_of(Path(path), read_manifest(Path(path), KIND))
+    return evaluation_of(Path(path), read_manifest(Path(path)))
 
 
 def evaluation_of(folder: Path, manifest: Mapping[str, Any]) -> Evaluation:
     """The evaluation whose manifest was read already; errors as of :func:`read_evaluation`."""
+    check_kind(folder, manifest, KIND)
     check_digests(folder, manifest["files"])
     value = json.loads((folder / RESULT).read_bytes())
     if "rows" not in value:

@@ -156,11 +156,21 @@ def read_manifest(folder: Path, kind: str | None = None, *, verify: bool = False
     claimed = manifest.pop("manifest_sha256", None)
     if claimed != json_digest(manifest):
         raise ArtifactError(f"{folder / MANIFEST}: was altered after it was written. Restore it or build it again.")
-    if kind is not None and manifest["kind"] != kind:
-        raise ArtifactError(f"{folder}: is of kind '{manifest['kind']}'; expected '{kind}'. Give the path of that.")
+    if kind is not None:
+        check_kind(folder, manifest, kind)
     if verify:
         check_digests(folder, manifest["files"])
     return manifest
+
+
+def check_kind(folder: Path, manifest: Mapping[str, Any], kind: str) -> None:
+    """Refuse an artifact of another kind, by its manifest.
+
+    Raises:
+        ArtifactError: it is one.
+    """
+    if manifest["kind"] != kind:
+        raise ArtifactError(f"{folder}: is of kind '{manifest['kind']}'; expected '{kind}'. Give the path of that.")
 
 
 def _parse_manifest(folder: Path) -> dict[str, Any]:
