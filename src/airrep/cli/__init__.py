@@ -8,7 +8,7 @@ judging            Command-line options of the commands that judge.
 label_commands     Commands before training: sample, label, warmup.
 learning_demo      The learning demo: the whole loop with a language model that comes along.
 options            Command-line options that several commands share.
-plan_commands      The command plan: what a corpus will take on this machine.
+plan_commands      The command that predicts costs: plan.
 query_commands     Commands that ask an index: top, group, what-if, select.
 show/              What the terminal prints.
 train_commands     Commands that train an encoder: train, adapt.
