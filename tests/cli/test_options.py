@@ -9,11 +9,11 @@ import pytest
 import typer
 from typer.testing import CliRunner
 
-from airrep.cli.evaluate_commands import Contesting
-from airrep.cli.label_commands import Drawing, Warming
-from airrep.cli.options import Computing, Delivery, Reading, shared_options
-from airrep.cli.plan_commands import Wished
-from airrep.cli.train_commands import Learning, TeacherOptions
+from airrep.cli.evaluate_commands import SelectionOptions
+from airrep.cli.label_commands import SamplingOptions, WarmupOptions
+from airrep.cli.options import ComputeOptions, OutputOptions, ReadingOptions, shared_options
+from airrep.cli.plan_commands import PlanOptions
+from airrep.cli.train_commands import TeacherOptions, TrainingOptions
 from airrep.evaluation.select.select import SelectSettings
 from airrep.labels.plan import SamplingSettings
 from airrep.labels.teacher import TeacherSettings
@@ -27,10 +27,10 @@ from airrep.training.settings import TrainingSettings
 @pytest.mark.parametrize(
     ("options", "settings", "prefix"),
     [
-        (Drawing, SamplingSettings, ""),
-        (Computing, LmSettings, ""),
-        (Learning, TrainingSettings, ""),
-        (Contesting, SelectSettings, ""),
+        (SamplingOptions, SamplingSettings, ""),
+        (ComputeOptions, LmSettings, ""),
+        (TrainingOptions, TrainingSettings, ""),
+        (SelectionOptions, SelectSettings, ""),
         (TeacherOptions, TeacherSettings, "teacher_"),
     ],
 )
@@ -51,13 +51,13 @@ def test_flags_have_the_names_and_defaults_of_settings(options: type, settings: 
 
 def test_what_is_planned_has_the_names_and_defaults_of_a_request() -> None:
     wanted = {field.name: field.default for field in fields(PlanRequest)}
-    for field in fields(Wished):
+    for field in fields(PlanOptions):
         assert str(field.default) == str(wanted[field.name]), field.name
         assert field.default is not MISSING
 
 
 def test_a_warm_up_takes_its_options_by_name() -> None:
-    assert {field.name for field in fields(Warming)} <= set(warm_up.__annotations__)
+    assert {field.name for field in fields(WarmupOptions)} <= set(warm_up.__annotations__)
 
 
 def run(command: Callable[..., None], *arguments: str) -> Any:
@@ -72,14 +72,14 @@ def test_a_command_takes_option_classes_and_gives_their_fields_other_help() -> N
     def command(
         name: Annotated[str, typer.Argument()],
         *,
-        reading: Reading,
-        delivery: Annotated[Delivery, {"run": "Keep it here."}],
+        reading: ReadingOptions,
+        delivery: Annotated[OutputOptions, {"run": "Keep it here."}],
         dry_run: Annotated[bool, "Only look."] = False,
     ) -> None:
         taken.append((name, reading, delivery, dry_run))
 
     assert run(command, "a", "--id-field", "key", "--json", "--dry-run").exit_code == 0
-    assert taken == [("a", Reading(id_field="key"), Delivery(as_json=True), True)]
+    assert taken == [("a", ReadingOptions(id_field="key"), OutputOptions(as_json=True), True)]
     shown = run(command, "--help").output
     assert "Keep it here." in shown
     assert "Only look." in shown

@@ -1,7 +1,7 @@
 """Attribution methods, all by one contract.
 
-base           The base class of attribution methods, and the protocol of their fits.
-conformance    The public check that every attributor must pass.
+base           The contract of attribution methods: two feature maps and a pool.
+conformance    A public check that an attributor keeps its contract.
 datamodels     Attribution by datamodels: regression weights from labels.
 encoder        Attribution by sentence encoders: AirRep and plain embeddings.
 feature_files  Features in files that other tools wrote: .npy, TRAK, LogIX.
@@ -11,6 +11,6 @@ lexical        Attribution by words and hashed n-grams: TF-IDF and DSIR.
 methods        The methods of training data attribution, by name.
 ngrams         Hashed counts of word n-grams, and their log ratios.
 precomputed    Attribution by features that were made elsewhere.
-settings       Settings of every method.
+settings       Settings of the attribution methods.
 stack          Attribution by a weighted sum of several methods' scores.
 """

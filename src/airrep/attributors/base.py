@@ -1,4 +1,4 @@
-"""The base class of attribution methods, and the protocol of their fits."""
+"""The contract of attribution methods: two feature maps and a pool."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
@@ -13,20 +13,20 @@ from airrep.runtime.settings import Settings
 from airrep.scoring.pooling import Pool, Pooling, PoolLike
 
 OnRows = Callable[[int], None]
-"""Told how many more rows are done."""
+"""Callback: how many more rows are done."""
 
 OnProgress = Callable[[int, int | None], None]
-"""Told how many rows are done, and how many there are in all where that is known."""
+"""Callback: how many rows are done, and how many there are in all where that is known."""
 
 TOLERANCE = 2
-"""How many times smaller or larger than those trained on a group may be without a word."""
+"""Factor by which groups may be smaller or larger than those trained on without a caution."""
 
 S = TypeVar("S", bound=Settings)
 T = TypeVar("T")
 
 
 def count_rows(total: int, progress: OnProgress | None, done: int = 0) -> OnRows:
-    """Add up what is told of more rows, and tell the sum."""
+    """A callback that adds up further rows, beginning with *done*, and reports the sum to *progress*."""
 
     def on_rows(more: int) -> None:
         nonlocal done
@@ -48,7 +48,7 @@ class TrainedGroups:
     """Members."""
 
     def caution(self, sizes: Sequence[int], pool: str) -> str:
-        """What readers of scores of other groups should be told, in one sentence; empty if nothing."""
+        """A sentence of caution for scores of other groups; empty for groups like these."""
         if pool != self.pool:
             return f"The encoder was trained for {self.pool} pooling, not {pool}."
         if not sizes or (self.smallest <= TOLERANCE * min(sizes) and max(sizes) <= TOLERANCE * self.largest):
@@ -75,7 +75,7 @@ class Attributor(ABC):
     """
 
     name: ClassVar[str]
-    """What users type to choose the method."""
+    """The method's name, as users type it."""
     pool: ClassVar[Pool]
     """The method's own pool for group scores."""
 
@@ -128,12 +128,12 @@ class Attributor(ABC):
         return {}
 
     def load(self) -> Mapping[str, str]:
-        """Load the model now, where there is one, and tell :attr:`execution`, which it decides."""
+        """Load the model now, where there is one; returns :attr:`execution`, which it decides."""
         return self.execution
 
     @property
     def caution(self) -> str:
-        """What readers of its scores should be told, in one sentence; empty if nothing."""
+        """A sentence of caution for readers of its scores; empty if there is none."""
         return ""
 
     def fit(self, train: Corpus) -> None:
@@ -163,7 +163,7 @@ class Attributor(ABC):
 
 
 class SlowFit(Attributor):
-    """A method that tells how many examples :meth:`fit` has read, since that takes its time."""
+    """A method whose :meth:`fit` takes long, and so reports progress."""
 
     @abstractmethod
     def fit(self, train: Corpus, progress: OnProgress | None = None) -> None:
@@ -181,7 +181,7 @@ class MethodAttributor(Attributor, Generic[S]):
         return self._settings
 
     def check_fitted(self, learnt: T | None) -> T:
-        """What :meth:`fit` learnt; a NotFittedError where that is None."""
+        """Return what :meth:`fit` learnt, or raise NotFittedError where that is None."""
         if learnt is None:
             raise NotFittedError(
                 f"{self.name}: has not seen the training corpus. Call fit(train) first, or build an index."

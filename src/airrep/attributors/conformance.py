@@ -1,6 +1,7 @@
-"""The public check that every attributor must pass."""
+"""A public check that an attributor keeps its contract."""
 
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import get_args
@@ -15,7 +16,7 @@ from airrep.errors import NotFittedError
 from airrep.scoring.pooling import Pool
 
 TOLERANCE = 1e-3
-"""How far features may move with the batch, relative to the largest: rounding, in bfloat16 too."""
+"""Largest change of features with the batch, relative to the largest: rounding, in bfloat16 too."""
 
 
 def check_attributor(make: Callable[[], Attributor]) -> None:
@@ -40,7 +41,7 @@ def check_attributor(make: Callable[[], Attributor]) -> None:
 
 
 def _corpus() -> Corpus:
-    """A few examples with what real data holds: short, long, other scripts, emoji, repeats."""
+    """A few examples as in real data: short, long, other scripts, emoji, repeats."""
     texts = [
         ("What is 2 + 2?", "4"),
         ("Name a colour.", "Blue."),
@@ -64,10 +65,8 @@ def _check_identity(attributor: Attributor) -> None:
 
 def _check_unfitted(attributor: Attributor) -> None:
     """An attributor either needs no fit, or says that it does."""
-    try:
+    with suppress(NotFittedError):
         attributor.encode_train(_corpus())
-    except NotFittedError:
-        return
 
 
 def _check_features(attributor: Attributor, train: Corpus, features: Features) -> None:

@@ -21,7 +21,7 @@ WEIGHTS, TRAIN, QUERIES = "weights.npy", "train_hashes.npy", "query_hashes.npy"
 
 
 class DatamodelsAttributor(MethodAttributor[DatamodelsSettings]):
-    """For each query one linear regression of its losses on who was in the subset.
+    """For each query one linear regression of its losses on the members of the subset.
 
     φ_train(z) holds z's weight in the regression of each query, and φ_query(x) is 1 for x alone, so the influence
     score is the weight of z for x: what z adds to the −loss of x when it is in the subset. The sum over a group is
@@ -77,11 +77,7 @@ class DatamodelsAttributor(MethodAttributor[DatamodelsSettings]):
         return self._load(QUERIES)
 
     def fit(self, train: Corpus) -> None:
-        """Check that all training examples took part.
-
-        Raises:
-            DataError: one did not.
-        """
+        """Check that all training examples took part in the regressions; DataError if one did not."""
         self._places(train, self._train, "training example", "train.jsonl")
 
     def encode_train(self, examples: Sequence[Example], on_rows: OnRows | None = None) -> DenseFeatures:
@@ -109,7 +105,7 @@ class DatamodelsAttributor(MethodAttributor[DatamodelsSettings]):
         return features
 
     def _places(self, examples: Sequence[Example], known: np.ndarray, what: str, file: str) -> Rows:
-        """Where each example's content is among the known."""
+        """Place of each example's content among *known*, which is ascending."""
         wanted = np.array([example.content_hash.encode() for example in examples], known.dtype)
         places = np.searchsorted(known, wanted).astype(np.int64)
         unseen = np.flatnonzero(known[np.minimum(places, len(known) - 1)] != wanted)
@@ -121,7 +117,7 @@ class DatamodelsAttributor(MethodAttributor[DatamodelsSettings]):
         return places
 
     def _load(self, name: str) -> np.ndarray:
-        check_digests(self._folder, {name: self._manifest["files"][name]})
+        check_digests(self._folder, {name: self._manifest["files"][name]})  # each file once, when it is first needed
         try:
             found: np.ndarray = np.load(self._folder / name, mmap_mode="r", allow_pickle=False)
         except (OSError, ValueError, EOFError) as error:
@@ -130,7 +126,7 @@ class DatamodelsAttributor(MethodAttributor[DatamodelsSettings]):
 
 
 def write_datamodels(folder: Path, weights: np.ndarray, train: np.ndarray, queries: np.ndarray) -> None:
-    """Write what the attributor reads: weights, ``(n, q)`` float32, and ascending content hashes of both sides."""
+    """Write the attributor's files: weights, ``(n, q)`` float32, and ascending content hashes of both sides."""
     for name, array in ((WEIGHTS, weights), (TRAIN, train), (QUERIES, queries)):
         np.save(folder / name, array, allow_pickle=False)
 

@@ -26,6 +26,7 @@ from airrep.runtime.artifacts import file_digest, json_digest
 
 _CHUNK = re.compile(r"log_rank_(\d+)_chunk_(\d+)\.mmap")
 _BLOCK_BYTES = 2**26
+"""Bytes of float32 features that are read at a time."""
 
 
 @dataclass(frozen=True)
@@ -33,10 +34,10 @@ class FeatureFile:
     """Features that lie in files, read row by row.
 
     Attributes:
-        path: as the user gave it.
-        rows: how many.
-        dimension: features of each.
-        files: all that are read.
+        path: the path that the user gave.
+        rows: number of rows.
+        dimension: number of features of a row.
+        files: all files that are read.
         read: rows as they are stored, ``(k, d)``.
         ids: of the rows, where the file has them.
         ordered: whether the rows are in the order of the corpus that they were made of.
@@ -105,7 +106,7 @@ def open_query_features(path: Path) -> FeatureFile:
 
 
 def is_trak_store(path: Path) -> bool:
-    """Whether a folder is a TRAK store."""
+    """Whether a folder is a TRAK store: its metadata.json has traker's own keys."""
     record = path / "metadata.json"
     return record.is_file() and "JL dimension" in record.read_text(encoding="utf-8", errors="replace")
 
@@ -157,6 +158,7 @@ def _trak_train(store: Path) -> FeatureFile:
         raise DataError(f"{store}: its checkpoints have other numbers of examples. Make the store again.")
 
     def read(rows: Rows) -> np.ndarray:
+        # one division by the number of checkpoints for each of the two means
         chance = sum(each[rows].astype(np.float32) for each in chances) / len(folders) ** 2
         scaled: np.ndarray = _beside(features, rows) * chance
         return scaled
@@ -214,7 +216,7 @@ def _logix(folder: Path) -> FeatureFile:
 
     files = tuple(path for match in names for path in (folder / match[0], _metadata_of(folder / match[0])))
     ids = tuple(each for _, part in chunks for each in part)
-    one_rank = len({match[1] for match in names}) == 1
+    one_rank = len({match[1] for match in names}) == 1  # several processes share examples out among them
     return FeatureFile(folder, int(starts[-1]), arrays[0].shape[1], files, read, ids, one_rank)
 
 

@@ -16,15 +16,14 @@ from airrep.lm.settings import LmSettings
 from airrep.runtime.artifacts import json_digest
 from airrep.scoring.pooling import Pool
 
+_WINDOW = 1024
+"""Examples that are sorted by length together; bounds the memory beside the result."""
+
 S = TypeVar("S", bound=LmSettings)
 
 
 class LanguageAttributor(MethodAttributor[S]):
-    """A method that reads a language model.
-
-    Raises:
-        ConfigError: activations are to be recomputed, which no such method does.
-    """
+    """A method that reads a language model; ConfigError for ``checkpointing``, which none of them uses."""
 
     pool: ClassVar[Pool] = "sum"
 
@@ -43,11 +42,7 @@ class LanguageAttributor(MethodAttributor[S]):
         return {"precision": self.lm.execution.precision}
 
     def fit(self, train: Corpus) -> None:
-        """Check that the LM can read every example.
-
-        Raises:
-            DataError: it cannot.
-        """
+        """Check that the LM can read every example; DataError if it cannot."""
         refused = self.lm.unusable(train)
         if refused:
             row = min(refused)
@@ -55,10 +50,6 @@ class LanguageAttributor(MethodAttributor[S]):
                 f"{self.name}: {len(refused):,} of {len(train):,} examples cannot be read by the LM; the first, "
                 f"'{train[row].id}': {refused[row]}"
             )
-
-
-_WINDOW = 1024
-"""Examples that are sorted by length together; bounds the memory beside the result."""
 
 
 class RdsAttributor(LanguageAttributor[RdsSettings]):

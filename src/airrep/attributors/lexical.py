@@ -18,6 +18,9 @@ from airrep.errors import ConfigError, DataError
 from airrep.runtime.artifacts import canonical_json, json_digest
 from airrep.scoring.pooling import Pool
 
+TOGETHER = 256
+"""Queries whose features are worked out at a time: 80 KB each at 10,000 buckets."""
+
 
 class TfidfAttributor(MethodAttributor[TfidfSettings]):
     """Unit TF-IDF rows, so that the influence score is the cosine of two texts (scikit-learn's TfidfVectorizer).
@@ -57,7 +60,7 @@ class TfidfAttributor(MethodAttributor[TfidfSettings]):
 
     def encode_train(self, examples: Sequence[Example], on_rows: OnRows | None = None) -> SparseFeatures:
         vectorizer = self._fitted()
-        if len(examples) == 0:
+        if len(examples) == 0:  # scikit-learn refuses an empty list
             return sparse.csr_array(np.empty((0, len(vectorizer.vocabulary_)), dtype=np.float32))
         features = sparse.csr_array(vectorizer.transform(map(_text, examples)))
         features.sort_indices()
@@ -91,10 +94,6 @@ class TfidfAttributor(MethodAttributor[TfidfSettings]):
 
 def _text(example: Example) -> str:
     return f"{example.prompt}\n{example.response}"
-
-
-TOGETHER = 256
-"""Queries whose features are worked out at a time: 80 KB each at 10,000 buckets."""
 
 
 class DsirAttributor(MethodAttributor[DsirSettings]):

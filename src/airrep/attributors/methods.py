@@ -26,7 +26,7 @@ from airrep.runtime.settings import Settings
 
 @dataclass(frozen=True)
 class Method:
-    """What `airrep methods` tells of a method, and where its class is."""
+    """A method's entry: facts for `airrep methods`, settings, and the place of its class."""
 
     name: str
     summary: str
@@ -35,12 +35,13 @@ class Method:
     cost: str
     settings: type[Settings]
     location: tuple[str, str]
+    """Module and name of the class, which is imported when it is needed: some load torch."""
     pool: str = "sum"
     paper: str = ""
     defaults: Mapping[str, Any] = field(default_factory=dict)
 
     def to_dict(self) -> dict[str, Any]:
-        """What `airrep methods --json` prints."""
+        """The JSON object that `airrep methods --json` prints."""
         shown = ("name", "summary", "pool", "needs", "bytes_per_example", "cost", "paper")
         return {name: getattr(self, name) for name in shown} | {
             "settings": {name: {"default": default, "help": text} for name, default, text in self.options}
@@ -214,11 +215,7 @@ METHODS: Mapping[str, Method] = {
 
 
 def method_named(name: str) -> Method:
-    """Look a method up.
-
-    Raises:
-        ConfigError: there is none of that name.
-    """
+    """The method of a name; ConfigError if there is none."""
     if name not in METHODS:
         raise ConfigError(f"method '{name}': does not exist; expected one of {', '.join(METHODS)}. See: airrep methods")
     return METHODS[name]

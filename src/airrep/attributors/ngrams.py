@@ -42,7 +42,7 @@ class NgramCounter:
         if longest < 1 or buckets < 1:
             raise ConfigError(f"ngrams {longest}, buckets {buckets}: expected 1 or more. Correct the value.")
         self.longest, self.buckets = longest, buckets
-        self._numbers = _Numbers(buckets)
+        self._numbers = _BucketCache(buckets)
 
     def count(self, texts: Iterable[str]) -> SparseFeatures:
         """Counts of each text, ``(rows, buckets)`` CSR float32; each row depends on its text alone."""
@@ -71,8 +71,8 @@ class NgramCounter:
         return chain(words, *longer)
 
 
-class _Numbers(dict[str, int]):
-    """Buckets by n-gram, worked out when they are first asked for."""
+class _BucketCache(dict[str, int]):
+    """A cache of buckets by n-gram, emptied when it is full."""
 
     def __init__(self, buckets: int) -> None:
         self.buckets = buckets
@@ -85,7 +85,7 @@ class _Numbers(dict[str, int]):
 
 
 def log_ratio(target: np.ndarray, source: np.ndarray, smoothing: float) -> np.ndarray:
-    """How much likelier the target makes each bucket: log(p_target + ε) − log(p_source + ε).
+    """Log ratio of each bucket's probabilities: log(p_target + ε) − log(p_source + ε).
 
     Its inner product with the counts of a text is the log importance weight of the text (DSIR). Targets are counts,
     ``(d,)`` or ``(q, d)``, each row one of its own. ε is the smoothing; shares do not add up to 1 with it.

@@ -24,8 +24,8 @@ _SMALL, _LARGE = 2.0**-4, 2.0**15
 
 
 @dataclass(frozen=True)
-class _Known:
-    """Examples whose features are known.
+class _KnownExamples:
+    """Examples whose features are known, found by id and text or by text alone.
 
     Attributes:
         keys: of each example with its id, and of its text alone, ``(n, 2)``.
@@ -36,7 +36,7 @@ class _Known:
     rows: Rows
 
     @classmethod
-    def of(cls, examples: Sequence[Example], rows: Rows) -> "_Known":
+    def of(cls, examples: Sequence[Example], rows: Rows) -> "_KnownExamples":
         return cls(_keys(examples), rows)
 
     @cached_property
@@ -45,11 +45,7 @@ class _Known:
         return [(column[order], self.rows[order]) for column, order in zip(self.keys.T, orders, strict=True)]
 
     def find(self, examples: Sequence[Example], where: str) -> Rows:
-        """Rows of examples: by id and text, else by text alone.
-
-        Raises:
-            DataError: one is not known.
-        """
+        """Rows of examples: by id and text, else by text alone; DataError for one that is not known."""
         found = np.full(len(examples), -1, np.int64)
         for asked, (keys, rows) in zip(_keys(examples).T, self._sorted, strict=True):
             places = np.minimum(np.searchsorted(keys, asked), len(keys) - 1)
@@ -83,8 +79,8 @@ class PrecomputedAttributor(MethodAttributor[PrecomputedSettings]):
     def __init__(self, settings: PrecomputedSettings) -> None:
         super().__init__(settings)
         self._learnt: dict[str, Any] | None = None
-        self._train: _Known
-        self._queries: _Known | None = None
+        self._train: _KnownExamples
+        self._queries: _KnownExamples | None = None
         self._query_features: DenseFeatures | None = None
 
     @property
@@ -109,7 +105,7 @@ class PrecomputedAttributor(MethodAttributor[PrecomputedSettings]):
         """
         self._check_settings()
         file = self._file
-        self._train = _Known.of(train, _rows_of(file, train, "training corpus"))
+        self._train = _KnownExamples.of(train, _rows_of(file, train, "training corpus"))
         self._learnt = {
             "shift": _shift(file.largest()),
             "train": file.fingerprint,
@@ -128,7 +124,7 @@ class PrecomputedAttributor(MethodAttributor[PrecomputedSettings]):
                 "expected as many. Give features of one and the same method."
             )
         self._query_features = file.take(_rows_of(file, data, self._settings.query_data))
-        self._queries = _Known.of(data, np.arange(len(data)))
+        self._queries = _KnownExamples.of(data, np.arange(len(data)))
         return {"queries": file.fingerprint, "query_examples": json_digest(self._queries.keys.tolist())}
 
     def _check_settings(self) -> None:
@@ -144,11 +140,7 @@ class PrecomputedAttributor(MethodAttributor[PrecomputedSettings]):
 
     @cached_property
     def _file(self) -> FeatureFile:
-        """The training features.
-
-        Raises:
-            DataError: they are missing, or others than those that were fitted.
-        """
+        """The training features; DataError if they are missing, or changed since they were fitted."""
         file = open_train_features(Path(self._settings.train))
         if self._learnt is not None and file.fingerprint != self._learnt["train"]:
             raise DataError(f"{file.path}: holds other features than the index was built of. Restore it.")
@@ -183,7 +175,7 @@ class PrecomputedAttributor(MethodAttributor[PrecomputedSettings]):
         return np.ldexp(features, shift) if shift else features
 
     def save_state(self, folder: Path) -> None:
-        """Write which examples are known, and the features of queries; those of training stay where they are."""
+        """Write the keys of known examples, and the features of queries; training features stay where they are."""
         (folder / "precomputed.json").write_bytes(canonical_json(self._fitted()))
         np.save(folder / "keys.npy", self._train.keys)
         np.save(folder / "rows.npy", self._train.rows)
@@ -193,10 +185,10 @@ class PrecomputedAttributor(MethodAttributor[PrecomputedSettings]):
 
     def load_state(self, folder: Path) -> None:
         self._learnt = json.loads((folder / "precomputed.json").read_bytes())
-        self._train = _Known(_load(folder / "keys.npy"), _load(folder / "rows.npy"))
+        self._train = _KnownExamples(_load(folder / "keys.npy"), _load(folder / "rows.npy"))
         if (folder / "query_keys.npy").exists():
             keys = _load(folder / "query_keys.npy")
-            self._queries = _Known(keys, np.arange(len(keys)))
+            self._queries = _KnownExamples(keys, np.arange(len(keys)))
             self._query_features = _load(folder / "query_features.npy")
 
     def _fitted(self) -> dict[str, Any]:
@@ -209,11 +201,7 @@ def _load(path: Path) -> np.ndarray:
 
 
 def _rows_of(file: FeatureFile, corpus: Corpus, where: str) -> Rows:
-    """Which row has the features of each example: by ids where the file has those of the corpus, else in order.
-
-    Raises:
-        DataError: there are more or fewer rows than examples, or their order is not known.
-    """
+    """The row of each example's features: by ids where the file has those of the corpus, else in order."""
     places = {name: row for row, name in enumerate(file.ids or ())}
     ids = [example.id for example in corpus]
     if len(places) == file.rows and all(name in places for name in ids):

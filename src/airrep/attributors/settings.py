@@ -1,4 +1,4 @@
-"""Settings of every method."""
+"""Settings of the attribution methods."""
 
 from pathlib import Path
 from typing import Literal
@@ -11,6 +11,11 @@ from airrep.runtime.settings import Settings
 from airrep.scoring.pooling import Pool
 
 
+def _whole(path: str | None) -> str | None:
+    """A file or folder by its whole path, so that an index can be asked from elsewhere."""
+    return None if path is None else str(Path(path).resolve())
+
+
 class EncoderSettings(Settings):
     """Settings of methods that embed texts with a sentence encoder."""
 
@@ -20,8 +25,7 @@ class EncoderSettings(Settings):
     @field_validator("encoder")
     @classmethod
     def _whole_path(cls, encoder: str) -> str:
-        """A folder by its whole path, so that an index can be asked from elsewhere."""
-        return str(Path(encoder).resolve()) if encoder not in BUNDLED and Path(encoder).is_dir() else encoder
+        return encoder if encoder in BUNDLED or not Path(encoder).is_dir() else str(Path(encoder).resolve())
 
     template: str | None = None
     """Text made of an example, with {prompt} and {response}; None takes the encoder's own."""
@@ -61,7 +65,7 @@ class RdsSettings(LmSettings):
 
 
 class GradientSettings(LmSettings):
-    """What all gradient methods share."""
+    """Settings that gradient methods share."""
 
     modules: tuple[str, ...] | None = None
     """Names of linear maps whose gradients are taken, with * for any text; None: all in MLPs."""
@@ -76,7 +80,7 @@ class GradientSettings(LmSettings):
 
 
 class CheckpointSettings(GradientSettings):
-    """Methods that can take several checkpoints of a warm-up."""
+    """Settings of methods that can take several checkpoints of a warm-up."""
 
     checkpoints: Literal["final", "all"] = "final"
     """The last weights of the LM, or all checkpoints that `airrep warmup --checkpoints` kept."""
@@ -132,7 +136,6 @@ class LessSettings(LmSettings):
     @field_validator("base")
     @classmethod
     def _whole_base(cls, base: str | None) -> str | None:
-        """A folder by its whole path, so that an index can be asked from elsewhere."""
         return base if base is None or not Path(base).is_dir() else str(Path(base).resolve())
 
 
@@ -156,11 +159,6 @@ class InfluenceSettings(LmSettings):
     """Most steps of conjugate gradients."""
     store: str | None = None
     """Directory of gradients and curvature that runs share; None: the user's cache. 'none': nothing is kept."""
-
-
-def _whole(path: str | None) -> str | None:
-    """A file or folder by its whole path, so that an index can be asked from elsewhere."""
-    return None if path is None else str(Path(path).resolve())
 
 
 class DsirSettings(Settings):

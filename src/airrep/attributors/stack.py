@@ -25,27 +25,25 @@ KIND = "stack"
 
 @dataclass(frozen=True)
 class Member:
-    """One method of a stack."""
+    """One method of a stack, by name, with all of its settings."""
 
     method: str
-    """Its name."""
     settings: Mapping[str, Any]
-    """All of its settings."""
     weight: float = 1.0
     """Its share of the stack's scores, in deviations; the shares of all members sum to 1."""
     deviation: float = 1.0
-    """Of its scores over the training examples, for one query."""
+    """Standard deviation of its scores over the training examples, for one query."""
     norm: float = 1.0
     """Root of the mean squared norm of its training features."""
 
     @property
     def on_train(self) -> float:
-        """What its training features are multiplied by: all members' then have norms near 1."""
+        """Factor of its training features, which gives those of all members norms near 1."""
         return 1 / self.norm
 
     @property
     def on_queries(self) -> float:
-        """What its query features are multiplied by."""
+        """Factor of its query features, which takes back that of the training features."""
         return self.weight / self.deviation * self.norm
 
 
@@ -114,15 +112,15 @@ class StackAttributor(MethodAttributor[StackSettings]):
             one.fit(train)
 
     def encode_train(self, examples: Sequence[Example], on_rows: OnRows | None = None) -> Features:
-        parts = [one.encode_train(examples, told) for one, told in self._in_turn(on_rows)]
+        parts = [one.encode_train(examples, done) for one, done in self._in_turn(on_rows)]
         return beside(parts, [member.on_train for member in self.members])
 
     def encode_queries(self, examples: Sequence[Example], on_rows: OnRows | None = None) -> Features:
-        parts = [one.encode_queries(examples, told) for one, told in self._in_turn(on_rows)]
+        parts = [one.encode_queries(examples, done) for one, done in self._in_turn(on_rows)]
         return beside(parts, [member.on_queries * self._manifest["multiple"] for member in self.members])
 
     def _in_turn(self, on_rows: OnRows | None) -> list[tuple[Attributor, OnRows | None]]:
-        """The members, of which the last one tells how many rows are done."""
+        """The members; rows count as done with the last one."""
         last = len(self._attributors) - 1
         return [(one, on_rows if number == last else None) for number, one in enumerate(self._attributors)]
 
@@ -138,7 +136,7 @@ class StackAttributor(MethodAttributor[StackSettings]):
         for number, one in enumerate(self._attributors):
             prefix = f"{number}-"
             paths = [path for path in folder.iterdir() if path.name.startswith(prefix)]
-            if paths:
+            if paths:  # most methods have no state, and are given none
                 with tempfile.TemporaryDirectory() as own:
                     for path in paths:
                         shutil.copyfile(path, Path(own) / path.name.removeprefix(prefix))

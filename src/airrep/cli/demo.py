@@ -18,7 +18,7 @@ PICKED = 100
 
 
 def run_demo(out: Path, *, replace: bool = False) -> None:
-    """Index the shipped training data and answer questions about it; everything is written below *out*."""
+    """Index the bundled training data and ask the index; everything is written below *out*."""
     train, queries = read_corpus(DATA / "train.jsonl"), read_corpus(DATA / "queries.jsonl")
     say(f"1. Index {len(train):,} training examples of 5 open data sets into {out / 'index'}")
     with Meter("encoding") as meter:
@@ -36,7 +36,7 @@ def run_demo(out: Path, *, replace: bool = False) -> None:
 
 
 def _spread(queries: Corpus) -> Corpus:
-    """A few queries of different data sets."""
+    """A few queries of different data sets, which come one after another in the file."""
     step = len(queries) // SHOWN
     return queries.take(range(step // 2, step // 2 + step * SHOWN, step))
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from airrep.cli import options
-from airrep.cli.judging import IndexesArgument, Judging, open_named
+from airrep.cli.judging import EvaluationOptions, IndexesArgument, open_named
 from airrep.cli.options import note, open_moved_index, print_json, shared_options
 
 if TYPE_CHECKING:
@@ -31,8 +31,9 @@ ResamplesOption = Annotated[int, typer.Option(min=50, help="Bootstrap draws behi
 
 app = typer.Typer()
 evaluate = typer.Typer(no_args_is_help=True, help="Judge indexes by labels.")
+diagnosis = typer.Typer()
 app.add_typer(evaluate, name="evaluate")
-diagnosis = typer.Typer()  # added after the others: Typer lists a group such as `evaluate` behind all plain commands
+app.add_typer(diagnosis)  # its one command would come before the group if it were the app's own
 
 
 @evaluate.command("classify")
@@ -40,8 +41,8 @@ diagnosis = typer.Typer()  # added after the others: Typer lists a group such as
 def classify_command(
     indexes: IndexesArgument,
     queries: QueriesOption,
-    reading: options.Reading,
-    judging: Judging,
+    reading: options.ReadingOptions,
+    judging: EvaluationOptions,
     by: Annotated[str, "Field that holds the class: label, source or a metadata field."] = "label",
     vote: Annotated[
         list[int] | None,
@@ -67,8 +68,8 @@ def classify_command(
 
 
 @dataclass(frozen=True)
-class Contesting:
-    """How data is selected and its selections are judged: settings by their names there."""
+class SelectionOptions:
+    """Options that are settings of the data selection, by their names there."""
 
     by: Annotated[str, "Field that holds the task: label, source or a metadata field."] = "label"
     seeds: Annotated[int, typer.Option(min=1, help="Fine-tunes of each selection, averaged.")] = 1
@@ -87,15 +88,15 @@ def evaluate_select_command(
     queries: QueriesOption,
     lm: Annotated[str, "Target LM: a folder or a Hub id."],
     count: Annotated[int, typer.Option(min=1, help="Training examples selected for each task; the paper takes 1000.")],
-    reading: options.Reading,
-    judging: Judging,
+    reading: options.ReadingOptions,
+    judging: EvaluationOptions,
     selecting: Annotated[
         str | None,
         typer.Option(metavar="DATA", help="Other queries of the same tasks to select by, so that none is tested on."),
     ] = None,
     *,
-    contesting: Contesting,
-    running: options.Running,
+    selection: SelectionOptions,
+    running: options.EngineOptions,
     retries: options.RetriesOption = 2,
     partial: Annotated[bool, "Finish without fine-tunes that failed."] = False,
     settings: Annotated[
@@ -114,8 +115,8 @@ def evaluate_select_command(
     from airrep.evaluation.select.select import DataSelection
     from airrep.evaluation.select.tasks import SelectSettings
 
-    model, tuning = options.Configuring(settings=settings).of_lm(lm)
-    chosen = SelectSettings.of({"count": count, **vars(contesting)})
+    model, tuning = options.ConfigOptions(settings=settings).of_lm(lm)
+    chosen = SelectSettings.of({"count": count, **vars(selection)})
     asked = DataSelection(
         open_named(indexes, moved),
         reading.read(queries),
@@ -140,8 +141,8 @@ def evaluate_select_command(
 def lds_command(
     indexes: IndexesArgument,
     labels: LabelsOption,
-    reading: options.Reading,
-    judging: Judging,
+    reading: options.ReadingOptions,
+    judging: EvaluationOptions,
     data: DataOption = None,
     pool: options.PoolOption = None,
     temperature: options.TemperatureOption = 1.0,
@@ -169,8 +170,8 @@ def lds_command(
 def loo_command(
     indexes: IndexesArgument,
     labels: LabelsOption,
-    reading: options.Reading,
-    judging: Judging,
+    reading: options.ReadingOptions,
+    judging: EvaluationOptions,
     data: DataOption = None,
     pool: Annotated[str | None, "How scores of examples removed together become one: sum if not given."] = None,
     temperature: options.TemperatureOption = 1.0,
@@ -193,7 +194,11 @@ def loo_command(
 
 
 def _gather(
-    *parts: Sequence[str], data: Sequence[str] | None, reading: options.Reading, partial: bool, named: Sequence[str]
+    *parts: Sequence[str],
+    data: Sequence[str] | None,
+    reading: options.ReadingOptions,
+    partial: bool,
+    named: Sequence[str],
 ) -> "Iterator[list[LabelledInstance]]":
     """Labelled instances of each list of choices; the data are read once."""
     from airrep.labels.gather import gather
@@ -212,7 +217,7 @@ def compare_command(
         int | None, typer.Option(min=1, help="Bootstrap draws of lds and loo; 1,000 if not given.")
     ] = None,
     *,
-    delivery: Annotated[options.Delivery, {"run": "Also write the comparison here."}],
+    delivery: Annotated[options.OutputOptions, {"run": "Also write the comparison here."}],
 ) -> None:
     """Test rows of evaluations against each other, pair by pair, over the same queries and subsets.
 
@@ -237,12 +242,12 @@ def compare_command(
 def datamodels_command(
     labels: Annotated[str, typer.Argument(metavar="LABELS#i", help=f"One instance. {options.CHOICE_HELP}")],
     out: Annotated[Path, "Directory of the weights."],
-    reading: options.Reading,
+    reading: options.ReadingOptions,
     data: DataOption = None,
     partial: options.PartialOption = False,
     as_json: options.JsonOption = False,
     *,
-    configuring: Annotated[options.Configuring, {"settings": "One setting, as key=value, such as penalty=lasso."}],
+    configuring: Annotated[options.ConfigOptions, {"settings": "One setting, as key=value, such as penalty=lasso."}],
     replace: options.ReplaceOption = False,
 ) -> None:
     """Regress each query's losses on who was in the subset. The result knows these queries and examples alone."""
@@ -270,7 +275,7 @@ def stack_command(
     held_out: Annotated[list[str], "Labels of other queries, to judge by."],
     member: Annotated[list[str], "METHOD, or METHOD:key=value,key=value, or METHOD:settings.yaml; may be repeated."],
     out: Annotated[Path, "Directory of the stack."],
-    reading: options.Reading,
+    reading: options.ReadingOptions,
     data: DataOption = None,
     pool: Annotated[str, "sum, attention, signed-attention, or auto: what ranks LABELS best."] = "auto",
     partial: options.PartialOption = False,
@@ -300,37 +305,33 @@ def stack_command(
 @shared_options
 def diagnose_command(
     labels: Annotated[list[str], typer.Argument(metavar="LABELS...", help=options.LABELS_HELP)],
-    reading: options.Reading,
+    reading: options.ReadingOptions,
     data: options.LabelDataOption = None,
     index: Annotated[list[Path] | None, "An index whose scores are looked at too; may be repeated."] = None,
     pool: options.PoolOption = None,
     temperature: options.TemperatureOption = 1.0,
     partial: options.PartialOption = False,
     *,
-    delivery: Annotated[options.Delivery, {"run": "Also write the findings here."}],
+    delivery: Annotated[options.OutputOptions, {"run": "Also write the findings here."}],
 ) -> None:
     """Why an LDS is low: spread, noise and overlap of the labels, and what an index's scores make of them.
 
     Each finding has its number, a verdict and a paragraph of advice in docs/diagnosis.md.
     """
     from airrep.cli.show.evaluations import print_diagnosis
-    from airrep.evaluation.diagnosis.diagnosis import (
-        Diagnosis,
-        diagnosis_request,
-        find_diagnosis,
-        seconds_of_fine_tunes,
-    )
-    from airrep.evaluation.diagnosis.diagnosis import diagnose as look
+    from airrep.evaluation.diagnosis import diagnosis as study
     from airrep.evaluation.result import command_line
 
     (instances,) = _gather(labels, data=data, reading=reading, partial=partial, named=labels)
     indexes = [open_moved_index(path) for path in index or ()]
 
-    def make() -> Diagnosis:
-        seconds = seconds_of_fine_tunes([choice.partition("#")[0] for choice in labels])
+    def make() -> study.Diagnosis:
+        seconds = study.seconds_of_fine_tunes([choice.partition("#")[0] for choice in labels])
         command = command_line(sys.argv[1:])
-        return look(instances, indexes, pool, temperature, seconds=seconds, command=command)
+        return study.diagnose(instances, indexes, pool, temperature, seconds=seconds, command=command)
 
     delivery.find_or_make(
-        lambda run: find_diagnosis(run, diagnosis_request(instances, indexes, pool, temperature)), make, print_diagnosis
+        lambda run: study.find_diagnosis(run, study.diagnosis_request(instances, indexes, pool, temperature)),
+        make,
+        print_diagnosis,
     )

@@ -17,7 +17,7 @@ app = typer.Typer()
 def index_command(
     train: options.DataArgument,
     out: Annotated[Path, "Directory to make."],
-    reading: options.Reading,
+    reading: options.ReadingOptions,
     method: Annotated[str, "Attribution method; see `airrep methods`."] = "airrep",
     encoder: options.EncoderOption = None,
     lm: options.TargetOption = None,
@@ -25,11 +25,11 @@ def index_command(
     device: options.DeviceOption = None,
     *,
     configuring: Annotated[
-        options.Configuring,
+        options.ConfigOptions,
         {"config": "YAML file with settings of the method.", "settings": "One setting, as key=value."},
     ],
     shard_rows: Annotated[int, "Examples in one shard: what an interruption can lose."] = 4096,
-    running: options.Running,
+    running: options.EngineOptions,
     replace: options.ReplaceOption = False,
 ) -> None:
     """Encode training data into an index. After an interruption run it again: it goes on where it stopped."""
@@ -60,7 +60,7 @@ def index_command(
 def append_command(
     path: options.IndexArgument,
     more: options.DataArgument,
-    reading: options.Reading,
+    reading: options.ReadingOptions,
     encoder: options.EncoderOption = None,
     lm: options.TargetOption = None,
 ) -> None:

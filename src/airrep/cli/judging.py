@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from airrep.cli.options import Delivery, JsonOption, ReplaceOption, note, open_moved_index
+from airrep.cli.options import JsonOption, OutputOptions, ReplaceOption, note, open_moved_index
 from airrep.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -24,8 +24,8 @@ IndexesArgument = Annotated[
 
 
 @dataclass(frozen=True)
-class Judging:
-    """Where an evaluation goes, and what it is called."""
+class EvaluationOptions:
+    """Options of an evaluation's output: format, directory, tags."""
 
     as_json: JsonOption = False
     run: Annotated[
@@ -47,11 +47,8 @@ class Judging:
     ) -> None:
         """Show the evaluation that is there already; or make one, write it if asked, and show it.
 
-        Args:
-            request: what decides it: fingerprints of indexes and labels, settings.
-            make: makes it; tags, command and request are added here.
-            print_made: prints it.
-            partial: whether one that was finished without what failed will do; if not, it is made again and replaced.
+        The request is what decides it: fingerprints of indexes and labels, settings. Without *partial* one that was
+        finished without what failed is made again, and replaced.
         """
         from airrep.evaluation.result import command_line
 
@@ -60,7 +57,7 @@ class Judging:
         lacking = found is not None and not (found.complete or partial)
         if lacking:
             note(f"{self.run}: was finished without the fine-tunes that failed; goes on with these")
-        Delivery(self.as_json, self.run, self.replace or lacking).find_or_make(
+        OutputOptions(self.as_json, self.run, self.replace or lacking).find_or_make(
             lambda _: found,
             lambda: replace(make(), tags=tags, request=request, command=command_line(sys.argv[1:])),
             print_made,
@@ -76,7 +73,7 @@ class Judging:
         if self.replace:
             check_replaceable(real_path(self.run), KIND)
             return None
-        if request["measure"] != "select":
+        if request["measure"] != "select":  # only that one resumes from the answers that lie in its directory
             check_no_answers(self.run)
         return find_evaluation(self.run, request)
 

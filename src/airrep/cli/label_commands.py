@@ -15,8 +15,8 @@ app = typer.Typer()
 
 
 @dataclass(frozen=True)
-class Drawing:
-    """How instances are drawn: settings of the sampling by their names there, None for its own default."""
+class SamplingOptions:
+    """Options that are settings of the sampling, by their names there; None: the setting's own default."""
 
     instances: Annotated[int | None, "Cross-validation instances (100)."] = None
     train_count: Annotated[int | None, "Examples in each train pool (100,000)."] = None
@@ -37,11 +37,11 @@ class Drawing:
 def sample_command(
     data: options.DataArgument,
     out: Annotated[Path, "Directory to make."],
-    reading: options.Reading,
+    reading: options.ReadingOptions,
     queries: QueriesOption = None,
     *,
-    drawing: Drawing,
-    configuring: options.Configuring,
+    drawing: SamplingOptions,
+    configuring: options.ConfigOptions,
     replace: options.ReplaceOption = False,
 ) -> None:
     """Draw instances: queries, train pools without them, and random subsets of the pools."""
@@ -64,17 +64,17 @@ def label_command(
     data: options.DataArgument,
     lm: options.LmOption,
     out: Annotated[Path, "Directory of the losses."],
-    reading: options.Reading,
+    reading: options.ReadingOptions,
     queries: QueriesOption = None,
     seeds: Annotated[int, typer.Option(min=1, help="Fine-tunes of each subset, each with its own seed.")] = 1,
     part: Annotated[str | None, "Only this share of the fine-tunes, such as 3/10."] = None,
     *,
-    running: options.Running,
+    running: options.EngineOptions,
     retries: options.RetriesOption = 2,
     retry_quarantined: Annotated[bool, "Try fine-tunes again that were given up."] = False,
     partial: Annotated[bool, "Finish without fine-tunes that were given up."] = False,
-    computing: options.Computing,
-    configuring: options.Configuring,
+    computing: options.ComputeOptions,
+    configuring: options.ConfigOptions,
 ) -> None:
     """Fine-tune the LM on every subset and store each query's loss. Run it again to go on after an interruption.
 
@@ -110,8 +110,8 @@ def label_command(
 
 
 @dataclass(frozen=True)
-class Warming:
-    """Which examples an LM is warmed up on, and what of it is kept."""
+class WarmupOptions:
+    """Options of the warm-up: its examples, and the checkpoints that are kept."""
 
     count: Annotated[
         int | None, typer.Option(min=1, help="Examples to train on, drawn at random; all if not given.")
@@ -128,11 +128,11 @@ def warmup_command(
     data: options.DataArgument,
     lm: options.LmOption,
     out: Annotated[Path, "Folder of the LM to make."],
-    reading: options.Reading,
+    reading: options.ReadingOptions,
     *,
-    warming: Warming,
-    computing: options.Computing,
-    configuring: options.Configuring,
+    warming: WarmupOptions,
+    computing: options.ComputeOptions,
+    configuring: options.ConfigOptions,
     replace: options.ReplaceOption = False,
     as_json: options.JsonOption = False,
 ) -> None:

@@ -72,8 +72,8 @@ def print_json(value: Any) -> None:
 
 
 @dataclass(frozen=True)
-class Configuring:
-    """Settings that are no flags."""
+class ConfigOptions:
+    """Options that hold settings without a flag of their own: a YAML file, and --set."""
 
     config: Annotated[Path | None, "YAML file with settings."] = None
     settings: Annotated[list[str] | None, typer.Option("--set", help="One setting, as key=value; may be repeated.")] = (
@@ -81,7 +81,7 @@ class Configuring:
     )
 
     def values(self, *flags: object, **named: Any) -> dict[str, Any]:
-        """Settings of the YAML file, then --set, then flags that were given, which have the names of settings."""
+        """Settings by name: a flag that was given counts before --set, and --set before the YAML file."""
         from airrep.runtime.settings import read_settings
 
         typed = {name: value for flag in flags for name, value in vars(flag).items()} | named
@@ -97,8 +97,8 @@ class Configuring:
 
 
 @dataclass(frozen=True)
-class Computing:
-    """How the target LM reads and computes."""
+class ComputeOptions:
+    """Options that are settings of the target LM, by their names there."""
 
     device: DeviceOption = None
     precision: PrecisionOption = None
@@ -106,8 +106,8 @@ class Computing:
 
 
 @dataclass(frozen=True)
-class Running:
-    """Where work runs, and how much of it at once."""
+class EngineOptions:
+    """Options of the engine: where work runs, and in how many processes."""
 
     workers: WorkersOption = None
     engine: Annotated[str, "Where work runs: local (this machine) or ray."] = "local"
@@ -132,8 +132,8 @@ class Running:
 
 
 @dataclass(frozen=True)
-class Reading:
-    """How to read a data file."""
+class ReadingOptions:
+    """Options of reading a data file."""
 
     panel: ClassVar = "Reading data"
 
@@ -162,11 +162,11 @@ class Reading:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Asking:
-    """Which index is asked, and about which queries."""
+class QueryOptions:
+    """Options of commands that ask an index: the index, and the queries."""
 
     path: IndexArgument
-    reading: Reading
+    reading: ReadingOptions
     queries: Annotated[str | None, typer.Argument(metavar="QUERIES", help=f"Queries. {DATA_HELP}")] = None
     prompt: Annotated[str | None, "One query, typed in: its prompt."] = None
     response: Annotated[str | None, "One query, typed in: its response."] = None
@@ -199,13 +199,13 @@ def open_moved_index(path: Path, settings: list[str] | None = None, **named: str
     from airrep.attributors.methods import make_attributor
     from airrep.index.index import Index
 
-    index, moved = Index(path), Configuring(settings=settings).values(**named)
+    index, moved = Index(path), ConfigOptions(settings=settings).values(**named)
     return Index(path, make_attributor(index.method, {**index.manifest["settings"], **moved})) if moved else index
 
 
 @dataclass(frozen=True)
-class Delivery:
-    """Where a result goes."""
+class OutputOptions:
+    """Options of a result's output: format, directory."""
 
     as_json: JsonOption = False
     run: Annotated[
@@ -270,7 +270,7 @@ def shared_options(command: Callable[..., None]) -> Callable[..., None]:
 
 
 def _split(hint: Any) -> tuple[Any, Any]:
-    """A type, and what stands beside it."""
+    """A type, and the first annotation beside it; an empty mapping if there is none."""
     return get_args(hint)[:2] if get_origin(hint) is Annotated else (hint, {})
 
 
@@ -284,7 +284,7 @@ def _collect(name: str, hint: Any, values: Mapping[str, Any]) -> Any:
 
 
 def _options(name: str, hint: Any, default: Any, text: str | None = None, panel: str | None = None) -> Iterator[Option]:
-    """The options that a parameter stands for, the help of one being *text* if that is given."""
+    """The options that a parameter stands for; *text* is another help for one."""
     kind, beside = _split(hint)
     if is_dataclass(kind):
         hints, panel = get_type_hints(kind, include_extras=True), getattr(kind, "panel", None)
@@ -297,6 +297,6 @@ def _options(name: str, hint: Any, default: Any, text: str | None = None, panel:
         names = [f"--{name.replace('_', '-')}"] if kind in (bool, bool | None) else []
         beside = typer.Option(*names, help=beside, rich_help_panel=panel)
     if text is not None:
-        beside = copy(beside)
+        beside = copy(beside)  # other commands use it too
         beside.help = text
     yield Option(name, Option.KEYWORD_ONLY, default=default, annotation=Annotated[kind, beside])

@@ -1,4 +1,4 @@
-"""The command plan: predict what a corpus takes on this machine."""
+"""The command that predicts costs: plan."""
 
 import sys
 from dataclasses import dataclass
@@ -19,8 +19,8 @@ app = typer.Typer()
 
 
 @dataclass(frozen=True)
-class Wished:
-    """What is planned for, and how long it is measured; fields of a plan's request."""
+class PlanOptions:
+    """Options that are fields of a plan's request."""
 
     encoder: Annotated[str, "Sentence encoder: 'default', a folder or a Hub id."] = "default"
     subsets: Annotated[int, "Subsets to learn from."] = 600
@@ -36,14 +36,14 @@ class Wished:
 @shared_options
 def plan_command(
     lm: options.LmOption,
-    reading: options.Reading,
+    reading: options.ReadingOptions,
     data: Annotated[str | None, typer.Argument(metavar="[DATA]", help=f"Data to plan for. {options.DATA_HELP}")] = None,
     examples: Annotated[
         int | None, "Examples of the corpus, when not those of DATA; their texts are taken as typical."
     ] = None,
     method: Annotated[list[str] | None, "Method to compare with; may be repeated (logra, tracin)."] = None,
     *,
-    wished: Wished,
+    planned: PlanOptions,
     against: Annotated[
         list[Path] | None,
         typer.Option(
@@ -55,7 +55,7 @@ def plan_command(
     seed: Annotated[int, "Of the random sample of texts."] = 0,
     device: options.DeviceOption = None,
     configuring: Annotated[
-        options.Configuring, {"settings": "One setting of a method, or of fine-tuning, as key=value."}
+        options.ConfigOptions, {"settings": "One setting of a method, or of fine-tuning, as key=value."}
     ],
     out: Annotated[Path | None, typer.Option(help="Also write the plan here.", metavar="RUN")] = None,
     as_json: options.JsonOption = False,
@@ -72,14 +72,14 @@ def plan_command(
     from airrep.planning.predict import make_plan
     from airrep.planning.real_runs import runs_against
 
-    delivery = options.Delivery(as_json, out, replace)
+    delivery = options.OutputOptions(as_json, out, replace)
     delivery.check(KIND)
     if data is None and examples is None:
         raise ConfigError("plan: expected DATA or --examples. Say what is to be planned for.")
     texts = reading.read(data or _bundled())
     count, values = len(texts) if examples is None else examples, configuring.values(device=device)
     wish = PlanRequest.of(
-        texts, count, lm, values, methods=tuple(method or ("logra", "tracin")), seed=seed, **vars(wished)
+        texts, count, lm, values, methods=tuple(method or ("logra", "tracin")), seed=seed, **vars(planned)
     )
     runs = runs_against(wish, against) if against else _newest(wish)
     measures = run_benchmarks(wish, note)
@@ -98,7 +98,7 @@ def _newest(wish: "PlanRequest") -> list["RealRun"]:
 
 
 def _bundled() -> str:
-    """Data that comes along."""
+    """Path of the training data that comes with airrep."""
     from airrep.cli.demo import DATA
 
     note("plan: no DATA, so the texts that come with airrep are taken as typical of the corpus")

@@ -18,8 +18,8 @@ app = typer.Typer()
 @app.command("top")
 @shared_options
 def top_command(
-    asking: options.Asking,
-    delivery: options.Delivery,
+    asking: options.QueryOptions,
+    delivery: options.OutputOptions,
     k: Annotated[int, typer.Option("-k", help="How many training examples for each query.")] = 10,
     least: Annotated[bool, "The most harmful instead of the most helpful."] = False,
     where: options.WhereOption = None,
@@ -38,8 +38,8 @@ def top_command(
 @app.command("group")
 @shared_options
 def group_command(
-    asking: options.Asking,
-    delivery: options.Delivery,
+    asking: options.QueryOptions,
+    delivery: options.OutputOptions,
     by: Annotated[str | None, "A field whose values are the groups, such as source."] = None,
     groups: Annotated[Path | None, "JSON of groups: names with lists of ids or rows, or a list of such lists."] = None,
     pool: options.PoolOption = None,
@@ -65,7 +65,7 @@ def group_command(
 
 
 def _pool(name: str | None, temperature: float) -> "Pooling | None":
-    """The pool that was typed in, checked before any work; None for the method's own."""
+    """The pool that was named, checked before any work; None: the method's own."""
     from airrep.scoring.pooling import Pooling
 
     return None if name is None else Pooling.parse(name, temperature, f"--pool {name}")
@@ -74,8 +74,8 @@ def _pool(name: str | None, temperature: float) -> "Pooling | None":
 @app.command("what-if")
 @shared_options
 def what_if_command(
-    asking: options.Asking,
-    delivery: options.Delivery,
+    asking: options.QueryOptions,
+    delivery: options.OutputOptions,
     remove: Annotated[str | None, "Filter of the examples to leave out."] = None,
     keep: Annotated[str | None, "Filter of the only examples to keep."] = None,
     pool: options.PoolOption = None,
@@ -103,7 +103,7 @@ def what_if_command(
 @app.command("select")
 @shared_options
 def select_command(
-    asking: options.Asking,
+    asking: options.QueryOptions,
     count: Annotated[int, "How many training examples to pick."],
     out: Annotated[Path, "JSONL file to write."],
     where: options.WhereOption = None,

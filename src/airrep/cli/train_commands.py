@@ -23,7 +23,7 @@ app = typer.Typer()
 
 @dataclass(frozen=True)
 class TeacherOptions:
-    """Which index teaches, and how."""
+    """Options of the teacher: an index whose group scores the encoder learns from first."""
 
     teacher: Annotated[
         Path | None,
@@ -40,23 +40,19 @@ class TeacherOptions:
 
     @property
     def settings(self) -> dict[str, Any]:
-        """Those that are settings, by their names there."""
+        """The options that are settings, by their names there."""
         return {name: value for name, value in vars(self).items() if name not in ("teacher", "teacher_queries")}
 
     def check(self, settings: Mapping[str, Any]) -> None:
-        """Refuse to ask a teacher that is none.
-
-        Raises:
-            ConfigError: something is set, here or among the teacher's *settings*, and there is no teacher.
-        """
+        """Refuse options and *settings* of a teacher where there is none."""
         asked = [*settings, *(["queries"] if self.teacher_queries else [])]
         if self.teacher is None and asked:
             raise ConfigError(f"teacher_{asked[0]}: is set, and there is no teacher. Give an index with --teacher.")
 
     def teach(
-        self, settings: "TeacherSettings", reading: options.Reading, unseen: Sequence["LabelledInstance"]
+        self, settings: "TeacherSettings", reading: options.ReadingOptions, unseen: Sequence["LabelledInstance"]
     ) -> "Teaching | None":
-        """The teacher's labels; None without a teacher. Nothing of *unseen* is among them."""
+        """The teacher's labels, which hold nothing of *unseen*; None without a teacher."""
         if self.teacher is None:
             return None
         from airrep.cli.show.console import Meter
@@ -71,8 +67,8 @@ class TeacherOptions:
 
 
 @dataclass(frozen=True)
-class Parts:
-    """Labels to learn from, to choose the best step by, and to test on."""
+class LabelOptions:
+    """Options of labels: to learn from, to choose the best step by, and to test on."""
 
     data: options.LabelDataOption = None
     labels: Annotated[
@@ -83,11 +79,11 @@ class Parts:
 
     @property
     def all(self) -> list[list[str]]:
-        """The three of them."""
+        """Labels to learn from, to choose by and to test on."""
         return [part or [] for part in (self.labels, self.held_out, self.test)]
 
     def check(self, teacher: Path | None) -> None:
-        """Refuse to learn from nothing."""
+        """Refuse to train without labels or teacher, and with a teacher without labels to choose the best step by."""
         if not self.labels and teacher is None:
             raise ConfigError("train: there is nothing to learn from; expected labels or a teacher. Give LABELS.")
         if not self.labels and not self.held_out:
@@ -96,9 +92,9 @@ class Parts:
             )
 
     def gather(
-        self, reading: options.Reading, corpora: "Sequence[Corpus]", partial: bool
+        self, reading: options.ReadingOptions, corpora: "Sequence[Corpus]", partial: bool
     ) -> "list[list[LabelledInstance]]":
-        """The labelled instances of each."""
+        """The labelled instances to learn from, to choose by and to test on."""
         from airrep.labels.gather import gather
 
         named = [choice for part in self.all for choice in part]
@@ -106,8 +102,8 @@ class Parts:
 
 
 @dataclass(frozen=True)
-class Learning:
-    """How an encoder learns: settings of the training by their names there, None for its own default."""
+class TrainingOptions:
+    """Options that are settings of the training, by their names there; None: the setting's own default."""
 
     start: Annotated[str | None, options.START_HELP] = None
     train_layers: Annotated[str | None, "all, or how many layers from the top; 0 = head."] = None
@@ -118,9 +114,9 @@ class Learning:
 @shared_options
 def train_command(
     out: Annotated[Path, "Folder of the trained encoder."],
-    reading: options.Reading,
-    parts: Parts,
-    learning: Learning,
+    reading: options.ReadingOptions,
+    parts: LabelOptions,
+    learning: TrainingOptions,
     teaching: TeacherOptions,
     device: options.DeviceOption = None,
     precision: options.PrecisionOption = None,
@@ -128,7 +124,7 @@ def train_command(
     partial: options.PartialOption = False,
     mixed: options.MixedOption = False,
     *,
-    configuring: options.Configuring,
+    configuring: options.ConfigOptions,
     replace: options.ReplaceOption = False,
 ) -> None:
     """Train an encoder to rank subsets by their losses. Run it again to go on after an interruption.
@@ -151,25 +147,25 @@ def train_command(
     corpora = [reading.read(path) for path in parts.data or ()]
     lineage = label_lineage(*parts.all, mixed=mixed)
     learn, choose, judge = parts.gather(reading, corpora, partial)
-    taught = teaching.teach(asked, reading, [*choose, *judge])
-    most = (chosen.steps if learn else 0) + (0 if taught is None else taught.steps)
+    first = teaching.teach(asked, reading, [*choose, *judge])
+    most = (chosen.steps if learn else 0) + (0 if first is None else first.steps)
     result = train_encoder(
         learn,
         choose,
         out,
         chosen,
         test=judge,
-        teaching=taught,
+        teaching=first,
         lineage=lineage,
         activations=activations,
         progress=StepMeter(most),
         replace=replace,
     )
-    _tell(out, result)
+    _report(out, result)
 
 
-def _tell(out: Path, result: "TrainingResult") -> None:
-    """Show, once for all processes, how the training went."""
+def _report(out: Path, result: "TrainingResult") -> None:
+    """Print how the training went, in the first process alone."""
     from airrep.cli.show.learning import print_training
     from airrep.runtime.devices import is_first_process
 
@@ -188,13 +184,13 @@ def adapt_command(
     data: options.DataArgument,
     lm: options.LmOption,
     out: Annotated[Path, "Directory for all that is made."],
-    reading: options.Reading,
+    reading: options.ReadingOptions,
     budget: Annotated[str, "Time by the clock, such as 2h or 90m."] = "2h",
     workers: options.WorkersOption = None,
     start: Annotated[str, options.START_HELP] = "default",
     device: options.DeviceOption = None,
     *,
-    configuring: options.Configuring,
+    configuring: options.ConfigOptions,
     as_json: Annotated[bool, typer.Option("--json", help="Print the verdict as JSON on stdout.")] = False,
 ) -> None:
     """Train an encoder for your data and LM within a time budget, and say honestly whether it is worth using.
@@ -215,7 +211,7 @@ def adapt_command(
         tuning,
         out,
         start=start,
-        engine=options.Running(workers).make(),
+        engine=options.EngineOptions(workers).make(),
         workers=workers or 1,
         on_task=TaskMeter(),
         on_step=StepMeter(),

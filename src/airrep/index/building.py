@@ -1,4 +1,4 @@
-"""Building an index and changing it, safe against any interruption."""
+"""Building an index, safe against any interruption."""
 
 import shutil
 from collections.abc import Mapping, Sequence
@@ -22,6 +22,7 @@ from airrep.runtime.metering import ENCODE, FIT, MeasuredCost, append_cost, devi
 from airrep.runtime.stage import Stage
 
 SHARD_ROWS = 4096
+"""Examples in one shard: what an interruption can lose."""
 
 
 def build_index(
@@ -37,7 +38,7 @@ def build_index(
 ) -> Index:
     """Encode a training corpus into an index directory.
 
-    The directory appears under its name when it is whole. An interrupted build goes on from its finished shards
+    The directory appears under its name when it is whole. An interrupted build resumes from its finished shards
     when it is run again, and gives the same bytes as an undisturbed one. An index that is there already and was
     made in the same way from the same corpus is returned as it is.
 
@@ -48,7 +49,7 @@ def build_index(
         settings: settings of the method, when it is given by name.
         shard_rows: examples in one shard; what an interruption can lose.
         replace: replace an index that is there and differs.
-        progress: told about finished rows.
+        progress: called with the number of finished rows.
         engine: where shards are encoded, on one thread each, with the same bytes on every engine; if None in this
             process, on all threads.
 
@@ -67,7 +68,7 @@ def build_index(
     if shard_rows < 1:
         raise ConfigError(f"shard_rows={shard_rows}: expected 1 or more. Correct the value.")
     attributor = method if isinstance(method, Attributor) else make_attributor(method, settings)
-    plan = _Build(attributor, train, shard_rows, _fit(attributor, train, progress))
+    plan = _BuildPlan(attributor, train, shard_rows, _fit(attributor, train, progress))
     other = "an unfinished index of other data or settings"
     stage = Stage(path, KIND, "an index made", plan.request, replace, _has_shards, other)
     if not _is_finished(stage):
@@ -76,11 +77,7 @@ def build_index(
 
 
 def check_corpus(where: str, corpus: object) -> None:
-    """Refuse what is not a corpus.
-
-    Raises:
-        ConfigError: it is something else.
-    """
+    """Refuse anything but a corpus with a ConfigError."""
     if not isinstance(corpus, Corpus):
         raise ConfigError(
             f"{where}: is a {type(corpus).__name__}; expected a Corpus. Use read_corpus or Corpus.from_examples."
@@ -99,18 +96,18 @@ def _fit(attributor: Attributor, train: Corpus, progress: OnProgress | None) -> 
 
 
 @dataclass(frozen=True)
-class _Build:
-    """What is to be built."""
+class _BuildPlan:
+    """Attributor and corpus of an index that is to be built."""
 
     attributor: Attributor
     train: Corpus
     shard_rows: int
     fit: MeasuredCost
-    """What learning from the corpus took."""
+    """Cost of learning from the corpus."""
 
     @cached_property
     def request(self) -> dict[str, Any]:
-        """What decides the bytes of the index; equal requests give equal indexes."""
+        """The JSON object that decides the bytes of the index; equal requests give equal indexes."""
         return {
             "method": self.attributor.name,
             "attributor": self.attributor.fingerprint,
@@ -135,7 +132,7 @@ def _is_finished(stage: Stage) -> bool:
     return manifest is not None
 
 
-def _build(stage: Stage, plan: _Build, progress: OnProgress | None, engine: Engine | None) -> None:
+def _build(stage: Stage, plan: _BuildPlan, progress: OnProgress | None, engine: Engine | None) -> None:
     with stage.making() as partial:
         (partial / "shards").mkdir(exist_ok=True)
         append_cost(partial, FIT, plan.fit, examples=len(plan.train))
@@ -153,17 +150,17 @@ def _build(stage: Stage, plan: _Build, progress: OnProgress | None, engine: Engi
 
 
 def corpus_entry(attributor: Attributor, corpus: Corpus) -> dict[str, Any]:
-    """What the manifest says of a corpus that was encoded."""
+    """The manifest's entry of a corpus that was encoded."""
     return {"fingerprint": corpus.fingerprint, "rows": len(corpus), **attributor.execution}
 
 
 def _save_state(folder: Path, attributor: Attributor) -> None:
     state = folder / "state"
     with writing(state):
-        shutil.rmtree(state, ignore_errors=True)
+        shutil.rmtree(state, ignore_errors=True)  # an interrupted build may have left part of it
         state.mkdir()
         attributor.save_state(state)
-        if not any(state.iterdir()):
+        if not any(state.iterdir()):  # most methods learn nothing
             state.rmdir()
 
 
@@ -187,7 +184,7 @@ def write_shards(
     missing = [shard for shard in shards if not is_whole(folder / "shards" / shard.name)]
     done = len(corpus) - sum(len(shard.examples) for shard in missing)
     on_rows = count_rows(len(corpus), progress, done)
-    if done:
+    if done:  # by an interrupted run; reported at once, before the first shard of this one
         on_rows(0)
     for shard, (features, spent) in encode_shards(attributor, missing, engine, on_rows):
         write_shard(folder / "shards" / shard.name, shard.examples, features, fingerprint)
@@ -196,13 +193,9 @@ def write_shards(
 
 
 def seal_index(folder: Path, lineage: Mapping[str, Any], shards: Sequence[str], deleted: str | None = None) -> None:
-    """Write the manifest, which makes the directory an index, or this state of it.
+    """Write the manifest, which makes the directory an index in this state.
 
-    Args:
-        folder: the index.
-        lineage: how it came to be.
-        shards: names of its shards, in the order of rows.
-        deleted: the file of deleted rows, if any are.
+    *lineage* holds the fields of its origin; *shards* are in the order of rows; *deleted* is the file of deleted rows.
     """
     records = {name: read_record(folder / "shards" / name) for name in shards}
     rows = [record["rows"] for record in records.values()]
@@ -222,7 +215,7 @@ def seal_index(folder: Path, lineage: Mapping[str, Any], shards: Sequence[str], 
                 "empty": record.get("empty", 0),
                 "digest": json_digest(record),
             }
-            for (name, record), start in zip(records.items(), starts, strict=False)
+            for (name, record), start in zip(records.items(), starts[:-1], strict=True)
         ],
         "deleted": deleted,
         "packages": versions("torch", "numpy", "scikit-learn"),
@@ -242,7 +235,7 @@ def _files(folder: Path, records: Mapping[str, Mapping[str, Any]], deleted: str 
 
 
 def remove_strays(folder: Path, shards: Sequence[str], deleted: str | None) -> None:
-    """Remove what interrupted or superseded work left behind: all shards and deleted rows but those named."""
+    """Remove all shards and deleted rows but those named: interrupted or superseded work left them behind."""
     for path in (folder / "shards").iterdir():
         if path.is_dir() and path.name not in shards:
             shutil.rmtree(path, ignore_errors=True)

@@ -29,9 +29,9 @@ def append(index: Index, more: Corpus, *, progress: OnProgress | None = None) ->
     texts, change nothing, so an interrupted append can simply be run again.
 
     Args:
-        index: the index; other openings of it go on seeing the old state.
+        index: the index; other openings of it keep the old state.
         more: examples to add.
-        progress: told about finished rows.
+        progress: called with the number of finished rows.
 
     Returns:
         The index in its new state.
@@ -54,7 +54,7 @@ def append(index: Index, more: Corpus, *, progress: OnProgress | None = None) ->
 
 
 def _has_all(index: Index, more: Corpus) -> bool:
-    """Whether every example is in the index already; raises when only some are, or their texts differ."""
+    """Whether every example is in the index already; DataError when only some are, or their texts differ."""
     known = index.find(more.ids)
     if not known:
         return False
@@ -82,7 +82,7 @@ def delete(index: Index, rows: Sequence[int] | np.ndarray) -> Index:
         ArtifactError: another process is writing there, or rows were numbered anew since *index* was opened.
     """
     with locked(index.path):
-        now = Index(index.path, index.given)
+        now = Index(index.path, index.given)  # as it is on disk, and without a model, which deleting does not need
         _check_numbering(index, now)
         gone = np.union1d(now.deleted, now.check_rows(rows))
         if len(gone) == now.rows:
@@ -118,7 +118,7 @@ def compact(index: Index, *, progress: OnProgress | None = None) -> Index:
     with locked(index.path):
         now = Index(index.path, index.given)
         shard_rows = now.manifest["request"]["shard_rows"]
-        now.verify()
+        now.verify()  # checksums of the new shards would hide altered bytes
         if len(now.deleted) == 0 and all(shard.rows == shard_rows for shard in now.shards[:-1]):
             return _tidied(now)
         names, start = [], 0
@@ -162,7 +162,7 @@ def _stacked(parts: Sequence[Features]) -> Features:
 
 
 def _tidied(index: Index) -> Index:
-    """The index as it is, without what a change left behind that was interrupted after it had taken effect."""
+    """The index as it is, without the strays of a change that was interrupted after it had taken effect."""
     remove_strays(index.path, _names(index), index.manifest["deleted"])
     return index
 
@@ -172,7 +172,7 @@ def _names(index: Index) -> list[str]:
 
 
 def _sealed(index: Index, corpora: Sequence[Any], names: Sequence[str], deleted: str | None = None) -> Index:
-    """The next state of an index, which takes effect here."""
+    """Write the next state of an index, which takes effect with its manifest, and open it."""
     old = {name: index.manifest[name] for name in LINEAGE}
     lineage = {**old, "corpora": list(corpora), "generation": old["generation"] + 1}
     seal_index(index.path, lineage, names, deleted)

@@ -35,8 +35,8 @@ class Index(IndexRows):
 
         Args:
             path: its directory.
-            attributor: what encodes queries; needed only for methods that airrep does not know by name, or when
-                the model has moved.
+            attributor: encodes queries; needed only for methods that airrep does not know by name, or when the model
+                has moved.
 
         Raises:
             ArtifactError: not an index, unfinished, of a newer format, or with missing or cut files.
@@ -46,7 +46,7 @@ class Index(IndexRows):
 
     @cached_property
     def attributor(self) -> Attributor:
-        """What made the index, ready to encode queries.
+        """The attributor that made the index, ready to encode queries.
 
         Raises:
             ArtifactError: the attributor that can be had now is not the one that made the index.
@@ -106,7 +106,7 @@ class Index(IndexRows):
             k: how many.
             least: the most harmful instead, most harmful first.
             where: a filter; only examples that fulfil it count.
-            progress: told about encoded queries.
+            progress: called with the number of encoded queries.
 
         Raises:
             ConfigError: k is not between 1 and the number of examples to choose from, or a bad filter.
@@ -149,7 +149,7 @@ class Index(IndexRows):
             pool: ``"sum"``, ``"mean"``, ``"attention"``, ``"signed-attention"``, ``"top-K"``, ``"order-K"`` or
                 ``"order-inf"`` (:class:`airrep.scoring.pooling.Pooling`); the method's own when None.
             temperature: of attention; the larger, the flatter.
-            progress: told about encoded queries.
+            progress: called with the number of encoded queries.
 
         Raises:
             ConfigError: an unknown field, id or row, an empty group, a deleted member, or a pool or temperature that
@@ -173,9 +173,9 @@ class Index(IndexRows):
         temperature: float = 1.0,
         progress: OnProgress | None = None,
     ) -> WhatIfResult:
-        """What leaving part of the corpus out does to its group score, per query (after - before).
+        """Change of the corpus's group score when part of it is left out, per query (after - before).
 
-        Order-k pools tell of removals only: before is 0, and after is minus the score of what is left out.
+        Order-k pools score removals only: before is 0, and after is minus the score of what is left out.
 
         Args:
             queries: several examples.
@@ -183,28 +183,28 @@ class Index(IndexRows):
             keep: or the only rows to keep.
             pool: as in :meth:`group_scores`.
             temperature: as in :meth:`group_scores`.
-            progress: told about encoded queries.
+            progress: called with the number of encoded queries.
 
         Raises:
             ConfigError: both or neither of *remove* and *keep* given, nothing or everything would be left out, or as
                 for :meth:`group_scores`.
         """
         chosen, everything = self.attributor.pooling(pool, temperature), np.flatnonzero(self.live)
-        after = self._rows_kept(remove, keep)
+        kept = self._rows_kept(remove, keep)
         if chosen.kind == "order":
-            result = self.group_scores(queries, {"removed": np.setdiff1d(everything, after)}, chosen, progress=progress)
-            result = replace(result, provenance=replace(result.provenance, units=f"minus {REMOVAL}"))
-            scores = np.zeros_like(result.scores), -result.scores
+            result = self.group_scores(queries, {"removed": np.setdiff1d(everything, kept)}, chosen, progress=progress)
+            provenance, after = replace(result.provenance, units=f"minus {REMOVAL}"), -result.scores[:, 0]
+            before = np.zeros_like(after)
         else:
-            result = self.group_scores(queries, {"before": everything, "after": after}, chosen, progress=progress)
-            scores = result.scores[:, :1], result.scores[:, 1:]
+            result = self.group_scores(queries, {"before": everything, "after": kept}, chosen, progress=progress)
+            provenance, (before, after) = result.provenance, result.scores.T
         return WhatIfResult(
             result.queries,
-            before=scores[0][:, 0],
-            after=scores[1][:, 0],
-            removed=len(everything) - len(after),
-            kept=len(after),
-            provenance=result.provenance,
+            before=before,
+            after=after,
+            removed=len(everything) - len(kept),
+            kept=len(kept),
+            provenance=provenance,
         )
 
     def _rows_kept(self, remove: RowsLike | None, keep: RowsLike | None) -> Rows:
@@ -234,7 +234,7 @@ class Index(IndexRows):
         return f"Scores of {pooling} are in the loss's units only for features H^(-1/2)·gradient.{series}"
 
     def provenance(self, pooling: Pooling | None = None) -> Provenance:
-        """What results of this index say of where they come from."""
+        """The provenance of results of this index."""
         made = Provenance(self.method, self.fingerprint, caution=self.attributor.caution)
         if pooling is None:
             return made
@@ -249,11 +249,7 @@ class Index(IndexRows):
 
 
 def _examples(queries: Queries | Example) -> Corpus | tuple[Example, ...]:
-    """Queries as a sequence.
-
-    Raises:
-        ConfigError: they are not examples, or there are none.
-    """
+    """Queries as a sequence; ConfigError if they are not examples, or there are none."""
     examples = (
         queries if isinstance(queries, Corpus) else (queries,) if isinstance(queries, Example) else tuple(queries)
     )

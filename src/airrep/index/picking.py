@@ -24,10 +24,10 @@ REASON = "selected_by"
 
 @dataclass(frozen=True)
 class Picked:
-    """One training example that was picked."""
+    """One training example that was picked, by rank or by chance."""
 
     reasons: ClassVar[tuple[str, ...]]
-    """Fields that say why, in the order of the file."""
+    """Fields of the reason, in the order of the file."""
 
     example: Example
     row: int
@@ -40,7 +40,7 @@ class Picked:
 
 @dataclass(frozen=True)
 class Pick(Picked):
-    """One training example that was picked, and why."""
+    """One training example that was picked by its rank, with the reason."""
 
     reasons = ("query", "rank", "score", "row")
 
@@ -59,11 +59,11 @@ class Draw(Picked):
     reasons = ("draw", "log_weight", "seed", "row")
 
     draw: int
-    """Which draw it was; 1 = the first."""
+    """Number of the draw; 1 = the first."""
     log_weight: float
     """Log of how much likelier the queries make it than the training corpus does."""
     seed: int
-    """Of the draws."""
+    """Seed of the draws."""
 
 
 AnyPick = TypeVar("AnyPick", bound=Picked)
@@ -106,11 +106,7 @@ class SelectionResult(Sequence[AnyPick], Generic[AnyPick]):
 
 
 def check_writable(path: Path, *, replace: bool) -> None:
-    """Check, before any work, that a selection may be written.
-
-    Raises:
-        ArtifactError: *path* exists and *replace* is false, or it is a directory.
-    """
+    """Refuse, before any work, a path that exists unless *replace* is true, and any directory (ArtifactError)."""
     if path.is_dir() or (path.exists() and not replace):
         raise ArtifactError(f"{path}: exists already; nothing is overwritten. Give another path, or pass --replace.")
 
@@ -131,11 +127,11 @@ def select(
 
     Args:
         index: the index to pick from.
-        queries: what the picked data should help with.
+        queries: examples that the picked data should help with.
         count: how many.
         where: a filter; only examples that fulfil it are ranked.
         drop_duplicates: of examples with equal texts rank only the first.
-        progress: told about encoded queries.
+        progress: called with the number of encoded queries.
 
     Raises:
         ConfigError: *count* is not between 1 and the number of examples to choose from, or a bad filter.
@@ -169,7 +165,7 @@ def resample(
         index: an index of the method ``dsir``.
         queries: examples of what is wanted.
         count: how many.
-        seed: of the draws.
+        seed: seed of the draws.
         where: a filter; only examples that fulfil it are drawn.
         drop_duplicates: of examples with equal texts draw only the first.
 

@@ -50,7 +50,7 @@ def write_shard(folder: Path, corpus: Corpus, features: Features, attributor: st
     arrays = _arrays_of(features, corpus)
     temporary = folder.with_name(f".{folder.name}.tmp")
     with writing(folder):
-        for leftover in (folder, temporary):
+        for leftover in (folder, temporary):  # of an interrupted run
             shutil.rmtree(leftover, ignore_errors=True)
         temporary.mkdir()
         for name, array in arrays.items():
@@ -122,7 +122,7 @@ def _metadata_fields(corpus: Corpus) -> list[str]:
 
 
 def read_record(folder: Path) -> dict[str, Any]:
-    """What ``shard.json`` says.
+    """The content of ``shard.json``.
 
     Raises:
         ArtifactError: there is no finished shard here, or it was altered.

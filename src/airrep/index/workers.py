@@ -1,4 +1,4 @@
-"""Encode the shards of an index: here, or in the workers of an engine."""
+"""Encoding of shards: in this process, or in the workers of an engine."""
 
 import tempfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -16,6 +16,7 @@ from airrep.runtime.engine import Engine, InProcess
 from airrep.runtime.metering import MeasuredCost, device_of, measuring
 
 RETRIES = 2
+"""Further attempts at a shard whose worker failed."""
 
 Encoded: TypeAlias = tuple[Features, MeasuredCost]
 """Features of a shard, and what they cost."""
@@ -28,7 +29,7 @@ class NewShard:
     start: int
     """Row number of its first example."""
     name: str
-    """Of its directory."""
+    """Name of its directory."""
     examples: Corpus
     """A slice of the whole corpus."""
 
@@ -39,7 +40,7 @@ class NewShard:
 
 @dataclass(frozen=True)
 class Recipe:
-    """How an attributor of a known method is made anew, with what it learnt."""
+    """Settings and state from which an attributor of a known method is made anew."""
 
     method: str
     settings: Mapping[str, object]
@@ -66,7 +67,7 @@ class Recipe:
 
 @dataclass(frozen=True)
 class EncodeSetup:
-    """Makes, in a worker, what encodes."""
+    """Makes the function that encodes shards, in the worker that calls it."""
 
     source: Recipe | Attributor
     fingerprint: str
@@ -80,7 +81,7 @@ class EncodeSetup:
         return cls(source, attributor.fingerprint, dict(attributor.execution))
 
     def __call__(self) -> Callable[[NewShard], Encoded]:
-        """The work.
+        """The function that encodes a shard.
 
         Raises:
             ArtifactError: the model is another one here, or runs in another precision.
@@ -119,7 +120,7 @@ def encode_shards(
                     "again: it goes on with the shards that are missing."
                 )
             yield outcome.task, outcome.value
-            on_rows(len(outcome.task.examples))  # told here, when its features have been taken and written
+            on_rows(len(outcome.task.examples))  # only here, when the caller has written its features
 
 
 def _encode(attributor: Attributor, shard: NewShard, on_rows: OnRows | None = None) -> Encoded:

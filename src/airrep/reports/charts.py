@@ -34,19 +34,29 @@ FAMILIES = (
 COLOURS = ("#0b5394", "#b8460e", "#00745a", "#8e3a8a", "#1a1d22", "#a37200", "#2f8fc4", "#7a7f87", "#c2185b", "#5d8a00")
 MARKERS = ("o", "s", "^", "D", "v", "P", "X", "<", "*", "h", ">", "p")
 DASHES: tuple[Any, ...] = ("-", (0, (5, 1.5)), (0, (1.2, 1.2)), (0, (6, 1.5, 1.2, 1.5)))
+BANDS = 5
+"""Most lines whose intervals are drawn as bands; those of more lines are whiskers."""
+WIDE = 8
+"""Ratio of largest to smallest from which an axis is logarithmic."""
+TIMES = {
+    1e-3: "1 ms", 1e-2: "10 ms", 0.1: "100 ms", 1: "1 s", 10: "10 s", 60: "1 min", 600: "10 min", 3600: "1 h",
+    36000: "10 h", 345600: "4 days", 3456000: "40 days", 31557600: "1 year",
+    315576000: "10 years", 3155760000: "100 years",
+}  # fmt: skip
+"""Round times for an axis, by their seconds."""
 
 
 def family_of(row: Row) -> Family:
-    """The kind of methods that a row belongs to."""
+    """The family of a row's method; "others" for methods in none."""
     return next((family for family in FAMILIES if row.method in family.methods), FAMILIES[-1])
 
 
 def panels_of(count: int, most: int, height: float, more: float, **shared: Any) -> "tuple[Figure, list[Axes], int]":
-    """A figure of *count* panels, at *most* so many side by side; those panels; and how many are side by side.
+    """A figure of *count* panels, at *most* so many side by side; the panels; and how many are side by side.
 
-    Each is *height* inches high; what they share, such as a legend, takes *more*.
+    A panel is *height* inches high; what all share, such as a legend, takes *more*.
     """
-    across = 2 if count == 4 else min(count, most)
+    across = 2 if count == 4 else min(count, most)  # four as a square rather than three and one
     deep = -(-count // across)
     figure = new_figure(deep * height + more)
     grid = figure.subplots(deep, across, squeeze=False, **shared).ravel()
@@ -56,7 +66,7 @@ def panels_of(count: int, most: int, height: float, more: float, **shared: Any) 
 
 
 def name_axes(grid: "Sequence[Axes]", across: int, below: str, beside: str = "") -> None:
-    """Names of the axes: below the last panel of each column, and beside the first of each row."""
+    """Name the axes: below the last panel of each column, and beside the first of each row."""
     for place, axes in enumerate(grid):
         if place + across >= len(grid):
             axes.set_xlabel(below)
@@ -65,7 +75,7 @@ def name_axes(grid: "Sequence[Axes]", across: int, below: str, beside: str = "")
 
 
 def log_ticks(axes: "Axes", text: Callable[[float], str]) -> None:
-    """A tick at each power of ten across, written by *text*."""
+    """Set ticks at powers of ten on the x-axis, written by *text*."""
     from matplotlib.ticker import FuncFormatter, LogLocator, NullLocator
 
     axes.xaxis.set_major_locator(LogLocator(10, numticks=7))
@@ -110,7 +120,7 @@ def bars(panels: Sequence[ReportSource], label: str) -> "Figure":
 
 
 def _reach(rows: Sequence[Row]) -> tuple[float, float]:
-    """The ends of the axis: all whiskers, 0, and room for the numbers."""
+    """The ends of the axis, which hold all whiskers and 0, and on the right the numbers."""
     ends = [100 * end for row in rows for end in (*row.interval, row.value)]
     low, high = min([0.0, *ends]), max([0.0, *ends])
     span = (high - low) or 1.0
@@ -142,7 +152,7 @@ def _bar(axes: "Axes", place: int, row: Row, *, best: bool, room: float) -> None
 
 
 def _references(axes: "Axes", panel: ReportSource, reach: tuple[float, float], length: int) -> None:
-    """The heading, and below it noise ceiling and chance level: in words, and as broken lines where in reach."""
+    """Draw the heading, and noise ceiling and chance level: in words, and as broken lines where in reach."""
     known = [("noise ceiling", panel.evaluation.ceiling), ("chance", panel.evaluation.facts.get("chance"))]
     found = {name: float(value) for name, value in known if is_number(value)}
     for name, value in found.items():
@@ -162,12 +172,6 @@ def _family_key(figure: "Figure", panels: Sequence[ReportSource]) -> None:
     boxes = [Patch(facecolor=one.fill, hatch=one.hatch, edgecolor=INK, linewidth=0.6) for one in found]
     if len(found) > 1:
         figure.legend(boxes, [one.name for one in found], loc="outside lower center", ncols=len(found))
-
-
-BANDS = 5
-"""Most lines whose intervals are drawn as bands; those of more lines are whiskers."""
-WIDE = 8
-"""Ratio of largest to smallest from which an axis is logarithmic."""
 
 
 def curves(groups: Sequence[tuple[str, Sequence[Point]]], tag: str, label: str) -> "Figure":
@@ -217,7 +221,7 @@ def _dodge(at: np.ndarray, number: int, count: int, *, wide: bool) -> np.ndarray
 
 
 def _place_ticks(axes: "Axes", places: Sequence[float]) -> None:
-    """Ticks at the values themselves where there are few, and none between."""
+    """Set ticks at the values themselves where there are few, and none between."""
     from matplotlib.ticker import FixedLocator, FuncFormatter, NullLocator
 
     axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: three(value)))
@@ -244,14 +248,6 @@ def plan_lines(plan: Plan) -> "Figure":
     return figure
 
 
-TIMES = {
-    1e-3: "1 ms", 1e-2: "10 ms", 0.1: "100 ms", 1: "1 s", 10: "10 s", 60: "1 min", 600: "10 min", 3600: "1 h",
-    36000: "10 h", 345600: "4 days", 3456000: "40 days", 31557600: "1 year",
-    315576000: "10 years", 3155760000: "100 years",
-}  # fmt: skip
-"""Round times for an axis, by their seconds."""
-
-
 def _time_ticks(axes: "Axes") -> None:
     from matplotlib.ticker import FixedLocator, FuncFormatter, NullLocator
 
@@ -261,14 +257,14 @@ def _time_ticks(axes: "Axes") -> None:
 
 
 def _mark_crossings(axes: "Axes", plan: Plan) -> None:
-    """A dotted line down from each crossing, and how many examples that is, each on a level of its own."""
+    """Draw a dotted line down from each crossing, and its number of examples, on a level of its own."""
     methods = {method.name: method for method in plan.methods}
     found = [
         (cross.examples, cross.method, "" if cross.interval else " (uncertain)")
         for cross in plan.crossovers
         if cross.examples and cross.method in methods
     ]
-    low, high = axes.get_ylim()
+    low, high = axes.get_ylim()  # as it is now: the lines below would stretch it
     for place, (examples, name, doubt) in enumerate(sorted(found)):
         height, level = methods[name].seconds(examples), 1.04 + 0.055 * place
         axes.plot([examples, examples], [low, height], color=INK, linewidth=0.9, linestyle=DASHES[2])
@@ -279,11 +275,9 @@ def _mark_crossings(axes: "Axes", plan: Plan) -> None:
 
 def _flag(axes: "Axes", at: float, level: float, text: str) -> None:
     """Words above the panel, and a thin line from there down into it."""
-    at_side: dict[str, Any] = {"xycoords": ("data", "axes fraction"), "annotation_clip": False}
-    left = at > np.prod(axes.get_xlim()) ** 0.5
-    shift, ha = (-3, "right") if left else (3, "left")
-    axes.annotate(
-        text, (at, level), (shift, 0), textcoords="offset points", ha=ha, va="center", fontsize=7.5, **at_side
-    )
+    above: dict[str, Any] = {"xycoords": ("data", "axes fraction"), "annotation_clip": False}
+    right_half = at > np.prod(axes.get_xlim()) ** 0.5  # the middle of a logarithmic axis
+    shift, ha = (-3, "right") if right_half else (3, "left")
+    axes.annotate(text, (at, level), (shift, 0), textcoords="offset points", ha=ha, va="center", fontsize=7.5, **above)
     arrow = {"arrowstyle": "-", "linewidth": 0.7, "color": INK, "linestyle": "-"}
-    axes.annotate("", (at, 1.0), (at, level + 0.02), textcoords=at_side["xycoords"], arrowprops=arrow, **at_side)
+    axes.annotate("", (at, 1.0), (at, level + 0.02), textcoords=above["xycoords"], arrowprops=arrow, **above)

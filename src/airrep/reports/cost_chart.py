@@ -17,6 +17,11 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
+TURNS = ((1, 0), (-1, 0), (0, 1), (0, -1), (1, 1), (-1, 1), (1, -1), (-1, -1))
+"""Directions in which a name is tried from its marker."""
+FAR = (0, 8, 16, 26, 38)
+"""Pixels by which a name is tried to be moved away."""
+
 
 def cost_scatter(panels: Sequence[ReportSource], label: str) -> "Figure":
     """Value × 100 against the seconds for one example; the larger a marker, the more storage.
@@ -37,7 +42,7 @@ def cost_scatter(panels: Sequence[ReportSource], label: str) -> "Figure":
 
 
 def by_clock(panels: Sequence[ReportSource]) -> bool:
-    """Whether some seconds are those by the clock."""
+    """Whether some seconds are wall-clock time, not process CPU time."""
     return any(row.cost is not None and row.cost.clock for panel in panels for row in timed(panel))
 
 
@@ -47,19 +52,19 @@ def timed(panel: ReportSource) -> list[Row]:
 
 
 def _spot(row: Row) -> tuple[float, float, float]:
-    """Where a row stands: seconds, value × 100, and the diameter of its marker in points."""
+    """Place of a row: seconds, value × 100, and the diameter of its marker in points."""
     if row.cost is None or row.cost.seconds_per_example is None:
         return math.nan, math.nan, math.nan
     return row.cost.seconds_per_example, 100 * row.value, _diameter(row.cost.bytes_per_example)
 
 
 def _diameter(size: float) -> float:
-    """In points: 4 up to 100 bytes, and 2.5 more for each factor of 10, up to 18."""
+    """Diameter of a marker in points: 4 up to 100 bytes, 2.5 more for each factor of 10, at most 18."""
     return float(np.clip(4 + 2.5 * (math.log10(max(size, 1.0)) - 2), 4, 18))
 
 
 def _scatter_panel(axes: "Axes", rows: Sequence[Row]) -> None:
-    for row in sorted(rows, key=lambda row: -_spot(row)[2]):
+    for row in sorted(rows, key=lambda row: -_spot(row)[2]):  # small markers on top of large ones
         x, y, size = _spot(row)
         low, high = (100 * end for end in row.interval)
         axes.plot([x, x], [low, high], color=INK, linewidth=0.9, zorder=2)
@@ -100,7 +105,7 @@ def _name_points(axes: "Axes", rows: Sequence[Row]) -> None:
         text = plain(row.name, 22) + (f", {BY_CLOCK}" if row.cost is not None and row.cost.clock else "")
         width, height = _extent(axes, text)
         boxes = [_box(x, y, radius + 3 * scale, width, height, turn, far) for far in FAR for turn in TURNS]
-        inside = [box for box in boxes if _within(axes, box)] or boxes
+        inside = [box for box in boxes if _within(axes, box)] or boxes  # in order: nearest first
         others = [spot for name, spot in spots.items() if name != row.name]
         best = min(
             inside,
@@ -120,12 +125,6 @@ def _whisker(axes: "Axes", row: Row) -> Any:
     seconds = _spot(row)[0]
     (x, low), (_, high) = (axes.transData.transform((seconds, 100 * end)) for end in row.interval)
     return Bbox([[x - 1, low], [x + 1, high]])
-
-
-TURNS = ((1, 0), (-1, 0), (0, 1), (0, -1), (1, 1), (-1, 1), (1, -1), (-1, -1))
-"""Directions in which a name is tried from its marker."""
-FAR = (0, 8, 16, 26, 38)
-"""Pixels by which it is tried to be moved away."""
 
 
 def _extent(axes: "Axes", text: str) -> tuple[float, float]:
@@ -174,7 +173,7 @@ def _nearest(box: Any, x: float, y: float) -> tuple[float, float]:
 
 
 def _write_name(axes: "Axes", text: str, box: Any, spot: tuple[float, float, float], *, line: bool) -> None:
-    """A name, and a thin line to its marker where that is far, or *line*."""
+    """Write a name, with a thin line to its marker where that is far, or where *line* asks for one."""
     x, y, radius = spot
     inverse = axes.transData.inverted()
     left, middle = inverse.transform((box.x0, box.y0 + box.height / 2)).tolist()

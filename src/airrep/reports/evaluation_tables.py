@@ -32,27 +32,27 @@ from airrep.scoring.pooling import pooling_text
 ABOVE, BELOW = "▲", "▼"
 """Marks of rows that are above, or below, the first one beyond chance."""
 LEVEL = 0.05
-"""The largest p-value of such a row; its interval excludes 0 as well, which is made otherwise."""
+"""p-value below which a row is marked; its interval, which is made in another way, must exclude 0 as well."""
 BY_CLOCK, BY_BOTH = "by the clock", "some by the clock"
-"""What stands under seconds that are not process CPU time, or not all."""
+"""Notes under seconds of which all, or some, are not process CPU time."""
 COST_HEADS = ("Storage per example", "Seconds per example")
 MOST_APART = 6
-"""Panels whose counts are told one by one."""
+"""Most panels whose counts are listed one by one."""
 PARTS = {"by_task": "task", "by_label": "label"}
-"""What a row may have a mean for each of."""
+"""Keys of a row's means by part, and the word for one part."""
 MOST_PARTS, MOST_TASKS = 100, 30
 """Lines of a table by task or label, on a page and on the terminal."""
 
 
 class Words(NamedTuple):
-    """How a measure is spoken of."""
+    """The words for a measure."""
 
     heading: str
     short: str
     value: str
-    """What its value is, × 100."""
+    """Definition of its value, × 100."""
     interval: str
-    """How its 95 % intervals are made."""
+    """Origin of its 95 % intervals."""
 
 
 _BOOTSTRAP = "95 % bootstrap over queries"
@@ -86,7 +86,7 @@ WORDS: Mapping[Measure, Words] = {  # in the order of the page
 
 
 def words_of(panels: Sequence[ReportSource]) -> Words:
-    """How the measure of some panels is spoken of."""
+    """The words for the measure of some panels, which have one in common."""
     return WORDS[panels[0].evaluation.measure]
 
 
@@ -103,13 +103,13 @@ def gap_texts(gap: Difference | None, style: Style) -> tuple[str, str, str]:
 
 
 def more_texts(value: Any, style: Style) -> tuple[str, str]:
-    """What a row has beside its value: a number × 100, and its interval if it has one."""
+    """A further number of a row × 100, and its interval if it has one."""
     main, ends = (value.get("value"), value.get("interval")) if isinstance(value, Mapping) else (value, None)
     return style.hundred(main if isinstance(main, int | float) else None), style.interval(ends)
 
 
 def value_table(title: str, panels: Sequence[ReportSource]) -> Table:
-    """Values × 100 of each row under each panel, best in bold, with what is to be compared with and what it costs."""
+    """Values × 100 of each row under each panel, best in bold, with cost, ceiling and chance."""
     names = panel_rows(panels)
     means = {name: _mean(name, panels) for name in names}
     best = max((mean for mean in means.values() if mean is not None), default=None)
@@ -150,7 +150,7 @@ def value_cell(panel: ReportSource, name: str) -> Cell:
 
 
 def mark_of(row: Row) -> str:
-    """Whether a row is above or below the first one beyond chance; nothing if neither."""
+    """The mark of a row that is above or below the first one beyond chance; empty if neither."""
     if row.difference is None or not row.difference.p_value < LEVEL:
         return ""
     low, high = row.difference.interval
@@ -171,13 +171,13 @@ def _cost_cells(rows: Sequence[Row]) -> tuple[Cell, Cell]:
 
 
 def clock_text(rows: Sequence[Row]) -> str:
-    """What is to be told of the seconds of some rows, where not all are process CPU time."""
+    """A note on the seconds of some rows; empty where all are process CPU time."""
     found = {row.cost.clock for row in rows if row.cost is not None and row.cost.seconds_per_example is not None}
     return BY_BOTH if len(found) > 1 else BY_CLOCK if found == {True} else ""
 
 
 def _references(panels: Sequence[ReportSource], *, blank: int) -> list[Line]:
-    """Lines of what a row can be compared with: ceiling, chance, signal-to-noise ratio."""
+    """Lines to compare rows with: noise ceiling, chance, signal-to-noise ratio."""
     noise = [fact(panel, "signal_to_noise", "snr") for panel in panels]
     known = [
         ("Noise ceiling", "a perfect predictor", [panel.evaluation.ceiling for panel in panels], PAGE.hundred),
@@ -208,8 +208,8 @@ def _how_to_read(panels: Sequence[ReportSource], *, mean: bool) -> str:
     rows = [row for panel in panels for row in panel.evaluation.rows]
     parts = [f"{words.value}. In brackets: {words.interval}. Bold: best of its column."]
     if any(map(mark_of, rows)):
-        told = f"by a paired difference whose interval excludes 0, with p < {LEVEL}"
-        parts.append(f"{ABOVE} or {BELOW}: above or below {first}, {told}.")
+        why = f"by a paired difference whose interval excludes 0, with p < {LEVEL}"
+        parts.append(f"{ABOVE} or {BELOW}: above or below {first}, {why}.")
     if mean:
         parts.append("Mean: of the columns, each of another role, without an interval.")
     if any(row.cost is not None and row.cost.seconds_per_example is not None for row in rows):
@@ -219,7 +219,7 @@ def _how_to_read(panels: Sequence[ReportSource], *, mean: bool) -> str:
 
 
 def about(panels: Sequence[ReportSource]) -> str:
-    """How many queries and subsets each panel stands on, and how many queries were left out; in ranges if many."""
+    """Numbers of queries and subsets behind each panel, and of queries left out; ranges where panels are many."""
     texts = [_counts([panel]) for panel in panels]
     if len(set(texts)) == 1:
         return texts[0] if len(texts) == 1 else f"In each of {len(texts)} runs: {texts[0]}"
@@ -250,7 +250,7 @@ def commands(panels: Sequence[ReportSource]) -> tuple[str, ...]:
 
 
 def differences_table(panels: Sequence[ReportSource]) -> Table:
-    """How much more each row reaches than the first one of its evaluation, with p-values."""
+    """Difference of each row to the first one of its evaluation, with p-values."""
     names = [name for name in panel_rows(panels) if any(row.difference for row in _rows(name, panels))]
     lines = [Line(Cell(name), tuple(_difference_cell(panel.row(name)) for panel in panels)) for name in names]
     caption = "Paired on the same queries; × 100, with 95 % intervals and two-sided p-values for a difference of 0."
@@ -265,7 +265,7 @@ def _difference_cell(row: Row | None) -> Cell:
 
 
 def extras_table(panel: ReportSource) -> Table | None:
-    """What the rows of one evaluation have beside their value, such as macro average and vote@k; None if nothing."""
+    """Further numbers of the rows of one evaluation, such as macro average and vote@k; None if there are none."""
     rows = panel.evaluation.rows
     keys = [key for key in dict.fromkeys(key for row in rows for key in row.more) if _shown(rows, key)]
     if not keys:
@@ -320,7 +320,7 @@ def curve_table(label: str, tag: str, points: Sequence[Point]) -> Table:
 
 
 def sources_table(sources: Sources) -> Table:
-    """Each evaluation: what it was called, on what it stands, and the command that made it."""
+    """Each evaluation: its name and tags, its counts, and the command that made it."""
     columns = ("Run", "Measure", "Tags", "Queries", "Left out", "Subsets", "Noise ceiling", "Command")
     return Table.of_texts(columns, map(_source_texts, sources.evaluations), title="Runs that this page is made from")
 

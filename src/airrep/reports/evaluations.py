@@ -21,7 +21,7 @@ _CAPTION = re.compile(r"(?:\A|\n\n)Figure \d+ \(([A-Za-z0-9-]+)\): ")
 
 
 class Page(NamedTuple):
-    """A page, and what is on it."""
+    """A page as HTML, and its sections."""
 
     html: str
     sections: list[Section]
@@ -78,7 +78,7 @@ def write_evaluation_report(
         require_matplotlib()
     page = evaluation_page(runs, draw=draw, png=figures is not None, curves=curves, join=join, title=title, notes=notes)
     files = {} if figures is None else _figure_files(page, Path(figures))
-    for file in files:
+    for file in files:  # all of them before the first is written
         check_page_free(file, replace)
     if figures is not None:
         _remove_old(Path(figures), files)
@@ -128,13 +128,12 @@ def _draw(exhibit: Exhibit, *, png: bool) -> Exhibit:
 
 
 def _cautions(sources: Sources) -> list[str]:
-    """What readers should be told of some rows, each thing once."""
-    told: dict[str, list[str]] = {}
-    for source in sources.evaluations:
-        for row in source.evaluation.rows:
-            if row.caution and row.name not in told.setdefault(row.caution, []):
-                told[row.caution].append(row.name)
-    return [f"{', '.join(short(name, 40) for name in names)}: {caution}" for caution, names in told.items()]
+    """Each caution once, behind the names of its rows."""
+    found: dict[str, list[str]] = {}
+    for row in (row for source in sources.evaluations for row in source.evaluation.rows):
+        if row.caution and row.name not in found.setdefault(row.caution, []):
+            found[row.caution].append(row.name)
+    return [f"{', '.join(short(name, 40) for name in names)}: {caution}" for caution, names in found.items()]
 
 
 def _labels(shown: Sequence[Section]) -> dict[str, str]:
@@ -149,7 +148,7 @@ def _labels(shown: Sequence[Section]) -> dict[str, str]:
 
 
 def _facts(sources: Sources) -> dict[str, str]:
-    """What stands at the top of the page."""
+    """Counts at the top of the page, by their names."""
     found = [source.evaluation for source in sources.evaluations]
     facts = {"Evaluations": f"{len(found):,}"}
     if found:

@@ -26,7 +26,7 @@ from airrep.reports.evaluation_tables import (
     words_of,
 )
 from airrep.reports.figures import Drawing
-from airrep.reports.other_tables import comparison_table, diagnosis_tables, plan_about, plan_command, plan_tables
+from airrep.reports.other_tables import comparison_table, diagnosis_tables, plan_about, plan_tables
 from airrep.reports.sources import Point, ReportSource, Sources, label_panels, panel_rows
 from airrep.reports.tables import Table
 
@@ -39,12 +39,12 @@ class Exhibit:
     """One numbered table or figure."""
 
     name: str
-    """Of letters, digits and hyphens: its id in the page, and its file's name."""
+    """Its id in the page and its file's name: letters, digits and hyphens."""
     title: str
     caption: str
     commands: tuple[str, ...]
     tables: tuple[Table, ...]
-    """What it shows, or, of a figure, the numbers behind it."""
+    """The table itself, or the numbers behind the figure."""
     folded: bool = False
     """Whether its tables are seen only when unfolded."""
     build: "Callable[[], Figure] | None" = None
@@ -63,7 +63,7 @@ class Section:
 
 
 def sections(sources: Sources, tags: Sequence[str], *, figures: bool) -> list[Section]:
-    """All that a page shows, in its order; nothing is drawn yet.
+    """The sections of a page, in order; nothing is drawn yet.
 
     Raises:
         ConfigError: no evaluation has one of the *tags*, of which curves are made, or its value is not a number.
@@ -111,7 +111,7 @@ def _numbered(name: str, tables: Sequence[Table]) -> tuple[Exhibit, ...]:
 
 
 def _behind(values: Table) -> tuple[Table, ...]:
-    """A table of values as the numbers of a figure, under the figure's own heading."""
+    """A table of values as the numbers behind a figure, under the figure's own heading."""
     return (replace(values, title="", more=()),)
 
 
@@ -143,7 +143,7 @@ def _cost(name: str, panels: Sequence[ReportSource]) -> Exhibit:
 
 
 def _without_cost(panels: Sequence[ReportSource]) -> str:
-    """Which rows a figure of costs lacks, and where."""
+    """A sentence that names the rows without a known cost; empty if all have one."""
     gone = {panel.label: [row.name for row in panel.evaluation.rows if row not in timed(panel)] for panel in panels}
     texts = [f"{', '.join(names)}{f' ({label})' if len(panels) > 1 else ''}" for label, names in gone.items() if names]
     return f" Not shown, as their cost is not known: {'; '.join(texts)}." if texts else ""
@@ -168,7 +168,7 @@ def _plan(name: str, plan: Plan, *, figures: bool) -> Section:
         f"intervals. Circles and dotted lines: from here on AirRep takes less. {plan_about(plan)}"
     )
     if figures and plan.methods:
-        title, made = "Cost against examples processed", plan_command(plan)
-        lines = Exhibit(f"{name}-lines", title, caption, made, tuple(tables[:1]), True, partial(plan_lines, plan))
+        costs, title = tables[0], "Cost against examples processed"
+        lines = Exhibit(f"{name}-lines", title, caption, costs.commands, (costs,), True, partial(plan_lines, plan))
         found = (lines, *found)
     return Section(name, "Cost", found)

@@ -17,9 +17,9 @@ if TYPE_CHECKING:
 
 INK, SOFT, GRID = "#1a1d22", "#59616d", "#d4d8de"
 WIDTH = 7.4
-"""Inches."""
+"""Width of a figure in inches."""
 DPI = 200
-"""Of PNG."""
+"""Dots per inch of a PNG."""
 SVG = "http://www.w3.org/2000/svg"
 XLINK = "http://www.w3.org/1999/xlink"
 
@@ -98,13 +98,13 @@ def plain(text: str, length: int = 30) -> str:
 
 @contextmanager
 def _styled(salt: str) -> Iterator[None]:
-    """matplotlib's own defaults and the style above, whatever the user's settings are; they come back at the end."""
+    """Set matplotlib's defaults and the style above; the user's settings come back at the end."""
     import matplotlib
 
     with matplotlib.rc_context(), warnings.catch_warnings():
         warnings.filterwarnings("ignore", message="Glyph .* missing from", category=UserWarning)
         matplotlib.rcdefaults()
-        matplotlib.rcParams.update({**_STYLE, "svg.hashsalt": salt})
+        matplotlib.rcParams.update({**_STYLE, "svg.hashsalt": salt})  # without a salt, ids are random
         yield
 
 

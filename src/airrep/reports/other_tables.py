@@ -25,9 +25,11 @@ from airrep.reports.tables import (
 )
 from airrep.scoring.pooling import pooling_text
 
+_FINDING = ("level", "number", "verdict", "about", "advice")
+
 
 def comparison_table(name: str, value: Mapping[str, Any]) -> Table:
-    """What `airrep compare` found: one line for each pair of rows."""
+    """Differences and p-values of a comparison, a JSON object: one line for each pair of rows."""
     measure: Measure = value["measure"]
     drawn = measure in ("lds", "loo") and value.get("resamples")  # the others compare without draws
     draws = f" {value['resamples']:,} bootstrap draws." if drawn else ""
@@ -39,7 +41,7 @@ def comparison_table(name: str, value: Mapping[str, Any]) -> Table:
     )
     columns = ("First", "Second", "Difference", "p", "p, adjusted", "Ratio")
     lines = tuple(_pair_line(Pair(**pair)) for pair in value.get("pairs", ()))
-    return Table(f"Comparison: {name}", columns, lines, caption, _command(value))
+    return Table(f"Comparison: {name}", columns, lines, caption, _made_by(value.get("command")))
 
 
 def _pair_line(pair: Pair) -> Line:
@@ -52,7 +54,7 @@ def _pair_line(pair: Pair) -> Line:
 
 
 def pair_texts(pair: Pair, style: Style) -> tuple[str, ...]:
-    """All that is shown of a pair: rows, difference × 100, p-values, ratio; intervals behind what they are of."""
+    """Texts of a pair: rows, difference × 100, p-values, ratio; intervals behind what they are of."""
     known = pair.ratio is not None and pair.ratio_interval is not None
     ratio = (f"{pair.ratio:.2f}", style.interval(pair.ratio_interval, "{:.2f}".format)) if known else ("", "")
     tested = gap_texts(Difference(pair.difference, pair.interval, pair.p_value), style)
@@ -71,15 +73,17 @@ def comparison_tables(comparison: Comparison) -> tuple[Table, Table]:
     return Table.of_texts(heads, rows), Table.of_texts(columns, pairs)
 
 
-def _command(value: Mapping[str, Any]) -> tuple[str, ...]:
-    return (str(value["command"]),) if value.get("command") else ()
+def _made_by(command: object) -> tuple[str, ...]:
+    return (str(command),) if command else ()
 
 
 def diagnosis_tables(sources: Sources) -> list[Table]:
-    """What `airrep diagnose` found, worst first; and diagnoses among the facts of evaluations."""
+    """Findings of diagnoses, worst first; then diagnoses among the facts of evaluations."""
     found = [findings_table(name, value) for name, value in sources.diagnoses]
-    told = [(one, value) for one in sources.evaluations if (value := one.evaluation.facts.get("diagnosis"))]
-    for source, value in told:
+    for source in sources.evaluations:
+        value = source.evaluation.facts.get("diagnosis")
+        if not value:
+            continue
         whole = isinstance(value, Mapping) and "findings" in value
         made = commands([source])
         title = f"Diagnosis: {source.role}"
@@ -87,15 +91,13 @@ def diagnosis_tables(sources: Sources) -> list[Table]:
     return found
 
 
-_FINDING = ("level", "number", "verdict", "about", "advice")
-
-
 def findings_table(name: str, value: Mapping[str, Any], made: tuple[str, ...] = ()) -> Table:
     """Each finding of a diagnosis, a JSON object, with its advice."""
     rows = ([str(one.get(key, "")) for key in ("name", *_FINDING)] for one in value.get("findings", ()))
     columns = ("Finding", *map(label_of, _FINDING))
     caption = str(value.get("sentence", ""))
-    return Table.of_texts(columns, rows, title=f"Diagnosis: {name}", caption=caption, commands=_command(value) or made)
+    own = _made_by(value.get("command"))
+    return Table.of_texts(columns, rows, title=f"Diagnosis: {name}", caption=caption, commands=own or made)
 
 
 def plain_table(title: str, value: Any, made: tuple[str, ...] = ()) -> Table:
@@ -138,16 +140,11 @@ def _methods_table(plan: Plan) -> Table:
     whole_head = [] if corpus is None else [f"{corpus:,} examples"]
     columns = ("Method", "Once", "Per example", *whole_head, "Storage per example", "Memory")
     caption = "Predicted process CPU time; in brackets: 95 % intervals. Once: what is paid before the first example."
-    return Table("Predicted cost", columns, tuple(lines), f"{caption} {plan_about(plan)}", plan_command(plan))
+    return Table("Predicted cost", columns, tuple(lines), f"{caption} {plan_about(plan)}", _made_by(plan.command))
 
 
 def _seconds_cell(value: float, interval: Sequence[float] | None = None) -> Cell:
     return Cell(seconds_text(value), PAGE.interval(interval, seconds_text))
-
-
-def plan_command(plan: Plan) -> tuple[str, ...]:
-    """The command that made a plan, if it is known."""
-    return (plan.command,) if plan.command else ()
 
 
 def plan_about(plan: Plan) -> str:
@@ -167,7 +164,7 @@ def _crossings(plan: Plan) -> Table:
         "From so many examples on AirRep takes less CPU time than the method, its training included. "
         "In brackets: 95 % intervals."
     )
-    return Table("Crossover", ("Method", "Examples"), tuple(lines), caption, plan_command(plan), words=True)
+    return Table("Crossover", ("Method", "Examples"), tuple(lines), caption, _made_by(plan.command), words=True)
 
 
 def _last_real(plan: Plan) -> Table:
@@ -178,4 +175,4 @@ def _last_real(plan: Plan) -> Table:
         lines.append(Line(Cell(real.what, "; ".join(real.conditions)), (*times, Cell(off))))
     caption = "What the prediction gives for the last real runs, beside what they took."
     columns = ("Run", "Predicted", "Measured", "Predicted / measured")
-    return Table("Predicted and measured", columns, tuple(lines), caption, plan_command(plan))
+    return Table("Predicted and measured", columns, tuple(lines), caption, _made_by(plan.command))

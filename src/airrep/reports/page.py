@@ -18,7 +18,7 @@ _VISIBLE = str.maketrans(_CONTROLS | {code: f"⟨U+{code:04X}⟩" for code in _H
 
 
 def visible(text: str) -> str:
-    """A text whose control and text-direction characters are seen and have no effect; lines end in LF."""
+    """A text with signs in place of control and text-direction characters; lines end in LF."""
     return text.replace("\r\n", "\n").translate(_VISIBLE)
 
 

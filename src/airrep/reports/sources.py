@@ -37,12 +37,12 @@ class Run(NamedTuple):
 
     @property
     def kind(self) -> str:
-        """What it is."""
+        """The artifact's kind."""
         return str(self.manifest["kind"])
 
 
 Given: TypeAlias = str | Path | Run | Evaluation
-"""A run as it is asked for: where it is, or itself."""
+"""A run as callers give it: its path, or the evaluation itself."""
 
 
 def join_evaluations(runs: Named) -> list[tuple[str, Evaluation]]:
@@ -70,7 +70,7 @@ def _join(runs: Named) -> Evaluation:
         for pair in compare_evaluations(runs, first.rows[0].name).pairs
     }
     rows = [row for _, run in runs for row in run.rows]
-    matrices, before = dict(first.matrices), 0
+    matrices, before = dict(first.matrices), 0  # a matrix is named by its row's number, and losses are common
     for _, run in runs:
         for name, matrix in run.matrices.items():
             row, _, instance = name.partition("/")
@@ -100,12 +100,12 @@ def _check_names(runs: Named) -> None:
 
 
 class ReportSource(NamedTuple):
-    """An evaluation and what it is called: a column or panel where it has a label."""
+    """An evaluation with its name, and its label as a column or panel."""
 
     name: str
     evaluation: Evaluation
     label: str = ""
-    """What tells it from the others of its table or figure."""
+    """Its heading, which tells it from the others of a table or figure."""
 
     @property
     def role(self) -> str:
@@ -133,7 +133,7 @@ class ReportSource(NamedTuple):
 
 
 class Point(NamedTuple):
-    """Where a source stands on a curve."""
+    """A source at a value of a curve's tag."""
 
     at: float
     source: ReportSource
@@ -141,7 +141,7 @@ class Point(NamedTuple):
 
 @dataclass
 class Sources:
-    """All that one page shows."""
+    """The artifacts of one page, by kind."""
 
     evaluations: list[ReportSource] = field(default_factory=list)
     """As they were given."""
@@ -250,7 +250,7 @@ def _check_once(runs: Sequence[Given]) -> None:
 
 
 def run_names(runs: Sequence[Given]) -> list[str]:
-    """What each run is called: the last part of its path, the whole path where that is not enough, or a number."""
+    """Names of runs: the last part of a path, the whole path where several end alike, or a number."""
     paths = [None if isinstance(run, Evaluation) else Path(run) for run in runs]
     last = [path.name for path in paths if path is not None]
     return [
@@ -271,9 +271,9 @@ def label_panels(sources: Sequence[ReportSource]) -> list[ReportSource]:
 def _telling(
     source: ReportSource, others: Sequence[ReportSource], curve: str = "", curves: Sequence[str] = ()
 ) -> list[str]:
-    """The tags of a source, but a curve's own, that others of its role have otherwise, or lack.
+    """The tags of a source, but a curve's own, that others of its role have with another value, or lack.
 
-    That others lack the tag of another curve tells nothing.
+    Sources that lack the tag of another curve do not count as different by it.
     """
     own = source.evaluation.tags
     same = [other.evaluation.tags for other in others if other.evaluation.tags.get("role") == own.get("role")]

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple, Self, TypeGuard
 
 NOTHING = "–"
-"""What stands where there is no value."""
+"""Text of a cell without a value."""
 
 
 class Cell(NamedTuple):
@@ -18,7 +18,7 @@ class Cell(NamedTuple):
     strong: bool = False
     mark: str = ""
     hint: str = ""
-    """Shown where a pointer rests."""
+    """Text shown where a pointer rests."""
 
 
 class Line(NamedTuple):
@@ -27,7 +27,7 @@ class Line(NamedTuple):
     head: Cell
     cells: tuple[Cell, ...]
     reference: bool = False
-    """Whether it is something to compare with, such as a ceiling, rather than a competitor."""
+    """Whether it is a reference, such as a noise ceiling, rather than a method."""
 
 
 @dataclass(frozen=True)
@@ -66,7 +66,7 @@ class Style(NamedTuple):
     sign: str
     """``"+"`` shows the sign of positive numbers too."""
     ends: str
-    """How an interval is put together."""
+    """Format of an interval's two ends."""
     nothing: str
     typeset: bool
     """Whether minus signs are true ones, and 0 has none."""
@@ -89,7 +89,7 @@ SIGNED, PLAIN = Style("+", "{} to {}", "", False), Style("", "{} to {}", "", Fal
 
 
 def held_out_table(head: str, rows: Iterable[Mapping[str, Any]], judged: str) -> Table:
-    """LDS × 100 of each row, a JSON object, on held-out instances, and how much more what is *judged* reaches."""
+    """LDS × 100 of each row, a JSON object, on held-out instances, and the difference of *judged* to it."""
 
     def texts(found: Mapping[str, Any] | None, name: str) -> tuple[str, str]:
         return ("", "") if found is None else (SIGNED.hundred(found[name]), SIGNED.interval(found["interval"]))

@@ -12,7 +12,7 @@ from worlds.tiny_lms import some_examples, tiny_lm
 
 from airrep.attributors.conformance import check_attributor
 from airrep.attributors.gradient import less as less_module
-from airrep.attributors.gradient.less import Adam, LessAttributor
+from airrep.attributors.gradient.less import AdamMoments, LessAttributor
 from airrep.attributors.gradient.projection import RandomProjection
 from airrep.attributors.methods import make_attributor
 from airrep.attributors.settings import LessSettings
@@ -110,7 +110,7 @@ def test_sides_differ_and_both_have_length_one(warmup: Warmup, train: Corpus) ->
 
 
 def test_corrections_move_by_the_moments_without_bias_correction() -> None:
-    adam = Adam(torch.tensor([1.0, 0.0, 2.0]), torch.tensor([4.0, 0.0, 1.0]), (0.9, 0.99), 1e-4)
+    adam = AdamMoments(torch.tensor([1.0, 0.0, 2.0]), torch.tensor([4.0, 0.0, 1.0]), (0.9, 0.99), 1e-4)
     gradients = torch.tensor([[2.0, 0.0, -1.0], [0.0, 10.0, 0.0]])
     found = adam.corrected(gradients)
     wanted = np.stack(

@@ -15,7 +15,7 @@ from worlds.tiny_lms import TYPES, some_examples, tiny_lm, tiny_opt
 
 from airrep.attributors.gradient.projection import (
     Covariances,
-    Projected,
+    GradientProjector,
     project_gradients,
     random_projections,
 )
@@ -218,7 +218,7 @@ def test_a_rank_larger_than_a_map_is_refused_naming_it(llama: TargetLM) -> None:
         random_projections(sites, 9, seed=0)
 
 
-class Failing(Projected):
+class Failing(GradientProjector):
     """Breaks down in a backward pass."""
 
     def take(self, *_: Any) -> None:
@@ -230,8 +230,8 @@ def hooks(model: nn.Module) -> list[str]:
     return [name for name, module in model.named_modules() if module._forward_hooks or module._backward_hooks]
 
 
-@pytest.mark.parametrize("reader", [Projected, Failing])
-def test_the_model_is_left_as_it_was_even_after_an_error(llama: TargetLM, reader: type[Projected]) -> None:
+@pytest.mark.parametrize("reader", [GradientProjector, Failing])
+def test_the_model_is_left_as_it_was_even_after_an_error(llama: TargetLM, reader: type[GradientProjector]) -> None:
     documents = llama.tokenise(some_examples(3))
     before = {name: weight.clone() for name, weight in llama.model.state_dict().items()}
     sites = find_sites(llama.model, None, "lm")
@@ -249,7 +249,7 @@ def test_the_model_is_left_as_it_was_even_after_an_error(llama: TargetLM, reader
 def test_reading_that_is_given_up_halfway_leaves_nothing_behind(llama: TargetLM) -> None:
     sites = find_sites(llama.model, None, "lm")
     reading: Iterator[Any] = read_gradients(
-        executed(llama, batch_tokens=1), llama.tokenise(some_examples(4)), sites, Projected(sites, None, "cpu")
+        executed(llama, batch_tokens=1), llama.tokenise(some_examples(4)), sites, GradientProjector(sites, None, "cpu")
     )
     next(reading)
     reading.close()

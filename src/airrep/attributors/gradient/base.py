@@ -26,7 +26,7 @@ S = TypeVar("S", bound=GradientSettings)
 C = TypeVar("C", bound=CheckpointSettings)
 
 FISHER_NUMBERS = 2**30
-"""Numbers in all Fisher matrices of a method: 8 GiB in float64."""
+"""Most numbers in all Fisher matrices of a method: 8 GiB in float64."""
 
 
 @dataclass(frozen=True)
@@ -40,7 +40,7 @@ class LmWeights:
 
     @cached_property
     def name(self) -> str:
-        """What tells them from others of the same LM."""
+        """A name that is theirs alone among weights of the same LM."""
         return "final" if self.path is None else file_digest(self.path)
 
 
@@ -69,7 +69,7 @@ class GradientAttributor(LanguageAttributor[S]):
 
     @property
     def objective(self) -> Objective:
-        """What is differentiated."""
+        """The quantity that is differentiated."""
         return "loss"
 
     @cached_property
@@ -101,12 +101,12 @@ class GradientAttributor(LanguageAttributor[S]):
 
     @property
     def projected_by(self) -> object:
-        """What decides the small matrices, as a JSON value."""
+        """A JSON value that decides the small matrices."""
         return None if self._settings.rank is None else ["random", self._settings.rank, self._settings.seed]
 
     @property
     def reading(self) -> dict[str, object]:
-        """What decides whole gradients of the loss."""
+        """The fields of a fingerprint that decide whole gradients of the loss."""
         return {
             "lm": self.lm.fingerprint,
             "sites": [site.name for site in self.sites],
@@ -116,7 +116,7 @@ class GradientAttributor(LanguageAttributor[S]):
 
     @property
     def recipe(self) -> dict[str, object]:
-        """What decides projected gradients."""
+        """The fields of a fingerprint that decide projected gradients."""
         return {**self.reading, "projection": self.projected_by, "objective": self.objective}
 
     def gradients(
@@ -131,6 +131,7 @@ class GradientAttributor(LanguageAttributor[S]):
         key = json_digest({**self.recipe, "weights": weights.name})
         if key not in self._stores:
             self._stores[key] = GradientStore(self.folder, key, self.dimension + 1)
+        # 1 − p stands in a last column, so that one store has both
         found = self._stores[key].rows(examples, lambda missing: self._compute(missing, weights), on_rows)
         return Gradients(found[:, :-1], found[:, -1])
 
@@ -189,7 +190,7 @@ class CheckpointAttributor(GradientAttributor[C]):
         return tuple(LmWeights(checkpoint.path, checkpoint.rate) for checkpoint in checkpoints_of(self.lm))
 
     def at_all(self, examples: Sequence[Example], on_rows: OnRows | None) -> Iterator[Gradients]:
-        """Gradients at each of the weights; rows are told of at the last."""
+        """Gradients at each of the weights; rows count as done with the last."""
         for weights in self.weights:
             yield self.gradients(examples, weights, on_rows if weights is self.weights[-1] else None)
 
@@ -210,7 +211,7 @@ class TracinAttributor(CheckpointAttributor[TracinSettings]):
 
     def encode_train(self, examples: Sequence[Example], on_rows: OnRows | None = None) -> DenseFeatures:
         dimension = self.dimension * len(self.weights)
-        return by_chunks(examples, dimension, dimension, lambda part: self._features(part, on_rows))
+        return by_chunks(examples, dimension, lambda part: self._features(part, on_rows))
 
     def _features(self, examples: Sequence[Example], on_rows: OnRows | None) -> Float[np.ndarray, "n d"]:
         found = (each.rows for each in self.at_all(examples, on_rows))

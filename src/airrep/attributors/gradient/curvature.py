@@ -11,7 +11,7 @@ from scipy.sparse.linalg import eigsh
 from airrep.errors import TrainingError
 
 DENSE = 512
-"""Matrices up to this size are taken apart whole to find a few directions of them."""
+"""Largest width of a matrix that is decomposed whole to find a few of its directions."""
 
 Matrix = Float[np.ndarray, "a b"]
 
@@ -28,7 +28,7 @@ def principal_directions(matrix: Float[np.ndarray, "w w"], rank: int) -> Float64
     if width <= DENSE or rank >= width - 1:
         vectors = linalg.eigh(wide, subset_by_index=(width - rank, width - 1))[1]
     else:
-        vectors = eigsh(wide, k=rank, v0=np.ones(width))[1]
+        vectors = eigsh(wide, k=rank, v0=np.ones(width))[1]  # v0: a random start would give other bytes each time
     directions = vectors[:, ::-1]
     largest = np.abs(directions).argmax(axis=0)
     signed: np.ndarray = directions * np.where(directions[largest, np.arange(rank)] < 0, -1.0, 1.0)

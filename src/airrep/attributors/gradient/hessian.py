@@ -16,6 +16,7 @@ from torch import Tensor
 from torch.nn import functional
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
+from airrep.attributors.base import OnRows
 from airrep.attributors.gradient.reading import Reduction, Site
 from airrep.errors import ConfigError, TrainingError
 from airrep.lm.documents import Documents, PackedDocuments
@@ -24,7 +25,7 @@ from airrep.lm.network import memory_named, token_logits
 from airrep.runtime.packing import Batch, pack
 
 MOST = 4096
-"""Weights that a whole Hessian can be made for: as many products with the Hessian."""
+"""Most weights for a whole Hessian, which takes as many products."""
 
 HELD = 2**24
 """Numbers of one tensor in a second backward pass, 128 MiB, unless one vector alone needs more."""
@@ -32,16 +33,13 @@ HELD = 2**24
 Product = Callable[[Float64[np.ndarray, "k d"]], Float64[np.ndarray, "k d"]]
 """H v of each row v."""
 
-OnDocuments = Callable[[int], None]
-"""Told how many more documents were read."""
-
 
 class Hessian:
-    """Of the mean loss of some documents: the mean of the Hessians of each document's own loss.
+    """The Hessian of the mean loss of some documents, which is the mean of their losses' Hessians.
 
     It holds a copy of the LM in float64; the LM itself stays as it is. Attention is computed by its formula, since
     fused kernels have no second derivative. A document's loss is the mean, or sum, over its response tokens, in nats;
-    *on_documents* is told of documents each time they are read.
+    *on_documents* is called with the number of documents each time some are read.
     """
 
     def __init__(
@@ -50,7 +48,7 @@ class Hessian:
         documents: Documents,
         sites: Sequence[Site],
         reduction: Reduction = "mean",
-        on_documents: OnDocuments | None = None,
+        on_documents: OnRows | None = None,
     ) -> None:
         self._execution = lm.execution
         self._documents = documents
@@ -96,7 +94,7 @@ class Hessian:
         return symmetric
 
     def _gradient(self, batch: Batch) -> tuple[Float64[Tensor, " d"], int]:
-        """A batch's share of the mean loss's gradient, to be differentiated, and the numbers of its largest tensor."""
+        """A batch's share of the mean loss's gradient, to be differentiated, and the size of its largest tensor."""
         execution, documents = self._execution, self._documents
         packed = PackedDocuments.from_batch(documents, batch, execution.device, execution.evenness)
         logits = token_logits(self._model, packed)
@@ -120,11 +118,7 @@ class Hessian:
 
 
 def check_size(weights: int, where: str = "hessian") -> None:
-    """Refuse a whole Hessian that is too large.
-
-    Raises:
-        ConfigError: naming both ways out.
-    """
+    """Refuse a whole Hessian of more than MOST weights with a ConfigError."""
     if weights > MOST:
         raise ConfigError(
             f"{where}: {weights:,} weights are too many for a whole Hessian; expected {MOST:,} or fewer. Name fewer "

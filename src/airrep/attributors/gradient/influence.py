@@ -35,7 +35,7 @@ from airrep.scoring.pooling import Pool
 STATE = "state.safetensors"
 
 MOST = 2**20
-"""Weights that conjugate gradients are run for; a training example then takes 2 MiB of an index."""
+"""Most weights for conjugate gradients; a training example then takes 2 MiB of an index."""
 
 HELD = 2**24
 """Numbers in the right-hand sides that are solved for at a time, 128 MiB."""
@@ -112,7 +112,7 @@ class InfluenceAttributor(MethodAttributor[InfluenceSettings], SlowFit):
             )
 
     def _largest(self, train: Corpus, progress: OnProgress | None) -> float:
-        """The largest number in a training gradient; all of them are in the store afterwards."""
+        """The largest absolute value in a training gradient; all gradients are in the store afterwards."""
         on_rows = count_rows(len(train), progress)
         found = max(
             float(np.abs(self._whole.gradients(part, on_rows=on_rows).rows).max())
@@ -123,7 +123,7 @@ class InfluenceAttributor(MethodAttributor[InfluenceSettings], SlowFit):
         return found
 
     def _factor(self, key: str, documents: Documents, progress: OnProgress | None) -> Mapping[str, np.ndarray]:
-        """L, of a Hessian that an earlier run made or of a new one."""
+        """L with L Lᵀ = H + λI, H from the store or computed."""
         found = recall_arrays(self._whole.folder, key)
         if found is None:
             on_rows = count_rows(len(documents), progress)
@@ -135,7 +135,7 @@ class InfluenceAttributor(MethodAttributor[InfluenceSettings], SlowFit):
     def encode_train(self, examples: Sequence[Example], on_rows: OnRows | None = None) -> DenseFeatures:
         self._fitted()
         dimension = self._whole.dimension
-        return by_chunks(examples, dimension, dimension, lambda part: self._train_features(part, on_rows))
+        return by_chunks(examples, dimension, lambda part: self._train_features(part, on_rows))
 
     def _train_features(self, examples: Sequence[Example], on_rows: OnRows | None) -> np.ndarray:
         learnt = self._fitted()
@@ -176,7 +176,7 @@ class InfluenceAttributor(MethodAttributor[InfluenceSettings], SlowFit):
 
     def _take(self, learnt: Mapping[str, np.ndarray]) -> None:
         self._learnt = learnt
-        self.__dict__.pop("_hessian", None)
+        self.__dict__.pop("_hessian", None)  # the cached one is of an earlier corpus
 
     def _fitted(self) -> Mapping[str, np.ndarray]:
         return self.check_fitted(self._learnt)
@@ -196,6 +196,6 @@ class _WholeGradients(TracinAttributor):
 
 
 def _corpus(documents: Documents, scale: float) -> Mapping[str, np.ndarray]:
-    """What products with the Hessian need of the training corpus."""
+    """The training corpus as tokens, for products with the Hessian, and the scale of features."""
     tokens = {"ids": documents.ids, "offsets": documents.offsets, "starts": documents.starts}
     return {**tokens, "scale": np.array([scale])}

@@ -30,11 +30,11 @@ from airrep.runtime.artifacts import file_digest, json_digest
 Side: TypeAlias = Literal["train", "queries"]
 
 NUMBERS = 2**24
-"""Numbers of gradients that are held at a time, 64 MiB."""
+"""Numbers of whole gradients that are held at a time, 64 MiB."""
 
 
-class Adam(NamedTuple):
-    """What Adam knew of one weight at the end of the warm-up."""
+class AdamMoments(NamedTuple):
+    """Adam's moments of one weight at the end of the warm-up, and its settings."""
 
     first: Float[Tensor, " w"]
     second: Float[Tensor, " w"]
@@ -56,7 +56,7 @@ class LessAttributor(LanguageAttributor[LessSettings]):
     """φ_train(z) = Π Γ(∇ℓ(z)) and φ_query(x) = Π ∇ℓ(x), scaled to length 1.
 
     ∇ℓ is the gradient of an example's loss with respect to all numbers of the adapters, Γ corrects it by Adam's moments
-    (:meth:`Adam.corrected`), and Π is the random projection of
+    (:meth:`AdamMoments.corrected`), and Π is the random projection of
     :class:`airrep.attributors.gradient.projection.RandomProjection`. An example whose gradient is zero or not finite
     has features of zero.
     """
@@ -121,8 +121,8 @@ class LessAttributor(LanguageAttributor[LessSettings]):
         return find_sites(self.lm.model, ("*.lora_A.*", "*.lora_B.*"), f"lm {self.lm.name}")
 
     @cached_property
-    def _adam(self) -> Mapping[str, Adam]:
-        """By the names of the sites."""
+    def _adam(self) -> Mapping[str, AdamMoments]:
+        """Adam's moments by the names of the sites."""
         moments, chosen = load_moments(self._adapter), self.warmup.fine_tune
         names = {site.name: file_name(f"{site.name}.weight") for site in self.sites}
         absent = next((name for name in names.values() if name not in moments), None)
@@ -130,7 +130,9 @@ class LessAttributor(LanguageAttributor[LessSettings]):
             raise ConfigError(f"{self._adapter / MOMENTS}: has no moments of {absent}. Run `airrep warmup` again.")
         device = self.lm.execution.device
         flat = {name: [each.flatten().to(device) for each in moments[file]] for name, file in names.items()}
-        return {name: Adam(first, second, chosen.betas, chosen.epsilon) for name, (first, second) in flat.items()}
+        return {
+            name: AdamMoments(first, second, chosen.betas, chosen.epsilon) for name, (first, second) in flat.items()
+        }
 
     @cached_property
     def _sketch(self) -> RandomProjection:
@@ -138,7 +140,7 @@ class LessAttributor(LanguageAttributor[LessSettings]):
 
     @cached_property
     def _recipe(self) -> dict[str, object]:
-        """What decides features, but for the precision."""
+        """The fields of a fingerprint that decide features, but for the precision."""
         files = {name: file_digest(self._adapter / name) for name in (ADAPTER_CONFIG, ADAPTER, MOMENTS)}
         chosen = self.warmup.fine_tune
         return {
@@ -180,14 +182,14 @@ class LessAttributor(LanguageAttributor[LessSettings]):
 class _AdapterReader:
     """Projects each document's whole gradient, site after site, a few documents at a time."""
 
-    def __init__(self, sketch: RandomProjection, adam: Mapping[str, Adam] | None) -> None:
+    def __init__(self, sketch: RandomProjection, adam: Mapping[str, AdamMoments] | None) -> None:
         self._sketch = sketch
         self._adam = adam
         self._places: Places | None = None
 
     @property
     def projected(self) -> Float[Tensor, "count p"]:
-        """Of the last batch; zeros where the whole gradient was zero."""
+        """Projections of the last batch; zeros where the whole gradient was zero."""
         return torch.where(self._seen[:, None], self._sums, 0.0)
 
     def keep(self, _site: Site, inputs: Float[Tensor, "t i"], /) -> Tensor:
@@ -196,7 +198,7 @@ class _AdapterReader:
 
     def take(self, site: Site, kept: Tensor, gradients: Float[Tensor, "t o"], places: Places, /) -> None:
         """Add a site's share of the projections."""
-        if places is not self._places:
+        if places is not self._places:  # the first site of another batch
             self._places = places
             self._sums = gradients.new_zeros(places.count, self._sketch.dimension)
             self._seen = torch.zeros(places.count, dtype=torch.bool, device=gradients.device)
@@ -205,7 +207,7 @@ class _AdapterReader:
         for first in range(0, places.count, step):
             part = slice(first, first + step)
             whole = torch.bmm(outputs[part], inputs[part]).flatten(1)
-            self._seen[part] |= whole.any(1)
+            self._seen[part] |= whole.any(1)  # before Adam's moments, which make a zero gradient something else
             if self._adam is not None:
                 whole = self._adam[site.name].corrected(whole)
             self._sums[part] += self._sketch.of(site.name, whole)

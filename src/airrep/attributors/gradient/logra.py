@@ -34,10 +34,10 @@ HELD = 2**28
 STATE = "state.safetensors"
 
 KEY = "key"
-"""Among what was learnt: the fingerprint of all that decides it."""
+"""Name of the fingerprint among the arrays."""
 
 Arrays: TypeAlias = Mapping[str, np.ndarray]
-"""What was learnt, by name and number of the linear map."""
+"""Directions and curvature by name and number of the linear map, and the fingerprint of all that decides them."""
 
 
 class LograAttributor(GradientAttributor[LograSettings], SlowFit):
@@ -160,7 +160,7 @@ class LograAttributor(GradientAttributor[LograSettings], SlowFit):
 
     def encode_train(self, examples: Sequence[Example], on_rows: OnRows | None = None) -> DenseFeatures:
         self._fitted()
-        return by_chunks(examples, self.dimension, self.dimension, lambda part: self._features(part, on_rows))
+        return by_chunks(examples, self.dimension, lambda part: self._features(part, on_rows))
 
     def _features(self, examples: Sequence[Example], on_rows: OnRows | None) -> Float[np.ndarray, "n d"]:
         rows = self.gradients(examples, on_rows=on_rows).rows.astype(np.float64)

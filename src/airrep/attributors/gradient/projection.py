@@ -36,11 +36,7 @@ def random_projections(sites: Sequence[Site], rank: int, seed: int) -> Projectio
 
 
 def check_rank(sites: Sequence[Site], rank: int) -> None:
-    """Refuse a rank that a site cannot have.
-
-    Raises:
-        ConfigError: naming the smallest site.
-    """
+    """Refuse a rank above the width of the smallest site with a ConfigError."""
     smallest = min(sites, key=lambda site: min(site.width_in, site.width_out))
     most = min(smallest.width_in, smallest.width_out)
     if rank > most:
@@ -50,7 +46,7 @@ def check_rank(sites: Sequence[Site], rank: int) -> None:
         )
 
 
-class Projected:
+class GradientProjector:
     """Reads each document's gradients, projected on both sides: ``(count, d)``, site after site, row-major.
 
     Without projections these are whole gradients.
@@ -71,7 +67,7 @@ class Projected:
         self._matrices = projections and {name: (a.to(device), g.to(device)) for name, (a, g) in projections.items()}
         self._places: Places | None = None
         self.features = torch.empty(0, self.dimension)
-        """Of the last batch."""
+        """Features of the last batch."""
 
     def keep(self, site: Site, inputs: Float[Tensor, "t i"], /) -> Tensor:
         """Project the inputs."""
@@ -87,10 +83,9 @@ class Projected:
 
 
 class ProjectedGradients(NamedTuple):
-    """Gradients of some examples."""
+    """Projected gradients of documents, in their order."""
 
     features: Float[np.ndarray, "n d"]
-    """Rows in the order of the documents."""
     doubts: Float[np.ndarray, " n"]
     """Mean chance of another token than the response's, 1 − p."""
 
@@ -105,7 +100,7 @@ def project_gradients(
     reduction: Reduction = "mean",
 ) -> ProjectedGradients:
     """Projected gradients of every document; arguments and errors as for :func:`read_gradients`."""
-    reader = Projected(sites, projections, lm.execution.device)
+    reader = GradientProjector(sites, projections, lm.execution.device)
     kind = np.float64 if lm.model.dtype == torch.float64 else np.float32
     features = np.zeros((len(documents), reader.dimension), kind)
     doubts = np.zeros(len(documents), kind)
@@ -136,7 +131,7 @@ class Covariances:
         self._add(site.name, 1, gradients)
 
     def _add(self, name: str, side: int, rows: Tensor) -> int:
-        """Add rows, and say how many."""
+        """Add up rows that are finite; returns how many."""
         sums = self._sums[name]
         if len(sums) <= side:
             sums.append(rows.new_zeros(rows.shape[1], rows.shape[1]))

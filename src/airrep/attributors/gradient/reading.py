@@ -26,16 +26,16 @@ from airrep.lm.network import memory_named, token_logits
 from airrep.runtime.packing import Batch, pack
 
 MLP = ("*mlp*", "*feed_forward*", "*ffn*", "*.fc1", "*.fc2")
-"""How the linear maps of MLPs are called in transformers."""
+"""Patterns of the names that linear maps of MLPs have in transformers."""
 
 SHOWN = 12
-"""Names that an error lists."""
+"""Most names that an error lists."""
 
 Objective: TypeAlias = Literal["loss", "margin"]
-"""What is differentiated: the loss, or minus the log odds of the response's tokens."""
+"""The quantity that is differentiated: the loss, or minus the log odds of the response's tokens."""
 
 Reduction: TypeAlias = Literal["mean", "sum"]
-"""How an example's tokens are put together."""
+"""Mean or sum over an example's response tokens."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -81,13 +81,13 @@ def _linears(model: nn.Module) -> Iterator[Site]:
 
 
 class Places:
-    """Where the documents of a packed batch lie in its list of tokens."""
+    """Places of a packed batch's documents in its list of tokens."""
 
     def __init__(self, batch: Batch, device: str) -> None:
         self.count = len(batch.rows)
         """Documents."""
         self.tokens = batch.tokens
-        self.longest = int(batch.lengths[0])
+        self.longest = int(batch.lengths[0])  # a batch is in order of length, the longest first
         self._keep = self._scatter(batch, device) if self.tokens < self.count * self.longest else None
 
     def _scatter(self, batch: Batch, device: str) -> Int64[Tensor, " t"]:
@@ -110,19 +110,19 @@ class Reader(Protocol):
     """Takes what passes through the sites in one forward and backward pass."""
 
     def keep(self, site: Site, inputs: Float[Tensor, "t i"], /) -> Tensor:
-        """What to hold of a site's inputs until its gradients come."""
+        """Take a site's inputs; returns the part to hold until the gradients come."""
 
     def take(self, site: Site, kept: Tensor, gradients: Float[Tensor, "t o"], places: Places, /) -> None:
-        """The gradients of the summed objective with respect to a site's outputs."""
+        """Take the gradients of the summed objective with respect to a site's outputs."""
 
 
-class Read(NamedTuple):
-    """One batch that has been read."""
+class ReadBatch(NamedTuple):
+    """One batch of documents whose gradients the reader has been given."""
 
     rows: Rows
     """Rows of the documents, in the order of places."""
     doubts: Float[Tensor, " count"]
-    """Of each document 1 - p, the chance of another token, averaged over its response."""
+    """1 − p of each document, the chance of another token, averaged over its response."""
 
 
 def read_gradients(
@@ -133,7 +133,7 @@ def read_gradients(
     *,
     objective: Objective = "loss",
     reduction: Reduction = "mean",
-) -> Iterator[Read]:
+) -> Iterator[ReadBatch]:
     """Pass documents through an LM, batch after batch; memory is bounded by a batch.
 
     After each batch the reader has been given every site. Gradients are those of each document's own objective:
@@ -145,24 +145,24 @@ def read_gradients(
         TrainingError: memory is short.
     """
     execution = lm.execution
-    with memory_named("gradients"), _frozen(lm.model), _Watch(sites, reader, execution.device) as watch:
+    with memory_named("gradients"), _frozen(lm.model), _SiteHooks(sites, reader, execution.device) as hooks:
         for batch in pack(documents.lengths, execution.batch_tokens):
             packed = PackedDocuments.from_batch(documents, batch, execution.device, execution.evenness)
-            watch.places = Places(batch, execution.device)
+            hooks.places = Places(batch, execution.device)
             with torch.enable_grad(), execution.autocast():
                 each, chances = _objective(token_logits(lm.model, packed), packed.targets, objective)
             lengths = torch.bincount(packed.owners, minlength=len(batch.rows)).to(each)
             torch.autograd.backward((each / lengths[packed.owners] if reduction == "mean" else each).sum())
             doubts = chances.new_zeros(len(batch.rows)).index_add_(0, packed.owners, chances) / lengths
-            yield Read(batch.rows, doubts)
+            yield ReadBatch(batch.rows, doubts)
 
 
 def _objective(
     logits: Float[Tensor, "r v"], targets: Int64[Tensor, " r"], objective: Objective
 ) -> tuple[Float[Tensor, " r"], Float[Tensor, " r"]]:
-    """What is differentiated, and 1 − p, of each response token."""
+    """The objective, and 1 − p, of each response token."""
     losses = functional.cross_entropy(logits, targets, reduction="none")
-    doubts = -torch.expm1(-losses.detach())
+    doubts = -torch.expm1(-losses.detach())  # 1 − exp(−loss), exact where p is near 1
     if objective == "loss":
         return losses, doubts
     others = logits.scatter(1, targets[:, None], -torch.inf).logsumexp(dim=1)
@@ -171,7 +171,7 @@ def _objective(
 
 @contextmanager
 def _frozen(model: Any) -> Iterator[None]:
-    """Let no weight ask for a gradient."""
+    """Switch gradients of all weights off, which nobody reads; those of activations suffice."""
     asked = [parameter for parameter in model.parameters() if parameter.requires_grad]
     for parameter in asked:
         parameter.requires_grad_(False)
@@ -182,7 +182,7 @@ def _frozen(model: Any) -> Iterator[None]:
             parameter.requires_grad_(True)
 
 
-class _Watch(ExitStack):
+class _SiteHooks(ExitStack):
     """Hooks on sites, in place while the context lasts."""
 
     places: Places

@@ -24,13 +24,13 @@ from airrep.runtime.artifacts import write_file, writing
 from airrep.runtime.metering import computing_rows, note_recalled
 
 CHUNK = 512
-"""At most so many examples are computed at a time, which is what an interruption can lose."""
+"""Most examples computed at a time, which is what an interruption can lose."""
 
 NUMBERS = 2**24
-"""And at most so many numbers, 64 MiB."""
+"""Most numbers computed at a time, 64 MiB."""
 
 CACHE = "AIRREP_CACHE"
-"""Environment variable: where things are kept that can be made again; ``~/.cache/airrep`` without it."""
+"""Environment variable with the folder of things that can be made again; ``~/.cache/airrep`` without it."""
 
 OFF = "none"
 
@@ -51,7 +51,7 @@ def store_folder(setting: str | None) -> Path | None:
 class GradientStore:
     """Rows of one recipe, ``(n, d)`` float32: equal keys promise equal rows.
 
-    The folder is that of all recipes; None: nothing is kept.
+    The folder is that of all recipes; None keeps nothing.
     """
 
     def __init__(self, folder: Path | None, key: str, dimension: int) -> None:
@@ -74,8 +74,8 @@ class GradientStore:
         unique = dict(zip(keys, examples, strict=True))
         missing = [key for key in unique if key not in self._found]
         fresh: dict[str, np.ndarray] = {}
-        tell = on_rows or (lambda _: None)
-        tell(len(examples) - len(missing))
+        report = on_rows or (lambda _: None)
+        report(len(examples) - len(missing))
         with nullcontext() if self._folder is None else computing_rows(self._name, len(unique), len(missing)):
             for chunk in chunks(missing, chunk_rows(self._dimension)):
                 made = compute([unique[key] for key in chunk]).astype(np.float32)
@@ -83,7 +83,7 @@ class GradientStore:
                     fresh |= dict(zip(chunk, made, strict=True))
                 else:
                     self._keep(chunk, made)
-                tell(len(chunk))
+                report(len(chunk))
         return self._gather(keys, fresh)
 
     def _gather(self, keys: Sequence[str], fresh: Mapping[str, np.ndarray]) -> Float32[np.ndarray, "n d"]:
@@ -100,7 +100,7 @@ class GradientStore:
         return found
 
     def _look(self) -> None:
-        """Note what blocks have come since the last time."""
+        """Note blocks that were written since the last time, by whichever run."""
         if self._folder is None or not self._folder.is_dir():
             return
         for path in sorted(self._folder.glob("*.safetensors")):
@@ -125,11 +125,7 @@ class GradientStore:
 
 
 def _checked(path: Path) -> dict[str, np.ndarray]:
-    """What a file holds whose name ends in the checksum of its bytes.
-
-    Raises:
-        ArtifactError: it was altered, or is gone.
-    """
+    """The arrays of a file whose name ends in the checksum of its bytes."""
     try:
         content = path.read_bytes()
     except OSError as error:
@@ -140,11 +136,7 @@ def _checked(path: Path) -> dict[str, np.ndarray]:
 
 
 def _write(path: Path, content: bytes) -> None:
-    """Write a file whole, beside others that may be at the same one.
-
-    Raises:
-        ArtifactError: the operating system refused.
-    """
+    """Write a file whole; other processes may write the same one at the same time."""
     try:
         with writing(path):
             path.parent.mkdir(parents=True, exist_ok=True)
@@ -156,7 +148,7 @@ def _write(path: Path, content: bytes) -> None:
 
 
 def keep_arrays(folder: Path | None, key: str, arrays: Mapping[str, np.ndarray]) -> None:
-    """Keep what was learnt from gradients, under the fingerprint of all that decides it."""
+    """Keep arrays learnt from gradients, under the fingerprint of all that decides them."""
     if folder is not None:
         content = pack_arrays(arrays)
         path = folder / f"{key[:32]}-{hashlib.sha256(content).hexdigest()[:32]}.safetensors"
@@ -164,11 +156,7 @@ def keep_arrays(folder: Path | None, key: str, arrays: Mapping[str, np.ndarray])
 
 
 def recall_arrays(folder: Path | None, key: str) -> dict[str, np.ndarray] | None:
-    """What :func:`keep_arrays` kept under a fingerprint; None if nothing.
-
-    Raises:
-        ArtifactError: it was altered.
-    """
+    """The arrays that :func:`keep_arrays` kept under a fingerprint; None without any. ArtifactError if altered."""
     kept = [] if folder is None else sorted(folder.glob(f"{key[:32]}-*.safetensors"))
     if not kept:
         return None
@@ -182,7 +170,7 @@ def pack_arrays(arrays: Mapping[str, np.ndarray]) -> bytes:
 
 
 def unpack_arrays(content: bytes) -> dict[str, np.ndarray]:
-    """What :func:`pack_arrays` packed."""
+    """Arrays from the bytes of :func:`pack_arrays`."""
     return load(content)
 
 
@@ -206,14 +194,11 @@ def chunks(items: Sequence[T], size: int = CHUNK) -> Iterator[Sequence[T]]:
 
 
 def by_chunks(
-    examples: Sequence[Example], held: int, dimension: int, make: Callable[[Sequence[Example]], np.ndarray]
+    examples: Sequence[Example], dimension: int, make: Callable[[Sequence[Example]], np.ndarray]
 ) -> Float32[np.ndarray, "n d"]:
-    """Features of examples made chunk by chunk, so that memory beside the result does not grow with their number.
-
-    A row has *dimension* numbers; making one needs *held*.
-    """
+    """Features of examples made chunk by chunk, so that memory beside the result does not grow with their number."""
     found = np.empty((len(examples), dimension), np.float32)
-    size = chunk_rows(held)
+    size = chunk_rows(dimension)
     for first in range(0, len(examples), size):
         found[first : first + size] = make(examples[first : first + size])
     return found

@@ -22,7 +22,7 @@ LEARNT = "learnt.json"
 
 
 class _Learnt(NamedTuple):
-    """What fitting learnt."""
+    """The inverse Fisher matrices of a training corpus."""
 
     inverses: tuple[Float[np.ndarray, "d d"], ...]
     """(F + λI)⁻¹ at each of the weights, times the scale."""
@@ -58,7 +58,7 @@ class TrakAttributor(CheckpointAttributor[TrakSettings], SlowFit):
         return json_digest({"method": self.name, **self.recipe, **own, "weights": weights, "train": train})
 
     def fit(self, train: Corpus, progress: OnProgress | None = None) -> None:
-        """Add up the Fisher matrix over the corpus; its gradients are in the store afterwards.
+        """Add up the Fisher matrix over the corpus, whose gradients are in the store afterwards.
 
         Raises:
             ConfigError: too many features for such matrices.
@@ -84,7 +84,7 @@ class TrakAttributor(CheckpointAttributor[TrakSettings], SlowFit):
     def encode_train(self, examples: Sequence[Example], on_rows: OnRows | None = None) -> DenseFeatures:
         self._fitted()
         dimension = self.dimension * len(self.weights)
-        return by_chunks(examples, dimension, dimension, lambda part: self._train_features(part, on_rows))
+        return by_chunks(examples, dimension, lambda part: self._train_features(part, on_rows))
 
     def _train_features(self, examples: Sequence[Example], on_rows: OnRows | None) -> Float[np.ndarray, "n d"]:
         """In float64, since the inverse's large numbers cancel where a gradient is like those of the corpus."""

@@ -2,7 +2,7 @@
 
 console      Primitives of the terminal: progress, snippets, safe text.
 evaluations  Print evaluations, comparisons, stacks, datamodels and diagnoses.
-learning     Print fine-tunes, training steps, warm-ups and verdicts.
-plan         Print a plan.
+learning     Print labels, fine-tunes, training steps and verdicts.
+plan         Print a plan: methods, crossovers, and checks against real runs.
 results      Print rankings, groups, what-ifs, methods and manifests.
 """

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
 QUIET_SECONDS = 2.0
 LINE_SECONDS = 10.0
 SNIPPET = 160
+"""Characters of a text in a table."""
 
 err = Console(stderr=True)
 
@@ -48,7 +49,7 @@ class Meter:
             self._bar.stop()
 
     def __call__(self, done: int, total: int | None) -> None:
-        if done < self._done:  # another stage
+        if done < self._done:  # another pass over the rows has begun, with a speed of its own
             self._begun = time.monotonic()
         self._done = done
         elapsed = time.monotonic() - self._begun
@@ -94,13 +95,13 @@ def say(text: str) -> None:
 
 def printable(text: str) -> str:
     """A text without characters that steer a terminal or change the direction of writing."""
-    kept = "\N{ZERO WIDTH JOINER}"
+    kept = "\N{ZERO WIDTH JOINER}"  # joins the parts of one emoji
     return "".join(c if c.isprintable() or c in kept else "\N{REPLACEMENT CHARACTER}" for c in text)
 
 
 def snippet(text: str, length: int = SNIPPET) -> str:
     """A text on one line, cut to *length* characters, safe to print."""
-    line = printable(" ".join(text[: 4 * length].split()))
+    line = printable(" ".join(text[: 4 * length].split()))  # not all of the text: it may be megabytes
     return escape(line if len(line) <= length and len(text) <= 4 * length else line[: length - 1] + "…")
 
 

@@ -26,9 +26,16 @@ if TYPE_CHECKING:
 LONGEST = 60
 """Characters of a name."""
 
+_CLASSIFY_COUNTS = {
+    "queries_among_the_examples": "queries are among the training examples themselves; those copies were passed over",
+    "queries_without_examples_of_their_label": "queries have a class that no training example has: always wrong",
+    "unlabelled_examples": "training examples have no class: they never match",
+}
+_STYLES = {"bad": "bold red", "look": "yellow", "unknown": "cyan", "good": "green"}
+
 
 def print_correlations(evaluation: "Evaluation") -> None:
-    """Print LDS or leave-one-out correlations, and what they can be measured against."""
+    """Print LDS or leave-one-out correlations, and their noise ceiling."""
     print_table(rows_table(evaluation), LONGEST)
     say(_counts(evaluation) + _ceiling(evaluation))
     if evaluation.measure == "loo":
@@ -37,7 +44,7 @@ def print_correlations(evaluation: "Evaluation") -> None:
 
 
 def _counts(evaluation: "Evaluation") -> str:
-    """What the values were taken over."""
+    """Numbers of queries, and of subsets or removals, that the values were taken over."""
     facts = evaluation.facts
     kind = "subsets" if evaluation.measure == "lds" else "removals"
     dropped = ", ".join(f"{row.name} {row.dropped:,}" for row in evaluation.rows if row.dropped)
@@ -124,13 +131,6 @@ def print_classification(evaluation: "Evaluation") -> None:
     _say_cautions(evaluation, few=True)
 
 
-_CLASSIFY_COUNTS = {
-    "queries_among_the_examples": "queries are among the training examples themselves; those copies were passed over",
-    "queries_without_examples_of_their_label": "queries have a class that no training example has: always wrong",
-    "unlabelled_examples": "training examples have no class: they never match",
-}
-
-
 def print_selection(evaluation: "Evaluation") -> None:
     """Print F1 of every competitor, then task by task."""
     facts = evaluation.facts
@@ -161,15 +161,12 @@ def _queries(evaluation: "Evaluation") -> str:
 
 
 def _say_cautions(evaluation: "Evaluation", *, few: bool = False) -> None:
-    """What readers should be told of the rows, and with *few* of too few queries."""
+    """Print the caution of each row, and with *few* that of too few queries."""
     if few and (scant := caution_on(evaluation.distinct_queries)):
         say(scant)
     for row in evaluation.rows:
         if row.caution:
             say(f"{row.name}: {row.caution}")
-
-
-STYLES = {"bad": "bold red", "look": "yellow", "unknown": "cyan", "good": "green"}
 
 
 def print_diagnosis(diagnosis: "Diagnosis") -> None:
@@ -182,7 +179,7 @@ def print_diagnosis(diagnosis: "Diagnosis") -> None:
         texts = (escape(printable(cell.text)) for cell in (line.head, *line.cells))
         name, level, number, verdict, about, advice = texts
         named = [name, *([] if about == "labels" else [about]), f"[dim]#{advice.partition('#')[2]}[/]"]
-        shown.add_row(f"[{STYLES[level]}]{level}[/]", "\n".join(named), f"{number}\n{verdict}")
+        shown.add_row(f"[{_STYLES[level]}]{level}[/]", "\n".join(named), f"{number}\n{verdict}")
     out().print(shown, highlight=False)
     facts = diagnosis.facts
     seeds = "one seed" if facts["seeds"] == 1 else f"{facts['seeds']} seeds"

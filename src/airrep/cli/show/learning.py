@@ -1,4 +1,4 @@
-"""Print fine-tunes, training steps, warm-ups and verdicts."""
+"""Print labels, fine-tunes, training steps and verdicts."""
 
 import time
 from collections.abc import Mapping
@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from airrep.training.result import TrainingResult
 
 MOST_REASONS = 3
+"""Fine-tunes that were given up whose reasons are shown."""
 
 
 def clock(seconds: float) -> str:
@@ -62,7 +63,7 @@ class StepMeter:
             _line(f"step {record['step']:,}: loss {_number(record['loss'])}{self._left(record['step'])}")
 
     def fine_tune(self, done: "StepDone") -> None:
-        """Tell of one step of a fine-tune."""
+        """Count one step of a fine-tune, which, unlike one of a training, does not say how long it took."""
         now = time.monotonic()
         self._steps, seconds, self._last = done.steps, now - self._last, now
         self({"step": done.step, "seconds": seconds, "loss": done.loss})
@@ -82,7 +83,7 @@ def _line(text: str) -> None:
 
 
 def next_step(labels: "Labels", use: str) -> str:
-    """What to do with labels: use them, or first see to what is missing or was given up."""
+    """Advice on labels: *use* them, or first see to what is missing or was given up."""
     if labels.growing:
         return "more of them were asked for and are unfinished: run the same command again, and that of the other parts"
     if labels.complete:
@@ -95,7 +96,7 @@ def next_step(labels: "Labels", use: str) -> str:
 
 
 def print_labels(labels: "Labels") -> None:
-    """Print what labels are of, and how much of them is there."""
+    """Print the LM, fine-tuning and instances of labels, and how many of them are finished."""
     state, plan = labels.state, labels.plan
     queries = sorted({len(plan.query_rows(number)) for number in range(len(plan))})
     asked = " to ".join(f"{count:,}" for count in dict.fromkeys((queries[0], queries[-1])))
@@ -122,7 +123,7 @@ def _settings(values: Mapping[str, Any]) -> str:
 
 
 def _state(labels: "Labels") -> str:
-    """Finished, or how much is there and what to run."""
+    """ "finished", or how much is there and what to run."""
     if labels.complete:
         return f"finished; {next_step(labels, '')}" if labels.growing else "finished"
     total = len(labels.tasks)
@@ -131,7 +132,7 @@ def _state(labels: "Labels") -> str:
 
 
 def _given_up(labels: "Labels") -> str:
-    """How many fine-tunes were given up, and why the first of them."""
+    """How many fine-tunes were given up, and the reasons of the first."""
     found = labels.quarantined
     reasons = [f"{entry.place}: {entry.reason}" for entry in found[:MOST_REASONS]]
     more = [f"and {len(found) - MOST_REASONS:,} more"] if len(found) > MOST_REASONS else []
@@ -153,7 +154,7 @@ def print_training(result: "TrainingResult") -> None:
 
 
 def warmup_summary(warmup: "Warmup") -> dict[str, Any]:
-    """What `airrep warmup --json` prints."""
+    """The JSON object that `airrep warmup --json` prints."""
     losses = warmup.loss_per_step
     return {
         "path": str(warmup.path),

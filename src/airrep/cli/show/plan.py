@@ -1,4 +1,4 @@
-"""Print a plan."""
+"""Print a plan: methods, crossovers, and checks against real runs."""
 
 from airrep.cli.show.console import print_table, printable, say
 from airrep.planning.plan import Crossover, Interval, MethodPlan, Plan
