@@ -1,7 +1,7 @@
 """Random subsets, one fine-tune each, and the losses after it.
 
-farm        Fine-tune the target LM on every subset; record the losses.
-fine_tuner  Fine-tune one LM on one subset after another.
+farm        Fine-tune the target LM on every subset and record the losses.
+fine_tuner  The worker that fine-tunes an LM on one subset after another.
 gather      Gather labelled instances from label directories, data and airrep-test folders.
 instance    Instances with their losses, from which encoders learn.
 labels      Labels on disk: losses of queries after fine-tuning on subsets.
@@ -11,5 +11,5 @@ request     The request that decides whether label runs may be joined or resumed
 sampling    Draws of cross-validation instances from a corpus.
 subsets     Random subsets and removals, as row numbers.
 tasks       The fine-tunes that labels are made of, with content keys.
-teacher     Instances whose labels an index gives, instead of fine-tunes.
+teacher     A teacher: instances labelled by an index instead of by fine-tunes.
 """

@@ -1,4 +1,4 @@
-"""Fine-tune the target LM on every subset; record the losses."""
+"""Fine-tune the target LM on every subset and record the losses."""
 
 import json
 import time
@@ -11,7 +11,7 @@ from typing import Any, TypeAlias
 from airrep.attributors.base import OnProgress
 from airrep.corpus.corpus import Corpus
 from airrep.errors import ConfigError, DataError, TrainingError
-from airrep.labels.fine_tuner import FineTuner, Learner, LoadLm, Setup, loader
+from airrep.labels.fine_tuner import FineTuner, LabelSetup, Learner, load_first
 from airrep.labels.labels import Labels
 from airrep.labels.ledger import Ledger, Quarantined, QueryLosses, holding, waiting_lock
 from airrep.labels.plan import SubsetPlan
@@ -28,20 +28,20 @@ Outcomes: TypeAlias = Generator[Outcome[LabelTask, QueryLosses], None, None]
 
 @dataclass(frozen=True)
 class TaskReport:
-    """What is told of each task that ends."""
+    """Report of one task that has ended."""
 
     name: str
-    """Such as ``"instance 0, subset 17, seed 0"``."""
+    """Name such as ``"instance 0, subset 17, seed 0"``."""
     done: int
-    """Tasks of this part that are finished or given up."""
+    """Number of tasks of this part that are finished or given up."""
     total: int
-    """Tasks of this part."""
+    """Number of tasks of this part."""
     seconds: float
-    """How long it took in its worker."""
+    """Wall seconds in its worker."""
     left: float | None
-    """Seconds until the last task ends, from the rate so far; None before a fine-tune has ended."""
+    """Estimated seconds until the last task ends; None before a fine-tune has ended."""
     error: str | None
-    """Why it was given up, if it was."""
+    """Reason why it was given up; None if it was not."""
 
 
 def label(
@@ -64,27 +64,27 @@ def label(
     """Fine-tune the target LM on every subset and record the loss of every query.
 
     Each (subset, seed) is a task, and so is the evaluation of the LM before any fine-tune. Its result is one file,
-    named by a digest of all that decides it; run the same command again after any interruption and it goes on with
-    what is missing. The same call gives the same bytes on the CPU whatever the engine, but for ``times*.jsonl``.
+    named by a digest of everything that decides it; the same call after an interruption resumes with the tasks that
+    are missing. The same call gives the same bytes on the CPU whatever the engine, but for ``times*.jsonl``.
 
     Args:
         plan: the subsets.
         train: the corpus that they were drawn from.
         queries: the corpus that the queries were drawn from; None when that is *train*.
-        lm: the target LM; or what loads one, called once in each worker.
-        fine_tune: how it is fine-tuned.
+        lm: the target LM; or a function that loads one, called once in each worker.
+        fine_tune: settings of the fine-tunes.
         out: the directory.
-        seeds: fine-tunes of each subset, in different orders of data.
+        seeds: number of fine-tunes of each subset, in different orders of data.
         part: ``"3/10"`` does every tenth task, from the third on; parts share a directory or are copied into one.
         engine: where tasks run; in this process if None.
-        retries: how often a task is tried again that failed.
+        retries: number of times that a failed task is tried again.
         partial: finish without the tasks that were given up; their losses are NaN.
-        retry_quarantined: try these again.
-        progress: told about finished tasks.
-        on_task: told more about each.
+        retry_quarantined: try tasks again that were given up in an earlier run.
+        progress: called with the numbers of ended tasks and of all tasks.
+        on_task: called with a report of each task that has ended.
 
     Raises:
-        ConfigError: a value that cannot hold.
+        ConfigError: an impossible value.
         DataError: other corpora than those of the plan, or an example of it that the LM cannot read.
         ArtifactError: other labels are there, another process writes the same, or they cannot be written.
         TrainingError: every fine-tune failed, or workers cannot be started.
@@ -115,7 +115,7 @@ def make_folder(out: str | Path) -> Path:
 
 
 class _Farm:
-    """The LM, the engine, and what is to be fine-tuned."""
+    """The LM, the engine that runs its fine-tunes, and their data."""
 
     def __init__(
         self,
@@ -126,17 +126,14 @@ class _Farm:
         train: Corpus,
         queries: Corpus,
     ) -> None:
-        load = loader(lm) if isinstance(lm, LmSettings) else lm
-        self._here = isinstance(engine, InProcess)
-        loaded = load.anywhere() if isinstance(load, LoadLm) and not self._here else load()
-        self._lm = {"name": _short_name(loaded.name), "fingerprint": loaded.fingerprint, **loaded.reading}
-        self._precision = load.settings.precision if isinstance(load, LoadLm) else "float32"
-        self._setup = Setup(load, fine_tune, train, queries, loaded.fingerprint, plan)
+        loaded, load, name, self._precision, self._here = load_first(lm, engine)
+        self._lm = {"name": name, "fingerprint": loaded.fingerprint, **loaded.reading}
+        self._setup = LabelSetup(load, fine_tune, train, queries, loaded.fingerprint, plan)
         self._engine = engine
         self._loaded: Learner[Any] | None = loaded
 
     def request(self, seeds: int) -> LabelRequest:
-        """What is asked for."""
+        """The request for so many fine-tunes of each subset."""
         setup = self._setup
         sampling = setup.plan.settings.model_dump(mode="json")
         decisive = {
@@ -149,13 +146,11 @@ class _Farm:
             "sampling": {name: value for name, value in sampling.items() if name not in GROWING},
         }
         counts = {name: sampling[name] for name in GROWING if sampling.get(name) is not None} | {"seeds": seeds}
-        key_parts = training_part(decisive)
-        return LabelRequest(
-            decisive, counts, setup.plan, list_tasks(setup.plan, setup.train, setup.queries, key_parts, seeds)
-        )
+        tasks = list_tasks(setup.plan, setup.train, setup.queries, training_part(decisive), seeds)
+        return LabelRequest(decisive, counts, setup.plan, tasks)
 
     def check_examples(self) -> None:
-        """Let the LM read every example that the plan uses, before the first fine-tune."""
+        """Refuse, before the first fine-tune, examples of the plan that the LM cannot read."""
         assert self._loaded is not None
         setup = self._setup
         examples = used_examples(setup.plan, setup.train, setup.queries)
@@ -168,32 +163,21 @@ class _Farm:
             )
 
     def outcomes(self, tasks: list[LabelTask], retries: int) -> Outcomes:
-        """Run tasks on the engine; the LM that was loaded here is used here or let go."""
+        """Run tasks on the engine."""
+        # Nothing else may hold the LM: where workers load their own, this one's memory is freed.
         loaded, self._loaded = self._loaded, None
         if loaded is None or not self._here:
             return self._engine.run(self._setup, tasks, retries)
         return self._engine.run(lambda: FineTuner(loaded, self._setup), tasks, retries)
 
 
-def _short_name(name: str) -> str:
-    """A Hub id, or the last part of a folder's path: labels are handed on, paths are nobody's business."""
-    return Path(name).name if Path(name).is_absolute() else name
-
-
 class TaskProgress:
-    """Tells how far the work is, and how long it will still take."""
+    """Reports progress, with an estimate of the time left."""
 
     def __init__(
         self, total: int, done: int, progress: OnProgress | None, on_task: Callable[[TaskReport], None] | None
     ) -> None:
-        """Say so at once.
-
-        Args:
-            total: how many tasks there are.
-            done: those that were done before.
-            progress: told how many are done.
-            on_task: told more about each.
-        """
+        """Begin with *done* of *total* tasks, and report that to *progress*."""
         self._total, self._now = total, done
         self._tuned = 0
         self._progress, self._on_task = progress, on_task
@@ -205,7 +189,7 @@ class TaskProgress:
             self._progress(self._now, self._total)
 
     def tell(self, name: str, outcome: Outcome[Any, Any], *, tuned: bool) -> None:
-        """One more task has ended; *tuned*: it was a fine-tune, not a mere evaluation."""
+        """Report one more task that has ended; *tuned*: it was a fine-tune, not a mere evaluation."""
         if self._begun is None:
             self._begun = time.monotonic() - outcome.seconds
         self._now += 1
@@ -216,7 +200,7 @@ class TaskProgress:
             self._on_task(TaskReport(name, self._now, self._total, outcome.seconds, left, outcome.error))
 
     def _left(self, elapsed: float) -> float | None:
-        """Loading the LM does not count for the rate, nor do tasks that only evaluate, which are quick."""
+        # Loading the LM does not count for the rate, nor do tasks that only evaluate, which are quick.
         remaining = self._total - self._now
         if not remaining:
             return 0.0
@@ -235,7 +219,8 @@ class _FarmRun:
         self.share = part.share(request.tasks)
 
     def begin(self, retry_quarantined: bool, check: Callable[[], None]) -> list[LabelTask]:
-        """Claim the directory, once it and what the tasks read are checked; the tasks of this part still to be done."""
+        """Check and claim the directory; the tasks of this part that are still to be done."""
+        # Claimed only after all checks: a refused command leaves nothing in a directory.
         todo = self._todo(retry_quarantined)
         if todo:
             check()
@@ -244,7 +229,6 @@ class _FarmRun:
         return todo
 
     def _todo(self, retry_quarantined: bool) -> list[LabelTask]:
-        """The tasks of this part that are still to be done; the directory is checked and nothing is put there."""
         with waiting_lock(self._folder):
             self._request.check(self._folder)
         self._ledger.check_settings()
@@ -263,7 +247,7 @@ class _FarmRun:
         return found
 
     def record(self, outcomes: Outcomes, clock: TaskProgress) -> None:
-        """Write down each outcome when it comes."""
+        """Record each outcome when it comes."""
         with closing(outcomes):
             for outcome in outcomes:
                 if outcome.value is not None:
@@ -288,37 +272,34 @@ class _FarmRun:
             stream.write(json.dumps(line, ensure_ascii=False) + "\n")
 
     def finish(self, partial: bool) -> None:
-        """Seal the directory if all of it is there, whoever did it."""
+        """Seal the directory if all parts of it are there."""
         self._refuse_failure()
         with waiting_lock(self._folder):
-            if (self._folder / MANIFEST).is_file():
+            if (self._folder / MANIFEST).is_file():  # another part may have sealed it since
                 self._sealed = Labels(self._folder)
             unfinished = [task for task in self._request.tasks if self._read(task) is None]
-            given_up = [found for task in unfinished if (found := self._ledger.quarantined(task)) is not None]
+            given_up = self._ledger.given_up(unfinished)
             if self._is_sealed(given_up):
                 tidy(self._ledger, self._request, given_up)
             elif not unfinished or (partial and len(given_up) == len(unfinished)):
                 seal_labels(self._ledger, self._request, self._read, given_up)
 
     def _is_sealed(self, given_up: list[Quarantined]) -> bool:
-        """Whether the manifest says just this already."""
+        """Whether the manifest is that of the request, with the same tasks given up."""
         sealed, wanted = self._sealed, self._request.state["keys"]
         return sealed is not None and sealed.state["keys"] == wanted and sealed.quarantined == given_up
 
     def _refuse_failure(self) -> None:
-        tuned = _fine_tunes(self.share)
-        reasons = [found.reason for task in tuned if (found := self._failure(task)) is not None]
-        everywhere = _fine_tunes(self._request.tasks)
-        if tuned and len(reasons) == len(tuned) and all(self._read(task) is None for task in everywhere):
+        """Refuse to seal where every fine-tune of this part failed and no other part has one."""
+        tuned, everywhere = _fine_tunes(self.share), _fine_tunes(self._request.tasks)
+        failed = self._ledger.given_up(task for task in tuned if self._read(task) is None)
+        if tuned and len(failed) == len(tuned) and all(self._read(task) is None for task in everywhere):
             raise TrainingError(
-                f"{self._folder}: all {len(tuned)} fine-tunes failed, the first: {reasons[0]} "
+                f"{self._folder}: all {len(tuned)} fine-tunes failed, the first: {failed[0].reason} "
                 "Change the settings and give another path, or run again with --retry-quarantined."
             )
 
-    def _failure(self, task: LabelTask) -> Quarantined | None:
-        return self._ledger.quarantined(task) if self._read(task) is None else None
-
 
 def _fine_tunes(tasks: Sequence[LabelTask]) -> list[LabelTask]:
-    """Those that do not only evaluate."""
+    """The tasks that are not mere evaluations."""
     return [task for task in tasks if task.place.subset is not None]

@@ -1,10 +1,11 @@
-"""Fine-tune one LM on one subset after another."""
+"""The worker that fine-tunes an LM on one subset after another."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Generic, NamedTuple, Protocol, TypeVar
 
 import numpy as np
 from jaxtyping import Float32
@@ -16,6 +17,7 @@ from airrep.labels.ledger import QueryLosses
 from airrep.labels.plan import SubsetPlan
 from airrep.labels.tasks import LabelTask, fine_tune_seed
 from airrep.lm.settings import FineTuneSettings, LmSettings
+from airrep.runtime.engine import Engine, InProcess
 
 if TYPE_CHECKING:
     from airrep.lm.model import TargetLM
@@ -26,19 +28,19 @@ S = TypeVar("S", bound="WorkerSetup[Any]")
 
 
 class Learner(Protocol[D]):
-    """What the farm asks of a target LM; :class:`airrep.lm.model.TargetLM` is one."""
+    """Interface of a target LM for labels; :class:`airrep.lm.model.TargetLM` is one."""
 
     @property
     def name(self) -> str:
-        """What people call it."""
+        """Hub id, or path of its folder."""
 
     @property
     def fingerprint(self) -> str:
-        """64 hex digits over all that decides its losses."""
+        """64 hex digits over everything that decides its losses."""
 
     @property
     def reading(self) -> Mapping[str, Any]:
-        """Settings of how it reads examples, part of the fingerprint; by name, for a refusal to tell."""
+        """Settings of how it reads examples, by name; part of the fingerprint, and named in errors."""
 
     def unusable(self, examples: Sequence[Example], /) -> Mapping[int, str]:
         """Row and reason of each example that :meth:`tokenise` refuses; the reason names the example."""
@@ -69,12 +71,35 @@ class LoadLm:
 
     @property
     def anywhere(self) -> "LoadLm":
-        """The same, for asking what it is on a machine without its device."""
+        """The same LM, loaded where its device is missing."""
         return LoadLm(self.settings.model_copy(update={"device": "cpu"}))
 
 
-def loader(lm: LmSettings) -> LoadLm:
-    """What loads the LM in every worker, with the precision that this machine would choose."""
+class FirstLoad(NamedTuple, Generic[L]):
+    """The target LM, loaded in this process before any work."""
+
+    lm: L
+    load: Callable[[], L]
+    """Loads it in a worker."""
+    name: str
+    """Hub id, or the last part of a folder's path: results are handed on, paths are private."""
+    precision: str
+    here: bool
+    """Whether tasks run in this process, so that they use :attr:`lm`."""
+
+
+def load_first(lm: LmSettings | Callable[[], L], engine: Engine) -> FirstLoad[L]:
+    """Load the target LM, on the CPU where an engine's workers have the device."""
+    load: Any = _loader(lm) if isinstance(lm, LmSettings) else lm
+    here = isinstance(engine, InProcess)
+    known = isinstance(load, LoadLm)
+    loaded = load.anywhere() if known and not here else load()
+    name = Path(loaded.name).name if Path(loaded.name).is_absolute() else loaded.name
+    return FirstLoad(loaded, load, name, load.settings.precision if known else "float32", here)
+
+
+def _loader(lm: LmSettings) -> LoadLm:
+    """The loader of every worker, with the precision that this machine chooses, so that all have the same."""
     if lm.precision != "auto":
         return LoadLm(lm)
     from airrep.runtime.devices import resolve_device, resolve_precision
@@ -85,14 +110,14 @@ def loader(lm: LmSettings) -> LoadLm:
 
 @dataclass(frozen=True)
 class WorkerSetup(ABC, Generic[L]):
-    """Makes, in a worker, what fine-tunes and measures."""
+    """Loads the LM in a worker, for a function that fine-tunes and measures it."""
 
     load: Callable[[], L]
     fine_tune: FineTuneSettings
     train: Corpus
     queries: Corpus
     fingerprint: str
-    """Of the LM that is expected."""
+    """Expected fingerprint of the LM."""
 
     def __call__(self) -> Callable[[Any], Any]:
         """Load the LM.
@@ -110,22 +135,22 @@ class WorkerSetup(ABC, Generic[L]):
 
     @abstractmethod
     def worker(self, lm: L) -> Callable[[Any], Any]:
-        """What does the tasks, with an LM that is loaded."""
+        """The function that does the tasks with a loaded LM."""
 
 
 class Tuner(Generic[L, S]):
     """Fine-tunes one LM on one set of examples after another; the base weights are put back before each."""
 
     def __init__(self, lm: L, setup: S) -> None:
-        """Take an LM that is loaded."""
+        """Take a loaded LM."""
         self.lm, self.setup = lm, setup
 
     @contextmanager
     def tuned(self, name: str, rows: Rows, seed: int) -> Iterator[L]:
-        """The LM after one fine-tune; as it is, where there are no rows to train on.
+        """The LM after one fine-tune; the base LM if there are no rows to train on.
 
         Raises:
-            TrainingError: the loss is not finite, or memory is short, then or while it is measured.
+            TrainingError: the loss is not finite, or memory is short, in the fine-tune or in the body.
         """
         try:
             self.lm.reset()
@@ -138,8 +163,8 @@ class Tuner(Generic[L, S]):
 
 
 @dataclass(frozen=True)
-class Setup(WorkerSetup[Learner[Any]]):
-    """Makes, in a worker, what does the tasks of labels."""
+class LabelSetup(WorkerSetup[Learner[Any]]):
+    """Loads the LM in a worker, for label tasks."""
 
     plan: SubsetPlan
 
@@ -147,17 +172,13 @@ class Setup(WorkerSetup[Learner[Any]]):
         return FineTuner(lm, self)
 
 
-class FineTuner(Tuner[Learner[Any], Setup]):
-    """Losses after one fine-tune on a subset after another."""
+class FineTuner(Tuner[Learner[Any], LabelSetup]):
+    """Does label tasks: the losses of queries after a fine-tune on a subset."""
 
-    _asked: tuple[int, Any] | None = None
+    _tokenised: tuple[int, Any] | None = None
 
     def __call__(self, task: LabelTask) -> QueryLosses:
-        """The losses after one fine-tune.
-
-        Raises:
-            TrainingError: a loss is not finite, or memory is short.
-        """
+        """The losses after one fine-tune; errors as of :meth:`tuned`."""
         plan, place = self.setup.plan, task.place
         rows = np.empty(0, np.int64) if place.subset is None else plan.subset_rows(place.instance, place.subset)
         with self.tuned(str(place), rows, fine_tune_seed(plan, place)) as lm:
@@ -167,8 +188,9 @@ class FineTuner(Tuner[Learner[Any], Setup]):
         return np.ascontiguousarray(losses, np.float32)
 
     def _queries(self, number: int) -> Any:
-        """The queries of an instance as token ids, kept until another instance's are asked for."""
-        if self._asked is None or self._asked[0] != number:
+        """The queries of an instance as token ids."""
+        # Tasks come instance by instance, so the queries of one are tokenised once.
+        if self._tokenised is None or self._tokenised[0] != number:
             rows = self.setup.plan.query_rows(number)
-            self._asked = (number, self.lm.tokenise(self.setup.queries.take(rows)))
-        return self._asked[1]
+            self._tokenised = (number, self.lm.tokenise(self.setup.queries.take(rows)))
+        return self._tokenised[1]

@@ -14,9 +14,9 @@ from airrep.errors import ArtifactError
 from airrep.labels.instance import LabelledInstance
 from airrep.labels.ledger import Ledger, Quarantined, QueryLosses
 from airrep.labels.plan import SubsetPlan, open_plan
-from airrep.labels.request import KIND, REQUEST, keys_name, read_state
+from airrep.labels.request import KIND, keys_name, read_state
 from airrep.labels.tasks import LabelTask, Place, list_places
-from airrep.runtime.artifacts import MANIFEST, check_digests, check_sizes, json_digest, read_manifest
+from airrep.runtime.artifacts import MANIFEST, REQUEST, check_digests, check_sizes, json_digest, read_manifest
 
 
 class Labels:
@@ -48,35 +48,34 @@ class Labels:
 
     @property
     def complete(self) -> bool:
-        """Whether the directory is finished: nothing is missing but what was given up and left out on purpose."""
+        """Whether the directory is finished: nothing is missing but tasks that were given up and left out."""
         return self.manifest is not None
 
     @property
     def growing(self) -> bool:
-        """Whether finished labels are being extended by more seeds, subsets or instances, which are not shown yet."""
+        """Whether finished labels are being extended by seeds, subsets or instances, which do not show yet."""
         wanted = read_state(self.path)
         return self.complete and wanted is not None and wanted["keys"] != self.state["keys"]
 
     @property
     def seeds(self) -> int:
-        """Fine-tunes of each subset."""
+        """Number of fine-tunes of each subset."""
         return int(self.state["counts"]["seeds"])
 
     @cached_property
     def fingerprint(self) -> str:
-        """64 hex digits over the losses and what they were made from.
+        """64 hex digits over the losses, the subsets, the LM and its fine-tuning.
 
         Raises:
             ArtifactError: the labels are unfinished.
         """
-        if self.manifest is None:
-            raise ArtifactError(self._unfinished())
-        decisive = {name: self.manifest[name] for name in ("fine_tune", "plan", "files")}
-        return json_digest({**decisive, "lm": self.manifest["lm"]["fingerprint"]})
+        manifest = self._finished_manifest()
+        decisive = {name: manifest[name] for name in ("fine_tune", "plan", "files")}
+        return json_digest({**decisive, "lm": manifest["lm"]["fingerprint"]})
 
     @cached_property
     def plan(self) -> SubsetPlan:
-        """The subsets that were fine-tuned on."""
+        """The subsets."""
         return open_plan(self.path / self.state["plan_folder"])
 
     @cached_property
@@ -93,7 +92,7 @@ class Labels:
 
     @cached_property
     def places(self) -> dict[str, Place]:
-        """Where the losses of each key belong."""
+        """Place of each key's losses."""
         return {task.key: task.place for task in self.tasks}
 
     @cached_property
@@ -105,19 +104,18 @@ class Labels:
         """The fine-tunes that were given up, with the reason."""
         if self.manifest is not None:
             return [Quarantined(**{**one, "place": Place(**one["place"])}) for one in self.manifest["quarantined"]]
-        unfinished = (task for task in self.tasks if self.read(task.key) is None)
-        return [found for task in unfinished if (found := self._ledger.quarantined(task)) is not None]
+        return self._ledger.given_up(task for task in self.tasks if self.read(task.key) is None)
 
     @cached_property
     def missing(self) -> list[Place]:
-        """The fine-tunes that are still to be done."""
+        """The fine-tunes that are neither finished nor given up."""
         if self.manifest is not None:
             return []
         given_up = {entry.place for entry in self.quarantined}
         return [task.place for task in self.tasks if task.place not in given_up and self.read(task.key) is None]
 
     def summary(self) -> dict[str, Any]:
-        """The manifest; of unfinished labels the request, and how much of it is there."""
+        """The manifest; of unfinished labels the request and counts of its tasks."""
         if self.manifest is not None:
             return dict(self.manifest)
         finished = len(self.tasks) - len(self.missing) - len(self.quarantined)
@@ -125,7 +123,7 @@ class Labels:
         return {**self.state, **counts, "quarantined": [asdict(entry) for entry in self.quarantined]}
 
     def read(self, key: str) -> QueryLosses | None:
-        """The losses of one task, ``(q,)``, or None where there are none."""
+        """Losses of one task, ``(q,)``; None if they are missing."""
         place = self.places.get(key)
         if place is None:
             return None
@@ -170,8 +168,8 @@ class Labels:
         Raises:
             ArtifactError: other corpora than those of the labels, or unfinished labels.
         """
-        if not (self.complete or partial):
-            raise ArtifactError(self._unfinished())
+        if not partial:
+            self._finished_manifest()
         asked = train if queries is None else queries
         for name, corpus in (("train", train), ("queries", asked)):
             if corpus.fingerprint != self.state[name]:
@@ -199,22 +197,23 @@ class Labels:
         Raises:
             ArtifactError: a file was altered, or the labels are unfinished.
         """
+        check_digests(self.path, self._finished_manifest()["files"])
+
+    def _finished_manifest(self) -> Mapping[str, Any]:
+        """The manifest; unfinished labels are refused."""
         if self.manifest is None:
-            raise ArtifactError(self._unfinished())
-        check_digests(self.path, self.manifest["files"])
+            raise ArtifactError(
+                f"{self.path}: is unfinished: {len(self.missing)} of {len(self.tasks)} losses are missing and "
+                f"{len(self.quarantined)} were given up. Run the same command again, with --partial to do without "
+                "those."
+            )
+        return self.manifest
 
-    def _unfinished(self) -> str:
-        return (
-            f"{self.path}: is unfinished: {len(self.missing)} of {len(self.tasks)} losses are missing and "
-            f"{len(self.quarantined)} were given up. Run the same command again, with --partial to do without those."
-        )
-
-    def _sealed(self, what: str, instance: int) -> np.ndarray:
-        assert self.manifest is not None
-        return self._load(self.manifest["arrays"][instance][what])
+    def _sealed(self, part: str, instance: int) -> np.ndarray:
+        return self._load(self._finished_manifest()["arrays"][instance][part])
 
     def _load(self, name: str) -> np.ndarray:
-        """One array, mapped from the disk; finished labels have a checksum of each, which is checked the first time."""
+        """One array, mapped from the disk; its checksum is checked the first time, if labels are finished."""
         if name not in self._arrays:
             if self.manifest is not None:
                 check_digests(self.path, {name: self.manifest["files"][name]})
@@ -226,7 +225,8 @@ class Labels:
 
 
 def mean_over_seeds(losses: Float32[np.ndarray, "s q m"]) -> Float32[np.ndarray, "q m"]:
-    """The mean over the seeds that are there; NaN where none is."""
+    """Mean over the seeds that are there; NaN where none is."""
+    # Not np.nanmean, which warns where all seeds are missing.
     there = ~np.isnan(losses)
     count = there.sum(axis=0)
     total = np.where(there, losses, 0).sum(axis=0, dtype=np.float64)

@@ -4,7 +4,7 @@
 bytes at its end: the sha256 of the file's name and everything before. ``settings`` is 8 hex digits over the LM and
 the fine-tuning settings, ``key`` 16 over the texts and the seed as well.
 
-``quarantine/<settings>-<key>.json`` says why a task was given up.
+``quarantine/<settings>-<key>.json`` holds the reason why a task was given up.
 """
 
 import hashlib
@@ -19,6 +19,7 @@ import numpy as np
 from jaxtyping import Float32
 
 from airrep.errors import ArtifactError
+from airrep.labels.plan import npy_bytes
 from airrep.labels.tasks import LabelTask, Place, TaskShare
 from airrep.runtime.artifacts import LOCK, canonical_json, locked, write_file, writing
 
@@ -40,62 +41,54 @@ class Quarantined:
     reason: str
     """One line."""
     attempts: int
-    """How often it was tried."""
+    """Number of attempts."""
 
 
 class Ledger:
-    """What is finished and what was given up, in the directory and nowhere else."""
+    """Files of finished tasks and of those that were given up."""
 
     def __init__(self, folder: Path, settings: str, part: TaskShare | None = None) -> None:
-        """Look at a label directory.
-
-        Args:
-            folder: the directory.
-            settings: 8 hex digits over what all its results were made with.
-            part: the share of work that is written by this process; needed for writing alone.
-        """
+        """Open a label directory; *settings* are 8 hex digits, *part* is needed for writing alone."""
         self.folder = folder
         self.settings = settings
         self._part = part or TaskShare()
 
     def result_path(self, key: str) -> Path:
-        """Where the result of a task is."""
+        """Path of a task's losses."""
         return self.folder / RESULTS / f"{self.settings}-{key}.npy"
 
     def quarantine_path(self, key: str) -> Path:
-        """Where the reason is why a task was given up."""
+        """Path of the reason why a task was given up."""
         return self.folder / QUARANTINE / f"{self.settings}-{key}.json"
 
     def read(self, key: str, queries: int) -> QueryLosses | None:
-        """The losses of one task, or None where there is no whole file of them."""
+        """Read the losses of one task; None without a whole file of them."""
         path = self.result_path(key)
         try:
             content = path.read_bytes()
         except FileNotFoundError:
             return None
         array, checksum = content[:-_CHECKSUM_BYTES], content[-_CHECKSUM_BYTES:]
-        if _checksum(path, array) != checksum:
+        if _checksum(path, array) != checksum:  # cut in a copy, say: the task is simply done again
             return None
         losses: np.ndarray = np.load(io.BytesIO(array), allow_pickle=False)
         return losses if losses.shape == (queries,) and losses.dtype == np.float32 else None
 
     def write(self, key: str, losses: QueryLosses) -> None:
-        """Keep the losses of one task: a reader sees all of the file or none."""
-        stream = io.BytesIO()
-        np.save(stream, losses, allow_pickle=False)
-        path = self.result_path(key)
-        self._write(path, stream.getvalue() + _checksum(path, stream.getvalue()))
+        """Write the losses of one task: a reader sees all of the file or none."""
+        content, path = npy_bytes(losses), self.result_path(key)
+        self._write(path, content + _checksum(path, content))
         with writing(self.quarantine_path(key)):
             self.quarantine_path(key).unlink(missing_ok=True)
 
     def _write(self, path: Path, content: bytes) -> None:
-        """Write a file whole; the temporary one is named by the part, so that parts do not meet."""
+        """Write a file at once, through a temporary file that no other part writes."""
         with writing(path):
             path.parent.mkdir(exist_ok=True)
         write_file(path, content, self._part.name)
 
     def quarantined(self, task: LabelTask) -> Quarantined | None:
-        """Why a task was given up; None if it was not."""
+        """Read why a task was given up; None if it was not."""
         path = self.quarantine_path(task.key)
         try:
             record = json.loads(path.read_bytes())
@@ -105,13 +98,17 @@ class Ledger:
         except (ValueError, TypeError, KeyError):
             return Quarantined(task.place, "unknown: the file that says it was altered", 0)
 
+    def given_up(self, tasks: Iterable[LabelTask]) -> list[Quarantined]:
+        """Those of some tasks that were given up."""
+        return [found for task in tasks if (found := self.quarantined(task)) is not None]
+
     def give_up(self, task: LabelTask, reason: str, attempts: int) -> None:
-        """Note why a task is given up."""
+        """Write why a task is given up."""
         record = {**asdict(task.place), "key": task.key, "reason": reason, "attempts": attempts}
         self._write(self.quarantine_path(task.key), canonical_json(record))
 
     def check_settings(self) -> None:
-        """Refuse results that were made with other settings and got here by copying."""
+        """Refuse results of other settings, which were copied here."""
         for path in self._files():
             if not path.name.startswith((".", f"{self.settings}-")):
                 raise ArtifactError(
@@ -158,7 +155,7 @@ def holding(folder: Path, part: TaskShare) -> Iterator[None]:
 
 
 def _refuse_other_shares(folder: Path, part: TaskShare) -> None:
-    """Refuse to share the work in 3 parts while others share it in 10: they would do the same tasks."""
+    """Refuse 3 parts while others work in 10: both would do the same tasks."""
     for path in folder.glob(f"{LOCK}-*of*"):
         of = path.name.rpartition("of")[2]
         busy = (

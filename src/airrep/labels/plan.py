@@ -67,21 +67,21 @@ class SubsetPlan:
     path: Path
     settings: SamplingSettings
     fingerprint: str
-    """Digest of the corpora's fingerprints and of all rows: equal if the same subsets of the same data are meant."""
+    """Digest of the corpora's fingerprints and of all rows: equal for the same subsets of the same data."""
     train_fingerprint: str
-    """Of the train corpus."""
+    """Fingerprint of the train corpus."""
     query_fingerprint: str
-    """Of the query corpus: the train corpus's if queries were drawn from that."""
+    """Fingerprint of the query corpus, which is the train corpus if queries were drawn from that."""
     arrays: Mapping[str, np.ndarray]
-    """The stored arrays by name."""
+    """Stored arrays by name."""
 
     def __len__(self) -> int:
-        """How many instances."""
+        """Number of instances."""
         return len(self.arrays["train_offsets"]) - 1
 
     @property
     def subset_count(self) -> int:
-        """Subsets of each instance, m; for removals, the whole pool included."""
+        """Number of subsets of each instance, m; for removals, with the whole pool."""
         return (len(self.arrays["offsets"]) - 1) // len(self)
 
     @property
@@ -111,7 +111,7 @@ class SubsetPlan:
         return self._rows("queries", "query_offsets", i)
 
     def subset_rows(self, i: int, j: int) -> Rows:
-        """Rows of the *train corpus* in subset *j* of instance *i*, ascending: what is fine-tuned on."""
+        """Rows of the *train corpus* in subset *j* of instance *i*, ascending."""
         pool = self.train_rows(i)
         rows: Rows = pool[self._members(i, j, len(pool))]
         return rows
@@ -124,7 +124,7 @@ class SubsetPlan:
             queries: the query corpus; the train corpus if None.
 
         Raises:
-            DataError: one is another.
+            DataError: one differs.
         """
         given = {"train": train, "queries": train if queries is None else queries}
         for (name, corpus), known in zip(given.items(), (self.train_fingerprint, self.query_fingerprint), strict=True):
@@ -136,7 +136,7 @@ class SubsetPlan:
                 )
 
     def _members(self, i: int, j: int, n: int) -> Rows:
-        """Rows of the pool of ``n`` that form a subset."""
+        """Rows of a subset in its pool of ``n``."""
         if not 0 <= j < self.subset_count:
             raise IndexError(f"subset {j} of {self.subset_count}")
         stored = self._rows("members", "offsets", i * self.subset_count + j)
@@ -180,19 +180,23 @@ def write_plan(
     Args:
         path: the directory to make.
         request: fingerprints of ``train`` and ``queries``, and ``settings``.
-        rows: for each of :data:`PARTS`, the lists of rows to be put one after the other.
+        rows: lists of rows for each of :data:`PARTS`, stored one after the other.
         replace: replace a plan that is there.
     """
     with new_artifact(path, KIND, {"request": request}, replace=replace) as folder:
         for part, cuts in zip(PARTS, CUTS, strict=True):
             lists = rows[part]
-            write_file(folder / f"{part}.npy", _npy(np.concatenate(lists)))
-            write_file(folder / f"{cuts}.npy", _npy(np.cumsum([0, *map(len, lists)])))
+            write_file(folder / f"{part}.npy", npy_bytes(_compact(np.concatenate(lists))))
+            write_file(folder / f"{cuts}.npy", npy_bytes(_compact(np.cumsum([0, *map(len, lists)]))))
 
 
-def _npy(values: np.ndarray) -> bytes:
-    """An array file of the least unsigned type that holds the values."""
-    greatest = int(values.max()) if len(values) else 0
+def _compact(values: np.ndarray) -> np.ndarray:
+    """The values in the least unsigned type that holds them."""
+    return values.astype(np.min_scalar_type(int(values.max()) if len(values) else 0))
+
+
+def npy_bytes(array: np.ndarray) -> bytes:
+    """The bytes of an array's ``.npy`` file."""
     buffer = io.BytesIO()
-    np.save(buffer, values.astype(np.min_scalar_type(greatest)), allow_pickle=False)
+    np.save(buffer, array, allow_pickle=False)
     return buffer.getvalue()

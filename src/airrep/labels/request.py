@@ -1,22 +1,22 @@
 """The request that decides whether label runs may be joined or resumed; the seal."""
 
 import hashlib
-import io
 import json
 import shutil
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 
 from airrep.errors import AirRepError, ArtifactError
 from airrep.labels.ledger import SETTINGS_DIGITS, Ledger, Quarantined, QueryLosses
-from airrep.labels.plan import SubsetPlan, open_plan
+from airrep.labels.plan import SubsetPlan, npy_bytes, open_plan
 from airrep.labels.tasks import LabelTask
 from airrep.runtime.artifacts import (
     MANIFEST,
+    REQUEST,
     canonical_json,
     describe_files,
     json_digest,
@@ -31,24 +31,25 @@ from airrep.runtime.stage import refuse_difference
 
 KIND = "labels"
 
-REQUEST = "request.json"
-
 GROWING = ("instances", "subsets", "removals", "seeds")
-"""What may grow from one run to the next: what is finished stays as it is."""
+"""Settings that may grow from one run to the next: finished tasks keep their keys and losses."""
+
+Read: TypeAlias = Callable[[LabelTask], QueryLosses | None]
+"""Reads the losses of a task; None if it was given up."""
 
 
 @dataclass(frozen=True)
 class LabelRequest:
-    """The labels that are asked for.
+    """A request for labels, with the tasks that it consists of.
 
     Not a :class:`~airrep.runtime.stage.Stage`: a label directory is filled in place, by several processes at once, and
     sealed by whichever finishes last, so there is no unfinished directory for one of them to hold and rename.
     """
 
     decisive: Mapping[str, Any]
-    """What may not change in a directory: LM, fine-tuning, corpora, sampling."""
+    """LM, fine-tuning, corpora and sampling, which may not change in a directory."""
     counts: Mapping[str, int]
-    """What may grow."""
+    """Values of :data:`GROWING`."""
     plan: SubsetPlan
     tasks: Sequence[LabelTask]
 
@@ -59,7 +60,7 @@ class LabelRequest:
 
     @property
     def state(self) -> dict[str, Any]:
-        """What ``request.json`` and the manifest say."""
+        """Content of ``request.json``, and of the manifest without the results."""
         return {
             **self.decisive,
             "counts": dict(self.counts),
@@ -78,7 +79,7 @@ class LabelRequest:
         Raises:
             ArtifactError: the directory holds other labels, more of them, or something else.
         """
-        check_ours(folder)
+        _check_ours(folder)
         old = read_state(folder)
         if old is not None:
             before, now = _comparable({name: old.get(name) for name in self.decisive}, self.decisive)
@@ -88,18 +89,16 @@ class LabelRequest:
             self._refuse_shrinking(folder, read_manifest(folder, KIND)["counts"])
 
     def claim(self, folder: Path) -> None:
-        """Begin these labels in a directory, or go on with them; errors as of :meth:`check`."""
+        """Begin these labels in a directory, or resume them; errors as of :meth:`check`."""
         self.check(folder)
         _write_once(folder / REQUEST, canonical_json(self.state))
         self.keep(folder)
 
     def keep(self, folder: Path) -> None:
-        """Keep the subsets and the keys with the labels, whole: so that these can be read by themselves."""
+        """Write the subsets and the keys, so that the labels can be read by themselves."""
         state = self.state
         _keep_plan(self.plan, folder / state["plan_folder"])
-        keys = io.BytesIO()
-        np.save(keys, np.array(self._keys(), dtype="S16"), allow_pickle=False)
-        _write_once(folder / state["keys"], keys.getvalue())
+        _write_once(folder / state["keys"], npy_bytes(np.array(self._keys(), dtype="S16")))
 
     def _refuse_shrinking(self, folder: Path, old: Mapping[str, int]) -> None:
         name = next((name for name in old if self.counts.get(name, 0) < old[name]), None)
@@ -111,15 +110,13 @@ class LabelRequest:
 
 
 def keys_name(keys: Sequence[str]) -> str:
-    """The name of the file of these keys."""
+    """Name of the file of these keys."""
     return f"keys-{json_digest(keys)[:12]}.npy"
 
 
 def _comparable(old: Mapping[str, Any], new: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
-    """What must be equal of two requests: an LM may have another name, not other weights.
-
-    How it reads is part of its fingerprint; it is compared by itself first, so that it is told from other weights.
-    """
+    """The parts of two requests that must be equal: the LM's fingerprint, not its name."""
+    # The fingerprint covers reading settings too; they come first, so that the error names them and not the weights.
     was, now = (dict(each["lm"]) if isinstance(each["lm"], Mapping) else {} for each in (old, new))
     known = ("name", "fingerprint")
     reading = [name for name in now if name in was and name not in known] if was.get("name") == now.get("name") else []
@@ -128,12 +125,12 @@ def _comparable(old: Mapping[str, Any], new: Mapping[str, Any]) -> Iterator[dict
 
 
 def training_part(state: Mapping[str, Any]) -> dict[str, Any]:
-    """Of what decides the losses, the part that is the same for every subset and query."""
+    """LM, precision and fine-tuning, which decide losses for every subset and query."""
     return {"lm": state["lm"]["fingerprint"], "precision": state["precision"], "fine_tune": state["fine_tune"]}
 
 
-def check_ours(folder: Path) -> None:
-    """Refuse a directory that holds something else."""
+def _check_ours(folder: Path) -> None:
+    """Refuse a directory of something else."""
     if (folder / MANIFEST).is_file():
         read_manifest(folder, KIND)
     elif any(not path.name.startswith(".") for path in folder.iterdir()) and read_state(folder) is None:
@@ -141,7 +138,7 @@ def check_ours(folder: Path) -> None:
 
 
 def read_state(folder: Path) -> dict[str, Any] | None:
-    """What ``request.json`` says; None where there is none.
+    """Read ``request.json``; None without one.
 
     Raises:
         ArtifactError: it was altered.
@@ -166,7 +163,7 @@ def _write_once(path: Path, content: bytes) -> None:
 
 
 def _keep_plan(plan: SubsetPlan, target: Path) -> None:
-    """Copy the subsets, if there is no whole copy yet."""
+    """Copy the subsets, unless a whole copy is there."""
     if _holds_plan(target, plan):
         return
     temporary = target.with_name(f".{target.name}.tmp")
@@ -187,24 +184,19 @@ def _keep_plan(plan: SubsetPlan, target: Path) -> None:
 
 
 def _holds_plan(folder: Path, plan: SubsetPlan) -> bool:
-    """Whether a whole copy of the subsets is there; every byte is checked."""
+    """Whether a whole copy of the subsets is there."""
     try:
         return folder.is_dir() and open_plan(folder).fingerprint == plan.fingerprint
+    # A damaged copy fails in any of these ways; it is made anew.
     except (AirRepError, OSError, ValueError, KeyError, TypeError):
         return False
-
-
-Read = Callable[[LabelTask], QueryLosses | None]
-"""Where a task's losses come from."""
 
 
 def seal_labels(ledger: Ledger, request: LabelRequest, read: Read, given_up: Sequence[Quarantined]) -> None:
     """Write the losses of every instance as arrays, then the manifest, which makes the directory finished.
 
-    Arrays are named by what they hold, so that those of an older manifest stay whole until it is replaced. The
-    single result files are removed in the end, and so is all that no manifest names.
-
-    Losses of what was given up, for which *read* has None, are NaN.
+    Arrays are named by their content, so that those of an older manifest stay whole until it is replaced. Result files
+    and all that no manifest names are removed last. Losses of tasks that were given up are NaN.
     """
     folder, state = ledger.folder, request.state
     request.keep(folder)
@@ -224,7 +216,7 @@ def seal_labels(ledger: Ledger, request: LabelRequest, read: Read, given_up: Seq
 
 
 def _write_instance(folder: Path, request: LabelRequest, number: int, read: Read) -> dict[str, str]:
-    """Write ``(s, q, m)`` losses and ``(q,)`` losses before any fine-tune of one instance; returns their names."""
+    """Write one instance's losses ``(s, q, m)``, and ``(q,)`` before any fine-tune; return the files' names."""
     queries = len(request.plan.query_rows(number))
     losses = np.full((request.counts["seeds"], queries, request.plan.subset_count), np.nan, np.float32)
     base = np.full(queries, np.nan, np.float32)
@@ -242,21 +234,17 @@ def _write_instance(folder: Path, request: LabelRequest, number: int, read: Read
 
 
 def _write_array(folder: Path, stem: str, array: np.ndarray) -> str:
-    stream = io.BytesIO()
-    np.save(stream, array, allow_pickle=False)
-    name = f"{stem}-{hashlib.sha256(stream.getvalue()).hexdigest()[:12]}.npy"
-    write_file(folder / name, stream.getvalue())
+    content = npy_bytes(array)
+    name = f"{stem}-{hashlib.sha256(content).hexdigest()[:12]}.npy"
+    write_file(folder / name, content)
     return name
 
 
 def tidy(ledger: Ledger, request: LabelRequest, given_up: Sequence[Quarantined]) -> None:
-    """Remove what a manifest makes superfluous: single results, and arrays and plans of an older one.
-
-    What ``request.json`` names stays: another process may be at more labels than these.
-    """
+    """Remove what a manifest makes superfluous: result files, and arrays and plans of an older one."""
     kept = {entry.place for entry in given_up}
     ledger.forget(task.key for task in request.tasks if task.place not in kept)
-    wanted = read_state(ledger.folder) or {}
+    wanted = read_state(ledger.folder) or {}  # whose files stay: another process may be making more labels than these
     named = {name.split("/")[0] for name in read_manifest(ledger.folder, KIND)["files"]}
     named |= {wanted.get("keys"), wanted.get("plan_folder")}
     for pattern in ("losses-*.npy", "base-*.npy", "keys-*.npy", "plan-*"):

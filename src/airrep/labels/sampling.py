@@ -1,7 +1,7 @@
 """Draws of cross-validation instances from a corpus."""
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -59,7 +59,7 @@ def sample(
 
 
 def draw_rows(train: Corpus, settings: SamplingSettings, queries: Corpus | None = None) -> dict[str, list[Rows]]:
-    """Rows of the instances that :func:`sample` writes, by the parts of a plan; arguments and errors are its own."""
+    """Rows of the instances that :func:`sample` would write, by parts of a plan; arguments and errors are the same."""
     _check(settings)
     return _InstanceDraw.of(train, train if queries is None else queries, settings).run()
 
@@ -79,20 +79,22 @@ def _check(settings: SamplingSettings) -> None:
 
 
 def _flat(request: Mapping[str, Any]) -> dict[str, Any]:
+    """A request with its parts named as people set them, for errors."""
     corpora = {f"{name} corpus": request[name] for name in ("train", "queries")}
     return corpora | dict(request["settings"])
 
 
 @dataclass(frozen=True, eq=False)
 class _SampledCorpus:
-    """The examples of one corpus: which text and which stratum each has."""
+    """Texts and strata of the examples of one corpus."""
 
     name: str
     setting: str
+    """Name of the setting that says how many are drawn, for errors."""
     texts: np.ndarray
-    """``(n,)`` one number for each text, the same in both corpora."""
+    """``(n,)`` numbers, equal for equal texts of both corpora."""
     strata: np.ndarray | None
-    """``(n,)``."""
+    """``(n,)`` numbers; None without strata."""
 
     def draw(self, generator: np.random.Generator, allowed: np.ndarray, count: int | None, where: str) -> Rows:
         """Draw rows among those allowed, all of them if no count is given."""
@@ -111,19 +113,19 @@ class _SampledCorpus:
 
 @dataclass(frozen=True, eq=False)
 class _InstanceDraw:
-    """A draw of all instances, one after the other."""
+    """Draws all instances, one after the other."""
 
     settings: SamplingSettings
     train: _SampledCorpus
     queries: _SampledCorpus
     first: np.ndarray
-    """Which queries are the first with their text."""
-    taken: np.ndarray = field(default_factory=lambda: np.zeros(0, bool))
-    """Which texts belong to an instance that shares none."""
+    """Whether each query is the first with its text."""
+    taken: np.ndarray
+    """Whether each text belongs to an instance that shares none."""
 
     @classmethod
     def of(cls, train: Corpus, queries: Corpus, settings: SamplingSettings) -> "_InstanceDraw":
-        """Prepare a draw."""
+        """Number the texts and strata of two corpora."""
         texts, query_texts = _texts(train, queries)
         first = np.zeros(len(query_texts), bool)
         first[np.unique(query_texts, return_index=True)[1]] = True
@@ -137,7 +139,7 @@ class _InstanceDraw:
         )
 
     def run(self) -> dict[str, list[Rows]]:
-        """Rows of all instances, by the parts of a plan."""
+        """Rows of all instances, by parts of a plan."""
         rows: dict[str, list[Rows]] = {part: [] for part in PARTS}
         for i in range(self.settings.instances):
             pool, queries = self._instance(i)
@@ -162,13 +164,13 @@ class _InstanceDraw:
         return pool, queries
 
     def _subsets(self, i: int, pool: Rows) -> Iterator[Rows]:
-        """The stored rows of each subset of one instance."""
+        """Stored rows of each subset of one instance."""
         settings, n = self.settings, len(pool)
         if settings.removals is not None:
             removed = settings.removals * settings.removal_size
             _check_enough(f"instance {i}", settings.removal_size, n, n - 1, "left out of", "removal_size")
             _check_enough(f"instance {i}", removed, n, n, "left out of", "removals or removal_size")
-            for j in range(settings.removals + 1):
+            for j in range(settings.removals + 1):  # subset 0 leaves nothing out
                 yield draw_removal(settings.seed, i, j, n, settings.removal_size)
             return
         _check_enough(f"instance {i}", settings.size, n, n - 1, "drawn from", "size")

@@ -1,6 +1,6 @@
-"""Instances whose labels an index gives, instead of fine-tunes."""
+"""A teacher: instances labelled by an index instead of by fine-tunes."""
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -26,11 +26,11 @@ from airrep.scoring.group_scores import group_scores
 from airrep.scoring.groups import Groups
 from airrep.scoring.pooling import Pooling
 
-PREFIX = "teacher_"
+_PREFIX = "teacher_"
 
 
 class TeacherSettings(Settings):
-    """What a teacher is asked, and how long an encoder learns from it."""
+    """Settings of a teacher's instances and of the training steps on them."""
 
     steps: int = Field(default=500, ge=1)
     """Most steps on the teacher's labels, before those on losses."""
@@ -59,44 +59,40 @@ class TeacherSettings(Settings):
     @classmethod
     def _some_sizes(cls, sizes: object) -> object:
         """``"1,10"`` is (1, 10), as command lines give it."""
-        parts = sizes.split(",") if isinstance(sizes, str) else [sizes] if isinstance(sizes, int) else sizes
-        found = [int(part) if isinstance(part, str) and part.strip().isdecimal() else part for part in _listed(parts)]
+        parts = sizes.split(",") if isinstance(sizes, str) else sizes
+        listed = parts if isinstance(parts, list | tuple) else [parts]
+        found = [int(part) if isinstance(part, str) and part.strip().isdecimal() else part for part in listed]
         if not found or any(type(size) is not int or size < 1 for size in found):
             raise ValueError("expected numbers from 1 up, such as 1,10,100")
         return tuple(found)
 
 
-def _listed(parts: object) -> list[Any]:
-    return list(parts) if isinstance(parts, list | tuple) else [parts]
-
-
 def split_teacher_settings(values: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
-    """Settings of a training, and those of its teacher, which begin with ``teacher_`` and come back without it."""
-    own = {name.removeprefix(PREFIX): value for name, value in values.items() if name.startswith(PREFIX)}
-    return {name: value for name, value in values.items() if not name.startswith(PREFIX)}, own
+    """Split settings into those of a training and those of its teacher, which begin with ``teacher_`` and lose it."""
+    own = {name.removeprefix(_PREFIX): value for name, value in values.items() if name.startswith(_PREFIX)}
+    return {name: value for name, value in values.items() if not name.startswith(_PREFIX)}, own
 
 
 @dataclass(frozen=True, eq=False)
 class Teaching:
-    """What an encoder learns from first: instances whose losses are cheap, and how it does so."""
+    """A teacher's instances, which an encoder learns from first, and settings of these steps."""
 
     instances: Sequence[LabelledInstance]
     steps: int = 500
-    """Most steps on them."""
+    """Most steps on the instances."""
     members: int | None = None
     """About how many members all subsets of a step have; None takes those of a step on the largest subsets."""
     rate: float = 1.0
     """Learning rates, as a multiple of those on labels."""
     described: Mapping[str, Any] = field(default_factory=dict)
-    """JSON values for the card: which index taught, and what it was asked."""
+    """JSON values for the card: the index and the settings."""
     spent: MeasuredCost | None = None
-    """What labelling them took; None where it was not measured."""
+    """Cost of labelling the instances; None if not measured."""
 
     def subsets_per_step(self, most: int) -> list[int]:
-        """Subsets of each instance in a step, so that all steps have about as many members.
+        """Numbers of subsets in a step on each instance, *most* on the largest subsets.
 
-        Args:
-            most: subsets in a step on the largest.
+        All steps have about as many members.
         """
         sizes = [float(instance.subsets.sizes.mean()) for instance in self.instances]
         members = self.members or most * max(sizes)
@@ -104,10 +100,10 @@ class Teaching:
 
 
 def check_teaching(teaching: Teaching) -> None:
-    """Refuse what nothing can be learnt from.
+    """Refuse a teacher that nothing can be learnt from.
 
     Raises:
-        ConfigError: no instances, no steps, or a rate or number of members that cannot hold.
+        ConfigError: no instances, no steps, or an impossible rate or number of members.
     """
     possible = teaching.steps >= 1 and 0 < teaching.rate < np.inf and (teaching.members is None or teaching.members > 1)
     if not teaching.instances or not possible:
@@ -127,19 +123,21 @@ def teach(
     tell: Callable[[str], None] | None = None,
     progress: OnProgress | None = None,
 ) -> Teaching:
-    """Label random subsets of an index by its own group scores f: the losses are −f, so that their labels (Eq. 7) are f
-    brought to mean 0 and deviation 1 over the subsets of an instance.
+    """Label random subsets of an index by its own group scores f.
+
+    The losses are −f, so that their labels (Eq. 7) are f brought to mean 0 and deviation 1 over the subsets of an
+    instance.
 
     Instance i depends on (seed, i) alone. Queries and train pool of an instance share no text.
 
     Args:
-        index: the teacher; what is not deleted of it is drawn from.
+        index: the teacher; examples are drawn from those that are not deleted.
         settings: the defaults if None.
-        queries: where queries come from; the index's own examples if None, whose stored features are taken where the
-            method encodes queries as training examples.
-        unseen: instances whose examples and queries must not be seen; what has one of their texts is left out.
-        tell: told in a sentence what was left out.
-        progress: told about encoded queries.
+        queries: corpus that queries are drawn from; the index's own examples if None, with their stored features if
+            the method encodes queries as it encodes training examples.
+        unseen: held-out and test instances; examples and queries with one of their texts are left out.
+        tell: called with a sentence on the examples that were left out.
+        progress: called with the numbers of encoded queries and of all queries.
 
     Raises:
         ConfigError: a pool that does not exist or does not fit the method.
@@ -148,7 +146,7 @@ def teach(
     chosen = settings or TeacherSettings()
     pooling = index.attributor.pooling(chosen.pool, chosen.temperature)
     with measuring(device_of(index.attributor.settings)) as meter:
-        source = _TeacherSource.of(index, queries, _texts_of(unseen), chosen)
+        source = _TeacherCorpus.of(index, queries, _texts_of(unseen), chosen)
         if tell is not None and source.left_out:
             tell(f"{index.path}: {source.left_out:,} examples are in held-out or test instances and were left out")
         draws = [source.draw(chosen, number) for number in range(chosen.instances)]
@@ -168,9 +166,10 @@ def _texts_of(instances: Sequence[LabelledInstance]) -> set[str]:
     }
 
 
-def _described(index: Index, source: "_TeacherSource", settings: TeacherSettings, pooling: Pooling) -> dict[str, Any]:
+def _described(index: Index, source: "_TeacherCorpus", settings: TeacherSettings, pooling: Pooling) -> dict[str, Any]:
     lm = index.manifest["settings"].get("lm")
     asked = settings.model_dump(mode="json", exclude={"steps", "members", "rate", "pool", "temperature"})
+    # The last part of the LM's path alone: cards are published.
     return {
         "method": index.method,
         "index": index.fingerprint,
@@ -184,34 +183,34 @@ def _described(index: Index, source: "_TeacherSource", settings: TeacherSettings
 
 
 @dataclass(frozen=True, eq=False)
-class _Drawn:
+class _TeacherDraw:
     """Rows of one instance."""
 
     train: Rows
-    """``(n,)`` of the corpus that may be seen."""
+    """Rows ``(n,)`` of the teacher's examples."""
     queries: Rows
-    """``(q,)`` of the queries that may be seen."""
+    """Rows ``(q,)`` of the teacher's queries."""
     subsets: Groups
-    """``(m,)`` as rows of the pool."""
+    """``(m,)`` groups of rows of the train pool."""
 
 
 @dataclass(frozen=True, eq=False)
-class _TeacherSource:
-    """What may be drawn from an index."""
+class _TeacherCorpus:
+    """Examples and queries that instances are drawn from, without held-out and test texts."""
 
     index: Index
     corpus: Corpus
-    """Examples that may be seen."""
+    """Examples of the index."""
     rows: Rows
-    """Their rows in the index."""
-    asked: Corpus
-    """Queries that may be seen: the same corpus where there are no others."""
+    """Rows of the examples in the index."""
+    queries: Corpus
+    """Queries; the very object of the examples where no others were given."""
     left_out: int
-    """Examples and queries that must not be seen."""
+    """Number of examples and queries with a held-out or test text."""
 
     @classmethod
-    def of(cls, index: Index, queries: Corpus | None, unseen: set[str], settings: TeacherSettings) -> "_TeacherSource":
-        """Leave out what must not be seen, and what is too much."""
+    def of(cls, index: Index, queries: Corpus | None, unseen: set[str], settings: TeacherSettings) -> "_TeacherCorpus":
+        """Take the examples without unseen texts, at most as many as the settings say."""
         whole = Corpus(pa.concat_tables([shard.examples.table for shard in index.shards]))
         live = np.flatnonzero(index.live)
         rows = live[~_is_in(whole.take(live), unseen)]
@@ -224,22 +223,22 @@ class _TeacherSource:
         kept = np.flatnonzero(~_is_in(queries, unseen))
         if not len(kept):
             raise DataError("teacher queries: all are held out; expected others. Give other queries.")
-        asked = queries.take(_part(kept, settings, "queries"))
-        return cls(index, corpus, rows, asked, out + len(queries) - len(kept))
+        taken = queries.take(_part(kept, settings, "queries"))
+        return cls(index, corpus, rows, taken, out + len(queries) - len(kept))
 
-    def draw(self, settings: TeacherSettings, number: int) -> _Drawn:
+    def draw(self, settings: TeacherSettings, number: int) -> _TeacherDraw:
         """Draw one instance."""
         seed, size = stream_seed(settings.seed, "teacher", number), settings.sizes[number % len(settings.sizes)]
-        asked = SamplingSettings(
+        sampling = SamplingSettings(
             instances=1,
             train_count=None,
             query_count=settings.query_count,
-            subsets=settings.subsets if size > 1 else 2,
+            subsets=settings.subsets if size > 1 else 2,  # the fewest: random singles repeat, so others are drawn below
             size=size,
             seed=seed,
         )
         try:
-            found = draw_rows(self.corpus, asked, None if self.asked is self.corpus else self.asked)
+            found = draw_rows(self.corpus, sampling, None if self.queries is self.corpus else self.queries)
         except DataError as error:  # which names settings of `airrep sample`
             problem = str(error).removeprefix("instance 0: ").partition(". ")[0]
             raise DataError(
@@ -250,13 +249,13 @@ class _TeacherSource:
         if size == 1:
             singles = stream(seed, "singles").permutation(len(pool))[: settings.subsets]
             members = list(singles[:, None])
-        return _Drawn(pool, queries, Groups.from_lists({str(j): rows for j, rows in enumerate(members)}))
+        return _TeacherDraw(pool, queries, Groups.from_lists({str(j): rows for j, rows in enumerate(members)}))
 
-    def features(self, asked: Rows, progress: OnProgress | None) -> "_Asked":
-        """Encode queries, or take the features that the index has of them."""
-        if self.asked is self.corpus and self.index.attributor.symmetric:
-            return _Asked(self, asked, _stored(self.index, self.rows[asked]))
-        return _Asked(self, asked, self.index.encode_queries(self.asked.take(asked), progress))
+    def features(self, rows: Rows, progress: OnProgress | None) -> "_QueryFeatures":
+        """Features of some queries: stored ones where they serve, else computed."""
+        if self.queries is self.corpus and self.index.attributor.symmetric:
+            return _QueryFeatures(self, rows, _stored(self.index, self.rows[rows]))
+        return _QueryFeatures(self, rows, self.index.encode_queries(self.queries.take(rows), progress))
 
 
 def _part(rows: Rows, settings: TeacherSettings, name: str) -> Rows:
@@ -274,34 +273,31 @@ def _is_in(corpus: Corpus, hashes: set[str]) -> np.ndarray:
 
 def _stored(index: Index, rows: Rows) -> Features:
     """Features of some rows, ascending, float32 ``(rows, d)``."""
-    parts = list(_parts(index, rows))
+    parts: list[Any] = []
+    for shard in index.shards:
+        first, last = np.searchsorted(rows, [shard.start, shard.start + shard.rows])
+        if last > first:
+            parts.append(shard.block.features[rows[first:last] - shard.start])
     if isinstance(parts[0], np.ndarray):
         return np.concatenate(parts).astype(np.float32)
     return sparse.csr_array(sparse.vstack(parts).astype(np.float32))
 
 
-def _parts(index: Index, rows: Rows) -> Iterator[Any]:
-    for shard in index.shards:
-        first, last = np.searchsorted(rows, [shard.start, shard.start + shard.rows])
-        if last > first:
-            yield shard.block.features[rows[first:last] - shard.start]
-
-
 @dataclass(frozen=True, eq=False)
-class _Asked:
-    """Features of all queries that some instance has."""
+class _QueryFeatures:
+    """Features of the queries of all instances."""
 
-    source: _TeacherSource
+    source: _TeacherCorpus
     rows: Rows
     """Rows of the queries, ascending."""
     features: Features
 
-    def label(self, draw: _Drawn, pooling: Pooling, number: int) -> LabelledInstance:
+    def label(self, draw: _TeacherDraw, pooling: Pooling, number: int) -> LabelledInstance:
         """An instance whose losses are minus the teacher's group scores."""
         source, subsets = self.source, draw.subsets
         places = np.searchsorted(self.rows, draw.queries)
         members = Groups(subsets.names, source.rows[draw.train][subsets.rows], subsets.offsets)
         index = source.index
         scores = group_scores(self.features[places], index.blocks, members, pooling, examples=len(index))
-        queries, train = source.asked.take(draw.queries), source.corpus.take(draw.train)
+        queries, train = source.queries.take(draw.queries), source.corpus.take(draw.train)
         return LabelledInstance(f"teacher#{number}", train, queries, subsets, -scores)

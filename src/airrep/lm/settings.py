@@ -34,7 +34,7 @@ class LmSettings(Settings):
     @field_validator("lm")
     @classmethod
     def _whole_path(cls, lm: str) -> str:
-        """A folder by its whole path, so that workers elsewhere find it."""
+        """Resolve a folder's path, so that workers in another directory find it."""
         return str(Path(lm).resolve()) if Path(lm).is_dir() else lm
 
     @field_validator("template")
@@ -52,7 +52,7 @@ def _is_template(template: str) -> bool:
 
 
 def split_lm_settings(values: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
-    """Settings of the LM, without its name, and settings of the fine-tuning, out of one mapping of both.
+    """Split one mapping into settings of the LM, without its name, and settings of the fine-tuning.
 
     Raises:
         ConfigError: a name that neither has.

@@ -24,37 +24,30 @@ from airrep.runtime.devices import resolve_device, resolve_precision
 from airrep.runtime.seeding import stream, stream_seed
 from airrep.runtime.stage import Stage
 
-ADAPTER = "adapter"
-
-CHECKPOINTS = "checkpoints"
-
-LOSSES = "losses.npy"
+_ADAPTER, _CHECKPOINTS, _LOSSES = "adapter", "checkpoints", "losses.npy"
 
 
 class Checkpoint(NamedTuple):
-    """Weights after some step of a warm-up."""
+    """Weights after one step of a warm-up."""
 
     path: Path
     """A file that :meth:`airrep.lm.model.TargetLM.load_weights` takes."""
     rate: float
-    """Mean learning rate of the steps since the checkpoint before: TracIn's weight of it."""
+    """Mean learning rate of the steps since the checkpoint before, TracIn's weight."""
 
 
 @dataclass(frozen=True)
 class Warmup:
-    """A finished warm-up.
-
-    Attributes:
-        path: its folder, which is an LM.
-        manifest: how it was made.
-    """
+    """A finished warm-up."""
 
     path: Path
+    """Folder of the fine-tuned LM."""
     manifest: Mapping[str, Any]
+    """Its request, base LM and checkpoints."""
 
     @property
     def base(self) -> Mapping[str, str]:
-        """The LM that it began from: ``name``, ``fingerprint``, and ``files``, a digest of its files."""
+        """The LM before fine-tuning: its ``name``, ``fingerprint``, and ``files``, a digest of its files."""
         found: Mapping[str, str] = self.manifest["base"]
         return found
 
@@ -65,18 +58,18 @@ class Warmup:
 
     @property
     def adapter(self) -> Path | None:
-        """The folder of its adapters and their moments, if it was trained with some."""
-        return self.path / ADAPTER if self.fine_tune.lora_rank is not None else None
+        """Folder of the adapters and Adam's moments; None if all weights were trained."""
+        return self.path / _ADAPTER if self.fine_tune.lora_rank is not None else None
 
     @property
     def checkpoints(self) -> tuple[Checkpoint, ...]:
-        """What was kept, in the order of training; the last are the LM's own weights."""
+        """Checkpoints in the order of training; the last has the LM's final weights."""
         return tuple(Checkpoint(self.path / entry["file"], entry["rate"]) for entry in self.manifest["checkpoints"])
 
     @property
     def loss_per_step(self) -> Float64[np.ndarray, " steps"]:
-        """Of each step's examples before it, mean nats per response token."""
-        losses: np.ndarray = np.load(self.path / LOSSES, allow_pickle=False)
+        """Loss of each step's examples before the step, mean nats per response token."""
+        losses: np.ndarray = np.load(self.path / _LOSSES, allow_pickle=False)
         return losses
 
 
@@ -135,13 +128,13 @@ def warm_up(
     Args:
         corpus: what to train on.
         out: the directory to make.
-        lm: the LM to begin from.
-        fine_tune: how to train; the paper's label fine-tune if None.
+        lm: the LM to fine-tune.
+        fine_tune: settings of the fine-tune; the paper's label fine-tune if None.
         count: examples, drawn without repeats; None takes all.
         seed: decides the sample, the order of the examples, and the adapters' first weights.
-        checkpoints: how often, at equal distances, all weights are kept; the last time is the end.
+        checkpoints: number of checkpoints of all weights, at equal distances; the last is at the end.
         replace: replace a warm-up that is there and differs.
-        on_step: told of each step.
+        on_step: called after each step.
 
     Raises:
         ConfigError: no such LM, more examples or checkpoints than there are, or a setting that does not fit.
@@ -158,11 +151,11 @@ def warm_up(
     if stage.finished() is None:
         with stage.making() as partial, _writing_weights(path):
             model = load_lm(lm)
-            keeper = _Keeper(model, partial, marks, on_step)
-            report = _train(model, corpus.take(rows), chosen, seed, keeper)
+            writer = _CheckpointWriter(model, partial, marks, on_step)
+            report = _train(model, corpus.take(rows), chosen, seed, writer)
             write_lm(model.model, model.folder, partial)
-            np.save(partial / LOSSES, np.array(report.loss_per_step, np.float64))
-            seal(partial, WARM_UP, _description(keeper, report, request))
+            np.save(partial / _LOSSES, np.array(report.loss_per_step, np.float64))
+            seal(partial, WARM_UP, _description(writer, report, request))
     made = open_warmup(path)
     assert made is not None
     return made
@@ -170,14 +163,16 @@ def warm_up(
 
 def _sample(corpus: Corpus, count: int | None, seed: int) -> Rows:
     """Rows to train on, ascending."""
-    if not 1 <= (len(corpus) if count is None else count) <= len(corpus):
+    total = len(corpus)
+    wanted = total if count is None else count
+    if not 1 <= wanted <= total:
         raise ConfigError(
-            f"count: is {len(corpus) if count is None else count:,}, of a corpus of {len(corpus):,} examples; "
-            "expected from 1 up to all. Correct it, or give more data."
+            f"count: is {wanted:,}, of a corpus of {total:,} examples; expected from 1 up to all. "
+            "Correct it, or give more data."
         )
     if count is None:
-        return np.arange(len(corpus))
-    drawn: Rows = np.sort(stream(seed, "warm-up", "sample").choice(len(corpus), count, replace=False))
+        return np.arange(total)
+    drawn: Rows = np.sort(stream(seed, "warm-up", "sample").choice(total, count, replace=False))
     return drawn
 
 
@@ -191,13 +186,12 @@ def _marks(steps: int, checkpoints: int) -> tuple[int, ...]:
 def _request(
     corpus: Corpus, lm: LmSettings, fine_tune: FineTuneSettings, draw: Mapping[str, int | None]
 ) -> dict[str, Any]:
-    """What decides the result."""
-    precision = resolve_precision(lm.precision, resolve_device(lm.device))
+    """Everything that decides the weights."""
     return {
         "corpus": corpus.fingerprint,
-        "lm": files_digest(find_lm(lm.lm)),
+        "lm": files_digest(find_lm(lm.lm)),  # of the files: the LM itself need not be loaded to find a finished one
         "reading": lm.model_dump(include={"max_tokens", "template"}),
-        "precision": precision,
+        "precision": resolve_precision(lm.precision, resolve_device(lm.device)),
         "fine_tune": fine_tune.model_dump(mode="json"),
         **draw,
     }
@@ -205,7 +199,7 @@ def _request(
 
 @contextmanager
 def _writing_weights(path: Path) -> Iterator[None]:
-    """Tell what goes wrong with the disk in one line; safetensors has an error of its own for that."""
+    """Report a failed write in one line; safetensors raises an error of its own."""
     try:
         with writing(path):
             yield
@@ -213,8 +207,8 @@ def _writing_weights(path: Path) -> Iterator[None]:
         raise ArtifactError(f"{path}: weights cannot be written: {error}. Mend that and run it again.") from error
 
 
-class _Keeper:
-    """Keeps checkpoints and adapters while a fine-tune runs."""
+class _CheckpointWriter:
+    """Writes checkpoints and adapters while a fine-tune runs."""
 
     def __init__(self, lm: TargetLM, folder: Path, marks: Sequence[int], on_step: OnStep | None) -> None:
         self.lm = lm
@@ -227,42 +221,45 @@ class _Keeper:
     def __call__(self, done: StepDone) -> None:
         self._rates.append(done.rate)
         if done.step in self._marks:
-            self._keep(done.step)
+            self._write(done.step)
+        # Adam's moments end with the fine-tune, so adapters are saved in its last step.
         if done.step == done.steps and hasattr(self.lm.model, "peft_config"):
-            save_adapters(self.lm.model, done.optimizer, self._folder / ADAPTER, self.lm.name)
+            save_adapters(self.lm.model, done.optimizer, self._folder / _ADAPTER, self.lm.name)
         if self._on_step is not None:
             self._on_step(done)
 
-    def _keep(self, step: int) -> None:
-        file = f"{CHECKPOINTS}/step-{step:06}.safetensors"
-        (self._folder / CHECKPOINTS).mkdir(exist_ok=True)
+    def _write(self, step: int) -> None:
+        file = f"{_CHECKPOINTS}/step-{step:06}.safetensors"
+        (self._folder / _CHECKPOINTS).mkdir(exist_ok=True)
         weights = {name: weight.cpu().contiguous() for name, weight in whole_weights(self.lm.model).items()}
         save_file(weights, self._folder / file, metadata={"format": "pt"})
         self.checkpoints.append({"file": file, "step": step, "rate": float(np.mean(self._rates))})
         self._rates.clear()
 
 
-def _train(lm: TargetLM, examples: Corpus, fine_tune: FineTuneSettings, seed: int, keeper: _Keeper) -> FineTuneReport:
+def _train(
+    lm: TargetLM, examples: Corpus, fine_tune: FineTuneSettings, seed: int, writer: _CheckpointWriter
+) -> FineTuneReport:
     try:
         documents = lm.tokenise(examples)
-    except DataError as error:
+    except DataError as error:  # which names the first; people want to know how many
         refused = lm.unusable(examples)
         raise DataError(
             f"warm-up: {len(refused):,} of {len(examples):,} examples cannot be used with the LM {lm.name}; the first: "
             f"{refused[min(refused)]} Leave such examples out of the data."
         ) from error
-    return lm.fine_tune(documents, fine_tune, stream_seed(seed, "warm-up"), keeper)
+    return lm.fine_tune(documents, fine_tune, stream_seed(seed, "warm-up"), writer)
 
 
-def _description(keeper: _Keeper, report: FineTuneReport, request: Mapping[str, Any]) -> dict[str, Any]:
-    lm, losses = keeper.lm, report.loss_per_step
+def _description(writer: _CheckpointWriter, report: FineTuneReport, request: Mapping[str, Any]) -> dict[str, Any]:
+    lm, losses = writer.lm, report.loss_per_step
     base = {"name": lm.name, "fingerprint": lm.fingerprint, "files": request["lm"]}
     return {
         "request": dict(request),
         "base": base,
         "reading": lm.reading,
         "steps": report.steps,
-        "checkpoints": keeper.checkpoints,
+        "checkpoints": writer.checkpoints,
         "device": lm.execution.device,
         "packages": versions("torch", "transformers", "numpy"),
         "provenance": {
@@ -272,6 +269,6 @@ def _description(keeper: _Keeper, report: FineTuneReport, request: Mapping[str, 
             "seed": request["seed"],
             "fine-tuning": ", ".join(f"{name}={value}" for name, value in request["fine_tune"].items()),
             "loss": f"{losses[0]:.4f} → {losses[-1]:.4f} nats per response token, in {report.steps:,} steps",
-            "checkpoints": len(keeper.checkpoints),
+            "checkpoints": len(writer.checkpoints),
         },
     }

@@ -1,4 +1,4 @@
-"""Directories written atomically, manifest last.
+"""Artifacts: directories written atomically, manifest last.
 
 An artifact is a directory whose ``manifest.json`` names its kind, its format version, what it was made from, and
 every file with its size and sha256. A directory without a manifest is unfinished; one with a manifest is whole.
@@ -23,11 +23,10 @@ from airrep.errors import ArtifactError
 FORMAT_VERSION = 1
 
 MANIFEST = "manifest.json"
-
-REQUEST = "request.json"
-"""In an unfinished directory: what it was begun for."""
-FINISH_FIRST = "Finish that one with its own command, delete the directory, or pass --replace."
 LOCK = ".lock"
+REQUEST = "request.json"
+"""File of an unfinished directory with the request that it was begun for."""
+FINISH_FIRST = "Finish that one with its own command, delete the directory, or pass --replace."
 
 _REASONS = {
     errno.ENOSPC: "the disk is full",
@@ -41,7 +40,7 @@ _REASONS = {
 
 
 def canonical_json(value: object) -> bytes:
-    """One spelling of a JSON value: sorted keys, indented, UTF-8, a newline at the end."""
+    """Canonical bytes of a JSON value: sorted keys, indented, UTF-8, a newline at the end."""
     return (json.dumps(value, indent=1, sort_keys=True, ensure_ascii=False, allow_nan=False) + "\n").encode()
 
 
@@ -84,9 +83,9 @@ def write_file(path: Path, content: bytes, writer: str = "") -> None:
     """Write a file so that a reader sees either its old bytes or all of the new ones.
 
     Args:
-        path: of the file.
+        path: path of the file.
         content: its bytes.
-        writer: tells the temporary file from those of others that may write the same file at the same time.
+        writer: name of this writer in the temporary file, where several may write the same file at the same time.
 
     Raises:
         ArtifactError: the operating system refused.
@@ -97,7 +96,7 @@ def write_file(path: Path, content: bytes, writer: str = "") -> None:
             temporary.write_bytes(content)
             sync(temporary)
             temporary.replace(path)
-            sync(path.parent)
+            sync(path.parent)  # a rename is an entry of the directory
         finally:
             temporary.unlink(missing_ok=True)
 
@@ -123,15 +122,15 @@ def seal(folder: Path, kind: str, content: Mapping[str, Any], without: Collectio
 
     Args:
         folder: the directory.
-        kind: of artifact.
-        content: what the manifest says, but for the files.
-        without: files and folders, directly below, that it does not name.
+        kind: kind of artifact.
+        content: values of the manifest, without the files.
+        without: names of files and folders, directly below, that are left out.
     """
     skipped = {LOCK, MANIFEST, *without}
     paths = [path for path in sorted(folder.rglob("*")) if path.is_file()]
     names = [path.relative_to(folder).as_posix() for path in paths]
     named = [name for name in names if name.partition("/")[0] not in skipped]
-    for name in named:
+    for name in named:  # before the manifest, which must not survive a power cut that its files do not
         sync(folder / name)
     write_manifest(folder, kind, {**content, "files": describe_files(folder, named)})
 
@@ -141,7 +140,7 @@ def read_manifest(folder: Path, kind: str | None = None, *, verify: bool = False
 
     Args:
         folder: the artifact.
-        kind: what it should be, such as ``"index"``; any kind when None.
+        kind: expected kind, such as ``"index"``; any kind when None.
         verify: check every byte of its files.
 
     Raises:
@@ -226,7 +225,7 @@ def check_digests(folder: Path, files: Mapping[str, Mapping[str, Any]]) -> None:
 
 
 def partial_path(out: Path) -> Path:
-    """Where an artifact is written until it is whole."""
+    """Path of the directory in which an artifact is written until it is whole."""
     return out.with_name(out.name + ".partial")
 
 
@@ -241,8 +240,8 @@ def locked(
 
     Args:
         folder: the directory.
-        name: of the lock file; the default is the lock of the single writer.
-        busy: what is told when another process holds it.
+        name: name of the lock file; the default is the lock of the single writer.
+        busy: end of the error when another process holds it.
         patience: seconds to wait for it.
 
     Raises:
@@ -261,8 +260,8 @@ def locked(
 
 
 def real_path(out: str | Path) -> Path:
-    """Where an artifact is to be written: the place that a symbolic link points to, or the path itself."""
-    path = Path(out)
+    """Path that an artifact is written to: the target of a symbolic link, or the path itself."""
+    path = Path(out)  # publishing renames directories, which would replace the link and leave its target
     return path.resolve() if path.is_symlink() else path
 
 
@@ -275,6 +274,7 @@ def make_partial(out: Path) -> Path:
     partial = partial_path(out)
     with writing(out):
         partial.mkdir(parents=True, exist_ok=True)
+        # Every directory that airrep began has its lock file.
         if any(partial.iterdir()) and not (partial / LOCK).exists():
             raise ArtifactError(
                 f"{partial}: was not written by airrep, but is in the way. Move it, or choose another --out."
@@ -323,6 +323,7 @@ def publish(partial: Path, out: Path, kind: str) -> None:
     old = out.with_name(f".{out.name}.replaced")
     check_replaceable(old, kind)
     with writing(out):
+        # A directory cannot be renamed over a full one, and deleting one takes long; two renames leave hardly a gap.
         if out.exists():
             shutil.rmtree(old, ignore_errors=True)
             out.replace(old)
@@ -346,14 +347,14 @@ def check_free(out: Path, kind: str, *, replace: bool) -> None:
 def new_artifact(
     out: Path, kind: str, content: Mapping[str, Any], *, replace: bool = False, keep: Collection[str] = ()
 ) -> Iterator[Path]:
-    """Write a small artifact in one go: yields the empty directory to fill, then seals and names it.
+    """Write a small artifact at once: yields the empty directory to fill, then seals and publishes it.
 
     Args:
-        out: where it is to be.
-        kind: of artifact.
-        content: what its manifest says, but for its files.
-        replace: replace one that is there.
-        keep: what is there already and stays in it, without being named by the manifest.
+        out: path of the artifact.
+        kind: kind of artifact.
+        content: values of its manifest, without the files.
+        replace: replace an artifact that is there.
+        keep: names of files and folders that stay in the directory, left out of the manifest.
 
     Raises:
         ArtifactError: *out*, or a long stage's unfinished work, exists and *replace* is false; or it cannot be

@@ -1,8 +1,8 @@
-"""Engines that run independent tasks: the base class, the dispatch, this process.
+"""Engines that run independent tasks, with retries and replaced workers.
 
-An engine holds no state that matters: whoever asks writes down each outcome when it comes, and asks only for what is
-not written down yet. A worker gets its next task when the outcome of the last one was taken, so that a kill at any
-moment loses at most the one task that each worker has in hand.
+An engine stores nothing: its caller records each outcome when it comes, and asks only for tasks without a record.
+A worker gets its next task when the outcome of the last one was taken, so an interruption loses at most one task per
+worker.
 """
 
 import time
@@ -22,20 +22,19 @@ W = TypeVar("W", bound="Worker")
 
 @dataclass(frozen=True)
 class Outcome(Generic[T, R]):
-    """What became of one task."""
+    """Result of one task, or the reason why it failed."""
 
     task: T
-    """As it was given."""
     value: R | None
-    """What the work returned; None if it failed."""
+    """Value that the work returned; None if it failed."""
     error: str | None
-    """Why it failed every time, in one line; None if it did not."""
+    """Reason of the last failure, in one line; None if it succeeded."""
     seconds: float
-    """Time in the worker, of the last attempt."""
+    """Wall seconds of the last attempt in the worker."""
     attempts: int
-    """How often it was tried, from 1 on."""
+    """Number of attempts, from 1 on."""
     cpu_seconds: float = 0.0
-    """Processor time in the worker, of the last attempt."""
+    """CPU seconds of the last attempt in the worker."""
 
 
 class Engine(ABC):
@@ -47,14 +46,14 @@ class Engine(ABC):
     ) -> Generator[Outcome[T, R], None, None]:
         """Run every task and yield the outcomes in the order of completion.
 
-        A task that raises TrainingError, or whose worker is lost, is tried again after the others; when that was in
-        vain too, its outcome has the reason. Any other error of a task ends the run.
+        A task that raises TrainingError, or whose worker is lost, is tried again after the others; after its last
+        retry, its outcome has the reason. Any other error of a task ends the run.
 
         Args:
-            setup: called once in each worker, makes what does the work: loads a model, say. It, the tasks and the
-                values can be pickled.
-            tasks: what the work is called with, one at a time.
-            retries: how often a failed task is tried again.
+            setup: called once in each worker; returns the function that does the tasks, with a model loaded, say. The
+                setup, the tasks and the values must be picklable.
+            tasks: arguments of that function, one for each call.
+            retries: number of times that a failed task is tried again.
 
         Raises:
             AirRepError: raised by the setup, or by a task when it is not a TrainingError.
@@ -64,7 +63,7 @@ class Engine(ABC):
 
 @dataclass(frozen=True)
 class InProcess(Engine):
-    """Runs tasks one after the other in this process, on one thread as the other engines do."""
+    """Runs tasks one after the other in this process, on one thread like the other engines."""
 
     def run(
         self, setup: Callable[[], Callable[[T], R]], tasks: Sequence[T], retries: int = 1
@@ -83,8 +82,8 @@ class InProcess(Engine):
 
 @contextmanager
 def one_thread() -> Iterator[None]:
-    """Let torch use one thread for a while: more would add in another order, so round otherwise."""
-    import torch
+    """Limit torch to one thread inside."""
+    import torch  # more threads add in another order, so they round otherwise
 
     before = torch.get_num_threads()
     torch.set_num_threads(1)
@@ -96,25 +95,26 @@ def one_thread() -> Iterator[None]:
 
 @dataclass(frozen=True)
 class Reply(Generic[R]):
-    """What a worker says of one call."""
+    """Answer of a worker to one call."""
 
     value: R | None = None
     failure: str | None = None
-    """The message of a TrainingError: worth another attempt."""
+    """Message of a TrainingError, which is worth another attempt."""
     fatal: tuple[type[AirRepError], str] | None = None
-    """Any other error that airrep raised: ends the run."""
+    """Any other error that airrep raised, which ends the run."""
     seconds: float = 0.0
     cpu_seconds: float = 0.0
 
     def check(self) -> None:
-        """Raise what ends the run."""
+        """Raise the error that ends the run, if there is one."""
         if self.fatal is not None:
             kind, message = self.fatal
+            # MissingExtraError is made from the names of a feature and an extra, not from a message.
             raise AirRepError(message) if kind is MissingExtraError else kind(message)
 
 
 def answer(work: Callable[[T], R], task: T) -> Reply[R]:
-    """Do one task in this process; only a TrainingError becomes part of the reply."""
+    """Do one task; only a TrainingError becomes part of the reply."""
     begun, cpu = time.perf_counter(), time.process_time()
     value, failure = None, None
     try:
@@ -133,7 +133,7 @@ def answer_all(work: Callable[[T], R], task: T) -> Reply[R]:
 
 
 class Backlog(Generic[T, R]):
-    """The tasks that wait, and how often each was tried."""
+    """Tasks that wait, with the attempts at each."""
 
     def __init__(self, tasks: Sequence[T], retries: int) -> None:
         if retries < 0:
@@ -143,10 +143,10 @@ class Backlog(Generic[T, R]):
         self._waiting = deque(range(len(tasks)))
         self._attempts = [0] * len(tasks)
         self.left = len(tasks)
-        """How many tasks have no outcome yet."""
+        """Number of tasks without an outcome."""
 
     def take(self) -> int | None:
-        """The number of the next task, or None when none waits."""
+        """Take the number of the next task; None when none waits."""
         if not self._waiting:
             return None
         number = self._waiting.popleft()
@@ -154,7 +154,7 @@ class Backlog(Generic[T, R]):
         return number
 
     def settle(self, number: int, reply: Reply[R]) -> Outcome[T, R] | None:
-        """The outcome of a task, or None when it is to be tried again."""
+        """Turn a reply into an outcome; None if the task is to be tried again."""
         reply.check()
         if reply.failure is not None and self._attempts[number] <= self._retries:
             self._waiting.append(number)
@@ -165,7 +165,7 @@ class Backlog(Generic[T, R]):
 
 
 class WorkerLostError(Exception):
-    """A worker has ended; its arguments are what is said of the task, and the cause alone."""
+    """A worker has ended; the arguments are the failure of its task, and the cause alone."""
 
 
 class Worker(ABC):
@@ -173,7 +173,7 @@ class Worker(ABC):
 
     ready = False
     task: int | None = None
-    """Number of the task in its hand."""
+    """Number of the task that it is doing."""
 
     @abstractmethod
     def hand(self, task: object) -> None:
@@ -181,26 +181,27 @@ class Worker(ABC):
 
     @abstractmethod
     def reply(self) -> Reply[Any]:
-        """Read what it says.
+        """Read its next reply.
 
         Raises:
-            WorkerLostError: it has ended, but another one may fare better.
+            WorkerLostError: it has ended, but another one may succeed.
             TrainingError: it has ended, and another one would too.
         """
 
     @abstractmethod
     def end(self) -> None:
-        """Stop it, whatever it does."""
+        """Stop it at once."""
 
 
 class Crew(ABC, Generic[W]):
     """The workers of one run; one that is lost is replaced and its task tried again."""
 
     unready: ClassVar[str]
-    """What is said when too many are lost before they are ready."""
+    """Message of the error when too many are lost before they are ready."""
 
     def __init__(self, count: int, retries: int) -> None:
         self._count = count
+        # Without a limit, workers that die before they are ready would be replaced for ever.
         self._starts_left = (retries + 1) * count
         self._workers: list[W] = []
 
@@ -210,7 +211,7 @@ class Crew(ABC, Generic[W]):
 
     @abstractmethod
     def wait(self, workers: Sequence[W]) -> Iterable[W]:
-        """Wait until some of these workers say something."""
+        """Wait until some of these workers have a reply."""
 
     def outcomes(self, backlog: Backlog[T, R]) -> Generator[Outcome[T, R], None, None]:
         """Do all tasks, then end the workers."""
@@ -227,14 +228,14 @@ class Crew(ABC, Generic[W]):
                 worker.end()
 
     def _hand_out(self, backlog: Backlog[T, R]) -> None:
-        """Give each idle worker a task; one that is not ready yet gets none, as it may never be."""
+        """Give each idle worker a task; one that is not ready gets none, as it may never be."""
         for worker in self._workers:
             if worker.ready and worker.task is None and (number := backlog.take()) is not None:
                 worker.task = number
                 worker.hand(backlog.tasks[number])
 
     def _hear(self, worker: W) -> Reply[Any]:
-        """What one worker says; a worker that is lost is replaced."""
+        """Read one worker's reply; a worker that is lost is replaced."""
         worker.task = None
         try:
             reply = worker.reply()
@@ -242,7 +243,7 @@ class Crew(ABC, Generic[W]):
             failure, cause = lost.args
             self._replace(worker, cause)
             return Reply(failure=failure)
-        if not worker.ready:
+        if not worker.ready:  # its setup failed, and would in every other worker
             reply.check()
             if reply.failure is not None:
                 raise TrainingError(reply.failure)

@@ -1,4 +1,4 @@
-"""Measure the cost of work, and describe the machine in neutral words."""
+"""Time and memory of pieces of work, and the machine they ran on."""
 
 import json
 import os
@@ -14,10 +14,19 @@ from typing import Any, NamedTuple, TypeAlias
 
 from airrep.runtime.artifacts import writing
 
+COSTS = "costs.jsonl"
+
+FIT, ENCODE, TEACH, SETUP, JUDGE = "fit", "encode", "teach", "setup", "judge"
+"""Stages of an index: learning from the corpus, encoding a shard; of a training: a teacher's labels, the work before
+the first step, and after the last."""
+
+Clocks: TypeAlias = tuple[float, float]
+"""CPU seconds of this process, and wall seconds."""
+
 
 @cache
 def describe_machine() -> str:
-    """Such as ``"2 cores of Intel Xeon Processor, 8 GiB memory"``, with the GPU where torch has found one; no names."""
+    """Describe this machine, as ``"2 cores of Intel Xeon Processor, 8 GiB memory"``, with its GPU but no host name."""
     parts = [f"{_cores()} cores of {_processor()}"]
     memory = memory_bytes()
     if memory is not None:
@@ -26,12 +35,12 @@ def describe_machine() -> str:
 
 
 def _cores() -> int:
-    """Those that this process may use."""
+    """Number of cores that this process may use."""
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 def _processor() -> str:
-    """Its model as the system names it, without marks."""
+    """Model name of the processor, without trademark signs."""
     try:
         lines = Path("/proc/cpuinfo").read_text(encoding="utf-8", errors="replace").splitlines()
     except OSError:
@@ -42,7 +51,7 @@ def _processor() -> str:
 
 
 def memory_bytes() -> int | None:
-    """Memory of the machine; None where the system does not say."""
+    """Memory of the machine in bytes; None where the system does not report it."""
     try:
         return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
     except (AttributeError, OSError, ValueError):
@@ -50,15 +59,13 @@ def memory_bytes() -> int | None:
 
 
 def _gpu() -> list[str]:
-    torch = sys.modules.get("torch")
+    torch = sys.modules.get("torch")  # which takes seconds to import: where nobody has, no GPU is used
     return [str(torch.cuda.get_device_name(0))] if torch is not None and torch.cuda.is_available() else []
 
 
 def peak_memory() -> int | None:
-    """Most memory that this process has held at once, in bytes; None where the system does not say.
-
-    On Linux that of the program itself: what was held before it was started, by what started it, does not count.
-    """
+    """Peak memory of this process in bytes; None where the system does not report it."""
+    # On Linux ru_maxrss would count what the parent process held before it started this program.
     try:
         lines = Path("/proc/self/status").read_text(encoding="utf-8").splitlines()
         return next(int(line.split()[1]) * 1024 for line in lines if line.startswith("VmHWM:"))
@@ -75,56 +82,47 @@ def _largest_resident() -> int | None:
     return largest if sys.platform == "darwin" else largest * 1024
 
 
-COSTS = "costs.jsonl"
-
-FIT, ENCODE, TEACH, SETUP, JUDGE = "fit", "encode", "teach", "setup", "judge"
-"""Stages: learning from the corpus, encoding a shard; of training, a teacher's labels, before the first step, and after
-the last."""
-
-
 class StoreRows(NamedTuple):
-    """What a store of rows was asked for."""
+    """Numbers of rows that a store was asked for."""
 
     asked: int
     """Different rows: equal texts count once."""
     fresh: int
     """Rows that it did not have, so that they were computed."""
     cpu: float
+    """CPU seconds of computing the fresh rows."""
     wall: float
-    """Seconds of computing these."""
+    """Wall seconds of computing the fresh rows."""
 
 
 @dataclass(frozen=True)
 class MeasuredCost:
-    """What a piece of work took in one process."""
+    """Cost of a piece of work in one process."""
 
     cpu: float
-    """Seconds of all threads of the process."""
+    """CPU seconds of all threads of the process."""
     wall: float
-    """Seconds by the clock."""
+    """Wall seconds."""
     device: str = "cpu"
     threads: int = 1
     machine: str = ""
     memory: int | None = None
-    """Most memory that the process had held until the end, in bytes; None where the system does not say."""
+    """Peak memory of the process until the end, in bytes; None where the system does not report it."""
     rows: Mapping[str, StoreRows] = field(default_factory=dict)
-    """By store: rows that were found or computed."""
+    """Rows asked for and computed, by store."""
     recalled: bool = False
-    """Whether what was to be learnt had been kept by an earlier run."""
+    """Whether a fitted state was found from an earlier run."""
 
     @property
     def seconds(self) -> float:
-        """Of the processor; on an accelerator by the clock, since the processor waits or does not."""
+        """CPU seconds; on an accelerator wall seconds."""
+        # While an accelerator computes, the processor may spin or sleep, so its seconds say nothing.
         return self.cpu if self.device == "cpu" else self.wall
 
     @property
     def computing(self) -> tuple[float, float]:
-        """CPU and clock seconds of computing the rows of all stores."""
+        """CPU and wall seconds of computing rows, summed over stores."""
         return sum(rows.cpu for rows in self.rows.values()), sum(rows.wall for rows in self.rows.values())
-
-
-Clocks: TypeAlias = tuple[float, float]
-"""CPU seconds of this process, and seconds by the clock."""
 
 
 def clocks() -> Clocks:
@@ -133,13 +131,13 @@ def clocks() -> Clocks:
 
 
 def since(begun: Clocks) -> Clocks:
-    """The time that has passed."""
+    """CPU and wall seconds that have passed."""
     cpu, wall = clocks()
     return cpu - begun[0], wall - begun[1]
 
 
 class CostMeter:
-    """Measures until it is stopped; :attr:`spent` says what."""
+    """Measures time until it is stopped, which sets :attr:`spent`."""
 
     def __init__(self, device: str) -> None:
         self._device = device
@@ -149,7 +147,7 @@ class CostMeter:
         self.spent = MeasuredCost(0.0, 0.0)
 
     def stop(self) -> None:
-        """Take the time."""
+        """Set the cost."""
         cpu, wall = since(self._begun)
         torch = sys.modules.get("torch")
         threads = 1 if torch is None else int(torch.get_num_threads())
@@ -157,13 +155,13 @@ class CostMeter:
         self.spent = MeasuredCost(cpu, wall, self._device, threads, machine, memory, self._rows, self._recalled)
 
     def add_rows(self, store: str, rows: StoreRows) -> None:
-        """A store was asked."""
+        """Add rows that a store was asked for."""
         old = self._rows.get(store, StoreRows(0, 0, 0.0, 0.0))
         counts, seconds = (old.asked + rows.asked, old.fresh + rows.fresh), (old.cpu + rows.cpu, old.wall + rows.wall)
         self._rows[store] = StoreRows(*counts, *seconds)
 
     def recall(self) -> None:
-        """Something learnt earlier was found."""
+        """Record that a fitted state was found from an earlier run."""
         self._recalled = True
 
 
@@ -172,7 +170,7 @@ _meters: list[CostMeter] = []
 
 @contextmanager
 def measuring(device: str = "cpu") -> Iterator[CostMeter]:
-    """Measure what is done inside, on a device; stores tell it what they computed."""
+    """Measure the cost of the body on a device; stores add the rows they compute."""
     meter = CostMeter(device)
     _meters.append(meter)
     try:
@@ -184,7 +182,7 @@ def measuring(device: str = "cpu") -> Iterator[CostMeter]:
 
 @contextmanager
 def computing_rows(store: str, asked: int, fresh: int) -> Iterator[None]:
-    """Tell all meters what a store was asked for, and how long computing its missing rows took."""
+    """Add the rows that a store was asked for to all meters, with the time that the body takes to compute them."""
     begun = clocks()
     try:
         yield
@@ -195,7 +193,7 @@ def computing_rows(store: str, asked: int, fresh: int) -> Iterator[None]:
 
 
 def note_recalled() -> None:
-    """Tell all meters that something learnt was found instead of being learnt anew."""
+    """Record in all meters that a fitted state was found instead of being computed."""
     for meter in _meters:
         meter.recall()
 
@@ -212,11 +210,11 @@ def device_of(settings: object) -> str:
 
 
 def append_cost(folder: Path, stage: str, spent: MeasuredCost, **more: object) -> None:
-    """Add a line to the costs of an artifact, behind a line that an interruption may have cut."""
+    """Add a line to the costs of an artifact."""
     path = folder / COSTS
     line = json.dumps({"stage": stage, **more, **asdict(spent), "rows": {n: list(r) for n, r in spent.rows.items()}})
     with writing(path), path.open("ab+") as stream:
-        if stream.tell():
+        if stream.tell():  # an interruption may have cut the last line
             stream.seek(-1, 2)
             if stream.read(1) != b"\n":
                 stream.write(b"\n")

@@ -1,4 +1,4 @@
-"""Tasks in processes of this machine, one thread each."""
+"""An engine of local processes, one thread each."""
 
 import multiprocessing
 import os
@@ -7,6 +7,7 @@ import signal
 import sys
 import threading
 from collections.abc import Callable, Generator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from multiprocessing.connection import Connection, wait
 from typing import Any
@@ -33,12 +34,12 @@ class LocalProcesses(Engine):
     """
 
     workers: int
-    """How many processes."""
+    """Number of processes."""
     gpus: tuple[str, ...] | None = None
-    """Names of GPUs as in CUDA_VISIBLE_DEVICES, dealt out to the workers in turn; None takes all that are visible."""
+    """Names of GPUs as in CUDA_VISIBLE_DEVICES, assigned to the workers in turn; None takes all that are visible."""
 
     def __post_init__(self) -> None:
-        """Check the number of workers."""
+        """Refuse less than one worker."""
         if self.workers < 1:
             raise ConfigError(f"workers={self.workers}: expected 1 or more. Correct the value.")
 
@@ -52,7 +53,6 @@ class LocalProcesses(Engine):
         yield from _Processes(pickled(setup), self._environments(len(tasks)), retries).outcomes(backlog)
 
     def _environments(self, tasks: int) -> list[dict[str, str]]:
-        """The environment of each worker."""
         gpus = visible_gpus() if self.gpus is None else self.gpus
         workers = range(min(self.workers, tasks))
         return [ONE_THREAD | ({"CUDA_VISIBLE_DEVICES": gpus[slot % len(gpus)]} if gpus else {}) for slot in workers]
@@ -68,7 +68,7 @@ def visible_gpus() -> tuple[str, ...]:
 
 
 def pickled(setup: Callable[[], object]) -> bytes:
-    """The bytes of a setup.
+    """Pickle a setup.
 
     Raises:
         ConfigError: it cannot be sent to another process.
@@ -97,11 +97,8 @@ class _Process(Worker):
         self._send(pickle.dumps(task))
 
     def _send(self, message: bytes) -> None:
-        """Send, if it still lives; if not, that is noticed when its reply is read."""
-        try:
+        with suppress(BrokenPipeError, ConnectionResetError):  # a dead worker is noticed when its reply is read
             self.connection.send_bytes(message)
-        except (BrokenPipeError, ConnectionResetError):
-            return
 
     def reply(self) -> Reply[Any]:
         try:
@@ -117,11 +114,7 @@ class _Process(Worker):
         self.connection.close()
 
     def _cause_of_death(self) -> str:
-        """Why it ended, for a process that did.
-
-        Raises:
-            TrainingError: with an error that is not one of airrep's, so that trying again would be in vain.
-        """
+        """The signal that ended the process; an error of its own, which any other would meet too, is raised."""
         self.process.join()
         code = self.process.exitcode or 0
         if code >= 0:
@@ -151,21 +144,24 @@ class _Processes(Crew[_Process]):
 
 
 def _serve(connection: Connection, environment: Mapping[str, str]) -> None:
-    """What a worker does: make itself ready, then task after task until it is ended."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    """Run a worker: set it up, then do task after task until it is ended."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches the whole group; the parent ends its workers
     threading.Thread(target=_end_with_parent, daemon=True).start()
     os.environ.update(environment)
-    made = answer_all(make_work, connection.recv_bytes())
-    connection.send_bytes(pickle.dumps(Reply(failure=made.failure, fatal=made.fatal, seconds=made.seconds)))
-    if made.value is None:
-        return
-    while True:
-        reply = answer_all(made.value, pickle.loads(connection.recv_bytes()))
-        connection.send_bytes(pickle.dumps(reply))
+    work, reply = set_up(connection.recv_bytes())
+    connection.send_bytes(pickle.dumps(reply))
+    while work is not None:
+        connection.send_bytes(pickle.dumps(answer_all(work, pickle.loads(connection.recv_bytes()))))
 
 
-def make_work(setup: bytes) -> Callable[[Any], Any]:
-    """What does the tasks, on one thread: so says the environment, unless torch was loaded before it was set."""
+def set_up(setup: bytes) -> tuple[Callable[[Any], Any] | None, Reply[None]]:
+    """Call a pickled setup in a worker: the function that does the tasks, None if it failed, and the first reply."""
+    made = answer_all(_make_work, setup)
+    return made.value, Reply(failure=made.failure, fatal=made.fatal, seconds=made.seconds)
+
+
+def _make_work(setup: bytes) -> Callable[[Any], Any]:
+    # The environment asks for one thread, but torch may have been loaded before it was set.
     if "torch" in sys.modules:
         sys.modules["torch"].set_num_threads(1)
     work: Callable[[Any], Any] = pickle.loads(setup)()
@@ -173,6 +169,7 @@ def make_work(setup: bytes) -> Callable[[Any], Any]:
 
 
 def _end_with_parent() -> None:
+    # A parent that is killed cannot end its workers, which would compute for nobody.
     parent = multiprocessing.parent_process()
     if parent is not None:
         parent.join()

@@ -1,4 +1,4 @@
-"""Tasks on a Ray cluster, safe against lost nodes."""
+"""An engine on a Ray cluster that survives lost nodes."""
 
 import os
 import socket
@@ -10,10 +10,10 @@ from typing import Any
 
 from airrep.errors import ConfigError, MissingExtraError, TrainingError
 from airrep.runtime.engine import Backlog, Crew, Engine, Outcome, R, Reply, T, Worker, WorkerLostError, answer_all
-from airrep.runtime.processes import ONE_THREAD, pickled
+from airrep.runtime.processes import ONE_THREAD, pickled, set_up
 
 ENVIRONMENT = {"RAY_AUTH_MODE": "disabled", "RAY_USAGE_STATS_ENABLED": "0", "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0"}
-"""Set before Ray is loaded, where they are not set already."""
+"""Variables that are set before Ray is imported, unless they are set already."""
 
 _KNOCK_SECONDS = 10.0
 
@@ -29,7 +29,7 @@ class RayEngine(Engine):
     address: str | None = None
     """The cluster, such as ``"auto"`` or ``"ray://head:10001"``; None starts one on this machine."""
     workers: int | None = None
-    """How many actors; None takes as many as fit into the cluster when the run begins."""
+    """Number of actors; None takes as many as fit into the cluster when the run begins."""
     cpus: float = 1.0
     """Processors of one actor."""
     gpus: float = 0.0
@@ -38,7 +38,7 @@ class RayEngine(Engine):
     """How long to wait for the first actor, and for another one when all are lost."""
 
     def __post_init__(self) -> None:
-        """Check the resources."""
+        """Refuse resources of nothing, and less than one worker."""
         if self.cpus < 0 or self.gpus < 0 or self.cpus + self.gpus == 0:
             raise ConfigError(f"cpus={self.cpus}, gpus={self.gpus}: expected more than 0 of one. Correct the values.")
         if self.workers is not None and self.workers < 1:
@@ -60,13 +60,14 @@ class RayEngine(Engine):
             yield from _Actors(ray, self, pickled(setup), len(tasks), retries).outcomes(backlog)
 
     def count(self, ray: ModuleType, tasks: int) -> int:
-        """How many actors to start.
+        """Number of actors to start.
 
         Raises:
             ConfigError: the cluster has no room for any.
         """
         there = ray.cluster_resources()
         asked = {"CPU": self.cpus, "GPU": self.gpus}
+        # 1e-9: 0.3 / 0.1 is a little less than 3.
         room = min(int(there.get(name, 0) / share + 1e-9) for name, share in asked.items() if share > 0)
         if self.workers is None and room == 0:
             raise ConfigError(
@@ -77,11 +78,12 @@ class RayEngine(Engine):
 
 
 def load_ray() -> ModuleType:
-    """Import Ray, which reads the environment then.
+    """Import Ray.
 
     Raises:
         MissingExtraError: it is not installed.
     """
+    # Ray reads the environment once, when it is imported.
     for name, value in ENVIRONMENT.items():
         os.environ.setdefault(name, value)
     try:
@@ -93,7 +95,7 @@ def load_ray() -> ModuleType:
 
 @contextmanager
 def _connected(ray: ModuleType, address: str | None) -> Iterator[None]:
-    """Be connected to a cluster; a connection that is there already is used, and left as it is."""
+    """Connect to a cluster; a connection that is there already is used, and left open."""
     if ray.is_initialized():
         yield
         return
@@ -111,25 +113,22 @@ def _connected(ray: ModuleType, address: str | None) -> Iterator[None]:
 
 
 def _knock(address: str | None) -> None:
-    """See whether anything listens at an address with a port: Ray itself would wait for minutes."""
+    """Fail unless something listens at an address with a port: Ray itself would wait for minutes."""
     host, _, port = (address or "").rpartition("://")[2].rpartition(":")
     if host and port.isdecimal():
         socket.create_connection((host, int(port)), timeout=_KNOCK_SECONDS).close()
 
 
 class _Server:
-    """What an actor is: it makes itself ready, then does task after task."""
+    """The remote side of an actor: sets itself up, then does task after task."""
 
     def __init__(self, gpus: float) -> None:
         os.environ.update(ONE_THREAD if gpus else {**ONE_THREAD, "CUDA_VISIBLE_DEVICES": ""})
         self._work: Callable[[Any], Any] | None = None
 
     def start(self, setup: bytes) -> Reply[None]:
-        from airrep.runtime.processes import make_work
-
-        made = answer_all(make_work, setup)
-        self._work = made.value
-        return Reply(failure=made.failure, fatal=made.fatal, seconds=made.seconds)
+        self._work, reply = set_up(setup)
+        return reply
 
     def do(self, task: Any) -> Reply[Any]:
         assert self._work is not None
@@ -137,19 +136,19 @@ class _Server:
 
 
 class _Actor(Worker):
-    """An actor, and what it was last asked for."""
+    """An actor, and its call in progress."""
 
     def __init__(self, ray: ModuleType, actor: Any, setup: Any) -> None:
         self._ray, self._actor = ray, actor
-        self.asked = actor.start.remote(setup)
+        self.call = actor.start.remote(setup)
 
     def hand(self, task: object) -> None:
-        self.asked = self._actor.do.remote(task)
+        self.call = self._actor.do.remote(task)
 
     def reply(self) -> Reply[Any]:
         errors = self._ray.exceptions
         try:
-            reply: Reply[Any] = self._ray.get(self.asked)
+            reply: Reply[Any] = self._ray.get(self.call)
         except errors.RayTaskError as error:
             raise TrainingError(
                 f"ray: a worker ended with {type(error.cause).__name__}: {error.cause}; expected it to stay. Have the "
@@ -175,17 +174,16 @@ class _Actors(Crew[_Actor]):
         self._class = ray.remote(num_cpus=engine.cpus, num_gpus=engine.gpus, max_restarts=0)(_Server)
 
     def begin(self, slot: int) -> _Actor:  # noqa: ARG002 - actors are all alike
-        """Ask for an actor; it waits until the cluster has room."""
-        return _Actor(self._ray, self._class.remote(self._engine.gpus), self._setup)
+        return _Actor(self._ray, self._class.remote(self._engine.gpus), self._setup)  # waits for room in the cluster
 
     def wait(self, workers: Sequence[_Actor]) -> list[_Actor]:
-        waited = {worker.asked: worker for worker in workers}
+        waited = {worker.call: worker for worker in workers}
         # Without any at work, all wait for room in the cluster, which may never come.
         working = any(worker.task is not None for worker in workers)
-        said, _ = self._ray.wait(list(waited), timeout=None if working else self._engine.start_seconds)
-        if not said:
+        ready, _ = self._ray.wait(list(waited), timeout=None if working else self._engine.start_seconds)
+        if not ready:
             raise TrainingError(
                 f"ray: no worker was ready within {self._engine.start_seconds:g} s; expected room for one of "
                 f"{self._engine.cpus:g} CPUs and {self._engine.gpus:g} GPUs. Run again when the cluster has room."
             )
-        return [waited[reference] for reference in said]
+        return [waited[reference] for reference in ready]

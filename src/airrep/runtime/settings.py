@@ -1,4 +1,4 @@
-"""Frozen settings of each stage, read from YAML."""
+"""Frozen settings, checked and read from YAML."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -11,7 +11,7 @@ from airrep.errors import ConfigError
 
 
 class Settings(BaseModel):
-    """Base of all settings: nothing unknown is accepted, nothing changes after it is made."""
+    """Base class of all settings: frozen, and without unknown names."""
 
     model_config = ConfigDict(extra="forbid", frozen=True, use_attribute_docstrings=True)
 

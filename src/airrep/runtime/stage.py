@@ -1,4 +1,4 @@
-"""A long stage: find the finished artifact, else claim, resume and name it."""
+"""Long stages: found finished, or claimed, resumed and published when whole."""
 
 import json
 from collections.abc import Callable, Collection, Iterator, Mapping
@@ -27,34 +27,34 @@ from airrep.runtime.artifacts import (
 
 @dataclass(frozen=True)
 class Stage:
-    """A long stage, which makes one artifact in answer to one request.
+    """A long stage that makes one artifact for one request.
 
-    ``if stage.finished() is None: with stage.making() as folder: ...``, where the body fills the folder and seals it
-    last, is all that a stage does; an interruption at any moment leaves what the same lines take up again.
+    Run ``if stage.finished() is None: with stage.making() as folder: ...``, where the body fills the folder and seals
+    it last. After an interruption at any moment, the same lines resume the work.
     """
 
     out: str | Path
     kind: str
     made: str
-    """What the artifact is and how it came to be, such as ``"an index made"``."""
+    """Noun and participle for errors, such as ``"an index made"``."""
     request: Mapping[str, Any]
-    """What decides the artifact, as JSON values; its manifest has it under ``request``."""
+    """Everything that decides the artifact, as JSON values; its manifest has it under ``request``."""
     replace: bool = False
-    """Whether another artifact of the kind, and another stage's unfinished work, are given up."""
+    """Whether to replace another artifact of the kind, and another request's unfinished work."""
     holds_work: Callable[[Path], bool] | None = None
-    """Whether an unfinished directory has what would be missed; None: nothing is resumed, every run begins anew."""
+    """Tells whether an unfinished directory has work worth keeping; None: every run begins anew."""
     other: str = ""
-    """Unfinished work for another request, in an error's words; empty: these are :attr:`made` and the difference."""
+    """Words for another request's unfinished work in errors; empty takes :attr:`made` and the first difference."""
     ignoring: Collection[str] = ()
-    """Parts of the request with which unfinished work may differ."""
+    """Parts of the request that do not decide unfinished work."""
     keep: Collection[str] = ()
-    """What is kept of unfinished work for another request."""
+    """Names of files and folders that stay when another request's unfinished work is cleared."""
     shown: Callable[[Mapping[str, Any]], Mapping[str, Any]] = dict
-    """A request with its parts named as errors name them."""
+    """Renames the parts of a request for errors."""
 
     @property
     def path(self) -> Path:
-        """Where the artifact is, or is to be."""
+        """Path of the artifact, finished or not."""
         return real_path(self.out)
 
     def finished(self, *, verify: bool = False) -> dict[str, Any] | None:
@@ -106,7 +106,7 @@ class Stage:
 
     def _claim(self, partial: Path, holds_work: Callable[[Path], bool]) -> None:
         content = canonical_json(self.request)
-        old, new = _begun_for(partial / REQUEST), json.loads(content)
+        old, new = _begun_for(partial / REQUEST), json.loads(content)  # as JSON has no tuples, both sides come from it
         if old is not None and self._deciding(old) != self._deciding(new):
             if holds_work(partial) and not self.replace:
                 self._refuse(partial, old, new)
@@ -123,7 +123,7 @@ class Stage:
 
 
 def _begun_for(path: Path) -> Mapping[str, Any] | None:
-    """The request in a file; None where there is no file, an empty one, which no other equals, if it is damaged."""
+    """The request in a file; None without a file, an empty one, which equals no other, if it is damaged."""
     if not path.is_file():
         return None
     try:

@@ -4,11 +4,11 @@ examples          Labelled instances as token ids, and the draws of them that st
 linear/           Linear models learnt from labels: datamodels and stacks.
 pooled_gradients  Pooled group scores and their exact gradient on features.
 ranking_loss      Labels from losses; the weighted pairwise ranking loss.
-result            The folder of a training run: claimed, finished, opened; its card.
+result            The folder of a trained encoder: claimed, sealed, opened; its card.
 run               One training run: steps, evaluations, checkpoints.
 schedule          AdamW with rates of its own for the head; phases of a run.
 settings          Settings of encoder training.
-start             The encoder that training starts from, its head and its temperature.
+start             The encoder that training starts from, its head and its scale.
 state             Checkpoints of a training run, and its log of steps.
 step              One step's exact gradient, each example encoded once.
 train             Train the encoder to rank subsets by their labels.

@@ -1,10 +1,9 @@
-"""The folder of a training run: claimed, finished, opened; its card."""
+"""The folder of a trained encoder: claimed, sealed, opened; its card."""
 
 import hashlib
 import shutil
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -24,103 +23,16 @@ from airrep.runtime.stage import Stage
 from airrep.training.settings import TrainingSettings
 from airrep.training.state import TIMES, load_state
 
-EXECUTION = ("device", "memory_budget", "chunk_tokens", "checkpoint_every")
-"""Settings that say how training runs, not what comes of it."""
-
-MOST_SOURCES = 40
-"""Sources that a card lists; the rest are counted."""
-
-
-def describe_instance(instance: LabelledInstance) -> dict[str, Any]:
-    """Fingerprints and sizes of an instance, for requests and cards."""
-    sizes = instance.subsets.sizes
-    return {
-        "name": instance.name,
-        "train": instance.train.fingerprint,
-        "train_examples": len(instance.train),
-        "queries": instance.queries.fingerprint,
-        "query_examples": len(instance.queries),
-        "subsets": len(instance.subsets),
-        "subset_sizes": [int(sizes.min()), int(sizes.max())] if len(sizes) else [0, 0],
-        "labels": digest_labels(instance),
-    }
-
-
-def describe_teaching(teaching: Teaching) -> dict[str, Any]:
-    """What an encoder learns from before labels, for requests and cards."""
-    return {
-        **teaching.described,
-        "steps": teaching.steps,
-        "members": teaching.members,
-        "rate": teaching.rate,
-        "instances": [describe_instance(instance) for instance in teaching.instances],
-    }
-
-
-def deciding(settings: TrainingSettings) -> dict[str, Any]:
-    """The settings that decide the result, but for the start, which its fingerprint tells."""
-    return settings.model_dump(mode="json", exclude={"start", *EXECUTION})
-
-
-def digest_labels(instance: LabelledInstance) -> str:
-    """64 hex digits over the subsets and the losses of an instance."""
-    subsets = instance.subsets
-    summed = hashlib.sha256()
-    for part in (subsets.rows.astype("<i8"), subsets.offsets.astype("<i8"), instance.losses.astype("<f4")):
-        summed.update(f"{part.shape}\n".encode())
-        summed.update(part.tobytes())
-    return summed.hexdigest()
-
-
-def group_sizes(instances: Sequence[LabelledInstance]) -> tuple[int, int]:
-    """Smallest and largest subset of some instances."""
-    sizes = [size for instance in instances for size in instance.subsets.sizes]
-    return int(min(sizes)), int(max(sizes))
-
-
-def sources(instances: Sequence[LabelledInstance]) -> dict[str, int]:
-    """Examples of each source (or label, where no source is known), most first."""
-    counts: Counter[str] = Counter()
-    for instance in instances:
-        for corpus in (instance.train, instance.queries):
-            named, labels = corpus.table["source"].to_pylist(), corpus.table["label"].to_pylist()
-            counts.update(source or label or "(unknown)" for source, label in zip(named, labels, strict=True))
-    return dict(sorted(counts.items(), key=lambda entry: (-entry[1], entry[0])))
-
-
-def training_lineage(
-    instances: Sequence[LabelledInstance],
-    start: Encoder,
-    settings: TrainingSettings,
-    extra: Mapping[str, Any],
-    teaching: Teaching | None = None,
-) -> dict[str, Any]:
-    """What an encoder was trained on and how; what came of it is added later."""
-    counted = sources([*instances, *(teaching.instances if teaching else ())])
-    named = dict(list(counted.items())[:MOST_SOURCES])
-    return {
-        "airrep": __version__,
-        "start": {"name": Path(start.name).name, "fingerprint": start.fingerprint},
-        "instances": [describe_instance(instance) for instance in instances],
-        "sources": named,
-        "other_sources": len(counted) - len(named),
-        "settings": deciding(settings),
-        **({"teacher": describe_teaching(teaching)} if teaching else {}),
-        **extra,
-    }
-
-
-def render_card(training: Mapping[str, Any]) -> str:
-    """``README.md`` of a trained encoder: its model card in Markdown."""
-    loader = PackageLoader("airrep")
-    environment = Environment(loader=loader, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True)
-    return environment.get_template("encoder_card.md.j2").render(training=training)
-
-
 KIND = "encoder"
 
 WORK = "work"
-"""Checkpoints and activations, which are gone when the run has finished."""
+"""Checkpoints and activations of an unfinished run, deleted once it is sealed."""
+
+_EXECUTION = ("device", "memory_budget", "chunk_tokens", "checkpoint_every")
+"""Settings that change how training runs, not its result."""
+
+_MOST_SOURCES = 40
+"""Sources that a card lists; the rest are counted."""
 
 
 @dataclass(frozen=True)
@@ -130,11 +42,11 @@ class TrainingResult:
     path: Path
     """A folder that :func:`airrep.encoder.load.load_encoder` and ``SentenceTransformer`` load."""
     training: Mapping[str, Any]
-    """All that the card says of the training: ``results``, ``steps``, ``best_step``, ``scale``, lineage."""
+    """Values of the card: ``results``, ``steps``, ``best_step``, ``scale``, lineage."""
 
     @property
     def best_step(self) -> int:
-        """Steps after which the weights were taken."""
+        """Number of steps after which the weights were taken."""
         return int(self.training["best_step"])
 
     @property
@@ -160,24 +72,11 @@ def open_result(path: Path) -> TrainingResult:
     return TrainingResult(path, read_card(path).training or {})
 
 
-def is_finished(path: Path, request: Mapping[str, Any]) -> bool:
-    """Whether a run with the same request has finished there; errors as of `Stage.finished`."""
-    return _stage(path, request).finished() is not None
-
-
-@contextmanager
-def claimed(path: Path, request: Mapping[str, Any], replace: bool) -> Iterator[Path]:
-    """Hold the folder in which a run is made, and name it once it is sealed; errors as of `Stage.making`."""
-    with _stage(path, request, replace).making() as partial:
-        with writing(partial):
-            (partial / WORK).mkdir(exist_ok=True)
-        yield partial
-
-
-def _stage(path: Path, request: Mapping[str, Any], replace: bool = False) -> Stage:
-    """A training; what it is scored on once it is over does not decide what an unfinished one goes on with."""
+def training_stage(out: str | Path, request: Mapping[str, Any], replace: bool) -> Stage:
+    """The stage that makes a trained encoder."""
     other = "an unfinished training with other data or settings; nothing is overwritten"
-    return Stage(path, KIND, "an encoder trained", request, replace, _has_steps, other, ignoring=("test",))
+    # Test instances are scored after the last step, so unfinished work with others can be resumed.
+    return Stage(out, KIND, "an encoder trained", request, replace, _has_steps, other, ignoring=("test",))
 
 
 def _has_steps(partial: Path) -> bool:
@@ -185,16 +84,18 @@ def _has_steps(partial: Path) -> bool:
     return begun is not None and begun[0].step > 0
 
 
-def finish(partial: Path, path: Path, checkpoint: StoredEncoder, request: Mapping[str, Any]) -> None:
-    """Write the encoder and its card, and seal the folder that :func:`claimed` then gives its name."""
-    with writing(path):
+def finish(stage: Stage, partial: Path, checkpoint: StoredEncoder) -> None:
+    """Write the encoder and its card, and seal the stage's unfinished folder."""
+    with writing(stage.path):
+        # A run that was stopped between the seal and the final rename has only the rest to do.
         if not (partial / MANIFEST).exists():
             _write_model(partial, checkpoint)
-            _seal(partial, checkpoint, request)
+            _seal(partial, checkpoint, stage.request)
         shutil.rmtree(partial / WORK, ignore_errors=True)
 
 
 def _write_model(partial: Path, checkpoint: StoredEncoder) -> None:
+    """Write the model in the work folder, then move it, so that an interrupted write is never sealed."""
     made = partial / WORK / "encoder"
     shutil.rmtree(made, ignore_errors=True)
     made.mkdir()
@@ -202,7 +103,7 @@ def _write_model(partial: Path, checkpoint: StoredEncoder) -> None:
     (made / "README.md").write_text(render_card(checkpoint.card.training or {}), encoding="utf-8")
     for child in sorted(made.iterdir()):
         target = partial / child.name
-        if target.is_dir():
+        if target.is_dir():  # which a rename cannot replace
             shutil.rmtree(target)
         child.replace(target)
 
@@ -216,3 +117,89 @@ def _seal(partial: Path, checkpoint: StoredEncoder, request: Mapping[str, Any]) 
     }
     # Without times and costs, so that equal runs have equal manifests.
     seal(partial, KIND, content, without=(WORK, TIMES, COSTS))
+
+
+def describe_instance(instance: LabelledInstance) -> dict[str, Any]:
+    """Fingerprints and sizes of an instance, for requests and cards."""
+    sizes = instance.subsets.sizes
+    return {
+        "name": instance.name,
+        "train": instance.train.fingerprint,
+        "train_examples": len(instance.train),
+        "queries": instance.queries.fingerprint,
+        "query_examples": len(instance.queries),
+        "subsets": len(instance.subsets),
+        "subset_sizes": [int(sizes.min()), int(sizes.max())] if len(sizes) else [0, 0],
+        "labels": _digest_labels(instance),
+    }
+
+
+def describe_teaching(teaching: Teaching) -> dict[str, Any]:
+    """Settings and instances of a teacher's steps, for requests and cards."""
+    return {
+        **teaching.described,
+        "steps": teaching.steps,
+        "members": teaching.members,
+        "rate": teaching.rate,
+        "instances": [describe_instance(instance) for instance in teaching.instances],
+    }
+
+
+def deciding(settings: TrainingSettings) -> dict[str, Any]:
+    """Settings that decide the result, without the start, whose fingerprint stands beside them."""
+    return settings.model_dump(mode="json", exclude={"start", *_EXECUTION})
+
+
+def _digest_labels(instance: LabelledInstance) -> str:
+    """64 hex digits over the subsets and the losses of an instance."""
+    subsets = instance.subsets
+    summed = hashlib.sha256()
+    for part in (subsets.rows.astype("<i8"), subsets.offsets.astype("<i8"), instance.losses.astype("<f4")):
+        summed.update(f"{part.shape}\n".encode())
+        summed.update(part.tobytes())
+    return summed.hexdigest()
+
+
+def group_sizes(instances: Sequence[LabelledInstance]) -> tuple[int, int]:
+    """Smallest and largest subset of some instances."""
+    sizes = [size for instance in instances for size in instance.subsets.sizes]
+    return int(min(sizes)), int(max(sizes))
+
+
+def _sources(instances: Sequence[LabelledInstance]) -> dict[str, int]:
+    """Number of examples of each source (or label, where no source is known), most first."""
+    counts: Counter[str] = Counter()
+    for instance in instances:
+        for corpus in (instance.train, instance.queries):
+            named, labels = corpus.table["source"].to_pylist(), corpus.table["label"].to_pylist()
+            counts.update(source or label or "(unknown)" for source, label in zip(named, labels, strict=True))
+    return dict(sorted(counts.items(), key=lambda entry: (-entry[1], entry[0])))
+
+
+def training_lineage(
+    instances: Sequence[LabelledInstance],
+    start: Encoder,
+    settings: TrainingSettings,
+    extra: Mapping[str, Any],
+    teaching: Teaching | None = None,
+) -> dict[str, Any]:
+    """Data and settings of a training, for its card; results are added when they are known."""
+    counted = _sources([*instances, *(teaching.instances if teaching else ())])
+    named = dict(list(counted.items())[:_MOST_SOURCES])
+    return {
+        "airrep": __version__,
+        "start": {"name": Path(start.name).name, "fingerprint": start.fingerprint},
+        "instances": [describe_instance(instance) for instance in instances],
+        "sources": named,
+        "other_sources": len(counted) - len(named),
+        "settings": deciding(settings),
+        **({"teacher": describe_teaching(teaching)} if teaching else {}),
+        **extra,
+    }
+
+
+def render_card(training: Mapping[str, Any]) -> str:
+    """Render the model card of a trained encoder, its ``README.md``."""
+    loader = PackageLoader("airrep")
+    environment = Environment(loader=loader, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True)
+    return environment.get_template("encoder_card.md.j2").render(training=training)

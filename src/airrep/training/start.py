@@ -1,4 +1,4 @@
-"""The encoder that training starts from, its head and its temperature."""
+"""The encoder that training starts from, its head and its scale."""
 
 import copy
 from collections.abc import Iterator, Sequence
@@ -18,10 +18,10 @@ from airrep.training.examples import Prepared
 from airrep.training.settings import TrainingSettings
 from airrep.training.trunk import Trunk, features_of
 
-TRIED_QUERIES, TRIED_SUBSETS, TRIED_INSTANCES = 200, 100, 4
-"""Most queries and subsets of an instance, and instances, that the temperature is chosen on."""
-TRIED_MEMBERS, LEAST_SUBSETS = 10_000, 8
-"""Most members of the subsets of an instance, where its examples must be encoded; but always so many subsets."""
+_MOST_QUERIES, _MOST_SUBSETS, _MOST_INSTANCES = 200, 100, 4
+"""Limits of the sample that the scale is chosen on: queries and subsets of an instance, and instances."""
+_MOST_MEMBERS, _LEAST_SUBSETS = 10_000, 8
+"""Most members of an instance's subsets where the examples must be encoded, and subsets that are taken even so."""
 
 
 def load_start(settings: TrainingSettings) -> PackedEncoder:
@@ -58,6 +58,7 @@ def with_trainable_head(start: SentenceBert, settings: TrainingSettings) -> Sent
 
 def _linear(weight: Tensor, bias: Tensor | None = None) -> nn.Linear:
     outputs, inputs = weight.shape
+    # On "meta" nn.Linear draws no first weights, so torch's generator stays as it was.
     made = nn.Linear(inputs, outputs, bias=True, device="meta").to_empty(device="cpu")
     with torch.no_grad():
         made.weight.copy_(weight)
@@ -78,19 +79,18 @@ def scale_scores(model: SentenceBert, factor: float) -> None:
     """Multiply all influence scores by a factor, in the last head."""
     last = model.heads[-1]
     with torch.no_grad():
-        for parameter in last.parameters():
+        for parameter in last.parameters():  # √factor each: a score is a product of two outputs of the head
             parameter.mul_(factor**0.5)
 
 
 def best_scale(trunk: Trunk, instances: Sequence[Prepared], settings: TrainingSettings) -> float:
     """The factor on all scores at which the start ranks the labels of the instances best.
 
-    Tried are the means over instances of :func:`airrep.evaluation.judging.scales`. A mean does not change its ranks
-    with any factor, so it keeps 1.
+    The factors tried are the means over instances of :func:`airrep.evaluation.judging.scales`.
     """
-    if settings.pool == "mean":
+    if settings.pool == "mean":  # whose ranks no factor changes
         return 1.0
-    tried = [_tried(trunk, instance) for instance in instances[:TRIED_INSTANCES]]
+    tried = [_sampled(trunk, instance) for instance in instances[:_MOST_INSTANCES]]
     means: list[float] = np.mean([scales(train, queries) for train, queries, _, _ in tried], axis=0).tolist()
 
     def score(scale: float) -> Iterator[GroupScores]:
@@ -99,12 +99,12 @@ def best_scale(trunk: Trunk, instances: Sequence[Prepared], settings: TrainingSe
     return best_of(means, score, [losses for *_, losses in tried])
 
 
-def _tried(trunk: Trunk, instance: Prepared) -> tuple[DenseFeatures, DenseFeatures, Groups, np.ndarray]:
+def _sampled(trunk: Trunk, instance: Prepared) -> tuple[DenseFeatures, DenseFeatures, Groups, np.ndarray]:
     """Features of train examples and queries, subsets and losses of a part of an instance."""
-    most = int(TRIED_MEMBERS / instance.subsets.sizes.mean()) if trunk.learns else TRIED_SUBSETS
-    chosen = instance.usable_subsets[: max(LEAST_SUBSETS, min(TRIED_SUBSETS, most))]
+    most = int(_MOST_MEMBERS / instance.subsets.sizes.mean()) if trunk.learns else _MOST_SUBSETS
+    chosen = instance.usable_subsets[: max(_LEAST_SUBSETS, min(_MOST_SUBSETS, most))]
     asked = np.flatnonzero(~np.isnan(instance.losses[:, chosen]).all(axis=1))
-    asked = asked[np.unique(np.linspace(0, len(asked) - 1, TRIED_QUERIES).astype(int))] if len(asked) else asked
+    asked = asked[np.unique(np.linspace(0, len(asked) - 1, _MOST_QUERIES).astype(int))] if len(asked) else asked
     members = [instance.subsets.members(int(j)) for j in chosen]
     used, places = np.unique(np.concatenate(members), return_inverse=True)
     offsets = np.cumsum([0, *map(len, members)])

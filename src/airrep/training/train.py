@@ -9,20 +9,20 @@ from airrep.encoder.load import PackedEncoder
 from airrep.errors import ConfigError, DataError
 from airrep.labels.instance import LabelledInstance, check_disjoint
 from airrep.labels.teacher import Teaching, check_teaching
-from airrep.runtime.artifacts import partial_path, real_path
+from airrep.runtime.artifacts import partial_path, writing
 from airrep.runtime.devices import resolve_device, resolve_precision, team_of
 from airrep.runtime.metering import JUDGE, SETUP, TEACH, append_cost, device_of, measuring
+from airrep.runtime.stage import Stage
 from airrep.training.ranking_loss import normalise_losses
 from airrep.training.result import (
     WORK,
     TrainingResult,
-    claimed,
     deciding,
     describe_instance,
     describe_teaching,
     finish,
-    is_finished,
     open_result,
+    training_stage,
 )
 from airrep.training.run import Material, OnRecord, Task, TrainingRun
 from airrep.training.settings import TrainingSettings
@@ -76,15 +76,15 @@ def train_encoder(
     if teaching is not None:
         check_teaching(teaching)
     _check_instances([*instances, *(teaching.instances if teaching else ())], held_out, test)
-    path = real_path(out)
     start = load_start(chosen)
     request = _request(start, instances, held_out, test, chosen, lineage or {}, teaching)
+    stage = training_stage(out, request, replace)
     with team_of(chosen.device) as team:
-        if replace or not is_finished(path, request):
+        if stage.finished() is None:
             task = Task(start, instances, held_out, test, chosen, team, progress, seconds, teaching)
-            _train(task, path, request, replace, None if activations is None else Path(activations))
-        team.wait()
-    return open_result(path)
+            _train(task, stage, None if activations is None else Path(activations))
+        team.wait()  # only the first process gives the folder its name
+    return open_result(stage.path)
 
 
 def _resolved(settings: TrainingSettings) -> TrainingSettings:
@@ -133,20 +133,24 @@ def _request(
     return {**described, **made_by, **taught}
 
 
-def _train(task: Task, path: Path, request: Mapping[str, Any], replace: bool, activations: Path | None) -> None:
-    """Train in the folder that the first process holds, and finish it."""
+def _train(task: Task, stage: Stage, activations: Path | None) -> None:
+    """Train in the folder that the first process holds, and seal it."""
     material = Material.of(task)  # before there is a folder: labels that teach nothing are refused here
-    with claimed(path, request, replace) if task.team.first else nullcontext(partial_path(path)) as partial:
+    first = task.team.first
+    with stage.making() if first else nullcontext(partial_path(stage.path)) as partial:
+        if first:
+            with writing(partial):
+                (partial / WORK).mkdir(exist_ok=True)
         task.team.wait()  # until the first process has made the folder
         with measuring(device_of(task.settings)) as setup:
             run = TrainingRun(task, material, partial, activations or partial / WORK / "activations")
-        if task.team.first:
+        if first:
             if task.teaching is not None and task.teaching.spent is not None:
                 append_cost(partial, TEACH, task.teaching.spent)
             append_cost(partial, SETUP, setup.spent)
         run.train()
         with measuring(device_of(task.settings)) as judging:
-            checkpoint = run.finished(request["lineage"])
-        if task.team.first:
+            checkpoint = run.finished(stage.request["lineage"])
+        if first:
             append_cost(partial, JUDGE, judging.spent)
-            finish(partial, path, checkpoint, request)
+            finish(stage, partial, checkpoint)

@@ -18,7 +18,7 @@ from airrep.evaluation.select.competitors import Competitor, Contest
 from airrep.evaluation.select.f1 import f1_rows
 from airrep.evaluation.select.tasks import SelectSettings
 from airrep.labels.farm import TaskProgress, TaskReport
-from airrep.labels.fine_tuner import LoadLm, loader
+from airrep.labels.fine_tuner import load_first
 from airrep.lm.settings import FineTuneSettings, LmSettings
 from airrep.runtime.artifacts import LOCK, REQUEST, json_digest, write_file, writing
 from airrep.runtime.engine import Engine, InProcess
@@ -126,16 +126,13 @@ class DataSelection:
     ) -> None:
         """Read the texts of the indexes and load the LM; arguments as for :func:`evaluate_selection`."""
         self._contest = Contest(indexes, queries, selecting, settings)
-        self._load = loader(lm) if isinstance(lm, LmSettings) else lm
         self._fine_tune = fine_tune or FineTuneSettings()
         self._engine = engine or InProcess()
-        self._here = isinstance(self._engine, InProcess)
-        load = self._load.anywhere if isinstance(self._load, LoadLm) and not self._here else self._load
-        self._loaded = load()
-        self._lm = {"name": _short_name(self._loaded.name), "fingerprint": self._loaded.fingerprint}
+        self._loaded, self._load, name, precision, self._here = load_first(lm, self._engine)
+        self._lm = {"name": name, "fingerprint": self._loaded.fingerprint}
         training = {
             "lm": self._lm["fingerprint"],
-            "precision": self._load.settings.precision if isinstance(self._load, LoadLm) else "float32",
+            "precision": precision,
             "fine_tune": self._fine_tune.model_dump(mode="json"),
             "max_new_tokens": settings.max_new_tokens,
         }
@@ -222,8 +219,3 @@ class DataSelection:
         tasks, rows = self._contest.tasks, f1_rows(self._contest, competitors, files)
         keys = tuple((task, query.id) for task, query in zip(tasks.of_each, tasks.queries, strict=True))
         return Evaluation("select", rows, keys, self.subject, facts=facts, request=self.request)
-
-
-def _short_name(name: str) -> str:
-    """A Hub id, or the last part of a folder's path."""
-    return Path(name).name if Path(name).is_absolute() else name
