@@ -2,15 +2,15 @@
 
 base           The contract of attribution methods: two feature maps and a pool.
 conformance    A public check that an attributor keeps its contract.
-datamodels     Attribution by datamodels: regression weights from labels.
+datamodels     Attribution by datamodels that were fitted already.
 encoder        Attribution by sentence encoders: AirRep and plain embeddings.
-feature_files  Features in files that other tools wrote: .npy, TRAK, LogIX.
+feature_files  Readers of feature files that other tools wrote: .npy, TRAK, LogIX.
 gradient/      Methods that read gradients of the LM: hooks, projections, curvature.
 language       Attribution by the hidden states of a language model: RDS.
 lexical        Attribution by words and hashed n-grams: TF-IDF and DSIR.
 methods        The methods of training data attribution, by name.
 ngrams         Hashed counts of word n-grams, and their log ratios.
-precomputed    Attribution by features that were made elsewhere.
+precomputed    Attribution by precomputed features.
 settings       Settings of the attribution methods.
 stack          Attribution by a weighted sum of several methods' scores.
 """

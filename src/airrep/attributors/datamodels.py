@@ -1,4 +1,4 @@
-"""Attribution by datamodels: regression weights from labels."""
+"""Attribution by datamodels that were fitted already."""
 
 import json
 from collections.abc import Mapping, Sequence

@@ -1,4 +1,4 @@
-"""Features in files that other tools wrote: .npy, TRAK, LogIX.
+"""Readers of feature files that other tools wrote: .npy, TRAK, LogIX.
 
 - ``.npy``: one array, ``(n, d)``.
 - TRAK (the package traker): a folder with ``metadata.json`` and, for each checkpoint, ``<id>/features.mmap``,

@@ -1,4 +1,4 @@
-"""Attribution by features that were made elsewhere."""
+"""Attribution by precomputed features."""
 
 import json
 from collections.abc import Sequence

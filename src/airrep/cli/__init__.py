@@ -7,7 +7,7 @@ index_commands     Commands that build and change an index.
 judging            Options of the commands that judge.
 label_commands     Commands before training: sample, label, warmup.
 learning_demo      The learning demo: the whole loop with a language model that comes along.
-options            Command-line options that several commands share.
+options            Options that several commands share.
 plan_commands      The command that predicts costs: plan.
 query_commands     Commands that ask an index: top, group, what-if, select.
 show/              Tables and lines on the terminal.

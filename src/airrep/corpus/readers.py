@@ -1,4 +1,4 @@
-"""Files, folders and Hub datasets as raw records."""
+"""The reader for each kind of file, by its suffix; Parquet, datasets, the Hub."""
 
 import importlib
 import io

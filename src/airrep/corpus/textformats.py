@@ -1,4 +1,4 @@
-"""JSON Lines, JSON and CSV text as numbered raw records.
+"""Parsers of text formats, for the readers: JSON Lines, JSON, CSV.
 
 Each parser yields ``(line, record)``, the line being the one on which the record starts. A record that cannot
 be read but leaves the rest of the file readable is yielded as a DataError; anything worse is raised.

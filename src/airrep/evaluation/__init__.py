@@ -2,10 +2,10 @@
 
 classify     The identical-class test: the label of the nearest training example.
 comparison   Paired tests between all rows of some evaluations.
-diagnosis/   Why an LDS is low: findings on labels and indexes.
+diagnosis/   Findings that tell why an LDS is low.
 judging      Group scores, best scale and LDS of any method on labelled instances.
 lds          LDS of indexes on labelled instances, side by side.
-loo          Leave-one-out: do scores tell what removing an example does?
+loo          Leave-one-out: whether scores tell the effect of removing an example.
 pool         Texts, classes and storage costs of the examples in an index.
 result       The result of every evaluation: values per query, intervals, differences, the command.
 select/      Data selection, judged by what a fine-tuned LM answers.

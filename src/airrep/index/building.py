@@ -1,4 +1,4 @@
-"""Building an index, safe against any interruption."""
+"""Build an index: encode, write shards, seal it with its manifest."""
 
 import shutil
 from collections.abc import Mapping, Sequence

@@ -1,4 +1,4 @@
-"""Picking training data from an index, with the reasons."""
+"""Pick training data from an index, by min-rank or weight, with the reasons."""
 
 import json
 from collections.abc import Sequence

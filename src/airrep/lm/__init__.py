@@ -1,7 +1,7 @@
 """The target LM: read, fine-tuned, asked for losses, hidden states and answers.
 
 attention  Causal attention inside each document of a packed batch.
-chat       Turn examples into tokens as the target LM reads them.
+chat       Apply the chat template to an example: tokens as the target LM reads them.
 documents  Tokenised examples, and packed batches of them for causal LMs.
 files      Find, load and check the files of a target LM.
 fine_tune  Fine-tune a causal LM on packed documents.

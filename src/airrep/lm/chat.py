@@ -1,4 +1,4 @@
-"""Turn examples into tokens as the target LM reads them."""
+"""Apply the chat template to an example: tokens as the target LM reads them."""
 
 from collections.abc import Sequence
 from typing import Any, NamedTuple

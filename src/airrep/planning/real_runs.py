@@ -9,11 +9,11 @@ from typing import Any
 from airrep.attributors.methods import METHODS
 from airrep.errors import AirRepError, ConfigError
 from airrep.labels.labels import Labels, holds_labels, open_labels
-from airrep.planning.plan import MethodPlan, Predicted, PredictionCheck
+from airrep.planning.plan import Predicted, PredictionCheck
 from airrep.planning.plan_request import ENCODER, Measures, PlanRequest
-from airrep.planning.predict import label_rates, lm_name, method_plan, step_text_seconds
+from airrep.planning.predict import label_rates, lm_name, memory_bytes, method_cost, step_text_seconds
 from airrep.runtime.artifacts import MANIFEST, REQUEST, read_manifest
-from airrep.runtime.costs import Conditions, IndexCost, index_cost, label_cost, training_cost
+from airrep.runtime.costs import Conditions, index_cost, label_cost, training_cost
 from airrep.runtime.metering import describe_machine, device_of
 from airrep.training.settings import TrainingSettings
 

@@ -1,4 +1,4 @@
-"""Artifacts: directories written atomically, manifest last.
+"""Artifacts in general: directories written atomically, manifest last.
 
 An artifact is a directory whose ``manifest.json`` names its kind, its format version, what it was made from, and
 every file with its size and sha256. A directory without a manifest is unfinished; one with a manifest is whole.

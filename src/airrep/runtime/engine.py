@@ -1,4 +1,4 @@
-"""Engines that run independent tasks, with retries and replaced workers.
+"""Engines: the base class, and the dispatch that hands lost tasks out again.
 
 An engine stores nothing: its caller records each outcome when it comes, and asks only for tasks without a record.
 A worker gets its next task when the outcome of the last one was taken, so an interruption loses at most one task per

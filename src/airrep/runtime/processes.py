@@ -1,4 +1,4 @@
-"""An engine of local processes, one thread each."""
+"""Workers that are processes of this machine, one thread each."""
 
 import multiprocessing
 import os

@@ -1,4 +1,4 @@
-"""An engine on a Ray cluster that survives lost nodes."""
+"""Workers on a Ray cluster, safe against lost nodes."""
 
 import os
 import socket

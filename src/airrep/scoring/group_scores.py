@@ -1,4 +1,4 @@
-"""Group scores, streamed over blocks of rows.
+"""Pooled group scores, streamed over blocks of rows.
 
 Attention (Eq. 6) of query x over group S is Σ_{i∈S} w_i s_i / Σ_{i∈S} w_i with w_i = exp(|s_i| / T - M_x),
 whatever M_x is; signed attention has s_i in place of |s_i|. Each example that is in some group is scored once: a

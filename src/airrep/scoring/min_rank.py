@@ -1,4 +1,4 @@
-"""Selection of training data: by best rank, or drawn by weight."""
+"""Min-rank over blocks of scores, and draws by weight."""
 
 from collections.abc import Sequence
 from typing import NamedTuple

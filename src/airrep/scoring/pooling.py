@@ -1,4 +1,4 @@
-"""Group scores from the scores of members."""
+"""Pools in plain form: sum, mean, attention, top-K of members' scores."""
 
 import re
 from dataclasses import dataclass, replace

@@ -1,4 +1,4 @@
-"""The encoder learns from labels, by the ranking loss.
+"""Train the encoder on labels by the ranking loss; linear models too.
 
 examples          Labelled instances as token ids, and the draws of them that steps see.
 linear/           Linear models learnt from labels: datamodels and stacks.

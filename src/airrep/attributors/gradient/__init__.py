@@ -1,7 +1,7 @@
 """Methods that read gradients of the LM: hooks, projections, curvature.
 
 base        The base class of gradient methods, and TracIn.
-curvature   Preconditioners of gradients: Kronecker factors, raw Fisher.
+curvature   Curvature of gradients: Kronecker factors (LoGra), raw Fisher (TRAK, DsDm).
 hessian     The Hessian of an LM's training loss, and how to solve with it.
 influence   Attribution by the influence function with the exact Hessian.
 less        Attribution by gradients of low-rank adapters: LESS.

@@ -1,4 +1,4 @@
-"""Preconditioners of gradients: Kronecker factors, raw Fisher."""
+"""Curvature of gradients: Kronecker factors (LoGra), raw Fisher (TRAK, DsDm)."""
 
 from dataclasses import dataclass
 from typing import Self

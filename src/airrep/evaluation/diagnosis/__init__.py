@@ -1,6 +1,6 @@
-"""Why an LDS is low: findings on labels and indexes.
+"""Findings that tell why an LDS is low.
 
-diagnosis   Why an LDS is low: findings on labels and indexes.
+diagnosis   Diagnose labels and indexes; write and read the findings.
 findings    Findings, and the statistics of labelled instances they come from.
 of_indexes  Findings on an index and its scores.
 of_labels   Findings on labels alone.

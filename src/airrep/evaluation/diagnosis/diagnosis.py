@@ -1,4 +1,4 @@
-"""Why an LDS is low: findings on labels and indexes."""
+"""Diagnose labels and indexes; write and read the findings."""
 
 import json
 import statistics

@@ -1,8 +1,8 @@
 """Correlations, means and intervals; the noise in labels.
 
-bootstrap  Rank correlations over resampled queries and subsets.
+bootstrap  The bootstrap over queries and subsets behind LDS intervals.
 ceilings   The noise ceiling: the LDS that a perfect predictor would reach.
 labels     Signal, noise, overlap and common factors of losses over subsets.
 means      Means over queries with bootstrap intervals, and intervals of ratios.
-metrics    Spearman correlation, and LDS with its intervals.
+metrics    Spearman correlation and LDS, alone and in pairs.
 """

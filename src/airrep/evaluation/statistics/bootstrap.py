@@ -1,4 +1,4 @@
-"""Rank correlations over resampled queries and subsets."""
+"""The bootstrap over queries and subsets behind LDS intervals."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass

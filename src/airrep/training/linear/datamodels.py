@@ -1,4 +1,4 @@
-"""Datamodels: regress losses on who was in the subset."""
+"""Fit datamodels: regress losses on who was in the subset."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass

@@ -1,4 +1,4 @@
-"""Learn from labels how to add up several methods' scores."""
+"""Learn a stack: weights for several methods' scores, from labels."""
 
 import dataclasses
 from collections.abc import Mapping, Sequence
