@@ -1,4 +1,4 @@
-"""What the terminal prints.
+"""Printing results on the terminal.
 
 console      Primitives of the terminal: progress, snippets, safe text.
 evaluations  Print evaluations, comparisons, stacks, datamodels and diagnoses.
