@@ -124,7 +124,7 @@ class Attributor(ABC):
 
     @property
     def execution(self) -> Mapping[str, str]:
-        """How features are computed, where that touches their last digits: the precision, say."""
+        """Facts of the computation that touch features' last digits, such as the precision."""
         return {}
 
     def load(self) -> Mapping[str, str]:

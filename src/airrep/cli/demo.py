@@ -1,6 +1,5 @@
 """The demo: the whole path on real data that comes with airrep."""
 
-from collections.abc import Callable
 from pathlib import Path
 
 from airrep.cli.show.console import Meter, say
@@ -9,7 +8,6 @@ from airrep.corpus.corpus import Corpus, read_corpus
 from airrep.index.building import build_index
 from airrep.index.index import Index
 from airrep.index.picking import select
-from airrep.index.results import Result
 from airrep.reports.results import write_report
 
 DATA = Path(__file__).parents[1] / "data"
@@ -42,15 +40,14 @@ def _spread(queries: Corpus) -> Corpus:
 
 
 def _write_report(index: Index, queries: Corpus, out: Path, replace: bool) -> Path:
-    runs: dict[str, Callable[[], Result]] = {
-        "top": lambda: index.top(queries, k=5),
-        "least": lambda: index.top(queries, k=5, least=True),
-        "by-source": lambda: index.group_scores(queries, "source"),
+    results = {
+        "top": index.top(queries, k=5),
+        "least": index.top(queries, k=5, least=True),
+        "by-source": index.group_scores(queries, "source"),
     }
-    results = [make() for make in runs.values()]
-    for name, result in zip(runs, results, strict=True):
+    for name, result in results.items():
         result.write(out / name, replace=replace or (out / name).exists())
-    return write_report(results, out / "report.html", title="airrep demo", replace=True)
+    return write_report(list(results.values()), out / "report.html", title="airrep demo", replace=True)
 
 
 def _ending(out: Path, page: Path) -> str:

@@ -41,7 +41,7 @@ class IndexRows:
         check_sizes(self.path, self.manifest["files"])
 
     def __len__(self) -> int:
-        """How many examples are in it, deleted ones not counted."""
+        """Number of examples, deleted ones not counted."""
         return self.rows - len(self.deleted)
 
     def __repr__(self) -> str:
@@ -54,7 +54,7 @@ class IndexRows:
 
     @property
     def rows(self) -> int:
-        """How many rows it has, deleted ones counted."""
+        """Number of rows, deleted ones counted."""
         return int(self.manifest["rows"])
 
     @property
@@ -189,7 +189,7 @@ class IndexRows:
         if len(members) and all(isinstance(member, str) for member in members):
             return self.rows_of([str(member) for member in members])
         numbers = np.asarray(members) if len(members) else np.empty(0, dtype=np.int64)
-        if numbers.dtype == np.bool_ and numbers.shape == (self.rows,):
+        if numbers.dtype == np.bool_ and numbers.shape == (self.rows,):  # other booleans fail below as no integers
             return np.flatnonzero(numbers)
         if numbers.ndim != 1 or not np.issubdtype(numbers.dtype, np.integer):
             raise ConfigError(f"rows: are not whole numbers; expected row numbers of {self.path}, or ids. Give those.")

@@ -4,7 +4,7 @@ import re
 from collections.abc import Collection, Sequence
 from dataclasses import replace as changed
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from airrep._version import __version__
 from airrep.errors import ConfigError
@@ -155,16 +155,12 @@ def _facts(sources: Sources) -> dict[str, str]:
         facts["Methods"] = f"{len({row.name for one in found for row in one.rows}):,}"
         facts["Queries"] = f"{sum({(one.measure, one.subject): len(one.queries) for one in found}.values()):,}"
         facts["Sign"] = "higher = better"
-    others: dict[str, Sequence[Any]] = {
-        "Plans": sources.plans,
-        "Comparisons": sources.comparisons,
-        "Diagnoses": sources.diagnoses,
-    }
-    return facts | {name: f"{len(part):,}" for name, part in others.items() if part}
+    others = {"Plans": len(sources.plans), "Comparisons": len(sources.comparisons), "Diagnoses": len(sources.diagnoses)}
+    return facts | {name: f"{count:,}" for name, count in others.items() if count}
 
 
 def _figure_files(page: Page, folder: Path) -> dict[Path, bytes]:
-    """The files of the figures, by their paths."""
+    """The files of the figures and their captions, by their paths."""
     labels, files, captions = _labels(page.sections), {}, []
     for exhibit in page.figures:
         if exhibit.drawing is not None:

@@ -114,7 +114,7 @@ class ReportSource(NamedTuple):
 
     @property
     def subsets(self) -> int | None:
-        """How many subsets it was judged on, in all instances; None for measures without subsets."""
+        """Number of subsets it was judged on, in all instances; None for measures without subsets."""
         facts = self.evaluation.facts
         if "subsets" in facts or "removals" in facts:
             return count_of(facts.get("subsets"))
@@ -271,18 +271,16 @@ def label_panels(sources: Sequence[ReportSource]) -> list[ReportSource]:
 def _telling(
     source: ReportSource, others: Sequence[ReportSource], curve: str = "", curves: Sequence[str] = ()
 ) -> list[str]:
-    """The tags of a source, but a curve's own, that others of its role have with another value, or lack.
-
-    Sources that lack the tag of another curve do not count as different by it.
-    """
+    """The tags of a source, but a curve's own, that others of its role have with another value, or lack."""
     own = source.evaluation.tags
     same = [other.evaluation.tags for other in others if other.evaluation.tags.get("role") == own.get("role")]
+    # a source that only lacks the tag of another curve is no different by it
     values = {tag: {one.get(tag) for one in same if tag in one or tag not in curves} for tag in own}
     return [f"{tag}={own[tag]}" for tag in sorted(own.keys() - {"role", curve}) if len(values[tag]) > 1]
 
 
 def _pooled(source: ReportSource, others: Sequence[ReportSource]) -> list[str]:
-    """How a source pools, where another of its role pools a row of the same name otherwise."""
+    """The pool of a source, where another of its role pools a row of the same name otherwise."""
     own = {row.name: row.pool for row in source.evaluation.rows}
     same = [row for other in others if other.role == source.role for row in other.evaluation.rows]
     if all(own.get(row.name, row.pool) == row.pool for row in same):

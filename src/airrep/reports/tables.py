@@ -61,7 +61,7 @@ class Table:
 
 
 class Style(NamedTuple):
-    """How fractions and intervals are written."""
+    """Notation of fractions and intervals."""
 
     sign: str
     """``"+"`` shows the sign of positive numbers too."""

@@ -86,7 +86,7 @@ class GradientAttributor(LanguageAttributor[S]):
 
     @cached_property
     def folder(self) -> Path | None:
-        """Where gradients and curvature are kept; None: nowhere."""
+        """The directory of the store of gradients and curvature; None: nothing is kept."""
         return store_folder(self._settings.store)
 
     @property

@@ -155,10 +155,10 @@ def solve(
     solution, residual, direction = np.zeros_like(rights), rights.copy(), rights.copy()
     square = _squares(residual)
     goal = tolerance**2 * square
+    rows = np.flatnonzero(square > goal)
     for _ in range(iterations):
-        rows = np.flatnonzero(square > goal)
         if not len(rows):
-            return solution
+            break
         along = direction[rows]
         bent = product(along) + damping * along
         length = (square[rows] / _curvature(along, bent, damping))[:, None]
@@ -166,7 +166,7 @@ def solve(
         residual[rows] -= length * bent
         before, square[rows] = square[rows], _squares(residual[rows])
         direction[rows] = residual[rows] + (square[rows] / before)[:, None] * along
-    rows = np.flatnonzero(square > goal)
+        rows = np.flatnonzero(square > goal)
     if not len(rows):
         return solution
     worst = float(np.sqrt((square[rows] / (goal[rows] / tolerance**2)).max()))

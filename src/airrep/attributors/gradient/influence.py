@@ -92,6 +92,7 @@ class InfluenceAttributor(MethodAttributor[InfluenceSettings], SlowFit):
         """
         self._whole.fit(train)
         self._check_size()
+        # the Hessian is computed in float64, whatever the precision of the gradients
         reading = {name: value for name, value in self._whole.reading.items() if name != "precision"}
         key = json_digest({"hessian": reading, "train": train.fingerprint})
         largest = self._largest(train, progress)

@@ -93,6 +93,7 @@ class LograAttributor(GradientAttributor[LograSettings], SlowFit):
             self.check_fisher(self.widths)
         rows = stream(chosen.seed, "sample").permutation(len(train))[: chosen.sample]
         sample = train.take(np.sort(rows))
+        # without damping, which is added later: indexes that differ by it share what is learnt
         settings = {name: getattr(chosen, name) for name in ("projection", "curvature", "rank", "seed")}
         key = json_digest({"learnt": settings, **self.reading, "sample": sample.fingerprint})
         self._learnt = recall_arrays(self.folder, key)

@@ -40,7 +40,7 @@ Compute = Callable[[Sequence[Example]], Float32[np.ndarray, "n d"]]
 
 
 def store_folder(setting: str | None) -> Path | None:
-    """Where gradients are kept: the folder that was asked for, or the user's cache; None for ``"none"``."""
+    """The directory of the store: the one that was asked for, or the user's cache; None for ``"none"``."""
     if setting == OFF:
         return None
     if setting is not None:
@@ -184,7 +184,7 @@ def _altered(path: Path) -> ArtifactError:
 
 
 def chunk_rows(dimension: int) -> int:
-    """How many rows of so many numbers are held at a time."""
+    """Number of rows of *dimension* numbers that are held at a time."""
     return max(1, min(CHUNK, NUMBERS // max(1, dimension)))
 
 

@@ -69,8 +69,9 @@ class TrakAttributor(CheckpointAttributor[TrakSettings], SlowFit):
         self.check_fisher([self.dimension] * len(self.weights))
         fishers = [self._fisher(train, weights, progress) for weights in self.weights]
         damping = self.settings.damping
-        lengths = [np.sum(fisher.eigenvalues / damped(fisher.eigenvalues, damping) ** 2) for fisher in fishers]
-        scale = float(1 / np.sqrt(sum(lengths)))
+        # the mean squared length of (F + λI)⁻¹ g over the corpus, which is the trace of F (F + λI)⁻²
+        squares = [np.sum(fisher.eigenvalues / damped(fisher.eigenvalues, damping) ** 2) for fisher in fishers]
+        scale = float(1 / np.sqrt(sum(squares)))
         self._learnt = _Learnt(tuple(fisher.inverse(damping) * scale for fisher in fishers), scale, train.fingerprint)
 
     def _fisher(self, train: Corpus, weights: LmWeights, progress: OnProgress | None) -> Fisher:
@@ -87,7 +88,7 @@ class TrakAttributor(CheckpointAttributor[TrakSettings], SlowFit):
         return by_chunks(examples, dimension, lambda part: self._train_features(part, on_rows))
 
     def _train_features(self, examples: Sequence[Example], on_rows: OnRows | None) -> Float[np.ndarray, "n d"]:
-        """In float64, since the inverse's large numbers cancel where a gradient is like those of the corpus."""
+        # in float64, since the inverse's large numbers cancel where a gradient is like those of the corpus
         found = list(self.at_all(examples, on_rows))
         pairs = zip(found, self._fitted().inverses, strict=True)
         rows: np.ndarray = np.concatenate([g.rows.astype(np.float64) @ inverse for g, inverse in pairs], axis=1)

@@ -1,4 +1,4 @@
-"""Tables and lines on the terminal.
+"""Printing results on the terminal.
 
 console      Primitives of the terminal: progress, snippets, safe text.
 evaluations  Print evaluations, comparisons, stacks, datamodels and diagnoses.

@@ -70,11 +70,9 @@ class Meter:
         if now - self._shown < LINE_SECONDS:
             return
         self._shown = now
-        if total is None:
-            err.print(f"{self._what}: {done:,}, {rate:,.0f} rows/s", highlight=False)
-            return
-        left = (total - done) / max(rate, 1e-9)
-        err.print(f"{self._what}: {done:,} of {total:,}, {rate:,.0f} rows/s, {left:,.0f} s left", highlight=False)
+        of = "" if total is None else f" of {total:,}"
+        left = "" if total is None else f", {(total - done) / max(rate, 1e-9):,.0f} s left"
+        err.print(f"{self._what}: {done:,}{of}, {rate:,.0f} rows/s{left}", highlight=False)
 
 
 def _new_bar() -> Progress:

@@ -132,7 +132,7 @@ def _state(labels: "Labels") -> str:
 
 
 def _given_up(labels: "Labels") -> str:
-    """How many fine-tunes were given up, and the reasons of the first."""
+    """Number of fine-tunes that were given up, and the reasons of the first."""
     found = labels.quarantined
     reasons = [f"{entry.place}: {entry.reason}" for entry in found[:MOST_REASONS]]
     more = [f"and {len(found) - MOST_REASONS:,} more"] if len(found) > MOST_REASONS else []

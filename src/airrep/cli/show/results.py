@@ -106,16 +106,12 @@ def print_options(method: Method) -> None:
 
 def print_manifest(path: Path, manifest: Mapping[str, Any]) -> None:
     """Print what an artifact holds and was made from."""
-    fields = {"path": path, "kind": manifest["kind"], "files": size_of(manifest)}
-    if manifest["kind"] == "index":
-        fields |= _index_fields(manifest)
-    else:
-        fields |= dict(manifest.get("provenance", {}))
-    print_fields(fields)
+    more = _index_fields(manifest) if manifest["kind"] == "index" else manifest.get("provenance", {})
+    print_fields({"path": path, "kind": manifest["kind"], "files": size_of(manifest), **more})
 
 
 def size_of(manifest: Mapping[str, Any]) -> str:
-    """How many files an artifact has, and how large they are."""
+    """Number of an artifact's files, and their size in all."""
     size = sum(entry["bytes"] for entry in manifest["files"].values())
     return f"{len(manifest['files'])}, {size / 1e6:,.1f} MB"
 
