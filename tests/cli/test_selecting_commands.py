@@ -128,7 +128,7 @@ def test_select_goes_on_from_what_partial_left_out(run: Run, monkeypatch: pytest
     log = Path("log")
 
     def select(*more: str, poison: str = "") -> Ran:
-        monkeypatch.setattr("airrep.evaluation.select.select.loader", lambda lm: ParrotWorld(str(log), poison=poison))
+        monkeypatch.setattr("airrep.labels.fine_tuner._loader", lambda lm: ParrotWorld(str(log), poison=poison))
         return run(*asked, *more)
 
     assert select("--out", "elsewhere")[0] == 0

@@ -226,7 +226,7 @@ def test_python_opens_each_kind(kept: Path) -> None:
     assert airrep.open_warmup("warm").checkpoints
     assert airrep.load_encoder("encoder").dimension == 8
     assert [airrep.read_evaluation(name).measure for name in EVALUATIONS[:4]] == list(EVALUATIONS[:4])
-    assert [airrep.read_result(name)["kind"] for name in RESULTS] == list(RESULTS)
+    assert [airrep.read_result(name).kind for name in RESULTS] == list(RESULTS)
 
 
 @pytest.mark.parametrize("name", EXPECTED.get("again", {}))

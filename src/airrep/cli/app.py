@@ -1,5 +1,6 @@
 """The command line: all commands, and show, report, methods, demo."""
 
+import atexit
 import gc
 import signal
 import sys
@@ -189,6 +190,8 @@ def main() -> None:
     """
     if hasattr(signal, "SIGPIPE"):  # Windows has none
         signal.signal(signal.SIGPIPE, signal.SIG_DFL)
+    # The interpreter's last collection would walk every object that torch made: 0.3 s of a cold `airrep top`.
+    atexit.register(gc.freeze)
     try:
         app(prog_name="airrep")
     except SystemExit as ended:
@@ -198,9 +201,6 @@ def main() -> None:
     except (AirRepError, OSError) as error:
         note(f"airrep: error: {error}")
         sys.exit(1)
-    finally:
-        # The interpreter's last collection would walk every object that torch made: 0.3 s of a cold `airrep top`.
-        gc.freeze()
 
 
 if __name__ == "__main__":

@@ -1,6 +1,6 @@
 """Features on disk: build an index, change it, ask it.
 
-building  Building an index, safe against any interruption.
+building  Build an index: encode, write shards, seal it with its manifest.
 editing   Appending to an index, deleting from it, compacting it.
 index     An index on disk: opened as memory maps, asked for scores.
 picking   Pick training data from an index, by min-rank or weight, with the reasons.
