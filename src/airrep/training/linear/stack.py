@@ -37,7 +37,7 @@ class Stack:
 
 
 @dataclass(frozen=True)
-class _Form:
+class _WeighedSum:
     """A way of scoring groups: a row of the report."""
 
     name: str
@@ -112,7 +112,7 @@ def learn_stack(
         return Stack(path, tuple(Member(**member) for member in finished["members"]), finished["report"])
     worlds = [encode_members(made, instance) for instance in learn]
     members = weigh([Member(one["method"], one["settings"]) for one in request["members"]], worlds)
-    stack = _tuned(_Form("stack", tuple(member.weight / member.deviation for member in members)), pool, worlds)
+    stack = _tuned(_WeighedSum("stack", tuple(member.weight / member.deviation for member in members)), pool, worlds)
     alone = [form for number in range(len(members)) for form in _alone(made, number, worlds)]
     report = _judge(stack, alone, [encode_members(made, instance) for instance in held_out], resamples)
     learnt = {"members": [dataclasses.asdict(member) for member in members], "report": report}
@@ -160,7 +160,7 @@ def _check(
                 )
 
 
-def _tuned(form: _Form, pool: str, worlds: Sequence[MemberFeatures]) -> _Form:
+def _tuned(form: _WeighedSum, pool: str, worlds: Sequence[MemberFeatures]) -> _WeighedSum:
     """The form with the pool and scale of the highest LDS on these instances."""
     tried = scales(*form.features(worlds[0]))
     forms = [
@@ -172,17 +172,19 @@ def _tuned(form: _Form, pool: str, worlds: Sequence[MemberFeatures]) -> _Form:
     return best_of(forms, lambda form: (form.scores(world) for world in worlds), losses)
 
 
-def _alone(made: Sequence[Attributor], number: int, worlds: Sequence[MemberFeatures]) -> list[_Form]:
+def _alone(made: Sequence[Attributor], number: int, worlds: Sequence[MemberFeatures]) -> list[_WeighedSum]:
     """One member by itself: tuned, and as it is."""
     name, names = made[number].name, [one.name for one in made]
     title = f"{name} ({number + 1})" if names.count(name) > 1 else name
-    plain = _Form(title, tuple(float(other == number) for other in range(len(made))))
+    plain = _WeighedSum(title, tuple(float(other == number) for other in range(len(made))))
     tuned = _tuned(plain, "auto", worlds)
     as_it_is = dataclasses.replace(plain, pool=made[number].own_pool)
     return [tuned] if tuned == as_it_is else [tuned, as_it_is]
 
 
-def _judge(stack: _Form, alone: Sequence[_Form], worlds: Sequence[MemberFeatures], resamples: int) -> dict[str, Any]:
+def _judge(
+    stack: _WeighedSum, alone: Sequence[_WeighedSum], worlds: Sequence[MemberFeatures], resamples: int
+) -> dict[str, Any]:
     """Compare the stack with each of its members by LDS on held-out instances."""
     instances = [world.instance for world in worlds]
     ours = [stack.scores(world) for world in worlds]
