@@ -12,7 +12,7 @@ from airrep.planning.predict import (
     lm_name,
     make_plan,
     method_cost,
-    peak_memory,
+    planned_memory,
     training_seconds,
 )
 
@@ -83,7 +83,7 @@ def test_the_crossover_counts_what_gradients_cost_before_as_well() -> None:
 
 def test_memory_has_the_corpus_and_a_shard_of_features_added() -> None:
     texts = sum(len(example.prompt) + len(example.response) for example in TEXTS) / 100
-    found = peak_memory(replace(WISH, examples=10_000), GRADIENTS)
+    found = planned_memory(replace(WISH, examples=10_000), GRADIENTS)
     assert found == pytest.approx(1e9 + 2 * 10_000 * texts + 3 * 6144 * 4096)
 
 

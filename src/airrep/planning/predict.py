@@ -51,7 +51,7 @@ def _method_plan(
     request: PlanRequest, name: str, cost: "MethodCost", parts: dict[str, float], measures: Measures
 ) -> MethodPlan:
     trial, examples = measures.methods[name], request.examples
-    seconds, memory = cost.fixed.plus(cost.each.times(examples)), peak_memory(request, trial)
+    seconds, memory = cost.fixed.plus(cost.each.times(examples)), planned_memory(request, trial)
     if name == ENCODER:
         memory = max(memory, measures.labels.memory, measures.training.memory)
     return MethodPlan(
@@ -101,7 +101,7 @@ def method_cost(request: PlanRequest, trial: Trial) -> MethodCost:
     return MethodCost(Predicted(start + learnt), Predicted(encoding.value + each, encoding.half))
 
 
-def peak_memory(request: PlanRequest, trial: Trial) -> float:
+def planned_memory(request: PlanRequest, trial: Trial) -> float:
     """Peak of a process: what was measured, the corpus's texts, and a shard's features."""
     texts = sum(len(f"{example.prompt}{example.response}".encode()) for example in request.texts[:1000])
     corpus = HELD_TEXTS * request.examples * texts / min(1000, len(request.texts))

@@ -11,7 +11,7 @@ from airrep.errors import AirRepError, ConfigError
 from airrep.labels.labels import Labels, holds_labels, open_labels
 from airrep.planning.plan import Predicted, PredictionCheck
 from airrep.planning.plan_request import ENCODER, Measures, PlanRequest
-from airrep.planning.predict import label_rates, lm_name, method_cost, peak_memory, step_text_seconds
+from airrep.planning.predict import label_rates, lm_name, method_cost, planned_memory, step_text_seconds
 from airrep.runtime.artifacts import MANIFEST, REQUEST, read_manifest
 from airrep.runtime.costs import Conditions, index_cost, label_cost, training_cost
 from airrep.runtime.metering import describe_machine, device_of
@@ -99,7 +99,7 @@ def _index(request: PlanRequest, run: Path, manifest: Mapping[str, Any]) -> Real
         return encoding if fit is None else encoding.plus(found.fixed)
 
     def memory(measures: Measures) -> tuple[float, float]:
-        return peak_memory(there, measures.methods[name]), float(cost.memory or 0)
+        return planned_memory(there, measures.methods[name]), float(cost.memory or 0)
 
     given = request.settings_of(name) if name != ENCODER else {"encoder": request.encoder}
     planned = METHODS[name].settings.of({**METHODS[name].defaults, **given}).model_dump(mode="json")
