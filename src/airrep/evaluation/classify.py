@@ -122,6 +122,7 @@ class Classification:
                 f'query "{self._queries[lacking[0]].id}": has no {self._settings.by}, like {len(lacking) - 1:,} '
                 "others; expected one for each. Add them, or leave such queries out with --skip-unlabelled."
             )
+        # Too many votes are refused only if the user named them; the default is capped.
         asked = max((1, *self._settings.votes)) if "votes" in self._settings.model_fields_set else 1
         if self._reach < asked:
             where = "" if self._settings.where is None else f"--where keeps {len(self._pools[0].order):,} examples: "

@@ -139,7 +139,7 @@ def compare_evaluations(
         DataError: runs of different measures or subjects, or two rows without a query that counts for both.
         ArtifactError: a run without the matrices that its rows are paired from.
     """
-    request = comparison_request(runs, to, resamples)
+    request = comparison_request(runs, to, resamples)  # first, as it refuses runs that cannot be compared
     contestants = sorted(_contestants(runs), key=lambda one: -one.side.value)
     reference = None if to is None else _find([one.side for one in contestants], to)
     numbers = list(range(len(contestants)))
@@ -280,6 +280,7 @@ def _over_subsets(
 
 def _over_queries(contestants: Sequence[_Contestant], pairs: Sequence[tuple[int, int]]) -> list[Difference]:
     """Differences over queries, and over tasks where they have some, from the values per query."""
+    # Differences over queries are closed forms: the draws and their seed play no part.
     run = contestants[0].run
     tasks = run.facts.get("clusters")
     plain = TaskResamples.plain(len(run.queries), RESAMPLES, 0)

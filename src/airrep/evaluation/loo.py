@@ -164,11 +164,11 @@ def pearson(scores: np.ndarray, effects: np.ndarray) -> np.ndarray:
 
     Scores are ``(q, K)``, finite; effects ``(q, K)``, NaN where missing.
     """
-    there = ~np.isnan(effects)
-    count = np.maximum(there.sum(axis=1, keepdims=True), 1)
-    one, other = (np.where(there, values.astype(np.float64), 0) for values in (scores, effects))
-    one, other = (np.where(there, values - values.sum(axis=1, keepdims=True) / count, 0) for values in (one, other))
-    varies = _varies(scores, there) & _varies(effects, there)
+    known = ~np.isnan(effects)
+    count = np.maximum(known.sum(axis=1, keepdims=True), 1)
+    one, other = (np.where(known, values.astype(np.float64), 0) for values in (scores, effects))
+    one, other = (np.where(known, values - values.sum(axis=1, keepdims=True) / count, 0) for values in (one, other))
+    varies = _varies(scores, known) & _varies(effects, known)
     norms = np.sqrt((one**2).sum(axis=1) * (other**2).sum(axis=1))
     found: np.ndarray = (one * other).sum(axis=1)[varies] / norms[varies]
     return found
@@ -197,7 +197,7 @@ def _mean_pearson(scores: Sequence[GroupScores], removals: Sequence[Removals]) -
     return float(np.mean(means)) if means else None
 
 
-def _varies(values: np.ndarray, there: np.ndarray) -> np.ndarray:
-    """Which rows have two different values among those that are there, ``(q,)``."""
-    least, most = np.where(there, values, np.inf).min(axis=1), np.where(there, values, -np.inf).max(axis=1)
+def _varies(values: np.ndarray, known: np.ndarray) -> np.ndarray:
+    """Which rows have two different known values, ``(q,)``."""
+    least, most = np.where(known, values, np.inf).min(axis=1), np.where(known, values, -np.inf).max(axis=1)
     return np.asarray(least < most)

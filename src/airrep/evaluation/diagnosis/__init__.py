@@ -1,7 +1,7 @@
 """Why an LDS is low: findings on labels and indexes.
 
-diagnosis   Why an LDS is low: findings on labels and indexes.
+diagnosis   Diagnosis of a low LDS: findings on labels and indexes, worst first.
 findings    Findings, and the statistics of labelled instances they come from.
-of_indexes  What an index and its scores can tell about a low LDS.
-of_labels   What labels alone can tell about a low LDS.
+of_indexes  Findings on an index and its scores: why its LDS is low.
+of_labels   Findings on labels alone: why an LDS is low.
 """

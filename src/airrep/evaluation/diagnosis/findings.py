@@ -27,7 +27,7 @@ from airrep.evaluation.statistics.metrics import check_losses
 from airrep.labels.instance import LabelledInstance, refuse_removals
 
 Level: TypeAlias = Literal["bad", "look", "unknown", "good"]
-"""A likely cause of a low LDS; worth a look; cannot be told from what is there; nothing to do. Worst first."""
+"""A likely cause of a low LDS; worth a look; not known from the data; nothing to do. Worst first."""
 LEVELS: tuple[Level, ...] = get_args(Level)
 PAGE = "docs/diagnosis.md"
 FALSE_DISCOVERIES = 0.05

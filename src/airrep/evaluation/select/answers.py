@@ -38,7 +38,7 @@ class Job(NamedTuple):
     """One fine-tune, with the choices of its examples and seed that need answers."""
 
     tuned: Choice
-    asked: tuple[Choice, ...]
+    choices: tuple[Choice, ...]
 
 
 def list_jobs(choices: Iterable[Choice]) -> list[Job]:
@@ -70,7 +70,7 @@ class Answering(Tuner[Answerer[Any], AnsweringSetup]):
         """
         queries, longest = self.setup.queries, self.setup.max_new_tokens
         with self.tuned(job.tuned.name, job.tuned.train, job.tuned.seed) as lm:
-            return [lm.generate(queries.take(choice.queries), longest) for choice in job.asked]
+            return [lm.generate(queries.take(choice.queries), longest) for choice in job.choices]
 
 
 class AnswerFiles:

@@ -147,7 +147,7 @@ class DataSelection:
         missing = [
             Job(job.tuned, left)
             for job in jobs
-            if (left := tuple(choice for choice in job.asked if files.read(choice) is None))
+            if (left := tuple(choice for choice in job.choices if files.read(choice) is None))
         ]
         self._check_readable(missing)
         loaded, texts = self._loaded, (self._contest.train, self._contest.tasks.queries)
@@ -162,7 +162,7 @@ class DataSelection:
                 if outcome.value is None:
                     failed.append(f"{job.tuned.name}: {outcome.error}")
                 else:
-                    for choice, answers in zip(job.asked, outcome.value, strict=True):
+                    for choice, answers in zip(job.choices, outcome.value, strict=True):
                         files.write(choice, answers)
                 clock.tell(job.tuned.name, outcome, tuned=len(job.tuned.train) > 0)
         return sorted(failed)  # workers end in any order

@@ -4,5 +4,5 @@ bootstrap  Rank correlations over resampled queries and subsets.
 ceilings   The noise ceiling: what noisy labels leave to be reached.
 labels     Signal, noise, overlap and common factors of losses over subsets.
 means      Means over queries with bootstrap intervals, and intervals of ratios.
-metrics    Spearman correlation, and LDS with its intervals.
+metrics    Spearman's correlation, and LDS with its intervals.
 """

@@ -60,7 +60,7 @@ def noise_ceiling(by_seed: np.ndarray, averaged: float = 1) -> float:
 
 
 def seeds_averaged(by_seed: np.ndarray) -> float:
-    """How many seeds are behind a mean loss: the harmonic mean, over queries and subsets, of the seeds that are there.
+    """Number of seeds behind a mean loss: the harmonic mean, over queries and subsets, of the seeds that have one.
 
     A mean of k losses has 1/k of the noise of one; so noise over all is that of this many, wherever some are missing.
     Losses are ``(s, q, m)``, NaN where missing.
@@ -86,12 +86,13 @@ def _ceiling(by_seed: np.ndarray, averaged: float) -> Ceiling | None:
     if not len(found):
         return None
     queries, values = found.T
+    # Roots keep the sign: cut at 0 before the mean, chance alone would give a ceiling above 0.
     roots = np.sign(values) * np.sqrt(np.abs(values))
     return Ceiling(*(max(0.0, float(np.average(each, weights=queries))) for each in (roots, values)))
 
 
 def _reliabilities(by_seed: np.ndarray, averaged: float) -> list[tuple[int, float]]:
-    """Of queries that are alike, how many vary and how reliable their mean losses are; below 0 where seeds disagree."""
+    """Of each set of like queries, how many vary and how reliable their losses are; below 0 where seeds disagree."""
     q = by_seed.shape[1]
     whole, count = split_halves(by_seed), max(2, q // QUERIES_TOGETHER)
     subsets = np.flatnonzero((~np.isnan(by_seed)).any(axis=1).sum(axis=0) > 1)  # those that two seeds have

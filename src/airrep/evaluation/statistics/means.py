@@ -88,6 +88,7 @@ class TaskResamples:
             even = np.full(count, 1 / count)
             times = stream(self.seed, "means", "tasks").multinomial(count, even, self.resamples)
         drawn = np.empty((self.resamples, len(self.tasks)))
+        # A task that was drawn twice draws twice as many queries, one that was not drawn none.
         for task, size in enumerate(self._sizes.tolist()):
             drawn[:, self._codes == task] = chance.multinomial(times[:, task] * size, np.full(size, 1 / size))
         weights: np.ndarray = drawn * self._base
@@ -103,7 +104,7 @@ class TaskResamples:
             return self
         if not known.any():
             raise DataError("evaluation: no query has a value; expected some. Look at why each was left out.")
-        left = (task for task, there in zip(self.tasks, known.tolist(), strict=True) if there)
+        left = (task for task, counts in zip(self.tasks, known.tolist(), strict=True) if counts)
         return TaskResamples(tuple(left), self.across, self.resamples, self.seed)
 
     def estimate(self, values: np.ndarray) -> Estimate:
@@ -142,6 +143,7 @@ class TaskResamples:
         errors = self._errors(gaps)
         if not errors:
             return Gap(value, (-1.0, 1.0), 1.0)
+        # Rows with the same values do not differ, for sure; other gaps that are all equal are only units that agree.
         if not gaps.any():
             return Gap(0.0, (0.0, 0.0), 1.0)
         if max(variance for variance, _ in errors) <= _NOTHING:
@@ -168,6 +170,7 @@ class TaskResamples:
         """Draws of a mean, ``(resamples,)``, as far from it as repetitions of the measurement would be."""
         drawn = self._weights @ values
         now = float(drawn.var())
+        # Draws that vary by rounding alone cannot be scaled.
         if now <= np.finfo(np.float64).eps ** 2:
             return np.full(self.resamples, value)
         moved: np.ndarray = value + (drawn - drawn.mean()) * np.sqrt(self._variance(values) / now)

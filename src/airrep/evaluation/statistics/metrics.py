@@ -46,7 +46,7 @@ class LdsResult:
     queries: int
     """Queries that count."""
     dropped: int
-    """Queries with constant scores or losses: left out, or counted as 0, as was asked for."""
+    """Queries with constant scores or losses: left out, or counted as 0, by the policy."""
     subsets: int
     """Subsets that count."""
     missing: int
@@ -76,7 +76,7 @@ class PairedResult:
     queries: int
     """Queries that count."""
     dropped: int
-    """Queries with constant losses, or constant scores of either: left out, or counted as 0."""
+    """Queries with constant losses, or constant scores of either: left out, or counted as 0, by the policy."""
     confidence: float
     """How often such an interval holds the difference."""
 
