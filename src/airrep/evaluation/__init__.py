@@ -1,13 +1,13 @@
 """Judge methods by labels, removals, classes and fine-tuning on selections.
 
 classify     The identical-class test: the label of the nearest training example.
-comparison   Paired tests between all rows of some evaluations.
-diagnosis/   Findings that tell why an LDS is low.
-judging      Group scores, best scale and LDS of any method on labelled instances.
+comparison   Comparison of evaluations: every pair of rows, tested.
+diagnosis/   Why an LDS is low: findings on labels and indexes.
+judging      Group scores and LDS of any method on labelled instances.
 lds          LDS of indexes on labelled instances, side by side.
-loo          Leave-one-out: whether scores tell the effect of removing an example.
+loo          Leave-one-out: how well scores predict the effects of removing examples.
 pool         Texts, classes and storage costs of the examples in an index.
-result       The result of every evaluation: values per query, intervals, differences, the command.
+result       Evaluations: rows with values per query, intervals and differences; written and read.
 select/      Data selection, judged by what a fine-tuned LM answers.
 statistics/  Correlations, means and intervals; the noise in labels.
 """

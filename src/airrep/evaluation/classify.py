@@ -28,47 +28,6 @@ NOBODY = -1
 """The class of an example without label: equal to none, itself included."""
 
 
-def ranked(
-    index: Index,
-    queries: Corpus,
-    hashes: np.ndarray,
-    pool: TrainingPool,
-    k: int,
-    progress: OnProgress | None = None,
-) -> Iterator[tuple[Rows, np.ndarray]]:
-    """The top k examples of each query, those with its own texts (*hashes*, ``(q,)``) passed over.
-
-    Yields:
-        Numbers of some queries, and the rows of their top k, ``(these, k)``, best first, ties by row.
-    """
-    copies, done = pool.copies(hashes), 0
-    for extra in np.unique(copies).tolist():
-        alike = np.flatnonzero(copies == extra)
-        for start in range(0, len(alike), CHUNK):
-            part = alike[start : start + CHUNK]
-            features = index.encode_queries(queries.take(part))
-            rows = top_k(features, index.blocks, k + extra, keep=pool.keep).rows
-            own = pool.hashes[rows] == hashes[part, None]
-            yield part, np.take_along_axis(rows, np.argsort(own, axis=1, kind="stable")[:, :k], axis=1)
-            done += len(part)
-            if progress is not None:
-                progress(done, len(queries))
-
-
-def vote(classes: np.ndarray) -> np.ndarray:
-    """The class that most of each query's examples have, ``(q,)``; of equals the one that comes first.
-
-    *classes* are those of the examples, ``(q, k)``, best first. :data:`NOBODY` has no vote; where nobody votes, the
-    result is :data:`NOBODY` less 1, which equals none.
-    """
-    votes = np.zeros(classes.shape, np.int64)
-    for place in range(classes.shape[1]):
-        votes += classes == classes[:, place, None]
-    votes[classes == NOBODY] = 0
-    elected = np.take_along_axis(classes, votes.argmax(axis=1)[:, None], axis=1)[:, 0]
-    return np.where(votes.max(axis=1) > 0, elected, NOBODY - 1)
-
-
 class ClassifySettings(Settings):
     """Settings of the identical-class test."""
 
@@ -106,7 +65,7 @@ def classify(
         indexes: of the same training examples; the first is the one that the others are compared with.
         queries: with their classes.
         settings: the defaults if None.
-        progress: told about encoded queries of each index.
+        progress: called with the number of encoded queries of each index.
 
     Raises:
         ConfigError: no index, a bad filter, no such field, or more votes than examples.
@@ -116,10 +75,10 @@ def classify(
 
 
 class Classification:
-    """What is asked for, checked; :attr:`request` says what decides the answer."""
+    """An identical-class test, checked; :attr:`request` holds all that decides its result."""
 
     def __init__(self, indexes: Named, queries: Corpus, settings: ClassifySettings) -> None:
-        """Read the texts of the indexes, which takes no encoding."""
+        """Read the texts of the indexes; nothing is encoded."""
         if not indexes:
             raise ConfigError("classify: expected at least one index. Name some.")
         check_names([name for name, _ in indexes])
@@ -136,13 +95,12 @@ class Classification:
     @property
     def subject(self) -> str:
         """Digest of queries, training examples and classes."""
-        left_out = self._settings.model_dump(include={"by"})
-        pool = self._pools[0].fingerprint
-        return json_digest({"measure": "classify", "queries": self._queries.fingerprint, "pool": pool, **left_out})
+        queries, pool, by = self._queries.fingerprint, self._pools[0].fingerprint, self._settings.by
+        return json_digest({"measure": "classify", "queries": queries, "pool": pool, "by": by})
 
     @property
     def request(self) -> dict[str, Any]:
-        """What decides the answer; no names."""
+        """All that decides the result, as JSON values without names."""
         indexes = [index.fingerprint for _, index in self._indexes]
         settings = self._settings.model_dump(mode="json")
         return {"measure": "classify", "indexes": indexes, "subject": self.subject, "settings": settings}
@@ -164,6 +122,7 @@ class Classification:
                 f'query "{self._queries[lacking[0]].id}": has no {self._settings.by}, like {len(lacking) - 1:,} '
                 "others; expected one for each. Add them, or leave such queries out with --skip-unlabelled."
             )
+        # Too many votes are refused only if the user named them; the default is capped.
         asked = max((1, *self._settings.votes)) if "votes" in self._settings.model_fields_set else 1
         if self._reach < asked:
             where = "" if self._settings.where is None else f"--where keeps {len(self._pools[0].order):,} examples: "
@@ -175,11 +134,11 @@ class Classification:
 
     @cached_property
     def _reach(self) -> int:
-        """Examples that every query can find."""
+        """Examples that every query can find, its own texts aside."""
         return len(self._pools[0].order) - int(self._pools[0].copies(self._hashes).max(initial=0))
 
     def _capped(self) -> ClassifySettings:
-        """The settings, in which votes that nobody asked for are of no more examples than there are."""
+        """The settings, with default votes of no more examples than there are."""
         if "votes" in self._settings.model_fields_set:
             return self._settings
         votes = tuple(min(k, self._reach) for k in self._settings.votes)
@@ -189,8 +148,7 @@ class Classification:
         return np.array([NOBODY if value is None else self._classes[value] for value in values], np.int64)
 
     def _judge(self, index: Index, pool: TrainingPool, progress: OnProgress | None) -> np.ndarray:
-        """Whether the top 1, and each vote, has the class of each query, ``(1 + votes, q)`` float64: right (1), wrong
-        (0) or left out (NaN)."""
+        """Each query by its top 1 and each vote, ``(1 + votes, q)`` float64: right (1), wrong (0) or left out (NaN)."""
         depth = max((1, *self._settings.votes))
         wanted, train = self._codes(self._wanted), self._codes(pool.values)
         found = np.full((1 + len(self._settings.votes), len(wanted)), np.nan)
@@ -226,7 +184,7 @@ class Classification:
         )
 
     def _facts(self) -> dict[str, Any]:
-        """What holds for all rows."""
+        """Facts on all rows."""
         pool = self._pools[0]
         asked = Counter(value for value in self._wanted if value is not None)
         train = Counter(value for row in pool.order.tolist() if (value := pool.values[row]) is not None)
@@ -246,6 +204,49 @@ class Classification:
             "where": self._settings.where,
             "resamples": self._settings.resamples,
         }
+
+
+def ranked(
+    index: Index,
+    queries: Corpus,
+    hashes: np.ndarray,
+    pool: TrainingPool,
+    k: int,
+    progress: OnProgress | None = None,
+) -> Iterator[tuple[Rows, np.ndarray]]:
+    """The top k examples of each query, without those that have its own texts (*hashes*, ``(q,)``).
+
+    Yields:
+        Numbers of some queries, and the rows of their top k, ``(these, k)``, best first, ties by row.
+    """
+    # Queries with as many copies of themselves need as deep a search, so go together.
+    copies, done = pool.copies(hashes), 0
+    for extra in np.unique(copies).tolist():
+        alike = np.flatnonzero(copies == extra)
+        for start in range(0, len(alike), CHUNK):
+            part = alike[start : start + CHUNK]
+            features = index.encode_queries(queries.take(part))
+            rows = top_k(features, index.blocks, k + extra, keep=pool.keep).rows
+            own = pool.hashes[rows] == hashes[part, None]
+            # A stable sort puts a query's own texts last and leaves the others best first.
+            yield part, np.take_along_axis(rows, np.argsort(own, axis=1, kind="stable")[:, :k], axis=1)
+            done += len(part)
+            if progress is not None:
+                progress(done, len(queries))
+
+
+def vote(classes: np.ndarray) -> np.ndarray:
+    """The class that most of each query's examples have, ``(q,)``; of equals the one that comes first.
+
+    *classes* are those of the examples, ``(q, k)``, best first. :data:`NOBODY` has no vote; where nobody votes, the
+    result is :data:`NOBODY` less 1, which equals none.
+    """
+    votes = np.zeros(classes.shape, np.int64)
+    for place in range(classes.shape[1]):
+        votes += classes == classes[:, place, None]
+    votes[classes == NOBODY] = 0
+    elected = np.take_along_axis(classes, votes.argmax(axis=1)[:, None], axis=1)[:, 0]
+    return np.where(votes.max(axis=1) > 0, elected, NOBODY - 1)
 
 
 def _macro(resamples: TaskResamples, right: np.ndarray) -> tuple[float, tuple[float, float]]:

@@ -1,4 +1,4 @@
-"""Paired tests between all rows of some evaluations."""
+"""Comparison of evaluations: every pair of rows, tested."""
 
 import hashlib
 import json
@@ -29,7 +29,7 @@ class ComparedRow(NamedTuple):
     """One row of one run."""
 
     name: str
-    """The row's own, with its run's where two rows would be called alike."""
+    """Name of the row, with that of its run where two rows have the same."""
     run: str
     method: str
     pool: str | None
@@ -72,9 +72,9 @@ class Comparison:
     resamples: int
     command: str = ""
     queries: int | None = None
-    """Different ones that all rows were judged on; None in comparisons of before it was kept."""
+    """Number of different queries that all rows were judged on; None in comparisons of older versions."""
     request: dict[str, Any] = field(default_factory=dict)
-    """What decides it, as JSON values."""
+    """All that decides it, as JSON values."""
 
     def to_dict(self) -> dict[str, Any]:
         """A JSON object."""
@@ -107,10 +107,8 @@ def read_comparison(path: str | Path) -> Comparison:
         entry["interval"] = tuple(entry["interval"])
         if entry.get("ratio_interval") is not None:
             entry["ratio_interval"] = tuple(entry["ratio_interval"])
-    rows, pairs = (
-        tuple(ComparedRow(**row) for row in value.pop("rows")),
-        tuple(Pair(**pair) for pair in value.pop("pairs")),
-    )
+    rows = tuple(ComparedRow(**row) for row in value.pop("rows"))
+    pairs = tuple(Pair(**pair) for pair in value.pop("pairs"))
     return Comparison(**value, rows=rows, pairs=pairs, request=manifest["request"])
 
 
@@ -141,7 +139,7 @@ def compare_evaluations(
         DataError: runs of different measures or subjects, or two rows without a query that counts for both.
         ArtifactError: a run without the matrices that its rows are paired from.
     """
-    request = comparison_request(runs, to, resamples)
+    request = comparison_request(runs, to, resamples)  # first, as it refuses runs that cannot be compared
     contestants = sorted(_contestants(runs), key=lambda one: -one.side.value)
     reference = None if to is None else _find([one.side for one in contestants], to)
     numbers = list(range(len(contestants)))
@@ -171,7 +169,7 @@ def _ratio(
 
 
 def comparison_request(runs: Named, to: str | None = None, resamples: int | None = None) -> dict[str, Any]:
-    """What decides :func:`compare_evaluations`, as JSON values; arguments and errors as there."""
+    """Request of :func:`compare_evaluations`, as JSON values; arguments and errors as there."""
     _check(runs)
     rows = {f"run {number}": _content(run) for number, (_, run) in enumerate(runs, start=1)}
     first = runs[0][1]
@@ -179,7 +177,7 @@ def comparison_request(runs: Named, to: str | None = None, resamples: int | None
 
 
 def _content(run: Evaluation) -> str:
-    """Digest of all of a run that is compared or shown."""
+    """Digest of the parts of a run that are compared or shown."""
     rows = [[row.name, row.method, row.pool, str(row.temperature)] for row in run.rows]
     shown = np.array([(row.value, *row.interval) for row in run.rows])
     values = {f"row {number}": row.per_query for number, row in enumerate(run.rows)}
@@ -188,7 +186,7 @@ def _content(run: Evaluation) -> str:
 
 
 def _digest_of(array: np.ndarray) -> str:
-    """Of an array's shape and numbers; all NaN are one."""
+    """Digest of an array's shape and numbers; all NaN count as one."""
     numbers = np.where(np.isnan(array), np.nan, array.astype(np.float64))
     return json_digest([list(array.shape), hashlib.sha256(numbers.tobytes()).hexdigest()])
 
@@ -207,14 +205,16 @@ def holm(p_values: Sequence[float]) -> list[float]:
 
 
 class _Contestant(NamedTuple):
+    """A row to compare, with the run that holds its values per query."""
+
     side: ComparedRow
     run: Evaluation
     row: Row
     number: int
-    """Of the row in its run."""
+    """Number of the row in its run."""
 
     def matrix(self, name: str, place: int) -> np.ndarray:
-        """``losses`` or the row's own scores, of the instance at a place."""
+        """Matrix of this name, ``losses`` or a row's number, of the instance at a place."""
         instance = self.run.facts["instances"][place]
         found = self.run.matrices.get(f"{name}/{instance}")
         if found is None:
@@ -280,6 +280,7 @@ def _over_subsets(
 
 def _over_queries(contestants: Sequence[_Contestant], pairs: Sequence[tuple[int, int]]) -> list[Difference]:
     """Differences over queries, and over tasks where they have some, from the values per query."""
+    # Differences over queries are closed forms: the draws and their seed play no part.
     run = contestants[0].run
     tasks = run.facts.get("clusters")
     plain = TaskResamples.plain(len(run.queries), RESAMPLES, 0)

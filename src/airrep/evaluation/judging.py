@@ -22,7 +22,7 @@ from airrep.scoring.pooling import Pooling, PoolLike
 
 T = TypeVar("T")
 SPREADS = tuple(2.0 ** (half / 2) for half in range(-6, 7))
-"""Deviations of member scores that are tried, 1/8 to 8; with wider ones attention is a mere maximum."""
+"""Deviations of member scores to try, 1/8 to 8; with wider ones attention is only a maximum."""
 
 
 def score_instance(
@@ -51,8 +51,7 @@ def score_instance(
 
 
 def encode_instance(method: Encoder | Attributor, instance: LabelledInstance) -> tuple[Features, Features]:
-    """Features of the examples that are in some subset, ascending by row, and of the queries; an attributor is fitted
-    on the train pool."""
+    """Features of the examples in some subset, ascending by row, and of the queries; fits an attributor first."""
     members = instance.train.take(compact_subsets(instance.subsets)[0])
     if isinstance(method, Encoder):
         return method.encode(members), method.encode(instance.queries, queries=True)
@@ -69,9 +68,9 @@ def score_features(
     device: str = "cpu",
     examples: int | None = None,
 ) -> GroupScores:
-    """Group scores from features that are already there, ``(q, m)``; *subsets* are rows of *train*.
+    """Group scores ``(q, m)`` from features; *subsets* are rows of *train*.
 
-    For order-k pools, *examples* is how many training examples there are, where *train* has not all of them.
+    For order-k pools, *examples* is the number of training examples, where *train* lacks some.
 
     Raises:
         ConfigError: an unknown pool, a temperature not above 0, or a row that *train* has not.
@@ -82,15 +81,14 @@ def score_features(
 
 
 def scales(train: Features, queries: Features) -> list[float]:
-    """Scales of scores to try before attention, inverse temperatures: 1, and those that bring the spread to each of
-    :data:`SPREADS`."""
+    """Inverse temperatures of attention to try: 1, and those that bring the spread of scores to :data:`SPREADS`."""
     part = queries[:50] @ train[:1000].astype(np.float32, copy=False).T
     spread = float(np.std(part if isinstance(part, np.ndarray) else part.toarray()))
     return [1.0, *(wanted / max(spread, 1e-12) for wanted in SPREADS)]
 
 
 def best_of(tried: Sequence[T], score: Callable[[T], Iterable[GroupScores]], losses: Sequence[GroupScores]) -> T:
-    """The way of scoring, at some scale say, of the highest mean LDS over instances; the first of equals."""
+    """The way of scoring with the highest mean LDS over instances; the first of equals."""
 
     def value(one: T) -> float:
         found = zip(score(one), losses, strict=True)
@@ -100,7 +98,7 @@ def best_of(tried: Sequence[T], score: Callable[[T], Iterable[GroupScores]], los
 
 
 def compact_subsets(subsets: Groups) -> tuple[np.ndarray, Groups]:
-    """Rows that are in some subset, ascending, and the subsets as places among these."""
+    """Rows in some subset, ascending, and the subsets as places among these."""
     used, places = np.unique(subsets.rows, return_inverse=True)
     return used, Groups(subsets.names, places, subsets.offsets)
 
@@ -114,7 +112,7 @@ class HeldOutLds:
     interval: Interval
     """95 %, from a two-way bootstrap in each instance; instances are independent but for queries that they share."""
     by_instance: Mapping[str, float]
-    """Each instance's own."""
+    """LDS of each instance."""
     queries: int
     """Queries that count, in all instances."""
     subsets: int
@@ -148,7 +146,7 @@ class HeldOutDifference:
 
 
 class Losses(Protocol):
-    """An instance, of which the losses are read: a :class:`LabelledInstance`, say."""
+    """An instance with losses, such as a :class:`LabelledInstance`."""
 
     @property
     def name(self) -> str:
@@ -156,7 +154,7 @@ class Losses(Protocol):
 
     @property
     def query_texts(self) -> Sequence[str] | Sequence[int]:
-        """A key of each query, the same for the same texts."""
+        """Key of each query, equal for equal texts."""
 
     @property
     def losses(self) -> GroupScores:
@@ -164,15 +162,15 @@ class Losses(Protocol):
 
 
 def shared_queries(instances: Sequence[Losses]) -> Float[np.ndarray, "i i"] | None:
-    """How far instances are judged on the same queries, |A ∩ B| / √(|A| |B|); None if no two share any."""
+    """Share of queries that each two instances have in common, |A ∩ B| / √(|A| |B|); None if no two share any."""
     texts = [set(instance.query_texts) for instance in instances]
+    # The root of a square is exact, so the diagonal is 1 and the sum tells whether anything else is above 0.
     found = np.array([[len(one & other) / math.sqrt(len(one) * len(other)) for other in texts] for one in texts])
-    np.fill_diagonal(found, 1.0)
     return None if found.sum() == len(texts) else found
 
 
 def held_out_lds(scores: Sequence[GroupScores], instances: Sequence[Losses], resamples: int = RESAMPLES) -> HeldOutLds:
-    """LDS of group scores, one matrix ``(q, m)`` for each instance; *resamples* bootstrap draws.
+    """LDS of group scores, one matrix ``(q, m)`` for each instance, with *resamples* bootstrap draws.
 
     Raises:
         ConfigError: no instance, or not one matrix for each.
@@ -184,7 +182,7 @@ def held_out_lds(scores: Sequence[GroupScores], instances: Sequence[Losses], res
 
 
 def lds_over(names: Sequence[str], results: Sequence[LdsResult], shared: np.ndarray | None = None) -> HeldOutLds:
-    """LDS over several instances, from each one's; *shared* is of :func:`shared_queries`."""
+    """LDS over several instances, from that of each; *shared* as of :func:`shared_queries`."""
     value = float(np.mean([result.value for result in results]))
     wider = _widening([result.uncertainty for result in results], shared)
     return HeldOutLds(
@@ -214,16 +212,11 @@ def compare_held_out(
 def difference_over(
     results: Sequence[PairedResult], resamples: int = RESAMPLES, shared: np.ndarray | None = None
 ) -> HeldOutDifference:
-    """Difference over several instances, from each one's.
+    """Difference over several instances, from that of each; *shared* as of :func:`shared_queries`.
 
     The variance of a mean of n values is the sum of their covariances over n²: their variances, and for two instances
     with a share s of queries in common s √(V_q V_q'), V_q being what of the variance comes from the queries. Its
     degrees of freedom are Satterthwaite's of independent instances, but no more than one has where queries are shared.
-
-    Args:
-        results: of each instance.
-        resamples: bootstrap draws behind them.
-        shared: ``(i, i)``, as :func:`shared_queries`; None for no queries in common.
     """
     value = float(np.mean([result.difference for result in results]))
     parts = [result.uncertainty for result in results]
@@ -248,7 +241,7 @@ def _check_count(scores: int, instances: int) -> None:
 
 
 def _widening(parts: Sequence[Uncertainty], shared: np.ndarray | None) -> float:
-    """How much wider the error of a mean over instances is than if they had no queries in common."""
+    """Factor on the error of a mean over instances, against instances without queries in common."""
     alone = sum(part.variance for part in parts)
     if shared is None or not alone > 0:
         return 1.0

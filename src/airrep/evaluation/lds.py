@@ -24,11 +24,11 @@ from airrep.scoring.pooling import Pooling, PoolLike
 
 
 class RowFinder:
-    """Where the examples of some instances are in an index, by their texts; the index is read once."""
+    """Finds the examples of some instances in an index by their texts; the index is read once."""
 
     def __init__(self, index: Index, instances: Sequence[LabelledInstance]) -> None:
-        """Look for the examples that are in some subset."""
         self.index = index
+        # Only members of subsets are scored, so an index may lack the rest of the train pool.
         self._used = {id(instance): np.unique(instance.subsets.rows) for instance in instances}
         self._texts = {id(one): text_hashes(one.train.take(self._used[id(one)])) for one in instances}
         self._rows: dict[str, list[int]] = {text: [] for texts in self._texts.values() for text in texts}
@@ -78,7 +78,7 @@ class Contender:
     index: Index
     pooling: Pooling
     scores: Sequence[GroupScores]
-    """Of each instance, ``(q, m)``; higher = more helpful."""
+    """Group scores of each instance, ``(q, m)``; higher = more helpful."""
     sizes: Sequence[int] | None
     """Members of the groups; None where groups are not of the kind that an encoder is trained on."""
     more: Mapping[str, Any] = field(default_factory=dict)
@@ -125,11 +125,11 @@ def named(indexes: Sequence[Index], names: Sequence[str] | None) -> Named:
 
 
 class LdsStudy:
-    """What :func:`evaluate_lds` is asked for, checked; :attr:`request` says what decides the answer."""
+    """An evaluation by LDS, checked; :attr:`request` holds all that decides its result."""
 
     measure: ClassVar[Literal["lds", "loo"]] = "lds"
     own_pool: ClassVar[PoolLike | None] = None
-    """Taken where none is asked for; None for each method's own."""
+    """Pool where the user names none; None for each method's own."""
 
     def __init__(
         self,
@@ -176,7 +176,7 @@ class LdsStudy:
             raise DataError(f"instance {bare}: has no losses; expected some. Give labels that have.")
 
     def _check_tuning(self, judged: Mapping[str, str], tuned: Sequence[str]) -> None:
-        """Refuse to tune on what is judged by, whatever its name: *judged* has names by content, *tuned* contents."""
+        """Refuse to tune and judge on one content, whatever its name; *judged* has names by content."""
         if self.temperature != 1 and self.tune:
             raise ConfigError("evaluate: expected a temperature or instances to tune it on, not both. Choose one.")
         for instance, name in zip(self.tune, map(judged.get, tuned), strict=True):
@@ -194,12 +194,12 @@ class LdsStudy:
 
     @property
     def judged(self) -> Sequence[Losses]:
-        """The losses that these scores are to rank."""
+        """Losses that the scores of :attr:`scored` are to rank."""
         return self.instances
 
     @cached_property
     def ceiling(self) -> Ceiling | None:
-        """What a perfect predictor would reach."""
+        """Noise ceiling; None without seeds that differ."""
         return mean_ceiling(telling_seeds(self.scored))
 
     def run(self) -> Evaluation:
@@ -232,7 +232,7 @@ class LdsStudy:
         return Contender(name, index, pooling, scores, sizes)
 
     def facts(self) -> dict[str, Any]:
-        """What holds for all rows."""
+        """Facts on all rows."""
         return {**facts_of(self.instances), "tuned_on": [instance.name for instance in self.tune]}
 
     def _rows(self, contenders: Sequence[Contender]) -> tuple[Row, ...]:
@@ -270,20 +270,18 @@ class LdsStudy:
 
 def telling_seeds(instances: Sequence[LabelledInstance]) -> list[np.ndarray | None]:
     """Losses of each seed, ``(s, q, m)``, of each instance; None where there is one seed, or seeds change nothing."""
-    return [
-        None if instance.by_seed is None or seeds_alike(instance.by_seed) else instance.by_seed
-        for instance in instances
-    ]
+    every = [instance.by_seed for instance in instances]
+    return [None if by_seed is None or seeds_alike(by_seed) else by_seed for by_seed in every]
 
 
 def facts_of(instances: Sequence[LabelledInstance]) -> dict[str, Any]:
-    """What holds for all rows; ``subset_size`` is the least and the greatest.
+    """Facts on all rows; ``subset_size`` is the least and the greatest.
 
     Subsets count that have a loss of some query; ``subsets_left_out`` are the others, and ``losses_missing`` the losses
-    of single queries that are missing after subsets that count. ``seeds_alike`` tells of each
-    instance whether its seeds change nothing. ``queries_in_pool`` counts queries whose texts are in their own train
-    pool: who finds equal texts is ahead there. ``shared_queries`` is there where instances have queries in common:
-    :func:`airrep.evaluation.judging.shared_queries`.
+    of single queries that are missing after subsets that count. ``seeds_alike`` says of each instance whether its seeds
+    change nothing. ``queries_in_pool`` counts queries whose texts are in their own train pool: methods that find equal
+    texts have an advantage there. ``shared_queries``, as of :func:`airrep.evaluation.judging.shared_queries`, is
+    present where instances have queries in common.
     """
     shared = shared_queries(instances)
     known = [np.isfinite(instance.losses) for instance in instances]

@@ -1,4 +1,4 @@
-"""Leave-one-out: whether scores tell the effect of removing an example."""
+"""Leave-one-out: how well scores predict the effects of removing examples."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -21,7 +21,7 @@ from airrep.scoring.pooling import PoolLike
 
 @dataclass(frozen=True, eq=False)
 class Removals:
-    """What leaving examples out did to the queries of one instance."""
+    """Effects of leaving examples out on the queries of one instance."""
 
     name: str
     removed: LabelledInstance
@@ -41,7 +41,7 @@ class Removals:
 
     @property
     def losses(self) -> np.ndarray:
-        """Minus the effects: what group scores of the removed sets are to rank backwards, as they do losses."""
+        """Minus the effects, which group scores of the removed sets are to rank backwards, as they do losses."""
         return -self.effects
 
     @classmethod
@@ -59,21 +59,6 @@ class Removals:
         effects = _less_all(instance.losses) if seeds is None else mean_over_seeds(seeds)
         plain = None if seeds is None else seeds.astype(np.float32)
         return cls(instance.name, replace(instance, subsets=sets, losses=effects.astype(np.float32), by_seed=plain))
-
-
-def _less_all(losses: np.ndarray) -> np.ndarray:
-    """Losses after each removal, less those of subset 0, all examples: ``(..., 1 + K)`` to ``(..., K)`` float64."""
-    plain: np.ndarray = losses[..., 1:].astype(np.float64) - losses[..., :1]
-    return plain
-
-
-def _check_removals(instance: LabelledInstance, left_out: Sequence[Rows]) -> None:
-    whole, *others = [len(rows) == 0 for rows in left_out]
-    if not whole or any(others) or len(others) < 2:
-        raise DataError(
-            f"instance {instance.name}: is not made of removals; expected the whole train pool as its first subset, "
-            "and two or more that leave examples out. Use labels of `airrep sample --removals K`."
-        )
 
 
 def evaluate_loo(
@@ -112,7 +97,7 @@ def evaluate_loo(
 
 
 class LooStudy(LdsStudy):
-    """What :func:`evaluate_loo` is asked for, checked."""
+    """An evaluation by leave-one-out, checked."""
 
     measure = "loo"
     own_pool = "sum"
@@ -138,7 +123,7 @@ class LooStudy(LdsStudy):
         return replace(found, sizes=None if self.asked_pool is None else found.sizes, more=more)
 
     def facts(self) -> dict[str, Any]:
-        """What holds for all rows; ``removal_size`` is the least and the greatest."""
+        """Facts on all rows; ``removal_size`` is the least and the greatest."""
         facts = facts_of(self.scored)
         renamed = {"subsets": "removals", "subsets_left_out": "removals_left_out", "subset_size": "removal_size"}
         named = {name: facts.pop(old) for old, name in renamed.items()}
@@ -148,7 +133,7 @@ class LooStudy(LdsStudy):
 
 
 def signal_to_noise(by_seed: Sequence[np.ndarray]) -> float | None:
-    """How far removals differ from each other, against how far chance in fine-tuning moves them.
+    """Variance between removals over the variance that chance in fine-tuning gives them.
 
     With L_sj(x) a query's loss after removal j with seed s, of S seeds and K removals, D_sj = L_sj − mean_j L_sj has
     nothing of what is common to a seed's removals, which no correlation over removals sees. Then
@@ -157,13 +142,8 @@ def signal_to_noise(by_seed: Sequence[np.ndarray]) -> float | None:
     - V_seed(x) = Σ_sj (D_sj − mean_s D_sj)² / ((S − 1)(K − 1) S) is what chance contributes to it;
 
     and the ratio is Σ_x (V_all − V_seed) / Σ_x V_seed over the queries x: 0 on average for effects that are nothing but
-    chance, so it may come out below 0. Removals that lack a loss are left out.
-
-    Args:
-        by_seed: of each instance, ``(s, q, K)`` losses after each removal, two seeds or more; NaN where missing.
-
-    Returns:
-        None where seeds agree exactly, or fewer than two removals have all losses.
+    chance, so it may come out below 0. Losses are ``(s, q, K)`` of each instance, NaN where missing; removals that lack
+    one are left out. None where seeds agree exactly, or fewer than two removals have all losses.
     """
     signal = chance = 0.0
     for losses in by_seed:
@@ -179,6 +159,36 @@ def signal_to_noise(by_seed: Sequence[np.ndarray]) -> float | None:
     return signal / chance if chance > 0 else None
 
 
+def pearson(scores: np.ndarray, effects: np.ndarray) -> np.ndarray:
+    """Pearson's correlation of each query whose scores and effects both vary, at most ``(q,)`` float64.
+
+    Scores are ``(q, K)``, finite; effects ``(q, K)``, NaN where missing.
+    """
+    known = ~np.isnan(effects)
+    count = np.maximum(known.sum(axis=1, keepdims=True), 1)
+    one, other = (np.where(known, values.astype(np.float64), 0) for values in (scores, effects))
+    one, other = (np.where(known, values - values.sum(axis=1, keepdims=True) / count, 0) for values in (one, other))
+    varies = _varies(scores, known) & _varies(effects, known)
+    norms = np.sqrt((one**2).sum(axis=1) * (other**2).sum(axis=1))
+    found: np.ndarray = (one * other).sum(axis=1)[varies] / norms[varies]
+    return found
+
+
+def _less_all(losses: np.ndarray) -> np.ndarray:
+    """Losses after each removal, less those of subset 0, all examples: ``(..., 1 + K)`` to ``(..., K)`` float64."""
+    plain: np.ndarray = losses[..., 1:].astype(np.float64) - losses[..., :1]
+    return plain
+
+
+def _check_removals(instance: LabelledInstance, left_out: Sequence[Rows]) -> None:
+    whole, *others = [len(rows) == 0 for rows in left_out]
+    if not whole or any(others) or len(others) < 2:
+        raise DataError(
+            f"instance {instance.name}: is not made of removals; expected the whole train pool as its first subset, "
+            "and two or more that leave examples out. Use labels of `airrep sample --removals K`."
+        )
+
+
 def _mean_pearson(scores: Sequence[GroupScores], removals: Sequence[Removals]) -> float | None:
     """Mean over instances of the mean over queries of Pearson's correlation; None where none varies."""
     means = [
@@ -187,27 +197,7 @@ def _mean_pearson(scores: Sequence[GroupScores], removals: Sequence[Removals]) -
     return float(np.mean(means)) if means else None
 
 
-def pearson(scores: np.ndarray, effects: np.ndarray) -> np.ndarray:
-    """Pearson's correlation of each query whose scores and effects both vary, over the effects that are there.
-
-    Args:
-        scores: ``(q, K)`` finite.
-        effects: ``(q, K)``, NaN where missing.
-
-    Returns:
-        At most ``(q,)`` float64.
-    """
-    there = ~np.isnan(effects)
-    count = np.maximum(there.sum(axis=1, keepdims=True), 1)
-    one, other = (np.where(there, values.astype(np.float64), 0) for values in (scores, effects))
-    one, other = (np.where(there, values - values.sum(axis=1, keepdims=True) / count, 0) for values in (one, other))
-    varies = _varies(scores, there) & _varies(effects, there)
-    norms = np.sqrt((one**2).sum(axis=1) * (other**2).sum(axis=1))
-    found: np.ndarray = (one * other).sum(axis=1)[varies] / norms[varies]
-    return found
-
-
-def _varies(values: np.ndarray, there: np.ndarray) -> np.ndarray:
-    """Which rows have two different values among those that are there, ``(q,)``."""
-    least, most = np.where(there, values, np.inf).min(axis=1), np.where(there, values, -np.inf).max(axis=1)
+def _varies(values: np.ndarray, known: np.ndarray) -> np.ndarray:
+    """Which rows have two different known values, ``(q,)``."""
+    least, most = np.where(known, values, np.inf).min(axis=1), np.where(known, values, -np.inf).max(axis=1)
     return np.asarray(least < most)

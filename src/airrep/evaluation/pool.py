@@ -28,9 +28,9 @@ class TrainingPool:
     hashes: np.ndarray
     """``(n,)`` content hashes of all rows, deleted ones too."""
     values: tuple[str | None, ...]
-    """``(n,)`` the field; None where an example lacks it."""
+    """``(n,)`` values of the field; None where an example lacks it."""
     keep: Mask
-    """``(n,)`` which may be ranked."""
+    """``(n,)`` whether a row may be ranked."""
 
     @classmethod
     def of(cls, index: Index, by: str, where: str | None = None) -> Self:
@@ -64,14 +64,14 @@ class TrainingPool:
         return hashlib.sha256("\n".join(lines).encode()).hexdigest()
 
     def copies(self, hashes: np.ndarray) -> np.ndarray:
-        """How many examples that may be ranked have each of some texts, ``(q,)``."""
-        known = self.hashes[self.order]
+        """Number of examples that may be ranked with each of some texts, ``(q,)``."""
+        known = self.hashes[self.order]  # sorted, so that a search finds both ends of the copies
         found: np.ndarray = np.searchsorted(known, hashes, "right") - np.searchsorted(known, hashes, "left")
         return found
 
 
 def text_hashes(corpus: Corpus) -> list[str]:
-    """The content hash of each example, without making the examples."""
+    """The content hash of each example, from the columns alone."""
     columns = (corpus.table[name].to_pylist() for name in ("prompt", "response"))
     return [content_hash(prompt, response) for prompt, response in zip(*columns, strict=True)]
 
@@ -91,7 +91,7 @@ def check_same_pools(names: Sequence[str], pools: Sequence[TrainingPool]) -> Non
 
 
 def cost_of(index: Index) -> Cost:
-    """Bytes of the features as they lie on disk, codes for quick searches included; and seconds where recorded."""
+    """Bytes of the features on disk, with codes for quick searches, and seconds where recorded."""
     recorded = index_cost(index.path)
     if recorded is None:
         return Cost(stored_bytes_per_example(index.path), None)

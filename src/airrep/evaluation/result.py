@@ -1,4 +1,4 @@
-"""The result of every evaluation: values per query, intervals, differences, the command."""
+"""Evaluations: rows with values per query, intervals and differences; written and read."""
 
 import io
 import json
@@ -30,20 +30,10 @@ KIND = "evaluation"
 RESULT, QUERIES, MATRICES = "result.json", "queries.parquet", "scores.safetensors"
 ANSWERS = "answers"
 """Folder of finished answers beside an unfinished evaluation; kept inside one that lacks some."""
-
 Measure: TypeAlias = Literal["lds", "loo", "classify", "select"]
 """Spearman over subsets; Spearman over removals; accuracy of the top-1 label; unigram F1 after fine-tuning."""
-
-
-def check_names(names: Sequence[str]) -> None:
-    """Refuse two rows of one name, before any work.
-
-    Raises:
-        DataError: two are equal.
-    """
-    twice = next((name for name in names if names.count(name) > 1), None)
-    if twice is not None:
-        raise DataError(f"evaluation: two rows are called '{twice}'; expected one each. Name them: NAME=INDEX.")
+FEW_QUERIES = 10
+"""With fewer, p-values over subsets are too small: where methods are equal, in simulations, they hold from here on."""
 
 
 class Difference(NamedTuple):
@@ -57,14 +47,14 @@ class Difference(NamedTuple):
 
 
 class Cost(NamedTuple):
-    """What an index takes, measured."""
+    """Measured cost of an index."""
 
     bytes_per_example: float
     """Features as they are stored."""
     seconds_per_example: float | None
-    """Of encoding one training example, in process CPU time; None where it was not recorded."""
+    """Process CPU time of encoding one training example; None where it was not recorded."""
     clock: bool = False
-    """Whether these seconds are those by the clock, since an accelerator encoded. Older results do not say."""
+    """Whether these seconds are wall time, since an accelerator encoded. Older results do not say."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -82,14 +72,14 @@ class Row:
     """``(q,)`` float64, NaN where a query was left out."""
     pool: str | None = None
     temperature: float | None = None
-    """Of attention; None for other pools."""
+    """Temperature of attention; None for other pools."""
     difference: Difference | None = None
-    """How much more it reaches than the first row; None for the first."""
+    """Its value less the first row's, paired; None for the first."""
     cost: Cost | None = None
     caution: str = ""
-    """What readers should be told; empty if nothing."""
+    """Warning to readers; empty if none."""
     more: Mapping[str, Any] = field(default_factory=dict)
-    """JSON values that this measure has beside its value."""
+    """JSON values that only this measure has."""
 
     @property
     def dropped(self) -> int:
@@ -122,16 +112,6 @@ class Row:
         )
 
 
-FEW_QUERIES = 10
-"""With fewer, p-values over subsets are too small: where methods are equal, in simulations, they hold from here on."""
-
-
-def caution_on(queries: int) -> str:
-    """What is to be told of so many different queries; nothing if they are enough."""
-    told = "so few queries say little about others, whatever intervals and p-values promise"
-    return told if queries < FEW_QUERIES else ""
-
-
 @dataclass(frozen=True, eq=False)
 class Evaluation:
     """Several rows judged on the same queries.
@@ -147,11 +127,11 @@ class Evaluation:
     subject: str
     """Digest of what was judged on: queries, subsets and losses. Rows of equal subjects can be paired."""
     ceiling: float | None = None
-    """What a perfect predictor would reach; None where it is not known."""
+    """Value that a perfect predictor would reach; None where it is not known."""
     facts: Mapping[str, Any] = field(default_factory=dict)
     """JSON values that hold for all rows: instances, subsets, chance level, settings."""
     tags: Mapping[str, str] = field(default_factory=dict)
-    """What the user calls it, such as role=tasks; reports group by these."""
+    """The user's tags, such as role=tasks; reports group by these."""
     command: str = ""
     """The command line that made it, or empty."""
     request: Mapping[str, Any] = field(default_factory=dict)
@@ -161,7 +141,6 @@ class Evaluation:
     ``(q, m)``, from which rows of several evaluations are paired."""
 
     def __post_init__(self) -> None:
-        """Check that all fits."""
         check_names([row.name for row in self.rows])
         for row in self.rows:
             if row.per_query.shape != (len(self.queries),):
@@ -172,7 +151,7 @@ class Evaluation:
 
     @property
     def distinct_queries(self) -> int:
-        """How many different queries there are; those of several instances may be the same."""
+        """Number of different queries; those of several instances may be the same."""
         return int(self.facts.get("distinct_queries", len(self.queries)))
 
     @property
@@ -182,7 +161,7 @@ class Evaluation:
 
     @property
     def complete(self) -> bool:
-        """Whether it was made without leaving out fine-tunes that failed."""
+        """Whether no failed fine-tune was left out."""
         return not self.facts.get("failed")
 
     def to_dict(self) -> dict[str, Any]:
@@ -198,7 +177,7 @@ class Evaluation:
             ArtifactError: something is there already, be it the answers of an unfinished `select`, or it cannot be
                 written.
         """
-        if self.measure != "select" and not replace:
+        if self.measure != "select" and not replace:  # a select writes where its own answers are
             check_no_answers(path)
         shown = {f"{self.measure} × 100 of {row.name}": f"{100 * row.value:+.1f}" for row in self.rows}
         provenance = {"command": self.command, **{name: str(value) for name, value in self.tags.items()}, **shown}
@@ -219,20 +198,6 @@ class Evaluation:
         buffer = io.BytesIO()
         pq.write_table(table, buffer)
         return buffer.getvalue()
-
-
-def check_no_answers(path: str | Path) -> None:
-    """Refuse to write where answers of a selection wait for it to go on.
-
-    Raises:
-        ArtifactError: there are some.
-    """
-    unfinished = partial_path(real_path(path))
-    if any(unfinished.glob(f"{ANSWERS}/*")):
-        raise ArtifactError(
-            f"{path}: is where an evaluation by select was begun; {unfinished} has its answers. Finish that one with "
-            "its own command, give another --out, or pass --replace."
-        )
 
 
 def read_evaluation(path: str | Path) -> Evaluation:
@@ -268,6 +233,37 @@ def find_evaluation(path: str | Path, request: Mapping[str, Any]) -> Evaluation 
     """The finished evaluation that answers a request; None if nothing is there, errors as of `Stage.finished`."""
     found = Stage(path, KIND, "an evaluation made", request).finished()
     return None if found is None else read_evaluation(path)
+
+
+def check_names(names: Sequence[str]) -> None:
+    """Refuse two rows of one name, before any work.
+
+    Raises:
+        DataError: two are equal.
+    """
+    twice = next((name for name in names if names.count(name) > 1), None)
+    if twice is not None:
+        raise DataError(f"evaluation: two rows are called '{twice}'; expected one each. Name them: NAME=INDEX.")
+
+
+def check_no_answers(path: str | Path) -> None:
+    """Refuse to write where an unfinished selection keeps its answers.
+
+    Raises:
+        ArtifactError: there are some.
+    """
+    unfinished = partial_path(real_path(path))
+    if any(unfinished.glob(f"{ANSWERS}/*")):
+        raise ArtifactError(
+            f"{path}: is where an evaluation by select was begun; {unfinished} has its answers. Finish that one with "
+            "its own command, give another --out, or pass --replace."
+        )
+
+
+def caution_on(queries: int) -> str:
+    """Caution for so few different queries; empty if they are enough."""
+    caution = "so few queries say little about others, whatever intervals and p-values promise"
+    return caution if queries < FEW_QUERIES else ""
 
 
 def command_line(arguments: Sequence[str]) -> str:

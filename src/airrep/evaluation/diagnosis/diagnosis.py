@@ -1,4 +1,4 @@
-"""Diagnose labels and indexes; write and read the findings."""
+"""Diagnosis of a low LDS: findings on labels and indexes, worst first."""
 
 import json
 import statistics
@@ -27,7 +27,7 @@ RESULT = "result.json"
 
 @dataclass(frozen=True)
 class Diagnosis:
-    """What may hold an LDS back, worst first."""
+    """Findings on what may hold an LDS back, worst first."""
 
     findings: tuple[Finding, ...]
     facts: Mapping[str, Any] = field(default_factory=dict)
@@ -90,23 +90,23 @@ def diagnose(
         DataError: an instance of removals, losses that cannot be used, an index that lacks an example, or scores that
             are not finite.
     """
-    examined = LabelStatistics(instances, seconds)
-    wanted = diagnosis_request(instances, indexes, pool, temperature)
-    found = label_findings(examined)
+    labels = LabelStatistics(instances, seconds)
+    request = diagnosis_request(instances, indexes, pool, temperature)
+    found = label_findings(labels)
     for index in indexes:
-        found += index_findings(index, examined, pool, temperature, resamples=resamples)
+        found += index_findings(index, labels, pool, temperature, resamples=resamples)
     ordered = sorted(found, key=lambda one: LEVELS.index(one.level))
-    return Diagnosis(tuple(ordered), jsonable(examined.summary()), command, wanted)
+    return Diagnosis(tuple(ordered), jsonable(labels.summary()), command, request)
 
 
 def diagnosis_request(
     instances: Sequence[LabelledInstance], indexes: Sequence[Index], pool: PoolLike | None, temperature: float
 ) -> dict[str, Any]:
-    """What decides a diagnosis, of instances that are each given once by their content."""
+    """Request of a diagnosis; errors as of :func:`diagnose` for an instance that is given twice."""
     distinct(instances)
-    asked = None if pool is None else str(pool)
     digests = {str(number): _digest(instance) for number, instance in enumerate(instances)}
     prints = {str(number): index.fingerprint for number, index in enumerate(indexes)}
+    asked = None if pool is None else str(pool)
     return {"labels": digests, "indexes": prints, "pool": asked, "temperature": temperature}
 
 

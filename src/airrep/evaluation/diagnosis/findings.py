@@ -27,26 +27,26 @@ from airrep.evaluation.statistics.metrics import check_losses
 from airrep.labels.instance import LabelledInstance, refuse_removals
 
 Level: TypeAlias = Literal["bad", "look", "unknown", "good"]
-"""A likely cause of a low LDS; worth a look; cannot be told from what is there; nothing to do. Worst first."""
-
+"""A likely cause of a low LDS; worth a look; not known from the data; nothing to do. Worst first."""
 LEVELS: tuple[Level, ...] = get_args(Level)
-
 PAGE = "docs/diagnosis.md"
+FALSE_DISCOVERIES = 0.05
+"""Share of queries said to have signal that may have none."""
 
 
 @dataclass(frozen=True)
 class Finding:
-    """One thing that was looked at, with its number and what it means."""
+    """One check of labels or of an index, with its number and verdict."""
 
     name: str
-    """What was looked at."""
+    """Name of the check."""
     level: Level
     number: str
     """The number that decides, with its unit."""
     verdict: str
-    """One sentence or two."""
+    """Meaning of the number, in one sentence or two."""
     anchor: str
-    """Heading of the page of advice."""
+    """Heading of its paragraph on the page of advice."""
     about: str = "labels"
     """``"labels"``, or the path of an index."""
     values: Mapping[str, Any] = field(default_factory=dict)
@@ -54,7 +54,7 @@ class Finding:
 
     @property
     def advice(self) -> str:
-        """Where the paragraph of advice is."""
+        """Page and heading of the paragraph of advice."""
         return f"{PAGE}#{self.anchor}"
 
     def to_dict(self) -> dict[str, Any]:
@@ -67,54 +67,8 @@ class Finding:
         return cls(**{name: part for name, part in value.items() if name != "advice"})
 
 
-def level_of(value: float, look: float, bad: float) -> Level:
-    """Grade a number by two thresholds: *look* and *bad* are past the good side, whichever that is.
-
-    NaN is unknown.
-    """
-    if np.isnan(value):
-        return "unknown"
-    sign = 1 if bad >= look else -1
-    if sign * value >= sign * bad:
-        return "bad"
-    return "look" if sign * value >= sign * look else "good"
-
-
-def worst(*levels: Level) -> Level:
-    """The worst of some levels."""
-    return min(levels, key=LEVELS.index)
-
-
-def jsonable(value: Any) -> Any:
-    """A value as JSON has it: arrays as lists, NaN and infinities as null."""
-    if isinstance(value, Mapping):
-        return {str(name): jsonable(part) for name, part in value.items()}
-    if isinstance(value, np.ndarray):
-        return jsonable(value.tolist())
-    if isinstance(value, list | tuple):
-        return [jsonable(part) for part in value]
-    if isinstance(value, np.generic):
-        return jsonable(value.item())
-    return None if isinstance(value, float) and not np.isfinite(value) else value
-
-
-FALSE_DISCOVERIES = 0.05
-"""Share of queries said to have signal that may have none."""
-
-
-def quantiles(values: np.ndarray) -> list[float]:
-    """10 %, 50 % and 90 % of what is there."""
-    return [float(value) for value in np.nanquantile(values, [0.1, 0.5, 0.9])]
-
-
-def spread_text(values: np.ndarray, unit: str) -> str:
-    """A median with the range of the middle 80 %."""
-    low, middle, high = quantiles(values)
-    return f"{middle:.3f} ({low:.3f} to {high:.3f}) {unit}"
-
-
 class LabelStatistics:
-    """Statistics of some labelled instances; each is computed once, when it is asked for."""
+    """Statistics of some labelled instances, each computed once, on first use."""
 
     def __init__(self, instances: Sequence[LabelledInstance], seconds: float | None = None) -> None:
         """Check the losses; arguments and errors as of :func:`airrep.evaluation.diagnosis.diagnosis.diagnose`."""
@@ -137,12 +91,12 @@ class LabelStatistics:
         return sum(len(one.subsets) for one in self.instances)
 
     def per_query(self, measure: Callable[[LabelledInstance], np.ndarray]) -> np.ndarray:
-        """A value of each query, in all instances one after the other."""
+        """A value of each query, the instances one after the other."""
         return np.concatenate([measure(one) for one in self.instances])
 
     @cached_property
     def deviation(self) -> np.ndarray:
-        """Of each query's losses over the subsets, in nats."""
+        """Deviation of each query's losses over the subsets, in nats."""
         return self.per_query(lambda one: np.nanstd(one.losses.astype(np.float64), axis=1, ddof=1))
 
     @cached_property
@@ -157,13 +111,13 @@ class LabelStatistics:
 
     @cached_property
     def variance(self) -> Variance:
-        """Of subsets and of seeds, for each query; NaN in instances with one seed."""
+        """Variance of subsets and of seeds, for each query; NaN in instances with one seed."""
         parts = [variance_parts(one.losses[None] if one.by_seed is None else one.by_seed) for one in self.instances]
-        return Variance(*(np.concatenate(values) for values in zip(*map(_values, parts), strict=True)))
+        return Variance(*map(np.concatenate, zip(*parts, strict=True)))
 
     @cached_property
     def agreement(self) -> Agreement:
-        """Of the halves of the seeds, for each query; asked for only with several seeds."""
+        """Agreement of the halves of the seeds, for each query; needs several seeds."""
         parts = [split_halves(one.by_seed) for one in self.instances if one.by_seed is not None]
         ranked, plain = (np.concatenate([part[i] for part in parts]) for i in (0, 1))
         return Agreement(ranked, plain, min(part.seeds for part in parts))
@@ -176,12 +130,12 @@ class LabelStatistics:
 
     @cached_property
     def alike(self) -> list[bool]:
-        """Of each instance, whether its seeds change nothing; False where there is one seed."""
+        """Whether an instance's seeds change nothing, for each; False where there is one seed."""
         return [one.by_seed is not None and seeds_alike(one.by_seed) for one in self.instances]
 
     @cached_property
     def silent(self) -> np.ndarray:
-        """Which queries have no signal, as far as can be shown; with one seed, those whose losses are constant."""
+        """Which queries have no signal that can be shown; with one seed, those whose losses are constant."""
         if self.seeds < 2:
             return self.constant
         silent: np.ndarray = self.constant | ~shown(self.variance.p_values, FALSE_DISCOVERIES)
@@ -189,16 +143,16 @@ class LabelStatistics:
 
     @cached_property
     def overlaps(self) -> list[Overlap]:
-        """Of each instance."""
+        """Overlap of the subsets of each instance."""
         return [overlap_of(one.subsets, len(one.train)) for one in self.instances]
 
     @cached_property
     def common(self) -> list[Common]:
-        """Of each instance where it can be told."""
+        """Common factor of each instance that has enough queries and subsets."""
         return [found for one in self.instances if (found := common_factor(one.losses)) is not None]
 
     def summary(self) -> dict[str, Any]:
-        """What was looked at, as JSON."""
+        """Names and sizes of the instances, as JSON values."""
         sizes = sorted({int(size) for one in self.instances for size in one.subsets.sizes})
         return {
             "instances": [one.name for one in self.instances],
@@ -210,26 +164,54 @@ class LabelStatistics:
         }
 
 
-def _values(variance: Variance) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    return variance.p_values, variance.signal, variance.noise
+def level_of(value: float, look: float, bad: float) -> Level:
+    """Grade a number by two thresholds, *bad* being further from the good side than *look*; NaN is unknown."""
+    if np.isnan(value):
+        return "unknown"
+    sign = 1 if bad >= look else -1  # thresholds that fall are for numbers of which more is better
+    if sign * value >= sign * bad:
+        return "bad"
+    return "look" if sign * value >= sign * look else "good"
 
 
-def _drop(instance: LabelledInstance) -> np.ndarray:
-    if instance.base_losses is None:
-        return np.full(len(instance.queries), np.nan)
-    drop: np.ndarray = instance.base_losses.astype(np.float64) - np.nanmean(instance.losses.astype(np.float64), axis=1)
-    return drop
+def worst(*levels: Level) -> Level:
+    """The worst of the levels."""
+    return min(levels, key=LEVELS.index)
+
+
+def jsonable(value: Any) -> Any:
+    """A value as JSON has it: arrays as lists, NaN and infinities as null."""
+    if isinstance(value, Mapping):
+        return {str(name): jsonable(part) for name, part in value.items()}
+    if isinstance(value, np.ndarray):
+        return jsonable(value.tolist())
+    if isinstance(value, list | tuple):
+        return [jsonable(part) for part in value]
+    if isinstance(value, np.generic):
+        return jsonable(value.item())
+    return None if isinstance(value, float) and not np.isfinite(value) else value
+
+
+def quantiles(values: np.ndarray) -> list[float]:
+    """The 10 %, 50 % and 90 % quantiles, without NaN."""
+    return [float(value) for value in np.nanquantile(values, [0.1, 0.5, 0.9])]
+
+
+def spread_text(values: np.ndarray, unit: str) -> str:
+    """A median with the range of the middle 80 %."""
+    low, middle, high = quantiles(values)
+    return f"{middle:.3f} ({low:.3f} to {high:.3f}) {unit}"
 
 
 def one_number_lds(instance: LabelledInstance) -> float:
-    """LDS of one number a subset; of other seeds than it is judged by, where there are any."""
+    """LDS of one number a subset, from other seeds than those it is judged by, where there are any."""
     seeds = instance.losses[None] if instance.by_seed is None else instance.by_seed
-    pairs = [(seeds[0], seeds[-1]), (seeds[-1], seeds[0])]
-    found = []
-    for judged, told in pairs:
-        whole = ~(np.isnan(judged).any(axis=0) | np.isnan(told).any(axis=0))
-        found.append(one_number(judged[:, whole], told[:, whole]) if whole.sum() > 2 else float("nan"))
-    return float(np.mean(found))
+    first, last = seeds[0], seeds[-1]
+    whole = ~(np.isnan(first).any(axis=0) | np.isnan(last).any(axis=0))
+    if whole.sum() < 3:
+        return float("nan")
+    first, last = first[:, whole], last[:, whole]
+    return float(np.mean([one_number(first, last), one_number(last, first)]))
 
 
 def characters(instance: LabelledInstance) -> np.ndarray:
@@ -237,3 +219,10 @@ def characters(instance: LabelledInstance) -> np.ndarray:
     lengths = pc.utf8_length(instance.train.table["response"]).to_numpy().astype(np.float64)
     subsets = instance.subsets
     return np.add.reduceat(lengths[subsets.rows], subsets.offsets[:-1])
+
+
+def _drop(instance: LabelledInstance) -> np.ndarray:
+    if instance.base_losses is None:
+        return np.full(len(instance.queries), np.nan)
+    drop: np.ndarray = instance.base_losses.astype(np.float64) - np.nanmean(instance.losses.astype(np.float64), axis=1)
+    return drop

@@ -1,4 +1,4 @@
-"""Findings on an index and its scores."""
+"""Findings on an index and its scores: why its LDS is low."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -19,25 +19,26 @@ from airrep.scoring.pooling import Pooling, PoolLike, exponents
 from airrep.scoring.scores import score_blocks
 
 QUERIES, SUBSETS = 50, 20
-"""Of the first instance, whose members' scores are looked at one by one."""
-
+"""Queries and subsets of the first instance for which attention is measured: members are scored one by one."""
 FLAT = 1e-5
 """Deviation of a query's group scores, as a share of their size, that float32 hardly resolves."""
+LEAST = 5
+"""Queries below which a part is not judged."""
 
 
 @dataclass(frozen=True)
 class AttentionWeights:
-    """How attention shares its weight among the members of a subset."""
+    """Spread of attention's weight over the members of a subset."""
 
     deviation: float
-    """Of member scores, divided by the temperature."""
+    """Deviation of member scores, divided by the temperature."""
     members: float
-    """Mean over queries and subsets of exp(entropy of the weights): how many members count."""
+    """Members that count: mean over queries and subsets of exp(entropy of the weights)."""
     size: float
     """Mean members of a subset."""
 
 
-class Scored:
+class IndexScores:
     """Scores of one index on some labelled instances."""
 
     def __init__(self, index: Index, instances: Sequence[LabelledInstance], pool: PoolLike | None, t: float) -> None:
@@ -74,7 +75,7 @@ class Scored:
 
     @cached_property
     def weights(self) -> AttentionWeights:
-        """Of attention, over some queries and subsets of the first instance."""
+        """Weights of attention, over some queries and subsets of the first instance."""
         subsets = self._finder.subsets(self.instances[0])
         part = subsets.part(0, min(len(subsets), SUBSETS))
         chosen = np.linspace(0, len(self.instances[0].queries) - 1, QUERIES).astype(int)
@@ -95,56 +96,32 @@ class Scored:
         return np.concatenate(parts, axis=1)
 
 
-def _empty(features: Features) -> int:
-    """Rows that are all 0."""
-    return int(features.shape[0]) - len(np.unique(features.nonzero()[0]))
-
-
-def _effective(size: np.ndarray) -> float:
-    """exp(−Σ w log w) with w = softmax(size), mean over queries; *size* ``(q, k)``."""
-    weights = np.exp(size - size.max(axis=1, keepdims=True))
-    weights /= weights.sum(axis=1, keepdims=True)
-    logs = np.log(np.where(weights > 0, weights, 1.0))
-    return float(np.exp(-(weights * logs).sum(axis=1)).mean())
-
-
-LEAST = 5
-"""Queries of one part that can be judged together."""
-
-
 def index_findings(
     index: Index,
-    examined: LabelStatistics,
+    labels: LabelStatistics,
     pool: PoolLike | None = None,
     temperature: float = 1.0,
     *,
     resamples: int = RESAMPLES,
 ) -> list[Finding]:
-    """All findings on one index.
-
-    Args:
-        index: of any data that contains the train pools.
-        examined: the labels.
-        pool: the method's own when None.
-        temperature: of attention.
-        resamples: bootstrap draws behind the interval.
+    """All findings on one index of any data that contains the train pools; the pool is the method's own when None.
 
     Raises:
         ConfigError: a pool that does not fit.
         DataError: the index lacks an example, or a score is not finite.
     """
-    scored = Scored(index, examined.instances, pool, temperature)
-    ceiling = None if examined.ceiling is None else examined.ceiling.lds
+    scored = IndexScores(index, labels.instances, pool, temperature)
+    ceiling = None if labels.ceiling is None else labels.ceiling.lds
     found = [reach(scored, ceiling, resamples), flatness(scored), emptiness(scored), training(scored)]
     if scored.pooling.attends:
         found.append(attention(scored))
     if not scored.constant:
-        found += places(scored, examined)
+        found += places(scored, labels)
     return found
 
 
-def reach(scored: Scored, ceiling: float | None, resamples: int) -> Finding:
-    """The LDS, beside what can be reached."""
+def reach(scored: IndexScores, ceiling: float | None, resamples: int) -> Finding:
+    """The LDS, beside its noise ceiling."""
     name, anchor, about = "LDS", "lds", str(scored.index.path)
     if scored.constant:
         return Finding(name, "bad", "none", "Scores, or losses, are the same for all subsets.", anchor, about)
@@ -162,7 +139,7 @@ def reach(scored: Scored, ceiling: float | None, resamples: int) -> Finding:
     return Finding(name, level, number, f"{verdict} Pool: {scored.pooling}.", anchor, about, values)
 
 
-def flatness(scored: Scored) -> Finding:
+def flatness(scored: IndexScores) -> Finding:
     """Whether group scores vary at all."""
     share = float(scored.flat.mean())
     level = level_of(share, 0.02, 0.2)
@@ -172,15 +149,13 @@ def flatness(scored: Scored) -> Finding:
         "bad": "For these, group scores hardly differ from subset to subset: ranks come from rounding.",
     }[level]
     number = f"{int(scored.flat.sum()):,} of {len(scored.flat):,} queries ({share:.0%})"
-    about, values = str(scored.index.path), {"share": share, "threshold": FLAT}
-    return Finding(
-        "nearly constant group scores", level, number, verdict, "nearly-constant-group-scores", about, values
-    )
+    name, anchor, about = "nearly constant group scores", "nearly-constant-group-scores", str(scored.index.path)
+    return Finding(name, level, number, verdict, anchor, about, {"share": share, "threshold": FLAT})
 
 
-def emptiness(scored: Scored) -> Finding:
-    """Whether features are 0, so that nothing is told apart."""
-    index = scored.index
+def emptiness(scored: IndexScores) -> Finding:
+    """Whether features are all 0, so that the method sees nothing."""
+    index, name, anchor = scored.index, "features that are all 0", "features-that-are-all-0"
     rows, asked = index.empty / max(1, index.rows), scored.empty_queries / max(1, len(scored.flat))
     level = worst(level_of(rows, 0.01, 0.2), level_of(asked, 0.01, 0.2))
     verdict = {
@@ -190,12 +165,10 @@ def emptiness(scored: Scored) -> Finding:
     }[level]
     number = f"{index.empty:,} of {index.rows:,} rows, {scored.empty_queries:,} of {len(scored.flat):,} queries"
     values = {"rows": index.empty, "queries": scored.empty_queries}
-    return Finding(
-        "features that are all 0", level, number, verdict, "features-that-are-all-0", str(index.path), values
-    )
+    return Finding(name, level, number, verdict, anchor, str(index.path), values)
 
 
-def training(scored: Scored) -> Finding:
+def training(scored: IndexScores) -> Finding:
     """Whether the features were trained for such groups and such a pool."""
     attributor, about = scored.index.attributor, str(scored.index.path)
     sizes = [size for one in scored.instances for size in one.subsets.sizes.tolist()]
@@ -208,12 +181,12 @@ def training(scored: Scored) -> Finding:
     return Finding("trained for such groups", "look" if said else "good", number, verdict, "trained-groups", about)
 
 
-def attention(scored: Scored) -> Finding:
+def attention(scored: IndexScores) -> Finding:
     """Whether attention is neither a mean nor a maximum."""
     found = scored.weights
     share = found.members / found.size
-    low = level_of(found.members, 3.0, 1.5) if found.size > 10 else "good"
-    level = worst(low, level_of(share, 0.95, 1.01))
+    low = level_of(found.members, 3.0, 1.5) if found.size > 10 else "good"  # in small subsets few members can count
+    level = worst(low, level_of(share, 0.95, 1.01))  # no share is above 1: a mean is never bad, only worth a look
     verdict = {
         "good": "Attention prefers some members without forgetting the others.",
         "look": "The temperature is so high that attention is a mean."
@@ -226,12 +199,12 @@ def attention(scored: Scored) -> Finding:
     return Finding("attention", level, number, verdict, "attention", str(scored.index.path), values)
 
 
-def places(scored: Scored, examined: LabelStatistics) -> list[Finding]:
-    """LDS by parts of the queries: what fine-tuning did to them, how far their losses spread, label and source."""
-    drop, thirds = examined.drop, np.nanquantile(examined.deviation, [1 / 3, 2 / 3])
+def places(scored: IndexScores, labels: LabelStatistics) -> list[Finding]:
+    """LDS by parts of the queries: effect of fine-tuning, spread of their losses, label and source."""
+    drop, thirds = labels.drop, np.nanquantile(labels.deviation, [1 / 3, 2 / 3])
     cuts = {
         "effect of fine-tuning": np.where(np.isnan(drop), "unknown", np.where(drop < 0, "loss raised", "loss lowered")),
-        "spread over subsets": np.array(["least", "middle", "most"])[np.digitize(examined.deviation, thirds)],
+        "spread over subsets": np.array(["least", "middle", "most"])[np.digitize(labels.deviation, thirds)],
     }
     for field in ("label", "source"):
         columns = [one.queries.table[field].to_pylist() for one in scored.instances]
@@ -239,7 +212,18 @@ def places(scored: Scored, examined: LabelStatistics) -> list[Finding]:
     return [found for cut, names in cuts.items() if (found := _place(scored, cut, names)) is not None]
 
 
-def _place(scored: Scored, cut: str, names: np.ndarray) -> Finding | None:
+class LabelledQueries(NamedTuple):
+    """Queries of one label or source."""
+
+    name: str
+    queries: int
+    """Queries that count."""
+    lds: float
+    z: float
+    """Standard errors by which their LDS is above that of all others; 0 where either are few."""
+
+
+def _place(scored: IndexScores, cut: str, names: np.ndarray) -> Finding | None:
     table = [_part(scored.per_query, names, name) for name in sorted(set(names.tolist()))]
     judged = sorted((part for part in table if part.queries >= LEAST), key=lambda part: part.lds)
     if len(judged) < 2:
@@ -255,17 +239,6 @@ def _place(scored: Scored, cut: str, names: np.ndarray) -> Finding | None:
     return Finding(f"LDS by {cut}", level, number, verdict, "lds-by-part", str(scored.index.path), values)
 
 
-class LabelledQueries(NamedTuple):
-    """Queries of one label or source."""
-
-    name: str
-    queries: int
-    """Those that count."""
-    lds: float
-    z: float
-    """How many standard errors their LDS is above that of all others; 0 where either are few."""
-
-
 def _part(per_query: np.ndarray, names: np.ndarray, name: str) -> LabelledQueries:
     inside = (names == name) & ~np.isnan(per_query)
     here, rest = per_query[inside], per_query[(names != name) & ~np.isnan(per_query)]
@@ -274,3 +247,16 @@ def _part(per_query: np.ndarray, names: np.ndarray, name: str) -> LabelledQuerie
         error = np.sqrt(here.var(ddof=1) / len(here) + rest.var(ddof=1) / len(rest))
         z = float((value - rest.mean()) / error) if error > 0 else 0.0
     return LabelledQueries(name, len(here), value, z)
+
+
+def _empty(features: Features) -> int:
+    """Rows that are all 0."""
+    return int(features.shape[0]) - len(np.unique(features.nonzero()[0]))
+
+
+def _effective(size: np.ndarray) -> float:
+    """exp(−Σ w log w) with w = softmax(size), mean over queries; *size* ``(q, k)``."""
+    weights = np.exp(size - size.max(axis=1, keepdims=True))
+    weights /= weights.sum(axis=1, keepdims=True)
+    logs = np.log(np.where(weights > 0, weights, 1.0))
+    return float(np.exp(-(weights * logs).sum(axis=1)).mean())

@@ -1,4 +1,4 @@
-"""Findings on labels alone."""
+"""Findings on labels alone: why an LDS is low."""
 
 import numpy as np
 
@@ -19,44 +19,45 @@ from airrep.evaluation.statistics.labels import Common, lds_of
 WANTED_ERROR = 0.025
 """Standard error of the mean LDS that tells 0.05 from 0."""
 MOST_BY_CHANCE = 0.5
-"""Share of the variance that one component has by chance, from which on it proves nothing."""
+"""Share of the variance, by chance alone, from which on a component proves nothing."""
 _SEEDS_ALIKE = (
     "The seeds give the same losses, so they tell nothing of noise: with subsets no larger than a batch, the order of "
     "the data, all that a seed changes, does not matter."
 )
 
 
-def label_findings(examined: LabelStatistics) -> list[Finding]:
+def label_findings(labels: LabelStatistics) -> list[Finding]:
     """All findings on labels."""
-    return [look(examined) for look in (teaching, spread, reliability, silence, overlap, subset_count, common, length)]
+    return [look(labels) for look in (effect, spread, reliability, silence, overlap, subset_count, common, length)]
 
 
-def teaching(examined: LabelStatistics) -> Finding:
+def effect(labels: LabelStatistics) -> Finding:
     """Whether fine-tuning lowered the queries' losses."""
-    drop, name, anchor = examined.drop[~np.isnan(examined.drop)], "what fine-tuning taught", "what-fine-tuning-taught"
+    drop, name, anchor = labels.drop[~np.isnan(labels.drop)], "what fine-tuning taught", "what-fine-tuning-taught"
     if not len(drop):
         return Finding(name, "unknown", "no base losses", "These labels do not tell the losses before it.", anchor)
     rose = float((drop < 0).mean())
+    # A mean loss that did not fall is bad, whatever the share of queries.
     level = worst(level_of(rose, 0.25, 0.5), level_of(-float(drop.mean()), 0.0, 0.0))
     verdict = {
         "good": "Fine-tuning on a subset lowers the loss of most queries.",
         "look": f"Fine-tuning raises the loss of {rose:.0%} of the queries: on these, labels rank harm, not help.",
         "bad": "Fine-tuning on a subset does not lower the loss: the LM knows such texts already, or unlearns.",
     }[level]
-    base = examined.per_query(lambda one: np.zeros(len(one.queries)) if one.base_losses is None else one.base_losses)
+    base = labels.per_query(lambda one: np.zeros(len(one.queries)) if one.base_losses is None else one.base_losses)
     values = {"drop": quantiles(drop), "mean_drop": drop.mean(), "mean_base_loss": base.mean(), "share_raised": rose}
     return Finding(name, level, f"loss falls by {spread_text(drop, 'nats')}", verdict, anchor, values=values)
 
 
-def spread(examined: LabelStatistics) -> Finding:
-    """How far losses vary over subsets, beside what fine-tuning and the seed do."""
-    deviation, drop = examined.deviation, np.abs(examined.drop)
+def spread(labels: LabelStatistics) -> Finding:
+    """Spread of the losses over subsets, beside the effects of fine-tuning and of the seed."""
+    deviation, drop = labels.deviation, np.abs(labels.drop)
     middle = float(np.nanmedian(deviation))
     against = middle / float(np.nanmedian(drop)) if not np.isnan(drop).all() else float("nan")
     level = level_of(middle, 0.01, 0.001)
     if against < 0.05:
         level = worst(level, "look")
-    noise = np.sqrt(examined.variance.noise)
+    noise = np.sqrt(labels.variance.noise)
     seeds = "" if np.isnan(noise).all() else f"; between seeds {np.nanmedian(noise):.3f}"
     verdict = {
         "good": f"Subsets differ in what they do to a query: the deviation is {against:.2f} of the median change.",
@@ -74,19 +75,19 @@ def _known(values: np.ndarray) -> list[float] | None:
     return None if np.isnan(values).all() else quantiles(values)
 
 
-def reliability(examined: LabelStatistics) -> Finding:
+def reliability(labels: LabelStatistics) -> Finding:
     """Whether the same subsets, fine-tuned again, would rank the same."""
     name, anchor = "reliability of the labels", "reliability-of-the-labels"
-    if examined.seeds < 2:
-        return Finding(name, "unknown", "one seed", _label_again(examined), anchor, values={"seeds": 1})
-    if all(examined.alike):
-        values: dict[str, object] = {"seeds": examined.seeds, "ceiling": None}
+    if labels.seeds < 2:
+        return Finding(name, "unknown", "one seed", _label_again(labels), anchor, values={"seeds": 1})
+    if all(labels.alike):
+        values: dict[str, object] = {"seeds": labels.seeds, "ceiling": None}
         return Finding(name, "look", "not known", _SEEDS_ALIKE, anchor, values=values)
-    agreement, ceiling = examined.agreement, examined.ceiling
+    agreement, ceiling = labels.agreement, labels.ceiling
     if ceiling is None:
         return Finding(name, "bad", "none", "No query's losses vary over the subsets in every seed.", anchor)
     values = {
-        "seeds": examined.seeds,
+        "seeds": labels.seeds,
         "halves_spearman": np.nanmean(agreement.spearman),
         "halves_pearson": np.nanmean(agreement.pearson),
         "per_query": quantiles(agreement.spearman),
@@ -108,13 +109,13 @@ def _reliable(ceiling: Ceiling) -> tuple[Level, str]:
     }[level]
 
 
-def _label_again(examined: LabelStatistics) -> str:
-    """What finding out would take."""
-    first = examined.instances[0]
+def _label_again(labels: LabelStatistics) -> str:
+    """Advice for one seed: the command that tells reliability, with its cost."""
+    first = labels.instances[0]
     few, sizes = min(8, len(first.subsets)), first.subsets.sizes
     cost = ""
-    if examined.seconds is not None:
-        cost = f", about {_clock(2 * few * examined.seconds)} on one core as these labels went"
+    if labels.seconds is not None:
+        cost = f", about {_clock(2 * few * labels.seconds)} on one core as these labels went"
     return (
         f"One seed does not tell. Sample again with --instances 1 --subsets {few} --size {int(sizes[0])} and the rest "
         f"as it was, and label that with --seeds 2: {2 * few} fine-tunes{cost}."
@@ -122,21 +123,19 @@ def _label_again(examined: LabelStatistics) -> str:
 
 
 def _clock(seconds: float) -> str:
-    return f"{seconds:.0f} s" if seconds < 90 else f"{seconds / 60:.0f} min" if seconds < 5400 else _hours(seconds)
+    if seconds < 90:
+        return f"{seconds:.0f} s"
+    return f"{seconds / 60:.0f} min" if seconds < 5400 else f"{seconds / 3600:.1f} h"
 
 
-def _hours(seconds: float) -> str:
-    return f"{seconds / 3600:.1f} h"
-
-
-def silence(examined: LabelStatistics) -> Finding:
-    """How many queries the subsets make no difference to."""
-    silent, constant = examined.silent, int(examined.constant.sum())
+def silence(labels: LabelStatistics) -> Finding:
+    """Number of queries to which the subsets make no difference."""
+    silent, constant = labels.silent, int(labels.constant.sum())
     count, share, anchor = int(silent.sum()), float(silent.mean()), "queries-without-signal"
     level = level_of(share, 0.1, 0.3)
     name, number = "queries without signal", f"{count:,} of {len(silent):,} ({share:.0%})"
-    values = {"count": count, "share": share, "constant": constant, "tested": examined.seeds > 1}
-    if examined.seeds < 2:
+    values = {"count": count, "share": share, "constant": constant, "tested": labels.seeds > 1}
+    if labels.seeds < 2:
         known = "No query's losses are constant" if not constant else f"{constant:,} queries' losses are constant"
         verdict = f"{known}; whether others vary by more than chance takes a second seed."
         return Finding(name, worst(level, "unknown"), f"at least {number}", verdict, anchor, values=values)
@@ -148,9 +147,9 @@ def silence(examined: LabelStatistics) -> Finding:
     return Finding(name, level, number, verdict, anchor, values=values)
 
 
-def overlap(examined: LabelStatistics) -> Finding:
-    """What subsets have in common."""
-    found = max(examined.overlaps, key=lambda one: one.observed)
+def overlap(labels: LabelStatistics) -> Finding:
+    """Overlap of the subsets, of the instance that has most."""
+    found = max(labels.overlaps, key=lambda one: one.observed)
     beyond = found.observed - found.expected
     repeated = found.directions / found.subsets
     level = worst(level_of(found.observed, 0.5, 0.8), "look" if beyond > 0.05 or repeated < 0.5 else "good")
@@ -165,18 +164,19 @@ def overlap(examined: LabelStatistics) -> Finding:
     if level == "good":
         verdict += f" A used example is in {uses} of them; the pool was drawn {found.coverage:.1f} times over."
     number = f"{found.observed:.1%} shared, expected {found.expected:.1%}"
-    values = {"instances": [one._asdict() for one in examined.overlaps]}
+    values = {"instances": [one._asdict() for one in labels.overlaps]}
     return Finding("overlap of subsets", level, number, verdict, "overlap-of-subsets", values=values)
 
 
-def subset_count(examined: LabelStatistics) -> Finding:
+def subset_count(labels: LabelStatistics) -> Finding:
     """Whether there are enough subsets to tell methods apart."""
     name, anchor = "number of subsets", "number-of-subsets"
-    if len(examined.common) < len(examined.instances):
-        return Finding(name, "unknown", f"{examined.subsets:,}", "Too few losses to tell.", anchor)
-    count = len(examined.common)
-    error = float(np.sqrt(sum(one.error**2 for one in examined.common))) / count
-    fewest = min(one.subsets for one in examined.common)
+    if len(labels.common) < len(labels.instances):
+        return Finding(name, "unknown", f"{labels.subsets:,}", "Too few losses to tell.", anchor)
+    count = len(labels.common)
+    error = float(np.sqrt(sum(one.error**2 for one in labels.common))) / count
+    fewest = min(one.subsets for one in labels.common)
+    # The error falls with the root of m − 1.
     single, wanted = 1 / (fewest - 1) ** 0.5, 1 + int(np.ceil((fewest - 1) * (error / WANTED_ERROR) ** 2))
     level = level_of(error, WANTED_ERROR, 2 * WANTED_ERROR)
     verdict = f"A mean LDS × 100 below {200 * error:.1f} cannot be told from chance"
@@ -186,18 +186,18 @@ def subset_count(examined: LabelStatistics) -> Finding:
     return Finding(name, level, number, verdict, anchor, values=values)
 
 
-def common(examined: LabelStatistics) -> Finding:
+def common(labels: LabelStatistics) -> Finding:
     """Whether one number of a subset moves all queries."""
     name, anchor = "a common factor", "a-common-factor"
-    if not examined.common:
+    if not labels.common:
         return Finding(name, "unknown", "none", "Too few queries or losses to tell.", anchor)
-    found = max(examined.common, key=_beyond_chance)
+    found = max(labels.common, key=_beyond_chance)
     number = f"{found.explained:.0%} of the variance (by chance {found.floor:.0%})"
     values = {"explained": found.explained, "by_chance": found.floor, "alike": found.alike}
     if found.floor >= MOST_BY_CHANCE:
         verdict = "Too few queries or subsets to tell: chance alone gives one component that much."
         return Finding(name, "unknown", number, verdict, anchor, values=values)
-    beyond, alike = _beyond_chance(found), float(np.nanmean([one_number_lds(one) for one in examined.instances]))
+    beyond, alike = _beyond_chance(found), float(np.nanmean([one_number_lds(one) for one in labels.instances]))
     level = worst(level_of(beyond, 0.5, 0.75), level_of(alike, 0.3, 0.6) if not np.isnan(alike) else "good")
     verdict = {
         "good": "Queries want different subsets: there is something to attribute.",
@@ -210,20 +210,21 @@ def common(examined: LabelStatistics) -> Finding:
 
 
 def _beyond_chance(found: Common) -> float:
-    """(explained − floor) / (1 − floor), at least 0; below that where chance alone may explain half."""
+    """(explained − floor) / (1 − floor), at least 0; −1, so chosen last, where chance alone may explain half."""
     if found.floor >= MOST_BY_CHANCE:
         return -1.0
     return max(0.0, (found.explained - found.floor) / (1 - found.floor))
 
 
-def length(examined: LabelStatistics) -> Finding:
+def length(labels: LabelStatistics) -> Finding:
     """Whether subsets with longer responses are simply better or worse."""
     name, anchor = "length of responses", "length-of-responses"
-    if len(examined.common) < len(examined.instances):
+    if len(labels.common) < len(labels.instances):
         return Finding(name, "unknown", "none", "Too few queries or losses to tell.", anchor)
-    found = [lds_of(characters(one), one.losses) for one in examined.instances]
+    found = [lds_of(characters(one), one.losses) for one in labels.instances]
     value = float(np.mean(found))
-    chance = 2 * float(np.sqrt(sum(one.error_alike**2 for one in examined.common))) / len(found)
+    # A correlation that two standard errors of chance reach is nothing to look at.
+    chance = 2 * float(np.sqrt(sum(one.error_alike**2 for one in labels.common))) / len(found)
     level = level_of(abs(value), max(0.15, chance), max(0.3, chance))
     direction = "longer" if value > 0 else "shorter"
     verdict = {

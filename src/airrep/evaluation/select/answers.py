@@ -1,4 +1,4 @@
-"""Fine-tune one LM on one selection after another; let it answer."""
+"""Answers of an LM that is fine-tuned on one selection after another."""
 
 import json
 from collections.abc import Iterable, Sequence
@@ -20,14 +20,14 @@ class Answerer(Learner[D], Protocol[D]):
 
 
 class Choice(NamedTuple):
-    """What one competitor fine-tunes on for one task, and asks then."""
+    """One competitor's selection for one task, and the queries to answer after fine-tuning on it."""
 
     name: str
-    """For people, such as ``"tfidf, task math, seed 0"``."""
+    """Title to show, such as ``"tfidf, task math, seed 0"``."""
     train: Rows
     """Rows of the training corpus, ascending; none for the LM as it is."""
     seed: int
-    """Of the fine-tune; fixes the order of its data."""
+    """Seed of the fine-tune; fixes the order of its data."""
     queries: Rows
     """Rows of the task's queries."""
     key: str
@@ -35,14 +35,14 @@ class Choice(NamedTuple):
 
 
 class Job(NamedTuple):
-    """One fine-tune, and the choices of its examples and seed whose answers are wanted."""
+    """One fine-tune, with the choices of its examples and seed that need answers."""
 
     tuned: Choice
-    asked: tuple[Choice, ...]
+    choices: tuple[Choice, ...]
 
 
 def list_jobs(choices: Iterable[Choice]) -> list[Job]:
-    """Each set of examples once for each seed, with all different queries that it is to be asked."""
+    """One job for each set of examples and seed, with every choice of a different key."""
     found: dict[tuple[bytes, int], dict[str, Choice]] = {}
     for choice in choices:
         found.setdefault((choice.train.tobytes(), choice.seed), {}).setdefault(choice.key, choice)
@@ -51,7 +51,7 @@ def list_jobs(choices: Iterable[Choice]) -> list[Job]:
 
 @dataclass(frozen=True)
 class AnsweringSetup(WorkerSetup[Answerer[Any]]):
-    """Makes, in a worker, what does the jobs."""
+    """Settings and texts from which a worker makes its :class:`Answering`."""
 
     max_new_tokens: int
 
@@ -60,31 +60,30 @@ class AnsweringSetup(WorkerSetup[Answerer[Any]]):
 
 
 class Answering(Tuner[Answerer[Any], AnsweringSetup]):
-    """Answers after one fine-tune on a selection after another."""
+    """Fine-tunes on one selection after another, and answers after each."""
 
     def __call__(self, job: Job) -> list[list[str]]:
-        """The answers to the queries of each choice that asks.
+        """Answers to the queries of each choice of a job.
 
         Raises:
             TrainingError: the loss is not finite, or memory is short.
         """
         queries, longest = self.setup.queries, self.setup.max_new_tokens
         with self.tuned(job.tuned.name, job.tuned.train, job.tuned.seed) as lm:
-            return [lm.generate(queries.take(choice.queries), longest) for choice in job.asked]
+            return [lm.generate(queries.take(choice.queries), longest) for choice in job.choices]
 
 
 class AnswerFiles:
-    """Finished answers, one small file for each fine-tune and task, named by what decides them.
+    """Finished answers in a directory, one small file for each fine-tune and task, named by its choice's key.
 
     A file holds the answers and a checksum over them and its key; whatever does not fit is taken for missing.
     """
 
     def __init__(self, folder: Path) -> None:
-        """Look into a directory, which need not be there."""
-        self._folder = folder
+        self._folder = folder  # made with the first answers
 
     def read(self, choice: Choice) -> list[str] | None:
-        """The answers, or None where there is no whole file of them."""
+        """The answers, or None where there is no complete file of them."""
         try:
             record = json.loads(self._path(choice.key).read_bytes())
             answers, checksum = record["answers"], record["sha256"]

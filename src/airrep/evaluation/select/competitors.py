@@ -1,4 +1,4 @@
-"""Competitors of a data selection, and the examples each fine-tunes on."""
+"""Competitors of a data selection, and the examples each selects for each task."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
@@ -26,17 +26,17 @@ Pick: TypeAlias = tuple[str, int, Rows]
 
 KEY_DIGITS = 16
 RANDOM, FULL, NONE = "random", "full", "none"
-"""Competitors beside the indexes: examples at random, all of them, and the LM as it is."""
+"""Baselines beside the indexes: examples at random, all of them, and the LM as it is."""
 
 
 @dataclass(frozen=True)
 class Competitor:
-    """An index, or something to hold it against."""
+    """An index or a baseline, with its selections."""
 
     name: str
     method: str
     choices: tuple[Choice, ...]
-    """For each task, one or several."""
+    """One or several for each task."""
     same_task_share: float | None
     """Share of the chosen examples that are of the task they were chosen for; None where none are chosen."""
     caution: str = ""
@@ -84,13 +84,13 @@ class Contest:
 
     @property
     def subject(self) -> dict[str, Any]:
-        """What decides which competitors can be compared, but for LM and fine-tuning."""
+        """JSON values that must be equal for competitors to be compared, beside LM and fine-tuning."""
         settings = self.settings.model_dump(include={"count", "by", "seeds", "max_new_tokens", "seed"})
         corpora = {"queries": self.tasks.queries.fingerprint, "selecting": self.tasks.selecting.fingerprint}
         return {**corpora, "pool": self._pool.fingerprint, **settings}
 
     def facts(self) -> dict[str, Any]:
-        """What holds for all rows, as JSON values."""
+        """Facts on all rows, as JSON values."""
         return {
             **self.tasks.facts(),
             "examples": len(self._pool.order),
@@ -99,10 +99,7 @@ class Contest:
         }
 
     def competitors(self, training: str, progress: OnProgress | None = None) -> list[Competitor]:
-        """The indexes in order, then those that were asked for beside them.
-
-        *training* is the digest of the LM, its fine-tuning and the length of answers.
-        """
+        """The indexes in order, then the baselines; *training* is the digest of LM, fine-tuning and answer length."""
         found: list[Competitor] = []
         total = len(self.indexes) * len(self.tasks.rows)
         for (name, index), pool in zip(self.indexes, self._pools, strict=True):
@@ -114,7 +111,7 @@ class Contest:
                     progress(len(found) * len(self.tasks.rows) + len(picks) // self.settings.seeds, total)
             made = self._competitor(name, index.method, picks, training)
             found.append(replace(made, caution=index.attributor.caution, cost=cost_of(index)))
-        return [*found, *(self._competitor(name, name, picks, training) for name, picks in self._others())]
+        return [*found, *(self._competitor(name, name, picks, training) for name, picks in self._baselines())]
 
     def _picked(self, index: Index, pool: TrainingPool, task: str) -> Rows:
         """Rows, in the first index, of the examples that an index picks for a task by min-rank."""
@@ -125,8 +122,8 @@ class Contest:
         same[pool.order] = self._pool.order
         return np.sort(same[picked])
 
-    def _others(self) -> Iterator[tuple[str, list[Pick]]]:
-        """Names and picks of what the indexes are held against."""
+    def _baselines(self) -> Iterator[tuple[str, list[Pick]]]:
+        """Names and picks of the baselines."""
         everything, nothing = np.sort(self._pool.order), np.empty(0, np.int64)
         places = [(task, repetition) for task in self.tasks.rows for repetition in range(self.settings.seeds)]
         if self.settings.random:
@@ -134,7 +131,7 @@ class Contest:
         if self.settings.full:
             yield FULL, [(*place, everything) for place in places]
         if self.settings.none:
-            yield NONE, [(task, 0, nothing) for task in self.tasks.rows]
+            yield NONE, [(task, 0, nothing) for task in self.tasks.rows]  # without fine-tuning, seeds change nothing
 
     def _drawn(self, task: str, repetition: int) -> Rows:
         chance = stream(self.settings.seed, "selection", "random", task, repetition)
@@ -147,6 +144,7 @@ class Contest:
             title = "all tasks" if method in (FULL, NONE) else f"task {task}"
             seed = stream_seed(self.settings.seed, "selection", "fine-tune", repetition)
             texts = [text.decode() for text in self._pool.hashes[train].tolist()]
+            # By texts: equal rows of other data would find wrong answers.
             key = json_digest([training, texts, seed if texts else None, self.tasks.texts(task)])[:KEY_DIGITS]
             choices.append(Choice(f"{name}, {title}, seed {repetition}", train, seed, self.tasks.rows[task], key))
         shares = [float((values[train] == task).mean()) for task, _, train in picks if len(train)]

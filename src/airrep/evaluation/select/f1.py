@@ -43,7 +43,7 @@ def words(text: str) -> Counter[str]:
 
 
 def f1_rows(contest: Contest, competitors: Sequence[Competitor], files: AnswerFiles) -> tuple[Row, ...]:
-    """One row for each competitor, compared with the first; answers that are missing are of fine-tunes that failed.
+    """One row for each competitor, compared with the first; answers are missing where fine-tunes failed.
 
     Raises:
         TrainingError: all fine-tunes of a competitor failed.
@@ -56,8 +56,7 @@ def f1_rows(contest: Contest, competitors: Sequence[Competitor], files: AnswerFi
 
 
 def _f1(competitor: Competitor, references: Sequence[str], files: AnswerFiles) -> tuple[np.ndarray, float]:
-    """F1 of each query, ``(q,)``, mean over the repetitions that did not fail, NaN where all did; and the share of
-    answers without any word."""
+    """Mean F1 of each query over the repetitions that succeeded, NaN without one; and the share of wordless answers."""
     found: dict[int, list[float]] = {}
     wordless: list[bool] = []
     for choice in competitor.choices:
@@ -73,6 +72,7 @@ def _f1(competitor: Competitor, references: Sequence[str], files: AnswerFiles) -
 
 def _row(contest: Contest, competitor: Competitor, values: np.ndarray, wordless: float, first: Row | None) -> Row:
     settings, tasks = contest.settings, tuple(contest.tasks.of_each)
+    # Across tasks the interval is of other tasks, within of these tasks with other queries.
     across, within = (TaskResamples(tasks, level, settings.resamples, settings.seed) for level in (True, False))
     value, interval = across.estimate(values)
     gap, inner = (None if first is None else each.difference(values, first.per_query) for each in (across, within))

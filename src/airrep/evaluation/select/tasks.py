@@ -49,7 +49,7 @@ class Tasks:
         """
         self.queries, self.selecting = queries, queries if selecting is None else selecting
         self.of_each = _task_of_each(queries, by, known)
-        """The task of each query."""
+        """Task of each query."""
         self.rows = _rows_by_task(self.of_each)
         """Queries of each task."""
         self.selecting_rows = self.rows if selecting is None else _rows_by_task(_task_of_each(selecting, by, known))
@@ -73,7 +73,7 @@ class Tasks:
         return [text.decode() for text in self._hashes[self.rows[task]].tolist()]
 
     def facts(self) -> dict[str, Any]:
-        """What reports tell of them, as JSON values; ``clusters`` is the task of each query."""
+        """Facts for reports, as JSON values; ``clusters`` is the task of each query."""
         pairs = ((task, len(rows), len(self.selecting_rows[task])) for task, rows in self.rows.items())
         sizes = {task: {"queries": asked, "selecting": selecting} for task, asked, selecting in pairs}
         by = "the queries themselves" if self.selecting is self.queries else "other queries"

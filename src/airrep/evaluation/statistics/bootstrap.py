@@ -14,17 +14,13 @@ CELLS = 2**16
 
 
 class Ranked:
-    """Some queries' values, ranked in one resample of the subsets."""
+    """Some queries' values, ranked in one resample of the subsets.
+
+    *weights* are how often each place was drawn and *ranks* its midrank, ``(q, m)``; *total* T, the values drawn, and
+    *cubes* Σ t³ over the sets of t equal values, ``(q,)`` or ``(1,)``.
+    """
 
     def __init__(self, weights: np.ndarray, ranks: np.ndarray, total: np.ndarray, cubes: np.ndarray) -> None:
-        """Keep what correlations need.
-
-        Args:
-            weights: ``(q, m)``, how often each place was drawn.
-            ranks: ``(q, m)`` midranks of the places.
-            total: ``(q,)`` or ``(1,)``, values drawn, T.
-            cubes: ``(q,)`` or ``(1,)``, Σ t³ over the sets of equal values, t the size of each.
-        """
         self.weights, self.ranks, self.total = weights, ranks, total
         self.spread: np.ndarray = (total**3 - cubes) / 12
         """Σ (rank - mean rank)² over the drawn values."""
@@ -32,6 +28,7 @@ class Ranked:
     @cached_property
     def pull(self) -> np.ndarray:
         """``(q, m)``, weight times (rank - mean rank) of each place."""
+        # Ranks of T values average (T + 1) / 2; these are one half less.
         pull: np.ndarray = self.ranks - self.total[:, None] / 2
         pull *= self.weights
         return pull
@@ -40,21 +37,16 @@ class Ranked:
 class Ranking:
     """The values of some queries over the same subsets, sorted once, ranked under any resample of the subsets."""
 
-    def __init__(self, values: np.ndarray, there: np.ndarray | None = None) -> None:
-        """Sort each row.
-
-        Args:
-            values: ``(q, m)``, finite where they are there.
-            there: ``(q, m)`` truth values; those that are not there have no rank and no weight. All, if None.
-        """
-        self.there = there
-        keys = values if there is None else np.where(there, values, np.inf)
+    def __init__(self, values: np.ndarray, known: np.ndarray | None = None) -> None:
+        """Sort each row ``(q, m)``; values that are not *known* (None for all) have no rank and no weight."""
+        self.known = known
+        keys = values if known is None else np.where(known, values, np.inf)
         self.order = np.argsort(keys, axis=1, kind="stable")
         self._sorted = np.take_along_axis(keys, self.order, axis=1)
 
     @cached_property
     def places(self) -> np.ndarray:
-        """Where each subset stands in its row's order, ``(q, m)``."""
+        """Place of each subset in its row's order, ``(q, m)``."""
         return np.argsort(self.order, axis=1)
 
     @cached_property
@@ -68,25 +60,22 @@ class Ranking:
         places = np.broadcast_to(np.arange(m), (q, m))
         first = np.maximum.accumulate(np.where(np.hstack([edge, new]), places, 0), axis=1)
         last = np.minimum.accumulate(np.where(np.hstack([new, edge]), places, m - 1)[:, ::-1], axis=1)[:, ::-1]
-        start = np.arange(q)[:, None] * (m + 1)
+        start = np.arange(q)[:, None] * (m + 1)  # the running sums in `under` begin with 0, so have one more column
         return start + first, start + last + 1
 
     def weigh(self, counts: np.ndarray) -> np.ndarray:
         """How often each place was drawn, ``(q, m)``, when each subset was drawn ``counts`` ``(m,)`` times."""
         weights: np.ndarray = counts.take(self.order)
-        return weights if self.there is None else weights * np.take_along_axis(self.there, self.order, axis=1)
+        return weights if self.known is None else weights * np.take_along_axis(self.known, self.order, axis=1)
 
     def under(self, counts: np.ndarray) -> Ranked:
-        """Rank what was drawn; average ranks, less one half, exact.
-
-        Args:
-            counts: ``(m,)`` float64, how often each subset was drawn; all ones for the values as they are.
-        """
+        """Midranks, less one half, of what was drawn *counts* ``(m,)`` float64 times; all ones for no resampling."""
         weights = self.weigh(counts)
         if self._ties is None:
             ranks = np.cumsum(weights, axis=1)
             ranks -= weights / 2
-            drawn = counts[None] if self.there is None else weights
+            # Without equal values, only copies of one subset are tied.
+            drawn = counts[None] if self.known is None else weights
             return Ranked(weights, ranks, drawn.sum(axis=1), (drawn**3).sum(axis=1))
         below = np.zeros((len(weights), weights.shape[1] + 1))
         np.cumsum(weights, axis=1, out=below[:, 1:])
@@ -105,11 +94,7 @@ class Pairing:
         self._across = rows + np.take_along_axis(one.places, other.order, axis=1)
 
     def spearman(self, counts: np.ndarray) -> np.ndarray:
-        """Spearman's correlation of each query, ``(q,)``; NaN where a side is constant.
-
-        Args:
-            counts: ``(m,)`` float64, how often each subset was drawn; all ones for the plain correlation.
-        """
+        """Spearman's correlation of each query, ``(q,)``, NaN where a side is constant; *counts* as for `under`."""
         return self.correlate(self.one.under(counts), self.other.under(counts))
 
     def correlate(self, one: Ranked, other: Ranked) -> np.ndarray:
@@ -122,7 +107,7 @@ class Pairing:
 
 @dataclass(frozen=True, eq=False)
 class Resamples:
-    """How often each query and each subset was drawn, drawn with replacement, both by themselves."""
+    """How often each query and each subset was drawn with replacement; the two are drawn independently."""
 
     queries: np.ndarray
     """``(resamples, q)``."""
@@ -138,6 +123,7 @@ class Resamples:
 def _counts(seed: int, axis: str, resamples: int, size: int) -> np.ndarray:
     generator = stream(seed, "bootstrap", axis)
     drawn = (generator.integers(size, size=size) for _ in range(resamples))
+    # Counts are small, so float32 holds them exactly, in half the memory.
     rows = [np.bincount(numbers, minlength=size).astype(np.float32) for numbers in drawn]
     return np.stack(rows) if rows else np.empty((0, size), np.float32)
 
@@ -156,17 +142,12 @@ class QueryBlock(NamedTuple):
 
 
 def blocks(methods: Sequence[np.ndarray], truth: np.ndarray) -> Iterator[QueryBlock]:
-    """Pair scores of each method with the truth, a few queries at a time.
-
-    Args:
-        methods: ``(q, m)`` scores of each.
-        truth: ``(q, m)``, NaN where missing.
-    """
-    there = ~np.isnan(truth)
+    """Pair each method's scores ``(q, m)`` with the truth ``(q, m)``, NaN where missing, a few queries at a time."""
+    known = ~np.isnan(truth)
     step = max(1, CELLS // truth.shape[1])
     for first in range(0, len(truth), step):
         rows = slice(first, first + step)
-        mask = None if there[rows].all() else there[rows]
+        mask = None if known[rows].all() else known[rows]
         target = Ranking(truth[rows], mask)
         yield QueryBlock(rows, target, [Pairing(Ranking(scores[rows], mask), target) for scores in methods])
 
@@ -183,13 +164,9 @@ class Draws(NamedTuple):
 
 
 def resampled_correlations(methods: Sequence[np.ndarray], truth: np.ndarray, drawn: Resamples, *, zero: bool) -> Draws:
-    """Mean correlation of each method with the truth in each resample.
+    """Mean correlation of each method's scores ``(q, m)`` with the truth, NaN where missing, in each resample.
 
-    Args:
-        methods: ``(q, m)`` scores of each.
-        truth: ``(q, m)``, NaN where missing.
-        drawn: the resamples, the same for all methods.
-        zero: whether a constant query counts as 0; otherwise it is left out, of all methods alike.
+    A constant query counts as 0 if *zero*; otherwise it is left out of all methods alike.
     """
     return resample_sets(methods, truth, drawn, [range(len(methods))], zero=zero)[0]
 
@@ -197,14 +174,9 @@ def resampled_correlations(methods: Sequence[np.ndarray], truth: np.ndarray, dra
 def resample_sets(
     methods: Sequence[np.ndarray], truth: np.ndarray, drawn: Resamples, sets: Sequence[Sequence[int]], *, zero: bool
 ) -> list[Draws]:
-    """:func:`resampled_correlations` of several sets of methods at once, each method ranked only once.
+    """:func:`resampled_correlations` of several sets of methods, each method ranked only once.
 
-    Args:
-        methods: as for :func:`resampled_correlations`.
-        truth: as for :func:`resampled_correlations`.
-        drawn: as for :func:`resampled_correlations`.
-        sets: numbers of methods; a query that is left out is so of a whole set, in that resample.
-        zero: as for :func:`resampled_correlations`.
+    *sets* holds numbers of methods; a query is left out, in one resample, of a whole set.
     """
     count, m = len(drawn.subsets), truth.shape[1]
     sums = [_Sums(numbers, count, zero) for numbers in sets]
@@ -225,6 +197,7 @@ class _Sums:
 
     def __init__(self, numbers: Sequence[int], count: int, zero: bool) -> None:
         self._numbers, self._zero = list(numbers), zero
+        # The first axis is in the order of the fields of Draws.
         self._totals, self._weights = np.zeros((3, len(self._numbers), count)), np.zeros((3, 1, count))
 
     def _part(self, found: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
@@ -260,9 +233,9 @@ class Uncertainty(NamedTuple):
     freedom: float
     """Degrees of freedom of that variance, after Satterthwaite: few where queries or subsets are few."""
     queries: float = 0.0
-    """What of the variance comes from the queries, so is common to measurements on the same ones."""
+    """Part of the variance that comes from the queries, so is common to measurements on the same ones."""
     units: int = 1
-    """Queries or subsets, whichever are fewer: what there is to go by where nothing varies."""
+    """Queries or subsets, whichever are fewer: the sample size where nothing varies."""
 
 
 def uncertainty(draws: Draws, q: int, m: int) -> Uncertainty:
@@ -270,15 +243,8 @@ def uncertainty(draws: Draws, q: int, m: int) -> Uncertainty:
 
     Drawing both axes counts what belongs to single cells (a query with a subset) three times: with
     V_both = V_q + V_m + V_cell, the variance of the measurement is V_q + V_m - V_cell, as V_q and V_m each hold
-    V_cell once (two-way clustering); V_q is raised by q / (q - 1), V_m by m / (m - 1).
-
-    Args:
-        draws: ``(resamples,)`` each.
-        q: queries.
-        m: subsets.
-
-    Returns:
-        NaN where nothing could be drawn.
+    V_cell once (two-way clustering); V_q is raised by q / (q - 1), V_m by m / (m - 1), for q queries and m subsets.
+    The draws are ``(resamples,)`` each; the result is NaN where nothing could be drawn.
     """
     known = ~np.isnan(np.stack(draws)).any(axis=0)
     if not known.any():
@@ -286,6 +252,7 @@ def uncertainty(draws: Draws, q: int, m: int) -> Uncertainty:
     both, of_queries, of_subsets = (float(draw[known].var()) for draw in draws)
     cells = max(both - of_queries - of_subsets, 0.0)
     of_queries, of_subsets = of_queries * q / max(q - 1, 1), of_subsets * m / (m - 1)
+    # A difference of estimates may come out below its parts, which the truth cannot.
     variance = max(of_queries + of_subsets - cells, of_queries, of_subsets)
     unsure = of_queries**2 / max(q - 1, 1) + of_subsets**2 / (m - 1)
     freedom = (of_queries + of_subsets) ** 2 / unsure if unsure > 0 else np.inf
@@ -296,18 +263,14 @@ def bootstrap_spread(draws: Draws, value: float, q: int, m: int) -> np.ndarray:
     """Draws of one value, as far from it and as often as repetitions of the whole measurement would be.
 
     A subset drawn twice is tied with itself, which pulls draws towards 0: they are moved so that their mean is the
-    value. Their variance is made that of :func:`uncertainty`, widened to Student's t of its degrees of freedom.
-
-    Args:
-        draws: ``(resamples,)`` each.
-        value: what was measured.
-        q: queries.
-        m: subsets.
+    value. Their variance is made that of :func:`uncertainty`, widened to Student's t of its degrees of freedom. The
+    draws are ``(resamples,)`` each.
     """
     known = ~np.isnan(np.stack(draws)).any(axis=0)
     if not known.any():
         return np.empty(0)
     moved: np.ndarray = draws.both[known] - draws.both[known].mean()
     unsure = uncertainty(draws, q, m)
+    # Student's t has the variance ν / (ν − 2), without bound as ν falls to 2: below 4 degrees it is taken as 2.
     wider, both = 1 / (1 - 2 / max(unsure.freedom, 4.0)), float(draws.both[known].var())
     return value + moved * (np.sqrt(unsure.variance * wider / both) if both > 0 else 1.0)

@@ -15,7 +15,7 @@ LEAST_SUBSETS = 8
 
 
 class Ceiling(NamedTuple):
-    """What noise leaves of labels."""
+    """The noise ceiling of labels, and their reliability."""
 
     lds: float
     """The LDS that a perfect predictor of the true mean losses would reach, 0 to 1."""
@@ -60,12 +60,10 @@ def noise_ceiling(by_seed: np.ndarray, averaged: float = 1) -> float:
 
 
 def seeds_averaged(by_seed: np.ndarray) -> float:
-    """How many seeds are behind a mean loss: the harmonic mean, over queries and subsets, of the seeds that are there.
+    """Number of seeds behind a mean loss: the harmonic mean, over queries and subsets, of the seeds that have one.
 
     A mean of k losses has 1/k of the noise of one; so noise over all is that of this many, wherever some are missing.
-
-    Args:
-        by_seed: ``(s, q, m)`` losses of each seed, some of them there; NaN where missing.
+    Losses are ``(s, q, m)``, NaN where missing.
     """
     count = (~np.isnan(by_seed)).sum(axis=0)
     return seeds_behind(count[count > 0])
@@ -74,10 +72,8 @@ def seeds_averaged(by_seed: np.ndarray) -> float:
 def mean_ceiling(by_seed: Iterable[np.ndarray | None]) -> Ceiling | None:
     """Mean :func:`noise_ceiling` of the instances that have one, and their mean reliability; None if none has.
 
-    Args:
-        by_seed: of each instance, ``(s, q, m)`` losses; None where there is one seed. Seeds agree over the subsets that
-            both halves have, and the ceiling is that of :func:`seeds_averaged`. An instance where no query's losses
-            vary in two seeds, such as one whose second seed is not finished, has none.
+    Each instance gives losses ``(s, q, m)``, or None for one seed; its ceiling is that of :func:`seeds_averaged`. One
+    where no query's losses vary in two seeds, as while the second is unfinished, has none.
     """
     several = [losses for losses in by_seed if losses is not None and len(losses) > 1 and not np.isnan(losses).all()]
     found = [one for losses in several if (one := _ceiling(losses, seeds_averaged(losses))) is not None]
@@ -90,20 +86,22 @@ def _ceiling(by_seed: np.ndarray, averaged: float) -> Ceiling | None:
     if not len(found):
         return None
     queries, values = found.T
+    # Roots keep the sign: cut at 0 before the mean, chance alone would give a ceiling above 0.
     roots = np.sign(values) * np.sqrt(np.abs(values))
     return Ceiling(*(max(0.0, float(np.average(each, weights=queries))) for each in (roots, values)))
 
 
 def _reliabilities(by_seed: np.ndarray, averaged: float) -> list[tuple[int, float]]:
-    """Of queries that are alike, how many vary and how reliable their mean losses are; below 0 where seeds disagree."""
+    """Of each set of like queries, how many vary and how reliable their losses are; below 0 where seeds disagree."""
     q = by_seed.shape[1]
     whole, count = split_halves(by_seed), max(2, q // QUERIES_TOGETHER)
-    subsets = np.flatnonzero((~np.isnan(by_seed)).any(axis=1).sum(axis=0) > 1)  # that two seeds have
+    subsets = np.flatnonzero((~np.isnan(by_seed)).any(axis=1).sum(axis=0) > 1)  # those that two seeds have
     means = _means(whole.spearman, [np.arange(q)])
     if q >= QUERIES_TOGETHER and len(subsets) >= LEAST_SUBSETS:
         even, odd = (split_halves(by_seed[:, :, subsets[start::2]]).spearman for start in (0, 1))
         turns = ((even, odd), (odd, even))
-        sorted_by = [np.array_split(np.argsort(told, kind="stable"), count) for told, _ in turns]
+        # Sorted and judged by the same subsets, the best queries would be the luckiest.
+        sorted_by = [np.array_split(np.argsort(sorting, kind="stable"), count) for sorting, _ in turns]
         parts = [_moved(judged, whole.spearman) for _, judged in turns]
         means = [one for part, alike in zip(parts, sorted_by, strict=True) for one in _means(part, alike)]
     factor = averaged / whole.seeds
@@ -117,7 +115,7 @@ def _moved(part: np.ndarray, whole: np.ndarray) -> np.ndarray:
 
 
 def _means(rho: np.ndarray, together: Sequence[np.ndarray]) -> list[tuple[int, float]]:
-    """How many queries of each set vary and the mean of theirs, less far apart by what chance moves such means."""
+    """Number of queries of each set that vary, and their mean, shrunk towards that of all by what chance explains."""
     known = [found[~np.isnan(found)] for found in (rho[queries] for queries in together)]
     sets = [found for found in known if len(found)]
     if len(sets) < 2:

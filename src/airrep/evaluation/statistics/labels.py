@@ -1,7 +1,6 @@
 """Signal, noise, overlap and common factors of losses over subsets."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from itertools import combinations
 from typing import NamedTuple
 
@@ -12,15 +11,14 @@ from airrep.runtime.seeding import stream
 from airrep.scoring.groups import Groups
 
 MOST_SPLITS = 50
-"""Ways to halve the seeds that are looked at."""
+"""Ways to halve the seeds that are tried."""
 MOST_SUBSETS = 2000
-"""Subsets whose overlaps are counted, the first."""
+"""Subsets, the first, whose overlaps are counted: bounds a matrix of all pairs."""
 SAME_SEEDS = 1e-3
 """Deviation between seeds, as a share of that over subsets, below which they are one and the same fine-tune."""
 
 
-@dataclass(frozen=True, eq=False)
-class Variance:
+class Variance(NamedTuple):
     """One-way analysis of variance of each query's losses: subsets are the groups, seeds the repeats within one.
 
     F = (Σ_j s_j (ℓ_j − ℓ)² / (m − 1)) / (Σ_j Σ_r (ℓ_rj − ℓ_j)² / (N − m)), with N losses of m subsets.
@@ -35,11 +33,7 @@ class Variance:
 
 
 def variance_parts(by_seed: np.ndarray) -> Variance:
-    """Split each query's variance into that of subsets and that of seeds.
-
-    Args:
-        by_seed: ``(s, q, m)`` losses, NaN where missing.
-    """
+    """Split each query's variance into that of subsets and that of seeds, from losses ``(s, q, m)`` with NaN."""
     wide = by_seed.astype(np.float64)
     there = ~np.isnan(wide)
     repeats = there.sum(axis=0)
@@ -50,7 +44,7 @@ def variance_parts(by_seed: np.ndarray) -> Variance:
     within = np.nansum((wide - means) ** 2, axis=(0, 2))
     left, right = np.maximum(groups - 1, 0), total - groups
     known = (left > 0) & (right > 0)
-    with np.errstate(divide="ignore", invalid="ignore"):
+    with np.errstate(divide="ignore", invalid="ignore"):  # what is not known becomes NaN below
         noise, spread = within / right, between / left
         per_group = (total - (repeats**2).sum(axis=1) / total) / left
         signal = np.maximum(spread - noise, 0) / per_group
@@ -62,10 +56,8 @@ def seeds_alike(by_seed: np.ndarray) -> bool:
     """Whether seeds change nothing beyond rounding, so that they tell nothing of noise.
 
     So it is with subsets no larger than a batch, as a seed changes only the order of the data. Of the median query,
-    the deviation between seeds is then below SAME_SEEDS times that of the mean losses over subsets.
-
-    Args:
-        by_seed: ``(s, q, m)`` losses, NaN where missing; False where no two seeds can be compared.
+    the deviation between seeds is then below SAME_SEEDS times that of the mean losses over subsets. Losses are
+    ``(s, q, m)``, NaN where missing; False where no two seeds can be compared.
     """
     noise = variance_parts(by_seed).noise
     known = ~np.isnan(noise)
@@ -79,7 +71,7 @@ def seeds_alike(by_seed: np.ndarray) -> bool:
 
 
 def shown(p_values: np.ndarray, level: float) -> np.ndarray:
-    """Which effects are shown, ``(q,)``, where a share of *level* of those said to be may be wrong.
+    """Which effects are shown, ``(q,)``, at a false discovery rate of *level*.
 
     The step-up rule of Benjamini and Hochberg; NaN is never shown and does not count as a test.
     """
@@ -96,17 +88,15 @@ class Agreement(NamedTuple):
     spearman: np.ndarray
     pearson: np.ndarray
     seeds: float
-    """In one half: the harmonic mean over all that were compared, as :func:`seeds_behind`."""
+    """Seeds in one half: the harmonic mean over all that were compared, as :func:`seeds_behind`."""
 
 
 def split_halves(by_seed: np.ndarray) -> Agreement:
     """Correlate the means of two halves of the seeds over the subsets, for each query.
 
     With more than :data:`MOST_SPLITS` ways to halve them, that many are drawn; of an odd number one seed stays out.
-    A mean is over the seeds that are there, and subsets that a half has none of are left out.
-
-    Args:
-        by_seed: ``(s, q, m)`` losses of two seeds or more, NaN where missing.
+    A mean is over the seeds that have a loss, and subsets that a half has none of are left out. Losses are
+    ``(s, q, m)`` of two seeds or more, NaN where missing.
     """
     found, shares = [], []
     for split in _splits(len(by_seed)):
@@ -121,12 +111,136 @@ def split_halves(by_seed: np.ndarray) -> Agreement:
 
 
 def seeds_behind(counts: np.ndarray) -> float:
-    """How many seeds means over so many each have the noise of, taken together: the harmonic mean.
-
-    Args:
-        counts: of any shape, each 1 or more.
-    """
+    """Number of seeds whose mean has the noise of means over *counts* seeds, 1 or more: the harmonic mean."""
     return float(1 / np.mean(1 / counts))
+
+
+def lengthened(reliability: float, factor: float) -> float:
+    """Reliability of a mean of *factor* times as many repeats: fρ / (1 + (f − 1)ρ) (Spearman and Brown)."""
+    at_least = max(reliability, 0.0)
+    return factor * at_least / (1 + (factor - 1) * at_least)
+
+
+class Overlap(NamedTuple):
+    """Overlap of the subsets of one pool."""
+
+    expected: float
+    """Share of a subset's members that are in another one too, for independent random draws: k / n."""
+    observed: float
+    """The same, counted: mean over pairs of |A ∩ B| / √(|A|·|B|)."""
+    uses: tuple[int, float, int]
+    """Least, mean and most subsets that a used example is in."""
+    used: float
+    """Share of the pool that is in some subset."""
+    coverage: float
+    """Members of all subsets, per example of the pool: k·m / n."""
+    directions: float
+    """Number of subsets without anything in common that would tell as much about the pool: (Σλ)² / Σλ², with λ the
+    eigenvalues of |A ∩ B| − |A|·|B| / n over all pairs."""
+    subsets: int
+    """Subsets whose overlaps were counted."""
+
+
+def overlap_of(subsets: Groups, pool: int) -> Overlap:
+    """Count what subsets of a pool of so many examples have in common."""
+    part = subsets.part(0, min(len(subsets), MOST_SUBSETS))
+    sizes, m = part.sizes.astype(np.float64), len(part)
+    members = sparse.csr_array((np.ones(len(part.rows)), part.rows, part.offsets), shape=(m, pool))
+    common, product = (members @ members.T).toarray(), np.outer(sizes, sizes)
+    shares, expected = common / np.sqrt(product), np.sqrt(product) / pool
+    pairs = ~np.eye(m, dtype=bool)
+    centred = common - product / pool
+    uses = np.bincount(subsets.rows, minlength=pool)
+    some, square = uses[uses > 0], float((centred**2).sum())
+    return Overlap(
+        expected=float(expected[pairs].mean()) if m > 1 else float("nan"),
+        observed=float(shares[pairs].mean()) if m > 1 else float("nan"),
+        uses=(int(some.min()), float(some.mean()), int(some.max())),
+        used=len(some) / pool,
+        coverage=float(subsets.sizes.sum()) / pool,
+        directions=float(np.trace(centred)) ** 2 / square if square > 0 else 0.0,
+        subsets=m,
+    )
+
+
+class Common(NamedTuple):
+    """The common factor of one instance's queries: the first principal component of their losses."""
+
+    explained: float
+    """Share of the standardised losses' variance that the first principal component has."""
+    floor: float
+    """The share it would have if nothing were common: (1/√q + 1/√(m − 1))²."""
+    alike: float
+    """Share of the queries on the larger side of that component: 1 if all move together, ½ for a contrast."""
+    mean: np.ndarray
+    """``(m,)`` mean over queries of the standardised losses; NaN for a subset that lacks some."""
+    error: float
+    """Standard error of the mean LDS if scores had nothing to do with the losses (:func:`chance_errors`)."""
+    error_alike: float
+    """The same for scores that are equal for all queries."""
+    queries: int
+    """Queries whose losses vary."""
+    subsets: int
+    """Subsets that have the losses of all queries."""
+
+
+def common_factor(losses: np.ndarray) -> Common | None:
+    """Find what moves all queries' losses ``(q, m)``, NaN where missing, at once.
+
+    None with fewer than two queries whose losses vary, or fewer than three subsets with all losses.
+    """
+    whole = ~np.isnan(losses).any(axis=0)
+    if whole.sum() < 3:
+        return None
+    z = _standardised(losses[:, whole].astype(np.float64))
+    q, m = z.shape
+    if q < 2:
+        return None
+    left, size, right = np.linalg.svd(z, full_matrices=False)
+    positive = float((left[:, 0] * np.sign(right[0] @ z.mean(axis=0) or 1.0) > 0).mean())
+    mean = np.full(len(whole), np.nan)
+    mean[whole] = z.mean(axis=0)
+    floor = min(1.0, (q**-0.5 + (m - 1) ** -0.5) ** 2)
+    explained = float(size[0] ** 2 / (size**2).sum())
+    return Common(explained, floor, max(positive, 1 - positive), mean, *chance_errors(losses[:, whole]), q, m)
+
+
+def chance_errors(losses: np.ndarray) -> tuple[float, float]:
+    """Standard error of the mean LDS of scores that have nothing to do with the losses.
+
+    One query's Spearman has 1/√(m − 1). Of two queries, these errors correlate by the product of the correlations of
+    their scores and of their losses. With scores as alike as losses are, the mean over queries has the variance
+    (1/q + (1 − 1/q)·r²) / (m − 1), with r² the mean squared rank correlation of two queries' losses, less the
+    1/(m − 1) that it has by chance. With scores that are equal for all queries it has r̄ / (m − 1), with r̄ the mean
+    rank correlation of any two queries' losses, a query and itself among them. Of losses ``(q, m)``, none missing and
+    some query's not constant, the result is the error for scores as alike as losses are, and that for equal ones.
+    """
+    z = _standardised(stats.rankdata(losses.astype(np.float64), axis=1))
+    q, m = z.shape
+    gram = z @ z.T if q < m else z.T @ z  # both have the same sum of squares
+    squares = (float((gram**2).sum()) / m**2 - q) / (q * (q - 1)) if q > 1 else 0.0
+    chance = 1 / (m - 1)
+    alike = max((squares - chance) / (1 - chance), 0.0)
+    together = max(float((z.mean(axis=0) ** 2).mean()), 1 / q)
+    return float(np.sqrt((1 / q + (1 - 1 / q) * alike) / (m - 1))), float(np.sqrt(together / (m - 1)))
+
+
+def one_number(judged: np.ndarray, source: np.ndarray) -> float:
+    """LDS of one number a subset, the same for all queries: mean Spearman of each query with the others' mean.
+
+    A method that cannot tell queries apart cannot do much better. Both are losses ``(q, m)``, none missing, of the same
+    fine-tunes or of other seeds; the number is the standardised mean of *source*.
+    """
+    varies = (np.ptp(judged, axis=1) > 0) & (np.ptp(source, axis=1) > 0)
+    z = _standardised(source[varies].astype(np.float64))
+    if len(z) < 2:
+        return float("nan")
+    return _mean_spearman(judged[varies], z.sum(axis=0) - z)  # a query is not judged by its own losses
+
+
+def lds_of(number: np.ndarray, losses: np.ndarray) -> float:
+    """LDS of one number ``(m,)`` of each subset, the same for all queries; NaN where nothing varies."""
+    return _mean_spearman(np.broadcast_to(number, losses.shape), -losses)
 
 
 def _splits(seeds: int) -> Sequence[tuple[Sequence[int], Sequence[int]]]:
@@ -137,6 +251,11 @@ def _splits(seeds: int) -> Sequence[tuple[Sequence[int], Sequence[int]]]:
     generator = stream(0, "halves", str(seeds))
     orders = (generator.permutation(seeds).tolist() for _ in range(MOST_SPLITS))
     return [(order[:half], order[half : 2 * half]) for order in orders]
+
+
+def _mean_spearman(one: np.ndarray, other: np.ndarray) -> float:
+    found = _correlations(one, other)[0]
+    return float(np.nanmean(found)) if not np.isnan(found).all() else float("nan")
 
 
 def _correlations(one: np.ndarray, other: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
@@ -164,149 +283,9 @@ def _pearson(one: np.ndarray, other: np.ndarray) -> np.ndarray:
 
 
 def _mean(values: np.ndarray) -> np.ndarray:
-    """Mean over the first axis of what is there; NaN where nothing is."""
-    there = ~np.isnan(values)
-    count = there.sum(axis=0)
-    return np.where(count > 0, np.where(there, values, 0).sum(axis=0) / np.maximum(count, 1), np.nan)
-
-
-def lengthened(reliability: float, factor: float) -> float:
-    """Reliability of a mean of *factor* times as many repeats: fρ / (1 + (f − 1)ρ) (Spearman and Brown)."""
-    at_least = max(reliability, 0.0)
-    return factor * at_least / (1 + (factor - 1) * at_least)
-
-
-class Overlap(NamedTuple):
-    """What subsets of one pool have in common."""
-
-    expected: float
-    """Share of a subset's members that are in another one too, for independent random draws: k / n."""
-    observed: float
-    """The same, counted: mean over pairs of |A ∩ B| / √(|A|·|B|)."""
-    uses: tuple[int, float, int]
-    """Least, mean and most subsets that a used example is in."""
-    used: float
-    """Share of the pool that is in some subset."""
-    coverage: float
-    """Members of all subsets, per example of the pool: k·m / n."""
-    directions: float
-    """How many subsets without anything in common would tell as much about the pool: (Σλ)² / Σλ², with λ the
-    eigenvalues of |A ∩ B| − |A|·|B| / n over all pairs."""
-    subsets: int
-    """Subsets that were counted."""
-
-
-def overlap_of(subsets: Groups, pool: int) -> Overlap:
-    """Count what subsets of a pool of so many examples have in common."""
-    part = subsets.part(0, min(len(subsets), MOST_SUBSETS))
-    sizes, m = part.sizes.astype(np.float64), len(part)
-    members = sparse.csr_array((np.ones(len(part.rows)), part.rows, part.offsets), shape=(m, pool))
-    common, product = (members @ members.T).toarray(), np.outer(sizes, sizes)
-    shares, expected = common / np.sqrt(product), np.sqrt(product) / pool
-    pairs = ~np.eye(m, dtype=bool)
-    centred = common - product / pool
-    uses = np.bincount(subsets.rows, minlength=pool)
-    some, square = uses[uses > 0], float((centred**2).sum())
-    return Overlap(
-        expected=float(expected[pairs].mean()) if m > 1 else float("nan"),
-        observed=float(shares[pairs].mean()) if m > 1 else float("nan"),
-        uses=(int(some.min()), float(some.mean()), int(some.max())),
-        used=len(some) / pool,
-        coverage=float(subsets.sizes.sum()) / pool,
-        directions=float(np.trace(centred)) ** 2 / square if square > 0 else 0.0,
-        subsets=m,
-    )
-
-
-class Common(NamedTuple):
-    """What the queries of one instance have in common."""
-
-    explained: float
-    """Share of the standardised losses' variance that the first principal component has."""
-    floor: float
-    """What it would have if nothing were common: (1/√q + 1/√(m − 1))²."""
-    alike: float
-    """Share of the queries on the larger side of that component: 1 if all move together, ½ for a contrast."""
-    mean: np.ndarray
-    """``(m,)`` mean over queries of the standardised losses; NaN for a subset that lacks some."""
-    error: float
-    """Standard error of the mean LDS if scores had nothing to do with the losses (:func:`chance_errors`)."""
-    error_alike: float
-    """The same for scores that are equal for all queries."""
-    queries: int
-    """Queries whose losses vary."""
-    subsets: int
-    """Subsets that have the losses of all queries."""
-
-
-def common_factor(losses: np.ndarray) -> Common | None:
-    """Look for what moves all queries' losses at once; None with fewer than two queries or three subsets.
-
-    Args:
-        losses: ``(q, m)`` losses, NaN where missing.
-    """
-    whole = ~np.isnan(losses).any(axis=0)
-    if whole.sum() < 3:
-        return None
-    z = _standardised(losses[:, whole].astype(np.float64))
-    q, m = z.shape
-    if q < 2:
-        return None
-    left, size, right = np.linalg.svd(z, full_matrices=False)
-    positive = float((left[:, 0] * np.sign(right[0] @ z.mean(axis=0) or 1.0) > 0).mean())
-    mean = np.full(len(whole), np.nan)
-    mean[whole] = z.mean(axis=0)
-    floor = min(1.0, (q**-0.5 + (m - 1) ** -0.5) ** 2)
-    explained = float(size[0] ** 2 / (size**2).sum())
-    return Common(explained, floor, max(positive, 1 - positive), mean, *chance_errors(losses[:, whole]), q, m)
-
-
-def chance_errors(losses: np.ndarray) -> tuple[float, float]:
-    """Standard error of the mean LDS of scores that have nothing to do with the losses.
-
-    One query's Spearman has 1/√(m − 1). Of two queries, these errors correlate by the product of the correlations of
-    their scores and of their losses. With scores as alike as losses are, the mean over queries has the variance
-    (1/q + (1 − 1/q)·r²) / (m − 1), with r² the mean squared rank correlation of two queries' losses, less the
-    1/(m − 1) that it has by chance. With scores that are equal for all queries it has r̄ / (m − 1), with r̄ the mean
-    rank correlation of any two queries' losses, a query and itself among them.
-
-    Args:
-        losses: ``(q, m)``, none missing, some query of them not constant.
-
-    Returns:
-        The error for scores as alike as losses are, and that for equal ones.
-    """
-    z = _standardised(stats.rankdata(losses.astype(np.float64), axis=1))
-    q, m = z.shape
-    gram = z @ z.T if q < m else z.T @ z
-    squares = (float((gram**2).sum()) / m**2 - q) / (q * (q - 1)) if q > 1 else 0.0
-    chance = 1 / (m - 1)
-    alike = max((squares - chance) / (1 - chance), 0.0)
-    together = max(float((z.mean(axis=0) ** 2).mean()), 1 / q)
-    return float(np.sqrt((1 / q + (1 - 1 / q) * alike) / (m - 1))), float(np.sqrt(together / (m - 1)))
-
-
-def one_number(judged: np.ndarray, told: np.ndarray) -> float:
-    """LDS of one number a subset, the same for all queries: mean Spearman of each query with the others' mean.
-
-    A method that cannot tell queries apart cannot do much better.
-
-    Args:
-        judged: ``(q, m)`` losses, none missing.
-        told: ``(q, m)`` losses of the same fine-tunes, or of other seeds, whose standardised mean is the number.
-    """
-    varies = (np.ptp(judged, axis=1) > 0) & (np.ptp(told, axis=1) > 0)
-    z = _standardised(told[varies].astype(np.float64))
-    if len(z) < 2:
-        return float("nan")
-    found = _correlations(judged[varies], z.sum(axis=0) - z)[0]
-    return float(np.nanmean(found)) if not np.isnan(found).all() else float("nan")
-
-
-def lds_of(number: np.ndarray, losses: np.ndarray) -> float:
-    """LDS of one number ``(m,)`` of each subset, the same for all queries; NaN where nothing varies."""
-    found = _correlations(np.broadcast_to(number, losses.shape), -losses)[0]
-    return float(np.nanmean(found)) if not np.isnan(found).all() else float("nan")
+    """Mean over the first axis without NaN; NaN where nothing is left."""
+    count = (~np.isnan(values)).sum(axis=0)  # np.nanmean would warn where nothing is left
+    return np.where(count > 0, np.nansum(values, axis=0) / np.maximum(count, 1), np.nan)
 
 
 def _standardised(values: np.ndarray) -> np.ndarray:

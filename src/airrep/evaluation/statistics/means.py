@@ -13,60 +13,9 @@ from scipy import stats
 from airrep.errors import DataError
 from airrep.runtime.seeding import stream
 
-
-def fieller(above: float, below: float, halves: tuple[float, float], shared: float = 0.0) -> tuple[float, float] | None:
-    """The interval of a / b by Fieller's theorem: all ρ at which a − ρ b is not told apart from 0.
-
-    With h_a and h_b the half widths of the intervals of a and b, and c their covariance times the square of the same
-    quantile, the ends are
-
-        (a b − c ± √((a b − c)² − (a² − h_a²)(b² − h_b²))) / (b² − h_b²).
-
-    Args:
-        above: a.
-        below: b.
-        halves: h_a and h_b.
-        shared: c; 0 for independent errors.
-
-    Returns:
-        The ends; None where the interval of b holds 0, as the ratio then has no bounded interval.
-    """
-    room = below**2 - halves[1] ** 2
-    if room <= 0:
-        return None
-    middle = above * below - shared
-    root = math.sqrt(max(0.0, middle**2 - (above**2 - halves[0] ** 2) * room))
-    return (middle - root) / room, (middle + root) / room
-
-
-def paired_ratio(
-    one: tuple[float, float], other: tuple[float, float], difference_half: float
-) -> tuple[float, tuple[float, float]] | None:
-    """The ratio of two values that share their errors, with its interval (:func:`fieller`).
-
-    What they share follows from the interval of their difference: 2 c = h_a² + h_b² − h_d².
-
-    Args:
-        one: value and half width of the interval of a.
-        other: likewise of b.
-        difference_half: half the width of the interval of a − b.
-
-    Returns:
-        a / b and its interval; None where a or b is not above 0, or the interval of b holds 0.
-    """
-    if one[0] <= 0 or other[0] <= 0:
-        return None
-    shared = (one[1] ** 2 + other[1] ** 2 - difference_half**2) / 2
-    ends = fieller(one[0], other[0], (one[1], other[1]), shared)
-    return None if ends is None else (one[0] / other[0], ends)
-
-
 CONFIDENCE = 0.95
-
-
+"""Confidence of the intervals of means."""
 _END = (1 + CONFIDENCE) / 2
-
-
 _NOTHING = 1e-24
 """A variance that is rounding alone."""
 
@@ -84,7 +33,7 @@ class Gap(NamedTuple):
 
     value: float
     interval: tuple[float, float]
-    """95 %, paired; all that can be, −1 to 1, where there are too few queries to know anything."""
+    """95 %, paired; −1 to 1 where there are too few queries to know anything."""
     p_value: float
     """Two-sided, for a difference of 0; 1 where nothing can be known."""
 
@@ -139,6 +88,7 @@ class TaskResamples:
             even = np.full(count, 1 / count)
             times = stream(self.seed, "means", "tasks").multinomial(count, even, self.resamples)
         drawn = np.empty((self.resamples, len(self.tasks)))
+        # A task that was drawn twice draws twice as many queries, one that was not drawn none.
         for task, size in enumerate(self._sizes.tolist()):
             drawn[:, self._codes == task] = chance.multinomial(times[:, task] * size, np.full(size, 1 / size))
         weights: np.ndarray = drawn * self._base
@@ -150,19 +100,15 @@ class TaskResamples:
         Raises:
             DataError: there are none.
         """
-        if known.all() and len(known):
+        if known.all() and len(known):  # keeps the cached draws
             return self
         if not known.any():
             raise DataError("evaluation: no query has a value; expected some. Look at why each was left out.")
-        left = (task for task, there in zip(self.tasks, known.tolist(), strict=True) if there)
+        left = (task for task, counts in zip(self.tasks, known.tolist(), strict=True) if counts)
         return TaskResamples(tuple(left), self.across, self.resamples, self.seed)
 
     def estimate(self, values: np.ndarray) -> Estimate:
-        """The mean with its interval.
-
-        Args:
-            values: ``(q,)`` between 0 and 1; NaN where a query is left out.
-        """
+        """The mean, with its interval, of values ``(q,)`` between 0 and 1; NaN where a query is left out."""
         known = ~np.isnan(values)
         return self.only(known)._estimate(values[known])
 
@@ -173,19 +119,17 @@ class TaskResamples:
             return Estimate(value, (0.0, 1.0))
         if max(variance for variance, _ in errors) <= _NOTHING:
             return Estimate(value, _unvaried(value, self._units))
-        low, high = _ends(self._draws(values, value), 0.0, 1.0)
+        ends = np.quantile(self._draws(values, value), [(1 - CONFIDENCE) / 2, _END])
+        low, high = ends.clip(0.0, 1.0).tolist()
         return Estimate(value, (low, high))
 
     def difference(self, values: np.ndarray, first: np.ndarray) -> Gap:
-        """How much one mean exceeds another, over the queries that count for both.
+        """How much the mean of *values* exceeds that of *first*, over the queries that count for both.
 
         Values that are all 0 or 1, without tasks, are compared by McNemar's exact test. All others by Student's t,
         paired: p and the interval come from the standard error that draws are scaled to, √V_within with Σ_t (n_t − 1)
         degrees of freedom; with ``across`` and several tasks also from √V_tasks with T − 1, of both the less sure.
-
-        Args:
-            values: ``(q,)`` between 0 and 1; NaN where a query is left out.
-            first: the same for the other.
+        Values are ``(q,)`` between 0 and 1; NaN where a query is left out.
         """
         gaps = values - first
         known = ~np.isnan(gaps)
@@ -199,6 +143,7 @@ class TaskResamples:
         errors = self._errors(gaps)
         if not errors:
             return Gap(value, (-1.0, 1.0), 1.0)
+        # Rows with the same values do not differ, for sure; other gaps that are all equal are only units that agree.
         if not gaps.any():
             return Gap(0.0, (0.0, 0.0), 1.0)
         if max(variance for variance, _ in errors) <= _NOTHING:
@@ -209,11 +154,11 @@ class TaskResamples:
 
     @property
     def _units(self) -> int:
-        """How many of what is drawn anew: tasks, or queries."""
+        """Number of the units that are drawn anew: tasks, or queries."""
         return len(self._sizes) if self.across and len(self._sizes) > 1 else len(self.tasks)
 
     def _errors(self, values: np.ndarray) -> list[tuple[float, int]]:
-        """Variances of a mean, each with its degrees of freedom: over queries, and over tasks; what can be known."""
+        """Variances of a mean that can be estimated, over queries and over tasks, each with its degrees of freedom."""
         found, freedom, tasks = [], len(values) - len(self._sizes), len(self._sizes)
         if freedom:
             found.append((self._within(values), freedom))
@@ -225,6 +170,7 @@ class TaskResamples:
         """Draws of a mean, ``(resamples,)``, as far from it as repetitions of the measurement would be."""
         drawn = self._weights @ values
         now = float(drawn.var())
+        # Draws that vary by rounding alone cannot be scaled.
         if now <= np.finfo(np.float64).eps ** 2:
             return np.full(self.resamples, value)
         moved: np.ndarray = value + (drawn - drawn.mean()) * np.sqrt(self._variance(values) / now)
@@ -242,7 +188,7 @@ class TaskResamples:
         """Unbiased variance of the mean over other queries of the same tasks."""
         groups = self._groups(values)
         spreads = [float(group.var(ddof=1)) for group in groups if len(group) > 1]
-        usual = float(np.mean(spreads)) if spreads else 0.0  # of tasks with one query nothing else is known
+        usual = float(np.mean(spreads)) if spreads else 0.0  # a task with one query tells no variance of its own
         within = sum((float(group.var(ddof=1)) if len(group) > 1 else usual) / len(group) for group in groups)
         return within / len(groups) ** 2
 
@@ -253,12 +199,7 @@ class TaskResamples:
 
 
 def task_means(values: np.ndarray, tasks: Sequence[str]) -> dict[str, float]:
-    """Mean of each task over the queries that count, in order of names; tasks without any are left out.
-
-    Args:
-        values: ``(q,)``, NaN where a query is left out.
-        tasks: of each query.
-    """
+    """Mean of each task over the queries whose value is not NaN, in order of names; tasks without any are left out."""
     found: dict[str, list[float]] = {}
     for task, value in zip(tasks, values.tolist(), strict=True):
         if not np.isnan(value):
@@ -266,8 +207,49 @@ def task_means(values: np.ndarray, tasks: Sequence[str]) -> dict[str, float]:
     return {task: float(np.mean(found[task])) for task in sorted(found)}
 
 
+def paired_ratio(
+    one: tuple[float, float], other: tuple[float, float], difference_half: float
+) -> tuple[float, tuple[float, float]] | None:
+    """The ratio of two values that share their errors, with its interval (:func:`fieller`).
+
+    What they share follows from the half width h_d of the interval of their difference: 2 c = h_a² + h_b² − h_d².
+    *one* and *other* are value and half width of a and b. None where either is not above 0, or the interval of
+    b holds 0.
+    """
+    if one[0] <= 0 or other[0] <= 0:
+        return None
+    shared = (one[1] ** 2 + other[1] ** 2 - difference_half**2) / 2
+    ends = fieller(one[0], other[0], (one[1], other[1]), shared)
+    return None if ends is None else (one[0] / other[0], ends)
+
+
+def fieller(above: float, below: float, halves: tuple[float, float], shared: float = 0.0) -> tuple[float, float] | None:
+    """The interval of a / b by Fieller's theorem: all ρ at which a − ρ b is not told apart from 0.
+
+    With h_a and h_b the half widths of the intervals of a and b, and c their covariance times the square of the same
+    quantile, the ends are
+
+        (a b − c ± √((a b − c)² − (a² − h_a²)(b² − h_b²))) / (b² − h_b²).
+
+    *above* is a, *below* b, *halves* h_a and h_b, and *shared* c, 0 for independent errors. None where the interval
+    of b holds 0, as the ratio then has no bounded interval.
+    """
+    room = below**2 - halves[1] ** 2
+    if room <= 0:
+        return None
+    middle = above * below - shared
+    root = math.sqrt(max(0.0, middle**2 - (above**2 - halves[0] ** 2) * room))
+    return (middle - root) / room, (middle + root) / room
+
+
+def least_share(units: int, confidence: float = CONFIDENCE) -> float:
+    """Low end of the exact interval (Clopper and Pearson) of a share that is 1 in so many units; no draw could tell."""
+    share: float = ((1 - confidence) / 2) ** (1 / units)
+    return share
+
+
 def _student(freedom: int) -> float:
-    """How much larger a variance must be taken that was measured with so few degrees of freedom."""
+    """Factor on a variance that was measured with so few degrees of freedom."""
     return float((stats.t.ppf(_END, freedom) / stats.norm.ppf(_END)) ** 2)
 
 
@@ -277,11 +259,8 @@ def _two_sided(value: float, variance: float, freedom: int) -> float:
 
 
 def _alike(value: float, units: int) -> Gap:
-    """Of so many gaps that are all the same: p of the exact sign test; as much of the rest as may be may be anything.
-
-    With r the least share of them (Clopper and Pearson) that has this gap, and the others between −1 and 1.
-    """
-    share = _least_share(units)
+    """Of so many gaps that are all the same: the least share has this gap, the others any; p of the exact sign test."""
+    share = least_share(units)
     ends = (max(-1.0, share * value - (1 - share)), min(1.0, share * value + 1 - share))
     return Gap(value, ends, min(1.0, 2.0 ** (1 - units)))
 
@@ -307,17 +286,6 @@ def _discordant(more: int, fewer: int, queries: int) -> Gap:
 
 
 def _unvaried(value: float, units: int) -> tuple[float, float]:
-    """Of so many values that are all the same: as much of the rest as may be (Clopper and Pearson) is 0, or 1."""
-    share = _least_share(units)
+    """Of so many values that are all the same: the least share has this value, the others 0, or 1."""
+    share = least_share(units)
     return share * value, share * value + 1 - share
-
-
-def _least_share(units: int) -> float:
-    """Low end of the exact interval (Clopper and Pearson) of a share that is 1 in so many units; no draw could tell."""
-    share: float = ((1 - CONFIDENCE) / 2) ** (1 / units)
-    return share
-
-
-def _ends(draws: np.ndarray, least: float, most: float) -> tuple[float, float]:
-    low, high = np.clip(np.quantile(draws, [(1 - CONFIDENCE) / 2, (1 + CONFIDENCE) / 2]), least, most)
-    return float(low), float(high)

@@ -1,4 +1,4 @@
-"""Spearman correlation and LDS, alone and in pairs."""
+"""Spearman's correlation, and LDS with its intervals."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -17,11 +17,13 @@ from airrep.evaluation.statistics.bootstrap import (
     resample_sets,
     uncertainty,
 )
+from airrep.evaluation.statistics.means import least_share
 
 Constant: TypeAlias = Literal["drop", "zero", "raise"]
-"""What becomes of a query whose scores or losses are constant: left out, counted as 0, or an error."""
+"""Treatment of a query whose scores or losses are constant: left out, counted as 0, or an error."""
 
 RESAMPLES = 1000
+"""Bootstrap draws behind an interval."""
 
 
 class Interval(NamedTuple):
@@ -44,7 +46,7 @@ class LdsResult:
     queries: int
     """Queries that count."""
     dropped: int
-    """Queries with constant scores or losses: left out, or counted as 0, as was asked for."""
+    """Queries with constant scores or losses: left out, or counted as 0, by the policy."""
     subsets: int
     """Subsets that count."""
     missing: int
@@ -64,9 +66,9 @@ class PairedResult:
     interval: Interval
     """Percentiles of the difference over the same two-way resamples."""
     p_value: float
-    """Two-sided, of Student's t: see :func:`p_value`."""
+    """Two-sided, of Student's t (:func:`p_value`)."""
     uncertainty: Uncertainty
-    """Of the difference; NaN without draws."""
+    """How far the difference would vary over repetitions; NaN without draws."""
     first: float
     """LDS of the first, over the queries that count for both."""
     second: float
@@ -74,7 +76,7 @@ class PairedResult:
     queries: int
     """Queries that count."""
     dropped: int
-    """Queries with constant losses, or constant scores of either: left out, or counted as 0."""
+    """Queries with constant losses, or constant scores of either: left out, or counted as 0, by the policy."""
     confidence: float
     """How often such an interval holds the difference."""
 
@@ -158,9 +160,9 @@ class MethodsLds(NamedTuple):
     """Several methods on the same queries and subsets."""
 
     alone: list[LdsResult]
-    """Of each method."""
+    """LDS of each method."""
     pairs: list[PairedResult]
-    """Of each pair that was asked for."""
+    """Difference of each requested pair."""
 
 
 def judge(
@@ -176,24 +178,15 @@ def judge(
 ) -> MethodsLds:
     """:func:`lds` of several methods and :func:`paired` of pairs of them, at once: each is ranked only once.
 
-    Args:
-        methods: the group scores of each, ``(q, m)``.
-        losses: as for :func:`lds`.
-        pairs: numbers of the methods to compare, the first less the second.
-        nan: as for :func:`lds`; each value and each comparison leaves out its own constant queries.
-        resamples: as for :func:`lds`.
-        seed: as for :func:`lds`.
-        confidence: as for :func:`lds`.
-        names: of the methods, for errors.
-
-    Raises:
-        ConfigError: as for :func:`lds`; resamples below 1 where pairs are asked for.
-        DataError: as for :func:`lds`.
+    *methods* are the group scores ``(q, m)`` of each, *pairs* the numbers of those to compare, the first less the
+    second, and *names* are for errors; the rest, and errors, as for :func:`lds`. Each value and each comparison leaves
+    out its own constant queries.
     """
     _check_settings(nan, resamples, confidence, least=1 if pairs else 0)
     known = check_losses(losses)
     truth = -known[:, ~np.isnan(known).all(axis=0)]
     scores = [_usable(one, known) for one in methods]
+    # A value takes one method and a comparison two, so that each leaves out its own constant queries.
     found = [_correlate(one, truth) for one in scores]
     sets: list[tuple[int, ...]] = [*((number,) for number in range(len(methods))), *pairs]
     drawn = Resamples.draw(seed, resamples, *truth.shape)
@@ -214,7 +207,7 @@ class _MethodPart(NamedTuple):
     per_query: np.ndarray
     """``(methods, q)``, by the policy for constants."""
     constant: np.ndarray
-    """``(q,)`` which queries are constant for one of them."""
+    """``(q,)`` whether a query is constant for one of them."""
     draws: Draws
 
     @property
@@ -314,7 +307,7 @@ def _usable(scores: np.ndarray, losses: np.ndarray) -> np.ndarray:
 
 
 def _counted(methods: Sequence[np.ndarray], nan: Constant, name: str) -> tuple[np.ndarray, np.ndarray]:
-    """Correlations ``(methods, q)`` by the policy for constants, and which queries are constant."""
+    """Correlations ``(methods, q)`` by the policy for constants, and which queries are constant, ``(q,)``."""
     found = np.stack(methods)
     constant = np.isnan(found).any(axis=0)
     if constant.any() and nan == "raise":
@@ -332,22 +325,21 @@ def _name(names: Sequence[str], numbers: Sequence[int]) -> str:
 
 
 def _correlate(scores: np.ndarray, truth: np.ndarray) -> np.ndarray:
-    """Spearman of each row over what is there in *truth*, ``(q,)``."""
-    once = np.ones(truth.shape[1])
-    parts = [block.spearman(once)[0] for block in blocks([scores], truth)]
-    return np.concatenate([np.empty(0), *parts])
+    """Spearman of each row over what *truth* has, ``(q,)``."""
+    parts = [block.spearman(np.ones(truth.shape[1]))[0] for block in blocks([scores], truth)]
+    return np.concatenate([np.empty(0), *parts])  # float64 even without any rows
 
 
 def _interval(draws: np.ndarray, value: float, unsure: Uncertainty, confidence: float, most: float) -> Interval:
     """Percentiles of the draws, within what is possible.
 
-    Where all of them agree on a value other than 0, the least share r of such units (Clopper and Pearson) has it, and
-    the others anything from −most to most. Two methods that are one and the same differ by 0 for sure.
+    Where all of them agree on a value other than 0, the least share of the units (:func:`least_share`) has it, and the
+    others anything from −most to most. Two methods that are one and the same differ by 0 for sure.
     """
     if not len(draws):
         return Interval(np.nan, np.nan)
     if unsure.variance == 0 and value != 0:
-        share = ((1 - confidence) / 2) ** (1 / unsure.units)
+        share = least_share(unsure.units, confidence)
         ends = share * value + np.array([-1.0, 1.0]) * (1 - share) * most
     else:
         ends = np.quantile(draws, [(1 - confidence) / 2, (1 + confidence) / 2])

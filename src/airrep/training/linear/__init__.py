@@ -1,7 +1,7 @@
 """Linear models learnt from labels: datamodels and stacks.
 
-datamodels  Fit datamodels: regress losses on who was in the subset.
+datamodels  Datamodels: regressions of losses on the members of subsets.
 regression  Regularised linear regression of many targets on one design.
-stack       Learn a stack: weights for several methods' scores, from labels.
+stack       Stacks: weighted sums of several methods' scores, learnt from labels.
 weights     Deviations and weights of a stack's members, from labels.
 """

@@ -1,4 +1,4 @@
-"""Fit datamodels: regress losses on who was in the subset."""
+"""Datamodels: regressions of losses on the members of subsets."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -44,7 +44,7 @@ class Datamodels:
 
     path: Path
     report: Mapping[str, Any]
-    """``lds`` and ``r_squared`` with ``interval``, cross-validated, and what they were taken over."""
+    """``lds`` and ``r_squared``, cross-validated, with their intervals and counts."""
 
     @property
     def lds(self) -> float:
@@ -53,7 +53,7 @@ class Datamodels:
 
 
 class _Problem(NamedTuple):
-    """Regressions to be made: equal texts are one column, or one query."""
+    """Data of the regressions; equal texts are one column, or one query."""
 
     train: np.ndarray
     """``(n,)`` content hashes, ascending."""
@@ -77,7 +77,7 @@ def fit_datamodels(
     """Fit, for each query, −ℓ(x, S) ≈ b_x + Σ_{z∈S} w_xz over the labelled subsets S, and write the weights.
 
     A text that is several times in the train pool is one unknown, counted as often as a subset holds it. Subsets
-    without a loss for every query are left out. What was made already is returned as it is.
+    without a loss for every query are left out. Datamodels of the same request that are there are returned.
 
     Args:
         instance: queries, train pool, subsets and losses.
@@ -97,7 +97,7 @@ def fit_datamodels(
     finished = Stage(path, KIND, "datamodels made", request, replace).finished(verify=True)
     if finished is not None:
         return Datamodels(path, finished["report"])
-    problem = _pose(instance)
+    problem = _problem_of(instance)
     regression = _regression(chosen, problem)
     judged = cross_validate(regression, problem.targets, chosen.folds, chosen.seed)
     found = _describe(instance, problem, judged, resamples)
@@ -127,7 +127,7 @@ def the_only(instances: list[LabelledInstance], choice: str) -> LabelledInstance
     return instances[0]
 
 
-def _pose(instance: LabelledInstance) -> _Problem:
+def _problem_of(instance: LabelledInstance) -> _Problem:
     known = ~np.isnan(instance.losses).any(axis=0)
     if known.sum() < 2:
         raise DataError(
@@ -141,6 +141,7 @@ def _pose(instance: LabelledInstance) -> _Problem:
     design = sparse.csr_array((ones, column[subsets.rows], subsets.offsets), shape=shape)
     design.sum_duplicates()
     rewards = -instance.losses[:, known].astype(np.float64)
+    # The same text asked twice is one query, with the mean of its losses.
     targets = np.zeros((len(queries), rewards.shape[1]))
     np.add.at(targets, place, rewards)
     return _Problem(train, queries, design[np.flatnonzero(known)], targets / np.bincount(place)[:, None])
@@ -165,7 +166,8 @@ def _intercepts(problem: _Problem, weights: np.ndarray) -> np.ndarray:
 
 
 def _describe(instance: LabelledInstance, problem: _Problem, judged: CrossValidated, resamples: int) -> dict[str, Any]:
-    """The manifest's part on what was learnt from and how good it is."""
+    """The manifest's part on the data and the quality of the regressions."""
+    # Slopes, as the intercepts of different folds would add their noise to the ranks.
     score: LdsResult = lds(judged.slopes, -problem.targets, resamples=resamples)
     value, interval = r_squared(judged.predictions, problem.targets, resamples)
     drawn = problem.design.sum(axis=0) > 0

@@ -29,7 +29,7 @@ ROUGH, FINE = 1e-3, 1e-6
 
 
 class PenaltyPath(Protocol):
-    """A regression under several penalties."""
+    """A regression with several penalties to choose from."""
 
     def slopes(self, seen: Rows, asked: Rows, targets: np.ndarray) -> Iterator[np.ndarray]:
         """For each penalty the predictions ``(q, asked)`` of a fit on the rows *seen*, without the intercept.
@@ -41,7 +41,7 @@ class PenaltyPath(Protocol):
         """Weights ``(n, q)`` float32 of a fit on all rows, with the penalty ``chosen[i]`` for target i."""
 
     def penalties(self, chosen: np.ndarray) -> np.ndarray:
-        """What each target was penalised with, ``(q,)``, for penalties by number."""
+        """Penalty of each target, ``(q,)``, from its number."""
 
 
 class RidgePath:
@@ -51,10 +51,10 @@ class RidgePath:
     """
 
     def __init__(self, design: sparse.csr_array) -> None:
-        """Take the design, ``(m, n)``."""
         self._design = design.astype(np.float64)
         self._products = (self._design @ self._design.T).toarray()
         own = self._products.mean(axis=0)
+        # The mean diagonal of the centred products is the mean eigenvalue; the floor serves a design without variance.
         self._grid = RIDGE * max(float(np.mean(np.diag(self._products) - 2 * own + own.mean())), 1e-12)
 
     def slopes(self, seen: Rows, asked: Rows, targets: np.ndarray) -> Iterator[np.ndarray]:
@@ -87,7 +87,7 @@ class LassoPath:
     """Lasso: least Σ_j (y_j − ⟨w, x_j⟩)² / 2m + λ Σ|w| (scikit-learn's), target by target."""
 
     def __init__(self, design: sparse.csr_array, targets: np.ndarray) -> None:
-        """Take the design ``(m, n)``; the targets decide the penalties that are tried."""
+        """Derive the penalties to try from the targets."""
         self._design = design.toarray().astype(np.float64)
         centred = self._design - self._design.mean(axis=0)
         most = np.abs(_centred(targets) @ centred).max(axis=1) / len(centred)
@@ -109,7 +109,7 @@ class LassoPath:
         return found
 
     def _paths(self, rows: np.ndarray, targets: np.ndarray, gap: float) -> Iterator[np.ndarray]:
-        """Weights ``(n, penalties)`` of one target after the other."""
+        """Weights ``(n, penalties)``, one target after another."""
         rows = np.asfortranarray(rows)
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", ConvergenceWarning)
@@ -138,13 +138,7 @@ def cross_validate(path: PenaltyPath, targets: np.ndarray, folds: int, seed: int
     """Choose each target's penalty by cross-validation, and predict every row without it.
 
     Rows of a fold are predicted by a fit on the others whose penalty was chosen by cross-validation within these, so
-    that predictions owe nothing to the rows they are judged on.
-
-    Args:
-        path: the regression.
-        targets: ``(q, m)``.
-        folds: parts that rows are cut into.
-        seed: of the cut.
+    that predictions owe nothing to the rows they are judged on. *targets* are ``(q, m)``; *seed* decides the cut.
 
     Raises:
         ConfigError: fewer than 3 folds, or fewer than two rows in each.
@@ -179,11 +173,7 @@ def r_squared(
 ) -> tuple[float, Interval]:
     """R² = 1 − Σ_j (y_j − ŷ_j)² / Σ_j (y_j − ȳ)², mean over targets that vary, with a 95 % two-way interval.
 
-    Args:
-        predictions: ``(q, m)``.
-        targets: ``(q, m)``.
-        resamples: bootstrap draws.
-        seed: of the draws.
+    *predictions* and *targets* are ``(q, m)``.
     """
     varies = np.ptp(targets, axis=1) > 0
     wanted, errors = _centred(targets[varies]), (predictions[varies] - targets[varies]) ** 2
@@ -196,7 +186,7 @@ def r_squared(
     value = float(plain.mean())
     values = bootstrap_spread(draws, value, q, m)
     low, high = np.quantile(values, [0.025, 0.975]) if len(values) else (np.nan, np.nan)
-    return value, Interval(float(low), min(float(high), 1.0))
+    return value, Interval(float(low), min(float(high), 1.0))  # R² has no least value
 
 
 def _explained(errors: np.ndarray, wanted: np.ndarray, counts: np.ndarray) -> np.ndarray:

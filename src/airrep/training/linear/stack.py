@@ -1,4 +1,4 @@
-"""Learn a stack: weights for several methods' scores, from labels."""
+"""Stacks: weighted sums of several methods' scores, learnt from labels."""
 
 import dataclasses
 from collections.abc import Mapping, Sequence
@@ -22,7 +22,7 @@ from airrep.scoring.pooling import ATTENTIONS
 from airrep.training.linear.weights import MemberChoice, MemberFeatures, encode_members, weigh
 
 POOLS = ("auto", "sum", *ATTENTIONS)
-"""Pools of a stack; auto takes what ranks the labels that it learns from best."""
+"""Pools of a stack; auto takes the one that best ranks the labels it learns from."""
 
 
 @dataclass(frozen=True)
@@ -37,36 +37,36 @@ class Stack:
 
 
 @dataclass(frozen=True)
-class _WeighedSum:
-    """A way of scoring groups: a row of the report."""
+class _GroupScoring:
+    """A way of scoring groups, by one member or by several: a row of the report."""
 
     name: str
     factors: tuple[float, ...]
-    """One for each member, on its scores."""
+    """Factor on each member's scores."""
     pool: str = "sum"
     scale: float = 1.0
     """Factor on scores before attention."""
 
     @property
     def title(self) -> str:
-        """Its name, and its pool in words."""
+        """Name, pool and scale, for the report."""
         times = f" × {self.scale:.3g}" if self.scale != 1 else ""
         return f"{self.name}, {self.pool}{times}"
 
-    def features(self, world: MemberFeatures) -> tuple[np.ndarray, np.ndarray]:
+    def features(self, encoded: MemberFeatures) -> tuple[np.ndarray, np.ndarray]:
         """Features with its scores as inner products: an example's are its scores, a query's a unit vector.
 
         Side by side, the members' own would have to be sparse where one of them is, and all would be multiplied again
         for every pool and scale that is tried.
         """
-        parts = (np.float32(factor) * world.scores[k] for k, factor in enumerate(self.factors) if factor > 0)
+        parts = (np.float32(factor) * encoded.scores[k] for k, factor in enumerate(self.factors) if factor > 0)
         scores = reduce(np.add, parts)
         return np.ascontiguousarray(scores.T), np.eye(len(scores), dtype=np.float32)
 
-    def scores(self, world: MemberFeatures) -> GroupScores:
+    def scores(self, encoded: MemberFeatures) -> GroupScores:
         """Group scores of an instance's subsets."""
         temperature = 1 / self.scale if self.pool in ATTENTIONS else 1.0
-        return score_features(*self.features(world), world.groups, self.pool, temperature)
+        return score_features(*self.features(encoded), encoded.groups, self.pool, temperature)
 
 
 def learn_stack(
@@ -110,10 +110,10 @@ def learn_stack(
     finished = Stage(path, KIND, "a stack made", request, replace).finished(verify=True)
     if finished is not None:
         return Stack(path, tuple(Member(**member) for member in finished["members"]), finished["report"])
-    worlds = [encode_members(made, instance) for instance in learn]
-    members = weigh([Member(one["method"], one["settings"]) for one in request["members"]], worlds)
-    stack = _tuned(_WeighedSum("stack", tuple(member.weight / member.deviation for member in members)), pool, worlds)
-    alone = [form for number in range(len(members)) for form in _alone(made, number, worlds)]
+    encoded = [encode_members(made, instance) for instance in learn]
+    members = weigh([Member(one["method"], one["settings"]) for one in request["members"]], encoded)
+    stack = _tuned(_GroupScoring("stack", tuple(member.weight / member.deviation for member in members)), pool, encoded)
+    alone = [form for number in range(len(members)) for form in _alone(made, number, encoded)]
     report = _judge(stack, alone, [encode_members(made, instance) for instance in held_out], resamples)
     learnt = {"members": [dataclasses.asdict(member) for member in members], "report": report}
     shown = {
@@ -123,14 +123,14 @@ def learn_stack(
     form = {"pool": stack.pool, "multiple": stack.scale}
     content = {**learnt, **form, "lineage": dict(lineage or {}), "provenance": {**form, **shown}}
     with new_artifact(path, KIND, {**content, "request": request}, replace=replace):
-        pass  # its manifest is all of it
+        pass  # the manifest is the whole artifact
     return Stack(path, members, report)
 
 
 def _request(
     made: Sequence[Attributor], learn: Sequence[LabelledInstance], held_out: Sequence[LabelledInstance]
 ) -> dict[str, Any]:
-    """What decides the stack, but for its settings."""
+    """Request of a stack, without pool and resamples."""
     return {
         "members": [{"method": one.name, "settings": one.settings.model_dump(mode="json")} for one in made],
         "learn": [identity(instance) for instance in learn],
@@ -144,9 +144,9 @@ def _check(
     held_out: Sequence[LabelledInstance],
     pool: str,
 ) -> None:
-    for what, given in (("member", choices), ("instance to learn from", learn), ("held-out instance", held_out)):
+    for name, given in (("member", choices), ("instance to learn from", learn), ("held-out instance", held_out)):
         if not given:
-            raise ConfigError(f"stack: has no {what}; expected one or more. Name some.")
+            raise ConfigError(f"stack: has no {name}; expected one or more. Name some.")
     if pool not in POOLS:
         expected = ", ".join(POOLS)
         raise ConfigError(f"--pool {pool}: is not for stacks; expected one of: {expected}. Choose one of them.")
@@ -160,42 +160,43 @@ def _check(
                 )
 
 
-def _tuned(form: _WeighedSum, pool: str, worlds: Sequence[MemberFeatures]) -> _WeighedSum:
+def _tuned(form: _GroupScoring, pool: str, encoded: Sequence[MemberFeatures]) -> _GroupScoring:
     """The form with the pool and scale of the highest LDS on these instances."""
-    tried = scales(*form.features(worlds[0]))
+    tried = scales(*form.features(encoded[0]))
     forms = [
         dataclasses.replace(form, pool=one, scale=scale)
         for one in (POOLS[1:] if pool == "auto" else (pool,))
         for scale in (tried if one in ATTENTIONS else [form.scale])
     ]
-    losses = [world.instance.losses for world in worlds]
-    return best_of(forms, lambda form: (form.scores(world) for world in worlds), losses)
+    losses = [one.instance.losses for one in encoded]
+    return best_of(forms, lambda form: (form.scores(one) for one in encoded), losses)
 
 
-def _alone(made: Sequence[Attributor], number: int, worlds: Sequence[MemberFeatures]) -> list[_WeighedSum]:
-    """One member by itself: tuned, and as it is."""
+def _alone(made: Sequence[Attributor], number: int, encoded: Sequence[MemberFeatures]) -> list[_GroupScoring]:
+    """One member by itself: tuned as the stack is, and with its own pool, scores as they are."""
     name, names = made[number].name, [one.name for one in made]
     title = f"{name} ({number + 1})" if names.count(name) > 1 else name
-    plain = _WeighedSum(title, tuple(float(other == number) for other in range(len(made))))
-    tuned = _tuned(plain, "auto", worlds)
+    plain = _GroupScoring(title, tuple(float(other == number) for other in range(len(made))))
+    tuned = _tuned(plain, "auto", encoded)
     as_it_is = dataclasses.replace(plain, pool=made[number].own_pool)
     return [tuned] if tuned == as_it_is else [tuned, as_it_is]
 
 
 def _judge(
-    stack: _WeighedSum, alone: Sequence[_WeighedSum], worlds: Sequence[MemberFeatures], resamples: int
+    stack: _GroupScoring, alone: Sequence[_GroupScoring], encoded: Sequence[MemberFeatures], resamples: int
 ) -> dict[str, Any]:
-    """Compare the stack with each of its members by LDS on held-out instances."""
-    instances = [world.instance for world in worlds]
-    ours = [stack.scores(world) for world in worlds]
+    """Report: the stack against each of its members, by LDS on held-out instances."""
+    instances = [one.instance for one in encoded]
+    ours = [stack.scores(one) for one in encoded]
     found = held_out_lds(ours, instances, resamples)
     rows: list[dict[str, Any]] = [{"name": stack.title, "lds": found.to_dict(), "stack_minus_it": None}]
     for form in alone:
-        theirs = [form.scores(world) for world in worlds]
+        theirs = [form.scores(one) for one in encoded]
         gap = compare_held_out(ours, theirs, instances, resamples).to_dict()
         alone_lds = held_out_lds(theirs, instances, resamples).to_dict()
         rows.append({"name": form.title, "lds": alone_lds, "stack_minus_it": gap})
     best = max(rows[1:], key=lambda row: float(row["lds"]["lds"]))
+    # Above chance as well: the better of two methods that see nothing is no success.
     better = min(found.interval.low, best["stack_minus_it"]["interval"][0]) > 0
     names = {"learnt_pool": stack.pool, "held_out": [instance.name for instance in instances]}
     return {"rows": rows, "best": best["name"], "better": better, "sentence": _sentence(best, better), **names}

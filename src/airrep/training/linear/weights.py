@@ -24,10 +24,11 @@ from airrep.training.ranking_loss import normalise_losses
 ROWS = 4096
 """Training examples whose scores are held at once."""
 _COMMA = re.compile(r",(?![^\[{]*[\]}])")
+"""A comma that is not inside a YAML list or mapping."""
 
 
 class MemberChoice(NamedTuple):
-    """A method of a stack, as the user asks for it."""
+    """A method of a stack, with the user's settings."""
 
     method: str
     settings: Mapping[str, Any]
@@ -71,19 +72,19 @@ class MemberFeatures:
 
 
 def encode_members(methods: Sequence[Attributor], instance: LabelledInstance) -> MemberFeatures:
-    """Fit every member on the train pool, and encode the queries and what is in some subset."""
+    """Fit every member on the train pool, and encode the queries and the examples that are in some subset."""
     train, queries = zip(*(encode_instance(method, instance) for method in methods), strict=True)
     return MemberFeatures(instance, compact_subsets(instance.subsets)[1], train, queries)
 
 
-def weigh(members: Sequence[Member], worlds: Sequence[MemberFeatures]) -> tuple[Member, ...]:
+def weigh(members: Sequence[Member], encoded: Sequence[MemberFeatures]) -> tuple[Member, ...]:
     """Members with their deviations, norms and weights.
 
     Raises:
         DataError: a member scores all examples alike, or none helps.
     """
-    measured = [_measured(member, number, worlds) for number, member in enumerate(members)]
-    columns, wanted = zip(*(_regression(measured, world) for world in worlds), strict=True)
+    measured = [_measured(member, number, encoded) for number, member in enumerate(members)]
+    columns, wanted = zip(*(_regression(measured, one) for one in encoded), strict=True)
     weights, _ = nnls(np.concatenate(columns), np.concatenate(wanted))
     if not weights.sum() > 0:
         raise DataError(
@@ -93,10 +94,10 @@ def weigh(members: Sequence[Member], worlds: Sequence[MemberFeatures]) -> tuple[
     return tuple(replace(member, weight=share) for member, share in zip(measured, shares, strict=True))
 
 
-def _measured(member: Member, number: int, worlds: Sequence[MemberFeatures]) -> Member:
+def _measured(member: Member, number: int, encoded: Sequence[MemberFeatures]) -> Member:
     """A member with the deviation of its scores and the norm of its training features."""
-    variances = [_variance(world.train[number], world.queries[number]) for world in worlds]
-    squares = [_mean_square(world.train[number]) for world in worlds]
+    variances = [_variance(one.train[number], one.queries[number]) for one in encoded]
+    squares = [_mean_square(one.train[number]) for one in encoded]
     deviation, norm = float(np.sqrt(np.mean(variances))), float(np.sqrt(np.mean(squares)))
     if not 0 < deviation < np.inf or not 0 < norm < np.inf:
         raise DataError(
@@ -122,13 +123,14 @@ def _mean_square(features: Features) -> float:
     return float(np.square(numbers.astype(np.float64)).sum() / features.shape[0])
 
 
-def _regression(members: Sequence[Member], world: MemberFeatures) -> tuple[np.ndarray, np.ndarray]:
+def _regression(members: Sequence[Member], encoded: MemberFeatures) -> tuple[np.ndarray, np.ndarray]:
     """Standardised group scores ``(cells, members)`` and labels ``(cells,)``, both less their means over subsets."""
-    labels = normalise_losses(world.instance.losses).labels
+    labels = normalise_losses(encoded.instance.losses).labels
     there = ~np.isnan(labels)
     columns = []
     for number, member in enumerate(members):
-        sums = score_features(world.train[number], world.queries[number], world.groups, "sum") / member.deviation
+        # The mean over a query's subsets is left out of scores as out of labels, over the same cells.
+        sums = score_features(encoded.train[number], encoded.queries[number], encoded.groups, "sum") / member.deviation
         known = np.where(there, sums, 0.0)
         centred = sums - known.sum(axis=1, keepdims=True) / np.maximum(there.sum(axis=1, keepdims=True), 1)
         columns.append(centred[there].astype(np.float64))
