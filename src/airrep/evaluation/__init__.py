@@ -2,8 +2,8 @@
 
 classify     The identical-class test: the label of the nearest training example.
 comparison   Comparison of evaluations: every pair of rows, tested.
-diagnosis/   Why an LDS is low: findings on labels and indexes.
-judging      Group scores and LDS of any method on labelled instances.
+diagnosis/   Findings that tell why an LDS is low.
+judging      Group scores, best scale and LDS of any method on labelled instances.
 lds          LDS of indexes on labelled instances, side by side.
 loo          Leave-one-out: how well scores predict the effects of removing examples.
 pool         Texts, classes and storage costs of the examples in an index.

@@ -1,4 +1,4 @@
-"""Diagnosis of a low LDS: findings on labels and indexes, worst first."""
+"""Diagnose labels and indexes; write and read the findings."""
 
 import json
 import statistics

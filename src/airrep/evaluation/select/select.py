@@ -1,4 +1,4 @@
-"""Evaluation by data selection: fine-tune an LM on each selection, compare its answers."""
+"""Data selection, judged by what a fine-tuned LM then answers."""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
@@ -60,14 +60,14 @@ def evaluate_selection(
         selecting: queries of the same tasks to select by; the queries themselves if None, as in the paper, so that
             selection sees the references of the test.
         out: where the evaluation will be written; finished answers are kept beside it, in ``OUT.partial``, until then.
-            The same call resumes with those that are missing, also after *partial*, and gives the same values on the
-            CPU whatever the engine.
+            The same call goes on with what is missing, also after *partial*, and gives the same values on the CPU
+            whatever the engine.
         engine: where fine-tunes run; in this process if None.
         retries: how often a failed fine-tune is tried again.
         partial: finish without the fine-tunes that failed; their queries are left out of that competitor.
-        replace: take over the unfinished work of another request beside *out*; its answers are kept until this is
+        replace: take over what another request has left unfinished beside *out*; its answers are kept until this is
             written.
-        on_task: called after each fine-tune.
+        on_task: told about each fine-tune.
 
     Raises:
         ConfigError: a setting that does not fit.
@@ -80,8 +80,38 @@ def evaluate_selection(
     return study.run(out, retries=retries, partial=partial, replace=replace, on_task=on_task)
 
 
+@contextmanager
+def _kept(out: str | Path | None, request: Mapping[str, Any], *, replace: bool) -> Iterator[AnswerFiles]:
+    """Where answers are kept until the evaluation is written, held by this process."""
+    if out is None:
+        with TemporaryDirectory() as folder:
+            yield AnswerFiles(Path(folder))
+        return
+    made = "an unfinished evaluation made"
+    # Answers of another request stay: each is named by all that decides it.
+    stage = Stage(out, KIND, made, request, replace, _holds_work, keep=(ANSWERS,))
+    with stage.resuming() as working:
+        _bring(stage.path / ANSWERS, working / ANSWERS)
+        yield AnswerFiles(working / ANSWERS)
+
+
+def _holds_work(working: Path) -> bool:
+    """Whether there is anything but the lock, the request and empty folders."""
+    others = (child for child in working.iterdir() if child.name not in (LOCK, REQUEST))
+    return any(child.is_file() or any(child.iterdir()) for child in others)
+
+
+def _bring(old: Path, new: Path) -> None:
+    """Copy the answers of an evaluation that was finished without some."""
+    with writing(new):
+        for file in sorted(old.glob("*.json")):
+            if not (new / file.name).exists():
+                new.mkdir(exist_ok=True)
+                write_file(new / file.name, file.read_bytes())
+
+
 class DataSelection:
-    """An evaluation by data selection, checked; :attr:`request` holds all that decides its result."""
+    """What is asked for, checked; :attr:`request` says what decides the answer."""
 
     def __init__(
         self,
@@ -98,11 +128,8 @@ class DataSelection:
         self._contest = Contest(indexes, queries, selecting, settings)
         self._fine_tune = fine_tune or FineTuneSettings()
         self._engine = engine or InProcess()
-        self._here = isinstance(self._engine, InProcess)
-        # Where workers fine-tune, this machine may lack their device: it only reads the LM's name and texts.
-        load = self._load.anywhere if isinstance(self._load, LoadLm) and not self._here else self._load
-        self._loaded = load()
-        self._lm = {"name": _short_name(self._loaded.name), "fingerprint": self._loaded.fingerprint}
+        self._loaded, self._load, name, precision, self._here = load_first(lm, self._engine)
+        self._lm = {"name": name, "fingerprint": self._loaded.fingerprint}
         training = {
             "lm": self._lm["fingerprint"],
             "precision": precision,
@@ -129,7 +156,8 @@ class DataSelection:
         progress: OnProgress | None = None,
         on_task: OnTask | None = None,
     ) -> Evaluation:
-        """Select, fine-tune, answer, compare; *progress* counts selections. As :func:`evaluate_selection`."""
+        """Select, fine-tune, ask, compare; arguments as for :func:`evaluate_selection`, *progress* is told about
+        selections."""
         with _kept(out, self.request, replace=replace) as files:
             competitors = self._contest.competitors(self._training, progress)
             jobs = list_jobs(choice for competitor in competitors for choice in competitor.choices)
@@ -142,7 +170,7 @@ class DataSelection:
             return self._evaluation(competitors, jobs, files, failed)
 
     def _answer(self, jobs: Sequence[Job], files: AnswerFiles, retries: int, on_task: OnTask | None) -> list[str]:
-        """Do all jobs that still lack answers; names and errors of those that failed."""
+        """Do all jobs whose answers are not there yet; why each that failed did."""
         missing = [
             Job(job.tuned, left)
             for job in jobs
@@ -152,7 +180,6 @@ class DataSelection:
         loaded, texts = self._loaded, (self._contest.train, self._contest.tasks.queries)
         longest = self._contest.settings.max_new_tokens
         setup = AnsweringSetup(self._load, self._fine_tune, *texts, loaded.fingerprint, longest)
-        # In this process the LM is loaded already; workers load their own.
         work = (lambda: setup.worker(loaded)) if self._here else setup
         failed, clock = [], TaskProgress(len(jobs), len(jobs) - len(missing), None, on_task)
         with closing(self._engine.run(work, missing, retries)) as outcomes:
@@ -164,10 +191,10 @@ class DataSelection:
                     for choice, answers in zip(job.choices, outcome.value, strict=True):
                         files.write(choice, answers)
                 clock.tell(job.tuned.name, outcome, tuned=len(job.tuned.train) > 0)
-        return sorted(failed)  # workers end in any order
+        return sorted(failed)
 
     def _check_readable(self, jobs: Sequence[Job]) -> None:
-        """Refuse, before the first fine-tune, examples that the LM cannot read."""
+        """Let the LM read every example that it is to be fine-tuned on, before the first fine-tune."""
         rows = np.unique(np.concatenate([np.empty(0, np.int64), *(job.tuned.train for job in jobs)]))
         examples = self._contest.train.take(rows)
         refused = self._loaded.unusable(examples)
@@ -192,37 +219,3 @@ class DataSelection:
         tasks, rows = self._contest.tasks, f1_rows(self._contest, competitors, files)
         keys = tuple((task, query.id) for task, query in zip(tasks.of_each, tasks.queries, strict=True))
         return Evaluation("select", rows, keys, self.subject, facts=facts, request=self.request)
-
-
-@contextmanager
-def _kept(out: str | Path | None, request: Mapping[str, Any], *, replace: bool) -> Iterator[AnswerFiles]:
-    """Files of answers until the evaluation is written, locked by this process."""
-    if out is None:
-        with TemporaryDirectory() as folder:
-            yield AnswerFiles(Path(folder))
-        return
-    # Answers of another request stay: each is named by all that decides it.
-    stage = Stage(out, KIND, "an unfinished evaluation made", request, replace, _holds_work, keep=(ANSWERS,))
-    with stage.resuming() as working:
-        _copy_answers(stage.path / ANSWERS, working / ANSWERS)
-        yield AnswerFiles(working / ANSWERS)
-
-
-def _holds_work(working: Path) -> bool:
-    """Whether there is anything but the lock, the request and empty folders."""
-    others = (child for child in working.iterdir() if child.name not in (LOCK, REQUEST))
-    return any(child.is_file() or any(child.iterdir()) for child in others)
-
-
-def _copy_answers(old: Path, new: Path) -> None:
-    """Copy the answers that a finished evaluation kept because some were missing."""
-    with writing(new):
-        for file in sorted(old.glob("*.json")):
-            if not (new / file.name).exists():
-                new.mkdir(exist_ok=True)
-                write_file(new / file.name, file.read_bytes())
-
-
-def _short_name(name: str) -> str:
-    """A Hub id, or the last part of a folder's path."""
-    return Path(name).name if Path(name).is_absolute() else name

@@ -4,5 +4,5 @@ bootstrap  The bootstrap over queries and subsets behind LDS intervals.
 ceilings   The noise ceiling: the LDS that a perfect predictor would reach.
 labels     Signal, noise, overlap and common factors of losses over subsets.
 means      Means over queries with bootstrap intervals, and intervals of ratios.
-metrics    Spearman's correlation, and LDS with its intervals.
+metrics    Spearman correlation and LDS, alone and in pairs.
 """

@@ -1,4 +1,4 @@
-"""Spearman's correlation, and LDS with its intervals."""
+"""Spearman correlation and LDS, alone and in pairs."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass

@@ -1,7 +1,7 @@
 """Linear models learnt from labels: datamodels and stacks.
 
-datamodels  Datamodels: regressions of losses on the members of subsets.
+datamodels  Fit datamodels: regress losses on who was in the subset.
 regression  Regularised linear regression of many targets on one design.
-stack       Stacks: weighted sums of several methods' scores, learnt from labels.
+stack       Learn a stack: weights for several methods' scores, from labels.
 weights     Deviations and weights of a stack's members, from labels.
 """

@@ -1,4 +1,4 @@
-"""Datamodels: regressions of losses on the members of subsets."""
+"""Fit datamodels: regress losses on who was in the subset."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass

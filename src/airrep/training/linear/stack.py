@@ -1,4 +1,4 @@
-"""Stacks: weighted sums of several methods' scores, learnt from labels."""
+"""Learn a stack: weights for several methods' scores, from labels."""
 
 import dataclasses
 from collections.abc import Mapping, Sequence
