@@ -5,8 +5,8 @@ bert         A BERT sentence encoder over packed tokens, without padding.
 checkpoints  Read a packed encoder from the folder of a model.
 exports      Write encoders as model folders, in either of two formats.
 folders      Find a model folder, read its card, recognise its format.
-library      Encoders that sentence_transformers itself runs.
 load         Sentence encoders: load one by name, run it packed.
 prompts      Texts that an encoder wants before queries and training examples.
 tokens       Turn texts into token ids, without padding.
+unpacked     Encoders that sentence_transformers itself runs.
 """

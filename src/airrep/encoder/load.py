@@ -16,9 +16,9 @@ from airrep.encoder.bert import PackedTokens
 from airrep.encoder.checkpoints import StoredEncoder, read_checkpoint, weights_digest
 from airrep.encoder.exports import write_airrep, write_sentence_transformer
 from airrep.encoder.folders import Card, find_model, read_card, read_layout
-from airrep.encoder.library import LibraryEncoder
 from airrep.encoder.prompts import NO_PROMPTS, Prompts, choose_prompts, counts_prompt
 from airrep.encoder.tokens import TextTokenizer, check_max_tokens
+from airrep.encoder.unpacked import LibraryEncoder
 from airrep.errors import ConfigError
 from airrep.runtime.artifacts import json_digest
 from airrep.runtime.devices import Precision, ResolvedPrecision, resolve_device, resolve_precision
