@@ -29,6 +29,14 @@ def test_every_public_name_is_there() -> None:
         airrep.__getattr__("nothing")
 
 
+def test_the_stub_has_the_names_of_the_table_from_the_same_modules() -> None:
+    stub = ast.parse((PACKAGE / "__init__.pyi").read_text())
+    imports = [node for node in stub.body if isinstance(node, ast.ImportFrom) and node.module != "airrep._version"]
+    assert {name.asname: str(node.module) for node in imports for name in node.names} == {
+        name: f"airrep.{home}" for name, home in airrep._HOMES.items()
+    }
+
+
 def test_importing_loads_nothing_heavy() -> None:
     code = "import airrep, airrep.cli.app, sys; print(*sys.modules)"
     loaded = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.split()
