@@ -11,10 +11,10 @@ from airrep.errors import ArtifactError, ConfigError
 from airrep.evaluation.result import Evaluation
 from airrep.reports.sources import (
     ReportSource,
+    Run,
     Sources,
     count_of,
     label_panels,
-    open_evaluations,
     panel_rows,
     read_sources,
     run_names,
@@ -77,12 +77,13 @@ def test_a_curve_is_in_the_order_of_its_numbers_and_split_by_role() -> None:
 
 def test_one_run_may_be_a_point_of_two_curves() -> None:
     both = source("both", role="a", size="100", pool="2400")
-    sources = Sources([source("small", role="a", size="25"), both, source("deep", role="a", pool="6000")])
+    made = [source("small", role="a", size="25"), both, source("deep", role="a", pool="6000")]
+    sources = Sources(made, curves=["size", "pool"])
     for tag, names in (("size", ["small", "both"]), ("pool", ["both", "deep"])):
-        ((label, points),) = sources.curve("lds", tag, ["size", "pool"])
+        ((label, points),) = sources.curve("lds", tag)
         assert (label, [point.source.name for point in points]) == ("a", names)
     other = source("other", role="a", size="50", pool="600")
-    assert [label for label, _ in Sources([both, other]).curve("lds", "size", ["pool"])] == [
+    assert [label for label, _ in Sources([both, other], curves=["pool"]).curve("lds", "size")] == [
         "a, pool=2400",
         "a, pool=600",
     ]
@@ -90,14 +91,14 @@ def test_one_run_may_be_a_point_of_two_curves() -> None:
 
 def test_a_tag_that_others_of_a_curve_lack_tells_them_apart() -> None:
     plain, big = source("plain", role="a", size="100"), source("big", role="a", size="100", lm="big")
-    assert [label for label, _ in Sources([plain, big]).curve("lds", "size", ["size"])] == ["a", "a, lm=big"]
+    assert [label for label, _ in Sources([plain, big], curves=["size"]).curve("lds", "size")] == ["a", "a, lm=big"]
 
 
 def test_runs_of_a_curve_leave_the_table_where_others_stand() -> None:
     plain, tagged = source("plain", role="a"), source("curve", role="a", size="3")
-    assert [panel.label for panel in Sources([plain, tagged]).panels("lds", ["size"])] == ["a"]
-    assert [panel.name for panel in Sources([tagged]).panels("lds", ["size"])] == ["curve"]
-    assert len(Sources([plain, tagged]).panels("lds")) == 2
+    assert [panel.label for panel in Sources([plain, tagged], curves=["size"]).panels["lds"]] == ["a"]
+    assert [panel.name for panel in Sources([tagged], curves=["size"]).panels["lds"]] == ["curve"]
+    assert len(Sources([plain, tagged]).panels["lds"]) == 2
 
 
 def test_a_curve_refuses_words_and_a_number_that_stands_twice() -> None:
@@ -137,13 +138,12 @@ def test_artifacts_of_each_kind_are_read(tmp_path: Path) -> None:
     assert [one.name for one in found.evaluations] == ["lds"]
     assert found.plans[0][1].crossovers[0].examples == 261_750.0
     assert [name for name, _ in (*found.comparisons, *found.diagnoses)] == ["comparison", "diagnosis"]
-    assert open_evaluations([tmp_path / "lds", plan])
 
 
 def test_a_comparison_whose_manifest_was_read_is_not_opened_again(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    opened = open_evaluations([write_artifact(tmp_path / "comparison", "comparison", {"pairs": []})])
+    opened = [Run.open(write_artifact(tmp_path / "comparison", "comparison", {"pairs": []}))]
     monkeypatch.setattr("airrep.reports.sources.read_manifest", None)
     assert read_sources(opened).comparisons == [("comparison", {"pairs": []})]
     with pytest.raises(ConfigError, match=r"comparison is given twice; expected each run once"):
@@ -153,9 +153,8 @@ def test_a_comparison_whose_manifest_was_read_is_not_opened_again(
 def test_results_and_evaluations_are_not_mixed(tmp_path: Path) -> None:
     made_evaluation().write(tmp_path / "lds")
     top = write_artifact(tmp_path / "top", "top", {})
-    assert not open_evaluations([top])
     with pytest.raises(ConfigError, match=r"lds is of kind 'evaluation' and .*top of kind 'top'; expected evaluations"):
-        open_evaluations([top, tmp_path / "lds"])
+        read_sources([top, tmp_path / "lds"])
 
 
 def test_no_runs_and_runs_of_other_kinds_are_errors(tmp_path: Path) -> None:

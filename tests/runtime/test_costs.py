@@ -25,6 +25,7 @@ from airrep.errors import ArtifactError
 from airrep.evaluation.pool import cost_of
 from airrep.labels.farm import label
 from airrep.labels.teacher import Teaching
+from airrep.runtime.artifacts import read_manifest
 from airrep.runtime.costs import (
     encoding_cost,
     index_cost,
@@ -123,7 +124,7 @@ def test_an_index_tells_what_it_cost(tmp_path: Path) -> None:
     assert found.conditions.devices == ("cpu",)
     assert len(found.conditions.threads) == 1
     assert found.memory is None or found.memory > 2**20
-    assert found.bytes_per_example == stored_bytes_per_example(tmp_path / "index")
+    assert found.bytes_per_example == stored_bytes_per_example(read_manifest(tmp_path / "index"))
     assert abs(found.bytes_per_example - (3 * 16 + 12)) < 50  # headers of small files
 
 

@@ -70,13 +70,21 @@ def report_command(
     replace: ReplaceOption = False,
 ) -> None:
     """Write one self-contained HTML page from results of top, group and what-if, or from evaluations."""
-    from airrep.reports.sources import open_evaluations
+    from airrep.reports.sources import KINDS, Run
 
-    if made := open_evaluations(runs):
+    opened = [Run.open(run) for run in runs]
+    if any(run.kind in KINDS for run in opened):
         from airrep.reports.evaluations import write_evaluation_report
 
         write_evaluation_report(
-            made, out, figures=figures, draw=not no_figures, curves=curve or (), join=join, title=title, replace=replace
+            opened,
+            out,
+            figures=figures,
+            draw=not no_figures,
+            curves=curve or (),
+            join=join,
+            title=title,
+            replace=replace,
         )
         note(f"{out}: written; open it in a browser" + (f"; figures in {figures}" if figures is not None else ""))
         return

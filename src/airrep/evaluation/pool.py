@@ -92,7 +92,7 @@ def check_same_pools(names: Sequence[str], pools: Sequence[TrainingPool]) -> Non
 
 def cost_of(index: Index) -> Cost:
     """Bytes of the features on disk, with codes for quick searches, and seconds where recorded."""
-    recorded = index_cost(index.path)
+    recorded = index_cost(index.path, index.manifest)
     if recorded is None:
-        return Cost(stored_bytes_per_example(index.path), None)
+        return Cost(stored_bytes_per_example(index.manifest), None)
     return Cost(recorded.bytes_per_example, recorded.seconds_per_example, recorded.by_clock)

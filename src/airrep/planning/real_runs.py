@@ -84,7 +84,7 @@ def real_run(request: PlanRequest, run: Path) -> RealRun:
 
 
 def _index(request: PlanRequest, run: Path, manifest: Mapping[str, Any]) -> RealRun:
-    name, cost = manifest["method"], index_cost(run)
+    name, cost = manifest["method"], index_cost(run, manifest)
     if name not in (ENCODER, *request.methods):
         raise ConfigError(f"{run}: is of method '{name}', which is not planned for. Add --method {name}.")
     if cost is None or cost.seconds_per_example is None:

@@ -129,7 +129,7 @@ def _reach(rows: Sequence[Row]) -> tuple[float, float]:
 
 def _bar_panel(axes: "Axes", panel: ReportSource, names: Sequence[str], reach: tuple[float, float]) -> None:
     for place, name in enumerate(names):
-        row = panel.row(name)
+        row = panel.rows.get(name)
         if row is None:
             box = {"facecolor": "white", "edgecolor": "none", "pad": 1}
             axes.text(0.02 * reach[1], place, "not run", va="center", fontsize=7.5, color=SOFT, bbox=box)
@@ -190,7 +190,7 @@ def _curve_panel(axes: "Axes", points: Sequence[Point], names: Sequence[str]) ->
     places = [point.at for point in points]
     wide = min(places) > 0 and max(places) / min(places) >= WIDE
     for number, name in enumerate(names):
-        rows = [(at, row) for at, source in points if (row := source.row(name)) is not None]
+        rows = [(at, source.rows[name]) for at, source in points if name in source.rows]
         if rows:
             _curve(axes, rows, number, len(names), wide=wide)
     if wide:

@@ -5,7 +5,6 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from airrep.evaluation.comparison import ComparedRow
 from airrep.evaluation.result import Difference, Evaluation, Measure, Row, caution_on
 from airrep.reports.sources import Point, ReportSource, Sources, count_of, panel_rows
 from airrep.reports.tables import (
@@ -90,11 +89,6 @@ def words_of(panels: Sequence[ReportSource]) -> Words:
     return WORDS[panels[0].evaluation.measure]
 
 
-def value_texts(row: Row | ComparedRow, style: Style) -> tuple[str, str]:
-    """The value of a row × 100, and its interval: on the page in one cell, on the terminal in two."""
-    return style.hundred(row.value), style.interval(row.interval)
-
-
 def gap_texts(gap: Difference | None, style: Style) -> tuple[str, str, str]:
     """A difference × 100, its interval and its p-value; nothing where there is none."""
     if gap is None:
@@ -119,7 +113,8 @@ def value_table(title: str, panels: Sequence[ReportSource]) -> Table:
     for name in names:
         rows = _rows(name, panels)
         mean = [] if best is None else [Cell(PAGE.hundred(means[name]), strong=means[name] == best)]
-        cells = (*(value_cell(panel, name) for panel in panels), *mean, *(_cost_cells(rows) if costs else ()))
+        values = (value_cell(panel.rows.get(name), panel.evaluation.best) for panel in panels)
+        cells = (*values, *mean, *(_cost_cells(rows) if costs else ()))
         lines.append(Line(name_cell(rows), cells))
     lines += _references(panels, blank=len(heads))
     columns = ("Method", *(panel.label for panel in panels), *heads)
@@ -128,7 +123,7 @@ def value_table(title: str, panels: Sequence[ReportSource]) -> Table:
 
 
 def _rows(name: str, panels: Sequence[ReportSource]) -> list[Row]:
-    return [row for panel in panels if (row := panel.row(name)) is not None]
+    return [panel.rows[name] for panel in panels if name in panel.rows]
 
 
 def name_cell(rows: Sequence[Row]) -> Cell:
@@ -139,14 +134,13 @@ def name_cell(rows: Sequence[Row]) -> Cell:
     return Cell(rows[0].name, ", ".join(filter(None, [method, pool])))
 
 
-def value_cell(panel: ReportSource, name: str) -> Cell:
-    """Value and interval of a row, best in bold, with its mark."""
-    row = panel.row(name)
+def value_cell(row: Row | None, best: Row) -> Cell:
+    """Value × 100 and interval of a row, in bold if no row's is higher, with its mark."""
     if row is None:
         return Cell(NOTHING)
     gap, ends, _ = gap_texts(row.difference, PAGE)
     hint = f"{gap} {ends} more than the first row; {p_text(row.difference.p_value)}" if row.difference else ""
-    return Cell(*value_texts(row, PAGE), row.value == panel.evaluation.best.value, mark_of(row), hint)
+    return Cell(PAGE.hundred(row.value), PAGE.interval(row.interval), row.value == best.value, mark_of(row), hint)
 
 
 def mark_of(row: Row) -> str:
@@ -252,7 +246,7 @@ def commands(panels: Sequence[ReportSource]) -> tuple[str, ...]:
 def differences_table(panels: Sequence[ReportSource]) -> Table:
     """Difference of each row to the first one of its evaluation, with p-values."""
     names = [name for name in panel_rows(panels) if any(row.difference for row in _rows(name, panels))]
-    lines = [Line(Cell(name), tuple(_difference_cell(panel.row(name)) for panel in panels)) for name in names]
+    lines = [Line(Cell(name), tuple(_difference_cell(panel.rows.get(name)) for panel in panels)) for name in names]
     caption = "Paired on the same queries; × 100, with 95 % intervals and two-sided p-values for a difference of 0."
     return Table("Differences from the first row", ("Method", *(p.label for p in panels)), tuple(lines), caption)
 
@@ -273,7 +267,7 @@ def extras_table(panel: ReportSource) -> Table | None:
     lines = []
     for row in rows:
         more = (Cell(*more_texts(row.more.get(key), PAGE)) for key in keys)
-        lines.append(Line(name_cell([row]), (value_cell(panel, row.name), *more)))
+        lines.append(Line(name_cell([row]), (value_cell(row, panel.evaluation.best), *more)))
     chance = fact(panel, "chance")
     if chance is not None:
         lines.append(Line(Cell("Chance"), (Cell(PAGE.hundred(chance)), *[Cell("")] * len(keys)), reference=True))
@@ -314,9 +308,13 @@ def _part_line(name: str, means: Sequence[float | None]) -> Line:
 
 def curve_table(label: str, tag: str, points: Sequence[Point]) -> Table:
     """The numbers of one panel of a curve: methods down, values of the tag across."""
-    panels = [point.source._replace(label=f"{tag.replace('_', ' ')} {three(point.at)}") for point in points]
-    lines = [Line(Cell(name), tuple(value_cell(panel, name) for panel in panels)) for name in panel_rows(panels)]
-    return Table(label, ("Method", *(panel.label for panel in panels)), tuple(lines))
+    panels = [point.source for point in points]
+    lines = [
+        Line(Cell(name), tuple(value_cell(panel.rows.get(name), panel.evaluation.best) for panel in panels))
+        for name in panel_rows(panels)
+    ]
+    heads = (f"{tag.replace('_', ' ')} {three(point.at)}" for point in points)
+    return Table(label, ("Method", *heads), tuple(lines))
 
 
 def sources_table(sources: Sources) -> Table:
@@ -343,7 +341,7 @@ def rows_table(evaluation: Evaluation) -> Table:
     rows = [
         (
             *(row.name, row.method, *([pooling_text(row.pool, row.temperature)] if over_subsets else [])),
-            *value_texts(row, style),
+            *(style.hundred(row.value), style.interval(row.interval)),
             *(more_texts(row.more[key], style)[0] for key in beside.values()),
             *gap_texts(row.difference, SIGNED),
             *(_share(row.more[key]) for key in shares.values()),

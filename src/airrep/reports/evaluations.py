@@ -99,10 +99,10 @@ def evaluation_page(
     notes: Sequence[str] = (),
 ) -> Page:
     """The page that :func:`write_evaluation_report` writes; arguments and errors as there."""
-    sources = read_sources(runs, join=join)
+    sources = read_sources(runs, join=join, curves=curves)
     shown = [
         changed(section, exhibits=tuple(_draw(exhibit, png=png) for exhibit in section.exhibits))
-        for section in sections(sources, curves, figures=draw)
+        for section in sections(sources, figures=draw)
     ]
     styles = [asset("report.css"), asset("evaluations.css")]
     template = environment().get_template("evaluations.html.j2")

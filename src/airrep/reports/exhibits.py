@@ -62,19 +62,19 @@ class Section:
     exhibits: tuple[Exhibit, ...]
 
 
-def sections(sources: Sources, tags: Sequence[str], *, figures: bool) -> list[Section]:
+def sections(sources: Sources, *, figures: bool) -> list[Section]:
     """The sections of a page, in order; nothing is drawn yet.
 
     Raises:
-        ConfigError: no evaluation has one of the *tags*, of which curves are made, or its value is not a number.
+        ConfigError: no evaluation has one of the tags of which curves are made, or its value is not a number.
     """
-    for tag in tags:
+    for tag in sources.curves:
         if not any(tag in source.evaluation.tags for source in sources.evaluations):
             raise ConfigError(
                 f"--curve {tag}: no run is tagged {tag}; expected some with numbers. "
                 f"Tag them: airrep evaluate ... --tag {tag}=100"
             )
-    found = [_measure(measure, sources, tags, figures=figures) for measure in WORDS if sources.of(measure)]
+    found = [_measure(measure, sources, figures=figures) for measure in WORDS if measure in sources.panels]
     found += [_plan(f"plan-{number}", plan, figures=figures) for number, (_, plan) in enumerate(sources.plans, 1)]
     compared = [comparison_table(name, value) for name, value in sources.comparisons]
     found.append(Section("comparisons", "Comparisons", _numbered("comparison", compared)))
@@ -84,16 +84,16 @@ def sections(sources: Sources, tags: Sequence[str], *, figures: bool) -> list[Se
     return [section for section in found if section.exhibits]
 
 
-def _measure(measure: Measure, sources: Sources, tags: Sequence[str], *, figures: bool) -> Section:
-    panels, heading = sources.panels(measure, tags), WORDS[measure].heading
+def _measure(measure: Measure, sources: Sources, *, figures: bool) -> Section:
+    panels, heading = sources.panels[measure], WORDS[measure].heading
     values = value_table(f"{heading}: all methods", panels)
     found = [_table(f"{measure}-values", values)]
     if figures:
         found.append(_bars(f"{measure}-bars", panels, values))
     if figures and measure == "lds" and any(map(timed, panels)):
         found.append(_cost(f"{measure}-cost", panels))
-    for number, tag in enumerate(dict.fromkeys(tags), 1):
-        if groups := sources.curve(measure, tag, tags):
+    for number, tag in enumerate(dict.fromkeys(sources.curves), 1):
+        if groups := sources.curve(measure, tag):
             found.append(_curve(f"{measure}-curve-{number}", tag, groups, figures=figures))
     for number, panel in enumerate(panels, 1):
         extras, parts = extras_table(panel), parts_table(panel)

@@ -6,7 +6,7 @@ from typing import Any
 from airrep.evaluation.comparison import Comparison, Pair
 from airrep.evaluation.result import Difference, Measure
 from airrep.planning.plan import Plan
-from airrep.reports.evaluation_tables import ABOVE, BELOW, LEVEL, WORDS, commands, gap_texts, value_texts
+from airrep.reports.evaluation_tables import ABOVE, BELOW, LEVEL, WORDS, commands, gap_texts
 from airrep.reports.sources import Sources
 from airrep.reports.tables import (
     NOTHING,
@@ -65,7 +65,10 @@ def comparison_tables(comparison: Comparison) -> tuple[Table, Table]:
     """Rows, best first, and pairs of a comparison for the terminal: each number in a column of its own."""
     heads = ("row", "method", "pool", f"{comparison.measure.upper()} × 100", "95 % interval", "run")
     rows = (
-        (row.name, row.method, pooling_text(row.pool, row.temperature), *value_texts(row, SIGNED), row.run)
+        (
+            *(row.name, row.method, pooling_text(row.pool, row.temperature)),
+            *(SIGNED.hundred(row.value), SIGNED.interval(row.interval), row.run),
+        )
         for row in comparison.rows
     )
     columns = ("row", "minus", "difference × 100", "95 % interval", "p", "p adjusted", "ratio", "95 % interval")

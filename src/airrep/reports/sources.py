@@ -6,7 +6,7 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property
 from itertools import pairwise
 from pathlib import Path
-from typing import Any, NamedTuple, TypeAlias
+from typing import Any, NamedTuple, Self, TypeAlias
 
 import numpy as np
 
@@ -28,6 +28,15 @@ class Run(NamedTuple):
 
     path: Path
     manifest: Mapping[str, Any]
+
+    @classmethod
+    def open(cls, path: str | Path) -> Self:
+        """Read its manifest.
+
+        Raises:
+            ArtifactError: nothing there, or unfinished.
+        """
+        return cls(Path(path), read_manifest(Path(path)))
 
     def __fspath__(self) -> str:
         return str(self.path)
@@ -99,13 +108,19 @@ def _check_names(runs: Named) -> None:
         known |= {row.name: name for row in run.rows}
 
 
-class ReportSource(NamedTuple):
+@dataclass(frozen=True, eq=False)
+class ReportSource:
     """An evaluation with its name, and its label as a column or panel."""
 
     name: str
     evaluation: Evaluation
     label: str = ""
     """Its heading, which tells it from the others of a table or figure."""
+    rows: Mapping[str, Row] = field(init=False)
+    """The evaluation's rows by their names."""
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "rows", {row.name: row for row in self.evaluation.rows})
 
     @property
     def role(self) -> str:
@@ -127,10 +142,6 @@ class ReportSource(NamedTuple):
         found = [row.dropped for row in self.evaluation.rows]
         return min(found, default=0), max(found, default=0)
 
-    def row(self, name: str) -> Row | None:
-        """The row of a name."""
-        return next((row for row in self.evaluation.rows if row.name == name), None)
-
 
 class Point(NamedTuple):
     """A source at a value of a curve's tag."""
@@ -148,39 +159,42 @@ class Sources:
     comparisons: list[tuple[str, Mapping[str, Any]]] = field(default_factory=list)
     diagnoses: list[tuple[str, Mapping[str, Any]]] = field(default_factory=list)
     plans: list[tuple[str, Plan]] = field(default_factory=list)
-    join: bool = False
-    """Whether evaluations of one subject and the same tags are shown as one."""
+    curves: Sequence[str] = ()
+    """Tags that curves are drawn of. All of them are to be given: one evaluation may be a point of several."""
+    joined: list[ReportSource] | None = None
+    """What :func:`join_evaluations` made of the evaluations; None shows them as they are."""
 
     @cached_property
-    def shown(self) -> list[ReportSource]:
-        """The evaluations, joined if asked for (:func:`join_evaluations`; errors as there)."""
-        if not self.join:
-            return self.evaluations
-        return [ReportSource(*one) for one in join_evaluations([one[:2] for one in self.evaluations])]
+    def panels(self) -> dict[Measure, list[ReportSource]]:
+        """The labelled evaluations of each measure for its table.
 
-    def of(self, measure: Measure) -> list[ReportSource]:
-        """The evaluations of a measure, in the order given."""
-        return [source for source in self.shown if source.evaluation.measure == measure]
+        Those with a curve's tag stand there only where there are no others.
+        """
+        found: dict[Measure, list[ReportSource]] = {}
+        for source in self._shown:
+            found.setdefault(source.evaluation.measure, []).append(source)
+        return {measure: label_panels(self._off_curves(sources)) for measure, sources in found.items()}
 
-    def panels(self, measure: Measure, curves: Sequence[str] = ()) -> list[ReportSource]:
-        """The evaluations of a measure for its table: those with a curve's tag only where there are no others."""
-        found = self.of(measure)
-        plain = [source for source in found if not set(curves) & source.evaluation.tags.keys()]
-        return label_panels(plain or found)
+    @property
+    def _shown(self) -> list[ReportSource]:
+        return self.evaluations if self.joined is None else self.joined
 
-    def curve(self, measure: Measure, tag: str, curves: Sequence[str] = ()) -> list[tuple[str, list[Point]]]:
+    def _off_curves(self, sources: list[ReportSource]) -> list[ReportSource]:
+        """Those without a curve's tag; all, if each has one."""
+        return [one for one in sources if not set(self.curves) & one.evaluation.tags.keys()] or sources
+
+    def curve(self, measure: Measure, tag: str) -> list[tuple[str, list[Point]]]:
         """The evaluations that have a numeric tag, by their other tags (or names), in the order of its values.
-
-        All tags that *curves* are drawn of are to be given: one evaluation may be a point of several.
 
         Raises:
             ConfigError: a value is not a number, or stands twice.
         """
-        tagged = [source for source in self.of(measure) if tag in source.evaluation.tags]
+        measured = [source for source in self._shown if source.evaluation.measure == measure]
+        tagged = [source for source in measured if tag in source.evaluation.tags]
         groups: dict[str, list[Point]] = {}
         for source in tagged:
             role = source.evaluation.tags.get("role")
-            label = ", ".join([*([role] if role else []), *_telling(source, tagged, tag, curves)])
+            label = ", ".join([*([role] if role else []), *_telling(source, tagged, tag, self.curves)])
             groups.setdefault(label, []).append(Point(_number(source, tag), source))
         for label, points in groups.items():
             points.sort(key=lambda point: point.at)
@@ -188,54 +202,51 @@ class Sources:
         return list(groups.items())
 
 
-def open_evaluations(paths: Sequence[Path]) -> list[Run]:
-    """Evaluations and what belongs to them, their manifests read; none if they are results of top, group and what-if.
+def read_sources(runs: Sequence[Given], *, join: bool = False, curves: Sequence[str] = ()) -> Sources:
+    """Read artifacts, each of which may also be an evaluation object; every byte is checked.
+
+    Args:
+        runs: what to read.
+        join: whether evaluations of one subject and the same tags are shown as one (:func:`join_evaluations`).
+        curves: tags that curves are drawn of.
 
     Raises:
-        ArtifactError: one cannot be read.
-        ConfigError: some are, and others are not.
-    """
-    runs = [Run(path, read_manifest(path)) for path in paths]
-    found = [run for run in runs if run.kind in KINDS]
-    other = next((run for run in runs if run.kind not in KINDS), None)
-    if found and other is not None:
-        raise ConfigError(
-            f"report: {found[0].path} is of kind '{found[0].kind}' and {other.path} of kind '{other.kind}'; "
-            "expected evaluations alone or results alone. Write one page for each."
-        )
-    return found
-
-
-def read_sources(runs: Sequence[Given], *, join: bool = False) -> Sources:
-    """Read artifacts, each of which may also be an evaluation object; *join* as in :class:`Sources`.
-
-    Raises:
-        ConfigError: there are none, or one is given twice.
+        ConfigError: there are none, one is given twice, results stand among them, or rows of one name are joined.
         ArtifactError: one cannot be read, or is of another kind.
         DataError: a plan is not as expected.
     """
     if not runs:
         raise ConfigError("report: there are no evaluations; at least one is expected. Give some made with --out.")
     _check_once(runs)
-    sources = Sources(join=join)
-    for name, run in zip(run_names(runs), runs, strict=True):
+    opened = [run if isinstance(run, Run | Evaluation) else Run.open(run) for run in runs]
+    _check_kinds([run for run in opened if isinstance(run, Run)])
+    sources = Sources(curves=curves)
+    for name, run in zip(run_names(opened), opened, strict=True):
         if isinstance(run, Evaluation):
             sources.evaluations.append(ReportSource(name, run))
+        elif run.kind == PLAN:
+            sources.plans.append((name, plan_of(run.path, run.manifest)))
+        elif run.kind in (COMPARISON, DIAGNOSIS):
+            check_digests(run.path, run.manifest["files"])
+            others = sources.comparisons if run.kind == COMPARISON else sources.diagnoses
+            others.append((name, json.loads((run.path / RESULT).read_bytes())))
         else:
-            _read(name, run if isinstance(run, Run) else Run(Path(run), read_manifest(Path(run))), sources)
+            sources.evaluations.append(ReportSource(name, evaluation_of(run.path, run.manifest)))
+    if join:
+        named = [(one.name, one.evaluation) for one in sources.evaluations]
+        sources.joined = [ReportSource(*one) for one in join_evaluations(named)]
     return sources
 
 
-def _read(name: str, run: Run, sources: Sources) -> None:
-    """Put an artifact where its kind belongs; every byte is checked."""
-    if run.kind == PLAN:
-        sources.plans.append((name, plan_of(run.path, run.manifest)))
-    elif run.kind in (COMPARISON, DIAGNOSIS):
-        check_digests(run.path, run.manifest["files"])
-        others = sources.comparisons if run.kind == COMPARISON else sources.diagnoses
-        others.append((name, json.loads((run.path / RESULT).read_bytes())))
-    else:
-        sources.evaluations.append(ReportSource(name, evaluation_of(run.path, run.manifest)))
+def _check_kinds(runs: Sequence[Run]) -> None:
+    """Refuse results of top, group and what-if among evaluations."""
+    found = next((run for run in runs if run.kind in KINDS), None)
+    other = next((run for run in runs if run.kind not in KINDS), None)
+    if found and other:
+        raise ConfigError(
+            f"report: {found.path} is of kind '{found.kind}' and {other.path} of kind '{other.kind}'; "
+            "expected evaluations alone or results alone. Write one page for each."
+        )
 
 
 def _check_once(runs: Sequence[Given]) -> None:
@@ -263,7 +274,7 @@ def label_panels(sources: Sequence[ReportSource]) -> list[ReportSource]:
     """Sources under their roles; those of one role also under the tags and pools that differ, or else their names."""
     labels = [", ".join([source.role, *_telling(source, sources), *_pooled(source, sources)]) for source in sources]
     return [
-        source._replace(label=label if labels.count(label) == 1 or label == source.name else f"{label} ({source.name})")
+        replace(source, label=label if labels.count(label) == 1 or label == source.name else f"{label} ({source.name})")
         for label, source in zip(labels, sources, strict=True)
     ]
 
@@ -328,4 +339,4 @@ def count_of(value: object) -> int | None:
 
 def panel_rows(panels: Sequence[ReportSource]) -> list[str]:
     """Names of the rows of all panels, in the order in which they first appear."""
-    return list(dict.fromkeys(row.name for panel in panels for row in panel.evaluation.rows))
+    return list(dict.fromkeys(name for panel in panels for name in panel.rows))

@@ -139,14 +139,18 @@ class IndexCost:
         return self.conditions.devices != ("cpu",)
 
 
-def index_cost(path: str | Path) -> IndexCost | None:
+def index_cost(path: str | Path, manifest: Mapping[str, Any] | None = None) -> IndexCost | None:
     """Read the cost of building an index; None if it was not recorded.
+
+    Args:
+        path: the index.
+        manifest: its manifest, if that was read already.
 
     Raises:
         ArtifactError: *path* is no index, or was altered.
     """
     folder = Path(path)
-    stored = stored_bytes_per_example(folder)
+    stored = stored_bytes_per_example(read_manifest(folder, "index") if manifest is None else manifest)
     lines = read_costs(folder)
     # A shard that was encoded again after an interruption counts once, as it was the last time.
     shards = {line.more.get("shard"): line for line in lines if line.stage == ENCODE}
@@ -158,13 +162,8 @@ def index_cost(path: str | Path) -> IndexCost | None:
     return IndexCost(encoding_cost(fits, encodings), stored, conditions, max(peaks, default=None))
 
 
-def stored_bytes_per_example(path: str | Path) -> float:
-    """Bytes of the features of one example in an index.
-
-    Raises:
-        ArtifactError: *path* is no index, or was altered.
-    """
-    manifest = read_manifest(Path(path), "index")
+def stored_bytes_per_example(manifest: Mapping[str, Any]) -> float:
+    """Bytes of the features of one example in an index, from its manifest."""
     total = sum(entry["bytes"] for name, entry in manifest["files"].items() if name.rpartition("/")[2] in FEATURES)
     return float(total / manifest["rows"])
 

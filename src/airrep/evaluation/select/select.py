@@ -14,7 +14,7 @@ from airrep.errors import DataError, TrainingError
 from airrep.evaluation.pool import Named
 from airrep.evaluation.result import ANSWERS, KIND, Evaluation
 from airrep.evaluation.select.answers import Answerer, AnswerFiles, AnsweringSetup, Job, list_jobs
-from airrep.evaluation.select.competitors import Competitor, Contest
+from airrep.evaluation.select.competitors import Contest
 from airrep.evaluation.select.f1 import f1_rows
 from airrep.evaluation.select.tasks import SelectSettings
 from airrep.labels.farm import TaskProgress, TaskReport
@@ -167,7 +167,17 @@ class DataSelection:
                     f"evaluate select: fine-tunes failed ({len(failed)}), the first: {failed[0]} What is finished is "
                     "kept beside --out. Run the same command again, or pass --partial to leave them out."
                 )
-            return self._evaluation(competitors, jobs, files, failed)
+            rows = f1_rows(self._contest, competitors, files)
+        tasks = self._contest.tasks
+        facts = {
+            **self._contest.facts(),
+            "lm": self._lm,
+            "fine_tune": self._fine_tune.model_dump(mode="json"),
+            "fine_tunes": sum(len(job.tuned.train) > 0 for job in jobs),
+            "failed": failed,
+        }
+        keys = tuple((task, query.id) for task, query in zip(tasks.of_each, tasks.queries, strict=True))
+        return Evaluation("select", rows, keys, self.subject, facts=facts, request=self.request)
 
     def _answer(self, jobs: Sequence[Job], files: AnswerFiles, retries: int, on_task: OnTask | None) -> list[str]:
         """Do all jobs whose answers are not there yet; why each that failed did."""
@@ -204,18 +214,3 @@ class DataSelection:
                 f"LM {self._lm['name']}; the first: {refused[min(refused)]} Leave such examples out of the indexes, or "
                 "choose others with --where."
             )
-
-    def _evaluation(
-        self, competitors: Sequence[Competitor], jobs: Sequence[Job], files: AnswerFiles, failed: Sequence[str]
-    ) -> Evaluation:
-        """F1 of every competitor."""
-        facts = {
-            **self._contest.facts(),
-            "lm": self._lm,
-            "fine_tune": self._fine_tune.model_dump(mode="json"),
-            "fine_tunes": sum(len(job.tuned.train) > 0 for job in jobs),
-            "failed": list(failed),
-        }
-        tasks, rows = self._contest.tasks, f1_rows(self._contest, competitors, files)
-        keys = tuple((task, query.id) for task, query in zip(tasks.of_each, tasks.queries, strict=True))
-        return Evaluation("select", rows, keys, self.subject, facts=facts, request=self.request)
