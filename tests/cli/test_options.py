@@ -2,7 +2,7 @@
 
 import re
 from collections.abc import Callable
-from dataclasses import MISSING, fields
+from dataclasses import fields
 from typing import Annotated, Any, get_args, get_type_hints
 
 import pytest
@@ -10,6 +10,7 @@ import typer
 from typer.testing import CliRunner
 
 from airrep.cli.evaluate_commands import SelectionOptions
+from airrep.cli.flags import SettingsFlags
 from airrep.cli.label_commands import SamplingOptions, WarmupOptions
 from airrep.cli.options import ComputeOptions, OutputOptions, ReadingOptions, shared_options
 from airrep.cli.plan_commands import PlanOptions
@@ -23,37 +24,45 @@ from airrep.planning.plan_request import PlanRequest
 from airrep.runtime.settings import Settings
 from airrep.training.settings import TrainingSettings
 
+SIMPLE = (int, float, bool, str)
+
 
 @pytest.mark.parametrize(
-    ("options", "settings", "prefix"),
+    ("options", "settings"),
     [
-        (SamplingOptions, SamplingSettings, ""),
-        (ComputeOptions, LmSettings, ""),
-        (TrainingOptions, TrainingSettings, ""),
-        (SelectionOptions, SelectSettings, ""),
-        (TeacherOptions, TeacherSettings, "teacher_"),
+        (SamplingOptions, SamplingSettings),
+        (ComputeOptions, LmSettings),
+        (TrainingOptions, TrainingSettings),
+        (SelectionOptions, SelectSettings),
+        (get_type_hints(TeacherOptions, include_extras=True)["settings"], TeacherSettings),
     ],
 )
-def test_flags_have_the_names_and_defaults_of_settings(options: type, settings: type[Settings], prefix: str) -> None:
-    """They are handed on by their names; a default is left to the settings, or is the same, and so in the help."""
-    hints = get_type_hints(options, include_extras=True)
-    for field in fields(options):
-        if field.name in ("teacher", "teacher_queries"):
-            continue
-        default = settings.model_fields[field.name.removeprefix(prefix)].default
-        assert field.default in (None, default), field.name
-        beside = get_args(hints[field.name])[1]
-        shown = re.search(r"\(([\d,]+)\)", beside) if isinstance(beside, str) else None
-        if shown:
-            number = default[0] if isinstance(default, tuple) else default
-            assert shown[1] == f"{number:,}", field.name
+def test_flags_are_the_fields_of_settings(options: Any, settings: type[Settings]) -> None:
+    """What is read from the source is what pydantic knows: type, default, limit, docstring."""
+    flags: SettingsFlags = get_args(options)[1]
+    assert flags.source == f"{settings.__module__}:{settings.__name__}"
+    for name, option in zip(flags.names, flags.options(), strict=True):
+        known = settings.model_fields[name]
+        kind, shown = get_args(option.annotation)
+        assert option.name == flags.prefix + name
+        words = " ".join(str(known.description).split()).partition(". ")[0].removesuffix(".")
+        assert shown.help.startswith(words), name
+        if flags.mode == "own":
+            assert option.default == known.default, name
+            assert shown.min == next((limit.ge for limit in known.metadata if hasattr(limit, "ge")), None), name
+        else:
+            assert option.default is None, name
+            number = re.search(r" \(([\d,]+)\)\.$", shown.help)
+            default = known.default[0] if isinstance(known.default, tuple) else known.default
+            assert (number and number[1]) == (f"{default:,}" if type(default) is int and default > 0 else None), name
+        simple = {annotation for annotation in (known.annotation, *get_args(known.annotation)) if annotation in SIMPLE}
+        assert (kind in SIMPLE and kind in simple) or kind in (str, str | None) or get_args(kind)[0] in simple, name
 
 
-def test_what_is_planned_has_the_names_and_defaults_of_a_request() -> None:
+def test_what_is_planned_has_the_fields_of_a_request() -> None:
     wanted = {field.name: field.default for field in fields(PlanRequest)}
-    for field in fields(PlanOptions):
-        assert str(field.default) == str(wanted[field.name]), field.name
-        assert field.default is not MISSING
+    for option in get_args(PlanOptions)[1].options():
+        assert str(option.default) == str(wanted[option.name]), option.name
 
 
 def test_a_warm_up_takes_its_options_by_name() -> None:

@@ -3,6 +3,7 @@
 app                The command line: all commands, and show, report, methods, demo.
 demo               The demo: the whole path on real data that comes with airrep.
 evaluate_commands  Commands that judge methods by labels, or learn from labels alone.
+flags              Flags made from the fields of settings: their names, types, defaults and docstrings.
 index_commands     Commands that build and change an index.
 judging            Options of the commands that judge.
 label_commands     Commands before training: sample, label, warmup.

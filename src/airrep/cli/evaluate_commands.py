@@ -1,14 +1,14 @@
 """Commands that judge methods by labels, or learn from labels alone."""
 
 import sys
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from airrep.cli import options
+from airrep.cli.flags import SettingsFlags
 from airrep.cli.judging import EvaluationOptions, IndexesArgument, open_named
 from airrep.cli.options import note, open_moved_index, print_json, shared_options
 
@@ -67,18 +67,14 @@ def classify_command(
         judging.deliver(asked.request, lambda: asked.run(meter), print_classification)
 
 
-@dataclass(frozen=True)
-class SelectionOptions:
-    """Options that are settings of the data selection, by their names there."""
-
-    by: Annotated[str, "Field that holds the task: label, source or a metadata field."] = "label"
-    seeds: Annotated[int, typer.Option(min=1, help="Fine-tunes of each selection, averaged.")] = 1
-    random: Annotated[bool, typer.Option(help="Also examples at random.")] = True
-    full: Annotated[bool, typer.Option(help="Also all training examples.")] = False
-    none: Annotated[bool, typer.Option(help="Also the LM as it is.")] = True
-    where: options.WhereOption = None
-    max_new_tokens: Annotated[int, typer.Option(min=1, help="Most tokens of an answer.")] = 64
-    seed: Annotated[int, "Of random examples and fine-tunes."] = 0
+SelectionOptions = Annotated[
+    Mapping[str, Any],
+    SettingsFlags(
+        "airrep.evaluation.select.tasks:SelectSettings",
+        ("by", "seeds", "random", "full", "none", "where", "max_new_tokens", "seed"),
+        mode="own",
+    ),
+]
 
 
 @evaluate.command("select")
@@ -116,7 +112,7 @@ def evaluate_select_command(
     from airrep.evaluation.select.tasks import SelectSettings
 
     model, tuning = options.ConfigOptions(settings=settings).of_lm(lm)
-    chosen = SelectSettings.of({"count": count, **vars(selection)})
+    chosen = SelectSettings.of({"count": count, **selection})
     asked = DataSelection(
         open_named(indexes, moved),
         reading.read(queries),

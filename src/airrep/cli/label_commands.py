@@ -1,12 +1,14 @@
 """Commands before training: sample, label, warmup."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
 from airrep.cli import options
+from airrep.cli.flags import SettingsFlags
 from airrep.cli.options import note, print_json, shared_options
 
 QueriesOption = Annotated[str | None, f"Where queries come from, when not from DATA. {options.DATA_HELP}"]
@@ -14,22 +16,15 @@ QueriesOption = Annotated[str | None, f"Where queries come from, when not from D
 app = typer.Typer()
 
 
-@dataclass(frozen=True)
-class SamplingOptions:
-    """Options that are settings of the sampling, by their names there; None: the setting's own default."""
-
-    instances: Annotated[int | None, "Cross-validation instances (100)."] = None
-    train_count: Annotated[int | None, "Examples in each train pool (100,000)."] = None
-    query_count: Annotated[int | None, "Queries of each instance (10,000)."] = None
-    subsets: Annotated[int | None, "Subsets of each instance (100)."] = None
-    size: Annotated[int | None, "Examples in each subset (1,000)."] = None
-    stratify: Annotated[str | None, "Keep the shares of each source or label."] = None
-    disjoint_instances: Annotated[bool | None, typer.Option("--disjoint", help="No example is in two instances.")] = (
-        None
-    )
-    held_out: Annotated[int | None, "So many instances, the first, share no text with any other."] = None
-    removals: Annotated[int | None, "Not random subsets, but so many that leave out an example each."] = None
-    seed: Annotated[int | None, "Of all draws."] = None
+_DRAWN = ("instances", "train_count", "query_count", "subsets", "size", "stratify", "disjoint_instances", "held_out")
+SamplingOptions = Annotated[
+    Mapping[str, Any],
+    SettingsFlags(
+        "airrep.labels.plan:SamplingSettings",
+        (*_DRAWN, "removals", "seed"),
+        spelt={"disjoint_instances": "--disjoint"},
+    ),
+]
 
 
 @app.command("sample")
@@ -48,7 +43,7 @@ def sample_command(
     from airrep.labels import sampling
     from airrep.labels.plan import SamplingSettings
 
-    kind = {} if drawing.removals is None else {"kind": "removals"}
+    kind = {} if drawing["removals"] is None else {"kind": "removals"}
     chosen = SamplingSettings.of(configuring.values(drawing) | kind)
     plan = sampling.sample(reading.read(data), out, chosen, reading.read_if(queries), replace=replace)
     count = sum(len(instance.subsets) for instance in plan.instances)

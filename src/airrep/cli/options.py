@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar, TypeAlias, get_args,
 
 import typer
 
+from airrep.cli.flags import SettingsFlags
 from airrep.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -56,6 +57,9 @@ WorkersOption = Annotated[
     int | None,
     typer.Option(min=1, help="Processes at once, of one thread each: 1 if not given; on Ray, as many as fit."),
 ]
+ComputeOptions = Annotated[
+    Mapping[str, Any], SettingsFlags("airrep.lm.settings:LmSettings", ("device", "precision", "max_tokens"))
+]
 RetriesOption = Annotated[int, typer.Option(min=0, help="How often a failed fine-tune is tried again.")]
 
 
@@ -80,29 +84,21 @@ class ConfigOptions:
         None
     )
 
-    def values(self, *flags: object, **named: Any) -> dict[str, Any]:
+    def values(self, flags: Mapping[str, Any] | None = None, **named: Any) -> dict[str, Any]:
         """Settings by name: a flag that was given counts before --set, and --set before the YAML file."""
         from airrep.runtime.settings import read_settings
 
-        typed = {name: value for flag in flags for name, value in vars(flag).items()} | named
-        given = {name: value for name, value in typed.items() if value is not None}
+        given = {name: value for name, value in {**(flags or {}), **named}.items() if value is not None}
         return read_settings(self.config, self.settings or ()) | given
 
-    def of_lm(self, lm: str, *flags: object, **named: Any) -> "tuple[LmSettings, FineTuneSettings]":
+    def of_lm(
+        self, lm: str, flags: Mapping[str, Any] | None = None, **named: Any
+    ) -> "tuple[LmSettings, FineTuneSettings]":
         """Settings of the target LM, and of its fine-tuning."""
         from airrep.lm.settings import FineTuneSettings, LmSettings, split_lm_settings
 
-        of_lm, of_tuning = split_lm_settings(self.values(*flags, **named))
+        of_lm, of_tuning = split_lm_settings(self.values(flags, **named))
         return LmSettings.of({**of_lm, "lm": lm}), FineTuneSettings.of(of_tuning)
-
-
-@dataclass(frozen=True)
-class ComputeOptions:
-    """Options that are settings of the target LM, by their names there."""
-
-    device: DeviceOption = None
-    precision: PrecisionOption = None
-    max_tokens: Annotated[int | None, "Longest example in tokens; prompts are cut."] = None
 
 
 @dataclass(frozen=True)
@@ -199,7 +195,7 @@ def open_moved_index(path: Path, settings: list[str] | None = None, **named: str
     from airrep.attributors.methods import make_attributor
     from airrep.index.index import Index
 
-    index, moved = Index(path), ConfigOptions(settings=settings).values(**named)
+    index, moved = Index(path), ConfigOptions(settings=settings).values(named)
     return Index(path, make_attributor(index.method, {**index.manifest["settings"], **moved})) if moved else index
 
 
@@ -252,7 +248,7 @@ def show(found: "Kept | Verdict", print_found: Callable[[Any], None], as_json: b
 
 
 def shared_options(command: Callable[..., None]) -> Callable[..., None]:
-    """Let a command take whole option classes, one option for each field.
+    """Let a command take whole option classes, one option for each field, and flags of settings.
 
     A text beside a type is an option's help; a mapping beside an option class has the help that some fields get here.
     """
@@ -276,7 +272,9 @@ def _split(hint: Any) -> tuple[Any, Any]:
 
 def _collect(name: str, hint: Any, values: Mapping[str, Any]) -> Any:
     """The value of an option, or an option class made of the values of its fields."""
-    kind, _ = _split(hint)
+    kind, beside = _split(hint)
+    if isinstance(beside, SettingsFlags):
+        return beside.taken(values)
     if not (isinstance(kind, type) and is_dataclass(kind)):
         return values[name]
     hints = get_type_hints(kind, include_extras=True)
@@ -286,6 +284,9 @@ def _collect(name: str, hint: Any, values: Mapping[str, Any]) -> Any:
 def _options(name: str, hint: Any, default: Any, text: str | None = None, panel: str | None = None) -> Iterator[Option]:
     """The options that a parameter stands for; *text* is another help for one."""
     kind, beside = _split(hint)
+    if isinstance(beside, SettingsFlags):
+        yield from beside.options()
+        return
     if is_dataclass(kind):
         hints, panel = get_type_hints(kind, include_extras=True), getattr(kind, "panel", None)
         for field in fields(kind):

@@ -1,13 +1,14 @@
 """The command that predicts costs: plan."""
 
 import sys
-from dataclasses import dataclass
+from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from airrep.cli import options
+from airrep.cli.flags import SettingsFlags
 from airrep.cli.options import note, shared_options
 from airrep.errors import ConfigError
 
@@ -18,18 +19,14 @@ if TYPE_CHECKING:
 app = typer.Typer()
 
 
-@dataclass(frozen=True)
-class PlanOptions:
-    """Options that are fields of a plan's request."""
-
-    encoder: Annotated[str, "Sentence encoder: 'default', a folder or a Hub id."] = "default"
-    subsets: Annotated[int, "Subsets to learn from."] = 600
-    size: Annotated[int, "Examples in each."] = 100
-    queries: Annotated[int, "Queries whose losses are noted after each fine-tune."] = 400
-    steps: Annotated[int, "Training steps of the encoder."] = 300
-    train_layers: Annotated[str, "Layers that are trained: all, or that many from the top."] = "2"
-    workers: Annotated[int, typer.Option(min=1, help="Processes at once, of one thread each.")] = 1
-    seconds: Annotated[float, "How long to measure; starting processes comes on top."] = 60.0
+PlanOptions = Annotated[
+    Mapping[str, Any],
+    SettingsFlags(
+        "airrep.planning.plan_request:PlanRequest",
+        ("subsets", "size", "queries", "steps", "train_layers", "seconds"),
+        mode="own",
+    ),
+]
 
 
 @app.command("plan")
@@ -43,7 +40,9 @@ def plan_command(
     ] = None,
     method: Annotated[list[str] | None, "Method to compare with; may be repeated (logra, tracin)."] = None,
     *,
+    encoder: Annotated[str, "Sentence encoder: 'default', a folder or a Hub id."] = "default",
     planned: PlanOptions,
+    workers: Annotated[int, typer.Option(min=1, help="Processes at once, of one thread each.")] = 1,
     against: Annotated[
         list[Path] | None,
         typer.Option(
@@ -78,9 +77,8 @@ def plan_command(
         raise ConfigError("plan: expected DATA or --examples. Say what is to be planned for.")
     texts = reading.read(data or _bundled())
     count, values = len(texts) if examples is None else examples, configuring.values(device=device)
-    wish = PlanRequest.of(
-        texts, count, lm, values, methods=tuple(method or ("logra", "tracin")), seed=seed, **vars(planned)
-    )
+    named: dict[str, Any] = {**planned, "encoder": encoder, "workers": workers, "seed": seed}
+    wish = PlanRequest.of(texts, count, lm, values, methods=tuple(method or ("logra", "tracin")), **named)
     runs = runs_against(wish, against) if against else _newest(wish)
     measures = run_benchmarks(wish, note)
     made = make_plan(wish, measures, command_line(sys.argv[1:]), [run.compare(measures) for run in runs])

@@ -1,13 +1,14 @@
 """Commands that train an encoder: train, adapt."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from airrep.cli import options
+from airrep.cli.flags import SettingsFlags
 from airrep.cli.options import note, open_moved_index, shared_options, show
 from airrep.errors import ConfigError
 
@@ -29,19 +30,15 @@ class TeacherOptions:
         Path | None,
         typer.Option(metavar="INDEX", help="Learn first from the group scores that an index gives random subsets."),
     ] = None
-    teacher_steps: Annotated[int | None, "Most steps on these (500)."] = None
-    teacher_sizes: Annotated[str | None, "Sizes of these subsets, such as 1,10,100 (100); 1 ranks single examples."] = (
-        None
-    )
-    teacher_instances: Annotated[int | None, "Draws of queries and subsets from the index (20)."] = None
+    settings: Annotated[
+        Mapping[str, Any],
+        SettingsFlags(
+            "airrep.labels.teacher:TeacherSettings",
+            ("steps", "sizes", "instances", "pool", "temperature"),
+            prefix="teacher_",
+        ),
+    ] = field(default_factory=dict)
     teacher_queries: Annotated[str | None, "Where the teacher's queries come from, when not from the index."] = None
-    teacher_pool: Annotated[str | None, "How the teacher pools; its method's own if not given."] = None
-    teacher_temperature: Annotated[float | None, "Of the teacher's attention."] = None
-
-    @property
-    def settings(self) -> dict[str, Any]:
-        """The options that are settings, by their names there."""
-        return {name: value for name, value in vars(self).items() if name not in ("teacher", "teacher_queries")}
 
     def check(self, settings: Mapping[str, Any]) -> None:
         """Refuse options and *settings* of a teacher where there is none."""
@@ -101,13 +98,10 @@ class LabelOptions:
         return [gather(part, corpora, partial=partial, beside=named, read=reading.read) for part in self.all]
 
 
-@dataclass(frozen=True)
-class TrainingOptions:
-    """Options that are settings of the training, by their names there; None: the setting's own default."""
-
-    start: Annotated[str | None, options.START_HELP] = None
-    train_layers: Annotated[str | None, "all, or how many layers from the top; 0 = head."] = None
-    steps: Annotated[int | None, "Most training steps (2,000), beside --teacher-steps."] = None
+TrainingOptions = Annotated[
+    Mapping[str, Any],
+    SettingsFlags("airrep.training.settings:TrainingSettings", ("start", "train_layers", "steps")),
+]
 
 
 @app.command("train")

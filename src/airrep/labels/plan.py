@@ -37,27 +37,28 @@ class SamplingSettings(Settings):
     kind: Literal["random", "removals"] = "random"
     """Random subsets; or for leave-one-out, the whole pool (subset 0) and the pool less a few examples each."""
     instances: int = Field(default=100, ge=1)
-    """Cross-validation draws, each with its own train pool, queries and subsets."""
+    """Cross-validation instances. Each has its own train pool, queries and subsets."""
     train_count: int | None = Field(default=100_000, ge=2)
-    """Examples in each train pool; None takes all that may be drawn."""
+    """Examples in each train pool. None takes all that may be drawn."""
     query_count: int | None = Field(default=10_000, ge=1)
-    """Queries of each instance, all different; None takes all that may be drawn."""
+    """Queries of each instance. They are all different; None takes all that may be drawn."""
     subsets: int = Field(default=100, ge=2)
-    """Random subsets of each pool."""
+    """Subsets of each instance."""
     size: int = Field(default=1_000, ge=1)
-    """Examples in a random subset."""
+    """Examples in each subset."""
     removals: int | None = Field(default=None, ge=1)
-    """Removals of each pool, for the kind of that name; they have no example in common."""
+    """Not random subsets, but so many that leave out an example each. It belongs to the kind of that name;
+    removals have no example in common."""
     removal_size: int = Field(default=1, ge=1)
     """Examples that one removal leaves out."""
     stratify: Literal["source", "label"] | None = None
-    """Draw pools, queries and subsets with each source or label in proportion; None draws plainly."""
+    """Keep the shares of each source or label. So it is in pools, queries and subsets; None draws plainly."""
     held_out: int = Field(default=0, ge=0)
-    """So many instances, the first, share no text with any other instance, to measure a trained encoder on."""
+    """So many instances, the first, share no text with any other. A trained encoder is measured on them."""
     disjoint_instances: bool = False
-    """Whether no two instances share a text at all."""
+    """No example is in two instances."""
     seed: int = Field(default=0, ge=0)
-    """Seed of all draws."""
+    """Of all draws."""
 
 
 @dataclass(frozen=True, eq=False)

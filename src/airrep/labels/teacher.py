@@ -33,11 +33,11 @@ class TeacherSettings(Settings):
     """Settings of a teacher's instances and of the training steps on them."""
 
     steps: int = Field(default=500, ge=1)
-    """Most steps on the teacher's labels, before those on losses."""
+    """Most steps on the teacher's labels. They come before those on losses."""
     sizes: tuple[int, ...] = (100,)
-    """Members of a subset; instance i has the i-th of these, and so on in turn. With 1, single examples are ranked."""
+    """Sizes of its subsets, such as 1,10,100; 1 ranks single examples. Instance i has the i-th of these, in turn."""
     instances: int = Field(default=20, ge=1)
-    """Draws, each with its own queries, train pool and subsets."""
+    """Draws of queries and subsets from the index. Each has its own train pool too."""
     examples: int = Field(default=20_000, ge=4)
     """Most examples that all this is drawn from: a random part of a larger index, and of other queries."""
     query_count: int = Field(default=500, ge=1)
@@ -45,9 +45,9 @@ class TeacherSettings(Settings):
     subsets: int = Field(default=1000, ge=2)
     """Random subsets of each pool; single examples, all different, for size 1."""
     pool: str | None = None
-    """How the teacher's member scores become its group scores; None takes its method's own."""
+    """How the teacher pools; its method's own if not given."""
     temperature: float = Field(default=1.0, gt=0, allow_inf_nan=False)
-    """Temperature of the teacher's attention: the larger, the flatter."""
+    """Of the teacher's attention. The larger, the flatter."""
     members: int | None = Field(default=None, ge=2)
     """About how many members all subsets of a step have; None takes those of a step on the largest subsets."""
     rate: float = Field(default=1.0, gt=0, allow_inf_nan=False)

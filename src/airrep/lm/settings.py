@@ -16,12 +16,13 @@ class LmSettings(Settings):
     lm: str = Field(min_length=1)
     """The target LM: a folder with a Hugging Face causal LM, or owner/name on the Hub."""
     max_tokens: int | None = Field(default=None, ge=8)
-    """Longest example in tokens; prompts are cut to fit. None takes the LM's positions, at most 2048."""
+    """Longest example in tokens; prompts are cut. None takes the LM's positions, at most 2048."""
     template: str | None = None
     """None: the LM's chat template, or plain text where it has none. 'plain': plain text. Or a text with {prompt} and
     {response}."""
     precision: Literal["auto", "float32", "bfloat16"] = "auto"
-    """Arithmetic of the matrix products, weights stay float32; auto takes bfloat16 where the device is fast at it."""
+    """auto, float32 or bfloat16. It is that of the matrix products, weights stay float32; auto takes bfloat16 where the
+    device is fast at it."""
     device: str = "auto"
     """auto, cpu, cuda or cuda:N."""
     batch_tokens: int | None = Field(default=None, ge=1)

@@ -47,12 +47,19 @@ class PlanRequest:
     encoder: str = DEFAULT
     tuning: FineTuneSettings = field(default_factory=FineTuneSettings)
     subsets: int = 600
+    """Subsets to learn from."""
     size: int = 100
+    """Examples in each."""
     queries: int = 400
+    """Queries whose losses are noted after each fine-tune."""
     steps: int = 300
+    """Training steps of the encoder."""
     train_layers: int | str = 2
+    """Layers that are trained: all, or that many from the top."""
     workers: int = 1
+    """Processes at once, of one thread each."""
     seconds: float = 60.0
+    """How long to measure; starting processes comes on top."""
     seed: int = 0
 
     @classmethod

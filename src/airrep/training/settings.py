@@ -13,7 +13,7 @@ class TrainingSettings(Settings):
     """How an encoder learns to rank subsets by their labels; defaults are the paper's where it states them."""
 
     start: str = DEFAULT
-    """The encoder that training starts from: 'default' or 'untrained' (shipped with airrep), a folder, or a Hub id."""
+    """Encoder to start from: 'default', 'untrained', a folder or a Hub id."""
     pool: TrainedPool = "attention"
     """How member scores become group scores, in training and in evaluation: attention (Eq. 6), attention that weighs
     by the signed scores, or the mean."""
@@ -25,8 +25,8 @@ class TrainingSettings(Settings):
     initial_scale: Annotated[float, Field(gt=0, allow_inf_nan=False)] | Literal["auto"] = "auto"
     """Scores of the start are multiplied by this; 'auto' takes what ranks the training labels best."""
     train_layers: Annotated[int, Field(ge=0)] | Literal["all"] = "all"
-    """Layers that learn, beside the head: all (embeddings too), the top k, or 0 for the head alone. What lies below
-    is computed once and kept on disk."""
+    """all, or how many layers from the top; 0 = head. The embeddings learn with all; what lies below the layers that
+    learn is computed once and kept on disk."""
 
     @field_validator("train_layers", mode="before")
     @classmethod
@@ -39,7 +39,7 @@ class TrainingSettings(Settings):
         return layers
 
     steps: int = Field(default=2000, ge=1)
-    """Most steps."""
+    """Most training steps, beside those on a teacher's labels."""
     queries_per_step: int = Field(default=1000, ge=1)
     """Most queries in a step."""
     subsets_per_step: int = Field(default=32, ge=2)

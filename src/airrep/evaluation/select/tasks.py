@@ -19,23 +19,23 @@ class SelectSettings(Settings):
     count: int = Field(default=1000, ge=1)
     """Training examples selected for each task."""
     by: str = "label"
-    """The field that holds the task: label, source or a metadata field."""
+    """Field that holds the task: label, source or a metadata field."""
     seeds: int = Field(default=1, ge=1)
-    """Fine-tunes of each selection, in other orders of the data, averaged; each has its own random examples."""
+    """Fine-tunes of each selection, averaged. Each has another order of the data, and its own random examples."""
     random: bool = True
-    """Also examples drawn at random, of the same number, for each task."""
+    """Also examples at random. As many, for each task."""
     full: bool = False
-    """Also all training examples: one fine-tune for all tasks."""
+    """Also all training examples. That is one fine-tune for all tasks."""
     none: bool = True
     """Also the LM as it is."""
     where: str | None = None
-    """A filter; only training examples that fulfil it are selected."""
+    """Only training examples that fulfil this, such as 'label == "gsm8k"'."""
     max_new_tokens: int = Field(default=64, ge=1)
     """Most tokens of an answer."""
     resamples: int = Field(default=1000, ge=1)
     """Bootstrap draws behind each interval."""
     seed: int = 0
-    """Of random examples, fine-tunes and draws."""
+    """Of random examples and fine-tunes. The draws behind intervals have it too."""
 
 
 class Tasks:

@@ -1,0 +1,108 @@
+"""Flags made from the fields of settings: their names, types, defaults and docstrings."""
+
+import ast
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from functools import cache
+from importlib.util import find_spec
+from inspect import Parameter as Option
+from itertools import pairwise
+from typing import Annotated, Any, Literal, NamedTuple, cast
+
+import typer
+
+_KINDS: Mapping[str, type] = {"int": int, "float": float, "bool": bool, "str": str}
+"""Types of flags, by the text of a field's type; any other flag is text, which the settings check."""
+
+
+class _Field(NamedTuple):
+    """A field of settings, as its source has it."""
+
+    kind: type
+    default: Any
+    least: int | None
+    text: str
+    """First sentence of its docstring."""
+
+
+@dataclass(frozen=True)
+class SettingsFlags:
+    """Flags for some fields of a class of settings; a command gets those that were typed, by the fields' names.
+
+    The fields are read from the source: to import settings would load numpy and pydantic for every ``--help``.
+    """
+
+    source: str
+    """Module and class, such as ``"airrep.lm.settings:LmSettings"``."""
+    names: tuple[str, ...]
+    prefix: str = ""
+    """Put before each name."""
+    mode: Literal["layered", "own"] = "layered"
+    """Whether --set and --config may also give them, so that a flag that was not typed must leave them alone, or the
+    flags alone do, with the fields' own defaults and limits."""
+    spelt: Mapping[str, str] = field(default_factory=dict)
+    """Flags that are not called like their fields."""
+
+    def taken(self, values: Mapping[str, Any]) -> dict[str, Any]:
+        """The values of these flags, by names with the prefix."""
+        return {self.prefix + name: values[self.prefix + name] for name in self.names}
+
+    def options(self) -> Iterator[Option]:
+        """One option for each field."""
+        fields = _fields(*self.source.split(":"))
+        for name in self.names:
+            kind, default, least, text = fields[name]
+            flag = self.prefix + name
+            spelt = self.spelt.get(name, f"--{flag.replace('_', '-')}")
+            if self.mode == "own":
+                spelt_out = [] if kind is bool else [spelt]  # Typer adds --no-NAME to a bool without a spelling
+                shown = typer.Option(*spelt_out, min=least, help=f"{text}.")
+                value = str(default) if kind is str and default is not None else default
+            else:
+                shown, value = typer.Option(spelt, help=f"{text}{_shown(default)}."), None
+            taken: Any = kind if value is not None else kind | None
+            hint: Any = Annotated[taken, shown]
+            yield Option(flag, Option.KEYWORD_ONLY, default=value, annotation=hint)
+
+
+def _shown(default: Any) -> str:
+    """A default that is a number to know, in brackets."""
+    first = default[0] if isinstance(default, tuple) else default
+    return f" ({first:,})" if type(first) is int and first > 0 else ""
+
+
+@cache
+def _fields(module: str, name: str) -> dict[str, _Field]:
+    """Fields of a class of settings by name."""
+    spec = find_spec(module)
+    source = cast(Any, spec).loader.get_source(module)
+    body = next(node.body for node in ast.parse(source).body if isinstance(node, ast.ClassDef) and node.name == name)
+    return {
+        node.target.id: _field(node, _docstring(after))
+        for node, after in pairwise(body)
+        if isinstance(node, ast.AnnAssign) and isinstance(node.target, ast.Name)
+    }
+
+
+def _docstring(node: ast.stmt) -> str:
+    """First sentence of a docstring, without its full stop; empty if there is none."""
+    if not (isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant)):
+        return ""
+    return " ".join(str(node.value.value).split()).partition(". ")[0].removesuffix(".")
+
+
+def _field(node: ast.AnnAssign, text: str) -> _Field:
+    value, least = node.value, None
+    if isinstance(value, ast.Call):  # Field(default=..., ge=...)
+        given = {word.arg: word.value for word in value.keywords}
+        value, least = given.get("default"), _literal(given.get("ge"))
+    kind = _KINDS.get(ast.unparse(node.annotation).removesuffix(" | None"), str)
+    return _Field(kind, _literal(value), least, text)
+
+
+def _literal(value: ast.expr | None) -> Any:
+    """A value that is written out; None for a name, whose value is not known here."""
+    try:
+        return None if value is None else ast.literal_eval(value)
+    except ValueError:
+        return None
