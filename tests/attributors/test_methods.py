@@ -12,9 +12,9 @@ from worlds.small_world import HashAttributor, make_corpus
 from worlds.tiny_bert import tiny_folder
 
 import airrep
-from airrep.attributors.lexical import TfidfAttributor
 from airrep.attributors.methods import METHODS, make_attributor
 from airrep.attributors.settings import TfidfSettings
+from airrep.attributors.text.lexical import TfidfAttributor
 from airrep.errors import ArtifactError, ConfigError, NotFittedError
 
 OFFLINE = {"gte": {"encoder": "default"}}
@@ -119,7 +119,7 @@ def test_tfidf_says_what_it_lacks() -> None:
 @pytest.mark.parametrize(
     ("name", "values", "message"),
     [
-        ("airep", {}, r"method 'airep': does not exist; expected one of airrep, gte, tfidf, rds, dsir, tracin,"),
+        ("airep", {}, r"method 'airep': does not exist; expected one of airrep, gte, tfidf, bm25, ngram, rds,"),
         ("logra", {}, r"method 'logra': 'lm' is not set, and there is nothing to take instead\. Pass --lm MODEL\."),
         ("stack", {}, r"'stack' is not set, .* Pass --set stack=\.\.\."),
         ("tfidf", {"ngram": 2}, "'ngram' is not a setting here; expected one of min_count, ngrams"),

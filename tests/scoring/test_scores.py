@@ -154,10 +154,10 @@ def test_only_faded_groups_are_worked_out_again(monkeypatch: pytest.MonkeyPatch)
     again: list[int] = []
     anew = groupscores._float64_attention
 
-    def counting(parts: object, pool: str, temperature: float) -> np.ndarray:
+    def counting(parts: object, pooling: object) -> np.ndarray:
         scores = list(parts)
         again.append(scores[0].shape[1])
-        return anew(iter(scores), pool, temperature)
+        return anew(iter(scores), pooling)
 
     monkeypatch.setattr(groupscores, "_float64_attention", counting)
     train = np.array([[400.0, 0.0], [399.0, 0.0], [1.0, 1.0], [-2.0, 1.0]], dtype=np.float32)

@@ -7,10 +7,9 @@ encoder        Attribution by sentence encoders: AirRep and plain embeddings.
 feature_files  Readers of feature files that other tools wrote: .npy, TRAK, LogIX.
 gradient/      Methods that read gradients of the LM: hooks, projections, curvature.
 language       Attribution by the hidden states of a language model: RDS.
-lexical        Attribution by words and hashed n-grams: TF-IDF and DSIR.
 methods        The methods of training data attribution, by name.
-ngrams         Hashed counts of word n-grams, and their log ratios.
 precomputed    Attribution by precomputed features.
 settings       Settings of the attribution methods.
 stack          Attribution by a weighted sum of several methods' scores.
+text/          Methods that count words: TF-IDF, DSIR, an n-gram LM.
 """

@@ -101,6 +101,8 @@ class Attributor(ABC):
                 f"pool '{pooling}': needs a method that encodes queries as training examples; {self.name} does not. "
                 "Use sum, mean, attention, signed-attention or top-K."
             )
+        if pooling.kind == "ngram-lm" and self.pool != "ngram-lm":
+            raise ConfigError(f"pool 'ngram-lm': counts n-grams, which {self.name} has not. Use method ngram.")
         return pooling
 
     @property

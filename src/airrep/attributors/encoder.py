@@ -8,6 +8,7 @@ from airrep.arrays import DenseFeatures
 from airrep.attributors.base import MethodAttributor, OnRows, TrainedGroups
 from airrep.attributors.settings import EncoderSettings
 from airrep.corpus.corpus import Example
+from airrep.corpus.views import seen, something_seen
 from airrep.encoder.base import Encoder
 from airrep.encoder.load import load_encoder
 from airrep.runtime.artifacts import json_digest
@@ -45,7 +46,8 @@ class EmbeddingAttributor(MethodAttributor[EncoderSettings]):
 
     @property
     def fingerprint(self) -> str:
-        return json_digest({"method": self.name, "encoder": self.encoder.fingerprint})
+        view = {} if self._settings.view == "whole" else {"view": self._settings.view}
+        return json_digest({"method": self.name, "encoder": self.encoder.fingerprint, **view})
 
     @property
     def symmetric(self) -> bool:
@@ -56,11 +58,20 @@ class EmbeddingAttributor(MethodAttributor[EncoderSettings]):
         return {"precision": self.encoder.precision}
 
     def encode_train(self, examples: Sequence[Example], on_rows: OnRows | None = None) -> DenseFeatures:
-        return self.encoder.encode(examples, on_rows)
+        return self._encode(examples, on_rows, queries=False)
 
     def encode_queries(self, examples: Sequence[Example], on_rows: OnRows | None = None) -> DenseFeatures:
         """φ_query: the same, behind the encoder's prompt for queries where it has one."""
-        return self.encoder.encode(examples, on_rows, queries=True)
+        return self._encode(examples, on_rows, queries=True)
+
+    def _encode(self, examples: Sequence[Example], on_rows: OnRows | None, *, queries: bool) -> DenseFeatures:
+        """Features of what the view shows; 0 where that is nothing."""
+        view = self._settings.view
+        if view == "whole":
+            return self.encoder.encode(examples, on_rows, queries=queries)
+        features = self.encoder.encode([seen(example, view) for example in examples], on_rows, queries=queries)
+        features[~something_seen(examples, view)] = 0
+        return features
 
 
 class AirRepAttributor(EmbeddingAttributor):

@@ -7,12 +7,14 @@ from typing import Any
 
 from airrep.attributors.base import Attributor
 from airrep.attributors.settings import (
+    Bm25Settings,
     DatamodelsSettings,
     DsirSettings,
     EncoderSettings,
     InfluenceSettings,
     LessSettings,
     LograSettings,
+    NgramSettings,
     PrecomputedSettings,
     RdsSettings,
     StackSettings,
@@ -95,7 +97,28 @@ METHODS: Mapping[str, Method] = {
             cost="no model",
             paper="Spärck Jones 1972",
             settings=TfidfSettings,
-            location=("airrep.attributors.lexical", "TfidfAttributor"),
+            location=("airrep.attributors.text.lexical", "TfidfAttributor"),
+        ),
+        Method(
+            name="bm25",
+            summary="BM25 of the examples for the query's words, scores summed over a group",
+            needs="nothing",
+            bytes_per_example="8 for each distinct term of the text",
+            cost="no model",
+            paper="Robertson and Zaragoza 2009",
+            settings=Bm25Settings,
+            location=("airrep.attributors.text.bm25", "Bm25Attributor"),
+        ),
+        Method(
+            name="ngram",
+            summary="counting language model of the responses: how much likelier a group makes the query's n-grams",
+            pool="ngram-lm",
+            needs="nothing; best the target LM's tokenizer: --set tokenizer=MODEL",
+            bytes_per_example="8 for each different n-gram of the response, of all orders",
+            cost="no model",
+            paper="ours",
+            settings=NgramSettings,
+            location=("airrep.attributors.text.ngram_lm", "NgramAttributor"),
         ),
         Method(
             name="rds",
@@ -115,7 +138,7 @@ METHODS: Mapping[str, Method] = {
             cost="no model",
             paper="DSIR, arXiv 2302.03169",
             settings=DsirSettings,
-            location=("airrep.attributors.lexical", "DsirAttributor"),
+            location=("airrep.attributors.text.lexical", "DsirAttributor"),
         ),
         Method(
             name="tracin",

@@ -5,10 +5,14 @@ from typing import Literal
 
 from pydantic import Field, field_validator
 
+from airrep.corpus.views import View
 from airrep.encoder.folders import BUNDLED, DEFAULT
 from airrep.lm.settings import LmSettings
 from airrep.runtime.settings import Settings
 from airrep.scoring.pooling import Pool
+
+MOST_ORDERS, LONGEST = 4, 8
+"""Most orders of n-grams that are counted side by side, and the longest."""
 
 
 def _whole(path: str | None) -> str | None:
@@ -19,6 +23,8 @@ def _whole(path: str | None) -> str | None:
 class EncoderSettings(Settings):
     """Settings of methods that embed texts with a sentence encoder."""
 
+    added = ("view",)
+
     encoder: str = DEFAULT
     """The sentence encoder: 'default' or 'untrained' (shipped with airrep), a folder, or a Hub id."""
 
@@ -27,6 +33,8 @@ class EncoderSettings(Settings):
     def _whole_path(cls, encoder: str) -> str:
         return encoder if encoder in BUNDLED or not Path(encoder).is_dir() else str(Path(encoder).resolve())
 
+    view: View = "whole"
+    """What of an example is read: whole, response or prompt; the template has nothing in place of the rest."""
     template: str | None = None
     """Text made of an example, with {prompt} and {response}; None takes the encoder's own."""
     max_tokens: int | None = Field(default=None, ge=8)
@@ -49,10 +57,61 @@ class EncoderSettings(Settings):
 class TfidfSettings(Settings):
     """Settings of the TF-IDF baseline: scikit-learn's, with its defaults."""
 
+    added = ("view",)
+
     ngrams: int = Field(default=1, ge=1, le=5)
     """Longest word n-gram."""
     min_count: int = Field(default=1, ge=1)
     """Training examples a term must occur in."""
+    view: View = "whole"
+    """What of an example is read: whole, response or prompt."""
+
+
+class Bm25Settings(Settings):
+    """Settings of BM25, the defaults being those of Lucene."""
+
+    view: View = "response"
+    """What of an example is read: whole, response or prompt."""
+    saturation: float = Field(default=1.2, gt=0, allow_inf_nan=False)
+    """k: the smaller, the less a term counts that comes again."""
+    length: float = Field(default=0.75, ge=0, le=1)
+    """b: how much long examples are held back."""
+
+
+class NgramSettings(Settings):
+    """Settings of the counting language model over n-grams."""
+
+    view: View = "response"
+    """What of an example is read: whole, response or prompt. The loss counts the response alone."""
+    orders: tuple[int, ...] = (1, 2, 3)
+    """Lengths of the n-grams, at most four of them, whose gains are added up."""
+    tokenizer: str = "words"
+    """'words' (and single signs), 'subwords' (the pieces of the LM that comes with airrep), or the folder or Hub id of
+    a model, best the target LM, whose tokenizer is taken."""
+    mix: float = Field(default=0.5, gt=0, lt=1)
+    """λ: share of the group's n-grams in the mixture with those of the corpus."""
+    smoothing: float = Field(default=0.1, gt=0, allow_inf_nan=False)
+    """Added to the corpus's count of each n-gram."""
+    length: float = Field(default=0.5, ge=0, le=1)
+    """An example weighs so in a group: its tokens to this power. 1 counts all tokens alike, 0 all examples."""
+
+    @field_validator("orders", mode="before")
+    @classmethod
+    def _some_orders(cls, orders: object) -> object:
+        """``"1,2"`` is (1, 2), as command lines give it."""
+        parts = (
+            orders.split(",") if isinstance(orders, str) else orders if isinstance(orders, list | tuple) else [orders]
+        )
+        found = [int(part) if isinstance(part, str) and part.strip().isdecimal() else part for part in parts]
+        good = all(type(order) is int and 1 <= order <= LONGEST for order in found)
+        if not good or not 1 <= len(set(found)) == len(found) <= MOST_ORDERS:
+            raise ValueError(f"expected 1 to {MOST_ORDERS} different lengths from 1 to {LONGEST}, such as 1,2,3")
+        return tuple(found)
+
+    @field_validator("tokenizer")
+    @classmethod
+    def _whole_tokenizer(cls, tokenizer: str) -> str:
+        return str(Path(tokenizer).resolve()) if Path(tokenizer).is_dir() else tokenizer
 
 
 class RdsSettings(LmSettings):
@@ -164,12 +223,16 @@ class InfluenceSettings(LmSettings):
 class DsirSettings(Settings):
     """Settings of DSIR, the defaults being those of its authors."""
 
+    added = ("view",)
+
     ngrams: int = Field(default=2, ge=1, le=5)
     """Longest word n-gram."""
     buckets: int = Field(default=10_000, ge=2)
     """Hash buckets, which are the features."""
     smoothing: float = Field(default=1e-8, gt=0, allow_inf_nan=False)
     """Added to probabilities before their logarithm."""
+    view: View = "whole"
+    """What of an example is read: whole, response or prompt."""
 
 
 class PrecomputedSettings(Settings):

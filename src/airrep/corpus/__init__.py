@@ -7,4 +7,5 @@ readers      The reader for each kind of file, by its suffix; Parquet, datasets,
 records      From a raw record to the checked fields of an example.
 table        The table behind a corpus: records assembled, checked, taken from, digested.
 textformats  Parsers of text formats, for the readers: JSON Lines, JSON, CSV.
+views        Views: what of an example a representation reads.
 """

@@ -9,7 +9,7 @@ from typing import Any, ClassVar, Generic, TypeVar, overload
 import numpy as np
 
 from airrep.attributors.base import OnProgress
-from airrep.attributors.lexical import DsirAttributor
+from airrep.attributors.text.lexical import DsirAttributor
 from airrep.corpus.corpus import Example
 from airrep.errors import ArtifactError, ConfigError
 from airrep.index.index import Index, Queries

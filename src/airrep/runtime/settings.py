@@ -2,10 +2,10 @@
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, Self
+from typing import Any, ClassVar, Self
 
 import yaml
-from pydantic import BaseModel, ConfigDict, ValidationError
+from pydantic import BaseModel, ConfigDict, SerializerFunctionWrapHandler, ValidationError, model_serializer
 
 from airrep.errors import ConfigError
 
@@ -14,6 +14,20 @@ class Settings(BaseModel):
     """Base class of all settings: frozen, and without unknown names."""
 
     model_config = ConfigDict(extra="forbid", frozen=True, use_attribute_docstrings=True)
+
+    added: ClassVar[tuple[str, ...]] = ()
+    """Fields that came later. They are not written where they have their defaults, so that requests and fingerprints of
+    older artifacts stay as they were."""
+
+    @model_serializer(mode="wrap")
+    def _without_added(self, write: SerializerFunctionWrapHandler) -> dict[str, Any]:
+        values: dict[str, Any] = write(self)
+        known = type(self).model_fields
+        return {
+            name: value
+            for name, value in values.items()
+            if name not in self.added or getattr(self, name) != known[name].default
+        }
 
     @classmethod
     def of(cls, values: dict[str, Any], where: str = "settings") -> Self:

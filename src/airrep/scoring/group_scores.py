@@ -16,10 +16,12 @@ import torch
 from airrep.arrays import Features, GroupScores
 from airrep.errors import ConfigError, DataError
 from airrep.scoring.blocks import Block, Piece, check_blocks, check_queries, piece_rows, pieces_of, room_for
+from airrep.scoring.columns import narrow
+from airrep.scoring.group_gains import gain_scores
 from airrep.scoring.group_orders import order_scores
 from airrep.scoring.group_tops import top_means
 from airrep.scoring.groups import Groups
-from airrep.scoring.pooling import ATTENTIONS, Pool, Pooling, PoolLike, exponents
+from airrep.scoring.pooling import Pooling, PoolLike, exponents
 from airrep.scoring.products import LoadedRows, Precision, ReadyQueries, check_precision, load, ready
 
 ROWS, COLUMNS = 2048, 128
@@ -55,8 +57,8 @@ def group_scores(
         queries: ``(q, d)`` float32, or CSR as the blocks.
         blocks: the features of all training examples, in order of rows.
         groups: which rows belong together; they may overlap.
-        pool: ``"sum"``, ``"mean"``, ``"attention"``, ``"signed-attention"``, ``"top-K"``, ``"order-K"`` or
-            ``"order-inf"``; see :class:`airrep.scoring.pooling.Pooling`.
+        pool: ``"sum"``, ``"mean"``, ``"attention"``, ``"signed-attention"``, ``"ngram-lm"``, ``"power-K"``,
+            ``"top-K"``, ``"order-K"`` or ``"order-inf"``; see :class:`airrep.scoring.pooling.Pooling`.
         temperature: the larger, the flatter the attention.
         precision: ``"bfloat16"`` multiplies in bfloat16, save where norms allow |s| / temperature above 8.
         device: device of the products; order-K always runs on the CPU.
@@ -79,8 +81,11 @@ def group_scores(
     with np.errstate(over="ignore", invalid="ignore"):  # looked for below
         if pooling.kind == "order":
             scores = order_scores(queries, blocks, groups, pooling, rows if examples is None else examples)
-        elif pooling.k is not None:
+        elif pooling.kind == "ngram-lm":
+            scores = _gain_scores(queries, blocks, groups)
+        elif pooling.kind == "top" and pooling.k is not None:
             most = BFLOAT16_MOST
+            queries, blocks = narrow(queries, blocks)
             scores = top_means(queries, blocks, groups, pooling.k, precision=precision, most=most, device=device)
         else:
             scores = _pooled(queries, blocks, groups, pooling, precision, device)
@@ -94,15 +99,20 @@ def group_scores(
 def _pooled(
     queries: Features, blocks: Sequence[Block], groups: Groups, pooling: Pooling, precision: Precision, device: str
 ) -> np.ndarray:
-    """Sums, means and attention, ``(q, m)``."""
-    assert pooling.kind != "top"
-    assert pooling.kind != "order"
-    pool: Pool = pooling.kind
-    if not pooling.attends and isinstance(queries, np.ndarray):
-        return _linear(queries, blocks, groups, pool, device)
+    """Sums, means, powers and attention, ``(q, m)``."""
+    if pooling.kind in ("sum", "mean") and isinstance(queries, np.ndarray):
+        return _linear(queries, blocks, groups, pooling, device)
+    queries, blocks = narrow(queries, blocks)
     most = BFLOAT16_MOST * pooling.temperature
     made = [ready(queries[i : i + COLUMNS], precision, most, device) for i in range(0, queries.shape[0], COLUMNS)]
-    return _streamed(made, blocks, groups, pool, pooling.temperature)
+    return _streamed(made, blocks, groups, pooling)
+
+
+def _gain_scores(queries: Features, blocks: Sequence[Block], groups: Groups) -> np.ndarray:
+    """Gains of the counting language model, ``(q, m)`` float32."""
+    if isinstance(queries, np.ndarray):
+        raise ConfigError("pool 'ngram-lm': needs counts of n-grams; these features are dense. Take another pool.")
+    return gain_scores(queries, blocks, groups).astype(np.float32)
 
 
 def _check_rows(groups: Groups, rows: int) -> None:
@@ -148,33 +158,38 @@ def _chunks(blocks: Sequence[Block], groups: Groups, size: int, device: str) -> 
 class _SumTile:
     """Running sums for a few queries over all groups."""
 
-    def __init__(self, queries: ReadyQueries, groups: Groups, pool: Pool, temperature: float) -> None:
-        self.queries, self.groups, self.pool, self.temperature = queries, groups, pool, temperature
+    def __init__(self, queries: ReadyQueries, groups: Groups, pooling: Pooling) -> None:
+        self.queries, self.groups, self.pooling = queries, groups, pooling
         shape = (len(groups), queries.count)
         self.numerator = torch.zeros(shape, dtype=torch.float64, device=queries.device)
         self.denominator = torch.zeros_like(self.numerator)
         self.maximum, self.raised = self.numerator.new_zeros(queries.count), False
-        self.begun = pool == "attention"  # signed scores may all lie far below 0: their first ones set the maximum
+        self.begun = (
+            pooling.kind == "attention"
+        )  # signed scores may all lie far below 0: their first ones set the maximum
 
     def see(self, chunk: _MemberChunk, rows: LoadedRows, scratch: torch.Tensor) -> None:
         """Take some rows into account."""
         size = len(chunk.piece.rows) * self.numerator.shape[1]
         scores, weights = (part[:size].view(len(chunk.piece.rows), -1) for part in scratch)
         self.queries.multiply(rows, scores)
-        if self.pool in ATTENTIONS:
-            self._weigh(scores, weights, rows.norm * self.queries.norm / self.temperature)
+        if self.pooling.attends:
+            self._weigh(scores, weights, rows.norm * self.queries.norm / self.pooling.temperature)
             chunk.add(self.denominator, weights)
             scores *= weights
+        elif self.pooling.kind == "power":
+            torch.sign(scores, out=weights)
+            scores.abs_().pow_(self.pooling.k).mul_(weights)
         chunk.add(self.numerator, scores)
 
     def _weigh(self, scores: torch.Tensor, weights: torch.Tensor, bound: float) -> None:
         """Write exp(|s| / T - maximum), or exp(s / T - maximum), none of them far above 1."""
-        if self.pool == "attention":
+        if self.pooling.kind == "attention":
             torch.abs(scores, out=weights)
         else:
             weights.copy_(scores)
-        if self.temperature != 1:
-            weights /= self.temperature
+        if self.pooling.temperature != 1:
+            weights /= self.pooling.temperature
         if bound > HEADROOM:  # else no score of these rows can overflow, and none is looked at
             self._raise(weights.amax(dim=0).double())
         self.begun = True
@@ -202,23 +217,21 @@ class _SumTile:
             some = np.flatnonzero(doubtful[group])
             chosen = (piece for _, piece in pieces_of(blocks, size, self.groups.members(int(group))))
             exact = (self.queries.exact(piece, some) for piece in chosen)
-            scores[group, some] = _float64_attention(exact, self.pool, self.temperature)
+            scores[group, some] = _float64_attention(exact, self.pooling)
         return scores
 
 
-def _streamed(
-    queries: Sequence[ReadyQueries], blocks: Sequence[Block], groups: Groups, pool: Pool, temperature: float
-) -> np.ndarray:
+def _streamed(queries: Sequence[ReadyQueries], blocks: Sequence[Block], groups: Groups, pooling: Pooling) -> np.ndarray:
     """Read the rows for some queries at a time, so that running sums stay few; ``(q, m)``."""
     together = max(1, min(QUERIES, SUMS // len(groups)) // COLUMNS)
     parts = [np.empty((0, len(groups)), dtype=np.float32)]
     for i in range(0, len(queries), together):
-        tiles = [_SumTile(some, groups, pool, temperature) for some in queries[i : i + together]]
-        parts.append(_stream(tiles, blocks, groups, pool).astype(np.float32))
+        tiles = [_SumTile(some, groups, pooling) for some in queries[i : i + together]]
+        parts.append(_stream(tiles, blocks, groups, pooling).astype(np.float32))
     return np.concatenate(parts)
 
 
-def _stream(tiles: Sequence[_SumTile], blocks: Sequence[Block], groups: Groups, pool: Pool) -> np.ndarray:
+def _stream(tiles: Sequence[_SumTile], blocks: Sequence[Block], groups: Groups, pooling: Pooling) -> np.ndarray:
     """Show every tile all rows that are in some group; group scores, ``(q, m)``."""
     size, device = piece_rows(blocks, ROWS), tiles[0].queries.device
     scratch = torch.empty(2, size * COLUMNS, device=device)
@@ -227,17 +240,17 @@ def _stream(tiles: Sequence[_SumTile], blocks: Sequence[Block], groups: Groups, 
         rows = load(chunk.piece, room)
         for tile in tiles:
             tile.see(chunk, rows, scratch)
-    if pool in ATTENTIONS:
+    if pooling.attends:
         return np.concatenate([tile.attention(blocks, size) for tile in tiles], axis=1).T
     sums = np.concatenate([tile.numerator.cpu().numpy() for tile in tiles], axis=1)
-    return (sums / groups.sizes[:, None] if pool == "mean" else sums).T
+    return (sums / groups.sizes[:, None] if pooling.kind == "mean" else sums).T
 
 
-def _float64_attention(parts: Iterator[np.ndarray], pool: Pool, temperature: float) -> np.ndarray:
+def _float64_attention(parts: Iterator[np.ndarray], pooling: Pooling) -> np.ndarray:
     """Attention of one group alone, from its members' scores ``(b, q)`` part by part."""
     greatest, above, below = np.float64(-np.inf), np.float64(0), np.float64(0)
     for scores in parts:
-        size = exponents(scores, pool) / temperature
+        size = exponents(scores, pooling.kind) / pooling.temperature
         new = np.maximum(greatest, size.max(axis=0))
         weights, shrink = np.exp(size - new), np.exp(greatest - new)
         above = above * shrink + (weights * scores).sum(axis=0)
@@ -246,7 +259,7 @@ def _float64_attention(parts: Iterator[np.ndarray], pool: Pool, temperature: flo
     return np.asarray(above / below)
 
 
-def _linear(queries: np.ndarray, blocks: Sequence[Block], groups: Groups, pool: Pool, device: str) -> np.ndarray:
+def _linear(queries: np.ndarray, blocks: Sequence[Block], groups: Groups, pooling: Pooling, device: str) -> np.ndarray:
     """Sums and means as ⟨φ(x), Σ_i φ(z_i)⟩: the features of each group are added up first, in float64."""
     d, m = queries.shape[1], len(groups)
     scores = np.empty((len(queries), m), dtype=np.float32)
@@ -258,7 +271,7 @@ def _linear(queries: np.ndarray, blocks: Sequence[Block], groups: Groups, pool: 
         sums = torch.zeros(len(part), d, dtype=torch.float64, device=device)
         for chunk in _chunks(blocks, part, size, device):
             chunk.add(sums, chunk.piece.dense(room))
-        summed = sums.cpu().numpy() / (part.sizes[:, None] if pool == "mean" else 1)
+        summed = sums.cpu().numpy() / (part.sizes[:, None] if pooling.kind == "mean" else 1)
         for i in range(0, len(queries), QUERIES):
             scores[i : i + QUERIES, first : first + step] = queries[i : i + QUERIES].astype(np.float64) @ summed.T
     return scores

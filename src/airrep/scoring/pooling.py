@@ -8,20 +8,20 @@ import numpy as np
 
 from airrep.errors import ConfigError, DataError
 
-Pool: TypeAlias = Literal["sum", "mean", "attention", "signed-attention"]
+Pool: TypeAlias = Literal["sum", "mean", "attention", "signed-attention", "ngram-lm"]
 """Pool by which a method itself turns the scores of a group's members into one group score."""
 TrainedPool: TypeAlias = Literal["attention", "signed-attention", "mean"]
 """A pool that an encoder can be trained with."""
 Constants: TypeAlias = Literal["exact", "paper"]
 """Coefficients of order-k group influence: those that follow from its definition, or those that the paper prints."""
 
-_POOLS = "sum, mean, attention, signed-attention, top-K, order-K or order-inf, with K of at least 1"
+_POOLS = "sum, mean, attention, signed-attention, top-K, order-K or order-inf, power-K, ngram-lm, with K of at least 1"
 Scores = TypeVar("Scores", bound=SupportsAbs[Any])
-Kind: TypeAlias = Literal["sum", "mean", "attention", "signed-attention", "top", "order"]
+Kind: TypeAlias = Literal["sum", "mean", "attention", "signed-attention", "ngram-lm", "power", "top", "order"]
 ATTENTIONS = ("attention", "signed-attention")
 """Pools that have a temperature: those weighted by the size of scores (Eq. 6), and by the scores themselves."""
 _PLAIN: dict[str, Kind] = {**{pool: pool for pool in get_args(Pool)}, "order-inf": "order"}
-_NUMBERED = re.compile(r"(top|order)-([1-9][0-9]{0,8})(-paper)?", re.ASCII)
+_NUMBERED = re.compile(r"(power|top|order)-([1-9][0-9]{0,8})(-paper)?", re.ASCII)
 
 
 @dataclass(frozen=True)
@@ -29,14 +29,15 @@ class Pooling:
     """Any way from the scores of a group's members to the group score; :meth:`parse` reads what users type.
 
     ``sum``, ``mean`` and both attentions are as for :func:`pool_scores`; ``top-K`` is the mean of the K highest member
-    scores (of all, where there are fewer). ``order-K`` needs features, not scores alone: it is the increase of the
-    query's loss if the group were removed, as far as K terms tell, ``order-inf`` as all of them do
-    (:mod:`airrep.scoring.group_orders`).
+    scores (of all, where there are fewer), ``power-K`` the sum of their K-th powers, signs kept. Two need features, not
+    scores alone: ``order-K`` is the increase of the query's loss if the group were removed, as far as K terms tell,
+    ``order-inf`` as all of them do (:mod:`airrep.scoring.group_orders`); ``ngram-lm`` is the gain in likelihood by a
+    language model that counts the group's n-grams (:mod:`airrep.scoring.group_gains`).
     """
 
     kind: Kind
     k: int | None = None
-    """Members that count, or terms of the series; None for all terms."""
+    """Members that count, terms of the series (None for all), or the power."""
     temperature: float = 1.0
     """Temperature of attention: the larger, the flatter."""
     constants: Constants = "exact"
@@ -59,8 +60,8 @@ class Pooling:
             )
 
     def _has_its_k(self) -> bool:
-        """``top`` needs one, ``order`` may have one, no other pool has."""
-        return self.kind == "order" or (self.k is None) == (self.kind != "top")
+        """``top`` and ``power`` need one, ``order`` may have one, no other pool has."""
+        return self.kind == "order" or (self.k is None) == (self.kind not in ("top", "power"))
 
     def _printed(self) -> bool:
         return self.constants == "paper" and self.kind == "order" and self.k in (1, 2)
@@ -73,7 +74,7 @@ class Pooling:
     @property
     def text(self) -> str:
         """Text that :meth:`parse` reads, the temperature aside."""
-        if self.kind not in ("top", "order"):
+        if self.kind not in ("power", "top", "order"):
             return self.kind
         suffix = "" if self.constants == "exact" else f"-{self.constants}"
         return f"{self.kind}-{'inf' if self.k is None else self.k}{suffix}"
@@ -86,8 +87,9 @@ class Pooling:
         """Read a pool.
 
         Args:
-            pool: ``"sum"``, ``"mean"``, ``"attention"``, ``"signed-attention"``, ``"top-K"``, ``"order-K"`` or
-                ``"order-inf"``; ``"order-1-paper"`` and ``"order-2-paper"`` take the constants that the paper prints.
+            pool: ``"sum"``, ``"mean"``, ``"attention"``, ``"signed-attention"``, ``"ngram-lm"``, ``"power-K"``,
+                ``"top-K"``, ``"order-K"`` or ``"order-inf"``; ``"order-1-paper"`` and ``"order-2-paper"`` take the
+                constants that the paper prints.
             temperature: temperature of attention; 1 leaves a :class:`Pooling` as it is.
             where: name of the pool in errors; its own text if not given.
 
@@ -104,7 +106,7 @@ class Pooling:
         if found is None:
             named = where or f"pool {pool!r}"
             raise ConfigError(f"{named}: does not exist; expected {_POOLS}. Choose one of them.")
-        kind: Kind = "top" if found[1] == "top" else "order"
+        kind: Kind = found[1]  # type: ignore[assignment]
         return cls(kind, int(found[2]), temperature, "paper" if found[3] else "exact")
 
 
@@ -133,11 +135,11 @@ def pool_scores(scores: np.ndarray, pool: PoolLike, temperature: float = 1.0) ->
     ``sum`` is Σ_i s_i, ``mean`` is Σ_i s_i / k, and ``attention`` (Eq. 6) is Σ_i softmax_i(|s_i| / T) · s_i
     with temperature T, which lies between the least and the greatest s_i. ``signed-attention`` is
     Σ_i softmax_i(s_i / T) · s_i: members that score far below 0 count little instead of much. ``top-K`` is the mean
-    of the K highest s_i, or of all where there are fewer.
+    of the K highest s_i, or of all where there are fewer; ``power-K`` is Σ_i sign(s_i) |s_i|^K.
 
     Args:
         scores: ``(q, k)`` scores of the k members; higher = more helpful.
-        pool: ``"sum"``, ``"mean"``, ``"attention"``, ``"signed-attention"`` or ``"top-K"``.
+        pool: ``"sum"``, ``"mean"``, ``"attention"``, ``"signed-attention"``, ``"power-K"`` or ``"top-K"``.
         temperature: the larger, the flatter the attention.
 
     Returns:
@@ -149,7 +151,7 @@ def pool_scores(scores: np.ndarray, pool: PoolLike, temperature: float = 1.0) ->
         DataError: no members, or a score that is not finite.
     """
     pooling = Pooling.parse(pool, temperature)
-    if pooling.kind == "order":
+    if pooling.kind in ("order", "ngram-lm"):
         raise ConfigError(
             f"pool '{pooling}': needs features, not scores. Use airrep.scoring.group_scores.group_scores."
         )
@@ -170,6 +172,8 @@ def _pooled(scores: np.ndarray, pooling: Pooling) -> np.ndarray:
         return pooled
     if pooling.kind == "sum":
         return np.asarray(scores.sum(axis=1))
+    if pooling.kind == "power" and pooling.k is not None:
+        return np.asarray((np.sign(scores) * np.abs(scores) ** pooling.k).sum(axis=1))
     if pooling.k is not None:
         scores = np.sort(scores, axis=1)[:, -pooling.k :]
     return np.asarray(scores.mean(axis=1))

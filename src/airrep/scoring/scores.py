@@ -17,6 +17,7 @@ from airrep.scoring.blocks import (
     pieces,
     room_for,
 )
+from airrep.scoring.columns import narrow
 
 
 def score_blocks(
@@ -40,7 +41,7 @@ def score_blocks(
     if block_rows < 1:
         raise ConfigError(f"block_rows {block_rows}: is below 1. Ask for one row at a time or more.")
     check_blocks(blocks)  # here, not in the generator, which would wait for its first step
-    fit = check_queries(queries, blocks)
+    fit, blocks = narrow(check_queries(queries, blocks), blocks)
     return _stream(fit, blocks, piece_rows(blocks, block_rows), device)
 
 

@@ -26,6 +26,7 @@ from airrep.scoring.blocks import (
     pieces,
     room_for,
 )
+from airrep.scoring.columns import narrow
 from airrep.scoring.products import DenseScan, Scan, SparseScan, inner_products
 
 TILE = 64
@@ -70,6 +71,7 @@ def top_k(
     rows = check_blocks(blocks).rows
     queries = check_queries(queries, blocks)
     check_count("top_k: k", k, check_keep(keep, rows))
+    queries, blocks = narrow(queries, blocks)
     signed = -queries if least else queries
     size = piece_rows(blocks)
     room = room_for(blocks, size, device)

@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from airrep.attributors import ngrams
-from airrep.attributors.ngrams import NgramCounter, bucket_of, log_ratio, split_words
+from airrep.attributors.text import ngrams
+from airrep.attributors.text.ngrams import NgramCounter, bucket_of, log_ratio, split_words
 from airrep.errors import ConfigError, DataError
 
 CAT = "The cat isn't THE cat!"

@@ -10,8 +10,8 @@ import pytest
 from worlds.small_world import make_corpus
 
 import airrep
-from airrep.attributors.lexical import DsirAttributor
 from airrep.attributors.methods import make_attributor
+from airrep.attributors.text.lexical import DsirAttributor
 from airrep.cli import app as cli
 from airrep.corpus.corpus import Corpus, Example
 from airrep.errors import ConfigError, DataError, NotFittedError
@@ -63,7 +63,7 @@ def test_importance_weights_are_the_frozen_ones_of_data_selection() -> None:
 def test_queries_do_not_depend_on_each_other_and_progress_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
     attributor, told = fitted(make_corpus(20)), []
     whole = attributor.encode_queries(make_corpus(9, "q"), told.append).toarray()
-    monkeypatch.setattr("airrep.attributors.lexical.TOGETHER", 2)
+    monkeypatch.setattr("airrep.attributors.text.lexical.TOGETHER", 2)
     np.testing.assert_array_equal(attributor.encode_queries(make_corpus(9, "q"), told.append).toarray(), whole)
     assert told == [9, 2, 2, 2, 2, 1]
     assert attributor.encode_queries([]).shape == (0, 10_000)

@@ -1,7 +1,7 @@
 """Attribution by words and hashed n-grams: TF-IDF and DSIR."""
 
 import json
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import ClassVar
 
@@ -11,9 +11,10 @@ from sklearn.feature_extraction.text import TfidfVectorizer
 
 from airrep.arrays import SparseFeatures
 from airrep.attributors.base import MethodAttributor, OnRows
-from airrep.attributors.ngrams import NgramCounter, log_ratio
 from airrep.attributors.settings import DsirSettings, TfidfSettings
+from airrep.attributors.text.ngrams import NgramCounter, log_ratio
 from airrep.corpus.corpus import Corpus, Example
+from airrep.corpus.views import View, seen_text
 from airrep.errors import ConfigError, DataError
 from airrep.runtime.artifacts import canonical_json, json_digest
 from airrep.scoring.pooling import Pool
@@ -50,7 +51,7 @@ class TfidfAttributor(MethodAttributor[TfidfSettings]):
         """
         vectorizer = self._new_vectorizer()
         try:
-            vectorizer.fit(map(_text, train))
+            vectorizer.fit(_texts(train, self._settings.view))
         except ValueError as error:
             raise ConfigError(
                 f"tfidf: finds no term in {self._settings.min_count} or more of the training examples; "
@@ -62,7 +63,7 @@ class TfidfAttributor(MethodAttributor[TfidfSettings]):
         vectorizer = self._fitted()
         if len(examples) == 0:  # scikit-learn refuses an empty list
             return sparse.csr_array(np.empty((0, len(vectorizer.vocabulary_)), dtype=np.float32))
-        features = sparse.csr_array(vectorizer.transform(map(_text, examples)))
+        features = sparse.csr_array(vectorizer.transform(_texts(examples, self._settings.view)))
         features.sort_indices()
         if on_rows is not None:
             on_rows(len(examples))
@@ -92,8 +93,8 @@ class TfidfAttributor(MethodAttributor[TfidfSettings]):
         return self.check_fitted(self._vectorizer)
 
 
-def _text(example: Example) -> str:
-    return f"{example.prompt}\n{example.response}"
+def _texts(examples: Iterable[Example], view: View) -> Iterator[str]:
+    return (seen_text(example, view) for example in examples)
 
 
 class DsirAttributor(MethodAttributor[DsirSettings]):
@@ -123,14 +124,14 @@ class DsirAttributor(MethodAttributor[DsirSettings]):
         Raises:
             DataError: it has no words.
         """
-        source = self._counter.total(map(_text, train))
+        source = self._counter.total(_texts(train, self._settings.view))
         if not source.any():
             raise DataError("dsir: finds no word in the training examples; expected at least one. Give texts.")
         self._source = source
 
     def encode_train(self, examples: Sequence[Example], on_rows: OnRows | None = None) -> SparseFeatures:
         self._fitted()
-        features = self._counter.count(map(_text, examples))
+        features = self._counter.count(_texts(examples, self._settings.view))
         if on_rows is not None:
             on_rows(len(examples))
         return features
@@ -158,15 +159,15 @@ class DsirAttributor(MethodAttributor[DsirSettings]):
             NotFittedError: :meth:`fit` has not seen the training corpus.
             DataError: the queries have no words.
         """
-        counts = self._counter.total(map(_text, examples))
+        counts = self._counter.total(_texts(examples, self._settings.view))
         if not counts.any():
             raise DataError("dsir: finds no word in the queries; expected at least one. Give queries with words.")
         return self._ratios(counts[None])
 
     def _query_counts(self, examples: Sequence[Example]) -> np.ndarray:
-        counts = self._counter.count(map(_text, examples))
+        counts = self._counter.count(_texts(examples, self._settings.view))
         empty = np.flatnonzero(np.diff(counts.indptr) == 0)
-        if len(empty):
+        if len(empty) and self._settings.view == "whole":
             raise DataError(
                 f"dsir: query '{examples[empty[0]].id}' has no words; expected at least one. Leave the query out."
             )
@@ -174,8 +175,10 @@ class DsirAttributor(MethodAttributor[DsirSettings]):
         return dense
 
     def _ratios(self, counts: np.ndarray) -> SparseFeatures:
-        ratios = log_ratio(counts, self._fitted(), self._settings.smoothing)
-        features: SparseFeatures = sparse.csr_array(ratios.astype(np.float32))
+        ratios = np.zeros(counts.shape, np.float32)  # 0 for a view that shows nothing
+        some = counts.any(axis=1)
+        ratios[some] = log_ratio(counts[some], self._fitted(), self._settings.smoothing)
+        features: SparseFeatures = sparse.csr_array(ratios)
         return features
 
     def save_state(self, folder: Path) -> None:

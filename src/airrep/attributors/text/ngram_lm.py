@@ -1,0 +1,180 @@
+"""Attribution by a counting language model over the n-grams of responses."""
+
+from collections.abc import Iterator, Sequence
+from functools import cached_property
+from hashlib import sha256
+from pathlib import Path
+from typing import ClassVar, NamedTuple
+
+import numpy as np
+from scipy import sparse
+
+from airrep.arrays import SparseFeatures
+from airrep.attributors.base import MethodAttributor, OnRows
+from airrep.attributors.settings import NgramSettings
+from airrep.attributors.text.tokens import COLUMNS, LENGTH, Split, ngram_columns, order_of, tokenizer_of
+from airrep.corpus.corpus import Corpus, Example
+from airrep.corpus.views import seen_text
+from airrep.errors import ConfigError
+from airrep.runtime.artifacts import json_digest
+from airrep.scoring.pooling import Pool
+
+TOGETHER = 4096
+"""Examples whose n-grams are counted at a time."""
+
+
+class Background(NamedTuple):
+    """Counts of n-grams in the training corpus."""
+
+    columns: np.ndarray
+    """``(k,)`` int32, ascending: the columns of n-grams that occur twice or more."""
+    counts: np.ndarray
+    """``(k,)`` int64 of each."""
+    totals: np.ndarray
+    """``(orders, 2)`` int64: n-grams of each order in all, and how many different ones."""
+
+    def frequency(self, columns: np.ndarray, smoothing: float) -> np.ndarray:
+        """Relative frequencies, smoothed; an n-gram that is not listed counts as one that occurs once."""
+        counts = np.ones(len(columns))
+        if len(self.columns):
+            place = np.minimum(np.searchsorted(self.columns, columns), len(self.columns) - 1)
+            counts = np.where(self.columns[place] == columns, self.counts[place], 1)
+        whole, different = self.totals[order_of(columns)].T
+        return np.asarray((counts + smoothing) / (whole + smoothing * different))
+
+
+class Counted(NamedTuple):
+    """Counts of n-grams of some examples."""
+
+    columns: np.ndarray
+    """``(k,)`` int32: columns of the first example's n-grams, ascending, then of the second's, and so on."""
+    counts: np.ndarray
+    """``(k,)`` int64."""
+    ends: np.ndarray
+    """``(rows + 1,)`` int64: where each example's columns begin, and the last one's end."""
+    lengths: np.ndarray
+    """``(rows,)`` int64: tokens, the end symbol counted; 0 where there is no token."""
+
+    @property
+    def shares(self) -> np.ndarray:
+        """Each count as a share of its example's length, ``(k,)``."""
+        return np.asarray(self.counts / np.repeat(self.lengths, np.diff(self.ends)))
+
+
+class NgramAttributor(MethodAttributor[NgramSettings]):
+    """A language model that counts: how much likelier S makes the n-grams of the query's response.
+
+    f(x, S) = Σ_g c_x(g)/|x| · log[(1 − λ) + λ p_S(g)/b(g)] − Σ_g c_x(g)/|x| · log(1 − λ), where g runs over the n-grams
+    of all orders, c counts them, b is their frequency in the training corpus and p_S that in the group, in which an
+    example of |z| tokens weighs |z|^length. It is the gain in log likelihood of a language model that is told what S
+    says, less that of an empty S, which is the same for all groups. The sums are inside the logarithm, so a second
+    example that says the same adds less.
+
+    φ_train(z) holds log(1 + λ/(1−λ) · p_z(g)/b(g)), and in the first column |z|^length, for the pool ``ngram-lm``;
+    φ_query(x) holds c_x(g)/|x|. So a score is that of a group of one.
+    """
+
+    name = "ngram"
+    pool: ClassVar[Pool] = "ngram-lm"
+
+    def __init__(self, settings: NgramSettings | None = None) -> None:
+        super().__init__(settings or NgramSettings())
+        self._background: Background | None = None
+
+    @cached_property
+    def _tokenizer(self) -> tuple[Split, str]:
+        return tokenizer_of(self._settings.tokenizer)
+
+    @property
+    def symmetric(self) -> bool:
+        return False
+
+    @property
+    def fingerprint(self) -> str:
+        learnt = sha256()
+        for part in self._fitted():
+            learnt.update(np.ascontiguousarray(part).tobytes())
+        settings = self._settings.model_dump(exclude={"tokenizer"})
+        known = {"settings": settings, "tokenizer": self._tokenizer[1], "learnt": learnt.hexdigest()}
+        return json_digest({"method": self.name, **known})
+
+    def fit(self, train: Corpus) -> None:
+        """Count the n-grams of the training corpus.
+
+        Raises:
+            ConfigError: no example has a token in the view.
+        """
+        columns, counts = np.empty(0, np.int32), np.empty(0, np.int64)
+        for counted in self._counted(train):
+            more, place = np.unique(np.concatenate([columns, counted.columns]), return_inverse=True)
+            counts = np.bincount(place, np.concatenate([counts, counted.counts])).astype(np.int64)
+            columns = more.astype(np.int32)
+        if len(columns) == 0:
+            raise ConfigError(
+                f"ngram: no training example has a token in the view '{self._settings.view}'; expected at least one. "
+                "Take another view, or another method."
+            )
+        order, kinds = order_of(columns), len(self._settings.orders)
+        totals = np.stack([np.bincount(order, counts, kinds), np.bincount(order, minlength=kinds)], axis=1)
+        often = counts > 1  # the others, which are most, need not be listed
+        self._background = Background(columns[often], counts[often], totals.astype(np.int64))
+
+    def encode_train(self, examples: Sequence[Example], on_rows: OnRows | None = None) -> SparseFeatures:
+        known, settings = self._fitted(), self._settings
+        share = settings.mix / (1 - settings.mix)
+        parts = []
+        for counted in self._counted(examples):
+            frequency = known.frequency(counted.columns, settings.smoothing)
+            gains = np.log1p(share * counted.shares / frequency)
+            weights = np.where(counted.lengths > 0, counted.lengths**settings.length, 0.0)
+            # The length comes before each row's n-grams, so that columns ascend.
+            data = np.insert(gains, counted.ends[:-1], weights)
+            columns = np.insert(counted.columns, counted.ends[:-1], LENGTH)
+            ends = counted.ends + np.arange(len(counted.ends))
+            parts.append(sparse.csr_array((data, columns, ends), shape=(len(ends) - 1, COLUMNS)))
+            if on_rows is not None:
+                on_rows(len(ends) - 1)
+        return _stacked(parts)
+
+    def encode_queries(self, examples: Sequence[Example], on_rows: OnRows | None = None) -> SparseFeatures:
+        """φ_query: the share of each n-gram in the query's tokens; 0 for the length."""
+        self._fitted()
+        parts = []
+        for counted in self._counted(examples):
+            rows = len(counted.lengths)
+            parts.append(sparse.csr_array((counted.shares, counted.columns, counted.ends), shape=(rows, COLUMNS)))
+            if on_rows is not None:
+                on_rows(rows)
+        return _stacked(parts)
+
+    def _counted(self, examples: Sequence[Example]) -> Iterator[Counted]:
+        """Counts of n-grams, some examples at a time."""
+        split, orders = self._tokenizer[0], self._settings.orders
+        for start in range(0, len(examples), TOGETHER):
+            texts = (seen_text(one, self._settings.view) for one in examples[start : start + TOGETHER])
+            tokens = split([text if text.strip() else "" for text in texts])
+            found = [np.unique(ngram_columns(ids, orders), return_counts=True) for ids in tokens]
+            columns, counts = (np.concatenate(part) for part in zip(*found, strict=True))
+            lengths = np.array([len(ids) + 1 if len(ids) else 0 for ids in tokens])
+            yield Counted(columns, counts, np.cumsum([0, *(len(part) for part, _ in found)]), lengths)
+
+    def save_state(self, folder: Path) -> None:
+        known = self._fitted()
+        for name, part in known._asdict().items():
+            np.save(folder / f"{name}.npy", part)
+
+    def load_state(self, folder: Path) -> None:
+        self._background = Background(
+            *(np.load(folder / f"{name}.npy", allow_pickle=False) for name in Background._fields)
+        )
+
+    def _fitted(self) -> Background:
+        return self.check_fitted(self._background)
+
+
+def _stacked(parts: Sequence[SparseFeatures]) -> SparseFeatures:
+    """Features of several batches, float32 CSR."""
+    if not parts:
+        return sparse.csr_array((0, COLUMNS), dtype=np.float32)
+    whole: SparseFeatures = sparse.vstack(parts, format="csr").astype(np.float32)
+    return whole
