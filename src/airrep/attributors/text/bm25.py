@@ -86,7 +86,7 @@ class Bm25Attributor(MethodAttributor[Bm25Settings]):
     def _counts(self, examples: Sequence[Example], on_rows: OnRows | None) -> SparseFeatures:
         known = self.check_fitted(self._learnt)
         if len(examples) == 0:  # scikit-learn refuses an empty list
-            return sparse.csr_array((0, len(known.terms)), dtype=np.float32)
+            return sparse.csr_array(np.empty((0, len(known.terms)), np.float32))
         counts = sparse.csr_array(known.vectorizer.transform(self._texts(examples)))
         counts.sort_indices()
         if on_rows is not None:

@@ -175,6 +175,6 @@ class NgramAttributor(MethodAttributor[NgramSettings]):
 def _stacked(parts: Sequence[SparseFeatures]) -> SparseFeatures:
     """Features of several batches, float32 CSR."""
     if not parts:
-        return sparse.csr_array((0, COLUMNS), dtype=np.float32)
+        return sparse.csr_array(np.empty((0, COLUMNS), np.float32))
     whole: SparseFeatures = sparse.vstack(parts, format="csr").astype(np.float32)
     return whole
