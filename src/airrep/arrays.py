@@ -4,7 +4,9 @@
 Arrays are float32 NumPy at rest and in the public API, torch in motion.
 """
 
-from typing import TYPE_CHECKING, TypeAlias
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
 import numpy as np
 from scipy import sparse
@@ -22,7 +24,47 @@ DenseFeatures: TypeAlias = Float32[np.ndarray, "rows d"]
 SparseFeatures: TypeAlias = sparse.csr_array
 """Features of lexical methods: float32 CSR, ``(rows, d)``."""
 
-Features: TypeAlias = DenseFeatures | SparseFeatures
+
+class PowerColumns(NamedTuple):
+    """Sparse columns whose product counts to some power, its sign kept."""
+
+    start: int
+    stop: int
+    power: int
+
+
+@dataclass(frozen=True, eq=False)
+class MixedFeatures:
+    """Dense and sparse features of the same examples, side by side: those of several channels."""
+
+    dense: DenseFeatures
+    """``(rows, d)`` float32; d may be 0."""
+    sparse: SparseFeatures
+    """``(rows, e)`` float32 CSR."""
+    powers: tuple[PowerColumns, ...] = ()
+    """Of queries: columns of channels whose scores count to a power."""
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        """Rows, and features of both kinds together."""
+        return len(self.dense), self.dense.shape[1] + self.sparse.shape[1]
+
+    @property
+    def dtype(self) -> np.dtype[Any]:
+        """Type of the numbers."""
+        return self.dense.dtype
+
+    def __getitem__(self, rows: "slice | list[int] | np.ndarray") -> "MixedFeatures":
+        return MixedFeatures(self.dense[rows], self.sparse[rows], self.powers)
+
+    def __neg__(self) -> "MixedFeatures":
+        return MixedFeatures(-self.dense, -self.sparse, self.powers)
+
+    def __sub__(self, other: "MixedFeatures") -> "MixedFeatures":
+        return MixedFeatures(self.dense - other.dense, self.sparse - other.sparse)
+
+
+Features: TypeAlias = DenseFeatures | SparseFeatures | MixedFeatures
 """Features that an attributor makes of examples; an inner product of two rows is an influence score."""
 
 Scores: TypeAlias = Float32[np.ndarray, "q n"]
@@ -36,3 +78,32 @@ Rows: TypeAlias = Int64[np.ndarray, " k"]
 
 Mask: TypeAlias = Bool[np.ndarray, " n"]
 """One truth value for each row."""
+
+
+def numbers_of(features: Features) -> np.ndarray:
+    """The numbers that are stored of features, in one row."""
+    if isinstance(features, MixedFeatures):
+        return np.concatenate([features.dense.ravel(), features.sparse.data])
+    numbers: np.ndarray = features.ravel() if isinstance(features, np.ndarray) else features.data
+    return numbers
+
+
+def filled_rows(features: Features) -> np.ndarray:
+    """Whether a row has a feature other than 0, ``(rows,)``."""
+    if isinstance(features, MixedFeatures):
+        return np.asarray(features.dense.any(axis=1) | filled_rows(features.sparse))
+    filled = np.zeros(features.shape[0], bool)
+    filled[features.nonzero()[0]] = True
+    return filled
+
+
+def stack_rows(parts: Sequence[Features]) -> Features:
+    """Features of several parts, one below the other; all are of one kind, and there is one at least."""
+    if isinstance(parts[0], np.ndarray):
+        return np.concatenate([part for part in parts if isinstance(part, np.ndarray)])
+    mixed = [part for part in parts if isinstance(part, MixedFeatures)]
+    if mixed:
+        together: SparseFeatures = sparse.vstack([part.sparse for part in mixed], format="csr")
+        return MixedFeatures(np.concatenate([part.dense for part in mixed]), together)
+    below: SparseFeatures = sparse.vstack([part for part in parts if isinstance(part, sparse.csr_array)], format="csr")
+    return below

@@ -1,6 +1,7 @@
 """Attribution methods, all by one contract.
 
 base           The contract of attribution methods: two feature maps and a pool.
+channels       Attribution by several channels, each with a view, a representation, a pool and a weight of its own.
 conformance    A public check that an attributor keeps its contract.
 datamodels     Attribution by datamodels that were fitted already.
 encoder        Attribution by sentence encoders: AirRep and plain embeddings.
@@ -9,6 +10,7 @@ gradient/      Methods that read gradients of the LM: hooks, projections, curvat
 language       Attribution by the hidden states of a language model: RDS.
 methods        The methods of training data attribution, by name.
 precomputed    Attribution by precomputed features.
+recipes        Recipes of channels: read, checked; the default one.
 settings       Settings of the attribution methods.
 stack          Attribution by a weighted sum of several methods' scores.
 text/          Methods that count words: TF-IDF, DSIR, an n-gram LM.

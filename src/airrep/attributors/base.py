@@ -1,5 +1,7 @@
 """The contract of attribution methods: two feature maps and a pool."""
 
+import shutil
+import tempfile
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -10,7 +12,7 @@ from airrep.arrays import Features
 from airrep.corpus.corpus import Corpus, Example
 from airrep.errors import ConfigError, NotFittedError
 from airrep.runtime.settings import Settings
-from airrep.scoring.pooling import Pool, Pooling, PoolLike
+from airrep.scoring.pooling import AnyPooling, Pool, Pooling, PoolLike
 
 OnRows = Callable[[int], None]
 """Callback: how many more rows are done."""
@@ -89,7 +91,7 @@ class Attributor(ABC):
         """Whether queries are encoded as training examples are, so that order-k pools have a meaning."""
         return type(self).encode_queries is Attributor.encode_queries
 
-    def pooling(self, pool: PoolLike | None = None, temperature: float = 1.0) -> Pooling:
+    def pooling(self, pool: PoolLike | None = None, temperature: float = 1.0) -> AnyPooling:
         """A pool for these features: the method's own when None.
 
         Raises:
@@ -189,3 +191,51 @@ class MethodAttributor(Attributor, Generic[S]):
                 f"{self.name}: has not seen the training corpus. Call fit(train) first, or build an index."
             )
         return learnt
+
+
+class SeveralMethods(MethodAttributor[S]):
+    """A method that reads the features of others."""
+
+    @property
+    @abstractmethod
+    def parts(self) -> Sequence[Attributor]:
+        """The other methods."""
+
+    @property
+    def execution(self) -> Mapping[str, str]:
+        return {
+            f"{number}.{name}": value for number, one in enumerate(self.parts) for name, value in one.execution.items()
+        }
+
+    def load(self) -> Mapping[str, str]:
+        for one in self.parts:
+            one.load()
+        return self.execution
+
+    def fit(self, train: Corpus) -> None:
+        """Let every one learn what it needs from the training corpus."""
+        for one in self.parts:
+            one.fit(train)
+
+    def in_turn(self, on_rows: OnRows | None) -> list[tuple[Attributor, OnRows | None]]:
+        """The methods, each with its callback; rows count as done with the last one."""
+        last = len(self.parts) - 1
+        return [(one, on_rows if number == last else None) for number, one in enumerate(self.parts)]
+
+    def save_state(self, folder: Path) -> None:
+        """Write the state of each, its files named after its number."""
+        for number, one in enumerate(self.parts):
+            with tempfile.TemporaryDirectory() as own:
+                one.save_state(Path(own))
+                for path in Path(own).iterdir():
+                    shutil.copyfile(path, folder / f"{number}-{path.name}")
+
+    def load_state(self, folder: Path) -> None:
+        for number, one in enumerate(self.parts):
+            prefix = f"{number}-"
+            paths = [path for path in folder.iterdir() if path.name.startswith(prefix)]
+            if paths:  # most methods have no state, and are given none
+                with tempfile.TemporaryDirectory() as own:
+                    for path in paths:
+                        shutil.copyfile(path, Path(own) / path.name.removeprefix(prefix))
+                    one.load_state(Path(own))

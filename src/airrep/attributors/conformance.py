@@ -4,12 +4,12 @@ from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import get_args
+from typing import Any, get_args
 
 import numpy as np
 from scipy import sparse
 
-from airrep.arrays import Features
+from airrep.arrays import Features, MixedFeatures, numbers_of
 from airrep.attributors.base import Attributor
 from airrep.corpus.corpus import Corpus, Example
 from airrep.errors import NotFittedError
@@ -72,9 +72,10 @@ def _check_unfitted(attributor: Attributor) -> None:
 def _check_features(attributor: Attributor, train: Corpus, features: Features) -> None:
     _require(features.shape[0] == len(train), f"{features.shape[0]} rows of features for {len(train)} examples")
     _require(features.dtype == np.float32, f"features are {features.dtype}, not float32")
-    _require(isinstance(features, np.ndarray | sparse.csr_array), f"features are a {type(features).__name__}")
-    numbers = features if isinstance(features, np.ndarray) else features.data
-    _require(bool(np.isfinite(numbers).all()), "features are not all finite")
+    _require(
+        isinstance(features, np.ndarray | sparse.csr_array | MixedFeatures), f"features are a {type(features).__name__}"
+    )
+    _require(bool(np.isfinite(numbers_of(features)).all()), "features are not all finite")
     queries = attributor.encode_queries(train)
     _require(queries.shape == features.shape, f"queries are {queries.shape}, training features {features.shape}")
     empty = attributor.encode_train([])
@@ -109,16 +110,22 @@ def _check_state(make: Callable[[], Attributor], attributor: Attributor, feature
 
 
 def _same(one: Features, other: Features) -> bool:
-    return one.shape == other.shape and _greatest(one - other) == 0
+    return one.shape == other.shape and _greatest(_difference(one, other)) == 0
 
 
 def _close(one: Features, other: Features) -> bool:
-    return bool(_greatest(one - other) <= TOLERANCE * max(_greatest(other), 1e-30))
+    return bool(_greatest(_difference(one, other)) <= TOLERANCE * max(_greatest(other), 1e-30))
+
+
+def _difference(one: Any, other: Any) -> Features:
+    """Features less others of the same kind."""
+    difference: Features = one - other
+    return difference
 
 
 def _greatest(features: Features) -> float:
     """Greatest size of a feature; rows of sparse ones may be too wide to be made dense."""
-    return float(np.abs(features if isinstance(features, np.ndarray) else features.data).max(initial=0))
+    return float(np.abs(numbers_of(features)).max(initial=0))
 
 
 def _require(holds: bool, problem: str) -> None:

@@ -28,9 +28,17 @@ class EmbeddingAttributor(MethodAttributor[EncoderSettings]):
     def __init__(self, settings: EncoderSettings | None = None) -> None:
         super().__init__(settings or EncoderSettings(encoder=self.default_encoder))
 
+    _shared: "EmbeddingAttributor | None" = None
+
+    def share_encoder(self, other: "EmbeddingAttributor") -> None:
+        """Take the encoder of another one with the same settings, so that it is loaded once."""
+        self._shared = other
+
     @cached_property
     def encoder(self) -> Encoder:
         """The sentence encoder, loaded when it is first needed."""
+        if self._shared is not None:
+            return self._shared.encoder
         chosen = self._settings
         return load_encoder(
             chosen.encoder,

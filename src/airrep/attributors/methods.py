@@ -6,6 +6,7 @@ from importlib import import_module
 from typing import Any
 
 from airrep.attributors.base import Attributor
+from airrep.attributors.recipes import ChannelsSettings
 from airrep.attributors.settings import (
     Bm25Settings,
     DatamodelsSettings,
@@ -210,6 +211,17 @@ METHODS: Mapping[str, Method] = {
             paper="Datamodels, arXiv 2202.00622",
             settings=DatamodelsSettings,
             location=("airrep.attributors.datamodels", "DatamodelsAttributor"),
+        ),
+        Method(
+            name="channels",
+            summary="sum of several methods, each with a view, a pool and a weight of its own",
+            pool="each channel's own",
+            needs="nothing, or what its channels need",
+            bytes_per_example="the sum of its channels'",
+            cost="the sum of its channels'",
+            paper="ours",
+            settings=ChannelsSettings,
+            location=("airrep.attributors.channels", "ChannelsAttributor"),
         ),
         Method(
             name="stack",

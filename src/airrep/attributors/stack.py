@@ -1,7 +1,5 @@
 """Attribution by a weighted sum of several methods' scores."""
 
-import shutil
-import tempfile
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -11,11 +9,11 @@ from typing import Any, ClassVar
 import numpy as np
 from scipy import sparse
 
-from airrep.arrays import Features
-from airrep.attributors.base import Attributor, MethodAttributor, OnRows
+from airrep.arrays import Features, MixedFeatures
+from airrep.attributors.base import Attributor, OnRows, SeveralMethods
 from airrep.attributors.methods import make_attributor
 from airrep.attributors.settings import StackSettings
-from airrep.corpus.corpus import Corpus, Example
+from airrep.corpus.corpus import Example
 from airrep.errors import ConfigError
 from airrep.runtime.artifacts import check_sizes, json_digest, read_manifest
 from airrep.scoring.pooling import Pool
@@ -47,7 +45,7 @@ class Member:
         return self.weight / self.deviation * self.norm
 
 
-class StackAttributor(MethodAttributor[StackSettings]):
+class StackAttributor(SeveralMethods[StackSettings]):
     """s(x, z) = t Σ_k w_k s_k(x, z) / σ_k over several methods k, as one pair of feature maps.
 
     φ is the members' features side by side, times constants, so that all that airrep does with one method it does
@@ -72,22 +70,12 @@ class StackAttributor(MethodAttributor[StackSettings]):
     @property
     def fingerprint(self) -> str:
         known = {name: self._manifest[name] for name in ("members", "multiple", "pool")}
-        return json_digest(
-            {"method": self.name, **known, "attributors": [one.fingerprint for one in self._attributors]}
-        )
-
-    @property
-    def execution(self) -> Mapping[str, str]:
-        return {
-            f"{number}.{name}": value
-            for number, one in enumerate(self._attributors)
-            for name, value in one.execution.items()
-        }
+        return json_digest({"method": self.name, **known, "attributors": [one.fingerprint for one in self.parts]})
 
     @property
     def caution(self) -> str:
         found = [] if self._manifest["report"]["better"] else [self._manifest["report"]["sentence"]]
-        return " ".join(dict.fromkeys(filter(None, (*found, *(one.caution for one in self._attributors)))))
+        return " ".join(dict.fromkeys(filter(None, (*found, *(one.caution for one in self.parts)))))
 
     @cached_property
     def _manifest(self) -> Mapping[str, Any]:
@@ -103,49 +91,27 @@ class StackAttributor(MethodAttributor[StackSettings]):
         return tuple(member for member in members if member.weight > 0)
 
     @cached_property
-    def _attributors(self) -> tuple[Attributor, ...]:
+    def parts(self) -> tuple[Attributor, ...]:
         return tuple(make_attributor(member.method, member.settings) for member in self.members)
 
-    def fit(self, train: Corpus) -> None:
-        """Let every member learn what it needs from the training corpus."""
-        for one in self._attributors:
-            one.fit(train)
-
     def encode_train(self, examples: Sequence[Example], on_rows: OnRows | None = None) -> Features:
-        parts = [one.encode_train(examples, done) for one, done in self._in_turn(on_rows)]
+        parts = [one.encode_train(examples, done) for one, done in self.in_turn(on_rows)]
         return beside(parts, [member.on_train for member in self.members])
 
     def encode_queries(self, examples: Sequence[Example], on_rows: OnRows | None = None) -> Features:
-        parts = [one.encode_queries(examples, done) for one, done in self._in_turn(on_rows)]
+        parts = [one.encode_queries(examples, done) for one, done in self.in_turn(on_rows)]
         return beside(parts, [member.on_queries * self._manifest["multiple"] for member in self.members])
-
-    def _in_turn(self, on_rows: OnRows | None) -> list[tuple[Attributor, OnRows | None]]:
-        """The members; rows count as done with the last one."""
-        last = len(self._attributors) - 1
-        return [(one, on_rows if number == last else None) for number, one in enumerate(self._attributors)]
-
-    def save_state(self, folder: Path) -> None:
-        """Write every member's state, its files named after the member's number."""
-        for number, one in enumerate(self._attributors):
-            with tempfile.TemporaryDirectory() as own:
-                one.save_state(Path(own))
-                for path in Path(own).iterdir():
-                    shutil.copyfile(path, folder / f"{number}-{path.name}")
-
-    def load_state(self, folder: Path) -> None:
-        for number, one in enumerate(self._attributors):
-            prefix = f"{number}-"
-            paths = [path for path in folder.iterdir() if path.name.startswith(prefix)]
-            if paths:  # most methods have no state, and are given none
-                with tempfile.TemporaryDirectory() as own:
-                    for path in paths:
-                        shutil.copyfile(path, Path(own) / path.name.removeprefix(prefix))
-                    one.load_state(Path(own))
 
 
 def beside(parts: Sequence[Features], factors: Sequence[float]) -> Features:
     """Features side by side, ``(rows, Σ d_k)`` float32, each part times its factor: CSR where one of them is."""
-    scaled = [part * np.float32(factor) for part, factor in zip(parts, factors, strict=True)]
+    if any(isinstance(part, MixedFeatures) for part in parts):
+        raise ConfigError("stack: has channels as a member; expected methods. Stack the methods themselves.")
+    scaled = [
+        part * np.float32(factor)
+        for part, factor in zip(parts, factors, strict=True)
+        if not isinstance(part, MixedFeatures)
+    ]
     dense = [part for part in scaled if isinstance(part, np.ndarray)]
     if len(dense) == len(scaled):
         return np.concatenate(dense, axis=1)

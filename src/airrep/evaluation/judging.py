@@ -15,10 +15,11 @@ from airrep.errors import ConfigError
 from airrep.evaluation.statistics.bootstrap import Uncertainty
 from airrep.evaluation.statistics.metrics import RESAMPLES, Interval, LdsResult, PairedResult, lds, p_value, paired
 from airrep.labels.instance import LabelledInstance
-from airrep.scoring.blocks import Block
+from airrep.scoring.blocks import block_of
 from airrep.scoring.group_scores import group_scores
 from airrep.scoring.groups import Groups
-from airrep.scoring.pooling import Pooling, PoolLike
+from airrep.scoring.pooling import AnyPooling, Pooling, PoolLike
+from airrep.scoring.scores import score_all
 
 T = TypeVar("T")
 SPREADS = tuple(2.0 ** (half / 2) for half in range(-6, 7))
@@ -43,7 +44,7 @@ def score_instance(
     """
     train, queries = encode_instance(method, instance)
     if isinstance(method, Encoder):
-        pooling = Pooling.parse(pool or method.trained_pool or "attention", temperature)
+        pooling: AnyPooling = Pooling.parse(pool or method.trained_pool or "attention", temperature)
     else:
         pooling = method.pooling(pool, temperature)
     groups = compact_subsets(instance.subsets)[1]
@@ -76,14 +77,13 @@ def score_features(
         ConfigError: an unknown pool, a temperature not above 0, or a row that *train* has not.
         DataError: features do not fit together or are not finite.
     """
-    blocks = [Block(0, train)]
+    blocks = [block_of(0, train)]
     return group_scores(queries, blocks, subsets, pool, temperature=temperature, device=device, examples=examples)
 
 
 def scales(train: Features, queries: Features) -> list[float]:
     """Inverse temperatures of attention to try: 1, and those that bring the spread of scores to :data:`SPREADS`."""
-    part = queries[:50] @ train[:1000].astype(np.float32, copy=False).T
-    spread = float(np.std(part if isinstance(part, np.ndarray) else part.toarray()))
+    spread = float(np.std(score_all(queries[:50], train[:1000])))
     return [1.0, *(wanted / max(spread, 1e-12) for wanted in SPREADS)]
 
 

@@ -20,7 +20,7 @@ from airrep.labels.instance import LabelledInstance, distinct, identity, refuse_
 from airrep.runtime.artifacts import json_digest
 from airrep.scoring.group_scores import group_scores
 from airrep.scoring.groups import Groups
-from airrep.scoring.pooling import Pooling, PoolLike
+from airrep.scoring.pooling import AnyPooling, Pooling, PoolLike
 
 
 class RowFinder:
@@ -76,7 +76,7 @@ class Contender:
 
     name: str
     index: Index
-    pooling: Pooling
+    pooling: AnyPooling
     scores: Sequence[GroupScores]
     """Group scores of each instance, ``(q, m)``; higher = more helpful."""
     sizes: Sequence[int] | None
@@ -308,10 +308,20 @@ def _in_pool(instance: LabelledInstance) -> int:
     return sum(text in pool for text in instance.query_texts)
 
 
-def _tuned(finder: RowFinder, tune: Sequence[LabelledInstance], pooling: Pooling) -> Pooling:
+SPREAD_ROWS = 1000
+"""Examples that tell how scores spread."""
+
+
+def _some_features(index: Index) -> Features:
+    """Features of the first examples, which tell how scores spread."""
+    first = index.shards[0]
+    return first.features(np.arange(min(SPREAD_ROWS, first.rows)))
+
+
+def _tuned(finder: RowFinder, tune: Sequence[LabelledInstance], pooling: AnyPooling) -> Pooling:
     """The pool at its best temperature."""
     asked = [finder.index.encode_queries(instance.queries) for instance in tune]
-    tried = [Pooling.parse(pooling.text, 1 / scale) for scale in scales(finder.index.blocks[0].features, asked[0])]
+    tried = [Pooling.parse(pooling.text, 1 / scale) for scale in scales(_some_features(finder.index), asked[0])]
 
     def score(one: Pooling) -> Iterator[GroupScores]:
         return (finder.score(instance, one, queries) for instance, queries in zip(tune, asked, strict=True))

@@ -8,9 +8,8 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
-from scipy import sparse
 
-from airrep.arrays import Features, Rows
+from airrep.arrays import Features, Rows, stack_rows
 from airrep.attributors.base import OnProgress
 from airrep.corpus.corpus import Corpus
 from airrep.errors import ArtifactError, ConfigError, DataError
@@ -144,21 +143,14 @@ def _live_parts(index: Index, shard_rows: int) -> Iterator[tuple[Corpus, Feature
     rows = np.flatnonzero(index.live)
     for start in range(0, len(rows), shard_rows):
         corpora, features = zip(*_by_shard(index.shards, rows[start : start + shard_rows]), strict=True)
-        yield Corpus(pa.concat_tables([corpus.table for corpus in corpora])), _stacked(features)
+        yield Corpus(pa.concat_tables([corpus.table for corpus in corpora])), stack_rows(features)
 
 
 def _by_shard(shards: Sequence[Shard], rows: Rows) -> Iterator[tuple[Corpus, Features]]:
     for shard in shards:
         inside = rows[(rows >= shard.start) & (rows < shard.start + shard.rows)] - shard.start
         if len(inside):
-            yield shard.examples.take(inside), shard.block.features[inside].astype(np.float32)
-
-
-def _stacked(parts: Sequence[Features]) -> Features:
-    dense = [part for part in parts if isinstance(part, np.ndarray)]
-    if dense:
-        return np.concatenate(dense)
-    return sparse.csr_array(sparse.vstack([sparse.csr_array(part) for part in parts]))
+            yield shard.examples.take(inside), shard.features(inside)
 
 
 def _tidied(index: Index) -> Index:

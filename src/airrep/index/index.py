@@ -17,7 +17,7 @@ from airrep.errors import ArtifactError, ConfigError
 from airrep.index.results import REMOVAL, GroupResult, Hit, Hits, Provenance, TopResult, WhatIfResult
 from airrep.index.rows import GroupsLike, IndexRows, RowsLike
 from airrep.scoring.group_scores import group_scores
-from airrep.scoring.pooling import Pooling, PoolLike
+from airrep.scoring.pooling import AnyPooling, PoolLike
 from airrep.scoring.scores import score_blocks
 from airrep.scoring.topk import top_k
 
@@ -220,20 +220,20 @@ class Index(IndexRows):
             raise ConfigError(f"what_if: {extent} would be left out; expected a part. Choose other rows.")
         return kept
 
-    def _group_provenance(self, pooling: Pooling, sizes: Sequence[int]) -> Provenance:
+    def _group_provenance(self, pooling: AnyPooling, sizes: Sequence[int]) -> Provenance:
         made = self.provenance(pooling)
         trained = self.attributor.trained_groups
         more = "" if trained is None else trained.caution(sizes, str(pooling))
         return replace(made, caution=" ".join(filter(None, (made.caution, more, self._order_caution(pooling, sizes)))))
 
-    def _order_caution(self, pooling: Pooling, sizes: Sequence[int]) -> str:
+    def _order_caution(self, pooling: AnyPooling, sizes: Sequence[int]) -> str:
         if pooling.kind != "order":
             return ""
         wide = pooling.k not in (1, None) and 2 * max(sizes) >= len(self)
         series = " The series need not converge for groups of half the examples or more: see order-inf." if wide else ""
         return f"Scores of {pooling} are in the loss's units only for features H^(-1/2)·gradient.{series}"
 
-    def provenance(self, pooling: Pooling | None = None) -> Provenance:
+    def provenance(self, pooling: AnyPooling | None = None) -> Provenance:
         """The provenance of results of this index."""
         made = Provenance(self.method, self.fingerprint, caution=self.attributor.caution)
         if pooling is None:

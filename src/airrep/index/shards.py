@@ -7,13 +7,13 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, overload
+from typing import TYPE_CHECKING, Any, cast, overload
 
 import numpy as np
 import pyarrow as pa
 from scipy import sparse
 
-from airrep.arrays import Features, SparseFeatures
+from airrep.arrays import Features, MixedFeatures, Rows, SparseFeatures
 from airrep.corpus.corpus import Corpus
 from airrep.errors import ArtifactError, DataError
 from airrep.runtime.artifacts import (
@@ -28,8 +28,11 @@ from airrep.runtime.artifacts import (
 
 if TYPE_CHECKING:
     from airrep.scoring.blocks import Block
+    from airrep.scoring.columns import Postings
 
 SHARD = "shard.json"
+HEADER = 128
+"""Bytes of the header of an array file."""
 FLOAT16_MAX = float(np.finfo(np.float16).max)
 
 
@@ -65,7 +68,7 @@ def write_shard(folder: Path, corpus: Corpus, features: Features, attributor: st
             "rows": len(corpus),
             "dimension": features.shape[1],
             "empty": _count_empty(arrays),
-            "layout": "csr" if sparse.issparse(features) else "dense",
+            "layout": _layout(features),
             "fields": _metadata_fields(corpus),
             "arrays": {name: {"dtype": str(a.dtype), "shape": list(a.shape)} for name, a in arrays.items()},
             "files": describe_files(temporary, names),
@@ -77,8 +80,14 @@ def write_shard(folder: Path, corpus: Corpus, features: Features, attributor: st
 
 def _arrays_of(features: Features, corpus: Corpus) -> dict[str, np.ndarray]:
     from airrep.scoring.blocks import error_bounds, quantise  # here, since it loads torch
+    from airrep.scoring.columns import Postings
 
-    if sparse.issparse(features):
+    if isinstance(features, MixedFeatures):
+        postings = Postings.of(features.sparse)
+        _check_finite(postings.values, postings.rows, corpus)
+        columns = {"columns": postings.columns, "rows": postings.rows, "values": postings.values}
+        return {**_arrays_of(features.dense, corpus), **columns}
+    if not isinstance(features, np.ndarray):
         return {
             "data": features.data.astype(np.float32),
             "indices": features.indices.astype(np.int32),
@@ -91,8 +100,27 @@ def _arrays_of(features: Features, corpus: Corpus) -> dict[str, np.ndarray]:
     return {"features": stored, "codes": codes, "scales": scales, "bounds": bounds}
 
 
+def _layout(features: Features) -> str:
+    if isinstance(features, MixedFeatures):
+        return "mixed"
+    return "dense" if isinstance(features, np.ndarray) else "csr"
+
+
+def _check_finite(values: np.ndarray, rows: np.ndarray, corpus: Corpus) -> None:
+    bad = np.flatnonzero(~np.isfinite(values))
+    if len(bad):
+        raise DataError(
+            f"example '{corpus[int(rows[bad[0]])].id}': a feature is not finite or exceeds {FLOAT16_MAX:.0f}, the "
+            "largest float16; expected ordinary numbers. Check the settings of the channels."
+        )
+
+
 def _count_empty(arrays: Mapping[str, np.ndarray]) -> int:
     """Rows whose features, as they are stored, are all 0."""
+    if "values" in arrays:
+        filled = np.asarray(arrays["features"].any(axis=1))
+        filled[arrays["rows"][arrays["values"] != 0]] = True
+        return int(np.count_nonzero(~filled))
     if "indptr" not in arrays:
         return int(np.count_nonzero(~arrays["features"].any(axis=1)))
     rows = len(arrays["indptr"]) - 1
@@ -158,8 +186,31 @@ class Shard:
 
         if self.layout == "csr":
             return Block(self.start, self._csr())
-        names = ("features", "codes", "scales", "bounds")
-        return Block(self.start, *map(self._load, names))
+        features, codes, scales, bounds = map(self._load, ("features", "codes", "scales", "bounds"))
+        more = self._postings(self.dimension - features.shape[1]) if self.layout == "mixed" else None
+        return Block(self.start, features, codes, scales, bounds, more)
+
+    def features(self, rows: Rows | None = None) -> Features:
+        """Features of some rows, numbered from 0 here, or of all, in float32."""
+        from airrep.scoring.columns import Postings
+
+        block, chosen = self.block, slice(None) if rows is None else rows
+        part: Any = block.features
+        dense = part[chosen].astype(np.float32)
+        if isinstance(block.sparse, Postings):
+            return MixedFeatures(dense, block.sparse.csr()[chosen])
+        return cast(Features, dense)
+
+    def _postings(self, columns: int) -> "Postings":
+        """Sparse features beside dense ones, checked first: a wrong row would crash the process."""
+        from airrep.scoring.columns import Postings
+
+        listed, rows, values = map(self._load, ("columns", "rows", "values"))
+        found = Postings(listed, rows, values, (self.rows, columns))
+        same = len(found.columns) == len(found.rows) == len(found.values)
+        if not same or (len(found.rows) and not 0 <= found.rows.min() <= found.rows.max() < self.rows):
+            raise ArtifactError(f"{self.folder}: was altered after it was written. Restore it or build it again.")
+        return found
 
     def _csr(self) -> SparseFeatures:
         """The three parts as a matrix, checked first: a wrong index would crash the process."""
@@ -184,7 +235,9 @@ class Shard:
     def _load(self, name: str) -> np.ndarray:
         path = self.folder / f"{name}.npy"
         with reading(path):
-            array: np.ndarray = np.load(path, mmap_mode="c", allow_pickle=False)
+            # An array without numbers cannot be mapped; its file has a header alone.
+            mode: Any = "c" if path.stat().st_size > HEADER else None
+            array: np.ndarray = np.load(path, mmap_mode=mode, allow_pickle=False)
         return array
 
 

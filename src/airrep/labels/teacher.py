@@ -8,9 +8,8 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 from pydantic import Field, field_validator
-from scipy import sparse
 
-from airrep.arrays import Features, Rows
+from airrep.arrays import Features, Rows, stack_rows
 from airrep.attributors.base import OnProgress
 from airrep.corpus.corpus import Corpus
 from airrep.errors import ConfigError, DataError
@@ -24,7 +23,7 @@ from airrep.runtime.seeding import stream, stream_seed
 from airrep.runtime.settings import Settings
 from airrep.scoring.group_scores import group_scores
 from airrep.scoring.groups import Groups
-from airrep.scoring.pooling import Pooling
+from airrep.scoring.pooling import AnyPooling
 
 _PREFIX = "teacher_"
 
@@ -166,7 +165,9 @@ def _texts_of(instances: Sequence[LabelledInstance]) -> set[str]:
     }
 
 
-def _described(index: Index, source: "_TeacherCorpus", settings: TeacherSettings, pooling: Pooling) -> dict[str, Any]:
+def _described(
+    index: Index, source: "_TeacherCorpus", settings: TeacherSettings, pooling: AnyPooling
+) -> dict[str, Any]:
     lm = index.manifest["settings"].get("lm")
     asked = settings.model_dump(mode="json", exclude={"steps", "members", "rate", "pool", "temperature"})
     # The last part of the LM's path alone: cards are published.
@@ -273,14 +274,12 @@ def _is_in(corpus: Corpus, hashes: set[str]) -> np.ndarray:
 
 def _stored(index: Index, rows: Rows) -> Features:
     """Features of some rows, ascending, float32 ``(rows, d)``."""
-    parts: list[Any] = []
+    parts = []
     for shard in index.shards:
         first, last = np.searchsorted(rows, [shard.start, shard.start + shard.rows])
         if last > first:
-            parts.append(shard.block.features[rows[first:last] - shard.start])
-    if isinstance(parts[0], np.ndarray):
-        return np.concatenate(parts).astype(np.float32)
-    return sparse.csr_array(sparse.vstack(parts).astype(np.float32))
+            parts.append(shard.features(rows[first:last] - shard.start))
+    return stack_rows(parts)
 
 
 @dataclass(frozen=True, eq=False)
@@ -292,7 +291,7 @@ class _QueryFeatures:
     """Rows of the queries, ascending."""
     features: Features
 
-    def label(self, draw: _TeacherDraw, pooling: Pooling, number: int) -> LabelledInstance:
+    def label(self, draw: _TeacherDraw, pooling: AnyPooling, number: int) -> LabelledInstance:
         """An instance whose losses are minus the teacher's group scores."""
         source, subsets = self.source, draw.subsets
         places = np.searchsorted(self.rows, draw.queries)

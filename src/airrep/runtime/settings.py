@@ -59,7 +59,7 @@ def read_settings(path: Path | None, overrides: Sequence[str] = ()) -> dict[str,
     Raises:
         ConfigError: the file is missing or not a mapping, or an override has no ``=``.
     """
-    values: dict[str, Any] = _read_yaml(path) if path is not None else {}
+    values: dict[str, Any] = _read_mapping(path) if path is not None else {}
     for override in overrides:
         name, equals, value = override.partition("=")
         if not equals or not name.strip():
@@ -68,11 +68,20 @@ def read_settings(path: Path | None, overrides: Sequence[str] = ()) -> dict[str,
     return values
 
 
-def _read_yaml(path: Path) -> dict[str, Any]:
+def read_yaml(path: Path) -> Any:
+    """The content of a YAML file.
+
+    Raises:
+        ConfigError: it cannot be read, or is not YAML.
+    """
     try:
-        values = _parse_yaml(path.read_text(encoding="utf-8"), str(path))
+        return _parse_yaml(path.read_text(encoding="utf-8"), str(path))
     except (OSError, UnicodeDecodeError) as error:
         raise ConfigError(f"{path}: cannot be read: {error}. Give the path of a YAML file.") from error
+
+
+def _read_mapping(path: Path) -> dict[str, Any]:
+    values = read_yaml(path)
     if not isinstance(values, dict):
         raise ConfigError(f"{path}: is not a mapping of settings; expected lines such as 'shard_rows: 4096'.")
     return values

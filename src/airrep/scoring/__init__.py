@@ -1,7 +1,7 @@
 """Score examples, and pool the scores of groups, over blocks of features.
 
 blocks        Stored features in blocks, read piece by piece.
-columns       Sparse features cut down to the columns that some queries have.
+columns       Sparse features by column, and products with some of the columns.
 group_gains   Group scores of the counting language model, streamed over blocks of rows.
 group_orders  Order-k group influence of removing a group, streamed over blocks.
 group_scores  Pooled group scores, streamed over blocks of rows.

@@ -4,20 +4,27 @@ A block is one immutable shard of an index, usually memory maps. Nothing here ho
 block as float32 at a time, so memory does not grow with the number of rows.
 """
 
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
-from typing import Any, NamedTuple
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, NamedTuple, TypeAlias, overload
 
 import numpy as np
 import torch
 
-from airrep.arrays import Features, Mask, Rows, SparseFeatures
+from airrep.arrays import Features, Mask, MixedFeatures, PowerColumns, Rows, SparseFeatures
 from airrep.errors import ConfigError, DataError
+from airrep.scoring.columns import ColumnRange, Postings, select_columns
 
 PIECE_ROWS = 8192
 """At most so many rows are taken into memory at once."""
 PIECE_NUMBERS = 2**22
 """And at most so many features, 16 MiB of float32."""
+WIDE = 2**22
+"""CSR features of more columns are cut down before they are multiplied: a transposed matrix counts all its columns."""
+
+
+SparseSource: TypeAlias = SparseFeatures | Postings | ColumnRange
+"""Sparse features of a block: as a matrix, or so that some of its columns can be had as one."""
 
 
 class Block(NamedTuple):
@@ -29,14 +36,48 @@ class Block(NamedTuple):
 
     start: int
     """Row number of its first row."""
-    features: np.ndarray | SparseFeatures
-    """``(b, d)`` float16 or float32, or CSR float32."""
+    features: np.ndarray | SparseSource
+    """``(b, d)`` float16 or float32, or sparse float32."""
     codes: np.ndarray | None = None
     """``(b, d)`` int8 from :func:`quantise`: features ≈ codes · scales[:, None]."""
     scales: np.ndarray | None = None
     """``(b,)`` float32 steps of the codes; no feature is further than half a step from its code."""
     bounds: np.ndarray | None = None
     """``(b, 2)`` float32 from :func:`error_bounds`; without them, wider ones are worked out each time."""
+    sparse: SparseSource | None = None
+    """Further features ``(b, e)``, of sparse channels beside dense ones."""
+
+
+def block_of(start: int, features: Features) -> Block:
+    """A block of features in memory."""
+    if isinstance(features, MixedFeatures):
+        return Block(start, features.dense, sparse=features.sparse)
+    return Block(start, features)
+
+
+class MappedBlocks(Sequence[Block]):
+    """Blocks made of others when they are touched; the last one is kept."""
+
+    def __init__(self, blocks: Sequence[Block], make: Callable[[Block], Block]) -> None:
+        self._blocks, self._make = blocks, make
+        self._last: tuple[int, Block] | None = None
+
+    def __len__(self) -> int:
+        return len(self._blocks)
+
+    @overload
+    def __getitem__(self, position: int) -> Block: ...
+    @overload
+    def __getitem__(self, position: slice) -> "MappedBlocks": ...
+    def __getitem__(self, position: int | slice) -> "Block | MappedBlocks":
+        if isinstance(position, slice):
+            return MappedBlocks(self._blocks[position], self._make)
+        if self._last is None or self._last[0] != position:
+            self._last = (position, self._make(self._blocks[position]))
+        return self._last[1]
+
+    def __iter__(self) -> Iterator[Block]:
+        return (self[position] for position in range(len(self)))
 
 
 class Shape(NamedTuple):
@@ -126,8 +167,9 @@ class Piece:
         return self._dense
 
     def csr(self) -> SparseFeatures:
-        """Their features, CSR float64 ``(b, d)``."""
-        part: SparseFeatures = self.take(self.block.features).astype(np.float64)
+        """Their sparse features, CSR float64 ``(b, d)``."""
+        matrix = self.block.features if self.block.sparse is None else self.block.sparse
+        part: SparseFeatures = self.take(matrix).astype(np.float64)
         return part
 
 
@@ -158,31 +200,90 @@ def check_blocks(blocks: Sequence[Block]) -> Shape:
     """Rows and features of blocks; refuses an empty list, a gap between rows, and blocks of unlike features."""
     if not len(blocks):
         raise DataError("blocks: there are none; expected at least one. Build an index with at least one example.")
-    rows, dimension, dense = 0, blocks[0].features.shape[1], isinstance(blocks[0].features, np.ndarray)
+    rows, first = 0, _kind(blocks[0])
     for block in blocks:
         if block.start != rows:
             raise DataError(f"blocks: one starts at row {block.start}; expected {rows}. Give all, in order of rows.")
-        if block.features.shape[1] != dimension or isinstance(block.features, np.ndarray) != dense:
+        if _kind(block) != first:
             raise DataError(f"blocks: the one at row {rows} is unlike the first. Give blocks of one index.")
         rows += block.features.shape[0]
-    return Shape(rows, dimension)
+    return Shape(rows, first.dimension + (first.sparse or 0))
+
+
+class _Kind(NamedTuple):
+    """What blocks of one index have in common."""
+
+    dense: bool
+    dimension: int
+    sparse: int | None
+    """Sparse features beside dense ones; None where there are none."""
+
+
+def _kind(block: Block) -> _Kind:
+    more = None if block.sparse is None else block.sparse.shape[1]
+    return _Kind(isinstance(block.features, np.ndarray), block.features.shape[1], more)
 
 
 def check_queries(queries: Features, blocks: Sequence[Block]) -> Features:
     """Queries as float32; refuses those that do not fit the blocks, and features that are not finite."""
-    dense, dimension = isinstance(blocks[0].features, np.ndarray), blocks[0].features.shape[1]
-    if isinstance(queries, np.ndarray) != dense:
-        kind = "dense" if dense else "sparse"
-        raise DataError(f"queries: their features are not {kind} as the blocks' are. Encode both by one method.")
-    if queries.ndim != 2 or queries.shape[1] != dimension:
+    kind = _kind(blocks[0])
+    if kind.sparse is not None:
+        return _check_mixed(queries, blocks[0])
+    if isinstance(queries, MixedFeatures) or isinstance(queries, np.ndarray) != kind.dense:
+        named = "dense" if kind.dense else "sparse"
+        raise DataError(f"queries: their features are not {named} as the blocks' are. Encode both by one method.")
+    if queries.ndim != 2 or queries.shape[1] != kind.dimension:
         shape = "x".join(map(str, queries.shape))
-        raise DataError(f"queries: are {shape}; expected (q, {dimension}). Encode them with the index's method.")
+        raise DataError(f"queries: are {shape}; expected (q, {kind.dimension}). Encode them with the index's method.")
     with np.errstate(over="ignore"):
         queries = queries.astype(np.float32)
     numbers = queries if isinstance(queries, np.ndarray) else np.asarray(queries.data)
     if not np.isfinite(numbers).all():
         raise DataError("queries: a feature is not a finite float32; expected numbers. Check the model for overflow.")
     return queries
+
+
+def _check_mixed(queries: Features, block: Block) -> MixedFeatures:
+    """Queries of several channels as float32, each part as for :func:`check_queries`."""
+    if not isinstance(queries, MixedFeatures):
+        raise DataError("queries: are not of channels as the blocks are. Encode both by one method.")
+    assert block.sparse is not None
+    dense = check_queries(queries.dense, [Block(0, block.features)])
+    sparse = check_queries(queries.sparse, [Block(0, block.sparse)])
+    assert isinstance(dense, np.ndarray)
+    assert not isinstance(sparse, np.ndarray | MixedFeatures)
+    return replace(queries, dense=dense, sparse=sparse)
+
+
+def narrow(queries: Features, blocks: Sequence[Block]) -> tuple[Features, Sequence[Block]]:
+    """Queries and blocks without the sparse columns that no query has, where that is needed; scores stay the same."""
+    if isinstance(queries, np.ndarray):
+        return queries, blocks
+    if isinstance(queries, MixedFeatures):
+        columns = np.unique(queries.sparse.indices)
+        powers = tuple(_narrowed(one, columns) for one in queries.powers)
+        narrowed = MixedFeatures(queries.dense, select_columns(queries.sparse, columns), powers)
+        return narrowed, MappedBlocks(blocks, lambda block: block._replace(sparse=_chosen(block.sparse, columns)))
+    if queries.shape[1] <= WIDE and not isinstance(blocks[0].features, Postings | ColumnRange):
+        return queries, blocks
+    columns = np.unique(queries.indices)
+    return select_columns(queries, columns), narrow_blocks(blocks, columns)
+
+
+def narrow_blocks(blocks: Sequence[Block], columns: np.ndarray) -> MappedBlocks:
+    """Blocks of sparse features with some columns alone, ascending."""
+    return MappedBlocks(blocks, lambda block: block._replace(features=_chosen(block.features, columns)))
+
+
+def _narrowed(powers: PowerColumns, columns: np.ndarray) -> PowerColumns:
+    start, stop = np.searchsorted(columns, [powers.start, powers.stop]).tolist()
+    return powers._replace(start=start, stop=stop)
+
+
+def _chosen(features: "np.ndarray | SparseSource | None", columns: np.ndarray) -> SparseFeatures:
+    assert features is not None
+    assert not isinstance(features, np.ndarray)
+    return select_columns(features, columns)
 
 
 def check_keep(keep: Mask | None, rows: int) -> int:

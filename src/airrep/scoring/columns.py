@@ -1,20 +1,80 @@
-"""Sparse features cut down to the columns that some queries have."""
+"""Sparse features by column, and products with some of the columns."""
 
-from collections.abc import Iterator, Sequence
-from typing import overload
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TypeAlias
 
 import numpy as np
 from scipy import sparse
 
-from airrep.arrays import Features, SparseFeatures
-from airrep.scoring.blocks import Block
-
-WIDE = 2**22
-"""Features with more columns are cut down before they are multiplied: a transposed matrix counts all its columns."""
+from airrep.arrays import PowerColumns, SparseFeatures
 
 
-def select_columns(features: SparseFeatures, columns: np.ndarray) -> SparseFeatures:
-    """Some columns of CSR features, ``(rows, len(columns))``; *columns* ascend, and so do those of each row."""
+@dataclass(frozen=True, eq=False)
+class Postings:
+    """Sparse features of some rows, column by column: which rows have the column, and what."""
+
+    columns: np.ndarray
+    """``(k,)`` int32, ascending: the column of each feature that is not 0."""
+    rows: np.ndarray
+    """``(k,)`` uint16 or int32, ascending within a column."""
+    values: np.ndarray
+    """``(k,)`` float16."""
+    shape: tuple[int, int]
+    """Rows and columns."""
+
+    @classmethod
+    def of(cls, features: SparseFeatures) -> "Postings":
+        """The postings of CSR features, values rounded to float16."""
+        row = np.repeat(np.arange(features.shape[0]), np.diff(features.indptr))
+        order = np.argsort(features.indices, kind="stable")
+        rows = row[order].astype(np.uint16 if features.shape[0] <= 2**16 else np.int32)
+        columns, values = features.indices[order].astype(np.int32), features.data[order].astype(np.float16)
+        return cls(columns, rows, values, features.shape)
+
+    def csr(self) -> SparseFeatures:
+        """All of them as a matrix, float32."""
+        order = np.argsort(self.rows, kind="stable")
+        ends = np.concatenate([[0], np.cumsum(np.bincount(self.rows, minlength=self.shape[0]))])
+        parts = (self.values[order].astype(np.float32), self.columns[order], ends)
+        return sparse.csr_array(parts, shape=self.shape)
+
+    def select(self, columns: np.ndarray) -> SparseFeatures:
+        """Some columns, ascending, ``(rows, len(columns))`` float32."""
+        first = np.searchsorted(self.columns, columns)
+        counts = np.searchsorted(self.columns, columns, side="right") - first
+        ends = np.concatenate([[0], np.cumsum(counts)])
+        place = np.arange(ends[-1]) + np.repeat(first - ends[:-1], counts)
+        parts = (self.values[place].astype(np.float32), self.rows[place].astype(np.int32), ends)
+        chosen: SparseFeatures = sparse.csc_array(parts, shape=(self.shape[0], len(columns))).tocsr()
+        return chosen
+
+
+@dataclass(frozen=True, eq=False)
+class ColumnRange:
+    """The columns of one channel in sparse features."""
+
+    source: "SparseFeatures | Postings"
+    start: int
+    stop: int
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        """Rows, and columns of the range."""
+        return self.source.shape[0], self.stop - self.start
+
+    def select(self, columns: np.ndarray) -> SparseFeatures:
+        """Some columns, numbered from the start of the range."""
+        return select_columns(self.source, columns + self.start)
+
+
+Selectable: TypeAlias = "SparseFeatures | Postings | ColumnRange"
+
+
+def select_columns(features: Selectable, columns: np.ndarray) -> SparseFeatures:
+    """Some columns of sparse features, ``(rows, len(columns))``; *columns* ascend, and so do those of each row."""
+    if isinstance(features, Postings | ColumnRange):
+        return features.select(columns)
     place = np.searchsorted(columns, features.indices)
     found = np.zeros(len(place), bool)
     inside = place < len(columns)
@@ -24,36 +84,30 @@ def select_columns(features: SparseFeatures, columns: np.ndarray) -> SparseFeatu
     return sparse.csr_array(parts, shape=(features.shape[0], len(columns)))
 
 
-class NarrowBlocks(Sequence[Block]):
-    """Blocks whose sparse features have some columns alone, made when they are touched; the last one is kept."""
+class SparseProducts:
+    """Sparse queries, ready to be multiplied with rows; some channels' scores to a power, signs kept."""
 
-    def __init__(self, blocks: Sequence[Block], columns: np.ndarray) -> None:
-        self._blocks, self._columns = blocks, columns
-        self._last: tuple[int, Block] | None = None
+    def __init__(self, queries: SparseFeatures, powers: Sequence[PowerColumns] = ()) -> None:
+        wide = queries.astype(np.float64)
+        inside = np.zeros(wide.nnz, bool)
+        self._powers = []
+        for start, stop, power in powers:
+            own = (wide.indices >= start) & (wide.indices < stop)
+            inside |= own
+            self._powers.append((_only(wide, own), power))
+        self._plain = _only(wide, ~inside) if len(powers) else wide.T.tocsr()
 
-    def __len__(self) -> int:
-        return len(self._blocks)
-
-    @overload
-    def __getitem__(self, position: int) -> Block: ...
-    @overload
-    def __getitem__(self, position: slice) -> "NarrowBlocks": ...
-    def __getitem__(self, position: int | slice) -> "Block | NarrowBlocks":
-        if isinstance(position, slice):
-            return NarrowBlocks(self._blocks[position], self._columns)
-        if self._last is None or self._last[0] != position:
-            block = self._blocks[position]
-            assert not isinstance(block.features, np.ndarray)
-            self._last = (position, block._replace(features=select_columns(block.features, self._columns)))
-        return self._last[1]
-
-    def __iter__(self) -> Iterator[Block]:
-        return (self[position] for position in range(len(self)))
+    def scores(self, rows: SparseFeatures) -> np.ndarray:
+        """Scores ``(b, q)`` in float64; sums are in the order of columns, whatever rows come together."""
+        found: np.ndarray = (rows @ self._plain).toarray()
+        for queries, power in self._powers:
+            single = (rows @ queries).toarray()
+            found += np.sign(single) * np.abs(single) ** power
+        return found
 
 
-def narrow(queries: Features, blocks: Sequence[Block]) -> tuple[Features, Sequence[Block]]:
-    """Queries and blocks with the queries' own columns alone, where columns are very many; products stay the same."""
-    if isinstance(queries, np.ndarray) or queries.shape[1] <= WIDE:
-        return queries, blocks
-    columns = np.unique(queries.indices)
-    return select_columns(queries, columns), NarrowBlocks(blocks, columns)
+def _only(queries: SparseFeatures, kept: np.ndarray) -> SparseFeatures:
+    """The transposed queries with some of their numbers alone."""
+    ends = np.concatenate([[0], np.cumsum(kept)])[queries.indptr]
+    part: SparseFeatures = sparse.csr_array((queries.data[kept], queries.indices[kept], ends), shape=queries.shape)
+    return part.T.tocsr()

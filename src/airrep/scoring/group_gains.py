@@ -10,8 +10,8 @@ import numpy as np
 from scipy import sparse
 
 from airrep.arrays import SparseFeatures
-from airrep.scoring.blocks import PIECE_ROWS, Block, pieces_of
-from airrep.scoring.columns import NarrowBlocks, select_columns
+from airrep.scoring.blocks import PIECE_ROWS, Block, narrow_blocks, pieces_of
+from airrep.scoring.columns import select_columns
 from airrep.scoring.groups import Groups
 
 CELLS = 2**23
@@ -55,7 +55,7 @@ def _gains(blocks: Sequence[Block], columns: np.ndarray, groups: Groups) -> np.n
     sums = np.zeros((len(groups), len(columns)))
     lengths = np.zeros(len(groups))
     # The weights stand in the first column.
-    for place, piece in pieces_of(NarrowBlocks(blocks, np.concatenate([[0], columns])), PIECE_ROWS, used):
+    for place, piece in pieces_of(narrow_blocks(blocks, np.concatenate([[0], columns])), PIECE_ROWS, used):
         features = piece.csr()
         weights = features[:, [0]].toarray().ravel()
         row = np.repeat(np.arange(features.shape[0]), np.diff(features.indptr))

@@ -7,7 +7,7 @@ import numpy as np
 import torch
 from scipy import sparse
 
-from airrep.arrays import Features
+from airrep.arrays import DenseFeatures, SparseFeatures
 from airrep.errors import ConfigError, DataError
 from airrep.scoring.blocks import Block, Piece, piece_rows, pieces_of, room_for
 from airrep.scoring.groups import Groups
@@ -26,7 +26,7 @@ STEPS = 1000
 
 
 def order_scores(
-    queries: Features, blocks: Sequence[Block], groups: Groups, pooling: Pooling, examples: int
+    queries: DenseFeatures | SparseFeatures, blocks: Sequence[Block], groups: Groups, pooling: Pooling, examples: int
 ) -> np.ndarray:
     """Increase of each query's loss if a group were removed, features taken for H^(-1/2) ∇ℓ.
 

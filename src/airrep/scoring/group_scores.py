@@ -13,15 +13,25 @@ from typing import NamedTuple
 import numpy as np
 import torch
 
-from airrep.arrays import Features, GroupScores
+from airrep.arrays import Features, GroupScores, MixedFeatures
 from airrep.errors import ConfigError, DataError
-from airrep.scoring.blocks import Block, Piece, check_blocks, check_queries, piece_rows, pieces_of, room_for
-from airrep.scoring.columns import narrow
+from airrep.scoring.blocks import (
+    Block,
+    MappedBlocks,
+    Piece,
+    check_blocks,
+    check_queries,
+    narrow,
+    piece_rows,
+    pieces_of,
+    room_for,
+)
+from airrep.scoring.columns import ColumnRange
 from airrep.scoring.group_gains import gain_scores
 from airrep.scoring.group_orders import order_scores
 from airrep.scoring.group_tops import top_means
 from airrep.scoring.groups import Groups
-from airrep.scoring.pooling import Pooling, PoolLike, exponents
+from airrep.scoring.pooling import ChannelPool, ChannelPooling, Pooling, PoolLike, exponents
 from airrep.scoring.products import LoadedRows, Precision, ReadyQueries, check_precision, load, ready
 
 ROWS, COLUMNS = 2048, 128
@@ -73,13 +83,17 @@ def group_scores(
         DataError: queries and blocks do not fit together, a feature or score is not finite, or order-inf has no
             meaning for these features.
     """
-    pooling = Pooling.parse(pool, temperature)
     check_precision(precision)
     rows = check_blocks(blocks).rows
     _check_rows(groups, rows)
     queries = check_queries(queries, blocks)
+    if isinstance(pool, ChannelPooling):
+        return _channel_scores(queries, blocks, groups, pool, precision, device)
+    pooling = Pooling.parse(pool, temperature)
     with np.errstate(over="ignore", invalid="ignore"):  # looked for below
         if pooling.kind == "order":
+            if isinstance(queries, MixedFeatures):
+                raise ConfigError(f"pool '{pooling}': needs the features of one method; these are of several channels.")
             scores = order_scores(queries, blocks, groups, pooling, rows if examples is None else examples)
         elif pooling.kind == "ngram-lm":
             scores = _gain_scores(queries, blocks, groups)
@@ -108,10 +122,49 @@ def _pooled(
     return _streamed(made, blocks, groups, pooling)
 
 
+def _channel_scores(
+    queries: Features,
+    blocks: Sequence[Block],
+    groups: Groups,
+    pooling: ChannelPooling,
+    precision: Precision,
+    device: str,
+) -> np.ndarray:
+    """Σ_c g_c(x, S), ``(q, m)``: each channel by its own features and pool."""
+    if not isinstance(queries, MixedFeatures):
+        raise DataError("queries: are not of channels, as their pool is. Encode them with the index's method.")
+    total = np.zeros((queries.shape[0], len(groups)))
+    for channel in pooling.channels:
+        part, own = channel_part(queries, blocks, channel)
+        total += group_scores(part, own, groups, channel.pooling, precision=precision, device=device)
+    scores: np.ndarray = total.astype(np.float32)
+    return scores
+
+
+def channel_part(
+    queries: MixedFeatures, blocks: Sequence[Block], channel: ChannelPool
+) -> tuple[Features, Sequence[Block]]:
+    """The features of one channel alone, of queries and of blocks."""
+    first, last = channel.start, channel.stop
+
+    def dense(block: Block) -> Block:
+        assert isinstance(block.features, np.ndarray)
+        return Block(block.start, block.features[:, first:last])
+
+    def sparse(block: Block) -> Block:
+        assert block.sparse is not None
+        assert not isinstance(block.sparse, ColumnRange)
+        return Block(block.start, ColumnRange(block.sparse, first, last))
+
+    if channel.dense:
+        return queries.dense[:, first:last], MappedBlocks(blocks, dense)
+    return queries.sparse[:, first:last], MappedBlocks(blocks, sparse)
+
+
 def _gain_scores(queries: Features, blocks: Sequence[Block], groups: Groups) -> np.ndarray:
     """Gains of the counting language model, ``(q, m)`` float32."""
-    if isinstance(queries, np.ndarray):
-        raise ConfigError("pool 'ngram-lm': needs counts of n-grams; these features are dense. Take another pool.")
+    if isinstance(queries, np.ndarray | MixedFeatures):
+        raise ConfigError("pool 'ngram-lm': needs counts of n-grams; these features are others. Take another pool.")
     return gain_scores(queries, blocks, groups).astype(np.float32)
 
 

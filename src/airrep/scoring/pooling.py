@@ -2,7 +2,7 @@
 
 import re
 from dataclasses import dataclass, replace
-from typing import Any, Literal, SupportsAbs, TypeAlias, TypeVar, get_args
+from typing import Any, ClassVar, Literal, SupportsAbs, TypeAlias, TypeVar, get_args
 
 import numpy as np
 
@@ -96,6 +96,8 @@ class Pooling:
         Raises:
             ConfigError: there is no such pool, or a temperature is not positive or belongs to none.
         """
+        if isinstance(pool, ChannelPooling):
+            raise ConfigError("pool 'channels': is for features of several channels; these are of one method.")
         if isinstance(pool, Pooling):
             return pool if temperature == 1 else replace(pool, temperature=temperature)
         _require_positive(temperature)
@@ -110,8 +112,39 @@ class Pooling:
         return cls(kind, int(found[2]), temperature, "paper" if found[3] else "exact")
 
 
-PoolLike: TypeAlias = str | Pooling
+@dataclass(frozen=True)
+class ChannelPool:
+    """Where the features of one channel stand among those of several, and how its member scores are pooled."""
+
+    name: str
+    pooling: Pooling
+    dense: bool
+    """Whether it stands among the dense features, or among the sparse ones."""
+    start: int
+    """Its first column there."""
+    stop: int
+    """The column after its last."""
+
+
+@dataclass(frozen=True)
+class ChannelPooling:
+    """f(x, S) = Σ_c g_c(x, S): each channel with a pool of its own. Weights are in the features of queries."""
+
+    channels: tuple[ChannelPool, ...]
+    kind: ClassVar[Literal["channels"]] = "channels"
+    text: ClassVar[str] = "channels"
+    k: ClassVar[None] = None
+    attends: ClassVar[bool] = False
+    temperature: ClassVar[float] = 1.0
+
+    def __str__(self) -> str:
+        return self.text
+
+
+PoolLike: TypeAlias = str | Pooling | ChannelPooling
 """A pool, or the text of one."""
+AnyPooling: TypeAlias = Pooling | ChannelPooling
+"""How groups are scored: by one pool, or by one for each channel."""
 
 
 def pooling_text(pool: str | None, temperature: float | None) -> str:
@@ -119,7 +152,7 @@ def pooling_text(pool: str | None, temperature: float | None) -> str:
     return f"{pool or ''}{'' if temperature is None or temperature == 1 else f' at temperature {temperature:g}'}"
 
 
-def exponents(scores: Scores, kind: Kind) -> Scores:
+def exponents(scores: Scores, kind: str) -> Scores:
     """Exponents of attention before the temperature: |s|, or s itself where it is signed."""
     return scores if kind == "signed-attention" else abs(scores)
 

@@ -8,9 +8,10 @@ import numpy as np
 import torch
 from scipy.sparse.linalg import norm as sparse_norm
 
-from airrep.arrays import Features, SparseFeatures
+from airrep.arrays import Features, MixedFeatures, PowerColumns, SparseFeatures
 from airrep.errors import ConfigError, DataError
 from airrep.scoring.blocks import Block, Piece, as_tensor, quantise
+from airrep.scoring.columns import SparseProducts
 
 Precision: TypeAlias = Literal["float32", "bfloat16"]
 """Type that products are worked out in."""
@@ -32,24 +33,28 @@ class LoadedRows(NamedTuple):
     """Features of a piece, and their greatest norm: by Cauchy-Schwarz a bound on scores."""
 
     features: Any
+    """Dense ones as a tensor, or sparse ones."""
     norm: float
+    sparse: SparseFeatures | None = None
+    """Sparse ones beside dense ones."""
 
 
 def load(piece: Piece, room: torch.Tensor) -> LoadedRows:
     """Read the features of a piece, dense ones into *room*; refuses norms that are not finite in float32."""
-    features: Any
+    features, more, norms = None, None, []
     if isinstance(piece.block.features, np.ndarray):
         features = piece.dense(room)
-        norm = float(torch.linalg.vector_norm(features, dim=1).max())
-    else:
-        features = piece.csr()
-        norm = float(sparse_norm(features, axis=1).max())
+        norms.append(float(torch.linalg.vector_norm(features, dim=1).max()))
+    if features is None or piece.block.sparse is not None:
+        more = piece.csr()
+        norms.append(float(sparse_norm(more, axis=1).max()))
+    norm = float(np.hypot.reduce(norms))
     if not np.isfinite(norm):
         raise DataError(
             f"{piece}: a feature is not finite, or far too large; expected ordinary numbers. "
             "Check the model that made them."
         )
-    return LoadedRows(features, norm)
+    return LoadedRows(more if features is None else features, norm, more)
 
 
 class DenseQueries:
@@ -77,26 +82,51 @@ class DenseQueries:
 class SparseQueries:
     """Some CSR queries, ready to be multiplied with rows."""
 
-    def __init__(self, queries: SparseFeatures, device: str) -> None:
-        self.count, self.device = queries.shape[0], device
-        self.queries = queries.astype(np.float64)
-        self.norm = float(sparse_norm(self.queries, axis=1).max())
+    def __init__(self, queries: SparseFeatures, device: str, powers: Sequence[PowerColumns] = ()) -> None:
+        self.count, self.device, self.powers = queries.shape[0], device, powers
+        self.queries = queries
+        self.products = SparseProducts(queries, powers)
+        # Powers are bounded by nothing known here, so that attention over them looks at each score.
+        self.norm = float("inf") if len(powers) else float(sparse_norm(queries.astype(np.float64), axis=1).max())
 
     def multiply(self, rows: LoadedRows, out: torch.Tensor) -> None:
         """Write scores ``(b, w)``."""
-        out.copy_(torch.from_numpy((rows.features @ self.queries.T).toarray()))
+        out.copy_(torch.from_numpy(self.products.scores(rows.features)))
 
     def exact(self, piece: Piece, some: np.ndarray) -> np.ndarray:
         """Scores of a piece for some queries, float64 ``(b, some)``."""
-        scores: np.ndarray = (piece.csr() @ self.queries[some].T).toarray()
+        part: SparseFeatures = self.queries[some]
+        return SparseProducts(part, self.powers).scores(piece.csr())
+
+
+class MixedQueries:
+    """Some queries of several channels, ready to be multiplied with rows; a score is the sum over both kinds."""
+
+    def __init__(self, queries: MixedFeatures, precision: Precision, most: float, device: str) -> None:
+        self.dense = DenseQueries(queries.dense, precision, most, device)
+        self.sparse = SparseQueries(queries.sparse, device, queries.powers)
+        self.count, self.device = self.dense.count, device
+        self.norm = float(np.hypot(self.dense.norm, self.sparse.norm))
+
+    def multiply(self, rows: LoadedRows, out: torch.Tensor) -> None:
+        """Write scores ``(b, w)``."""
+        assert rows.sparse is not None
+        self.dense.multiply(rows, out)
+        out += torch.from_numpy(self.sparse.products.scores(rows.sparse)).to(out)
+
+    def exact(self, piece: Piece, some: np.ndarray) -> np.ndarray:
+        """Scores of a piece for some queries, float64 ``(b, some)``."""
+        scores: np.ndarray = self.dense.exact(piece, some) + self.sparse.exact(piece, some)
         return scores
 
 
-ReadyQueries: TypeAlias = DenseQueries | SparseQueries
+ReadyQueries: TypeAlias = DenseQueries | SparseQueries | MixedQueries
 
 
 def ready(queries: Features, precision: Precision, most: float, device: str) -> ReadyQueries:
     """Make queries ready for products; dense ones that may exceed *most* are never worked out in bfloat16."""
+    if isinstance(queries, MixedFeatures):
+        return MixedQueries(queries, precision, most, device)
     if isinstance(queries, np.ndarray):
         return DenseQueries(queries, precision, most, device)
     return SparseQueries(queries, device)
@@ -114,6 +144,8 @@ class BoundedScores:
     """``(q, 3)`` float64."""
     terms: np.ndarray
     """``(3, b)`` float64: norm, norm of the rounding error, 1."""
+    known: np.ndarray | None = None
+    """``(q, b)`` float64: the part of the scores that is exact; the values have it too."""
 
     @property
     def widest(self) -> np.ndarray:
@@ -128,15 +160,17 @@ class BoundedScores:
         known: np.ndarray = kth * self.unit - self.widest
         return known
 
-    def above(self, floor: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
-        """Pairs that may exceed the floor ``(q,)`` of their query: query, column, score and error bound."""
+    def above(self, floor: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
+        """Pairs that may exceed the floor ``(q,)`` of their query: query, column, score, error bound, exact part."""
         with np.errstate(over="ignore"):
             limit = np.nextafter(((floor - self.widest) / self.unit).astype(np.float32), np.float32(-np.inf))
         query, column = np.divmod(np.flatnonzero(self.values >= limit[:, None]), self.values.shape[1])
         score = self.values[query, column] * self.unit[query]
         error = (self.slack[query] * self.terms[:, column].T).sum(axis=1)
         chosen = score + error > floor[query]
-        return query[chosen].astype(np.uint8), column[chosen], score[chosen], error[chosen]
+        query, column = query[chosen], column[chosen]
+        known = np.zeros(len(query)) if self.known is None else self.known[query, column]
+        return query.astype(np.uint8), column, score[chosen], error[chosen], known
 
 
 class Scan(Protocol):
@@ -190,15 +224,39 @@ class DenseScan:
 class SparseScan:
     """CSR features: float64 products, rounded; exact, since no order of sums depends on the piece."""
 
-    def __init__(self, queries: SparseFeatures) -> None:
-        self.transposed = queries.astype(np.float64).T.tocsr()
+    def __init__(self, queries: SparseFeatures, powers: Sequence[PowerColumns] = ()) -> None:
+        self.products = SparseProducts(queries, powers)
         self.unit, self.slack = np.ones(queries.shape[0]), np.zeros((queries.shape[0], 3))
 
     def look(self, piece: Piece) -> BoundedScores:
-        wide = (piece.csr() @ self.transposed).toarray().T
+        wide = self.products.scores(piece.csr()).T
         _check_size(np.abs(wide).max(), piece)
         scores = wide.astype(np.float32, order="C")
         return BoundedScores(scores, self.unit, self.slack, np.ones((3, scores.shape[1])))
+
+
+class MixedScan:
+    """Features of several channels: sparse parts exactly, dense ones with a bound."""
+
+    def __init__(self, queries: MixedFeatures, room: torch.Tensor) -> None:
+        self.dense, self.products = DenseScan(queries.dense, room), SparseProducts(queries.sparse, queries.powers)
+
+    def look(self, piece: Piece) -> BoundedScores:
+        bounded, known = self.dense.look(piece), self.products.scores(piece.csr()).T
+        wide = bounded.values * bounded.unit[:, None] + known
+        greatest = np.abs(wide).max(axis=1)
+        _check_size(greatest.max(), piece)
+        slack = bounded.slack.copy()
+        slack[:, 2] += greatest * ROUNDING  # of the sum, which is kept in float32
+        return BoundedScores(wide.astype(np.float32), np.ones(len(wide)), slack, bounded.terms, known)
+
+
+def scan_of(queries: Features, room: torch.Tensor) -> Scan:
+    """The scan that suits the features."""
+    if isinstance(queries, MixedFeatures):
+        sparse_alone = queries.dense.shape[1] == 0
+        return SparseScan(queries.sparse, queries.powers) if sparse_alone else MixedScan(queries, room)
+    return DenseScan(queries, room) if isinstance(queries, np.ndarray) else SparseScan(queries)
 
 
 def _check_size(greatest: float, piece: Piece) -> None:
@@ -228,8 +286,8 @@ def fast_int8() -> bool:
 
 
 def inner_products(queries: np.ndarray, blocks: Sequence[Block], query: np.ndarray, row: np.ndarray) -> np.ndarray:
-    """Inner products of pairs (*query*, *row*), dense: float64 sums in one fixed order, rounded to float32."""
-    wide, scores = queries.astype(np.float64), np.empty(len(row), dtype=np.float32)
+    """Inner products of pairs (*query*, *row*), dense: float64 sums in one fixed order."""
+    wide, scores = queries.astype(np.float64), np.empty(len(row))
     starts = np.array([block.start for block in blocks])
     order = np.argsort(row, kind="stable")
     owner = np.searchsorted(starts, row[order], side="right") - 1

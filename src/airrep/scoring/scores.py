@@ -5,19 +5,21 @@ from collections.abc import Iterator, Sequence
 import numpy as np
 import torch
 
-from airrep.arrays import Features, SparseFeatures
+from airrep.arrays import Features, MixedFeatures, Scores
 from airrep.errors import ConfigError, DataError
 from airrep.scoring.blocks import (
     PIECE_ROWS,
     Block,
     Piece,
+    block_of,
     check_blocks,
     check_queries,
+    narrow,
     piece_rows,
     pieces,
     room_for,
 )
-from airrep.scoring.columns import narrow
+from airrep.scoring.columns import SparseProducts
 
 
 def score_blocks(
@@ -45,10 +47,25 @@ def score_blocks(
     return _stream(fit, blocks, piece_rows(blocks, block_rows), device)
 
 
+def score_all(queries: Features, train: Features) -> Scores:
+    """All influence scores of features in memory, ``(q, n)`` float32."""
+    return np.concatenate([scores for _, scores in score_blocks(queries, [block_of(0, train)])], axis=1)
+
+
 def _stream(queries: Features, blocks: Sequence[Block], size: int, device: str) -> Iterator[tuple[int, np.ndarray]]:
     room = room_for(blocks, size, device)
+    dense = queries.dense if isinstance(queries, MixedFeatures) else queries
+    products = None
+    if isinstance(queries, MixedFeatures):
+        products = SparseProducts(queries.sparse, queries.powers)
+    elif not isinstance(queries, np.ndarray):
+        products = SparseProducts(queries)
     for piece in pieces(blocks, size):
-        scores = _dense(queries, piece, room) if isinstance(queries, np.ndarray) else _sparse(queries, piece)
+        scores = np.zeros((queries.shape[0], len(piece.rows)), np.float32)
+        if isinstance(dense, np.ndarray):
+            scores += _dense(dense, piece, room)
+        if products is not None:
+            scores += products.scores(piece.csr()).T.astype(np.float32)
         if not np.isfinite(scores).all():
             raise DataError(f"{piece}: a score is not finite; expected numbers. Check the model for overflow.")
         yield int(piece.rows[0]), scores
@@ -56,8 +73,3 @@ def _stream(queries: Features, blocks: Sequence[Block], size: int, device: str) 
 
 def _dense(queries: np.ndarray, piece: Piece, room: torch.Tensor) -> np.ndarray:
     return torch.mm(torch.from_numpy(queries).to(room.device), piece.dense(room).t()).cpu().numpy()
-
-
-def _sparse(queries: SparseFeatures, piece: Piece) -> np.ndarray:
-    scores: np.ndarray = (piece.csr() @ queries.astype(np.float64).T).toarray().T.astype(np.float32, order="C")
-    return scores

@@ -11,9 +11,8 @@ from typing import NamedTuple
 
 import numpy as np
 import torch
-from scipy import sparse
 
-from airrep.arrays import Features, Mask
+from airrep.arrays import Features, Mask, MixedFeatures
 from airrep.errors import DataError
 from airrep.scoring.blocks import (
     Block,
@@ -22,12 +21,12 @@ from airrep.scoring.blocks import (
     check_count,
     check_keep,
     check_queries,
+    narrow,
     piece_rows,
     pieces,
     room_for,
 )
-from airrep.scoring.columns import narrow
-from airrep.scoring.products import DenseScan, Scan, SparseScan, inner_products
+from airrep.scoring.products import Scan, inner_products, scan_of
 
 TILE = 64
 """Queries scanned together: their scores of one piece stay in the cache, and their numbers fit into a uint8."""
@@ -95,6 +94,8 @@ class _Candidates(NamedTuple):
     row: np.ndarray
     score: np.ndarray
     error: np.ndarray
+    known: np.ndarray
+    """The part of the score that is exact already, of sparse features."""
 
     def where(self, chosen: np.ndarray) -> "_Candidates":
         return _Candidates(*(column[chosen] for column in self))
@@ -110,9 +111,9 @@ class _CandidateTile:
 
     def __init__(self, queries: Features, blocks: Sequence[Block], k: int, room: torch.Tensor) -> None:
         self.k, self.count = k, queries.shape[0]
-        self.scan: Scan = SparseScan(queries) if sparse.issparse(queries) else DenseScan(queries, room)
+        self.scan: Scan = scan_of(queries, room)
         self.queries, self.blocks = queries, blocks
-        none = _Candidates(np.empty(0, np.uint8), np.empty(0, np.int64), np.empty(0), np.empty(0))
+        none = _Candidates(np.empty(0, np.uint8), np.empty(0, np.int64), *(np.empty(0) for _ in range(3)))
         self.found, self.seen = [none], 0
         self.tidy_at = 0
         self.floor = np.full(self.count, -np.inf)
@@ -123,8 +124,8 @@ class _CandidateTile:
         if np.isneginf(self.floor).any() and scores.values.shape[1] >= self.k:
             least = scores.least_of_best(self.k)
             self.floor = np.maximum(self.floor, np.nextafter(least, -np.inf))  # a row of this piece may tie with it
-        query, column, score, error = scores.above(self.floor)
-        self.found.append(_Candidates(query, piece.rows[column], score, error))
+        query, column, score, error, known = scores.above(self.floor)
+        self.found.append(_Candidates(query, piece.rows[column], score, error, known))
         self.seen += len(query)
         if self.seen > self.tidy_at:
             self._tidy()
@@ -156,13 +157,16 @@ class _CandidateTile:
         """The first k candidates of each query, in order, with their final scores."""
         score = self._exact(found)
         first = _first(found, score, self.k)
-        return _Candidates(found.query[first], found.row[first], score[first], np.zeros(len(first)))
+        return found.where(first)._replace(score=score[first], error=np.zeros(len(first)))
 
     def _exact(self, found: _Candidates) -> np.ndarray:
-        """Final scores; those of sparse features are final already."""
+        """Final scores, rounded to float32; those of sparse features alone are final already."""
         score, rough = found.score.copy(), found.error > 0
-        if isinstance(self.queries, np.ndarray):
-            score[rough] = inner_products(self.queries, self.blocks, found.query[rough], found.row[rough])
+        dense = self.queries.dense if isinstance(self.queries, MixedFeatures) else self.queries
+        if isinstance(dense, np.ndarray) and rough.any():
+            exact = inner_products(dense, self.blocks, found.query[rough], found.row[rough]) + found.known[rough]
+            with np.errstate(over="ignore"):  # looked for in the result
+                score[rough] = exact.astype(np.float32)
         return score
 
     def result(self) -> TopK:

@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from airrep.arrays import Features, GroupScores
+from airrep.arrays import Features, GroupScores, filled_rows
 from airrep.attributors.base import span
 from airrep.evaluation.diagnosis.findings import Finding, LabelStatistics, Level, level_of, worst
 from airrep.evaluation.judging import held_out_lds
@@ -15,7 +15,7 @@ from airrep.evaluation.lds import RowFinder
 from airrep.evaluation.statistics.metrics import RESAMPLES, lds
 from airrep.index.index import Index
 from airrep.labels.instance import LabelledInstance
-from airrep.scoring.pooling import Pooling, PoolLike, exponents
+from airrep.scoring.pooling import AnyPooling, PoolLike, exponents
 from airrep.scoring.scores import score_blocks
 
 QUERIES, SUBSETS = 50, 20
@@ -44,7 +44,7 @@ class IndexScores:
     def __init__(self, index: Index, instances: Sequence[LabelledInstance], pool: PoolLike | None, t: float) -> None:
         """Score all subsets; arguments and errors as of :func:`index_findings`."""
         self.index, self.instances = index, tuple(instances)
-        self.pooling: Pooling = index.attributor.pooling(pool, t)
+        self.pooling: AnyPooling = index.attributor.pooling(pool, t)
         self._finder = RowFinder(index, instances)
         self.queries: list[Features] = [index.encode_queries(one.queries) for one in instances]
         pairs = zip(instances, self.queries, strict=True)
@@ -251,7 +251,7 @@ def _part(per_query: np.ndarray, names: np.ndarray, name: str) -> LabelledQuerie
 
 def _empty(features: Features) -> int:
     """Rows that are all 0."""
-    return int(features.shape[0]) - len(np.unique(features.nonzero()[0]))
+    return int(np.count_nonzero(~filled_rows(features)))
 
 
 def _effective(size: np.ndarray) -> float:

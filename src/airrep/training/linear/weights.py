@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from scipy.optimize import nnls
 
-from airrep.arrays import Features
+from airrep.arrays import Features, numbers_of
 from airrep.attributors.base import Attributor
 from airrep.attributors.methods import make_attributor
 from airrep.attributors.stack import Member
@@ -19,6 +19,7 @@ from airrep.evaluation.judging import compact_subsets, encode_instance, score_fe
 from airrep.labels.instance import LabelledInstance
 from airrep.runtime.settings import read_settings
 from airrep.scoring.groups import Groups
+from airrep.scoring.scores import score_all
 from airrep.training.ranking_loss import normalise_losses
 
 ROWS = 4096
@@ -67,8 +68,7 @@ class MemberFeatures:
     @cached_property
     def scores(self) -> list[np.ndarray]:
         """``(q, n)`` float32 of each member: the scores of all training examples."""
-        products = (queries @ train.T for queries, train in zip(self.queries, self.train, strict=True))
-        return [product if isinstance(product, np.ndarray) else product.toarray() for product in products]
+        return [score_all(queries, train) for queries, train in zip(self.queries, self.train, strict=True)]
 
 
 def encode_members(methods: Sequence[Attributor], instance: LabelledInstance) -> MemberFeatures:
@@ -110,8 +110,7 @@ def _variance(train: Features, queries: Features) -> float:
     """Variance of a query's scores over the training examples, mean over queries."""
     total, squares = np.zeros(queries.shape[0]), np.zeros(queries.shape[0])
     for first in range(0, train.shape[0], ROWS):
-        product = queries @ train[first : first + ROWS].T
-        scores = (product if isinstance(product, np.ndarray) else product.toarray()).astype(np.float64)
+        scores = score_all(queries, train[first : first + ROWS]).astype(np.float64)
         total += scores.sum(axis=1)
         squares += (scores**2).sum(axis=1)
     n = train.shape[0]
@@ -119,8 +118,7 @@ def _variance(train: Features, queries: Features) -> float:
 
 
 def _mean_square(features: Features) -> float:
-    numbers = features if isinstance(features, np.ndarray) else features.data
-    return float(np.square(numbers.astype(np.float64)).sum() / features.shape[0])
+    return float(np.square(numbers_of(features).astype(np.float64)).sum() / features.shape[0])
 
 
 def _regression(members: Sequence[Member], encoded: MemberFeatures) -> tuple[np.ndarray, np.ndarray]:

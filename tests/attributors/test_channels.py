@@ -1,0 +1,204 @@
+"""Sums of channels: the equation, an index of them, what cannot be."""
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from worlds.tiny_bert import tiny_folder
+
+from airrep.arrays import MixedFeatures
+from airrep.attributors.channels import ChannelsAttributor
+from airrep.attributors.conformance import check_attributor
+from airrep.attributors.methods import make_attributor
+from airrep.attributors.recipes import MOST_CHANNELS, ChannelsSettings, default_channels
+from airrep.corpus.corpus import Corpus, Example
+from airrep.errors import ArtifactError, ConfigError
+from airrep.evaluation.judging import encode_instance, score_instance
+from airrep.index.building import build_index
+from airrep.index.editing import append, compact, delete
+from airrep.index.index import Index
+from airrep.labels.instance import LabelledInstance
+from airrep.scoring.groups import Groups
+from airrep.scoring.pooling import pool_scores
+
+TEXTS = [
+    ("a b c", "the cat sat on the mat", "animals"),
+    ("b c", "the dog sat on the log", "animals"),
+    ("d e f", "one and two are three", "numbers"),
+    ("d e", "two and two are four", "numbers"),
+    ("g", "a cat and a dog", "animals"),
+    ("h i", "three four five", "numbers"),
+    ("j", "nothing alike", "other"),
+]
+TRAIN = Corpus.from_examples([Example(p, r, id=str(n), source=s) for n, (p, r, s) in enumerate(TEXTS)])
+ASKED = [Example("a", "the cat and the dog", id="x"), Example("d", "two four", id="y"), Example("z", "", id="empty")]
+
+
+@pytest.fixture(scope="module")
+def encoder(tmp_path_factory: pytest.TempPathFactory) -> str:
+    return str(tiny_folder(tmp_path_factory.mktemp("encoder") / "tiny"))
+
+
+def recipe(encoder: str) -> list[dict[str, Any]]:
+    """Channels of every kind."""
+    return [
+        {"method": "ngram", "weight": 2.0},
+        {"method": "tfidf", "settings": {"view": "response"}, "pool": "power-2", "weight": 3.0},
+        {"method": "airrep", "settings": {"encoder": encoder}, "temperature": 0.5, "weight": 0.1},
+        {"method": "airrep", "settings": {"encoder": encoder, "view": "response"}, "pool": "mean", "weight": 0.2},
+        {"method": "bm25", "settings": {"view": "whole"}, "pool": "attention", "temperature": 2.0},
+        {"method": "ngram", "settings": {"view": "whole", "orders": [1]}, "name": "words", "weight": 0.3},
+    ]
+
+
+@pytest.fixture
+def index(tmp_path: Path, encoder: str) -> Index:
+    return build_index(TRAIN, tmp_path / "index", "channels", settings={"channels": recipe(encoder)}, shard_rows=3)
+
+
+def alone(folder: Path, channel: dict[str, Any]) -> Index:
+    """An index of one channel's method."""
+    return build_index(TRAIN, folder, channel["method"], settings=channel.get("settings", {}))
+
+
+def test_a_group_has_the_weighted_sum_of_what_each_method_gives_it(tmp_path: Path, index: Index, encoder: str) -> None:
+    wanted = 0.0
+    for number, channel in enumerate(recipe(encoder)):
+        attends = (channel["method"] == "airrep" and "pool" not in channel) or channel.get("pool") == "attention"
+        temperature = {"temperature": channel["temperature"]} if attends and "temperature" in channel else {}
+        found = alone(tmp_path / str(number), channel).group_scores(ASKED, "source", channel.get("pool"), **temperature)
+        wanted = wanted + channel.get("weight", 1.0) * found.scores
+    result = index.group_scores(ASKED, "source")
+    np.testing.assert_allclose(result.scores, wanted, rtol=2e-3, atol=2e-3)  # stored in half precision
+    assert result.provenance.pool == "channels"
+
+
+def test_a_single_example_is_a_group_of_one(index: Index) -> None:
+    top = index.top(ASKED, len(TRAIN))
+    singles = index.group_scores(ASKED, {str(row): [row] for row in range(len(TRAIN))}).scores
+    for query, hits in enumerate(top):
+        np.testing.assert_allclose([hit.score for hit in hits], singles[query, [hit.row for hit in hits]], rtol=1e-4)
+        assert [hit.score for hit in hits] == sorted((hit.score for hit in hits), reverse=True)
+    streamed = np.concatenate([scores for _, scores in index.scores(ASKED)], axis=1)
+    np.testing.assert_allclose(streamed, singles, rtol=1e-4, atol=1e-5)
+
+
+def test_one_pool_over_all_is_that_of_the_summed_scores(index: Index) -> None:
+    single = np.concatenate([scores for _, scores in index.scores(ASKED)], axis=1)
+    found = index.group_scores(ASKED, {"some": ["0", "1", "4"]}, "attention", temperature=0.3)
+    np.testing.assert_allclose(found.scores[:, 0], pool_scores(single[:, [0, 1, 4]], "attention", 0.3), rtol=1e-3)
+    assert (found.provenance.pool, found.provenance.temperature) == ("attention", 0.3)
+
+
+def test_what_if_is_the_difference_of_groups(index: Index) -> None:
+    found = index.what_if(ASKED, remove=["1", "5"])
+    groups = {"before": list(range(7)), "after": [0, 2, 3, 4, 6]}
+    scores = index.group_scores(ASKED, groups).scores
+    np.testing.assert_allclose([found.before, found.after], scores.T, rtol=1e-6)
+
+
+def test_an_index_is_changed_and_keeps_its_scores(index: Index) -> None:
+    groups = {"a": ["0", "1"], "b": ["2", "4"]}
+    before = index.group_scores(ASKED, groups).scores
+    more = Corpus.from_examples([Example("k", "the cat again", id="more")])
+    changed = compact(delete(append(index, more), [5]))
+    changed.verify()
+    opened = Index(changed.path)
+    assert (opened.rows, opened.manifest["layout"]) == (7, "mixed")
+    np.testing.assert_allclose(opened.group_scores(ASKED, groups).scores, before, rtol=1e-5)
+    assert {hit.example.id for hit in opened.top(ASKED[0], 3).hits} & {"more"}
+
+
+def test_a_channel_whose_file_is_damaged_is_named(index: Index) -> None:
+    path = next((index.path / "shards").glob("*/rows.npy"))
+    content = bytearray(path.read_bytes())
+    content[-2:] = b"\xff\xff"
+    path.write_bytes(bytes(content))
+    with pytest.raises(ArtifactError, match="was altered after it was written"):
+        Index(index.path).top(ASKED, 1)
+
+
+def test_they_conform(encoder: str) -> None:
+    check_attributor(lambda: ChannelsAttributor(ChannelsSettings(channels=tuple(recipe(encoder)))))
+    lexical = ({"method": "ngram"}, {"method": "tfidf"})
+    check_attributor(lambda: ChannelsAttributor(ChannelsSettings(channels=lexical)))
+    dense = ({"method": "airrep", "settings": {"encoder": encoder}},)
+    check_attributor(lambda: ChannelsAttributor(ChannelsSettings(channels=dense)))
+
+
+def test_two_views_share_one_encoder(encoder: str) -> None:
+    method = make_attributor("channels", {"channels": recipe(encoder)})
+    assert isinstance(method, ChannelsAttributor)
+    first, second = method.parts[2:4]
+    assert first.encoder is second.encoder  # type: ignore[attr-defined]
+    features = method.parts[3].encode_queries(ASKED)
+    assert not features[2].any()
+
+
+def test_instances_are_scored_as_an_index_is(index: Index, encoder: str) -> None:
+    subsets = Groups.from_lists({"a": [0, 1, 2], "b": [3, 4, 6]})
+    queries = Corpus.from_examples(ASKED[:2])
+    instance = LabelledInstance("0", TRAIN, queries, subsets, np.zeros((2, 2), np.float32))
+    method = make_attributor("channels", {"channels": recipe(encoder)})
+    scores = score_instance(method, instance)
+    np.testing.assert_allclose(scores, index.group_scores(queries, subsets).scores, rtol=2e-3, atol=2e-3)
+    assert isinstance(encode_instance(method, instance)[0], MixedFeatures)
+
+
+def test_a_recipe_is_read_from_yaml_and_kept_with_the_index(tmp_path: Path) -> None:
+    path = tmp_path / "recipe.yaml"
+    path.write_text("channels:\n- method: ngram\n  weight: 2\n- method: tfidf\n  settings: {view: response}\n")
+    index = build_index(TRAIN, tmp_path / "index", "channels", settings={"channels": str(path)})
+    before = index.top(ASKED, 3)
+    path.unlink()
+    assert Index(index.path).top(ASKED, 3)[0].hits == before[0].hits
+    assert [channel["method"] for channel in index.manifest["settings"]["channels"]] == ["ngram", "tfidf"]
+
+
+def test_the_default_is_text_alone() -> None:
+    channels = default_channels()
+    assert {channel.method for channel in channels} == {"ngram", "airrep"}
+    assert ChannelsSettings().channels == channels
+
+
+@pytest.mark.parametrize(
+    ("channels", "message"),
+    [
+        ([], "at least 1 item"),
+        ([{"method": "ngram"}] * 2, "two are called 'ngram'"),
+        ([{"method": "ngram", "name": str(n)} for n in range(MOST_CHANNELS + 1)], f"at most {MOST_CHANNELS} items"),
+        ([{"method": "ngram", "weight": 0}], "greater than 0"),
+        ([{"method": "ngram", "wieght": 1}], "wieght"),
+        ("missing.yaml", "missing.yaml: cannot be read"),
+    ],
+)
+def test_impossible_recipes_are_told(channels: Any, message: str) -> None:
+    with pytest.raises(ConfigError, match=message):
+        make_attributor("channels", {"channels": channels})
+
+
+@pytest.mark.parametrize(
+    ("channels", "message"),
+    [
+        ([{"method": "ngarm"}], "method 'ngarm': does not exist"),
+        ([{"method": "tfidf", "pool": "order-1"}], r"channel tfidf: has the pool 'order-1'; expected one that scores"),
+        ([{"method": "tfidf", "pool": "ngram-lm"}], "counts n-grams, which tfidf has not"),
+        (
+            [{"method": "channels", "settings": {"channels": [{"method": "ngram"}]}}],
+            "channels as a channel|has the pool",
+        ),
+    ],
+)
+def test_impossible_channels_are_told(tmp_path: Path, channels: list, message: str) -> None:
+    with pytest.raises(ConfigError, match=message):
+        build_index(TRAIN, tmp_path / "index", "channels", settings={"channels": channels})
+    assert not (tmp_path / "index").exists()
+
+
+def test_a_file_of_ten_thousand_channels_is_refused_in_one_line(tmp_path: Path) -> None:
+    path = tmp_path / "recipe.yaml"
+    path.write_text("".join(f"- method: ngram\n  name: {'channel ' * 10}{n}\n" for n in range(10_000)))
+    with pytest.raises(ConfigError, match=r"recipe\.yaml: has [\d,]+ bytes; expected a list of at most 16") as told:
+        make_attributor("channels", {"channels": str(path)})
+    assert "\n" not in str(told.value)
