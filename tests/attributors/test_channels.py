@@ -160,6 +160,15 @@ def test_the_default_is_text_alone() -> None:
     channels = default_channels()
     assert {channel.method for channel in channels} == {"ngram", "airrep"}
     assert ChannelsSettings().channels == channels
+    assert make_attributor("channels").settings == ChannelsSettings()
+
+
+def test_the_default_counts_the_tokens_of_a_model_that_is_named() -> None:
+    settings = ChannelsSettings(tokenizer="words")
+    assert settings.channels[0].settings == {"tokenizer": "words"}
+    assert ChannelsSettings(**settings.model_dump()) == settings
+    with pytest.raises(ConfigError, match="a recipe of your own names its tokenizers"):
+        ChannelsSettings.of({"tokenizer": "words", "channels": [{"method": "ngram"}]})
 
 
 @pytest.mark.parametrize(

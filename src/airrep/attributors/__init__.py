@@ -1,7 +1,7 @@
 """Attribution methods, all by one contract.
 
 base           The contract of attribution methods: two feature maps and a pool.
-channels       Attribution by several channels, each with a view, a representation, a pool and a weight of its own.
+channels       Attribution by a sum of channels, each pooled by itself.
 conformance    A public check that an attributor keeps its contract.
 datamodels     Attribution by datamodels that were fitted already.
 encoder        Attribution by sentence encoders: AirRep and plain embeddings.

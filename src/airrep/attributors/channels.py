@@ -1,4 +1,4 @@
-"""Attribution by several channels, each with a view, a representation, a pool and a weight of its own."""
+"""Attribution by a sum of channels, each pooled by itself."""
 
 from collections.abc import Sequence
 from dataclasses import replace

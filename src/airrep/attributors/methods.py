@@ -221,6 +221,7 @@ METHODS: Mapping[str, Method] = {
             cost="the sum of its channels'",
             paper="ours",
             settings=ChannelsSettings,
+            defaults={"channels": "default"},
             location=("airrep.attributors.channels", "ChannelsAttributor"),
         ),
         Method(

@@ -3,7 +3,7 @@
 from pathlib import Path
 from typing import Any
 
-from pydantic import Field, field_validator
+from pydantic import Field, field_validator, model_validator
 
 from airrep.errors import ConfigError
 from airrep.runtime.settings import Settings, read_yaml
@@ -11,7 +11,8 @@ from airrep.runtime.settings import Settings, read_yaml
 MOST_CHANNELS = 16
 """More would only cost: what one knows, the others know."""
 DEFAULT = "default"
-ENCODER_WEIGHT = 0.1
+ENCODER_WEIGHT = 0.3
+"""Of attention over scores of the default encoder, whose spread says by itself where it knows little."""
 LARGEST = 2**20
 """Bytes of a recipe that are read at most."""
 
@@ -46,11 +47,22 @@ class ChannelsSettings(Settings):
         default_factory=lambda: default_channels(), min_length=1, max_length=MOST_CHANNELS
     )
     """The channels: 'default', a YAML file with a list of them, or the list itself. They are kept with the index."""
+    tokenizer: str | None = None
+    """Of the default channels: folder or Hub id of a model, best the target LM, whose tokens are counted; None takes the
+    pieces of the LM that comes with airrep."""
 
-    @field_validator("channels", mode="before")
+    @model_validator(mode="before")
     @classmethod
-    def _read(cls, channels: object) -> object:
-        return read_channels(channels) if isinstance(channels, str) else channels
+    def _read(cls, values: dict[str, Any]) -> dict[str, Any]:
+        """Read a recipe that is named, and put the tokenizer where it belongs."""
+        channels, tokenizer = values.get("channels", DEFAULT), values.get("tokenizer")
+        if tokenizer is not None and channels != DEFAULT:
+            raise ValueError("expected one of channels and tokenizer: a recipe of your own names its tokenizers")
+        if channels == DEFAULT:
+            channels = default_channels() if tokenizer is None else default_channels(str(tokenizer))
+        elif isinstance(channels, str):
+            channels = read_channels(channels)
+        return {**values, "channels": channels, "tokenizer": None}
 
     @field_validator("channels")
     @classmethod
@@ -62,23 +74,24 @@ class ChannelsSettings(Settings):
         return channels
 
 
-def default_channels() -> tuple[Channel, ...]:
-    """The channels that airrep ships: two counting language models of the response, and its encoder."""
+def default_channels(tokenizer: str = "subwords") -> tuple[Channel, ...]:
+    """The channels that airrep ships: two counting language models of the response, and its encoder.
+
+    One counts a tokenizer's pieces, best those of the target LM, the other words.
+    """
     return (
-        Channel(method="ngram", settings={"tokenizer": "subwords"}, name="n-grams of subwords"),
+        Channel(method="ngram", settings={"tokenizer": tokenizer}, name="n-grams of tokens"),
         Channel(method="ngram", settings={"tokenizer": "words"}, name="n-grams of words"),
         Channel(method="airrep", settings={"encoder": "default"}, weight=ENCODER_WEIGHT, name="encoder"),
     )
 
 
 def read_channels(name: str) -> object:
-    """The content of a recipe: the default one, or a YAML file with a list of channels.
+    """The content of a YAML file with a list of channels.
 
     Raises:
         ConfigError: the file cannot be read, is too large, or is no list.
     """
-    if name == DEFAULT:
-        return default_channels()
     path = Path(name)
     if path.is_file() and path.stat().st_size > LARGEST:
         raise ConfigError(
