@@ -15,6 +15,7 @@ from airrep.attributors.recipes import MOST_CHANNELS, ChannelsSettings, default_
 from airrep.corpus.corpus import Corpus, Example
 from airrep.errors import ArtifactError, ConfigError
 from airrep.evaluation.judging import encode_instance, score_instance
+from airrep.evaluation.pool import cost_of
 from airrep.index.building import build_index
 from airrep.index.editing import append, compact, delete
 from airrep.index.index import Index
@@ -108,6 +109,11 @@ def test_an_index_is_changed_and_keeps_its_scores(index: Index) -> None:
     assert (opened.rows, opened.manifest["layout"]) == (7, "mixed")
     np.testing.assert_allclose(opened.group_scores(ASKED, groups).scores, before, rtol=1e-5)
     assert {hit.example.id for hit in opened.top(ASKED[0], 3).hits} & {"more"}
+
+
+def test_all_that_is_stored_of_channels_is_counted(index: Index) -> None:
+    stored = sum(path.stat().st_size for path in index.path.glob("shards/*/*.npy"))
+    assert cost_of(index).bytes_per_example == pytest.approx(stored / len(TRAIN))
 
 
 def test_a_channel_whose_file_is_damaged_is_named(index: Index) -> None:

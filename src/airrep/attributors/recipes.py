@@ -48,7 +48,7 @@ class ChannelsSettings(Settings):
     )
     """The channels: 'default', a YAML file with a list of them, or the list itself. They are kept with the index."""
     tokenizer: str | None = None
-    """Of the default channels: folder or Hub id of a model, best the target LM, whose tokens are counted; None takes the
+    """Of the default channels: folder or Hub id of a model, best the target LM, whose tokens count; None takes the
     pieces of the LM that comes with airrep."""
 
     @model_validator(mode="before")

@@ -11,7 +11,9 @@ from airrep.errors import ArtifactError
 from airrep.runtime.artifacts import read_manifest
 from airrep.runtime.metering import COSTS, ENCODE, FIT, JUDGE, SETUP, TEACH, Measured, MeasuredCost, StoreRows
 
-FEATURES = ("features.npy", "codes.npy", "scales.npy", "bounds.npy", "data.npy", "indices.npy", "indptr.npy")
+_DENSE = ("features.npy", "codes.npy", "scales.npy", "bounds.npy")
+_SPARSE = ("data.npy", "indices.npy", "indptr.npy", "columns.npy", "rows.npy", "values.npy")
+FEATURES = (*_DENSE, *_SPARSE)
 """Files of a shard that hold its features."""
 
 _CPU, _WALL = 0, 1
