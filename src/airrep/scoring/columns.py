@@ -41,8 +41,9 @@ class Postings:
 
     def select(self, columns: np.ndarray) -> SparseFeatures:
         """Some columns, ascending, ``(rows, len(columns))`` float32."""
-        first = np.searchsorted(self.columns, columns)
-        counts = np.searchsorted(self.columns, columns, side="right") - first
+        wanted = columns.astype(np.int32)  # of another type, a search would first copy all columns
+        first = np.searchsorted(self.columns, wanted)
+        counts = np.searchsorted(self.columns, wanted, side="right") - first
         ends = np.concatenate([[0], np.cumsum(counts)])
         place = np.arange(ends[-1]) + np.repeat(first - ends[:-1], counts)
         parts = (self.values[place].astype(np.float32), self.rows[place].astype(np.int32), ends)

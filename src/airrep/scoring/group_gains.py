@@ -34,7 +34,7 @@ def gain_scores(queries: SparseFeatures, blocks: Sequence[Block], groups: Groups
         part = queries[some]
         columns = np.unique(part.indices)
         narrow = select_columns(part, columns).astype(np.float64)
-        scores[some] = narrow @ _gains(blocks, columns, groups).T
+        scores[some] = (narrow @ _gains(blocks, columns, groups).T.tocsr()).toarray()
     return scores
 
 
@@ -49,10 +49,10 @@ def _tiles(queries: SparseFeatures, groups: int) -> Iterator[slice]:
             start = stop
 
 
-def _gains(blocks: Sequence[Block], columns: np.ndarray, groups: Groups) -> np.ndarray:
-    """The logarithm of each group and column, ``(m, columns)``."""
+def _gains(blocks: Sequence[Block], columns: np.ndarray, groups: Groups) -> SparseFeatures:
+    """The logarithm of each group and column, ``(m, columns)``; most are 0."""
     used, membership = groups.membership()
-    sums = np.zeros((len(groups), len(columns)))
+    total: SparseFeatures = sparse.csr_array((len(groups), len(columns)))
     lengths = np.zeros(len(groups))
     # The weights stand in the first column.
     for place, piece in pieces_of(narrow_blocks(blocks, np.concatenate([[0], columns])), PIECE_ROWS, used):
@@ -62,7 +62,8 @@ def _gains(blocks: Sequence[Block], columns: np.ndarray, groups: Groups) -> np.n
         raised = np.expm1(features.data) * weights[row]
         rises = sparse.csr_array((raised, features.indices, features.indptr), shape=features.shape)[:, 1:]
         members = sparse.csr_array(membership[:, place])
-        sums += (members @ rises).toarray()
+        total = total + members @ rises
         lengths += members @ weights
-    np.divide(sums, lengths[:, None], out=sums, where=lengths[:, None] > 0)
-    return np.log1p(sums, out=sums)
+    group = np.repeat(np.arange(len(groups)), np.diff(total.indptr))
+    total.data = np.log1p(total.data / lengths[group])  # a group that has n-grams has a length
+    return total

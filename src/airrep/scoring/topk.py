@@ -70,12 +70,12 @@ def top_k(
     rows = check_blocks(blocks).rows
     queries = check_queries(queries, blocks)
     check_count("top_k: k", k, check_keep(keep, rows))
-    queries, blocks = narrow(queries, blocks)
+    queries, narrowed = narrow(queries, blocks)
     signed = -queries if least else queries
     size = piece_rows(blocks)
     room = room_for(blocks, size, device)
     tiles = [_CandidateTile(signed[i : i + TILE], blocks, k, room) for i in range(0, queries.shape[0], TILE)]
-    for piece in pieces(blocks, size, keep):
+    for piece in pieces(narrowed, size, keep):
         for tile in tiles:
             tile.see(piece)
     return _join([tile.result() for tile in tiles], k, -1.0 if least else 1.0)
