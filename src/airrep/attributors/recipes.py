@@ -11,6 +11,7 @@ from airrep.runtime.settings import Settings, read_yaml
 MOST_CHANNELS = 16
 """More would only cost: what one knows, the others know."""
 DEFAULT = "default"
+SUMS = ("channels", "stack")
 ENCODER_WEIGHT = 0.3
 """Of attention over scores of the default encoder, whose spread says by itself where it knows little."""
 LARGEST = 2**20
@@ -32,6 +33,13 @@ class Channel(Settings):
     """Factor on its group scores."""
     name: str | None = None
     """Name in results; None takes method and view."""
+
+    @field_validator("method")
+    @classmethod
+    def _no_sum(cls, method: str) -> str:
+        if method in SUMS:
+            raise ValueError(f"expected a method that is no sum of others, unlike {' and '.join(SUMS)}")
+        return method
 
     @property
     def title(self) -> str:

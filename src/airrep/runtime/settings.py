@@ -39,6 +39,9 @@ class Settings(BaseModel):
         try:
             return cls(**values)
         except ValidationError as error:
+            told = error.errors()[0].get("ctx", {}).get("error")
+            if isinstance(told, ConfigError):  # it says by itself what to do
+                raise told from error
             raise ConfigError(f"{where}: {_first_problem(error, sorted(cls.model_fields))}") from error
 
 
@@ -50,7 +53,8 @@ def _first_problem(error: ValidationError, known: Sequence[str]) -> str:
     if problem["type"] == "missing":
         flag = "--lm MODEL" if name == "lm" else f"--set {name}=..."
         return f"'{name}' is not set, and there is nothing to take instead. Pass {flag}."
-    return f"{name}={problem['input']!r}: {problem['msg'].lower()}. Correct the value."
+    value = f"{name}={problem['input']!r}: " if name else ""
+    return f"{value}{problem['msg'].lower()}. Correct the value."
 
 
 def read_settings(path: Path | None, overrides: Sequence[str] = ()) -> dict[str, Any]:
