@@ -34,6 +34,7 @@ bench: $(VENV)/bench  ## speed and memory against plain references, as ratios of
 	$(RUN) benchmarks/groups.py
 	$(RUN) benchmarks/lds.py
 	$(RUN) benchmarks/topk.py
+	$(RUN) benchmarks/channels.py
 	$(RUN) benchmarks/opening.py
 	$(RUN) benchmarks/finetune.py --rounds 2
 	$(RUN) benchmarks/farm.py --subsets 10

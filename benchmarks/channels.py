@@ -1,0 +1,158 @@
+"""Sums of channels: encoding, storage, searches and group scores, beside plain ones.
+
+Run as ``python benchmarks/channels.py``. Process CPU time, candidates in turns, one thread but where told. Texts are
+those that come with airrep; features of large indexes are drawn at random, n-grams by Zipf's law: of each example 45
+are common and 85 rare.
+"""
+
+import argparse
+import tempfile
+import time
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+import torch
+from cpu import interleave
+from scipy import sparse
+
+import airrep
+from airrep.arrays import MixedFeatures, SparseFeatures
+from airrep.attributors.methods import make_attributor
+from airrep.corpus.corpus import Corpus
+from airrep.scoring.blocks import Block, error_bounds, quantise
+from airrep.scoring.columns import Postings
+from airrep.scoring.group_scores import group_scores
+from airrep.scoring.groups import Groups
+from airrep.scoring.pooling import ChannelPool, ChannelPooling, Pooling
+from airrep.scoring.topk import top_k
+
+D, SHARD, COMMON, RARE = 384, 4096, 45, 85
+SPAN = 2**22
+"""Different rare n-grams of one counting channel."""
+WIDE = 2**28
+"""Columns of one counting channel, as the real one has."""
+TEXTS = Path(airrep.__file__).parent / "data" / "train.jsonl"
+
+
+def verdict(ratio: float, most: float) -> str:
+    """A measured number beside the greatest one asked for."""
+    return f"{ratio:.2f} (ask <= {most:g}: {'met' if ratio <= most else 'MISSED'})"
+
+
+def encoding(texts: Corpus, rounds: int) -> None:
+    """Print what a second view of the encoder costs."""
+    one = {"method": "airrep", "settings": {"encoder": "default"}}
+    two = {"method": "airrep", "settings": {"encoder": "default", "view": "response"}}
+    made = {name: make_attributor("channels", {"channels": parts}) for name, parts in (("1", [one]), ("2", [one, two]))}
+    examples = list(texts[:200])
+    spent = interleave({name: lambda m=m: m.encode_train(examples) for name, m in made.items()}, rounds)
+    print(f"Encoding, {len(examples)} examples: one view {spent['1']:.2f} s, two {spent['2']:.2f} s")
+    print(f"  two views over one: {verdict(spent['2'] / spent['1'], 1.8)}")
+
+
+def storage(texts: Corpus, folder: Path) -> None:
+    """Print what the default channels store for examples of about 100 words and signs."""
+    rows = [n for n, one in enumerate(texts) if 80 <= len(f"{one.prompt} {one.response}".split()) <= 100][:400]
+    index = airrep.build_index(texts.take(rows), folder / "index", "channels")
+    stored = sum(path.stat().st_size for path in index.path.glob("shards/*/*.npy")) / len(rows)
+    print(f"Storage, {len(rows)} examples of 80 to 100 words: {verdict(stored / 1000, 4)} kB each")
+
+
+def drawn(generator: np.random.Generator, rows: int, channels: int) -> SparseFeatures:
+    """N-grams of some examples, of all counting channels."""
+    parts = []
+    for channel in range(channels):
+        common = np.minimum(generator.zipf(1.3, (rows, COMMON)), 20_000)
+        rare = generator.integers(20_001, SPAN, (rows, RARE))
+        parts.append(np.concatenate([common, rare], axis=1) * 60 + channel * WIDE)
+    columns = np.sort(np.concatenate(parts, axis=1).astype(np.int32), axis=1)
+    first = np.ones(columns.shape, bool)
+    first[:, 1:] = columns[:, 1:] != columns[:, :-1]
+    ends = np.concatenate([[0], np.cumsum(first.sum(axis=1))])
+    values = generator.random(int(ends[-1])).astype(np.float32) + np.float32(0.1)
+    return sparse.csr_array((values, columns[first], ends), shape=(rows, channels * WIDE))
+
+
+def index_of(generator: np.random.Generator, rows: int, channels: int) -> list[Block]:
+    """Blocks of an index in memory."""
+    blocks = []
+    for start in range(0, rows, SHARD):
+        features = (generator.standard_normal((min(SHARD, rows - start), D)) / D**0.5).astype(np.float16)
+        codes, scales = quantise(features)
+        postings = Postings.of(drawn(generator, len(features), channels))
+        blocks.append(Block(start, features, codes, scales, error_bounds(features, codes, scales), postings))
+    return blocks
+
+
+def asked(generator: np.random.Generator, count: int, channels: int) -> MixedFeatures:
+    """Features of queries."""
+    dense = generator.standard_normal((count, D)).astype(np.float32)
+    return MixedFeatures(dense, drawn(generator, count, channels))
+
+
+def search(generator: np.random.Generator, rows: int, channels: int) -> None:
+    """Print the time of one query, and of the plain way on a part."""
+    blocks, query = index_of(generator, rows, channels), asked(generator, 1, channels)
+    top_k(query, blocks, 10)
+    cpu, wall = time.process_time(), time.perf_counter()
+    for _ in range(5):
+        top_k(query, blocks, 10)
+    cpu, wall = (time.process_time() - cpu) / 5, (time.perf_counter() - wall) / 5
+    print(f"Top 10 of {rows:,} for one query, {channels} counting channels and {D} dense features, two threads")
+    print(f"  airrep {cpu:.3f} s of CPU, on the clock {verdict(wall, 0.4)} s")
+    part = blocks[:10]
+    dense = np.concatenate([block.features for block in part]).astype(np.float32)
+    counted = sparse.csr_array(sparse.vstack([block.sparse.csr() for block in part]))
+    columns, weights = query.sparse.indices, query.sparse.data
+    start = time.process_time()
+    place = np.minimum(np.searchsorted(columns, counted.indices), len(columns) - 1)
+    hit = columns[place] == counted.indices
+    row = np.repeat(np.arange(len(dense)), np.diff(counted.indptr))[hit]
+    scores = dense @ query.dense[0] + np.bincount(row, counted.data[hit] * weights[place[hit]], minlength=len(dense))
+    np.argpartition(-scores, 10)
+    plain = (time.process_time() - start) * rows / len(dense)
+    print(f"  a plain scan of all features would take {plain:.2f} s of CPU, {plain / cpu:.1f} times as much")
+
+
+def groups(generator: np.random.Generator, channels: int, rounds: int) -> None:
+    """Print the time of group scores beside those of the dense channel alone."""
+    blocks, queries = index_of(generator, 20_480, channels), asked(generator, 1000, channels)
+    members = {str(n): generator.choice(20_000, 1000, replace=False) for n in range(100)}
+    chosen, attention = Groups.from_lists(members), ChannelPool("encoder", Pooling("attention"), True, 0, D)
+    counting = [
+        ChannelPool(f"n-grams {n}", Pooling("ngram-lm"), False, n * WIDE, (n + 1) * WIDE) for n in range(channels)
+    ]
+    pooling, dense = ChannelPooling((*counting, attention)), [Block(block.start, block.features) for block in blocks]
+    spent = interleave(
+        {
+            "dense": lambda: group_scores(queries.dense, dense, chosen, "attention"),
+            "channels": lambda: group_scores(queries, blocks, chosen, pooling),
+        },
+        rounds,
+    )
+    print(
+        f"Groups, 1,000 queries x 100 groups of 1,000: dense {spent['dense']:.2f} s, channels {spent['channels']:.2f} s"
+    )
+    print(f"  channels over dense: {verdict(spent['channels'] / spent['dense'], 2)}")
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    """Print all."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--rows", type=int, default=1_000_000)
+    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--channels", type=int, default=2, help="counting channels; the default recipe has 2")
+    given = parser.parse_args(arguments)
+    generator, texts = np.random.default_rng(0), airrep.read_corpus(TEXTS)
+    torch.set_num_threads(1)
+    encoding(texts, given.rounds)
+    with tempfile.TemporaryDirectory() as folder:
+        storage(texts, Path(folder))
+    groups(generator, given.channels, given.rounds)
+    torch.set_num_threads(2)
+    search(generator, given.rows, given.channels)
+
+
+if __name__ == "__main__":
+    main()
