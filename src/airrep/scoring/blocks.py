@@ -158,6 +158,8 @@ class Piece:
         """Their part of an array of the block: a view where the rows lie together."""
         first, last = int(self.rows[0]) - self.block.start, int(self.rows[-1]) - self.block.start
         together = last - first + 1 == len(self.rows)
+        if together and len(self.rows) == array.shape[0]:
+            return array
         return array[first : last + 1] if together else array[self.rows - self.block.start]
 
     def dense(self, room: torch.Tensor) -> torch.Tensor:

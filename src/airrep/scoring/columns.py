@@ -9,6 +9,11 @@ from scipy import sparse
 
 from airrep.arrays import PowerColumns, SparseFeatures
 
+LONG = 64
+"""Mean length from which on stretches of postings are copied one by one."""
+DENSE = 2**16
+"""Queries with at most so many numbers, zeros counted, are multiplied as dense ones."""
+
 
 @dataclass(frozen=True, eq=False)
 class Postings:
@@ -43,12 +48,26 @@ class Postings:
         """Some columns, ascending, ``(rows, len(columns))`` float32."""
         wanted = columns.astype(np.int32)  # of another type, a search would first copy all columns
         first = np.searchsorted(self.columns, wanted)
-        counts = np.searchsorted(self.columns, wanted, side="right") - first
-        ends = np.concatenate([[0], np.cumsum(counts)])
-        place = np.arange(ends[-1]) + np.repeat(first - ends[:-1], counts)
-        parts = (self.values[place].astype(np.float32), self.rows[place].astype(np.int32), ends)
+        inside = np.flatnonzero(first < len(self.columns))
+        here = inside[self.columns[first[inside]] == wanted[inside]]  # most n-grams of a query are in few shards
+        counts = np.searchsorted(self.columns, wanted[here], side="right") - first[here]
+        every = np.zeros(len(columns) + 1, np.int32)
+        every[here + 1] = counts
+        ends = np.cumsum(every, dtype=np.int32)
+        parts = (self._gather(self.values, first[here], counts), self._gather(self.rows, first[here], counts), ends)
         chosen: SparseFeatures = sparse.csc_array(parts, shape=(self.shape[0], len(columns))).tocsr()
         return chosen
+
+    @staticmethod
+    def _gather(array: np.ndarray, first: np.ndarray, counts: np.ndarray) -> np.ndarray:
+        """Stretches of an array one after another: values as float32, rows as int32."""
+        wide = np.float32 if array.dtype == np.float16 else np.int32
+        if counts.sum() > LONG * len(counts):  # few long stretches are copied faster one by one
+            pairs = zip(first.tolist(), (first + counts).tolist(), strict=True)
+            return np.concatenate([array[a:b] for a, b in pairs]).astype(wide)
+        ends = np.cumsum(counts)
+        place = np.arange(counts.sum()) + np.repeat(first - ends + counts, counts)
+        return np.asarray(array[place], wide)
 
 
 @dataclass(frozen=True, eq=False)
@@ -90,6 +109,7 @@ class SparseProducts:
 
     def __init__(self, queries: SparseFeatures, powers: Sequence[PowerColumns] = ()) -> None:
         wide = queries.astype(np.float64)
+        self._dense = queries.shape[0] * queries.shape[1] <= DENSE
         inside = np.zeros(wide.nnz, bool)
         self._powers = []
         for start, stop, power in powers:
@@ -100,11 +120,16 @@ class SparseProducts:
 
     def scores(self, rows: SparseFeatures) -> np.ndarray:
         """Scores ``(b, q)`` in float64; sums are in the order of columns, whatever rows come together."""
-        found: np.ndarray = (rows @ self._plain).toarray()
+        found = self._product(rows, self._plain)
         for queries, power in self._powers:
-            single = (rows @ queries).toarray()
+            single = self._product(rows, queries)
             found += np.sign(single) * np.abs(single) ** power
         return found
+
+    def _product(self, rows: SparseFeatures, queries: SparseFeatures) -> np.ndarray:
+        # Dense queries spare the making of a sparse product, and sums keep their order.
+        product: np.ndarray = rows @ queries.toarray() if self._dense else (rows @ queries).toarray()
+        return product
 
 
 def _only(queries: SparseFeatures, kept: np.ndarray) -> SparseFeatures:

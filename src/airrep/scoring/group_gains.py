@@ -14,8 +14,8 @@ from airrep.scoring.blocks import PIECE_ROWS, Block, narrow_blocks, pieces_of
 from airrep.scoring.columns import select_columns
 from airrep.scoring.groups import Groups
 
-CELLS = 2**23
-"""At most so many sums, of groups times n-grams, are held at once: 64 MiB."""
+CELLS = 2**24
+"""At most so many sums, of groups times n-grams, are held at once: 200 MB if no group lacked any."""
 
 
 def gain_scores(queries: SparseFeatures, blocks: Sequence[Block], groups: Groups) -> np.ndarray:
