@@ -137,7 +137,7 @@ def test_two_views_share_one_encoder(encoder: str) -> None:
     method = make_attributor("channels", {"channels": recipe(encoder)})
     assert isinstance(method, ChannelsAttributor)
     first, second = method.parts[2:4]
-    assert first.encoder is second.encoder  # type: ignore[attr-defined]
+    assert first.encoder is second.encoder
     features = method.parts[3].encode_queries(ASKED)
     assert not features[2].any()
 

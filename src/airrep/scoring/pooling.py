@@ -21,6 +21,7 @@ Kind: TypeAlias = Literal["sum", "mean", "attention", "signed-attention", "ngram
 ATTENTIONS = ("attention", "signed-attention")
 """Pools that have a temperature: those weighted by the size of scores (Eq. 6), and by the scores themselves."""
 _PLAIN: dict[str, Kind] = {**{pool: pool for pool in get_args(Pool)}, "order-inf": "order"}
+_KINDS: dict[str, Kind] = {"power": "power", "top": "top", "order": "order"}
 _NUMBERED = re.compile(r"(power|top|order)-([1-9][0-9]{0,8})(-paper)?", re.ASCII)
 
 
@@ -108,8 +109,7 @@ class Pooling:
         if found is None:
             named = where or f"pool {pool!r}"
             raise ConfigError(f"{named}: does not exist; expected {_POOLS}. Choose one of them.")
-        kind: Kind = found[1]  # type: ignore[assignment]
-        return cls(kind, int(found[2]), temperature, "paper" if found[3] else "exact")
+        return cls(_KINDS[found[1]], int(found[2]), temperature, "paper" if found[3] else "exact")
 
 
 @dataclass(frozen=True)
