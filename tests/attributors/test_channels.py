@@ -116,11 +116,12 @@ def test_all_that_is_stored_of_channels_is_counted(index: Index) -> None:
     assert cost_of(index).bytes_per_example == pytest.approx(stored / len(TRAIN))
 
 
-def test_a_channel_whose_file_is_damaged_is_named(index: Index) -> None:
-    path = next((index.path / "shards").glob("*/rows.npy"))
-    content = bytearray(path.read_bytes())
-    content[-2:] = b"\xff\xff"
-    path.write_bytes(bytes(content))
+@pytest.mark.parametrize(("name", "place"), [("rows", -1), ("columns", -1), ("columns", 1)])
+def test_a_channel_whose_file_is_damaged_is_named(index: Index, name: str, place: int) -> None:
+    path = next((index.path / "shards").glob(f"*/{name}.npy"))
+    numbers = np.load(path)
+    numbers[place] = np.iinfo(numbers.dtype).max
+    np.save(path, numbers)
     with pytest.raises(ArtifactError, match="was altered after it was written"):
         Index(index.path).top(ASKED, 1)
 

@@ -207,8 +207,11 @@ class Shard:
 
         listed, rows, values = map(self._load, ("columns", "rows", "values"))
         found = Postings(listed, rows, values, (self.rows, columns))
-        same = len(found.columns) == len(found.rows) == len(found.values)
-        if not same or (len(found.rows) and not 0 <= found.rows.min() <= found.rows.max() < self.rows):
+        good = len(listed) == len(rows) == len(values)
+        if good and len(rows):
+            inside = 0 <= rows.min() <= rows.max() < self.rows and 0 <= listed[0] <= listed[-1] < columns
+            good = inside and not (listed[1:] < listed[:-1]).any()
+        if not good:
             raise ArtifactError(f"{self.folder}: was altered after it was written. Restore it or build it again.")
         return found
 
