@@ -174,8 +174,32 @@ def test_the_default_counts_the_tokens_of_a_model_that_is_named() -> None:
     settings = ChannelsSettings(tokenizer="words")
     assert settings.channels[0].settings == {"tokenizer": "words"}
     assert ChannelsSettings(**settings.model_dump()) == settings
-    with pytest.raises(ConfigError, match="a recipe of your own names its tokenizers"):
-        ChannelsSettings.of({"tokenizer": "words", "channels": [{"method": "ngram"}]})
+    own = ChannelsSettings(tokenizer="subwords", channels=[{"method": "ngram"}, {"method": "tfidf"}])
+    assert [channel.settings for channel in own.channels] == [{"tokenizer": "subwords"}, {}]
+
+
+def test_a_target_lm_is_counted_by_and_read_as_a_channel_more() -> None:
+    settings = ChannelsSettings(lm="some/model", device="cpu")
+    tokens, words, encoder, gradients = settings.channels
+    assert tokens.settings == {"tokenizer": "some/model"}
+    assert words.settings == {"tokenizer": "words"}
+    assert encoder.settings == {"encoder": "default", "device": "cpu"}
+    assert (gradients.method, gradients.settings["lm"], gradients.settings["device"]) == ("logra", "some/model", "cpu")
+    assert ChannelsSettings(**settings.model_dump()) == settings
+
+
+def test_a_target_lm_that_has_moved_is_put_in_every_channel() -> None:
+    stored = ChannelsSettings(lm="old/model").model_dump()
+    moved = ChannelsSettings(**{**stored, "lm": "new/model"}).channels
+    assert moved[0].settings["tokenizer"] == moved[3].settings["lm"] == "new/model"
+    assert moved[1].settings["tokenizer"] == "words"
+
+
+def test_paths_in_a_recipe_are_whole(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "encoder").mkdir()
+    (channel,) = ChannelsSettings(channels=[{"method": "airrep", "settings": {"encoder": "encoder"}}]).channels
+    assert channel.settings == {"encoder": str(tmp_path / "encoder")}
 
 
 @pytest.mark.parametrize(

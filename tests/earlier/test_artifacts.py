@@ -229,12 +229,32 @@ def test_python_opens_each_kind(kept: Path) -> None:
     assert [airrep.read_result(name).kind for name in RESULTS] == list(RESULTS)
 
 
-@pytest.mark.parametrize("name", EXPECTED.get("again", {}))
+MEANT = {"index": ("--method", "airrep")}
+"""What commands did not have to say, before their defaults changed."""
+
+
+@pytest.mark.parametrize("name", sorted({*EXPECTED.get("again", {})} - {"stack", "adapted"}))
 def test_a_command_run_again_finds_what_it_made(kept: Path, name: str) -> None:
     before, again = tree(name), EXPECTED["again"][name]
-    status, _, told = run(*again["command"])
+    status, _, told = run(*again["command"], *MEANT.get(name, ()))
     assert (status, last_line(told)) == (again["status"], again["told"])
     assert tree(name) == before
+
+
+def test_an_adaptation_learns_channels_from_the_labels_that_it_has(own: Path) -> None:
+    before = tree("adapted")
+    do(*EXPECTED["again"]["adapted"]["command"])
+    after = tree("adapted")
+    assert {name: after[name] for name in before} == before
+    assert {name.split("/")[0] for name in {*after} - {*before}} == {"channels", "channels-trained"}
+
+
+def test_a_stack_learnt_in_the_earlier_way_is_kept(kept: Path) -> None:
+    before = tree("stack")
+    status, _, told = run(*EXPECTED["again"]["stack"]["command"])
+    assert status == 1
+    assert "holds a stack made with another" in last_line(told)
+    assert tree("stack") == before
 
 
 @pytest.mark.parametrize("name", EXPECTED.get("answers", {}))

@@ -1,17 +1,15 @@
 """The whole loop within a budget."""
 
-import json
-import shutil
-
 import pytest
 from worlds.small_world import make_corpus, tree
 from worlds.tiny_bert import tiny_folder
 from worlds.tiny_lms import tiny_lm
 
+from airrep.attributors.methods import make_attributor
 from airrep.corpus.corpus import Corpus, Example
 from airrep.errors import ArtifactError, ConfigError
 from airrep.lm.settings import FineTuneSettings, LmSettings
-from airrep.planning.adapt import Adaptation, measure_machine, rivals, split
+from airrep.planning.adapt import Adaptation, measure_machine, split
 from airrep.planning.budget import LearnPlan
 
 PLAN = LearnPlan(
@@ -51,13 +49,25 @@ def parts(tmp_path_factory):
     }
 
 
+WEIGHING = PLAN.model_copy(update={"subsets": 0, "pool": 0, "queries": 0, "steps": 0})
+RIVALS = [
+    "default channels",
+    "default channels, with the LM",
+    "n-grams of the LM's tokens",
+    "TF-IDF",
+    "TF-IDF of responses",
+]
+
+
 @pytest.mark.slow
 def test_the_loop_ends_in_a_verdict_and_goes_on_after_an_interruption(parts, tmp_path):
     told: list[str] = []
-    verdict = Adaptation(CORPUS, out=tmp_path / "whole", **parts).run(PLAN, told.append)
-    assert [row.name for row in verdict.rows] == ["trained", "untrained", "tfidf"]
-    assert json.loads((tmp_path / "whole" / "verdict.json").read_bytes())["better"] == verdict.better
+    made = Adaptation(CORPUS, out=tmp_path / "whole", **parts).run(PLAN, told.append)
+    names = [row["name"] for row in made.report["rows"]]
+    assert [name for name in names if name in RIVALS] == [name for name in RIVALS if name in names]
+    assert any(name.startswith("trained encoder, ") for name in names)
     assert any(line.startswith("training the encoder") for line in told)
+    assert make_attributor("channels", {"channels": str(made.path)}).name == "channels"
 
     class Stop(Exception):
         pass
@@ -68,19 +78,18 @@ def test_the_loop_ends_in_a_verdict_and_goes_on_after_an_interruption(parts, tmp
     with pytest.raises(Stop):
         Adaptation(CORPUS, out=tmp_path / "cut", on_task=stop, **parts).run(PLAN, told.append)
     again = Adaptation(CORPUS, out=tmp_path / "cut", **parts).run(PLAN, told.append)
-    assert [row.lds.value for row in again.rows] == [row.lds.value for row in verdict.rows]
+    assert [row["lds"] for row in again.report["rows"]] == [row["lds"] for row in made.report["rows"]]
     assert tree(tmp_path / "cut" / "learn" / "subsets") == tree(tmp_path / "whole" / "learn" / "subsets")
     with pytest.raises(ArtifactError, match=r"holds an adaptation with another budget"):
         Adaptation(CORPUS, out=tmp_path / "cut", **parts).run(PLAN.model_copy(update={"steps": 7}), told.append)
 
 
-def test_a_start_that_was_trained_is_compared_beside_one_that_was_not(parts, tmp_path):
-    assert list(rivals(parts["start"])) == ["untrained"]
-    shutil.copytree(parts["start"], tmp_path / "trained")
-    card = tmp_path / "trained" / "airrep.json"
-    card.write_text(json.dumps(json.loads(card.read_text()) | {"trained_for_attribution": True}))
-    found = rivals(str(tmp_path / "trained"))
-    assert [(name, encoder.dimension) for name, encoder in found.items()] == [("start", 16), ("untrained", 384)]
+def test_weights_alone_are_learnt_where_there_is_no_time_for_an_encoder(parts, tmp_path):
+    made = Adaptation(CORPUS, out=tmp_path / "out", **parts).run(WEIGHING, str)
+    assert not (tmp_path / "out" / "learn").exists()
+    assert not (tmp_path / "out" / "encoder").exists()
+    assert made.path == tmp_path / "out" / "channels"
+    assert {one.title for one in made.channels} <= {"n-grams of tokens", "n-grams of words", "encoder", "gradients"}
 
 
 def test_costs_of_this_machine_are_measured(parts):

@@ -5,7 +5,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from airrep.errors import ConfigError
-from airrep.planning.budget import LEAST_SUBSETS, WISHED_SUBSETS, Costs, choose, parse_duration, time_left
+from airrep.planning.budget import (
+    LEAST_SUBSETS,
+    LEAST_WEIGHING,
+    WISHED_SUBSETS,
+    WISHED_WEIGHING,
+    Costs,
+    choose,
+    parse_duration,
+    time_left,
+)
 
 COSTS = Costs(fine_tune=0.01, evaluate=0.003, encode=0.01, layers=6)
 
@@ -24,8 +33,8 @@ def test_what_is_no_duration_is_refused(text):
 
 
 @given(
-    hours=st.floats(0.5, 48),
-    examples=st.integers(1200, 500_000),
+    hours=st.floats(0.02, 48),
+    examples=st.integers(240, 500_000),
     workers=st.integers(1, 16),
     fine_tune=st.floats(1e-4, 5e-2),
 )
@@ -38,8 +47,10 @@ def test_a_plan_fits_its_examples_and_its_budget(hours, examples, workers, fine_
         return  # too little time, which tests of its own are about
     assert plan.pool + plan.queries + 2 * (plan.held_out_pool + plan.held_out_queries) <= examples
     assert plan.size < plan.held_out_pool
-    assert plan.size < plan.pool
-    assert plan.subsets >= LEAST_SUBSETS
+    assert plan.held_out_subsets >= LEAST_WEIGHING
+    if plan.trains:
+        assert plan.size < plan.pool
+        assert plan.subsets >= LEAST_SUBSETS
     assert plan.label_seconds(costs) / workers + plan.train_seconds(costs) <= seconds
 
 
@@ -65,22 +76,28 @@ def test_training_gets_what_the_labels_left_but_always_some_time():
     assert time_left(1000, 2000) == 100
 
 
+def test_three_minutes_are_enough_for_weights_of_a_thousand_short_examples():
+    costs = Costs(fine_tune=0.004, evaluate=0.001, encode=0.01, layers=6)
+    plan = choose(180, costs, 1000, 2, 2)
+    assert not plan.trains
+    assert plan.held_out_subsets == WISHED_WEIGHING
+    assert 2 * (plan.held_out_pool + plan.held_out_queries) <= 1000
+
+
 def test_too_little_time_says_how_much_is_needed():
-    with pytest.raises(
-        ConfigError, match=r"budget: 60 seconds are too little on this machine; expected \d+ minutes or"
-    ):
-        choose(60, COSTS, 50_000, 1, 2)
+    with pytest.raises(ConfigError, match=r"budget: 5 seconds are too little on this machine; expected \d+ minutes or"):
+        choose(5, COSTS, 50_000, 1, 2)
 
 
 def test_the_time_it_asks_for_is_enough():
     with pytest.raises(ConfigError) as caught:
-        choose(60, COSTS, 50_000, 1, 2)
+        choose(5, COSTS, 50_000, 1, 2)
     minutes = int(str(caught.value).split("expected ")[1].split(" ")[0])
-    assert choose(60 * minutes, COSTS, 50_000, 1, 2).subsets >= LEAST_SUBSETS
+    assert choose(60 * minutes, COSTS, 50_000, 1, 2).held_out_subsets >= LEAST_WEIGHING
 
 
 def test_too_few_examples_says_how_many_are_needed():
-    with pytest.raises(ConfigError, match=r"data: 300 examples are too few to adapt to; expected some \d") as caught:
-        choose(7200, COSTS, 300, 1, 2)
+    with pytest.raises(ConfigError, match=r"data: 200 examples are too few to adapt to; expected some \d") as caught:
+        choose(7200, COSTS, 200, 1, 2)
     needed = int(str(caught.value).split("expected some ")[1].split(" ")[0].replace(",", ""))
-    assert choose(7200, COSTS, needed, 1, 2).subsets >= LEAST_SUBSETS
+    assert choose(7200, COSTS, needed, 1, 2).held_out_subsets >= LEAST_WEIGHING

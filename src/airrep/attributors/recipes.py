@@ -1,12 +1,15 @@
 """Recipes of channels: read, checked; the default one."""
 
+import re
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from pydantic import Field, field_validator, model_validator
+from pydantic import Field, ValidationInfo, field_validator, model_validator
 
 from airrep.errors import ConfigError
-from airrep.runtime.settings import Settings, read_yaml
+from airrep.runtime.artifacts import read_manifest
+from airrep.runtime.settings import Settings, read_settings, read_yaml
 
 MOST_CHANNELS = 16
 """More would only cost: what one knows, the others know."""
@@ -14,8 +17,14 @@ DEFAULT = "default"
 SUMS = ("channels", "stack")
 ENCODER_WEIGHT = 0.3
 """Of attention over scores of the default encoder, whose spread says by itself where it knows little."""
+GRADIENT_RANK, GRADIENT_TEMPERATURE, GRADIENT_WEIGHT = 16, 0.05, 8.0
+"""Of the gradients of a target LM that is not fine-tuned yet, by LoGra; scores are cosines, so they suit any LM."""
 LARGEST = 2**20
 """Bytes of a recipe that are read at most."""
+LEARNT = "stack"
+"""Kind of the artifact in which `airrep stack` keeps a recipe that it learnt."""
+_COMMA = re.compile(r",(?![^\[{]*[\]}])")
+"""A comma that is not inside a YAML list or mapping."""
 
 
 class Channel(Settings):
@@ -41,6 +50,18 @@ class Channel(Settings):
             raise ValueError(f"expected a method that is no sum of others, unlike {' and '.join(SUMS)}")
         return method
 
+    def told(self, common: Mapping[str, Any], tokenizer: str | None) -> "Channel":
+        """The channel with those of some settings that its method has, paths made whole; ConfigError for bad ones."""
+        from airrep.attributors.methods import method_named  # knows these settings too
+
+        known = method_named(self.method).settings
+        given = {name: value for name, value in common.items() if name in known.model_fields}
+        counted = self.settings.get("tokenizer")
+        if tokenizer is not None and "tokenizer" in known.model_fields and counted != "words":
+            given["tokenizer"] = tokenizer
+        checked = known.of({**self.settings, **given}, where=f"channel {self.title}")
+        return self.model_copy(update={"settings": checked.model_dump(mode="json", exclude_unset=True)})
+
     @property
     def title(self) -> str:
         """The name in results."""
@@ -51,56 +72,81 @@ class Channel(Settings):
 class ChannelsSettings(Settings):
     """Settings of a sum of channels."""
 
+    added = ("lm", "device", "precision")
+
+    tokenizer: str | None = None
+    """Folder or Hub id of a model, best the target LM, whose tokens are counted by all channels but those of words;
+    None: that of the LM, or the pieces of the LM that comes with airrep."""
+    lm: str | None = None
+    """Target LM, a folder or a Hub id: the default channels count its tokens, and its gradients are a channel more."""
+    device: str | None = None
+    """Of all channels that compute on one: auto, cpu, cuda or cuda:N."""
+    precision: str | None = None
+    """Likewise: auto, float32 or bfloat16."""
     channels: tuple[Channel, ...] = Field(
         default_factory=lambda: default_channels(), min_length=1, max_length=MOST_CHANNELS
     )
-    """The channels: 'default', a YAML file with a list of them, or the list itself. They are kept with the index."""
-    tokenizer: str | None = None
-    """Of the default channels: folder or Hub id of a model, best the target LM, whose tokens count; None takes the
-    pieces of the LM that comes with airrep."""
+    """The channels: 'default', a YAML file with a list of them, what `airrep stack` made, or the list itself. They are
+    kept with the index."""
 
     @model_validator(mode="before")
     @classmethod
     def _read(cls, values: dict[str, Any]) -> dict[str, Any]:
-        """Read a recipe that is named, and put the tokenizer where it belongs."""
-        channels, tokenizer = values.get("channels", DEFAULT), values.get("tokenizer")
-        if tokenizer is not None and channels != DEFAULT:
-            raise ValueError("expected one of channels and tokenizer: a recipe of your own names its tokenizers")
+        """Read a recipe that is named."""
+        channels = values.get("channels", DEFAULT)
         if channels == DEFAULT:
-            channels = default_channels() if tokenizer is None else default_channels(str(tokenizer))
+            channels = default_channels(None if values.get("lm") is None else str(values["lm"]))
         elif isinstance(channels, str):
             channels = read_channels(channels)
-        return {**values, "channels": channels, "tokenizer": None}
+        return {**values, "channels": channels}
 
     @field_validator("channels")
     @classmethod
-    def _told_apart(cls, channels: tuple[Channel, ...]) -> tuple[Channel, ...]:
+    def _complete(cls, channels: tuple[Channel, ...], known: ValidationInfo) -> tuple[Channel, ...]:
+        """Put what is set for all where it belongs, and check that names differ."""
+        common = {name: known.data[name] for name in ("lm", "device", "precision") if known.data.get(name) is not None}
+        tokenizer = known.data.get("tokenizer") or known.data.get("lm")
         titles = [channel.title for channel in channels]
         twice = next((title for title in titles if titles.count(title) > 1), None)
         if twice is not None:
             raise ValueError(f"expected channels of different names; two are called '{twice}'")
-        return channels
+        return tuple(channel.told(common, tokenizer) for channel in channels)
 
 
-def default_channels(tokenizer: str = "subwords") -> tuple[Channel, ...]:
+def default_channels(lm: str | None = None) -> tuple[Channel, ...]:
     """The channels that airrep ships: two counting language models of the response, and its encoder.
 
-    One counts a tokenizer's pieces, best those of the target LM, the other words.
+    One counts tokens, the other words. With a target LM the directions in which its gradients point are a channel more.
     """
-    return (
-        Channel(method="ngram", settings={"tokenizer": tokenizer}, name="n-grams of tokens"),
+    text = (
+        Channel(method="ngram", settings={"tokenizer": lm or "subwords"}, name="n-grams of tokens"),
         Channel(method="ngram", settings={"tokenizer": "words"}, name="n-grams of words"),
         Channel(method="airrep", settings={"encoder": "default"}, weight=ENCODER_WEIGHT, name="encoder"),
     )
+    if lm is None:
+        return text
+    settings = {"lm": lm, "rank": GRADIENT_RANK}
+    gradients = Channel(
+        method="logra",
+        settings=settings,
+        pool="attention",
+        temperature=GRADIENT_TEMPERATURE,
+        weight=GRADIENT_WEIGHT,
+        name="gradients",
+    )
+    return (*text, gradients)
 
 
 def read_channels(name: str) -> object:
-    """The content of a YAML file with a list of channels.
+    """The list of channels in a YAML file, or in what `airrep stack` learnt.
 
     Raises:
         ConfigError: the file cannot be read, is too large, or is no list.
+        ArtifactError: a directory holds something else.
     """
     path = Path(name)
+    if path.is_dir():
+        return _learnt_channels(path)
     if path.is_file() and path.stat().st_size > LARGEST:
         raise ConfigError(
             f"{path}: has {path.stat().st_size:,} bytes; expected a list of at most {MOST_CHANNELS} channels."
@@ -110,3 +156,38 @@ def read_channels(name: str) -> object:
     if not isinstance(channels, list):
         raise ConfigError(f"{path}: is no list of channels; expected lines such as '- method: ngram'. Correct it.")
     return tuple(channels)
+
+
+def _learnt_channels(path: Path) -> object:
+    channels = read_manifest(path, LEARNT).get("channels")
+    if not isinstance(channels, list):
+        raise ConfigError(
+            f"{path}: is a stack of an earlier version. Use --method stack --set stack={path}, or learn it again."
+        )
+    return tuple(channels)
+
+
+def parse_channels(text: str) -> tuple[Channel, ...]:
+    """Channels as they are typed: ``METHOD``, or ``METHOD:`` with settings after it.
+
+    Settings are ``key=value`` or a YAML file, with commas between. The method ``channels`` stands for all of its own.
+
+    Raises:
+        ConfigError: no method is named, a file cannot be read, or a value is not YAML.
+    """
+    method, settings = parse_method(text, "--member")
+    if method == "channels":
+        return ChannelsSettings.of(settings, f"--member {text}").channels
+    return (Channel.of({"method": method, "settings": settings}, f"--member {text}"),)
+
+
+def parse_method(text: str, flag: str) -> tuple[str, dict[str, Any]]:
+    """Name and settings of a method that is typed as for :func:`parse_channels`; the same errors."""
+    method, _, rest = text.partition(":")
+    parts = [part for part in _COMMA.split(rest) if part.strip()]
+    files = [Path(part) for part in parts if "=" not in part]
+    if len(files) > 1 or not method:
+        raise ConfigError(
+            f"{flag} {text}: expected METHOD, METHOD:key=value,key=value or METHOD:settings.yaml. Write it so."
+        )
+    return method, read_settings(files[0] if files else None, [part for part in parts if "=" in part])

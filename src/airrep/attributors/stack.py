@@ -1,4 +1,4 @@
-"""Attribution by a weighted sum of several methods' scores."""
+"""Attribution by stacks of earlier versions: a weighted sum of several methods' scores under one pool."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -12,13 +12,12 @@ from scipy import sparse
 from airrep.arrays import Features, MixedFeatures
 from airrep.attributors.base import Attributor, OnRows, SeveralMethods
 from airrep.attributors.methods import make_attributor
+from airrep.attributors.recipes import LEARNT
 from airrep.attributors.settings import StackSettings
 from airrep.corpus.corpus import Example
 from airrep.errors import ConfigError
 from airrep.runtime.artifacts import check_sizes, json_digest, read_manifest
 from airrep.scoring.pooling import Pool
-
-KIND = "stack"
 
 
 @dataclass(frozen=True)
@@ -49,7 +48,8 @@ class StackAttributor(SeveralMethods[StackSettings]):
     """s(x, z) = t Σ_k w_k s_k(x, z) / σ_k over several methods k, as one pair of feature maps.
 
     φ is the members' features side by side, times constants, so that all that airrep does with one method it does
-    with a stack. Weights w, deviations σ, the pool and the multiple t were learnt from labels by `airrep stack`.
+    with a stack. Weights w, deviations σ, the pool and the multiple t were learnt from labels by earlier versions of
+    `airrep stack`, which learns channels now: such indexes and stacks still open.
     Members of weight 0 are left out.
     """
 
@@ -58,7 +58,9 @@ class StackAttributor(SeveralMethods[StackSettings]):
 
     def __init__(self, settings: StackSettings | None = None) -> None:
         if settings is None:
-            raise ConfigError("stack: needs a stack. Make one with `airrep stack`, and pass its folder.")
+            raise ConfigError(
+                "stack: needs an old stack's folder. `airrep stack` learns channels now: use --method channels."
+            )
         super().__init__(settings)
 
     @property
@@ -80,7 +82,9 @@ class StackAttributor(SeveralMethods[StackSettings]):
     @cached_property
     def _manifest(self) -> Mapping[str, Any]:
         folder = Path(self._settings.stack)
-        manifest = read_manifest(folder, KIND)
+        manifest = read_manifest(folder, LEARNT)
+        if "members" not in manifest:
+            raise ConfigError(f"{folder}: is a sum of channels. Use --method channels --set channels={folder}.")
         check_sizes(folder, manifest["files"])
         return manifest
 

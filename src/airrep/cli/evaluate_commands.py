@@ -269,32 +269,38 @@ def stack_command(
         list[str], typer.Argument(metavar="LABELS...", help=f"What to learn from. {options.CHOICE_HELP}")
     ],
     held_out: Annotated[list[str], "Labels of other queries, to judge by."],
-    member: Annotated[list[str], "METHOD, or METHOD:key=value,key=value, or METHOD:settings.yaml; may be repeated."],
-    out: Annotated[Path, "Directory of the stack."],
+    out: Annotated[Path, "Directory of what is learnt."],
     reading: options.ReadingOptions,
+    member: Annotated[
+        list[str] | None,
+        "METHOD, or METHOD:key=value,key=value, or METHOD:settings.yaml; may be repeated. `channels`, which is the "
+        "default, stands for the channels that airrep ships.",
+    ] = None,
+    rival: Annotated[list[str] | None, "What the sum is compared with beside its members, likewise."] = None,
     data: DataOption = None,
-    pool: Annotated[str, "sum, attention, signed-attention, or auto: what ranks LABELS best."] = "auto",
     partial: options.PartialOption = False,
     mixed: options.MixedOption = False,
     as_json: options.JsonOption = False,
     replace: options.ReplaceOption = False,
 ) -> None:
-    """Learn how to add up several methods' scores, and say whether that beats the best of them."""
+    """Learn how to pool and add up channels, and say whether that beats the best of them.
+
+    Few numbers are learnt: sixteen labelled subsets are enough to begin with.
+    """
+    from airrep.attributors.methods import make_attributor
+    from airrep.attributors.recipes import parse_channels, parse_method
     from airrep.cli.show.evaluations import print_stack
     from airrep.labels.gather import label_lineage
     from airrep.training.linear.stack import learn_stack
-    from airrep.training.linear.weights import MemberChoice
 
-    members = [MemberChoice.parse(text) for text in member]
+    members = [channel for text in member or ["channels"] for channel in parse_channels(text)]
+    rivals = {text: make_attributor(*parse_method(text, "--rival")) for text in rival or ()}
     lineage = label_lineage(labels, held_out, mixed=mixed)
     named = [*labels, *held_out]
     learn, judge = _gather(labels, held_out, data=data, reading=reading, partial=partial, named=named)
-    made = learn_stack(members, learn, judge, out, pool=pool, lineage=lineage, replace=replace)
-    if as_json:
-        print_json({"weights": [one.weight for one in made.members], **made.report})
-    else:
-        print_stack(made)
-    note(f"{out}: next: airrep index DATA --method stack --set stack={out} --out INDEX")
+    made = learn_stack(members, learn, judge, out, rivals=rivals, lineage=lineage, replace=replace)
+    options.show(made, print_stack, as_json)
+    note(f"{out}: next: airrep index DATA --method channels --set channels={out} --out INDEX")
 
 
 @diagnosis.command("diagnose")

@@ -18,9 +18,15 @@ def index_command(
     train: options.DataArgument,
     out: Annotated[Path, "Directory to make."],
     reading: options.ReadingOptions,
-    method: Annotated[str, "Attribution method; see `airrep methods`."] = "airrep",
+    method: Annotated[
+        str | None,
+        "Attribution method, see `airrep methods`; by default channels, or the encoder alone if --encoder is given.",
+    ] = None,
     encoder: options.EncoderOption = None,
-    lm: options.TargetOption = None,
+    lm: Annotated[
+        str | None,
+        "Target language model, a folder or a Hub id: channels count its tokens and read its gradients.",
+    ] = None,
     precision: options.PrecisionOption = None,
     device: options.DeviceOption = None,
     *,

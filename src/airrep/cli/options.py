@@ -23,8 +23,8 @@ if TYPE_CHECKING:
     from airrep.index.results import Result
     from airrep.lm.settings import FineTuneSettings, LmSettings
     from airrep.planning.plan import Plan
-    from airrep.planning.verdict import Verdict
     from airrep.runtime.engine import Engine
+    from airrep.training.linear.stack import Stack
 
     Kept: TypeAlias = Comparison | Diagnosis | Evaluation | Plan | Result
 
@@ -239,7 +239,7 @@ class OutputOptions:
             show(found, print_result, self.as_json)
 
 
-def show(found: "Kept | Verdict", print_found: Callable[[Any], None], as_json: bool) -> None:
+def show(found: "Kept | Stack", print_found: Callable[[Any], None], as_json: bool) -> None:
     """Print a result for people, or as JSON."""
     if as_json:
         print_json(found.to_dict())

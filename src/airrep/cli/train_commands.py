@@ -187,13 +187,15 @@ def adapt_command(
     configuring: options.ConfigOptions,
     as_json: Annotated[bool, typer.Option("--json", help="Print the verdict as JSON on stdout.")] = False,
 ) -> None:
-    """Train an encoder for your data and LM within a time budget, and say honestly whether it is worth using.
+    """Learn channels for your data and LM within a time budget, and say honestly whether they are worth using.
 
-    Measures this machine, chooses how much to sample, label and train, runs it, and compares on examples and queries
-    that were not trained on. --config and --set hold settings of the fine-tuning, and of how the LM reads and
-    computes. Run it again to go on.
+    Measures this machine and chooses how much to label; fine-tunes the LM on random subsets; learns from the losses how
+    to weigh and pool channels and, where there is time, an encoder; compares on examples and queries that took no
+    part. --config and --set hold settings of the fine-tuning, and of how the LM reads and computes. Run it again to go
+    on.
     """
-    from airrep.cli.show.learning import StepMeter, TaskMeter, print_verdict
+    from airrep.cli.show.evaluations import print_stack
+    from airrep.cli.show.learning import StepMeter, TaskMeter
     from airrep.planning.adapt import Adaptation
     from airrep.planning.budget import parse_duration
 
@@ -210,4 +212,6 @@ def adapt_command(
         on_task=TaskMeter(),
         on_step=StepMeter(),
     )
-    show(adaptation.run(seconds, note), print_verdict, as_json)
+    made = adaptation.run(seconds, note)
+    show(made, print_stack, as_json)
+    note(f"{made.path}: next: airrep index DATA --method channels --set channels={made.path} --out INDEX")

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from airrep.attributors.base import Attributor, OnProgress, SlowFit, count_rows
-from airrep.attributors.methods import make_attributor
+from airrep.attributors.methods import default_method, make_attributor
 from airrep.corpus.corpus import Corpus
 from airrep.errors import ArtifactError, ConfigError, DataError
 from airrep.index.index import Index
@@ -28,7 +28,7 @@ SHARD_ROWS = 4096
 def build_index(
     train: Corpus,
     out: str | Path,
-    method: str | Attributor = "airrep",
+    method: str | Attributor | None = None,
     *,
     settings: Mapping[str, Any] | None = None,
     shard_rows: int = SHARD_ROWS,
@@ -45,8 +45,9 @@ def build_index(
     Args:
         train: the training corpus.
         out: the directory to make.
-        method: a method's name (see ``airrep methods``), or an attributor.
-        settings: settings of the method, when it is given by name.
+        method: a method's name (see ``airrep methods``), or an attributor; None: the channels that airrep ships, or
+            its encoder alone where *settings* name one.
+        settings: settings of the method, unless it is an attributor.
         shard_rows: examples in one shard; what an interruption can lose.
         replace: replace an index that is there and differs.
         progress: called with the number of finished rows.
@@ -67,13 +68,14 @@ def build_index(
         raise DataError("train: the corpus is empty; expected at least one example. Give a file with some.")
     if shard_rows < 1:
         raise ConfigError(f"shard_rows={shard_rows}: expected 1 or more. Correct the value.")
-    attributor = method if isinstance(method, Attributor) else make_attributor(method, settings)
-    plan = _BuildPlan(attributor, train, shard_rows, _fit(attributor, train, progress))
+    if not isinstance(method, Attributor):
+        method = make_attributor(method or default_method(settings or {}), settings)
+    plan = _BuildPlan(method, train, shard_rows, _fit(method, train, progress))
     other = "an unfinished index of other data or settings"
     stage = Stage(path, KIND, "an index made", plan.request, replace, _has_shards, other)
     if not _is_finished(stage):
         _build(stage, plan, progress, engine)
-    return Index(path, attributor)
+    return Index(path, method)
 
 
 def check_corpus(where: str, corpus: object) -> None:

@@ -1,4 +1,4 @@
-"""Sample, label, train and judge within a time budget."""
+"""Sample, label, weigh channels, train and judge within a time budget."""
 
 import time
 from collections.abc import Callable
@@ -6,10 +6,13 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from airrep.attributors.base import Attributor
+from airrep.attributors.methods import make_attributor
+from airrep.attributors.recipes import Channel, ChannelsSettings
 from airrep.corpus.corpus import Corpus
-from airrep.encoder.folders import DEFAULT, UNTRAINED, parse_json
+from airrep.encoder.folders import DEFAULT, parse_json
 from airrep.encoder.load import PackedEncoder, load_encoder
-from airrep.errors import ArtifactError, ConfigError
+from airrep.errors import AirRepError, ArtifactError, ConfigError
 from airrep.labels.farm import TaskReport, label, make_folder
 from airrep.labels.instance import LabelledInstance, check_disjoint
 from airrep.labels.plan import SamplingSettings
@@ -17,17 +20,21 @@ from airrep.labels.sampling import sample
 from airrep.lm.model import load_lm
 from airrep.lm.settings import FineTuneSettings, LmSettings
 from airrep.planning.budget import STEP_QUERIES, STEP_SUBSETS, Costs, LearnPlan, choose, time_left
-from airrep.planning.verdict import Verdict, judge_on_instance
 from airrep.runtime.artifacts import canonical_json, locked, write_file
 from airrep.runtime.engine import Engine, one_thread
 from airrep.runtime.seeding import stream
+from airrep.training.linear.stack import Stack, learn_stack
 from airrep.training.run import OnRecord
 from airrep.training.settings import TrainingSettings
 from airrep.training.train import train_encoder
 
-PLAN, VERDICT = "plan.json", "verdict.json"
+PLAN = "plan.json"
+CHANNELS, ENCODER, TRAINED = "channels", "encoder", "channels-trained"
+"""What is learnt: weights of channels, an encoder, and weights with it."""
 MEASURED = 64
 """Examples that are fine-tuned on, and evaluated, to measure the machine."""
+TRIED = 16
+"""Examples that channels are tried on before any work."""
 _LAYERS = {"learning_rate": 1e-4, "head_learning_rate": 3e-4, "subsets_per_step": STEP_SUBSETS}
 _PROJECTION = {"head_learning_rate": 5e-4, "head_dropout": 0.5, "weight_decay": 10.0, "subsets_per_step": 64}
 
@@ -49,8 +56,11 @@ class Adaptation:
     on_task: Callable[[TaskReport], None] | None = None
     on_step: OnRecord | None = None
 
-    def run(self, seconds: float | LearnPlan, tell: Tell) -> Verdict:
+    def run(self, seconds: float | LearnPlan, tell: Tell) -> Stack:
         """Choose a plan for so many seconds, or take the one given; run it; judge.
+
+        Weights, pools and temperatures of channels come first, since few labels teach them; an encoder of its own
+        follows if the plan has time for one, and is a channel more.
 
         Args:
             seconds: the budget by the clock, or the plan itself. Where labels take longer than was measured, there are
@@ -59,35 +69,56 @@ class Adaptation:
 
         Raises:
             ConfigError: too little time or too few examples, or a setting that cannot hold.
+            DataError: labels tell nothing: all losses are alike, or no channel rises with them.
             ArtifactError: the directory holds something else.
             TrainingError: all fine-tunes failed, or training cannot go on.
         """
         out, begun = make_folder(self.out), time.monotonic()
         with locked(out):
             plan = self._plan(out, seconds, tell)
-            taught, stop, last = self._all_labels(out, plan, tell)
-            tell(f"training the encoder: at most {plan.steps:,} steps, train_layers {plan.train_layers}")
-            left = None if isinstance(seconds, LearnPlan) else time_left(seconds, time.monotonic() - begun)
-            settings = self._training(plan)
-            result = train_encoder(taught, [stop], out / "encoder", settings, seconds=left, progress=self.on_step)
-            tell("judging on examples and queries that took no part")
-            verdict = judge_on_instance(
-                load_packed(str(result.path)), rivals(self.start), stop, last, str(out / "encoder")
-            )
-            write_file(out / VERDICT, canonical_json(verdict.to_dict()))
-            return verdict
+            usable = self._usable(tell)
+            learn, rest = split(usable, plan, self.seed)
+            members = self._members(usable.take(range(min(TRIED, len(usable)))), tell)
+            tell(f"labels to weigh channels and to judge by: {2 * plan.held_out_subsets:,} fine-tunes")
+            weigh, last = self._labels(out / "judge", rest, plan, held_out=True)
+            check_disjoint([weigh], [last])
+            tell("weighing channels, and judging on examples and queries that took no part")
+            found = self._weighed(out / CHANNELS, members, weigh, last)
+            if plan.trains:
+                tell(f"labels for the encoder: {plan.subsets:,} fine-tunes on {plan.size:,} of {plan.pool:,} examples")
+                taught = self._labels(out / "learn", learn, plan, held_out=False)
+                check_disjoint(taught, [weigh, last])
+                tell(f"training the encoder: at most {plan.steps:,} steps, train_layers {plan.train_layers}")
+                left = None if isinstance(seconds, LearnPlan) else time_left(seconds, time.monotonic() - begun)
+                folder, settings = out / ENCODER, self._training(plan)
+                train_encoder(taught, [weigh], folder, settings, seconds=left, progress=self.on_step)
+                encoder = Channel(method="airrep", settings={"encoder": str(folder)}, name="trained encoder")
+                found = self._weighed(out / TRAINED, (*members, encoder), weigh, last)
+            return found
 
-    def _all_labels(
-        self, out: Path, plan: LearnPlan, tell: Tell
-    ) -> tuple[list[LabelledInstance], LabelledInstance, LabelledInstance]:
-        """What is learnt from, what is stopped by, and what is judged by."""
-        learn, rest = split(self._usable(tell), plan, self.seed)
-        tell(f"labels to learn from: {plan.subsets:,} fine-tunes on {plan.size:,} of {plan.pool:,} examples")
-        taught = self._labels(out / "learn", learn, plan, held_out=False)
-        tell(f"labels to stop and judge by: {2 * plan.held_out_subsets:,} fine-tunes on other examples and queries")
-        stop, last = self._labels(out / "judge", rest, plan, held_out=True)
-        check_disjoint([*taught, stop], [last])
-        return taught, stop, last
+    def _members(self, some: Corpus, tell: Tell) -> tuple[Channel, ...]:
+        """The channels that airrep ships, with the LM's tokens and gradients, which are read as it was labelled.
+
+        Those that cannot be had of *some* examples are told and left out, before any work.
+        """
+        reading = self.lm.model_dump(exclude_unset=True, exclude={"lm", "checkpointing"})
+        found = []
+        for one in ChannelsSettings(lm=self.lm.lm).channels:
+            own = {"store": "none", **reading} if "lm" in one.settings else {}
+            try:
+                method = make_attributor(one.method, {**one.settings, **own})
+                method.fit(some)
+                method.encode_train(some)
+            except AirRepError as error:
+                tell(f"without the channel {one.title}: {error}")
+            else:
+                found.append(one.model_copy(update={"settings": {**one.settings, **own}}))
+        return tuple(found)
+
+    def _weighed(
+        self, out: Path, members: tuple[Channel, ...], weigh: LabelledInstance, last: LabelledInstance
+    ) -> Stack:
+        return learn_stack(members, [weigh], [last], out, rivals=rivals(self.lm.lm))
 
     def _usable(self, tell: Tell | None = None) -> Corpus:
         """The examples whose responses the LM can read whole."""
@@ -200,14 +231,15 @@ def load_packed(name: str) -> PackedEncoder:
     return encoder
 
 
-def rivals(start: str) -> dict[str, PackedEncoder]:
-    """What an encoder trained from *start* must beat: its start, and one never trained for attribution."""
-    encoder = load_packed(start)
-    return (
-        {"start": encoder, UNTRAINED: load_packed(UNTRAINED)}
-        if encoder.trained_for_attribution
-        else {UNTRAINED: encoder}
-    )
+def rivals(lm: str) -> dict[str, Attributor]:
+    """What is of use without labels, which what was learnt must beat."""
+    return {
+        "default channels": make_attributor("channels"),
+        "default channels, with the LM": make_attributor("channels", {"lm": lm}),
+        "n-grams of the LM's tokens": make_attributor("ngram", {"tokenizer": lm}),
+        "TF-IDF": make_attributor("tfidf"),
+        "TF-IDF of responses": make_attributor("tfidf", {"view": "response"}),
+    }
 
 
 def split(corpus: Corpus, plan: LearnPlan, seed: int) -> tuple[Corpus, Corpus]:

@@ -1,5 +1,6 @@
 """Choose instances, subsets and layers that fit a time budget."""
 
+import math
 import re
 
 from pydantic import Field
@@ -8,6 +9,12 @@ from airrep.errors import ConfigError
 from airrep.runtime.settings import Settings
 
 SIZES = (1000, 700, 500, 350, 250, 150, 100, 64, 32)
+LEAST_WEIGHING, WISHED_WEIGHING = 16, 60
+"""Subsets that weights of channels are learnt from, where there is no time for an encoder; as many judge."""
+WEIGHING_QUERIES, MOST_WEIGHING_QUERIES = 0.2, 150
+"""Share of the examples that are queries then, and the most of them."""
+MOST_POOL = 30
+"""Examples of a pool then, in sizes of a subset: more would be in hardly any subset."""
 LEAST_SUBSETS, WISHED_SUBSETS = 40, 600
 WISHED_LAYERS = 2
 """Layers worth having before larger subsets: the projection alone learns little (see experiments/LOG.md)."""
@@ -25,8 +32,10 @@ LEAST_TRAINING, JUDGING = 0.1, 0.05
 """Shares of the time: for training, however long the labels took, and for judging."""
 EVALUATIONS = 20
 """How often the encoder is scored on what it stops by."""
-RIVALS = 3
-"""Encoders that the verdict compares."""
+ENCODERS = 3
+"""Encoders whose scores are looked at in the end: the start, the trained one, and that of the default channels."""
+GRADIENTS = 3
+"""Fine-tuning an example costs so much less than its gradients for a channel, and what is learnt of them."""
 
 _UNITS = {"s": 1, "m": 60, "h": 3600, "d": 86400}
 
@@ -49,24 +58,29 @@ class LearnPlan(Settings):
 
     size: int = Field(ge=2)
     """Examples in a subset."""
-    subsets: int = Field(ge=2)
-    """Subsets to learn from."""
+    subsets: int = Field(ge=0)
+    """Subsets that the encoder learns from; 0: it is not trained, and weights of channels alone are learnt."""
     held_out_subsets: int = Field(ge=2)
-    """Subsets to judge by, and as many to stop by."""
-    pool: int = Field(ge=2)
-    """Examples that the subsets to learn from are drawn from."""
+    """Subsets to judge by, and as many to stop the encoder and to weigh channels by."""
+    pool: int = Field(ge=0)
+    """Examples that the subsets for the encoder are drawn from."""
     held_out_pool: int = Field(ge=2)
-    """Examples that the subsets to judge by are drawn from, and as many others to stop by; none is in `pool`."""
-    queries: int = Field(ge=1)
-    """Queries to learn from."""
+    """Examples that the subsets to judge by are drawn from, and as many others to weigh by; none is in `pool`."""
+    queries: int = Field(ge=0)
+    """Queries that the encoder learns from."""
     held_out_queries: int = Field(ge=1)
-    """Queries to judge by, and as many others to stop by; none is in `queries`."""
+    """Queries to judge by, and as many others to weigh by; none is in `queries`."""
     epochs: int = Field(ge=1)
     """Passes of a fine-tune over its subset."""
     train_layers: int | str = Field(default=0)
     """Layers of the encoder that are trained: all, or that many from the top; 0 = its projection alone."""
-    steps: int = Field(ge=1)
+    steps: int = Field(ge=0)
     """Training steps of the encoder."""
+
+    @property
+    def trains(self) -> bool:
+        """Whether the encoder is trained."""
+        return self.subsets > 0 and self.steps > 0
 
     def label_seconds(self, costs: Costs) -> float:
         """Seconds of one worker that the labels take."""
@@ -75,15 +89,22 @@ class LearnPlan(Settings):
         return learn + 2 * self.held_out_subsets * (tuned + self.held_out_queries * costs.evaluate)
 
     def train_seconds(self, costs: Costs) -> float:
-        """Seconds that the encoder takes: encoding all texts once, every step, stopping and judging."""
-        return self.fixed_seconds(costs) + self.steps * self.step_seconds(costs)
+        """Seconds that channels and the encoder take: encoding all texts once, every step, stopping and judging."""
+        steps = self.steps * self.step_seconds(costs) if self.trains else 0.0
+        return self.gradient_seconds(costs) + self.fixed_seconds(costs) + steps
 
     def fixed_seconds(self, costs: Costs) -> float:
         """Seconds of the encoder that do not depend on the number of steps."""
-        learn = _drawn(self.pool, self.size, self.subsets) + self.queries
         held_out = _drawn(self.held_out_pool, self.size, self.held_out_subsets) + self.held_out_queries
-        passes = 2 * RIVALS + EVALUATIONS * self._trained(costs)
+        if not self.trains:
+            return costs.encode * 2 * held_out
+        learn = _drawn(self.pool, self.size, self.subsets) + self.queries
+        passes = 2 * ENCODERS + EVALUATIONS * self._trained(costs)
         return costs.encode * (learn + passes * held_out)
+
+    def gradient_seconds(self, costs: Costs) -> float:
+        """Seconds that the channel of gradients takes on what is weighed and judged by."""
+        return GRADIENTS * costs.fine_tune * 2 * (self.held_out_pool + self.held_out_queries)
 
     def step_seconds(self, costs: Costs) -> float:
         """One training step: forward and backward, three forward passes' worth, of the texts it touches."""
@@ -127,9 +148,10 @@ def time_left(seconds: float, spent: float) -> float:
 
 
 def choose(seconds: float, costs: Costs, examples: int, workers: int, epochs: int) -> LearnPlan:
-    """Choose the plan: layers first, then many subsets, then large ones.
+    """Choose the plan: layers first, then many subsets, then large ones; weights of channels alone if time is short.
 
-    With few subsets an encoder learns them by heart, and its projection alone learns little from any number.
+    With few subsets an encoder learns them by heart, and its projection alone learns little from any number. Weights
+    are few numbers, which few subsets tell.
 
     Args:
         seconds: the budget, by the clock.
@@ -143,7 +165,10 @@ def choose(seconds: float, costs: Costs, examples: int, workers: int, epochs: in
     """
     plans = _useful(seconds, costs, examples, workers, epochs)
     if not plans:
-        raise ConfigError(_too_little(seconds, costs, examples, workers, epochs))
+        weighing = _weighing(seconds, costs, examples, workers, epochs)
+        if weighing is None:
+            raise ConfigError(_too_little(seconds, costs, examples, workers, epochs))
+        return weighing
 
     def worth(plan: LearnPlan) -> tuple[int, ...]:
         layers = plan.layers(costs)
@@ -159,6 +184,32 @@ def _useful(seconds: float, costs: Costs, examples: int, workers: int, epochs: i
     filled = (_with_subsets(plan, share * seconds * workers, costs) for plan in sized for share in LABEL_SHARES)
     trained = (_with_layers(plan, seconds, costs, workers) for plan in filled if plan.subsets >= LEAST_SUBSETS)
     return [plan for plan in trained if plan is not None]
+
+
+def _weighing(seconds: float, costs: Costs, examples: int, workers: int, epochs: int) -> LearnPlan | None:
+    """Learn weights of channels on one half of the examples, and judge on the other; None where nothing fits."""
+    filled = []
+    for size in SIZES:
+        half = min(examples, int(ENCODE_SHARE * seconds / costs.encode * 4)) // 2
+        queries = min(MOST_WEIGHING_QUERIES, int(half * WEIGHING_QUERIES))
+        if queries < LEAST_QUERIES or half - queries < 3 * size:
+            continue
+        plan = LearnPlan(
+            size=size,
+            subsets=0,
+            held_out_subsets=WISHED_WEIGHING,
+            pool=0,
+            held_out_pool=min(half - queries, MOST_POOL * size),
+            queries=0,
+            held_out_queries=queries,
+            epochs=epochs,
+            steps=0,
+        )
+        one = (size * epochs * costs.fine_tune + queries * costs.evaluate) / workers
+        count = int((SAFETY * seconds - plan.train_seconds(costs)) / (2 * one))
+        if count >= LEAST_WEIGHING:
+            filled.append(plan.model_copy(update={"held_out_subsets": min(count, WISHED_WEIGHING)}))
+    return max(filled, key=lambda plan: (plan.held_out_subsets, plan.size), default=None)
 
 
 def _plan_of(size: int, examples: int, epochs: int) -> LearnPlan | None:
@@ -193,7 +244,7 @@ def _with_subsets(plan: LearnPlan, worker_seconds: float, costs: Costs) -> Learn
 
 def _with_layers(plan: LearnPlan, seconds: float, costs: Costs, workers: int) -> LearnPlan | None:
     """The most layers that leave time for enough steps, and as many steps as fit; None where nothing fits."""
-    left = SAFETY * seconds - plan.label_seconds(costs) / workers
+    left = SAFETY * seconds - plan.label_seconds(costs) / workers - plan.gradient_seconds(costs)
     for layers in ("all", 4, 2, 1, 0):
         if isinstance(layers, int) and layers >= costs.layers:
             continue
@@ -205,11 +256,11 @@ def _with_layers(plan: LearnPlan, seconds: float, costs: Costs, workers: int) ->
 
 
 def _too_little(seconds: float, costs: Costs, examples: int, workers: int, epochs: int) -> str:
-    if _plan_of(SIZES[-1], examples, epochs) is None:
-        least = int(max(3 * SIZES[-1] + LEAST_QUERIES, 10 * LEAST_QUERIES) / HELD_OUT_SHARE * 2) + 2
+    least = 2 * math.ceil(max(LEAST_QUERIES / WEIGHING_QUERIES, 3 * SIZES[-1] / (1 - WEIGHING_QUERIES)))
+    if examples < least:
         return f"data: {examples:,} examples are too few to adapt to; expected some {least:,} at least. Give more."
     minutes = 1
-    while not _useful(60 * minutes, costs, examples, workers, epochs):
+    while _weighing(60 * minutes, costs, examples, workers, epochs) is None:
         minutes += 1 + minutes // 10
     return (
         f"budget: {seconds:.0f} seconds are too little on this machine; expected {minutes} minutes or more. "

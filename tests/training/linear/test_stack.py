@@ -1,4 +1,4 @@
-"""Stacks on planted worlds where each member knows a part."""
+"""Sums of channels learnt on planted worlds where each channel knows a part."""
 
 import dataclasses
 import hashlib
@@ -8,12 +8,12 @@ from collections.abc import Sequence
 import numpy as np
 import pytest
 from scipy import sparse
+from scipy.optimize import minimize
 from worlds.small_world import HashAttributor, make_corpus, tree
 
 from airrep import check_attributor
-from airrep.attributors import stack as stack_module
 from airrep.attributors.methods import METHODS, make_attributor
-from airrep.attributors.settings import StackSettings
+from airrep.attributors.recipes import Channel, ChannelsSettings, parse_channels
 from airrep.attributors.stack import StackAttributor, beside
 from airrep.corpus.corpus import Corpus, Example
 from airrep.errors import ArtifactError, ConfigError, DataError
@@ -26,7 +26,8 @@ from airrep.runtime.settings import Settings
 from airrep.scoring.groups import Groups
 from airrep.scoring.pooling import exponents
 from airrep.training.linear import stack as stacking
-from airrep.training.linear.weights import MemberChoice
+from airrep.training.linear.weights import fit_weights
+from airrep.training.ranking_loss import normalise_losses
 
 WIDTH = 6
 
@@ -87,8 +88,21 @@ def planted(seed: int, name: str, parts: Sequence[str] = ("one", "two"), n=50, q
 
 
 LEARN, HELD_OUT = planted(0, "a"), planted(1, "b")
-ONE, TWO = MemberChoice("part", {"part": "one"}), MemberChoice("part", {"part": "two", "scale": 100.0})
-USELESS = MemberChoice("part", {"part": "none"})
+ONE = Channel(method="part", settings={"part": "one"}, name="one")
+TWO = Channel(method="part", settings={"part": "two", "scale": 100.0}, name="two")
+USELESS = Channel(method="part", settings={"part": "none"}, name="useless")
+TFIDF = Channel(method="tfidf")
+
+
+def learnt(path):
+    """The method of what was learnt."""
+    return make_attributor("channels", {"channels": str(path)})
+
+
+def shares(stack) -> dict[str, float]:
+    """Each channel's weight times the size of its scores, as a share: queries are scaled as examples are."""
+    sizes = {one.title: one.weight * one.settings.get("scale", 1.0) ** 2 for one in stack.channels}
+    return {name: size / sum(sizes.values()) for name, size in sizes.items()}
 
 
 def learn_stack(*arguments, **options):
@@ -100,47 +114,68 @@ def _lds(stack) -> list[float]:
     return [row["lds"]["lds"] for row in stack.report["rows"]]
 
 
-def test_members_that_each_know_a_half_make_a_stack_that_beats_both(tmp_path):
-    stack = learn_stack([ONE, TWO], [LEARN], [HELD_OUT], tmp_path / "stack", pool="sum")
-    ours, *theirs = _lds(stack)
-    assert ours > 0.9
-    assert ours > max(theirs) + 0.1
+def test_channels_that_each_know_a_half_make_a_sum_that_beats_both(tmp_path):
+    stack = learn_stack([ONE, TWO], [LEARN], [HELD_OUT], tmp_path / "stack")
+    ours, *others = stack.report["rows"]
+    assert ours["lds"]["lds"] > 0.9
+    assert ours["lds"]["lds"] > max(row["lds"]["lds"] for row in others) + 0.1
     assert stack.report["better"]
-    assert stack.report["rows"][0]["name"] == "stack, sum"
-    assert {row["name"].split(",")[0] for row in stack.report["rows"][1:]} == {"part (1)", "part (2)"}
-    assert stack.report["sentence"].startswith("The stack beats its best member: LDS × 100 +")
-    np.testing.assert_allclose([member.weight for member in stack.members], [0.5, 0.5], atol=0.1)
+    assert [row["name"] for row in stack.report["rows"]] == [
+        "sum", "one, sum", "two, sum", "sum without one", "sum without two"
+    ]  # fmt: skip
+    assert stack.report["sentence"].startswith("Better than all that it was compared with: LDS × 100 +")
+    assert shares(stack) == pytest.approx({"one": 0.5, "two": 0.5}, abs=0.1)
 
 
-def test_a_useless_member_gets_next_to_no_weight_and_the_stack_is_not_called_better(tmp_path):
+def test_a_useless_channel_gets_next_to_no_weight_and_the_sum_is_not_called_better(tmp_path):
     learn, held_out = planted(0, "a", ["one"]), planted(1, "b", ["one"])
-    stack = learn_stack([USELESS, ONE], [learn], [held_out], tmp_path / "stack", pool="sum")
-    assert stack.members[0].weight < 0.06
+    stack = learn_stack([USELESS, ONE], [learn], [held_out], tmp_path / "stack")
+    assert shares(stack).get("useless", 0.0) < 0.06
     assert not stack.report["better"]
-    assert stack.report["sentence"].startswith("The stack is not shown to beat its best member")
-    method = make_attributor("stack", {"stack": str(tmp_path / "stack")})
-    assert method.caution == stack.report["sentence"]
+    assert stack.report["sentence"].startswith("Not ")
 
 
-def test_a_stack_of_one_member_ranks_as_the_member(tmp_path):
-    learn_stack([TWO], [LEARN], [HELD_OUT], tmp_path / "stack", pool="sum")
-    stack = make_attributor("stack", {"stack": str(tmp_path / "stack")})
-    scores = [score_instance(method, HELD_OUT) for method in (stack, TWO.make())]
+def test_a_channel_that_misleads_is_left_out(tmp_path):
+    def world(seed: int, name: str) -> LabelledInstance:
+        good, bad = planted(seed, name, ["two"]), planted(seed, name, ["one"])
+        return dataclasses.replace(good, losses=good.losses - bad.losses)
+
+    stack = learn_stack([ONE, TWO], [world(0, "a")], [world(1, "b")], tmp_path / "stack")
+    assert [one.title for one in stack.channels] == ["two"]
+
+
+def test_a_channel_that_scores_all_subsets_alike_is_left_out_and_told(tmp_path):
+    flat = Channel(method="part", settings={"scale": 0.0}, name="flat")
+    stack = learn_stack([flat, TWO], [LEARN], [HELD_OUT], tmp_path / "stack")
+    assert [one.title for one in stack.channels] == ["two"]
+    assert stack.report["scored_alike"] == ["flat"]
+
+
+def test_a_sum_of_one_channel_ranks_as_the_method(tmp_path):
+    learn_stack([TWO], [LEARN], [HELD_OUT], tmp_path / "stack")
+    scores = [
+        score_instance(method, HELD_OUT)
+        for method in (learnt(tmp_path / "stack"), make_attributor("part", {"part": "two"}))
+    ]
     np.testing.assert_allclose(scores[0] / scores[0].std(), scores[1] / scores[1].std(), rtol=1e-4, atol=1e-5)
 
 
-def test_what_the_attributor_scores_is_what_was_judged(tmp_path):
-    stack = learn_stack([ONE, MemberChoice("tfidf", {})], [LEARN], [HELD_OUT], tmp_path / "stack")
-    method = make_attributor("stack", {"stack": str(tmp_path / "stack")})
-    found = held_out_lds([score_instance(method, HELD_OUT)], [HELD_OUT])
+def test_what_the_method_scores_is_what_was_judged(tmp_path):
+    stack = learn_stack([ONE, TFIDF], [LEARN], [HELD_OUT], tmp_path / "stack")
+    found = held_out_lds([score_instance(learnt(tmp_path / "stack"), HELD_OUT)], [HELD_OUT])
     assert found.value == pytest.approx(stack.report["rows"][0]["lds"]["lds"], abs=1e-3)
-    assert stack.report["rows"][0]["name"].startswith(f"stack, {method.own_pool}")
 
 
-def test_an_index_of_a_stack_does_all_that_one_of_a_method_does(tmp_path):
-    learn_stack([ONE, MemberChoice("tfidf", {"ngrams": 2})], [LEARN], [HELD_OUT], tmp_path / "stack")
-    settings = {"stack": str(tmp_path / "stack")}
-    build_index(HELD_OUT.train, tmp_path / "index", "stack", settings=settings, shard_rows=16)
+def test_group_scores_have_about_a_unit_of_deviation(tmp_path):
+    learn_stack([ONE, TWO], [LEARN], [HELD_OUT], tmp_path / "stack")
+    scores = score_instance(learnt(tmp_path / "stack"), LEARN)
+    assert 0.5 < np.std(scores - scores.mean(axis=1, keepdims=True)) < 1.01
+
+
+def test_an_index_of_learnt_channels_does_all_that_one_of_a_method_does(tmp_path):
+    learn_stack([ONE, Channel(method="tfidf", settings={"ngrams": 2})], [LEARN], [HELD_OUT], tmp_path / "stack")
+    settings = {"channels": str(tmp_path / "stack")}
+    build_index(HELD_OUT.train, tmp_path / "index", "channels", settings=settings, shard_rows=16)
     index, queries = Index(tmp_path / "index"), HELD_OUT.queries
     best = index.top(queries, 3)
     whole = np.concatenate([scores for _, scores in index.scores(queries)], axis=1)
@@ -151,45 +186,101 @@ def test_an_index_of_a_stack_does_all_that_one_of_a_method_does(tmp_path):
     np.testing.assert_allclose(what_if.change, -removed, rtol=1e-3, atol=1e-3)
 
 
-def test_stacks_conform_dense_and_sparse_and_work_in_other_processes(tmp_path):
-    world = planted(0, "a", ["one"])
-    learn_stack([ONE, TWO], [world], [HELD_OUT], tmp_path / "dense")
-    learn_stack([ONE, MemberChoice("tfidf", {})], [world], [HELD_OUT], tmp_path / "sparse")
-    learn_stack(
-        [MemberChoice("stack", {"stack": str(tmp_path / "sparse")}), TWO], [LEARN], [HELD_OUT], tmp_path / "all"
-    )
-    for name in ("dense", "sparse", "all"):
-        settings = {"stack": str(tmp_path / name)}
-        check_attributor(lambda settings=settings: make_attributor("stack", settings))
-        method = make_attributor("stack", settings)
+def test_learnt_channels_conform_dense_and_sparse_and_work_in_other_processes(tmp_path):
+    learn_stack([ONE, TWO], [planted(0, "a", ["one"])], [HELD_OUT], tmp_path / "dense")
+    learn_stack([ONE, TFIDF], [planted(0, "a", ["one"])], [HELD_OUT], tmp_path / "mixed")
+    for name in ("dense", "mixed"):
+        check_attributor(lambda name=name: learnt(tmp_path / name))
+        method = learnt(tmp_path / name)
         method.fit(LEARN.train)
         assert Recipe.of(method).make().fingerprint == method.fingerprint
 
 
-def test_fingerprints_tell_stacks_with_other_weights_apart(tmp_path):
-    for name, parts in (("a", ["one"]), ("b", ["one", "two"])):
-        learn_stack([ONE, TWO], [planted(0, "x", parts)], [HELD_OUT], tmp_path / name)
-    one, other = (StackAttributor(StackSettings(stack=str(tmp_path / name))) for name in ("a", "b"))
-    assert one.fingerprint != other.fingerprint
+def test_what_was_learnt_can_be_a_member_again(tmp_path):
+    learn_stack([ONE, TWO], [LEARN], [HELD_OUT], tmp_path / "a")
+    channels = parse_channels(f"channels:channels={tmp_path / 'a'}")
+    assert [one.title for one in channels] == ["one", "two"]
+    learn_stack(channels, [LEARN], [HELD_OUT], tmp_path / "b")
+    assert ChannelsSettings.of({"channels": str(tmp_path / "b")}) == ChannelsSettings.of(
+        {"channels": str(tmp_path / "a")}
+    )
+
+
+def test_rivals_are_judged_as_they_are_and_are_no_part(tmp_path):
+    stack = learn_stack(
+        [ONE],
+        [LEARN],
+        [HELD_OUT],
+        tmp_path / "stack",
+        rivals={"two": make_attributor("part", {"part": "two"}), "tfidf": make_attributor("tfidf")},
+    )
+    names = [row["name"] for row in stack.report["rows"]]
+    assert names == ["sum", "one, sum", "two", "tfidf"]
+    expected = held_out_lds([score_instance(make_attributor("tfidf"), HELD_OUT)], [HELD_OUT]).value
+    assert stack.report["rows"][3]["lds"]["lds"] == pytest.approx(expected, abs=1e-6)
+    assert not stack.report["better"]  # the rival knows as much
 
 
 @pytest.mark.parametrize("pool", ["attention", "signed-attention"])
-def test_attention_is_chosen_where_one_member_of_a_group_decides(tmp_path, pool):
-    """The member with the largest score, or with the score of the largest size."""
+def test_attention_is_chosen_where_one_example_of_a_group_decides(tmp_path, pool):
+    """The example with the largest score, or with the score of the largest size."""
 
     def world(seed: int, name: str) -> LabelledInstance:
         plain = planted(seed, name, ["one"])
-        rows, queries = ONE.make().encode_train(plain.train), ONE.make().encode_train(plain.queries)
-        scores = queries @ rows.T
+        part = make_attributor("part", {"part": "one"})
+        scores = part.encode_train(plain.queries) @ part.encode_train(plain.train).T
         members = [scores[:, plain.subsets.members(j)] for j in range(len(plain.subsets))]
         chosen = [np.argmax(exponents(some, pool), axis=1)[:, None] for some in members]
         best = [np.take_along_axis(*one, axis=1)[:, 0] for one in zip(members, chosen, strict=True)]
         return dataclasses.replace(plain, losses=(3 - np.stack(best, axis=1)).astype(np.float32))
 
     stack = learn_stack([ONE], [world(0, "a")], [world(1, "b")], tmp_path / "stack")
-    assert stack.report["learnt_pool"] == pool
-    method = make_attributor("stack", {"stack": str(tmp_path / "stack")})
-    assert method.own_pool == pool
+    assert stack.channels[0].pool == pool
+    assert stack.channels[0].temperature != 1
+    names = [row["name"] for row in stack.report["rows"]]
+    assert names[1].startswith(f"one, {pool} at temperature")
+    assert names[2] == "one, sum"  # as it came, for comparison
+
+
+def test_a_pool_that_is_not_clearly_better_is_not_taken(tmp_path):
+    """Labels of noise alone prefer some pool by chance."""
+    generator = np.random.default_rng(5)
+    noise = dataclasses.replace(LEARN, losses=generator.random(LEARN.losses.shape).astype(np.float32))
+    mixed = dataclasses.replace(noise, losses=noise.losses + 0.2 * LEARN.losses)
+    stack = learn_stack([ONE, TWO], [mixed], [HELD_OUT], tmp_path / "stack")
+    assert {one.pool for one in stack.channels} == {None}
+
+
+def test_weights_are_those_of_least_ranking_loss():
+    """Against Eq. 8 written out over pairs, in float64, with another optimiser."""
+    generator = np.random.default_rng(3)
+    scores = [[generator.standard_normal((5, 9)).astype(np.float32) * size] for size in (1.0, 30.0)]
+    losses = [(-scores[0][0] - scores[1][0] / 60 + generator.standard_normal((5, 9))).astype(np.float32)]
+    labels = normalise_losses(losses[0]).labels.astype(np.float64)
+
+    def written_out(logs: np.ndarray) -> float:
+        f = sum(np.exp(log) * one[0].astype(np.float64) for log, one in zip(logs, scores, strict=True))
+        total, count = 0.0, 0
+        for query in range(5):
+            for i in range(9):
+                for j in range(9):
+                    gap = labels[query, i] - labels[query, j]
+                    if gap >= 0.1:
+                        total += min(gap, 5.0) * np.log1p(np.exp(f[query, j] - f[query, i]))
+                        count += 1
+        return total / count
+
+    best = np.exp(minimize(written_out, [0.0, -4.0], method="Nelder-Mead", options={"xatol": 1e-6}).x)
+    weights = np.array(fit_weights(scores, losses))
+    np.testing.assert_allclose(weights[0] / weights[1], best[0] / best[1], rtol=0.01)
+
+
+def test_missing_losses_are_passed_over():
+    generator = np.random.default_rng(3)
+    scores = [[generator.standard_normal((5, 9)).astype(np.float32)] for _ in range(2)]
+    losses = -scores[0][0] - scores[1][0]
+    losses[1, 3] = losses[2, :] = np.nan
+    assert np.isfinite(fit_weights(scores, [losses])).all()
 
 
 def test_features_side_by_side_multiply_to_the_weighted_sum():
@@ -203,16 +294,17 @@ def test_features_side_by_side_multiply_to_the_weighted_sum():
     assert isinstance(beside([dense, dense], [1.0, 1.0]), np.ndarray)
 
 
-def test_members_are_read_from_text(tmp_path):
+def test_channels_are_read_from_text(tmp_path):
     (tmp_path / "m.yaml").write_text("ngrams: 2\n")
-    assert MemberChoice.parse("tfidf") == ("tfidf", {})
-    inline = MemberChoice.parse("logra:lm=models/m,rank=4,modules=[a.*,b]")
-    assert inline == ("logra", {"lm": "models/m", "rank": 4, "modules": ["a.*", "b"]})
-    mixed = MemberChoice.parse(f"tfidf:{tmp_path / 'm.yaml'},min_count=3")
-    assert mixed == ("tfidf", {"ngrams": 2, "min_count": 3})
+    assert parse_channels("tfidf") == (Channel(method="tfidf"),)
+    (inline,) = parse_channels("logra:lm=models/m,rank=4,modules=[a.*,b]")
+    assert (inline.method, inline.settings) == ("logra", {"lm": "models/m", "rank": 4, "modules": ["a.*", "b"]})
+    (mixed,) = parse_channels(f"tfidf:{tmp_path / 'm.yaml'},min_count=3")
+    assert mixed.settings == {"ngrams": 2, "min_count": 3}
+    assert parse_channels("channels") == ChannelsSettings().channels
     for text in (":rank=4", "tfidf:a.yaml,b.yaml"):
         with pytest.raises(ConfigError, match=r"^--member .*: expected METHOD, METHOD:key=value"):
-            MemberChoice.parse(text)
+            parse_channels(text)
 
 
 def test_the_same_request_is_answered_at_once_and_another_is_refused(tmp_path, monkeypatch):
@@ -222,11 +314,11 @@ def test_the_same_request_is_answered_at_once_and_another_is_refused(tmp_path, m
     with monkeypatch.context() as patch:
         patch.setattr(PartAttributor, "encode_train", None)
         again = learn_stack([ONE, TWO], [LEARN], [HELD_OUT], out)
-    assert (again.report, again.members) == (json.loads(json.dumps(made.report)), made.members)
-    with pytest.raises(ArtifactError, match="holds a stack made with another pool"):
-        learn_stack([ONE, TWO], [LEARN], [HELD_OUT], out, pool="sum")
+    assert (again.report, again.channels) == (json.loads(json.dumps(made.report)), made.channels)
+    with pytest.raises(ArtifactError, match="holds a stack made with another resamples"):
+        learn_stack([ONE, TWO], [LEARN], [HELD_OUT], out, resamples=41)
     assert tree(out) == before
-    learn_stack([ONE, TWO], [LEARN], [HELD_OUT], out, pool="sum", replace=True)
+    learn_stack([ONE, TWO], [LEARN], [HELD_OUT], out, resamples=41, replace=True)
     assert tree(out) != before
 
 
@@ -234,16 +326,21 @@ def test_bad_requests_are_one_line(tmp_path):
     out = tmp_path / "stack"
     with pytest.raises(ConfigError, match="stack: has no member; expected one or more"):
         learn_stack([], [LEARN], [HELD_OUT], out)
-    with pytest.raises(ConfigError, match="--pool mean: is not for stacks"):
-        learn_stack([ONE], [LEARN], [HELD_OUT], out, pool="mean")
     with pytest.raises(DataError, match=r"^instance a: its query 'a-q0' was learnt from"):
         learn_stack([ONE], [LEARN], [LEARN], out)
-    with pytest.raises(DataError, match="member 'part': scores all training examples alike"):
-        learn_stack([MemberChoice("part", {"scale": 0.0})], [LEARN], [HELD_OUT], out)
+    flat = Channel(method="part", settings={"scale": 0.0}, name="flat")
+    with pytest.raises(DataError, match="every member scores all subsets alike"):
+        learn_stack([flat], [LEARN], [HELD_OUT], out)
     upside_down = dataclasses.replace(LEARN, losses=-LEARN.losses)
     with pytest.raises(DataError, match="no member's scores rise with the labels"):
         learn_stack([ONE, TWO], [upside_down], [HELD_OUT], out)
-    with pytest.raises(ArtifactError, match="does not exist"):
+    same = dataclasses.replace(LEARN, losses=np.ones_like(LEARN.losses))
+    with pytest.raises(DataError, match="no query's loss varies"):
+        learn_stack([ONE], [same], [HELD_OUT], out)
+    with pytest.raises(ArtifactError, match="has no manifest.json"):
+        learnt(tmp_path)
+    with pytest.raises(ConfigError, match="stack: needs an old stack"):
+        StackAttributor()
+    learn_stack([ONE], [LEARN], [HELD_OUT], out)
+    with pytest.raises(ConfigError, match="is a sum of channels. Use --method channels"):
         make_attributor("stack", {"stack": str(out)}).encode_train(Corpus.from_examples([]))
-    with pytest.raises(ConfigError, match="stack: needs a stack"):
-        stack_module.StackAttributor()

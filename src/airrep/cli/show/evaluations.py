@@ -104,13 +104,14 @@ def print_datamodels(made: "Datamodels") -> None:
 
 
 def print_stack(stack: "Stack") -> None:
-    """Print the weights, the held-out table and whether the stack is worth its price."""
-    weights = []
-    for member in stack.members:
-        given = ", ".join(f"{name}={value}" for name, value in member.settings.items() if value is not None)
-        weights.append((member.method, given, f"{member.weight:.3f}", f"{member.deviation:.4g}"))
-    print_table(Table.of_texts(("member", "settings", "weight", "deviation of its scores"), weights))
-    print_table(held_out_table("method and pool", stack.report["rows"], "stack"))
+    """Print channels and weights, the held-out table and whether the sum is worth its price."""
+    rows = [(one.title, one.pool or "its own", f"{one.temperature:.3g}", f"{one.weight:.3g}") for one in stack.channels]
+    print_table(Table.of_texts(("channel", "pool", "temperature", "weight"), rows))
+    print_table(held_out_table("method and pool", stack.report["rows"], "sum"))
+    if stack.report["scored_alike"]:
+        say(f"left out, since they score all subsets alike: {printable(', '.join(stack.report['scored_alike']))}")
+    for name, reason in stack.report["rivals_missing"].items():
+        say(printable(f"{name} cannot be compared with: {reason}"))
     say(stack.report["sentence"])
 
 

@@ -6,14 +6,13 @@ from typing import TYPE_CHECKING, Any
 
 from airrep.cli.show.console import LINE_SECONDS, err, print_fields, print_table, printable, say
 from airrep.cli.show.results import size_of
-from airrep.reports.tables import SIGNED, Table, held_out_table
+from airrep.reports.tables import SIGNED, Table
 
 if TYPE_CHECKING:
     from airrep.labels.farm import TaskReport
     from airrep.labels.labels import Labels
     from airrep.lm.fine_tune import StepDone
     from airrep.lm.warmup import Warmup
-    from airrep.planning.verdict import Verdict
     from airrep.training.result import TrainingResult
 
 MOST_REASONS = 3
@@ -170,9 +169,3 @@ def warmup_summary(warmup: "Warmup") -> dict[str, Any]:
 def print_warmup(warmup: "Warmup") -> None:
     """Print what a warm-up was made from, and how its loss fell."""
     print_fields({"path": warmup.path, **warmup.manifest["provenance"]})
-
-
-def print_verdict(verdict: "Verdict") -> None:
-    """Print the held-out table, the differences and the recommendation."""
-    print_table(held_out_table("method", [row.to_dict() for row in verdict.rows], "trained"))
-    say(verdict.sentence)

@@ -1,9 +1,7 @@
-"""Learn a stack: weights for several methods' scores, from labels."""
+"""Learn a sum of channels from labels: each one's pool and temperature, and their weights."""
 
-import dataclasses
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import reduce
 from pathlib import Path
 from typing import Any
 
@@ -11,145 +9,150 @@ import numpy as np
 
 from airrep.arrays import GroupScores
 from airrep.attributors.base import Attributor
-from airrep.attributors.stack import KIND, Member
-from airrep.errors import ConfigError, DataError
-from airrep.evaluation.judging import best_of, compare_held_out, held_out_lds, scales, score_features
+from airrep.attributors.channels import channel_pooling
+from airrep.attributors.methods import make_attributor
+from airrep.attributors.recipes import LEARNT, Channel
+from airrep.errors import AirRepError, ConfigError, DataError
+from airrep.evaluation.judging import SPREADS, best_of, compare_held_out, held_out_lds, score_instance
 from airrep.evaluation.statistics.metrics import RESAMPLES
 from airrep.labels.instance import LabelledInstance, identity
 from airrep.runtime.artifacts import new_artifact
 from airrep.runtime.stage import Stage
-from airrep.scoring.pooling import ATTENTIONS
-from airrep.training.linear.weights import MemberChoice, MemberFeatures, encode_members, weigh
+from airrep.scoring.pooling import ATTENTIONS, Pooling
+from airrep.training.linear.weights import MemberFeatures, fit_weights
+from airrep.training.ranking_loss import normalise_losses
 
-POOLS = ("auto", "sum", *ATTENTIONS)
-"""Pools of a stack; auto takes the one that best ranks the labels it learns from."""
+CHOOSING = 400
+"""Bootstrap draws that decide whether another pool is better than the one a channel has."""
 
 
 @dataclass(frozen=True)
 class Stack:
-    """A learnt stack."""
+    """A learnt sum of channels."""
 
     path: Path
-    members: tuple[Member, ...]
+    channels: tuple[Channel, ...]
+    """Those with a weight, which `--method channels --set channels=PATH` takes."""
     report: Mapping[str, Any]
-    """``rows``: the stack first, then its members, each with its LDS on the held-out instances; ``better``: whether it
-    beats the best of them; ``sentence`` says so."""
+    """``rows``: the sum first, then members by themselves, rivals, and the sum without each channel, with LDS on the
+    held-out instances and what the sum has more; ``better``: whether it beats all members and rivals; ``sentence``."""
+
+    def to_dict(self) -> dict[str, Any]:
+        """A JSON object."""
+        return {"channels": [one.model_dump(mode="json") for one in self.channels], **self.report}
 
 
 @dataclass(frozen=True)
-class _GroupScoring:
-    """A way of scoring groups, by one member or by several: a row of the report."""
+class _Judged:
+    """A way of scoring groups: a row of the report."""
 
-    name: str
-    factors: tuple[float, ...]
-    """Factor on each member's scores."""
-    pool: str = "sum"
-    scale: float = 1.0
-    """Factor on scores before attention."""
+    title: str
+    scores: Sequence[GroupScores]
+    """Of each held-out instance."""
+    part: bool = False
+    """Whether it is of the sum itself, so that beating it is no aim."""
+
+
+class _Member:
+    """A method with the group scores of its channel on all instances; its features are let go of with them."""
+
+    def __init__(self, channel: Channel, learn: Sequence[LabelledInstance], held_out: Sequence[LabelledInstance]):
+        self.title, method = channel.title, make_attributor(channel.method, channel.settings)
+        own, features = channel_pooling(channel, method), [MemberFeatures.of(method, one) for one in learn]
+        self.tells = _tell([one.pooled(own) for one in features])
+        self.pooling = _chosen(own, features) if self.tells else own
+        self.learn = [one.pooled(self.pooling) for one in features]
+        features = [MemberFeatures.of(method, one) for one in held_out]
+        self.held_out = [one.pooled(self.pooling) for one in features]
+        self.channel = _with_pooling(channel, method, self.pooling)
+        self.as_it_is = (
+            None if own == self.pooling else _Judged(f"{self.title}, {own}", [f.pooled(own) for f in features])
+        )
 
     @property
-    def title(self) -> str:
-        """Name, pool and scale, for the report."""
-        times = f" × {self.scale:.3g}" if self.scale != 1 else ""
-        return f"{self.name}, {self.pool}{times}"
-
-    def features(self, encoded: MemberFeatures) -> tuple[np.ndarray, np.ndarray]:
-        """Features with its scores as inner products: an example's are its scores, a query's a unit vector.
-
-        Side by side, the members' own would have to be sparse where one of them is, and all would be multiplied again
-        for every pool and scale that is tried.
-        """
-        parts = (np.float32(factor) * encoded.scores[k] for k, factor in enumerate(self.factors) if factor > 0)
-        scores = reduce(np.add, parts)
-        return np.ascontiguousarray(scores.T), np.eye(len(scores), dtype=np.float32)
-
-    def scores(self, encoded: MemberFeatures) -> GroupScores:
-        """Group scores of an instance's subsets."""
-        temperature = 1 / self.scale if self.pool in ATTENTIONS else 1.0
-        return score_features(*self.features(encoded), encoded.groups, self.pool, temperature)
+    def alone(self) -> _Judged:
+        """The channel by itself."""
+        return _Judged(f"{self.title}, {self.pooling}", self.held_out)
 
 
 def learn_stack(
-    choices: Sequence[MemberChoice],
+    members: Sequence[Channel],
     learn: Sequence[LabelledInstance],
     held_out: Sequence[LabelledInstance],
     out: str | Path,
     *,
-    pool: str = "auto",
+    rivals: Mapping[str, Attributor] | None = None,
     lineage: Mapping[str, Any] | None = None,
     resamples: int = RESAMPLES,
     replace: bool = False,
 ) -> Stack:
-    """Learn the weights of several methods from labels, and judge the stack on others.
+    """Learn pools, temperatures and weights of channels from labels, and judge their sum on others.
 
-    Each member's scores are divided by their deviation over the training examples of a query; the mean of a query
-    moves all groups of one size alike, so it is left in. Weights are the non-negative least-squares fit of
-    standardised labels (Eq. 7) by the sums of these scores over the subsets, both less their mean over a query's
-    subsets. The pool, and the scale of scores before attention, are then those with the highest LDS on the same
-    labels; members by themselves are given theirs in the same way, and are also tried as they are.
+    Members that score all subsets alike are left out. A channel keeps the pool it has unless another ranks the labels
+    better, with an interval of the paired difference clear of 0. Weights are those of least ranking loss (Eq. 8), none
+    below 0; a channel of no weight is left out. They are few numbers: sixteen subsets are enough to begin with.
 
     Args:
-        choices: the methods.
-        learn: instances to learn from; each member's features, and its scores of all examples for all queries, are held
-            in memory.
+        members: the channels; their weights are not read.
+        learn: instances to learn from.
         held_out: instances to judge by, with other queries.
         out: the directory to make.
-        pool: the stack's, one of :data:`POOLS`.
+        rivals: methods that the sum is compared with beside its members, by name, each with its own pool.
         lineage: what the labels were made from, for the manifest.
         resamples: bootstrap draws behind each interval.
-        replace: replace a stack that is there.
+        replace: replace what is there, if it was learnt so.
 
     Raises:
         ConfigError: no member, no instance to learn from or judge by, or a setting that cannot hold.
-        DataError: a held-out query was learnt from, a member scores all examples alike, or none helps.
+        DataError: a held-out query was learnt from, every member scores all subsets alike, or none helps.
         ArtifactError: something else is there, or it cannot be written.
     """
-    _check(choices, learn, held_out, pool)
-    path, made = Path(out), [choice.make() for choice in choices]
-    request = {**_request(made, learn, held_out), "pool": pool, "resamples": resamples}
-    finished = Stage(path, KIND, "a stack made", request, replace).finished(verify=True)
-    if finished is not None:
-        return Stack(path, tuple(Member(**member) for member in finished["members"]), finished["report"])
-    encoded = [encode_members(made, instance) for instance in learn]
-    members = weigh([Member(one["method"], one["settings"]) for one in request["members"]], encoded)
-    stack = _tuned(_GroupScoring("stack", tuple(member.weight / member.deviation for member in members)), pool, encoded)
-    alone = [form for number in range(len(members)) for form in _alone(made, number, encoded)]
-    report = _judge(stack, alone, [encode_members(made, instance) for instance in held_out], resamples)
-    learnt = {"members": [dataclasses.asdict(member) for member in members], "report": report}
-    shown = {
-        "members": ", ".join(f"{member.method} {member.weight:.2f}" for member in members),
-        "verdict": report["sentence"],
-    }
-    form = {"pool": stack.pool, "multiple": stack.scale}
-    content = {**learnt, **form, "lineage": dict(lineage or {}), "provenance": {**form, **shown}}
-    with new_artifact(path, KIND, {**content, "request": request}, replace=replace):
-        pass  # the manifest is the whole artifact
-    return Stack(path, members, report)
-
-
-def _request(
-    made: Sequence[Attributor], learn: Sequence[LabelledInstance], held_out: Sequence[LabelledInstance]
-) -> dict[str, Any]:
-    """Request of a stack, without pool and resamples."""
-    return {
-        "members": [{"method": one.name, "settings": one.settings.model_dump(mode="json")} for one in made],
+    _check(members, learn, held_out)
+    members, path, rivals = _told_apart(members), Path(out), rivals or {}
+    request = {
+        "members": [one.model_dump(mode="json", exclude={"weight"}) for one in members],
+        "rivals": {
+            name: {"method": one.name, "settings": one.settings.model_dump(mode="json")} for name, one in rivals.items()
+        },
         "learn": [identity(instance) for instance in learn],
         "held_out": [identity(instance) for instance in held_out],
+        "resamples": resamples,
     }
+    finished = Stage(path, LEARNT, "a stack made", request, replace).finished(verify=True)
+    if finished is not None:
+        return Stack(path, tuple(Channel(**one) for one in finished["channels"]), finished["report"])
+    every = [_Member(one, learn, held_out) for one in members]
+    made = [one for one in every if one.tells]
+    if not made:
+        raise DataError("stack: every member scores all subsets alike; expected scores that vary. Take other members.")
+    weights = _weights(made, learn)
+    channels = tuple(
+        one.channel.model_copy(update={"weight": weight})
+        for one, weight in zip(made, weights, strict=True)
+        if weight > 0
+    )
+    flat = [one.title for one in every if not one.tells]
+    others, missing = _judged(rivals, held_out)
+    left_out = {"scored_alike": flat, "rivals_missing": missing}
+    report = _report(made, weights, others, learn, held_out, resamples) | left_out
+    shown = {"channels": ", ".join(f"{one.title} {one.weight:.3g}" for one in channels), "verdict": report["sentence"]}
+    content = {
+        "channels": [one.model_dump(mode="json") for one in channels],
+        "report": report,
+        "lineage": dict(lineage or {}),
+        "provenance": shown,
+    }
+    with new_artifact(path, LEARNT, {**content, "request": request}, replace=replace):
+        pass  # the manifest is the whole artifact
+    return Stack(path, channels, report)
 
 
-def _check(
-    choices: Sequence[MemberChoice],
-    learn: Sequence[LabelledInstance],
-    held_out: Sequence[LabelledInstance],
-    pool: str,
-) -> None:
-    for name, given in (("member", choices), ("instance to learn from", learn), ("held-out instance", held_out)):
+def _check(members: Sequence[Channel], learn: Sequence[LabelledInstance], held_out: Sequence[LabelledInstance]) -> None:
+    for name, given in (("member", members), ("instance to learn from", learn), ("held-out instance", held_out)):
         if not given:
             raise ConfigError(f"stack: has no {name}; expected one or more. Name some.")
-    if pool not in POOLS:
-        expected = ", ".join(POOLS)
-        raise ConfigError(f"--pool {pool}: is not for stacks; expected one of: {expected}. Choose one of them.")
+    for instance in (*learn, *held_out):
+        normalise_losses(instance.losses)  # refuses labels that say nothing, before any work
     known = {query.content_hash for instance in learn for query in instance.queries}
     for instance in held_out:
         for query in instance.queries:
@@ -160,52 +163,122 @@ def _check(
                 )
 
 
-def _tuned(form: _GroupScoring, pool: str, encoded: Sequence[MemberFeatures]) -> _GroupScoring:
-    """The form with the pool and scale of the highest LDS on these instances."""
-    tried = scales(*form.features(encoded[0]))
-    forms = [
-        dataclasses.replace(form, pool=one, scale=scale)
-        for one in (POOLS[1:] if pool == "auto" else (pool,))
-        for scale in (tried if one in ATTENTIONS else [form.scale])
+def _told_apart(channels: Sequence[Channel]) -> list[Channel]:
+    """Channels by their names, with numbers where several have one; their settings are checked, and paths whole."""
+    titles = [one.title for one in channels]
+    return [
+        one.told({}, None).model_copy(update={"name": f"{title} ({number})" if titles.count(title) > 1 else title})
+        for number, (title, one) in enumerate(zip(titles, channels, strict=True), start=1)
     ]
-    losses = [one.instance.losses for one in encoded]
-    return best_of(forms, lambda form: (form.scores(one) for one in encoded), losses)
 
 
-def _alone(made: Sequence[Attributor], number: int, encoded: Sequence[MemberFeatures]) -> list[_GroupScoring]:
-    """One member by itself: tuned as the stack is, and with its own pool, scores as they are."""
-    name, names = made[number].name, [one.name for one in made]
-    title = f"{name} ({number + 1})" if names.count(name) > 1 else name
-    plain = _GroupScoring(title, tuple(float(other == number) for other in range(len(made))))
-    tuned = _tuned(plain, "auto", encoded)
-    as_it_is = dataclasses.replace(plain, pool=made[number].own_pool)
-    return [tuned] if tuned == as_it_is else [tuned, as_it_is]
+def _chosen(own: Pooling, features: Sequence[MemberFeatures]) -> Pooling:
+    """The pool and temperature that rank the labels best, or the channel's own where that is not clearly worse."""
+    losses = [one.instance.losses for one in features]
+    tried = dict.fromkeys([own, *_pools(features[0])])
+
+    def scores(pooling: Pooling) -> Iterator[GroupScores]:
+        return (one.pooled(pooling) for one in features)
+
+    best = best_of(list(tried), scores, losses)
+    if best == own:
+        return own
+    gap = compare_held_out(list(scores(best)), list(scores(own)), [one.instance for one in features], CHOOSING)
+    return best if gap.interval.low > 0 else own
 
 
-def _judge(
-    stack: _GroupScoring, alone: Sequence[_GroupScoring], encoded: Sequence[MemberFeatures], resamples: int
+def _pools(features: MemberFeatures) -> Iterator[Pooling]:
+    """Pools to try: sums, and attention at temperatures of the size of the scores.
+
+    Powers are left out: a query of large scores would have large sums, and decide the weights alone.
+    """
+    yield Pooling("sum")
+    spread = float(np.std(features.scores))
+    if spread > 0:
+        for kind in ATTENTIONS:
+            yield from (Pooling.parse(kind, float(f"{spread / wanted:.3g}")) for wanted in SPREADS)
+
+
+def _with_pooling(channel: Channel, method: Attributor, pooling: Pooling) -> Channel:
+    own = method.own_pool == pooling.text
+    return channel.model_copy(update={"pool": None if own else pooling.text, "temperature": pooling.temperature})
+
+
+def _tell(scores: Sequence[GroupScores]) -> bool:
+    """Whether any two subsets of a query have other scores."""
+    return any(bool(np.ptp(one, axis=1).any()) for one in scores)
+
+
+def _weights(members: Sequence[_Member], learn: Sequence[LabelledInstance]) -> tuple[float, ...]:
+    return fit_weights([one.learn for one in members], [instance.losses for instance in learn])
+
+
+def _judged(
+    rivals: Mapping[str, Attributor], held_out: Sequence[LabelledInstance]
+) -> tuple[list[_Judged], dict[str, str]]:
+    """Rivals by themselves, as they come; and why some cannot be had of these examples."""
+    found, reasons = [], {}
+    for name, method in rivals.items():
+        try:
+            found.append(_Judged(name, [score_instance(method, instance) for instance in held_out]))
+        except AirRepError as error:
+            reasons[name] = str(error)
+    return found, reasons
+
+
+def _report(
+    members: Sequence[_Member],
+    weights: Sequence[float],
+    rivals: Sequence[_Judged],
+    learn: Sequence[LabelledInstance],
+    held_out: Sequence[LabelledInstance],
+    resamples: int,
 ) -> dict[str, Any]:
-    """Report: the stack against each of its members, by LDS on held-out instances."""
-    instances = [one.instance for one in encoded]
-    ours = [stack.scores(one) for one in encoded]
-    found = held_out_lds(ours, instances, resamples)
-    rows: list[dict[str, Any]] = [{"name": stack.title, "lds": found.to_dict(), "stack_minus_it": None}]
-    for form in alone:
-        theirs = [form.scores(one) for one in encoded]
-        gap = compare_held_out(ours, theirs, instances, resamples).to_dict()
-        alone_lds = held_out_lds(theirs, instances, resamples).to_dict()
-        rows.append({"name": form.title, "lds": alone_lds, "stack_minus_it": gap})
-    best = max(rows[1:], key=lambda row: float(row["lds"]["lds"]))
-    # Above chance as well: the better of two methods that see nothing is no success.
-    better = min(found.interval.low, best["stack_minus_it"]["interval"][0]) > 0
-    names = {"learnt_pool": stack.pool, "held_out": [instance.name for instance in instances]}
+    """The sum against members, rivals and itself without each part, by LDS on held-out instances."""
+    ours = _sum([one.held_out for one in members], weights)
+    found = held_out_lds(ours, held_out, resamples)
+    rows: list[dict[str, Any]] = [{"name": "sum", "lds": found.to_dict(), "sum_minus_it": None, "part": True}]
+    others = [form for one in members for form in (one.alone, one.as_it_is) if form is not None]
+    for form in [*others, *rivals, *_ablations(members, weights, learn)]:
+        if not _tell(form.scores):
+            continue  # it has no LDS
+        gap = compare_held_out(ours, form.scores, held_out, resamples).to_dict()
+        lds = held_out_lds(form.scores, held_out, resamples).to_dict()
+        rows.append({"name": form.title, "lds": lds, "sum_minus_it": gap, "part": form.part})
+    against = [row for row in rows[1:] if not row["part"]]
+    best = max(against, key=lambda row: float(row["lds"]["lds"]))
+    # Above chance as well: the better of methods that see nothing is no success.
+    better = min(found.interval.low, *(row["sum_minus_it"]["interval"][0] for row in against)) > 0
+    names = {"held_out": [instance.name for instance in held_out]}
     return {"rows": rows, "best": best["name"], "better": better, "sentence": _sentence(best, better), **names}
 
 
+def _ablations(
+    members: Sequence[_Member], weights: Sequence[float], learn: Sequence[LabelledInstance]
+) -> Iterator[_Judged]:
+    """The sum without each of its channels, weighed anew."""
+    kept = [one for one, weight in zip(members, weights, strict=True) if weight > 0]
+    for left_out in kept if len(kept) > 1 else []:
+        others = [one for one in kept if one is not left_out]
+        again = _weights(others, learn)
+        yield _Judged(f"sum without {left_out.title}", _sum([one.held_out for one in others], again), part=True)
+
+
+def _sum(scores: Sequence[Sequence[GroupScores]], weights: Sequence[float]) -> list[GroupScores]:
+    """Σ_c w_c g_c on each instance."""
+    kept = list(zip(scores, weights, strict=True))
+    return [
+        np.sum([weight * one[place].astype(np.float64) for one, weight in kept], axis=0).astype(np.float32)
+        for place in range(len(scores[0]))
+    ]
+
+
 def _sentence(best: Mapping[str, Any], better: bool) -> str:
-    gap = best["stack_minus_it"]
+    gap = best["sum_minus_it"]
     value, low, high = (f"{100 * number:+.1f}" for number in (gap["difference"], *gap["interval"]))
-    measured = f"LDS × 100 {value} against {best['name']}, 95 % interval {low} to {high}"
+    measured = f"LDS × 100 {value} against {best['name']}, the best of them, 95 % interval {low} to {high}"
     if better:
-        return f"The stack beats its best member: {measured}."
-    return f"The stack is not shown to beat its best member: {measured}."
+        return f"Better than all that it was compared with: {measured}."
+    if gap["difference"] > 0:
+        return f"Not shown to be better than all that it was compared with: {measured}. More subsets may tell."
+    return f"Not better than all that it was compared with: {measured}. Keep using that one."

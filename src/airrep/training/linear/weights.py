@@ -1,135 +1,108 @@
-"""Deviations and weights of a stack's members, from labels."""
+"""Group scores of channels on labelled instances; weights of channels by Eq. 8."""
 
-import re
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Sequence
+from dataclasses import dataclass
 from functools import cached_property
-from pathlib import Path
-from typing import Any, NamedTuple
 
 import numpy as np
-from scipy.optimize import nnls
+import torch
+from scipy.optimize import minimize
 
-from airrep.arrays import Features, numbers_of
+from airrep.arrays import Features, GroupScores
 from airrep.attributors.base import Attributor
-from airrep.attributors.methods import make_attributor
-from airrep.attributors.stack import Member
-from airrep.errors import ConfigError, DataError
+from airrep.errors import DataError
 from airrep.evaluation.judging import compact_subsets, encode_instance, score_features
 from airrep.labels.instance import LabelledInstance
-from airrep.runtime.settings import read_settings
 from airrep.scoring.groups import Groups
+from airrep.scoring.pooling import Pooling, PoolLike
 from airrep.scoring.scores import score_all
-from airrep.training.ranking_loss import normalise_losses
+from airrep.training.ranking_loss import NoPairsError, count_pairs, normalise_losses, ranking_loss
 
-ROWS = 4096
-"""Training examples whose scores are held at once."""
-_COMMA = re.compile(r",(?![^\[{]*[\]}])")
-"""A comma that is not inside a YAML list or mapping."""
-
-
-class MemberChoice(NamedTuple):
-    """A method of a stack, with the user's settings."""
-
-    method: str
-    settings: Mapping[str, Any]
-
-    @classmethod
-    def parse(cls, text: str) -> "MemberChoice":
-        """Read ``METHOD``, or ``METHOD:`` with settings after it: ``key=value`` or YAML files, with commas between.
-
-        Raises:
-            ConfigError: no method is named, a file cannot be read, or a value is not YAML.
-        """
-        method, _, rest = text.partition(":")
-        parts = [part for part in _COMMA.split(rest) if part.strip()]
-        files = [Path(part) for part in parts if "=" not in part]
-        if len(files) > 1 or not method:
-            raise ConfigError(
-                f"--member {text}: expected METHOD, METHOD:key=value,key=value or METHOD:settings.yaml. Write it so."
-            )
-        return cls(method, read_settings(files[0] if files else None, [part for part in parts if "=" in part]))
-
-    def make(self) -> Attributor:
-        """A new attributor."""
-        return make_attributor(self.method, self.settings)
+RIDGE = 1e-4
+"""Factor on the squared weights, in deviations: a bound where labels set none."""
+LEAST = 0.01
+"""Least share of the weights that a channel must have to stay."""
 
 
 @dataclass(frozen=True, eq=False)
 class MemberFeatures:
-    """Features of all members for one instance."""
+    """Features of one method for one instance."""
 
     instance: LabelledInstance
     groups: Groups
     """The subsets as rows of the training features."""
-    train: Sequence[Features]
-    queries: Sequence[Features]
+    train: Features
+    queries: Features
+
+    @classmethod
+    def of(cls, method: Attributor, instance: LabelledInstance) -> "MemberFeatures":
+        """Fit the method on the train pool; encode the queries and the examples that are in some subset."""
+        train, queries = encode_instance(method, instance)
+        return cls(instance, compact_subsets(instance.subsets)[1], train, queries)
 
     @cached_property
-    def scores(self) -> list[np.ndarray]:
-        """``(q, n)`` float32 of each member: the scores of all training examples."""
-        return [score_all(queries, train) for queries, train in zip(self.queries, self.train, strict=True)]
+    def scores(self) -> np.ndarray:
+        """``(n, q)`` float32: the scores of all training examples."""
+        return np.ascontiguousarray(score_all(self.queries, self.train).T)
+
+    def pooled(self, pooling: PoolLike) -> GroupScores:
+        """Group scores of the subsets, ``(q, m)``."""
+        if isinstance(pooling, Pooling) and pooling.kind in ("ngram-lm", "order"):
+            return score_features(self.train, self.queries, self.groups, pooling)
+        # Scores as features, with unit vectors as queries: many pools are tried, and none multiplies features again.
+        return score_features(self.scores, np.eye(self.scores.shape[1], dtype=np.float32), self.groups, pooling)
 
 
-def encode_members(methods: Sequence[Attributor], instance: LabelledInstance) -> MemberFeatures:
-    """Fit every member on the train pool, and encode the queries and the examples that are in some subset."""
-    train, queries = zip(*(encode_instance(method, instance) for method in methods), strict=True)
-    return MemberFeatures(instance, compact_subsets(instance.subsets)[1], train, queries)
+def fit_weights(scores: Sequence[Sequence[GroupScores]], losses: Sequence[np.ndarray]) -> tuple[float, ...]:
+    """Weights w_c ≥ 0 of channels that make Σ_c w_c g_c least wrong by Eq. 8, and its deviation over subsets about 1.
 
+    The loss is convex in w, so there is one best. Channels of less than a hundredth of all weights, in deviations,
+    get 0.
 
-def weigh(members: Sequence[Member], encoded: Sequence[MemberFeatures]) -> tuple[Member, ...]:
-    """Members with their deviations, norms and weights.
+    Args:
+        scores: for each channel its group scores on each instance, ``(q, m)``.
+        losses: of each instance, ``(q, m)``; NaN where missing.
 
     Raises:
-        DataError: a member scores all examples alike, or none helps.
+        DataError: no channel rises with the labels, or the labels cannot be ranked.
     """
-    measured = [_measured(member, number, encoded) for number, member in enumerate(members)]
-    columns, wanted = zip(*(_regression(measured, one) for one in encoded), strict=True)
-    weights, _ = nnls(np.concatenate(columns), np.concatenate(wanted))
-    if not weights.sum() > 0:
+    deviations = [_deviation(one) for one in scores]
+    labels = [torch.from_numpy(normalise_losses(one).labels).double() for one in losses]
+    pairs = sum(map(count_pairs, labels))
+    if not pairs:
+        raise NoPairsError("labels: no two subsets of a query differ by enough to rank; expected some. Label more.")
+    columns = [
+        torch.stack([torch.from_numpy(_centred(one[place])) / d for one, d in zip(scores, deviations, strict=True)])
+        for place in range(len(labels))
+    ]
+
+    def loss(weights: np.ndarray) -> tuple[float, np.ndarray]:
+        w = torch.from_numpy(weights).requires_grad_()
+        parts = [
+            ranking_loss(torch.einsum("c,cqm->qm", w, column), wanted, reduction="sum")
+            for column, wanted in zip(columns, labels, strict=True)
+        ]
+        total = torch.stack(parts).sum() / pairs + RIDGE * (w**2).sum()
+        (gradient,) = torch.autograd.grad(total, w)
+        return float(total.detach()), gradient.numpy()
+
+    begin = np.full(len(scores), 1 / len(scores))
+    found = minimize(loss, begin, jac=True, method="L-BFGS-B", bounds=[(0, None)] * len(scores)).x
+    if not found.sum() > 0:
         raise DataError(
             "stack: no member's scores rise with the labels; expected one at least. Take other members, or more labels."
         )
-    shares = (weights / weights.sum()).tolist()
-    return tuple(replace(member, weight=share) for member, share in zip(measured, shares, strict=True))
+    shares = np.where(found < LEAST * found.sum(), 0.0, found)
+    return tuple((shares / shares.sum() / deviations).tolist())
 
 
-def _measured(member: Member, number: int, encoded: Sequence[MemberFeatures]) -> Member:
-    """A member with the deviation of its scores and the norm of its training features."""
-    variances = [_variance(one.train[number], one.queries[number]) for one in encoded]
-    squares = [_mean_square(one.train[number]) for one in encoded]
-    deviation, norm = float(np.sqrt(np.mean(variances))), float(np.sqrt(np.mean(squares)))
-    if not 0 < deviation < np.inf or not 0 < norm < np.inf:
-        raise DataError(
-            f"member '{member.method}': scores all training examples alike; expected scores that vary. Leave it out."
-        )
-    return replace(member, deviation=deviation, norm=norm)
+def _centred(scores: GroupScores) -> np.ndarray:
+    """Scores less their mean over subsets: alike for the loss, and small numbers."""
+    wide: np.ndarray = scores.astype(np.float64)
+    centred: np.ndarray = wide - wide.mean(axis=1, keepdims=True)
+    return centred
 
 
-def _variance(train: Features, queries: Features) -> float:
-    """Variance of a query's scores over the training examples, mean over queries."""
-    total, squares = np.zeros(queries.shape[0]), np.zeros(queries.shape[0])
-    for first in range(0, train.shape[0], ROWS):
-        scores = score_all(queries, train[first : first + ROWS]).astype(np.float64)
-        total += scores.sum(axis=1)
-        squares += (scores**2).sum(axis=1)
-    n = train.shape[0]
-    return float(np.mean(squares / n - (total / n) ** 2))
-
-
-def _mean_square(features: Features) -> float:
-    return float(np.square(numbers_of(features).astype(np.float64)).sum() / features.shape[0])
-
-
-def _regression(members: Sequence[Member], encoded: MemberFeatures) -> tuple[np.ndarray, np.ndarray]:
-    """Standardised group scores ``(cells, members)`` and labels ``(cells,)``, both less their means over subsets."""
-    labels = normalise_losses(encoded.instance.losses).labels
-    there = ~np.isnan(labels)
-    columns = []
-    for number, member in enumerate(members):
-        # The mean over a query's subsets is left out of scores as out of labels, over the same cells.
-        sums = score_features(encoded.train[number], encoded.queries[number], encoded.groups, "sum") / member.deviation
-        known = np.where(there, sums, 0.0)
-        centred = sums - known.sum(axis=1, keepdims=True) / np.maximum(there.sum(axis=1, keepdims=True), 1)
-        columns.append(centred[there].astype(np.float64))
-    return np.stack(columns, axis=1), labels[there].astype(np.float64)
+def _deviation(scores: Sequence[GroupScores]) -> float:
+    """Root of the mean variance over a query's subsets; 1 where nothing varies."""
+    return float(np.sqrt(np.mean([np.mean(_centred(one) ** 2) for one in scores]))) or 1.0
