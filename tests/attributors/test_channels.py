@@ -208,7 +208,8 @@ def test_paths_in_a_recipe_are_whole(tmp_path: Path, monkeypatch: pytest.MonkeyP
         ([], "at least 1 item"),
         ([{"method": "ngram"}] * 2, "two are called 'ngram'"),
         ([{"method": "ngram", "name": str(n)} for n in range(MOST_CHANNELS + 1)], f"at most {MOST_CHANNELS} items"),
-        ([{"method": "ngram", "weight": 0}], "greater than 0"),
+        ([{"method": "ngram", "weight": 0}], "a weight above 0"),
+        ([{"method": "ngram", "weight": -1}], "greater than or equal to 0"),
         ([{"method": "ngram", "wieght": 1}], "wieght"),
         ("missing.yaml", r"^missing\.yaml: cannot be read: .* Give the path of a YAML file\.$"),
         ([{"method": "stack"}], "expected a method that is no sum of others, unlike channels and stack"),
@@ -240,3 +241,54 @@ def test_a_file_of_ten_thousand_channels_is_refused_in_one_line(tmp_path: Path) 
     with pytest.raises(ConfigError, match=r"recipe\.yaml: has [\d,]+ bytes; expected a list of at most 16") as told:
         make_attributor("channels", {"channels": str(path)})
     assert "\n" not in str(told.value)
+
+
+WORDS, TERMS = {"method": "ngram", "weight": 2.0}, {"method": "tfidf", "pool": "attention", "temperature": 0.5}
+
+
+def _index_of(folder: Path, *channels: dict[str, Any]) -> Index:
+    train = Corpus.from_examples(
+        Example(f"p{n}", " ".join(("ab", "cd", "ef")[(n * k) % 3] for k in range(4)), str(n), source=str(n % 4))
+        for n in range(24)
+    )
+    return build_index(train, folder, "channels", settings={"channels": channels}, shard_rows=7)
+
+
+def _asked(path: Path, *channels: dict[str, Any]) -> Index:
+    return Index(path, make_attributor("channels", {"channels": channels}))
+
+
+def test_an_index_is_asked_with_other_weights_than_it_was_built_with(tmp_path: Path) -> None:
+    queries = [Example("p", "ab cd ef", "a"), Example("q", "cd ef", "b")]
+    _index_of(tmp_path / "one", WORDS, TERMS)
+    other = [WORDS | {"weight": 0.5}, TERMS | {"pool": "sum", "temperature": 1.0, "weight": 3.0}]
+    expected = _index_of(tmp_path / "other", *other)
+    found = _asked(tmp_path / "one", *other)
+    for name in ("group_scores", "top"):
+        ours, theirs = (
+            getattr(one, name)(queries, *(["source"] if name == "group_scores" else [])) for one in (found, expected)
+        )
+        if name == "top":
+            assert [[hit.row for hit in hits] for hits in ours] == [[hit.row for hit in hits] for hits in theirs]
+        else:
+            np.testing.assert_allclose(ours.scores, theirs.scores, rtol=1e-6)
+    assert found.what_if(queries, remove=[1, 2]).change == pytest.approx(
+        expected.what_if(queries, remove=[1, 2]).change, rel=1e-5
+    )
+
+
+def test_channels_that_weights_lack_count_nothing(tmp_path: Path) -> None:
+    queries = [Example("p", "ab cd ef", "a")]
+    _index_of(tmp_path / "both", WORDS, TERMS)
+    alone = _index_of(tmp_path / "alone", TERMS)
+    found = _asked(tmp_path / "both", TERMS)
+    assert found.group_scores(queries, "source").scores == pytest.approx(alone.group_scores(queries, "source").scores)
+    assert [hit.score for hit in found.top(queries, 5)[0]] == pytest.approx(
+        [hit.score for hit in alone.top(queries, 5)[0]]
+    )
+
+
+def test_weights_of_channels_that_the_index_lacks_are_told(tmp_path: Path) -> None:
+    _index_of(tmp_path / "words", WORDS)
+    with pytest.raises(ConfigError, match="channels: lacks 'tfidf' with the settings of the recipe; it has ngram"):
+        _asked(tmp_path / "words", WORDS, TERMS).top([Example("p", "ab", "a")], 1)

@@ -20,6 +20,8 @@ from airrep.scoring.pooling import AnyPooling, ChannelPool, ChannelPooling, Pool
 
 POOLS = ("sum", "mean", "attention", "signed-attention", "ngram-lm", "power", "top")
 """Kinds of pools that a channel may have."""
+HOW = ("device", "precision", "batch_tokens", "store")
+"""Settings that say how features are computed, not which."""
 
 
 class ChannelsAttributor(SeveralMethods[ChannelsSettings]):
@@ -41,10 +43,15 @@ class ChannelsAttributor(SeveralMethods[ChannelsSettings]):
         """The channels."""
         return self._settings.channels
 
+    @property
+    def weights(self) -> list[tuple[float, str | None, float]]:
+        """Weight, pool and temperature of each channel."""
+        return [(one.weight, one.pool, one.temperature) for one in self.channels]
+
     @cached_property
     def parts(self) -> tuple[Attributor, ...]:
         """The method of each channel; encoders that differ by their view alone are one model."""
-        made = tuple(make_attributor(channel.method, channel.settings) for channel in self.channels)
+        made = tuple(map(_made, self.channels))
         models: dict[str, EmbeddingAttributor] = {}
         for one in made:
             if isinstance(one, EmbeddingAttributor):
@@ -78,8 +85,36 @@ class ChannelsAttributor(SeveralMethods[ChannelsSettings]):
             tuple(
                 ChannelPool(channel.title, _weighed(pooling, channel.weight), place.dense, place.start, place.stop)
                 for channel, pooling, place in parts
+                if channel.weight > 0
             )
         )
+
+    def reweighed(self, recipe: Sequence[Channel]) -> "ChannelsAttributor":
+        """The same channels with the pools, temperatures and weights of a recipe; those that it lacks count nothing.
+
+        What was learnt is shared with it, and features of training examples stay as they are.
+
+        Raises:
+            ConfigError: the recipe has a channel that is not here.
+        """
+        wanted = dict(zip(map(_identity, map(_made, recipe)), recipe, strict=True))
+        found = {_identity(part): one for one, part in zip(self.channels, self.parts, strict=True)}
+        lacking = [one.title for key, one in wanted.items() if key not in found]
+        if lacking:
+            raise ConfigError(
+                f"channels: lacks '{lacking[0]}' with the settings of the recipe; it has "
+                f"{', '.join(one.title for one in found.values())}. Build an index of the recipe, or leave it out."
+            )
+        nothing = {"weight": 0.0}
+        channels = tuple(
+            one.model_copy(
+                update=wanted[key].model_dump(include={"pool", "temperature", "weight"}) if key in wanted else nothing
+            )
+            for key, one in found.items()
+        )
+        other = ChannelsAttributor(ChannelsSettings(channels=channels))
+        other.__dict__["parts"] = self.parts
+        return other
 
     @property
     def fingerprint(self) -> str:
@@ -116,6 +151,16 @@ class ChannelsAttributor(SeveralMethods[ChannelsSettings]):
             _side_by_side(sparse_parts, rows),
             powers,
         )
+
+
+def _made(channel: Channel) -> Attributor:
+    return make_attributor(channel.method, channel.settings)
+
+
+def _identity(method: Attributor) -> str:
+    """What tells channels apart: the method, and settings that decide more than the last digits of its features."""
+    settings = method.settings.model_dump(mode="json", exclude={*HOW})
+    return json_digest({"method": method.name, "settings": settings})
 
 
 class _Place(NamedTuple):

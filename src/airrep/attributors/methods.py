@@ -7,22 +7,7 @@ from typing import Any
 
 from airrep.attributors.base import Attributor
 from airrep.attributors.recipes import ChannelsSettings
-from airrep.attributors.settings import (
-    Bm25Settings,
-    DatamodelsSettings,
-    DsirSettings,
-    EncoderSettings,
-    InfluenceSettings,
-    LessSettings,
-    LograSettings,
-    NgramSettings,
-    PrecomputedSettings,
-    RdsSettings,
-    StackSettings,
-    TfidfSettings,
-    TracinSettings,
-    TrakSettings,
-)
+from airrep.attributors.settings import METHOD_SETTINGS, StackSettings
 from airrep.errors import ConfigError
 from airrep.runtime.settings import Settings
 
@@ -75,7 +60,7 @@ METHODS: Mapping[str, Method] = {
             bytes_per_example=f"{_DENSE}: 1,164 at 384 dimensions",
             cost="1 forward pass of the encoder",
             paper="AirRep, arXiv 2505.18513",
-            settings=EncoderSettings,
+            settings=METHOD_SETTINGS["airrep"],
             defaults={"encoder": "default"},
             location=("airrep.attributors.encoder", "AirRepAttributor"),
         ),
@@ -86,7 +71,7 @@ METHODS: Mapping[str, Method] = {
             bytes_per_example=f"{_DENSE}: 1,164 at 384 dimensions",
             cost="1 forward pass of the encoder",
             paper="GTE, arXiv 2308.03281",
-            settings=EncoderSettings,
+            settings=METHOD_SETTINGS["gte"],
             defaults={"encoder": "thenlper/gte-small"},
             location=("airrep.attributors.encoder", "EmbeddingAttributor"),
         ),
@@ -97,7 +82,7 @@ METHODS: Mapping[str, Method] = {
             bytes_per_example="8 for each distinct term of the text",
             cost="no model",
             paper="Spärck Jones 1972",
-            settings=TfidfSettings,
+            settings=METHOD_SETTINGS["tfidf"],
             location=("airrep.attributors.text.lexical", "TfidfAttributor"),
         ),
         Method(
@@ -107,7 +92,7 @@ METHODS: Mapping[str, Method] = {
             bytes_per_example="8 for each distinct term of the text",
             cost="no model",
             paper="Robertson and Zaragoza 2009",
-            settings=Bm25Settings,
+            settings=METHOD_SETTINGS["bm25"],
             location=("airrep.attributors.text.bm25", "Bm25Attributor"),
         ),
         Method(
@@ -118,7 +103,7 @@ METHODS: Mapping[str, Method] = {
             bytes_per_example="8 for each different n-gram of the response, of all orders",
             cost="no model",
             paper="ours",
-            settings=NgramSettings,
+            settings=METHOD_SETTINGS["ngram"],
             location=("airrep.attributors.text.ngram_lm", "NgramAttributor"),
         ),
         Method(
@@ -128,7 +113,7 @@ METHODS: Mapping[str, Method] = {
             bytes_per_example=f"{_DENSE}, the LM's width",
             cost="1 forward pass of the LM, less for lower layers",
             paper="Hanawa et al., arXiv 2006.04528",
-            settings=RdsSettings,
+            settings=METHOD_SETTINGS["rds"],
             location=("airrep.attributors.language", "RdsAttributor"),
         ),
         Method(
@@ -138,7 +123,7 @@ METHODS: Mapping[str, Method] = {
             bytes_per_example="8 for each distinct bucket of the text",
             cost="no model",
             paper="DSIR, arXiv 2302.03169",
-            settings=DsirSettings,
+            settings=METHOD_SETTINGS["dsir"],
             location=("airrep.attributors.text.lexical", "DsirAttributor"),
         ),
         Method(
@@ -148,7 +133,7 @@ METHODS: Mapping[str, Method] = {
             bytes_per_example=f"{_DENSE}, {_RANKED}",
             cost=_BACKWARD,
             paper="TracIn, arXiv 2002.08484",
-            settings=TracinSettings,
+            settings=METHOD_SETTINGS["tracin"],
             location=("airrep.attributors.gradient.base", "TracinAttributor"),
         ),
         Method(
@@ -158,7 +143,7 @@ METHODS: Mapping[str, Method] = {
             bytes_per_example=f"{_DENSE}, {_RANKED}",
             cost=f"{_BACKWARD}; twice that for the sample that curvature is learnt from",
             paper="LoGra, arXiv 2405.13954",
-            settings=LograSettings,
+            settings=METHOD_SETTINGS["logra"],
             location=("airrep.attributors.gradient.logra", "LograAttributor"),
         ),
         Method(
@@ -168,7 +153,7 @@ METHODS: Mapping[str, Method] = {
             bytes_per_example=f"{_DENSE}, {_RANKED}",
             cost=_BACKWARD,
             paper="TRAK, arXiv 2303.14186",
-            settings=TrakSettings,
+            settings=METHOD_SETTINGS["trak"],
             location=("airrep.attributors.gradient.trak", "TrakAttributor"),
         ),
         Method(
@@ -178,7 +163,7 @@ METHODS: Mapping[str, Method] = {
             bytes_per_example=f"{_DENSE}, {_RANKED}",
             cost=_BACKWARD,
             paper="DsDm, arXiv 2401.12926",
-            settings=TrakSettings,
+            settings=METHOD_SETTINGS["dsdm"],
             defaults={"objective": "loss", "output_probability": False},
             location=("airrep.attributors.gradient.trak", "DsdmAttributor"),
         ),
@@ -189,7 +174,7 @@ METHODS: Mapping[str, Method] = {
             bytes_per_example=f"{_DENSE}: 24,588 at 8,192 dimensions",
             cost="2.4 to 4 forward passes of the LM, growing with lora_rank",
             paper="LESS, arXiv 2402.04333",
-            settings=LessSettings,
+            settings=METHOD_SETTINGS["less"],
             location=("airrep.attributors.gradient.less", "LessAttributor"),
         ),
         Method(
@@ -199,7 +184,7 @@ METHODS: Mapping[str, Method] = {
             bytes_per_example=f"{_DENSE}, one for each weight",
             cost="2 forward passes; each batch of queries reads the corpus some 10 to 100 times (solver=cg)",
             paper="Koh and Liang, arXiv 1703.04730",
-            settings=InfluenceSettings,
+            settings=METHOD_SETTINGS["influence"],
             location=("airrep.attributors.gradient.influence", "InfluenceAttributor"),
         ),
         Method(
@@ -209,7 +194,7 @@ METHODS: Mapping[str, Method] = {
             bytes_per_example=f"{_DENSE}, one for each query",
             cost="no model, but one fine-tune for each subset before",
             paper="Datamodels, arXiv 2202.00622",
-            settings=DatamodelsSettings,
+            settings=METHOD_SETTINGS["datamodels"],
             location=("airrep.attributors.datamodels", "DatamodelsAttributor"),
         ),
         Method(
@@ -242,7 +227,7 @@ METHODS: Mapping[str, Method] = {
             needs="--set train=FILE, and --set queries=FILE --set query_data=DATA for queries",
             bytes_per_example=_DENSE,
             cost="no model",
-            settings=PrecomputedSettings,
+            settings=METHOD_SETTINGS["precomputed"],
             location=("airrep.attributors.precomputed", "PrecomputedAttributor"),
         ),
     )

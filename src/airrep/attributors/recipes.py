@@ -7,6 +7,7 @@ from typing import Any
 
 from pydantic import Field, ValidationInfo, field_validator, model_validator
 
+from airrep.attributors.settings import METHOD_SETTINGS
 from airrep.errors import ConfigError
 from airrep.runtime.artifacts import read_manifest
 from airrep.runtime.settings import Settings, read_settings, read_yaml
@@ -17,7 +18,7 @@ DEFAULT = "default"
 SUMS = ("channels", "stack")
 ENCODER_WEIGHT = 0.3
 """Of attention over scores of the default encoder, whose spread says by itself where it knows little."""
-GRADIENT_RANK, GRADIENT_TEMPERATURE, GRADIENT_WEIGHT = 16, 0.05, 8.0
+GRADIENT_RANK, GRADIENT_TEMPERATURE, GRADIENT_WEIGHT = 16, 0.4, 60.0
 """Of the gradients of a target LM that is not fine-tuned yet, by LoGra; scores are cosines, so they suit any LM."""
 LARGEST = 2**20
 """Bytes of a recipe that are read at most."""
@@ -38,8 +39,8 @@ class Channel(Settings):
     """How the scores of a group's members are pooled; None takes the method's own pool."""
     temperature: float = Field(default=1.0, gt=0, allow_inf_nan=False)
     """Of attention: the larger, the flatter."""
-    weight: float = Field(default=1.0, gt=0, allow_inf_nan=False)
-    """Factor on its group scores."""
+    weight: float = Field(default=1.0, ge=0, allow_inf_nan=False)
+    """Factor on its group scores; 0: it counts nothing."""
     name: str | None = None
     """Name in results; None takes method and view."""
 
@@ -52,12 +53,11 @@ class Channel(Settings):
 
     def told(self, common: Mapping[str, Any], tokenizer: str | None) -> "Channel":
         """The channel with those of some settings that its method has, paths made whole; ConfigError for bad ones."""
-        from airrep.attributors.methods import method_named  # knows these settings too
-
-        known = method_named(self.method).settings
+        known = METHOD_SETTINGS.get(self.method)
+        if known is None:
+            return self
         given = {name: value for name, value in common.items() if name in known.model_fields}
-        counted = self.settings.get("tokenizer")
-        if tokenizer is not None and "tokenizer" in known.model_fields and counted != "words":
+        if tokenizer is not None and "tokenizer" in known.model_fields and self.settings.get("tokenizer") != "words":
             given["tokenizer"] = tokenizer
         checked = known.of({**self.settings, **given}, where=f"channel {self.title}")
         return self.model_copy(update={"settings": checked.model_dump(mode="json", exclude_unset=True)})
@@ -110,6 +110,8 @@ class ChannelsSettings(Settings):
         twice = next((title for title in titles if titles.count(title) > 1), None)
         if twice is not None:
             raise ValueError(f"expected channels of different names; two are called '{twice}'")
+        if not any(channel.weight > 0 for channel in channels):
+            raise ValueError("expected a weight above 0; all are 0")
         return tuple(channel.told(common, tokenizer) for channel in channels)
 
 
@@ -125,7 +127,7 @@ def default_channels(lm: str | None = None) -> tuple[Channel, ...]:
     )
     if lm is None:
         return text
-    settings = {"lm": lm, "rank": GRADIENT_RANK}
+    settings = {"lm": lm, "rank": GRADIENT_RANK, "modules": ("all-linear",)}
     gradients = Channel(
         method="logra",
         settings=settings,

@@ -127,7 +127,8 @@ class GradientSettings(LmSettings):
     """Settings that gradient methods share."""
 
     modules: tuple[str, ...] | None = None
-    """Names of linear maps whose gradients are taken, with * for any text; None: all in MLPs."""
+    """Names of linear maps whose gradients are taken, with * for any text; 'all-linear': all but the output layer;
+    None: all in MLPs."""
     rank: int | None = Field(default=8, ge=1)
     """Rows of the small matrices on both sides: modules × rank² features. None: whole gradients (tiny LMs alone)."""
     reduction: Literal["mean", "sum"] = "mean"
@@ -264,6 +265,26 @@ class StackSettings(Settings):
     """Settings of a stack."""
 
     stack: str
-    """What `airrep stack` wrote."""
+    """What `airrep stack` of an earlier version wrote."""
 
     _whole_paths = field_validator("stack")(_whole)
+
+
+METHOD_SETTINGS: dict[str, type[Settings]] = {
+    "airrep": EncoderSettings,
+    "gte": EncoderSettings,
+    "tfidf": TfidfSettings,
+    "bm25": Bm25Settings,
+    "ngram": NgramSettings,
+    "rds": RdsSettings,
+    "dsir": DsirSettings,
+    "tracin": TracinSettings,
+    "logra": LograSettings,
+    "trak": TrakSettings,
+    "dsdm": TrakSettings,
+    "less": LessSettings,
+    "influence": InfluenceSettings,
+    "datamodels": DatamodelsSettings,
+    "precomputed": PrecomputedSettings,
+}
+"""Settings of each method that can be a channel."""

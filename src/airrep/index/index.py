@@ -11,6 +11,7 @@ import numpy as np
 
 from airrep.arrays import Features, Rows
 from airrep.attributors.base import Attributor, OnProgress, count_rows
+from airrep.attributors.channels import ChannelsAttributor
 from airrep.attributors.methods import METHODS, make_attributor
 from airrep.corpus.corpus import Corpus, Example
 from airrep.errors import ArtifactError, ConfigError
@@ -46,12 +47,22 @@ class Index(IndexRows):
 
     @cached_property
     def attributor(self) -> Attributor:
-        """The attributor that made the index, ready to encode queries.
+        """The attributor that made the index, ready to encode queries; channels may be given with other weights.
 
         Raises:
             ArtifactError: the attributor that can be had now is not the one that made the index.
         """
+        if isinstance(self.given, ChannelsAttributor) and self.method == ChannelsAttributor.name:
+            stored = self._make_attributor()
+            if isinstance(stored, ChannelsAttributor) and self.given.weights != stored.weights:
+                self._make_ready(stored)
+                return stored.reweighed(self.given.channels)
         attributor = self.given or self._make_attributor()
+        self._make_ready(attributor)
+        return attributor
+
+    def _make_ready(self, attributor: Attributor) -> None:
+        """Load what was learnt; ArtifactError unless this attributor made the index."""
         if (self.path / "state").is_dir():
             attributor.load_state(self.path / "state")
         if attributor.fingerprint != self.manifest["attributor"]:
@@ -60,7 +71,6 @@ class Index(IndexRows):
                 f"fingerprint {self.manifest['attributor'][:12]}, now {attributor.fingerprint[:12]}. "
                 "Give the model that it was built with (--encoder or --lm), or build it again with --replace."
             )
-        return attributor
 
     def _make_attributor(self) -> Attributor:
         if self.method not in METHODS:

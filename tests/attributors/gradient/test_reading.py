@@ -73,6 +73,15 @@ def test_gradients_of_every_linear_map_equal_a_backward_pass_for_each_document(
     assert unlike(found, sign * wanted) < EXACT
 
 
+@pytest.mark.parametrize("kind", ["llama", "gpt2"])
+def test_all_linear_maps_are_those_of_all_layers_without_the_output(tmp_path: Path, kind: str) -> None:
+    lm = wide(tiny_lm(tmp_path / "lm", kind))
+    every = find_sites(lm.model, ["all-linear"], "lm")
+    layers = find_sites(lm.model, [LAYERS.get(kind, "model.layers.*")], "lm")
+    assert [site.name for site in every] == [site.name for site in layers]
+    assert not any(site.module is lm.model.get_output_embeddings() for site in every)
+
+
 def test_gradients_equal_a_backward_pass_where_layers_have_names_of_their_own(tmp_path: Path) -> None:
     lm = wide(tiny_opt(tmp_path / "opt"))
     documents = lm.tokenise(some_examples(5))

@@ -25,6 +25,7 @@ from airrep.lm.model import TargetLM
 from airrep.lm.network import memory_named, token_logits
 from airrep.runtime.packing import Batch, pack
 
+ALL = "all-linear"
 MLP = ("*mlp*", "*feed_forward*", "*ffn*", "*.fc1", "*.fc2")
 """Patterns of the names that linear maps of MLPs have in transformers."""
 
@@ -51,13 +52,17 @@ class Site:
 def find_sites(model: nn.Module, patterns: Sequence[str] | None, where: str) -> tuple[Site, ...]:
     """The linear maps of a model of transformers with certain names, in its order.
 
-    Patterns are full names, with ``*`` for any text; None: those of MLPs. An error begins with *where*.
+    Patterns are full names, with ``*`` for any text, or ``all-linear`` for all but the output layer; None: those of
+    MLPs. An error begins with *where*.
 
     Raises:
         ConfigError: a pattern that no linear map has; the names are listed.
     """
     linears = list(_linears(model))
     chosen = MLP if patterns is None else tuple(patterns)
+    if ALL in chosen:
+        output = getattr(model, "get_output_embeddings", lambda: None)()
+        return tuple(site for site in linears if site.module is not output)
     found = tuple(site for site in linears if any(fnmatchcase(site.name, pattern) for pattern in chosen))
     missed = [] if patterns is None else [p for p in chosen if not any(fnmatchcase(s.name, p) for s in linears)]
     if not found or missed:
