@@ -1,7 +1,8 @@
 """Weights of the default channels that hold across roles: learnt from all roles but one, judged on that one.
 
-Usage: python experiments/channels/weights.py [--gradients]      in the folder of the repository, after the data steps of
-                                                                 `roles` and `smollm2`
+Usage: python experiments/channels/weights.py [--gradients]
+
+In the folder of the repository, after the data steps of `roles` and `smollm2`; with the gradients of the LM if asked.
 
 Weights are learnt by Eq. 8 on the instances 0 of the other roles, by the LM of 4.5M parameters and by SmolLM2-135M, the
 larger LM, whose labels count twice. Channels count the tokens of the LM that judges. Nothing of the role that is judged

@@ -1,10 +1,15 @@
 """Sums of channels: the equation, an index of them, what cannot be."""
 
+import json
+import subprocess
+import sys
+import time
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+from worlds.small_world import tree
 from worlds.tiny_bert import tiny_folder
 
 from airrep.arrays import MixedFeatures
@@ -292,3 +297,37 @@ def test_weights_of_channels_that_the_index_lacks_are_told(tmp_path: Path) -> No
     _index_of(tmp_path / "words", WORDS)
     with pytest.raises(ConfigError, match="channels: lacks 'tfidf' with the settings of the recipe; it has ngram"):
         _asked(tmp_path / "words", WORDS, TERMS).top([Example("p", "ab", "a")], 1)
+
+
+@pytest.mark.parametrize("method", ["tfidf", "bm25", "dsir", "gte", "airrep", "ngram"])
+def test_any_method_that_needs_nothing_can_be_a_channel(method: str) -> None:
+    settings = {"encoder": "default"} if method == "gte" else {}
+    channels = [{"method": method, "settings": settings, "weight": 0.5}, {"method": "ngram", "name": "other"}]
+    check_attributor(lambda: make_attributor("channels", {"channels": channels}))
+
+
+@pytest.mark.slow
+def test_a_build_that_is_killed_goes_on_to_the_same_bytes(tmp_path: Path) -> None:
+    """SIGKILL at several moments of a build in another process."""
+    corpus = Corpus.from_examples(
+        Example(f"p{n}", " ".join(("ab", "cd", "ef")[(n * k) % 3] for k in range(4)), str(n)) for n in range(24)
+    )
+    (tmp_path / "train.jsonl").write_text("".join(json.dumps(one.to_dict()) + "\n" for one in corpus))
+    (tmp_path / "recipe.yaml").write_text("- {method: ngram}\n- {method: tfidf, pool: attention}\n- {method: airrep}\n")
+    words = ("index", "train.jsonl", "--set", "channels=recipe.yaml", "--shard-rows", "2", "--out", "index")
+    whole = subprocess.run([sys.executable, "-m", "airrep", *words[:-1], "whole"], cwd=tmp_path, check=True)
+    assert whole.returncode == 0
+    shards = 0
+    for _ in range(6):
+        process = subprocess.Popen([sys.executable, "-m", "airrep", *words], cwd=tmp_path, stderr=subprocess.DEVNULL)
+        while process.poll() is None and len(list((tmp_path / "index.partial").glob("shards/*"))) <= shards:
+            time.sleep(0.005)
+        process.kill()
+        process.wait()
+        shards = len(list((tmp_path / "index.partial").glob("shards/*")))
+    subprocess.run([sys.executable, "-m", "airrep", *words], cwd=tmp_path, check=True, stderr=subprocess.DEVNULL)
+    subprocess.run([sys.executable, "-m", "airrep", "show", "index", "--verify"], cwd=tmp_path, check=True)
+    own = {name: digest for name, digest in tree(tmp_path / "index").items() if not name.endswith("costs.jsonl")}
+    assert {name: tree(tmp_path / "whole")[name] for name in own if name != "manifest.json"} == {
+        name: digest for name, digest in own.items() if name != "manifest.json"
+    }
