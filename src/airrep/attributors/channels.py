@@ -14,6 +14,7 @@ from airrep.attributors.encoder import EmbeddingAttributor
 from airrep.attributors.methods import make_attributor
 from airrep.attributors.recipes import Channel, ChannelsSettings
 from airrep.corpus.corpus import Example
+from airrep.corpus.places import Places
 from airrep.errors import ConfigError
 from airrep.runtime.artifacts import json_digest
 from airrep.scoring.pooling import AnyPooling, ChannelPool, ChannelPooling, Pool, Pooling, PoolLike
@@ -99,6 +100,13 @@ class ChannelsAttributor(SeveralMethods[ChannelsSettings]):
         factors = [_factor(channel.weight, pool) for channel, pool in zip(self.channels, self._pools, strict=True)]
         scaled = [_times(part, factor) for part, factor in zip(parts, factors, strict=True)]
         return self._beside(scaled)
+
+    def places(self, example: Example) -> Places | None:
+        """Places of all channels of words, their columns those of the sparse features side by side."""
+        found = [one.places(example) for one in self.parts]
+        stands = _places([one.encode_train([]) for one in self.parts])
+        known = [(part, stand.start) for part, stand in zip(found, stands, strict=True) if part is not None]
+        return Places.beside(*zip(*known, strict=True)) if known else None
 
     def _beside(self, parts: Sequence[Features]) -> MixedFeatures:
         """Features of all channels side by side."""
