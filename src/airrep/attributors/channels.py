@@ -116,8 +116,8 @@ class ChannelsAttributor(SeveralMethods[ChannelsSettings]):
         rows = parts[0].shape[0]
         powers = tuple(
             PowerColumns(place.start, place.stop, pool.k)
-            for place, pool in zip(places, self._pools, strict=True)
-            if pool.kind == "power" and pool.k is not None
+            for channel, place, pool in zip(self.channels, places, self._pools, strict=True)
+            if pool.kind == "power" and pool.k is not None and _is_sparse(channel, place)
         )
         return MixedFeatures(
             np.concatenate(dense, axis=1) if dense else np.empty((rows, 0), np.float32),
@@ -132,6 +132,15 @@ class _Place(NamedTuple):
     dense: bool
     start: int
     stop: int
+
+
+def _is_sparse(channel: Channel, place: _Place) -> bool:
+    if place.dense:  # the bounds by which dense features are searched are those of plain products
+        raise ConfigError(
+            f"channel {channel.title}: has the pool '{channel.pool}', but its features are dense; expected sparse "
+            "ones, such as those of tfidf or ngram. Take another pool."
+        )
+    return True
 
 
 def _places(parts: Sequence[Features]) -> tuple[_Place, ...]:

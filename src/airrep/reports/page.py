@@ -8,7 +8,6 @@ from importlib import resources
 from pathlib import Path
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
-from markupsafe import Markup, escape
 
 from airrep.corpus.places import Span
 from airrep.errors import ArtifactError
@@ -41,15 +40,15 @@ def mark_places(text: str, spans: Iterable[Span], limit: int) -> list[tuple[int,
     return found
 
 
-def marked(part: str, places: Iterable[tuple[int, int]], offset: int = 0) -> Markup:
-    """A part of a shown text, escaped, with marks around stretches of the text; *offset* is where the part begins."""
+def marked(part: str, places: Iterable[tuple[int, int]], offset: int = 0) -> list[tuple[str, bool]]:
+    """A part of a shown text in pieces, each with whether it is marked; *offset* is where the part begins."""
     pieces, done = [], 0
     for start, stop in places:
         first, last = max(start - offset, done), min(stop - offset, len(part))
         if first < last:
-            pieces += [escape(part[done:first]), Markup("<mark>{}</mark>").format(part[first:last])]
+            pieces += [(part[done:first], False), (part[first:last], True)]
             done = last
-    return Markup("").join([*pieces, escape(part[done:])])
+    return [*pieces, (part[done:], False)]
 
 
 @cache

@@ -69,7 +69,7 @@ def render_report(
         .get_template("report.html.j2")
         .render(
             title=title or TITLE,
-            notes=[*notes, *dict.fromkeys(run.provenance.caution for run in runs if run.provenance.caution)],
+            notes=[*notes, *_cautions(runs)],
             runs=runs,
             parts=parts,
             names=_names(runs),
@@ -134,6 +134,12 @@ def cut(text: str, limit: int, head: int = EXCERPT) -> Prose:
     space = max(shown.rfind(" ", 0, head), shown.rfind("\n", 0, head))
     split = space + 1 if space > head // 2 else head
     return Prose(shown[:split], shown[split:], left_out)
+
+
+def _cautions(runs: Sequence[Form]) -> list[str]:
+    """Each caution once; not those that others begin with, which say more."""
+    found = dict.fromkeys(run.provenance.caution for run in runs if run.provenance.caution)
+    return [one for one in found if not any(other != one and other.startswith(one) for other in found)]
 
 
 @cache
