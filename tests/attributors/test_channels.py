@@ -240,6 +240,14 @@ def test_impossible_channels_are_told(tmp_path: Path, channels: list, message: s
     assert not (tmp_path / "index").exists()
 
 
+def test_powers_of_dense_channels_are_refused(encoder: str) -> None:
+    channels = [{"method": "tfidf"}, {"method": "airrep", "settings": {"encoder": encoder}, "pool": "power-2"}]
+    made = make_attributor("channels", {"channels": channels})
+    with pytest.raises(ConfigError, match="channel airrep: has the pool 'power-2', but its features are dense"):
+        made.fit(TRAIN)
+        made.encode_train(TRAIN)
+
+
 def test_a_file_of_ten_thousand_channels_is_refused_in_one_line(tmp_path: Path) -> None:
     path = tmp_path / "recipe.yaml"
     path.write_text("".join(f"- method: ngram\n  name: {'channel ' * 10}{n}\n" for n in range(10_000)))

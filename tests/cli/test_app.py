@@ -87,6 +87,58 @@ def test_top_as_json_and_as_table(world: Run) -> None:
     assert "higher = more helpful" in table
 
 
+def test_top_tells_why(world: Run) -> None:
+    asked = ("top", "runs/index", "queries.jsonl", "-k", "2")
+    told = json.loads(world(*asked, "--why", "--json").out)
+    hit = told["queries"][0]["hits"][0]
+    assert hit["why"]["channels"] == {"tfidf": hit["score"]}
+    same = hit["why"]["same_words"][0]
+    span = same["example"][0]
+    assert hit["example"][span["field"]][span["start"] : span["stop"]].lower() == same["text"].lower()
+    shown = world(*asked, "--why", "--out", "runs/why").out
+    assert "same words: " in shown
+    assert "tfidf +" in shown
+    assert shown.count("need not be its cause") == 1
+    assert "need not be its cause" not in world(*asked).out
+    assert world("report", "runs/why", "--out", "why.html").status == 0
+    assert "<mark>" in Path("why.html").read_text()
+
+
+def test_groups_and_what_ifs_tell_why(world: Run) -> None:
+    group = world("group", "runs/index", "queries.jsonl", "--by", "source", "--why").out
+    assert "score" in group.split("tfidf")[0]
+    change = world("what-if", "runs/index", "queries.jsonl", "--remove", 'source == "forum"', "--why", "--json").out
+    entry = json.loads(change)["queries"][0]
+    assert entry["channels"] == {"tfidf": entry["change"]}
+    assert "tfidf" in world("what-if", "runs/index", "queries.jsonl", "--remove", 'source == "forum"', "--why").out
+
+
+def test_marks_cannot_steer_the_terminal(run: Run) -> None:
+    evil = "[red]cat[/red] \x1b[31m \u202e sat [/] " + "far away " * 40
+    corpus = airrep.Corpus.from_examples([airrep.Example(evil, evil + "dog", id="t"), airrep.Example("b", "c", id="u")])
+    assert run("index", write("train.jsonl", corpus), "--out", "runs/index", "--method", "ngram").status == 0
+    ran = run("top", "runs/index", "--prompt", evil, "--response", evil + "dog", "-k", "2", "--why")
+    assert ran.status == 0, ran.err
+    assert "[red]cat[/red]" in ran.out
+    assert not set("\x1b\u202e") & set(ran.out)
+
+
+def test_the_caution_about_a_method_is_told_once(run: Run) -> None:
+    train, queries = write("train.jsonl", make_corpus(4)), write("queries.jsonl", make_corpus(1, "q"))
+    told = "a general sentence encoder, not yet trained for attribution"
+    ran = run("index", train, "--out", "runs/index", "--encoder", "untrained")
+    assert told in ran.err
+    assert told in run("show", "runs/index").out
+    for command in (("top", "-k", "1"), ("group", "--by", "source"), ("what-if", "--remove", 'source == "forum"')):
+        name, *rest = command
+        assert told not in run(name, "runs/index", queries, *rest).out
+        assert told in json.loads(run(name, "runs/index", queries, *rest, "--json").out)["provenance"]["caution"]
+    ran = run("group", "runs/index", queries, "--by", "source", "--pool", "order-1")
+    assert "in the loss's units only for features" in " ".join(ran.out.split())
+    run("append", "runs/index", write("more.jsonl", make_corpus(2, "m")))
+    assert told in run("show", "runs/index").out
+
+
 def test_typed_query(world: Run) -> None:
     ran = world("top", "runs/index", "--prompt", "question e 7", "--response", "answer 18", "-k", "1", "--json")
     assert json.loads(ran.out)["queries"][0]["hits"][0]["example"]["id"] == "e7"

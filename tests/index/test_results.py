@@ -9,8 +9,10 @@ import pytest
 from worlds.made_evaluations import write_artifact
 
 from airrep.corpus.corpus import Corpus, Example
+from airrep.corpus.places import Span
 from airrep.errors import ArtifactError, DataError
 from airrep.index.results import GroupResult, Hit, Hits, Provenance, Result, TopResult, WhatIfResult, read_result
+from airrep.index.why import SameWords, Why
 from airrep.runtime.artifacts import new_artifact, write_file
 
 QUERIES = Corpus.from_examples([Example("who?", "me", "q1"), Example("why?", "so", "q2", label="l")])
@@ -25,7 +27,24 @@ def _top(least: bool = False) -> TopResult:
     return TopResult(tuple(Hits(query, hits, PROVENANCE, least) for query in QUERIES), PROVENANCE, least)
 
 
+CHANNELS = {"b": SCORES / 2, "a.<b>": SCORES / 2}
+WHY = Why(
+    {"words": 0.25, "encoder": -0.75},
+    (SameWords("that </mark>", 0.25, (Span("prompt", 0, 3), Span("response", 0, 2)), (Span("response", 0, 4),)),),
+)
+
+
+def _told() -> TopResult:
+    hits = (Hit(1, -0.5, 4, TRAIN, WHY), Hit(2, -0.75, 3, TRAIN, Why({"words": -0.75})))
+    return TopResult(tuple(Hits(query, hits, PROVENANCE) for query in QUERIES), PROVENANCE)
+
+
 RESULTS = {
+    "why": _told(),
+    "group with channels": GroupResult(tuple(QUERIES), ("a", "b", "c"), (3, 4, 1), SCORES, POOLED, CHANNELS),
+    "what-if with channels": WhatIfResult(
+        tuple(QUERIES), SCORES[:, 0], SCORES[:, 1], 5, 6, POOLED, {name: part[:, 0] for name, part in CHANNELS.items()}
+    ),
     "helpful": _top(),
     "harmful": _top(least=True),
     "group": GroupResult(tuple(QUERIES), ("a", "b", "c"), (3, 4, 1), SCORES, POOLED),
@@ -49,6 +68,39 @@ def test_rankings_are_read_as_hits_of_examples(tmp_path: Path) -> None:
     assert read == _top(least=True)
     assert isinstance(read, TopResult)
     assert [hit.example.metadata for hit in read[0]] == [TRAIN.metadata, {}]
+
+
+def test_reasons_are_read_as_they_were(tmp_path: Path) -> None:
+    assert read_result(RESULTS["why"].write(tmp_path / "top")) == RESULTS["why"]
+    for name in ("group with channels", "what-if with channels"):
+        made, read = RESULTS[name], read_result(RESULTS[name].write(tmp_path / name))
+        assert isinstance(made, GroupResult | WhatIfResult)
+        assert isinstance(read, GroupResult | WhatIfResult)
+        assert made.channels is not None
+        assert read.channels is not None
+        assert set(read.channels) == set(made.channels)
+        for channel, part in made.channels.items():
+            np.testing.assert_array_equal(read.channels[channel], part)
+
+
+def test_without_reasons_a_result_is_written_as_ever() -> None:
+    hit = RESULTS["helpful"].to_dict()["queries"][0]["hits"][0]
+    assert list(hit) == ["rank", "score", "row", "example"]
+    assert list(RESULTS["group"].to_dict()["queries"][0]) == ["query", "scores"]
+    assert list(RESULTS["what-if"].to_dict()["queries"][0]) == ["query", "change", "before", "after"]
+    assert list(RESULTS["helpful"].to_dict()["provenance"]) == [
+        "method", "index", "pool", "temperature", "units", "sign", "caution"
+    ]  # fmt: skip
+
+
+def test_channels_of_some_queries_alone_are_refused(tmp_path: Path) -> None:
+    for name, damaged in {"group": None, "what-if": None, "names": {"other": [1.0] * 3}, "size": {"b": [1.0]}}.items():
+        value = json.loads(
+            json.dumps(RESULTS["what-if with channels" if name == "what-if" else "group with channels"].to_dict())
+        )
+        value["queries"][1]["channels"] = damaged if name != "size" else {"b": [1.0], "a.<b>": [1.0]}
+        with pytest.raises(DataError, match="tells channels of some scores alone"):
+            read_result(_artifact(tmp_path / name, value))
 
 
 def test_scores_are_read_as_arrays(tmp_path: Path) -> None:

@@ -205,6 +205,59 @@ def test_one_query_needs_no_overview() -> None:
     assert "Source" not in page.text
 
 
+def why(words: str, prompt: tuple[int, int] = (0, 6)) -> dict[str, Any]:
+    span = {"field": "prompt", "start": prompt[0], "stop": prompt[1]}
+    same = {"text": words, "score": 1.25, "query": [span], "example": [span]}
+    return {"channels": {"v1.2 <words>": 1.25, "encoder": 0.75}, "same_words": [same]}
+
+
+def test_reasons_are_told_and_marked() -> None:
+    run = top({"q1": [(2.0, 7), (1.0, 8)]})
+    run["queries"][0]["hits"][0]["why"] = why("prompt")
+    page = Page(html := render_report([run]))
+    assert html.count("<mark>prompt</mark> of") == 2  # in the query, and in the hit that was explained
+    assert "Same words: prompt" in page.line
+    assert "need not be a cause" in page.line
+    assert "v1.2 <words> +1.250 · encoder +0.750" in page.line.replace("\xa0", " ")
+    assert "<mark>" not in render_report([top({"q1": [(2.0, 7)]})])
+    assert "need not be a cause" not in render_report([top({"q1": [(2.0, 7)]})])
+
+
+@pytest.mark.parametrize(
+    "text", ["<script>alert(1)</script>", "</mark><img src=x onerror=alert(1)>", "{{ 7 * 7 }}", "a\r\nb\x07\u202e"]
+)
+@pytest.mark.parametrize("span", [(0, 3), (0, 10**9), (-5, 4), (2, 5), (9, 2)])
+def test_marks_let_no_text_out(text: str, span: tuple[int, int]) -> None:
+    run = top({"q1": [(2.0, 7)]}, prompt=text)
+    run["queries"][0]["query"]["prompt"] = text
+    run["queries"][0]["hits"][0]["why"] = why(text, span)
+    page = Page(html := render_report([run]))
+    assert len(page.all("script")) == 1
+    assert not page.all("img")
+    assert html.count("<mark") == html.count("</mark>")
+    assert page.text.count("alert(1)") == (4 if "alert" in text else 0)  # contents, query, hit, same words
+    assert "49" not in page.line.split("row")[0]
+
+
+def test_marks_stand_on_both_sides_of_a_fold() -> None:
+    run = top({"q1": [(2.0, 7)]}, prompt="word " * 200)
+    run["queries"][0]["hits"][0]["why"] = why("word", (0, 999))
+    html = render_report([run])
+    assert re.search(
+        r"<mark>(word )+</mark><details><summary>\d+ more characters</summary><mark>(word )+word</mark>", html
+    )
+
+
+def test_groups_and_what_ifs_tell_their_channels() -> None:
+    grouped, changed = groups({"q1": [0.5, -0.5], "q2": [0.1, 0.3]}, ["a", "b"]), what_if({"q1": (0.5, 0.25)})
+    for entry in grouped["queries"]:
+        entry["channels"] = {"v1.2": [entry["scores"][0] / 2] * 2, "rest": [0.0, 0.0]}
+    changed["queries"][0]["channels"] = {"v1.2": -0.25}
+    page = Page(render_report([grouped, changed]))
+    assert page.line.count("v1.2 rest") == 3  # for each query, and in the overview
+    assert "of it v1.2" in page.line
+
+
 def test_structure_is_accessible(runs: list[dict[str, Any]]) -> None:
     page = Page(render_report(runs, title="Run 7"))
     levels = [level for level, _ in page.headings]

@@ -10,6 +10,7 @@ from typing import ClassVar, Generic, TypeVar
 
 from airrep.arrays import Features
 from airrep.corpus.corpus import Corpus, Example
+from airrep.corpus.places import Places
 from airrep.errors import ConfigError, NotFittedError
 from airrep.runtime.settings import Settings
 from airrep.scoring.pooling import AnyPooling, Pool, Pooling, PoolLike
@@ -158,6 +159,14 @@ class Attributor(ABC):
             NotFittedError: the method learns from the training corpus and has not seen it.
         """
         return self.encode_train(examples, on_rows)
+
+    def places(self, example: Example) -> Places | None:  # noqa: ARG002
+        """Where the features of an example stand in its texts; None where features are not those of words.
+
+        Raises:
+            NotFittedError: the method learns from the training corpus and has not seen it.
+        """
+        return None
 
     def save_state(self, folder: Path) -> None:
         """Write into *folder* what :meth:`fit` learnt; most methods have nothing to write."""

@@ -14,6 +14,7 @@ from airrep.attributors.encoder import EmbeddingAttributor
 from airrep.attributors.methods import make_attributor
 from airrep.attributors.recipes import Channel, ChannelsSettings
 from airrep.corpus.corpus import Example
+from airrep.corpus.places import Places
 from airrep.errors import ConfigError
 from airrep.runtime.artifacts import json_digest
 from airrep.scoring.pooling import AnyPooling, ChannelPool, ChannelPooling, Pool, Pooling, PoolLike
@@ -135,6 +136,13 @@ class ChannelsAttributor(SeveralMethods[ChannelsSettings]):
         scaled = [_times(part, factor) for part, factor in zip(parts, factors, strict=True)]
         return self._beside(scaled)
 
+    def places(self, example: Example) -> Places | None:
+        """Places of all channels of words, their columns those of the sparse features side by side."""
+        found = [one.places(example) for one in self.parts]
+        stands = _places([one.encode_train([]) for one in self.parts])
+        known = [(part, stand.start) for part, stand in zip(found, stands, strict=True) if part is not None]
+        return Places.beside(*zip(*known, strict=True)) if known else None
+
     def _beside(self, parts: Sequence[Features]) -> MixedFeatures:
         """Features of all channels side by side."""
         places = _places(parts)
@@ -143,8 +151,8 @@ class ChannelsAttributor(SeveralMethods[ChannelsSettings]):
         rows = parts[0].shape[0]
         powers = tuple(
             PowerColumns(place.start, place.stop, pool.k)
-            for place, pool in zip(places, self._pools, strict=True)
-            if pool.kind == "power" and pool.k is not None
+            for channel, place, pool in zip(self.channels, places, self._pools, strict=True)
+            if pool.kind == "power" and pool.k is not None and _is_sparse(channel, place)
         )
         return MixedFeatures(
             np.concatenate(dense, axis=1) if dense else np.empty((rows, 0), np.float32),
@@ -169,6 +177,15 @@ class _Place(NamedTuple):
     dense: bool
     start: int
     stop: int
+
+
+def _is_sparse(channel: Channel, place: _Place) -> bool:
+    if place.dense:  # the bounds by which dense features are searched are those of plain products
+        raise ConfigError(
+            f"channel {channel.title}: has the pool '{channel.pool}', but its features are dense; expected sparse "
+            "ones, such as those of tfidf or ngram. Take another pool."
+        )
+    return True
 
 
 def _places(parts: Sequence[Features]) -> tuple[_Place, ...]:

@@ -12,6 +12,7 @@ from scipy import sparse
 from airrep.arrays import Features, MixedFeatures, numbers_of
 from airrep.attributors.base import Attributor
 from airrep.corpus.corpus import Corpus, Example
+from airrep.corpus.views import seen_text
 from airrep.errors import NotFittedError
 from airrep.scoring.pooling import Pool
 
@@ -38,6 +39,7 @@ def check_attributor(make: Callable[[], Attributor]) -> None:
     _check_independence(attributor, train, features)
     _check_fingerprint(make, attributor, train)
     _check_state(make, attributor, features, train)
+    _check_places(attributor, features, train)
 
 
 def _corpus() -> Corpus:
@@ -131,3 +133,17 @@ def _greatest(features: Features) -> float:
 def _require(holds: bool, problem: str) -> None:
     if not holds:
         raise AssertionError(f"check_attributor: {problem}")
+
+
+def _check_places(attributor: Attributor, features: Features, train: Corpus) -> None:
+    part = features.sparse if isinstance(features, MixedFeatures) else features
+    for row, example in enumerate(train):
+        places = attributor.places(example)
+        if places is None:
+            return
+        assert not isinstance(part, np.ndarray), "places: are for sparse features alone"
+        own = part.indices[part.indptr[row] : part.indptr[row + 1]]
+        assert np.isin(places.columns, own).all(), f"places: '{example.id}' has columns that are not its features'"
+        inside = (places.starts >= 0) & (places.starts < places.stops)
+        inside &= places.stops <= len(seen_text(example, "whole"))
+        assert inside.all(), f"places: '{example.id}' has one outside its texts"

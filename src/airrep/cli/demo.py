@@ -21,11 +21,13 @@ def run_demo(out: Path, *, replace: bool = False) -> None:
     say(f"1. Index {len(train):,} training examples of 5 open data sets into {out / 'index'}")
     with Meter("encoding") as meter:
         index = build_index(train, out / "index", replace=replace, progress=meter)
+    if index.attributor.caution:
+        say(index.attributor.caution)
     say(f"\n2. Which training examples help these queries most? ({SHOWN} of {len(queries)} queries)")
     shown = _spread(queries)
     print_top(index.top(shown, k=5))
     say("\n3. Which data set helps each of them most?")
-    print_groups(index.group_scores(shown, "source"))
+    print_groups(index.group_scores(shown, "source"), index.attributor.caution)
     say(f"\n4. Pick the {PICKED} training examples that suit all {len(queries)} queries best")
     select(index, queries, PICKED).write(out / "selected.jsonl", replace=True)
     say(f"\n5. Write the report for all {len(queries)} queries")

@@ -1,5 +1,6 @@
 """Commands that ask an index: top, group, what-if, select."""
 
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -23,6 +24,7 @@ def top_command(
     k: Annotated[int, typer.Option("-k", help="How many training examples for each query.")] = 10,
     least: Annotated[bool, "The most harmful instead of the most helpful."] = False,
     where: options.WhereOption = None,
+    why: Annotated[bool, "Tell what each channel gave to a score, and which words of both texts are the same."] = False,
 ) -> None:
     """Find the training examples that help, or harm, each query most."""
     from airrep.cli.show.console import Meter
@@ -31,7 +33,7 @@ def top_command(
     delivery.check("top")
     opened, asked = asking.index(), asking.asked()
     with Meter("encoding queries") as meter:
-        result = opened.top(asked, k, least=least, where=where, progress=meter)
+        result = opened.top(asked, k, least=least, where=where, why=why, progress=meter)
     delivery.deliver(result, print_top)
 
 
@@ -44,6 +46,7 @@ def group_command(
     groups: Annotated[Path | None, "JSON of groups: names with lists of ids or rows, or a list of such lists."] = None,
     pool: options.PoolOption = None,
     temperature: options.TemperatureOption = 1.0,
+    why: Annotated[bool, "Tell what each channel gave to a score."] = False,
 ) -> None:
     """Score groups of training examples for each query."""
     from airrep.cli.show.console import Meter
@@ -60,8 +63,8 @@ def group_command(
         raise ConfigError("group: expected one of --by FIELD and --groups FILE. Say what the groups are.")
     opened, asked = asking.index(), asking.asked()
     with Meter("encoding queries") as meter:
-        result = opened.group_scores(asked, chosen, chosen_pool, temperature=temperature, progress=meter)
-    delivery.deliver(result, print_groups)
+        result = opened.group_scores(asked, chosen, chosen_pool, temperature=temperature, why=why, progress=meter)
+    delivery.deliver(result, partial(print_groups, general=opened.attributor.caution))
 
 
 def _pool(name: str | None, temperature: float) -> "Pooling | None":
@@ -80,6 +83,7 @@ def what_if_command(
     keep: Annotated[str | None, "Filter of the only examples to keep."] = None,
     pool: options.PoolOption = None,
     temperature: options.TemperatureOption = 1.0,
+    why: Annotated[bool, "Tell the change of each channel."] = False,
 ) -> None:
     """Score what leaving part of the training data out would do to each query."""
     from airrep.cli.show.console import Meter
@@ -96,8 +100,16 @@ def what_if_command(
         if not len(rows[name]):
             raise ConfigError(f"--{name} {text}: no example fulfils it; expected some. Choose another filter.")
     with Meter("encoding queries") as meter:
-        result = opened.what_if(asked, pool=chosen_pool, temperature=temperature, progress=meter, **rows)
-    delivery.deliver(result, print_what_if)
+        result = opened.what_if(
+            asked,
+            remove=rows.get("remove"),
+            keep=rows.get("keep"),
+            pool=chosen_pool,
+            temperature=temperature,
+            why=why,
+            progress=meter,
+        )
+    delivery.deliver(result, partial(print_what_if, general=opened.attributor.caution))
 
 
 @app.command("select")

@@ -1,7 +1,7 @@
 """An index on disk: opened as memory maps, asked for scores."""
 
 import operator
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
@@ -9,16 +9,18 @@ from typing import Any, overload
 
 import numpy as np
 
-from airrep.arrays import Features, Rows
+from airrep.arrays import Features, GroupScores, Rows
 from airrep.attributors.base import Attributor, OnProgress, count_rows
 from airrep.attributors.channels import ChannelsAttributor
 from airrep.attributors.methods import METHODS, make_attributor
 from airrep.corpus.corpus import Corpus, Example
 from airrep.errors import ArtifactError, ConfigError
+from airrep.index.reasons import Reasons, Scored
 from airrep.index.results import REMOVAL, GroupResult, Hit, Hits, Provenance, TopResult, WhatIfResult
 from airrep.index.rows import GroupsLike, IndexRows, RowsLike
-from airrep.scoring.group_scores import group_scores
-from airrep.scoring.pooling import AnyPooling, PoolLike
+from airrep.scoring.group_scores import channel_scores, group_scores, sum_channels
+from airrep.scoring.groups import Groups
+from airrep.scoring.pooling import AnyPooling, ChannelPooling, PoolLike
 from airrep.scoring.scores import score_blocks
 from airrep.scoring.topk import top_k
 
@@ -88,6 +90,7 @@ class Index(IndexRows):
         *,
         least: bool = False,
         where: str | None = None,
+        why: bool = False,
         progress: OnProgress | None = None,
     ) -> Hits: ...
     @overload
@@ -98,6 +101,7 @@ class Index(IndexRows):
         *,
         least: bool = False,
         where: str | None = None,
+        why: bool = False,
         progress: OnProgress | None = None,
     ) -> TopResult: ...
     def top(
@@ -107,6 +111,7 @@ class Index(IndexRows):
         *,
         least: bool = False,
         where: str | None = None,
+        why: bool = False,
         progress: OnProgress | None = None,
     ) -> Hits | TopResult:
         """The k training examples that help each query most, by exact search; ties by row.
@@ -116,26 +121,39 @@ class Index(IndexRows):
             k: how many.
             least: the most harmful instead, most harmful first.
             where: a filter; only examples that fulfil it count.
+            why: tell what each channel gave to each score, and which words of the two texts are the same
+                (:class:`airrep.index.why.Why`).
             progress: called with the number of encoded queries.
 
         Raises:
             ConfigError: k is not between 1 and the number of examples to choose from, or a bad filter.
         """
         if isinstance(queries, Example):
-            return self.top([queries], k, least=least, where=where, progress=progress)[0]
+            return self.top([queries], k, least=least, where=where, why=why, progress=progress)[0]
         asked, keep = _examples(queries), self.mask(where)
-        found = top_k(self.encode_queries(asked, progress), self.blocks, _whole(k), keep=keep, least=least)
+        encoded = self.encode_queries(asked, progress)
+        found = top_k(encoded, self.blocks, _whole(k), keep=keep, least=least)
+        rankings = [self._hits(rows, scores) for rows, scores in zip(found.rows, found.scores, strict=True)]
+        if why:
+            rankings = self._with_reasons(asked, encoded, rankings)
         provenance = self.provenance()
-        rankings = zip(asked, found.rows, found.scores, strict=True)
-        return TopResult(
-            tuple(Hits(query, self._hits(rows, scores), provenance, least) for query, rows, scores in rankings),
-            provenance,
-            least,
-        )
+        pairs = zip(asked, rankings, strict=True)
+        return TopResult(tuple(Hits(query, hits, provenance, least) for query, hits in pairs), provenance, least)
 
     def _hits(self, rows: np.ndarray, scores: np.ndarray) -> tuple[Hit, ...]:
         pairs = zip(rows.tolist(), scores.tolist(), strict=True)
         return tuple(Hit(rank, score, row, self.example(row)) for rank, (row, score) in enumerate(pairs, start=1))
+
+    def _with_reasons(
+        self, queries: Sequence[Example], encoded: Features, rankings: Sequence[tuple[Hit, ...]]
+    ) -> list[tuple[Hit, ...]]:
+        reasons = Reasons(self, self.attributor)
+        told = []
+        for place, (query, hits) in enumerate(zip(queries, rankings, strict=True)):
+            scored = [Scored(hit.row, hit.score) for hit in hits]
+            found = reasons.of(query, encoded[[place]], scored)
+            told.append(tuple(replace(hit, why=why) for hit, why in zip(hits, found, strict=True)))
+        return told
 
     def scores(self, queries: Queries, block_rows: int = 4096) -> Iterator[tuple[int, np.ndarray]]:
         """All influence scores, streamed: the first row of each block, and its scores ``(q, b)``, deleted rows too."""
@@ -148,6 +166,7 @@ class Index(IndexRows):
         pool: PoolLike | None = None,
         *,
         temperature: float = 1.0,
+        why: bool = False,
         progress: OnProgress | None = None,
     ) -> GroupResult:
         """Scores of groups of training examples for each query, ``(q, m)``; higher = more helpful.
@@ -159,6 +178,7 @@ class Index(IndexRows):
             pool: ``"sum"``, ``"mean"``, ``"attention"``, ``"signed-attention"``, ``"top-K"``, ``"order-K"`` or
                 ``"order-inf"`` (:class:`airrep.scoring.pooling.Pooling`); the method's own when None.
             temperature: of attention; the larger, the flatter.
+            why: tell what each channel gave; a pool over the summed scores of channels leaves them one.
             progress: called with the number of encoded queries.
 
         Raises:
@@ -169,9 +189,20 @@ class Index(IndexRows):
         chosen = self.attributor.pooling(pool, temperature)
         members, asked = self.groups(groups), _examples(queries)
         encoded = self.encode_queries(asked, progress)
-        scores = group_scores(encoded, self.blocks, members, chosen, examples=len(self))
+        scores, channels = self._group_scores(encoded, members, chosen, why)
         sizes = tuple(np.diff(members.offsets).tolist())
-        return GroupResult(tuple(asked), members.names, sizes, scores, self._group_provenance(chosen, sizes))
+        provenance = self._group_provenance(chosen, sizes)
+        return GroupResult(tuple(asked), members.names, sizes, scores, provenance, channels)
+
+    def _group_scores(
+        self, encoded: Features, members: Groups, pooling: AnyPooling, why: bool
+    ) -> tuple[GroupScores, dict[str, GroupScores] | None]:
+        """Scores, and with *why* those of each channel."""
+        if why and isinstance(pooling, ChannelPooling):
+            channels = dict(channel_scores(encoded, self.blocks, members, pooling))
+            return sum_channels(channels.values()), channels
+        scores = group_scores(encoded, self.blocks, members, pooling, examples=len(self))
+        return scores, {self.method: scores} if why else None
 
     def what_if(
         self,
@@ -181,6 +212,7 @@ class Index(IndexRows):
         keep: RowsLike | None = None,
         pool: PoolLike | None = None,
         temperature: float = 1.0,
+        why: bool = False,
         progress: OnProgress | None = None,
     ) -> WhatIfResult:
         """Change of the corpus's group score when part of it is left out, per query (after - before).
@@ -193,6 +225,7 @@ class Index(IndexRows):
             keep: or the only rows to keep.
             pool: as in :meth:`group_scores`.
             temperature: as in :meth:`group_scores`.
+            why: tell the change of each channel.
             progress: called with the number of encoded queries.
 
         Raises:
@@ -202,12 +235,15 @@ class Index(IndexRows):
         chosen, everything = self.attributor.pooling(pool, temperature), np.flatnonzero(self.live)
         kept = self._rows_kept(remove, keep)
         if chosen.kind == "order":
-            result = self.group_scores(queries, {"removed": np.setdiff1d(everything, kept)}, chosen, progress=progress)
+            removed = {"removed": np.setdiff1d(everything, kept)}
+            result = self.group_scores(queries, removed, chosen, why=why, progress=progress)
             provenance, after = replace(result.provenance, units=f"minus {REMOVAL}"), -result.scores[:, 0]
-            before = np.zeros_like(after)
+            before, changes = np.zeros_like(after), {name: -part[:, 0] for name, part in _parts(result)}
         else:
-            result = self.group_scores(queries, {"before": everything, "after": kept}, chosen, progress=progress)
+            both = {"before": everything, "after": kept}
+            result = self.group_scores(queries, both, chosen, why=why, progress=progress)
             provenance, (before, after) = result.provenance, result.scores.T
+            changes = {name: part[:, 1] - part[:, 0] for name, part in _parts(result)}
         return WhatIfResult(
             result.queries,
             before=before,
@@ -215,6 +251,7 @@ class Index(IndexRows):
             removed=len(everything) - len(kept),
             kept=len(kept),
             provenance=provenance,
+            channels=changes if why else None,
         )
 
     def _rows_kept(self, remove: RowsLike | None, keep: RowsLike | None) -> Rows:
@@ -256,6 +293,10 @@ class Index(IndexRows):
         """Features of queries, ``(q, d)``, float32."""
         examples = _examples(queries)
         return self.attributor.encode_queries(examples, count_rows(len(examples), progress))
+
+
+def _parts(result: GroupResult) -> Iterable[tuple[str, GroupScores]]:
+    return (result.channels or {}).items()
 
 
 def _examples(queries: Queries | Example) -> Corpus | tuple[Example, ...]:

@@ -8,12 +8,22 @@ from pathlib import Path
 from typing import Annotated, Any, ClassVar, Final, Literal, TypeAlias, overload
 
 import numpy as np
-from pydantic import BeforeValidator, ConfigDict, Field, PlainSerializer, TypeAdapter, ValidationError
+from pydantic import (
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    PlainSerializer,
+    SerializerFunctionWrapHandler,
+    TypeAdapter,
+    ValidationError,
+    WrapSerializer,
+)
 
 from airrep.arrays import GroupScores
 from airrep.corpus.corpus import Example
 from airrep.corpus.records import RESERVED
 from airrep.errors import ArtifactError, DataError
+from airrep.index.why import Why
 from airrep.runtime.artifacts import canonical_json, check_digests, new_artifact, read_manifest, write_file
 from airrep.scoring.pooling import pooling_text
 
@@ -36,6 +46,14 @@ def _fields_of(record: Any) -> Any:
 
 Record: TypeAlias = Annotated[Example, BeforeValidator(_fields_of), PlainSerializer(Example.to_dict)]
 """An example that is written as a record."""
+
+
+def _without_none(value: Any, write: SerializerFunctionWrapHandler) -> Any:
+    """What is told with `why` alone is not written without it, as it never was."""
+    return {name: part for name, part in write(value).items() if part is not None or name not in ("why", "channels")}
+
+
+_Sparing = WrapSerializer(_without_none)
 
 
 @dataclass(frozen=True)
@@ -74,6 +92,8 @@ class Hit:
     row: int
     """Row number in the index."""
     example: Record
+    why: Why | None = None
+    """What makes up the score, where that was asked for."""
 
 
 @dataclass(frozen=True)
@@ -158,6 +178,8 @@ class GroupResult(Result):
     sizes: tuple[int, ...]
     scores: GroupScores
     provenance: Provenance
+    channels: dict[str, GroupScores] | None = None
+    """What each channel gave, ``(q, m)`` each, where that was asked for; their sum is the scores."""
     kind: ClassVar[str] = "group"
 
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> np.ndarray:
@@ -170,7 +192,10 @@ class GroupResult(Result):
 
     def _form(self) -> "GroupForm":
         groups = map(NamedGroup, self.names, self.sizes)
-        rows = (QueryScores(query, tuple(row)) for query, row in zip(self.queries, self.scores.tolist(), strict=True))
+        rows = (
+            QueryScores(query, tuple(self.scores[i].tolist()), _channels_of(self.channels, i))
+            for i, query in enumerate(self.queries)
+        )
         return GroupForm("group", self.provenance, tuple(groups), tuple(rows))
 
 
@@ -187,6 +212,8 @@ class WhatIfResult(Result):
     removed: int
     kept: int
     provenance: Provenance
+    channels: dict[str, np.ndarray] | None = None
+    """The change of each channel, ``(q,)`` each, where that was asked for; their sum is the change."""
     kind: ClassVar[str] = "what-if"
 
     @property
@@ -199,8 +226,17 @@ class WhatIfResult(Result):
         return np.array(self.change, dtype=dtype, copy=copy)
 
     def _form(self) -> "WhatIfForm":
-        rows = map(QueryChange, self.queries, self.change.tolist(), self.before.tolist(), self.after.tolist())
+        numbers = zip(self.queries, self.change.tolist(), self.before.tolist(), self.after.tolist(), strict=True)
+        rows = (QueryChange(*row, _changes_of(self.channels, place)) for place, row in enumerate(numbers))
         return WhatIfForm("what-if", self.provenance, self.removed, self.kept, tuple(rows))
+
+
+def _channels_of(channels: Mapping[str, np.ndarray] | None, query: int) -> dict[str, tuple[float, ...]] | None:
+    return None if channels is None else {name: tuple(part[query].tolist()) for name, part in channels.items()}
+
+
+def _changes_of(channels: Mapping[str, np.ndarray] | None, query: int) -> dict[str, float] | None:
+    return None if channels is None else {name: float(part[query]) for name, part in channels.items()}
 
 
 @dataclass(frozen=True)
@@ -208,7 +244,7 @@ class QueryHits:
     """The hits of one query."""
 
     query: Record
-    hits: tuple[Hit, ...]
+    hits: tuple[Annotated[Hit, _Sparing], ...]
 
 
 @dataclass(frozen=True)
@@ -217,6 +253,8 @@ class QueryScores:
 
     query: Record
     scores: tuple[float, ...]
+    channels: dict[str, tuple[float, ...]] | None = None
+    """What each channel gave to each group."""
 
 
 @dataclass(frozen=True)
@@ -227,6 +265,8 @@ class QueryChange:
     change: float
     before: float
     after: float
+    channels: dict[str, float] | None = None
+    """The change of each channel."""
 
 
 @dataclass(frozen=True)
@@ -274,14 +314,15 @@ class GroupForm(_Form):
     kind: Literal["group"]
     provenance: _Origin
     groups: tuple[NamedGroup, ...]
-    queries: tuple[QueryScores, ...]
+    queries: tuple[Annotated[QueryScores, _Sparing], ...]
 
     def result(self) -> GroupResult:
         """What it is the form of."""
         queries, groups = tuple(row.query for row in self.queries), self.groups
         names, sizes = tuple(group.name for group in groups), tuple(group.size for group in groups)
         scores = _array([row.scores for row in self.queries]).reshape(len(queries), len(groups))
-        return GroupResult(queries, names, sizes, scores, self.provenance)
+        channels = _columns_of(self.queries, (len(queries), len(groups)))
+        return GroupResult(queries, names, sizes, scores, self.provenance, channels)
 
 
 @dataclass(frozen=True)
@@ -292,13 +333,24 @@ class WhatIfForm(_Form):
     provenance: _Origin
     removed: int
     kept: int
-    queries: tuple[QueryChange, ...]
+    queries: tuple[Annotated[QueryChange, _Sparing], ...]
 
     def result(self) -> WhatIfResult:
         """What it is the form of."""
         queries = tuple(row.query for row in self.queries)
         before, after = (_array([getattr(row, when) for row in self.queries]) for when in ("before", "after"))
-        return WhatIfResult(queries, before, after, self.removed, self.kept, self.provenance)
+        channels = _columns_of(self.queries, (len(queries),))
+        return WhatIfResult(queries, before, after, self.removed, self.kept, self.provenance, channels)
+
+
+def _columns_of(
+    rows: Sequence[QueryScores] | Sequence[QueryChange], shape: tuple[int, ...]
+) -> dict[str, np.ndarray] | None:
+    """What each channel has of all queries; None where channels are not told."""
+    told: list[Mapping[str, Any]] = [row.channels for row in rows if row.channels is not None]
+    if not told:
+        return None
+    return {name: _array([one[name] for one in told]).reshape(shape) for name in told[0]}
 
 
 def _array(values: Sequence[float] | Sequence[Sequence[float]]) -> np.ndarray:
@@ -335,7 +387,20 @@ def read_form(value: Mapping[str, Any], name: str) -> Form:
         ) from error
     if isinstance(form, GroupForm) and any(len(row.scores) != len(form.groups) for row in form.queries):
         raise DataError(f"{name} has scores for other groups than it names. Run it again.")
+    if not _same_channels(form):
+        raise DataError(f"{name} tells channels of some scores alone, or others of each. Run it again.")
     return form
+
+
+def _same_channels(form: Form) -> bool:
+    """Whether all queries of groups and what-ifs tell the same channels, of all groups."""
+    if isinstance(form, TopForm):
+        return True
+    named = {None if row.channels is None else tuple(row.channels) for row in form.queries}
+    if isinstance(form, WhatIfForm):
+        return len(named) <= 1
+    parts = (part for row in form.queries for part in (row.channels or {}).values())
+    return len(named) <= 1 and all(len(part) == len(form.groups) for part in parts)
 
 
 def read_result(path: str | Path) -> TopResult | GroupResult | WhatIfResult:

@@ -2,13 +2,14 @@
 
 import base64
 import hashlib
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from functools import cache
 from importlib import resources
 from pathlib import Path
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
 
+from airrep.corpus.places import Span
 from airrep.errors import ArtifactError
 from airrep.runtime.artifacts import write_file, writing
 
@@ -29,6 +30,27 @@ def short(text: str, length: int = 90) -> str:
     return line if whole else line[: length - 1].rstrip() + "…"
 
 
+def mark_places(text: str, spans: Iterable[Span], limit: int) -> list[tuple[int, int]]:
+    """Where stretches of the first *limit* characters of a text stand in it as :func:`visible` shows it, in order."""
+    found: list[tuple[int, int]] = []
+    for start, stop in sorted((max(span.start, 0), min(span.stop, limit, len(text))) for span in spans):
+        if start < stop:
+            before = len(visible(text[:start]))
+            found.append((before, before + len(visible(text[start:stop]))))
+    return found
+
+
+def marked(part: str, places: Iterable[tuple[int, int]], offset: int = 0) -> list[tuple[str, bool]]:
+    """A part of a shown text in pieces, each with whether it is marked; *offset* is where the part begins."""
+    pieces, done = [], 0
+    for start, stop in places:
+        first, last = max(start - offset, done), min(stop - offset, len(part))
+        if first < last:
+            pieces += [(part[done:first], False), (part[first:last], True)]
+            done = last
+    return [*pieces, (part[done:], False)]
+
+
 @cache
 def environment() -> Environment:
     """Templates that escape all text; one object in a process."""
@@ -39,7 +61,7 @@ def environment() -> Environment:
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    made.filters |= {"short": short, "visible": visible}
+    made.filters |= {"marked": marked, "short": short, "visible": visible}
     return made
 
 

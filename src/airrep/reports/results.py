@@ -11,7 +11,7 @@ from jinja2 import Environment
 from airrep._version import __version__
 from airrep.index.results import HARMFUL, Form, Result
 from airrep.reports import results_data as data
-from airrep.reports.page import asset, check_page_free, environment, policy, short, visible, write_page
+from airrep.reports.page import asset, check_page_free, environment, mark_places, policy, short, visible, write_page
 
 TITLE = "Training data attribution"
 TEXT_LIMITS = (4_000, 2_000, 1_000, 600, 400)
@@ -69,7 +69,7 @@ def render_report(
         .get_template("report.html.j2")
         .render(
             title=title or TITLE,
-            notes=[*notes, *dict.fromkeys(run.provenance.caution for run in runs if run.provenance.caution)],
+            notes=[*notes, *_cautions(runs)],
             runs=runs,
             parts=parts,
             names=_names(runs),
@@ -136,11 +136,17 @@ def cut(text: str, limit: int, head: int = EXCERPT) -> Prose:
     return Prose(shown[:split], shown[split:], left_out)
 
 
+def _cautions(runs: Sequence[Form]) -> list[str]:
+    """Each caution once; not those that others begin with, which say more."""
+    found = dict.fromkeys(run.provenance.caution for run in runs if run.provenance.caution)
+    return [one for one in found if not any(other != one and other.startswith(one) for other in found)]
+
+
 @cache
 def _environment() -> Environment:
     """The templates, with what this page needs in them."""
     made = environment().overlay()
-    made.filters = made.filters | {"cut": cut}
+    made.filters = made.filters | {"cut": cut, "mark_places": mark_places}
     own = {"data": data, "Scale": Scale, "HARMFUL": HARMFUL, "EXCERPT": EXCERPT, "TEXT_LIMIT": TEXT_LIMITS[0]}
     made.globals = made.globals | own
     return made

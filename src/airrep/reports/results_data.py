@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from typing import Any, Literal, NamedTuple, TypeAlias
 
 from airrep.corpus.corpus import Example
+from airrep.corpus.places import Span
 from airrep.errors import ConfigError
 from airrep.index.results import (
     HELPFUL,
@@ -64,6 +65,8 @@ class RankedGroup(NamedTuple):
     score: float
     first: int
     """Queries for which the group is the most helpful one."""
+    channels: tuple[float, ...] = ()
+    """What each channel gave, mean over queries, where that is told."""
 
 
 class Recurring(NamedTuple):
@@ -132,6 +135,16 @@ def all_hits(run: TopForm) -> list[Hit]:
     return [hit for entry in run.queries for hit in entry.hits]
 
 
+def query_marks(hits: Sequence[Hit]) -> list[Span]:
+    """The words of a query that some of its hits have too."""
+    return [span for hit in hits if hit.why is not None for same in hit.why.same_words for span in same.query]
+
+
+def hit_marks(hit: Hit) -> list[Span]:
+    """The words of a hit that the query has too."""
+    return [] if hit.why is None else [span for same in hit.why.same_words for span in same.example]
+
+
 def most_changed(run: WhatIfForm) -> list[QueryChange]:
     """The queries whose score changes most, largest absolute change first."""
     return sorted(run.queries, key=lambda entry: -abs(entry.change))[:OVERVIEW_ROWS]
@@ -148,12 +161,41 @@ def roll_up(hits: Sequence[Hit], key: Literal["source", "label"]) -> list[Share]
     return sorted(shares, key=lambda share: (-share.hits, share.name is None, share.name or ""))
 
 
-def rank_groups(groups: Sequence[NamedGroup], rows: Sequence[Sequence[float]]) -> list[RankedGroup]:
-    """Rank groups by their mean score over queries, most helpful first; ties keep the groups' order."""
-    means = [sum(column) / len(rows) for column in zip(*rows, strict=True)]
+def channel_names(entries: Sequence[QueryScores]) -> list[str]:
+    """The channels that group scores tell; none if any tells none."""
+    told = [list(entry.channels or ()) for entry in entries]
+    return min(told, key=len, default=[])
+
+
+def channel_rows(entries: Sequence[QueryScores], names: Sequence[str]) -> list[list[tuple[float, ...]]]:
+    """For each of the channels, what it gave to all groups for each query."""
+    return [[entry.channels[name] for entry in entries if entry.channels is not None] for name in names]
+
+
+def rank_groups(
+    groups: Sequence[NamedGroup],
+    rows: Sequence[Sequence[float]],
+    channels: Sequence[Sequence[Sequence[float]]] = (),
+) -> list[RankedGroup]:
+    """Rank groups by their mean score over queries, most helpful first; ties keep the groups' order.
+
+    Args:
+        groups: the groups.
+        rows: the scores of all groups for each query.
+        channels: for each channel, such rows of what it gave.
+    """
+    means = _means(rows)
+    parts = list(zip(*map(_means, channels), strict=True)) if channels else [()] * len(means)
     firsts = [max(range(len(row)), key=row.__getitem__) for row in rows if row]
     order = sorted(range(len(means)), key=lambda group: -means[group])
-    return [RankedGroup(rank, groups[group], means[group], firsts.count(group)) for rank, group in enumerate(order, 1)]
+    return [
+        RankedGroup(rank, groups[group], means[group], firsts.count(group), parts[group])
+        for rank, group in enumerate(order, 1)
+    ]
+
+
+def _means(rows: Sequence[Sequence[float]]) -> list[float]:
+    return [sum(column) / len(rows) for column in zip(*rows, strict=True)]
 
 
 def both_ends(ranking: Sequence[RankedGroup]) -> tuple[Sequence[RankedGroup], int, Sequence[RankedGroup]]:

@@ -104,6 +104,13 @@ def select_columns(features: Selectable, columns: np.ndarray) -> SparseFeatures:
     return sparse.csr_array(parts, shape=(features.shape[0], len(columns)))
 
 
+def select_cells(features: Selectable, rows: np.ndarray, columns: np.ndarray) -> SparseFeatures:
+    """Some rows and columns of sparse features, ``(len(rows), len(columns))``; nothing else is read of them."""
+    if isinstance(features, Postings | ColumnRange):
+        return features.select(columns)[rows]
+    return select_columns(features[rows], columns)
+
+
 class SparseProducts:
     """Sparse queries, ready to be multiplied with rows; some channels' scores to a power, signs kept."""
 

@@ -7,7 +7,7 @@ group. M_x, a running maximum, is raised only when a piece goes far above it. Wh
 group's own scores, that one is worked out again in float64.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -133,12 +133,35 @@ def _channel_scores(
     """Σ_c g_c(x, S), ``(q, m)``: each channel by its own features and pool."""
     if not isinstance(queries, MixedFeatures):
         raise DataError("queries: are not of channels, as their pool is. Encode them with the index's method.")
-    total = np.zeros((queries.shape[0], len(groups)))
+    parts = channel_scores(queries, blocks, groups, pooling, precision=precision, device=device)
+    return sum_channels(part for _, part in parts)
+
+
+def channel_scores(
+    queries: Features,
+    blocks: Sequence[Block],
+    groups: Groups,
+    pooling: ChannelPooling,
+    *,
+    precision: Precision = "float32",
+    device: str = "cpu",
+) -> Iterator[tuple[str, GroupScores]]:
+    """The name of each channel, and its own scores ``(q, m)``; :func:`sum_channels` has their sum.
+
+    Raises:
+        ConfigError, DataError: as for :func:`group_scores`.
+    """
+    if not isinstance(queries, MixedFeatures):
+        raise DataError("queries: are not of channels, as their pool is. Encode them with the index's method.")
     for channel in pooling.channels:
         part, own = channel_part(queries, blocks, channel)
-        total += group_scores(part, own, groups, channel.pooling, precision=precision, device=device)
-    scores: np.ndarray = total.astype(np.float32)
-    return scores
+        yield channel.name, group_scores(part, own, groups, channel.pooling, precision=precision, device=device)
+
+
+def sum_channels(parts: Iterable[GroupScores]) -> GroupScores:
+    """Σ_c g_c(x, S), ``(q, m)`` float32, summed in float64; there is one channel at least."""
+    total: np.ndarray = sum(part.astype(np.float64) for part in parts)  # type: ignore[assignment]
+    return total.astype(np.float32)
 
 
 def channel_part(

@@ -4,5 +4,6 @@ bm25      Attribution by BM25, the ranking of text search.
 lexical   Attribution by words and hashed n-grams: TF-IDF and DSIR.
 ngram_lm  Attribution by a counting language model over the n-grams of responses.
 ngrams    Hashed counts of word n-grams, and their log ratios.
+terms     Places of scikit-learn's terms in a text.
 tokens    Texts as token numbers; columns of their n-grams.
 """

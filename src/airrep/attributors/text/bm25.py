@@ -12,7 +12,9 @@ from sklearn.feature_extraction.text import CountVectorizer
 from airrep.arrays import SparseFeatures
 from airrep.attributors.base import MethodAttributor, OnRows
 from airrep.attributors.settings import Bm25Settings
+from airrep.attributors.text.terms import term_places
 from airrep.corpus.corpus import Corpus, Example
+from airrep.corpus.places import Places
 from airrep.corpus.views import seen_text
 from airrep.errors import ConfigError
 from airrep.runtime.artifacts import canonical_json, json_digest
@@ -93,6 +95,9 @@ class Bm25Attributor(MethodAttributor[Bm25Settings]):
             on_rows(len(examples))
         return counts
 
+    def places(self, example: Example) -> Places:
+        return term_places(example, self._settings.view, self.check_fitted(self._learnt).vectorizer)
+
     def _texts(self, examples: Sequence[Example]) -> list[str]:
         return [seen_text(example, self._settings.view) for example in examples]
 
@@ -105,4 +110,6 @@ class Bm25Attributor(MethodAttributor[Bm25Settings]):
     def load_state(self, folder: Path) -> None:
         terms = json.loads((folder / "terms.json").read_bytes())
         weights, mean = (np.load(folder / f"{name}.npy", allow_pickle=False) for name in ("weights", "mean_length"))
-        self._learnt = _Learnt(CountVectorizer(vocabulary=terms, dtype=np.float32), terms, weights, float(mean))
+        vectorizer = CountVectorizer(vocabulary=terms, dtype=np.float32)
+        vectorizer.transform([""])  # now it has numbered the terms
+        self._learnt = _Learnt(vectorizer, terms, weights, float(mean))

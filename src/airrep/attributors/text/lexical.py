@@ -13,7 +13,9 @@ from airrep.arrays import SparseFeatures
 from airrep.attributors.base import MethodAttributor, OnRows
 from airrep.attributors.settings import DsirSettings, TfidfSettings
 from airrep.attributors.text.ngrams import NgramCounter, log_ratio
+from airrep.attributors.text.terms import term_places
 from airrep.corpus.corpus import Corpus, Example
+from airrep.corpus.places import Places
 from airrep.corpus.views import View, seen_text
 from airrep.errors import ConfigError, DataError
 from airrep.runtime.artifacts import canonical_json, json_digest
@@ -68,6 +70,9 @@ class TfidfAttributor(MethodAttributor[TfidfSettings]):
         if on_rows is not None:
             on_rows(len(examples))
         return features
+
+    def places(self, example: Example) -> Places:
+        return term_places(example, self._settings.view, self._fitted())
 
     def save_state(self, folder: Path) -> None:
         vectorizer = self._fitted()
@@ -163,6 +168,10 @@ class DsirAttributor(MethodAttributor[DsirSettings]):
         if not counts.any():
             raise DataError("dsir: finds no word in the queries; expected at least one. Give queries with words.")
         return self._ratios(counts[None])
+
+    def places(self, example: Example) -> Places:
+        self._fitted()
+        return self._counter.places(example, self._settings.view)
 
     def _query_counts(self, examples: Sequence[Example]) -> np.ndarray:
         counts = self._counter.count(_texts(examples, self._settings.view))

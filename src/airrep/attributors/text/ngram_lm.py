@@ -12,8 +12,17 @@ from scipy import sparse
 from airrep.arrays import SparseFeatures
 from airrep.attributors.base import MethodAttributor, OnRows
 from airrep.attributors.settings import NgramSettings
-from airrep.attributors.text.tokens import COLUMNS, LENGTH, Split, ngram_columns, order_of, tokenizer_of
+from airrep.attributors.text.tokens import (
+    COLUMNS,
+    LENGTH,
+    Split,
+    ngram_columns,
+    ngram_places,
+    order_of,
+    tokenizer_of,
+)
 from airrep.corpus.corpus import Corpus, Example
+from airrep.corpus.places import Places
 from airrep.corpus.views import seen_text
 from airrep.errors import ConfigError
 from airrep.runtime.artifacts import json_digest
@@ -146,6 +155,13 @@ class NgramAttributor(MethodAttributor[NgramSettings]):
             if on_rows is not None:
                 on_rows(rows)
         return _stacked(parts)
+
+    def places(self, example: Example) -> Places:
+        self._fitted()
+        view = self._settings.view
+        text = seen_text(example, view)
+        found = self._tokenizer[0].find(text if text.strip() else "")
+        return Places.of(example, view, *ngram_places(found, self._settings.orders))
 
     def _counted(self, examples: Sequence[Example]) -> Iterator[Counted]:
         """Counts of n-grams, some examples at a time."""

@@ -14,6 +14,9 @@ import numpy as np
 from scipy import sparse
 
 from airrep.arrays import SparseFeatures
+from airrep.corpus.corpus import Example
+from airrep.corpus.places import Places, lower_case
+from airrep.corpus.views import View, seen_text
 from airrep.errors import ConfigError, DataError
 
 CACHED = 2**19
@@ -56,6 +59,23 @@ class NgramCounter:
         counts: SparseFeatures = sparse.csr_array(parts, shape=(len(ends) - 1, self.buckets))
         counts.sum_duplicates()
         return counts
+
+    def places(self, example: Example, view: View) -> Places:
+        """Where the n-grams of an example stand in the text that a view shows."""
+        low, origin = lower_case(seen_text(example, view))
+        words = list(_WORD.finditer(low))
+        starts = origin[[word.start() for word in words]]
+        stops = origin[[word.end() - 1 for word in words]] + 1
+        count = [len(words) - n + 1 for n in range(1, self.longest + 1) if n <= len(words)]
+        ngrams = list(self._ngrams([word[0] for word in words]))
+        return Places.of(
+            example,
+            view,
+            [self._numbers[ngram] for ngram in ngrams],
+            np.array([bucket_of(ngram, 2**64) for ngram in ngrams], np.uint64),
+            np.concatenate([starts[:few] for few in count]) if count else [],
+            np.concatenate([stops[len(words) - few :] for few in count]) if count else [],
+        )
 
     def total(self, texts: Iterable[str]) -> np.ndarray:
         """Counts of all texts together, ``(buckets,)`` int64."""

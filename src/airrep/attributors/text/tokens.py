@@ -1,17 +1,20 @@
 """Texts as token numbers; columns of their n-grams."""
 
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Iterator, Sequence
 from functools import lru_cache
 from hashlib import blake2b, sha256
 from pathlib import Path
-from typing import TypeAlias
+from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 import numpy as np
 
 from airrep.attributors.settings import MOST_ORDERS
 from airrep.errors import ConfigError
 from airrep.runtime.hub import download
+
+if TYPE_CHECKING:
+    from tokenizers import Tokenizer
 
 WORDS, SUBWORDS = "words", "subwords"
 """Tokenizers that need no model: words and single signs, in their own case; and the 4,096 pieces of the LM that comes
@@ -24,11 +27,43 @@ LENGTH = 0
 """Column of an example's length; those of n-grams follow."""
 COLUMNS = 1 + MOST_ORDERS * BUCKETS
 
-Split: TypeAlias = Callable[[Sequence[str]], list[np.ndarray]]
-"""Token numbers of each text, int64 from 2 on; 0 stands for the start and 1 for the end of a text."""
 _START, _END, _FIRST = 0, 1, 2
 _WORD = re.compile(r"\w+|[^\w\s]")
 _ODD = np.uint64(0x9E3779B97F4A7C15)
+
+
+class FoundTokens(NamedTuple):
+    """The tokens of one text, and where they stand in it."""
+
+    numbers: np.ndarray
+    """``(t,)`` int64."""
+    starts: np.ndarray
+    """``(t,)`` int64: the first character of each."""
+    stops: np.ndarray
+    """``(t,)`` int64: the character after its last."""
+
+
+class NgramPlaces(NamedTuple):
+    """All n-grams of one text that have a token, repeats included, and where they stand in it."""
+
+    columns: np.ndarray
+    """``(k,)`` int64, as :func:`ngram_columns` has them."""
+    ngrams: np.ndarray
+    """``(k,)`` uint64, equal for equal n-grams."""
+    starts: np.ndarray
+    """``(k,)`` int64."""
+    stops: np.ndarray
+    """``(k,)`` int64."""
+
+
+class Split(Protocol):
+    """Token numbers from 2 on; 0 stands for the start and 1 for the end of a text."""
+
+    def __call__(self, texts: Sequence[str]) -> list[np.ndarray]:
+        """The numbers of each text, int64."""
+
+    def find(self, text: str) -> FoundTokens:
+        """The same numbers of one text, with their places."""
 
 
 def tokenizer_of(name: str) -> tuple[Split, str]:
@@ -41,7 +76,7 @@ def tokenizer_of(name: str) -> tuple[Split, str]:
         ConfigError: there is no such tokenizer.
     """
     if name == WORDS:
-        return _split_words, sha256(_WORD.pattern.encode()).hexdigest()
+        return _Words(), sha256(_WORD.pattern.encode()).hexdigest()
     path = _file_of(name)
     content = path.read_bytes()
     from tokenizers import Tokenizer
@@ -52,12 +87,34 @@ def tokenizer_of(name: str) -> tuple[Split, str]:
         raise ConfigError(f"{path}: is no tokenizer ({error}). Restore it, or take another one.") from error
     tokenizer.no_truncation()
     tokenizer.no_padding()
+    return _Pieces(tokenizer), sha256(content).hexdigest()
 
-    def split(texts: Sequence[str]) -> list[np.ndarray]:
-        encoded = tokenizer.encode_batch_fast(list(texts), add_special_tokens=False)
+
+class _Pieces:
+    """The tokens of a tokenizer."""
+
+    def __init__(self, tokenizer: "Tokenizer") -> None:
+        self._tokenizer = tokenizer
+
+    def __call__(self, texts: Sequence[str]) -> list[np.ndarray]:
+        encoded = self._tokenizer.encode_batch_fast(list(texts), add_special_tokens=False)
         return [np.array(one.ids, np.int64) + _FIRST for one in encoded]
 
-    return split, sha256(content).hexdigest()
+    def find(self, text: str) -> FoundTokens:
+        encoded = self._tokenizer.encode(text, add_special_tokens=False)
+        starts, stops = np.array(encoded.offsets, np.int64).reshape(-1, 2).T
+        return FoundTokens(np.array(encoded.ids, np.int64) + _FIRST, starts, stops)
+
+
+class _Words:
+    """Words and single signs."""
+
+    def __call__(self, texts: Sequence[str]) -> list[np.ndarray]:
+        return [np.fromiter(map(_word_number, _WORD.findall(text)), np.int64) for text in texts]
+
+    def find(self, text: str) -> FoundTokens:
+        found = [(_word_number(word[0]), word.start(), word.end()) for word in _WORD.finditer(text)]
+        return FoundTokens(*np.array(found, np.int64).reshape(-1, 3).T)
 
 
 def _file_of(name: str) -> Path:
@@ -68,10 +125,6 @@ def _file_of(name: str) -> Path:
     if not (folder / TOKENIZER).is_file():
         raise ConfigError(f"tokenizer {name}: has no {TOKENIZER}. {instead}")
     return folder / TOKENIZER
-
-
-def _split_words(texts: Sequence[str]) -> list[np.ndarray]:
-    return [np.fromiter(map(_word_number, _WORD.findall(text)), np.int64) for text in texts]
 
 
 @lru_cache(maxsize=2**17)
@@ -86,20 +139,41 @@ def ngram_columns(tokens: np.ndarray, orders: Sequence[int]) -> np.ndarray:
     The text begins with one start symbol, which stands for the prompt, and ends with one end symbol. The start symbol
     is predicted by nothing, so it is no n-gram of order 1. Each order has columns of its own, by its place in *orders*.
     """
+    parts = [_columns_of(code, place) for place, code in enumerate(_codes(tokens, orders))]
+    return np.concatenate(parts).astype(np.int32) if parts else np.empty(0, np.int32)
+
+
+def ngram_places(found: FoundTokens, orders: Sequence[int]) -> NgramPlaces:
+    """The n-grams of :func:`ngram_columns` with their places; start and end symbols have no characters."""
+    none = np.empty(0, np.int64)
+    parts = [NgramPlaces(none, none.astype(np.uint64), none, none)]
+    for place, code in enumerate(_codes(found.numbers, orders)):
+        first = np.arange(len(code)) - (0 if orders[place] == 1 else 1)  # a start symbol stands before the tokens
+        last = np.minimum(first + orders[place], len(found.numbers)) - 1  # and an end symbol behind them
+        first = np.maximum(first, 0)
+        some = first <= last
+        starts, stops = found.starts[first[some]], found.stops[last[some]]
+        parts.append(NgramPlaces(_columns_of(code[some], place), code[some], starts, stops))
+    return NgramPlaces(*map(np.concatenate, zip(*parts, strict=True)))
+
+
+def _codes(tokens: np.ndarray, orders: Sequence[int]) -> Iterator[np.ndarray]:
+    """64 bits for each n-gram of each order, uint64."""
     if len(tokens) == 0:
-        return np.empty(0, np.int32)
+        return
     whole = np.concatenate([[_START], tokens, [_END]]).astype(np.uint64)
-    parts = []
-    for place, order in enumerate(orders):
+    for order in orders:
         series = whole[1:] if order == 1 else whole
-        count = len(series) - order + 1
-        if count < 1:
-            continue
+        count = max(0, len(series) - order + 1)
         code = np.zeros(count, np.uint64)
         for shift in range(order):
             code = _mixed(code ^ series[shift : shift + count])
-        parts.append(1 + place * BUCKETS + (code >> np.uint64(38)).astype(np.int64))
-    return np.concatenate(parts).astype(np.int32) if parts else np.empty(0, np.int32)
+        yield code
+
+
+def _columns_of(code: np.ndarray, place: int) -> np.ndarray:
+    columns: np.ndarray = 1 + place * BUCKETS + (code >> np.uint64(38)).astype(np.int64)
+    return columns
 
 
 def order_of(columns: np.ndarray) -> np.ndarray:

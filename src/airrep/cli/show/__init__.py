@@ -5,4 +5,5 @@ evaluations  Print evaluations, comparisons, stacks, datamodels and diagnoses.
 learning     Print labels, fine-tunes, training steps and verdicts.
 plan         Print a plan: methods, crossovers, and checks against real runs.
 results      Print rankings, groups, what-ifs, methods and manifests.
+why          Print why hits and groups score as they do.
 """

@@ -4,12 +4,15 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
+from rich.text import Text
 
 from airrep.attributors.methods import Method
 from airrep.cli.show.console import out, print_fields, snippet
+from airrep.cli.show.why import CAUSE, has_same_words, marked_query, told_hit
 from airrep.corpus.corpus import Example
 from airrep.index.results import GroupResult, Hits, TopResult, WhatIfResult
 
@@ -19,9 +22,15 @@ def print_top(result: TopResult) -> None:
     console = out()
     for hits in result:
         order = "most harmful" if hits.least else "most helpful"
-        console.print(f"{order} for {_named(hits.query)}", soft_wrap=True, highlight=False)
+        if has_same_words(hits):
+            named = Text.from_markup(f"{order} for [bold]{snippet(hits.query.id, 40)}[/]: ")
+            console.print(named.append_text(marked_query(hits)), soft_wrap=True)
+        else:
+            console.print(f"{order} for {_named(hits.query)}", soft_wrap=True, highlight=False)
         console.print(_hits_table(hits))
     _print_provenance(console, result)
+    if any(map(has_same_words, result)):
+        console.print(f"[dim]{CAUSE}[/]", highlight=False)
 
 
 def _named(query: Example) -> str:
@@ -40,45 +49,60 @@ def _hits_table(hits: Hits) -> Table:
     for hit in hits:
         example = hit.example
         origin = [snippet("/".join(filter(None, (example.source, example.label))), 30)] if named else []
-        text = f"{snippet(example.prompt, 90)} [dim]→[/] {snippet(example.response, 60)}"
+        text: str | Text = f"{snippet(example.prompt, 90)} [dim]→[/] {snippet(example.response, 60)}"
+        if hit.why is not None:
+            text = told_hit(example, hit.why)
         table.add_row(str(hit.rank), f"{hit.score:+.3f}", snippet(example.id, 20), *origin, text)
     return table
 
 
-def print_groups(result: GroupResult) -> None:
-    """Print the groups of each query, most helpful first."""
+def print_groups(result: GroupResult, general: str = "") -> None:
+    """Print the groups of each query, most helpful first; of the caution, what is not said in *general*."""
     console = out()
     sizes = dict(zip(result.names, result.sizes, strict=True))
     for number, query in enumerate(result.queries):
         console.print(f"groups for {_named(query)}", soft_wrap=True, highlight=False)
-        table = Table("#", "group", "examples", "score")
+        parts = {channel: dict(zip(result.names, part[number], strict=True)) for channel, part in _told(result)}
+        table = Table("#", "group", "examples", "score", *(snippet(channel, 40) for channel in parts))
         for rank, (name, score) in enumerate(result.ranked(number), start=1):
-            table.add_row(str(rank), snippet(name, 60), f"{sizes[name]:,}", f"{score:+.4f}")
+            told = (f"{part[name]:+.4f}" for part in parts.values())
+            table.add_row(str(rank), snippet(name, 60), f"{sizes[name]:,}", f"{score:+.4f}", *told)
         console.print(table)
-    _print_provenance(console, result)
+    _print_provenance(console, result, general)
 
 
-def print_what_if(result: WhatIfResult) -> None:
-    """Print how each query's group score changes."""
+def _told(result: GroupResult | WhatIfResult) -> Iterable[tuple[str, np.ndarray]]:
+    """What each channel gave, where that was asked for."""
+    return (result.channels or {}).items()
+
+
+def print_what_if(result: WhatIfResult, general: str = "") -> None:
+    """Print how each query's group score changes; of the caution, what is not said in *general*."""
     console = out()
     console.print(f"without {result.removed:,} examples ({result.kept:,} kept)", highlight=False)
-    table = Table("query", "prompt", "before", "after", "change")
-    for query, change, before, after in zip(result.queries, result.change, result.before, result.after, strict=True):
-        row = (f"{before:+.4f}", f"{after:+.4f}", f"{change:+.4f}")
+    parts = dict(_told(result))
+    table = Table("query", "prompt", "before", "after", "change", *(snippet(channel, 40) for channel in parts))
+    for place, query in enumerate(result.queries):
+        numbers = (result.before, result.after, result.change, *parts.values())
+        row = (f"{one[place]:+.4f}" for one in numbers)
         table.add_row(snippet(query.id, 20), snippet(query.prompt, 80), *row)
     console.print(table)
-    _print_provenance(console, result)
+    _print_provenance(console, result, general)
 
 
-def _print_provenance(console: Console, result: TopResult | GroupResult | WhatIfResult) -> None:
+def _print_provenance(
+    console: Console, result: TopResult | GroupResult | WhatIfResult, general: str | None = None
+) -> None:
+    """Print how to read the scores. What is *general* about the method is told with the index, not each time."""
     origin = result.provenance
     pool = f", {origin.pooling} pooling" if origin.pooling else ""
     console.print(
         f"[dim]{origin.sign}; {origin.units}{pool}; method {origin.method}, index {origin.index[:12]}[/]",
         highlight=False,
     )
-    if origin.caution:
-        console.print(f"[dim]{escape(origin.caution)}[/]", highlight=False)
+    caution = "" if general is None else origin.caution.removeprefix(general).strip()
+    if caution:
+        console.print(f"[dim]{escape(caution)}[/]", highlight=False)
 
 
 def print_methods(methods: Iterable[Method]) -> None:
@@ -127,5 +151,6 @@ def _index_fields(manifest: Mapping[str, Any]) -> dict[str, Any]:
         "corpora": "; ".join(corpora),
         "metadata": ", ".join(manifest["fields"]) or "none",
         "changes": manifest["generation"],
+        **({"caution": manifest["caution"]} if manifest.get("caution") else {}),
         "packages": ", ".join(f"{name} {version}" for name, version in manifest["packages"].items()),
     }

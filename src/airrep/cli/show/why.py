@@ -1,0 +1,95 @@
+"""Print why hits and groups score as they do."""
+
+from collections.abc import Iterable, Mapping, Sequence
+from itertools import groupby
+
+from rich.text import Text
+
+from airrep.cli.show.console import printable
+from airrep.corpus.corpus import Example
+from airrep.corpus.places import Field, Span
+from airrep.index.results import Hits
+from airrep.index.why import SameWords, Why
+
+MARK = "bold underline"
+CAUSE = "same words are what the lexical part of the score saw; they need not be its cause"
+TOLD = 5
+"""Phrases printed of a hit."""
+BEFORE = 20
+"""Characters shown before the first mark of a text that is cut."""
+
+
+def has_same_words(hits: Hits) -> bool:
+    """Whether there are words to mark."""
+    return any(hit.why is not None and hit.why.same_words for hit in hits)
+
+
+def marked_query(hits: Hits) -> Text:
+    """The query, with the words that some hit has too."""
+    return _marked_example(hits.query, [span for same in _same_words(hits) for span in same.query], 200, 200)
+
+
+def _same_words(hits: Hits) -> Iterable[SameWords]:
+    return (same for hit in hits if hit.why is not None for same in hit.why.same_words[:TOLD])
+
+
+def told_hit(example: Example, why: Why) -> Text:
+    """A training example with its marks, what each channel gave, and the same words."""
+    told = why.same_words[:TOLD]
+    line = _marked_example(example, [span for same in told for span in same.example], 90, 60)
+    line.append(f"\n{channel_parts(why.channels)}", style="dim")
+    if told:
+        line.append("\nsame words: ", style="dim")
+        for place, same in enumerate(told):
+            line.append(" · " if place else "", style="dim")
+            line.append(printable(_cut(same.text, 60)), style=MARK)
+            line.append(f" {same.score:+.3f}", style="dim")
+    return line
+
+
+def channel_parts(channels: Mapping[str, float]) -> str:
+    """What each channel gave, in one line."""
+    return " · ".join(f"{printable(_cut(name, 40))} {score:+.3f}" for name, score in channels.items())
+
+
+def _cut(text: str, length: int) -> str:
+    return text if len(text) <= length else text[: length - 1] + "…"
+
+
+def _marked_example(example: Example, spans: Sequence[Span], prompt: int, response: int) -> Text:
+    line = marked(example.prompt, _of("prompt", spans), prompt)
+    line.append(" → ", style="dim")
+    return line.append_text(marked(example.response, _of("response", spans), response))
+
+
+def _of(field: Field, spans: Iterable[Span]) -> list[Span]:
+    return [span for span in spans if span.field == field]
+
+
+def marked(text: str, spans: Sequence[Span], length: int) -> Text:
+    """A text on one line, cut to about *length* characters around its first marks."""
+    first = min((span.start for span in spans), default=0)
+    start = first - BEFORE if first + BEFORE > length else 0  # else the mark is seen from the beginning on
+    window = text[start : start + 4 * length]
+    signs: list[tuple[str, bool]] = [("…", False)] if start else []
+    marks = _flags(spans, start, len(window))
+    for sign, mark in zip(window, marks, strict=True):
+        if not sign.isspace():
+            signs.append((sign, mark))
+        elif signs and signs[-1][0] != " ":
+            signs.append((" ", mark))
+    if len(signs) > length or start + len(window) < len(text):
+        signs = [*signs[: length - 1], ("…", False)]
+    line = Text()
+    for mark, group in groupby(signs, key=lambda pair: pair[1]):
+        line.append(printable("".join(sign for sign, _ in group)), style=MARK if mark else "")
+    return line
+
+
+def _flags(spans: Iterable[Span], start: int, count: int) -> list[bool]:
+    """Whether each of *count* characters from *start* on is marked."""
+    flags = [False] * count
+    for span in spans:
+        first, last = max(span.start - start, 0), min(span.stop - start, count)
+        flags[first:last] = [True] * max(last - first, 0)
+    return flags

@@ -1,0 +1,100 @@
+"""Places of n-grams in the texts of an example."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import chain
+from typing import Literal, TypeAlias
+
+import numpy as np
+
+from airrep.corpus.corpus import Example
+from airrep.corpus.views import View, seen_text
+
+Field: TypeAlias = Literal["prompt", "response"]
+
+
+@dataclass(frozen=True)
+class Span:
+    """A stretch of one text of an example."""
+
+    field: Field
+    """Which text."""
+    start: int
+    """Its first character."""
+    stop: int
+    """The character after its last."""
+
+
+@dataclass(frozen=True, eq=False)
+class Places:
+    """Where the features of an example stand in its texts, one entry for each time that an n-gram occurs.
+
+    Characters count through ``prompt + "\\n" + response``, whatever the view. What has no visible character, such as
+    the end of a text, has no place.
+    """
+
+    columns: np.ndarray
+    """``(k,)`` int64: the feature."""
+    ngrams: np.ndarray
+    """``(k,)`` uint64: equal for equal n-grams; those of one column differ where columns are hashed."""
+    starts: np.ndarray
+    """``(k,)`` int64: the first character."""
+    stops: np.ndarray
+    """``(k,)`` int64: the character after the last."""
+
+    @classmethod
+    def of(
+        cls,
+        example: Example,
+        view: View,
+        columns: Sequence[int] | np.ndarray,
+        ngrams: Sequence[int] | np.ndarray,
+        starts: Sequence[int] | np.ndarray,
+        stops: Sequence[int] | np.ndarray,
+    ) -> "Places":
+        """Places in the text that a view shows; white space at their ends is cut off."""
+        text = seen_text(example, view)
+        visible = np.flatnonzero(~np.fromiter(map(str.isspace, text), bool, len(text)))
+        first = np.searchsorted(visible, np.asarray(starts, np.int64))
+        after = np.searchsorted(visible, np.asarray(stops, np.int64))
+        some = first < after
+        before = len(example.prompt) + 1 if view == "response" else 0
+        return cls(
+            np.asarray(columns, np.int64)[some],
+            np.asarray(ngrams, np.uint64)[some],
+            visible[first[some]] + before,
+            visible[after[some] - 1] + 1 + before,
+        )
+
+    @classmethod
+    def beside(cls, parts: Sequence["Places"], first_columns: Sequence[int]) -> "Places":
+        """The places of features side by side, each part's from its first column on; there is one part at least."""
+        columns = [part.columns + first for part, first in zip(parts, first_columns, strict=True)]
+        rest = ([getattr(part, name) for part in parts] for name in ("ngrams", "starts", "stops"))
+        return cls(*map(np.concatenate, (columns, *rest)))
+
+
+def spans_of(example: Example, start: int, stop: int) -> tuple[Span, ...]:
+    """A stretch of ``prompt + "\\n" + response`` as stretches of the two texts; white space at a border is cut off."""
+    border = len(example.prompt)
+    parts: tuple[tuple[Field, int, int], ...] = (
+        ("prompt", start, min(stop, border)),
+        ("response", max(start - border - 1, 0), stop - border - 1),
+    )
+    cut = (_stripped(field, getattr(example, field), first, last) for field, first, last in parts if first < last)
+    return tuple(chain.from_iterable(cut))
+
+
+def _stripped(field: Field, text: str, start: int, stop: int) -> tuple[Span, ...]:
+    part = text[start:stop]
+    start, stop = start + len(part) - len(part.lstrip()), start + len(part.rstrip())
+    return (Span(field, start, stop),) if start < stop else ()
+
+
+def lower_case(text: str) -> tuple[str, np.ndarray]:
+    """A text in lower case, and for each place in it, its end too, the place in the text as it was, int64."""
+    low = text.lower()
+    if len(low) == len(text):
+        return low, np.arange(len(text) + 1)
+    lengths = np.fromiter((len(sign.lower()) for sign in text), np.int64, len(text))  # İ becomes two
+    return low, np.append(np.repeat(np.arange(len(text)), lengths), len(text))

@@ -1,0 +1,220 @@
+"""Same words: which words of a query and a hit carry its score.
+
+The lexical part of a score is a sum over columns that both examples have. The product of a column is shared among
+the places where its n-gram stands in the query. N-grams that overlap there are one phrase, as far as the training
+example has it whole; an n-gram that reaches over the end of a phrase counts to it. Nothing here says that the words
+are a cause; they are what the score saw.
+"""
+
+import unicodedata
+from bisect import bisect_left
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from itertools import chain
+from typing import NamedTuple
+
+import numpy as np
+
+from airrep.corpus.corpus import Example
+from airrep.corpus.places import Places, Span, spans_of
+from airrep.corpus.views import seen_text
+
+PHRASES = 10
+"""Phrases told of a hit."""
+SPANS = 100
+"""Places told of a phrase, in each example."""
+LETTERS = 200
+"""Characters told of a phrase; its places tell all."""
+
+LONGEST, SEARCHED = 2**16, 2**30
+"""Characters of the query, and these times those of the training example: in longer ones no phrase is searched for."""
+WINDOW = 1024
+"""N-grams of a phrase that the training example has whole, at most."""
+
+_ODD = np.uint64(0x9E3779B97F4A7C15)
+
+
+@dataclass(frozen=True)
+class SameWords:
+    """Words that stand in the query and in the training example."""
+
+    text: str
+    """They as the query has them, in one line; the end of a long phrase is cut off."""
+    score: float
+    """What the score has of them, in its units."""
+    query: tuple[Span, ...]
+    """Where they stand in the query."""
+    example: tuple[Span, ...]
+    """Where they stand in the training example; where it has them in parts alone, the parts."""
+
+
+@dataclass(frozen=True)
+class Why:
+    """What makes up the score of a hit."""
+
+    channels: dict[str, float]
+    """What each channel gave; their sum is the score. A method without channels is one itself."""
+    same_words: tuple[SameWords, ...] = ()
+    """Those that gave most, greatest first; none for methods that read no words."""
+
+
+class Products(NamedTuple):
+    """What each column gave to a score."""
+
+    columns: np.ndarray
+    """``(c,)`` int64, ascending."""
+    values: np.ndarray
+    """``(c,)`` float64."""
+
+
+class _Run(NamedTuple):
+    """N-grams of a text that overlap, one stretch of it."""
+
+    start: int
+    stop: int
+    score: float
+
+
+class _Kept(NamedTuple):
+    """Places of n-grams that both examples have, in order."""
+
+    keys: np.ndarray
+    starts: np.ndarray
+    stops: np.ndarray
+    scores: np.ndarray
+
+    def where(self, chosen: np.ndarray) -> "_Kept":
+        return _Kept(*(part[chosen] for part in self))
+
+    def inside(self, run: _Run) -> np.ndarray:
+        """The n-grams that lie in a stretch."""
+        first, last = np.searchsorted(self.starts, [run.start, run.stop])
+        keys: np.ndarray = self.keys[first:last][self.stops[first:last] <= run.stop]
+        return keys
+
+    def runs(self) -> list[_Run]:
+        """Stretches of places that overlap."""
+        if not len(self.starts):
+            return []
+        reach = np.maximum.accumulate(self.stops)
+        first = np.flatnonzero(np.append(True, self.starts[1:] >= reach[:-1]))
+        stops = reach[np.append(first[1:], len(reach)) - 1]
+        scores = np.add.reduceat(self.scores, first)
+        return list(map(_Run, self.starts[first].tolist(), stops.tolist(), scores.tolist()))
+
+
+def same_words(
+    products: Products, query: Example, asked: Places, example: Example, had: Places, most: int | None = PHRASES
+) -> tuple[SameWords, ...]:
+    """The phrases that query and training example share, those of the greatest scores, by size, first.
+
+    Args:
+        products: of the query's features with those of the training example.
+        query: the query.
+        asked: places of its features.
+        example: the training example.
+        had: places of its features.
+        most: phrases told at most; all when None.
+
+    Returns:
+        Phrases whose scores add up to the products of all columns that have a place in both.
+    """
+    in_query, in_example = _shared(products, asked, had)
+    text, other = seen_text(query, "whole"), seen_text(example, "whole")
+    runs: Iterable[_Run] = in_query.runs()
+    if len(text) <= LONGEST and len(text) * len(other) <= SEARCHED:
+        there = _words(other)
+        runs = chain.from_iterable(_found(run, in_query, text, there) for run in runs)
+    phrases: dict[str, list[_Run]] = {}
+    for run in runs:
+        phrases.setdefault(_words(text[run.start : run.stop]), []).append(run)
+    ranked = sorted(phrases, key=lambda words: -abs(sum(run.score for run in phrases[words])))
+    return tuple(_told(words, phrases[words], query, in_query, example, in_example) for words in ranked[:most])
+
+
+def _shared(products: Products, asked: Places, had: Places) -> tuple[_Kept, _Kept]:
+    """Places of the n-grams that both have and that have a product, with their shares of it."""
+    keys, others = _keys(asked), _keys(had)
+    column = np.searchsorted(products.columns, asked.columns)
+    column[column == len(products.columns)] = 0
+    counts = np.isin(keys, others)
+    if len(products.columns):
+        counts &= products.columns[column] == asked.columns
+    else:
+        counts[:] = False
+    times = np.bincount(column[counts], minlength=len(products.columns))
+    scores = np.zeros(len(keys))
+    scores[counts] = products.values[column[counts]] / times[column[counts]]
+    in_query = _ordered(keys, asked, counts, scores)
+    there = np.isin(others, in_query.keys)
+    return in_query, _ordered(others, had, there, np.zeros(len(others)))
+
+
+def _keys(places: Places) -> np.ndarray:
+    """64 bits for each pair of column and n-gram."""
+    return np.asarray(places.ngrams + places.columns.astype(np.uint64) * _ODD)
+
+
+def _ordered(keys: np.ndarray, places: Places, chosen: np.ndarray, scores: np.ndarray) -> _Kept:
+    kept = _Kept(keys, places.starts, places.stops, scores).where(chosen)
+    return kept.where(np.argsort(kept.starts, kind="stable"))
+
+
+def _found(run: _Run, kept: _Kept, text: str, there: str) -> Iterator[_Run]:
+    """A stretch of the query in as few parts as the training example has, whose words are *there*, from the left."""
+    if _words(text[run.start : run.stop]) in there:
+        yield run
+        return
+    first, last = np.searchsorted(kept.starts, [run.start, run.stop]).tolist()
+    while first < last:
+        start = int(kept.starts[first])
+        same = first + int(np.searchsorted(kept.starts[first:last], start, side="right"))
+        least = int(kept.stops[first:same].min())  # one n-gram is there, though perhaps not in the same letters
+        ends = [end for end in np.unique(kept.stops[first : min(last, first + WINDOW)]).tolist() if end > least]
+        more = bisect_left(ends, True, key=lambda end: _words(text[start:end]) not in there)
+        stop = ends[more - 1] if more else least
+        after = first + int(np.searchsorted(kept.starts[first:last], stop))
+        yield _Run(start, stop, float(kept.scores[first:after].sum()))
+        first = after
+
+
+def _told(
+    words: str, runs: list[_Run], query: Example, in_query: _Kept, example: Example, in_example: _Kept
+) -> SameWords:
+    """One phrase, with its places in both examples."""
+    inside = np.concatenate([in_query.inside(run) for run in runs])
+    found = in_example.where(np.isin(in_example.keys, inside)).runs()
+    text = seen_text(example, "whole")
+    whole = [one for one in found if _words(text[one.start : one.stop]) == words]
+    first = " ".join(seen_text(query, "whole")[runs[0].start : runs[0].stop].split())
+    return SameWords(
+        first if len(first) <= LETTERS else first[: LETTERS - 1] + "…",
+        float(sum(one.score for one in runs)),
+        _spans(query, runs),
+        _spans(example, whole or found),
+    )
+
+
+def _words(text: str) -> str:
+    """A text by which phrases are told apart: in one line, and any case."""
+    return " ".join(text.casefold().split())
+
+
+def _spans(example: Example, runs: Iterable[_Run]) -> tuple[Span, ...]:
+    text = seen_text(example, "whole")
+    found = [span for run in list(runs)[:SPANS] for span in spans_of(example, *_whole_signs(text, run))]
+    return tuple(found[:SPANS])
+
+
+def _whole_signs(text: str, run: _Run) -> tuple[int, int]:
+    """A stretch that takes no sign apart from the accents that belong to it; tokens may be parts of one."""
+    start, stop = run.start, run.stop
+    while start > 0 and _joins(text[start]):
+        start -= 1
+    while stop < len(text) and _joins(text[stop]):
+        stop += 1
+    return start, stop
+
+
+def _joins(sign: str) -> bool:
+    return unicodedata.category(sign) in ("Mn", "Mc", "Me")
