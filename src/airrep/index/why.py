@@ -26,6 +26,8 @@ SPANS = 100
 LETTERS = 200
 """Characters told of a phrase; its places tell all."""
 
+ACCENTS = 8
+"""Accents of one letter that are kept with it, at most."""
 LONGEST, SEARCHED = 2**16, 2**30
 """Characters of the query, and these times those of the training example: in longer ones no phrase is searched for."""
 WINDOW = 1024
@@ -209,9 +211,9 @@ def _spans(example: Example, runs: Iterable[_Run]) -> tuple[Span, ...]:
 def _whole_signs(text: str, run: _Run) -> tuple[int, int]:
     """A stretch that takes no sign apart from the accents that belong to it; tokens may be parts of one."""
     start, stop = run.start, run.stop
-    while start > 0 and _joins(text[start]):
+    while start > max(0, run.start - ACCENTS) and _joins(text[start]):
         start -= 1
-    while stop < len(text) and _joins(text[stop]):
+    while stop < min(len(text), run.stop + ACCENTS) and _joins(text[stop]):
         stop += 1
     return start, stop
 
