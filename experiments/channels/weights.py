@@ -14,13 +14,15 @@ import argparse
 import re
 from hashlib import sha256
 from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
 
 import airrep
-from airrep.attributors.channels import channel_pooling
 from airrep.attributors.methods import make_attributor
 from airrep.attributors.recipes import default_channels
+from airrep.attributors.sums.channels import channel_pooling
+from airrep.attributors.sums.reference import relative_weights
 from airrep.evaluation.judging import compare_held_out, held_out_lds
 from airrep.labels.gather import gather
 from airrep.labels.instance import LabelledInstance
@@ -30,7 +32,7 @@ HERE = Path(__file__).parents[1]
 KEPT = HERE / "work" / "channels"
 ROLES = ("tasks", "mixture", "general", "safety")
 TINY, SMOLLM2 = HERE / "work" / "shared" / "models" / "tiny-lm", HERE / "work" / "models" / "smollm2-135m"
-SHIPPED = [channel.weight for channel in default_channels("LM")]
+DEFAULT = default_channels("LM")
 
 
 def labelled(role: str, judged: bool) -> dict[str, tuple[LabelledInstance, Path]]:
@@ -46,26 +48,43 @@ def labelled(role: str, judged: bool) -> dict[str, tuple[LabelledInstance, Path]
     return found
 
 
-def channel_scores(name: str, instance: LabelledInstance, lm: Path, gradients: bool) -> list[np.ndarray]:
-    """Group scores of each channel, ``(q, m)``, without its weight."""
-    scores = []
+class Scores(NamedTuple):
+    """Group scores of each channel on one instance, without weights."""
+
+    subsets: np.ndarray
+    """``(channels, q, m)``."""
+    reference: np.ndarray
+    """``(channels, q, groups)``: of random groups, which tell relative weights."""
+    losses: np.ndarray
+
+    def parts(self, weights: list[float]) -> np.ndarray:
+        """What each channel gives, ``(channels, q, m)``."""
+        channels = [one.model_copy(update={"weight": weight}) for one, weight in zip(DEFAULT, weights, strict=False)]
+        return self.subsets * relative_weights(channels, self.reference).T[:, :, None]
+
+    def total(self, weights: list[float]) -> np.ndarray:
+        """Σ_c w_c g_c, ``(q, m)`` float32."""
+        return self.parts(weights).sum(axis=0).astype(np.float32)
+
+
+def channel_scores(name: str, instance: LabelledInstance, lm: Path, gradients: bool) -> Scores:
+    """Group scores of each channel."""
+    found = []
     for channel in default_channels(str(lm)):
-        if channel.method == "logra" and not gradients:
+        if channel.relative and not gradients:
             continue
-        shown = channel.model_dump_json(exclude={"weight", "name"})
-        kept = KEPT / f"{name}-{re.sub(' ', '-', channel.title)}-{sha256(shown.encode()).hexdigest()[:8]}.npy"
+        told = channel.model_dump_json(exclude={"weight", "name", "relative"})
+        kept = KEPT / f"{name}-{re.sub(' ', '-', channel.title)}-{sha256(told.encode()).hexdigest()[:8]}.npz"
         if not kept.exists():
             kept.parent.mkdir(parents=True, exist_ok=True)
             method = make_attributor(channel.method, channel.settings)
-            pooled = MemberFeatures.of(method, instance).pooled(channel_pooling(channel, method))
-            np.save(kept, pooled)
-        scores.append(np.load(kept))
-    return scores
-
-
-def total(weights: list[float], scores: list[np.ndarray]) -> np.ndarray:
-    """Σ_c w_c g_c, ``(q, m)`` float32."""
-    return sum(weight * one.astype(np.float64) for weight, one in zip(weights, scores, strict=True)).astype(np.float32)
+            pool, features = channel_pooling(channel, method), MemberFeatures.of(method, instance)
+            np.savez(kept, subsets=features.pooled(pool), reference=features.reference_scores(pool))
+        found.append(np.load(kept))
+    subsets, reference = (
+        np.stack([one[part].astype(np.float64) for one in found]) for part in ("subsets", "reference")
+    )
+    return Scores(subsets, reference, instance.losses)
 
 
 def main() -> None:
@@ -73,37 +92,43 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--gradients", action="store_true", help="with the gradients of the LM")
     gradients = parser.parse_args().gradients
-    learn: dict[str, list[tuple[list[np.ndarray], np.ndarray]]] = {}
+    learn: dict[str, list[Scores]] = {}
     for role in ROLES:
         learn[role] = []
         for lm, (instance, folder) in labelled(role, judged=False).items():
             scores = channel_scores(f"{role}-{lm}-choose", instance, folder, gradients)
-            learn[role] += [(scores, instance.losses)] * (2 if lm == "135M" else 1)
+            learn[role] += [scores] * (2 if lm == "135M" else 1)
     for role in ROLES:
         weights = weights_of([one for other in ROLES if other != role for one in learn[other]])
         print(f"{role}: weights of the other roles {shown(weights)}")
         for lm, (instance, folder) in labelled(role, judged=True).items():
             scores = channel_scores(f"{role}-{lm}-judge", instance, folder, gradients)
-            for name, some in (("these", weights), ("shipped", SHIPPED[: len(scores)])):
-                ours = total(some, scores)
+            counted = scores.subsets[0].astype(np.float32)
+            for name, some in (("these", weights), ("shipped", [one.weight for one in DEFAULT][: len(weights)])):
+                ours = scores.total(some)
                 found = held_out_lds([ours], [instance])
-                gap = compare_held_out([ours], [scores[0]], [instance])
+                gap = compare_held_out([ours], [counted], [instance])
                 print(
                     f"    judged by {lm}, {name:8} {100 * found.value:5.1f} ({ends(found.interval)}), "
                     f"above n-grams of tokens {100 * gap.value:+.1f} ({ends(gap.interval)})",
                     flush=True,
                 )
     print(f"weights of all roles {shown(weights_of([one for role in ROLES for one in learn[role]]))}")
-    print(f"shipped {SHIPPED[: len(learn['tasks'][0][0])]}")
+    print(f"shipped {shown([one.weight for one in DEFAULT][: len(learn['tasks'][0].subsets)])}")
 
 
-def weights_of(labels: list[tuple[list[np.ndarray], np.ndarray]]) -> list[float]:
-    """Weights by Eq. 8, the first of them 1."""
-    channels = range(len(labels[0][0]))
-    weights = fit_weights(
-        [[scores[channel] for scores, _ in labels] for channel in channels], [one for _, one in labels]
-    )
-    return [weight / weights[0] for weight in weights]
+def weights_of(labels: list[Scores]) -> list[float]:
+    """Weights by Eq. 8, the first of them 1: of text, then of gradients beside text."""
+    text = sum(not channel.relative for channel in DEFAULT)
+    losses = [one.losses for one in labels]
+    weights = fit_weights([[one.subsets[channel] for one in labels] for channel in range(text)], losses)
+    found = [weight / weights[0] for weight in weights]
+    if len(labels[0].subsets) > text:
+        parts = [one.parts([*found, 1.0]) for one in labels]
+        sums, gradients = [part[:text].sum(axis=0) for part in parts], [part[text] for part in parts]
+        whole, beside = fit_weights([sums, gradients], losses)
+        found.append(beside / whole)
+    return found
 
 
 def shown(weights: list[float]) -> str:

@@ -43,6 +43,9 @@ class MixedFeatures:
     """``(rows, e)`` float32 CSR."""
     powers: tuple[PowerColumns, ...] = ()
     """Of queries: columns of channels whose scores count to a power."""
+    factors: np.ndarray | None = None
+    """Of queries: ``(rows, channels)``, what each channel's scores are multiplied by after pooling, which is in the
+    features already; None where nothing is."""
 
     @property
     def shape(self) -> tuple[int, int]:
@@ -55,10 +58,11 @@ class MixedFeatures:
         return self.dense.dtype
 
     def __getitem__(self, rows: "slice | list[int] | np.ndarray") -> "MixedFeatures":
-        return MixedFeatures(self.dense[rows], self.sparse[rows], self.powers)
+        factors = None if self.factors is None else self.factors[rows]
+        return MixedFeatures(self.dense[rows], self.sparse[rows], self.powers, factors)
 
     def __neg__(self) -> "MixedFeatures":
-        return MixedFeatures(-self.dense, -self.sparse, self.powers)
+        return MixedFeatures(-self.dense, -self.sparse, self.powers, self.factors)
 
     def __sub__(self, other: "MixedFeatures") -> "MixedFeatures":
         return MixedFeatures(self.dense - other.dense, self.sparse - other.sparse)
@@ -107,3 +111,16 @@ def stack_rows(parts: Sequence[Features]) -> Features:
         return MixedFeatures(np.concatenate([part.dense for part in mixed]), together)
     below: SparseFeatures = sparse.vstack([part for part in parts if isinstance(part, sparse.csr_array)], format="csr")
     return below
+
+
+def multiply_rows(
+    features: DenseFeatures | SparseFeatures, factors: np.ndarray | None
+) -> DenseFeatures | SparseFeatures:
+    """Features, each row times a factor of its own; None leaves them."""
+    if factors is None:
+        return features
+    if isinstance(features, np.ndarray):
+        return features * factors[:, None].astype(np.float32)
+    scaled: SparseFeatures = features.copy()
+    scaled.data *= np.repeat(factors.astype(np.float32), np.diff(features.indptr))
+    return scaled

@@ -1,7 +1,6 @@
 """Attribution methods, all by one contract.
 
 base           The contract of attribution methods: two feature maps and a pool.
-channels       Attribution by a sum of channels, each pooled by itself.
 conformance    A public check that an attributor keeps its contract.
 datamodels     Attribution by datamodels that were fitted already.
 encoder        Attribution by sentence encoders: AirRep and plain embeddings.
@@ -12,6 +11,6 @@ methods        The methods of training data attribution, by name.
 precomputed    Attribution by precomputed features.
 recipes        Recipes of channels: read, checked; the default one.
 settings       Settings of the attribution methods.
-stack          Attribution by a weighted sum of several methods' scores.
+sums/          Methods that add up others: channels, and stacks of earlier versions.
 text/          Methods that count words: TF-IDF, DSIR, an n-gram LM.
 """

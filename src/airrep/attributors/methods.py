@@ -207,7 +207,7 @@ METHODS: Mapping[str, Method] = {
             paper="ours",
             settings=ChannelsSettings,
             defaults={"channels": "default"},
-            location=("airrep.attributors.channels", "ChannelsAttributor"),
+            location=("airrep.attributors.sums.channels", "ChannelsAttributor"),
         ),
         Method(
             name="stack",
@@ -218,7 +218,7 @@ METHODS: Mapping[str, Method] = {
             cost="the sum of its members'",
             paper="ours",
             settings=StackSettings,
-            location=("airrep.attributors.stack", "StackAttributor"),
+            location=("airrep.attributors.sums.stack", "StackAttributor"),
         ),
         Method(
             name="precomputed",

@@ -18,7 +18,7 @@ DEFAULT = "default"
 SUMS = ("channels", "stack")
 ENCODER_WEIGHT = 0.3
 """Of attention over scores of the default encoder, whose spread says by itself where it knows little."""
-GRADIENT_RANK, GRADIENT_TEMPERATURE, GRADIENT_WEIGHT = 16, 0.4, 60.0
+GRADIENT_RANK, GRADIENT_TEMPERATURE, GRADIENT_WEIGHT = 16, 0.4, 1.0
 """Of the gradients of a target LM that is not fine-tuned yet, by LoGra; scores are cosines, so they suit any LM."""
 LARGEST = 2**20
 """Bytes of a recipe that are read at most."""
@@ -31,6 +31,8 @@ _COMMA = re.compile(r",(?![^\[{]*[\]}])")
 class Channel(Settings):
     """One channel: a method with its settings, the view among them, a pool and a weight."""
 
+    added = ("relative",)
+
     method: str
     """Its method, any but channels and stack."""
     settings: dict[str, Any] = Field(default_factory=dict)
@@ -41,6 +43,10 @@ class Channel(Settings):
     """Of attention: the larger, the flatter."""
     weight: float = Field(default=1.0, ge=0, allow_inf_nan=False)
     """Factor on its group scores; 0: it counts nothing."""
+    relative: bool = False
+    """Whether, for each query, its scores are first brought to the deviation that the sum of the channels that are not
+    relative has, over random groups of the training corpus. So a weight holds for methods whose scores differ in
+    size from LM to LM."""
     name: str | None = None
     """Name in results; None takes method and view."""
 
@@ -134,6 +140,7 @@ def default_channels(lm: str | None = None) -> tuple[Channel, ...]:
         pool="attention",
         temperature=GRADIENT_TEMPERATURE,
         weight=GRADIENT_WEIGHT,
+        relative=True,
         name="gradients",
     )
     return (*text, gradients)

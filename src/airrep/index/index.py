@@ -11,8 +11,8 @@ import numpy as np
 
 from airrep.arrays import Features, GroupScores, Rows
 from airrep.attributors.base import Attributor, OnProgress, count_rows
-from airrep.attributors.channels import ChannelsAttributor
 from airrep.attributors.methods import METHODS, make_attributor
+from airrep.attributors.sums.channels import ChannelsAttributor
 from airrep.corpus.corpus import Corpus, Example
 from airrep.errors import ArtifactError, ConfigError
 from airrep.index.reasons import Reasons, Scored

@@ -264,7 +264,7 @@ def narrow(queries: Features, blocks: Sequence[Block]) -> tuple[Features, Sequen
     if isinstance(queries, MixedFeatures):
         columns = np.unique(queries.sparse.indices)
         powers = tuple(_narrowed(one, columns) for one in queries.powers)
-        narrowed = MixedFeatures(queries.dense, select_columns(queries.sparse, columns), powers)
+        narrowed = MixedFeatures(queries.dense, select_columns(queries.sparse, columns), powers, queries.factors)
         return narrowed, MappedBlocks(blocks, lambda block: block._replace(sparse=_chosen(block.sparse, columns)))
     if queries.shape[1] <= WIDE and not isinstance(blocks[0].features, Postings | ColumnRange):
         return queries, blocks

@@ -13,7 +13,7 @@ from typing import NamedTuple
 import numpy as np
 import torch
 
-from airrep.arrays import Features, GroupScores, MixedFeatures
+from airrep.arrays import Features, GroupScores, MixedFeatures, multiply_rows
 from airrep.errors import ConfigError, DataError
 from airrep.scoring.blocks import (
     Block,
@@ -155,7 +155,15 @@ def channel_scores(
         raise DataError("queries: are not of channels, as their pool is. Encode them with the index's method.")
     for channel in pooling.channels:
         part, own = channel_part(queries, blocks, channel)
-        yield channel.name, group_scores(part, own, groups, channel.pooling, precision=precision, device=device)
+        if queries.factors is None or channel.factor is None:
+            yield channel.name, group_scores(part, own, groups, channel.pooling, precision=precision, device=device)
+            continue
+        # Pools such as attention take scores as they were, not those that a query's factor made larger or smaller.
+        factors = queries.factors[:, channel.factor]
+        assert not isinstance(part, MixedFeatures)
+        plain = multiply_rows(part, np.divide(1.0, factors, out=np.zeros_like(factors), where=factors > 0))
+        scores = group_scores(plain, own, groups, channel.pooling, precision=precision, device=device)
+        yield channel.name, scores * factors[:, None].astype(np.float32)
 
 
 def sum_channels(parts: Iterable[GroupScores]) -> GroupScores:

@@ -124,6 +124,8 @@ class ChannelPool:
     """Its first column there."""
     stop: int
     """The column after its last."""
+    factor: int | None = None
+    """Place among the factors of queries, where its scores have one (:class:`airrep.arrays.MixedFeatures`)."""
 
 
 @dataclass(frozen=True)

@@ -14,7 +14,7 @@ from worlds.small_world import HashAttributor, make_corpus, tree
 from airrep import check_attributor
 from airrep.attributors.methods import METHODS, make_attributor
 from airrep.attributors.recipes import Channel, ChannelsSettings, parse_channels
-from airrep.attributors.stack import StackAttributor, beside
+from airrep.attributors.sums.stack import StackAttributor, beside
 from airrep.corpus.corpus import Corpus, Example
 from airrep.errors import ArtifactError, ConfigError, DataError
 from airrep.evaluation.judging import held_out_lds, score_instance
@@ -149,6 +149,33 @@ def test_a_channel_that_scores_all_subsets_alike_is_left_out_and_told(tmp_path):
     stack = learn_stack([flat, TWO], [LEARN], [HELD_OUT], tmp_path / "stack")
     assert [one.title for one in stack.channels] == ["two"]
     assert stack.report["scored_alike"] == ["flat"]
+
+
+def test_a_relative_channel_is_weighed_by_query(tmp_path):
+    """Each query's losses follow the channels as much as their scores vary, whatever the size of the second's."""
+
+    def world(seed: int, name: str) -> LabelledInstance:
+        one, two = planted(seed, name, ["one"]), planted(seed, name, ["two"])
+        unit = [(part.losses - 3) / (part.losses - 3).std(axis=1, keepdims=True) for part in (one, two)]
+        return dataclasses.replace(one, losses=(3 + unit[0] + unit[1]).astype(np.float32))
+
+    learn, held_out = world(0, "a"), world(1, "b")
+    relative = TWO.model_copy(update={"relative": True})
+    made = [
+        learn_stack([ONE, two], [learn], [held_out], tmp_path / name)
+        for name, two in (("absolute", TWO), ("relative", relative))
+    ]
+    absolute, brought = (stack.report["rows"][0]["lds"]["lds"] for stack in made)
+    assert brought > absolute
+    assert made[1].channels[1].weight == pytest.approx(1.0, abs=0.4)
+    found = held_out_lds([score_instance(learnt(tmp_path / "relative"), held_out)], [held_out])
+    assert found.value == pytest.approx(brought, abs=0.05)  # other random groups tell the sizes there
+
+
+def test_relative_channels_alone_are_weighed_as_they_are(tmp_path):
+    relative = [one.model_copy(update={"relative": True}) for one in (ONE, TWO)]
+    stack = learn_stack(relative, [LEARN], [HELD_OUT], tmp_path / "stack")
+    assert [one.relative for one in stack.channels] == [False, False]
 
 
 def test_a_sum_of_one_channel_ranks_as_the_method(tmp_path):

@@ -9,9 +9,10 @@ import numpy as np
 
 from airrep.arrays import GroupScores
 from airrep.attributors.base import Attributor
-from airrep.attributors.channels import channel_pooling
 from airrep.attributors.methods import make_attributor
 from airrep.attributors.recipes import LEARNT, Channel
+from airrep.attributors.sums.channels import channel_pooling
+from airrep.attributors.sums.reference import relative_weights
 from airrep.errors import AirRepError, ConfigError, DataError
 from airrep.evaluation.judging import SPREADS, best_of, compare_held_out, held_out_lds, score_instance
 from airrep.evaluation.statistics.metrics import RESAMPLES
@@ -19,7 +20,7 @@ from airrep.labels.instance import LabelledInstance, identity
 from airrep.runtime.artifacts import new_artifact
 from airrep.runtime.stage import Stage
 from airrep.scoring.pooling import ATTENTIONS, Pooling
-from airrep.training.linear.weights import MemberFeatures, fit_weights
+from airrep.training.linear.weights import LEAST, MemberFeatures, fit_weights
 from airrep.training.ranking_loss import normalise_losses
 
 CHOOSING = 400
@@ -53,26 +54,36 @@ class _Judged:
     """Whether it is of the sum itself, so that beating it is no aim."""
 
 
+@dataclass(frozen=True, eq=False)
+class _Part:
+    """Group scores of one channel on one instance."""
+
+    scores: GroupScores
+    """Of the subsets, ``(q, m)``."""
+    reference: np.ndarray
+    """Of random groups, ``(q, groups)``."""
+
+
 class _Member:
-    """A method with the group scores of its channel on all instances; its features are let go of with them."""
+    """A method as a channel, with its group scores on all instances; its features are let go of with them."""
 
     def __init__(self, channel: Channel, learn: Sequence[LabelledInstance], held_out: Sequence[LabelledInstance]):
         self.title, method = channel.title, make_attributor(channel.method, channel.settings)
         own, features = channel_pooling(channel, method), [MemberFeatures.of(method, one) for one in learn]
         self.tells = _tell([one.pooled(own) for one in features])
         self.pooling = _chosen(own, features) if self.tells else own
-        self.learn = [one.pooled(self.pooling) for one in features]
+        self.learn = [_Part(one.pooled(self.pooling), one.reference_scores(self.pooling)) for one in features]
         features = [MemberFeatures.of(method, one) for one in held_out]
-        self.held_out = [one.pooled(self.pooling) for one in features]
+        self.held_out = [_Part(one.pooled(self.pooling), one.reference_scores(self.pooling)) for one in features]
         self.channel = _with_pooling(channel, method, self.pooling)
         self.as_it_is = (
-            None if own == self.pooling else _Judged(f"{self.title}, {own}", [f.pooled(own) for f in features])
+            None if own == self.pooling else _Judged(f"{self.title}, {own}", [one.pooled(own) for one in features])
         )
 
     @property
     def alone(self) -> _Judged:
         """The channel by itself."""
-        return _Judged(f"{self.title}, {self.pooling}", self.held_out)
+        return _Judged(f"{self.title}, {self.pooling}", [one.scores for one in self.held_out])
 
 
 def learn_stack(
@@ -122,7 +133,7 @@ def learn_stack(
     if finished is not None:
         return Stack(path, tuple(Channel(**one) for one in finished["channels"]), finished["report"])
     every = [_Member(one, learn, held_out) for one in members]
-    made = [one for one in every if one.tells]
+    made = _with_one_absolute([one for one in every if one.tells])
     if not made:
         raise DataError("stack: every member scores all subsets alike; expected scores that vary. Take other members.")
     weights = _weights(made, learn)
@@ -209,8 +220,47 @@ def _tell(scores: Sequence[GroupScores]) -> bool:
     return any(bool(np.ptp(one, axis=1).any()) for one in scores)
 
 
-def _weights(members: Sequence[_Member], learn: Sequence[LabelledInstance]) -> tuple[float, ...]:
-    return fit_weights([one.learn for one in members], [instance.losses for instance in learn])
+def _with_one_absolute(members: list[_Member]) -> list[_Member]:
+    """Members of which one at least is not relative, since there is nothing to be relative to if all are."""
+    if members and all(one.channel.relative for one in members):
+        for one in members:
+            one.channel = one.channel.model_copy(update={"relative": False})
+    return members
+
+
+def _weights(members: Sequence[_Member], learn: Sequence[LabelledInstance]) -> list[float]:
+    """Weights by Eq. 8: of the channels that are not relative, then of their sum beside those that are."""
+    losses = [instance.losses for instance in learn]
+    absolute = [one for one in members if not one.channel.relative]
+    first = iter(fit_weights([[part.scores for part in one.learn] for one in absolute], losses))
+    weights = [1.0 if one.channel.relative else next(first) for one in members]
+    if len(absolute) == len(members):
+        return weights
+    parts = [_parts(members, weights, place, "learn") for place in range(len(learn))]
+    relative = np.array([one.channel.relative for one in members])
+    sums = [part[~relative].sum(axis=0) for part in parts]
+    others = [[part[number] for part in parts] for number in np.flatnonzero(relative)]
+    whole, *found = fit_weights([sums, *others], losses)
+    whole = max(whole, LEAST * max(found))  # the others are relative to it, so it cannot count nothing
+    beside = iter(found)
+    return [
+        next(beside) / whole if one.channel.relative else w * whole for one, w in zip(members, weights, strict=True)
+    ]
+
+
+def _parts(members: Sequence[_Member], weights: Sequence[float], place: int, part: str) -> np.ndarray:
+    """What each channel gives on one instance, ``(channels, q, m)``."""
+    channels = [one.channel.model_copy(update={"weight": weight}) for one, weight in zip(members, weights, strict=True)]
+    found = [getattr(one, part)[place] for one in members]
+    factors = relative_weights(channels, np.stack([one.reference for one in found]))
+    parts: np.ndarray = np.stack([one.scores for one in found]) * factors.T[:, :, None]
+    return parts
+
+
+def _sum(members: Sequence[_Member], weights: Sequence[float]) -> list[GroupScores]:
+    """Σ_c w_c g_c on each held-out instance."""
+    places = range(len(members[0].held_out))
+    return [_parts(members, weights, place, "held_out").sum(axis=0).astype(np.float32) for place in places]
 
 
 def _judged(
@@ -235,7 +285,7 @@ def _report(
     resamples: int,
 ) -> dict[str, Any]:
     """The sum against members, rivals and itself without each part, by LDS on held-out instances."""
-    ours = _sum([one.held_out for one in members], weights)
+    ours = _sum(members, weights)
     found = held_out_lds(ours, held_out, resamples)
     rows: list[dict[str, Any]] = [{"name": "sum", "lds": found.to_dict(), "sum_minus_it": None, "part": True}]
     others = [form for one in members for form in (one.alone, one.as_it_is) if form is not None]
@@ -260,17 +310,10 @@ def _ablations(
     kept = [one for one, weight in zip(members, weights, strict=True) if weight > 0]
     for left_out in kept if len(kept) > 1 else []:
         others = [one for one in kept if one is not left_out]
-        again = _weights(others, learn)
-        yield _Judged(f"sum without {left_out.title}", _sum([one.held_out for one in others], again), part=True)
-
-
-def _sum(scores: Sequence[Sequence[GroupScores]], weights: Sequence[float]) -> list[GroupScores]:
-    """Σ_c w_c g_c on each instance."""
-    kept = list(zip(scores, weights, strict=True))
-    return [
-        np.sum([weight * one[place].astype(np.float64) for one, weight in kept], axis=0).astype(np.float32)
-        for place in range(len(scores[0]))
-    ]
+        if all(one.channel.relative for one in others):
+            yield _Judged(f"sum without {left_out.title}", [one.scores for one in others[0].held_out], part=True)
+            continue
+        yield _Judged(f"sum without {left_out.title}", _sum(others, _weights(others, learn)), part=True)
 
 
 def _sentence(best: Mapping[str, Any], better: bool) -> str:

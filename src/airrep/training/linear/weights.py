@@ -10,9 +10,11 @@ from scipy.optimize import minimize
 
 from airrep.arrays import Features, GroupScores
 from airrep.attributors.base import Attributor
+from airrep.attributors.sums.reference import REFERENCE, Reference
 from airrep.errors import DataError
 from airrep.evaluation.judging import compact_subsets, encode_instance, score_features
 from airrep.labels.instance import LabelledInstance
+from airrep.runtime.seeding import stream
 from airrep.scoring.groups import Groups
 from airrep.scoring.pooling import Pooling, PoolLike
 from airrep.scoring.scores import score_all
@@ -39,6 +41,17 @@ class MemberFeatures:
         """Fit the method on the train pool; encode the queries and the examples that are in some subset."""
         train, queries = encode_instance(method, instance)
         return cls(instance, compact_subsets(instance.subsets)[1], train, queries)
+
+    @cached_property
+    def _reference(self) -> Reference:
+        """Random groups of the examples in some subset; the same rows for every method."""
+        rows = stream(0, "stack", "reference").permutation(self.train.shape[0])[:REFERENCE]
+        return Reference((self.train[np.sort(rows)],), "")
+
+    def reference_scores(self, pooling: Pooling) -> np.ndarray:
+        """Scores of random groups, ``(q, groups)``, by which a relative weight is told."""
+        found: np.ndarray = self._reference.scores([self.queries], [pooling])[0]
+        return found
 
     @cached_property
     def scores(self) -> np.ndarray:

@@ -3,24 +3,29 @@
 from collections.abc import Sequence
 from dataclasses import replace
 from functools import cached_property
+from pathlib import Path
 from typing import ClassVar, NamedTuple
 
 import numpy as np
 from scipy import sparse
 
-from airrep.arrays import DenseFeatures, Features, MixedFeatures, PowerColumns, SparseFeatures
+from airrep.arrays import DenseFeatures, Features, MixedFeatures, PowerColumns, SparseFeatures, multiply_rows
 from airrep.attributors.base import Attributor, OnRows, SeveralMethods
 from airrep.attributors.encoder import EmbeddingAttributor
 from airrep.attributors.methods import make_attributor
 from airrep.attributors.recipes import Channel, ChannelsSettings
-from airrep.corpus.corpus import Example
+from airrep.attributors.sums.reference import REFERENCE, Reference, relative_weights
+from airrep.corpus.corpus import Corpus, Example
 from airrep.corpus.places import Places
 from airrep.errors import ConfigError
 from airrep.runtime.artifacts import json_digest
+from airrep.runtime.seeding import stream
 from airrep.scoring.pooling import AnyPooling, ChannelPool, ChannelPooling, Pool, Pooling, PoolLike
 
 POOLS = ("sum", "mean", "attention", "signed-attention", "ngram-lm", "power", "top")
 """Kinds of pools that a channel may have."""
+WEIGHING = ("pool", "temperature", "weight", "relative")
+"""Settings of a channel that training features do not depend on."""
 HOW = ("device", "precision", "batch_tokens", "store")
 """Settings that say how features are computed, not which."""
 
@@ -31,6 +36,9 @@ class ChannelsAttributor(SeveralMethods[ChannelsSettings]):
     A single example is a group of one. Features are those of all channels side by side, dense ones dense and sparse
     ones sparse. Weights are in the features of queries: since all pools but powers keep factors, w g_T(s) = g_wT(w s)
     with the temperature T of attention times w; a power p takes the p-th root of w.
+
+    The weight of a relative channel is w σ(x) / σ_c(x): over random groups of the training corpus, its scores for query
+    x have the deviation σ_c(x), and the sum of the channels that are not relative σ(x).
     """
 
     name = "channels"
@@ -38,6 +46,7 @@ class ChannelsAttributor(SeveralMethods[ChannelsSettings]):
 
     def __init__(self, settings: ChannelsSettings | None = None) -> None:
         super().__init__(settings or ChannelsSettings())
+        self._reference: Reference | None = None
 
     @property
     def channels(self) -> tuple[Channel, ...]:
@@ -45,9 +54,9 @@ class ChannelsAttributor(SeveralMethods[ChannelsSettings]):
         return self._settings.channels
 
     @property
-    def weights(self) -> list[tuple[float, str | None, float]]:
-        """Weight, pool and temperature of each channel."""
-        return [(one.weight, one.pool, one.temperature) for one in self.channels]
+    def weights(self) -> list[tuple[float, str | None, float, bool]]:
+        """Weight, pool and temperature of each channel, and whether it is relative."""
+        return [(one.weight, one.pool, one.temperature, one.relative) for one in self.channels]
 
     @cached_property
     def parts(self) -> tuple[Attributor, ...]:
@@ -84,11 +93,40 @@ class ChannelsAttributor(SeveralMethods[ChannelsSettings]):
         parts = zip(self.channels, self._pools, places, strict=True)
         return ChannelPooling(
             tuple(
-                ChannelPool(channel.title, _weighed(pooling, channel.weight), place.dense, place.start, place.stop)
-                for channel, pooling, place in parts
+                ChannelPool(
+                    channel.title,
+                    _weighed(pooling, channel),
+                    place.dense,
+                    place.start,
+                    place.stop,
+                    number if channel.relative else None,
+                )
+                for number, (channel, pooling, place) in enumerate(parts)
                 if channel.weight > 0
             )
         )
+
+    def fit(self, train: Corpus) -> None:
+        """Let every channel learn what it needs; for relative ones take random groups of the corpus as well."""
+        super().fit(train)
+        if self._relative:
+            rows = np.sort(stream(0, "channels", "reference").permutation(len(train))[:REFERENCE])
+            examples = train.take(rows)
+            key = json_digest([one.content_hash for one in examples])
+            self._reference = Reference(tuple(one.encode_train(examples) for one in self.parts), key)
+
+    @property
+    def _relative(self) -> bool:
+        return any(channel.relative and channel.weight > 0 for channel in self.channels)
+
+    def save_state(self, folder: Path) -> None:
+        super().save_state(folder)
+        if self._reference is not None:
+            self._reference.save(folder)
+
+    def load_state(self, folder: Path) -> None:
+        super().load_state(folder)
+        self._reference = Reference.load(folder, len(self.parts))
 
     def reweighed(self, recipe: Sequence[Channel]) -> "ChannelsAttributor":
         """The same channels with the pools, temperatures and weights of a recipe; those that it lacks count nothing.
@@ -106,21 +144,29 @@ class ChannelsAttributor(SeveralMethods[ChannelsSettings]):
                 f"channels: lacks '{lacking[0]}' with the settings of the recipe; it has "
                 f"{', '.join(one.title for one in found.values())}. Build an index of the recipe, or leave it out."
             )
-        nothing = {"weight": 0.0}
         channels = tuple(
             one.model_copy(
-                update=wanted[key].model_dump(include={"pool", "temperature", "weight"}) if key in wanted else nothing
+                update={name: getattr(wanted[key], name) for name in WEIGHING} if key in wanted else {"weight": 0.0}
             )
             for key, one in found.items()
         )
         other = ChannelsAttributor(ChannelsSettings(channels=channels))
-        other.__dict__["parts"] = self.parts
+        other.__dict__["parts"], other._reference = self.parts, self._reference
+        if other._relative and self._reference is None:
+            raise ConfigError(
+                "channels: a weight of the recipe is relative, and the index was built without such. Build an index of "
+                "the recipe."
+            )
         return other
 
     @property
     def fingerprint(self) -> str:
         known = [(channel.weight, str(pool)) for channel, pool in zip(self.channels, self._pools, strict=True)]
-        return json_digest({"method": self.name, "channels": known, "parts": [one.fingerprint for one in self.parts]})
+        parts = {"method": self.name, "channels": known, "parts": [one.fingerprint for one in self.parts]}
+        if self._relative:
+            relative = [channel.relative for channel in self.channels]
+            parts["relative"] = [relative, self.check_fitted(self._reference).key]
+        return json_digest(parts)
 
     @property
     def caution(self) -> str:
@@ -132,9 +178,16 @@ class ChannelsAttributor(SeveralMethods[ChannelsSettings]):
     def encode_queries(self, examples: Sequence[Example], on_rows: OnRows | None = None) -> MixedFeatures:
         """φ_query of each channel times its weight."""
         parts = [one.encode_queries(examples, done) for one, done in self.in_turn(on_rows)]
-        factors = [_factor(channel.weight, pool) for channel, pool in zip(self.channels, self._pools, strict=True)]
-        scaled = [_times(part, factor) for part, factor in zip(parts, factors, strict=True)]
-        return self._beside(scaled)
+        weights = [_factor(channel.weight, pool) for channel, pool in zip(self.channels, self._pools, strict=True)]
+        if not self._relative:
+            return self._beside([_times(part, weight) for part, weight in zip(parts, weights, strict=True)])
+        reference = self.check_fitted(self._reference)
+        factors = relative_weights(self.channels, reference.scores(parts, self._pools))
+        scaled = [
+            multiply_rows(_times(part, 1.0 if channel.relative else weight), factor if channel.relative else None)
+            for part, weight, channel, factor in zip(parts, weights, self.channels, factors.T, strict=True)
+        ]
+        return replace(self._beside(scaled), factors=factors)
 
     def places(self, example: Example) -> Places | None:
         """Places of all channels of words, their columns those of the sparse features side by side."""
@@ -216,7 +269,7 @@ def channel_pooling(channel: Channel, method: Attributor) -> Pooling:
         ConfigError: there is no such pool, or it does not pool scores of members.
     """
     found = method.pooling(channel.pool, channel.temperature)
-    if not isinstance(found, Pooling) or found.kind not in POOLS:
+    if not isinstance(found, Pooling) or found.kind not in POOLS or (channel.relative and found.kind == "power"):
         raise ConfigError(
             f"channel {channel.title}: has the pool '{found}'; expected one that scores members, such as attention. "
             "Take another pool."
@@ -224,9 +277,10 @@ def channel_pooling(channel: Channel, method: Attributor) -> Pooling:
     return found
 
 
-def _weighed(pooling: Pooling, weight: float) -> Pooling:
-    """The pool of scores that are multiplied by the weight already."""
-    return replace(pooling, temperature=pooling.temperature * weight) if pooling.attends else pooling
+def _weighed(pooling: Pooling, channel: Channel) -> Pooling:
+    """The pool of scores that are multiplied by the weight already; those of relative channels are divided again."""
+    attends = pooling.attends and not channel.relative
+    return replace(pooling, temperature=pooling.temperature * channel.weight) if attends else pooling
 
 
 def _factor(weight: float, pooling: Pooling) -> float:

@@ -13,20 +13,20 @@ from worlds.small_world import tree
 from worlds.tiny_bert import tiny_folder
 
 from airrep.arrays import MixedFeatures
-from airrep.attributors.channels import ChannelsAttributor
 from airrep.attributors.conformance import check_attributor
 from airrep.attributors.methods import make_attributor
 from airrep.attributors.recipes import MOST_CHANNELS, ChannelsSettings, default_channels
+from airrep.attributors.sums.channels import ChannelsAttributor
 from airrep.corpus.corpus import Corpus, Example
 from airrep.errors import ArtifactError, ConfigError
-from airrep.evaluation.judging import encode_instance, score_instance
+from airrep.evaluation.judging import encode_instance, score_features, score_instance
 from airrep.evaluation.pool import cost_of
 from airrep.index.building import build_index
 from airrep.index.editing import append, compact, delete
 from airrep.index.index import Index
 from airrep.labels.instance import LabelledInstance
 from airrep.scoring.groups import Groups
-from airrep.scoring.pooling import pool_scores
+from airrep.scoring.pooling import Pooling, pool_scores
 
 TEXTS = [
     ("a b c", "the cat sat on the mat", "animals"),
@@ -339,3 +339,89 @@ def test_a_build_that_is_killed_goes_on_to_the_same_bytes(tmp_path: Path) -> Non
     assert {name: tree(tmp_path / "whole")[name] for name in own if name != "manifest.json"} == {
         name: digest for name, digest in own.items() if name != "manifest.json"
     }
+
+
+GRADIENTS = {"method": "tfidf", "pool": "attention", "temperature": 0.3, "weight": 0.7, "relative": True}
+
+
+def _relative(*channels: dict[str, Any]) -> ChannelsAttributor:
+    method = make_attributor("channels", {"channels": channels})
+    assert isinstance(method, ChannelsAttributor)
+    return method
+
+
+def test_a_relative_weight_is_that_of_scores_brought_to_the_size_of_the_others() -> None:
+    """By the written equation, in float64, over the reference groups."""
+    train = Corpus.from_examples(
+        Example(f"p{n}", " ".join(WORD_LIST[(n * k * k + k) % 11] for k in range(2, 7)), str(n)) for n in range(60)
+    )
+    queries = [Example("p", " ".join(WORD_LIST[(n + k) % 11] for k in range(4)), f"q{n}") for n in range(5)]
+    plain = [make_attributor("ngram"), make_attributor("tfidf")]
+    method = _relative(WORDS, GRADIENTS)
+    method.fit(train)
+    for one in plain:
+        one.fit(train)
+    groups = Groups.from_lists({"a": range(10), "b": range(5, 40), "c": [59]})
+    found = score_features(
+        method.encode_train(train), method.encode_queries(queries), groups, method.pooling(), examples=len(train)
+    )
+    reference = method._reference
+    assert reference is not None
+    sizes = []
+    for one, part, pool in zip(
+        plain, reference.parts, ("ngram-lm", Pooling("attention", temperature=0.3)), strict=True
+    ):
+        scores = [
+            score_features(part, one.encode_queries([query]), reference._groups, pool)[0].astype(np.float64)
+            for query in queries
+        ]
+        sizes.append(np.array([np.sqrt(np.mean((row - row.mean()) ** 2)) for row in scores]))
+    counted, weighed = (
+        score_features(one.encode_train(train), one.encode_queries(queries), groups, pool).astype(np.float64)
+        for one, pool in zip(plain, ("ngram-lm", Pooling("attention", temperature=0.3)), strict=True)
+    )
+    expected = 2.0 * counted + 0.7 * (2.0 * sizes[0] / sizes[1])[:, None] * weighed
+    np.testing.assert_allclose(found, expected, rtol=2e-5, atol=1e-6)
+
+
+WORD_LIST = ["ab", "cd", "ef", "gh", "ij", "kl", "mn", "op", "qr", "st", "uv"]
+
+
+def test_relative_channels_conform_and_are_kept_with_an_index(tmp_path: Path) -> None:
+    check_attributor(lambda: _relative(WORDS, GRADIENTS))
+    index = _index_of(tmp_path / "index", WORDS, GRADIENTS)
+    again = Index(tmp_path / "index")
+    queries = [Example("p", "ab cd ef", "a"), Example("q", "cd ef", "b")]
+    scores = index.group_scores(queries, "source").scores
+    np.testing.assert_array_equal(again.group_scores(queries, "source").scores, scores)
+    absolute = [{**GRADIENTS, "relative": False, "weight": 5.0}, WORDS]
+    expected = _index_of(tmp_path / "absolute", *absolute[::-1])
+    np.testing.assert_allclose(
+        _asked(tmp_path / "index", *absolute[::-1]).group_scores(queries, "source").scores,
+        expected.group_scores(queries, "source").scores,
+        rtol=1e-5,
+    )
+    with pytest.raises(ConfigError, match="the index was built without such"):
+        _asked(tmp_path / "absolute", WORDS, GRADIENTS).top(queries, 1)
+
+
+def test_why_and_groups_tell_what_a_relative_channel_gave(tmp_path: Path) -> None:
+    index = _index_of(tmp_path / "index", WORDS, GRADIENTS)
+    queries = [Example("p", "ab cd ef", "a"), Example("q", "cd ef", "b")]
+    for hits in index.top(queries, 3, why=True):
+        for hit in hits:
+            assert sum(hit.why.channels.values()) == pytest.approx(hit.score, rel=1e-5)
+    found = index.group_scores(queries, "source", why=True)
+    np.testing.assert_allclose(sum(found.channels.values()), found.scores, rtol=1e-5)
+
+
+def test_a_query_of_which_nothing_is_known_scores_0(tmp_path: Path) -> None:
+    index = _index_of(tmp_path / "index", WORDS, GRADIENTS)
+    assert not index.group_scores([Example("p", "", "a")], "source").scores.any()
+
+
+def test_not_all_weights_are_relative() -> None:
+    method = _relative(GRADIENTS, {"method": "ngram", "relative": True})
+    method.fit(Corpus.from_examples(Example("p", f"ab {n}", str(n)) for n in range(9)))
+    with pytest.raises(ConfigError, match="all weights are relative; expected one that is not"):
+        method.encode_queries([Example("p", "ab", "q")])

@@ -1,0 +1,100 @@
+"""Random groups of a training corpus, which tell the size of each channel's group scores for a query."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+
+import numpy as np
+from scipy import sparse
+
+from airrep.arrays import DenseFeatures, Features, MixedFeatures, SparseFeatures
+from airrep.attributors.recipes import Channel
+from airrep.errors import ConfigError
+from airrep.runtime.seeding import stream
+from airrep.scoring.blocks import block_of
+from airrep.scoring.group_scores import group_scores
+from airrep.scoring.groups import Groups
+from airrep.scoring.pooling import Pooling
+
+REFERENCE, GROUPS, MEMBERS = 256, 64, 16
+"""Examples, groups that are drawn from them, and members of each, where there are enough examples."""
+KEY = "reference.txt"
+
+
+@dataclass(frozen=True, eq=False)
+class Reference:
+    """Features of some training examples in every channel."""
+
+    parts: tuple[Features, ...]
+    key: str
+    """Digest of the examples."""
+
+    @cached_property
+    def _groups(self) -> Groups:
+        rows = self.parts[0].shape[0]
+        members = max(1, min(MEMBERS, rows // 4))
+        drawn = (stream(0, "channels", "groups", number).permutation(rows)[:members] for number in range(GROUPS))
+        return Groups.from_lists({str(number): row for number, row in enumerate(drawn)})
+
+    def scores(self, queries: Sequence[Features], pools: Sequence[Pooling]) -> np.ndarray:
+        """Scores of the groups in each channel, ``(channels, q, groups)``; those of a query depend on it alone."""
+        found = np.empty((len(pools), queries[0].shape[0], GROUPS))
+        for place, (part, own, pool) in enumerate(zip(queries, self.parts, pools, strict=True)):
+            blocks = [block_of(0, own)]
+            for row in range(part.shape[0]):  # one by one: products of several differ in their last digits
+                found[place, row] = group_scores(part[[row]], blocks, self._groups, pool)[0]
+        return found
+
+    def save(self, folder: Path) -> None:
+        """Write it into a folder."""
+        for number, part in enumerate(self.parts):
+            if isinstance(part, np.ndarray):
+                np.save(folder / f"reference-{number}.npy", part)
+            elif not isinstance(part, MixedFeatures):
+                sparse.save_npz(folder / f"reference-{number}.npz", part)
+        (folder / KEY).write_text(self.key, encoding="ascii")
+
+    @classmethod
+    def load(cls, folder: Path, channels: int) -> "Reference | None":
+        """What :meth:`save` wrote; None where there is nothing."""
+        if not (folder / KEY).is_file():
+            return None
+        parts = tuple(_loaded(folder / f"reference-{number}") for number in range(channels))
+        return cls(parts, (folder / KEY).read_text(encoding="ascii"))
+
+
+def _loaded(path: Path) -> DenseFeatures | SparseFeatures:
+    dense = path.with_suffix(".npy")
+    if dense.is_file():
+        features: DenseFeatures = np.load(dense, allow_pickle=False)
+        return features
+    found: SparseFeatures = sparse.csr_array(sparse.load_npz(path.with_suffix(".npz")))
+    return found
+
+
+def relative_weights(channels: Sequence[Channel], scores: np.ndarray) -> np.ndarray:
+    """What each channel's scores are multiplied by for each query: w, or w σ(x) / σ_c(x) if it is relative.
+
+    Where the sum of the others, or the channel, scores all groups alike, σ or σ_c says nothing and is taken as 1.
+
+    Args:
+        channels: the channels.
+        scores: ``(channels, q, groups)``, without weights.
+
+    Returns:
+        ``(q, channels)`` float64.
+    """
+    weights = np.array([one.weight for one in channels])
+    relative = np.array([one.relative for one in channels])
+    if relative.all():
+        raise ConfigError("channels: all weights are relative; expected one that is not. Set relative: false for one.")
+    whole = np.tensordot(np.where(relative, 0.0, weights), scores, axes=1)
+    sizes = _deviation(whole)[None] / _deviation(scores)
+    factors: np.ndarray = np.where(relative[:, None], sizes, 1.0) * weights[:, None]
+    return np.ascontiguousarray(factors.T)
+
+
+def _deviation(scores: np.ndarray) -> np.ndarray:
+    found: np.ndarray = scores.std(axis=-1)
+    return np.where(found > 0, found, 1.0)
