@@ -1,6 +1,6 @@
 """Weights of the default channels that hold across roles: learnt from all roles but one, judged on that one.
 
-Usage: python experiments/channels/weights.py [--gradients]
+Usage: python experiments/channels/weights.py [--gradients] [--lm 4.5M]
 
 In the folder of the repository, after the data steps of `roles` and `smollm2`; with the gradients of the LM if asked.
 
@@ -35,7 +35,7 @@ TINY, SMOLLM2 = HERE / "work" / "shared" / "models" / "tiny-lm", HERE / "work" /
 DEFAULT = default_channels("LM")
 
 
-def labelled(role: str, judged: bool) -> dict[str, tuple[LabelledInstance, Path]]:
+def labelled(role: str, judged: bool, lms: list[str]) -> dict[str, tuple[LabelledInstance, Path]]:
     """Labelled instances of a role and the LM of each, to choose weights by or to judge them by."""
     corpus = airrep.read_corpus(HERE / "work" / "data" / role / "judge.jsonl")
     (by_tiny,) = gather([f"{HERE}/roles/labels/{role}-judge#{int(judged)}"], [corpus])
@@ -45,7 +45,7 @@ def labelled(role: str, judged: bool) -> dict[str, tuple[LabelledInstance, Path]
         data = [airrep.read_corpus(HERE / "work" / "data" / part / f"{name}.jsonl") for name in ("pool", "queries")]
         (by_smollm2,) = gather([f"{HERE}/smollm2/labels/{part}"], data)
         found["135M"] = (by_smollm2, SMOLLM2)
-    return found
+    return {lm: one for lm, one in found.items() if lm in lms}
 
 
 class Scores(NamedTuple):
@@ -91,17 +91,19 @@ def main() -> None:
     """Print a line for each role that judges."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--gradients", action="store_true", help="with the gradients of the LM")
-    gradients = parser.parse_args().gradients
+    parser.add_argument("--lm", action="append", choices=("4.5M", "135M"), help="of this LM alone; gradients cost")
+    given = parser.parse_args()
+    gradients, lms = given.gradients, given.lm or ["4.5M", "135M"]
     learn: dict[str, list[Scores]] = {}
     for role in ROLES:
         learn[role] = []
-        for lm, (instance, folder) in labelled(role, judged=False).items():
+        for lm, (instance, folder) in labelled(role, False, lms).items():
             scores = channel_scores(f"{role}-{lm}-choose", instance, folder, gradients)
             learn[role] += [scores] * (2 if lm == "135M" else 1)
     for role in ROLES:
         weights = weights_of([one for other in ROLES if other != role for one in learn[other]])
         print(f"{role}: weights of the other roles {shown(weights)}")
-        for lm, (instance, folder) in labelled(role, judged=True).items():
+        for lm, (instance, folder) in labelled(role, True, lms).items():
             scores = channel_scores(f"{role}-{lm}-judge", instance, folder, gradients)
             counted = scores.subsets[0].astype(np.float32)
             for name, some in (("these", weights), ("shipped", [one.weight for one in DEFAULT][: len(weights)])):

@@ -146,6 +146,15 @@ def default_channels(lm: str | None = None) -> tuple[Channel, ...]:
     return (*text, gradients)
 
 
+def short_text(settings: Mapping[str, Any]) -> dict[str, Any]:
+    """Settings as they are shown: of channels, written as JSON, no more than weights and names."""
+    channels = settings.get("channels")
+    if not isinstance(channels, list | tuple):
+        return dict(settings)
+    known = (Channel.model_validate(one) for one in channels)
+    return {**settings, "channels": " + ".join(f"{one.weight:.3g} × {one.title}" for one in known)}
+
+
 def read_channels(name: str) -> object:
     """The list of channels in a YAML file, or in what `airrep stack` learnt.
 

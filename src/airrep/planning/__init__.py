@@ -1,6 +1,6 @@
 """Predict time, memory and disk; adapt an encoder within a time budget.
 
-adapt           Sample, label, train and judge within a time budget.
+adapt           Sample, label, weigh channels, train and judge within a time budget.
 budget          Choose instances, subsets and layers that fit a time budget.
 plan            A plan of costs: rates, intervals, crossovers; written and read.
 plan_request    The request for a plan, checked, and the benchmarks that it needs.
@@ -9,5 +9,4 @@ real_runs       Real runs on this machine, and predictions beside them.
 trial_learning  Try fine-tunes for labels, and training steps of an encoder.
 trial_method    Try a method on a sample: fits, features, bytes.
 trials          Slices, repeats and results of a plan's micro-benchmarks.
-verdict         Compare a trained encoder with its rivals on unseen examples.
 """

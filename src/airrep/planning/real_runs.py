@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from airrep.attributors.methods import METHODS
+from airrep.attributors.recipes import short_text
 from airrep.errors import AirRepError, ConfigError
 from airrep.labels.labels import Labels, holds_labels, open_labels
 from airrep.planning.plan import Predicted, PredictionCheck
@@ -104,7 +105,11 @@ def _index(request: PlanRequest, run: Path, manifest: Mapping[str, Any]) -> Real
     given = request.settings_of(name) if name != ENCODER else {"encoder": request.encoder}
     planned = METHODS[name].settings.of({**METHODS[name].defaults, **given}).model_dump(mode="json")
     others = list(_models(planned, manifest["settings"]))
-    conditions = [*others, *_settings(planned, manifest["settings"]), *_surroundings(request, cost.conditions)]
+    conditions = [
+        *others,
+        *_settings(short_text(planned), short_text(manifest["settings"])),
+        *_surroundings(request, cost.conditions),
+    ]
     if all(corpus["fingerprint"] != request.texts.fingerprint for corpus in manifest["corpora"]):
         conditions.append("other texts")
     return RealRun(

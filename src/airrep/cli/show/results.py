@@ -11,6 +11,7 @@ from rich.table import Table
 from rich.text import Text
 
 from airrep.attributors.methods import Method
+from airrep.attributors.recipes import short_text
 from airrep.cli.show.console import out, print_fields, snippet
 from airrep.cli.show.why import CAUSE, has_same_words, marked_query, told_hit
 from airrep.corpus.corpus import Example
@@ -144,7 +145,7 @@ def _index_fields(manifest: Mapping[str, Any]) -> dict[str, Any]:
     corpora = [f"{entry['rows']:,} rows, {entry['fingerprint'][:12]}" for entry in manifest["corpora"]]
     return {
         "method": manifest["method"],
-        "settings": ", ".join(f"{name}={value}" for name, value in manifest["settings"].items()),
+        "settings": ", ".join(f"{name}={value}" for name, value in short_text(manifest["settings"]).items()),
         "attributor": manifest["attributor"][:12],
         "rows": f"{manifest['rows']:,} of {manifest['dimension']:,} features, {manifest['layout']}",
         "deleted": manifest["deleted"] or "none",
