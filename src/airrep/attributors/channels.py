@@ -55,7 +55,7 @@ class ChannelsAttributor(SeveralMethods[ChannelsSettings]):
 
     @cached_property
     def _pools(self) -> tuple[Pooling, ...]:
-        return tuple(map(_pooling_of, self.channels, self.parts))
+        return tuple(map(pooling_of, self.channels, self.parts))
 
     @property
     def symmetric(self) -> bool:
@@ -147,8 +147,12 @@ def _side_by_side(parts: Sequence[SparseFeatures], rows: int) -> SparseFeatures:
     return joined
 
 
-def _pooling_of(channel: Channel, method: Attributor) -> Pooling:
-    """A channel's pool: its own, or its method's."""
+def pooling_of(channel: Channel, method: Attributor) -> Pooling:
+    """A channel's pool: its own, or its method's.
+
+    Raises:
+        ConfigError: there is no such pool, or it is not for channels.
+    """
     found = method.pooling(channel.pool, channel.temperature)
     if not isinstance(found, Pooling) or found.kind not in POOLS:
         raise ConfigError(

@@ -14,6 +14,8 @@ DEFAULT = "default"
 SUMS = ("channels", "stack")
 ENCODER_WEIGHT = 0.3
 """Of attention over scores of the default encoder, whose spread says by itself where it knows little."""
+RECIPE = "channels.yaml"
+"""Name of a recipe in a folder."""
 LARGEST = 2**20
 """Bytes of a recipe that are read at most."""
 
@@ -54,7 +56,8 @@ class ChannelsSettings(Settings):
     channels: tuple[Channel, ...] = Field(
         default_factory=lambda: default_channels(), min_length=1, max_length=MOST_CHANNELS
     )
-    """The channels: 'default', a YAML file with a list of them, or the list itself. They are kept with the index."""
+    """The channels: 'default', a YAML file with a list of them (or its folder), or the list itself. They are kept with
+    the index."""
     tokenizer: str | None = None
     """Of the default channels: folder or Hub id of a model, best the target LM, whose tokens count; None takes the
     pieces of the LM that comes with airrep."""
@@ -95,12 +98,14 @@ def default_channels(tokenizer: str = "subwords") -> tuple[Channel, ...]:
 
 
 def read_channels(name: str) -> object:
-    """The content of a YAML file with a list of channels.
+    """The content of a YAML file with a list of channels, or of ``channels.yaml`` in a folder.
+
+    An encoder's folder that begins with a dot, such as ``.`` or ``./encoder``, is found from the file's own folder.
 
     Raises:
         ConfigError: the file cannot be read, is too large, or is no list.
     """
-    path = Path(name)
+    path = Path(name) / RECIPE if Path(name).is_dir() else Path(name)
     if path.is_file() and path.stat().st_size > LARGEST:
         raise ConfigError(
             f"{path}: has {path.stat().st_size:,} bytes; expected a list of at most {MOST_CHANNELS} channels."
@@ -109,4 +114,15 @@ def read_channels(name: str) -> object:
     channels = content.get("channels") if isinstance(content, dict) else content
     if not isinstance(channels, list):
         raise ConfigError(f"{path}: is no list of channels; expected lines such as '- method: ngram'. Correct it.")
-    return tuple(channels)
+    return tuple(_placed(channel, path.parent) for channel in channels)
+
+
+def _placed(channel: object, folder: Path) -> object:
+    """A channel whose encoder's folder, if it begins with a dot, is found from the recipe's folder."""
+    settings = channel.get("settings") if isinstance(channel, dict) else None
+    encoder = settings.get("encoder") if isinstance(settings, dict) else None
+    if not isinstance(channel, dict) or not isinstance(settings, dict) or not isinstance(encoder, str):
+        return channel
+    if not encoder.startswith("."):
+        return channel
+    return {**channel, "settings": {**settings, "encoder": str((folder / encoder).resolve())}}
