@@ -9,7 +9,7 @@ from jaxtyping import Int64
 
 from airrep.arrays import GroupScores, Rows
 from airrep.corpus.corpus import Example
-from airrep.corpus.views import View, seen, something_seen
+from airrep.corpus.views import View, seen
 from airrep.encoder.load import PackedEncoder
 from airrep.encoder.tokens import TextTokenizer, check_texts
 from airrep.errors import DataError, TrainingError
@@ -27,12 +27,10 @@ class Texts(Sequence[Int64[np.ndarray, " length"]]):
         ids: ``(t,)`` int32.
         offsets: ``(texts + 1,)``, the place where each text begins.
         lengths: tokens of each text.
-        nothing: the text that stands for examples of which the view shows nothing, whose features are 0; None if there
-            is none.
     """
 
-    def __init__(self, ids: np.ndarray, offsets: Rows, nothing: int | None = None) -> None:
-        self.ids, self.offsets, self.lengths, self.nothing = ids, offsets, np.diff(offsets), nothing
+    def __init__(self, ids: np.ndarray, offsets: Rows) -> None:
+        self.ids, self.offsets, self.lengths = ids, offsets, np.diff(offsets)
 
     def __len__(self) -> int:
         return len(self.lengths)
@@ -100,7 +98,7 @@ class Collector:
 
     def __init__(self, encoder: PackedEncoder, view: View = "whole") -> None:
         self._encoder, self._view = encoder, view
-        self._rows: dict[str | None, int] = {}  # None: nothing is shown
+        self._rows: dict[str, int] = {}
 
     def prepare(self, instance: LabelledInstance) -> Prepared:
         """Add the texts of an instance."""
@@ -127,20 +125,17 @@ class Collector:
     def foresee(self, instances: Iterable[LabelledInstance]) -> None:
         """Add all texts of some instances in their own order, so that activations of other draws can be shared."""
         parts = (part for instance in instances for part in (instance.train, instance.queries))
-        texts = {self._render(example) for part in parts for example in part}
-        self._number(sorted(texts, key=lambda text: (text is None, text or "")))
+        self._number(sorted({self._render(example) for part in parts for example in part}))
 
     def _add(self, examples: Iterable[Example]) -> Rows:
         return self._number([self._render(example) for example in examples])
 
-    def _render(self, example: Example) -> str | None:
-        """The text of what is seen of an example; None if that is nothing."""
-        if self._view != "whole" and not something_seen([example], self._view)[0]:
-            return None
+    def _render(self, example: Example) -> str:
+        # No example of a corpus has a blank prompt or response, so every view shows something.
         return self._encoder.render(seen(example, self._view))
 
-    def _number(self, texts: list[str | None]) -> Rows:
-        check_texts([text or "" for text in texts])
+    def _number(self, texts: list[str]) -> Rows:
+        check_texts(texts)
         return np.array([self._rows.setdefault(text, len(self._rows)) for text in texts], np.int64)
 
     def texts(self) -> Texts:
@@ -148,10 +143,10 @@ class Collector:
         encoder = self._encoder
         shape = encoder.checkpoint.model.shape
         tokenize = TextTokenizer(encoder.checkpoint.tokenizer, encoder.max_tokens, shape.vocabulary, encoder.name)
-        sequences = tokenize([text or "" for text in self._rows])
+        sequences = tokenize(list(self._rows))
         offsets = np.cumsum([0, *map(len, sequences)], dtype=np.int64)
         ids = np.concatenate([np.empty(0, np.int64), *sequences]).astype(np.int32)
-        return Texts(ids, offsets, self._rows.get(None))
+        return Texts(ids, offsets)
 
 
 class StepDraw(NamedTuple):

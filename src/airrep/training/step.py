@@ -117,7 +117,7 @@ def add_gradients(
     single = trunk.graph_bytes(texts.rows) <= settings.memory_budget * 2**30
     layers = LayerPass(trunk, texts.rows, single, dropout)
     means = layers.forward().requires_grad_(trunk.learns)
-    features = trunk.project(texts.rows, means, head_drop)
+    features = trunk.model.project(means, head_drop)
     found = _loss_gradient(trunk, features.detach(), texts, _Wanted.of(instance, draw), settings)
     if found is None:
         return None, texts

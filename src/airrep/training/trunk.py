@@ -238,13 +238,6 @@ class Trunk:
         if self.beside is not None:
             yield LOG_WEIGHTS, self.beside.log_weights
 
-    def project(self, rows: Rows, means: Float[Tensor, "n h"], drop: Drop | None = None) -> Float[Tensor, "n d"]:
-        """Features of texts from their means; 0 for the text of examples of which nothing is seen."""
-        features = self.model.project(means, drop)
-        if self.texts.nothing is None or self.texts.nothing not in rows:
-            return features
-        return features * torch.from_numpy(rows != self.texts.nothing).to(features)[:, None]
-
 
 def make_trunk(model: SentenceBert, texts: Texts, settings: TrainingSettings, team: Team, folder: Path) -> Trunk:
     """The layers that learn as the settings ask; activations of the others are computed if they are not there yet."""
@@ -282,7 +275,7 @@ def put_weights(trunk: Trunk, weights: Mapping[str, Tensor]) -> None:
 def features_of(trunk: Trunk, rows: Rows) -> DenseFeatures:
     """Features of some texts as they are now, float32 ``(rows, d)``; repeated rows are encoded once."""
     different, places = np.unique(rows, return_inverse=True)
-    features: DenseFeatures = trunk.project(different, trunk.all_means(different)).float().cpu().numpy()
+    features: DenseFeatures = trunk.model.project(trunk.all_means(different)).float().cpu().numpy()
     return features[places]
 
 

@@ -20,6 +20,7 @@ from airrep.attributors.channels import ChannelsAttributor
 from airrep.attributors.methods import make_attributor
 from airrep.attributors.recipes import Channel, ChannelsSettings
 from airrep.corpus.corpus import Corpus, Example
+from airrep.corpus.views import View, seen
 from airrep.encoder.load import PackedEncoder
 from airrep.errors import ConfigError, DataError, TrainingError
 from airrep.evaluation.judging import HeldOutLds, held_out_lds, score_instance
@@ -191,7 +192,7 @@ def learnt(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
     folder = tmp_path_factory.mktemp("learnt")
     learn = [halves(seed, name, m=100, q=60) for seed, name in ((1, "a"), (2, "b"))]
     settings = tiny_settings(
-        folder, view="response", steps=80, learning_rate=5e-3, head_dropout=0.0, queries_per_step=60,
+        folder, view="response", steps=160, learning_rate=5e-3, head_dropout=0.0, queries_per_step=60,
         subsets_per_step=32, evaluate_every=20, chunk_tokens=4096, initial_scale=10.0,
     )  # fmt: skip
     test = [halves(4, "t", m=60)]
@@ -252,26 +253,15 @@ def test_requests_without_channels_and_of_the_whole_are_as_they_were() -> None:
     assert TrainingSettings(view="response").model_dump(mode="json")["view"] == "response"
 
 
-def test_an_example_of_which_nothing_is_seen_has_features_of_0() -> None:
+@pytest.mark.parametrize("view", ["response", "prompt"])
+def test_texts_of_a_view_are_those_that_an_index_encodes(view: View) -> None:
     checkpoint = tiny_checkpoint((None, (16, 8, True)))
-    encoder = PackedEncoder("tiny", checkpoint, "float32", "cpu", 100)
-    instance = halves(0, "a", n=20, q=6, m=5, size=4)
-    blank = [replace(one, response=" \n") if row < 3 else one for row, one in enumerate(instance.queries)]
-    instance = replace(instance, queries=Corpus.from_examples(blank))
-    collector = Collector(encoder, "response")
-    taught = collector.prepare_taught(instance, "std")
+    encoder, instance = PackedEncoder("tiny", checkpoint, "float32", "cpu", 100), halves(0, "a", n=20, q=6, m=5, size=4)
+    collector = Collector(encoder, view)
+    prepared = collector.prepare(instance)
     trunk = Trunk(checkpoint.model, collector.texts(), Team(), "float32", 200)
-    assert (features_of(trunk, taught.queries)[:3] == 0).all()
-    method = make_attributor("airrep")
-    method.__dict__["encoder"] = encoder
-    method._settings = method.settings.model_copy(update={"view": "response"})  # type: ignore[attr-defined]
-    np.testing.assert_allclose(
-        features_of(trunk, taught.queries), method.encode_queries(list(instance.queries)), atol=1e-5
-    )
-    draw = Batches([taught.usable_queries], [taught.usable_subsets], 6, 5, 0).draw(0)
-    loss, _ = add_gradients(trunk, taught, draw, TrainingSettings(), 0)
-    assert loss is not None
-    assert np.isfinite(loss)
+    expected = encoder.encode([seen(one, view) for one in instance.queries])
+    np.testing.assert_allclose(features_of(trunk, prepared.queries), expected, atol=1e-5)
 
 
 def test_a_teacher_comes_before_and_teaches_the_encoder_alone(tmp_path: Path, settings: TrainingSettings) -> None:

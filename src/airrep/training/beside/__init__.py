@@ -1,4 +1,4 @@
-"""Train the encoder beside channels whose group scores are given: f = Σ_c w_c G_c + w attention over the encoder.
+"""Train the encoder beside channels whose group scores are given.
 
 given    Group scores of the given channels, each in units of its deviation.
 mixture  The sum of given group scores and the encoder's, with weights that learn.
