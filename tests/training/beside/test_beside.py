@@ -310,6 +310,8 @@ def test_channels_that_cannot_be_are_refused_in_one_line(tmp_path: Path, setting
     out = tmp_path / "encoder"
     with pytest.raises(ConfigError, match="two are called 'responses'"):
         train_encoder(LEARN, [], out, settings, beside=(KNOWING, KNOWING))
+    with pytest.raises(ConfigError, match="beside: has 16 channels; expected at most 15"):
+        train_encoder(LEARN, [], out, settings, beside=(KNOWING,) * 16)
     ordered = Channel(method="tfidf", pool="order-1")
     with pytest.raises(ConfigError, match=r"channel tfidf: has the pool 'order-1'"):
         train_encoder(LEARN, [], out, settings, beside=(ordered,))

@@ -9,8 +9,8 @@ from jaxtyping import Float32
 
 from airrep.attributors.base import Attributor
 from airrep.attributors.channels import ChannelsAttributor, pooling_of
-from airrep.attributors.recipes import Channel, ChannelsSettings
-from airrep.errors import DataError
+from airrep.attributors.recipes import MOST_CHANNELS, Channel, ChannelsSettings
+from airrep.errors import ConfigError, DataError
 from airrep.evaluation.judging import score_instance
 from airrep.labels.instance import LabelledInstance
 from airrep.training.ranking_loss import FLAT
@@ -77,6 +77,11 @@ def check_channels(channels: Sequence[Channel]) -> None:
         ConfigError: too many, two of one name, a method or setting that does not exist, or a pool that is not for
             channels.
     """
+    if len(channels) >= MOST_CHANNELS:
+        raise ConfigError(
+            f"beside: has {len(channels)} channels; expected at most {MOST_CHANNELS - 1}, as the encoder is one more. "
+            "Take fewer."
+        )
     methods = _attributor(channels)
     for channel, method in zip(methods.channels, methods.parts, strict=True):
         if channel.method != "airrep":  # whose own pool needs its weights
