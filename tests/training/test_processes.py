@@ -44,8 +44,9 @@ def test_two_processes_have_the_gradient_of_one(tmp_path: Path) -> None:
     tiny_settings(tmp_path)
     run(tmp_path, "gradients")
     run(tmp_path, "gradients", TORCHRUN)
-    for layers in ("all", "1", "0"):
+    for layers in ("all", "1", "0", "1-beside"):
         alone = load_file(tmp_path / f"gradients-{layers}-0-of-1.safetensors")
+        assert ("beside.log_weights" in alone) == layers.endswith("beside")
         longest = max(float(gradient.norm()) for gradient in alone.values())
         for rank in (0, 1):
             shared = load_file(tmp_path / f"gradients-{layers}-{rank}-of-2.safetensors")

@@ -20,6 +20,8 @@ ENCODER_WEIGHT = 0.3
 """Of attention over scores of the default encoder, whose spread says by itself where it knows little."""
 GRADIENT_RANK, GRADIENT_TEMPERATURE, GRADIENT_WEIGHT = 16, 0.4, 1.0
 """Of the gradients of a target LM that is not fine-tuned yet, by LoGra; scores are cosines, so they suit any LM."""
+RECIPE = "channels.yaml"
+"""Name of a recipe in a folder."""
 LARGEST = 2**20
 """Bytes of a recipe that are read at most."""
 LEARNT = "stack"
@@ -92,8 +94,8 @@ class ChannelsSettings(Settings):
     channels: tuple[Channel, ...] = Field(
         default_factory=lambda: default_channels(), min_length=1, max_length=MOST_CHANNELS
     )
-    """The channels: 'default', a YAML file with a list of them, what `airrep stack` made, or the list itself. They are
-    kept with the index."""
+    """The channels: 'default', a YAML file with a list of them (or its folder), what `airrep stack` made, or the list
+    itself. They are kept with the index."""
 
     @model_validator(mode="before")
     @classmethod
@@ -156,7 +158,9 @@ def short_text(settings: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def read_channels(name: str) -> object:
-    """The list of channels in a YAML file, or in what `airrep stack` learnt.
+    """The list of channels in a YAML file, in ``channels.yaml`` in a folder, or in what `airrep stack` learnt.
+
+    An encoder's folder that begins with a dot, such as ``.`` or ``./encoder``, is found from the file's own folder.
 
     Raises:
         ConfigError: the file cannot be read, is too large, or is no list.
@@ -164,7 +168,9 @@ def read_channels(name: str) -> object:
     """
     path = Path(name)
     if path.is_dir():
-        return _learnt_channels(path)
+        if not (path / RECIPE).exists():
+            return _learnt_channels(path)
+        path = path / RECIPE
     if path.is_file() and path.stat().st_size > LARGEST:
         raise ConfigError(
             f"{path}: has {path.stat().st_size:,} bytes; expected a list of at most {MOST_CHANNELS} channels."
@@ -173,7 +179,18 @@ def read_channels(name: str) -> object:
     channels = content.get("channels") if isinstance(content, dict) else content
     if not isinstance(channels, list):
         raise ConfigError(f"{path}: is no list of channels; expected lines such as '- method: ngram'. Correct it.")
-    return tuple(channels)
+    return tuple(_placed(channel, path.parent) for channel in channels)
+
+
+def _placed(channel: object, folder: Path) -> object:
+    """A channel whose encoder's folder, if it begins with a dot, is found from the recipe's folder."""
+    settings = channel.get("settings") if isinstance(channel, dict) else None
+    encoder = settings.get("encoder") if isinstance(settings, dict) else None
+    if not isinstance(channel, dict) or not isinstance(settings, dict) or not isinstance(encoder, str):
+        return channel
+    if not encoder.startswith("."):
+        return channel
+    return {**channel, "settings": {**settings, "encoder": str((folder / encoder).resolve())}}
 
 
 def _learnt_channels(path: Path) -> object:

@@ -112,6 +112,13 @@ def train_command(
     parts: LabelOptions,
     learning: TrainingOptions,
     teaching: TeacherOptions,
+    beside: Annotated[
+        str | None,
+        typer.Option(
+            metavar="RECIPE",
+            help="Train beside channels: 'default', or a YAML file with a list of them; their weights learn too.",
+        ),
+    ] = None,
     device: options.DeviceOption = None,
     precision: options.PrecisionOption = None,
     activations: Annotated[Path | None, "Directory of activations that several runs share."] = None,
@@ -124,12 +131,14 @@ def train_command(
     """Train an encoder to rank subsets by their losses. Run it again to go on after an interruption.
 
     --config and --set hold settings of the training, such as --set learning_rate=3e-5, and those of the teacher, such
-    as --set teacher_subsets=2000. With --teacher and --held-out, LABELS may be left out. Under `torchrun` the work of
+    as --set teacher_subsets=2000. With --beside, the folder has channels.yaml, the recipe of all that was trained
+    together. With --teacher and --held-out, LABELS may be left out. Under `torchrun` the work of
     each step is shared by its processes.
     """
     from airrep.cli.show.learning import StepMeter
     from airrep.labels.gather import label_lineage
     from airrep.labels.teacher import TeacherSettings, split_teacher_settings
+    from airrep.training.beside.recipe import read_beside
     from airrep.training.settings import TrainingSettings
     from airrep.training.train import train_encoder
 
@@ -138,6 +147,7 @@ def train_command(
     teaching.check(of_teacher)
     parts.check(teaching.teacher)
     chosen, asked = TrainingSettings.of(of_training), TeacherSettings.of(of_teacher, "teacher")
+    given = () if beside is None else read_beside(beside)
     corpora = [reading.read(path) for path in parts.data or ()]
     lineage = label_lineage(*parts.all, mixed=mixed)
     learn, choose, judge = parts.gather(reading, corpora, partial)
@@ -150,6 +160,7 @@ def train_command(
         chosen,
         test=judge,
         teaching=first,
+        beside=given,
         lineage=lineage,
         activations=activations,
         progress=StepMeter(most),
@@ -166,8 +177,12 @@ def _report(out: Path, result: "TrainingResult") -> None:
     if not is_first_process():
         return
     print_training(result)
-    if result.best_step:
-        note(f"{out}: trained; next: airrep index DATA --encoder {out} --out INDEX")
+    if result.recipe is not None:
+        note(f"{out}: trained; next: airrep index DATA --method channels --set channels={result.recipe} --out INDEX")
+    elif result.best_step:
+        view = result.training["settings"].get("view")
+        seen = f" --set view={view}" if view else ""
+        note(f"{out}: trained; next: airrep index DATA --encoder {out}{seen} --out INDEX")
     else:
         note(f"{out}: no step ranked the held-out subsets better than the start, whose weights it has")
 

@@ -1,5 +1,6 @@
 """Train the encoder on labels by the ranking loss; linear models too.
 
+beside/           Train the encoder beside channels whose group scores are given.
 examples          Labelled instances as token ids, and the draws of them that steps see.
 linear/           Linear models learnt from labels: datamodels and stacks.
 pooled_gradients  Pooled group scores and their exact gradient on features.

@@ -1,7 +1,7 @@
 """Labelled instances as token ids, and the draws of them that steps see."""
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import NamedTuple, overload
 
 import numpy as np
@@ -9,12 +9,14 @@ from jaxtyping import Int64
 
 from airrep.arrays import GroupScores, Rows
 from airrep.corpus.corpus import Example
+from airrep.corpus.views import View, seen
 from airrep.encoder.load import PackedEncoder
 from airrep.encoder.tokens import TextTokenizer, check_texts
 from airrep.errors import DataError, TrainingError
 from airrep.labels.instance import LabelledInstance
 from airrep.runtime.seeding import stream
 from airrep.scoring.groups import Groups
+from airrep.training.beside.given import GivenScores
 from airrep.training.ranking_loss import Scale, normalise_losses
 
 
@@ -57,6 +59,8 @@ class Prepared:
     """``(m,)`` as rows of the train pool."""
     losses: GroupScores
     """``(q, m)``, NaN where missing."""
+    given: GivenScores | None = field(default=None, kw_only=True)
+    """``(c, q, m)`` group scores of the channels that the encoder is trained beside, in their deviations."""
 
     @property
     def query_texts(self) -> list[int]:
@@ -90,10 +94,10 @@ class TaughtInstance(Prepared):
 
 
 class Collector:
-    """Collects the texts of instances as the encoder renders them, each one once."""
+    """Collects the texts of instances as the encoder renders what a view shows of them, each one once."""
 
-    def __init__(self, encoder: PackedEncoder) -> None:
-        self._encoder = encoder
+    def __init__(self, encoder: PackedEncoder, view: View = "whole") -> None:
+        self._encoder, self._view = encoder, view
         self._rows: dict[str, int] = {}
 
     def prepare(self, instance: LabelledInstance) -> Prepared:
@@ -121,10 +125,14 @@ class Collector:
     def foresee(self, instances: Iterable[LabelledInstance]) -> None:
         """Add all texts of some instances in their own order, so that activations of other draws can be shared."""
         parts = (part for instance in instances for part in (instance.train, instance.queries))
-        self._number(sorted({self._encoder.render(example) for part in parts for example in part}))
+        self._number(sorted({self._render(example) for part in parts for example in part}))
 
     def _add(self, examples: Iterable[Example]) -> Rows:
-        return self._number([self._encoder.render(example) for example in examples])
+        return self._number([self._render(example) for example in examples])
+
+    def _render(self, example: Example) -> str:
+        # No example of a corpus has a blank prompt or response, so every view shows something.
+        return self._encoder.render(seen(example, self._view))
 
     def _number(self, texts: list[str]) -> Rows:
         check_texts(texts)

@@ -11,6 +11,7 @@ from typing import Any
 from jinja2 import Environment, PackageLoader, StrictUndefined
 
 from airrep._version import __version__
+from airrep.attributors.recipes import RECIPE
 from airrep.encoder.base import Encoder
 from airrep.encoder.checkpoints import StoredEncoder
 from airrep.encoder.exports import write_sentence_transformer
@@ -50,6 +51,11 @@ class TrainingResult:
         return int(self.training["best_step"])
 
     @property
+    def recipe(self) -> Path | None:
+        """The channels that it was trained beside and itself, for ``--method channels``; None if it was by itself."""
+        return self.path / RECIPE if "beside" in self.training else None
+
+    @property
     def held_out_lds(self) -> float | None:
         """LDS on the held-out instances, between −1 and 1; None without any."""
         found = self.training["results"].get("held_out")
@@ -84,23 +90,25 @@ def _has_steps(partial: Path) -> bool:
     return begun is not None and begun[0].step > 0
 
 
-def finish(stage: Stage, partial: Path, checkpoint: StoredEncoder) -> None:
-    """Write the encoder and its card, and seal the stage's unfinished folder."""
+def finish(stage: Stage, partial: Path, checkpoint: StoredEncoder, recipe: str | None = None) -> None:
+    """Write the encoder, its card and the *recipe* of what it was trained beside, and seal the unfinished folder."""
     with writing(stage.path):
         # A run that was stopped between the seal and the final rename has only the rest to do.
         if not (partial / MANIFEST).exists():
-            _write_model(partial, checkpoint)
+            _write_model(partial, checkpoint, recipe)
             _seal(partial, checkpoint, stage.request)
         shutil.rmtree(partial / WORK, ignore_errors=True)
 
 
-def _write_model(partial: Path, checkpoint: StoredEncoder) -> None:
+def _write_model(partial: Path, checkpoint: StoredEncoder, recipe: str | None) -> None:
     """Write the model in the work folder, then move it, so that an interrupted write is never sealed."""
     made = partial / WORK / "encoder"
     shutil.rmtree(made, ignore_errors=True)
     made.mkdir()
     write_sentence_transformer(checkpoint, made)
     (made / "README.md").write_text(render_card(checkpoint.card.training or {}), encoding="utf-8")
+    if recipe is not None:
+        (made / RECIPE).write_text(recipe, encoding="utf-8")
     for child in sorted(made.iterdir()):
         target = partial / child.name
         if target.is_dir():  # which a rename cannot replace

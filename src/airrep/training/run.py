@@ -9,9 +9,11 @@ from pathlib import Path
 from typing import Any, TypeAlias
 
 import numpy as np
+import torch
 from torch import Tensor
 
 from airrep.arrays import GroupScores
+from airrep.attributors.recipes import Channel
 from airrep.encoder.checkpoints import StoredEncoder
 from airrep.encoder.load import PackedEncoder
 from airrep.errors import TrainingError
@@ -21,11 +23,14 @@ from airrep.labels.instance import LabelledInstance
 from airrep.labels.teacher import Teaching
 from airrep.runtime.devices import Team
 from airrep.runtime.metering import Clocks, clocks, since
+from airrep.training.beside.given import GivenChannels
+from airrep.training.beside.mixture import LOG_WEIGHTS, Mixture, sum_given, weights_of
+from airrep.training.beside.recipe import recipe_text
 from airrep.training.examples import Collector, Prepared, TaughtInstance, Texts
 from airrep.training.result import WORK, group_sizes, training_lineage
 from airrep.training.schedule import Optimiser, Phase
 from airrep.training.settings import TrainingSettings
-from airrep.training.start import best_scale, scale_scores, with_trainable_head
+from airrep.training.start import begin, scale_scores, with_trainable_head
 from airrep.training.state import (
     StepLog,
     TrainingCheckpoint,
@@ -58,6 +63,8 @@ class Task:
     """Time in which it may take steps."""
     teaching: Teaching | None = None
     """Teacher whose labels are learnt before those of the instances."""
+    beside: Sequence[Channel] = ()
+    """Channels whose group scores are given."""
 
     @property
     def learnt_from(self) -> list[LabelledInstance]:
@@ -74,22 +81,35 @@ class Material:
     held_out: list[Prepared]
     test: list[Prepared]
     teacher: list[TaughtInstance]
-    """Instances of the teacher."""
+    """Instances of the teacher, whose labels the encoder learns by itself."""
+    given: GivenChannels | None = None
+    """Channels that it is trained beside."""
 
     @classmethod
     def of(cls, task: Task) -> "Material":
-        collector, scale = Collector(task.start), task.settings.label_scale
+        collector, scale = Collector(task.start, task.settings.view), task.settings.label_scale
         taught = [collector.prepare_taught(instance, scale) for instance in task.instances]
         held_out, test = ([collector.prepare(one) for one in part] for part in (task.held_out, task.test))
         cheap = task.teaching.instances if task.teaching else ()
         collector.foresee(cheap)
         teacher = [collector.prepare_taught(instance, scale) for instance in cheap]
-        return cls(collector.texts(), taught, held_out, test, teacher)
+        given = GivenChannels.of(task.beside, task.instances) if task.beside else None
+        if given is not None:
+            taught = [replaced(one, given=scores) for one, scores in zip(taught, given.learnt, strict=True)]
+            held_out = _with_given(held_out, task.held_out, given)
+            test = _with_given(test, task.test, given)
+        return cls(collector.texts(), taught, held_out, test, teacher, given)
 
     def phases(self, task: Task) -> list[Phase]:
         """The parts of the run, in order."""
         teacher = [Phase.of_teaching(self.teacher, task.settings, task.teaching)] if task.teaching else []
         return [*teacher, *([Phase.of_labels(self.taught, task.settings)] if self.taught else [])]
+
+
+def _with_given(
+    prepared: Sequence[Prepared], instances: Sequence[LabelledInstance], given: GivenChannels
+) -> list[Prepared]:
+    return [replaced(one, given=given.score(own)) for one, own in zip(prepared, instances, strict=True)]
 
 
 class TrainingRun:
@@ -102,6 +122,9 @@ class TrainingRun:
         stored = load_state(self._work)
         self._checkpoint = self._begin() if stored is None else stored[0]
         scale_scores(model, self._checkpoint.scale)
+        if self._checkpoint.weights is not None:
+            mixture = Mixture(self._checkpoint.weights).to(task.team.device)
+            self._trunk = replaced(self._trunk, beside=mixture)
         start = {name: weight.detach().clone() for name, weight in self._trunk.learning()}
         self._start, self._phases = start, material.phases(task)
         began = start if self._checkpoint.taught is None else load_taught(self._work)
@@ -112,13 +135,15 @@ class TrainingRun:
         self._log = StepLog(folder, self._checkpoint.step if stored is not None else -1) if task.team.first else None
 
     def _begin(self) -> TrainingCheckpoint:
-        scale, material = self._task.settings.initial_scale, self._material
         # The scale decides nothing between subsets of single examples.
-        largest = sorted(material.teacher, key=lambda instance: -instance.subsets.sizes.mean())
-        tried = material.taught or largest
-        return TrainingCheckpoint(
-            scale=best_scale(self._trunk, tried, self._task.settings) if scale == "auto" else scale
-        )
+        largest = sorted(self._material.teacher, key=lambda instance: -instance.subsets.sizes.mean())
+        found = begin(self._trunk, self._material.taught or largest, self._task.settings)
+        if found.weights is None:
+            return found
+        # Machines may round their fits differently: all take the first one's.
+        shared = torch.tensor(found.weights, dtype=torch.float64, device=self._task.team.device)
+        self._task.team.sum_(shared if self._task.team.first else shared.zero_())
+        return replaced(found, weights=shared.tolist())
 
     @property
     def _phase(self) -> Phase:
@@ -231,8 +256,8 @@ class TrainingRun:
         """Group scores of each instance with the weights as they are."""
         return [score_prepared(self._trunk, instance, self._task.settings.pool) for instance in instances]
 
-    def finished(self, extra: Mapping[str, Any]) -> StoredEncoder:
-        """The encoder at its best step, with its card."""
+    def finished(self, extra: Mapping[str, Any]) -> tuple[StoredEncoder, str | None]:
+        """The encoder at its best step, with its card; and the recipe of the sum that it was trained in, if any."""
         checkpoint = self._checkpoint
         self._task.team.wait()  # until the first process has written the best weights
         best = self._best()
@@ -249,6 +274,12 @@ class TrainingRun:
         if self._task.teaching is not None:
             training["teacher_steps"] = checkpoint.step if checkpoint.taught is None else checkpoint.taught
         put_weights(self._trunk, best)
+        recipe = None
+        given = self._material.given
+        if given is not None:
+            weights = weights_of(best[LOG_WEIGHTS])
+            training["beside"] = given.describe(weights, checkpoint.weights or (), checkpoint.alone or ())
+            recipe = recipe_text(given, weights, self._task.settings)
         card = replaced(self._task.start.card, training=training)
         if taken:
             card = replaced(
@@ -259,16 +290,25 @@ class TrainingRun:
             )
         if taken or checkpoint.scale != 1:
             card = replaced(card, trained_pool=self._task.settings.pool)
-        return replaced(self._task.start.checkpoint, model=self._trunk.model.to("cpu"), card=card)
+        return replaced(self._task.start.checkpoint, model=self._trunk.model.to("cpu"), card=card), recipe
 
     def _compare(self, instances: Sequence[Prepared], best: Mapping[str, Tensor]) -> dict[str, Any]:
-        """LDS of the trained encoder and of its start, with intervals."""
+        """LDS of the trained encoder and of its start, with intervals; beside channels, those of all with these."""
         put_weights(self._trunk, self._start)
         before = self._scores(instances)
         put_weights(self._trunk, best)
         after = self._scores(instances)
-        return {
+        found = {
             "trained": held_out_lds(after, instances, RESAMPLES).to_dict(),
             "start": held_out_lds(before, instances, RESAMPLES).to_dict(),
             "gain": compare_held_out(after, before, instances, RESAMPLES).to_dict(),
+        }
+        weights = self._checkpoint.alone
+        if weights is None:
+            return found
+        alone = [sum_given(weights, instance.given) for instance in instances if instance.given is not None]
+        return {
+            **found,
+            "alone": held_out_lds(alone, instances, RESAMPLES).to_dict(),
+            "gain_over_alone": compare_held_out(after, alone, instances, RESAMPLES).to_dict(),
         }

@@ -1,19 +1,34 @@
 """AdamW with rates of its own for the head; phases of a run."""
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Literal, TypeAlias
 
 import torch
 from torch import Tensor, nn
 
 from airrep.labels.teacher import Teaching
 from airrep.runtime.seeding import stream_seed
+from airrep.training.beside.mixture import NAME
 from airrep.training.examples import Batches, TaughtInstance
 from airrep.training.settings import TrainingSettings
 from airrep.training.trunk import Trunk
 
 MOMENTS = ("step", "exp_avg", "exp_avg_sq")
+
+
+Part: TypeAlias = Literal["layers", "heads", "channels"]
+"""Weights with a learning rate of their own."""
+RATES: Mapping[Part, Callable[[TrainingSettings], float]] = {
+    "layers": lambda settings: settings.learning_rate,
+    "heads": lambda settings: settings.head_learning_rate or settings.learning_rate,
+    "channels": lambda settings: settings.channel_learning_rate,
+}
+
+
+def _part_of(name: str) -> Part:
+    return "heads" if name.startswith("heads.") else "channels" if name.startswith(NAME) else "layers"
 
 
 def rate_factor(step: int, settings: TrainingSettings) -> float:
@@ -33,17 +48,17 @@ class Optimiser:
         self._settings = settings
         self._learning = dict(trunk.learning())
         self._start = start if settings.pull_to_start else {}
-        groups = [self._group(head, matrix) for head in (False, True) for matrix in (False, True)]
+        groups = [self._group(part, matrix) for part in RATES for matrix in (False, True)]
         self._adam = torch.optim.AdamW(
             [group for group in groups if group["params"]], lr=0.0, betas=settings.betas, fused=True
         )
 
-    def _group(self, head: bool, matrix: bool) -> dict[str, object]:
+    def _group(self, part: Part, matrix: bool) -> dict[str, object]:
         chosen = self._settings
-        rate = chosen.learning_rate if not head else chosen.head_learning_rate or chosen.learning_rate
+        rate = RATES[part](chosen)
         decay = chosen.weight_decay if matrix and not chosen.pull_to_start else 0.0
         # Biases and norms, which are no matrices, do not decay.
-        names = [n for n, p in self._learning.items() if n.startswith("heads.") == head and (p.ndim > 1) == matrix]
+        names = [n for n, p in self._learning.items() if _part_of(n) == part and (p.ndim > 1) == matrix]
         return {"params": [self._learning[name] for name in names], "full_rate": rate, "weight_decay": decay}
 
     def update(self, step: int) -> tuple[float, float]:

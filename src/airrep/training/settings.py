@@ -1,9 +1,10 @@
 """Settings of encoder training."""
 
-from typing import Annotated, Literal
+from typing import Annotated, ClassVar, Literal
 
 from pydantic import Field, field_validator
 
+from airrep.corpus.views import View
 from airrep.encoder.folders import DEFAULT
 from airrep.runtime.settings import Settings
 from airrep.scoring.pooling import TrainedPool
@@ -12,8 +13,12 @@ from airrep.scoring.pooling import TrainedPool
 class TrainingSettings(Settings):
     """How an encoder learns to rank subsets by their labels; defaults are the paper's where it states them."""
 
+    added: ClassVar[tuple[str, ...]] = ("view", "channel_learning_rate")
+
     start: str = DEFAULT
     """Encoder to start from: 'default', 'untrained', a folder or a Hub id."""
+    view: View = "whole"
+    """What of an example the encoder reads: whole, response or prompt. Index with the same view."""
     pool: TrainedPool = "attention"
     """How member scores become group scores, in training and in evaluation: attention (Eq. 6), attention that weighs
     by the signed scores, or the mean."""
@@ -48,6 +53,8 @@ class TrainingSettings(Settings):
     """AdamW's learning rate of the layers."""
     head_learning_rate: float | None = Field(default=None, gt=0, allow_inf_nan=False)
     """AdamW's learning rate of the head; None takes the layers' one."""
+    channel_learning_rate: float = Field(default=0.01, gt=0, allow_inf_nan=False)
+    """AdamW's learning rate of the logarithms of weights, where the encoder is trained beside channels."""
     weight_decay: float = Field(default=0.01, ge=0, allow_inf_nan=False)
     """AdamW's decoupled weight decay of matrices; biases and norms are left alone."""
     pull_to_start: bool = False

@@ -2,6 +2,7 @@
 
 import copy
 from collections.abc import Iterator, Sequence
+from typing import NamedTuple
 
 import numpy as np
 import torch
@@ -14,14 +15,19 @@ from airrep.errors import ConfigError
 from airrep.evaluation.judging import best_of, scales, score_features
 from airrep.runtime.seeding import stream
 from airrep.scoring.groups import Groups
-from airrep.training.examples import Prepared
+from airrep.scoring.pooling import TrainedPool
+from airrep.training.beside.weights import INSTANCES, LEAST, QUERIES, SUBSETS, fit_weights, spread_out
+from airrep.training.examples import Prepared, TaughtInstance
 from airrep.training.settings import TrainingSettings
+from airrep.training.state import TrainingCheckpoint
 from airrep.training.trunk import Trunk, features_of
 
 _MOST_QUERIES, _MOST_SUBSETS, _MOST_INSTANCES = 200, 100, 4
 """Limits of the sample that the scale is chosen on: queries and subsets of an instance, and instances."""
 _MOST_MEMBERS, _LEAST_SUBSETS = 10_000, 8
 """Most members of an instance's subsets where the examples must be encoded, and subsets that are taken even so."""
+_LEAST_OF_ENCODER = 0.25
+"""Least weight of the start, where scores have deviation 1: at 0 it could not begin to learn."""
 
 
 def load_start(settings: TrainingSettings) -> PackedEncoder:
@@ -90,24 +96,93 @@ def best_scale(trunk: Trunk, instances: Sequence[Prepared], settings: TrainingSe
     """
     if settings.pool == "mean":  # whose ranks no factor changes
         return 1.0
-    tried = [_sampled(trunk, instance) for instance in instances[:_MOST_INSTANCES]]
-    means: list[float] = np.mean([scales(train, queries) for train, queries, _, _ in tried], axis=0).tolist()
+    return _best_scale([_Part.of(trunk, instance) for instance in instances[:_MOST_INSTANCES]], settings)
+
+
+def begin(trunk: Trunk, instances: Sequence[Prepared], settings: TrainingSettings) -> TrainingCheckpoint:
+    """Where a run begins: the scale of the start's scores and, where some are given beside it, all weights.
+
+    These are the ones that rank the labels best (:func:`airrep.training.beside.weights.fit_weights`).
+
+    Raises:
+        TrainingError: weights are to be fitted, and no two labels differ enough to be counted.
+    """
+    given = [one for one in instances if isinstance(one, TaughtInstance) and one.given is not None]
+    if not given:
+        scale = settings.initial_scale
+        return TrainingCheckpoint(scale=best_scale(trunk, instances, settings) if scale == "auto" else scale)
+    parts = [_Part.of(trunk, instance) for instance in given[:_MOST_INSTANCES]]
+    scale = settings.initial_scale if settings.initial_scale != "auto" else _best_scale(parts, settings)
+    return TrainingCheckpoint(
+        scale=scale, weights=_weights(given, parts, scale, settings), alone=_weights_alone(given, settings)
+    )
+
+
+def _weights(
+    given: Sequence[TaughtInstance], parts: Sequence["_Part"], scale: float, settings: TrainingSettings
+) -> list[float]:
+    """Weights of the given channels and of the start."""
+    own = [part.scores(settings.pool, scale) for part in parts]
+    deviation = float(np.sqrt(np.mean([scores.var(axis=1, dtype=np.float64).mean() for scores in own]))) or 1.0
+    columns, labels = [], []
+    for instance, part, scores in zip(given, parts, own, strict=True):
+        assert instance.given is not None
+        columns.append(np.concatenate([instance.given[:, part.cells[0], part.cells[1]], scores[None] / deviation]))
+        labels.append(instance.labels[part.cells])
+    least = [LEAST] * (len(columns[0]) - 1) + [_LEAST_OF_ENCODER]
+    *found, last = fit_weights(columns, labels, settings.t_min, settings.t_max, least)
+    return [*found, last / deviation]
+
+
+def _weights_alone(given: Sequence[TaughtInstance], settings: TrainingSettings) -> list[float]:
+    """Weights of the given channels without the encoder."""
+    columns, labels = [], []
+    for instance in given[:INSTANCES]:
+        assert instance.given is not None
+        cells = np.ix_(spread_out(instance.usable_queries, QUERIES), spread_out(instance.usable_subsets, SUBSETS))
+        columns.append(instance.given[:, cells[0], cells[1]])
+        labels.append(instance.labels[cells])
+    return fit_weights(columns, labels, settings.t_min, settings.t_max)
+
+
+def _best_scale(tried: Sequence["_Part"], settings: TrainingSettings) -> float:
+    if settings.pool == "mean":
+        return 1.0
+    means: list[float] = np.mean([scales(part.train, part.queries) for part in tried], axis=0).tolist()
 
     def score(scale: float) -> Iterator[GroupScores]:
-        return (score_features(train, asked, groups, settings.pool, 1 / scale) for train, asked, groups, _ in tried)
+        return (score_features(part.train, part.queries, part.groups, settings.pool, 1 / scale) for part in tried)
 
-    return best_of(means, score, [losses for *_, losses in tried])
+    return best_of(means, score, [part.losses for part in tried])
 
 
-def _sampled(trunk: Trunk, instance: Prepared) -> tuple[DenseFeatures, DenseFeatures, Groups, np.ndarray]:
-    """Features of train examples and queries, subsets and losses of a part of an instance."""
-    most = int(_MOST_MEMBERS / instance.subsets.sizes.mean()) if trunk.learns else _MOST_SUBSETS
-    chosen = instance.usable_subsets[: max(_LEAST_SUBSETS, min(_MOST_SUBSETS, most))]
-    asked = np.flatnonzero(~np.isnan(instance.losses[:, chosen]).all(axis=1))
-    asked = asked[np.unique(np.linspace(0, len(asked) - 1, _MOST_QUERIES).astype(int))] if len(asked) else asked
-    members = [instance.subsets.members(int(j)) for j in chosen]
-    used, places = np.unique(np.concatenate(members), return_inverse=True)
-    offsets = np.cumsum([0, *map(len, members)])
-    groups = Groups(tuple(instance.subsets.names[int(j)] for j in chosen), places, offsets)
-    train, queries = instance.train[used], instance.queries[asked]
-    return features_of(trunk, train), features_of(trunk, queries), groups, instance.losses[np.ix_(asked, chosen)]
+class _Part(NamedTuple):
+    """A part of an instance, as the start sees it."""
+
+    train: DenseFeatures
+    queries: DenseFeatures
+    groups: Groups
+    """Subsets, as rows of *train*."""
+    losses: np.ndarray
+    cells: tuple[np.ndarray, ...]
+    """Its queries and subsets among those of the instance, as an index of matrices ``(q, m)``."""
+
+    @classmethod
+    def of(cls, trunk: Trunk, instance: Prepared) -> "_Part":
+        """Take evenly spread queries and the first subsets."""
+        most = int(_MOST_MEMBERS / instance.subsets.sizes.mean()) if trunk.learns else _MOST_SUBSETS
+        chosen = instance.usable_subsets[: max(_LEAST_SUBSETS, min(_MOST_SUBSETS, most))]
+        asked = np.flatnonzero(~np.isnan(instance.losses[:, chosen]).all(axis=1))
+        asked = asked[np.unique(np.linspace(0, len(asked) - 1, _MOST_QUERIES).astype(int))] if len(asked) else asked
+        members = [instance.subsets.members(int(j)) for j in chosen]
+        used, places = np.unique(np.concatenate(members), return_inverse=True)
+        offsets = np.cumsum([0, *map(len, members)])
+        groups = Groups(tuple(instance.subsets.names[int(j)] for j in chosen), places, offsets)
+        train, queries = instance.train[used], instance.queries[asked]
+        cells = np.ix_(asked, chosen)
+        return cls(features_of(trunk, train), features_of(trunk, queries), groups, instance.losses[cells], cells)
+
+    def scores(self, pool: TrainedPool, scale: float) -> GroupScores:
+        """Group scores of the start when member scores are multiplied by *scale*."""
+        temperature = 1.0 if pool == "mean" else 1 / scale
+        return np.float32(scale) * score_features(self.train, self.queries, self.groups, pool, temperature)

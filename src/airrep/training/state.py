@@ -1,7 +1,7 @@
 """Checkpoints of a training run, and its log of steps."""
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -37,6 +37,10 @@ class TrainingCheckpoint:
     """Whether it stopped early."""
     taught: int | None = None
     """Number of steps on a teacher's labels, once they are over."""
+    weights: Sequence[float] | None = None
+    """Weights at the start of the given channels and of the encoder; None where it is not trained beside others."""
+    alone: Sequence[float] | None = None
+    """Weights with which the given channels alone rank the labels best."""
 
     def evaluated(self, value: float, patience: int | None) -> "TrainingCheckpoint":
         """Take an evaluation at the present step into account; among equal ones the first is best."""

@@ -18,6 +18,8 @@ from airrep.arrays import GroupScores, Rows
 from airrep.encoder.bert import Drop
 from airrep.errors import TrainingError
 from airrep.runtime.seeding import stream_seed
+from airrep.training.beside.given import GivenScores
+from airrep.training.beside.mixture import NAME, Mixture
 from airrep.training.examples import StepDraw, TaughtInstance
 from airrep.training.pooled_gradients import Membership, PooledScores
 from airrep.training.ranking_loss import NoPairsError, ranking_loss
@@ -116,8 +118,7 @@ def add_gradients(
     layers = LayerPass(trunk, texts.rows, single, dropout)
     means = layers.forward().requires_grad_(trunk.learns)
     features = trunk.model.project(means, head_drop)
-    labels = instance.labels[np.ix_(draw.queries, draw.subsets)]
-    found = _loss_gradient(trunk, features.detach(), texts, labels, settings)
+    found = _loss_gradient(trunk, features.detach(), texts, _Wanted.of(instance, draw), settings)
     if found is None:
         return None, texts
     loss, on_features = found
@@ -129,7 +130,7 @@ def add_gradients(
 
 
 def _loss_gradient(
-    trunk: Trunk, features: Float[Tensor, "n d"], texts: StepTexts, labels: GroupScores, settings: TrainingSettings
+    trunk: Trunk, features: Float[Tensor, "n d"], texts: StepTexts, wanted: "_Wanted", settings: TrainingSettings
 ) -> tuple[float, Float[Tensor, "n d"]] | None:
     """Loss of features and its gradient, if any pair counts; each process scores its part of the queries."""
     team, device = trunk.team, features.device
@@ -140,11 +141,11 @@ def _loss_gradient(
     membership = Membership.of(np.split(columns, ends), len(places), str(device))
     mine = asked[team.part(len(asked))]
     pooled = PooledScores(features[mine], features[held], membership, settings.pool)
-    f = features.new_zeros(labels.shape)
+    f = features.new_zeros(wanted.labels.shape)
     f[team.part(len(asked))] = pooled.f
     team.sum_(f)
     try:
-        loss, g = _ranking_gradient(f, torch.from_numpy(labels).to(device), settings)
+        loss, g = _ranking_gradient(f, wanted, trunk.beside, settings)
     except NoPairsError:  # a draw of few subsets, whose labels are alike
         return None
     on_queries, on_members = pooled.gradients(g[team.part(len(asked))])
@@ -153,26 +154,48 @@ def _loss_gradient(
     return loss, total
 
 
+class _Wanted(NamedTuple):
+    """Labels of a step, and what is given beside the encoder."""
+
+    labels: GroupScores
+    """``(q, m)``, higher = better."""
+    given: GivenScores | None
+    """``(c, q, m)``"""
+
+    @classmethod
+    def of(cls, instance: TaughtInstance, draw: StepDraw) -> "_Wanted":
+        cells = np.ix_(draw.queries, draw.subsets)
+        given = None if instance.given is None else instance.given[:, cells[0], cells[1]]
+        return cls(instance.labels[cells], given)
+
+
 def _ranking_gradient(
-    f: Float[Tensor, "q m"], labels: Float[Tensor, "q m"], settings: TrainingSettings
+    f: Float[Tensor, "q m"], wanted: _Wanted, beside: Mixture | None, settings: TrainingSettings
 ) -> tuple[float, Float[Tensor, "q m"]]:
+    """Loss, and its gradient on the encoder's group scores; that on the weights of channels is added to them."""
     f.requires_grad_()
-    loss = ranking_loss(f, labels.to(f), settings.t_min, settings.t_max)
+    mixed, learning = f, [f]
+    if beside is not None and wanted.given is not None:
+        mixed, learning = beside(f, torch.from_numpy(wanted.given).to(f)), [f, beside.log_weights]
+    loss = ranking_loss(mixed, torch.from_numpy(wanted.labels).to(f), settings.t_min, settings.t_max)
     if not torch.isfinite(loss):
         raise TrainingError(
             "the loss is not finite; expected a number. Lower learning_rate or head_learning_rate, or set clip."
         )
-    (g,) = torch.autograd.grad(loss, f)
+    g, *on_weights = torch.autograd.grad(loss, learning)
+    if beside is not None and on_weights:
+        beside.log_weights.grad = on_weights[0]
     return float(loss.detach()), g
 
 
 def _sum_gradients(trunk: Trunk) -> None:
-    """Sum what the processes found; heads have the whole gradient in every process, so the first one's counts."""
+    """Sum what the processes found; heads and weights of channels have the whole gradient in every process, so the
+    first one's counts."""
     if trunk.team.size == 1:
         return
     for name, parameter in trunk.learning():
         gradient = torch.zeros_like(parameter) if parameter.grad is None else parameter.grad
-        if name.startswith("heads.") and not trunk.team.first:
+        if name.startswith(("heads.", NAME)) and not trunk.team.first:
             gradient.zero_()
         trunk.team.sum_(gradient)
         parameter.grad = gradient

@@ -5,6 +5,7 @@ from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
+from airrep.attributors.recipes import Channel
 from airrep.encoder.load import PackedEncoder
 from airrep.errors import ConfigError, DataError
 from airrep.labels.instance import LabelledInstance, check_disjoint
@@ -13,6 +14,7 @@ from airrep.runtime.artifacts import partial_path, writing
 from airrep.runtime.devices import resolve_device, resolve_precision, team_of
 from airrep.runtime.metering import JUDGE, SETUP, TEACH, append_cost, device_of, measuring
 from airrep.runtime.stage import Stage
+from airrep.training.beside.given import check_channels, describe_channels
 from airrep.training.ranking_loss import normalise_losses
 from airrep.training.result import (
     WORK,
@@ -37,6 +39,7 @@ def train_encoder(
     *,
     test: Sequence[LabelledInstance] = (),
     teaching: Teaching | None = None,
+    beside: Sequence[Channel] = (),
     lineage: Mapping[str, Any] | None = None,
     activations: str | Path | None = None,
     seconds: float | None = None,
@@ -51,6 +54,10 @@ def train_encoder(
     checkpoint, on the same trajectory; on a CPU with one thread it ends in the same bytes. A finished run with the same
     inputs is returned as it is. Under ``torchrun`` the processes share the texts and the queries of each step.
 
+    Beside channels, it is f(x, S) = Σ_c w_c G_c(x, S) + w · the encoder's pooled scores that ranks the subsets: the
+    group scores G_c are computed once, weights and encoder learn together. The folder then has ``channels.yaml``, a
+    recipe of this sum for the method ``channels``.
+
     Args:
         instances: labelled instances to learn from.
         held_out: unseen instances that choose the best step and stop early; none: the last step is taken.
@@ -59,6 +66,8 @@ def train_encoder(
         test: instances that nothing is chosen on; scored once, for the card.
         teaching: labels of a teacher (:func:`airrep.labels.teacher.teach`), learnt before the instances, which may then
             be none. Steps on the instances begin at its best weights, with a warm-up and a schedule of their own.
+        beside: channels to train beside (:func:`airrep.training.beside.recipe.read_beside`). Steps on a
+            teacher's labels are the encoder's alone.
         lineage: JSON values for the card, such as the language model's name under ``"lm"``.
         activations: folder of the activations of frozen layers, to be shared by several runs; within the unfinished
             run when None. They do not change results.
@@ -67,21 +76,24 @@ def train_encoder(
         replace: replace an encoder that is there and differs.
 
     Raises:
-        ConfigError: settings that cannot hold, or no instances.
-        DataError: a held-out or test example was trained on, or nothing can be judged by such an instance's losses.
+        ConfigError: settings or channels that cannot hold, or no instances.
+        DataError: a held-out or test example was trained on, nothing can be judged by such an instance's losses, or a
+            channel scores all subsets alike.
         TrainingError: labels that nothing can be learnt from, or a loss or gradient that is not finite.
         ArtifactError: something else is there, another process is training there, or it cannot be written.
     """
     chosen = _resolved(settings or TrainingSettings())
     if teaching is not None:
         check_teaching(teaching)
+    if beside:
+        _check_beside(beside, instances)
     _check_instances([*instances, *(teaching.instances if teaching else ())], held_out, test)
     start = load_start(chosen)
-    request = _request(start, instances, held_out, test, chosen, lineage or {}, teaching)
+    request = _request(start, instances, held_out, test, chosen, lineage or {}, teaching, beside)
     stage = training_stage(out, request, replace)
     with team_of(chosen.device) as team:
         if stage.finished() is None:
-            task = Task(start, instances, held_out, test, chosen, team, progress, seconds, teaching)
+            task = Task(start, instances, held_out, test, chosen, team, progress, seconds, teaching, beside)
             _train(task, stage, None if activations is None else Path(activations))
         team.wait()  # only the first process gives the folder its name
     return open_result(stage.path)
@@ -91,6 +103,16 @@ def _resolved(settings: TrainingSettings) -> TrainingSettings:
     """Settings with the precision that this machine takes, as it decides the result."""
     precision = resolve_precision(settings.precision, resolve_device(settings.device))
     return settings.model_copy(update={"precision": precision})
+
+
+def _check_beside(channels: Sequence[Channel], instances: Sequence[LabelledInstance]) -> None:
+    """Refuse channels that cannot be, or without labels to learn their weights from."""
+    if not instances:
+        raise ConfigError(
+            "beside: there are no labels to learn the weights of channels from; expected some beside a teacher's. "
+            "Give labelled instances."
+        )
+    check_channels(channels)
 
 
 def _check_instances(
@@ -124,13 +146,15 @@ def _request(
     settings: TrainingSettings,
     lineage: Mapping[str, Any],
     teaching: Teaching | None,
+    beside: Sequence[Channel],
 ) -> dict[str, Any]:
     """Everything that decides the result."""
     parts = {"instances": instances, "held_out": held_out, "test": test}
     described = {name: [describe_instance(instance) for instance in part] for name, part in parts.items()}
     made_by = {"start": start.fingerprint, "settings": deciding(settings), "lineage": {**lineage}}
     taught = {} if teaching is None else {"teacher": describe_teaching(teaching)}
-    return {**described, **made_by, **taught}
+    given = {"beside": describe_channels(beside)} if beside else {}
+    return {**described, **made_by, **taught, **given}
 
 
 def _train(task: Task, stage: Stage, activations: Path | None) -> None:
@@ -150,7 +174,7 @@ def _train(task: Task, stage: Stage, activations: Path | None) -> None:
             append_cost(partial, SETUP, setup.spent)
         run.train()
         with measuring(device_of(task.settings)) as judging:
-            checkpoint = run.finished(stage.request["lineage"])
+            checkpoint, recipe = run.finished(stage.request["lineage"])
         if first:
             append_cost(partial, JUDGE, judging.spent)
-            finish(stage, partial, checkpoint)
+            finish(stage, partial, checkpoint, recipe)

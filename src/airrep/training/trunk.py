@@ -20,6 +20,7 @@ from airrep.runtime.artifacts import json_digest, write_file, writing
 from airrep.runtime.devices import Team, autocast
 from airrep.runtime.packing import Batch, pack
 from airrep.scoring.pooling import TrainedPool
+from airrep.training.beside.mixture import LOG_WEIGHTS, Mixture
 from airrep.training.examples import Prepared, Texts
 from airrep.training.settings import TrainingSettings
 
@@ -181,6 +182,8 @@ class Trunk:
     """Number of frozen layers below; None if the embeddings learn too."""
     stored: Activations | None = None
     """Activations after those layers."""
+    beside: Mixture | None = None
+    """Weights of given channels and of the encoder, where it is trained beside some."""
 
     @property
     def learns(self) -> bool:
@@ -226,12 +229,14 @@ class Trunk:
         return found
 
     def learning(self) -> Iterator[tuple[str, torch.nn.Parameter]]:
-        """Names and weights that learn: of the layers above the frozen ones, and of the heads."""
+        """Names and weights that learn: of the layers above the frozen ones, of the heads, and of channels."""
         first = 0 if self.depth is None else self.depth
         frozen = tuple(f"layers.{number}." for number in range(first))
         for name, parameter in self.model.named_parameters():
             if not name.startswith(frozen) and (self.depth is None or not name.startswith("embeddings.")):
                 yield name, parameter
+        if self.beside is not None:
+            yield LOG_WEIGHTS, self.beside.log_weights
 
 
 def make_trunk(model: SentenceBert, texts: Texts, settings: TrainingSettings, team: Team, folder: Path) -> Trunk:
@@ -275,7 +280,8 @@ def features_of(trunk: Trunk, rows: Rows) -> DenseFeatures:
 
 
 def score_prepared(trunk: Trunk, instance: Prepared, pool: TrainedPool) -> GroupScores:
-    """Group scores of all subsets of an instance for its queries, ``(q, m)``."""
+    """Group scores of all subsets of an instance for its queries, ``(q, m)``, plus the given ones where it has them."""
     used, groups = compact_subsets(instance.subsets)
     train, queries = features_of(trunk, instance.train[used]), features_of(trunk, instance.queries)
-    return score_features(train, queries, groups, pool, device=trunk.team.device)
+    scores = score_features(train, queries, groups, pool, device=trunk.team.device)
+    return scores if trunk.beside is None or instance.given is None else trunk.beside.scores(scores, instance.given)
