@@ -14,8 +14,8 @@ from airrep.planning.budget import LearnPlan
 
 PLAN = LearnPlan(
     size=4,
-    subsets=4,
-    held_out_subsets=3,
+    subsets=6,
+    held_out_subsets=8,
     pool=20,
     held_out_pool=10,
     queries=5,

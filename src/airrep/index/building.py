@@ -147,7 +147,7 @@ def _build(stage: Stage, plan: _BuildPlan, progress: OnProgress | None, engine: 
             "attributor": plan.attributor.fingerprint,
             "corpora": [corpus_entry(plan.attributor, plan.train)],
             "generation": 0,
-            "caution": plan.attributor.caution,
+            **({"caution": plan.attributor.caution} if plan.attributor.caution else {}),
         }
         seal_index(partial, lineage, shards)
 

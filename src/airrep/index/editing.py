@@ -166,7 +166,7 @@ def _names(index: Index) -> list[str]:
 def _sealed(index: Index, corpora: Sequence[Any], names: Sequence[str], deleted: str | None = None) -> Index:
     """Write the next state of an index, which takes effect with its manifest, and open it."""
     old = {name: index.manifest[name] for name in LINEAGE}
-    caution = index.manifest.get("caution", "")  # older indexes have none
-    lineage = {**old, "corpora": list(corpora), "generation": old["generation"] + 1, "caution": caution}
+    told = {name: index.manifest[name] for name in ("caution",) if name in index.manifest}
+    lineage = {**old, "corpora": list(corpora), "generation": old["generation"] + 1, **told}
     seal_index(index.path, lineage, names, deleted)
     return Index(index.path, index.given)

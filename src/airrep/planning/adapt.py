@@ -29,7 +29,7 @@ from airrep.training.settings import TrainingSettings
 from airrep.training.train import train_encoder
 
 PLAN = "plan.json"
-CHANNELS, ENCODER, TRAINED = "channels", "encoder", "channels-trained"
+CHANNELS, ENCODER, TRAINED = "channels", "response-encoder", "channels-trained"
 """What is learnt: weights of channels, an encoder, and weights with it."""
 MEASURED = 64
 """Examples that are fine-tuned on, and evaluated, to measure the machine."""
@@ -91,8 +91,11 @@ class Adaptation:
                 tell(f"training the encoder: at most {plan.steps:,} steps, train_layers {plan.train_layers}")
                 left = None if isinstance(seconds, LearnPlan) else time_left(seconds, time.monotonic() - begun)
                 folder, settings = out / ENCODER, self._training(plan)
-                train_encoder(taught, [weigh], folder, settings, seconds=left, progress=self.on_step)
-                encoder = Channel(method="airrep", settings={"encoder": str(folder)}, name="trained encoder")
+                # The encoder learns beside counting, so what counting cannot know.
+                counting = [one for one in found.channels if one.method == "ngram"]
+                train_encoder(taught, [weigh], folder, settings, beside=counting, seconds=left, progress=self.on_step)
+                seen = {"encoder": str(folder), "view": settings.view}
+                encoder = Channel(method="airrep", settings=seen, name="trained encoder")
                 found = self._weighed(out / TRAINED, (*members, encoder), weigh, last)
             return found
 
@@ -136,6 +139,7 @@ class Adaptation:
         values: dict[str, Any] = {
             "start": self.start,
             "train_layers": plan.train_layers,
+            "view": "response",
             "steps": plan.steps,
             "queries_per_step": STEP_QUERIES,
             "pull_to_start": True,

@@ -134,7 +134,7 @@ def test_weights_are_the_best_of_the_convex_loss() -> None:
 
     for step in 0.02 * np.eye(3)[:2]:
         assert loss(weights) <= min(loss(weights + step), loss(weights - step))
-    with pytest.raises(TrainingError, match="labels: no two of a query differ by t_min=9"):
+    with pytest.raises(DataError, match="labels: no two of a query differ by t_min=9"):
         fit_weights([columns], [labels], 9.0, 9.0)
 
 

@@ -1,6 +1,7 @@
 """Learn a sum of channels from labels: each one's pool and temperature, and their weights."""
 
 from collections.abc import Iterator, Mapping, Sequence
+from copy import copy
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -20,7 +21,7 @@ from airrep.labels.instance import LabelledInstance, identity
 from airrep.runtime.artifacts import new_artifact
 from airrep.runtime.stage import Stage
 from airrep.scoring.pooling import ATTENTIONS, Pooling
-from airrep.training.linear.weights import LEAST, MemberFeatures, fit_weights
+from airrep.training.linear.weights import LEAST, MemberFeatures, NothingRisesError, fit_weights
 from airrep.training.ranking_loss import normalise_losses
 
 CHOOSING = 400
@@ -79,6 +80,12 @@ class _Member:
         self.as_it_is = (
             None if own == self.pooling else _Judged(f"{self.title}, {own}", [one.pooled(own) for one in features])
         )
+
+    def with_channel(self, channel: Channel) -> "_Member":
+        """The same scores as another channel."""
+        other = copy(self)
+        other.channel = channel
+        return other
 
     @property
     def alone(self) -> _Judged:
@@ -222,10 +229,9 @@ def _tell(scores: Sequence[GroupScores]) -> bool:
 
 def _with_one_absolute(members: list[_Member]) -> list[_Member]:
     """Members of which one at least is not relative, since there is nothing to be relative to if all are."""
-    if members and all(one.channel.relative for one in members):
-        for one in members:
-            one.channel = one.channel.model_copy(update={"relative": False})
-    return members
+    if not all(one.channel.relative for one in members):
+        return members
+    return [one.with_channel(one.channel.model_copy(update={"relative": False})) for one in members]
 
 
 def _weights(members: Sequence[_Member], learn: Sequence[LabelledInstance]) -> list[float]:
@@ -309,11 +315,12 @@ def _ablations(
     """The sum without each of its channels, weighed anew."""
     kept = [one for one, weight in zip(members, weights, strict=True) if weight > 0]
     for left_out in kept if len(kept) > 1 else []:
-        others = [one for one in kept if one is not left_out]
-        if all(one.channel.relative for one in others):
-            yield _Judged(f"sum without {left_out.title}", [one.scores for one in others[0].held_out], part=True)
-            continue
-        yield _Judged(f"sum without {left_out.title}", _sum(others, _weights(others, learn)), part=True)
+        others = _with_one_absolute([one for one in kept if one is not left_out])
+        try:
+            again = _weights(others, learn)
+        except NothingRisesError:
+            continue  # the others by themselves are of no use
+        yield _Judged(f"sum without {left_out.title}", _sum(others, again), part=True)
 
 
 def _sentence(best: Mapping[str, Any], better: bool) -> str:

@@ -5,8 +5,6 @@ from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
-import torch
-from scipy.optimize import minimize
 
 from airrep.arrays import Features, GroupScores
 from airrep.attributors.base import Attributor
@@ -18,12 +16,17 @@ from airrep.runtime.seeding import stream
 from airrep.scoring.groups import Groups
 from airrep.scoring.pooling import Pooling, PoolLike
 from airrep.scoring.scores import score_all
-from airrep.training.ranking_loss import NoPairsError, count_pairs, normalise_losses, ranking_loss
+from airrep.training.linear.ranking_fit import fit_ranking
+from airrep.training.ranking_loss import normalise_losses
 
 RIDGE = 1e-4
 """Factor on the squared weights, in deviations: a bound where labels set none."""
 LEAST = 0.01
 """Least share of the weights that a channel must have to stay."""
+
+
+class NothingRisesError(DataError):
+    """No channel's group scores rise with the labels."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -77,32 +80,18 @@ def fit_weights(scores: Sequence[Sequence[GroupScores]], losses: Sequence[np.nda
         losses: of each instance, ``(q, m)``; NaN where missing.
 
     Raises:
-        DataError: no channel rises with the labels, or the labels cannot be ranked.
+        NothingRisesError: no channel rises with the labels.
+        DataError: the labels cannot be ranked.
     """
     deviations = [_deviation(one) for one in scores]
-    labels = [torch.from_numpy(normalise_losses(one).labels).double() for one in losses]
-    pairs = sum(map(count_pairs, labels))
-    if not pairs:
-        raise NoPairsError("labels: no two subsets of a query differ by enough to rank; expected some. Label more.")
     columns = [
-        torch.stack([torch.from_numpy(_centred(one[place])) / d for one, d in zip(scores, deviations, strict=True)])
-        for place in range(len(labels))
+        np.stack([_centred(one[place]) / deviation for one, deviation in zip(scores, deviations, strict=True)])
+        for place in range(len(losses))
     ]
-
-    def loss(weights: np.ndarray) -> tuple[float, np.ndarray]:
-        w = torch.from_numpy(weights).requires_grad_()
-        parts = [
-            ranking_loss(torch.einsum("c,cqm->qm", w, column), wanted, reduction="sum")
-            for column, wanted in zip(columns, labels, strict=True)
-        ]
-        total = torch.stack(parts).sum() / pairs + RIDGE * (w**2).sum()
-        (gradient,) = torch.autograd.grad(total, w)
-        return float(total.detach()), gradient.numpy()
-
-    begin = np.full(len(scores), 1 / len(scores))
-    found = minimize(loss, begin, jac=True, method="L-BFGS-B", bounds=[(0, None)] * len(scores)).x
+    labels = [normalise_losses(one).labels for one in losses]
+    found = fit_ranking(columns, labels, [(0.0, None)] * len(scores), ridge=RIDGE)
     if not found.sum() > 0:
-        raise DataError(
+        raise NothingRisesError(
             "stack: no member's scores rise with the labels; expected one at least. Take other members, or more labels."
         )
     shares = np.where(found < LEAST * found.sum(), 0.0, found)
