@@ -7,7 +7,7 @@ from typing import Any
 
 from pydantic import Field, ValidationInfo, field_validator, model_validator
 
-from airrep.attributors.settings import METHOD_SETTINGS
+from airrep.attributors.settings import METHOD_SETTINGS, TOKENIZERS, whole_folder
 from airrep.errors import ConfigError
 from airrep.runtime.artifacts import read_manifest
 from airrep.runtime.settings import Settings, read_settings, read_yaml
@@ -107,6 +107,11 @@ class ChannelsSettings(Settings):
         elif isinstance(channels, str):
             channels = read_channels(channels)
         return {**values, "channels": channels}
+
+    @field_validator("tokenizer", "lm")
+    @classmethod
+    def _whole_path(cls, name: str | None) -> str | None:
+        return name if name is None or name in TOKENIZERS else whole_folder(name)
 
     @field_validator("channels")
     @classmethod

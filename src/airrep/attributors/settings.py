@@ -13,6 +13,13 @@ from airrep.scoring.pooling import Pool
 
 MOST_ORDERS, LONGEST = 4, 8
 """Most orders of n-grams that are counted side by side, and the longest."""
+TOKENIZERS = ("words", "subwords")
+"""Tokenizers that need no model."""
+
+
+def whole_folder(name: str) -> str:
+    """A folder by its whole path, so that an index can be asked from elsewhere; other names as they are."""
+    return str(Path(name).resolve()) if Path(name).is_dir() else name
 
 
 def _whole(path: str | None) -> str | None:
@@ -31,7 +38,7 @@ class EncoderSettings(Settings):
     @field_validator("encoder")
     @classmethod
     def _whole_path(cls, encoder: str) -> str:
-        return encoder if encoder in BUNDLED or not Path(encoder).is_dir() else str(Path(encoder).resolve())
+        return encoder if encoder in BUNDLED else whole_folder(encoder)
 
     view: View = "whole"
     """What of an example is read: whole, response or prompt; the template has nothing in place of the rest."""
@@ -112,6 +119,11 @@ class NgramSettings(Settings):
     @classmethod
     def _whole_tokenizer(cls, tokenizer: str) -> str:
         return str(Path(tokenizer).resolve()) if Path(tokenizer).is_dir() else tokenizer
+
+    @field_validator("tokenizer")
+    @classmethod
+    def _whole_path(cls, tokenizer: str) -> str:
+        return tokenizer if tokenizer in TOKENIZERS else whole_folder(tokenizer)
 
 
 class RdsSettings(LmSettings):

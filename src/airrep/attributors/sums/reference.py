@@ -1,4 +1,4 @@
-"""Random groups of a training corpus, which tell the size of each channel's group scores for a query."""
+"""Random groups of the corpus, which tell the size of channels' scores."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass

@@ -1,4 +1,4 @@
-"""Attribution by stacks of earlier versions: a weighted sum of several methods' scores under one pool."""
+"""Attribution by stacks of earlier versions: one pool over summed scores."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass

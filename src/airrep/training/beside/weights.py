@@ -1,4 +1,4 @@
-"""Weights of given channels and of the encoder to begin with, fitted to some labels."""
+"""Weights to begin with, of given channels and of the encoder."""
 
 from collections.abc import Sequence
 

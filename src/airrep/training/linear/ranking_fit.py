@@ -1,4 +1,4 @@
-"""Weights of given group scores that rank labels best: a convex fit of Eq. 8."""
+"""Weights of group scores that rank labels best, by Eq. 8."""
 
 from collections.abc import Sequence
 

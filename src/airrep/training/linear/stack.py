@@ -1,4 +1,4 @@
-"""Learn a sum of channels from labels: each one's pool and temperature, and their weights."""
+"""Learn a sum of channels from labels: pools, temperatures, weights."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from copy import copy
