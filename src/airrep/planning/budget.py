@@ -15,6 +15,8 @@ WEIGHING_QUERIES, MOST_WEIGHING_QUERIES = 0.2, 150
 """Share of the examples that are queries then, and the most of them."""
 MOST_POOL = 30
 """Examples of a pool then, in sizes of a subset: more would be in hardly any subset."""
+PAYING_SUBSETS, PAYING_QUERIES = 150, 40
+"""Below these an encoder learns its labels by heart, or nobody can tell that it did not (see experiments/LOG.md)."""
 LEAST_SUBSETS, WISHED_SUBSETS = 40, 600
 WISHED_LAYERS = 2
 """Layers worth having before larger subsets: the projection alone learns little (see experiments/LOG.md)."""
@@ -81,6 +83,11 @@ class LearnPlan(Settings):
     def trains(self) -> bool:
         """Whether the encoder is trained."""
         return self.subsets > 0 and self.steps > 0
+
+    def pays(self, costs: Costs) -> bool:
+        """Whether an encoder may learn more from such labels than weights alone, and the judging tell it."""
+        enough = self.subsets >= PAYING_SUBSETS and self.held_out_queries >= PAYING_QUERIES
+        return enough and self.layers(costs) >= min(WISHED_LAYERS, costs.layers)
 
     def label_seconds(self, costs: Costs) -> float:
         """Seconds of one worker that the labels take."""
@@ -163,7 +170,7 @@ def choose(seconds: float, costs: Costs, examples: int, workers: int, epochs: in
     Raises:
         ConfigError: too few examples, or too little time for anything of use.
     """
-    plans = _useful(seconds, costs, examples, workers, epochs)
+    plans = [plan for plan in _useful(seconds, costs, examples, workers, epochs) if plan.pays(costs)]
     if not plans:
         weighing = _weighing(seconds, costs, examples, workers, epochs)
         if weighing is None:
