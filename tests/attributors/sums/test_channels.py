@@ -425,3 +425,12 @@ def test_not_all_weights_are_relative() -> None:
     method.fit(Corpus.from_examples(Example("p", f"ab {n}", str(n)) for n in range(9)))
     with pytest.raises(ConfigError, match="all weights are relative; expected one that is not"):
         method.encode_queries([Example("p", "ab", "q")])
+
+
+@pytest.mark.parametrize("number", [0, 1])
+def test_damaged_reference_groups_are_one_line(tmp_path: Path, number: int) -> None:
+    _index_of(tmp_path / "index", WORDS, GRADIENTS)
+    (path,) = (tmp_path / "index" / "state").glob(f"reference-{number}.*")
+    path.write_bytes(b"\0" * path.stat().st_size)
+    with pytest.raises(ArtifactError, match=rf"reference-{number}.*: cannot be read"):
+        Index(tmp_path / "index").top([Example("p", "ab", "a")], 1)

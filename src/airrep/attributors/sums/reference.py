@@ -4,13 +4,14 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
+from zipfile import BadZipFile
 
 import numpy as np
 from scipy import sparse
 
 from airrep.arrays import DenseFeatures, Features, MixedFeatures, SparseFeatures
 from airrep.attributors.recipes import Channel
-from airrep.errors import ConfigError
+from airrep.errors import ArtifactError, ConfigError
 from airrep.runtime.seeding import stream
 from airrep.scoring.blocks import block_of
 from airrep.scoring.group_scores import group_scores
@@ -65,11 +66,14 @@ class Reference:
 
 
 def _loaded(path: Path) -> DenseFeatures | SparseFeatures:
-    dense = path.with_suffix(".npy")
-    if dense.is_file():
-        features: DenseFeatures = np.load(dense, allow_pickle=False)
-        return features
-    found: SparseFeatures = sparse.csr_array(sparse.load_npz(path.with_suffix(".npz")))
+    dense, thin = path.with_suffix(".npy"), path.with_suffix(".npz")
+    try:
+        if dense.is_file():
+            features: DenseFeatures = np.load(dense, allow_pickle=False)
+            return features
+        found: SparseFeatures = sparse.csr_array(sparse.load_npz(thin))
+    except (OSError, ValueError, KeyError, EOFError, BadZipFile) as error:
+        raise ArtifactError(f"{path}.*: cannot be read ({error}). Build the index again with --replace.") from error
     return found
 
 
