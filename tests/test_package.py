@@ -5,6 +5,7 @@ import re
 import subprocess
 import sys
 import tomllib
+from importlib import import_module
 from pathlib import Path
 
 import pytest
@@ -24,17 +25,32 @@ def test_every_public_name_is_there() -> None:
     assert len(airrep.__all__) == len(set(airrep.__all__))
     for name in airrep.__all__:
         assert getattr(airrep, name) is not None
-    assert set(airrep.__all__) == set(airrep._HOMES) | {"__version__"}
+    assert set(airrep.__all__) == set(airrep._HOMES) | {"__version__", "metrics"}
+    assert len(dir(airrep)) <= 55
     with pytest.raises(AttributeError, match="no attribute 'nothing'"):
         airrep.__getattr__("nothing")
+
+
+def test_earlier_names_are_given_with_their_new_place() -> None:
+    assert set(airrep._EARLIER).isdisjoint(airrep.__all__)
+    for name in airrep._EARLIER:
+        with pytest.warns(DeprecationWarning, match=rf"airrep\.{name} will go; use airrep\.") as told:
+            value = airrep.__getattr__(name)
+        place = str(told[0].message).rpartition("use ")[2].removesuffix(".").split(".")
+        found: object = airrep
+        for number, part in enumerate(place[1:], 2):
+            if not hasattr(found, part):
+                import_module(".".join(place[:number]))
+            found = getattr(found, part)
+        assert found is value or (place[-2] == "Index" and callable(found))
 
 
 def test_the_stub_has_the_names_of_the_table_from_the_same_modules() -> None:
     stub = ast.parse((PACKAGE / "__init__.pyi").read_text())
     imports = [node for node in stub.body if isinstance(node, ast.ImportFrom) and node.module != "airrep._version"]
     assert {name.asname: str(node.module) for node in imports for name in node.names} == {
-        name: f"airrep.{home}" for name, home in airrep._HOMES.items()
-    }
+        name: f"airrep.{home}" for name, home in (airrep._HOMES | airrep._EARLIER).items()
+    } | {"metrics": "airrep"}
 
 
 def test_importing_loads_nothing_heavy() -> None:

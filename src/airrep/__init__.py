@@ -14,6 +14,7 @@ Importing this package is quick: each name is loaded when it is first used.
 
 from importlib import import_module
 from typing import Any
+from warnings import warn
 
 from airrep._version import __version__ as __version__
 
@@ -22,28 +23,61 @@ _HOMES = {
     "AirRepError": "errors",
     "ArtifactError": "errors",
     "Attributor": "attributors.base",
-    "Comparison": "evaluation.comparison",
     "ConfigError": "errors",
     "Corpus": "corpus.corpus",
     "DataError": "errors",
+    "Evaluation": "evaluation.result",
+    "Example": "corpus.corpus",
+    "GroupResult": "index.results",
+    "Hit": "index.results",
+    "Index": "index.index",
+    "Labels": "labels.labels",
+    "METHODS": "attributors.methods",
+    "MissingExtraError": "errors",
+    "TopResult": "index.results",
+    "TrainingError": "errors",
+    "WhatIfResult": "index.results",
+    "build_index": "index.building",
+    "check_attributor": "attributors.conformance",
+    "classify": "evaluation.classify",
+    "compare_evaluations": "evaluation.comparison",
+    "diagnose": "evaluation.diagnosis.diagnosis",
+    "evaluate_lds": "evaluation.lds",
+    "evaluate_loo": "evaluation.loo",
+    "evaluate_selection": "evaluation.select.select",
+    "fit_datamodels": "training.linear.datamodels",
+    "label": "labels.farm",
+    "learn_stack": "training.linear.stack",
+    "load_encoder": "encoder.load",
+    "load_lm": "lm.model",
+    "make_attributor": "attributors.methods",
+    "open_index": "index.index",
+    "open_labels": "labels.labels",
+    "open_plan": "labels.plan",
+    "read_corpus": "corpus.corpus",
+    "read_evaluation": "evaluation.result",
+    "read_result": "index.results",
+    "sample": "labels.sampling",
+    "select": "index.picking",
+    "train_encoder": "training.train",
+    "warm_up": "lm.warmup",
+    "write_evaluation_report": "reports.evaluations",
+    "write_report": "reports.results",
+}
+"""Every public name, and the module below `airrep` that defines it."""
+
+_EARLIER = {
+    "Comparison": "evaluation.comparison",
     "Draw": "index.picking",
     "Encoder": "encoder.base",
     "Engine": "runtime.engine",
-    "Evaluation": "evaluation.result",
-    "Example": "corpus.corpus",
     "FineTuneSettings": "lm.settings",
-    "GroupResult": "index.results",
     "Groups": "scoring.groups",
-    "Hit": "index.results",
     "Hits": "index.results",
     "InProcess": "runtime.engine",
-    "Index": "index.index",
     "LabelledInstance": "labels.instance",
-    "Labels": "labels.labels",
     "LmSettings": "lm.settings",
     "LocalProcesses": "runtime.processes",
-    "METHODS": "attributors.methods",
-    "MissingExtraError": "errors",
     "NotFittedError": "errors",
     "Pick": "index.picking",
     "Pool": "scoring.pooling",
@@ -54,60 +88,41 @@ _HOMES = {
     "SelectionResult": "index.picking",
     "SubsetPlan": "labels.plan",
     "TargetLM": "lm.model",
-    "TopResult": "index.results",
-    "TrainingError": "errors",
     "TrainingSettings": "training.settings",
     "Warmup": "lm.warmup",
-    "WhatIfResult": "index.results",
     "append": "index.editing",
-    "build_index": "index.building",
-    "check_attributor": "attributors.conformance",
-    "classify": "evaluation.classify",
     "compact": "index.editing",
-    "compare_evaluations": "evaluation.comparison",
     "delete": "index.editing",
-    "diagnose": "evaluation.diagnosis.diagnosis",
-    "evaluate_lds": "evaluation.lds",
-    "evaluate_loo": "evaluation.loo",
-    "evaluate_selection": "evaluation.select.select",
-    "fit_datamodels": "training.linear.datamodels",
-    "label": "labels.farm",
     "lds": "evaluation.statistics.metrics",
-    "learn_stack": "training.linear.stack",
-    "load_encoder": "encoder.load",
-    "load_lm": "lm.model",
-    "make_attributor": "attributors.methods",
     "noise_ceiling": "evaluation.statistics.ceilings",
     "normalise_losses": "training.ranking_loss",
-    "open_index": "index.index",
-    "open_labels": "labels.labels",
-    "open_plan": "labels.plan",
     "open_warmup": "lm.warmup",
     "paired": "evaluation.statistics.metrics",
     "pool_scores": "scoring.pooling",
     "ranking_loss": "training.ranking_loss",
-    "read_corpus": "corpus.corpus",
-    "read_evaluation": "evaluation.result",
     "read_groups": "scoring.groups",
-    "read_result": "index.results",
     "resample": "index.picking",
-    "sample": "labels.sampling",
-    "select": "index.picking",
     "spearman": "evaluation.statistics.metrics",
-    "train_encoder": "training.train",
-    "warm_up": "lm.warmup",
-    "write_evaluation_report": "reports.evaluations",
-    "write_report": "reports.results",
 }
-"""Every public name, and the module below `airrep` that defines it."""
+"""Names of earlier versions, which have another place now; they are given with a warning."""
 
-__all__ = sorted([*_HOMES, "__version__"])
+_METHODS = {"append": "Index.append", "compact": "Index.compact", "delete": "Index.delete"}
+_MEASURES = ("lds", "noise_ceiling", "normalise_losses", "paired", "pool_scores", "ranking_loss", "spearman")
+
+__all__ = sorted([*_HOMES, "__version__", "metrics"])
 
 
 def __getattr__(name: str) -> Any:
-    if name not in _HOMES:
+    if name == "metrics":
+        return import_module("airrep.metrics")
+    home = _HOMES.get(name) or _EARLIER.get(name)
+    if home is None:
         raise AttributeError(f"module 'airrep' has no attribute '{name}'")
-    value = getattr(import_module(f"airrep.{_HOMES[name]}"), name)
+    value = getattr(import_module(f"airrep.{home}"), name)
+    if name in _EARLIER:
+        place = f"metrics.{name}" if name in _MEASURES else _METHODS.get(name, f"{home}.{name}")
+        warn(f"airrep.{name} will go; use airrep.{place}.", DeprecationWarning, stacklevel=2)
+        return value
     globals()[name] = value  # the next use does not come here again
     return value
 

@@ -1,5 +1,6 @@
 """Public names for type checkers and editors: those of the table in ``__init__.py``."""
 
+from airrep import metrics as metrics
 from airrep.attributors.base import Attributor as Attributor
 from airrep.attributors.conformance import check_attributor as check_attributor
 from airrep.attributors.methods import METHODS as METHODS

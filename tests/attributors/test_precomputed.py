@@ -13,6 +13,7 @@ from airrep.attributors.base import Attributor
 from airrep.attributors.methods import make_attributor
 from airrep.corpus.corpus import Corpus, Example
 from airrep.errors import ConfigError, DataError, NotFittedError
+from airrep.index import editing
 
 SCALES = [1.0, 1e-9, 1e9]
 
@@ -154,7 +155,7 @@ def test_new_examples_without_features_are_not_appended(tmp_path: Path) -> None:
     settings = {"train": saved(tmp_path / "x.npy", drawn(6, 4))}
     index = airrep.build_index(corpus(6), tmp_path / "index", "precomputed", settings=settings)
     with pytest.raises(DataError, match=r'example "new-0" has no features'):
-        airrep.append(index, corpus(2, "new"))
+        editing.append(index, corpus(2, "new"))
 
 
 def test_the_fingerprint_covers_features_examples_and_queries(tmp_path: Path) -> None:

@@ -17,6 +17,7 @@ from worlds.small_world import HashAttributor, make_corpus, tree
 
 import airrep
 from airrep.errors import ArtifactError
+from airrep.index import editing
 
 TRAIN, MORE = make_corpus(120), make_corpus(60, "more")
 KILLS = 50
@@ -27,15 +28,15 @@ def build(out: Path) -> None:
 
 
 def append(out: Path) -> None:
-    airrep.append(airrep.open_index(out, HashAttributor()), MORE)
+    editing.append(airrep.open_index(out, HashAttributor()), MORE)
 
 
 def change(out: Path) -> None:
     """Delete a third, then compact."""
     index = airrep.open_index(out, HashAttributor())
     if len(index.where(source="forum")):
-        index = airrep.delete(index, index.where(source="forum"))
-    airrep.compact(index)
+        index = editing.delete(index, index.where(source="forum"))
+    editing.compact(index)
 
 
 def killed_after(seconds: float, work: Callable[[], None]) -> bool:

@@ -23,6 +23,7 @@ from airrep.cli import app as cli
 from airrep.corpus.corpus import Corpus, Example
 from airrep.errors import ArtifactError
 from airrep.evaluation.pool import cost_of
+from airrep.index import editing
 from airrep.labels.farm import label
 from airrep.labels.teacher import Teaching
 from airrep.runtime.artifacts import read_manifest
@@ -194,9 +195,9 @@ def test_half_a_full_store_gives_the_cost_of_the_other_half(tmp_path: Path) -> N
 
 def test_appended_examples_are_counted_and_compaction_keeps_what_is_known(tmp_path: Path) -> None:
     index = _build(tmp_path / "index", None)
-    index = airrep.append(index, make_corpus(20, "more"))
+    index = editing.append(index, make_corpus(20, "more"))
     assert index_cost(tmp_path / "index").encoding.examples == 70
-    airrep.compact(airrep.delete(index, [1, 2]))
+    editing.compact(editing.delete(index, [1, 2]))
     assert index_cost(tmp_path / "index").encoding.examples == 70
 
 

@@ -112,19 +112,13 @@ class EngineOptions:
 
     def make(self) -> "Engine | None":
         """The engine; None for this process alone."""
-        if self.engine == "ray":
-            from airrep.runtime.ray_engine import RayEngine
+        from airrep.runtime.ray_engine import make_engine
 
-            return RayEngine(address=self.address, workers=self.workers, gpus=self.gpus)
-        if self.engine != "local":
-            raise ConfigError(f"--engine {self.engine}: does not exist; expected local or ray. Choose one of them.")
-        if self.address is not None or self.gpus:
+        if self.engine != "ray" and (self.address is not None or self.gpus):
             raise ConfigError("--address, --gpus: belong to Ray. Add --engine ray, or leave them out.")
-        if self.workers is None or self.workers == 1:
+        if self.engine == "local" and self.workers in (None, 1):
             return None
-        from airrep.runtime.processes import LocalProcesses
-
-        return LocalProcesses(self.workers)
+        return make_engine(self.engine, workers=self.workers, address=self.address, gpus=self.gpus, where="--engine")
 
 
 @dataclass(frozen=True)

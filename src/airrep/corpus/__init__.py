@@ -3,6 +3,7 @@
 corpus       Examples and ordered, immutable corpora of them.
 fields       Fields of a corpus table, each compared with literals row by row.
 filters      Where-expressions, which choose rows of a corpus table.
+inputs       Data as a program holds them: files, records, tables, texts as a corpus.
 places       Places of n-grams in the texts of an example.
 readers      The reader for each kind of file, by its suffix; Parquet, datasets, the Hub.
 records      From a raw record to the checked fields of an example.

@@ -6,6 +6,7 @@ A corpus is a pyarrow table with the columns ``id``, ``prompt``, ``response``, `
 
 import json
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import cached_property
 from os import PathLike
@@ -22,18 +23,29 @@ from airrep.corpus.table import COLUMNS, SCHEMA, Column, Skipped, build_table, c
 from airrep.errors import DataError
 
 _BATCH_ROWS = 4096
+_NO_ID = "\0"
+"""Of an example that was given none; the empty text is an id."""
 
 
 @dataclass(frozen=True, slots=True)
 class Example:
-    """One prompt with its response, a unique id, and optionally label, source and metadata (JSON values)."""
+    """One prompt with its response, an id, and optionally label, source and metadata (JSON values).
+
+    An id that is not given is :attr:`content_hash`, as it is for records without one.
+    """
 
     prompt: str
     response: str
-    id: str
+    id: str = _NO_ID
     label: str | None = None
     source: str | None = None
     metadata: Mapping[str, Any] = field(default_factory=dict, hash=False)
+
+    def __post_init__(self) -> None:
+        """Make an id of the texts; what is no text is refused by the corpus that it comes into."""
+        if self.id == _NO_ID and isinstance(self.prompt, str) and isinstance(self.response, str):
+            with suppress(UnicodeEncodeError):
+                object.__setattr__(self, "id", self.content_hash)
 
     @property
     def content_hash(self) -> str:

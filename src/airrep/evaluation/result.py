@@ -170,7 +170,7 @@ class Evaluation:
         kept = {"facts": dict(self.facts), "tags": dict(self.tags), "query_count": len(self.queries)}
         return {**own, **kept, "rows": [row.to_dict() for row in self.rows]}
 
-    def write(self, path: str | Path, *, replace: bool = False) -> None:
+    def save(self, path: str | Path, *, replace: bool = False) -> None:
         """Write it as an artifact; one that is not complete keeps its answers, so that they need not be made again.
 
         Raises:
@@ -188,6 +188,9 @@ class Evaluation:
             write_file(out / QUERIES, self._parquet())
             if self.matrices:
                 write_file(out / MATRICES, save({name: np.ascontiguousarray(m) for name, m in self.matrices.items()}))
+
+    write = save
+    """Earlier name of :meth:`save`."""
 
     def _parquet(self) -> bytes:
         """One line for each query, one column for each row."""

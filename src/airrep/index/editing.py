@@ -2,26 +2,59 @@
 
 import hashlib
 import io
+from abc import abstractmethod
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, Self, TypeVar
 
 import numpy as np
 import pyarrow as pa
 
 from airrep.arrays import Features, Rows, stack_rows
-from airrep.attributors.base import OnProgress
+from airrep.attributors.base import Attributor, OnProgress
 from airrep.corpus.corpus import Corpus
+from airrep.corpus.inputs import CorpusLike, as_corpus
 from airrep.errors import ArtifactError, ConfigError, DataError
-from airrep.index.building import check_corpus, corpus_entry, remove_strays, seal_index, write_shards
-from airrep.index.index import Index
+from airrep.index.rows import IndexRows, RowsLike
+from airrep.index.sealing import corpus_entry, remove_strays, seal_index, write_shards
 from airrep.index.shards import Shard, is_whole, shard_name, write_shard
 from airrep.runtime.artifacts import json_digest, locked, write_file
 
 LINEAGE = ("request", "method", "settings", "attributor", "corpora", "generation")
 
 
-def append(index: Index, more: Corpus, *, progress: OnProgress | None = None) -> Index:
+class EditableIndex(IndexRows):
+    """An index that can grow and shrink: its rows, and the attributor that encodes more of them."""
+
+    given: Attributor | None
+    """The attributor that the index was opened with."""
+
+    @property
+    @abstractmethod
+    def attributor(self) -> Attributor:
+        """The attributor that made the index."""
+
+    @abstractmethod
+    def reopened(self, attributor: Attributor | None = None) -> Self:
+        """The index as it is on disk now; with another attributor if one is given."""
+
+    def append(self, more: CorpusLike, *, progress: OnProgress | None = None) -> Self:
+        """The index with more examples at its end; see :func:`append`."""
+        return append(self, more, progress=progress)
+
+    def delete(self, rows: RowsLike) -> Self:
+        """The index without some examples; see :func:`delete`."""
+        return delete(self, rows)
+
+    def compact(self, *, progress: OnProgress | None = None) -> Self:
+        """The index rewritten without deleted rows; see :func:`compact`."""
+        return compact(self, progress=progress)
+
+
+AnyIndex = TypeVar("AnyIndex", bound=EditableIndex)
+
+
+def append(index: AnyIndex, more: CorpusLike, *, progress: OnProgress | None = None) -> AnyIndex:
     """Encode more examples and add them at the end of an index.
 
     What :meth:`Attributor.fit` learnt stays as it was. Examples that are all in the index already, with the same
@@ -29,7 +62,7 @@ def append(index: Index, more: Corpus, *, progress: OnProgress | None = None) ->
 
     Args:
         index: the index; other openings of it keep the old state.
-        more: examples to add.
+        more: examples to add, in any form that :func:`airrep.build_index` takes.
         progress: called with the number of finished rows.
 
     Returns:
@@ -39,11 +72,11 @@ def append(index: Index, more: Corpus, *, progress: OnProgress | None = None) ->
         DataError: there is nothing to add, or an id is in the index already.
         ArtifactError: another process is writing there, or the encoder is not the one that made the index.
     """
-    check_corpus("append", more)
+    more = as_corpus(more, "append")
     if len(more) == 0:
         raise DataError("append: the corpus is empty; expected at least one example. Give a file with some.")
     with locked(index.path):
-        now = Index(index.path, index.attributor)
+        now = index.reopened(index.attributor)
         if _has_all(now, more):
             return _tidied(now)
         shard_rows = now.manifest["request"]["shard_rows"]
@@ -52,7 +85,7 @@ def append(index: Index, more: Corpus, *, progress: OnProgress | None = None) ->
         return _sealed(now, corpora, [*_names(now), *new], now.manifest["deleted"])
 
 
-def _has_all(index: Index, more: Corpus) -> bool:
+def _has_all(index: IndexRows, more: Corpus) -> bool:
     """Whether every example is in the index already; DataError when only some are, or their texts differ."""
     known = index.find(more.ids)
     if not known:
@@ -69,19 +102,19 @@ def _has_all(index: Index, more: Corpus) -> bool:
     return True
 
 
-def delete(index: Index, rows: Sequence[int] | np.ndarray) -> Index:
+def delete(index: AnyIndex, rows: RowsLike) -> AnyIndex:
     """Delete examples: their rows are skipped from now on, and freed by :func:`compact`.
 
     Args:
         index: the index.
-        rows: their row numbers, such as ``index.where(source="forum")``; rows deleted before do not matter.
+        rows: their row numbers, ids, or a filter such as ``'source == "forum"'``; rows deleted before do not matter.
 
     Raises:
         ConfigError: a row that does not exist, or nothing would be left.
         ArtifactError: another process is writing there, or rows were numbered anew since *index* was opened.
     """
     with locked(index.path):
-        now = Index(index.path, index.given)  # as it is on disk, and without a model, which deleting does not need
+        now = index.reopened()  # as it is on disk, and without a model, which deleting does not need
         _check_numbering(index, now)
         gone = np.union1d(now.deleted, now.check_rows(rows))
         if len(gone) == now.rows:
@@ -91,7 +124,7 @@ def delete(index: Index, rows: Sequence[int] | np.ndarray) -> Index:
         return _sealed(now, now.manifest["corpora"], _names(now), _write_deleted(now.path, gone))
 
 
-def _check_numbering(index: Index, now: Index) -> None:
+def _check_numbering(index: IndexRows, now: IndexRows) -> None:
     """Refuse row numbers of an opening that a compaction or a new build has made void."""
     if _names(now)[: len(index.shards)] != _names(index):
         raise ArtifactError(
@@ -108,14 +141,14 @@ def _write_deleted(folder: Path, rows: Rows) -> str:
     return name
 
 
-def compact(index: Index, *, progress: OnProgress | None = None) -> Index:
+def compact(index: AnyIndex, *, progress: OnProgress | None = None) -> AnyIndex:
     """Rewrite an index without its deleted rows, in full shards; rows are numbered anew, features stay the same.
 
     Raises:
         ArtifactError: a byte was altered, another process is writing there, or it cannot be written.
     """
     with locked(index.path):
-        now = Index(index.path, index.given)
+        now = index.reopened()
         shard_rows = now.manifest["request"]["shard_rows"]
         now.verify()  # checksums of the new shards would hide altered bytes
         if len(now.deleted) == 0 and all(shard.rows == shard_rows for shard in now.shards[:-1]):
@@ -130,7 +163,7 @@ def compact(index: Index, *, progress: OnProgress | None = None) -> Index:
         return _sealed(now, corpora, names)
 
 
-def _rewrite(index: Index, start: int, corpus: Corpus, features: Features) -> str:
+def _rewrite(index: IndexRows, start: int, corpus: Corpus, features: Features) -> str:
     attributor = index.manifest["attributor"]
     name = shard_name(start, attributor, corpus.fingerprint)
     if not is_whole(index.path / "shards" / name):
@@ -138,7 +171,7 @@ def _rewrite(index: Index, start: int, corpus: Corpus, features: Features) -> st
     return name
 
 
-def _live_parts(index: Index, shard_rows: int) -> Iterator[tuple[Corpus, Features]]:
+def _live_parts(index: IndexRows, shard_rows: int) -> Iterator[tuple[Corpus, Features]]:
     """The live examples and their features, *shard_rows* at a time."""
     rows = np.flatnonzero(index.live)
     for start in range(0, len(rows), shard_rows):
@@ -153,20 +186,20 @@ def _by_shard(shards: Sequence[Shard], rows: Rows) -> Iterator[tuple[Corpus, Fea
             yield shard.examples.take(inside), shard.features(inside)
 
 
-def _tidied(index: Index) -> Index:
+def _tidied(index: AnyIndex) -> AnyIndex:
     """The index as it is, without the strays of a change that was interrupted after it had taken effect."""
     remove_strays(index.path, _names(index), index.manifest["deleted"])
     return index
 
 
-def _names(index: Index) -> list[str]:
+def _names(index: IndexRows) -> list[str]:
     return [entry["name"] for entry in index.manifest["shards"]]
 
 
-def _sealed(index: Index, corpora: Sequence[Any], names: Sequence[str], deleted: str | None = None) -> Index:
+def _sealed(index: AnyIndex, corpora: Sequence[Any], names: Sequence[str], deleted: str | None = None) -> AnyIndex:
     """Write the next state of an index, which takes effect with its manifest, and open it."""
     old = {name: index.manifest[name] for name in LINEAGE}
     told = {name: index.manifest[name] for name in ("caution",) if name in index.manifest}
     lineage = {**old, "corpora": list(corpora), "generation": old["generation"] + 1, **told}
     seal_index(index.path, lineage, names, deleted)
-    return Index(index.path, index.given)
+    return index.reopened()

@@ -1,11 +1,11 @@
 """An index on disk: opened as memory maps, asked for scores."""
 
 import operator
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
-from typing import Any, overload
+from typing import Any, Self, overload
 
 import numpy as np
 
@@ -13,24 +13,27 @@ from airrep.arrays import Features, GroupScores, Rows
 from airrep.attributors.base import Attributor, OnProgress, count_rows
 from airrep.attributors.methods import METHODS, make_attributor
 from airrep.attributors.sums.channels import ChannelsAttributor
-from airrep.corpus.corpus import Corpus, Example
+from airrep.corpus.corpus import Example
+from airrep.corpus.inputs import QueriesLike, as_examples, is_one
 from airrep.errors import ArtifactError, ConfigError
+from airrep.index.editing import EditableIndex
 from airrep.index.reasons import Reasons, Scored
 from airrep.index.results import REMOVAL, GroupResult, Hit, Hits, Provenance, TopResult, WhatIfResult
-from airrep.index.rows import GroupsLike, IndexRows, RowsLike
+from airrep.index.rows import GroupsLike, RowsLike
 from airrep.scoring.group_scores import channel_scores, group_scores, sum_channels
 from airrep.scoring.groups import Groups
 from airrep.scoring.pooling import AnyPooling, ChannelPooling, PoolLike
 from airrep.scoring.scores import score_blocks
 from airrep.scoring.topk import top_k
 
-Queries = Corpus | Sequence[Example]
+Queries = QueriesLike
 
 
-class Index(IndexRows):
+class Index(EditableIndex):
     """The features of a training corpus, with the corpus itself, and the attributor that made them.
 
-    Rows, filters and groups are those of :class:`airrep.index.rows.IndexRows`.
+    Rows, filters and groups are those of :class:`airrep.index.rows.IndexRows`; ``append``, ``delete`` and ``compact``
+    those of :class:`airrep.index.editing.EditableIndex`.
     """
 
     def __init__(self, path: str | Path, attributor: Attributor | None = None) -> None:
@@ -63,6 +66,9 @@ class Index(IndexRows):
         self._make_ready(attributor)
         return attributor
 
+    def reopened(self, attributor: Attributor | None = None) -> Self:
+        return type(self)(self.path, attributor or self.given)
+
     def _make_ready(self, attributor: Attributor) -> None:
         """Load what was learnt; ArtifactError unless this attributor made the index."""
         if (self.path / "state").is_dir():
@@ -85,7 +91,7 @@ class Index(IndexRows):
     @overload
     def top(
         self,
-        queries: Example,
+        queries: str | Example | Mapping[str, Any],
         k: int = 10,
         *,
         least: bool = False,
@@ -106,7 +112,7 @@ class Index(IndexRows):
     ) -> TopResult: ...
     def top(
         self,
-        queries: Example | Queries,
+        queries: Queries,
         k: int = 10,
         *,
         least: bool = False,
@@ -117,7 +123,8 @@ class Index(IndexRows):
         """The k training examples that help each query most, by exact search; ties by row.
 
         Args:
-            queries: one example, or several.
+            queries: one example, as an :class:`Example`, a dict, or a text, which is the response to an empty prompt;
+                or several, as a corpus, a list, a Hugging Face ``Dataset``, a table or the ``Path`` of a file.
             k: how many.
             least: the most harmful instead, most harmful first.
             where: a filter; only examples that fulfil it count.
@@ -128,9 +135,9 @@ class Index(IndexRows):
         Raises:
             ConfigError: k is not between 1 and the number of examples to choose from, or a bad filter.
         """
-        if isinstance(queries, Example):
+        if is_one(queries):
             return self.top([queries], k, least=least, where=where, why=why, progress=progress)[0]
-        asked, keep = _examples(queries), self.mask(where)
+        asked, keep = as_examples(queries), self.mask(where)
         encoded = self.encode_queries(asked, progress)
         found = top_k(encoded, self.blocks, _whole(k), keep=keep, least=least)
         rankings = [self._hits(rows, scores) for rows, scores in zip(found.rows, found.scores, strict=True)]
@@ -162,9 +169,10 @@ class Index(IndexRows):
     def group_scores(
         self,
         queries: Queries,
-        groups: GroupsLike,
+        groups: GroupsLike | None = None,
         pool: PoolLike | None = None,
         *,
+        by: str | None = None,
         temperature: float = 1.0,
         why: bool = False,
         progress: OnProgress | None = None,
@@ -172,9 +180,9 @@ class Index(IndexRows):
         """Scores of groups of training examples for each query, ``(q, m)``; higher = more helpful.
 
         Args:
-            queries: several examples.
-            groups: a field (``"source"``, ``"label"`` or a metadata field) whose values are the groups; names with
-                lists of ids or arrays of rows; or a sequence of arrays of rows.
+            queries: as for :meth:`top`.
+            groups: names with lists of ids, arrays of rows or filters; a sequence of such; or a field, as *by*.
+            by: a field (``"source"``, ``"label"`` or a metadata field) whose values are the groups.
             pool: ``"sum"``, ``"mean"``, ``"attention"``, ``"signed-attention"``, ``"top-K"``, ``"order-K"`` or
                 ``"order-inf"`` (:class:`airrep.scoring.pooling.Pooling`); the method's own when None.
             temperature: of attention; the larger, the flatter.
@@ -186,8 +194,11 @@ class Index(IndexRows):
                 does not exist or does not fit the method.
             DataError: order-inf has no meaning for these features.
         """
+        wanted = by if groups is None else groups
+        if wanted is None or (groups is not None and by is not None):
+            raise ConfigError("group_scores: expected one of groups and by. Say what the groups are.")
         chosen = self.attributor.pooling(pool, temperature)
-        members, asked = self.groups(groups), _examples(queries)
+        members, asked = self.groups(wanted), as_examples(queries)
         encoded = self.encode_queries(asked, progress)
         scores, channels = self._group_scores(encoded, members, chosen, why)
         sizes = tuple(np.diff(members.offsets).tolist())
@@ -220,9 +231,9 @@ class Index(IndexRows):
         Order-k pools score removals only: before is 0, and after is minus the score of what is left out.
 
         Args:
-            queries: several examples.
-            remove: rows to leave out, such as ``index.where(source="forum")``.
-            keep: or the only rows to keep.
+            queries: as for :meth:`top`.
+            remove: examples to leave out: rows, ids, or a filter such as ``'source == "forum"'``.
+            keep: or the only ones to keep.
             pool: as in :meth:`group_scores`.
             temperature: as in :meth:`group_scores`.
             why: tell the change of each channel.
@@ -291,24 +302,12 @@ class Index(IndexRows):
 
     def encode_queries(self, queries: Queries, progress: OnProgress | None = None) -> Features:
         """Features of queries, ``(q, d)``, float32."""
-        examples = _examples(queries)
+        examples = as_examples(queries)
         return self.attributor.encode_queries(examples, count_rows(len(examples), progress))
 
 
 def _parts(result: GroupResult) -> Iterable[tuple[str, GroupScores]]:
     return (result.channels or {}).items()
-
-
-def _examples(queries: Queries | Example) -> Corpus | tuple[Example, ...]:
-    """Queries as a sequence; ConfigError if they are not examples, or there are none."""
-    examples = (
-        queries if isinstance(queries, Corpus) else (queries,) if isinstance(queries, Example) else tuple(queries)
-    )
-    if len(examples) == 0:
-        raise ConfigError("queries: there are none; expected at least one example. Give a file with some.")
-    if not isinstance(examples, Corpus) and not all(isinstance(example, Example) for example in examples):
-        raise ConfigError("queries: are not examples; expected a Corpus or Example objects. Use read_corpus.")
-    return examples
 
 
 def _whole(k: Any) -> int:

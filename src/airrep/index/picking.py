@@ -1,7 +1,7 @@
 """Pick training data from an index, by min-rank or weight, with the reasons."""
 
 import json
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, ClassVar, Generic, TypeVar, overload
@@ -11,9 +11,11 @@ import numpy as np
 from airrep.attributors.base import OnProgress
 from airrep.attributors.text.lexical import DsirAttributor
 from airrep.corpus.corpus import Example
+from airrep.corpus.inputs import as_examples
 from airrep.errors import ArtifactError, ConfigError
+from airrep.index.frames import Tabular
 from airrep.index.index import Index, Queries
-from airrep.index.results import Provenance
+from airrep.index.results import Provenance, fields_of
 from airrep.runtime.artifacts import write_file, writing
 from airrep.runtime.seeding import stream
 from airrep.scoring.min_rank import first_of_each, gumbel_top_k, min_rank
@@ -69,8 +71,8 @@ class Draw(Picked):
 AnyPick = TypeVar("AnyPick", bound=Picked)
 
 
-@dataclass(frozen=True)
-class SelectionResult(Sequence[AnyPick], Generic[AnyPick]):
+@dataclass(frozen=True, repr=False)
+class SelectionResult(Tabular, Sequence[AnyPick], Generic[AnyPick]):
     """Training examples picked by min-rank, the best first; or drawn by weight, the first draw first."""
 
     picks: tuple[AnyPick, ...]
@@ -86,11 +88,18 @@ class SelectionResult(Sequence[AnyPick], Generic[AnyPick]):
     def __len__(self) -> int:
         return len(self.picks)
 
+    def rows(self) -> Iterator[dict[str, Any]]:
+        for pick in self.picks:
+            yield {**fields_of(pick.example), **{name: getattr(pick, name) for name in pick.reasons}}
+
+    def summary(self) -> str:
+        return f"{len(self):,} examples"
+
     def to_dict(self) -> dict[str, Any]:
         """The picks and where they come from, as JSON values."""
         return {"provenance": asdict(self.provenance), "picks": [pick.to_dict() for pick in self.picks]}
 
-    def write(self, out: str | Path, *, replace: bool = False) -> Path:
+    def save(self, out: str | Path, *, replace: bool = False) -> Path:
         """Write the examples as JSON lines, the reason of each under ``selected_by``.
 
         Raises:
@@ -103,6 +112,9 @@ class SelectionResult(Sequence[AnyPick], Generic[AnyPick]):
             path.parent.mkdir(parents=True, exist_ok=True)
         write_file(path, "".join(f"{line}\n" for line in lines).encode())
         return path
+
+    write = save
+    """Earlier name of :meth:`save`."""
 
 
 def check_writable(path: Path, *, replace: bool) -> None:
@@ -138,8 +150,9 @@ def select(
     """
     keys = _content_keys(index) if drop_duplicates else None
     keep = index.mask(where)
-    found = min_rank(index.encode_queries(queries, progress), index.blocks, count, keep, skip_duplicates=keys)
-    ids = [query.id for query in queries]
+    asked = as_examples(queries)
+    found = min_rank(index.encode_queries(asked, progress), index.blocks, count, keep, skip_duplicates=keys)
+    ids = [query.id for query in asked]
     columns = (found.rows.tolist(), found.ranks.tolist(), found.queries.tolist(), found.scores.tolist())
     picks = (
         Pick(index.example(row), row, rank, ids[query], score) for row, rank, query, score in zip(*columns, strict=True)
@@ -191,7 +204,7 @@ def _log_weights(index: Index, queries: Queries) -> np.ndarray:
             f"{index.path}: method '{index.method}' has no importance weights to draw by; expected an index of the "
             "method dsir. Build one, or pick by rank."
         )
-    target = attributor.encode_target(tuple(queries))
+    target = attributor.encode_target(as_examples(queries))
     return np.concatenate([scores[0] for _, scores in score_blocks(target, index.blocks)])
 
 

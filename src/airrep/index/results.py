@@ -2,7 +2,7 @@
 
 import json
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Annotated, Any, ClassVar, Final, Literal, TypeAlias, overload
@@ -23,6 +23,7 @@ from airrep.arrays import GroupScores
 from airrep.corpus.corpus import Example
 from airrep.corpus.records import RESERVED
 from airrep.errors import ArtifactError, DataError
+from airrep.index.frames import Tabular, shortened
 from airrep.index.why import Why
 from airrep.runtime.artifacts import canonical_json, check_digests, new_artifact, read_manifest, write_file
 from airrep.scoring.pooling import pooling_text
@@ -41,7 +42,7 @@ def _fields_of(record: Any) -> Any:
     own = {name: record[name] for name in RESERVED if name in record}
     plain = {name: value for name, value in record.items() if name not in RESERVED}
     nested = own.get("metadata")
-    return {**own, "metadata": {**plain, **nested} if isinstance(nested, Mapping) else plain}
+    return {"id": None, **own, "metadata": {**plain, **nested} if isinstance(nested, Mapping) else plain}
 
 
 Record: TypeAlias = Annotated[Example, BeforeValidator(_fields_of), PlainSerializer(Example.to_dict)]
@@ -96,8 +97,14 @@ class Hit:
     """What makes up the score, where that was asked for."""
 
 
-@dataclass(frozen=True)
-class Hits(Sequence[Hit]):
+def fields_of(example: Example) -> dict[str, Any]:
+    """The fields of a training example in a row of a result."""
+    own = {"id": example.id, "prompt": example.prompt, "response": example.response}
+    return {**own, "label": example.label, "source": example.source}
+
+
+@dataclass(frozen=True, repr=False)
+class Hits(Tabular, Sequence[Hit]):
     """The first training examples of one query, best first (or most harmful first, if ``least``)."""
 
     query: Example
@@ -115,8 +122,17 @@ class Hits(Sequence[Hit]):
     def __len__(self) -> int:
         return len(self.hits)
 
+    def rows(self) -> Iterator[dict[str, Any]]:
+        for hit in self.hits:
+            parts = {} if hit.why is None else {f"from {name}": part for name, part in hit.why.channels.items()}
+            yield {"rank": hit.rank, "score": hit.score, "row": hit.row, **fields_of(hit.example), **parts}
 
-class Result(ABC):
+    def summary(self) -> str:
+        order = HARMFUL if self.least else HELPFUL
+        return f"{len(self)} examples for {shortened(self.query.response, 40)!r}, {order}"
+
+
+class Result(Tabular, ABC):
     """What all results share: a JSON form, and writing it as an artifact."""
 
     kind: ClassVar[str]
@@ -131,7 +147,7 @@ class Result(ABC):
         values: dict[str, Any] = _FORMS.dump_python(self._form(), mode="json")
         return values
 
-    def write(self, out: str | Path, *, replace: bool = False) -> Path:
+    def save(self, out: str | Path, *, replace: bool = False) -> Path:
         """Write the result as an artifact that `airrep report` reads.
 
         Raises:
@@ -142,8 +158,11 @@ class Result(ABC):
             write_file(folder / RESULTS, canonical_json(self.to_dict()))
         return path
 
+    write = save
+    """Earlier name of :meth:`save`."""
 
-@dataclass(frozen=True)
+
+@dataclass(frozen=True, repr=False)
 class TopResult(Result, Sequence[Hits]):
     """The top training examples of each of several queries."""
 
@@ -164,12 +183,21 @@ class TopResult(Result, Sequence[Hits]):
     def __len__(self) -> int:
         return len(self.queries)
 
+    def rows(self) -> Iterator[dict[str, Any]]:
+        for hits in self.queries:
+            for row in hits.rows():
+                yield {"query": hits.query.id, **row}
+
+    def summary(self) -> str:
+        longest = max((len(hits) for hits in self.queries), default=0)
+        return f"{len(self):,} queries, {longest} examples each, {HARMFUL if self.least else HELPFUL}"
+
     def _form(self) -> "TopForm":
         rows = tuple(QueryHits(hits.query, hits.hits) for hits in self.queries)
         return TopForm("top", self.provenance, HARMFUL if self.least else HELPFUL, rows)
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class GroupResult(Result):
     """Group scores: ``scores[i, j]`` is how much group j helps query i; higher = more helpful."""
 
@@ -190,6 +218,15 @@ class GroupResult(Result):
         order = np.argsort(-self.scores[query], kind="stable")
         return [(self.names[group], float(self.scores[query, group])) for group in order]
 
+    def rows(self) -> Iterator[dict[str, Any]]:
+        for i, query in enumerate(self.queries):
+            for j, (name, size) in enumerate(zip(self.names, self.sizes, strict=True)):
+                parts = {f"from {one}": float(part[i, j]) for one, part in (self.channels or {}).items()}
+                yield {"query": query.id, "group": name, "size": size, "score": float(self.scores[i, j]), **parts}
+
+    def summary(self) -> str:
+        return f"{len(self.queries):,} queries × {len(self.names):,} groups; higher = more helpful"
+
     def _form(self) -> "GroupForm":
         groups = map(NamedGroup, self.names, self.sizes)
         rows = (
@@ -199,7 +236,7 @@ class GroupResult(Result):
         return GroupForm("group", self.provenance, tuple(groups), tuple(rows))
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class WhatIfResult(Result):
     """How the group score of the corpus changes when part of it is left out.
 
@@ -224,6 +261,18 @@ class WhatIfResult(Result):
 
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> np.ndarray:
         return np.array(self.change, dtype=dtype, copy=copy)
+
+    def rows(self) -> Iterator[dict[str, Any]]:
+        for i, query in enumerate(self.queries):
+            numbers = {"change": self.change[i], "before": self.before[i], "after": self.after[i]}
+            parts = {f"from {one}": float(part[i]) for one, part in (self.channels or {}).items()}
+            yield {"query": query.id, **{name: float(value) for name, value in numbers.items()}, **parts}
+
+    def summary(self) -> str:
+        return (
+            f"{len(self.queries):,} queries, {self.removed:,} examples removed, {self.kept:,} kept; change below 0: "
+            "they had been helping"
+        )
 
     def _form(self) -> "WhatIfForm":
         numbers = zip(self.queries, self.change.tolist(), self.before.tolist(), self.after.tolist(), strict=True)

@@ -23,7 +23,7 @@ from airrep.scoring.groups import Groups
 
 KIND = "index"
 
-RowsLike = np.ndarray | Iterable[int] | Iterable[str]
+RowsLike = np.ndarray | Iterable[int] | Iterable[str] | str
 GroupsLike = str | Groups | Mapping[str, RowsLike] | Sequence[RowsLike]
 
 
@@ -178,13 +178,16 @@ class IndexRows:
         """Row numbers as int64.
 
         Args:
-            rows: row numbers, ids, or one truth value for each row of the index (such as :meth:`mask` gives).
+            rows: row numbers, ids, one truth value for each row of the index (such as :meth:`mask` gives), or a filter,
+                which some example must fulfil.
 
         Raises:
             ConfigError: one of them does not exist, or they are something else.
         """
-        if isinstance(rows, str) or not isinstance(rows, Iterable):
-            raise ConfigError(f"rows: are {rows!r}; expected row numbers or ids. Use index.where(...) to find rows.")
+        if isinstance(rows, str):
+            return self._fulfilling(rows)
+        if not isinstance(rows, Iterable):
+            raise ConfigError(f"rows: are {rows!r}; expected row numbers, ids or a filter. Give index.where(...), say.")
         members = rows if isinstance(rows, np.ndarray) else list(rows)
         if len(members) and all(isinstance(member, str) for member in members):
             return self.rows_of([str(member) for member in members])
@@ -199,6 +202,12 @@ class IndexRows:
                 f"{self.path}: has no row {outside[0]}; expected 0 to {self.rows - 1}. Correct the row number."
             )
         return numbers.astype(np.int64)
+
+    def _fulfilling(self, expression: str) -> Rows:
+        found = self.where(expression)
+        if not len(found):
+            raise ConfigError(f"filter {expression}: no example fulfils it; expected some. Choose another filter.")
+        return found
 
     def _values(self, field: str) -> list[str | None]:
         known = (*TEXT_FIELDS, *self.fields)

@@ -2,7 +2,7 @@
 
 import json
 import time
-from collections.abc import Callable, Generator, Sequence
+from collections.abc import Callable, Generator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
@@ -10,6 +10,7 @@ from typing import Any, TypeAlias
 
 from airrep.attributors.base import OnProgress
 from airrep.corpus.corpus import Corpus
+from airrep.corpus.inputs import CorpusLike, as_corpus
 from airrep.errors import ConfigError, DataError, TrainingError
 from airrep.labels.fine_tuner import FineTuner, LabelSetup, Learner, load_first
 from airrep.labels.labels import Labels
@@ -20,6 +21,7 @@ from airrep.labels.tasks import LabelTask, TaskShare, list_tasks, used_examples
 from airrep.lm.settings import FineTuneSettings, LmSettings
 from airrep.runtime.artifacts import MANIFEST, real_path, writing
 from airrep.runtime.engine import Engine, InProcess, Outcome
+from airrep.runtime.ray_engine import make_engine
 
 TIMES = "times"
 
@@ -46,15 +48,15 @@ class TaskReport:
 
 def label(
     plan: SubsetPlan,
-    train: Corpus,
-    queries: Corpus | None,
-    lm: "LmSettings | Callable[[], Learner[Any]]",
-    fine_tune: FineTuneSettings,
+    train: CorpusLike,
+    queries: CorpusLike | None,
+    lm: "LmSettings | Mapping[str, Any] | str | Path | Callable[[], Learner[Any]]",
+    fine_tune: FineTuneSettings | Mapping[str, Any] | None,
     out: str | Path,
     *,
     seeds: int = 1,
     part: str | None = None,
-    engine: Engine | None = None,
+    engine: Engine | str | None = None,
     retries: int = 2,
     partial: bool = False,
     retry_quarantined: bool = False,
@@ -69,14 +71,15 @@ def label(
 
     Args:
         plan: the subsets.
-        train: the corpus that they were drawn from.
-        queries: the corpus that the queries were drawn from; None when that is *train*.
-        lm: the target LM; or a function that loads one, called once in each worker.
-        fine_tune: settings of the fine-tunes.
+        train: the data that they were drawn from, in any form that :func:`airrep.build_index` takes.
+        queries: the data that the queries were drawn from; None when that is *train*.
+        lm: the target LM: its folder or Hub id, or settings with it; or a function that loads one, called once in each
+            worker.
+        fine_tune: settings of the fine-tunes, or a dict of some of them; None: the paper's.
         out: the directory.
         seeds: number of fine-tunes of each subset, in different orders of data.
         part: ``"3/10"`` does every tenth task, from the third on; parts share a directory or are copied into one.
-        engine: where tasks run; in this process if None.
+        engine: where tasks run: ``"local"``, ``"ray"`` or an engine; in this process if None.
         retries: number of times that a failed task is tried again.
         partial: finish without the tasks that were given up; their losses are NaN.
         retry_quarantined: try tasks again that were given up in an earlier run.
@@ -89,12 +92,16 @@ def label(
         ArtifactError: other labels are there, another process writes the same, or they cannot be written.
         TrainingError: every fine-tune failed, or workers cannot be started.
     """
+    train = as_corpus(train)
+    queries = None if queries is None else as_corpus(queries, "queries")
     asked = train if queries is None else queries
     plan.check_corpora(train, queries)
     if seeds < 1:
         raise ConfigError(f"seeds={seeds}: expected 1 or more. Correct the value.")
     share = TaskShare.parse(part)
-    farm = _Farm(lm, engine or InProcess(), fine_tune, plan, train, asked)
+    learner = lm if callable(lm) else LmSettings.named(lm)
+    tuning = FineTuneSettings.given(fine_tune, "fine_tune")
+    farm = _Farm(learner, make_engine(engine) or InProcess(), tuning, plan, train, asked)
     folder = make_folder(out)
     with holding(folder, share):
         run = _FarmRun(folder, farm.request(seeds), share)

@@ -11,6 +11,7 @@ import pyarrow.compute
 
 from airrep.arrays import Rows
 from airrep.corpus.corpus import Corpus
+from airrep.corpus.inputs import CorpusLike, as_corpus
 from airrep.corpus.table import id_codes
 from airrep.errors import ConfigError, DataError
 from airrep.labels.plan import KIND, PARTS, SamplingSettings, SubsetPlan, open_plan, write_plan
@@ -22,10 +23,10 @@ _compute: Any = pyarrow.compute  # its type stubs refuse large_string
 
 
 def sample(
-    train: Corpus,
+    train: CorpusLike,
     out: str | Path,
-    settings: SamplingSettings | None = None,
-    queries: Corpus | None = None,
+    settings: SamplingSettings | Mapping[str, Any] | None = None,
+    queries: CorpusLike | None = None,
     *,
     replace: bool = False,
 ) -> SubsetPlan:
@@ -36,10 +37,10 @@ def sample(
     examples repeat. A plan that is there already and was drawn in the same way is returned as it is.
 
     Args:
-        train: the corpus that train pools are drawn from.
+        train: the data that train pools are drawn from, in any form that :func:`airrep.build_index` takes.
         out: the directory to make.
-        settings: what to draw; the paper's if None.
-        queries: the corpus that queries are drawn from; the train corpus if None.
+        settings: what to draw, or a dict of some of it; the paper's if None.
+        queries: the data that queries are drawn from; the train corpus if None.
         replace: replace a plan that is there and differs.
 
     Raises:
@@ -48,9 +49,9 @@ def sample(
             stratify by.
         ArtifactError: something else is there, another process is writing there, or it cannot be written.
     """
-    settings = SamplingSettings() if settings is None else settings
+    settings, train = SamplingSettings.given(settings), as_corpus(train)
     _check(settings)
-    origin = train if queries is None else queries
+    origin = train if queries is None else as_corpus(queries, "queries")
     request = {"train": train.fingerprint, "queries": origin.fingerprint, "settings": settings.model_dump(mode="json")}
     stage = Stage(out, KIND, "subsets drawn", request, replace, shown=_flat)
     if stage.finished() is None:

@@ -1,6 +1,6 @@
 """The target LM: fine-tune, per-example loss, hidden states, generate."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import cached_property
 from pathlib import Path
@@ -257,14 +257,15 @@ class TargetLM:
         return sorted({token for token in flat if token is not None})
 
 
-def load_lm(settings: LmSettings) -> TargetLM:
-    """Load a target LM.
+def load_lm(settings: LmSettings | Mapping[str, Any] | str | Path) -> TargetLM:
+    """Load a target LM: its folder or Hub id, or settings with it.
 
     Raises:
         ConfigError: there is no such LM, it is no causal LM, its files are damaged, its documents cannot be packed,
             or a setting does not fit it.
         ArtifactError: it is a warm-up that was altered.
     """
+    settings = LmSettings.named(settings)
     trusted = settings.trust_remote_code
     folder = find_lm(settings.lm, trusted)
     settings = _as_recorded(settings, folder)

@@ -32,6 +32,11 @@ class LmSettings(Settings):
     trust_remote_code: bool = False
     """Run the program code that some models bring; those are refused otherwise. Read the code first."""
 
+    @classmethod
+    def named(cls, lm: "Self | Mapping[str, Any] | str | Path") -> Self:
+        """Settings of an LM given by its folder or Hub id, by a mapping or as they are; the errors of :meth:`of`."""
+        return cls.of({"lm": str(lm)}) if isinstance(lm, str | Path) else cls.given(lm)
+
     @field_validator("lm")
     @classmethod
     def _whole_path(cls, lm: str) -> str:

@@ -13,6 +13,7 @@ from safetensors.torch import save_file
 
 from airrep.arrays import Rows
 from airrep.corpus.corpus import Corpus
+from airrep.corpus.inputs import CorpusLike, as_corpus
 from airrep.errors import ArtifactError, ConfigError, DataError
 from airrep.lm.files import WARM_UP, digests, find_lm, is_warm_up, write_lm
 from airrep.lm.fine_tune import FineTuneReport, OnStep, StepDone, count_steps
@@ -109,10 +110,10 @@ def files_digest(folder: Path) -> str:
 
 
 def warm_up(
-    corpus: Corpus,
+    corpus: CorpusLike,
     out: str | Path,
-    lm: LmSettings,
-    fine_tune: FineTuneSettings | None = None,
+    lm: LmSettings | Mapping[str, Any] | str | Path,
+    fine_tune: FineTuneSettings | Mapping[str, Any] | None = None,
     *,
     count: int | None = None,
     seed: int = 0,
@@ -143,7 +144,8 @@ def warm_up(
         MissingExtraError: adapters without the package peft.
         ArtifactError: something else is there, another process is writing there, or it cannot be written.
     """
-    path, chosen = real_path(out), fine_tune or FineTuneSettings()
+    path, chosen = real_path(out), FineTuneSettings.given(fine_tune, "fine_tune")
+    corpus, lm = as_corpus(corpus, "corpus"), LmSettings.named(lm)
     rows = _sample(corpus, count, seed)
     marks = _marks(count_steps(len(rows), chosen), checkpoints)
     request = _request(corpus, lm, chosen, {"count": count, "seed": seed, "checkpoints": checkpoints})

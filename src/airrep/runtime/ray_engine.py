@@ -10,7 +10,7 @@ from typing import Any
 
 from airrep.errors import ConfigError, MissingExtraError, TrainingError
 from airrep.runtime.engine import Backlog, Crew, Engine, Outcome, R, Reply, T, Worker, WorkerLostError, answer_all
-from airrep.runtime.processes import ONE_THREAD, pickled, set_up
+from airrep.runtime.processes import ONE_THREAD, LocalProcesses, pickled, set_up
 
 ENVIRONMENT = {"RAY_AUTH_MODE": "disabled", "RAY_USAGE_STATS_ENABLED": "0", "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0"}
 """Variables that are set before Ray is imported, unless they are set already."""
@@ -75,6 +75,28 @@ class RayEngine(Engine):
                 f"{there.get('CPU', 0):g} and {there.get('GPU', 0):g}. Ask for less, or add nodes."
             )
         return min(self.workers or room, tasks)
+
+
+def make_engine(
+    engine: Engine | str | None,
+    *,
+    workers: int | None = None,
+    address: str | None = None,
+    gpus: float = 0,
+    where: str = "engine",
+) -> Engine | None:
+    """An engine by name: ``"local"`` for processes of this machine, by default one for each core, or ``"ray"``.
+
+    Raises:
+        ConfigError: there is no such engine.
+    """
+    if engine is None or isinstance(engine, Engine):
+        return engine
+    if engine == "ray":
+        return RayEngine(address=address, workers=workers, gpus=gpus)
+    if engine != "local":
+        raise ConfigError(f"{where} {engine}: does not exist; expected local or ray. Choose one of them.")
+    return LocalProcesses(workers or os.cpu_count() or 1)
 
 
 def load_ray() -> ModuleType:

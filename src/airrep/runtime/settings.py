@@ -1,6 +1,6 @@
 """Frozen settings, checked and read from YAML."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, ClassVar, Self
 
@@ -28,6 +28,11 @@ class Settings(BaseModel):
             for name, value in values.items()
             if name not in self.added or getattr(self, name) != known[name].default
         }
+
+    @classmethod
+    def given(cls, settings: Self | Mapping[str, Any] | None, where: str = "settings") -> Self:
+        """Settings as they are, of a mapping of some of them, or the defaults; the errors of :meth:`of`."""
+        return settings if isinstance(settings, cls) else cls.of(dict(settings or {}), where)
 
     @classmethod
     def of(cls, values: dict[str, Any], where: str = "settings") -> Self:

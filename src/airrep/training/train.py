@@ -35,7 +35,7 @@ def train_encoder(
     instances: Sequence[LabelledInstance],
     held_out: Sequence[LabelledInstance],
     out: str | Path,
-    settings: TrainingSettings | None = None,
+    settings: TrainingSettings | Mapping[str, Any] | None = None,
     *,
     test: Sequence[LabelledInstance] = (),
     teaching: Teaching | None = None,
@@ -82,7 +82,7 @@ def train_encoder(
         TrainingError: labels that nothing can be learnt from, or a loss or gradient that is not finite.
         ArtifactError: something else is there, another process is training there, or it cannot be written.
     """
-    chosen = _resolved(settings or TrainingSettings())
+    chosen = _resolved(TrainingSettings.given(settings))
     if teaching is not None:
         check_teaching(teaching)
     if beside:

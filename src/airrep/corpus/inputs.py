@@ -1,0 +1,119 @@
+"""Data as a program holds them: files, records, tables, texts as a corpus."""
+
+from collections.abc import Iterable, Mapping, Sequence
+from os import PathLike
+from pathlib import Path
+from typing import Any, TypeAlias
+
+import pyarrow as pa
+
+from airrep.corpus.corpus import Corpus, Example, read_corpus
+from airrep.errors import ConfigError, DataError
+
+CorpusLike: TypeAlias = Any
+"""A path, a :class:`Corpus`, a Hugging Face ``Dataset``, a table of pandas, polars or pyarrow, or several examples as
+:class:`Example` objects or dicts. Beartype and mypy cannot name those of libraries that need not be installed."""
+QueriesLike: TypeAlias = Any
+"""The same; and one example, one dict, or texts, each the response to an empty prompt. A file is a ``Path``."""
+EXPECTED = "a Path, a Corpus, a Dataset, a table, or a list of examples or dicts"
+NAMES_SHOWN = 80
+
+
+def as_corpus(data: CorpusLike, where: str = "train") -> Corpus:
+    """The corpus of any data.
+
+    Args:
+        data: a path or the Hub id of a dataset; a corpus; a Hugging Face ``Dataset``; a table of pandas, polars or
+            pyarrow; or examples or records (dicts with the fields of a data file).
+        where: name of the data in errors.
+
+    Raises:
+        DataError: a record is not valid, or a file cannot be read.
+        ConfigError: the data are something else.
+    """
+    if isinstance(data, Corpus):
+        return data
+    if isinstance(data, str | PathLike):
+        return read_corpus(data)
+    if isinstance(data, Example):
+        return Corpus.from_examples([data])
+    if isinstance(data, Mapping):
+        return Corpus.from_records([_one_record(data, where)])
+    items = _items(data, where)
+    if items and all(isinstance(item, Example) for item in items):
+        return Corpus.from_examples(items)
+    return Corpus.from_records([_record(item, where) for item in items])
+
+
+def as_examples(queries: QueriesLike, where: str = "queries") -> Corpus | tuple[Example, ...]:
+    """Queries as examples; those that are examples already stay as they are, several with one id too.
+
+    Args:
+        queries: as for :func:`as_corpus`; and a text, or several, each the response to an empty prompt.
+        where: name of the queries in errors.
+
+    Raises:
+        ConfigError: there are none, they are something else, or a text names a file.
+        DataError: a record is not valid.
+    """
+    found: Corpus | tuple[Example, ...]
+    if isinstance(queries, Example):
+        found = (queries,)
+    elif isinstance(queries, str):
+        found = (_text(queries, where),)
+    elif isinstance(queries, Corpus | PathLike | Mapping):
+        found = as_corpus(queries, where)
+    else:
+        items = _items(queries, where)
+        if all(isinstance(item, str | Example) for item in items):
+            found = tuple(_text(item, where) if isinstance(item, str) else item for item in items)
+        else:
+            found = as_corpus(items, where)
+    if len(found) == 0:
+        raise ConfigError(f"{where}: there are none; expected at least one example. Give a file with some.")
+    return found
+
+
+def is_one(queries: QueriesLike) -> bool:
+    """Whether one query alone is given, not a list of one."""
+    return isinstance(queries, str | Example | Mapping)
+
+
+def _text(text: str, where: str) -> Example:
+    """A text as the response to an empty prompt, as records that hold a text alone are read."""
+    if len(text) < 1024 and "\n" not in text and Path(text).suffix and Path(text).is_file():
+        raise ConfigError(f"{where}: '{text}' is a file; expected a text. Give Path({text!r}), or read_corpus of it.")
+    return Example(prompt="", response=text)
+
+
+def _one_record(data: Mapping[Any, Any], where: str) -> Mapping[Any, Any]:
+    """A record, unless it is a mapping of splits or columns."""
+    parts = [name for name, part in data.items() if hasattr(part, "column_names")]
+    if parts:
+        raise ConfigError(
+            f"{where}: has the splits {', '.join(map(str, parts))}; expected one. Give data[{parts[0]!r}]."
+        )
+    return data
+
+
+def _items(data: Any, where: str) -> list[Any]:
+    """The examples or records of a list, a dataset or a table."""
+    if isinstance(data, bytes) or not (isinstance(data, Iterable) or hasattr(data, "__arrow_c_stream__")):
+        raise ConfigError(f"{where}: is a {type(data).__name__}; expected {EXPECTED}. Give one of these.")
+    if hasattr(data, "__arrow_c_stream__") and not isinstance(data, Sequence):
+        table = data if isinstance(data, pa.Table) else pa.table(data)
+        index = [name for name in table.column_names if name.startswith("__index_level_")]  # pandas' own row names
+        records: list[Any] = table.drop_columns(index).to_pylist()
+        return records
+    return list(data)
+
+
+def _record(item: Any, where: str) -> Mapping[str, Any]:
+    if isinstance(item, Example):
+        return item.to_dict()
+    if isinstance(item, str):  # most likely names of files
+        shown = item if len(item) <= NAMES_SHOWN else item[:NAMES_SHOWN] + "…"
+        raise DataError(f"{where}: holds the text {shown!r}; expected records. Give dicts, or the path of one file.")
+    if not isinstance(item, Mapping):
+        raise ConfigError(f"{where}: holds a {type(item).__name__}; expected {EXPECTED}. Give one of these.")
+    return item

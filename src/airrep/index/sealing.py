@@ -1,0 +1,101 @@
+"""Write the shards of an index, and seal them with its manifest."""
+
+import shutil
+from collections.abc import Mapping, Sequence
+from itertools import accumulate
+from pathlib import Path
+from typing import Any
+
+from airrep.attributors.base import Attributor, OnProgress, count_rows
+from airrep.corpus.corpus import Corpus
+from airrep.index.rows import KIND
+from airrep.index.shards import SHARD, is_whole, read_record, shard_name, write_shard
+from airrep.index.workers import NewShard, encode_shards
+from airrep.runtime.artifacts import REQUEST, describe_files, json_digest, versions, write_manifest
+from airrep.runtime.engine import Engine
+from airrep.runtime.metering import ENCODE, append_cost
+
+
+def corpus_entry(attributor: Attributor, corpus: Corpus) -> dict[str, Any]:
+    """The manifest's entry of a corpus that was encoded."""
+    return {"fingerprint": corpus.fingerprint, "rows": len(corpus), **attributor.execution}
+
+
+def write_shards(
+    folder: Path,
+    attributor: Attributor,
+    corpus: Corpus,
+    shard_rows: int,
+    *,
+    first: int = 0,
+    progress: OnProgress | None = None,
+    engine: Engine | None = None,
+) -> list[str]:
+    """Write the shards of a corpus that are not there yet; returns the names of all of them, in order.
+
+    *first* is the row number of the first example; the rest is as for :func:`build_index`.
+    """
+    fingerprint = attributor.fingerprint
+    parts = ((first + start, corpus[start : start + shard_rows]) for start in range(0, len(corpus), shard_rows))
+    shards = [NewShard(start, shard_name(start, fingerprint, part.fingerprint), part) for start, part in parts]
+    missing = [shard for shard in shards if not is_whole(folder / "shards" / shard.name)]
+    done = len(corpus) - sum(len(shard.examples) for shard in missing)
+    on_rows = count_rows(len(corpus), progress, done)
+    if done:  # by an interrupted run; reported at once, before the first shard of this one
+        on_rows(0)
+    for shard, (features, spent) in encode_shards(attributor, missing, engine, on_rows):
+        write_shard(folder / "shards" / shard.name, shard.examples, features, fingerprint)
+        append_cost(folder, ENCODE, spent, examples=len(shard.examples), shard=shard.name)
+    return [shard.name for shard in shards]
+
+
+def seal_index(folder: Path, lineage: Mapping[str, Any], shards: Sequence[str], deleted: str | None = None) -> None:
+    """Write the manifest, which makes the directory an index in this state.
+
+    *lineage* holds the fields of its origin; *shards* are in the order of rows; *deleted* is the file of deleted rows.
+    """
+    records = {name: read_record(folder / "shards" / name) for name in shards}
+    rows = [record["rows"] for record in records.values()]
+    starts = [0, *accumulate(rows)]
+    first = records[shards[0]]
+    content = {
+        **lineage,
+        "rows": starts[-1],
+        "dimension": first["dimension"],
+        "layout": first["layout"],
+        "fields": sorted({field for record in records.values() for field in record["fields"]}),
+        "shards": [
+            {
+                "name": name,
+                "start": start,
+                "rows": record["rows"],
+                "empty": record.get("empty", 0),
+                "digest": json_digest(record),
+            }
+            for (name, record), start in zip(records.items(), starts[:-1], strict=True)
+        ],
+        "deleted": deleted,
+        "packages": versions("torch", "numpy", "scikit-learn"),
+        "files": _files(folder, records, deleted),
+    }
+    write_manifest(folder, KIND, content)
+    remove_strays(folder, shards, deleted)
+
+
+def _files(folder: Path, records: Mapping[str, Mapping[str, Any]], deleted: str | None) -> dict[str, Any]:
+    state = sorted(f"state/{path.name}" for path in (folder / "state").glob("*"))
+    files = describe_files(folder, [REQUEST, *state, *([deleted] if deleted else [])])
+    for name, record in records.items():
+        files |= {f"shards/{name}/{file}": entry for file, entry in record["files"].items()}
+        files |= describe_files(folder, [f"shards/{name}/{SHARD}"])
+    return files
+
+
+def remove_strays(folder: Path, shards: Sequence[str], deleted: str | None) -> None:
+    """Remove all shards and deleted rows but those named: interrupted or superseded work left them behind."""
+    for path in (folder / "shards").iterdir():
+        if path.is_dir() and path.name not in shards:
+            shutil.rmtree(path, ignore_errors=True)
+    for path in folder.glob("deleted-*.npy"):
+        if path.name != deleted:
+            path.unlink(missing_ok=True)

@@ -1,0 +1,107 @@
+"""Data in the forms that programs hold them give the corpus that a file of them gives."""
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+import pyarrow as pa
+import pytest
+from datasets import Dataset, DatasetDict
+
+from airrep.corpus.corpus import Corpus, Example, read_corpus
+from airrep.corpus.inputs import as_corpus, as_examples, is_one
+from airrep.errors import ConfigError, DataError
+
+RECORDS = [
+    {"prompt": "who?", "response": "me", "source": "forum", "stars": 5},
+    {"prompt": "why?", "response": "so", "source": "wiki", "stars": 3},
+]
+
+
+def _path(folder: Path) -> Path:
+    path = folder / "data.jsonl"
+    path.write_text("".join(f"{json.dumps(record)}\n" for record in RECORDS))
+    return path
+
+
+FORMS: dict[str, Callable[[Path], Any]] = {
+    "path": _path,
+    "text of a path": lambda folder: str(_path(folder)),
+    "corpus": lambda folder: read_corpus(_path(folder)),
+    "list of dicts": lambda folder: RECORDS,
+    "generator of dicts": lambda folder: iter(RECORDS),
+    "pandas": lambda folder: pd.DataFrame(RECORDS),
+    "pandas with names of rows": lambda folder: pd.DataFrame(RECORDS, index=["a", "b"]),
+    "pyarrow": lambda folder: pa.Table.from_pylist(RECORDS),
+    "datasets": lambda folder: Dataset.from_list(RECORDS),
+    "examples": lambda folder: list(read_corpus(_path(folder))),
+    "examples and dicts": lambda folder: [read_corpus(_path(folder))[0], RECORDS[1]],
+}
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_every_form_gives_the_same_corpus(form: str, tmp_path: Path) -> None:
+    assert as_corpus(FORMS[form](tmp_path)) == read_corpus(_path(tmp_path))
+    if form != "text of a path":  # a text is a query by itself
+        assert list(as_examples(FORMS[form](tmp_path))) == list(read_corpus(_path(tmp_path)))
+
+
+def test_missing_values_of_a_data_frame_stay_missing() -> None:
+    frame = pd.DataFrame([{"prompt": "a", "response": "b", "label": "x"}, {"prompt": "c", "response": "d"}])
+    assert [one.label for one in as_corpus(frame)] == ["x", None]
+
+
+def test_texts_are_responses_to_an_empty_prompt() -> None:
+    assert as_examples("It is 108.") == (Example("", "It is 108."),)
+    assert as_examples(["one", Example("p", "r", "x")]) == (Example("", "one"), Example("p", "r", "x"))
+
+
+def test_an_example_without_an_id_has_that_of_a_record_without_one() -> None:
+    made = Example(prompt="who?", response="me")
+    assert made.id == made.content_hash == as_corpus([{"prompt": "who?", "response": "me"}])[0].id
+    assert Example("who?", "me", id="").id == ""
+    assert Corpus.from_examples([made, Example("why?", "so", "7")]).ids.to_pylist() == [made.id, "7"]
+
+
+def test_queries_may_have_one_id_twice() -> None:
+    twice = [Example("a", "b", "x"), Example("c", "d", "x")]
+    assert as_examples(twice) == tuple(twice)
+    with pytest.raises(DataError, match="x"):
+        as_corpus(twice)
+
+
+@pytest.mark.parametrize("one", ["text", {"prompt": "a", "response": "b"}, Example("a", "b")])
+def test_one_query_is_told_from_several(one: object) -> None:
+    assert is_one(one)
+    assert not is_one([one])
+
+
+@pytest.mark.parametrize(
+    ("data", "told"),
+    [
+        (5, "train: is a int; expected a Path"),
+        (None, "train: is a NoneType; expected a Path"),
+        (b"a", "train: is a bytes; expected"),
+        ([1, 2], "train: holds a int; expected"),
+        ([None], "train: holds a NoneType; expected"),
+        (["a.jsonl", "b.jsonl"], "train: holds the text 'a.jsonl'; expected records"),
+        (DatasetDict(train=Dataset.from_list(RECORDS)), r"has the splits train; expected one. Give data\['train'\]"),
+        ([{"prompt": "a"}], "record 1: no prompt and response"),
+        ([Example("a", "b"), Example("a", 5)], "response is a number"),  # type: ignore[arg-type]
+        ([Example("a", "\ud800")], "response"),
+        (pd.DataFrame([{"x": 1}]), "record 1: no prompt and response; found x"),
+    ],
+)
+def test_other_data_are_refused_in_one_line(data: object, told: str) -> None:
+    with pytest.raises((ConfigError, DataError), match=told) as caught:
+        as_corpus(data)
+    assert "\n" not in str(caught.value)
+
+
+def test_a_text_that_names_a_file_is_not_taken_for_a_query(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match=r"is a file; expected a text. Give Path\("):
+        as_examples(str(_path(tmp_path)))
+    with pytest.raises(ConfigError, match="queries: there are none"):
+        as_examples([])
