@@ -243,13 +243,37 @@ def test_bad_group_files_are_told(world: Run, content: str) -> None:
 def test_what_if(world: Run) -> None:
     removed = json.loads(world("what-if", "runs/index", "queries.jsonl", "--remove", 'source == "forum"', "--json").out)
     kept = json.loads(world("what-if", "runs/index", "queries.jsonl", "--keep", 'source != "forum"', "--json").out)
+    assert (removed.pop("removal"), kept.pop("removal")) == ('without source == "forum"', 'only source != "forum"')
     assert removed == kept
     assert (removed["removed"], removed["kept"]) == (10, 20)
     assert (
-        "without 10 examples (20 kept)"
+        'without source == "forum": 10 examples left out, 20 kept'
         in world("what-if", "runs/index", "queries.jsonl", "--remove", 'source == "forum"').out
     )
     assert world("what-if", "runs/index", "queries.jsonl").status == 1
+
+
+def test_many_queries_are_summed_up_not_listed(world: Run) -> None:
+    write("many.jsonl", make_corpus(25, "q"))
+    scores = airrep.open_index("runs/index").group_scores(Path("many.jsonl"), by="source")
+    shown = world("group", "runs/index", "many.jsonl", "--by", "source").out
+    assert "25 queries are not shown one by one" in shown
+    assert shown.count("groups for") == 0
+    for name, mean, spread in zip(scores.names, scores.scores.mean(axis=0), scores.scores.std(axis=0), strict=True):
+        line = next(line for line in shown.splitlines() if f" {name} " in line)
+        assert f"{mean:+.4f}" in line
+        assert f"{spread:.4f}" in line
+    shown = world("what-if", "runs/index", "many.jsonl", "--remove", 'source == "forum"').out
+    change = airrep.open_index("runs/index").what_if(Path("many.jsonl"), remove='source == "forum"').change
+    assert f"over 25 queries: mean change {change.mean():+.4f}" in shown
+    assert f"for {(change < 0).sum()}; above 0 for {(change > 0).sum()}" in shown
+    assert len(shown.splitlines()) < 10
+    shown = world("top", "runs/index", "many.jsonl", "-k", "3").out
+    top = airrep.open_index("runs/index").top(Path("many.jsonl"), k=3)
+    found = [hit.example.id for hits in top for hit in hits]
+    assert f"{len(set(found))} different examples are among the most helpful of 25 queries" in shown
+    assert f"│ {max(map(found.count, found))} " in shown
+    assert world("group", "runs/index", "queries.jsonl", "--by", "source").out.count("groups for") == 4
 
 
 def test_select_writes_a_training_file_with_reasons(world: Run) -> None:
@@ -480,7 +504,7 @@ def test_out_is_checked_before_the_work(world: Run) -> None:
     assert "is of kind 'index', not 'top', so it is not replaced" in ran.err
     assert airrep.open_index("runs/index").fingerprint == before
     ran = world("what-if", "runs/index", "queries.jsonl", "--remove", 'id == "none"')
-    assert (ran.status, '--remove id == "none": no example fulfils it' in ran.err) == (1, True)
+    assert (ran.status, 'filter id == "none": no example fulfils it' in ran.err) == (1, True)
 
 
 def test_texts_cannot_steer_the_terminal(world: Run) -> None:

@@ -91,19 +91,14 @@ def what_if_command(
 
     delivery.check("what-if")
     chosen_pool = _pool(pool, temperature)
-    chosen = {name: text for name, text in (("remove", remove), ("keep", keep)) if text is not None}
-    if len(chosen) != 1:
+    if (remove is None) == (keep is None):
         raise ConfigError("what-if: expected one of --remove and --keep. Give one filter.")
     opened, asked = asking.index(), asking.asked()
-    rows = {name: opened.where(text) for name, text in chosen.items()}
-    for name, text in chosen.items():
-        if not len(rows[name]):
-            raise ConfigError(f"--{name} {text}: no example fulfils it; expected some. Choose another filter.")
     with Meter("encoding queries") as meter:
         result = opened.what_if(
             asked,
-            remove=rows.get("remove"),
-            keep=rows.get("keep"),
+            remove=remove,
+            keep=keep,
             pool=chosen_pool,
             temperature=temperature,
             why=why,

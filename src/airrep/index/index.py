@@ -27,6 +27,8 @@ from airrep.scoring.scores import score_blocks
 from airrep.scoring.topk import top_k
 
 Queries = QueriesLike
+IDS_SHOWN = 5
+"""Ids of examples told of a removal that no filter says."""
 
 
 class Index(EditableIndex):
@@ -263,6 +265,7 @@ class Index(EditableIndex):
             kept=len(kept),
             provenance=provenance,
             channels=changes if why else None,
+            removal=self._removal(remove, keep, kept),
         )
 
     def _rows_kept(self, remove: RowsLike | None, keep: RowsLike | None) -> Rows:
@@ -277,6 +280,15 @@ class Index(EditableIndex):
             extent = "nothing" if len(kept) else "everything"
             raise ConfigError(f"what_if: {extent} would be left out; expected a part. Choose other rows.")
         return kept
+
+    def _removal(self, remove: RowsLike | None, keep: RowsLike | None, kept: Rows) -> str:
+        """What is left out, in words: a filter as it is, other examples by their ids."""
+        verb, chosen = ("without", remove) if keep is None else ("only", keep)
+        if isinstance(chosen, str):
+            return f"{verb} {chosen}"
+        rows = kept if remove is None else np.setdiff1d(np.flatnonzero(self.live), kept)
+        more = ", …" if len(rows) > IDS_SHOWN else ""
+        return f"{verb} {', '.join(self.example(row).id for row in rows[:IDS_SHOWN].tolist())}{more}"
 
     def _group_provenance(self, pooling: AnyPooling, sizes: Sequence[int]) -> Provenance:
         made = self.provenance(pooling)

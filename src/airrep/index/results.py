@@ -49,9 +49,13 @@ Record: TypeAlias = Annotated[Example, BeforeValidator(_fields_of), PlainSeriali
 """An example that is written as a record."""
 
 
+_LATER = ("why", "channels")
+"""Not written where there are none, so that results stay as they were."""
+
+
 def _without_none(value: Any, write: SerializerFunctionWrapHandler) -> Any:
     """What is told with `why` alone is not written without it, as it never was."""
-    return {name: part for name, part in write(value).items() if part is not None or name not in ("why", "channels")}
+    return {name: part for name, part in write(value).items() if part is not None or name not in _LATER}
 
 
 _Sparing = WrapSerializer(_without_none)
@@ -251,6 +255,8 @@ class WhatIfResult(Result):
     provenance: Provenance
     channels: dict[str, np.ndarray] | None = None
     """The change of each channel, ``(q,)`` each, where that was asked for; their sum is the change."""
+    removal: str | None = None
+    """What was left out, in words, such as ``without source == "forum"``; None in results of earlier versions."""
     kind: ClassVar[str] = "what-if"
 
     @property
@@ -277,7 +283,7 @@ class WhatIfResult(Result):
     def _form(self) -> "WhatIfForm":
         numbers = zip(self.queries, self.change.tolist(), self.before.tolist(), self.after.tolist(), strict=True)
         rows = (QueryChange(*row, _changes_of(self.channels, place)) for place, row in enumerate(numbers))
-        return WhatIfForm("what-if", self.provenance, self.removed, self.kept, tuple(rows))
+        return WhatIfForm("what-if", self.provenance, self.removed, self.kept, tuple(rows), self.removal)
 
 
 def _channels_of(channels: Mapping[str, np.ndarray] | None, query: int) -> dict[str, tuple[float, ...]] | None:
@@ -383,13 +389,14 @@ class WhatIfForm(_Form):
     removed: int
     kept: int
     queries: tuple[Annotated[QueryChange, _Sparing], ...]
+    removal: str | None = None
 
     def result(self) -> WhatIfResult:
         """What it is the form of."""
         queries = tuple(row.query for row in self.queries)
         before, after = (_array([getattr(row, when) for row in self.queries]) for when in ("before", "after"))
         channels = _columns_of(self.queries, (len(queries),))
-        return WhatIfResult(queries, before, after, self.removed, self.kept, self.provenance, channels)
+        return WhatIfResult(queries, before, after, self.removed, self.kept, self.provenance, channels, self.removal)
 
 
 def _columns_of(

@@ -179,7 +179,8 @@ def _name(run: Form) -> str:
     if run.kind == "top":
         return "Most harmful examples" if run.order == HARMFUL else "Most helpful examples"
     if run.kind == "what-if":
-        return f"What if {run.removed:,} of {run.removed + run.kept:,} examples were left out"
+        told = f": {short(run.removal, 120)}" if run.removal else ""
+        return f"What if {run.removed:,} of {run.removed + run.kept:,} examples were left out{told}"
     more = len(run.groups) - 3
     listed = ", ".join(short(group.name, 24) for group in run.groups[:3])
     return f"Groups: {listed}" + (f" and {more} more" if more > 0 else "")

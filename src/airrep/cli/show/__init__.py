@@ -5,5 +5,6 @@ evaluations  Print evaluations, comparisons, stacks, datamodels and diagnoses.
 learning     Print labels, fine-tunes, training steps and verdicts.
 plan         Print a plan: methods, crossovers, and checks against real runs.
 results      Print rankings, groups, what-ifs, methods and manifests.
+summaries    Print what the answers for many queries have in common.
 why          Print why hits and groups score as they do.
 """

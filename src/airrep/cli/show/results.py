@@ -13,6 +13,13 @@ from rich.text import Text
 from airrep.attributors.methods import Method
 from airrep.attributors.recipes import short_text
 from airrep.cli.show.console import out, print_fields, snippet
+from airrep.cli.show.summaries import (
+    is_long,
+    print_common_hits,
+    print_group_means,
+    print_mean_change,
+    say_where_all_are,
+)
 from airrep.cli.show.why import CAUSE, has_same_words, marked_query, told_hit
 from airrep.corpus.corpus import Example
 from airrep.index.results import GroupResult, Hits, TopResult, WhatIfResult
@@ -21,7 +28,7 @@ from airrep.index.results import GroupResult, Hits, TopResult, WhatIfResult
 def print_top(result: TopResult) -> None:
     """Print the ranking of each query."""
     console = out()
-    for hits in result:
+    for hits in () if is_long(len(result)) else result:
         order = "most harmful" if hits.least else "most helpful"
         if has_same_words(hits):
             named = Text.from_markup(f"{order} for [bold]{snippet(hits.query.id, 40)}[/]: ")
@@ -29,8 +36,11 @@ def print_top(result: TopResult) -> None:
         else:
             console.print(f"{order} for {_named(hits.query)}", soft_wrap=True, highlight=False)
         console.print(_hits_table(hits))
+    if len(result) > 1:
+        print_common_hits(console, result)
     _print_provenance(console, result)
-    if any(map(has_same_words, result)):
+    _say_if_long(console, len(result))
+    if any(map(has_same_words, result)) and not is_long(len(result)):
         console.print(f"[dim]{CAUSE}[/]", highlight=False)
 
 
@@ -61,7 +71,7 @@ def print_groups(result: GroupResult, general: str = "") -> None:
     """Print the groups of each query, most helpful first; of the caution, what is not said in *general*."""
     console = out()
     sizes = dict(zip(result.names, result.sizes, strict=True))
-    for number, query in enumerate(result.queries):
+    for number, query in enumerate(() if is_long(len(result.queries)) else result.queries):
         console.print(f"groups for {_named(query)}", soft_wrap=True, highlight=False)
         parts = {channel: dict(zip(result.names, part[number], strict=True)) for channel, part in _told(result)}
         table = Table("#", "group", "examples", "score", *(snippet(channel, 40) for channel in parts))
@@ -69,7 +79,10 @@ def print_groups(result: GroupResult, general: str = "") -> None:
             told = (f"{part[name]:+.4f}" for part in parts.values())
             table.add_row(str(rank), snippet(name, 60), f"{sizes[name]:,}", f"{score:+.4f}", *told)
         console.print(table)
+    if len(result.queries) > 1:
+        print_group_means(console, result)
     _print_provenance(console, result, general)
+    _say_if_long(console, len(result.queries))
 
 
 def _told(result: GroupResult | WhatIfResult) -> Iterable[tuple[str, np.ndarray]]:
@@ -80,15 +93,25 @@ def _told(result: GroupResult | WhatIfResult) -> Iterable[tuple[str, np.ndarray]
 def print_what_if(result: WhatIfResult, general: str = "") -> None:
     """Print how each query's group score changes; of the caution, what is not said in *general*."""
     console = out()
-    console.print(f"without {result.removed:,} examples ({result.kept:,} kept)", highlight=False)
+    named = f"{snippet(result.removal, 100)}: " if result.removal else ""
+    console.print(f"{named}{result.removed:,} examples left out, {result.kept:,} kept", highlight=False)
     parts = dict(_told(result))
     table = Table("query", "prompt", "before", "after", "change", *(snippet(channel, 40) for channel in parts))
-    for place, query in enumerate(result.queries):
+    for place, query in enumerate(() if is_long(len(result.queries)) else result.queries):
         numbers = (result.before, result.after, result.change, *parts.values())
         row = (f"{one[place]:+.4f}" for one in numbers)
         table.add_row(snippet(query.id, 20), snippet(query.prompt, 80), *row)
-    console.print(table)
+    if table.row_count:
+        console.print(table)
+    if len(result.queries) > 1:
+        print_mean_change(console, result)
     _print_provenance(console, result, general)
+    _say_if_long(console, len(result.queries))
+
+
+def _say_if_long(console: Console, queries: int) -> None:
+    if is_long(queries):
+        say_where_all_are(console, queries)
 
 
 def _print_provenance(
