@@ -52,8 +52,9 @@ format: $(VENV)/dev  ## rewrite the code in the house format
 	$(BIN)/ruff format .
 	$(BIN)/ruff check --fix .
 
-docs: $(VENV)/dev  ## docs/cli.md from the commands' own help, and the README's map of rooms
+docs: $(VENV)/docs  ## the commands' own help, maps of rooms, and the site with all links checked, in site/
 	$(BIN)/python docs/build.py
+	$(BIN)/mkdocs build --strict --quiet
 
 clean:
 	rm -rf $(VENV) airrep-demo dist
@@ -72,6 +73,10 @@ $(VENV)/airrep: $(VENV)/torch pyproject.toml
 
 $(VENV)/dev: $(VENV)/airrep pyproject.toml
 	$(PIP) --group dev
+	touch $@
+
+$(VENV)/docs: $(VENV)/dev
+	$(PIP) --group docs
 	touch $@
 
 $(VENV)/bench: $(VENV)/dev

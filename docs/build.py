@@ -1,22 +1,90 @@
-"""Write docs/cli.md from the commands' own help, and the maps of rooms from the modules' first lines."""
+"""Write docs/cli/ from the commands' own help, and the maps of rooms from the modules' first lines."""
 
 import html
 import re
 import subprocess
 import sys
+from importlib import import_module
 from pathlib import Path
 
 ROOT = Path(__file__).parents[1]
 PACKAGE = ROOT / "src" / "airrep"
 START, END = "<!-- rooms -->\n", "<!-- end of rooms -->\n"
-HEAD = "# Command line\n\nMade from the commands' own help by `make docs`.\n\n"
+HEAD = """# Command line
+
+Made from the commands' own help by `make docs`. Every command has `--help`; results go to stdout (`--json` for
+programs), progress and notes to stderr. Exit status: 0 done, 1 an error told in one line, 2 a command line that cannot
+be parsed, 130 interrupted.
+"""
+LLMS_HEAD = """# airrep
+
+> Training data attribution of fine-tuned language models: which training examples, and which groups of them, made a
+> model behave as it does. A Python library and a command line.
+
+## Pages
+
+"""
+PAGES = {
+    "query_commands": ("ask", "Asking"),
+    "index_commands": ("index-commands", "Indexes"),
+    "label_commands": ("label", "Labels"),
+    "train_commands": ("train", "Training"),
+    "evaluate_commands": ("evaluate", "Judging"),
+    "plan_commands": ("plan", "Planning"),
+}
+"""Page and title of the commands of a module of `airrep.cli`; those of others are on the last page."""
+OTHER = ("other", "Other commands")
 
 
-def cli_reference() -> str:
-    """The help of every command as Markdown."""
+def cli_reference() -> dict[str, str]:
+    """The help of every command as Markdown, by page."""
     command = [sys.executable, "-m", "typer", "airrep.cli.app", "utils", "docs", "--name", "airrep"]
-    text = subprocess.run(command, capture_output=True, text=True, check=True).stdout
-    return HEAD + re.sub(r"\n{3,}", "\n\n", html.unescape(text)).strip() + "\n"
+    text = html.unescape(subprocess.run(command, capture_output=True, text=True, check=True).stdout)
+    _, *sections = re.split(r"^(?=## `airrep )", re.sub(r"\n{3,}", "\n\n", text), flags=re.MULTILINE)
+    homes = command_homes()
+    pages: dict[str, list[str]] = {}
+    lines = []
+    for section in sections:
+        name = section.split("`")[1].removeprefix("airrep ").split()[0]
+        page, title = PAGES.get(homes[name], OTHER)
+        pages.setdefault(page, [f"# {title}\n"]).append(section.strip() + "\n")
+        about = section.split("\n\n")[1].split("\n")[0]
+        lines.append(f"| [`{section.split('`')[1]}`]({page}.md) | {about} |")
+    index = HEAD + "\n| command | what it does |\n|---|---|\n" + "\n".join(lines) + "\n"
+    return {"index": index, **{page: "\n".join(parts) for page, parts in pages.items()}}
+
+
+def python_reference() -> str:
+    """A page that the site fills with the docstrings of all public names."""
+    import airrep
+
+    homes = {name: f"airrep.{home}.{name}" for name, home in airrep._HOMES.items()}
+    metrics = import_module("airrep.metrics")
+    homes |= {f"metrics.{name}": f"{getattr(metrics, name).__module__}.{name}" for name in metrics.__all__}
+    options = "    options: {show_root_heading: false}"
+    parts = [f"## airrep.{name}\n\n::: {place}\n{options}\n" for name, place in homes.items()]
+    head = "# Python reference\n\nThe docstrings of all public names; [examples](python.md) of each.\n\n"
+    return head + "\n".join(parts)
+
+
+def llms_text() -> str:
+    """The pages of the site, for language models: https://llmstxt.org."""
+    pages = re.findall(r"^ +- (.+): (\S+\.md)$", (ROOT / "mkdocs.yml").read_text(), re.MULTILINE)
+    return LLMS_HEAD + "".join(f"- [{title}]({page})\n" for title, page in pages)
+
+
+def command_homes() -> dict[str, str]:
+    """The module of `airrep.cli` of each command, or of a group of commands."""
+    import typer.main
+
+    from airrep.cli import app
+
+    found = {}
+    for name, command in typer.main.get_command(app.app).commands.items():
+        inner = getattr(command, "commands", None)
+        callback = next(iter(inner.values())).callback if inner else command.callback
+        found[name] = callback.__module__.rpartition(".")[2]
+    return found
 
 
 def purpose(path: Path) -> str:
@@ -50,7 +118,10 @@ def room_map() -> str:
 
 def main() -> None:
     """Write all of them."""
-    (ROOT / "docs" / "cli.md").write_text(cli_reference(), encoding="utf-8")
+    for page, text in cli_reference().items():
+        (ROOT / "docs" / "cli" / f"{page}.md").write_text(text, encoding="utf-8")
+    (ROOT / "docs" / "reference.md").write_text(python_reference(), encoding="utf-8")
+    (ROOT / "docs" / "llms.txt").write_text(llms_text(), encoding="utf-8")
     for room in rooms():
         (room / "__init__.py").write_text(room_docstring(room), encoding="utf-8")
     readme = (ROOT / "README.md").read_text(encoding="utf-8")

@@ -15,7 +15,7 @@ from airrep import errors
 from airrep.cli import app as cli
 
 ROOT = Path(__file__).parents[1]
-DOCUMENTS = sorted([*ROOT.glob("*.md"), *(ROOT / "docs").glob("*.md"), *(ROOT / "experiments").rglob("*.md")])
+DOCUMENTS = sorted([*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md"), *(ROOT / "experiments").rglob("*.md")])
 PACKAGE = ROOT / "src" / "airrep"
 ROOMS = sorted(path.parent for path in PACKAGE.rglob("__init__.py") if path.parent != PACKAGE)
 SOURCES = sorted((ROOT / "src" / "airrep").rglob("*.py"))
@@ -134,7 +134,7 @@ def test_links_lead_somewhere(path: Path) -> None:
 def test_every_command_and_option_is_documented() -> None:
     import typer.main
 
-    reference = (ROOT / "docs" / "cli.md").read_text()
+    reference = "\n".join(path.read_text() for path in sorted((ROOT / "docs" / "cli").glob("*.md")))
     for name, command in typer.main.get_command(cli.app).commands.items():
         assert f"`airrep {name}`" in reference, name
         section = reference.split(f"## `airrep {name}`")[1].split("\n## ")[0]
@@ -181,3 +181,13 @@ def test_extras_named_in_errors_exist() -> None:
     for path in SOURCES:
         for extra in re.findall(r'MissingExtraError\([^)]*"(\w+)"\)', path.read_text()):
             assert extra in extras
+
+
+def test_every_page_is_on_the_site() -> None:
+    listed = re.findall(r"^ +- .+: (\S+\.md)$", (ROOT / "mkdocs.yml").read_text(), re.MULTILINE)
+    pages = {str(path.relative_to(ROOT / "docs")) for path in (ROOT / "docs").rglob("*.md")}
+    assert pages <= set(listed)
+    assert all((ROOT / "docs" / page).exists() or (ROOT / page).exists() for page in listed)
+    llms = (ROOT / "docs" / "llms.txt").read_text()
+    assert all(f"({page})" in llms for page in listed)
+    assert all(f"## airrep.{name}\n" in (ROOT / "docs" / "reference.md").read_text() for name in airrep._HOMES)
