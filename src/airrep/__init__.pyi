@@ -1,5 +1,11 @@
 """Public names for type checkers and editors: those of the table in ``__init__.py``."""
 
+from airrep.answers.explain import ExplainResult as ExplainResult
+from airrep.answers.explain import explain as explain
+from airrep.answers.harm import HarmResult as HarmResult
+from airrep.answers.harm import SetResult as SetResult
+from airrep.answers.harm import harmful as harmful
+from airrep.answers.harm import top_of_set as top_of_set
 from airrep.attributors.base import Attributor as Attributor
 from airrep.attributors.conformance import check_attributor as check_attributor
 from airrep.attributors.methods import METHODS as METHODS

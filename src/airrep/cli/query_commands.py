@@ -23,6 +23,11 @@ def top_command(
     delivery: options.OutputOptions,
     k: Annotated[int, typer.Option("-k", help="How many training examples for each query.")] = 10,
     least: Annotated[bool, "The most harmful instead of the most helpful."] = False,
+    harmful: Annotated[
+        bool,
+        "Only scores below 0 and two deviations below their query's mean; what harms most queries is named.",
+    ] = False,
+    aggregate: Annotated[bool, "Ask once for all queries together, each brought to unit deviation."] = False,
     where: options.WhereOption = None,
     why: Annotated[bool, "Tell what each channel gave to a score, and which words of both texts are the same."] = False,
 ) -> None:
@@ -30,11 +35,42 @@ def top_command(
     from airrep.cli.show.console import Meter
     from airrep.cli.show.results import print_top
 
+    if harmful or aggregate:
+        _ask_beside_spread(asking, delivery, k, least=least, harmful=harmful, aggregate=aggregate, where=where, why=why)
+        return
     delivery.check("top")
     opened, asked = asking.index(), asking.asked()
     with Meter("encoding queries") as meter:
         result = opened.top(asked, k, least=least, where=where, why=why, progress=meter)
     delivery.deliver(result, print_top)
+
+
+def _ask_beside_spread(
+    asking: options.QueryOptions,
+    delivery: options.OutputOptions,
+    k: int,
+    *,
+    least: bool,
+    harmful: bool,
+    aggregate: bool,
+    where: str | None,
+    why: bool,
+) -> None:
+    """The most harmful, or what helps all queries together, by deviations from the mean of each query's scores."""
+    from airrep.answers import harm
+    from airrep.cli.show.answers import print_harmful, print_set
+    from airrep.cli.show.console import Meter
+
+    harm.check_kind(harmful=harmful, least=least, aggregate=aggregate, why=why)
+    delivery.check(harm.HarmResult.kind if harmful else harm.SetResult.kind)
+    told = f"{delivery.run}: written"
+    opened, asked = asking.index(), asking.asked()
+    with Meter("encoding queries") as meter:
+        if harmful:
+            delivery.deliver(harm.harmful(opened, asked, k, where=where, progress=meter), print_harmful, told)
+        else:
+            found = harm.top_of_set(opened, asked, k, least=least, where=where, progress=meter)
+            delivery.deliver(found, print_set, told)
 
 
 @app.command("group")
