@@ -1,11 +1,19 @@
 """Public names for type checkers and editors: those of the table in ``__init__.py``."""
 
+from airrep.answers.audit import AuditResult as AuditResult
+from airrep.answers.audit import AuditSettings as AuditSettings
+from airrep.answers.audit import audit as audit
+from airrep.answers.clean import CleanResult as CleanResult
+from airrep.answers.clean import CleanSettings as CleanSettings
+from airrep.answers.clean import clean as clean
 from airrep.answers.explain import ExplainResult as ExplainResult
 from airrep.answers.explain import explain as explain
 from airrep.answers.harm import HarmResult as HarmResult
 from airrep.answers.harm import SetResult as SetResult
 from airrep.answers.harm import harmful as harmful
 from airrep.answers.harm import top_of_set as top_of_set
+from airrep.answers.mix import MixResult as MixResult
+from airrep.answers.mix import mix as mix
 from airrep.attributors.base import Attributor as Attributor
 from airrep.attributors.conformance import check_attributor as check_attributor
 from airrep.attributors.methods import METHODS as METHODS

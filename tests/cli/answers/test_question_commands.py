@@ -99,3 +99,44 @@ def test_texts_cannot_steer_the_terminal(run: Run) -> None:
         assert ran.status == 0, ran.err
         assert "\x1b" not in ran.out
         assert "\x07" not in ran.out
+
+
+def test_clean_writes_lists(run: Run) -> None:
+    write("train.jsonl", [*make_corpus(30), airrep.Example("question e 3", "ANSWER 21!", "again")])
+    assert run("index", "train.jsonl", "--out", "twice", "--method", "tfidf").status == 0
+    ran = run("clean", "twice", "--kind", "duplicate", "--kind", "harmful", "--lists", "lists", "--json")
+    assert ran.err == "lists: 30 examples to keep, 1 to drop\n"
+    told = json.loads(ran.out)
+    assert [(one["kind"], one["example"]["id"]) for one in told["findings"]] == [("duplicate", "again")]
+    assert told["skipped"] == {"harmful": "there are no queries"}
+    assert [one.id for one in airrep.read_corpus("lists/drop.jsonl")] == ["again"]
+    assert "exists already" in run("clean", "twice", "--lists", "lists").err
+    table = run("clean", "twice", "queries.jsonl", "--kind", "duplicate", "--kind", "harmful").out
+    assert "duplicate: repeats an earlier example: 1 of 31" in table
+    assert "harmful: for many queries: 0 of 31" in table
+    assert (run("clean", "twice", "--kind", "typo").status, run("clean", "nowhere").status) == (1, 1)
+
+
+def test_audit_shows_what_leaks(run: Run) -> None:
+    write("eval.jsonl", [airrep.Example("question e 3", "answer 21", "leak"), airrep.Example("a b", "c d", "clean")])
+    ran = run("audit", "index", "eval.jsonl", "--json", "--out", "audit")
+    told = json.loads(ran.out)
+    assert told == airrep.AuditResult.read("audit").to_dict()
+    assert [one["verdict"] for one in told["items"]] == ["contained", "clean"]
+    table = run("audit", "index", "eval.jsonl").out
+    assert "question e 3 answer 21" in table
+    assert "2 items: 1 contained, 1 clean" in table
+    assert "meaning was not compared" in table
+    ran = run("audit", "index", "eval.jsonl", "--nearly", "2")
+    assert (ran.status, ran.err.count("\n")) == (1, 1)
+
+
+def test_mix_writes_configurations(run: Run) -> None:
+    ran = run("mix", "index", "queries.jsonl", "--yaml", "a/mix.yaml", "--llama-factory", "lf.yaml", "--json")
+    assert ran.err == "a/mix.yaml: written\nlf.yaml: written\n"
+    assert {one["name"] for one in json.loads(ran.out)["sources"]} == {"forum", "books"}
+    assert Path("a/mix.yaml").read_text().startswith("by: source\nweights:\n")
+    assert "interleave_probs" in Path("lf.yaml").read_text()
+    assert "exists already" in run("mix", "index", "queries.jsonl", "--yaml", "a/mix.yaml").err
+    assert "95 % interval" in run("mix", "index", "queries.jsonl", "--by", "label").out
+    assert run("mix", "index", "queries.jsonl", "--by", "tag").status == 1

@@ -1,17 +1,29 @@
-"""Print what taught an answer, and what harms."""
+"""Print answers to questions about training data."""
 
 from rich.table import Table
 from rich.text import Text
 
 from airrep.answers.answer import PREDICTION, Answer
+from airrep.answers.audit import Audited, AuditResult
+from airrep.answers.clean import CleanResult
 from airrep.answers.explain import Explained, ExplainResult, Lesson
 from airrep.answers.harm import HARM, HarmResult, SetResult
+from airrep.answers.mix import MixResult
 from airrep.cli.show.console import out, snippet
 from airrep.cli.show.why import CAUSE, MARK, channel_parts, told_hit
 from airrep.corpus.corpus import Example
 
 SAME = 3
 """Phrases printed that a training example has with the better answer."""
+FOUND = 20
+"""Findings printed of each kind; --json and --lists tell all."""
+HEADINGS = {
+    "label": "label: likely wrong",
+    "answer": "answer: unlike those of the nearest prompts",
+    "duplicate": "duplicate: repeats an earlier example",
+    "outlier": "outlier: far from all others",
+    "harmful": "harmful: for many queries",
+}
 
 
 def print_explained(result: ExplainResult) -> None:
@@ -92,6 +104,67 @@ def print_set(result: SetResult) -> None:
         numbers = (f"{hit.score:+.3f}", f"{hit.helped:.0%}")
         table.add_row(str(hit.rank), *numbers, snippet(hit.example.id, 20), text_of(hit.example))
     out().print(table)
+    print_origin(result)
+
+
+def print_cleaned(result: CleanResult) -> None:
+    """Print the findings, kind by kind."""
+    for kind in result.checked:
+        found = [finding for finding in result.findings if finding.kind == kind]
+        more = f", the first {FOUND}" if len(found) > FOUND else ""
+        out().print(f"[bold]{HEADINGS[kind]}[/]: {len(found):,} of {result.examples:,}{more}", highlight=False)
+        if found:
+            table = Table("id", "reason", "prompt → response")
+            for finding in found[:FOUND]:
+                table.add_row(snippet(finding.example.id, 20), snippet(finding.reason, 120), text_of(finding.example))
+            out().print(table)
+    for name, why in result.skipped.items():
+        out().print(f"[dim]{name}: not looked for: {snippet(why)}[/]", highlight=False)
+    out().print("[dim]Findings are reasons to look, not proof; docs/answers.md tells how often they are right.[/]")
+
+
+def print_audited(result: AuditResult) -> None:
+    """Print the items that the training data contain, with the texts."""
+    leaks = result.leaks
+    chosen = result.settings
+    if leaks:
+        table = Table("id", "verdict", "words", "cosine", "item and what is like it")
+        for one in leaks:
+            share = "" if one.text is None else f"{one.text.share:.0%}"
+            cosine = "" if one.meaning is None else f"{one.meaning.cosine:.3f}"
+            table.add_row(snippet(one.item.id, 20), one.verdict, share, cosine, _leak_text(one))
+        out().print(table)
+    counts = {verdict: result.count(verdict) for verdict in dict.fromkeys(one.verdict for one in result.items)}
+    told = ", ".join(f"{count:,} {verdict}" for verdict, count in counts.items())
+    out().print(f"{len(result.items):,} items: {told}", highlight=False)
+    words = f"words: share of {chosen.order}-grams in one example, from {chosen.contained:.0%} contained, "
+    words += f"from {chosen.nearly:.0%} nearly"
+    meaning = f"meaning: cosine from {chosen.cosine:g}"
+    if result.encoder is None:
+        meaning = "meaning was not compared: the index holds no embeddings (take one of channels or airrep)"
+    out().print(f"[dim]{words}; {meaning}[/]", highlight=False)
+
+
+def _leak_text(one: Audited) -> str:
+    lines = [text_of(one.item)]
+    if one.text is not None and one.verdict != "alike in meaning":
+        of = "" if one.text.part == "item" else " (prompt)"
+        lines.append(f"[dim]in[/] {snippet(one.text.example.id, 20)}{of}: [{MARK}]{snippet(one.text.words)}[/]")
+    elif one.meaning is not None:
+        lines.append(f"[dim]like[/] {snippet(one.meaning.example.id, 20)}: {text_of(one.meaning.example)}")
+    return "\n".join(lines)
+
+
+def print_mix(result: MixResult) -> None:
+    """Print the weights of sources."""
+    out().print(f"weights by {snippet(result.by, 40)} for {result.queries:,} queries", highlight=False)
+    table = Table("source", "examples", "share", "weight", "95 % interval", "weight / share")
+    for one in result.sources:
+        interval = f"{one.low:.1%} to {one.high:.1%}"
+        numbers = (f"{one.examples:,}", f"{one.share:.1%}", f"{one.weight:.1%}", interval, f"{one.lift:.2f}")
+        table.add_row(snippet(one.name, 60), *numbers)
+    out().print(table)
+    out().print(f"[dim]weight: share of the {result.top:,} examples that help a query most, mean of the queries[/]")
     print_origin(result)
 
 
