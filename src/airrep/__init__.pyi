@@ -64,20 +64,14 @@ from airrep.index.editing import delete as delete
 from airrep.index.index import Index as Index
 from airrep.index.index import open_index as open_index
 from airrep.index.picking import (
-    Draw as Draw,
-)
-from airrep.index.picking import (
-    Pick as Pick,
-)
-from airrep.index.picking import (
-    SelectionResult as SelectionResult,
-)
-from airrep.index.picking import (
     resample as resample,
 )
 from airrep.index.picking import (
     select as select,
 )
+from airrep.index.picks import Draw as Draw
+from airrep.index.picks import Pick as Pick
+from airrep.index.picks import SelectionResult as SelectionResult
 from airrep.index.results import (
     GroupResult as GroupResult,
 )

@@ -4,12 +4,8 @@ import re
 import unicodedata
 from collections.abc import Iterator, Sequence
 
-import numpy as np
-
 from airrep.arrays import Mask
 from airrep.corpus.corpus import Example
-from airrep.corpus.fields import TEXT_FIELDS, field_values
-from airrep.errors import ConfigError
 from airrep.index.rows import IndexRows
 
 _WORD = re.compile(r"\w+")
@@ -18,8 +14,10 @@ _WORD = re.compile(r"\w+")
 def kept_examples(index: IndexRows, keep: Mask) -> Iterator[tuple[int, Example]]:
     """Row numbers and examples of the kept rows, in order."""
     for shard in index.shards:
-        for place in np.flatnonzero(keep[shard.start : shard.start + shard.rows]).tolist():
-            yield shard.start + place, shard.examples[place]
+        kept = keep[shard.start : shard.start + shard.rows].tolist()
+        for place, example in enumerate(shard.examples if any(kept) else ()):  # one by one they would be slow to get
+            if kept[place]:
+                yield shard.start + place, example
 
 
 def kept_values(index: IndexRows, keep: Mask, field: str) -> list[str | None]:
@@ -28,14 +26,7 @@ def kept_values(index: IndexRows, keep: Mask, field: str) -> list[str | None]:
     Raises:
         ConfigError: no such field.
     """
-    known = (*TEXT_FIELDS, *index.fields)
-    if field not in known:
-        raise ConfigError(f"{index.path}: has no field '{field}'; it has {', '.join(known)}. Name one of them.")
-    values: list[str | None] = []
-    for shard in index.shards:
-        of_shard = field_values(shard.examples.table, field, index.fields)
-        values += [of_shard[place] for place in np.flatnonzero(keep[shard.start : shard.start + shard.rows]).tolist()]
-    return values
+    return [value for value, kept in zip(index.values(field), keep.tolist(), strict=True) if kept]
 
 
 def words_of(text: str) -> list[str]:

@@ -1,150 +1,150 @@
 """Pick training data from an index, by min-rank or weight, with the reasons."""
 
-import json
-from collections.abc import Sequence
-from dataclasses import asdict, dataclass
-from pathlib import Path
-from typing import Any, ClassVar, Generic, TypeVar, overload
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 
 import numpy as np
 
+from airrep.arrays import Features, Mask, Rows
 from airrep.attributors.base import OnProgress
 from airrep.attributors.text.lexical import DsirAttributor
-from airrep.corpus.corpus import Example
-from airrep.errors import ArtifactError, ConfigError
+from airrep.attributors.text.tokens import SUBWORDS, tokenizer_of
+from airrep.errors import ConfigError
+from airrep.index.choosing import Chooser, Limits
 from airrep.index.index import Index, Queries
-from airrep.index.results import Provenance
-from airrep.runtime.artifacts import write_file, writing
+from airrep.index.picks import Draw, Pick, SelectionResult
 from airrep.runtime.seeding import stream
-from airrep.scoring.min_rank import first_of_each, gumbel_top_k, min_rank
+from airrep.scoring.blocks import check_count
+from airrep.scoring.min_rank import Selection, first_of_each, gumbel_top_k, min_rank
 from airrep.scoring.scores import score_blocks
-
-REASON = "selected_by"
-
-
-@dataclass(frozen=True)
-class Picked:
-    """One training example that was picked, by rank or by chance."""
-
-    reasons: ClassVar[tuple[str, ...]]
-    """Fields of the reason, in the order of the file."""
-
-    example: Example
-    row: int
-    """Row number in the index."""
-
-    def to_dict(self) -> dict[str, Any]:
-        """The example, with the reason under ``selected_by``; reads back as a training example."""
-        return {**self.example.to_dict(), REASON: {name: getattr(self, name) for name in self.reasons}}
-
-
-@dataclass(frozen=True)
-class Pick(Picked):
-    """One training example that was picked by its rank, with the reason."""
-
-    reasons = ("query", "rank", "score", "row")
-
-    rank: int
-    """Its best rank over the queries; 1 = the most helpful of all for that query."""
-    query: str
-    """Id of the first query that ranks it so."""
-    score: float
-    """Its influence score on that query; higher = more helpful."""
-
-
-@dataclass(frozen=True)
-class Draw(Picked):
-    """One training example that was drawn by its importance weight."""
-
-    reasons = ("draw", "log_weight", "seed", "row")
-
-    draw: int
-    """Number of the draw; 1 = the first."""
-    log_weight: float
-    """Log of how much likelier the queries make it than the training corpus does."""
-    seed: int
-    """Seed of the draws."""
-
-
-AnyPick = TypeVar("AnyPick", bound=Picked)
-
-
-@dataclass(frozen=True)
-class SelectionResult(Sequence[AnyPick], Generic[AnyPick]):
-    """Training examples picked by min-rank, the best first; or drawn by weight, the first draw first."""
-
-    picks: tuple[AnyPick, ...]
-    provenance: Provenance
-
-    @overload
-    def __getitem__(self, position: int) -> AnyPick: ...
-    @overload
-    def __getitem__(self, position: slice) -> tuple[AnyPick, ...]: ...
-    def __getitem__(self, position: int | slice) -> AnyPick | tuple[AnyPick, ...]:
-        return self.picks[position]
-
-    def __len__(self) -> int:
-        return len(self.picks)
-
-    def to_dict(self) -> dict[str, Any]:
-        """The picks and where they come from, as JSON values."""
-        return {"provenance": asdict(self.provenance), "picks": [pick.to_dict() for pick in self.picks]}
-
-    def write(self, out: str | Path, *, replace: bool = False) -> Path:
-        """Write the examples as JSON lines, the reason of each under ``selected_by``.
-
-        Raises:
-            ArtifactError: *out* exists and *replace* is false, or it cannot be written.
-        """
-        path = Path(out)
-        check_writable(path, replace=replace)
-        lines = (json.dumps(pick.to_dict(), ensure_ascii=False) for pick in self.picks)
-        with writing(path):
-            path.parent.mkdir(parents=True, exist_ok=True)
-        write_file(path, "".join(f"{line}\n" for line in lines).encode())
-        return path
-
-
-def check_writable(path: Path, *, replace: bool) -> None:
-    """Refuse, before any work, a path that exists unless *replace* is true, and any directory (ArtifactError)."""
-    if path.is_dir() or (path.exists() and not replace):
-        raise ArtifactError(f"{path}: exists already; nothing is overwritten. Give another path, or pass --replace.")
 
 
 def select(
     index: Index,
     queries: Queries,
-    count: int,
+    count: int | None = None,
     *,
     where: str | None = None,
     drop_duplicates: bool = False,
+    diversity: float = 0.0,
+    by: str | None = None,
+    most: int | Mapping[str, int] | None = None,
+    tokens: int | None = None,
+    tokenizer: str = SUBWORDS,
     progress: OnProgress | None = None,
 ) -> SelectionResult[Pick]:
     """Pick the training examples that some query ranks highest (min-rank).
 
     A training example's value is its best rank over the queries. Picks are ordered by that rank, then by the first
-    query that gives it.
+    query that gives it. With *diversity* λ they are picked one after another from the 10 * count best: the place p of
+    n in that order is worth 1 − log(1 + p) / log(1 + n), and the greatest (1 − λ)·worth − λ·redundancy is next, where
+    redundancy is the greatest cosine of stored features with a pick before it, at least 0.
 
     Args:
         index: the index to pick from.
         queries: examples that the picked data should help with.
-        count: how many.
+        count: how many; as many as fit if None, which needs a budget of tokens.
         where: a filter; only examples that fulfil it are ranked.
         drop_duplicates: of examples with equal texts rank only the first.
+        diversity: λ, 0 or more and below 1.
+        by: a field, such as source.
+        most: at most so many of each value of that field (those without it count as one value), or of named ones.
+        tokens: budget: picking ends before the pick that would exceed it.
+        tokenizer: counts them: words, subwords, or a folder or Hub id of a model.
         progress: called with the number of encoded queries.
 
     Raises:
-        ConfigError: *count* is not between 1 and the number of examples to choose from, or a bad filter.
+        ConfigError: *count* is not between 1 and the number of examples to choose from or that quotas allow, no
+            example fits into the budget, or a bad filter, field, quota or budget.
     """
+    limits = _limits(count, diversity, by, most, tokens)
     keys = _content_keys(index) if drop_duplicates else None
     keep = index.mask(where)
-    found = min_rank(index.encode_queries(queries, progress), index.blocks, count, keep, skip_duplicates=keys)
+    if keys is not None:
+        keep = first_of_each(keys, keep, index.rows)
+    rankable = int(keep.sum())
+    encoded = index.encode_queries(queries, progress)
     ids = [query.id for query in queries]
-    columns = (found.rows.tolist(), found.ranks.tolist(), found.queries.tolist(), found.scores.tolist())
+    if limits is None:
+        found = min_rank(encoded, index.blocks, count or 0, keep)
+        picked = (_pick(index, found, place, ids) for place in range(len(found.rows)))
+        return SelectionResult(tuple(picked), index.provenance())
+    every = index.values(by) if by is not None else [None] * index.rows
+    allowed = limits.reach([every[row] for row in np.flatnonzero(keep).tolist()])
+    check_count("select: count", allowed if count is None else count, allowed)
+    ranking = _Ranking(encoded, index, keep)
+    chooser = Chooser(
+        ranking.first,
+        rankable,
+        index,
+        limits,
+        lambda rows: [every[row] for row in rows.tolist()],
+        _token_counter(index, tokenizer),
+    )
+    chosen = chooser.choose(allowed if count is None else count)
+    if not chosen:
+        first = chooser.tokens[0]
+        raise ConfigError(f"select: the first example has {first} tokens, the budget is {tokens}. Give more.")
+    selection = ranking.selection()
     picks = (
-        Pick(index.example(row), row, rank, ids[query], score) for row, rank, query, score in zip(*columns, strict=True)
+        replace(
+            _pick(index, selection, one.place, ids),
+            redundancy=float(np.float32(one.redundancy)) if diversity else None,
+            tokens=chooser.tokens[one.place] if tokens is not None else None,
+        )
+        for one in chosen
     )
     return SelectionResult(tuple(picks), index.provenance())
+
+
+def _limits(
+    count: int | None, diversity: float, by: str | None, most: int | Mapping[str, int] | None, tokens: int | None
+) -> Limits | None:
+    """What is wanted beside the best ranks; None if nothing is."""
+    if (by is None) != (most is None):
+        raise ConfigError("select: by and most belong together: a field, and how many of each value. Give both.")
+    if count is None and tokens is None:
+        raise ConfigError("select: expected a count, a budget of tokens, or both. Give one.")
+    quotas, each = (most, None) if isinstance(most, Mapping) else ({}, most)
+    limits = Limits(diversity, quotas, each, tokens)
+    return None if limits == Limits() else limits
+
+
+class _Ranking:
+    """The order of rows by best rank, as far as it was asked for."""
+
+    def __init__(self, encoded: Features, index: Index, keep: Mask) -> None:
+        self._encoded, self._index, self._keep = encoded, index, keep
+        self._found: Selection | None = None
+
+    def first(self, count: int) -> Rows:
+        """The first rows."""
+        self._found = min_rank(self._encoded, self._index.blocks, count, self._keep)
+        return self._found.rows
+
+    def selection(self) -> Selection:
+        """The first rows that were asked for last, with their reasons."""
+        assert self._found is not None
+        return self._found
+
+
+def _pick(index: Index, found: Selection, place: int, ids: Sequence[str]) -> Pick:
+    """One row of a ranking, with the reason."""
+    row, rank, query, score = (column[place].item() for column in found)
+    return Pick(index.example(row), row, rank, ids[query], score)
+
+
+def _token_counter(index: Index, tokenizer: str) -> Callable[[Rows], list[int]]:
+    """Counts the tokens of prompt and response of rows; a chat template's are not in."""
+
+    def count(rows: Rows) -> list[int]:
+        split, _ = tokenizer_of(tokenizer)
+        examples = [index.example(row) for row in rows.tolist()]
+        texts = [text for example in examples for text in (example.prompt, example.response)]
+        lengths = [len(found) for found in split(texts)]
+        return [prompt + response for prompt, response in zip(lengths[::2], lengths[1::2], strict=True)]
+
+    return count
 
 
 def resample(

@@ -140,3 +140,22 @@ def test_mix_writes_configurations(run: Run) -> None:
     assert "exists already" in run("mix", "index", "queries.jsonl", "--yaml", "a/mix.yaml").err
     assert "95 % interval" in run("mix", "index", "queries.jsonl", "--by", "label").out
     assert run("mix", "index", "queries.jsonl", "--by", "tag").status == 1
+
+
+def test_select_takes_quotas_budgets_and_json(run: Run) -> None:
+    ran = run("select", "index", "queries.jsonl", "--count", "6", "--by", "source", "--most", "2", "--json")
+    index, queries = airrep.open_index("index"), airrep.read_corpus("queries.jsonl")
+    assert json.loads(ran.out) == airrep.select(index, queries, 6, by="source", most=2).to_dict()
+    assert ran.err == ""
+    named = ("--most", "forum=0", "--most", "books=3", "--diversity", "0.3", "--tokens", "40", "--tokenizer", "words")
+    ran = run("select", "index", "queries.jsonl", "--by", "source", *named, "--out", "picked.jsonl")
+    assert ran.status == 0, ran.err
+    picked = airrep.read_corpus("picked.jsonl")
+    told = sum(one.metadata["selected_by"]["tokens"] for one in picked)
+    assert f"picked.jsonl: {len(picked)} examples, of {told} tokens, the last at rank" in ran.err
+    assert "forum" not in {one.source for one in picked}
+    for flags in (["--count", "3"], ["--count", "3", "--json", "--by", "source", "--most", "a"], ["--json"]):
+        ran = run("select", "index", "queries.jsonl", *flags)
+        assert (ran.status, ran.err.count("\n")) == (1, 1)
+    ran = run("select", "index", "queries.jsonl", "--json", "--resample", "--tokens", "5")
+    assert "--resample: needs --count" in ran.err

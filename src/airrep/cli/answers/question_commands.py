@@ -136,7 +136,7 @@ def mix_command(
     from airrep.answers.mix import mix
     from airrep.cli.show.answers import print_mix
     from airrep.cli.show.console import Meter
-    from airrep.index.picking import check_writable
+    from airrep.index.picks import check_writable
     from airrep.runtime.artifacts import write_file
 
     delivery.check("mix")
