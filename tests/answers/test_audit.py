@@ -118,3 +118,32 @@ def test_hostile_texts(world: airrep.Index) -> None:
     ]
     verdicts = [one.verdict for one in airrep.audit(world, items).items]
     assert verdicts == ["clean", "too short to tell", "too short to tell"]
+
+
+def test_templates_make_nothing_nearly_contained(tmp_path: Path) -> None:
+    """Eleven prompts share a template: another item of it is clean, one that is there whole is contained."""
+    template = "Consider carefully whether the following claim is true or false, and answer with one word only: "
+    train = [Example(template + text(20 * n, 5), f"ans{n}", f"t{n}") for n in range(11)]
+    train.append(Example(template + text(20 * 3, 5), "ans3", "again"))
+    items = [Example(template + "the sea is wet", "true", "new"), Example(template + text(60, 5), "ans3", "old")]
+    items.append(Example(template + text(40, 5).replace("word42", "other"), "ans2", "changed"))
+    for count, verdicts in (
+        (12, ["clean", "contained", "clean"]),
+        (10, ["nearly contained", "contained", "nearly contained"]),
+    ):
+        index = airrep.build_index(airrep.Corpus.from_examples(train[:count]), tmp_path / str(count), HashAttributor())
+        assert [one.verdict for one in airrep.audit(index, items).items] == verdicts
+    found = airrep.audit(index, items[1:2]).items[0].text
+    assert found is not None
+    assert found.example.id == "t3"
+
+
+def test_ngrams_of_templates_are_not_looked_for_again() -> None:
+    looked = Containment([text(0, 20), text(0, 8)], 8)
+    examples = [(row, text(0, 10)) for row in range(4)] + [(4, text(3, 12)), (5, text(0, 20))]
+    looked.see(examples)
+    assert looked.found == [(1.0, 5), (1.0, 0)]
+    rare = looked.without_common(4)  # the n-grams from word 0, 1 and 2 stand in five
+    rare.see(examples[:5])
+    assert rare.found == [(5 / 10, 4), (0.0, -1)]
+    assert rare.same_words(0, text(0, 12)) == text(3, 9)

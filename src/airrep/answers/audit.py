@@ -17,6 +17,8 @@ from airrep.errors import ConfigError
 from airrep.index.index import Index, Queries
 from airrep.index.results import Provenance, Record
 
+COMMON, COMMON_SHARE = 10, 0.001
+"""An n-gram in more than so many training examples, and more than this share of them, is a template's."""
 Verdict: TypeAlias = Literal["contained", "nearly contained", "alike in meaning", "clean", "too short to tell"]
 Part: TypeAlias = Literal["item", "prompt"]
 
@@ -30,7 +32,7 @@ class AuditSettings:
     contained: float = 0.95
     """Share of n-grams from which on a text is contained."""
     nearly: float = 0.5
-    """Share from which on it is nearly contained."""
+    """Share, of the n-grams that are no template's, from which on it is nearly contained."""
     cosine: float = 0.97
     """Cosine of embeddings from which on an item is alike in meaning."""
 
@@ -50,7 +52,7 @@ class SameText:
     part: Part
     """What was looked for: the whole item, or its prompt alone, whichever is contained more."""
     share: float
-    """Share of its n-grams that the example has."""
+    """Share of its n-grams that the example has; if it is not contained, of those that are no template's."""
     words: str
     """The longest stretch of words that both have, normalised."""
     row: int
@@ -113,7 +115,9 @@ def audit(
     """Look for evaluation items in the training data, by words and by meaning.
 
     By words: the greatest share of the item's different word 8-grams that one training example has, of the whole item
-    (prompt and response) or of its prompt alone; any case, without punctuation. By meaning: the greatest cosine of
+    (prompt and response) or of its prompt alone; any case, without punctuation. An item that is not contained by that
+    is looked for once more without n-grams of templates, which stand in more than 10 examples and 0.1 % of all. By
+    meaning: the greatest cosine of
     embeddings, of the index's own sentence encoder if it has one. All training examples are compared.
 
     Args:
@@ -158,11 +162,20 @@ def _same_texts(
     looked = Containment(
         [_whole(item) for item in items] + [_long_prompt(item, settings) for item in items], settings.order
     )
-    on_rows = count_rows(int(keep.sum()), progress)
+    count = int(keep.sum())
+    on_rows = count_rows(count, progress)
     for row, example in kept_examples(index, keep):
         looked.see([(row, _whole(example))])
         on_rows(1)
-    return [_same_text(index, looked, place, len(items)) for place in range(len(items))]
+    # What stands in many examples, such as "answer with yes or no", would make items of one template look alike.
+    rare = looked.without_common(max(COMMON, COMMON_SHARE * count))
+    rare.see((row, _whole(example)) for row, example in kept_examples(index, keep))
+    found = []
+    for place in range(len(items)):
+        whole, short = _same_text(index, looked, place, len(items))
+        contained = whole is not None and whole.share >= settings.contained
+        found.append((whole, short) if contained else _same_text(index, rare, place, len(items)))
+    return found
 
 
 def _whole(example: Example) -> str:

@@ -2,7 +2,7 @@
 
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 from airrep.answers.texts import ngrams_of, words_of
@@ -33,7 +33,10 @@ class Containment:
     """Looks for some texts in examples that stream by; of equal shares the first example counts."""
 
     def __init__(self, texts: Sequence[str], order: int) -> None:
-        self._texts = [_text(text, order) for text in texts]
+        self._look_for([_text(text, order) for text in texts])
+
+    def _look_for(self, texts: list[_Text]) -> None:
+        self._texts, self._seen = texts, Counter[str]()
         self._places: defaultdict[int, defaultdict[str, list[int]]] = defaultdict(lambda: defaultdict(list))
         for place, text in enumerate(self._texts):
             for ngram in text.ngrams:
@@ -49,15 +52,26 @@ class Containment:
             for order, places in self._places.items():
                 for ngram in places.keys() & set(ngrams_of(words, order)):
                     counts.update(places[ngram])
+                    self._seen[ngram] += 1
             for place, count in counts.items():
                 share, best = count / len(self._texts[place].ngrams), self.found[place]
                 if best is not None and share > best.share:
                     self.found[place] = Contained(share, row)
 
+    def without_common(self, most: float) -> "Containment":
+        """The same texts without the n-grams that stand in more than so many of the examples seen; nothing seen yet."""
+        common = {ngram for ngram, count in self._seen.items() if count > most}
+        other = Containment([], 0)
+        other._look_for([replace(text, ngrams=text.ngrams - common) for text in self._texts])
+        for place, found in enumerate(self.found):
+            if found is not None:
+                other.found[place] = Contained(0.0, -1)  # of common n-grams alone: long enough, and nowhere
+        return other
+
     def same_words(self, place: int, example: str) -> str:
-        """The longest stretch of a text's words whose n-grams all stand in an example."""
+        """The longest stretch of a text's words whose n-grams are all looked for, and stand in an example."""
         text = self._texts[place]
-        there = set(ngrams_of(words_of(example), text.order))
+        there = text.ngrams & set(ngrams_of(words_of(example), text.order))
         best, start = (0, 0), 0
         ngrams = ngrams_of(text.words, text.order)
         for end, ngram in enumerate([*ngrams, ""]):
