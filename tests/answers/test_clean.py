@@ -10,7 +10,7 @@ from worlds.small_world import HashAttributor, make_corpus
 
 import airrep
 from airrep.answers import clean as module
-from airrep.answers.clean import CleanSettings, write_lists
+from airrep.answers.clean import CleanSettings
 from airrep.answers.neighbours import Neighbours, disagreement, robust_deviations, unit_rows, vote
 from airrep.arrays import DenseFeatures
 from airrep.corpus.corpus import Example
@@ -90,14 +90,17 @@ def test_lists_part_the_examples(tmp_path: Path) -> None:
     index = build(examples, tmp_path)
     index = airrep.open_index(tmp_path / "index", HashAttributor())
     result = airrep.clean(index, kinds=["duplicate"])
-    keep, drop = write_lists(index, result, tmp_path / "lists")
+    keep, drop = result.write_lists(index, tmp_path / "lists")
     assert airrep.read_corpus(keep) == airrep.Corpus.from_examples(examples[:40])
     record = json.loads(drop.read_text())
     assert record.pop("dropped_for")[0]["kind"] == "duplicate"
     assert record == examples[40].to_dict()
     assert airrep.read_corpus(drop)[0].id == "again"
+    with pytest.raises(ConfigError, match="is not the index that was cleaned, or was changed since"):
+        result.write_lists(airrep.delete(index, [0]), tmp_path / "other")
+    assert not (tmp_path / "other").exists()
     with pytest.raises(ArtifactError, match="exists already"):
-        write_lists(index, result, tmp_path / "lists")
+        result.write_lists(index, tmp_path / "lists")
 
 
 def test_deleted_and_filtered_rows_are_not_looked_at(tmp_path: Path) -> None:

@@ -89,6 +89,8 @@ class CleanResult(Answer):
     settings: CleanSettings
     encoder: str
     """What told how near prompts and answers are."""
+    where: str | None
+    """The filter that chose the examples."""
     provenance: Provenance
     kind: ClassVar[str] = "clean"
 
@@ -100,6 +102,32 @@ class CleanResult(Answer):
     def count(self, kind: Kind) -> int:
         """Number of findings of a kind."""
         return sum(finding.kind == kind for finding in self.findings)
+
+    def write_lists(self, index: Index, out: str | Path) -> tuple[Path, Path]:
+        """Write the examples to keep, and those with findings, as ``keep.jsonl`` and ``drop.jsonl`` in a new folder.
+
+        Both read back as training examples; those dropped have their reasons under ``dropped_for``.
+
+        Raises:
+            ArtifactError: the folder exists, or it cannot be written.
+            ConfigError: the index is not the one that was looked at, or it was changed since.
+        """
+        folder = Path(out)
+        check_new_folder(folder)
+        if index.fingerprint != self.provenance.index:
+            raise ConfigError(f"{index.path}: is not the index that was cleaned, or was changed since. Clean it again.")
+        reasons: defaultdict[int, list[dict[str, Any]]] = defaultdict(list)
+        for finding in self.findings:
+            reasons[finding.row].append({"kind": finding.kind, "value": finding.value, "reason": finding.reason})
+        lines: dict[str, list[str]] = {KEEP: [], DROP: []}
+        for row, example in kept_examples(index, index.mask(self.where)):
+            record = {**example.to_dict(), **({REASONS: reasons[row]} if row in reasons else {})}
+            lines[DROP if row in reasons else KEEP].append(json.dumps(record, ensure_ascii=False) + "\n")
+        with writing(folder):
+            folder.mkdir(parents=True)
+        for name, written in lines.items():
+            write_file(folder / name, "".join(written).encode())
+        return folder / KEEP, folder / DROP
 
 
 def clean(
@@ -147,7 +175,7 @@ def clean(
             findings += looking.look(kind)
     checked = tuple(kind for kind in KINDS if kind in kinds and kind not in skipped)
     count = int(keep.sum())
-    return CleanResult(tuple(findings), count, checked, skipped, chosen, encoder, index.provenance())
+    return CleanResult(tuple(findings), count, checked, skipped, chosen, encoder, where, index.provenance())
 
 
 class _Looking:
@@ -266,32 +294,6 @@ def _above(values: np.ndarray, threshold: float) -> list[int]:
     order = np.argsort(-values, kind="stable")
     places: list[int] = order[values[order] >= threshold].tolist()
     return places
-
-
-def write_lists(index: Index, result: CleanResult, out: str | Path, *, where: str | None = None) -> tuple[Path, Path]:
-    """Write the examples to keep, and those with findings, as ``keep.jsonl`` and ``drop.jsonl`` in a new folder.
-
-    Both read back as training examples; those dropped have their reasons under ``dropped_for``.
-
-    Raises:
-        ArtifactError: the folder exists, or it cannot be written.
-    """
-    folder = Path(out)
-    check_new_folder(folder)
-    reasons: defaultdict[int, list[dict[str, Any]]] = defaultdict(list)
-    for finding in result.findings:
-        reasons[finding.row].append({"kind": finding.kind, "value": finding.value, "reason": finding.reason})
-    lines: dict[str, list[str]] = {KEEP: [], DROP: []}
-    for row, example in kept_examples(index, index.mask(where)):
-        record = example.to_dict()
-        if row in reasons:
-            record[REASONS] = reasons[row]
-        lines[DROP if row in reasons else KEEP].append(json.dumps(record, ensure_ascii=False) + "\n")
-    with writing(folder):
-        folder.mkdir(parents=True)
-    for name, written in lines.items():
-        write_file(folder / name, "".join(written).encode())
-    return folder / KEEP, folder / DROP
 
 
 def check_new_folder(folder: Path) -> None:

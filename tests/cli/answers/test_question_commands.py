@@ -114,6 +114,7 @@ def test_clean_writes_lists(run: Run) -> None:
     table = run("clean", "twice", "queries.jsonl", "--kind", "duplicate", "--kind", "harmful").out
     assert "duplicate: repeats an earlier example: 1 of 31" in table
     assert "harmful: for many queries: 0 of 31" in table
+    assert "ngrams" in run("clean", "twice", "--set", "ngrams=x").err
     assert (run("clean", "twice", "--kind", "typo").status, run("clean", "nowhere").status) == (1, 1)
 
 

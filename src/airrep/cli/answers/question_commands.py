@@ -10,6 +10,10 @@ from airrep.cli.options import note, shared_options
 from airrep.errors import ConfigError
 
 app = typer.Typer()
+MovedOption = Annotated[
+    list[str] | None,
+    typer.Option("--set", help="A setting of the index that is another now, as key=value: where a model has moved to."),
+]
 
 
 def written(delivery: options.OutputOptions) -> str:
@@ -71,21 +75,21 @@ def clean_command(
     encoder: Annotated[
         str, "Sentence encoder that tells how near texts are: 'default', a folder or a Hub id."
     ] = "default",
+    moved: MovedOption = None,
 ) -> None:
     """Find likely wrong labels and answers, near duplicates, outliers, and what harms many queries; with reasons."""
-    from airrep.answers.clean import KINDS, check_new_folder, clean, write_lists
+    from airrep.answers.clean import KINDS, check_new_folder, clean
     from airrep.cli.show.answers import print_cleaned
     from airrep.cli.show.console import Meter
-    from airrep.index.index import open_index
 
     delivery.check("clean")
     if lists is not None:
         check_new_folder(lists)
-    opened, asked = open_index(path), reading.read_if(queries)
+    opened, asked = options.open_moved_index(path, moved), reading.read_if(queries)
     with Meter("encoding examples") as meter:
         result = clean(opened, asked, kinds=kind or KINDS, label=label, where=where, encoder=encoder, progress=meter)
     if lists is not None:
-        write_lists(opened, result, lists, where=where)
+        result.write_lists(opened, lists)
         note(f"{lists}: {result.examples - len(result.rows):,} examples to keep, {len(result.rows):,} to drop")
     delivery.deliver(result, print_cleaned, written(delivery))
 
@@ -102,16 +106,16 @@ def audit_command(
     contained: Annotated[float, "Share of an item's n-grams in one example from which on it is contained."] = 0.95,
     nearly: Annotated[float, "Share from which on it is nearly contained."] = 0.5,
     cosine: Annotated[float, "Cosine of embeddings from which on it is alike in meaning."] = 0.97,
+    moved: MovedOption = None,
 ) -> None:
     """Find evaluation items that the training data contain, or nearly contain, by words and by meaning."""
     from airrep.answers.audit import AuditSettings, audit
     from airrep.cli.show.answers import print_audited
     from airrep.cli.show.console import Meter
-    from airrep.index.index import open_index
 
     delivery.check("audit")
     settings = AuditSettings(order, contained, nearly, cosine)
-    opened, asked = open_index(path), reading.read(items)
+    opened, asked = options.open_moved_index(path, moved), reading.read(items)
     with Meter("reading examples") as meter:
         result = audit(opened, asked, where=where, settings=settings, progress=meter)
     delivery.deliver(result, print_audited, written(delivery))
