@@ -1,6 +1,12 @@
 """Public names for type checkers and editors: those of the table in ``__init__.py``."""
 
 from airrep import metrics as metrics
+from airrep.answers.audit import audit as audit
+from airrep.answers.clean import clean as clean
+from airrep.answers.explain import explain as explain
+from airrep.answers.harm import harmful as harmful
+from airrep.answers.harm import top_of_set as top_of_set
+from airrep.answers.mix import mix as mix
 from airrep.attributors.base import Attributor as Attributor
 from airrep.attributors.conformance import check_attributor as check_attributor
 from airrep.attributors.methods import METHODS as METHODS
@@ -50,21 +56,6 @@ from airrep.index.editing import compact as compact
 from airrep.index.editing import delete as delete
 from airrep.index.index import Index as Index
 from airrep.index.index import open_index as open_index
-from airrep.index.picking import (
-    Draw as Draw,
-)
-from airrep.index.picking import (
-    Pick as Pick,
-)
-from airrep.index.picking import (
-    SelectionResult as SelectionResult,
-)
-from airrep.index.picking import (
-    resample as resample,
-)
-from airrep.index.picking import (
-    select as select,
-)
 from airrep.index.results import (
     GroupResult as GroupResult,
 )
@@ -86,6 +77,11 @@ from airrep.index.results import (
 from airrep.index.results import (
     read_result as read_result,
 )
+from airrep.index.selection.picking import resample as resample
+from airrep.index.selection.picking import select as select
+from airrep.index.selection.picks import Draw as Draw
+from airrep.index.selection.picks import Pick as Pick
+from airrep.index.selection.picks import SelectionResult as SelectionResult
 from airrep.labels.farm import label as label
 from airrep.labels.instance import LabelledInstance as LabelledInstance
 from airrep.labels.labels import Labels as Labels

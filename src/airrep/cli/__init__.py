@@ -1,5 +1,6 @@
 """The command line: a file for each group of commands.
 
+answers/           Commands that answer questions about training data.
 app                The command line: all commands, and show, report, methods, demo.
 demo               The demo: the whole path on real data that comes with airrep.
 evaluate_commands  Commands that judge methods by labels, or learn from labels alone.

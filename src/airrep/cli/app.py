@@ -19,6 +19,7 @@ from airrep.cli import (
     query_commands,
     train_commands,
 )
+from airrep.cli.answers import question_commands
 from airrep.cli.options import JsonOption, ReplaceOption, note, print_json, shared_options
 from airrep.errors import AirRepError, ConfigError
 
@@ -185,7 +186,7 @@ def demo_command(
     run_demo(out, replace=replace)
 
 
-for commands in (index_commands.app, query_commands.app, own):
+for commands in (index_commands.app, query_commands.app, question_commands.app, own):
     app.add_typer(commands)
 for commands in (label_commands.app, train_commands.app, evaluate_commands.app, plan_commands.app):
     app.add_typer(commands)

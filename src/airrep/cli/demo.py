@@ -7,7 +7,7 @@ from airrep.cli.show.results import print_groups, print_top
 from airrep.corpus.corpus import Corpus, read_corpus
 from airrep.index.building import build_index
 from airrep.index.index import Index
-from airrep.index.picking import select
+from airrep.index.selection.picking import select
 from airrep.reports.results import write_report
 
 DATA = Path(__file__).parents[1] / "data"

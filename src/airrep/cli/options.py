@@ -15,6 +15,7 @@ from airrep.cli.flags import SettingsFlags
 from airrep.errors import ConfigError
 
 if TYPE_CHECKING:
+    from airrep.answers.answer import Answer
     from airrep.corpus.corpus import Corpus
     from airrep.evaluation.comparison import Comparison
     from airrep.evaluation.diagnosis.diagnosis import Diagnosis
@@ -26,7 +27,7 @@ if TYPE_CHECKING:
     from airrep.runtime.engine import Engine
     from airrep.training.linear.stack import Stack
 
-    Kept: TypeAlias = Comparison | Diagnosis | Evaluation | Plan | Result
+    Kept: TypeAlias = Answer | Comparison | Diagnosis | Evaluation | Plan | Result
 
 
 DATA_HELP = "JSONL, JSON, CSV, TSV or Parquet (also .gz, .zst), a saved Hugging Face dataset, or a Hub id."

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from airrep.cli import options
-from airrep.cli.options import note, shared_options
+from airrep.cli.options import note, print_json, shared_options
 from airrep.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -23,6 +23,11 @@ def top_command(
     delivery: options.OutputOptions,
     k: Annotated[int, typer.Option("-k", help="How many training examples for each query.")] = 10,
     least: Annotated[bool, "The most harmful instead of the most helpful."] = False,
+    harmful: Annotated[
+        bool,
+        "Only scores below 0 and two deviations below their query's mean; what harms most queries is named.",
+    ] = False,
+    aggregate: Annotated[bool, "Ask once for all queries together, each brought to unit deviation."] = False,
     where: options.WhereOption = None,
     why: Annotated[bool, "Tell what each channel gave to a score, and which words of both texts are the same."] = False,
 ) -> None:
@@ -30,11 +35,42 @@ def top_command(
     from airrep.cli.show.console import Meter
     from airrep.cli.show.results import print_top
 
+    if harmful or aggregate:
+        _ask_beside_spread(asking, delivery, k, least=least, harmful=harmful, aggregate=aggregate, where=where, why=why)
+        return
     delivery.check("top")
     opened, asked = asking.index(), asking.asked()
     with Meter("encoding queries") as meter:
         result = opened.top(asked, k, least=least, where=where, why=why, progress=meter)
     delivery.deliver(result, print_top)
+
+
+def _ask_beside_spread(
+    asking: options.QueryOptions,
+    delivery: options.OutputOptions,
+    k: int,
+    *,
+    least: bool,
+    harmful: bool,
+    aggregate: bool,
+    where: str | None,
+    why: bool,
+) -> None:
+    """The most harmful, or what helps all queries together, by deviations from the mean of each query's scores."""
+    from airrep.answers import harm
+    from airrep.cli.show.answers import print_harmful, print_set
+    from airrep.cli.show.console import Meter
+
+    harm.check_kind(harmful=harmful, least=least, aggregate=aggregate, why=why)
+    delivery.check(harm.HarmResult.kind if harmful else harm.SetResult.kind)
+    told = f"{delivery.run}: written"
+    opened, asked = asking.index(), asking.asked()
+    with Meter("encoding queries") as meter:
+        if harmful:
+            delivery.deliver(harm.harmful(opened, asked, k, where=where, progress=meter), print_harmful, told)
+        else:
+            found = harm.top_of_set(opened, asked, k, least=least, where=where, progress=meter)
+            delivery.deliver(found, print_set, told)
 
 
 @app.command("group")
@@ -111,31 +147,67 @@ def what_if_command(
 @shared_options
 def select_command(
     asking: options.QueryOptions,
-    count: Annotated[int, "How many training examples to pick."],
-    out: Annotated[Path, "JSONL file to write."],
+    count: Annotated[int | None, "How many training examples to pick; all that fit into --tokens if not given."] = None,
+    out: Annotated[Path | None, "JSONL file to write; may be left out with --json."] = None,
     where: options.WhereOption = None,
     drop_duplicates: Annotated[bool, "Of equal texts pick only the first."] = False,
+    diversity: Annotated[float, "0 to 1: how much being like a pick before counts against the rank."] = 0.0,
+    by: Annotated[str | None, "A field, such as source, whose values have quotas: --most."] = None,
+    most: Annotated[
+        list[str] | None, "At most so many of each value of --by: 500; or of one, forum=500; may be repeated."
+    ] = None,
+    tokens: Annotated[int | None, "Budget of tokens: picking ends before the pick that would exceed it."] = None,
+    tokenizer: Annotated[str, "Counts them: words, subwords, or a folder or Hub id of a model."] = "subwords",
     by_weight: Annotated[
         bool, typer.Option("--resample", help="Draw by importance weight for all queries together; needs a dsir index.")
     ] = False,
     seed: Annotated[int | None, "Of the draws of --resample; 0 if not given."] = None,
+    as_json: options.JsonOption = False,
     replace: options.ReplaceOption = False,
 ) -> None:
     """Pick the training examples with the best rank for any query (min-rank), and say why for each."""
     from airrep.cli.show.console import Meter
-    from airrep.index.picking import check_writable, resample
-    from airrep.index.picking import select as pick
+    from airrep.index.selection.picking import resample
+    from airrep.index.selection.picking import select as pick
+    from airrep.index.selection.picks import SelectionResult, check_writable
 
     if seed is not None and not by_weight:
         raise ConfigError("--seed: belongs to --resample; ranks need no chance. Add --resample, or leave it out.")
-    check_writable(out, replace=replace)
+    if by_weight and (count is None or diversity or by or most or tokens is not None):
+        raise ConfigError("--resample: needs --count, and takes no --diversity, --by, --most or --tokens. Change that.")
+    if out is not None:
+        check_writable(out, replace=replace)
+    elif not as_json:
+        raise ConfigError("select: expected --out FILE, --json, or both. Say where the examples go.")
+    quotas = _quotas(most)
     opened, asked = asking.index(), asking.asked()
+    found: SelectionResult[Any]
     if by_weight:
-        drawn = resample(opened, asked, count, seed=seed or 0, where=where, drop_duplicates=drop_duplicates)
-        drawn.write(out, replace=replace)
-        note(f"{out}: {len(drawn):,} examples, drawn by importance weight with seed {seed or 0}")
-        return
-    with Meter("encoding queries") as meter:
-        selection = pick(opened, asked, count, where=where, drop_duplicates=drop_duplicates, progress=meter)
-    selection.write(out, replace=replace)
-    note(f"{out}: {len(selection):,} examples, the last at rank {selection[-1].rank} for its query")
+        found = resample(opened, asked, count or 0, seed=seed or 0, where=where, drop_duplicates=drop_duplicates)
+        told = f"drawn by importance weight with seed {seed or 0}"
+    else:
+        wanted: dict[str, Any] = {"diversity": diversity, "by": by, "most": quotas, "tokens": tokens}
+        wanted |= {"tokenizer": tokenizer, "where": where, "drop_duplicates": drop_duplicates}
+        with Meter("encoding queries") as meter:
+            found = pick(opened, asked, count, **wanted, progress=meter)
+        told = f"the last at rank {found[-1].rank} for its query"
+        if tokens is not None:
+            told = f"of {sum(one.tokens or 0 for one in found):,} tokens, {told}"
+    if out is not None:
+        found.write(out, replace=replace)
+        note(f"{out}: {len(found):,} examples, {told}")
+    if as_json:
+        print_json(found.to_dict())
+
+
+def _quotas(most: list[str] | None) -> int | dict[str, int] | None:
+    """Quotas of values by name, or one for each; None for none."""
+    named: dict[str, int] = {}
+    for text in most or ():
+        name, equals, number = text.rpartition("=")
+        if not number.isdecimal() or (not equals and len(most or ()) > 1):
+            raise ConfigError(f"--most {text}: expected one number for each value, or VALUE=NUMBER. Correct it.")
+        if not equals:
+            return int(number)
+        named[name] = int(number)
+    return named or None

@@ -165,7 +165,7 @@ class IndexRows:
     def groups(self, groups: GroupsLike) -> Groups:
         """Check and number the members of groups given in any of the forms of :meth:`airrep.Index.group_scores`."""
         if isinstance(groups, str):
-            return Groups.from_labels(self._values(groups), keep=self.live)
+            return Groups.from_labels(self.values(groups), keep=self.live)
         if not isinstance(groups, Groups):
             named = groups if isinstance(groups, Mapping) else {str(i): rows for i, rows in enumerate(groups)}
             groups = Groups.from_lists({name: self.check_rows(members) for name, members in named.items()})
@@ -209,7 +209,12 @@ class IndexRows:
             raise ConfigError(f"filter {expression}: no example fulfils it; expected some. Choose another filter.")
         return found
 
-    def _values(self, field: str) -> list[str | None]:
+    def values(self, field: str) -> list[str | None]:
+        """One field of every row as text, deleted ones too; None where it is missing.
+
+        Raises:
+            ConfigError: no such field.
+        """
         known = (*TEXT_FIELDS, *self.fields)
         if field not in known:
             raise ConfigError(f"{self.path}: has no field '{field}'; it has {', '.join(known)}. Name one of them.")

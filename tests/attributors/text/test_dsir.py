@@ -16,7 +16,7 @@ from airrep.cli import app as cli
 from airrep.corpus.corpus import Corpus, Example
 from airrep.errors import ConfigError, DataError, NotFittedError
 from airrep.index import editing
-from airrep.index.picking import resample
+from airrep.index.selection.picking import resample
 
 TRAIN = Corpus.from_examples(
     Example(prompt, response, id=f"t{row}")

@@ -1,5 +1,6 @@
 """Printing results on the terminal.
 
+answers      Print answers to questions about training data.
 console      Primitives of the terminal: progress, snippets, safe text.
 evaluations  Print evaluations, comparisons, stacks, datamodels and diagnoses.
 learning     Print labels, fine-tunes, training steps and verdicts.

@@ -1,0 +1,69 @@
+"""What all answers share: a JSON form, written and read back."""
+
+import json
+from abc import ABC
+from dataclasses import asdict
+from functools import cache
+from pathlib import Path
+from typing import Any, ClassVar, Self
+
+from pydantic import ConfigDict, TypeAdapter, ValidationError
+
+from airrep.errors import ArtifactError, DataError
+from airrep.index.results import RESULTS, Provenance, first_problem
+from airrep.runtime.artifacts import canonical_json, check_digests, new_artifact, read_manifest, write_file
+
+PREDICTION = "Scores are predictions of what fine-tuning does, not proof of it."
+"""Told with every answer."""
+
+
+class Answer(ABC):
+    """An answer to one question, a frozen dataclass: its JSON form has the same fields, and the kind."""
+
+    __pydantic_config__: ClassVar[ConfigDict] = ConfigDict(allow_inf_nan=False, ser_json_inf_nan="constants")
+    kind: ClassVar[str]
+    provenance: Provenance
+
+    def to_dict(self) -> dict[str, Any]:
+        """The answer as JSON values; the layout is in docs/answers.md."""
+        values: dict[str, Any] = _form(type(self)).dump_python(self, mode="json")
+        return {"kind": self.kind, **values}
+
+    def write(self, out: str | Path, *, replace: bool = False) -> Path:
+        """Write the answer as an artifact.
+
+        Raises:
+            ArtifactError: *out* exists and *replace* is false, or it cannot be written.
+        """
+        path = Path(out)
+        with new_artifact(path, self.kind, {"provenance": asdict(self.provenance)}, replace=replace) as folder:
+            write_file(folder / RESULTS, canonical_json(self.to_dict()))
+        return path
+
+    @classmethod
+    def read(cls, path: str | Path) -> Self:
+        """Read an answer of this kind that was written as an artifact, after checking its bytes.
+
+        Raises:
+            ArtifactError: another kind, unfinished or altered.
+            DataError: it lacks something, or holds what an answer cannot.
+        """
+        folder = Path(path)
+        manifest = read_manifest(folder)
+        if manifest["kind"] != cls.kind:
+            raise ArtifactError(
+                f"{folder}: is of kind '{manifest['kind']}'; expected '{cls.kind}'. Give the path of one of those."
+            )
+        check_digests(folder, manifest["files"])
+        try:
+            found: Self = _form(cls).validate_python(json.loads((folder / RESULTS).read_bytes()))
+        except ValidationError as error:
+            raise DataError(
+                f"{folder}: is not the form of {cls.kind}: {first_problem(error)}. Run it again."
+            ) from error
+        return found
+
+
+@cache
+def _form(kind: type[Answer]) -> TypeAdapter[Any]:
+    return TypeAdapter(kind)

@@ -1,0 +1,207 @@
+"""Evaluation items that the training data contain, or nearly contain."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import ClassVar, Literal, TypeAlias
+
+import numpy as np
+
+from airrep.answers.answer import Answer
+from airrep.answers.containment import Containment
+from airrep.answers.meaning import StoredMeaning
+from airrep.answers.texts import kept_examples, words_of
+from airrep.arrays import Mask
+from airrep.attributors.base import OnProgress, count_rows
+from airrep.corpus.corpus import Example
+from airrep.errors import ConfigError
+from airrep.index.index import Index, Queries
+from airrep.index.results import Provenance, Record
+
+COMMON, COMMON_SHARE = 10, 0.001
+"""An n-gram in more than so many training examples, and more than this share of them, is a template's."""
+Verdict: TypeAlias = Literal["contained", "nearly contained", "alike in meaning", "clean", "too short to tell"]
+Part: TypeAlias = Literal["item", "prompt"]
+
+
+@dataclass(frozen=True)
+class AuditSettings:
+    """Thresholds of an audit."""
+
+    order: int = 8
+    """Words of an n-gram; a shorter text is one n-gram, and one of fewer than 4 words is not looked for."""
+    contained: float = 0.95
+    """Share of n-grams from which on a text is contained."""
+    nearly: float = 0.5
+    """Share, of the n-grams that are no template's, from which on it is nearly contained."""
+    cosine: float = 0.97
+    """Cosine of embeddings from which on an item is alike in meaning."""
+
+    def __post_init__(self) -> None:
+        if self.order < 4:
+            raise ConfigError(f"audit: n-grams have {self.order} words; expected 4 or more. Take more.")
+        if not 0 < self.nearly <= self.contained <= 1:
+            raise ConfigError("audit: expected 0 < nearly <= contained <= 1 for the shares of n-grams. Correct them.")
+        if not -1 <= self.cosine <= 1:
+            raise ConfigError(f"audit: the cosine is {self.cosine}; expected -1 to 1. Correct it.")
+
+
+@dataclass(frozen=True)
+class SameText:
+    """The training example that has most of an item's words."""
+
+    part: Part
+    """What was looked for: the whole item, or its prompt alone, whichever is contained more."""
+    share: float
+    """Share of its n-grams that the example has; if it is not contained, of those that are no template's."""
+    words: str
+    """The longest stretch of words that both have, normalised."""
+    row: int
+    """Row number in the index."""
+    example: Record
+
+
+@dataclass(frozen=True)
+class SameMeaning:
+    """The training example nearest in meaning to an item."""
+
+    cosine: float
+    """Of their embeddings."""
+    row: int
+    """Row number in the index."""
+    example: Record
+
+
+@dataclass(frozen=True)
+class Audited:
+    """What was found of one evaluation item."""
+
+    item: Record
+    verdict: Verdict
+    text: SameText | None
+    """None where no n-gram of it was found, or it is too short."""
+    meaning: SameMeaning | None
+    """None where the index holds no embeddings."""
+
+
+@dataclass(frozen=True)
+class AuditResult(Answer):
+    """What was found of each evaluation item, in their order."""
+
+    items: tuple[Audited, ...]
+    settings: AuditSettings
+    encoder: str | None
+    """What told meanings; None where the index holds no embeddings, so that words alone were compared."""
+    provenance: Provenance
+    kind: ClassVar[str] = "audit"
+
+    def count(self, verdict: Verdict) -> int:
+        """Number of items with a verdict."""
+        return sum(item.verdict == verdict for item in self.items)
+
+    @property
+    def leaks(self) -> list[Audited]:
+        """Items that are contained, nearly contained, or alike in meaning, in their order."""
+        return [item for item in self.items if item.verdict not in ("clean", "too short to tell")]
+
+
+def audit(
+    index: Index,
+    items: Queries,
+    *,
+    where: str | None = None,
+    settings: AuditSettings | None = None,
+    progress: OnProgress | None = None,
+) -> AuditResult:
+    """Look for evaluation items in the training data, by words and by meaning.
+
+    By words: the greatest share of the item's different word 8-grams that one training example has, of the whole item
+    (prompt and response) or of its prompt alone; any case, without punctuation. An item that is not contained by that
+    is looked for once more without n-grams of templates, which stand in more than 10 examples and 0.1 % of all. By
+    meaning: the greatest cosine of
+    embeddings, of the index's own sentence encoder if it has one. All training examples are compared.
+
+    Args:
+        index: the index of the training data.
+        items: evaluation items, with their reference answers.
+        where: a filter; only training examples that fulfil it are looked at.
+        settings: thresholds.
+        progress: called with the number of training examples that were read.
+
+    Raises:
+        ConfigError: no item, no training example, or a bad filter or threshold.
+    """
+    asked, keep, chosen = list(items), index.mask(where), settings or AuditSettings()
+    if not asked or not keep.any():
+        raise ConfigError("audit: there are no items, or no training examples to look at. Give some.")
+    texts = _same_texts(index, asked, keep, chosen, progress)
+    stored = StoredMeaning.of(index)
+    meanings = [None] * len(asked) if stored is None else _same_meanings(stored, asked, keep)
+    audited = (
+        Audited(item, _verdict(text, short, meaning, chosen), text, meaning)
+        for item, (text, short), meaning in zip(asked, texts, meanings, strict=True)
+    )
+    encoder = None if stored is None else str(stored.encoder.settings.encoder)
+    return AuditResult(tuple(audited), chosen, encoder, index.provenance())
+
+
+def _verdict(text: SameText | None, short: bool, meaning: SameMeaning | None, settings: AuditSettings) -> Verdict:
+    share = 0.0 if text is None else text.share
+    if share >= settings.contained:
+        return "contained"
+    if share >= settings.nearly:
+        return "nearly contained"
+    if meaning is not None and meaning.cosine >= settings.cosine:
+        return "alike in meaning"
+    return "too short to tell" if short and meaning is None else "clean"
+
+
+def _same_texts(
+    index: Index, items: Sequence[Example], keep: Mask, settings: AuditSettings, progress: OnProgress | None
+) -> list[tuple[SameText | None, bool]]:
+    """Of each item the example with most of its words, and whether it is too short to tell."""
+    looked = Containment(
+        [_whole(item) for item in items] + [_long_prompt(item, settings) for item in items], settings.order
+    )
+    count = int(keep.sum())
+    on_rows = count_rows(count, progress)
+    for row, example in kept_examples(index, keep):
+        looked.see([(row, _whole(example))])
+        on_rows(1)
+    # What stands in many examples, such as "answer with yes or no", would make items of one template look alike.
+    rare = looked.without_common(max(COMMON, COMMON_SHARE * count))
+    rare.see((row, _whole(example)) for row, example in kept_examples(index, keep))
+    found = []
+    for place in range(len(items)):
+        whole, short = _same_text(index, looked, place, len(items))
+        contained = whole is not None and whole.share >= settings.contained
+        found.append((whole, short) if contained else _same_text(index, rare, place, len(items)))
+    return found
+
+
+def _whole(example: Example) -> str:
+    return f"{example.prompt}\n{example.response}"
+
+
+def _long_prompt(item: Example, settings: AuditSettings) -> str:
+    """The prompt, if it is long enough to tell by itself; short ones, such as "Is it true?", are many items'."""
+    return item.prompt if len(words_of(item.prompt)) >= settings.order else ""
+
+
+def _same_text(index: Index, looked: Containment, place: int, items: int) -> tuple[SameText | None, bool]:
+    whole, prompt = looked.found[place], looked.found[place + items]
+    if whole is None:
+        return None, True
+    alone = prompt is not None and prompt.share > whole.share
+    best = prompt if alone and prompt is not None else whole
+    if best.row < 0:
+        return None, False
+    example = index.example(best.row)
+    part: Part = "prompt" if alone else "item"
+    words = looked.same_words(place + items if alone else place, _whole(example))
+    return SameText(part, best.share, words, best.row, example), False
+
+
+def _same_meanings(stored: StoredMeaning, items: Sequence[Example], keep: Mask) -> list[SameMeaning | None]:
+    found = stored.nearest(items, 1, keep)
+    pairs = zip(found.rows[:, 0].tolist(), np.minimum(found.scores[:, 0], 1).tolist(), strict=True)
+    return [SameMeaning(cosine, row, stored.index.example(row)) for row, cosine in pairs]

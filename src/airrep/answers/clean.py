@@ -1,0 +1,302 @@
+"""Training examples that are likely wrong, repeated, odd or harmful; with reasons."""
+
+import json
+from collections import defaultdict
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any, ClassVar, Literal, TypeAlias, get_args
+
+import numpy as np
+
+from airrep.answers.answer import Answer
+from airrep.answers.duplicates import near_duplicates
+from airrep.answers.harm import HARM
+from airrep.answers.neighbours import Neighbours, disagreement, robust_deviations, unit_rows, vote
+from airrep.answers.spread import spread_of, stream_scores
+from airrep.answers.texts import kept_examples, kept_values
+from airrep.arrays import Mask
+from airrep.attributors.base import OnProgress, count_rows
+from airrep.attributors.methods import make_attributor
+from airrep.corpus.corpus import Example
+from airrep.errors import ArtifactError, ConfigError
+from airrep.index.index import Index, Queries
+from airrep.index.results import Provenance, Record
+from airrep.runtime.artifacts import write_file, writing
+
+Kind: TypeAlias = Literal["label", "answer", "duplicate", "outlier", "harmful"]
+KINDS: tuple[Kind, ...] = get_args(Kind)
+REASONS = "dropped_for"
+"""Field of a dropped example with the reasons."""
+KEEP, DROP = "keep.jsonl", "drop.jsonl"
+
+
+@dataclass(frozen=True)
+class CleanSettings:
+    """Thresholds of what is found; the defaults were measured (docs/answers.md)."""
+
+    neighbours: int = 10
+    """Nearest prompts that are looked at."""
+    own_share: float = 0.2
+    """A label is doubted if at most this share of the neighbours' votes is for it, and half or more for another."""
+    disagreement: float = 4.0
+    """Robust deviations from which on an answer disagrees with those of its nearest prompts."""
+    duplicate: float = 0.8
+    """Jaccard similarity of word 3-grams from which on an example repeats an earlier one."""
+    outlier: float = 5.0
+    """Robust deviations from which on an example is far from all others."""
+    outlier_neighbours: int = 20
+    """Nearest examples that count for that: as many odd ones of one kind would pass as each other's company."""
+    harmed: float = 0.5
+    """Share of the queries from which on an example harms many."""
+
+    def __post_init__(self) -> None:
+        shares = ("own_share", "duplicate", "harmed")
+        wrong = [name for name in shares if not 0 < getattr(self, name) <= 1]
+        wrong += [name for name in ("disagreement", "outlier") if not 0 < getattr(self, name) < float("inf")]
+        wrong += [name for name in ("neighbours", "outlier_neighbours") if getattr(self, name) < 2]
+        if wrong:
+            name = wrong[0]
+            expected = "above 0, at most 1" if name in shares else "2 or more" if "neighbours" in name else "above 0"
+            raise ConfigError(f"clean: {name} is {getattr(self, name)}; expected {expected}. Correct it.")
+
+
+@dataclass(frozen=True)
+class Finding:
+    """One reason to look at a training example."""
+
+    kind: Kind
+    value: float
+    """By kind: share of votes for its own label; deviations; similarity; deviations; share of the queries harmed."""
+    reason: str
+    """The reason in words."""
+    row: int
+    """Row number in the index."""
+    example: Record
+
+
+@dataclass(frozen=True)
+class CleanResult(Answer):
+    """What was found, strongest first within each kind, and how it was looked for."""
+
+    findings: tuple[Finding, ...]
+    examples: int
+    """How many were looked at."""
+    checked: tuple[Kind, ...]
+    skipped: dict[str, str]
+    """Kinds that could not be checked, and why."""
+    settings: CleanSettings
+    encoder: str
+    """What told how near prompts and answers are."""
+    where: str | None
+    """The filter that chose the examples."""
+    provenance: Provenance
+    kind: ClassVar[str] = "clean"
+
+    @cached_property
+    def rows(self) -> list[int]:
+        """Rows with a finding, ascending."""
+        return sorted({finding.row for finding in self.findings})
+
+    def count(self, kind: Kind) -> int:
+        """Number of findings of a kind."""
+        return sum(finding.kind == kind for finding in self.findings)
+
+    def write_lists(self, index: Index, out: str | Path) -> tuple[Path, Path]:
+        """Write the examples to keep, and those with findings, as ``keep.jsonl`` and ``drop.jsonl`` in a new folder.
+
+        Both read back as training examples; those dropped have their reasons under ``dropped_for``.
+
+        Raises:
+            ArtifactError: the folder exists, or it cannot be written.
+            ConfigError: the index is not the one that was looked at, or it was changed since.
+        """
+        folder = Path(out)
+        check_new_folder(folder)
+        if index.fingerprint != self.provenance.index:
+            raise ConfigError(f"{index.path}: is not the index that was cleaned, or was changed since. Clean it again.")
+        reasons: defaultdict[int, list[dict[str, Any]]] = defaultdict(list)
+        for finding in self.findings:
+            reasons[finding.row].append({"kind": finding.kind, "value": finding.value, "reason": finding.reason})
+        lines: dict[str, list[str]] = {KEEP: [], DROP: []}
+        for row, example in kept_examples(index, index.mask(self.where)):
+            record = {**example.to_dict(), **({REASONS: reasons[row]} if row in reasons else {})}
+            lines[DROP if row in reasons else KEEP].append(json.dumps(record, ensure_ascii=False) + "\n")
+        with writing(folder):
+            folder.mkdir(parents=True)
+        for name, written in lines.items():
+            write_file(folder / name, "".join(written).encode())
+        return folder / KEEP, folder / DROP
+
+
+def clean(
+    index: Index,
+    queries: Queries | None = None,
+    *,
+    kinds: Sequence[str] = KINDS,
+    label: str = "label",
+    where: str | None = None,
+    encoder: str = "default",
+    settings: CleanSettings | None = None,
+    progress: OnProgress | None = None,
+) -> CleanResult:
+    """Find training examples with likely wrong labels or answers, repeats, outliers, and those that harm many queries.
+
+    Nothing is changed: findings are reasons to look, and how often they are right depends on the data.
+
+    Args:
+        index: the index whose examples are looked at.
+        queries: what the data should help with; needed to find what harms many.
+        kinds: what to look for.
+        label: the field of the label; ``"response"`` where answers are labels themselves.
+        where: a filter; only examples that fulfil it are looked at, and are neighbours.
+        encoder: sentence encoder that tells how near texts are.
+        settings: thresholds.
+        progress: called with the number of encoded examples.
+
+    Raises:
+        ConfigError: an unknown kind or field, or a bad filter or threshold.
+    """
+    unknown = [kind for kind in kinds if kind not in KINDS]
+    if unknown or not kinds:
+        named = f"has no kind '{unknown[0]}'" if unknown else "is asked for nothing"
+        raise ConfigError(f"clean: {named}; expected some of {', '.join(KINDS)}. Name those.")
+    keep = index.mask(where)
+    chosen = settings or CleanSettings()
+    looking = _Looking(index, keep, chosen, label, queries, encoder, progress)
+    findings: list[Finding] = []
+    skipped: dict[str, str] = {}
+    for kind in (kind for kind in KINDS if kind in kinds):
+        cannot = looking.cannot(kind)
+        if cannot:
+            skipped[kind] = cannot
+        else:
+            findings += looking.look(kind)
+    checked = tuple(kind for kind in KINDS if kind in kinds and kind not in skipped)
+    count = int(keep.sum())
+    return CleanResult(tuple(findings), count, checked, skipped, chosen, encoder, where, index.provenance())
+
+
+class _Looking:
+    """Looks at the kept examples of an index; what several kinds need is worked out once."""
+
+    def __init__(
+        self,
+        index: Index,
+        keep: Mask,
+        settings: CleanSettings,
+        label: str,
+        queries: Queries | None,
+        encoder: str,
+        progress: OnProgress | None,
+    ) -> None:
+        self._index, self._keep, self._settings = index, keep, settings
+        self._label, self._queries, self._encoder, self._progress = label, queries, encoder, progress
+        self._rows = np.flatnonzero(keep)
+
+    def cannot(self, kind: Kind) -> str:
+        """Why a kind cannot be checked; empty if it can."""
+        outlier = kind == "outlier"
+        least = 2 + (self._settings.outlier_neighbours if outlier else self._settings.neighbours)
+        if kind in ("label", "answer", "outlier") and len(self._rows) < least:
+            return f"there are {len(self._rows)} examples; expected {least} or more"
+        if kind == "label" and len(set(self._labels) - {None}) < 2:
+            return f"the field '{self._label}' has fewer than two values"
+        if kind == "harmful" and self._queries is None:
+            return "there are no queries"
+        return ""
+
+    def look(self, kind: Kind) -> list[Finding]:
+        """All findings of a kind, the strongest first."""
+        looks: dict[Kind, Callable[[], Iterator[tuple[int, float, str]]]] = {
+            "label": self._wrong_labels,
+            "answer": self._wrong_answers,
+            "duplicate": self._duplicates,
+            "outlier": self._outliers,
+            "harmful": self._harmful,
+        }
+        return [self._finding(kind, *found) for found in looks[kind]()]
+
+    def _finding(self, kind: Kind, place: int, value: float, reason: str) -> Finding:
+        row = int(self._rows[place])
+        return Finding(kind, float(np.float32(value)), reason, row, self._index.example(row))
+
+    @cached_property
+    def _examples(self) -> list[Example]:
+        return [example for _, example in kept_examples(self._index, self._keep)]
+
+    @cached_property
+    def _labels(self) -> list[str | None]:
+        return kept_values(self._index, self._keep, self._label)
+
+    @cached_property
+    def _prompts(self) -> np.ndarray:
+        return self._encoded("prompt")
+
+    @cached_property
+    def _responses(self) -> np.ndarray:
+        return self._encoded("response")
+
+    def _encoded(self, view: str) -> np.ndarray:
+        attributor = make_attributor("gte", {"encoder": self._encoder, "view": view})
+        features = attributor.encode_train(self._examples, count_rows(len(self._examples), self._progress))
+        assert isinstance(features, np.ndarray)
+        return unit_rows(features)
+
+    @cached_property
+    def _near(self) -> Neighbours:
+        return Neighbours.of(self._prompts, self._settings.neighbours)
+
+    def _wrong_labels(self) -> Iterator[tuple[int, float, str]]:
+        votes = vote(self._labels, self._near)
+        with np.errstate(invalid="ignore"):
+            doubted = np.flatnonzero((votes.own <= self._settings.own_share) & (votes.most >= 0.5))
+        for place in doubted[np.argsort(votes.own[doubted] - votes.most[doubted], kind="stable")].tolist():
+            reason = f"of its nearest prompts {votes.most[place]:.0%} say '{votes.best[place]}', "
+            yield place, votes.own[place], f"{reason}{votes.own[place]:.0%} '{self._labels[place]}'"
+
+    def _wrong_answers(self) -> Iterator[tuple[int, float, str]]:
+        odd = robust_deviations(disagreement(self._prompts, self._responses, self._near))
+        for place in _above(odd, self._settings.disagreement):
+            near = self._examples[int(self._near.places[place, 0])].id
+            yield place, odd[place], f"its answer is unlike those of its nearest prompts, the first '{near}'"
+
+    def _outliers(self) -> Iterator[tuple[int, float, str]]:
+        both = np.concatenate([self._prompts, self._responses], axis=1) / np.float32(2**0.5)
+        near = Neighbours.of(both, self._settings.outlier_neighbours)
+        far = robust_deviations(-near.cosines.astype(np.float64).mean(axis=1))
+        for place in _above(far, self._settings.outlier):
+            cosine = near.cosines[place].mean()
+            yield place, far[place], f"its nearest examples have a mean cosine of {cosine:.2f}, far below others'"
+
+    def _duplicates(self) -> Iterator[tuple[int, float, str]]:
+        texts = [f"{example.prompt}\n{example.response}" for example in self._examples]
+        found = near_duplicates(texts, self._settings.duplicate)
+        for place, first, share in sorted(found, key=lambda one: -one.share):
+            yield place, share, f"shares {share:.0%} of the word 3-grams of both with '{self._examples[first].id}'"
+
+    def _harmful(self) -> Iterator[tuple[int, float, str]]:
+        assert self._queries is not None
+        encoded = self._index.encode_queries(self._queries)
+        spread = spread_of(encoded, self._index.blocks, self._keep)
+        shares = [
+            ((scores < 0) & (spread.effects(scores) <= HARM)).mean(axis=0)
+            for _, scores in stream_scores(encoded, self._index.blocks, self._keep)
+        ]
+        share = np.concatenate(shares)
+        for place in _above(share, self._settings.harmed):
+            yield place, share[place], f"harms {share[place]:.0%} of the queries"
+
+
+def _above(values: np.ndarray, threshold: float) -> list[int]:
+    """Places of values at or above a threshold, the greatest first; ties by place."""
+    order = np.argsort(-values, kind="stable")
+    places: list[int] = order[values[order] >= threshold].tolist()
+    return places
+
+
+def check_new_folder(folder: Path) -> None:
+    """Refuse, before any work, a path that exists (ArtifactError)."""
+    if folder.exists():
+        raise ArtifactError(f"{folder}: exists already; nothing is overwritten. Give another path, or remove it.")

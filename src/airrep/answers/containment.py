@@ -1,0 +1,89 @@
+"""Which texts an example contains, by shares of their word n-grams."""
+
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+from typing import NamedTuple
+
+from airrep.answers.texts import ngrams_of, words_of
+
+SHORTEST = 4
+"""Words that a text needs at least: shorter ones stand in many examples by chance."""
+
+
+class Contained(NamedTuple):
+    """How much of a text an example has."""
+
+    share: float
+    """Share of the text's different n-grams that stand in the example."""
+    row: int
+    """The example."""
+
+
+@dataclass
+class _Text:
+    """A text that is looked for."""
+
+    words: list[str]
+    order: int
+    ngrams: frozenset[str]
+
+
+class Containment:
+    """Looks for some texts in examples that stream by; of equal shares the first example counts."""
+
+    def __init__(self, texts: Sequence[str], order: int) -> None:
+        self._look_for([_text(text, order) for text in texts])
+
+    def _look_for(self, texts: list[_Text]) -> None:
+        self._texts, self._seen = texts, Counter[str]()
+        self._places: defaultdict[int, defaultdict[str, list[int]]] = defaultdict(lambda: defaultdict(list))
+        for place, text in enumerate(self._texts):
+            for ngram in text.ngrams:
+                self._places[text.order][ngram].append(place)
+        self.found: list[Contained | None] = [Contained(0.0, -1) if text.ngrams else None for text in self._texts]
+        """Of each text the example that has most of it, row -1 where none has any; None for texts too short to tell."""
+
+    def see(self, examples: Iterable[tuple[int, str]]) -> None:
+        """Take the row numbers and texts of further examples into account."""
+        for row, example in examples:
+            words = words_of(example)
+            counts: Counter[int] = Counter()
+            for order, places in self._places.items():
+                for ngram in places.keys() & set(ngrams_of(words, order)):
+                    counts.update(places[ngram])
+                    self._seen[ngram] += 1
+            for place, count in counts.items():
+                share, best = count / len(self._texts[place].ngrams), self.found[place]
+                if best is not None and share > best.share:
+                    self.found[place] = Contained(share, row)
+
+    def without_common(self, most: float) -> "Containment":
+        """The same texts without the n-grams that stand in more than so many of the examples seen; nothing seen yet."""
+        common = {ngram for ngram, count in self._seen.items() if count > most}
+        other = Containment([], 0)
+        other._look_for([replace(text, ngrams=text.ngrams - common) for text in self._texts])
+        for place, found in enumerate(self.found):
+            if found is not None:
+                other.found[place] = Contained(0.0, -1)  # of common n-grams alone: long enough, and nowhere
+        return other
+
+    def same_words(self, place: int, example: str) -> str:
+        """The longest stretch of a text's words whose n-grams are all looked for, and stand in an example."""
+        text = self._texts[place]
+        there = text.ngrams & set(ngrams_of(words_of(example), text.order))
+        best, start = (0, 0), 0
+        ngrams = ngrams_of(text.words, text.order)
+        for end, ngram in enumerate([*ngrams, ""]):
+            if ngram in there:
+                continue
+            if end > start and end - start + text.order - 1 > best[1] - best[0]:
+                best = (start, end + text.order - 1)
+            start = end + 1
+        return " ".join(text.words[best[0] : best[1]])
+
+
+def _text(text: str, order: int) -> _Text:
+    words = words_of(text)
+    own = min(order, len(words))  # a shorter text is one n-gram
+    return _Text(words, own, frozenset(ngrams_of(words, own) if own >= SHORTEST else ()))

@@ -1,0 +1,203 @@
+"""Which training examples taught an answer, or in place of a better one."""
+
+from collections import defaultdict
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import ClassVar
+
+import numpy as np
+
+from airrep.answers.answer import Answer
+from airrep.answers.spread import Leaders, Moments, Spread, stream_scores
+from airrep.arrays import Features, Mask, Rows
+from airrep.attributors.base import OnProgress
+from airrep.corpus.corpus import Example
+from airrep.errors import ConfigError
+from airrep.index.index import Index, Queries
+from airrep.index.reasons import Reasons, Scored
+from airrep.index.results import Provenance, Record
+from airrep.index.why import Why
+from airrep.scoring.blocks import Block, check_count
+
+CONTRAST = "score for the answer minus score for the better answer"
+TOGETHER = 64
+"""Answers explained at a time."""
+
+
+@dataclass(frozen=True)
+class Lesson:
+    """One training example that teaches an answer."""
+
+    rank: int
+    """1 = teaches it most."""
+    score: float
+    """Influence score; with a better answer, that for the answer minus that for the better one."""
+    deviations: float
+    """How far the score lies above the mean of all examples, in deviations of their scores."""
+    answer_score: float
+    """Influence score for the answer."""
+    better_score: float | None
+    """Influence score for the better answer; None without one."""
+    row: int
+    """Row number in the index."""
+    example: Record
+    why: Why | None = None
+    """What makes up the score for the answer, where that was asked for."""
+    better_why: Why | None = None
+    """What makes up the score for the better answer, likewise."""
+
+
+@dataclass(frozen=True)
+class Explained:
+    """An answer, the better one if there is one, and what teaches it in its place."""
+
+    answer: Record
+    better: Record | None
+    lessons: tuple[Lesson, ...]
+
+
+@dataclass(frozen=True)
+class ExplainResult(Answer):
+    """What taught each of several answers."""
+
+    answers: tuple[Explained, ...]
+    provenance: Provenance
+    kind: ClassVar[str] = "explain"
+
+
+def explain(
+    index: Index,
+    answers: Example | Queries,
+    better: Example | Queries | None = None,
+    k: int = 10,
+    *,
+    where: str | None = None,
+    why: bool = False,
+    progress: OnProgress | None = None,
+) -> ExplainResult:
+    """The training examples that teach each answer most; with *better*, in place of a better answer.
+
+    The contrast of a training example z is f(x, z) − f(x', z), with x the prompt and the answer, and x' the prompt and
+    the better answer: what is above 0 pushes to the answer and away from the better one. What prompt and subject share
+    with z counts in both, so the contrast is about the answers. All rows are scored, in float64, so the ranking is
+    exact; ties go by row.
+
+    Args:
+        index: the index to ask.
+        answers: prompts with the answers to explain.
+        better: the same prompts with better answers, in any order.
+        k: how many training examples for each.
+        where: a filter; only examples that fulfil it count.
+        why: tell what each channel gave, and which words are the same.
+        progress: called with the number of encoded texts.
+
+    Raises:
+        ConfigError: k is not between 1 and the number of examples to choose from, an answer has no better one, or a bad
+            filter.
+    """
+    asked = _listed(answers)
+    pairs = None if better is None else match_better(asked, _listed(better))
+    keep = index.mask(where)
+    check_count("explain: k", k, int(keep.sum()))
+    encoded = index.encode_queries(asked if pairs is None else [*asked, *pairs], progress)
+    reasons = Reasons(index, index.attributor) if why else None
+    found: list[Explained] = []
+    for start in range(0, len(asked), TOGETHER):
+        places = np.arange(start, min(start + TOGETHER, len(asked)))
+        both = places if pairs is None else np.concatenate([places, places + len(asked)])
+        ranked = _rank(encoded[both], len(places), index.blocks, keep, k)
+        for number, place in enumerate(places.tolist()):
+            one = Explained(asked[place], None if pairs is None else pairs[place], ranked.lessons(number, index))
+            found.append(one if reasons is None else _told(one, reasons, encoded, place, len(asked)))
+    provenance = index.provenance()
+    return ExplainResult(tuple(found), provenance if pairs is None else replace(provenance, units=CONTRAST))
+
+
+def _listed(examples: Example | Queries) -> list[Example]:
+    found = [examples] if isinstance(examples, Example) else list(examples)
+    if not found or not all(isinstance(one, Example) for one in found):
+        raise ConfigError("explain: there are no answers, or they are not examples. Give one or more examples.")
+    return found
+
+
+def match_better(answers: Sequence[Example], better: Sequence[Example]) -> list[Example]:
+    """The better answer to the prompt of each answer; of several to one prompt, each its own, in order.
+
+    Raises:
+        ConfigError: a prompt has none, or not as many; or the two answers are the same.
+    """
+    waiting: defaultdict[str, list[Example]] = defaultdict(list)
+    for one in reversed(better):
+        waiting[one.prompt].append(one)
+    matched = []
+    for answer in answers:
+        if not waiting[answer.prompt]:
+            raise ConfigError(
+                f"answer '{answer.id}': has no better answer to its prompt; expected one with exactly the same "
+                "prompt. Add it, or leave the answer out."
+            )
+        matched.append(waiting[answer.prompt].pop())
+        if matched[-1].response == answer.response:
+            raise ConfigError(f"answer '{answer.id}': the better answer is the same text. Give another one.")
+    return matched
+
+
+@dataclass(frozen=True)
+class _Ranked:
+    """The leading rows of a few answers."""
+
+    rows: Rows
+    """``(q, k)``."""
+    values: np.ndarray
+    """``(q, k)``: scores, or contrasts."""
+    parts: dict[int, np.ndarray]
+    """Of each row that leads somewhere the scores for all answers, then for all better ones."""
+    spread: Spread
+
+    def lessons(self, number: int, index: Index) -> tuple[Lesson, ...]:
+        """What teaches one of the answers."""
+        q, found = len(self.rows), []
+        # As elsewhere numbers are told in float32, whose digits do not depend on shards and other answers.
+        values = self.values[number].astype(np.float32)
+        effects = self.spread.effects(self.values)[number].astype(np.float32)
+        for rank, row in enumerate(self.rows[number].tolist(), start=1):
+            part = self.parts[row].astype(np.float32)
+            better = float(part[q + number]) if len(part) > q else None
+            lesson = Lesson(
+                rank,
+                float(values[rank - 1]),
+                float(effects[rank - 1]),
+                float(part[number]),
+                better,
+                row,
+                index.example(row),
+            )
+            found.append(lesson)
+        return tuple(found)
+
+
+def _rank(features: Features, q: int, blocks: Sequence[Block], keep: Mask, k: int) -> _Ranked:
+    """Rank all rows for q answers; features of better ones follow theirs, if there are any."""
+    moments, leaders = Moments(q), Leaders(q, k)
+    for rows, scores in stream_scores(features, blocks, keep):
+        values = scores[:q] - scores[q:] if len(scores) > q else scores
+        moments.see(values)
+        leaders.see(rows, values)
+    chosen = np.zeros_like(keep)
+    chosen[leaders.rows] = True
+    parts: dict[int, np.ndarray] = {}
+    for rows, scores in stream_scores(features, blocks, chosen):
+        parts |= zip(rows.tolist(), scores.T, strict=True)
+    return _Ranked(leaders.rows, leaders.values, parts, moments.spread)
+
+
+def _told(one: Explained, reasons: Reasons, encoded: Features, place: int, count: int) -> Explained:
+    """An explained answer, with the reasons of its scores."""
+    scored = [Scored(lesson.row, lesson.answer_score) for lesson in one.lessons]
+    whys: list[Why] = reasons.of(one.answer, encoded[[place]], scored)
+    others: list[Why | None] = [None] * len(whys)
+    if one.better is not None:
+        scored = [Scored(lesson.row, lesson.better_score or 0.0) for lesson in one.lessons]
+        others = [*reasons.of(one.better, encoded[[place + count]], scored)]
+    told = zip(one.lessons, whys, others, strict=True)
+    return replace(one, lessons=tuple(replace(lesson, why=why, better_why=other) for lesson, why, other in told))

@@ -1,0 +1,221 @@
+"""What harms queries, beside their own spread; one question for a whole set."""
+
+from dataclasses import dataclass, replace
+from typing import ClassVar
+
+import numpy as np
+
+from airrep.answers.answer import Answer
+from airrep.answers.spread import Leaders, Spread, spread_of, stream_scores
+from airrep.arrays import Features, Mask
+from airrep.attributors.base import OnProgress
+from airrep.corpus.corpus import Example
+from airrep.errors import ConfigError, DataError
+from airrep.index.index import Index, Queries
+from airrep.index.results import Provenance, Record
+from airrep.scoring.blocks import check_count
+from airrep.scoring.topk import top_k
+
+HARM = -2.0
+"""Deviations from a query's mean at or below which an example with a score below 0 counts as harmful for it."""
+HUB_SHARE, HUB_QUERIES = 0.5, 4
+"""A hub is harmful for at least this share of the queries; with fewer queries none can be told."""
+DEVIATIONS = "deviations from the mean score of all examples"
+
+
+@dataclass(frozen=True)
+class Harm:
+    """One training example that harms a query."""
+
+    rank: int
+    """1 = most harmful."""
+    deviations: float
+    """Its score, in deviations from the mean of the query's scores; at most -2."""
+    score: float
+    """Influence score; higher = more helpful."""
+    hub: bool | None
+    """Whether it is among the k worst of at least half of the queries; None with fewer than 4 queries."""
+    row: int
+    """Row number in the index."""
+    example: Record
+
+
+@dataclass(frozen=True)
+class Harmed:
+    """A query, the spread of its scores, and what harms it."""
+
+    query: Record
+    mean: float
+    """Mean of its scores over the examples."""
+    deviation: float
+    """Deviation of its scores."""
+    harms: tuple[Harm, ...]
+    """At most k; none where no score below 0 lies two deviations below the mean."""
+
+
+@dataclass(frozen=True)
+class Hub:
+    """A training example that is among the worst of many queries."""
+
+    row: int
+    queries: int
+    """For how many it is among the k worst."""
+    example: Record
+
+
+@dataclass(frozen=True)
+class HarmResult(Answer):
+    """What harms each of several queries, and the hubs among it."""
+
+    queries: tuple[Harmed, ...]
+    hubs: tuple[Hub, ...]
+    """Those of most queries first."""
+    k: int
+    provenance: Provenance
+    kind: ClassVar[str] = "harmful"
+
+
+def harmful(
+    index: Index,
+    queries: Example | Queries,
+    k: int = 10,
+    *,
+    where: str | None = None,
+    progress: OnProgress | None = None,
+) -> HarmResult:
+    """The examples that harm each query, beside the spread of its own scores.
+
+    The effect of z on x is e(x, z) = (f(x, z) − μ(x)) / σ(x), over all examples that may be chosen. An example harms x
+    if f < 0 and e ≤ −2: the least scores of a method that gives most examples 0 or more harm nothing, they are merely
+    not related. A row that is among the k worst of half of all queries or more, and harms them, is a hub: it may be
+    odd in itself, and says little about one query.
+
+    Args:
+        index: the index to ask.
+        queries: one example, or several; hubs need 4.
+        k: how many at most for each query.
+        where: a filter; only examples that fulfil it count.
+        progress: called with the number of encoded queries.
+
+    Raises:
+        ConfigError: k is not between 1 and the number of examples to choose from, or a bad filter.
+    """
+    asked = [queries] if isinstance(queries, Example) else list(queries)
+    keep = index.mask(where)
+    check_count("harmful: k", k, int(keep.sum()))
+    encoded = index.encode_queries(asked, progress)
+    spread = spread_of(encoded, index.blocks, keep)
+    found = top_k(encoded, index.blocks, k, keep=keep, least=True)
+    effects = spread.effects(found.scores.astype(np.float64)).astype(np.float32)
+    harms = (effects <= HARM) & (found.scores < 0)
+    hubs = _hubs(index, found.rows, harms) if len(asked) >= HUB_QUERIES else None
+    named = None if hubs is None else {hub.row for hub in hubs}
+    harmed = []
+    for place, query in enumerate(asked):
+        columns = (effects[place].tolist(), found.scores[place].tolist(), found.rows[place].tolist())
+        told = tuple(
+            Harm(rank, effect, score, None if named is None else row in named, row, index.example(row))
+            for rank, (effect, score, row) in enumerate(zip(*columns, strict=True), start=1)
+            if harms[place, rank - 1]
+        )
+        harmed.append(Harmed(query, *spread.told(place), told))
+    return HarmResult(tuple(harmed), tuple(hubs or ()), k, index.provenance())
+
+
+def _hubs(index: Index, rows: np.ndarray, harms: np.ndarray) -> list[Hub]:
+    """Rows that harm many queries; both arrays are ``(q, k)``."""
+    numbers, counts = np.unique(rows[harms], return_counts=True)
+    many = np.flatnonzero(counts >= HUB_SHARE * len(rows))
+    order = many[np.argsort(-counts[many], kind="stable")]
+    pairs = zip(numbers[order].tolist(), counts[order].tolist(), strict=True)
+    return [Hub(row, count, index.example(row)) for row, count in pairs]
+
+
+@dataclass(frozen=True)
+class Mean:
+    """One training example, and its mean effect on a set of queries."""
+
+    rank: int
+    """1 = first."""
+    score: float
+    """Mean over the queries of its score in deviations from the query's mean; higher = more helpful."""
+    helped: float
+    """Share of the queries for which it scores above the mean."""
+    row: int
+    """Row number in the index."""
+    example: Record
+
+
+@dataclass(frozen=True)
+class SetResult(Answer):
+    """The examples that help, or harm, a whole set of queries most."""
+
+    hits: tuple[Mean, ...]
+    queries: int
+    """Queries that counted."""
+    even: int
+    """Queries left out, since all their scores are equal."""
+    least: bool
+    """Whether the most harmful come first."""
+    provenance: Provenance
+    kind: ClassVar[str] = "top-of-set"
+
+
+def top_of_set(
+    index: Index,
+    queries: Queries,
+    k: int = 10,
+    *,
+    least: bool = False,
+    where: str | None = None,
+    progress: OnProgress | None = None,
+) -> SetResult:
+    """The k examples that help a whole set of queries most: the mean over x of e(x, z) = (f(x, z) − μ(x)) / σ(x).
+
+    Each query is brought to unit deviation first, so that one with large scores does not speak for all.
+
+    Args:
+        index: the index to ask.
+        queries: the set.
+        k: how many.
+        least: those that harm it most instead.
+        where: a filter; only examples that fulfil it count.
+        progress: called with the number of encoded queries.
+
+    Raises:
+        ConfigError: k is not between 1 and the number of examples to choose from, or a bad filter.
+        DataError: no query tells the examples apart.
+    """
+    keep = index.mask(where)
+    check_count("top of a set: k", k, int(keep.sum()))
+    encoded = index.encode_queries(queries, progress)
+    spread = spread_of(encoded, index.blocks, keep)
+    uneven = np.flatnonzero(spread.deviation > 0)
+    if not len(uneven):
+        raise DataError("queries: all examples score alike for each; expected some difference. Give other queries.")
+    chosen = Spread(spread.mean[uneven], spread.deviation[uneven])
+    sign = -1.0 if least else 1.0
+    leaders = _leaders(encoded[uneven], index, keep, chosen, sign, k)
+    values = (sign * leaders.values[0]).astype(np.float32) + np.float32(0)  # -0 becomes 0
+    pairs = zip(leaders.rows[0].tolist(), values.tolist(), leaders.more[0].tolist(), strict=True)
+    hits = (
+        Mean(rank, value, helped, row, index.example(row)) for rank, (row, value, helped) in enumerate(pairs, start=1)
+    )
+    even = len(spread.mean) - len(uneven)
+    return SetResult(tuple(hits), len(uneven), even, least, replace(index.provenance(), units=DEVIATIONS))
+
+
+def _leaders(encoded: Features, index: Index, keep: Mask, spread: Spread, sign: float, k: int) -> Leaders:
+    leaders = Leaders(1, k)
+    for rows, scores in stream_scores(encoded, index.blocks, keep):
+        effects = spread.effects(scores)
+        leaders.see(rows, sign * effects.mean(axis=0)[None], (effects > 0).mean(axis=0)[None])
+    return leaders
+
+
+def check_kind(*, harmful: bool, least: bool, aggregate: bool, why: bool) -> None:
+    """Refuse questions that do not go together."""
+    if harmful and (least or aggregate):
+        raise ConfigError("top: --harmful goes with neither --least nor --aggregate. Ask one question at a time.")
+    if why and (harmful or aggregate):
+        raise ConfigError("top: --why goes with plain hits, not with --harmful or --aggregate. Leave one out.")

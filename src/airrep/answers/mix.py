@@ -1,0 +1,182 @@
+"""How to mix sources for a target: weights with intervals."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from typing import Any, ClassVar
+
+import numpy as np
+import yaml
+from scipy import sparse
+
+from airrep.answers.answer import Answer
+from airrep.answers.spread import stream_scores
+from airrep.answers.texts import kept_values
+from airrep.arrays import Features, Mask
+from airrep.attributors.base import OnProgress
+from airrep.errors import ConfigError
+from airrep.index.index import Index, Queries
+from airrep.index.results import Provenance
+from airrep.runtime.seeding import stream
+from airrep.scoring.topk import top_k
+
+RESAMPLES = 1000
+DECIMALS = 4
+"""Digits of weights in configurations."""
+TIED = 1e-6
+"""Scores that differ by less, relatively, are ties."""
+UNITS = "share of the examples that help most"
+
+
+@dataclass(frozen=True)
+class SourceWeight:
+    """One source, and what it gives to the target."""
+
+    name: str
+    examples: int
+    share: float
+    """Its share of all examples that have a source."""
+    weight: float
+    """Its share of the examples that help most, mean over the queries; all weights add up to 1."""
+    low: float
+    """Lower end of the 95 % interval, of resampled queries."""
+    high: float
+    """Upper end."""
+
+    @property
+    def lift(self) -> float:
+        """Weight by share: above 1, the target asks for more of it than there is."""
+        return self.weight / self.share
+
+
+@dataclass(frozen=True)
+class MixResult(Answer):
+    """Weights of sources for a target, the greatest first."""
+
+    by: str
+    sources: tuple[SourceWeight, ...]
+    queries: int
+    top: int
+    """Examples that count as helping most, for each query."""
+    provenance: Provenance
+    kind: ClassVar[str] = "mix"
+
+    def to_dict(self) -> dict[str, Any]:
+        values = super().to_dict()
+        for told, source in zip(values["sources"], self.sources, strict=True):
+            told["lift"] = source.lift
+        return values
+
+    def to_yaml(self) -> str:
+        """The weights as YAML: ``by``, and ``weights`` by name."""
+        return yaml.safe_dump({"by": self.by, "weights": self._rounded()}, sort_keys=False, allow_unicode=True)
+
+    def to_llama_factory(self) -> str:
+        """Arguments of LLaMA-Factory that mix data sets called like the sources; they are defined in dataset_info.json.
+
+        Raises:
+            ConfigError: a name has a comma, which separates names there.
+        """
+        weights = {name: weight for name, weight in self._rounded().items() if weight > 0}
+        bad = next((name for name in weights if "," in name or name != name.strip()), None)
+        if bad is not None:
+            raise ConfigError(f"mix: the source '{bad}' has a comma or outer spaces, which separate names. Rename it.")
+        arguments = {
+            "dataset": ",".join(weights),
+            "mix_strategy": "interleave_under",
+            "interleave_probs": ",".join(f"{weight:.{DECIMALS}f}" for weight in weights.values()),
+        }
+        return yaml.safe_dump(arguments, sort_keys=False, allow_unicode=True, width=10**6)
+
+    def _rounded(self) -> dict[str, float]:
+        """Weights of few digits that add up to 1; the greatest takes what rounding left."""
+        weights = {source.name: round(source.weight, DECIMALS) for source in self.sources}
+        first = self.sources[0].name
+        weights[first] = round(1 - sum(weights[name] for name in weights if name != first), DECIMALS)
+        return weights
+
+
+def mix(
+    index: Index,
+    queries: Queries,
+    by: str = "source",
+    *,
+    top: float = 0.01,
+    where: str | None = None,
+    seed: int = 0,
+    progress: OnProgress | None = None,
+) -> MixResult:
+    """Weights of the sources for a target: each one's share of the examples that help a query most.
+
+    For each query the K examples of greatest score count, K being the share *top* of those that have a source; where
+    the K-th score is that of several examples, all of these count in equal parts. A weight is the mean over the
+    queries, so it adds up to 1 with the others; its interval is that of 1,000 resamples of the queries.
+
+    Args:
+        index: the index of all sources together.
+        queries: examples of the target.
+        by: the field that names the source.
+        top: the share of the examples that count for a query, 0 to 1.
+        where: a filter; only examples that fulfil it count.
+        seed: of the resamples.
+        progress: called with the number of encoded queries.
+
+    Raises:
+        ConfigError: an unknown field, fewer than two sources, or a bad share or filter.
+    """
+    if not 0 < top <= 1:
+        raise ConfigError(f"mix: the share of examples that count is {top}; expected above 0 and at most 1. Change it.")
+    keep = index.mask(where)
+    named = kept_values(index, keep, by)
+    names = sorted({name for name in named if name is not None})
+    if len(names) < 2:
+        raise ConfigError(f"mix: the field '{by}' has {len(names)} values; expected two or more. Name another field.")
+    codes = np.full(index.rows, -1)
+    codes[keep] = [-1 if name is None else names.index(name) for name in named]
+    encoded = index.encode_queries(queries, progress)
+    count = max(1, round(top * int((codes >= 0).sum())))
+    shares = _shares(encoded, index, codes, len(names), count)
+    sizes = np.bincount(codes[codes >= 0], minlength=len(names))
+    weights = _weights(names, sizes, shares, seed)
+    return MixResult(by, weights, len(shares), count, replace(index.provenance(), units=UNITS))
+
+
+def _shares(encoded: Features, index: Index, codes: np.ndarray, sources: int, count: int) -> np.ndarray:
+    """Each source's share of the *count* rows of greatest score, ``(q, sources)``."""
+    keep = codes >= 0
+    least = top_k(encoded, index.blocks, count, keep=keep).scores[:, -1:].astype(np.float64)
+    above, tied = np.zeros((2, encoded.shape[0], sources))
+    for scores, members in _by_source(encoded, index, codes, keep, sources):
+        equal = np.isclose(scores, least, rtol=TIED, atol=1e-12)
+        above += ((scores > least) & ~equal).astype(np.float64) @ members
+        tied += equal.astype(np.float64) @ members
+    left = count - above.sum(axis=1, keepdims=True)
+    shares: np.ndarray = (above + left * tied / tied.sum(axis=1, keepdims=True)) / count
+    return shares
+
+
+def _by_source(
+    encoded: Features, index: Index, codes: np.ndarray, keep: Mask, sources: int
+) -> Iterator[tuple[np.ndarray, sparse.csr_array]]:
+    """Scores ``(q, b)`` of some rows, and which source each is of, ``(b, sources)``."""
+    for rows, scores in stream_scores(encoded, index.blocks, keep):
+        own = (np.ones(len(rows)), (np.arange(len(rows)), codes[rows]))
+        yield scores, sparse.csr_array(own, shape=(len(rows), sources))
+
+
+def _weights(names: list[str], sizes: np.ndarray, shares: np.ndarray, seed: int) -> tuple[SourceWeight, ...]:
+    weights, q = shares.mean(axis=0), len(shares)
+    counts = stream(seed, "mix").multinomial(q, np.full(q, 1 / q), size=RESAMPLES)
+    low, high = np.quantile(counts @ shares / q, [0.025, 0.975], axis=0)
+    order = np.argsort(-weights, kind="stable").tolist()
+    total = sizes.sum()
+    return tuple(
+        SourceWeight(
+            names[one],
+            int(sizes[one]),
+            float(sizes[one] / total),
+            float(weights[one]),
+            float(low[one]),
+            float(high[one]),
+        )
+        for one in order
+    )

@@ -1,0 +1,107 @@
+"""All scores of queries, streamed exactly; each query's mean and deviation."""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from airrep.arrays import Features, Mask, Rows
+from airrep.scoring.blocks import Block, check_queries, narrow, piece_rows, pieces
+from airrep.scoring.products import ready
+
+CELLS = 2**22
+"""Scores held at a time, 32 MiB of float64."""
+
+
+@dataclass(frozen=True)
+class Spread:
+    """Mean and deviation of the scores that each query has over some rows, ``(q,)`` float64."""
+
+    mean: np.ndarray
+    deviation: np.ndarray
+    """Population deviation; 0 where all scores are equal."""
+
+    def effects(self, scores: np.ndarray) -> np.ndarray:
+        """Scores ``(q, b)`` in deviations from their query's mean; 0 for a query whose scores are all equal."""
+        apart = self.deviation[:, None] > 0
+        centred = scores - self.mean[:, None]
+        effects: np.ndarray = np.divide(centred, self.deviation[:, None], out=np.zeros_like(centred), where=apart)
+        return effects
+
+    def told(self, query: int) -> tuple[float, float]:
+        """Mean and deviation of one query, in float32 as scores are."""
+        return float(np.float32(self.mean[query])), float(np.float32(self.deviation[query]))
+
+
+def stream_scores(
+    queries: Features, blocks: Sequence[Block], keep: Mask | None = None
+) -> Iterator[tuple[Rows, np.ndarray]]:
+    """Influence scores of all kept rows, in order of rows, a part at a time; memory does not grow with the rows.
+
+    Yields:
+        Row numbers ``(b,)``, and float64 scores ``(q, b)``; higher = more helpful.
+
+    Raises:
+        DataError: queries and blocks do not fit together.
+    """
+    fit, narrowed = narrow(check_queries(queries, blocks), blocks)
+    asked = ready(fit, "float32", 0.0, "cpu")
+    size = min(piece_rows(blocks), max(1, CELLS // fit.shape[0]))
+    every = np.arange(fit.shape[0])
+    for piece in pieces(narrowed, size, keep):
+        yield piece.rows, asked.exact(piece, every).T
+
+
+def spread_of(queries: Features, blocks: Sequence[Block], keep: Mask | None = None) -> Spread:
+    """The spread of each query's scores over the kept rows."""
+    moments = Moments(queries.shape[0])
+    for _, scores in stream_scores(queries, blocks, keep):
+        moments.see(scores)
+    return moments.spread
+
+
+class Moments:
+    """Mean and sum of squares of several rows of numbers that stream by.
+
+    Parts are joined by the exact rule for sums of squares about a mean, which loses no digits to large means.
+    """
+
+    def __init__(self, rankings: int) -> None:
+        self._count = 0
+        self._mean, self._squares = np.zeros(rankings), np.zeros(rankings)
+
+    def see(self, values: np.ndarray) -> None:
+        """Take further values ``(rankings, b)`` into account."""
+        own, more = values.mean(axis=1), values.shape[1]
+        total, apart = self._count + more, own - self._mean
+        self._squares += ((values - own[:, None]) ** 2).sum(axis=1) + apart**2 * (self._count * more / total)
+        self._mean += apart * (more / total)
+        self._count = total
+
+    @property
+    def spread(self) -> Spread:
+        """The spread of what was seen."""
+        deviation = np.sqrt(self._squares / max(self._count, 1))
+        deviation[deviation <= 1e-12 * np.abs(self._mean)] = 0.0  # equal scores, but for rounding
+        return Spread(self._mean.copy(), deviation)
+
+
+class Leaders:
+    """The k rows of greatest value in each of several rankings, as rows stream by in order; ties by row."""
+
+    def __init__(self, rankings: int, k: int) -> None:
+        self.k = k
+        self.rows = np.empty((rankings, 0), np.int64)
+        self.values = np.empty((rankings, 0))
+        self.more = np.empty((rankings, 0))
+        """A second number of each row."""
+
+    def see(self, rows: Rows, values: np.ndarray, more: np.ndarray | None = None) -> None:
+        """Take further rows ``(b,)``, their values ``(rankings, b)`` and a second number of each into account."""
+        joined = np.concatenate([self.values, values], axis=1)
+        first = np.argsort(-joined, axis=1, kind="stable")[:, : self.k]  # earlier rows stand first, so win ties
+        numbers = np.concatenate([self.rows, np.broadcast_to(rows, values.shape)], axis=1)
+        beside = np.concatenate([self.more, values if more is None else more], axis=1)
+        self.values, self.rows, self.more = (
+            np.take_along_axis(one, first, axis=1) for one in (joined, numbers, beside)
+        )

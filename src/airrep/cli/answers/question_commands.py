@@ -1,0 +1,158 @@
+"""Commands that answer questions: explain, clean, audit, mix."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from airrep.cli import options
+from airrep.cli.options import note, shared_options
+from airrep.errors import ConfigError
+
+app = typer.Typer()
+MovedOption = Annotated[
+    list[str] | None,
+    typer.Option("--set", help="A setting of the index that is another now, as key=value: where a model has moved to."),
+]
+
+
+def written(delivery: options.OutputOptions) -> str:
+    """What is told of an answer that was written."""
+    return f"{delivery.run}: written"
+
+
+@app.command("explain")
+@shared_options
+def explain_command(
+    asking: options.QueryOptions,
+    delivery: options.OutputOptions,
+    better: Annotated[
+        str | None, "A better response to --prompt; with QUERIES, a file of better answers to the same prompts."
+    ] = None,
+    k: Annotated[int, typer.Option("-k", help="How many training examples for each answer.")] = 10,
+    where: options.WhereOption = None,
+    why: Annotated[bool, "Tell what each channel gave to a score, and which words of both texts are the same."] = False,
+) -> None:
+    """Find the training examples that taught an answer; with --better, in place of a better one."""
+    from airrep.answers.explain import explain
+    from airrep.cli.show.answers import print_explained
+    from airrep.cli.show.console import Meter
+    from airrep.corpus.corpus import Corpus, Example
+
+    delivery.check("explain")
+    opened, asked = asking.index(), asking.asked()
+    if better is None:
+        others = None
+    elif asking.queries is not None:
+        others = asking.reading.read(better)
+    elif asking.prompt is not None:
+        others = Corpus.from_examples([Example(prompt=asking.prompt, response=better, id="better")])
+    else:
+        raise ConfigError("explain: --better needs --prompt and --response, or QUERIES. Give one of the two.")
+    with Meter("encoding answers") as meter:
+        result = explain(opened, asked, others, k, where=where, why=why, progress=meter)
+    delivery.deliver(result, print_explained, written(delivery))
+
+
+@app.command("clean")
+@shared_options
+def clean_command(
+    path: options.IndexArgument,
+    reading: options.ReadingOptions,
+    delivery: options.OutputOptions,
+    queries: Annotated[
+        str | None, typer.Argument(metavar="[QUERIES]", help=f"Queries, to find what harms many. {options.DATA_HELP}")
+    ] = None,
+    kind: Annotated[
+        list[str] | None,
+        "What to look for: label, answer, duplicate, outlier, harmful; may be repeated; all if not given.",
+    ] = None,
+    label: Annotated[str, "The field of the label; response where answers are labels themselves."] = "label",
+    where: options.WhereOption = None,
+    lists: Annotated[
+        Path | None, typer.Option(metavar="DIR", help="New folder for keep.jsonl, and drop.jsonl with the reasons.")
+    ] = None,
+    encoder: Annotated[
+        str, "Sentence encoder that tells how near texts are: 'default', a folder or a Hub id."
+    ] = "default",
+    moved: MovedOption = None,
+) -> None:
+    """Find likely wrong labels and answers, near duplicates, outliers, and what harms many queries; with reasons."""
+    from airrep.answers.clean import KINDS, check_new_folder, clean
+    from airrep.cli.show.answers import print_cleaned
+    from airrep.cli.show.console import Meter
+
+    delivery.check("clean")
+    if lists is not None:
+        check_new_folder(lists)
+    opened, asked = options.open_moved_index(path, moved), reading.read_if(queries)
+    with Meter("encoding examples") as meter:
+        result = clean(opened, asked, kinds=kind or KINDS, label=label, where=where, encoder=encoder, progress=meter)
+    if lists is not None:
+        result.write_lists(opened, lists)
+        note(f"{lists}: {result.examples - len(result.rows):,} examples to keep, {len(result.rows):,} to drop")
+    delivery.deliver(result, print_cleaned, written(delivery))
+
+
+@app.command("audit")
+@shared_options
+def audit_command(
+    path: options.IndexArgument,
+    items: Annotated[str, typer.Argument(metavar="EVAL", help=f"Evaluation items. {options.DATA_HELP}")],
+    reading: options.ReadingOptions,
+    delivery: options.OutputOptions,
+    where: options.WhereOption = None,
+    order: Annotated[int, "Words of an n-gram, 4 or more."] = 8,
+    contained: Annotated[float, "Share of an item's n-grams in one example from which on it is contained."] = 0.95,
+    nearly: Annotated[float, "Share from which on it is nearly contained."] = 0.5,
+    cosine: Annotated[float, "Cosine of embeddings from which on it is alike in meaning."] = 0.97,
+    moved: MovedOption = None,
+) -> None:
+    """Find evaluation items that the training data contain, or nearly contain, by words and by meaning."""
+    from airrep.answers.audit import AuditSettings, audit
+    from airrep.cli.show.answers import print_audited
+    from airrep.cli.show.console import Meter
+
+    delivery.check("audit")
+    settings = AuditSettings(order, contained, nearly, cosine)
+    opened, asked = options.open_moved_index(path, moved), reading.read(items)
+    with Meter("reading examples") as meter:
+        result = audit(opened, asked, where=where, settings=settings, progress=meter)
+    delivery.deliver(result, print_audited, written(delivery))
+
+
+@app.command("mix")
+@shared_options
+def mix_command(
+    asking: options.QueryOptions,
+    delivery: options.OutputOptions,
+    by: Annotated[str, "The field that names the source."] = "source",
+    top: Annotated[float, "Share of the examples that count as helping a query most."] = 0.01,
+    where: options.WhereOption = None,
+    seed: Annotated[int, "Of the resamples of queries."] = 0,
+    yaml: Annotated[Path | None, typer.Option(metavar="FILE", help="New file for the weights as YAML.")] = None,
+    llama_factory: Annotated[
+        Path | None,
+        typer.Option(metavar="FILE", help="New file for LLaMA-Factory's arguments that mix them so."),
+    ] = None,
+) -> None:
+    """Weigh sources for a target: each one's share of the examples that help it most, with intervals."""
+    from airrep.answers.mix import mix
+    from airrep.cli.show.answers import print_mix
+    from airrep.cli.show.console import Meter
+    from airrep.index.selection.picks import check_writable
+    from airrep.runtime.artifacts import write_file
+
+    delivery.check("mix")
+    files = [file for file in (yaml, llama_factory) if file is not None]
+    for file in files:
+        check_writable(file, replace=delivery.replace)
+    opened, asked = asking.index(), asking.asked()
+    with Meter("encoding queries") as meter:
+        result = mix(opened, asked, by, top=top, where=where, seed=seed, progress=meter)
+    for file in files:
+        text = result.to_yaml() if file == yaml else result.to_llama_factory()
+        file.parent.mkdir(parents=True, exist_ok=True)
+        write_file(file, text.encode())
+        note(f"{file}: written")
+    delivery.deliver(result, print_mix, written(delivery))

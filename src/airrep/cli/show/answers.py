@@ -1,0 +1,176 @@
+"""Print answers to questions about training data."""
+
+from rich.table import Table
+from rich.text import Text
+
+from airrep.answers.answer import PREDICTION, Answer
+from airrep.answers.audit import Audited, AuditResult
+from airrep.answers.clean import CleanResult
+from airrep.answers.explain import Explained, ExplainResult, Lesson
+from airrep.answers.harm import HARM, HarmResult, SetResult
+from airrep.answers.mix import MixResult
+from airrep.cli.show.console import out, snippet
+from airrep.cli.show.why import CAUSE, MARK, channel_parts, told_hit
+from airrep.corpus.corpus import Example
+
+SAME = 3
+"""Phrases printed that a training example has with the better answer."""
+FOUND = 20
+"""Findings printed of each kind; --json and --lists tell all."""
+HEADINGS = {
+    "label": "label: likely wrong",
+    "answer": "answer: unlike those of the nearest prompts",
+    "duplicate": "duplicate: repeats an earlier example",
+    "outlier": "outlier: far from all others",
+    "harmful": "harmful: for many queries",
+}
+
+
+def print_explained(result: ExplainResult) -> None:
+    """Print what taught each answer."""
+    for one in result.answers:
+        out().print(f"taught most {_answered(one)}", soft_wrap=True, highlight=False)
+        contrast = one.better is not None
+        numbers = ("answer − better", "deviations", "answer", "better") if contrast else ("score", "deviations")
+        table = Table("#", *numbers, "id", "prompt → response")
+        for lesson in one.lessons:
+            parts = [f"{lesson.score:+.3f}", f"{lesson.deviations:+.1f}"]
+            if lesson.better_score is not None:
+                parts += [f"{lesson.answer_score:+.3f}", f"{lesson.better_score:+.3f}"]
+            table.add_row(str(lesson.rank), *parts, snippet(lesson.example.id, 20), _lesson_text(lesson))
+        out().print(table)
+    print_origin(result)
+    if any(lesson.why for one in result.answers for lesson in one.lessons):
+        out().print(f"[dim]{CAUSE}[/]", highlight=False)
+
+
+def _answered(one: Explained) -> str:
+    answer = f"[bold]{snippet(one.answer.id, 40)}[/]: {snippet(one.answer.prompt, 100)} [dim]→[/] "
+    answer += snippet(one.answer.response, 100)
+    return answer if one.better is None else f"{answer} [dim]in place of[/] {snippet(one.better.response, 100)}"
+
+
+def _lesson_text(lesson: Lesson) -> str | Text:
+    if lesson.why is None:
+        return text_of(lesson.example)
+    line = told_hit(lesson.example, lesson.why)
+    if lesson.better_why is not None:
+        line.append(f"\nbetter answer: {channel_parts(lesson.better_why.channels)}", style="dim")
+        for place, same in enumerate(lesson.better_why.same_words[:SAME]):
+            line.append(" · " if place else "\nsame words as the better answer: ", style="dim")
+            line.append(snippet(same.text, 60), style=MARK)
+    return line
+
+
+def text_of(example: Example) -> str:
+    """A training example in one line."""
+    return f"{snippet(example.prompt, 90)} [dim]→[/] {snippet(example.response, 60)}"
+
+
+def print_harmful(result: HarmResult) -> None:
+    """Print what harms each query, and the hubs."""
+    for one in result.queries:
+        out().print(
+            f"harmful for [bold]{snippet(one.query.id, 40)}[/]: {snippet(one.query.prompt, 100)}", soft_wrap=True
+        )
+        if not one.harms:
+            told = f"no example scores below 0 and {-HARM:g} deviations below the mean: none is told to harm"
+            out().print(f"[dim]{told}[/]", highlight=False)
+            continue
+        table = Table("#", "deviations", "score", "id", "prompt → response")
+        for harm in one.harms:
+            text = text_of(harm.example) + (" [bold](hub)[/]" if harm.hub else "")
+            numbers = (f"{harm.deviations:+.1f}", f"{harm.score:+.3f}")
+            table.add_row(str(harm.rank), *numbers, snippet(harm.example.id, 20), text)
+        out().print(table)
+    if result.hubs:
+        out().print(
+            "hubs, among the worst of at least half of the queries: odd in themselves, perhaps", highlight=False
+        )
+        table = Table("queries", "id", "prompt → response")
+        for hub in result.hubs:
+            table.add_row(f"{hub.queries:,}", snippet(hub.example.id, 20), text_of(hub.example))
+        out().print(table)
+    print_origin(result)
+
+
+def print_set(result: SetResult) -> None:
+    """Print what helps, or harms, a set of queries."""
+    order = "most harmful" if result.least else "most helpful"
+    left = f" ({result.even:,} more tell no examples apart)" if result.even else ""
+    out().print(f"{order} for all {result.queries:,} queries together{left}", highlight=False)
+    table = Table("#", "mean effect", "helped", "id", "prompt → response")
+    for hit in result.hits:
+        numbers = (f"{hit.score:+.3f}", f"{hit.helped:.0%}")
+        table.add_row(str(hit.rank), *numbers, snippet(hit.example.id, 20), text_of(hit.example))
+    out().print(table)
+    print_origin(result)
+
+
+def print_cleaned(result: CleanResult) -> None:
+    """Print the findings, kind by kind."""
+    for kind in result.checked:
+        found = [finding for finding in result.findings if finding.kind == kind]
+        more = f", the first {FOUND}" if len(found) > FOUND else ""
+        out().print(f"[bold]{HEADINGS[kind]}[/]: {len(found):,} of {result.examples:,}{more}", highlight=False)
+        if found:
+            table = Table("id", "reason", "prompt → response")
+            for finding in found[:FOUND]:
+                table.add_row(snippet(finding.example.id, 20), snippet(finding.reason, 120), text_of(finding.example))
+            out().print(table)
+    for name, why in result.skipped.items():
+        out().print(f"[dim]{name}: not looked for: {snippet(why)}[/]", highlight=False)
+    out().print("[dim]Findings are reasons to look, not proof; docs/answers.md tells how often they are right.[/]")
+
+
+def print_audited(result: AuditResult) -> None:
+    """Print the items that the training data contain, with the texts."""
+    leaks = result.leaks
+    chosen = result.settings
+    if leaks:
+        table = Table("id", "verdict", "words", "cosine", "item and what is like it")
+        for one in leaks:
+            share = "" if one.text is None else f"{one.text.share:.0%}"
+            cosine = "" if one.meaning is None else f"{one.meaning.cosine:.3f}"
+            table.add_row(snippet(one.item.id, 20), one.verdict, share, cosine, _leak_text(one))
+        out().print(table)
+    counts = {verdict: result.count(verdict) for verdict in dict.fromkeys(one.verdict for one in result.items)}
+    told = ", ".join(f"{count:,} {verdict}" for verdict, count in counts.items())
+    out().print(f"{len(result.items):,} items: {told}", highlight=False)
+    words = f"words: share of {chosen.order}-grams in one example, from {chosen.contained:.0%} contained, "
+    words += f"from {chosen.nearly:.0%} nearly"
+    meaning = f"meaning: cosine from {chosen.cosine:g}"
+    if result.encoder is None:
+        meaning = "meaning was not compared: the index holds no embeddings (take one of channels or airrep)"
+    out().print(f"[dim]{words}; {meaning}[/]", highlight=False)
+
+
+def _leak_text(one: Audited) -> str:
+    lines = [text_of(one.item)]
+    if one.text is not None and one.verdict != "alike in meaning":
+        of = "" if one.text.part == "item" else " (prompt)"
+        lines.append(f"[dim]in[/] {snippet(one.text.example.id, 20)}{of}: [{MARK}]{snippet(one.text.words)}[/]")
+    elif one.meaning is not None:
+        lines.append(f"[dim]like[/] {snippet(one.meaning.example.id, 20)}: {text_of(one.meaning.example)}")
+    return "\n".join(lines)
+
+
+def print_mix(result: MixResult) -> None:
+    """Print the weights of sources."""
+    out().print(f"weights by {snippet(result.by, 40)} for {result.queries:,} queries", highlight=False)
+    table = Table("source", "examples", "share", "weight", "95 % interval", "weight / share")
+    for one in result.sources:
+        interval = f"{one.low:.1%} to {one.high:.1%}"
+        numbers = (f"{one.examples:,}", f"{one.share:.1%}", f"{one.weight:.1%}", interval, f"{one.lift:.2f}")
+        table.add_row(snippet(one.name, 60), *numbers)
+    out().print(table)
+    out().print(f"[dim]weight: share of the {result.top:,} examples that help a query most, mean of the queries[/]")
+    print_origin(result)
+
+
+def print_origin(result: Answer) -> None:
+    """Print how to read an answer's numbers."""
+    origin = result.provenance
+    told = f"{origin.sign}; {origin.units}; method {origin.method}, index {origin.index[:12]}"
+    out().print(f"[dim]{told}[/]", highlight=False)
+    out().print(f"[dim]{PREDICTION}[/]", highlight=False)

@@ -1,0 +1,1 @@
+"""Pick training data from an index."""

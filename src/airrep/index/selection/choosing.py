@@ -1,0 +1,192 @@
+"""Choose from a ranking: diverse, within quotas, within a budget of tokens."""
+
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+import numpy as np
+from scipy import sparse
+
+from airrep.arrays import DenseFeatures, MixedFeatures, Rows, SparseFeatures, stack_rows
+from airrep.errors import ConfigError
+from airrep.index.rows import IndexRows
+
+NUMBERS = 2**28
+"""Features of candidates that are held at most, 1 GiB of float32."""
+CANDIDATES = 10
+"""Rows of best rank that are candidates, times the number wanted."""
+
+
+@dataclass(frozen=True)
+class Limits:
+    """What is wanted beside the best ranks."""
+
+    diversity: float = 0.0
+    """0 to 1: how much being like what is chosen already counts against the rank."""
+    quotas: Mapping[str, int] = field(default_factory=dict)
+    """At most so many of a value of the field; values without are free."""
+    each: int | None = None
+    """At most so many of every value that has no quota of its own; examples without the field count as one value."""
+    tokens: int | None = None
+    """At most so many tokens in all."""
+
+    def __post_init__(self) -> None:
+        if not 0 <= self.diversity < 1:
+            raise ConfigError(f"select: diversity is {self.diversity}; expected 0 or more, below 1. Change it.")
+        low = next((name for name, most in self.quotas.items() if most < 0), None)
+        if low is not None or (self.each is not None and self.each < 0):
+            named = f"the quota of '{low}'" if low is not None else "the quota of each value"
+            raise ConfigError(f"select: {named} is below 0; expected 0 or more. Change it.")
+        if self.tokens is not None and self.tokens < 1:
+            raise ConfigError(f"select: the budget is {self.tokens} tokens; expected 1 or more. Change it.")
+
+    def most(self, value: str | None) -> float:
+        """How many of a value may be chosen."""
+        own = None if value is None else self.quotas.get(value)
+        return own if own is not None else float("inf") if self.each is None else self.each
+
+    def reach(self, values: Sequence[str | None]) -> int:
+        """How many of some examples may be chosen at most."""
+        return int(sum(min(count, self.most(value)) for value, count in Counter(values).items()))
+
+
+class Choice(NamedTuple):
+    """One chosen row."""
+
+    place: int
+    """Its place in the ranking, from 0."""
+    redundancy: float
+    """Greatest cosine with a row that was chosen before, at least 0."""
+
+
+def value_of(places: np.ndarray, rows: int) -> np.ndarray:
+    """Value of each place in a ranking of some rows: 1 for the first, down to 0 with its logarithm."""
+    values: np.ndarray = 1 - np.log1p(places) / np.log1p(rows)
+    return values
+
+
+class Chooser:
+    """Chooses greedily, by (1 − λ)·value − λ·redundancy, among the candidates, which are the rows of best rank.
+
+    The value of place p in the ranking of n rows is 1 − log(1 + p) / log(1 + n). Where quotas leave no candidate, there
+    are twice as many; without diversity the choice does not depend on their number.
+    """
+
+    def __init__(
+        self,
+        ranked: Callable[[int], Rows],
+        count: int,
+        index: IndexRows,
+        limits: Limits,
+        values: Callable[[Rows], Sequence[str | None]],
+        tokens: Callable[[Rows], Sequence[int]],
+    ) -> None:
+        """Arguments: the first rows of the ranking, and the number of all; then what tells of rows."""
+        self._ranked, self._count, self._index, self._limits = ranked, count, index, limits
+        self._values_of, self._tokens_of = values, tokens
+        self.rows: Rows = np.empty(0, np.int64)
+        """The candidates, in order of rank."""
+        self.tokens: list[int] = []
+        """Their tokens, where there is a budget."""
+        self._values: list[str | None] = []
+        self._units: DenseFeatures | SparseFeatures | None = None
+        self._redundancy = np.empty(0)
+        self._open = np.empty(0, bool)
+        self._chosen: list[Choice] = []
+        self._used = 0
+        self._taken: Counter[str | None] = Counter()
+
+    def choose(self, count: int) -> list[Choice]:
+        """So many rows, or fewer where the next one does not fit into the budget."""
+        self._grow(min(self._count, CANDIDATES * count))
+        while len(self._chosen) < count:
+            if not self._open.any():
+                self._grow(min(self._count, 2 * len(self.rows)))
+            elif not self._take(self._best()):
+                break
+        return self._chosen
+
+    def _best(self) -> int:
+        """The best candidate; of equal ones the first in rank."""
+        values = value_of(np.arange(len(self.rows)), self._count)
+        scores = (1 - self._limits.diversity) * values - self._limits.diversity * self._redundancy
+        scores[~self._open] = -np.inf
+        return int(np.argmax(scores))
+
+    def _take(self, place: int) -> bool:
+        """Choose a candidate; false if it does not fit into the budget."""
+        if self._limits.tokens is not None and self._used + self.tokens[place] > self._limits.tokens:
+            return False
+        self._chosen.append(Choice(place, float(self._redundancy[place])))
+        self._used += self.tokens[place] if self.tokens else 0
+        self._open[place] = False
+        value = self._values[place] if self._values else None
+        self._taken[value] += 1
+        if self._values and self._taken[value] >= self._limits.most(value):
+            self._open &= np.array([other != value for other in self._values])
+        if self._units is not None:
+            alike = _products(self._units, self._units[[place]])[:, 0]
+            np.maximum(self._redundancy, alike, out=self._redundancy)
+        return True
+
+    def _grow(self, count: int) -> None:
+        """Take so many candidates in all."""
+        before = len(self.rows)
+        self.rows = self._ranked(count)
+        new = self.rows[before:]
+        self._redundancy = np.append(self._redundancy, np.zeros(len(new)))
+        is_open = np.ones(len(new), bool)
+        if self._limits.quotas or self._limits.each is not None:
+            found = self._values_of(new)
+            is_open = np.array([self._taken[value] < self._limits.most(value) for value in found], bool)
+            self._values += found
+        if self._limits.tokens is not None:
+            self.tokens += self._tokens_of(new)
+        self._open = np.append(self._open, is_open)
+        if self._limits.diversity:
+            self._units = _unit_features(self._index, self.rows)
+            if self._chosen and len(new):
+                chosen = self._units[[one.place for one in self._chosen]]
+                alike = _products(self._units[before:], chosen).max(axis=1)
+                self._redundancy[before:] = np.maximum(alike, 0)
+
+
+def _products(units: DenseFeatures | SparseFeatures, others: DenseFeatures | SparseFeatures) -> np.ndarray:
+    product = units @ others.T
+    found: np.ndarray = product if isinstance(product, np.ndarray) else product.toarray()
+    return found
+
+
+def _unit_features(index: IndexRows, rows: Rows) -> DenseFeatures | SparseFeatures:
+    """Stored features of rows, brought to length 1: the dense ones, or the sparse ones where there are no dense."""
+    order = np.argsort(rows, kind="stable")
+    parts: list[DenseFeatures | SparseFeatures] = []
+    for shard in index.shards:
+        first, last = np.searchsorted(rows[order], [shard.start, shard.start + shard.rows])
+        if first < last:
+            found = shard.features(rows[order][first:last] - shard.start)
+            if isinstance(found, MixedFeatures):
+                found = found.dense if found.dense.shape[1] else found.sparse
+            if isinstance(found, np.ndarray) and len(rows) * found.shape[1] > NUMBERS:
+                raise ConfigError(
+                    f"select: {len(rows):,} candidates of {found.shape[1]:,} features each are too many for diversity. "
+                    "Ask for fewer examples with --count, or choose among fewer with --where."
+                )
+            parts.append(found)
+    stacked = stack_rows(parts)
+    back = np.argsort(order, kind="stable")
+    assert not isinstance(stacked, MixedFeatures)
+    return _unit(stacked)[back]
+
+
+def _unit(features: DenseFeatures | SparseFeatures) -> DenseFeatures | SparseFeatures:
+    """Rows brought to length 1; rows of zeros stay."""
+    if isinstance(features, np.ndarray):
+        lengths = np.linalg.norm(features, axis=1, keepdims=True)
+        dense: DenseFeatures = np.divide(features, lengths, out=np.zeros_like(features), where=lengths > 0)
+        return dense
+    lengths = np.sqrt(np.asarray(features.multiply(features).sum(axis=1))).ravel()
+    scale = np.divide(1.0, lengths, out=np.zeros_like(lengths), where=lengths > 0)
+    units: SparseFeatures = sparse.csr_array(sparse.diags_array(scale) @ features)
+    return units

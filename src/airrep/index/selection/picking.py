@@ -1,0 +1,202 @@
+"""Pick training data from an index, by min-rank or weight, with the reasons."""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+
+import numpy as np
+
+from airrep.arrays import Features, Mask, Rows
+from airrep.attributors.base import OnProgress
+from airrep.attributors.text.lexical import DsirAttributor
+from airrep.attributors.text.tokens import SUBWORDS, tokenizer_of
+from airrep.corpus.inputs import as_examples
+from airrep.errors import ConfigError
+from airrep.index.index import Index, Queries
+from airrep.index.selection.choosing import Chooser, Limits
+from airrep.index.selection.picks import Draw, Pick, SelectionResult
+from airrep.runtime.seeding import stream
+from airrep.scoring.blocks import check_count
+from airrep.scoring.min_rank import Selection, first_of_each, gumbel_top_k, min_rank
+from airrep.scoring.scores import score_blocks
+
+
+def select(
+    index: Index,
+    queries: Queries,
+    count: int | None = None,
+    *,
+    where: str | None = None,
+    drop_duplicates: bool = False,
+    diversity: float = 0.0,
+    by: str | None = None,
+    most: int | Mapping[str, int] | None = None,
+    tokens: int | None = None,
+    tokenizer: str = SUBWORDS,
+    progress: OnProgress | None = None,
+) -> SelectionResult[Pick]:
+    """Pick the training examples that some query ranks highest (min-rank).
+
+    A training example's value is its best rank over the queries. Picks are ordered by that rank, then by the first
+    query that gives it. With *diversity* λ they are picked one after another from the 10 * count best: the place p of
+    n in that order is worth 1 − log(1 + p) / log(1 + n), and the greatest (1 − λ)·worth − λ·redundancy is next, where
+    redundancy is the greatest cosine of stored features with a pick before it, at least 0.
+
+    Args:
+        index: the index to pick from.
+        queries: examples that the picked data should help with.
+        count: how many; as many as fit if None, which needs a budget of tokens.
+        where: a filter; only examples that fulfil it are ranked.
+        drop_duplicates: of examples with equal texts rank only the first.
+        diversity: λ, 0 or more and below 1.
+        by: a field, such as source.
+        most: at most so many of each value of that field (those without it count as one value), or of named ones.
+        tokens: budget: picking ends before the pick that would exceed it.
+        tokenizer: counts them: words, subwords, or a folder or Hub id of a model.
+        progress: called with the number of encoded queries.
+
+    Raises:
+        ConfigError: *count* is not between 1 and the number of examples to choose from or that quotas allow, no
+            example fits into the budget, or a bad filter, field, quota or budget.
+    """
+    limits = _limits(count, diversity, by, most, tokens)
+    keys = _content_keys(index) if drop_duplicates else None
+    keep = index.mask(where)
+    if keys is not None:
+        keep = first_of_each(keys, keep, index.rows)
+    rankable = int(keep.sum())
+    asked = as_examples(queries)
+    encoded = index.encode_queries(asked, progress)
+    ids = [query.id for query in asked]
+    if limits is None:
+        found = min_rank(encoded, index.blocks, count or 0, keep)
+        picked = (_pick(index, found, place, ids) for place in range(len(found.rows)))
+        return SelectionResult(tuple(picked), index.provenance())
+    every = index.values(by) if by is not None else [None] * index.rows
+    allowed = limits.reach([every[row] for row in np.flatnonzero(keep).tolist()])
+    check_count("select: count", allowed if count is None else count, allowed)
+    ranking = _Ranking(encoded, index, keep)
+    chooser = Chooser(
+        ranking.first,
+        rankable,
+        index,
+        limits,
+        lambda rows: [every[row] for row in rows.tolist()],
+        _token_counter(index, tokenizer),
+    )
+    chosen = chooser.choose(allowed if count is None else count)
+    if not chosen:
+        first = chooser.tokens[0]
+        raise ConfigError(f"select: the first example has {first} tokens, the budget is {tokens}. Give more.")
+    selection = ranking.selection()
+    picks = (
+        replace(
+            _pick(index, selection, one.place, ids),
+            redundancy=float(np.float32(one.redundancy)) if diversity else None,
+            tokens=chooser.tokens[one.place] if tokens is not None else None,
+        )
+        for one in chosen
+    )
+    return SelectionResult(tuple(picks), index.provenance())
+
+
+def _limits(
+    count: int | None, diversity: float, by: str | None, most: int | Mapping[str, int] | None, tokens: int | None
+) -> Limits | None:
+    """What is wanted beside the best ranks; None if nothing is."""
+    if (by is None) != (most is None):
+        raise ConfigError("select: by and most belong together: a field, and how many of each value. Give both.")
+    if count is None and tokens is None:
+        raise ConfigError("select: expected a count, a budget of tokens, or both. Give one.")
+    quotas, each = (most, None) if isinstance(most, Mapping) else ({}, most)
+    limits = Limits(diversity, quotas, each, tokens)
+    return None if limits == Limits() else limits
+
+
+class _Ranking:
+    """The order of rows by best rank, as far as it was asked for."""
+
+    def __init__(self, encoded: Features, index: Index, keep: Mask) -> None:
+        self._encoded, self._index, self._keep = encoded, index, keep
+        self._found: Selection | None = None
+
+    def first(self, count: int) -> Rows:
+        """The first rows."""
+        self._found = min_rank(self._encoded, self._index.blocks, count, self._keep)
+        return self._found.rows
+
+    def selection(self) -> Selection:
+        """The first rows that were asked for last, with their reasons."""
+        assert self._found is not None
+        return self._found
+
+
+def _pick(index: Index, found: Selection, place: int, ids: Sequence[str]) -> Pick:
+    """One row of a ranking, with the reason."""
+    row, rank, query, score = (column[place].item() for column in found)
+    return Pick(index.example(row), row, rank, ids[query], score)
+
+
+def _token_counter(index: Index, tokenizer: str) -> Callable[[Rows], list[int]]:
+    """Counts the tokens of prompt and response of rows; a chat template's are not in."""
+
+    def count(rows: Rows) -> list[int]:
+        split, _ = tokenizer_of(tokenizer)
+        examples = [index.example(row) for row in rows.tolist()]
+        texts = [text for example in examples for text in (example.prompt, example.response)]
+        lengths = [len(found) for found in split(texts)]
+        return [prompt + response for prompt, response in zip(lengths[::2], lengths[1::2], strict=True)]
+
+    return count
+
+
+def resample(
+    index: Index,
+    queries: Queries,
+    count: int,
+    *,
+    seed: int = 0,
+    where: str | None = None,
+    drop_duplicates: bool = False,
+) -> SelectionResult[Draw]:
+    """Draw training examples by their importance weight for all queries together (DSIR).
+
+    The weight of z is Π p_queries(g) / p_train(g) over its n-grams g. Examples are drawn one after another, without
+    replacement, each with a chance in proportion to its weight.
+
+    Args:
+        index: an index of the method ``dsir``.
+        queries: examples of what is wanted.
+        count: how many.
+        seed: seed of the draws.
+        where: a filter; only examples that fulfil it are drawn.
+        drop_duplicates: of examples with equal texts draw only the first.
+
+    Raises:
+        ConfigError: the index has no importance weights, *count* is not between 1 and the number of examples to
+            choose from, or a bad filter.
+        DataError: the queries have no words.
+    """
+    weights = _log_weights(index, queries)
+    keep = index.mask(where)
+    if drop_duplicates:
+        keep = first_of_each(_content_keys(index), keep, index.rows)
+    rows = gumbel_top_k(np.where(keep, weights, -np.inf), count, stream(seed, "resample")).tolist()
+    draws = (Draw(index.example(row), row, draw, float(weights[row]), seed) for draw, row in enumerate(rows, start=1))
+    return SelectionResult(tuple(draws), index.provenance())
+
+
+def _log_weights(index: Index, queries: Queries) -> np.ndarray:
+    """Log importance weights of all rows for all queries together, ``(n,)``."""
+    attributor = index.attributor
+    if not isinstance(attributor, DsirAttributor):
+        raise ConfigError(
+            f"{index.path}: method '{index.method}' has no importance weights to draw by; expected an index of the "
+            "method dsir. Build one, or pick by rank."
+        )
+    target = attributor.encode_target(as_examples(queries))
+    return np.concatenate([scores[0] for _, scores in score_blocks(target, index.blocks)])
+
+
+def _content_keys(index: Index) -> np.ndarray:
+    hashes = [example.content_hash for shard in index.shards for example in shard.examples]
+    return np.array([int(value, 16) for value in hashes], dtype=np.uint64)

@@ -1,0 +1,151 @@
+"""Audit: planted leaks by words and by meaning."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+from worlds.small_world import HashAttributor
+
+import airrep
+from airrep.answers.audit import AuditResult, AuditSettings
+from airrep.answers.containment import Containment
+from airrep.answers.mix import MixResult
+from airrep.corpus.corpus import Example
+from airrep.errors import ArtifactError, ConfigError
+
+WORDS = [f"word{number}" for number in range(400)]
+
+
+def text(start: int, count: int) -> str:
+    return " ".join(WORDS[start : start + count])
+
+
+@pytest.fixture
+def world(tmp_path: Path) -> airrep.Index:
+    """Training texts with what some items say inside them."""
+    lines = [
+        ("Intro. " + text(0, 20).upper() + "!", text(20, 10) + " and more of it"),
+        (text(100, 11), "another answer altogether, which nobody would have given"),
+        ("Nothing of the kind.", text(200, 12)),
+        ("short one:", "One two, three; FOUR five"),
+    ]
+    corpus = airrep.Corpus.from_examples(Example(*line, f"t{place}") for place, line in enumerate(lines))
+    return airrep.build_index(corpus, tmp_path / "index", HashAttributor(), shard_rows=2)
+
+
+def test_items_are_found_by_their_words(world: airrep.Index) -> None:
+    items = [
+        Example(text(0, 20), text(20, 10), "whole"),
+        Example(text(100, 11), "the reference answer of the item is not in the data at all", "prompt alone"),
+        Example("zz " + text(200, 11), text(300, 5), "half"),
+        Example("One two", "three four", "short and there"),
+        Example("One two", "three five", "short and not there"),
+        Example("Is it", "so?", "too short"),
+        Example("completely different words that no example has", "none of them anywhere", "clean"),
+    ]
+    result = airrep.audit(world, items)
+    verdicts = ["contained", "contained", "nearly contained", "contained", "clean", "too short to tell", "clean"]
+    assert [one.verdict for one in result.items] == verdicts
+    assert [one.item.id for one in result.leaks] == ["whole", "prompt alone", "half", "short and there"]
+    found = [one.text for one in result.items]
+    assert [one and (one.part, one.example.id) for one in found[:4]] == [
+        ("item", "t0"),
+        ("prompt", "t1"),
+        ("prompt", "t2"),
+        ("item", "t3"),
+    ]
+    assert found[0] is not None
+    assert (found[0].share, found[0].words) == (1.0, text(0, 30))
+    assert result.encoder is None
+    assert result.count("contained") == 3
+
+
+def test_a_share_is_that_of_different_ngrams(world: airrep.Index) -> None:
+    item = Example(text(0, 12), f"{text(350, 20)}", "part")
+    one = airrep.audit(world, [item]).items[0]
+    assert one.text is not None
+    assert (one.text.part, one.text.share) == ("prompt", 1.0)
+    looked = Containment([text(0, 12) + " " + text(350, 20), "a b c d e f g h a b c d e f g h"], 8)
+    looked.see([(5, text(0, 30)), (6, text(2, 10)), (7, "x a b c d e f g h y"), (8, "a b c d e f g h")])
+    assert looked.found[0] == (5 / 25, 5)
+    assert looked.found[1] == (1 / 8, 7)
+    assert looked.same_words(0, text(3, 100)) == text(3, 9)
+
+
+def test_thresholds_decide(world: airrep.Index) -> None:
+    item = [Example(text(0, 10) + " zzz", text(12, 9), "some")]
+    share = 3 / 4  # of its prompt; of the whole item it is 5 / 13
+    for nearly, verdict in ((share + 0.01, "clean"), (share - 0.01, "nearly contained")):
+        settings = AuditSettings(nearly=nearly)
+        assert airrep.audit(world, item, settings=settings).items[0].verdict == verdict
+
+
+def test_items_alike_in_meaning(tmp_path: Path) -> None:
+    """The real encoder: a paraphrase is nearer than another subject, and what it tells is the cosine."""
+    train = [Example("How do I make a cup of coffee?", "Boil water and pour it over ground coffee.", "coffee")]
+    train += [Example("Who painted the Mona Lisa?", "Leonardo da Vinci painted it.", "art")]
+    index = airrep.build_index(airrep.Corpus.from_examples(train), tmp_path / "index")
+    items = [Example("Describe how a cup of coffee is made.", "Pour boiling water over ground coffee.", "q")]
+    result = airrep.audit(index, items, settings=AuditSettings(cosine=0.6))
+    one = result.items[0]
+    assert one.verdict == "alike in meaning"
+    assert one.meaning is not None
+    assert one.meaning.example.id == "coffee"
+    vectors = airrep.make_attributor("airrep").encode_train([*train, *items])
+    units = np.asarray(vectors, np.float64) / np.linalg.norm(vectors, axis=1, keepdims=True)
+    assert one.meaning.cosine == pytest.approx(float(units[0] @ units[2]), abs=2e-3)
+    assert airrep.audit(index, items, settings=AuditSettings(cosine=1.0)).items[0].verdict == "clean"
+    alone = airrep.build_index(airrep.Corpus.from_examples(train), tmp_path / "e", airrep.make_attributor("airrep"))
+    same = airrep.audit(alone, items).items[0].meaning
+    assert same is not None
+    assert same.cosine == pytest.approx(one.meaning.cosine, abs=1e-4)
+    assert AuditResult.read(result.write(tmp_path / "run")) == result
+    with pytest.raises(ArtifactError, match="expected 'mix'"):
+        MixResult.read(tmp_path / "run")
+
+
+def test_bad_questions_are_told(world: airrep.Index) -> None:
+    with pytest.raises(ConfigError, match="there are no items"):
+        airrep.audit(world, [])
+    for settings in ({"order": 3}, {"nearly": 0.99}, {"contained": 1.1}, {"cosine": 2.0}, {"cosine": float("nan")}):
+        with pytest.raises(ConfigError, match="audit: "):
+            AuditSettings(**settings)
+
+
+def test_hostile_texts(world: airrep.Index) -> None:
+    items = [
+        Example("\x1b[31m" + "a " * 500_000, "\x00", "big"),
+        Example("ﬁne … ①", "??", "odd"),
+        Example("…", "!", "none"),
+    ]
+    verdicts = [one.verdict for one in airrep.audit(world, items).items]
+    assert verdicts == ["clean", "too short to tell", "too short to tell"]
+
+
+def test_templates_make_nothing_nearly_contained(tmp_path: Path) -> None:
+    """Eleven prompts share a template: another item of it is clean, one that is there whole is contained."""
+    template = "Consider carefully whether the following claim is true or false, and answer with one word only: "
+    train = [Example(template + text(20 * n, 5), f"ans{n}", f"t{n}") for n in range(11)]
+    train.append(Example(template + text(20 * 3, 5), "ans3", "again"))
+    items = [Example(template + "the sea is wet", "true", "new"), Example(template + text(60, 5), "ans3", "old")]
+    items.append(Example(template + text(40, 5).replace("word42", "other"), "ans2", "changed"))
+    for count, verdicts in (
+        (12, ["clean", "contained", "clean"]),
+        (10, ["nearly contained", "contained", "nearly contained"]),
+    ):
+        index = airrep.build_index(airrep.Corpus.from_examples(train[:count]), tmp_path / str(count), HashAttributor())
+        assert [one.verdict for one in airrep.audit(index, items).items] == verdicts
+    found = airrep.audit(index, items[1:2]).items[0].text
+    assert found is not None
+    assert found.example.id == "t3"
+
+
+def test_ngrams_of_templates_are_not_looked_for_again() -> None:
+    looked = Containment([text(0, 20), text(0, 8)], 8)
+    examples = [(row, text(0, 10)) for row in range(4)] + [(4, text(3, 12)), (5, text(0, 20))]
+    looked.see(examples)
+    assert looked.found == [(1.0, 5), (1.0, 0)]
+    rare = looked.without_common(4)  # the n-grams from word 0, 1 and 2 stand in five
+    rare.see(examples[:5])
+    assert rare.found == [(5 / 10, 4), (0.0, -1)]
+    assert rare.same_words(0, text(0, 12)) == text(3, 9)

@@ -1,0 +1,102 @@
+"""Mix: weights of sources, their intervals, and configurations."""
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+import pytest
+import yaml
+from worlds.small_world import HashAttributor, make_corpus
+from worlds.stored_features import stored_scores
+
+import airrep
+from airrep.answers.mix import MixResult
+from airrep.arrays import DenseFeatures
+from airrep.corpus.corpus import Example
+from airrep.errors import ConfigError
+
+
+def weights(result: MixResult) -> dict[str, float]:
+    return {one.name: one.weight for one in result.sources}
+
+
+def test_weights_are_shares_of_the_best(index: airrep.Index) -> None:
+    queries = make_corpus(30, "q")
+    result = airrep.mix(index, queries, top=0.2)
+    sources = [example.source for shard in index.shards for example in shard.examples]
+    rows = np.array([row for row, source in enumerate(sources) if source is not None])
+    count = round(0.2 * len(rows))
+    best = rows[np.argsort(-stored_scores(index, queries)[:, rows], axis=1)[:, :count]]
+    shares = {
+        name: np.mean([[sources[row] == name for row in one] for one in best], axis=1) for name in ("forum", "books")
+    }
+    assert result.top == count
+    for one in result.sources:
+        assert one.weight == pytest.approx(shares[one.name].mean())
+        assert one.examples == sum(source == one.name for source in sources)
+        assert one.share == pytest.approx(one.examples / len(rows))
+        assert one.lift == pytest.approx(one.weight / one.share)
+        error = 1.96 * shares[one.name].std() / np.sqrt(30)  # the bootstrap's interval is near that of the mean
+        assert one.low == pytest.approx(one.weight - error, abs=0.3 * error)
+        assert one.high == pytest.approx(one.weight + error, abs=0.3 * error)
+    assert sum(weights(result).values()) == pytest.approx(1)
+    assert airrep.mix(index, queries, top=0.2) == result
+    assert airrep.mix(index, queries, top=0.2, seed=1) != result
+
+
+class ByFirstSource(HashAttributor):
+    """Scores 1 for the source books, and the same 0 for all others."""
+
+    def encode_train(self, examples: Sequence[Example], on_rows: object = None) -> DenseFeatures:
+        return np.array([[float(one.source == "books")] + [0.0] * 15 for one in examples], np.float32)
+
+    def encode_queries(self, examples: Sequence[Example], on_rows: object = None) -> DenseFeatures:
+        return np.array([[1.0] + [0.0] * 15 for _ in examples], np.float32)
+
+
+def test_ties_count_in_equal_parts_whatever_their_order(tmp_path: Path) -> None:
+    """10 books score 1, 30 of the forum and 10 letters 0: of the best 20, 10 places go to forum and letters, 3 to 1."""
+    names = ["forum"] * 30 + ["books"] * 10 + ["letters"] * 10
+    for number, order in enumerate((names, names[::-1])):
+        corpus = airrep.Corpus.from_examples(
+            Example(f"p{n}", "r", f"e{n}", source=name) for n, name in enumerate(order)
+        )
+        index = airrep.build_index(corpus, tmp_path / str(number), ByFirstSource(), shard_rows=7)
+        result = airrep.mix(index, make_corpus(3, "q"), top=0.4)
+        assert weights(result) == pytest.approx({"books": 0.5, "forum": 0.375, "letters": 0.125})
+        assert (result.sources[0].low, result.sources[0].high) == pytest.approx((0.5, 0.5))
+
+
+def test_configurations_can_be_read(index: airrep.Index, queries: airrep.Corpus, tmp_path: Path) -> None:
+    result = airrep.mix(index, queries, by="label", top=0.5)
+    plain = yaml.safe_load(result.to_yaml())
+    assert plain["by"] == "label"
+    assert plain["weights"] == pytest.approx(weights(result), abs=1e-3)
+    assert sum(plain["weights"].values()) == pytest.approx(1, abs=1e-9)
+    arguments = yaml.safe_load(result.to_llama_factory())
+    assert arguments["mix_strategy"] == "interleave_under"
+    named = arguments["dataset"].split(",")
+    shares = [float(share) for share in arguments["interleave_probs"].split(",")]
+    assert dict(zip(named, shares, strict=True)) == plain["weights"]
+    assert sum(shares) == pytest.approx(1, abs=1e-9)
+    assert result.to_dict()["sources"][0]["lift"] == result.sources[0].lift
+    assert MixResult.read(result.write(tmp_path / "run")) == result
+
+
+def test_bad_questions_are_told(index: airrep.Index, queries: airrep.Corpus) -> None:
+    for top in (0.0, 1.5, float("nan")):
+        with pytest.raises(ConfigError, match="the share of examples that count"):
+            airrep.mix(index, queries, top=top)
+    with pytest.raises(ConfigError, match="has no field 'tag'"):
+        airrep.mix(index, queries, by="tag")
+    with pytest.raises(ConfigError, match="has 1 values; expected two or more"):
+        airrep.mix(index, queries, where="source == 'forum'")
+
+
+def test_names_that_separate_are_refused(tmp_path: Path, queries: airrep.Corpus) -> None:
+    corpus = airrep.Corpus.from_examples(Example(f"p{n}", "r", f"e{n}", source=f"a,{n % 2}") for n in range(6))
+    index = airrep.build_index(corpus, tmp_path / "index", HashAttributor())
+    result = airrep.mix(index, queries, top=1.0)
+    with pytest.raises(ConfigError, match="has a comma or outer spaces"):
+        result.to_llama_factory()
+    assert "a,0" in result.to_yaml()

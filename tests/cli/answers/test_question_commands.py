@@ -1,0 +1,165 @@
+"""Commands that answer questions about training data."""
+
+import json
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import NamedTuple
+
+import pytest
+from worlds.small_world import make_corpus
+
+import airrep
+from airrep.answers.audit import AuditResult
+from airrep.answers.explain import ExplainResult
+from airrep.answers.harm import SetResult
+from airrep.cli import app as cli
+
+
+class Ran(NamedTuple):
+    """What a command did."""
+
+    status: int
+    out: str
+    err: str
+
+
+Run = Callable[..., Ran]
+
+
+@pytest.fixture
+def run(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Run:
+    """Run the command line in this process, in a folder with a TF-IDF index of thirty examples."""
+    monkeypatch.chdir(tmp_path)
+
+    def run(*arguments: str) -> Ran:
+        monkeypatch.setattr(sys, "argv", ["airrep", *arguments])
+        with pytest.raises(SystemExit) as ended:
+            cli.main()
+            raise SystemExit(0)
+        printed = capsys.readouterr()
+        return Ran(int(ended.value.code or 0), printed.out, printed.err)
+
+    for name, corpus in (("train", make_corpus(30)), ("queries", make_corpus(4, "q"))):
+        write(f"{name}.jsonl", corpus)
+    assert run("index", "train.jsonl", "--out", "index", "--method", "tfidf").status == 0
+    return run
+
+
+def write(path: str, examples: airrep.Corpus | list[airrep.Example]) -> None:
+    Path(path).write_text("".join(json.dumps(example.to_dict()) + "\n" for example in examples))
+
+
+def test_explain_tells_what_taught_an_answer(run: Run) -> None:
+    typed = ("--prompt", "question e 3", "--response", "answer 21")
+    ran = run("explain", "index", *typed, "--better", "answer 7", "-k", "3", "--json")
+    assert ran.status == 0, ran.err
+    told = json.loads(ran.out)
+    asked = [
+        airrep.Example("question e 3", text, name) for text, name in (("answer 21", "query"), ("answer 7", "better"))
+    ]
+    assert told == airrep.explain(airrep.open_index("index"), *asked, k=3).to_dict()
+    table = run("explain", "index", *typed, "--better", "answer 7", "--why").out
+    assert "in place of answer 7" in table
+    assert "same words:" in table
+    assert "not proof" in table
+    assert "deviations" in run("explain", "index", *typed).out
+
+
+def test_explain_reads_files_of_answers(run: Run) -> None:
+    queries = airrep.read_corpus("queries.jsonl")
+    write("better.jsonl", [airrep.Example(one.prompt, "another", f"b{one.id}") for one in queries])
+    ran = run("explain", "index", "queries.jsonl", "--better", "better.jsonl", "--out", "run", "--json")
+    assert ran.err == "run: written\n"
+    assert json.loads(ran.out) == ExplainResult.read("run").to_dict()
+    assert len(json.loads(ran.out)["answers"]) == 4
+    ran = run("explain", "index", "queries.jsonl", "--better", "queries.jsonl")
+    assert (ran.status, ran.err.count("\n")) == (1, 1)
+    assert "the better answer is the same text" in ran.err
+    assert "exists already" in run("explain", "index", "queries.jsonl", "--out", "run").err
+
+
+def test_top_beside_the_spread(run: Run) -> None:
+    ran = run("top", "index", "queries.jsonl", "--harmful", "--json")
+    index, queries = airrep.open_index("index"), airrep.read_corpus("queries.jsonl")
+    assert json.loads(ran.out) == airrep.harmful(index, queries).to_dict()
+    assert "none is told to harm" in run("top", "index", "queries.jsonl", "--harmful").out
+    ran = run("top", "index", "queries.jsonl", "--aggregate", "--least", "-k", "3", "--json", "--out", "set")
+    assert json.loads(ran.out) == airrep.top_of_set(index, queries, k=3, least=True).to_dict()
+    assert SetResult.read("set").least
+    assert "for all 4 queries together" in run("top", "index", "queries.jsonl", "--aggregate").out
+    for flags in (("--harmful", "--least"), ("--harmful", "--aggregate"), ("--aggregate", "--why")):
+        ran = run("top", "index", "queries.jsonl", *flags)
+        assert (ran.status, ran.err.count("\n")) == (1, 1)
+
+
+def test_texts_cannot_steer_the_terminal(run: Run) -> None:
+    evil = airrep.Example("\x1b[31m[bold]red[/bold]\x07" + "x" * 1_000_000, "\x1b]0;title\x07 [/] ", "e\x1bvil")
+    write("train.jsonl", [evil, *make_corpus(3)])
+    assert run("index", "train.jsonl", "--out", "evil", "--method", "tfidf").status == 0
+    for command in (["explain"], ["top", "--harmful"], ["top", "--aggregate"]):
+        ran = run(command[0], "evil", "train.jsonl", "-k", "2", *command[1:])
+        assert ran.status == 0, ran.err
+        assert "\x1b" not in ran.out
+        assert "\x07" not in ran.out
+
+
+def test_clean_writes_lists(run: Run) -> None:
+    write("train.jsonl", [*make_corpus(30), airrep.Example("question e 3", "ANSWER 21!", "again")])
+    assert run("index", "train.jsonl", "--out", "twice", "--method", "tfidf").status == 0
+    ran = run("clean", "twice", "--kind", "duplicate", "--kind", "harmful", "--lists", "lists", "--json")
+    assert ran.err == "lists: 30 examples to keep, 1 to drop\n"
+    told = json.loads(ran.out)
+    assert [(one["kind"], one["example"]["id"]) for one in told["findings"]] == [("duplicate", "again")]
+    assert told["skipped"] == {"harmful": "there are no queries"}
+    assert [one.id for one in airrep.read_corpus("lists/drop.jsonl")] == ["again"]
+    assert "exists already" in run("clean", "twice", "--lists", "lists").err
+    table = run("clean", "twice", "queries.jsonl", "--kind", "duplicate", "--kind", "harmful").out
+    assert "duplicate: repeats an earlier example: 1 of 31" in table
+    assert "harmful: for many queries: 0 of 31" in table
+    assert "ngrams" in run("clean", "twice", "--set", "ngrams=x").err
+    assert (run("clean", "twice", "--kind", "typo").status, run("clean", "nowhere").status) == (1, 1)
+
+
+def test_audit_shows_what_leaks(run: Run) -> None:
+    write("eval.jsonl", [airrep.Example("question e 3", "answer 21", "leak"), airrep.Example("a b", "c d", "clean")])
+    ran = run("audit", "index", "eval.jsonl", "--json", "--out", "audit")
+    told = json.loads(ran.out)
+    assert told == AuditResult.read("audit").to_dict()
+    assert [one["verdict"] for one in told["items"]] == ["contained", "clean"]
+    table = run("audit", "index", "eval.jsonl").out
+    assert "question e 3 answer 21" in table
+    assert "2 items: 1 contained, 1 clean" in table
+    assert "meaning was not compared" in table
+    ran = run("audit", "index", "eval.jsonl", "--nearly", "2")
+    assert (ran.status, ran.err.count("\n")) == (1, 1)
+
+
+def test_mix_writes_configurations(run: Run) -> None:
+    ran = run("mix", "index", "queries.jsonl", "--yaml", "a/mix.yaml", "--llama-factory", "lf.yaml", "--json")
+    assert ran.err == "a/mix.yaml: written\nlf.yaml: written\n"
+    assert {one["name"] for one in json.loads(ran.out)["sources"]} == {"forum", "books"}
+    assert Path("a/mix.yaml").read_text().startswith("by: source\nweights:\n")
+    assert "interleave_probs" in Path("lf.yaml").read_text()
+    assert "exists already" in run("mix", "index", "queries.jsonl", "--yaml", "a/mix.yaml").err
+    assert "95 % interval" in run("mix", "index", "queries.jsonl", "--by", "label").out
+    assert run("mix", "index", "queries.jsonl", "--by", "tag").status == 1
+
+
+def test_select_takes_quotas_budgets_and_json(run: Run) -> None:
+    ran = run("select", "index", "queries.jsonl", "--count", "6", "--by", "source", "--most", "2", "--json")
+    index, queries = airrep.open_index("index"), airrep.read_corpus("queries.jsonl")
+    assert json.loads(ran.out) == airrep.select(index, queries, 6, by="source", most=2).to_dict()
+    assert ran.err == ""
+    named = ("--most", "forum=0", "--most", "books=3", "--diversity", "0.3", "--tokens", "40", "--tokenizer", "words")
+    ran = run("select", "index", "queries.jsonl", "--by", "source", *named, "--out", "picked.jsonl")
+    assert ran.status == 0, ran.err
+    picked = airrep.read_corpus("picked.jsonl")
+    told = sum(one.metadata["selected_by"]["tokens"] for one in picked)
+    assert f"picked.jsonl: {len(picked)} examples, of {told} tokens, the last at rank" in ran.err
+    assert "forum" not in {one.source for one in picked}
+    for flags in (["--count", "3"], ["--count", "3", "--json", "--by", "source", "--most", "a"], ["--json"]):
+        ran = run("select", "index", "queries.jsonl", *flags)
+        assert (ran.status, ran.err.count("\n")) == (1, 1)
+    ran = run("select", "index", "queries.jsonl", "--json", "--resample", "--tokens", "5")
+    assert "--resample: needs --count" in ran.err
