@@ -51,8 +51,10 @@ async function guarded(work) {
 async function showAll() {
   if (state.method === 1 && about.indexes.length < 2 || state.method === "both" && about.indexes.length < 2) state.method = 0;
   drawSwitches();
-  const [counted_] = await Promise.all([facets.showFacets(), basket.nameRows().catch(() => null)]);
-  if (counted_) await showResults();
+  // Counts of a large index take seconds at first. Results wait for them only to hear whether a filter can be read.
+  const counts = facets.showFacets();
+  await basket.nameRows().catch(() => null);
+  if (!state.where || await counts) await showResults();
   await basket.showBasket(about);
   if (state.open !== null) await example.showExample(state.open, state.method === "both" ? 0 : state.method);
   else if ($("example").open) $("example").close();
