@@ -61,5 +61,6 @@ Made here:
 
 Next:
   airrep top {out / "index"} --prompt "What is 12 times 9?" --response "12 times 9 is 108." -k 3
+  airrep serve {out / "index"} --queries {DATA / "queries.jsonl"}   a page (extra: explorer)
   airrep what-if {out / "index"} {DATA / "queries.jsonl"} --remove 'source == "gsm8k"'
   airrep index YOUR.jsonl --out runs/index"""

@@ -8,7 +8,7 @@ import typer
 
 from airrep.cli import options
 from airrep.cli.options import note, print_json, shared_options
-from airrep.errors import ConfigError
+from airrep.errors import ConfigError, MissingExtraError
 
 if TYPE_CHECKING:
     from airrep.scoring.pooling import Pooling
@@ -211,3 +211,50 @@ def _quotas(most: list[str] | None) -> int | dict[str, int] | None:
             return int(number)
         named[name] = int(number)
     return named or None
+
+
+@app.command("serve")
+@shared_options
+def serve_command(
+    path: options.IndexArgument,
+    reading: options.ReadingOptions,
+    queries: Annotated[str | None, f"Queries to choose from on the page. {options.DATA_HELP}"] = None,
+    beside: Annotated[
+        Path | None, typer.Option(metavar="INDEX", help="Another index of the same examples, to compare with.")
+    ] = None,
+    host: Annotated[str, "Address to serve; another than the default lets other machines in."] = "127.0.0.1",
+    port: Annotated[int, typer.Option(min=0, max=65535, help="Port; 0 for any that is free.")] = 8766,
+    token: Annotated[str | None, "Token that the page must bring; one made by chance if not given."] = None,
+    no_token: Annotated[bool, "Let everybody on this machine ask."] = False,
+    encoder: options.EncoderOption = None,
+    lm: options.TargetOption = None,
+    settings: Annotated[
+        list[str] | None,
+        typer.Option("--set", help="A setting that is another now, as key=value: where a model has moved to, say."),
+    ] = None,
+) -> None:
+    """Explore an index on a page in the browser, served by this machine; Ctrl-C ends it."""
+    serving, explorer_class = _explorer_parts()
+    from airrep.cli.show.console import Meter, say
+
+    secret = serving.choose_token(token, no_token, host)
+    with serving.listen(host, port) as open_socket:
+        moved = options.open_moved_index(path, settings, encoder=encoder, lm=lm)
+        other = None if beside is None else options.open_moved_index(beside)
+        explorer = explorer_class(moved, reading.read_if(queries), other)
+        with Meter("encoding queries") as meter:
+            explorer.prepare(meter)
+        note(f"{path}: {len(moved):,} examples, method {moved.method}; open the page in a browser, Ctrl-C ends it")
+        serving.serve(explorer, host, open_socket, secret, say)
+
+
+def _explorer_parts() -> tuple[Any, Any]:
+    """Module that serves, and the explorer; MissingExtraError where FastAPI or uvicorn is not installed."""
+    try:
+        from airrep.explorer import serving
+        from airrep.explorer.explorer import Explorer
+    except ModuleNotFoundError as error:
+        if (error.name or "").partition(".")[0] not in ("fastapi", "uvicorn", "starlette"):
+            raise
+        raise MissingExtraError("airrep serve", "explorer") from error
+    return serving, Explorer

@@ -1,0 +1,141 @@
+"""The web application: routes, answers as JSON, errors in one line."""
+
+import json
+import logging
+import traceback
+from collections.abc import Awaitable, Callable, Mapping
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from fastapi import FastAPI, Request, Response
+from fastapi.exceptions import RequestValidationError
+from fastapi.responses import FileResponse
+from fastapi.staticfiles import StaticFiles
+from starlette.exceptions import HTTPException
+from starlette.types import ASGIApp
+
+from airrep.errors import AirRepError, ArtifactError
+from airrep.explorer import questions
+from airrep.explorer.explorer import Explorer
+from airrep.explorer.requests import (
+    CountRequest,
+    ExampleRequest,
+    GroupRequest,
+    ListRequest,
+    RowsRequest,
+    TopRequest,
+    WhatIfRequest,
+)
+from airrep.explorer.security import Guard, Rules, token_in_address
+from airrep.explorer.turns import Busy, Gone, Turns
+
+STATIC = Path(__file__).parent / "static"
+WEEK = 7 * 24 * 3600
+
+Answering = Callable[..., Mapping[str, Any]]
+
+
+def make_app(explorer: Explorer, rules: Rules, turns: Turns | None = None) -> ASGIApp:
+    """The application that serves a page about an explorer to those whom the rules allow."""
+    app = FastAPI(title="airrep", docs_url=None, redoc_url=None, openapi_url=None)
+    _add_errors(app)
+    _add_page(app, rules)
+    _add_questions(app, explorer, turns or Turns())
+    return Guard(app, rules)
+
+
+def _add_page(app: FastAPI, rules: Rules) -> None:
+    @app.get("/")
+    async def page(request: Request) -> Response:
+        response = FileResponse(STATIC / "index.html", headers={"cache-control": "no-store"})
+        token = token_in_address(request.scope)
+        if token is not None and rules.token is not None and rules.knows(token):
+            response.set_cookie(rules.cookie, token, max_age=WEEK, httponly=True, samesite="strict")
+        return response
+
+    app.mount("/static", StaticFiles(directory=STATIC))
+
+
+def _add_questions(app: FastAPI, explorer: Explorer, turns: Turns) -> None:
+    async def answer(request: Request, answering: Answering, *asked: Any) -> Response:
+        try:
+            return _json(await turns.take(request, partial(answering, explorer, *asked)))
+        except (AirRepError, Busy, Gone, MemoryError):
+            raise
+        except Exception as error:
+            return _unexpected(error)
+
+    @app.get("/api/about")
+    async def about(request: Request) -> Response:
+        return await answer(request, questions.about)
+
+    @app.post("/api/count")
+    async def count(request: Request, asked: CountRequest) -> Response:
+        return await answer(request, questions.count, asked)
+
+    @app.post("/api/queries")
+    async def queries(request: Request, asked: ListRequest) -> Response:
+        return await answer(request, questions.list_queries, asked)
+
+    @app.post("/api/top")
+    async def top(request: Request, asked: TopRequest) -> Response:
+        return await answer(request, questions.top, asked)
+
+    @app.post("/api/groups")
+    async def groups(request: Request, asked: GroupRequest) -> Response:
+        return await answer(request, questions.groups, asked)
+
+    @app.post("/api/what-if")
+    async def what_if(request: Request, asked: WhatIfRequest) -> Response:
+        return await answer(request, questions.what_if, asked)
+
+    @app.post("/api/example")
+    async def example(request: Request, asked: ExampleRequest) -> Response:
+        return await answer(request, questions.example, asked)
+
+    @app.post("/api/rows")
+    async def rows(request: Request, asked: RowsRequest) -> Response:
+        return await answer(request, questions.rows, asked)
+
+
+def _add_errors(app: FastAPI) -> None:
+    """Every failure is one line of JSON; texts of users go into no log."""
+
+    def add(kind: type[Exception], told: Callable[[Any], tuple[int, str]]) -> None:
+        async def handle(_: Request, error: Exception) -> Response:
+            return _error(*told(error))
+
+        handler: Callable[[Request, Exception], Awaitable[Response]] = handle
+        app.add_exception_handler(kind, handler)
+
+    add(AirRepError, lambda error: (409 if isinstance(error, ArtifactError) else 400, str(error)))
+    add(RequestValidationError, lambda error: (400, _wrong(error)))
+    add(HTTPException, lambda error: (error.status_code, f"request: {error.detail}. Open the page anew."))
+    add(Busy, lambda error: (503, f"busy: {error}."))
+    add(Gone, lambda _: (499, "request: was given up."))
+    add(MemoryError, lambda _: (503, "memory: is short for this question. Ask for less."))
+
+
+def _unexpected(error: Exception) -> Response:
+    """Tell the page of a mistake of ours; the log has its place, and no message, which could hold texts."""
+    place = traceback.extract_tb(error.__traceback__)[-1]
+    kind = type(error).__name__
+    logging.getLogger(__name__).error("%s in %s, line %s", kind, place.filename, place.lineno)
+    return _error(500, f"{kind}: the answer failed in a way that was not foreseen. Its place is in the terminal.")
+
+
+def _wrong(error: RequestValidationError) -> str:
+    """The first thing wrong with a request; never the texts in it."""
+    first = error.errors()[0]
+    place = ".".join(str(part) for part in first["loc"] if part != "body")[:100] or "request"
+    return f"{place}: {first['msg']}. Correct the request."
+
+
+def _json(value: object) -> Response:
+    return Response(json.dumps(value, allow_nan=False, separators=(",", ":")), media_type="application/json")
+
+
+def _error(status: int, message: str) -> Response:
+    content = json.dumps({"error": " ".join(message.split())})
+    return Response(content, status, {"retry-after": "2"} if status == 503 else None, "application/json")

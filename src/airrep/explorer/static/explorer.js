@@ -1,0 +1,276 @@
+// The page: state from the address, what is shown, what the user does.
+
+import { ask, Refused } from "./api.js";
+import * as basket from "./basket.js";
+import * as chooser from "./chooser.js";
+import { $, announce, counted, fill, h, many } from "./dom.js";
+import * as example from "./example.js";
+import * as facets from "./facets.js";
+import * as groups from "./groups.js";
+import * as hits from "./hits.js";
+import { listen, showHelp } from "./keys.js";
+import { marked, placesOf } from "./marks.js";
+import { fromAddress, keepAddress, state } from "./state.js";
+
+let about = null;
+let asked = null; // the query as the server has it
+const content = $("content");
+
+async function start() {
+  const clean = new URL(location.href);
+  clean.searchParams.delete("token"); // the cookie has it now; an address is copied and kept
+  history.replaceState(null, "", clean.pathname + clean.search + clean.hash);
+  setUp();
+  await guarded(async () => {
+    about = await ask("about");
+    $("served").textContent = about.indexes.length === 1
+      ? `${about.indexes[0].name} · ${about.indexes[0].method} · ${many(about.examples, "example")}`
+      : many(about.examples, "example");
+    document.title = `${about.indexes[0].name} · airrep`;
+    for (const field of [$("prompt"), $("response")]) field.maxLength = about.limits.text;
+    fromAddress(location.hash);
+    await showAll();
+  });
+}
+
+// Shows what the server refuses in one line, above everything.
+async function guarded(work) {
+  try {
+    $("alert").hidden = true;
+    return await work();
+  } catch (error) {
+    if (!(error instanceof Refused)) throw error;
+    $("alert").textContent = error.message;
+    $("alert").hidden = false;
+    content.removeAttribute("aria-busy");
+    $("status").textContent = "";
+    return null;
+  }
+}
+
+async function showAll() {
+  if (state.method === 1 && about.indexes.length < 2 || state.method === "both" && about.indexes.length < 2) state.method = 0;
+  drawSwitches();
+  // Counts of a large index take seconds at first. Results wait for them only to hear whether a filter can be read.
+  const counts = facets.showFacets();
+  await basket.nameRows().catch(() => null);
+  if (!state.where || await counts) await showResults();
+  await basket.showBasket(about);
+  if (state.open !== null) await example.showExample(state.open, state.method === "both" ? 0 : state.method);
+  else if ($("example").open) $("example").close();
+}
+
+async function showResults() {
+  $("bar").hidden = !state.query;
+  if (!state.query) {
+    asked = null;
+    drawQuery();
+    fill(content, welcome());
+    return;
+  }
+  $("status").textContent = state.view === "groups" ? "Scoring groups over all examples…" : "Searching…";
+  await guarded(async () => {
+    if (state.view === "groups") {
+      if (asked === null || !same(asked, state.query)) await findQuery();
+      const told = await groups.showGroups(about, content);
+      if (told) status(`${many(told.groups, "group")} · ${told.seconds.toFixed(2)} s`);
+    } else {
+      const told = await hits.showHits(about, content);
+      if (told === null) return;
+      setAsked(told.query);
+      hits.activate(hits.page.active, false);
+      hits.refreshControls();
+      status(hits.countText(told));
+    }
+  });
+}
+
+function status(text) {
+  $("status").textContent = text;
+  announce(text);
+}
+
+const same = (one, ref) => ref.number !== undefined ? one.number === ref.number
+  : ref.key !== undefined ? one.key === ref.key : one.prompt === ref.prompt && one.response === ref.response;
+
+async function findQuery() {
+  const told = await ask("top", { query: state.query, count: 1 }, "query");
+  if (told) setAsked(told.query);
+}
+
+function setAsked(query) {
+  asked = query;
+  // Asked by its key it may be forgotten by the server; its texts make the address stand alone.
+  if (state.query.key !== undefined) state.query = { prompt: query.prompt, response: query.response };
+  if (state.query.prompt !== undefined) state.query = { prompt: query.prompt, response: query.response, key: undefined };
+  keepAddress();
+  drawQuery();
+}
+
+function welcome() {
+  return h("div", { class: "welcome" },
+    h("h2", null, "Which training examples made the model answer so?"),
+    h("p", null, `Write a prompt and a response above. Of ${counted(about.examples)} training examples you will see those that help the response most, those that harm it, and why.`),
+    about.queries ? h("p", null, "Or take ", h("button", { type: "button", class: "link", onclick: () => chooser.openChooser() }, `one of ${counted(about.queries)} queries`), ".") : null,
+    about.indexes.map((index) => index.caution ? h("p", { class: "note" }, index.caution) : null));
+}
+
+function drawQuery(words = []) {
+  $("ask-form").hidden = asked !== null;
+  $("asked").hidden = asked === null;
+  if (asked === null) return;
+  const text = (field) => h("div", { class: `said ${field}` }, h("span", { class: "who" }, field === "prompt" ? "Prompt" : "Response"),
+    h("div", { class: "text", dir: "auto", tabindex: asked[field].length > 300 ? "0" : null }, marked(asked[field], placesOf(words, "query", field))));
+  fill($("asked"), h("div", { class: "texts" }, text("prompt"), text("response")), h("div", { class: "row" },
+    h("button", { type: "button", class: "small", onclick: edit }, "Edit"),
+    h("button", { type: "button", class: "small", onclick: () => { $("prompt").value = ""; $("response").value = ""; edit(null); } }, "New query"),
+    h("button", { type: "button", class: "small", onclick: () => chooser.openChooser() }, "Choose a query…"),
+    words.length ? h("span", { class: "soft hint" }, h("mark", null, "marked"), " words are those of the example that you point at") : null));
+}
+
+function edit(keep) {
+  if (keep !== null && asked) {
+    $("prompt").value = asked.prompt;
+    $("response").value = asked.response;
+  }
+  $("ask-form").hidden = false;
+  $("asked").hidden = true;
+  $("prompt").focus();
+}
+
+function askFor(query) {
+  state.query = query;
+  state.open = null;
+  keepAddress(false);
+  return showAll();
+}
+
+function drawSwitches() {
+  const methods = $("methods");
+  methods.hidden = about.indexes.length < 2;
+  const choices = [...about.indexes.map((index, number) => [number, index.method]), ["both", "Side by side"]];
+  fill(methods, choices.map(([value, text]) => pressed(text, state.method === value, () => { state.method = value; redo(); })));
+  fill($("views"), [["examples", "Examples"], ["groups", "Groups"]].map(([value, text]) => pressed(text, state.view === value, () => { state.view = value; redo(); })));
+  fill($("bar-more"), state.view === "groups" ? chooseField() : state.method === "both" ? chooseSide() : null);
+}
+
+function pressed(text, on, work) {
+  return h("button", { type: "button", "aria-pressed": String(on), onclick: work }, text);
+}
+
+function chooseField() {
+  const list = h("select", { id: "by", onchange: () => { state.by = list.value; redo(); } }, about.fields.map((field) => h("option", { value: field }, field)));
+  list.value = state.by;
+  return h("label", { class: "by" }, "by ", list);
+}
+
+function chooseSide() {
+  return h("div", { class: "switch", role: "group", "aria-label": "End of the ranking" },
+    [["helpful", "Helpful"], ["harmful", "Harmful"]].map(([value, text]) => pressed(text, state.side === value, () => { state.side = value; redo(); })));
+}
+
+function redo() {
+  keepAddress(false);
+  return showAll();
+}
+
+function openExample(row) {
+  state.open = row;
+  keepAddress(false);
+  return example.showExample(row, state.method === "both" ? (hits.page.active?.column.number ?? 0) : state.method);
+}
+
+function changeBasket() {
+  keepAddress();
+  hits.refreshControls();
+  return basket.showBasket(about);
+}
+
+function tick(one) {
+  if (!state.ticked.delete(one.row)) state.ticked.set(one.row, { id: one.id, prompt: one.prompt });
+  return changeBasket();
+}
+
+function mark(one, decision) {
+  if (state.marks.get(one.row)?.decision === decision) state.marks.delete(one.row);
+  else state.marks.set(one.row, { id: one.id, decision });
+  return changeBasket();
+}
+
+function turnTheme() {
+  const dark = document.documentElement.dataset.theme === "dark"
+    || !document.documentElement.dataset.theme && matchMedia("(prefers-color-scheme: dark)").matches;
+  document.documentElement.dataset.theme = dark ? "light" : "dark";
+  try {
+    localStorage.setItem("airrep-theme", dark ? "light" : "dark");
+  } catch {
+    // Then it lasts as long as the page.
+  }
+}
+
+function setUp() {
+  hits.setUp({ open: openExample, tick, mark, showQuery: (hit) => { if (asked) drawQuery(hit.words); } });
+  groups.setUp({
+    tickValue: () => { keepAddress(); return basket.showBasket(about); },
+    only: (field, value) => { state.facets = { ...state.facets, [field]: [value] }; state.view = "examples"; return redo(); },
+  });
+  facets.setUp(redo);
+  basket.setUp(() => showChangedBasket());
+  example.setUp({
+    ask: (query) => { $("example").close(); return askFor(query); },
+    closed: () => { if (state.open !== null) { state.open = null; keepAddress(); } },
+  });
+  chooser.setUp(askFor);
+  $("ask-form").addEventListener("submit", (event) => {
+    event.preventDefault();
+    askFor({ prompt: $("prompt").value, response: $("response").value });
+  });
+  $("ask-form").addEventListener("keydown", (event) => {
+    if (event.key === "Enter" && (event.ctrlKey || event.metaKey)) $("ask-form").requestSubmit();
+  });
+  $("theme").addEventListener("click", turnTheme);
+  $("help").addEventListener("click", showHelp);
+  window.addEventListener("popstate", () => {
+    if (about === null) return; // the address is read when the page is ready
+    fromAddress(location.hash);
+    showAll();
+  });
+  setUpKeys();
+}
+
+// A tick of a group may have been taken out in the basket, which the table of groups shows too.
+function showChangedBasket() {
+  for (const box of content.querySelectorAll("table.groups input")) box.checked = false;
+  changeBasket();
+  return state.view === "groups" ? showResults() : null;
+}
+
+function setUpKeys() {
+  const active = (work) => () => {
+    const one = example.opened() ?? (state.view === "examples" && hits.page.active);
+    if (one) work(one);
+  };
+  const stepping = (rows) => Object.assign(() => {
+    hits.step(rows);
+    if ($("example").open && hits.page.active) openExample(hits.page.active.row);
+  }, { inDialog: true });
+  const inDialog = (work) => Object.assign(work, { inDialog: true });
+  listen({
+    "/": () => edit(),
+    c: () => chooser.openChooser(),
+    j: stepping(1),
+    k: stepping(-1),
+    h: () => hits.step(0, -1),
+    l: () => hits.step(0, 1),
+    Enter: active((hit) => openExample(hit.row)),
+    x: inDialog(active(tick)),
+    y: inDialog(active((hit) => mark(hit, "keep"))),
+    n: inDialog(active((hit) => mark(hit, "drop"))),
+    g: () => { if (state.query) { state.view = state.view === "groups" ? "examples" : "groups"; redo(); } },
+    f: () => { $("filters").open = true; $("where").focus(); },
+    t: inDialog(turnTheme),
+    "?": showHelp,
+  });
+}
+
+start();

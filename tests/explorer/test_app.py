@@ -1,0 +1,255 @@
+"""The application over HTTP: who may ask, what is refused, and that nothing breaks it."""
+
+import asyncio
+import json
+import logging
+import socket
+import threading
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+import httpx
+import pytest
+import uvicorn
+
+import airrep
+from airrep.corpus.corpus import Corpus
+from airrep.explorer import questions, security, serving
+from airrep.explorer.app import make_app
+from airrep.explorer.explorer import Explorer
+from airrep.explorer.security import BODY, Rules
+from airrep.explorer.turns import Turns
+
+TOKEN = "a-token-of-the-tests"
+QUERY = {"query": {"prompt": "one", "response": "two"}}
+
+
+def client_of(app: Any, **headers: str) -> httpx.AsyncClient:
+    transport = httpx.ASGITransport(app)
+    return httpx.AsyncClient(transport=transport, base_url="http://127.0.0.1:8766", headers=headers)
+
+
+@pytest.fixture
+def app(index: airrep.Index, queries: Corpus) -> Any:
+    return make_app(Explorer(index, queries), Rules(TOKEN, 8766))
+
+
+def call(app: Any, method: str, path: str, *, token: str | None = TOKEN, **more: Any) -> httpx.Response:
+    async def ask() -> httpx.Response:
+        async with client_of(app, **({} if token is None else {"authorization": f"Bearer {token}"})) as client:
+            return await client.request(method, path, **more)
+
+    return asyncio.run(ask())
+
+
+def error_of(response: httpx.Response) -> str:
+    assert response.headers["content-type"] == "application/json"
+    told: str = response.json()["error"]
+    assert "\n" not in told
+    return told
+
+
+QUESTIONS = ["count", "queries", "top", "groups", "what-if", "example", "rows"]
+
+
+@pytest.mark.parametrize("token", [None, "", "wrong", TOKEN + "x", "tökén"])
+def test_every_question_needs_the_token(app: Any, token: str | None) -> None:
+    headers = {} if token is None else {"authorization": f"Bearer {token}".encode()}
+    assert call(app, "GET", "/api/about", token=None, headers=headers).status_code == 401
+    for name in QUESTIONS:
+        refused = call(app, "POST", f"/api/{name}", token=None, headers=headers, json={})
+        assert refused.status_code == 401
+        assert "token: is missing or wrong" in error_of(refused)
+    assert call(app, "GET", "/api/nothing", token=None).status_code == 401
+
+
+def test_the_page_turns_the_token_of_its_address_into_a_cookie(app: Any) -> None:
+    async def visit() -> None:
+        async with client_of(app) as client:
+            assert "set-cookie" not in (await client.get("/")).headers
+            assert "set-cookie" not in (await client.get("/?token=wrong")).headers
+            assert (await client.get("/api/about")).status_code == 401
+            page = await client.get("/", params={"token": TOKEN})
+            assert {"HttpOnly", "SameSite=strict"} <= set(page.headers["set-cookie"].split("; "))
+            assert (await client.get("/api/about")).json()["examples"] == 50
+
+    asyncio.run(visit())
+
+
+@pytest.mark.parametrize("path", ["/", "/static/explorer.js", "/api/about", "/nothing"])
+@pytest.mark.parametrize("host", ["evil.example", "127.0.0.1.evil.example:8766", "", "10.0.0.1", "[::2]:8766"])
+def test_names_that_are_not_this_machine_are_refused(app: Any, host: str, path: str) -> None:
+    assert call(app, "GET", path, headers={"host": host}).status_code == 403
+
+
+def test_addresses_of_this_machine_are_allowed() -> None:
+    own, public = Rules(TOKEN, 1), Rules(TOKEN, 1, ("box",), public=True)
+    assert all(own.allows_host(host) for host in ("localhost:1", "127.0.0.1:1", "[::1]:1", "LOCALHOST", "127.0.0.2"))
+    assert all(public.allows_host(host) for host in ("10.0.0.1:1", "box:1", "[fe80::1]"))
+    assert not public.allows_host("evil.example")
+
+
+def test_other_pages_cannot_ask(app: Any) -> None:
+    for site in ("cross-site", "same-site"):
+        refused = call(app, "POST", "/api/top", json=QUERY, headers={"sec-fetch-site": site})
+        assert refused.status_code == 403
+        assert "another page" in error_of(refused)
+
+
+@pytest.mark.parametrize("path", ["/", "/static/explorer.css", "/api/about", "/nothing"])
+def test_every_answer_has_a_strict_policy(app: Any, path: str) -> None:
+    answer = call(app, "GET", path)
+    policy = answer.headers["content-security-policy"]
+    assert "unsafe" not in policy
+    assert "default-src 'none'" in policy
+    assert answer.headers["x-content-type-options"] == "nosniff"
+    assert "access-control-allow-origin" not in answer.headers
+
+
+def test_the_page_holds_no_script_and_nothing_from_elsewhere() -> None:
+    from airrep.explorer.app import STATIC
+
+    page = (STATIC / "index.html").read_text()
+    assert page.count("<script") == page.count("<script src=") + page.count('<script type="module" src=')
+    assert "style=" not in page
+    for path in STATIC.iterdir():
+        text = path.read_text().replace("http://www.w3.org/2000/svg", "")
+        assert "://" not in text, path
+        assert not any(
+            word in text for word in ("innerHTML", "outerHTML", "insertAdjacentHTML", "document.write", "eval(")
+        )
+
+
+@pytest.mark.parametrize(
+    ("content", "status", "told"),
+    [
+        (b"", 400, "Field required"),
+        (b"{", 400, "JSON"),
+        (b"[]", 400, "dictionary"),
+        (b'{"query": 3}', 400, "query"),
+        (b"\xff\xfe", 400, "request"),
+        (json.dumps({"query": {"prompt": "\ud800", "response": "b"}}).encode(), 400, ""),
+        (json.dumps({**QUERY, "where": "__import__('os')"}).encode(), 400, "where"),
+        (json.dumps({**QUERY, "where": "(" * 1999}).encode(), 400, "where"),
+        (json.dumps({**QUERY, "where": "nothing == 1"}).encode(), 400, "no field"),
+        (json.dumps({**QUERY, "facets": {"<b>": ["x"]}}).encode(), 400, "none of the facets"),
+        (json.dumps({**QUERY, "index": 7}).encode(), 400, "index 7"),
+        (b'{"query": ' + b"[" * 100_000, 400, ""),
+        (b'{"query": {"prompt": "' + b"a" * BODY + b'"}}', 413, "larger than"),
+    ],
+)
+def test_bad_requests_are_told_in_one_line(app: Any, content: bytes, status: int, told: str) -> None:
+    refused = call(app, "POST", "/api/top", content=content, headers={"content-type": "application/json"})
+    assert refused.status_code == status
+    assert told in error_of(refused)
+    assert len(refused.content) < 1000
+
+
+def test_a_body_without_a_length_is_bounded(app: Any) -> None:
+    async def endless() -> Any:
+        while True:
+            yield b"x" * 65536
+
+    assert call(app, "POST", "/api/top", content=endless()).status_code == 413
+
+
+def test_a_body_that_never_ends_is_given_up(app: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(security, "BODY_SECONDS", 0.05)
+
+    async def slow() -> Any:
+        yield b"{"
+        await asyncio.sleep(5)
+
+    assert call(app, "POST", "/api/top", content=slow()).status_code == 408
+
+
+@pytest.mark.parametrize("row", [50, 10**30, -1])
+def test_rows_that_do_not_exist_are_told(app: Any, row: int) -> None:
+    assert call(app, "POST", "/api/example", json={"row": row}).status_code == 400
+    assert call(app, "POST", "/api/rows", json={"rows": [row]}).status_code == 400
+    assert call(app, "POST", "/api/what-if", json={**QUERY, "rows": [row]}).status_code == 400
+
+
+def test_texts_come_back_as_they_are(app: Any) -> None:
+    text = "<script>alert(1)</script>\x1b[31m\u202e😀"
+    answer = call(app, "POST", "/api/top", json={"query": {"prompt": text, "response": text}})
+    assert answer.json()["query"]["prompt"] == text
+
+
+def test_paths_do_not_leave_the_folder(app: Any) -> None:
+    for path in ("/static/../app.py", "/static/%2e%2e/app.py", "/static/..%2fapp.py", "/docs", "/openapi.json"):
+        assert call(app, "GET", path).status_code == 404
+
+
+def test_failures_of_ours_are_one_line_without_texts(
+    app: Any, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    def fail(*_: object) -> None:
+        raise KeyError("a secret text")
+
+    monkeypatch.setattr(questions, "top", fail)
+    with caplog.at_level(logging.ERROR):
+        answer = call(app, "POST", "/api/top", json=QUERY)
+    assert answer.status_code == 500
+    assert "secret" not in answer.text + caplog.text
+    assert "KeyError" in caplog.text
+
+
+def test_a_replaced_index_is_told(app: Any, index: airrep.Index) -> None:
+    (index.path / "manifest.json").unlink()
+    answer = call(app, "POST", "/api/top", json=QUERY)
+    assert answer.status_code == 409
+    assert "start it again" in error_of(answer)
+
+
+def test_a_hundred_questions_at_once_are_answered_or_sent_away(index: airrep.Index) -> None:
+    app = make_app(Explorer(index), Rules(TOKEN, 8766), Turns(2, 10))
+
+    async def ask_all() -> list[httpx.Response]:
+        async with client_of(app, authorization=f"Bearer {TOKEN}") as client:
+            bodies = [{"query": {"prompt": f"p{n}", "response": "r"}} for n in range(100)]
+            return await asyncio.gather(*(client.post("/api/top", json=body) for body in bodies))
+
+    answers = asyncio.run(ask_all())
+    statuses = [answer.status_code for answer in answers]
+    assert set(statuses) == {200, 503}
+    assert statuses.count(200) >= 10
+    for answer in answers:
+        assert len(answer.json()["hits"]) == 20 if answer.status_code == 200 else "busy: " in error_of(answer)
+    assert call(app, "POST", "/api/top", json=QUERY).status_code == 200
+
+
+@pytest.fixture
+def served(index: airrep.Index) -> Iterator[str]:
+    """The address of a server in a thread."""
+    with serving.listen("127.0.0.1", 0) as open_socket:
+        port = open_socket.getsockname()[1]
+        config = uvicorn.Config(
+            make_app(Explorer(index), Rules(TOKEN, port)), lifespan="off", log_level="error", ws="none"
+        )
+        server = uvicorn.Server(config)
+        thread = threading.Thread(target=server.run, args=([open_socket],))
+        thread.start()
+        yield f"127.0.0.1:{port}"
+        server.should_exit = True
+        thread.join(10)
+        assert not thread.is_alive()
+
+
+def test_clients_that_leave_break_nothing(served: str) -> None:
+    host, port = served.split(":")
+    body = json.dumps(QUERY).encode()
+    head = f"POST /api/top HTTP/1.1\r\nHost: {served}\r\nAuthorization: Bearer {TOKEN}\r\n"
+
+    def leave(number: int) -> None:
+        with socket.create_connection((host, int(port))) as connection:
+            sent = (
+                head.encode() + f"Content-Type: application/json\r\nContent-Length: {len(body)}\r\n\r\n".encode() + body
+            )
+            connection.sendall(sent[: len(sent) - number % 3])
+
+    with ThreadPoolExecutor(8) as threads:
+        list(threads.map(leave, range(40)))
+    address, headers = f"http://{served}/api/top", {"authorization": f"Bearer {TOKEN}"}
+    assert httpx.post(address, json=QUERY, headers=headers, timeout=30, trust_env=False).status_code == 200

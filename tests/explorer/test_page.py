@@ -1,0 +1,156 @@
+"""The page in a browser: the flows of a user, at desktop and phone width."""
+
+import json
+import shutil
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+import uvicorn
+
+import airrep
+from airrep.corpus.corpus import Corpus, Example
+from airrep.explorer import serving
+from airrep.explorer.app import make_app
+from airrep.explorer.explorer import Explorer
+from airrep.explorer.security import Rules
+
+playwright = pytest.importorskip("playwright.sync_api", reason="the browser is driven by playwright, which is missing")
+CHROMIUM = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
+pytestmark = pytest.mark.skipif(CHROMIUM is None, reason="no chromium is installed (apt-get install chromium)")
+
+REFUSED = "status of 400"
+TOKEN = "a-token-of-the-tests"
+HOSTILE = "<img src=x onerror=\"document.title='broken'\"> 😀 \x1b[31m red zebra"
+
+
+@pytest.fixture
+def address(tmp_path: Path) -> Iterator[str]:
+    """The address, with its token, of a page about two indexes of hostile texts."""
+    examples = [
+        Example(HOSTILE if n == 7 else f"question {n}", f"the {n} cats run", id=f"e{n}", source=f"<b>{n % 2}</b>")
+        for n in range(60)
+    ]
+    corpus = Corpus.from_examples(examples)
+    index = airrep.build_index(corpus, tmp_path / "index", "bm25")
+    explorer = Explorer(index, corpus[:5], airrep.build_index(corpus, tmp_path / "beside", "tfidf"))
+    with serving.listen("127.0.0.1", 0) as open_socket, running(explorer, open_socket) as port:
+        yield serving.address_of("127.0.0.1", port, TOKEN)
+
+
+@contextmanager
+def running(explorer: Explorer, open_socket: Any) -> Iterator[int]:
+    port = open_socket.getsockname()[1]
+    config = uvicorn.Config(make_app(explorer, Rules(TOKEN, port)), lifespan="off", log_level="error", ws="none")
+    server = uvicorn.Server(config)
+    thread = threading.Thread(target=server.run, args=([open_socket],))
+    thread.start()
+    yield port
+    server.should_exit = True
+    thread.join(10)
+
+
+@contextmanager
+def browser_page(refused: int = 0, **looks: Any) -> Iterator[Any]:
+    """A page whose every error fails the test, but for so many questions that the server shall refuse."""
+    problems: list[str] = []
+    with playwright.sync_playwright() as started:
+        browser = started.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox"])
+        page = browser.new_page(**looks)
+        page.set_default_timeout(8000)
+        page.on("pageerror", lambda error: problems.append(str(error)))
+        page.on("console", lambda said: problems.append(said.text) if said.type == "error" else None)
+        yield page
+        browser.close()
+    assert [problem for problem in problems if REFUSED not in problem] == []
+    assert len(problems) == refused
+
+
+def test_a_question_from_the_first_word_to_the_list(address: str, tmp_path: Path) -> None:
+    with browser_page(viewport={"width": 1300, "height": 900}) as page:
+        page.goto(address)
+        page.wait_for_selector(".welcome")
+        assert "token" not in page.url
+        page.keyboard.press("/")
+        page.keyboard.type("red zebra")
+        page.fill("#response", "the 9 cats run")
+        page.keyboard.press("Control+Enter")
+        page.wait_for_selector(".hit.active")
+        assert page.locator(".column").count() == 2
+        hostile = page.locator(".hit", has_text="onerror").first
+        assert "␛[31m" in hostile.locator(".prompt .text").inner_text()
+        assert page.locator(".hit img").count() == 0
+        assert "broken" not in page.title()
+        assert page.locator("#asked mark").count() > 0
+
+        first = int(page.locator(".hit.active").get_attribute("data-row"))
+        page.keyboard.press("x")
+        page.wait_for_selector("#basket .change")
+        page.keyboard.press("y")
+        page.keyboard.press("j")
+        page.keyboard.press("n")
+        second = int(page.locator(".hit.active").get_attribute("data-row"))
+        with page.expect_download() as download:
+            page.click("text=Download the list")
+        download.value.save_as(tmp_path / "list.jsonl")
+        lines = map(json.loads, (tmp_path / "list.jsonl").read_text().splitlines())
+        assert {line["id"]: line["decision"] for line in lines} == {f"e{first}": "keep", f"e{second}": "drop"}
+
+        for key in ("k", "j", "Enter"):  # Enter alone would press the button that has the focus
+            page.keyboard.press(key)
+        page.wait_for_selector("#example[open] .queries")
+        assert page.locator("#example-title").inner_text() == f"e{second}"
+        shown = page.url
+        page.keyboard.press("Escape")
+        page.goto("about:blank")
+        page.goto(shown)
+        page.wait_for_selector("#example[open] .queries")
+        page.wait_for_selector("#basket .change")
+        assert page.locator("#basket .decisions").inner_text().startswith("1 to keep, 1 to drop")
+
+
+def test_filters_groups_and_two_methods(address: str) -> None:
+    with browser_page(1, viewport={"width": 1300, "height": 900}, color_scheme="dark") as page:
+        page.goto(f"{address}#q=3")
+        page.wait_for_selector(".hit")
+        page.locator(".facet .value input").first.check()
+        page.wait_for_selector("#status:has-text('30 examples')")
+        page.fill("#where", "nothing == 1")
+        page.keyboard.press("Enter")
+        page.wait_for_selector("#where-error:not([hidden])")
+        assert "no field" in page.locator("#where-error").inner_text()
+        page.fill("#where", "")
+        page.keyboard.press("Enter")
+        page.wait_for_selector("#where-error", state="hidden")
+        page.click("text=Side by side")
+        page.wait_for_selector("text=in both lists")
+        page.locator("#results").focus()
+        page.keyboard.press("g")
+        page.wait_for_selector("table.groups tbody tr")
+        page.locator("table.groups input").first.check()
+        page.wait_for_selector("#basket .change:nth-child(2)")
+        page.go_back()
+        page.wait_for_selector(".hit")
+
+
+def test_a_phone_shows_no_wider_page(address: str) -> None:
+    with browser_page(viewport={"width": 390, "height": 844}, has_touch=True) as page:
+        page.goto(f"{address}#q=3")
+        page.wait_for_selector(".hit")
+        assert page.evaluate("document.documentElement.scrollWidth") <= 390
+        page.locator(".hit .open").first.tap()
+        page.wait_for_selector("#example[open] .queries")
+        assert page.evaluate("document.querySelector('#example').scrollWidth") <= 390
+
+
+def test_without_the_token_the_page_says_so(address: str) -> None:
+    with playwright.sync_playwright() as started:
+        browser = started.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox"])
+        page = browser.new_page()
+        page.goto(address.split("?")[0])
+        page.wait_for_selector("#alert:not([hidden])")
+        assert "token: is missing or wrong" in page.locator("#alert").inner_text()
+        browser.close()

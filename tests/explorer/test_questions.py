@@ -1,0 +1,178 @@
+"""Questions of the page, beside what the index itself answers."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+from pydantic import ValidationError
+from worlds.small_world import HashAttributor, make_corpus
+
+import airrep
+from airrep.corpus.corpus import Corpus, Example
+from airrep.explorer import questions, requests
+from airrep.explorer.explorer import Explorer
+from airrep.explorer.texts import why_json
+from airrep.index.editing import delete
+
+
+@pytest.fixture
+def explorer(index: airrep.Index, queries: Corpus) -> Explorer:
+    return Explorer(index, queries)
+
+
+def ref(number: int = 0) -> requests.QueryRef:
+    return requests.QueryRef(number=number)
+
+
+@pytest.mark.parametrize("least", [False, True])
+def test_pages_of_hits_are_the_ranking_of_the_index(
+    explorer: Explorer, index: airrep.Index, queries: Corpus, least: bool
+) -> None:
+    expected = index.top(queries[1], k=50, least=least, why=True)
+    told = []
+    for start in (0, 20, 40):
+        page = questions.top(explorer, requests.TopRequest(query=ref(1), least=least, start=start, count=20))
+        assert page["more"] == (start < 40)
+        told += page["hits"]
+    assert [(hit["row"], hit["rank"]) for hit in told] == [(hit.row, hit.rank) for hit in expected]
+    assert np.allclose([hit["score"] for hit in told], [hit.score for hit in expected])
+    assert told[0]["channels"] == pytest.approx({"hash": expected[0].score})
+
+
+def test_filters_and_facets_choose_the_same_rows_as_the_index(explorer: Explorer, index: airrep.Index) -> None:
+    asked = requests.TopRequest(
+        query=ref(), where="year > 2001", facets={"source": ["forum", "(none)"], "year": ["2003"]}, count=50
+    )
+    expected = index.where('year == 2003 and (source == "forum" or source is None)')
+    page = questions.top(explorer, asked)
+    assert sorted(hit["row"] for hit in page["hits"]) == expected.tolist()
+    assert page["matching"] == len(expected)
+
+
+def test_counts_of_a_field_leave_its_own_choice_out(explorer: Explorer, index: airrep.Index) -> None:
+    told = questions.count(explorer, requests.CountRequest(facets={"source": ["forum"]}))
+    assert told["matching"] == len(index.where(source="forum"))
+    counts = {one["name"]: {value["value"]: value["count"] for value in one["values"]} for one in told["facets"]}
+    assert counts["source"] == {
+        "forum": len(index.where(source="forum")),
+        "books": len(index.where(source="books")),
+        "(none)": len(index.where("source is None")),
+    }
+    for value, count in counts["label"].items():
+        assert count == len(index.where(source="forum", label=value))
+    assert counts["year"]["2001"] == len(index.where('year == 2001 and source == "forum"'))
+
+
+def test_groups_and_what_if_are_those_of_the_index(explorer: Explorer, index: airrep.Index, queries: Corpus) -> None:
+    expected = index.group_scores([queries[2]], "label")
+    told = questions.groups(explorer, requests.GroupRequest(query=ref(2), by="label"))
+    assert {one["value"]: one["score"] for one in told["groups"]} == pytest.approx(dict(expected.ranked(0)))
+    assert [one["value"] for one in told["groups"]] == [name for name, _ in expected.ranked(0)]
+    removed = np.union1d(index.where(source="forum"), [1, 5])
+    change = index.what_if([queries[2]], remove=removed)
+    basket = requests.WhatIfRequest(query=ref(2), rows=[5, 1, 5], facets={"source": ["forum"]})
+    answer = questions.what_if(explorer, basket)
+    assert answer["change"] == pytest.approx(float(change.change[0]))
+    assert answer["removed"] == len(removed)
+
+
+def test_an_example_tells_the_queries_that_it_helps(explorer: Explorer, index: airrep.Index, queries: Corpus) -> None:
+    typed = requests.QueryRef(prompt="new one", response="😀 answer")
+    questions.top(explorer, requests.TopRequest(query=typed))
+    told = questions.example(explorer, requests.ExampleRequest(row=17, query=typed))
+    asked = [*queries, Example("new one", "😀 answer", id="q")]
+    scores = np.concatenate([scores for _, scores in index.scores(asked)], axis=1)[:, 17]
+    assert [one["score"] for one in told["helped"]] == pytest.approx(sorted(scores, reverse=True), rel=1e-5)
+    assert told["score"] == pytest.approx(float(scores[-1]), rel=1e-5)
+    assert told["prompt"] == index.example(17).prompt
+    (listed,) = questions.list_queries(explorer, requests.ListRequest(text="NEW"))["asked"]
+    assert explorer.query(requests.QueryRef(key=listed["key"])).response == "😀 answer"
+
+
+def test_places_of_words_count_as_javascript_does(tmp_path: Path) -> None:
+    corpus = Corpus.from_examples(
+        [Example("😀 p", "𝒳 the zebra runs", id="a"), Example("q", "a car", id="b"), Example("r", "the end", id="c")]
+    )
+    index = airrep.build_index(corpus, tmp_path / "index", "bm25")
+    query = Example("😀😀 x", "my zebra", id="q")
+    hit = index.top(query, k=1, why=True)[0]
+    assert hit.why is not None
+    (word,) = [one for one in why_json(query, hit.example, hit.why)["words"] if one["text"] == "zebra"]
+    (field, start, stop) = word["example"][0]
+    units = hit.example.response.encode("utf-16-le")
+    assert field == "response"
+    assert units[2 * start : 2 * stop].decode("utf-16-le") == "zebra"
+
+
+def test_deleted_rows_are_in_no_answer(index: airrep.Index, queries: Corpus) -> None:
+    explorer = Explorer(delete(index, [3, 4]), queries)
+    assert questions.count(explorer, requests.CountRequest())["matching"] == 48
+    groups = questions.groups(explorer, requests.GroupRequest(query=ref(), by="source"))["groups"]
+    assert sum(one["size"] for one in groups) == 48
+    with pytest.raises(airrep.ConfigError, match="row 3: was deleted"):
+        questions.example(explorer, requests.ExampleRequest(row=3))
+
+
+def test_a_field_of_many_values_is_no_facet(tmp_path: Path) -> None:
+    examples = (Example("p", f"r{n}", id=str(n), label=f"l{n}", metadata={"n": n}) for n in range(600))
+    index = airrep.build_index(Corpus.from_examples(examples), tmp_path / "i", HashAttributor(), shard_rows=256)
+    explorer = Explorer(index)
+    assert questions.count(explorer, requests.CountRequest())["facets"] == []
+    with pytest.raises(airrep.ConfigError, match="more than 500 values"):
+        explorer.facets.groups("n")
+
+
+def test_an_index_that_changes_is_not_asked_any_more(index: airrep.Index, queries: Corpus) -> None:
+    explorer = Explorer(index, queries)
+    questions.top(explorer, requests.TopRequest(query=ref()))
+    delete(index, [3])
+    with pytest.raises(airrep.ArtifactError, match="changed or replaced while it is served"):
+        questions.top(explorer, requests.TopRequest(query=ref()))
+
+
+def test_another_index_beside_has_the_same_examples(tmp_path: Path, index: airrep.Index, corpus: Corpus) -> None:
+    beside = airrep.build_index(corpus, tmp_path / "beside", HashAttributor("other"))
+    explorer = Explorer(index, None, beside)
+    query = requests.QueryRef(prompt="a", response="b")
+    first, second = (questions.top(explorer, requests.TopRequest(query=query, index=n))["hits"] for n in (0, 1))
+    assert [hit["row"] for hit in second] == [hit.row for hit in beside.top(Example("a", "b", id="q"), k=20)]
+    assert first != second
+    other = airrep.build_index(make_corpus(50, "x"), tmp_path / "x", HashAttributor())
+    with pytest.raises(airrep.ConfigError, match="--beside .*: has other examples"):
+        Explorer(index, None, other)
+
+
+@pytest.mark.parametrize(
+    ("kind", "fields"),
+    [
+        (requests.TopRequest, {"query": {"number": -1}}),
+        (requests.TopRequest, {"query": {"number": "1"}}),
+        (requests.TopRequest, {"query": {"number": True}}),
+        (requests.TopRequest, {"query": {"number": 1}, "count": 51}),
+        (requests.TopRequest, {"query": {"number": 1}, "start": 1000}),
+        (requests.TopRequest, {"query": {"number": 1}, "where": "x" * 2001}),
+        (requests.TopRequest, {"query": {"prompt": "a" * 100_001, "response": "b"}}),
+        (requests.TopRequest, {"query": {"number": 1}, "more": 1}),
+        (requests.WhatIfRequest, {"query": {"number": 1}, "rows": list(range(10_001))}),
+        (requests.WhatIfRequest, {"query": {"number": 1}, "rows": [1.5]}),
+        (requests.CountRequest, {"facets": {"source": "forum"}}),
+    ],
+)
+def test_requests_that_cannot_be_meant_are_refused(kind: type[requests.Request], fields: dict) -> None:
+    with pytest.raises(ValidationError):
+        kind.model_validate(fields)
+
+
+@pytest.mark.parametrize(
+    ("query", "told"),
+    [
+        ({"number": 99}, "query number 99"),
+        ({"key": "nothing"}, "not among those"),
+        ({"prompt": "a"}, "a prompt and a response"),
+        ({"prompt": " ", "response": "b"}, "prompt is blank"),
+        ({}, "a prompt and a response"),
+    ],
+)
+def test_queries_that_do_not_exist_are_told(explorer: Explorer, query: dict, told: str) -> None:
+    with pytest.raises(airrep.AirRepError, match=told):
+        questions.top(explorer, requests.TopRequest(query=requests.QueryRef(**query)))
