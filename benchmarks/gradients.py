@@ -35,6 +35,7 @@ from airrep.corpus.corpus import Example, read_corpus
 from airrep.encoder.load import load_encoder
 from airrep.lm import attention as lm_attention
 from airrep.lm.documents import Documents
+from airrep.lm.folders.forms import LmFiles
 from airrep.lm.model import TargetLM
 from airrep.lm.network import Execution, loss_alone
 from airrep.lm.settings import LmSettings
@@ -80,7 +81,9 @@ def build_lm(layers: int, device: str) -> TargetLM:
     cuda = device != "cpu"
     execution = Execution(device, "bfloat16" if cuda else "float32", 16384 if cuda else 2048, 0.5 if cuda else 1.0)
     chat: Any = SimpleNamespace(max_tokens=2048, plain=None)
-    return TargetLM(LmSettings(lm="qwen2-shape"), Path(), model, chat, execution)
+    return TargetLM(
+        LmSettings(lm="qwen2-shape"), LmFiles("qwen2-shape", Path(), Path(), Path()), model, chat, execution
+    )
 
 
 def choose_examples(count: int) -> list[Example]:

@@ -86,6 +86,8 @@ from airrep.labels.farm import label as label
 from airrep.labels.instance import LabelledInstance as LabelledInstance
 from airrep.labels.labels import Labels as Labels
 from airrep.labels.labels import open_labels as open_labels
+from airrep.labels.outside.command import label_by_command as label_by_command
+from airrep.labels.outside.imported import import_labels as import_labels
 from airrep.labels.plan import SamplingSettings as SamplingSettings
 from airrep.labels.plan import SubsetPlan as SubsetPlan
 from airrep.labels.plan import open_plan as open_plan

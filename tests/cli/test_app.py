@@ -398,7 +398,42 @@ def test_label_takes_settings_of_the_lm_and_of_the_fine_tuning(labelling: tuple[
     ran = run(*LABEL, "--set", "lm=other")
     assert (ran.status, ran.err.count("\n")) == (1, 1)
     assert "'lm' is not a setting here; expected one of the fine-tuning (batch_examples, " in ran.err
-    assert "or of the LM (batch_tokens, checkpointing" in ran.err
+    assert "or of the LM (base, batch_tokens, checkpointing" in ran.err
+
+
+def test_losses_of_another_trainer_become_labels(labelling: tuple[Run, list[dict[str, Any]]]) -> None:
+    run, asked = labelling
+    start = ("label", "plan", "train.jsonl", "--queries", "queries.jsonl", "--out", "labels")
+    rows = [{"subset": f"{i}-{j}", "query": q, "loss": j + q} for i in range(2) for j in range(5) for q in range(4)]
+    Path("losses.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    refused = {
+        (): "says nothing of what is trained; expected --lm MODEL, or another trainer's",
+        ("--import", "losses.jsonl", "--command", "x {train} {losses}"): "two sources of losses; expected one",
+        ("--import", "losses.jsonl", "--set", "epochs=3"): "epochs: would not reach another trainer",
+        ("--import", "losses.jsonl", "--part", "1/2"): "--part shares work, and --import has none",
+        ("--import", "none.jsonl"): "none.jsonl: cannot be read (No such file or directory)",
+    }
+    for more, reason in refused.items():
+        ran = run(*start, *more)
+        assert (ran.status, ran.err.count("\n")) == (1, 1), ran.err
+        assert reason in ran.err
+    ran = run(*start, "--import", "losses.jsonl", "--lm", "any/name")
+    assert ran.status == 0, ran.err
+    assert "12 of 12 finished); next: airrep train labels" in ran.err
+    assert not asked
+    shown = run("show", "labels")
+    assert "trainer=imported" in shown.out
+    assert "state        finished" in shown.out
+
+
+def test_sample_writes_files_for_another_trainer(run: Run) -> None:
+    write("train.jsonl", TRAIN)
+    drawn = ("--instances", "1", "--train-count", "8", "--query-count", "2", "--subsets", "3", "--size", "4")
+    ran = run("sample", "train.jsonl", "--out", "plan", *drawn, "--write", "files")
+    assert ran.status == 0, ran.err
+    assert "files: subsets and queries as JSONL, listed in subsets.jsonl" in ran.err
+    assert "train on each, then: airrep label plan train.jsonl --import LOSSES --out LABELS" in ran.err
+    assert len(Path("files/subsets.jsonl").read_text().splitlines()) == 3
 
 
 def test_adapt_takes_settings_of_the_lm_and_of_the_fine_tuning(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:

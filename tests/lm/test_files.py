@@ -26,7 +26,7 @@ from worlds.tiny_lms import VOCABULARY, some_examples, tiny_lm, tiny_network, ti
 
 from airrep.corpus.corpus import Example
 from airrep.errors import ConfigError
-from airrep.lm.files import digests
+from airrep.lm.folders.forms import find_lm
 from airrep.lm.model import TargetLM, load_lm
 from airrep.lm.settings import LmSettings
 
@@ -222,7 +222,10 @@ def test_a_damaged_tokenizer_is_refused(content: str, tmp_path: Path) -> None:
 
 def test_an_lm_without_a_tokenizer_is_refused(tmp_path: Path) -> None:
     tiny_network().save_pretrained(tmp_path / "lm")
-    assert refusal(tmp_path / "lm").startswith("its tokenizer cannot be loaded: ")
+    assert refusal(tmp_path / "lm") == (
+        "has no tokenizer; expected tokenizer.json in it. Put it there: "
+        f"tokenizer.save_pretrained({str(tmp_path / 'lm')!r})"
+    )
 
 
 def test_more_tokens_than_positions_are_refused(tmp_path: Path) -> None:
@@ -245,14 +248,14 @@ def test_sharded_and_half_precision_weights_are_loaded_as_float32(tmp_path: Path
 
 def test_digests_cover_what_is_read_and_leave_out_the_rest(tmp_path: Path) -> None:
     tiny_lm(tmp_path / "lm")
-    before = digests(tmp_path / "lm")
+    before = find_lm(str(tmp_path / "lm")).digests()
     assert {"config.json", "model.safetensors", "tokenizer.json", "tokenizer_config.json"} <= before.keys()
     (tmp_path / "lm" / "README.md").write_text("words")
     (tmp_path / "lm" / "generation_config.json").write_text("{}")
-    assert digests(tmp_path / "lm") == before
+    assert find_lm(str(tmp_path / "lm")).digests() == before
     config = json.loads((tmp_path / "lm" / "config.json").read_text())
     (tmp_path / "lm" / "config.json").write_text(json.dumps({**config, "rms_norm_eps": 1e-3}))
-    assert digests(tmp_path / "lm") != before
+    assert find_lm(str(tmp_path / "lm")).digests() != before
 
 
 def test_rows_that_cannot_be_tokenised_are_told_beforehand(tmp_path: Path) -> None:

@@ -7,9 +7,10 @@ from worlds.tiny_lms import some_examples, tiny_lm
 
 from airrep.corpus.corpus import Corpus, Example
 from airrep.errors import ArtifactError, ConfigError
+from airrep.lm.folders.forms import find_lm
 from airrep.lm.model import load_lm
 from airrep.lm.settings import FineTuneSettings, LmSettings
-from airrep.lm.warmup import Warmup, checkpoints_of, files_digest, open_warmup, warm_up
+from airrep.lm.warmup import Warmup, checkpoints_of, open_warmup, warm_up
 
 
 @pytest.fixture
@@ -41,7 +42,7 @@ def test_the_base_is_recorded_by_name_and_by_its_files(base: str, warmup: Warmup
     assert warmup.base == {
         "name": base,
         "fingerprint": load_lm(settings(base)).fingerprint,
-        "files": files_digest(Path(base)),
+        "files": find_lm(base).digest,
     }
 
 

@@ -36,7 +36,7 @@ def listed(documents: Documents) -> list[reference.Document]:
 
 def plain(lm: TargetLM) -> Any:
     """The LM as transformers loads it."""
-    return reference.load(str(lm.folder))
+    return reference.load(str(lm.files.folder))
 
 
 def naive_loss(

@@ -7,8 +7,9 @@ from typing import Any
 
 from pydantic import Field, ValidationInfo, field_validator, model_validator
 
-from airrep.attributors.settings import METHOD_SETTINGS, TOKENIZERS, whole_folder
+from airrep.attributors.settings import METHOD_SETTINGS, TOKENIZERS
 from airrep.errors import ConfigError
+from airrep.lm.folders.forms import settled_name
 from airrep.runtime.artifacts import read_manifest
 from airrep.runtime.settings import Settings, read_settings, read_yaml
 
@@ -80,13 +81,15 @@ class Channel(Settings):
 class ChannelsSettings(Settings):
     """Settings of a sum of channels."""
 
-    added = ("lm", "device", "precision")
+    added = ("lm", "base", "device", "precision")
 
     tokenizer: str | None = None
     """Folder or Hub id of a model, best the target LM, whose tokens are counted by all channels but those of words;
     None: that of the LM, or the pieces of the LM that comes with airrep."""
     lm: str | None = None
     """Target LM, a folder or a Hub id: the default channels count its tokens, and its gradients are a channel more."""
+    base: str | None = None
+    """The LM that its adapters belong to, where it has some and that LM has moved."""
     device: str | None = None
     """Of all channels that compute on one: auto, cpu, cuda or cuda:N."""
     precision: str | None = None
@@ -111,13 +114,15 @@ class ChannelsSettings(Settings):
     @field_validator("tokenizer", "lm")
     @classmethod
     def _whole_path(cls, name: str | None) -> str | None:
-        return name if name is None or name in TOKENIZERS else whole_folder(name)
+        return name if name is None or name in TOKENIZERS else settled_name(name)
 
     @field_validator("channels")
     @classmethod
     def _complete(cls, channels: tuple[Channel, ...], known: ValidationInfo) -> tuple[Channel, ...]:
         """Put what is set for all where it belongs, and check that names differ."""
-        common = {name: known.data[name] for name in ("lm", "device", "precision") if known.data.get(name) is not None}
+        common = {
+            name: known.data[name] for name in ("lm", "base", "device", "precision") if known.data.get(name) is not None
+        }
         tokenizer = known.data.get("tokenizer") or known.data.get("lm")
         titles = [channel.title for channel in channels]
         twice = next((title for title in titles if titles.count(title) > 1), None)

@@ -7,6 +7,7 @@ from pydantic import Field, field_validator
 
 from airrep.corpus.views import View
 from airrep.encoder.folders import BUNDLED, DEFAULT
+from airrep.lm.folders.forms import settled_name
 from airrep.lm.settings import LmSettings
 from airrep.runtime.settings import Settings
 from airrep.scoring.pooling import Pool
@@ -117,13 +118,8 @@ class NgramSettings(Settings):
 
     @field_validator("tokenizer")
     @classmethod
-    def _whole_tokenizer(cls, tokenizer: str) -> str:
-        return str(Path(tokenizer).resolve()) if Path(tokenizer).is_dir() else tokenizer
-
-    @field_validator("tokenizer")
-    @classmethod
     def _whole_path(cls, tokenizer: str) -> str:
-        return tokenizer if tokenizer in TOKENIZERS else whole_folder(tokenizer)
+        return tokenizer if tokenizer in TOKENIZERS else settled_name(tokenizer)
 
 
 class RdsSettings(LmSettings):
@@ -194,6 +190,8 @@ class TrakSettings(CheckpointSettings):
 class LessSettings(LmSettings):
     """Settings of LESS. The LM is a warm-up with adapters: `airrep warmup --set lora_rank=128`."""
 
+    added = ()  # its base was always written
+
     dimension: int = Field(default=8192, ge=1)
     """Features after the random projection; the paper takes 768 and 8192."""
     reduction: Literal["mean", "sum"] = "mean"
@@ -204,11 +202,6 @@ class LessSettings(LmSettings):
     """The LM that the adapters belong to, where it has moved; None: where it was at the warm-up."""
     store: str | None = None
     """Directory of gradients that runs share; None: the user's cache. 'none': nothing is kept."""
-
-    @field_validator("base")
-    @classmethod
-    def _whole_base(cls, base: str | None) -> str | None:
-        return base if base is None or not Path(base).is_dir() else str(Path(base).resolve())
 
 
 class InfluenceSettings(LmSettings):

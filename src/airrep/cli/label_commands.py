@@ -10,6 +10,7 @@ import typer
 from airrep.cli import options
 from airrep.cli.flags import SettingsFlags
 from airrep.cli.options import note, print_json, shared_options
+from airrep.errors import ConfigError
 
 QueriesOption = Annotated[str | None, f"Where queries come from, when not from DATA. {options.DATA_HELP}"]
 
@@ -37,18 +38,28 @@ def sample_command(
     *,
     drawing: SamplingOptions,
     configuring: options.ConfigOptions,
+    write: Annotated[
+        Path | None,
+        typer.Option(metavar="DIR", help="Also write subsets and queries here as JSONL, for other trainers."),
+    ] = None,
     replace: options.ReplaceOption = False,
 ) -> None:
     """Draw instances: queries, train pools without them, and random subsets of the pools."""
     from airrep.labels import sampling
+    from airrep.labels.outside.subset_files import LIST, write_subset_files
     from airrep.labels.plan import SamplingSettings
 
     kind = {} if drawing["removals"] is None else {"kind": "removals"}
     chosen = SamplingSettings.of(configuring.values(drawing) | kind)
-    plan = sampling.sample(reading.read(data), out, chosen, reading.read_if(queries), replace=replace)
+    corpus, asked = reading.read(data), reading.read_if(queries)
+    plan = sampling.sample(corpus, out, chosen, asked, replace=replace)
     count = sum(len(instance.subsets) for instance in plan.instances)
     others = "" if queries is None else f" --queries {queries}"
     following = f"airrep label {out} {data}{others} --lm MODEL"
+    if write is not None:
+        write_subset_files(plan, corpus, asked, write, replace=replace)
+        note(f"{write}: subsets and queries as JSONL, listed in {LIST}")
+        following = f"train on each, then: airrep label {out} {data}{others} --import LOSSES --out LABELS"
     note(f"{out}: {len(plan.instances):,} instances, {count:,} subsets; next: {following}")
 
 
@@ -57,10 +68,22 @@ def sample_command(
 def label_command(
     plan: Annotated[Path, typer.Argument(metavar="SUBSETS", help="What `airrep sample` made.")],
     data: options.DataArgument,
-    lm: options.LmOption,
     out: Annotated[Path, "Directory of the losses."],
     reading: options.ReadingOptions,
+    lm: Annotated[str | None, f"{options.LM_HELP} With --import or --command a name alone."] = None,
     queries: QueriesOption = None,
+    imported: Annotated[
+        Path | None,
+        typer.Option(
+            "--import",
+            metavar="LOSSES",
+            help="Losses of another trainer: JSONL rows with subset, query and loss, or .npy (subsets, queries).",
+        ),
+    ] = None,
+    command: Annotated[
+        str | None,
+        "Another trainer, run for each subset without a shell, such as 'my_train.sh {train} {queries} {losses}'.",
+    ] = None,
     seeds: Annotated[int, typer.Option(min=1, help="Fine-tunes of each subset, each with its own seed.")] = 1,
     part: Annotated[str | None, "Only this share of the fine-tunes, such as 3/10."] = None,
     *,
@@ -77,31 +100,53 @@ def label_command(
     computes, such as --set batch_tokens=4096.
     """
     from airrep.cli.show.learning import TaskMeter, next_step
-    from airrep.labels import farm
     from airrep.labels.plan import open_plan
 
-    model, tuning = configuring.of_lm(lm, computing)
-    corpus, asked = reading.read(data), reading.read_if(queries)
-    labels = farm.label(
-        open_plan(plan),
-        corpus,
-        asked,
-        model,
-        tuning,
-        out,
-        seeds=seeds,
-        part=part,
-        engine=running.make(),
-        retries=retries,
-        partial=partial,
-        retry_quarantined=retry_quarantined,
-        on_task=TaskMeter(),
-    )
+    values = configuring.values(computing)
+    _check_elsewhere(lm, imported, command, part, values)
+    corpora = (open_plan(plan), reading.read(data), reading.read_if(queries))
+    several: dict[str, Any] = {"seeds": seeds, "partial": partial}
+    each: dict[str, Any] = {**several, "part": part, "engine": running.make(), "retries": retries}
+    each |= {"retry_quarantined": retry_quarantined, "on_task": TaskMeter()}
+    if imported is not None:
+        from airrep.labels.outside.imported import import_labels
+
+        labels = import_labels(*corpora, imported, out, lm=lm, **several)
+    elif command is not None:
+        from airrep.labels.outside.command import label_by_command
+
+        labels = label_by_command(*corpora, command, out, lm=lm, **each)
+    else:
+        from airrep.labels.farm import label
+
+        labels = label(*corpora, *configuring.of_lm(lm or "", computing), out, **each)
     read = f"--data {data}" if queries is None else f"--data {data} --data {queries}"
     following = f"airrep train {out} {read} --out ENCODER"
     if labels.plan.settings.kind == "removals":
         following = f"airrep evaluate loo INDEX --labels {out} {read}"
     note(f"{labels!r}; {next_step(labels, following)}")
+
+
+def _check_elsewhere(
+    lm: str | None, imported: Path | None, command: str | None, part: str | None, settings: Mapping[str, Any]
+) -> None:
+    """Check that losses come from one place, and that nothing is set that another trainer would not see."""
+    if imported is None and command is None:
+        if lm is None:
+            raise ConfigError(
+                "label: says nothing of what is trained; expected --lm MODEL, or another trainer's --import LOSSES or "
+                "--command. Give one."
+            )
+        return
+    if imported is not None and command is not None:
+        raise ConfigError("label: --import and --command are two sources of losses; expected one. Leave one out.")
+    if settings:
+        raise ConfigError(
+            f"label: {', '.join(sorted(settings))}: would not reach another trainer; expected no settings with "
+            "--import or --command. Leave them out, and set it there."
+        )
+    if imported is not None and part is not None:
+        raise ConfigError("label: --part shares work, and --import has none. Leave --part out.")
 
 
 @dataclass(frozen=True)

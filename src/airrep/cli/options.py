@@ -51,7 +51,8 @@ PartialOption = Annotated[bool, "Accept unfinished labels."]
 MixedOption = Annotated[bool, "Accept labels of several LMs, fine-tunings or precisions."]
 EncoderOption = Annotated[str | None, "Sentence encoder: 'default', a folder or a Hub id."]
 TargetOption = Annotated[str | None, "Language model of methods that read one: a folder or a Hub id."]
-LmOption = Annotated[str, "Target language model: a folder or a Hub id."]
+LM_HELP = "Target language model: a folder (a whole LM, adapters of peft, checkpoints) or a Hub id."
+LmOption = Annotated[str, LM_HELP]
 DeviceOption = Annotated[str | None, "auto, cpu, cuda or cuda:N."]
 PrecisionOption = Annotated[str | None, "auto, float32 or bfloat16."]
 WorkersOption = Annotated[
@@ -90,7 +91,9 @@ class ConfigOptions:
         from airrep.runtime.settings import read_settings
 
         given = {name: value for name, value in {**(flags or {}), **named}.items() if value is not None}
-        return read_settings(self.config, self.settings or ()) | given
+        values = read_settings(self.config, self.settings or ()) | given
+        _tell_checkpoint(values.get("lm"))
+        return values
 
     def of_lm(
         self, lm: str, flags: Mapping[str, Any] | None = None, **named: Any
@@ -99,7 +102,22 @@ class ConfigOptions:
         from airrep.lm.settings import FineTuneSettings, LmSettings, split_lm_settings
 
         of_lm, of_tuning = split_lm_settings(self.values(flags, **named))
+        _tell_checkpoint(lm)
         return LmSettings.of({**of_lm, "lm": lm}), FineTuneSettings.of(of_tuning)
+
+
+def _tell_checkpoint(lm: object) -> None:
+    """Say which checkpoint is taken where a trainer's folder holds nothing else."""
+    if not isinstance(lm, str) or not Path(lm).is_dir():
+        return
+    from airrep.lm.folders.checkpoints import checkpoints_in
+    from airrep.lm.folders.forms import settled
+
+    if settled(Path(lm)) != Path(lm):
+        steps = list(checkpoints_in(Path(lm)))
+        note(
+            f"{lm}: holds a trainer's checkpoints ({', '.join(map(str, steps))}) alone; the last is taken: {steps[-1]}"
+        )
 
 
 @dataclass(frozen=True)

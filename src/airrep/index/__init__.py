@@ -1,17 +1,15 @@
 """Features on disk: build an index, change it, ask it.
 
-building  Build an index: encode, write shards, seal it with its manifest.
-choosing  Choose from a ranking: diverse, within quotas, within a budget of tokens.
-editing   Appending to an index, deleting from it, compacting it.
-frames    Results as rows of plain values, data frames and short tables for notebooks.
-index     An index on disk: opened as memory maps, asked for scores.
-picking   Pick training data from an index, by min-rank or weight, with the reasons.
-picks     Picked training examples, each with the reason; written as JSON lines.
-reasons   Why single examples score as they do: their channels, the same words.
-results   Results of asking an index: written, read, with method, pool, sign, units.
-rows      Rows of an index on disk: shards, examples, filters, ids, groups.
-sealing   Write the shards of an index, and seal them with its manifest.
-shards    Shards: immutable pieces of an index on disk, and their blocks.
-why       Same words: which words of a query and a hit carry its score.
-workers   Encoding of shards: in this process, or in the workers of an engine.
+building    Build an index: encode, write shards, seal it with its manifest.
+editing     Appending to an index, deleting from it, compacting it.
+frames      Results as rows of plain values, data frames and short tables for notebooks.
+index       An index on disk: opened as memory maps, asked for scores.
+reasons     Why single examples score as they do: their channels, the same words.
+results     Results of asking an index: written, read, with method, pool, sign, units.
+rows        Rows of an index on disk: shards, examples, filters, ids, groups.
+sealing     Write the shards of an index, and seal them with its manifest.
+selection/  Pick training data from an index.
+shards      Shards: immutable pieces of an index on disk, and their blocks.
+why         Same words: which words of a query and a hit carry its score.
+workers     Encoding of shards: in this process, or in the workers of an engine.
 """

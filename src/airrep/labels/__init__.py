@@ -6,6 +6,7 @@ gather      Gather labelled instances from label directories, data and airrep-te
 instance    Instances with their losses, from which encoders learn.
 labels      Labels on disk: losses of queries after fine-tuning on subsets.
 ledger      Finished fine-tunes of a label directory, one small file each.
+outside/    Labels by another trainer: subsets as files out, losses back in.
 plan        Subset plans on disk: instances, their queries and subsets.
 request     The request that decides whether label runs may be joined or resumed; the seal.
 sampling    Draws of cross-validation instances from a corpus.

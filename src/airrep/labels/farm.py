@@ -2,6 +2,7 @@
 
 import json
 import time
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Generator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass
@@ -96,21 +97,91 @@ def label(
     queries = None if queries is None else as_corpus(queries, "queries")
     asked = train if queries is None else queries
     plan.check_corpora(train, queries)
-    if seeds < 1:
-        raise ConfigError(f"seeds={seeds}: expected 1 or more. Correct the value.")
-    share = TaskShare.parse(part)
     learner = lm if callable(lm) else LmSettings.named(lm)
     tuning = FineTuneSettings.given(fine_tune, "fine_tune")
     farm = _Farm(learner, make_engine(engine) or InProcess(), tuning, plan, train, asked)
+    return make_labels(
+        farm,
+        LabelData(plan, train, asked),
+        out,
+        seeds=seeds,
+        part=part,
+        retries=retries,
+        partial=partial,
+        retry_quarantined=retry_quarantined,
+        progress=progress,
+        on_task=on_task,
+    )
+
+
+@dataclass(frozen=True)
+class LabelData:
+    """Subsets, and the corpora that they and their queries were drawn from."""
+
+    plan: SubsetPlan
+    train: Corpus
+    queries: Corpus
+
+
+class LossSource(ABC):
+    """Where losses come from: fine-tunes of ours, another trainer's command, or a file of losses."""
+
+    @property
+    @abstractmethod
+    def origin(self) -> Mapping[str, Any]:
+        """The LM, ``precision`` and ``fine_tune``, which decide losses beside the texts; JSON values."""
+
+    @abstractmethod
+    def check(self, tasks: Sequence[LabelTask]) -> None:
+        """Refuse, before anything is written, tasks that cannot be done."""
+
+    @abstractmethod
+    def outcomes(self, tasks: list[LabelTask], retries: int) -> Outcomes:
+        """Do tasks."""
+
+
+def make_labels(
+    source: LossSource,
+    data: LabelData,
+    out: str | Path,
+    *,
+    seeds: int = 1,
+    part: str | None = None,
+    retries: int = 0,
+    partial: bool = False,
+    retry_quarantined: bool = False,
+    progress: OnProgress | None = None,
+    on_task: Callable[[TaskReport], None] | None = None,
+) -> Labels:
+    """Fill a label directory with losses from a source; arguments and errors as of :func:`label`."""
+    if seeds < 1:
+        raise ConfigError(f"seeds={seeds}: expected 1 or more. Correct the value.")
+    share = TaskShare.parse(part)
+    request = _request(source, data, seeds)
     folder = make_folder(out)
     with holding(folder, share):
-        run = _FarmRun(folder, farm.request(seeds), share)
-        todo = run.begin(retry_quarantined, farm.check_examples)
+        run = _FarmRun(folder, request, share)
+        todo = run.begin(retry_quarantined, source.check)
         clock = TaskProgress(len(run.share), len(run.share) - len(todo), progress, on_task)
         if todo:
-            run.record(farm.outcomes(todo, retries), clock)
+            run.record(source.outcomes(todo, retries), clock)
         run.finish(partial)
     return Labels(folder)
+
+
+def _request(source: LossSource, data: LabelData, seeds: int) -> LabelRequest:
+    """The request for so many losses of each subset."""
+    sampling = data.plan.settings.model_dump(mode="json")
+    decisive = {
+        "kind": KIND,
+        **source.origin,
+        "train": data.train.fingerprint,
+        "queries": data.queries.fingerprint,
+        "sampling": {name: value for name, value in sampling.items() if name not in GROWING},
+    }
+    counts = {name: sampling[name] for name in GROWING if sampling.get(name) is not None} | {"seeds": seeds}
+    tasks = list_tasks(data.plan, data.train, data.queries, training_part(decisive), seeds)
+    return LabelRequest(decisive, counts, data.plan, tasks)
 
 
 def make_folder(out: str | Path) -> Path:
@@ -121,7 +192,7 @@ def make_folder(out: str | Path) -> Path:
     return folder
 
 
-class _Farm:
+class _Farm(LossSource):
     """The LM, the engine that runs its fine-tunes, and their data."""
 
     def __init__(
@@ -139,24 +210,12 @@ class _Farm:
         self._engine = engine
         self._loaded: Learner[Any] | None = loaded
 
-    def request(self, seeds: int) -> LabelRequest:
-        """The request for so many fine-tunes of each subset."""
-        setup = self._setup
-        sampling = setup.plan.settings.model_dump(mode="json")
-        decisive = {
-            "kind": KIND,
-            "lm": self._lm,
-            "precision": self._precision,
-            "fine_tune": setup.fine_tune.model_dump(mode="json"),
-            "train": setup.train.fingerprint,
-            "queries": setup.queries.fingerprint,
-            "sampling": {name: value for name, value in sampling.items() if name not in GROWING},
-        }
-        counts = {name: sampling[name] for name in GROWING if sampling.get(name) is not None} | {"seeds": seeds}
-        tasks = list_tasks(setup.plan, setup.train, setup.queries, training_part(decisive), seeds)
-        return LabelRequest(decisive, counts, setup.plan, tasks)
+    @property
+    def origin(self) -> dict[str, Any]:
+        tuning = self._setup.fine_tune.model_dump(mode="json")
+        return {"lm": self._lm, "precision": self._precision, "fine_tune": tuning}
 
-    def check_examples(self) -> None:
+    def check(self, tasks: Sequence[LabelTask]) -> None:  # noqa: ARG002
         """Refuse, before the first fine-tune, examples of the plan that the LM cannot read."""
         assert self._loaded is not None
         setup = self._setup
@@ -225,12 +284,12 @@ class _FarmRun:
         self._sealed: Labels | None = None
         self.share = part.share(request.tasks)
 
-    def begin(self, retry_quarantined: bool, check: Callable[[], None]) -> list[LabelTask]:
+    def begin(self, retry_quarantined: bool, check: Callable[[list[LabelTask]], None]) -> list[LabelTask]:
         """Check and claim the directory; the tasks of this part that are still to be done."""
         # Claimed only after all checks: a refused command leaves nothing in a directory.
         todo = self._todo(retry_quarantined)
         if todo:
-            check()
+            check(todo)
         with waiting_lock(self._folder):
             self._request.claim(self._folder)
         return todo

@@ -123,7 +123,10 @@ class Labels:
         return {**self.state, **counts, "quarantined": [asdict(entry) for entry in self.quarantined]}
 
     def read(self, key: str) -> QueryLosses | None:
-        """Losses of one task, ``(q,)``; None if they are missing."""
+        """Losses of one task, ``(q,)``; None if they are missing.
+
+        Those before any fine-tune are NaN where another trainer made the labels and did not measure them.
+        """
         place = self.places.get(key)
         if place is None:
             return None
@@ -134,7 +137,11 @@ class Labels:
             found = self._sealed("base", place.instance)
         else:
             found = self._sealed("losses", place.instance)[place.seed, :, place.subset]
-        return None if np.isnan(found).any() else np.ascontiguousarray(found)
+        lacking = bool(np.isnan(found).any()) and (place.subset is not None or self._is_given_up(place))
+        return None if lacking else np.ascontiguousarray(found)
+
+    def _is_given_up(self, place: Place) -> bool:
+        return any(entry.place == place for entry in self.quarantined)
 
     def losses(self, instance: int) -> Float32[np.ndarray, "s q m"]:
         """Losses of one instance, by seed, query and subset."""
@@ -150,7 +157,8 @@ class Labels:
     def base_losses(self, instance: int) -> Float32[np.ndarray, " q"] | None:
         """Losses of one instance's queries before any fine-tune; None where they are missing."""
         key = next(task.key for task in self._tasks_of(instance) if task.place.subset is None)
-        return self.read(key)
+        found = self.read(key)
+        return None if found is None or np.isnan(found).any() else found
 
     def _tasks_of(self, instance: int) -> list[LabelTask]:
         return [task for task in self.tasks if task.place.instance == instance]

@@ -1,10 +1,12 @@
 """The target LM: read, fine-tuned, asked for losses, hidden states and answers.
 
+adapters   Load a target LM whole: adapters that peft wrote are merged into their base.
 attention  Causal attention inside each document of a packed batch.
 chat       Apply the chat template to an example: tokens as the target LM reads them.
 documents  Tokenised examples, and packed batches of them for causal LMs.
-files      Find, load and check the files of a target LM.
+files      Load and write the files of a target LM; checks of what is loaded.
 fine_tune  Fine-tune a causal LM on packed documents.
+folders/   Folders of target LMs: whole, adapters on a base, or a trainer's checkpoints.
 generate   Let a causal LM answer prompts.
 lora       Low-rank adapters by the optional package peft.
 model      The target LM: fine-tune, per-example loss, hidden states, generate.

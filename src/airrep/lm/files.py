@@ -1,9 +1,8 @@
-"""Find, load and check the files of a target LM."""
+"""Load and write the files of a target LM; checks of what is loaded."""
 
 import json
-import re
 import shutil
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -14,50 +13,13 @@ from safetensors.torch import load_file
 
 from airrep.errors import ConfigError
 from airrep.lm.attention import NAME, register
-from airrep.runtime.artifacts import MANIFEST, file_digest, read_manifest
-from airrep.runtime.hub import CODE, check_own_code, download
+from airrep.lm.folders.forms import CONFIG, LmFiles
+from airrep.runtime.artifacts import MANIFEST, read_manifest
 
 WARM_UP = "warm-up"
 """Kind of the artifacts that are LMs."""
 
-_WEIGHTS = ("*.safetensors", "*.safetensors.index.json")
-_READING = (
-    *("config.json", "tokenizer*", "vocab*", "merges.txt", "special_tokens_map.json", "added_tokens.json"),
-    *("*.model", "*.jinja", "additional_chat_templates/*"),
-)
-_WANTED = (*_WEIGHTS, *_READING, "generation_config.json")
-_HUB_ID = re.compile(r"[\w-][\w.-]*(/[\w-][\w.-]*)?")
-
-
-def find_lm(name: str, trusted: bool = False) -> Path:
-    """Return the folder of an LM, given as such or as an id on the Hugging Face Hub.
-
-    Raises:
-        ConfigError: there is no such folder, it holds no LM, it brings program code and is not trusted, or it cannot
-            be had from the Hub.
-    """
-    path = Path(name)
-    if not path.is_dir():
-        if path.exists() or _HUB_ID.fullmatch(name) is None:
-            kind = "is a file" if path.exists() else "there is no such folder"
-            raise ConfigError(f"lm {name}: {kind}; expected a folder, or owner/name on the Hugging Face Hub. Check it.")
-        wanted = (*_WANTED, CODE) if trusted else _WANTED
-        path = download("lm", name, wanted, "Fetch it elsewhere (hf download) and give its folder.")
-    for pattern in ("config.json", "*.safetensors"):
-        if not any(path.glob(pattern)):
-            raise ConfigError(
-                f"lm {name}: its folder has no {pattern}; expected a Hugging Face causal LM with weights in "
-                "safetensors. Give another folder, or save the LM again with save_pretrained."
-            )
-    check_own_code("lm", name, path, trusted)
-    return path
-
-
-def digests(folder: Path, trusted: bool = False) -> dict[str, str]:
-    """sha256 of each file that decides what an LM reads and computes, by its name; of code, where it is trusted."""
-    found = {*_files(folder, (*_WEIGHTS, *_READING))}
-    found.update(check_own_code("lm", str(folder), folder, True) if trusted else ())
-    return {path.relative_to(folder).as_posix(): file_digest(path) for path in sorted(found)}
+_GENERATION = "generation_config.json"
 
 
 def is_warm_up(folder: Path) -> bool:
@@ -74,9 +36,9 @@ def recorded_reading(folder: Path) -> dict[str, Any]:
     return {**reading, "template": None if reading["template"] == "chat" else reading["template"]}
 
 
-def write_lm(model: Any, base: Path, out: Path) -> None:
+def write_lm(model: Any, files: LmFiles, out: Path) -> None:
     """Write a causal LM into *out* as transformers does; tokenizer, chat template, settings of generation and dropout
-    are those of *base*, the folder that it was loaded from.
+    are those of the files that it was loaded from.
     """
     from transformers import GenerationConfig
 
@@ -86,20 +48,17 @@ def write_lm(model: Any, base: Path, out: Path) -> None:
             model.save_pretrained(out)
     finally:
         model.generation_config = own
-    (out / "generation_config.json").unlink()
-    for path in _files(base, (*_READING, "generation_config.json")):
-        if path.name != "config.json":
-            target = out / path.relative_to(base)
-            target.parent.mkdir(exist_ok=True)
-            shutil.copyfile(path, target)
-    written, before = (json.loads((folder / "config.json").read_bytes()) for folder in (out, base))
+    (out / _GENERATION).unlink()
+    copied = {path: path.relative_to(files.tokenizer) for path in files.tokenizer_files}
+    if (files.weights / _GENERATION).is_file():
+        copied[files.weights / _GENERATION] = Path(_GENERATION)
+    for path, place in copied.items():
+        (out / place).parent.mkdir(exist_ok=True)
+        shutil.copyfile(path, out / place)
+    written, before = (json.loads((folder / CONFIG).read_bytes()) for folder in (out, files.weights))
     # Loading set dropout to 0; the written LM has that of its base.
     dropout = {name: value for name, value in before.items() if "drop" in name}
-    (out / "config.json").write_text(json.dumps(written | dropout, indent=2, sort_keys=True) + "\n", "utf-8")
-
-
-def _files(folder: Path, patterns: Iterable[str]) -> list[Path]:
-    return sorted({path for pattern in patterns for path in folder.glob(pattern) if path.is_file()})
+    (out / CONFIG).write_text(json.dumps(written | dropout, indent=2, sort_keys=True) + "\n", "utf-8")
 
 
 def copy_weights(model: Any, path: Path) -> None:
@@ -108,6 +67,11 @@ def copy_weights(model: Any, path: Path) -> None:
         stored = load_file(path)
     except (OSError, SafetensorError) as error:
         raise ConfigError(f"weights {path}: cannot be read: {_reason(error)}. Restore the file.") from error
+    take_weights(model, stored, path)
+
+
+def take_weights(model: Any, stored: Mapping[str, torch.Tensor], path: Path) -> None:
+    """Copy weights of some place into a model, in place; refuses other names or shapes than its own."""
     own = dict(model.named_parameters())
     if stored.keys() != own.keys() or any(stored[name].shape != own[name].shape for name in own):
         raise ConfigError(f"weights {path}: are not those of a {type(model).__name__} of this shape. Give its own.")

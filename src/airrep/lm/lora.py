@@ -15,11 +15,10 @@ from torch import Tensor
 
 from airrep.errors import ConfigError, MissingExtraError, TrainingError
 from airrep.lm.files import make_plain
+from airrep.lm.folders.forms import ADAPTER, ADAPTER_CONFIG
 from airrep.lm.settings import FineTuneSettings
 from airrep.runtime.seeding import stream_seed
 
-ADAPTER = "adapter_model.safetensors"
-ADAPTER_CONFIG = "adapter_config.json"
 MOMENTS = "moments.safetensors"
 """Adam's moments of each number of the adapters, beside them."""
 

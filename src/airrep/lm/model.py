@@ -13,11 +13,13 @@ from torch import Tensor
 
 from airrep.corpus.corpus import Example
 from airrep.errors import ConfigError, DataError, TrainingError
+from airrep.lm.adapters import load_whole
 from airrep.lm.attention import library_attention
 from airrep.lm.chat import PLAIN, Chat
 from airrep.lm.documents import Documents, PackedDocuments
-from airrep.lm.files import copy_weights, digests, find_lm, load_network, load_tokenizer, recorded_reading
+from airrep.lm.files import copy_weights, load_tokenizer, recorded_reading, take_weights
 from airrep.lm.fine_tune import FineTuneReport, OnStep, fine_tune
+from airrep.lm.folders.forms import LmFiles, find_lm
 from airrep.lm.generate import generate
 from airrep.lm.lora import adapted
 from airrep.lm.network import (
@@ -51,17 +53,17 @@ class TargetLM:
     Attributes:
         name: folder or Hub id.
         settings: settings that it was loaded with.
-        folder: folder of its files.
+        files: where its files are.
         model: the transformers model, with packed attention; dropout is off.
         chat: renders and tokenises examples.
         max_tokens: longest example.
         execution: device, precision, size of micro-batches.
     """
 
-    def __init__(self, settings: LmSettings, folder: Path, model: Any, chat: Chat, execution: Execution) -> None:
+    def __init__(self, settings: LmSettings, files: LmFiles, model: Any, chat: Chat, execution: Execution) -> None:
         self.name = settings.lm
         self.settings = settings
-        self.folder = folder
+        self.files = files
         self.model = model
         self.chat = chat
         self.max_tokens = chat.max_tokens
@@ -78,7 +80,7 @@ class TargetLM:
         return json_digest(
             {
                 "kind": "causal lm",
-                "files": digests(self.folder, self.settings.trust_remote_code),
+                "files": self.files.digests(self.settings.trust_remote_code),
                 "max_tokens": self.max_tokens,
                 "template": template or self.settings.template or "chat",
             }
@@ -166,13 +168,18 @@ class TargetLM:
                     weight.copy_(self._base[name])
 
     def load_weights(self, path: Path) -> None:
-        """Take the weights of a safetensors file, such as a checkpoint of its warm-up, until :meth:`reset`.
+        """Take the weights of a checkpoint until :meth:`reset`: a safetensors file, or a folder as a trainer writes it.
 
         Raises:
-            ConfigError: the file cannot be read, or holds weights of another LM.
+            ConfigError: the checkpoint cannot be read, or holds weights of another LM.
         """
         self._keep_base()
-        copy_weights(self.model, path)
+        if not path.is_dir():
+            copy_weights(self.model, path)
+            return
+        trusted = self.settings.trust_remote_code
+        other = load_whole(find_lm(str(path), trusted, self.settings.base), trusted)
+        take_weights(self.model, {name: weight.detach() for name, weight in other.named_parameters()}, path)
 
     def losses(self, documents: Documents) -> Losses:
         """Mean cross-entropy over each document's response tokens, in nats: ``(n,)``, rows in order.
@@ -264,21 +271,22 @@ def load_lm(settings: LmSettings | Mapping[str, Any] | str | Path) -> TargetLM:
         ConfigError: there is no such LM, it is no causal LM, its files are damaged, its documents cannot be packed,
             or a setting does not fit it.
         ArtifactError: it is a warm-up that was altered.
+        MissingExtraError: it has adapters, and the package peft is missing.
     """
     settings = LmSettings.named(settings)
     trusted = settings.trust_remote_code
-    folder = find_lm(settings.lm, trusted)
-    settings = _as_recorded(settings, folder)
+    files = find_lm(settings.lm, trusted, settings.base)
+    settings = _as_recorded(settings, files.folder)
     device = resolve_device(settings.device)
     precision = resolve_precision(settings.precision, device)
-    model = load_network(folder, settings.lm, trusted).to(device)
+    model = load_whole(files, trusted).to(device)
     max_tokens = _max_tokens(settings, model)
-    tokenizer = load_tokenizer(folder, settings.lm, trusted)
+    tokenizer = load_tokenizer(files.tokenizer, settings.lm, trusted)
     rows = model.get_input_embeddings().weight.shape[0]
     chat = Chat(tokenizer, settings.lm, max_tokens, rows, settings.template)
     if settings.checkpointing:
         recompute_activations(model, settings.lm)
-    lm = TargetLM(settings, folder, model, chat, _execution(settings, device, precision))
+    lm = TargetLM(settings, files, model, chat, _execution(settings, device, precision))
     _check_packing(lm)
     return lm
 

@@ -2,19 +2,25 @@
 
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, Literal, Self
+from typing import Any, ClassVar, Literal, Self
 
 from pydantic import Field, field_validator, model_validator
 
 from airrep.errors import ConfigError
+from airrep.lm.folders.forms import settled_name
 from airrep.runtime.settings import Settings
 
 
 class LmSettings(Settings):
     """Which target LM is taken, and how it reads and computes."""
 
+    added: ClassVar[tuple[str, ...]] = ("base",)
+
     lm: str = Field(min_length=1)
-    """The target LM: a folder with a Hugging Face causal LM, or owner/name on the Hub."""
+    """The target LM: a folder with a Hugging Face causal LM, with adapters that peft wrote, or with a trainer's
+    checkpoints, whose last is taken; or owner/name on the Hub."""
+    base: str | None = None
+    """The LM that adapters belong to, a folder or a Hub id; None: the one that they name."""
     max_tokens: int | None = Field(default=None, ge=8)
     """Longest example in tokens; prompts are cut. None takes the LM's positions, at most 2048."""
     template: str | None = None
@@ -39,9 +45,14 @@ class LmSettings(Settings):
 
     @field_validator("lm")
     @classmethod
-    def _whole_path(cls, lm: str) -> str:
-        """Resolve a folder's path, so that workers in another directory find it."""
-        return str(Path(lm).resolve()) if Path(lm).is_dir() else lm
+    def _settled(cls, lm: str) -> str:
+        """Resolve a folder's path, so that workers elsewhere find it, and name the checkpoint that is taken."""
+        return settled_name(lm)
+
+    @field_validator("base")
+    @classmethod
+    def _whole_base(cls, base: str | None) -> str | None:
+        return base if base is None or not Path(base).is_dir() else str(Path(base).resolve())
 
     @field_validator("template")
     @classmethod

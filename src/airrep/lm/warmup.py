@@ -4,7 +4,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 from jaxtyping import Float64
@@ -15,26 +15,19 @@ from airrep.arrays import Rows
 from airrep.corpus.corpus import Corpus
 from airrep.corpus.inputs import CorpusLike, as_corpus
 from airrep.errors import ArtifactError, ConfigError, DataError
-from airrep.lm.files import WARM_UP, digests, find_lm, is_warm_up, write_lm
+from airrep.lm.files import WARM_UP, is_warm_up, write_lm
 from airrep.lm.fine_tune import FineTuneReport, OnStep, StepDone, count_steps
+from airrep.lm.folders.checkpoints import Checkpoint, trainer_checkpoints
+from airrep.lm.folders.forms import find_lm
 from airrep.lm.lora import save_adapters, whole_weights
 from airrep.lm.model import TargetLM, load_lm
 from airrep.lm.settings import FineTuneSettings, LmSettings
-from airrep.runtime.artifacts import check_sizes, json_digest, read_manifest, real_path, seal, versions, writing
+from airrep.runtime.artifacts import check_sizes, read_manifest, real_path, seal, versions, writing
 from airrep.runtime.devices import resolve_device, resolve_precision
 from airrep.runtime.seeding import stream, stream_seed
 from airrep.runtime.stage import Stage
 
 _ADAPTER, _CHECKPOINTS, _LOSSES = "adapter", "checkpoints", "losses.npy"
-
-
-class Checkpoint(NamedTuple):
-    """Weights after one step of a warm-up."""
-
-    path: Path
-    """A file that :meth:`airrep.lm.model.TargetLM.load_weights` takes."""
-    rate: float
-    """Mean learning rate of the steps since the checkpoint before, TracIn's weight."""
 
 
 @dataclass(frozen=True)
@@ -89,24 +82,20 @@ def open_warmup(folder: str | Path) -> Warmup | None:
 
 
 def checkpoints_of(lm: TargetLM) -> tuple[Checkpoint, ...]:
-    """The checkpoints that an LM's warm-up kept.
+    """The checkpoints that an LM's warm-up kept, or those that a trainer wrote into or beside its folder.
 
     Raises:
-        ConfigError: it is no warm-up, or kept none.
+        ConfigError: there are none, or the trainer logged too few learning rates.
         ArtifactError: it was altered, or files are missing.
     """
-    warmup = open_warmup(lm.folder)
-    if warmup is None or not warmup.checkpoints:
+    warmup = open_warmup(lm.files.folder)
+    found = trainer_checkpoints(lm.files.folder) if warmup is None else warmup.checkpoints
+    if not found:
         raise ConfigError(
-            f"lm {lm.name}: has no checkpoints; expected what `airrep warmup --checkpoints 4` writes. "
-            "Run that, or use checkpoints=final."
+            f"lm {lm.name}: has no checkpoints; expected what `airrep warmup --checkpoints 4` writes, or a trainer's "
+            "folders checkpoint-STEP. Run that, or use checkpoints=final."
         )
-    return warmup.checkpoints
-
-
-def files_digest(folder: Path) -> str:
-    """64 hex digits over all files that decide what an LM reads and computes."""
-    return json_digest(digests(folder))
+    return found
 
 
 def warm_up(
@@ -155,7 +144,7 @@ def warm_up(
             model = load_lm(lm)
             writer = _CheckpointWriter(model, partial, marks, on_step)
             report = _train(model, corpus.take(rows), chosen, seed, writer)
-            write_lm(model.model, model.folder, partial)
+            write_lm(model.model, model.files, partial)
             np.save(partial / _LOSSES, np.array(report.loss_per_step, np.float64))
             seal(partial, WARM_UP, _description(writer, report, request))
     made = open_warmup(path)
@@ -191,7 +180,9 @@ def _request(
     """Everything that decides the weights."""
     return {
         "corpus": corpus.fingerprint,
-        "lm": files_digest(find_lm(lm.lm)),  # of the files: the LM itself need not be loaded to find a finished one
+        "lm": find_lm(
+            lm.lm, base=lm.base
+        ).digest,  # of the files: the LM itself need not be loaded to find a finished one
         "reading": lm.model_dump(include={"max_tokens", "template"}),
         "precision": resolve_precision(lm.precision, resolve_device(lm.device)),
         "fine_tune": fine_tune.model_dump(mode="json"),

@@ -121,7 +121,7 @@ class Adaptation:
     def _weighed(
         self, out: Path, members: tuple[Channel, ...], weigh: LabelledInstance, last: LabelledInstance
     ) -> Stack:
-        return learn_stack(members, [weigh], [last], out, rivals=rivals(self.lm.lm))
+        return learn_stack(members, [weigh], [last], out, rivals=rivals(self.lm.lm, self.lm.base))
 
     def _usable(self, tell: Tell | None = None) -> Corpus:
         """The examples whose responses the LM can read whole."""
@@ -235,11 +235,13 @@ def load_packed(name: str) -> PackedEncoder:
     return encoder
 
 
-def rivals(lm: str) -> dict[str, Attributor]:
+def rivals(lm: str, base: str | None = None) -> dict[str, Attributor]:
     """What is of use without labels, which what was learnt must beat."""
     return {
         "default channels": make_attributor("channels"),
-        "default channels, with the LM": make_attributor("channels", {"lm": lm}),
+        "default channels, with the LM": make_attributor(
+            "channels", {"lm": lm} if base is None else {"lm": lm, "base": base}
+        ),
         "n-grams of the LM's tokens": make_attributor("ngram", {"tokenizer": lm}),
         "TF-IDF": make_attributor("tfidf"),
         "TF-IDF of responses": make_attributor("tfidf", {"view": "response"}),

@@ -8,7 +8,7 @@ from airrep.attributors.methods import METHODS, method_named
 from airrep.corpus.corpus import Corpus
 from airrep.encoder.folders import DEFAULT
 from airrep.errors import ConfigError, TrainingError
-from airrep.lm.files import find_lm
+from airrep.lm.folders.forms import find_lm
 from airrep.lm.settings import FineTuneSettings, LmSettings
 from airrep.planning.budget import HELD_OUT_SHARE, LEAST_HELD_OUT, MOST_HELD_OUT, LearnPlan
 from airrep.planning.trial_learning import LabelTrial, TrainTask, try_labels, try_training
@@ -148,7 +148,7 @@ def run_benchmarks(request: PlanRequest, tell: Tell, engine: Engine | None = Non
         ConfigError: too few examples, no such LM, or a setting that does not fit.
         TrainingError: a benchmark failed.
     """
-    find_lm(request.lm.lm, request.lm.trust_remote_code)
+    find_lm(request.lm.lm, request.lm.trust_remote_code, request.lm.base)
     rows = stream(request.seed, "plan").permutation(len(request.texts))[:SAMPLE]
     texts = request.texts.take(rows)
     distinct_rows(texts)

@@ -165,6 +165,8 @@ def _labels(request: PlanRequest, run: Path) -> RealRun:
     labels, cost = open_labels(run), label_cost(run)
     if cost is None:
         raise _unknown(run, "it has no times.jsonl")
+    if "epochs" not in labels.state["fine_tune"]:
+        raise _unknown(run, "another trainer made it")
     size, queries = _sizes(labels)
     epochs, tuned = labels.state["fine_tune"]["epochs"] / request.tuning.epochs, cost.fine_tunes
 

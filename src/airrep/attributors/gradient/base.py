@@ -19,8 +19,9 @@ from airrep.attributors.language import LanguageAttributor
 from airrep.attributors.settings import CheckpointSettings, GradientSettings, TracinSettings
 from airrep.corpus.corpus import Example
 from airrep.errors import ConfigError
+from airrep.lm.folders.forms import weights_digest
 from airrep.lm.warmup import checkpoints_of
-from airrep.runtime.artifacts import file_digest, json_digest
+from airrep.runtime.artifacts import json_digest
 
 S = TypeVar("S", bound=GradientSettings)
 C = TypeVar("C", bound=CheckpointSettings)
@@ -34,14 +35,14 @@ class LmWeights:
     """Weights that gradients are taken at."""
 
     path: Path | None
-    """A file of them; None: those of the LM as it is."""
+    """A checkpoint; None: those of the LM as it is."""
     rate: float
     """Learning rate with which they were reached."""
 
     @cached_property
     def name(self) -> str:
         """A name that is theirs alone among weights of the same LM."""
-        return "final" if self.path is None else file_digest(self.path)
+        return "final" if self.path is None else weights_digest(self.path)
 
 
 FINAL = LmWeights(None, 1.0)

@@ -20,11 +20,12 @@ from airrep.attributors.language import LanguageAttributor
 from airrep.attributors.settings import LessSettings
 from airrep.corpus.corpus import Example
 from airrep.errors import ConfigError
-from airrep.lm.files import find_lm, recorded_reading
-from airrep.lm.lora import ADAPTER, ADAPTER_CONFIG, MOMENTS, file_name, load_adapters, load_moments
+from airrep.lm.files import recorded_reading
+from airrep.lm.folders.forms import ADAPTER, ADAPTER_CONFIG, find_lm
+from airrep.lm.lora import MOMENTS, file_name, load_adapters, load_moments
 from airrep.lm.model import TargetLM, load_lm
 from airrep.lm.settings import LmSettings
-from airrep.lm.warmup import Warmup, files_digest, open_warmup
+from airrep.lm.warmup import Warmup, open_warmup
 from airrep.runtime.artifacts import file_digest, json_digest
 
 Side: TypeAlias = Literal["train", "queries"]
@@ -74,7 +75,8 @@ class LessAttributor(LanguageAttributor[LessSettings]):
         Raises:
             ConfigError: the LM is none, or was warmed up without adapters.
         """
-        warmup = open_warmup(find_lm(self._settings.lm))
+        path = Path(self._settings.lm)
+        warmup = open_warmup(path if path.is_dir() else find_lm(self._settings.lm).folder)
         if warmup is None or warmup.adapter is None:
             raise ConfigError(
                 f"{self.name}: lm {self._settings.lm} has no adapters with Adam's moments; expected a warm-up with "
@@ -96,7 +98,7 @@ class LessAttributor(LanguageAttributor[LessSettings]):
             ConfigError: it is gone or another one now, or the adapters do not fit it.
         """
         lm = load_lm(self._base)
-        if files_digest(lm.folder) != self.warmup.base["files"]:
+        if lm.files.digest != self.warmup.base["files"]:
             raise ConfigError(
                 f"{self.name}: {lm.name} is not the LM that {self.warmup.path} began from. Name that: --set base=MODEL"
             )
@@ -106,7 +108,7 @@ class LessAttributor(LanguageAttributor[LessSettings]):
     @property
     def _base(self) -> LmSettings:
         """The LM without adapters, which reads as the warm-up did where nothing else is asked for."""
-        own = self._settings.model_dump(include=set(LmSettings.model_fields) - {"lm"})
+        own = self._settings.model_dump(include=set(LmSettings.model_fields) - {"lm", "base"})
         asked = {name: value for name, value in own.items() if value is not None}
         name = self._settings.base or self.warmup.base["name"]
         if Path(name).is_absolute() and not Path(name).is_dir():

@@ -11,6 +11,7 @@ import numpy as np
 
 from airrep.attributors.settings import MOST_ORDERS
 from airrep.errors import ConfigError
+from airrep.lm.folders.forms import find_lm, settled
 from airrep.runtime.hub import download
 
 if TYPE_CHECKING:
@@ -121,10 +122,23 @@ def _file_of(name: str) -> Path:
     if name == SUBWORDS:
         return BUNDLED / TOKENIZER
     instead = f"Give {WORDS}, {SUBWORDS}, or the folder of a model."
-    folder = Path(name) if Path(name).is_dir() else download("tokenizer", name, (TOKENIZER,), instead)
+    if Path(name).is_dir():
+        folder = _folder_of(settled(Path(name)), name)
+    else:
+        folder = download("tokenizer", name, (TOKENIZER,), instead)
     if not (folder / TOKENIZER).is_file():
         raise ConfigError(f"tokenizer {name}: has no {TOKENIZER}. {instead}")
     return folder / TOKENIZER
+
+
+def _folder_of(folder: Path, name: str) -> Path:
+    """The folder that has the tokenizer of an LM's folder, whose adapters or checkpoint may have none of their own."""
+    if (folder / TOKENIZER).is_file():
+        return folder
+    try:
+        return find_lm(name).tokenizer
+    except ConfigError:  # no LM either: the caller says what a tokenizer is
+        return folder
 
 
 @lru_cache(maxsize=2**17)

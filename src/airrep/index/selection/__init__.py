@@ -1,1 +1,6 @@
-"""Pick training data from an index."""
+"""Pick training data from an index.
+
+choosing  Choose from a ranking: diverse, within quotas, within a budget of tokens.
+picking   Pick training data from an index, by min-rank or weight, with the reasons.
+picks     Picked training examples, each with the reason; written as JSON lines.
+"""

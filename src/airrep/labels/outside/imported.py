@@ -1,0 +1,86 @@
+"""Labels from a file of losses that another trainer measured."""
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from airrep.corpus.corpus import Corpus
+from airrep.errors import DataError
+from airrep.labels.farm import LabelData, LossSource, Outcomes, make_labels
+from airrep.labels.labels import Labels
+from airrep.labels.outside.losses import read_losses
+from airrep.labels.outside.origin import no_losses, outside_origin
+from airrep.labels.outside.subset_files import subset_name
+from airrep.labels.plan import SubsetPlan
+from airrep.labels.tasks import LabelTask, Place
+from airrep.runtime.artifacts import file_digest
+from airrep.runtime.engine import Outcome
+
+
+def import_labels(
+    plan: SubsetPlan,
+    train: Corpus,
+    queries: Corpus | None,
+    losses: str | Path,
+    out: str | Path,
+    *,
+    lm: str | None = None,
+    seeds: int = 1,
+    partial: bool = False,
+) -> Labels:
+    """Make labels of the losses that another trainer measured after training on each subset.
+
+    Args:
+        plan: the subsets.
+        train: the corpus that they were drawn from.
+        queries: the corpus that the queries were drawn from; None when that is *train*.
+        losses: file of losses, as :func:`airrep.labels.outside.losses.read_losses` reads it.
+        out: the directory.
+        lm: a name for the model that was trained; labels of equal names may be used together.
+        seeds: number of runs on each subset, in rows with ``seed``.
+        partial: finish without the subsets that the file lacks; their losses are NaN.
+
+    Raises:
+        ConfigError: an impossible value.
+        DataError: other corpora than those of the plan, or losses that are missing, doubled or not finite.
+        ArtifactError: other labels are there, or they cannot be written.
+    """
+    plan.check_corpora(train, queries)
+    data = LabelData(plan, train, train if queries is None else queries)
+    return make_labels(_Imported(data, Path(losses), lm, seeds, partial), data, out, seeds=seeds, partial=partial)
+
+
+class _Imported(LossSource):
+    """A file of losses."""
+
+    def __init__(self, data: LabelData, path: Path, lm: str | None, seeds: int, partial: bool) -> None:
+        self._found = read_losses(path, data.plan, data.queries, seeds)
+        self._data, self._path, self._partial = data, path, partial
+        self._origin = {**outside_origin(lm, {"trainer": "imported"}), "losses": file_digest(path)}
+
+    @property
+    def origin(self) -> Mapping[str, Any]:
+        return self._origin
+
+    def check(self, tasks: Sequence[LabelTask]) -> None:
+        lacking = [task.place for task in tasks if self._reason(task.place) is not None]
+        if lacking and not self._partial:
+            name = subset_name(lacking[0]) + (f", seed {lacking[0].seed}" if lacking[0].seed else "")
+            raise DataError(
+                f"{self._path}: has no losses of subset {name}, nor of {len(lacking) - 1} more of {len(tasks)}. Add "
+                "them, or finish without: --partial"
+            )
+
+    def _reason(self, place: Place) -> str | None:
+        """Why a task has no losses; None if it has, or needs none."""
+        if place in self._found or place.subset is None:
+            return None
+        return f"{self._path.name} has no losses of it"
+
+    def outcomes(self, tasks: list[LabelTask], retries: int) -> Outcomes:  # noqa: ARG002
+        for task in tasks:
+            reason = self._reason(task.place)
+            found = None if reason is not None else self._found.get(task.place)
+            if found is None and reason is None:
+                found = no_losses(self._data.plan, task.place)
+            yield Outcome(task, found, reason, 0.0, 1, 0.0)

@@ -1,0 +1,26 @@
+"""What labels of another trainer say of where they came from."""
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from airrep.labels.ledger import QueryLosses
+from airrep.labels.plan import SubsetPlan
+from airrep.labels.tasks import Place
+from airrep.runtime.artifacts import json_digest
+
+_UNNAMED = "another trainer's"
+
+
+def outside_origin(lm: str | None, trainer: Mapping[str, Any]) -> dict[str, Any]:
+    """The LM by its name alone, which nobody can check, and the trainer in place of settings of a fine-tune."""
+    name = Path(lm).name if lm else _UNNAMED
+    known = {"name": name, "fingerprint": json_digest({"kind": "LM of another trainer", "name": name})}
+    return {"lm": known, "precision": "unknown", "fine_tune": dict(trainer)}
+
+
+def no_losses(plan: SubsetPlan, place: Place) -> QueryLosses:
+    """The losses before any fine-tune where nobody measured them: NaN, which is read as missing."""
+    return np.full(len(plan.query_rows(place.instance)), np.nan, np.float32)

@@ -1,0 +1,244 @@
+"""Find the files of a target LM: weights, adapters, tokenizer."""
+
+import json
+import re
+from collections.abc import Iterable
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+from airrep.errors import ConfigError
+from airrep.lm.folders.checkpoints import checkpoints_in, last_checkpoint
+from airrep.runtime.artifacts import file_digest, json_digest
+from airrep.runtime.hub import CODE, check_own_code, download
+
+CONFIG = "config.json"
+ADAPTER = "adapter_model.safetensors"
+ADAPTER_CONFIG = "adapter_config.json"
+BASE = "base_model_name_or_path"
+
+_WEIGHTS = ("*.safetensors", "*.safetensors.index.json")
+_TOKENIZER = (
+    *("tokenizer*", "vocab*", "merges.txt", "special_tokens_map.json", "added_tokens.json"),
+    *("*.model", "*.jinja", "additional_chat_templates/*"),
+)
+_VOCABULARY = ("tokenizer.json", "tokenizer_config.json", "vocab.json", "*.model")
+_WANTED = (CONFIG, ADAPTER_CONFIG, *_WEIGHTS, *_TOKENIZER, "generation_config.json")
+_HUB_ID = re.compile(r"[\w-][\w.-]*(/[\w-][\w.-]*)?")
+_MOST_BYTES = 2**22  # of a configuration
+
+
+@dataclass(frozen=True)
+class LmFiles:
+    """Where the parts of a target LM lie."""
+
+    name: str
+    """Name that was given: a folder, or an id on the Hub."""
+    folder: Path
+    """The folder of that name."""
+    weights: Path
+    """Folder with configuration and weights: that folder, or the base of its adapters."""
+    tokenizer: Path
+    """Folder with the tokenizer and the chat template."""
+    adapter: Path | None = None
+    """Folder of adapters that are added to the weights."""
+
+    def digests(self, trusted: bool = False) -> dict[str, str]:
+        """sha256 of each file that decides what the LM reads and computes, by its name; of code, where it is trusted.
+
+        Those of a base and of a tokenizer that lie elsewhere have ``base/`` or ``tokenizer/`` before their names.
+        """
+        parts = {
+            self.weights: _files(self.weights, (*_WEIGHTS, CONFIG)),
+            self.tokenizer: _files(self.tokenizer, _TOKENIZER),
+        }
+        if self.weights == self.tokenizer:
+            parts = {self.weights: _files(self.weights, (*_WEIGHTS, CONFIG, *_TOKENIZER))}
+        found = {
+            self._prefix(folder) + path.relative_to(folder).as_posix(): file_digest(path)
+            for folder, paths in parts.items()
+            for path in paths
+        }
+        if trusted:
+            code = check_own_code("lm", str(self.weights), self.weights, True)
+            found |= {
+                self._prefix(self.weights) + path.relative_to(self.weights).as_posix(): file_digest(path)
+                for path in code
+            }
+        return dict(sorted({**found, **({} if self.adapter is None else adapter_digests(self.adapter))}.items()))
+
+    def _prefix(self, folder: Path) -> str:
+        if folder == self.folder:
+            return ""
+        return "base/" if folder == self.weights else "tokenizer/"
+
+    @cached_property
+    def digest(self) -> str:
+        """64 hex digits over all of :meth:`digests`."""
+        return json_digest(self.digests())
+
+    @property
+    def tokenizer_files(self) -> list[Path]:
+        """Files of the tokenizer and its chat templates."""
+        return _files(self.tokenizer, _TOKENIZER)
+
+
+def find_lm(name: str, trusted: bool = False, base: str | None = None) -> LmFiles:
+    """Find the files of an LM, given as a folder or as an id on the Hugging Face Hub.
+
+    The folder has a whole LM, or adapters that peft wrote; or a trainer's checkpoints alone, whose last is taken.
+
+    Args:
+        name: folder or id.
+        trusted: whether its program code may be run.
+        base: the LM that adapters belong to, where that is not the one that they name.
+
+    Raises:
+        ConfigError: there is no such folder, it holds no LM, it brings program code and is not trusted, it or its base
+            cannot be had from the Hub, or a base is given and there are no adapters.
+    """
+    folder = settled(_folder(name, trusted))
+    check_own_code("lm", name, folder, trusted)
+    if not _holds_adapters(name, folder):
+        _check_whole(name, folder)
+        if base is not None:
+            raise ConfigError(f"lm {name}: is a whole LM, to which no base belongs. Leave out base={base}.")
+        return LmFiles(name, folder, folder, tokenizer_folder(name, folder))
+    weights = _base_of(name, folder, base, trusted)
+    return LmFiles(name, folder, weights, tokenizer_folder(name, folder, weights), folder)
+
+
+def settled(folder: Path) -> Path:
+    """A folder of an LM; of one that holds a trainer's checkpoints and nothing else, the last of these."""
+    if any((folder / name).exists() for name in (CONFIG, ADAPTER_CONFIG)):
+        return folder
+    return last_checkpoint(folder) or folder
+
+
+def settled_name(name: str) -> str:
+    """The whole path of :func:`settled` for a folder; other names as they are."""
+    return str(settled(Path(name).resolve())) if Path(name).is_dir() else name
+
+
+def tokenizer_folder(name: str, folder: Path, base: Path | None = None) -> Path:
+    """The folder of an LM's tokenizer: its own, else the one around a trainer's checkpoint, else that of its base.
+
+    Raises:
+        ConfigError: none of them has one.
+    """
+    around = folder.parent if folder in checkpoints_in(folder.parent).values() else None
+    places = [place for place in (folder, around, base) if place is not None]
+    found = next((place for place in places if _files(place, _VOCABULARY)), None)
+    if found is None:
+        where = " or ".join(
+            ["it", *(["the folder around it"] if around else []), *(["the base of its adapters"] if base else [])]
+        )
+        raise ConfigError(
+            f"lm {name}: has no tokenizer; expected tokenizer.json in {where}. Put it there: "
+            f"tokenizer.save_pretrained({str(around or folder)!r})"
+        )
+    return found
+
+
+def adapter_digests(folder: Path) -> dict[str, str]:
+    """Digests of the adapters of a folder, by file; the base's name is left out, since a base may move."""
+    config = {key: value for key, value in read_config(folder / ADAPTER_CONFIG).items() if key != BASE}
+    return {ADAPTER_CONFIG: json_digest(config), ADAPTER: file_digest(folder / ADAPTER)}
+
+
+def weights_digest(path: Path) -> str:
+    """64 hex digits over weights: of a file, or of a folder with a whole LM or adapters."""
+    if path.is_file():
+        return file_digest(path)
+    if (path / ADAPTER_CONFIG).is_file():
+        return json_digest(adapter_digests(path))
+    return json_digest({each.name: file_digest(each) for each in _files(path, _WEIGHTS)})
+
+
+def read_config(path: Path) -> dict[str, Any]:
+    """A JSON object.
+
+    Raises:
+        ConfigError: the file cannot be read, is too large, or is none.
+    """
+    try:
+        found = json.loads(path.read_bytes()) if path.stat().st_size <= _MOST_BYTES else None
+    except (OSError, ValueError, RecursionError) as error:
+        raise ConfigError(f"{path}: cannot be read as JSON ({type(error).__name__}). Restore the file.") from error
+    if not isinstance(found, dict):
+        raise ConfigError(f"{path}: is no JSON object of at most 4 MiB. Restore the file.")
+    return found
+
+
+def _folder(name: str, trusted: bool) -> Path:
+    """The folder of a name, fetched from the Hub where it is an id."""
+    path = Path(name)
+    if path.is_dir():
+        return path
+    if path.exists() or _HUB_ID.fullmatch(name) is None:
+        kind = "is a file" if path.exists() else "there is no such folder"
+        raise ConfigError(f"lm {name}: {kind}; expected a folder, or owner/name on the Hugging Face Hub. Check it.")
+    wanted = (*_WANTED, CODE) if trusted else _WANTED
+    return download("lm", name, wanted, "Fetch it elsewhere (hf download) and give its folder.")
+
+
+def _check_whole(name: str, folder: Path) -> None:
+    for pattern in (CONFIG, "*.safetensors"):
+        if not any(folder.glob(pattern)):
+            raise ConfigError(
+                f"lm {name}: its folder has no {pattern}; expected a Hugging Face causal LM with weights in "
+                "safetensors, adapters that peft wrote, or checkpoints of a trainer. Give another folder, or save the "
+                "LM again with save_pretrained."
+            )
+
+
+def _holds_adapters(name: str, folder: Path) -> bool:
+    """Whether a folder is one of adapters; refuses one that is half of each."""
+    if not (folder / ADAPTER_CONFIG).is_file():
+        return False
+    if not (folder / ADAPTER).is_file():
+        pickled = " but pickled ones, which are never loaded," if (folder / "adapter_model.bin").is_file() else ""
+        raise ConfigError(
+            f"lm {name}: has {ADAPTER_CONFIG}{pickled or ','} and no {ADAPTER}. Save the adapters again with "
+            "save_pretrained of peft."
+        )
+    if (folder / CONFIG).is_file() and any(path.name != ADAPTER for path in folder.glob("*.safetensors")):
+        raise ConfigError(
+            f"lm {name}: has both the weights of a whole LM and adapters, so that nothing says whether these are in "
+            "them already. Put one of the two into a folder of its own."
+        )
+    return True
+
+
+def _base_of(name: str, folder: Path, base: str | None, trusted: bool) -> Path:
+    """Folder of the whole LM that adapters belong to."""
+    named = base or read_config(folder / ADAPTER_CONFIG).get(BASE)
+    remedy = "Say where it is: --set base=MODEL"
+    if not isinstance(named, str) or not named:
+        raise ConfigError(f"lm {name}: its {ADAPTER_CONFIG} names no {BASE}, the LM of these adapters. {remedy}")
+    beside = folder / named
+    try:
+        found = beside if base is None and beside.is_dir() else _folder(named, trusted)
+    except (ConfigError, OSError, ValueError) as error:
+        reason = str(error).partition(": ")[2].strip() or f"cannot be looked for ({type(error).__name__})"
+        reason = _short(reason.partition(". ")[0].partition("; expected")[0])
+        raise ConfigError(f"lm {name}: the base of its adapters, {_short(named)}, {reason}. {remedy}") from error
+    found = settled(found)
+    if (found / ADAPTER_CONFIG).is_file():
+        raise ConfigError(
+            f"lm {name}: the base of its adapters, {_short(named)}, has adapters itself; expected a whole LM. Merge "
+            "those first, with merge_and_unload of peft, and name the result: --set base=MODEL"
+        )
+    _check_whole(f"{name}, base {_short(named)}", found)
+    check_own_code("lm", _short(named), found, trusted)
+    return found
+
+
+def _short(text: str) -> str:
+    """A name from a file as it can be printed."""
+    return "".join(letter if letter.isprintable() else "?" for letter in text[:200])
+
+
+def _files(folder: Path, patterns: Iterable[str]) -> list[Path]:
+    return sorted({path for pattern in patterns for path in folder.glob(pattern) if path.is_file()})

@@ -1,0 +1,162 @@
+"""Adapters that peft wrote are merged into their base, and compute what peft computes with them."""
+
+import json
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from safetensors.torch import load_file, save_file
+from worlds.tiny_lms import some_examples, tiny_lm, tiny_network, tiny_tokenizer
+
+from airrep.errors import ConfigError, MissingExtraError
+from airrep.lm.model import TargetLM, load_lm
+from airrep.lm.settings import LmSettings
+
+peft = pytest.importorskip("peft")
+pytestmark = pytest.mark.filterwarnings("ignore:.is_gradient_checkpointing:FutureWarning")  # peft asks for it
+
+KINDS: dict[str, dict[str, Any]] = {
+    "lora": {},
+    "rslora": {"use_rslora": True},
+    "dora": {"use_dora": True},
+    "head": {"modules_to_save": ["lm_head"]},
+    "embeddings": {"modules_to_save": ["embed_tokens"]},
+    "bias": {"bias": "lora_only"},
+    "one layer": {"layers_to_transform": [1]},
+}
+
+
+def load(lm: Path | str, **settings: Any) -> TargetLM:
+    """The LM of a name, in float32 on the CPU."""
+    return load_lm(LmSettings(**{"lm": str(lm), "precision": "float32", "device": "cpu", **settings}))
+
+
+def train(base: str, out: Path, **config: Any) -> Any:
+    """Write adapters of random numbers on a base, by peft itself; returns the model that has them."""
+    from transformers import AutoModelForCausalLM
+
+    targets = ["c_attn", "c_fc"] if "gpt2" in base else ["q_proj", "v_proj", "down_proj"]
+    fan = {"fan_in_fan_out": True} if "gpt2" in base else {}
+    with torch.random.fork_rng():
+        torch.manual_seed(3)
+        model = peft.get_peft_model(
+            AutoModelForCausalLM.from_pretrained(base),
+            peft.LoraConfig(
+                **{"task_type": "CAUSAL_LM", "r": 4, "lora_alpha": 8, "target_modules": targets, **fan, **config}
+            ),
+        )
+        for parameter in model.parameters():
+            if parameter.requires_grad:
+                parameter.data += 0.1 * torch.randn(parameter.shape)
+    model.save_pretrained(out)
+    return model.eval()
+
+
+def losses_of(model: Any, lm: TargetLM) -> np.ndarray:
+    """Losses by transformers alone, one example after the other."""
+    documents = lm.tokenise(some_examples())
+    found = []
+    for row in range(len(documents)):
+        part = documents.take(np.array([row]))
+        ids, response = torch.tensor(part.ids), int(part.response_lengths[0])
+        with torch.no_grad():
+            logits = model(input_ids=ids[None].long()).logits[0].double()
+        chances = torch.log_softmax(logits[:-1], 1).gather(1, ids[1:, None].long())[:, 0]
+        found.append(-chances[-response:].mean().item())
+    return np.array(found)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_merged_adapters_compute_what_peft_does(kind: str, tmp_path: Path) -> None:
+    base = tiny_lm(tmp_path / "base")
+    model = train(base, tmp_path / "adapter", **KINDS[kind])
+    lm = load(tmp_path / "adapter")
+    documents = lm.tokenise(some_examples())
+    np.testing.assert_allclose(lm.losses(documents), losses_of(model, lm), rtol=1e-4)
+    assert not np.allclose(lm.losses(documents), load(base).losses(documents), rtol=1e-2)
+    assert {name for name, _ in lm.model.named_parameters()} == {n for n, _ in tiny_network().named_parameters()}
+    assert all(parameter.requires_grad for parameter in lm.model.parameters())
+
+
+def test_gpt2_whose_maps_are_transposed_is_merged_too(tmp_path: Path) -> None:
+    base = tiny_lm(tmp_path / "gpt2", "gpt2")
+    model = train(base, tmp_path / "adapter")
+    lm = load(tmp_path / "adapter")
+    np.testing.assert_allclose(lm.losses(lm.tokenise(some_examples())), losses_of(model, lm), rtol=1e-4)
+
+
+def test_the_fingerprint_is_of_adapters_and_base(tmp_path: Path) -> None:
+    base = tiny_lm(tmp_path / "base")
+    train(base, tmp_path / "adapter")
+    first = load(tmp_path / "adapter").fingerprint
+    train(base, tmp_path / "again")
+    assert load(tmp_path / "again").fingerprint == first != load(base).fingerprint
+    moved = tiny_lm(tmp_path / "moved")
+    assert load(tmp_path / "adapter", base=moved).fingerprint == first
+    other = tiny_lm(tmp_path / "other", seed=1)
+    assert load(tmp_path / "adapter", base=other).fingerprint != first
+
+
+def test_the_adapters_own_tokenizer_counts(tmp_path: Path) -> None:
+    train(tiny_lm(tmp_path / "base"), tmp_path / "adapter")
+    assert load(tmp_path / "adapter").reading["template"] == "plain"
+    tiny_tokenizer(chat="{% for m in messages %}{{ m['content'] }}{% endfor %}").save_pretrained(tmp_path / "adapter")
+    assert load(tmp_path / "adapter").reading["template"] == "chat"
+
+
+@pytest.mark.parametrize(
+    ("changes", "reason"),
+    [
+        ({"peft_type": "IA3"}, "its adapters are of type 'IA3'; expected LORA"),
+        ({"peft_type": None}, "its adapters are of type 'None'; expected LORA"),
+        ({"peft_type": "\n" * 2**20}, "its adapters are of type '"),
+        ({"init_lora_weights": "pissa_niter_4"}, "its adapters began as 'pissa_niter_4', which changes the base too"),
+        ({"megatron_config": {"a": 1}, "megatron_core": "os"}, "names program code (megatron_config)"),
+        ({"r": 5}, "its adapters cannot be merged into a LlamaForCausalLM: "),
+        ({"r": "x"}, "its adapters cannot be merged into a LlamaForCausalLM: "),
+        ({"target_modules": ["nowhere"]}, "its adapters cannot be merged into a LlamaForCausalLM: "),
+        ({"target_modules": ["q_proj", "k_proj", "v_proj", "down_proj"]}, "which would be random"),
+        ({"target_modules": ["q_proj", "v_proj"]}, "is not in the LM after loading, so they belong to another"),
+    ],
+)
+def test_adapters_that_do_not_fit_are_refused_in_one_line(changes: dict[str, Any], reason: str, tmp_path: Path) -> None:
+    train(tiny_lm(tmp_path / "base"), tmp_path / "adapter")
+    path = tmp_path / "adapter" / "adapter_config.json"
+    path.write_text(json.dumps({**json.loads(path.read_text()), **changes}))
+    with pytest.raises(ConfigError) as caught:
+        load(tmp_path / "adapter")
+    message = str(caught.value)
+    assert message.startswith(f"lm {tmp_path / 'adapter'}: ")
+    assert reason in message
+    assert "\n" not in message
+    assert len(message) < 1000
+
+
+def test_damaged_or_infinite_adapters_are_refused(tmp_path: Path) -> None:
+    train(tiny_lm(tmp_path / "base"), tmp_path / "adapter")
+    path = tmp_path / "adapter" / "adapter_model.safetensors"
+    stored = load_file(path)
+    name = next(iter(stored))
+    save_file({**stored, name: stored[name] * float("nan")}, path)
+    with pytest.raises(ConfigError, match=r"of its adapters is not finite"):
+        load(tmp_path / "adapter")
+    path.write_bytes(b"no tensors")
+    with pytest.raises(ConfigError, match=r"adapter_model\.safetensors cannot be read: .*Save it again\.$"):
+        load(tmp_path / "adapter")
+
+
+def test_adapters_of_a_wider_lm_are_refused(tmp_path: Path) -> None:
+    tiny_lm(tmp_path / "base")
+    train(tiny_lm(tmp_path / "wide", hidden_size=32), tmp_path / "adapter")
+    with pytest.raises(ConfigError, match=r"cannot be merged into a LlamaForCausalLM: .*--set base=MODEL$"):
+        load(tmp_path / "adapter", base=str(tmp_path / "base"))
+
+
+def test_without_peft_the_extra_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    train(tiny_lm(tmp_path / "base"), tmp_path / "adapter")
+    monkeypatch.setitem(sys.modules, "peft", None)
+    with pytest.raises(MissingExtraError, match=r"pip install 'airrep\[peft\]'$"):
+        load(tmp_path / "adapter")
