@@ -97,7 +97,7 @@ def test_lists_part_the_examples(tmp_path: Path) -> None:
     assert record == examples[40].to_dict()
     assert airrep.read_corpus(drop)[0].id == "again"
     with pytest.raises(ConfigError, match="is not the index that was cleaned, or was changed since"):
-        result.write_lists(airrep.delete(index, [0]), tmp_path / "other")
+        result.write_lists(index.delete([0]), tmp_path / "other")
     assert not (tmp_path / "other").exists()
     with pytest.raises(ArtifactError, match="exists already"):
         result.write_lists(index, tmp_path / "lists")
@@ -106,7 +106,7 @@ def test_lists_part_the_examples(tmp_path: Path) -> None:
 def test_deleted_and_filtered_rows_are_not_looked_at(tmp_path: Path) -> None:
     examples = [topics(number) for number in range(8)]
     again = [Example(one.prompt, one.response, f"again {one.id}", label="x", source="forum") for one in examples]
-    index = airrep.delete(build([*examples, *again], tmp_path), [8])
+    index = build([*examples, *again], tmp_path).delete([8])
     result = airrep.clean(index, kinds=["duplicate"], where="id != 'again e1'")
     assert told(result, "duplicate") == {f"again e{number}" for number in range(2, 8)}
     assert result.examples == 14

@@ -149,7 +149,7 @@ def test_typed_query(world: Run) -> None:
     [
         ((), "queries: expected a file, or --prompt and --response"),
         (("queries.jsonl", "--prompt", "a"), "queries: expected a file, or --prompt and --response"),
-        (("--prompt", "a"), "--prompt and --response belong together"),
+        (("--prompt", "a"), "--prompt is given without --response"),
         (("nowhere.jsonl",), "nowhere.jsonl"),
         (("queries.jsonl", "-k", "31"), "31"),
         (("queries.jsonl", "--where", "flavour == 1"), "flavour"),
@@ -165,8 +165,33 @@ def test_bad_questions_end_in_one_line(world: Run, arguments: tuple[str, ...], m
     assert message in ran.err
 
 
+def test_a_file_of_another_form_is_told_as_what_it_was_read(world: Run) -> None:
+    turns = [("human", "Hi"), ("gpt", "Hello."), ("human", "Why?"), ("gpt", "So.")]
+    talk = {"conversations": [{"from": role, "value": value} for role, value in turns]}
+    Path("talk.jsonl").write_text(json.dumps(talk) + "\n" + '{"text": "Once."}\n')
+    told = world("top", "runs/index", "talk.jsonl", "--json").err
+    assert told.splitlines()[0] == (
+        "talk.jsonl: 2 examples; records read: 1 as conversations (the last of several turns; --turns all takes each), "
+        "1 as text alone (no prompt: all of it is the response)"
+    )
+    every = world("top", "runs/index", "talk.jsonl", "--turns", "all", "--json")
+    assert len(json.loads(every.out)["queries"]) == 3
+    assert "Take every turn with --turns all" in _ends_with_a_question(world)
+    assert "turns 'some': expected last or all" in world("top", "runs/index", "talk.jsonl", "--turns", "some").err
+
+
+def _ends_with_a_question(world: Run) -> str:
+    Path("open.jsonl").write_text('{"messages": [{"role": "user", "content": "Hi"}]}')
+    return world("top", "runs/index", "open.jsonl").err
+
+
+def test_a_response_alone_is_a_query(world: Run) -> None:
+    (query,) = json.loads(world("top", "runs/index", "--response", "so it is", "--json").out)["queries"]
+    assert query["query"]["prompt"] == ""
+
+
 def test_query_file_of_another_schema(world: Run) -> None:
-    Path("other.jsonl").write_text('{"text": "no prompt here"}\n')
+    Path("other.jsonl").write_text('{"texts": "no prompt here"}\n')
     ran = world("top", "runs/index", "other.jsonl")
     assert ran.status == 1
     assert "other.jsonl:1" in ran.err

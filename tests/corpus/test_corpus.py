@@ -17,8 +17,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from airrep.corpus.corpus import Corpus, Example, read_corpus
+from airrep.corpus.sources.textformats import csv_rows
 from airrep.corpus.table import COLUMNS, SCHEMA
-from airrep.corpus.textformats import csv_rows
 from airrep.errors import ConfigError, DataError
 
 NOTHING: Any = None
@@ -282,7 +282,7 @@ def test_an_empty_corpus_can_be_made_but_not_read() -> None:
 @pytest.mark.parametrize(
     ("example", "message"),
     [
-        (Example("", "r", "e"), "examples: example 2: prompt is blank"),
+        (Example("p", " ", "e"), "examples: example 2: response is blank"),
         (Example("p", "r", ""), "examples: example 2: id is blank"),
         (Example("p", NOTHING, "e"), "examples: example 2: response is null"),
         (Example("p", "r", NOTHING), "examples: example 2: id is null"),
@@ -313,7 +313,7 @@ def test_from_table_fills_in_and_casts() -> None:
         (column().drop_columns("prompt"), "has no column 'prompt'"),
         (column(id=["1", "1"]), "row 2: has the id of row 1; unique ids are expected"),
         (column(id=["1", None]), "row 2: id is null, blank or holds NUL"),
-        (column(prompt=["p", " \u2003\n"]), "row 2: prompt is null, blank or holds NUL"),
+        (column(prompt=["p", None]), "row 2: prompt is null, blank or holds NUL"),
         (column(response=["", "r"]), "row 1: response is null, blank or holds NUL"),
         (column(label=["a", "b\0"]), "row 2: label is null, blank or holds NUL"),
         (column(prompt=[["p"], ["q"]]), "column 'prompt': .*UTF-8 text is expected"),

@@ -12,7 +12,8 @@ from airrep.errors import DataError
 
 
 def parse(record: object, **fields: str) -> Fields:
-    return Schema(**fields).parse(record)
+    _, (found,) = Schema(**fields).parse(record)
+    return found
 
 
 @pytest.mark.parametrize(
@@ -111,18 +112,22 @@ def test_longer_conversations_become_lines_with_roles() -> None:
     assert parse(chat(("system", "s"), ("assistant", "a"))).prompt == "System: s"
 
 
+def test_a_prompt_may_be_empty() -> None:
+    assert parse({"prompt": "", "response": "r"})[:2] == ("", "r")
+
+
 OK = {"prompt": "p", "response": "r"}
 BAD = [
     ([1], "the record is a list; an object with named fields is expected"),
     ("text", "the record is text; an object with named fields is expected"),
-    ({}, "no prompt and response; found no fields; expected prompt/response, instruction/output"),
+    ({}, "no prompt and response; found no fields; expected prompt/response, prompt/completion"),
     ({"text": "t", "prompt": "p"}, "no prompt and response; found text, prompt; expected prompt/response"),
-    ({"prompt": "p"}, "question/answer or messages. Rename the fields, or name them with prompt_field"),
+    ({"prompt": "p"}, "messages, conversations or text. Rename the fields, or name them with prompt_field"),
     ({"prompt": None, "response": "r"}, "prompt is empty or null; text is expected"),
     ({"prompt": 3, "response": "r"}, "prompt is a number; text is expected"),
     ({"prompt": "p", "response": True}, "response is true or false; text is expected"),
-    ({"prompt": "p", "response": ["r"]}, "response is a list; text is expected"),
-    ({"prompt": "", "response": "r"}, "prompt is blank; text is expected. Remove the record or fill it in"),
+    ({"prompt": "p", "response": ["r"]}, "message 1 is text; an object with role and content is expected"),
+    ({"prompt": "p", "response": {"r": 1}}, "response is an object; text is expected"),
     ({"prompt": "p", "response": " \n\u2003"}, "response is blank; text is expected"),
     ({"prompt": "a\0b", "response": "r"}, "prompt holds a NUL character; plain text is expected"),
     (
@@ -132,7 +137,7 @@ BAD = [
     (OK | {"id": 1.5}, "id is a number; text or an integer is expected"),
     (OK | {"id": " "}, "id is blank; text is expected"),
     (OK | {"id": "a\0"}, "id holds a NUL character"),
-    (OK | {"label": True}, "label is true or false; text or an integer is expected"),
+    (OK | {"label": 0.5}, "label is a number; text or an integer is expected"),
     (OK | {"label": ["a"]}, "label is a list; text or an integer is expected"),
     (OK | {"source": {"site": 1}}, "source is an object; text or an integer is expected"),
     (OK | {"source": "\udc00"}, "source holds a lone surrogate"),

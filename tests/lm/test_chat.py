@@ -133,7 +133,9 @@ def test_an_empty_response_names_the_example(response: str) -> None:
 
 
 def test_a_response_needs_something_before_it() -> None:
-    chat = make(tiny_tokenizer(begins=False), template="{prompt}{response}")
+    tokenizer = tiny_tokenizer(begins=False)
+    tokenizer.bos_token = tokenizer.eos_token = None
+    chat = make(tokenizer)
     with pytest.raises(DataError, match=r'^example "one": nothing comes before its response\. Give it a prompt\.$'):
         chat.tokenise([Example("", "a", "one")])
 
@@ -162,3 +164,22 @@ def test_a_token_that_ends_or_begins_texts_needs_an_embedding() -> None:
         ConfigError, match="^lm tiny: its tokenizer has a token number 1, its embeddings are for 1 only"
     ):
         make(without_end, vocabulary=1)
+
+
+TEXT = Example("", "so it is", "one")
+
+
+@pytest.mark.parametrize("chat", [None, CHAT])
+def test_a_text_without_a_prompt_is_read_without_a_template(chat: str | None) -> None:
+    made = make(tiny_tokenizer(chat=chat))
+    assert texts(made, TEXT) == ("<s>", "so it is</s>")
+    assert made.prompt_ids(["", "why"], 64)[0] == made.tokenise([TEXT]).sequence(0)[:1].tolist()
+
+
+def test_all_tokens_of_a_text_are_learnt_but_the_first_of_a_tokenizer_without_a_beginning() -> None:
+    tokenizer = tiny_tokenizer(begins=False)
+    tokenizer.bos_token = tokenizer.eos_token = None
+    assert texts(make(tokenizer), TEXT) == ("s", "o it is")
+    tokenizer = tiny_tokenizer(begins=False)
+    tokenizer.bos_token = None
+    assert texts(make(tokenizer), TEXT) == ("</s>", "so it is</s>")

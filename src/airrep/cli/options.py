@@ -1,6 +1,7 @@
 """Options that several commands share."""
 
 import inspect
+import re
 from collections.abc import Callable, Iterator, Mapping
 from copy import copy
 from dataclasses import MISSING, dataclass, fields, is_dataclass
@@ -12,7 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar, TypeAlias, get_args,
 import typer
 
 from airrep.cli.flags import SettingsFlags
-from airrep.errors import ConfigError
+from airrep.errors import ConfigError, DataError
 
 if TYPE_CHECKING:
     from airrep.answers.answer import Answer
@@ -30,7 +31,7 @@ if TYPE_CHECKING:
     Kept: TypeAlias = Answer | Comparison | Diagnosis | Evaluation | Plan | Result
 
 
-DATA_HELP = "JSONL, JSON, CSV, TSV or Parquet (also .gz, .zst), a saved Hugging Face dataset, or a Hub id."
+DATA_HELP = "JSONL, JSON, CSV, TSV or Parquet (also .gz, .zst), a folder, a saved Hugging Face dataset, or a Hub id."
 CHOICE_HELP = "DIR#0,3-5 takes some instances of a directory that `airrep label` wrote."
 LABELS_HELP = "Directories that `airrep label` wrote; DIR#0,3-5 takes some instances of one."
 START_HELP = "Encoder to start from: 'default', 'untrained', a folder or a Hub id."
@@ -140,6 +141,16 @@ class EngineOptions:
         return make_engine(self.engine, workers=self.workers, address=self.address, gpus=self.gpus, where="--engine")
 
 
+_OBVIOUS = ("prompt and response",)
+
+
+def _as_typed(text: str) -> str:
+    """Name what Python calls by a keyword as it is typed here: ``prompt_field``, ``turns="all"``."""
+    text = re.sub(r"\b(prompt|response|id|label|source)_field\b", r"--\1-field", text)
+    text = re.sub(r"\b(turns|preferences|split)=[\"']?(\w+)[\"']?", r"--\1 \2", text)
+    return re.sub(r"\bwith split\b", "with --split", text).replace("config or split", "--data-config or --split")
+
+
 @dataclass(frozen=True)
 class ReadingOptions:
     """Options of reading a data file."""
@@ -151,16 +162,26 @@ class ReadingOptions:
     id_field: Annotated[str | None, "Field of the id."] = None
     label_field: Annotated[str | None, "Field of the label."] = None
     source_field: Annotated[str | None, "Field of the source."] = None
-    split: Annotated[str | None, "Split of a Hugging Face dataset."] = None
+    turns: Annotated[str, "Assistant turns of a conversation that are examples: last or all."] = "last"
+    preferences: Annotated[str, "Responses of a preference pair that are examples: chosen or both."] = "chosen"
+    split: Annotated[str | None, "Split of a dataset, or of a folder of files."] = None
+    data_config: Annotated[str | None, "Config of a dataset of the Hub."] = None
     skip_invalid: Annotated[bool, "Leave out records that cannot be used."] = False
 
     def read(self, path: str) -> "Corpus":
-        """Read a corpus, and say how many records were left out."""
+        """Read a corpus, and say as what it was read and how many records were left out."""
         from airrep.cli.show.console import Meter
         from airrep.corpus.corpus import read_corpus
 
-        with Meter("reading") as meter:
-            corpus = read_corpus(path, **vars(self), progress=meter)
+        options = dict(vars(self))
+        try:
+            with Meter("reading") as meter:
+                corpus = read_corpus(path, config=options.pop("data_config"), **options, progress=meter)
+        except (ConfigError, DataError) as error:
+            raise type(error)(_as_typed(str(error))) from None
+        told = [f"{count:,} as {_as_typed(form)}" for form, count in corpus.forms.items() if form not in _OBVIOUS]
+        if told:
+            note(f"{path}: {len(corpus):,} examples; records read: {', '.join(told)}")
         if corpus.skipped.count:
             note(f"{path}: {corpus.skipped.count:,} records left out, the first: {corpus.skipped.messages[0]}")
         return corpus
@@ -194,9 +215,11 @@ class QueryOptions:
             raise ConfigError("queries: expected a file, or --prompt and --response. Give one of the two.")
         if self.queries is not None:
             return self.reading.read(self.queries)
-        if self.prompt is None or self.response is None:
-            raise ConfigError("queries: --prompt and --response belong together. Give both.")
-        return Corpus.from_examples([Example(prompt=self.prompt, response=self.response, id="query")])
+        if self.response is None:
+            raise ConfigError(
+                "queries: --prompt is given without --response, and what it answers is asked for. Give both."
+            )
+        return Corpus.from_examples([Example(prompt=self.prompt or "", response=self.response, id="query")])
 
     def index(self) -> "Index":
         """The index, with the encoder or language model that was named if one was."""

@@ -17,8 +17,10 @@ import pyarrow as pa
 
 from airrep.arrays import Rows
 from airrep.corpus.fields import field_values
-from airrep.corpus.readers import open_source
-from airrep.corpus.records import RESERVED, Fields, RecordSource, Schema, checked, content_hash
+from airrep.corpus.records import RESERVED, Fields, Schema, checked, content_hash
+from airrep.corpus.schemas.forms import Preferences, Turns
+from airrep.corpus.sources.opening import open_source
+from airrep.corpus.sources.source import RecordSource
 from airrep.corpus.table import COLUMNS, SCHEMA, Column, Skipped, build_table, checked_table, table_digest, take
 from airrep.errors import DataError
 
@@ -74,14 +76,18 @@ class Corpus(Sequence[Example]):
     Attributes:
         table: the rows as a pyarrow Table.
         skipped: records that ``skip_invalid`` left out while reading; none for any other corpus.
+        forms: how many records were read in which form, such as "messages"; none for any other corpus.
     """
 
-    def __init__(self, table: pa.Table, *, skipped: Skipped | None = None) -> None:
+    def __init__(
+        self, table: pa.Table, *, skipped: Skipped | None = None, forms: Mapping[str, int] | None = None
+    ) -> None:
         if table.schema.names != list(COLUMNS) or table.schema.types != SCHEMA.types:
             found = ", ".join(f"{column.name} ({column.type})" for column in table.schema)
             raise DataError(f"corpus table: has the columns {found}; {', '.join(COLUMNS)} as large_string expected")
         self.table = table
         self.skipped = Skipped() if skipped is None else skipped
+        self.forms = dict(forms or {})
 
     @classmethod
     def from_examples(cls, examples: Iterable[Example]) -> Self:
@@ -90,7 +96,7 @@ class Corpus(Sequence[Example]):
         Raises:
             DataError: an example is not valid, or two have the same id; the message has their numbers.
         """
-        table, _ = build_table(RecordSource("examples", "example", enumerate(examples, 1)), _fields)
+        table, _, _ = build_table(RecordSource("examples", "example", enumerate(examples, 1)), _fields)
         return cls(table)
 
     @classmethod
@@ -112,15 +118,18 @@ class Corpus(Sequence[Example]):
         id_field: str | None = None,
         label_field: str | None = None,
         source_field: str | None = None,
+        turns: Turns = "last",
+        preferences: Preferences = "chosen",
         skip_invalid: bool = False,
     ) -> Self:
         """Return a corpus of mappings, such as a list of dicts or a Hugging Face ``Dataset``.
 
         Fields and errors are those of :func:`read_corpus`; places are record numbers, from 1 on.
         """
-        schema = Schema(prompt_field, response_field, id_field, label_field, source_field)
-        table, skipped = _read(RecordSource("records", "record", enumerate(records, 1)), schema, skip_invalid)
-        return cls(table, skipped=skipped)
+        schema = Schema(prompt_field, response_field, id_field, label_field, source_field, turns, preferences)
+        source = RecordSource("records", "record", enumerate(records, 1))
+        table, skipped, forms = _read(source, schema, skip_invalid)
+        return cls(table, skipped=skipped, forms=forms)
 
     def __len__(self) -> int:
         return int(self.table.num_rows)
@@ -199,13 +208,14 @@ def _example(
     return Example(prompt, response, key, label, source, json.loads(metadata) if metadata else {})
 
 
-def _fields(example: object) -> Fields:
-    """Return the row of one example."""
+def _fields(example: object) -> tuple[str, list[Fields]]:
+    """Return the row of one example, and its form, the only one."""
     if not isinstance(example, Example):
         raise DataError(f"is a {type(example).__name__}; an Example is expected. Use Corpus.from_records for mappings")
     if example.id is None:
         raise DataError("id is null; text is expected")
-    return checked(example.prompt, example.response, example.id, example.label, example.source, example.metadata)
+    row = checked(example.prompt, example.response, example.id, example.label, example.source, example.metadata)
+    return "example", [row]
 
 
 def read_corpus(
@@ -216,34 +226,41 @@ def read_corpus(
     id_field: str | None = None,
     label_field: str | None = None,
     source_field: str | None = None,
+    turns: Turns = "last",
+    preferences: Preferences = "chosen",
     split: str | None = None,
+    config: str | None = None,
     skip_invalid: bool = False,
     progress: Callable[[int, int | None], None] | None = None,
 ) -> Corpus:
-    """Read a JSONL, JSON, CSV, TSV or Parquet file, alone or as ``.gz`` or ``.zst``, or a dataset.
+    """Read a JSONL, JSON, CSV, TSV or Parquet file, alone or as ``.gz`` or ``.zst``, a folder of them, or a dataset.
 
     Args:
-        path: the file, a folder saved by ``datasets``, or the Hub id of a dataset such as "org/name".
+        path: the file, a folder of such files or of texts, a folder saved by ``datasets``, or the Hub id of a
+            dataset such as "org/name".
         prompt_field: name of the prompt's field; by default the accepted names are looked for (docs/data.md).
         response_field: name of the response's field; likewise.
         id_field: name of the id's field, by default "id". Records without get the hash of their texts.
         label_field: name of the label's field, by default "label".
         source_field: name of the source's field, by default "source".
-        split: which split of a dataset, by default "train".
+        turns: which assistant turns of a conversation are examples: its "last", or "all".
+        preferences: which responses of a preference pair are examples: the "chosen", or "both".
+        split: which split of a dataset or a folder that has some, by default "train".
+        config: which config of a dataset of the Hub.
         skip_invalid: leave out invalid records, counted in ``skipped``; otherwise the first is an error.
         progress: told now and then how many records were read, and None for how many there are.
 
     Raises:
         DataError: the file is missing, empty or damaged, or a record is not valid; the message has the place.
-        ConfigError: a split of something that has none.
+        ConfigError: a split or a config of something that has none, or a choice that is none.
         MissingExtraError: a dataset, without the package ``datasets``.
     """
-    schema = Schema(prompt_field, response_field, id_field, label_field, source_field)
-    source = open_source(path, split)
+    schema = Schema(prompt_field, response_field, id_field, label_field, source_field, turns, preferences)
+    source = open_source(path, split, config)
     if progress is not None:
         source = source._replace(records=_counted(source.records, progress))
-    table, skipped = _read(source, schema, skip_invalid)
-    return Corpus(table, skipped=skipped)
+    table, skipped, forms = _read(source, schema, skip_invalid)
+    return Corpus(table, skipped=skipped, forms=forms)
 
 
 def _counted(
@@ -256,13 +273,13 @@ def _counted(
             progress(count, None)
 
 
-def _read(source: RecordSource, schema: Schema, skip_invalid: bool) -> tuple[pa.Table, Skipped]:
-    """Return the table of a source, which must hold something, and what was left out."""
-    table, skipped = build_table(source, schema.parse, skip_invalid=skip_invalid)
+def _read(source: RecordSource, schema: Schema, skip_invalid: bool) -> tuple[pa.Table, Skipped, dict[str, int]]:
+    """Return the table of a source, which must hold something, what was left out, and its forms."""
+    table, skipped, forms = build_table(source, schema.parse, skip_invalid=skip_invalid)
     if not len(table):
         why = f"has no valid record, the first: {skipped.messages[0]}" if skipped.count else "holds no records"
         raise DataError(f"{source.name}: {why}; at least one record is expected. Check that it is the right file")
     for column, given in (("label", schema.label_field), ("source", schema.source_field)):
         if given is not None and table[column].null_count == len(table):
             raise DataError(f'{source.name}: no record has the {column} field "{given}"; one is expected. Check it')
-    return table, skipped
+    return table, skipped, forms

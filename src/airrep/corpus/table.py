@@ -2,6 +2,7 @@
 
 import hashlib
 from array import array
+from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -11,7 +12,8 @@ import pyarrow as pa
 import pyarrow.compute
 
 from airrep.arrays import Mask, Rows
-from airrep.corpus.records import Fields, RecordSource, content_hash, encode_metadata_text
+from airrep.corpus.records import Fields, content_hash, encode_metadata_text
+from airrep.corpus.sources.source import RecordSource
 from airrep.errors import DataError
 
 if TYPE_CHECKING:
@@ -26,6 +28,7 @@ _compute: Any = pyarrow.compute  # its type stubs refuse large_string
 COLUMNS = ("id", "prompt", "response", "label", "source", "metadata")
 """Columns of a corpus table, in order."""
 _REQUIRED = COLUMNS[:3]
+_NOT_BLANK = ("id", "response")
 SCHEMA = pa.schema([(column, pa.large_string()) for column in COLUMNS])
 """Schema of a corpus table: every column is large_string; label, source and metadata may be null."""
 
@@ -48,33 +51,38 @@ class Skipped:
 
 
 def build_table(
-    source: RecordSource, parse: Callable[[object], Fields], *, skip_invalid: bool = False
-) -> tuple[pa.Table, Skipped]:
-    """Return the table of a source's records and what was left out.
+    source: RecordSource, parse: Callable[[object], tuple[str, list[Fields]]], *, skip_invalid: bool = False
+) -> tuple[pa.Table, Skipped, dict[str, int]]:
+    """Return the table of a source's records, what was left out, and how many records had each form.
+
+    *parse* gives the form of a record and the examples in it.
 
     The first record that is not valid, or has the id of an earlier one, is a DataError that starts with its place;
     with ``skip_invalid`` it is left out.
     """
-    builder, skipped = _Builder(), Skipped()
+    builder, skipped, forms = _Builder(), Skipped(), Counter[str]()
     for number, record in source.records:
         try:
             if isinstance(record, DataError):
                 raise record
-            fields = parse(record)
+            form, found = parse(record)
         except DataError as error:
             message = f"{source.place(number)}: {error}"
             if not skip_invalid:
                 raise DataError(message) from None
             skipped = skipped.add(message)
         else:
-            builder.add(number, fields)
+            forms[form] += 1
+            for fields in found:
+                builder.add(number, fields)
     table = builder.table()
     hashes = np.frombuffer(builder.hashes, np.int64)
     hashes.sort()
     if not (hashes[1:] == hashes[:-1]).any():
-        return table, skipped
+        return table, skipped, dict(forms)
     table = _number_equal_texts(table, np.array(builder.made, bool))
-    return _without_repeats(table, source, np.array(builder.numbers), skipped, skip_invalid)
+    table, skipped = _without_repeats(table, source, np.array(builder.numbers), skipped, skip_invalid)
+    return table, skipped, dict(forms)
 
 
 class _Builder:
@@ -140,7 +148,7 @@ def _without_repeats(
     for row, earlier in zip(later.tolist(), first.tolist(), strict=True):
         message = (
             f'{source.place(numbers[row])}: the id "{table["id"][row].as_py()}" is already that of '
-            f"{source.unit} {numbers[earlier]}; unique ids are expected. Change one, or leave the ids out"
+            f"{source.number(numbers[earlier])}; unique ids are expected. Change one, or leave the ids out"
         )
         if not skip_invalid:
             raise DataError(message)
@@ -183,6 +191,8 @@ def _checked_column(table: pa.Table, column: str) -> Column:
         return _canonical(values)
     wrong = _compute.fill_null(_compute.match_substring(values, "\0"), False)
     if column in _REQUIRED:
+        wrong = _compute.or_(wrong, values.is_null())
+    if column in _NOT_BLANK:
         blank = _compute.equal(_compute.utf8_length(_compute.utf8_trim_whitespace(values)), 0)
         wrong = _compute.or_(wrong, _compute.fill_null(blank, True))
     row = _compute.index(wrong, True).as_py()

@@ -26,6 +26,9 @@ class Rendered(NamedTuple):
 class Chat:
     """Renders and tokenises examples for one LM.
 
+    An example without a prompt is plain text: its tokens and the end-of-text token, after the begin-of-text token or
+    what stands for it, without any template.
+
     Args:
         tokenizer: a tokenizer of transformers.
         name: the LM's name, for errors.
@@ -42,11 +45,15 @@ class Chat:
         self.plain = _plain_template(tokenizer, template)
         self._template = _chat_template(tokenizer, name) if self.plain is None else None
         self._begin = _begin(tokenizer) if self.plain is not None else []
-        self._end = [tokenizer.eos_token_id] if self.plain is not None and tokenizer.eos_token_id is not None else []
-        self._check_known([self._begin + self._end])
+        ends = [tokenizer.eos_token_id] if tokenizer.eos_token_id is not None else []
+        self._end = ends if self.plain is not None else []
+        self._around_text = ([tokenizer.bos_token_id] if tokenizer.bos_token_id is not None else ends, ends)
+        self._check_known([self._begin + self._end, *self._around_text])
 
     def prompt_text(self, prompt: str) -> str:
-        """Text that the LM reads before it answers."""
+        """Text that the LM reads before it answers; none without a prompt."""
+        if not prompt.strip():
+            return ""
         if self.plain is None:
             return self._chat(_messages(prompt), add_generation_prompt=True)
         return self.plain[0].replace("{prompt}", prompt)
@@ -55,6 +62,8 @@ class Chat:
         """Text of an example, in two parts; refuses an empty response, and one that the chat template leaves out."""
         if not example.response.strip():
             raise DataError(f'example "{example.id}": its response is empty; expected text. Leave the example out.')
+        if not example.prompt.strip():
+            return Rendered("", example.response)
         if self.plain is not None:
             head, before, after = self.plain
             return Rendered(head.replace("{prompt}", example.prompt), before + example.response + after)
@@ -107,7 +116,8 @@ class Chat:
     def prompt_ids(self, prompts: Sequence[str], room: int) -> list[list[int]]:
         """Token ids of each :meth:`prompt_text`, cut at the front to at most *room* tokens."""
         found = self._ids([self.prompt_text(prompt) for prompt in prompts])
-        return [self._fit(self._begin + ids, room) for ids in found]
+        begins = [self._begin if prompt.strip() else self._around_text[0] for prompt in prompts]
+        return [self._fit(begin + ids, room) for begin, ids in zip(begins, found, strict=True)]
 
     def _ids(self, texts: list[str]) -> list[list[int]]:
         encoded = self.tokenizer(texts, add_special_tokens=False, return_attention_mask=False, verbose=False)
@@ -126,17 +136,20 @@ class Chat:
 
     def _document(self, example: Example, text: Rendered, prompt: list[int], whole: list[int]) -> tuple[list[int], int]:
         """Join prompt and response; the prompt's tokens are those that generation sees."""
+        begin, end = (self._begin, self._end) if example.prompt.strip() else self._around_text
         starts_so = whole[: len(prompt)] == prompt  # unless a token joins the prompt's end with the response
-        response = (whole[len(prompt) :] if starts_so else self._ids([text.response])[0]) + self._end
-        most = self.max_tokens - max(1, len(self._begin))
+        response = (whole[len(prompt) :] if starts_so else self._ids([text.response])[0]) + end
+        most = self.max_tokens - max(1, len(begin))
         if not 0 < len(response) <= most:
             raise DataError(
                 f'example "{example.id}": its response has {len(response)} tokens; expected 1 to {most}, since one '
                 f"token must come before it. Raise max_tokens (now {self.max_tokens}), shorten the response or leave "
                 "the example out."
             )
-        head = self._fit(self._begin + prompt, self.max_tokens - len(response))
-        if not head:
+        head = self._fit(begin + prompt, self.max_tokens - len(response))
+        if not head:  # a tokenizer without tokens for begin and end: its first token is read, not learnt
+            head, response = response[:1], response[1:]
+        if not response:
             raise DataError(f'example "{example.id}": nothing comes before its response. Give it a prompt.')
         return head + response, len(head)
 

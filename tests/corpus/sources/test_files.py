@@ -159,8 +159,8 @@ BAD_FILES: list[tuple[str, bytes | str, str]] = [
     ("a.jsonl", GOOD + "[1]", "a.jsonl:2: the record is a list; an object with named fields is expected"),
     (
         "a.jsonl",
-        GOOD + '{"text": "x"}',
-        "a.jsonl:2: no prompt and response; found text; expected prompt/response",
+        GOOD + '{"texts": "x"}',
+        "a.jsonl:2: no prompt and response; found texts; expected prompt/response",
     ),
     ("a.jsonl", '{"prompt": 3, "response": "r"}', "a.jsonl:1: prompt is a number; text is expected"),
     (
@@ -168,7 +168,7 @@ BAD_FILES: list[tuple[str, bytes | str, str]] = [
         '{"prompt": "p", "response": null}',
         "a.jsonl:1: response is empty or null; text is expected",
     ),
-    ("a.jsonl", '{"prompt": "", "response": "r"}', "a.jsonl:1: prompt is blank; text is expected"),
+    ("a.jsonl", '{"prompt": "p", "response": ""}', "a.jsonl:1: response is blank; text is expected"),
     ("a.jsonl", '{"prompt": "p", "response": "a\\u0000"}', "a.jsonl:1: response holds a NUL character"),
     (
         "a.jsonl",
@@ -288,15 +288,16 @@ def test_a_name_inside_an_existing_folder_is_no_hub_id(tmp_path: Path, monkeypat
         read_corpus("data/train")
 
 
-def test_refuses_a_folder_that_is_no_dataset(tmp_path: Path) -> None:
-    with pytest.raises(DataError, match=r"is a folder, but not a dataset; .*Name a file inside it"):
-        read_corpus(tmp_path)
-
-
 def test_refuses_a_split_of_a_file(tmp_path: Path) -> None:
     path = write(tmp_path / "a.jsonl", GOOD)
     with pytest.raises(ConfigError, match=r"a.jsonl: split='test' is given for a file; only datasets have splits"):
         read_corpus(path, split="test")
+
+
+def test_refuses_a_config_of_what_is_on_disk(tmp_path: Path) -> None:
+    path = write(tmp_path / "a.jsonl", GOOD)
+    with pytest.raises(ConfigError, match=r"a.jsonl: config='de' is given for what is on disk; only datasets of the"):
+        read_corpus(path, config="de")
 
 
 def test_refuses_a_file_it_may_not_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -351,8 +352,8 @@ def test_reads_a_hub_dataset(saved: Path, monkeypatch: pytest.MonkeyPatch) -> No
     datasets = importlib.import_module("datasets")
     asked = []
 
-    def load(name: str, split: str) -> object:
-        asked.append((name, split))
+    def load(name: str, config: str | None, split: str) -> object:
+        asked.append((name, config, split))
         if split == "dev":
             raise ValueError("Unknown split \"dev\". Should be one of\n['train'].")
         return datasets.load_from_disk(str(saved / "one"))
@@ -361,7 +362,9 @@ def test_reads_a_hub_dataset(saved: Path, monkeypatch: pytest.MonkeyPatch) -> No
     assert read_corpus("org/name") == Corpus.from_records(ROWS)
     with pytest.raises(DataError, match=r"org/name: no such file, and .*'dev' cannot be loaded .*one of \['train'\]"):
         read_corpus("org/name", split="dev")
-    assert asked == [("org/name", "train"), ("org/name", "dev")]
+    with pytest.raises(DataError, match=r"'dev' of its config 'de' cannot be loaded"):
+        read_corpus("org/name", split="dev", config="de")
+    assert asked == [("org/name", None, "train"), ("org/name", None, "dev"), ("org/name", "de", "dev")]
 
 
 def test_names_the_extra_that_datasets_need(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,0 +1,211 @@
+"""Conversations: messages of any usual form to prompts and responses."""
+
+import json
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from airrep.corpus.schemas.values import describe, text
+from airrep.errors import DataError
+
+_ROLES = {
+    "human": "user",
+    "gpt": "assistant",
+    "chatgpt": "assistant",
+    "bot": "assistant",
+    "ai": "assistant",
+    "model": "assistant",
+    "function_call": "assistant",
+    "observation": "tool",
+    "function": "tool",
+}
+"""Roles by other names: of ShareGPT, LangChain, Gemini, LLaMA-Factory."""
+_TEXT_PARTS = ("text", "input_text", "output_text")
+
+
+class Message(NamedTuple):
+    """One message: its role, its text, and whether an LM is trained on it if it is the assistant's."""
+
+    role: str
+    content: str
+    learnt: bool = True
+
+
+class Pair(NamedTuple):
+    """A prompt and a response of a record; ``part`` tells what of it they are, as a name and a value."""
+
+    prompt: object
+    response: object
+    part: tuple[str, str | int] | None = None
+
+
+def is_messages(value: object) -> bool:
+    """Whether a value is a list, as conversations are."""
+    return isinstance(value, list | tuple | np.ndarray)
+
+
+def read_messages(messages: object, name: str = "messages") -> list[Message]:
+    """Return the messages of a list of objects with role and content, or from and value."""
+    if not is_messages(messages):
+        raise DataError(f"{name} is {describe(messages)}; a list of objects with role and content is expected")
+    listed: Sequence[object] = messages  # type: ignore[assignment]
+    if not len(listed):
+        raise DataError(f"{name} is an empty list; objects with role and content are expected")
+    return [_message(number, message) for number, message in enumerate(listed, 1)]
+
+
+def of_exchanges(exchanges: object, name: str) -> list[Message]:
+    """Return the messages of a list of pairs of texts, the user's and the assistant's, such as Alpaca's history."""
+    if not is_messages(exchanges):
+        raise DataError(f"{name} is {describe(exchanges)}; a list of pairs of texts is expected")
+    found = []
+    for number, pair in enumerate(exchanges, 1):  # type: ignore[arg-type, var-annotated]
+        if not is_messages(pair) or len(pair) != 2:
+            raise DataError(f"{name} {number} is {describe(pair)}; a pair of texts is expected")
+        asked, answered = (text(f"{name} {number}", said) for said in pair)
+        found += [Message("user", asked), Message("assistant", answered)]
+    return found
+
+
+def tools_message(tools: object) -> list[Message]:
+    """Return what an LM is told of its tools as a message before all others; none for no tools."""
+    if isinstance(tools, np.ndarray):
+        tools = tools.tolist()
+    if not tools or (isinstance(tools, str) and not tools.strip()):
+        return []
+    return [Message("tools", tools if isinstance(tools, str) else _json("tools", tools))]
+
+
+def system_message(system: object, name: str = "system") -> list[Message]:
+    """Return a system prompt as a message; none for a blank one."""
+    if system is None or (isinstance(system, str) and not system.strip()):
+        return []
+    return [Message("system", text(name, system))]
+
+
+def last_turn(messages: list[Message], name: str = "messages") -> Pair:
+    """Return the last assistant turn that is trained on as the response to all before it.
+
+    The last message must be the assistant's.
+    """
+    if messages[-1].role != "assistant":
+        raise DataError(
+            f"the last message is by {messages[-1].role!r}; a conversation that ends with the assistant is expected. "
+            'Take every turn with turns="all", or leave the record out'
+        )
+    return _pair(messages, _answers(messages, name)[-1])
+
+
+def every_turn(messages: list[Message], name: str = "messages", first: int = 0) -> list[Pair]:
+    """Return each assistant turn from place *first* on that is trained on as the response to all before it.
+
+    They are numbered from 1.
+    """
+    answers = [place for place in _answers(messages, name) if place >= first]
+    return [_pair(messages, place)._replace(part=("turn", number)) for number, place in enumerate(answers, 1)]
+
+
+def prompt_of(messages: Sequence[Message]) -> str:
+    """Return messages as a prompt: a user's only one as it stands, else a line ``Role: content`` each."""
+    if len(messages) == 1 and messages[0].role == "user":
+        return messages[0].content
+    return "\n".join(f"{message.role.capitalize()}: {message.content}" for message in messages)
+
+
+def _answers(messages: list[Message], name: str) -> list[int]:
+    """Return places of the assistant's messages that are trained on and have something before them."""
+    places = [place for place, message in enumerate(messages) if message.role == "assistant"]
+    if not places:
+        raise DataError(f"{name} holds no message by the assistant; one is expected")
+    learnt = [place for place in places if messages[place].learnt]
+    if not learnt:
+        raise DataError(f"{name}: every message by the assistant has the weight 0; one to learn from is expected")
+    answers = [place for place in learnt if place]
+    if not answers:
+        raise DataError(f"{name} holds only a response; at least one message before it is expected")
+    return answers
+
+
+def _pair(messages: list[Message], place: int) -> Pair:
+    return Pair(prompt_of(messages[:place]), messages[place].content)
+
+
+def _message(number: int, message: object) -> Message:
+    """Return one message."""
+    if not isinstance(message, Mapping):
+        raise DataError(f"message {number} is {describe(message)}; an object with role and content is expected")
+    role_key, content_key = ("from", "value") if message.get("role") is None and "from" in message else _KEYS
+    role = text(f"the {role_key} of message {number}", message.get(role_key)).lower()
+    content = _content(number, content_key, message)
+    return Message(_ROLES.get(role, role), content, message.get("weight") != 0)
+
+
+_KEYS = ("role", "content")
+
+
+def _content(number: int, key: str, message: Mapping[str, Any]) -> str:
+    """Return the text of a message: of its parts, and of the calls of tools in it."""
+    where, value = f"the {key} of message {number}", message.get(key)
+    calls = _calls(number, message)
+    if calls and (value is None or (isinstance(value, str) and not value.strip())):
+        return calls
+    if is_messages(value):
+        value = "\n".join(_part(where, part) for part in value)  # type: ignore[union-attr]
+    said = text(where, value)
+    return f"{said}\n{calls}" if calls else said
+
+
+def _part(where: str, part: object) -> str:
+    """Return one part of a message: its text, or the kind of what is no text in brackets."""
+    if isinstance(part, str):
+        return part
+    if not isinstance(part, Mapping):
+        raise DataError(f"{where} has a part that is {describe(part)}; an object with type is expected")
+    kind = part.get("type")
+    if kind == "refusal" and isinstance(part.get("refusal"), str):
+        return str(part["refusal"])
+    if kind in _TEXT_PARTS or (kind is None and part.get("text") is not None):
+        return text(f"{where}, a part of it,", part.get("text"))
+    return f"[{text(f'the type of a part of {where}', kind).removesuffix('_url')}]"
+
+
+def _calls(number: int, message: Mapping[str, Any]) -> str:
+    """Return calls of tools as JSON objects with name and arguments, a line each."""
+    calls = message.get("tool_calls")
+    if calls is None and message.get("function_call") is not None:
+        calls = [message["function_call"]]
+    if calls is None:
+        return ""
+    if not is_messages(calls):
+        raise DataError(f"the tool_calls of message {number} are {describe(calls)}; a list of objects is expected")
+    return "\n".join(_call(number, call) for call in calls)
+
+
+def _call(number: int, call: object) -> str:
+    called = call.get("function", call) if isinstance(call, Mapping) else call
+    if not isinstance(called, Mapping):
+        raise DataError(f"a tool call of message {number} is {describe(called)}; an object is expected")
+    where = f"a tool call of message {number}"
+    arguments = called.get("arguments")
+    if isinstance(arguments, str):  # as the API of OpenAI gives them
+        with suppress(ValueError):
+            arguments = json.loads(arguments)
+    return _json(where, {"name": text(f"the name of {where}", called.get("name")), "arguments": arguments})
+
+
+def _json(where: str, value: object) -> str:
+    """Return a value as one line of JSON; keys without a value, which Parquet adds, are left out."""
+    try:
+        return json.dumps(_without_nulls(value), ensure_ascii=False)
+    except (TypeError, ValueError, RecursionError) as error:
+        raise DataError(f"{where}: is no JSON value ({error}); JSON is expected") from None
+
+
+def _without_nulls(value: Any) -> Any:
+    if isinstance(value, np.ndarray):
+        value = value.tolist()
+    if isinstance(value, Mapping):
+        return {key: _without_nulls(inner) for key, inner in value.items() if inner is not None}
+    return [_without_nulls(inner) for inner in value] if isinstance(value, list | tuple) else value

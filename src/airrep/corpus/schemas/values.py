@@ -1,0 +1,67 @@
+"""Checks of single values of a record: texts, names, what a value is."""
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from airrep.errors import DataError
+
+
+def text(field: str, value: object) -> str:
+    """Return ``value`` if it is text that is not blank and that UTF-8 can hold."""
+    found = text_or_blank(field, value)
+    if not found or found.isspace():
+        raise DataError(f"{field} is blank; text is expected. Remove the record or fill it in")
+    return found
+
+
+def text_or_blank(field: str, value: object) -> str:
+    """Return ``value`` if it is text that UTF-8 can hold."""
+    if not isinstance(value, str):
+        raise DataError(f"{field} is {describe(value)}; text is expected")
+    return _storable(field, value)
+
+
+def name(field: str, value: object) -> str:
+    """Return text or an integer as text."""
+    if isinstance(value, str):
+        return _storable(field, value)
+    if isinstance(value, int | np.integer) and not isinstance(value, bool):
+        return str(value)
+    raise DataError(f"{field} is {describe(value)}; text or an integer is expected")
+
+
+def label(value: object) -> str:
+    """Return a label as text; true and false are labels too, as trl's unpaired preferences have them."""
+    return str(value).lower() if isinstance(value, bool | np.bool_) else name("label", value)
+
+
+def _storable(field: str, value: str) -> str:
+    """Return text without NUL that UTF-8 can hold."""
+    if value.isascii() and "\0" not in value:  # most texts: nothing to encode
+        return value
+    if "\0" in value:
+        raise DataError(f"{field} holds a NUL character; plain text is expected. Remove the character")
+    try:
+        value.encode()
+    except UnicodeEncodeError as error:
+        code = f"\\u{ord(value[error.start]):04x}"
+        raise DataError(
+            f"{field} holds a lone surrogate or a byte that is not UTF-8 ({code} at character "
+            f"{error.start + 1}); valid Unicode is expected. Remove it"
+        ) from None
+    return value
+
+
+def describe(value: object) -> str:
+    """Return what a value is, in words for an error message."""
+    kinds: tuple[tuple[Any, str], ...] = (
+        (type(None), "null"),
+        (bool, "true or false"),
+        ((int, float, np.number), "a number"),
+        (str, "text"),
+        ((list, tuple, np.ndarray), "a list"),
+        (Mapping, "an object"),
+    )
+    return next((words for kind, words in kinds if isinstance(value, kind)), f"a {type(value).__name__}")

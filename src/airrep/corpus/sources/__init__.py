@@ -1,0 +1,9 @@
+"""Sources of records: files, folders, datasets of Hugging Face.
+
+datasets     Datasets of Hugging Face: saved folders, and those of the Hub.
+files        The reader for each kind of file, by its suffix.
+folders      Folders of data files or of texts as one source.
+opening      The source that a path or a name stands for.
+source       Records with their places.
+textformats  Parsers of text formats, for the readers: JSON Lines, JSON, CSV.
+"""

@@ -1,0 +1,122 @@
+"""The reader for each kind of file, by its suffix."""
+
+import io
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import IO, Literal, cast
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from airrep.corpus.sources.source import RecordSource
+from airrep.corpus.sources.textformats import Numbered, csv_records, json_array, json_lines
+from airrep.errors import DataError
+
+_COMPRESSIONS: dict[str, Literal["gzip", "zstd"]] = {".gz": "gzip", ".zst": "zstd"}
+BATCH_ROWS = 2048
+"""Rows that are held as Python objects at once."""
+_READ_SIZE = 1 << 20
+
+
+def reader_of(path: Path) -> Callable[[Path], Numbered] | None:
+    """Return what reads a file, by its suffix; None if the suffix is not known."""
+    return _READERS.get(_bare(path).suffix.lower())
+
+
+def open_file(path: Path) -> RecordSource:
+    """Return the records of a file.
+
+    A damaged file raises its DataError while its records are read, not here.
+    """
+    read = reader_of(path)
+    if read is None:
+        known = ", ".join(_READERS)
+        raise DataError(f"{path}: the suffix is not known; expected {known}, alone or with .gz or .zst. Rename it")
+    return RecordSource(str(path), "line" if read in (_jsonl, _json, _csv) else "row", read(path))
+
+
+def open_text(path: Path) -> RecordSource:
+    """Return a file of plain text as one record, with the name of the file as its id."""
+    return RecordSource(str(path), "record", _text(path))
+
+
+def rows_of(batches: "Iterator[pa.RecordBatch] | Iterator[pa.Table]") -> Numbered:
+    """Yield the rows of arrow batches, from 1 on."""
+    return enumerate((row for batch in batches for row in batch.to_pylist()), 1)
+
+
+def _bare(path: Path) -> Path:
+    """Return a path without the suffix of its compression."""
+    return path.with_suffix("") if path.suffix.lower() in _COMPRESSIONS else path
+
+
+@contextmanager
+def _opened(path: Path) -> Iterator[IO[bytes]]:
+    """Open a file, decompressed; what the system says against it becomes a DataError."""
+    compression = _COMPRESSIONS.get(path.suffix.lower())
+    try:
+        if compression is None:
+            with path.open("rb", buffering=_READ_SIZE) as stream:
+                yield stream
+        else:
+            with pa.input_stream(str(path), compression=compression) as raw:
+                yield io.BufferedReader(cast(io.RawIOBase, raw), _READ_SIZE)
+    except OSError as error:
+        reason = error.strerror or str(error)
+        raise DataError(
+            f"{path}: cannot be read to its end ({reason}); a whole file is expected. Get it anew"
+        ) from None
+
+
+@contextmanager
+def _opened_text(path: Path) -> Iterator[io.TextIOWrapper]:
+    """Open a file as UTF-8 text; bytes that are not UTF-8 become surrogates, which no record may hold."""
+    with _opened(path) as stream:
+        yield io.TextIOWrapper(stream, encoding="utf-8-sig", errors="surrogateescape", newline="\n")
+
+
+def _jsonl(path: Path) -> Numbered:
+    with _opened(path) as lines:
+        yield from json_lines(lines)
+
+
+def _json(path: Path) -> Numbered:
+    with _opened_text(path) as stream:
+        yield from json_array(stream, str(path))
+
+
+def _csv(path: Path) -> Numbered:
+    delimiter = "\t" if _bare(path).suffix.lower() == ".tsv" else ","
+    with _opened_text(path) as lines:
+        yield from csv_records(lines, str(path), delimiter)
+
+
+def _parquet(path: Path) -> Numbered:
+    with _opened(path) as stream:
+        # Parquet is read from its end: what is compressed once more must lie in memory whole.
+        whole = pa.BufferReader(stream.read()) if path.suffix.lower() in _COMPRESSIONS else path
+        try:
+            with pq.ParquetFile(whole, pre_buffer=False) as file:
+                yield from rows_of(file.iter_batches(BATCH_ROWS))
+        except (pa.ArrowException, UnicodeDecodeError) as error:
+            reason = str(error).splitlines()[0]
+            raise DataError(
+                f"{path}: cannot be read as Parquet ({reason}); a whole file is expected. Get it anew"
+            ) from None
+
+
+def _text(path: Path) -> Numbered:
+    """Yield the whole file as one record."""
+    with _opened_text(path) as stream:
+        yield 1, {"id": path.name, "text": stream.read()}
+
+
+_READERS: dict[str, Callable[[Path], Numbered]] = {
+    ".jsonl": _jsonl,
+    ".ndjson": _jsonl,
+    ".json": _json,
+    ".csv": _csv,
+    ".tsv": _csv,
+    ".parquet": _parquet,
+}

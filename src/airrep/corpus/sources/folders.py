@@ -1,0 +1,112 @@
+"""Folders of data files or of texts as one source."""
+
+import re
+from bisect import bisect_right
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+
+from airrep.corpus.sources.files import open_file, open_text, reader_of
+from airrep.corpus.sources.source import RecordSource
+from airrep.errors import DataError
+
+_TEXTS = (".txt", ".md")
+_NO_DATA = ("dataset_infos.json", "dataset_info.json", "dataset_dict.json", "state.json")
+"""JSON files that tell of a dataset."""
+_SPLIT = re.compile(r"(?:^|[-_./])(train|test|validation|valid|val|dev|eval)(?=[-_./]|$)", re.IGNORECASE)
+_SHARD = re.compile(r"[-_.]?\d+(-of-\d+)?$")
+
+
+def open_folder(folder: Path, split: str | None = None) -> RecordSource:
+    """Return the records of all data files below a folder, in the order of their names; else of its text files.
+
+    If the name of every file tells a split, those of one are read, by default of "train". Records without a source
+    get the name of their file, numbers of shards left out, if there are several such names.
+    """
+    files = _of_split(folder, _files(folder), split)
+    names = [_name(file.relative_to(folder)) for file in files]
+    sources: list[str | None] = list(names) if len(set(names)) > 1 else [None] * len(files)
+    opened: list[tuple[int, RecordSource]] = []
+    return RecordSource(
+        str(folder), "record", _numbered(folder, files, sources, opened), lambda number: _place(opened, number)
+    )
+
+
+def _files(folder: Path) -> list[Path]:
+    found = sorted(
+        path
+        for path in folder.rglob("*")
+        if path.is_file()
+        and (reader_of(path) is not None or _is_text(path))
+        and path.name not in _NO_DATA
+        and not any(part.startswith(".") for part in path.relative_to(folder).parts)
+    )
+    # Beside data, a text tells about them.
+    chosen = [path for path in found if not _is_text(path)] or found
+    if not chosen:
+        raise DataError(
+            f"{folder}: is a folder without data files; a data file, a folder of such, or one written by "
+            "datasets.save_to_disk is expected. Check the path"
+        )
+    return chosen
+
+
+def _is_text(path: Path) -> bool:
+    packed = path.suffix.lower() in (".gz", ".zst")
+    return (path.with_suffix("") if packed else path).suffix.lower() in _TEXTS
+
+
+def _of_split(folder: Path, files: list[Path], split: str | None) -> list[Path]:
+    """Return the files of one split, if their names tell splits."""
+    found = [_SPLIT.search(str(_bare(path.relative_to(folder)))) for path in files]
+    splits = [match[1].lower() for match in found if match is not None]
+    all_tell = len(splits) == len(files)
+    if split is None and (not all_tell or len(set(splits)) == 1):
+        return files
+    chosen = split or "train"
+    if not all_tell or chosen not in splits:
+        has = f"has the splits {', '.join(sorted(set(splits)))}" if all_tell else "its files' names tell no splits"
+        raise DataError(f"{folder}: {has}; {chosen!r} is asked for. Choose one with split, or name a file")
+    return [path for path, name in zip(files, splits, strict=True) if name == chosen]
+
+
+def _bare(path: Path) -> Path:
+    """Return a path without suffixes that tell its format."""
+    while path.suffix.lower() in (".gz", ".zst") or reader_of(path) is not None or _is_text(path):
+        path = path.with_suffix("")
+    return path
+
+
+def _name(path: Path) -> str:
+    """Return what a file is called beside the numbers of shards."""
+    bare = _bare(path)
+    return (bare.parent / (_SHARD.sub("", bare.name) or bare.name)).as_posix()
+
+
+def _numbered(
+    folder: Path, files: list[Path], sources: list[str | None], opened: list[tuple[int, RecordSource]]
+) -> Iterator[tuple[int, object]]:
+    """Yield the records of all files, numbered through."""
+    before = 0
+    for file, named in zip(files, sources, strict=True):
+        source = open_text(file) if _is_text(file) else open_file(file)
+        opened.append((before, source))
+        number = 0
+        for number, record in source.records:
+            if isinstance(record, Mapping):
+                yield before + number, _described(record, file.relative_to(folder), None if _is_text(file) else named)
+            else:
+                yield before + number, record
+        before += number
+
+
+def _described(record: Mapping[object, object], file: Path, named: str | None) -> Mapping[object, object]:
+    """Return a record with its source; a text has its file as its id."""
+    if _is_text(file):
+        return {**record, "id": file.as_posix()}
+    return record if named is None or record.get("source") is not None else {**record, "source": named}
+
+
+def _place(opened: list[tuple[int, RecordSource]], number: int) -> str:
+    """Return the file and the place in it of a record."""
+    before, source = opened[bisect_right(opened, number - 1, key=lambda part: part[0]) - 1]
+    return source.place(number - before)

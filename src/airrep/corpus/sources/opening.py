@@ -1,0 +1,42 @@
+"""The source that a path or a name stands for."""
+
+import re
+from os import PathLike
+from pathlib import Path
+
+from airrep.corpus.sources.datasets import is_saved, open_hub, open_saved
+from airrep.corpus.sources.files import open_file, reader_of
+from airrep.corpus.sources.folders import open_folder
+from airrep.corpus.sources.source import RecordSource
+from airrep.errors import ConfigError, DataError
+
+
+def open_source(path: str | PathLike[str], split: str | None = None, config: str | None = None) -> RecordSource:
+    """Return the records of a file, a folder of files, a folder saved by ``datasets``, or a dataset of the Hub.
+
+    A damaged file raises its DataError while its records are read, not here.
+    """
+    place, name = Path(path), str(path)
+    if not place.exists():
+        if _may_be_hub_id(name):
+            return open_hub(name, config, split)
+        raise DataError(f"{name}: no such file or folder; a data file is expected. Check the path")
+    if config is not None:
+        raise ConfigError(
+            f"{name}: config={config!r} is given for what is on disk; only datasets of the Hub have configs. "
+            "Leave it out"
+        )
+    if place.is_dir():
+        return open_saved(place, split) if is_saved(place) else open_folder(place, split)
+    source = open_file(place)
+    if split is not None:
+        raise ConfigError(f"{name}: split={split!r} is given for a file; only datasets have splits. Leave it out")
+    return source
+
+
+def _may_be_hub_id(name: str) -> bool:
+    """Tell "org/name" from a path that is merely missing: a data file's, or inside a folder that is there."""
+    # A missing file in a folder that is there was mistyped: nobody wants the Hub to be asked for it.
+    if re.fullmatch(r"[\w-][\w.-]*/[\w-][\w.-]*", name) is None:
+        return False
+    return reader_of(Path(name)) is None and not Path(name).parent.exists()

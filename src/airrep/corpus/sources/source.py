@@ -1,0 +1,27 @@
+"""Records with their places."""
+
+from collections.abc import Callable, Iterator
+from typing import Literal, NamedTuple
+
+
+class RecordSource(NamedTuple):
+    """Raw records, each with the number of its line, row or record, from 1 on.
+
+    A DataError in the place of a record is a record that could not be read.
+    """
+
+    name: str
+    unit: Literal["line", "row", "record", "example"]
+    records: Iterator[tuple[int, object]]
+    placed: Callable[[int], str] | None = None
+    """Where a record of several files stands; such records are numbered through."""
+
+    def place(self, number: int) -> str:
+        """Return where a record stands, for an error message."""
+        if self.placed is not None:
+            return self.placed(number)
+        return f"{self.name}:{number}" if self.unit == "line" else f"{self.name}: {self.unit} {number}"
+
+    def number(self, number: int) -> str:
+        """Return where a record stands, beside another of this source."""
+        return f"{self.unit} {number}" if self.placed is None else self.placed(number)

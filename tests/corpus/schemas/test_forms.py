@@ -1,0 +1,308 @@
+"""Records as data sets have them: prompts and responses, and what cannot be read."""
+
+import json
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pytest
+
+from airrep.corpus.corpus import Corpus
+from airrep.corpus.records import Schema
+from airrep.errors import ConfigError, DataError
+
+CALL = {
+    "id": "call_1",
+    "type": "function",
+    "function": {"name": "weather", "arguments": '{"city": "Bern", "unit": "C"}'},
+}
+TOOLS = [{"type": "function", "function": {"name": "weather", "parameters": {"type": "object"}}}]
+
+
+def said(*turns: tuple[str, str]) -> list[dict[str, Any]]:
+    return [{"role": role, "content": content} for role, content in turns]
+
+
+def shared(*turns: tuple[str, str]) -> list[dict[str, Any]]:
+    return [{"from": role, "value": content} for role, content in turns]
+
+
+def read(record: Any, **options: Any) -> list[tuple[str, str]]:
+    _, found = Schema(**options).parse(record)
+    return [(fields.prompt, fields.response) for fields in found]
+
+
+TALK = said(("user", "Hi"), ("assistant", "Hello."), ("user", "2+2?"), ("assistant", "4"))
+FORMS: list[tuple[str, dict[str, Any], tuple[str, str]]] = [
+    ("prompt and completion", {"prompt": "The sky is", "completion": " blue."}, ("The sky is", " blue.")),
+    (
+        "prompt and completion",
+        {"prompt": said(("user", "Sky?")), "completion": said(("assistant", "Blue."))},
+        ("Sky?", "Blue."),
+    ),
+    (
+        "prompt and completion",
+        {"prompt": said(("system", "Be brief."), ("user", "Sky?")), "completion": "Blue."},
+        ("System: Be brief.\nUser: Sky?", "Blue."),
+    ),
+    ("prompt and completion", {"prompt": "Sky?", "completion": said(("assistant", "Blue."))}, ("Sky?", "Blue.")),
+    ("prompt and completion", {"prompt": "Sky?", "completion": "Blue.", "label": True}, ("Sky?", "Blue.")),
+    (
+        "instruction, input and output (Alpaca)",
+        {"instruction": "Sum.", "input": "1 2", "output": "3", "system": "", "history": []},
+        ("Sum.\n\n1 2", "3"),
+    ),
+    (
+        'instruction, input and output (Alpaca) (the last of several turns; turns="all" takes each)',
+        {"instruction": "And 3+3?", "input": "", "output": "6", "system": "Count.", "history": [["2+2?", "4"]]},
+        ("System: Count.\nUser: 2+2?\nAssistant: 4\nUser: And 3+3?", "6"),
+    ),
+    (
+        "instruction, context and response (Dolly)",
+        {"instruction": "Who?", "context": "Ada wrote it.", "response": "Ada", "category": "closed_qa"},
+        ("Who?\n\nAda wrote it.", "Ada"),
+    ),
+    (
+        "instruction, context and response (Dolly)",
+        {"instruction": "Name a tree.", "context": "", "response": "Oak"},
+        ("Name a tree.", "Oak"),
+    ),
+    (
+        "question and response",
+        {"id": "flan.1", "system_prompt": "Be brief.", "question": "Why?", "response": "So."},
+        ("System: Be brief.\nUser: Why?", "So."),
+    ),
+    ("question and response", {"system_prompt": "", "question": "Why?", "response": "So."}, ("Why?", "So.")),
+    ("query and response", {"query": "Why?", "response": "So."}, ("Why?", "So.")),
+    ("input and output", {"input": "Why?", "output": "So."}, ("Why?", "So.")),
+    (
+        "conversations",
+        {"id": "x_0", "conversations": shared(("human", "Hi"), ("gpt", "Hello."))},
+        ("Hi", "Hello."),
+    ),
+    (
+        "conversations",
+        {"conversations": shared(("human", "Hi"), ("gpt", "Hello.")), "system": "Be kind.", "tools": "[]x"},
+        ("Tools: []x\nSystem: Be kind.\nUser: Hi", "Hello."),
+    ),
+    (
+        'messages (the last of several turns; turns="all" takes each)',
+        {"messages": TALK},
+        ("User: Hi\nAssistant: Hello.\nUser: 2+2?", "4"),
+    ),
+    (
+        "messages",
+        {"messages": [*said(("user", "Weather?")), {"role": "assistant", "content": None, "tool_calls": [CALL]}]},
+        ("Weather?", '{"name": "weather", "arguments": {"city": "Bern", "unit": "C"}}'),
+    ),
+    (
+        'messages (the last of several turns; turns="all" takes each)',
+        {
+            "tools": TOOLS,
+            "parallel_tool_calls": False,
+            "messages": [
+                *said(("user", "Weather?")),
+                {"role": "assistant", "tool_calls": [CALL]},
+                {"role": "tool", "tool_call_id": "call_1", "content": "21 C"},
+                *said(("assistant", "It is 21 C.")),
+            ],
+        },
+        (
+            (
+                'Tools: [{"type": "function", "function": {"name": "weather", "parameters": {"type": "object"}}}]\n'
+                'User: Weather?\nAssistant: {"name": "weather", "arguments": {"city": "Bern", "unit": "C"}}\nTool: 21 C'
+            ),
+            "It is 21 C.",
+        ),
+    ),
+    (
+        "messages",
+        {
+            "messages": [
+                {
+                    "role": "user",
+                    "content": [
+                        {"type": "text", "text": "What is it?"},
+                        {"type": "image_url", "image_url": {"url": "https://example.org/a.png"}},
+                    ],
+                },
+                {"role": "assistant", "content": [{"type": "text", "text": "A cat."}]},
+            ]
+        },
+        ("What is it?\n[image]", "A cat."),
+    ),
+    (
+        "preference pairs (chosen)",
+        {"prompt": "Sky?", "chosen": "Blue.", "rejected": "Green."},
+        ("Sky?", "Blue."),
+    ),
+    (
+        "preference pairs (chosen)",
+        {
+            "prompt": "Sky?",
+            "prompt_id": "a",
+            "chosen": said(("user", "Sky?"), ("assistant", "Blue.")),
+            "score_chosen": 8.5,
+        },
+        ("Sky?", "Blue."),
+    ),
+    (
+        "preference pairs (chosen)",
+        {
+            "prompt": said(("user", "Sky?")),
+            "chosen": said(("assistant", "Blue.")),
+            "rejected": said(("assistant", "No.")),
+        },
+        ("Sky?", "Blue."),
+    ),
+    (
+        "preference pairs (chosen)",
+        {"system": "Be brief.", "question": "Sky?", "chosen": "Blue.", "rejected": "Green."},
+        ("System: Be brief.\nUser: Sky?", "Blue."),
+    ),
+    (
+        "preference pairs (chosen)",
+        {
+            "chosen": "\n\nHuman: Hi\n\nAssistant: Hello.\n\nHuman: Sky?\n\nAssistant: Blue.",
+            "rejected": "\n\nHuman: Hi\n\nAssistant: Hello.\n\nHuman: Sky?\n\nAssistant: Go away.",
+        },
+        ("User: Hi\nAssistant: Hello.\nUser: Sky?", "Blue."),
+    ),
+    (
+        "preference pairs (chosen)",
+        {"chosen": "The sky is blue.", "rejected": "The sky is green."},
+        ("The sky is ", "blue."),
+    ),
+    (
+        "preference pairs (chosen)",
+        {
+            "conversations": shared(("human", "Sky?")),
+            "chosen": {"from": "gpt", "value": "Blue."},
+            "rejected": {"from": "gpt", "value": "Green."},
+        },
+        ("Sky?", "Blue."),
+    ),
+    (
+        "text alone (no prompt: all of it is the response)",
+        {"text": "Once upon a time.", "meta": {"set": "books"}},
+        ("", "Once upon a time."),
+    ),
+]
+
+
+@pytest.mark.parametrize(("form", "record", "example"), FORMS)
+def test_reads_a_record_and_says_what_it_is(form: str, record: dict[str, Any], example: tuple[str, str]) -> None:
+    told, found = Schema().parse(record)
+    assert (told, [(fields.prompt, fields.response) for fields in found]) == (form, [example])
+
+
+@pytest.mark.parametrize(("form", "record", "example"), FORMS)
+def test_parquet_gives_the_same(form: str, record: dict[str, Any], example: tuple[str, str]) -> None:
+    (row,) = pa.Table.from_pylist([record]).to_pylist()  # structs get the keys of all of them, with nulls
+    assert read(row) == [example]
+
+
+def test_every_turn_is_an_example_with_its_number() -> None:
+    corpus = Corpus.from_records([{"id": "a", "messages": TALK}, {"id": "b", "messages": TALK[:2]}], turns="all")
+    assert list(corpus.ids.to_pylist()) == ["a/1", "a/2", "b"]
+    assert [(one.prompt, one.response) for one in corpus] == [
+        ("Hi", "Hello."),
+        ("User: Hi\nAssistant: Hello.\nUser: 2+2?", "4"),
+        ("Hi", "Hello."),
+    ]
+    assert [dict(one.metadata) for one in corpus] == [{"turn": 1}, {"turn": 2}, {}]
+    assert corpus.forms == {"messages": 2}
+
+
+def test_every_turn_of_a_conversation_that_begins_or_ends_with_another() -> None:
+    talk = shared(("gpt", "Welcome."), ("human", "Hi"), ("gpt", "Hello."), ("human", "Thanks"))
+    assert read({"conversations": talk}, turns="all") == [("Assistant: Welcome.\nUser: Hi", "Hello.")]
+
+
+def test_the_completion_alone_is_learnt() -> None:
+    record = {"prompt": TALK, "completion": said(("user", "Why?"), ("assistant", "So."))}
+    start = "User: Hi\nAssistant: Hello.\nUser: 2+2?\nAssistant: 4\nUser: Why?"
+    assert read(record) == read(record, turns="all") == [(start, "So.")]
+
+
+def test_messages_of_weight_0_are_not_learnt() -> None:
+    talk = [*TALK[:1], {**TALK[1], "weight": 0}, *TALK[2:]]
+    assert read({"messages": talk}, turns="all") == [("User: Hi\nAssistant: Hello.\nUser: 2+2?", "4")]
+    talk = [*TALK[:2], TALK[2], {**TALK[3], "weight": 0}]
+    assert read({"messages": talk}) == [("Hi", "Hello.")]
+    with pytest.raises(DataError, match="every message by the assistant has the weight 0"):
+        read({"messages": [TALK[0], {**TALK[1], "weight": 0}]})
+
+
+def test_both_responses_of_a_preference_pair() -> None:
+    records = [{"id": 7, "prompt": "Sky?", "chosen": "Blue.", "rejected": "Green."}, {"prompt": "A?", "chosen": "B"}]
+    corpus = Corpus.from_records(records, preferences="both")
+    assert corpus.values("preference") == ["chosen", "rejected", None]
+    assert corpus.ids.to_pylist()[:2] == ["7/chosen", "7/rejected"]
+    assert [one.response for one in corpus] == ["Blue.", "Green.", "B"]
+
+
+def test_a_rejected_response_is_read_only_when_asked_for() -> None:
+    broken = {"prompt": "Sky?", "chosen": "Blue.", "rejected": 3}
+    assert read(broken) == [("Sky?", "Blue.")]
+    with pytest.raises(DataError, match="rejected is a number; text or messages are expected"):
+        read(broken, preferences="both")
+
+
+def test_arrays_are_lists() -> None:
+    record = {"messages": np.array(TALK[:2], dtype=object)}
+    assert read(record) == [("Hi", "Hello.")]
+
+
+def test_a_named_field_may_hold_messages() -> None:
+    assert read({"dialog": TALK, "prompt": "x"}, response_field="dialog", turns="all")[0] == ("Hi", "Hello.")
+
+
+def test_what_an_older_file_gave_it_gives_still() -> None:
+    """Fields beside prompt and response are metadata, whatever they are called."""
+    record = {"prompt": "p", "response": "r", "system": "s", "history": [["a", "b"]], "chosen": "c", "text": "t"}
+    _, (fields,) = Schema().parse(record)
+    assert (fields.prompt, fields.response) == ("p", "r")
+    assert json.loads(fields.metadata or "") == {key: record[key] for key in ("system", "history", "chosen", "text")}
+
+
+BAD: list[tuple[dict[str, Any], str]] = [
+    ({"messages": TALK[:3]}, 'the last message is by .user.; .* Take every turn with turns="all"'),
+    ({"messages": [TALK[0], {"role": "assistant", "content": ""}]}, "the content of message 2 is blank"),
+    ({"conversations": shared(("human", "Hi"))}, "the last message is by .user."),
+    ({"conversations": [{"from": "human"}]}, "the value of message 1 is null; text is expected"),
+    ({"conversations": []}, "conversations is an empty list"),
+    ({"conversations": "Hi"}, "conversations is text; a list of objects"),
+    (
+        {"messages": [TALK[0], {"role": "assistant", "tool_calls": ["x"]}]},
+        "a tool call of message 2 is text; an object",
+    ),
+    ({"messages": [TALK[0], {"role": "assistant", "tool_calls": "x"}]}, "the tool_calls of message 2 are text"),
+    ({"messages": [TALK[0], {"role": "assistant", "tool_calls": [{"function": {}}]}]}, "the name of a tool call of"),
+    ({"messages": [{"role": "user", "content": [3]}]}, "the content of message 1 has a part that is a number"),
+    ({"messages": [{"role": "user", "content": []}]}, "the content of message 1 is blank"),
+    ({"messages": [{"role": "user", "content": [{"image": 1}]}]}, "the type of a part of the content of message 1 is"),
+    ({"instruction": "i", "output": "o", "history": [["a"]]}, "history 1 is a list; a pair of texts is expected"),
+    ({"instruction": "i", "output": "o", "history": [["a", 3]]}, "history 1 is a number; text is expected"),
+    ({"instruction": "i", "context": 3, "response": "r"}, "context is a number; text is expected"),
+    ({"prompt": 3, "chosen": "a", "rejected": "b"}, "prompt is a number; text or messages are expected"),
+    ({"prompt": "p", "chosen": said(("user", "x"))}, "the last message is by .user."),
+    ({"chosen": "\n\nHuman: Hi"}, "the last message is by .user."),
+    ({"chosen": "Human:\n\nAssistant:"}, "chosen holds speakers and no text"),
+    ({"chosen": ""}, "response is blank"),
+    ({"text": 5}, "response is a number; text is expected"),
+    ({"text": " "}, "response is blank; text is expected"),
+]
+
+
+@pytest.mark.parametrize(("record", "message"), BAD)
+def test_refuses(record: dict[str, Any], message: str) -> None:
+    with pytest.raises(DataError, match=message):
+        read(record)
+
+
+def test_refuses_choices_that_are_none() -> None:
+    with pytest.raises(ConfigError, match=r"turns 'first': expected last or all. Choose one."):
+        Schema(turns="first")  # type: ignore[arg-type]
+    with pytest.raises(ConfigError, match=r"preferences 'rejected': expected chosen or both. Choose one."):
+        Schema(preferences="rejected")  # type: ignore[arg-type]

@@ -1,0 +1,95 @@
+"""Folders of data files and of texts, as `read_corpus` meets them."""
+
+import gzip
+import json
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from airrep.corpus.corpus import read_corpus
+from airrep.errors import DataError
+
+
+def put(path: Path, *prompts: str, **more: str) -> Path:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text("".join(json.dumps({"prompt": prompt, "response": "r", **more}) + "\n" for prompt in prompts))
+    return path
+
+
+def prompts_of(folder: Path, **options: str) -> list[str]:
+    return [one.prompt for one in read_corpus(folder, **options)]  # type: ignore[arg-type]
+
+
+def test_reads_all_data_files_in_the_order_of_their_names(tmp_path: Path) -> None:
+    put(tmp_path / "b.jsonl", "3", source="own")
+    put(tmp_path / "a" / "x.jsonl", "1", "2")
+    pq.write_table(pa.table({"prompt": ["4"], "response": ["r"]}), tmp_path / "c.parquet")
+    (tmp_path / "d.jsonl.gz").write_bytes(gzip.compress(b'{"prompt": "5", "response": "r"}'))
+    put(tmp_path / ".cache" / "hidden.jsonl", "never")
+    (tmp_path / "README.md").write_text("About these data.")
+    (tmp_path / "dataset_infos.json").write_text("{}")
+    corpus = read_corpus(tmp_path)
+    assert [one.prompt for one in corpus] == ["1", "2", "3", "4", "5"]
+    assert [one.source for one in corpus] == ["a/x", "a/x", "own", "c", "d"]
+
+
+def test_shards_are_one_source_and_so_none(tmp_path: Path) -> None:
+    put(tmp_path / "train-00000-of-00002.jsonl", "1")
+    put(tmp_path / "train-00001-of-00002.jsonl", "2")
+    assert [(one.prompt, one.source) for one in read_corpus(tmp_path)] == [("1", None), ("2", None)]
+
+
+def test_splits_are_told_by_names(tmp_path: Path) -> None:
+    put(tmp_path / "train-00000-of-00001.jsonl", "1")
+    put(tmp_path / "data" / "test.jsonl", "2")
+    assert prompts_of(tmp_path) == ["1"]
+    assert prompts_of(tmp_path, split="test") == ["2"]
+    with pytest.raises(DataError, match=r"has the splits test, train; 'dev' is asked for. Choose one with split"):
+        prompts_of(tmp_path, split="dev")
+
+
+def test_names_without_splits_tell_none(tmp_path: Path) -> None:
+    put(tmp_path / "forum.jsonl", "1")
+    put(tmp_path / "math_test.jsonl", "2")
+    assert prompts_of(tmp_path) == ["1", "2"]
+    with pytest.raises(DataError, match=r"its files' names tell no splits; 'test' is asked for"):
+        prompts_of(tmp_path, split="test")
+
+
+def test_a_folder_of_texts_is_an_example_each(tmp_path: Path) -> None:
+    (tmp_path / "a.txt").write_text("First.\nLine.", encoding="utf-8")
+    (tmp_path / "sub").mkdir()
+    (tmp_path / "sub" / "b.md").write_text("\ufeff# Zweites", encoding="utf-8")
+    corpus = read_corpus(tmp_path)
+    assert [(one.id, one.prompt, one.response) for one in corpus] == [
+        ("a.txt", "", "First.\nLine."),
+        ("sub/b.md", "", "# Zweites"),
+    ]
+    assert set(corpus.forms) == {"text alone (no prompt: all of it is the response)"}
+
+
+def test_errors_name_the_file_and_its_line(tmp_path: Path) -> None:
+    put(tmp_path / "a.jsonl", "1", "2")
+    (tmp_path / "b.jsonl").write_text('{"prompt": "3", "response": "r"}\n\n{"prompt": "4"}\n')
+    with pytest.raises(DataError, match=r"b\.jsonl:3: no prompt and response; found prompt"):
+        read_corpus(tmp_path)
+    put(tmp_path / "b.jsonl", "3", id="x")
+    put(tmp_path / "c.jsonl", "4", id="x")
+    with pytest.raises(DataError, match=r'c\.jsonl:1: the id "x" is already that of .*b\.jsonl:1; unique ids'):
+        read_corpus(tmp_path)
+    assert read_corpus(tmp_path, skip_invalid=True).skipped.count == 1
+
+
+def test_a_broken_file_of_many_is_an_error(tmp_path: Path) -> None:
+    put(tmp_path / "a.jsonl", "1")
+    (tmp_path / "b.parquet").write_bytes(b"no Parquet")
+    with pytest.raises(DataError, match=r"b\.parquet: cannot be read as Parquet"):
+        read_corpus(tmp_path)
+
+
+def test_refuses_a_folder_without_data(tmp_path: Path) -> None:
+    (tmp_path / "model.safetensors").write_bytes(b"")
+    with pytest.raises(DataError, match=r"is a folder without data files; .* Check the path"):
+        read_corpus(tmp_path)
