@@ -22,6 +22,7 @@ from airrep._version import __version__ as __version__
 _HOMES = {
     "AirRepError": "errors",
     "ArtifactError": "errors",
+    "AttributionCallback": "lm.trainer.callback",
     "Attributor": "attributors.base",
     "ConfigError": "errors",
     "Corpus": "corpus.corpus",
@@ -64,6 +65,7 @@ _HOMES = {
     "read_corpus": "corpus.corpus",
     "read_evaluation": "evaluation.result",
     "read_result": "index.results",
+    "read_training_record": "lm.trainer.record",
     "sample": "labels.sampling",
     "select": "index.selection.picking",
     "top_of_set": "answers.harm",

@@ -96,6 +96,8 @@ from airrep.lm.model import TargetLM as TargetLM
 from airrep.lm.model import load_lm as load_lm
 from airrep.lm.settings import FineTuneSettings as FineTuneSettings
 from airrep.lm.settings import LmSettings as LmSettings
+from airrep.lm.trainer.callback import AttributionCallback as AttributionCallback
+from airrep.lm.trainer.record import read_training_record as read_training_record
 from airrep.lm.warmup import Warmup as Warmup
 from airrep.lm.warmup import open_warmup as open_warmup
 from airrep.lm.warmup import warm_up as warm_up

@@ -1,0 +1,178 @@
+"""A callback of transformers' Trainer that records steps and keeps checkpoints."""
+
+import json
+import sys
+from pathlib import Path
+from typing import Any
+
+import transformers
+from transformers import TrainerCallback
+
+from airrep.errors import ArtifactError, ConfigError
+from airrep.lm.trainer.record import ABOUT, FORMAT, read_training_record, steps_until
+from airrep.lm.trainer.rows import RecordedBatches, record_batches
+
+_ROWS_TOLD = 10
+
+
+class AttributionCallback(TrainerCallback):  # type: ignore[misc]
+    """Records what each step of a ``Trainer`` saw and lost; lets it save checkpoints for gradient methods.
+
+    Works in ``transformers.Trainer`` and what derives from it, such as trl's ``SFTTrainer``. What is trained does not
+    change. With ``logging_steps=1`` each step has a loss of its own, else a stretch of steps shares the mean that the
+    trainer logged.
+
+    Args:
+        out: folder of the record; :func:`airrep.read_training_record` reads it. Must be empty, or hold the record of
+            the run that is resumed.
+        checkpoints: how many checkpoints the trainer saves, at even distances, the last at the end; 0 leaves saving to
+            its own arguments. ``--lm OUTPUT_DIR --set checkpoints=all`` reads them.
+        replace: whether a record of another run may be replaced.
+
+    Raises:
+        ConfigError: when training begins: *out* holds something else, or the trainer would delete checkpoints.
+        ArtifactError: when training begins: *out* cannot be written.
+    """
+
+    def __init__(self, out: str | Path, *, checkpoints: int = 0, replace: bool = False) -> None:
+        if checkpoints < 0:
+            raise ConfigError(f"checkpoints {checkpoints}: expected a number from 0 up. Change it.")
+        self.out = Path(out)
+        self.checkpoints = checkpoints
+        self.replace = replace
+        self._file: Path | None = None
+        self._batches: RecordedBatches | None = None
+        self._rows: list[int] = []
+        self._first = 1
+        self._saved_at: set[int] = set()
+
+    def on_train_begin(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
+        """Open the record, and let the data loader tell its rows."""
+        self._plan_checkpoints(args, state)
+        rank = int(getattr(args, "process_index", 0))
+        loader = kwargs.get("train_dataloader")
+        self._batches = record_batches(loader)
+        self._open(state.global_step, rank, self._about(args, state, loader))
+        self._rows, self._first = [], state.global_step + 1
+        if self._batches is not None:
+            self._batches.skip(_skipped(args, state, loader))
+        elif rank == 0:
+            _tell(f"{self.out}: the training data are a stream, whose rows have no numbers; losses alone are recorded")
+
+    def on_substep_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
+        """Note the rows of a batch whose gradient is added to that of the next."""
+        self._note_rows()
+
+    def on_step_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
+        """Note the rows of a step's last batch; save a checkpoint if its time has come."""
+        self._note_rows()
+        if state.global_step in self._saved_at:
+            control.should_save = control.should_log = True  # a checkpoint is weighed by the rate logged before it
+
+    def on_log(self, args: Any, state: Any, control: Any, logs: Any = None, **kwargs: Any) -> None:
+        """Write what the trainer logs of the steps since it last did."""
+        if not logs or "loss" not in logs or self._file is None or state.global_step < self._first:
+            return
+        entry = {
+            "first": self._first,
+            "last": state.global_step,
+            "loss": float(logs["loss"]),
+            "learning_rate": _number(logs.get("learning_rate")),
+            "rows": self._rows,
+        }
+        with self._file.open("a", encoding="utf-8") as file:
+            file.write(json.dumps(entry) + "\n")
+        self._rows, self._first = [], state.global_step + 1
+
+    def on_train_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
+        """Say where the loss jumped."""
+        if int(getattr(args, "process_index", 0)) or self._file is None:
+            return
+        about = json.loads((self.out / ABOUT).read_bytes())
+        self._write_about({**about, "ended_at": state.global_step})
+        jumps = read_training_record(self.out).jumps()
+        if not jumps:
+            _tell(f"{self.out}: {state.global_step:,} steps recorded; the loss jumped nowhere")
+            return
+        worst = jumps[0]
+        rows = ", ".join(map(str, worst.rows[:_ROWS_TOLD])) + (", …" if len(worst.rows) > _ROWS_TOLD else "")
+        where = f"step {worst.last}" if worst.first == worst.last else f"steps {worst.first} to {worst.last}"
+        _tell(
+            f"{self.out}: {state.global_step:,} steps recorded; the loss jumped {len(jumps):,} times, most at {where} "
+            f"({worst.loss:.3f} where {worst.expected:.3f} was expected; rows {rows})"
+        )
+
+    def _note_rows(self) -> None:
+        if self._batches is not None:
+            self._rows += self._batches.next_rows()
+
+    def _plan_checkpoints(self, args: Any, state: Any) -> None:
+        limit = getattr(args, "save_total_limit", None)
+        if self.checkpoints and limit is not None and limit < self.checkpoints:
+            raise ConfigError(
+                f"save_total_limit {limit}: the trainer would delete some of {self.checkpoints} checkpoints. "
+                "Leave it out."
+            )
+        count = min(self.checkpoints, state.max_steps)
+        self._saved_at = {round(number * state.max_steps / count) for number in range(1, count + 1)}
+
+    def _about(self, args: Any, state: Any, loader: Any) -> dict[str, Any]:
+        examples: Any = getattr(loader, "dataset", None)
+        return {
+            "format": FORMAT,
+            "examples": len(examples) if self._batches is not None and hasattr(examples, "__len__") else None,
+            "batch_size": args.per_device_train_batch_size,
+            "gradient_accumulation_steps": args.gradient_accumulation_steps,
+            "world_size": int(getattr(args, "world_size", 1)),
+            "logging_steps": args.logging_steps,
+            "seed": args.seed,
+            "max_steps": state.max_steps,
+            "output": Path(args.output_dir).name,
+            "packages": {"transformers": transformers.__version__},
+        }
+
+    def _open(self, step: int, rank: int, about: dict[str, Any]) -> None:
+        """Make the folder, or go on with the record in it from a step on."""
+        mine = self.out / f"steps-{rank}.jsonl"
+        begun_here = self._file is not None
+        if (
+            step == 0
+            and not (begun_here or self.replace)
+            and rank == 0
+            and self.out.is_dir()
+            and any(self.out.iterdir())
+        ):
+            raise ConfigError(f"{self.out}: is not empty. Name another folder, remove it, or give replace=True.")
+        try:
+            self.out.mkdir(parents=True, exist_ok=True)
+            kept = steps_until(mine, step)
+            partial = mine.with_suffix(".partial")
+            partial.write_bytes(b"".join(kept))
+            partial.replace(mine)
+            if rank == 0:
+                self._write_about(about)
+        except (OSError, ValueError, KeyError, TypeError) as error:
+            raise ArtifactError(f"{self.out}: the record cannot be written ({error}). Name another folder.") from error
+        self._file = mine
+
+    def _write_about(self, about: dict[str, Any]) -> None:
+        partial = self.out / f"{ABOUT}.partial"
+        partial.write_text(json.dumps(about, indent=1), encoding="utf-8")
+        partial.replace(self.out / ABOUT)
+
+
+def _skipped(args: Any, state: Any, loader: Any) -> int:
+    """Batches at the head of a resumed epoch that the trainer asks for and drops."""
+    if state.global_step == 0 or args.ignore_data_skip:
+        return 0
+    several = args.gradient_accumulation_steps
+    steps = max(-(-len(loader) // several), 1)
+    return int(state.global_step % steps * several)
+
+
+def _number(value: Any) -> float | None:
+    return float(value) if isinstance(value, int | float) else None
+
+
+def _tell(text: str) -> None:
+    print(text, file=sys.stderr)  # noqa: T201 - trainers log in many ways, and this is said once

@@ -1,0 +1,142 @@
+"""The record of a training: losses and rows of each step, and jumps."""
+
+import json
+import math
+import statistics
+from collections.abc import Iterator, Mapping
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from airrep.errors import ArtifactError, ConfigError
+
+ABOUT = "record.json"
+FORMAT = 1
+_MAD = 1.4826  # of normal values, the standard deviation is so many times the median absolute deviation
+_LEAST_SPREAD = 1e-3  # of the expected loss: below, rounding would count as a jump
+_FEWEST = 5
+
+
+@dataclass(frozen=True)
+class Step:
+    """What a trainer logged at once: one step, or several if it logs less often."""
+
+    first: int
+    """First optimizer step, from 1."""
+    last: int
+    """Last step; the same where ``logging_steps`` is 1."""
+    loss: float
+    """Mean training loss that the trainer logged for them."""
+    learning_rate: float | None
+    """Learning rate that it logged."""
+    rows: tuple[int, ...]
+    """Rows of the trainer's data set that these steps saw, from 0; empty for a stream."""
+
+
+@dataclass(frozen=True)
+class Jump:
+    """Steps whose loss is far above that of the steps before."""
+
+    first: int
+    last: int
+    loss: float
+    expected: float
+    """Median loss of what was logged before."""
+    deviations: float
+    """(loss − expected) / (1.4826 · median absolute deviation) of what was logged before."""
+    rows: tuple[int, ...]
+
+
+@dataclass(frozen=True)
+class TrainingRecord:
+    """All that was logged of a training, in order.
+
+    Attributes:
+        path: folder of the record.
+        about: facts of the training: examples, batch size, world size, versions; whether it ended.
+        steps: what was logged.
+    """
+
+    path: Path
+    about: Mapping[str, Any]
+    steps: tuple[Step, ...]
+
+    def __repr__(self) -> str:
+        return f"TrainingRecord({self.path}: {len(self.steps):,} entries, {len(self.jumps()):,} jumps)"
+
+    def jumps(self, deviations: float = 4.0, window: int = 20) -> list[Jump]:
+        """Steps whose loss jumped, the largest jump first.
+
+        A loss jumps where it is more than *deviations* robust deviations above the median of the *window* entries
+        before it; the first five are never judged.
+
+        Raises:
+            ConfigError: a limit is not above 0.
+        """
+        if not (deviations > 0 and window >= _FEWEST):
+            raise ConfigError(f"jumps: expected deviations above 0 and a window of at least {_FEWEST}. Change them.")
+        losses = [step.loss for step in self.steps]
+        found = []
+        for place, step in enumerate(self.steps):
+            before = losses[max(place - window, 0) : place]
+            if len(before) < _FEWEST:
+                continue
+            expected, spread = _level(before)
+            above = math.inf if not math.isfinite(step.loss) else (step.loss - expected) / spread
+            if above > deviations:
+                found.append(Jump(step.first, step.last, step.loss, expected, above, step.rows))
+        return sorted(found, key=lambda jump: -jump.deviations)
+
+    def to_dicts(self) -> list[dict[str, Any]]:
+        """Each entry as JSON values."""
+        return [asdict(step) for step in self.steps]
+
+
+def _level(losses: list[float]) -> tuple[float, float]:
+    """Median and robust deviation of losses, those that are no numbers left out."""
+    good = [loss for loss in losses if math.isfinite(loss)] or [0.0]
+    expected = statistics.median(good)
+    spread = _MAD * statistics.median(abs(loss - expected) for loss in good)
+    return expected, max(spread, _LEAST_SPREAD * abs(expected), 1e-12)
+
+
+def read_training_record(folder: str | Path) -> TrainingRecord:
+    """Read what :class:`airrep.AttributionCallback` recorded; rows of several processes are put together.
+
+    A last line that was cut off, by a kill, is left out.
+
+    Raises:
+        ArtifactError: the folder holds no record, or a damaged one.
+    """
+    place = Path(folder)
+    try:
+        about = json.loads((place / ABOUT).read_bytes())
+        ranks = [list(_lines(path)) for path in sorted(place.glob("steps-*.jsonl"))]
+        merged = [_together(parts) for parts in zip(*ranks, strict=False)]
+    except FileNotFoundError:
+        raise ArtifactError(f"{place}: holds no record of a training; expected {ABOUT}. Check the path.") from None
+    except (OSError, ValueError, TypeError, KeyError) as error:
+        raise ArtifactError(f"{place}: its record cannot be read ({type(error).__name__}). Restore it.") from error
+    return TrainingRecord(place, about, tuple(merged))
+
+
+def _lines(path: Path) -> Iterator[dict[str, Any]]:
+    for line in path.read_bytes().splitlines(keepends=True):
+        if line.endswith(b"\n"):
+            yield json.loads(line)
+
+
+def _together(parts: tuple[dict[str, Any], ...]) -> Step:
+    """One entry of all processes: each logged the same mean loss, and has rows of its own."""
+    first = parts[0]
+    rows = tuple(row for part in parts for row in part["rows"])
+    return Step(first["first"], first["last"], first["loss"], first["learning_rate"], rows)
+
+
+def steps_until(path: Path, step: int) -> list[bytes]:
+    """Lines of a file of entries up to a step, for going on from there."""
+    try:
+        lines = path.read_bytes().splitlines(keepends=True)
+    except FileNotFoundError:
+        return []
+    return [line for line in lines if line.endswith(b"\n") and json.loads(line)["last"] <= step]

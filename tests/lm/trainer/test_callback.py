@@ -1,0 +1,193 @@
+"""What the callback records in transformers' own Trainer: rows, losses, checkpoints, jumps."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from transformers import Trainer, TrainingArguments
+from worlds.tiny_lms import tiny_network
+
+from airrep import AttributionCallback, read_training_record
+from airrep.errors import ArtifactError, ConfigError
+from airrep.lm.folders.checkpoints import trainer_checkpoints
+from airrep.lm.trainer.rows import RecordedBatches
+
+LENGTH = 6
+
+
+class Rows(torch.utils.data.Dataset):
+    """Sequences whose second token is their row, so that the model itself sees which rows it gets."""
+
+    def __init__(self, count: int, bad: tuple[int, ...] = ()) -> None:
+        self.count, self.bad = count, bad
+
+    def __len__(self) -> int:
+        return self.count
+
+    def __getitem__(self, row: int) -> dict[str, torch.Tensor]:
+        ids = torch.tensor([1, row + 2, 3, 3, 3, 3])
+        labels = torch.full((LENGTH,), 9) if row in self.bad else ids.clone()
+        return {"input_ids": ids, "labels": labels}
+
+
+class Stream(torch.utils.data.IterableDataset):
+    def __iter__(self) -> Any:
+        return iter([Rows(8)[row] for row in range(8)] * 4)
+
+
+class Watched(Trainer):
+    """Remembers which rows each step's forward passes saw."""
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self.seen: dict[int, list[int]] = {}
+
+    def training_step(self, model: Any, inputs: Any, *args: Any, **kwargs: Any) -> Any:
+        self.seen.setdefault(self.state.global_step + 1, []).extend((inputs["input_ids"][:, 1] - 2).tolist())
+        return super().training_step(model, inputs, *args, **kwargs)
+
+
+def train(folder: Path, callback: AttributionCallback, data: Any = None, resume: Any = None, **changes: Any) -> Watched:
+    torch.manual_seed(0)
+    settings = {
+        "per_device_train_batch_size": 3,
+        "num_train_epochs": 2,
+        "learning_rate": 1e-3,
+        "logging_steps": 1,
+        "save_strategy": "no",
+        "report_to": "none",
+        "disable_tqdm": True,
+        "use_cpu": True,
+        "remove_unused_columns": False,
+        "dataloader_pin_memory": False,
+    }
+    arguments = TrainingArguments(str(folder), **{**settings, **changes})
+    made = Watched(
+        tiny_network(vocab_size=64), arguments, train_dataset=Rows(16) if data is None else data, callbacks=[callback]
+    )
+    made.train(resume_from_checkpoint=resume)
+    return made
+
+
+@pytest.mark.parametrize("accumulated", [1, 2])
+@pytest.mark.parametrize("workers", [0, 2])
+def test_the_rows_of_each_step_are_those_that_the_model_saw(tmp_path: Path, accumulated: int, workers: int) -> None:
+    made = train(
+        tmp_path / "out",
+        AttributionCallback(tmp_path / "record"),
+        gradient_accumulation_steps=accumulated,
+        dataloader_num_workers=workers,
+    )
+    record = read_training_record(tmp_path / "record")
+    assert [(step.first, step.last) for step in record.steps] == [(step, step) for step in sorted(made.seen)]
+    assert [list(step.rows) for step in record.steps] == [made.seen[step] for step in sorted(made.seen)]
+    assert record.about["examples"] == 16
+    assert record.about["ended_at"] == made.state.global_step
+    logged = [line["loss"] for line in made.state.log_history if "loss" in line]
+    assert [step.loss for step in record.steps] == logged
+
+
+def test_stretches_of_steps_share_what_was_logged(tmp_path: Path) -> None:
+    made = train(tmp_path / "out", AttributionCallback(tmp_path / "record"), logging_steps=4)
+    first, *_ = read_training_record(tmp_path / "record").steps
+    assert (first.first, first.last) == (1, 4)
+    assert list(first.rows) == [row for step in range(1, 5) for row in made.seen[step]]
+
+
+@pytest.mark.parametrize("accumulated", [1, 2])
+def test_a_resumed_training_goes_on_with_its_record(tmp_path: Path, accumulated: int) -> None:
+    more = {"gradient_accumulation_steps": accumulated, "save_strategy": "steps", "save_steps": 2, "max_steps": 7}
+    whole = train(tmp_path / "whole", AttributionCallback(tmp_path / "a"), **more)
+    record = tmp_path / "b"
+    train(tmp_path / "cut", AttributionCallback(record), **more)
+    (record / "steps-0.jsonl").write_bytes((record / "steps-0.jsonl").read_bytes() + b'{"first": 8, "la')
+    again = train(tmp_path / "cut", AttributionCallback(record), resume=str(tmp_path / "cut" / "checkpoint-4"), **more)
+    assert sorted(again.seen) == [5, 6, 7]
+    expected = read_training_record(tmp_path / "a").steps
+    found = read_training_record(record).steps
+    assert [step.rows for step in found] == [step.rows for step in expected]
+    assert [list(step.rows) for step in found][4:] == [again.seen[step] for step in (5, 6, 7)]
+    assert [list(step.rows) for step in found] == [whole.seen[step] for step in sorted(whole.seen)]
+
+
+def test_a_bad_batch_is_found_by_its_jump(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    data = Rows(48, bad=(40, 41, 42))
+    changes = {"learning_rate": 3e-2, "num_train_epochs": 1, "train_sampling_strategy": "sequential"}
+    train(tmp_path / "out", AttributionCallback(tmp_path / "record"), data, **changes)
+    (worst, *_) = read_training_record(tmp_path / "record").jumps()
+    assert {40, 41, 42} & set(worst.rows)
+    assert worst.loss > worst.expected
+    told = capsys.readouterr().err
+    assert f"most at step {worst.last} " in told
+    assert str(worst.rows[0]) in told
+
+
+def test_checkpoints_are_saved_as_gradient_methods_read_them(tmp_path: Path) -> None:
+    callback = AttributionCallback(tmp_path / "record", checkpoints=3)
+    made = train(tmp_path / "out", callback, logging_steps=100)
+    found = trainer_checkpoints(tmp_path / "out")
+    last = made.state.max_steps
+    assert [each.path.name for each in found] == [f"checkpoint-{round(part * last / 3)}" for part in (1, 2, 3)]
+    assert all(each.rate > 0 for each in found)
+
+
+def test_a_stream_has_losses_and_no_rows(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    train(tmp_path / "out", AttributionCallback(tmp_path / "record"), Stream(), max_steps=4)
+    record = read_training_record(tmp_path / "record")
+    assert [step.rows for step in record.steps] == [()] * 4
+    assert "the training data are a stream" in capsys.readouterr().err
+
+
+def test_errors_come_when_training_begins(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match=r"checkpoints -1: expected a number from 0 up"):
+        AttributionCallback(tmp_path, checkpoints=-1)
+    with pytest.raises(ConfigError, match=r"save_total_limit 1: the trainer would delete some of 3 checkpoints"):
+        train(tmp_path / "out", AttributionCallback(tmp_path / "r", checkpoints=3), save_total_limit=1)
+    (tmp_path / "file").write_text("")
+    with pytest.raises(ArtifactError, match=r"file: the record cannot be written"):
+        train(tmp_path / "out", AttributionCallback(tmp_path / "file"))
+    (tmp_path / "other").mkdir()
+    (tmp_path / "other" / "notes").write_text("")
+    with pytest.raises(ConfigError, match=r"other: is not empty. Name another folder, remove it, or give replace=True"):
+        train(tmp_path / "out", AttributionCallback(tmp_path / "other"))
+
+
+def test_rows_of_several_processes_are_put_together(tmp_path: Path) -> None:
+    (tmp_path / "record.json").write_text('{"format": 1}')
+    for rank, rows in enumerate(([1, 2], [3, 4])):
+        entry = {"first": 1, "last": 1, "loss": 2.0, "learning_rate": None, "rows": rows}
+        (tmp_path / f"steps-{rank}.jsonl").write_text(json.dumps(entry) + "\n")
+    assert read_training_record(tmp_path).steps[0].rows == (1, 2, 3, 4)
+
+
+@pytest.mark.parametrize("content", [b"{\n", b"[1]\n", b'{"first": 1}\n'])
+def test_a_damaged_record_is_refused(tmp_path: Path, content: bytes) -> None:
+    with pytest.raises(ArtifactError, match="holds no record of a training"):
+        read_training_record(tmp_path)
+    (tmp_path / "record.json").write_text("{}")
+    (tmp_path / "steps-0.jsonl").write_bytes(content)
+    with pytest.raises(ArtifactError, match="its record cannot be read"):
+        read_training_record(tmp_path)
+
+
+def test_a_loss_that_is_no_number_is_a_jump(tmp_path: Path) -> None:
+    (tmp_path / "record.json").write_text("{}")
+    losses = [1.0, 1.1, 0.9, 1.0, 1.05, float("nan"), 1.0, 9.0]
+    entries = [
+        {"first": at, "last": at, "loss": loss, "learning_rate": 1, "rows": [at]} for at, loss in enumerate(losses, 1)
+    ]
+    (tmp_path / "steps-0.jsonl").write_text("".join(json.dumps(entry) + "\n" for entry in entries))
+    record = read_training_record(tmp_path)
+    assert [jump.rows for jump in record.jumps()] == [(6,), (8,)]
+    assert len(record.to_dicts()) == 8
+    with pytest.raises(ConfigError, match="expected deviations above 0"):
+        record.jumps(deviations=0)
+
+
+def test_recorded_batches_are_the_ones_inside() -> None:
+    inside = torch.utils.data.BatchSampler(range(5), 2, drop_last=False)
+    recorded = RecordedBatches(inside)
+    assert (len(recorded), recorded.batch_size, list(recorded)) == (3, 2, [[0, 1], [2, 3], [4]])
+    assert [recorded.next_rows() for _ in range(4)] == [[0, 1], [2, 3], [4], []]
