@@ -30,10 +30,12 @@ PAGES = {
     "index_commands": ("index-commands", "Indexes"),
     "label_commands": ("label", "Labels"),
     "train_commands": ("train", "Training"),
-    "evaluate_commands": ("evaluate", "Judging"),
+    "evaluate_commands": ("compare", "Comparing and learning from labels"),
     "plan_commands": ("plan", "Planning"),
 }
 """Page and title of the commands of a module of `airrep.cli`; those of others are on the last page."""
+OF_COMMANDS = {"evaluate": ("evaluate", "Judging")}
+"""Page and title of single commands."""
 OTHER = ("other", "Other commands")
 
 
@@ -47,7 +49,7 @@ def cli_reference() -> dict[str, str]:
     lines = []
     for section in sections:
         name = section.split("`")[1].removeprefix("airrep ").split()[0]
-        page, title = PAGES.get(homes[name], OTHER)
+        page, title = OF_COMMANDS.get(name) or PAGES.get(homes[name], OTHER)
         pages.setdefault(page, [f"# {title}\n"]).append(section.strip() + "\n")
         about = section.split("\n\n")[1].split("\n")[0]
         lines.append(f"| [`{section.split('`')[1]}`]({page}.md) | {about} |")
@@ -62,8 +64,7 @@ def python_reference() -> str:
     homes = {name: f"airrep.{home}.{name}" for name, home in airrep._HOMES.items()}
     metrics = import_module("airrep.metrics")
     homes |= {f"metrics.{name}": f"{getattr(metrics, name).__module__}.{name}" for name in metrics.__all__}
-    options = "    options: {show_root_heading: false}"
-    parts = [f"## airrep.{name}\n\n::: {place}\n{options}\n" for name, place in homes.items()]
+    parts = [f"## airrep.{name}\n\n::: {place}\n" for name, place in homes.items()]
     head = "# Python reference\n\nThe docstrings of all public names; [examples](python.md) of each.\n\n"
     return head + "\n".join(parts)
 
