@@ -155,17 +155,23 @@ def methods_command(
     name: Annotated[str | None, typer.Argument(metavar="[NAME]", help="Only this one, with its settings.")] = None,
     as_json: JsonOption = False,
 ) -> None:
-    """List the attribution methods: what each needs and costs."""
-    from airrep.attributors.methods import METHODS, method_named
+    """List the attribution methods, those of installed packages too: what each needs and costs."""
+    from airrep.attributors.methods import METHODS, method_named, methods_of_packages
     from airrep.cli.show.results import print_methods, print_options
 
-    chosen = list(METHODS.values()) if name is None else [method_named(name)]
-    if as_json:
-        print_json([method.to_dict() for method in chosen])
-        return
-    print_methods(chosen)
     if name is not None:
-        print_options(chosen[0])
+        method = method_named(name)
+        if as_json:
+            print_json([method.to_dict()])
+        else:
+            print_methods([method])
+            print_options(method)
+        return
+    listed = [*METHODS.values(), *methods_of_packages()]
+    if as_json:
+        print_json([method.to_dict() for method in listed])
+    else:
+        print_methods(listed)
 
 
 @own.command("demo")
