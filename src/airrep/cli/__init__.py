@@ -12,7 +12,7 @@ learning_demo      The learning demo: the whole loop with a language model that 
 options            Options that several commands share.
 plan_commands      The command that predicts costs: plan.
 query_commands     Commands that ask an index: top, group, what-if, select.
-running/           Whole runs.
+running/           Whole runs: commands that record themselves, configs that replay them.
 show/              Printing results on the terminal.
 train_commands     Commands that train an encoder: train, adapt.
 """

@@ -375,6 +375,16 @@ def test_artifacts_that_may_not_be_written_are_found_as_before(run: Run, monkeyp
     assert "was finished already" in do(run, "index train.jsonl --out i --method tfidf").err
 
 
+def test_the_documented_config_runs(run: Run) -> None:
+    page = (Path(__file__).parents[3] / "docs" / "runs.md").read_text()
+    Path("top.yaml").write_text(page.split("```yaml\n")[1].split("```")[0])
+    Path("q.jsonl").rename("queries.jsonl")
+    do(run, "run top.yaml --set top.k=5 --set 1.set.mix=0.3")
+    assert airrep.open_index("runs/index").manifest["settings"]["mix"] == 0.3
+    assert len(airrep.read_result("runs/top")[0]) == 5
+    assert do(run, "run top.yaml --set top.k=5 --set 1.set.mix=0.3").err.count("was done already") == 3
+
+
 def test_every_command_can_be_a_step_with_names_of_its_own() -> None:
     import typer.main
 

@@ -4,6 +4,7 @@ import json
 import os
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +22,8 @@ GROWING = "label"
 """The command that fills a directory by several calls: parts, more seeds."""
 LARGEST = 2**26
 """Bytes of an input file whose content is looked at; of a larger one its size and time."""
+MOST = 10_000
+"""Files and folders of an input directory without manifest that are looked at."""
 LONGEST_PATH = 4096
 
 
@@ -108,7 +111,7 @@ def _digest(path: Path) -> str:
             return str(json.loads((path / MANIFEST).read_bytes()).get("manifest_sha256"))
         if path.is_file() and path.stat().st_size <= LARGEST:
             return file_digest(path)
-        files = [path] if path.is_file() else sorted(one for one in path.rglob("*") if one.is_file())
+        files = [path] if path.is_file() else sorted(one for one in islice(path.rglob("*"), MOST) if one.is_file())
         return json_digest([[str(one), one.stat().st_size, one.stat().st_mtime_ns] for one in files])
     except (OSError, ValueError, AttributeError):
         return "unreadable"

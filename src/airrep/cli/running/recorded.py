@@ -1,4 +1,4 @@
-"""The config that makes an artifact: from its history, and from those of what it was made of."""
+"""The config that makes an artifact, from its history and those of its inputs."""
 
 from contextlib import chdir
 from pathlib import Path
