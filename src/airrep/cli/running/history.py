@@ -125,7 +125,9 @@ def state_of(artifact: Path) -> bytes | None:
 
 def record(artifact: Path, step: Step, inputs: Mapping[str, str], *, changed: bool) -> None:
     """Add a line to the history, if the step made or changed something that it does not tell yet."""
-    if not artifact.is_dir() or os.environ.get("RANK", "0") != "0":  # of torchrun's processes the first one writes
+    if (
+        not _is_ours(artifact, step) or os.environ.get("RANK", "0") != "0"
+    ):  # of torchrun's processes the first one writes
         return
     known = [line.step for line in read_history(artifact)]
     if step.command in IN_PLACE:
@@ -138,6 +140,11 @@ def record(artifact: Path, step: Step, inputs: Mapping[str, str], *, changed: bo
         line = {"airrep": __version__, "step": step.to_dict(), "folder": _folder(artifact), "inputs": dict(inputs)}
         with (artifact / HISTORY).open("a", encoding="utf-8") as stream:
             stream.write(json.dumps(line, ensure_ascii=False) + "\n")
+
+
+def _is_ours(artifact: Path, step: Step) -> bool:
+    """Whether a step left a directory of airrep's there, rather than a file or something for other programs."""
+    return (artifact / MANIFEST).is_file() or (artifact.is_dir() and step.command in (GROWING, "adapt"))
 
 
 def _folder(artifact: Path) -> str:
