@@ -6,6 +6,7 @@ datamodels     Attribution by datamodels that were fitted already.
 encoder        Attribution by sentence encoders: AirRep and plain embeddings.
 feature_files  Readers of feature files that other tools wrote: .npy, TRAK, LogIX.
 gradient/      Methods that read gradients of the LM: hooks, projections, curvature.
+installed      Methods of other packages, found by their entry points.
 language       Attribution by the hidden states of a language model: RDS.
 methods        The methods of training data attribution, by name.
 precomputed    Attribution by precomputed features.

@@ -1,15 +1,29 @@
 """The methods of training data attribution, by name."""
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from importlib import import_module
 from typing import Any
 
-from airrep.attributors.base import Attributor
+from airrep.attributors.base import Attributor, SeveralMethods
+from airrep.attributors.installed import InstalledMethod, Package, installed_method, installed_methods, one_line
 from airrep.attributors.recipes import ChannelsSettings
 from airrep.attributors.settings import METHOD_SETTINGS, StackSettings
 from airrep.errors import ConfigError
 from airrep.runtime.settings import Settings
+
+
+@dataclass(frozen=True)
+class Refused:
+    """A method of another package that cannot be used."""
+
+    name: str
+    package: Package
+    reason: str
+
+    def to_dict(self) -> dict[str, Any]:
+        """The JSON object that `airrep methods --json` prints."""
+        return {"name": self.name, "package": self.package.to_dict(), "error": self.reason}
 
 
 @dataclass(frozen=True)
@@ -27,12 +41,44 @@ class Method:
     pool: str = "sum"
     paper: str = ""
     defaults: Mapping[str, Any] = field(default_factory=dict)
+    installed: InstalledMethod | None = None
+    """Where another package brings it: what makes it."""
+
+    @classmethod
+    def of_package(cls, found: InstalledMethod) -> "Method":
+        """The entry of another package's method, which is imported for it.
+
+        Raises:
+            ConfigError: the method cannot be used; the reason is one line.
+        """
+        if found.name in METHODS:
+            raise ConfigError(f"{found}: has the name of a method of airrep. Rename the entry point in the package.")
+        factory = found.factory
+        return cls(
+            name=found.name,
+            summary=one_line(factory.summary),
+            pool=one_line(factory.fact("pool", "its own")),
+            needs=one_line(factory.fact("needs", "not told")),
+            bytes_per_example=one_line(factory.fact("bytes_per_example", "not told")),
+            cost=one_line(factory.fact("cost", "not told")),
+            paper=one_line(factory.fact("paper", "")),
+            settings=factory.settings,
+            location=factory.place,
+            installed=found,
+        )
+
+    @property
+    def package(self) -> Package | None:
+        """The package that brings it; None for those of airrep."""
+        return None if self.installed is None else self.installed.package
 
     def to_dict(self) -> dict[str, Any]:
         """The JSON object that `airrep methods --json` prints."""
         shown = ("name", "summary", "pool", "needs", "bytes_per_example", "cost", "paper")
+        more = {} if self.package is None else {"package": self.package.to_dict()}
         return {name: getattr(self, name) for name in shown} | {
-            "settings": {name: {"default": default, "help": text} for name, default, text in self.options}
+            "settings": {name: {"default": default, "help": text} for name, default, text in self.options},
+            **more,
         }
 
     @property
@@ -43,6 +89,14 @@ class Method:
             (name, self.defaults.get(name, None if known.is_required() else known.default), known.description or "")
             for name, known in fields
         )
+
+    def make(self, settings: Settings) -> Attributor:
+        """The attributor of these settings."""
+        if self.installed is not None:
+            return self.installed.make(settings)
+        module, attribute = self.location
+        attributor: Attributor = getattr(import_module(module), attribute)(settings)
+        return attributor
 
 
 _DENSE = "3 per dimension, and 12"
@@ -236,10 +290,43 @@ METHODS: Mapping[str, Method] = {
 
 
 def method_named(name: str) -> Method:
-    """The method of a name; ConfigError if there is none."""
-    if name not in METHODS:
-        raise ConfigError(f"method '{name}': does not exist; expected one of {', '.join(METHODS)}. See: airrep methods")
-    return METHODS[name]
+    """The method of a name: one of airrep's, or that of an installed package.
+
+    Raises:
+        ConfigError: there is none, two packages declare it, or its package is broken.
+    """
+    if name in METHODS:
+        return METHODS[name]
+    found = installed_method(name)
+    if found is None:
+        known = ", ".join([*METHODS, *installed_methods()])
+        raise ConfigError(f"method '{name}': does not exist; expected one of {known}. See: airrep methods")
+    return Method.of_package(found)
+
+
+def is_known(name: str) -> bool:
+    """Whether there is a method of this name; no package is imported."""
+    return name in METHODS or name in installed_methods()
+
+
+def methods_of_packages() -> Iterator[Method | Refused]:
+    """The methods that installed packages declare, in the order of names; those that cannot be used with the reason."""
+    for name, several in installed_methods().items():
+        for found in several:
+            try:
+                if found.name not in METHODS:
+                    installed_method(name)  # refuses what two packages declare
+                yield Method.of_package(found)
+            except ConfigError as error:
+                yield Refused(found.name, found.package, str(error))
+
+
+def packages_of(attributor: Attributor) -> dict[str, dict[str, str]]:
+    """The packages that bring an attributor's method, or methods that it adds up, by the methods' names."""
+    parts = attributor.parts if isinstance(attributor, SeveralMethods) else [attributor]
+    names = {part.name for part in parts} - set(METHODS)
+    declared = installed_methods() if names else {}
+    return {name: declared[name][0].package.to_dict() for name in sorted(names) if name in declared}
 
 
 def default_method(settings: Mapping[str, Any]) -> str:
@@ -255,6 +342,4 @@ def make_attributor(name: str, values: Mapping[str, Any] | None = None) -> Attri
     """
     method = method_named(name)
     settings = method.settings.of({**method.defaults, **(values or {})}, where=f"method '{name}'")
-    module, attribute = method.location
-    attributor: Attributor = getattr(import_module(module), attribute)(settings)
-    return attributor
+    return method.make(settings)

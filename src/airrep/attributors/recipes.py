@@ -7,6 +7,7 @@ from typing import Any
 
 from pydantic import Field, ValidationInfo, field_validator, model_validator
 
+from airrep.attributors.installed import installed_method
 from airrep.attributors.settings import METHOD_SETTINGS, TOKENIZERS
 from airrep.errors import ConfigError
 from airrep.lm.folders.forms import settled_name
@@ -62,7 +63,7 @@ class Channel(Settings):
 
     def told(self, common: Mapping[str, Any], tokenizer: str | None) -> "Channel":
         """The channel with those of some settings that its method has, paths made whole; ConfigError for bad ones."""
-        known = METHOD_SETTINGS.get(self.method)
+        known = METHOD_SETTINGS.get(self.method) or _settings_of_package(self.method)
         if known is None:
             return self
         given = {name: value for name, value in common.items() if name in known.model_fields}
@@ -76,6 +77,12 @@ class Channel(Settings):
         """The name in results."""
         view = self.settings.get("view")
         return self.name or (f"{self.method} {view}" if view else self.method)
+
+
+def _settings_of_package(method: str) -> type[Settings] | None:
+    """Settings of a method that another package brings; None if there is no such method."""
+    found = installed_method(method)
+    return None if found is None else found.factory.settings
 
 
 class ChannelsSettings(Settings):

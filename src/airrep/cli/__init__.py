@@ -5,13 +5,14 @@ app                The command line: all commands, and show, report, methods, de
 demo               The demo: the whole path on real data that comes with airrep.
 evaluate_commands  Commands that judge methods by labels, or learn from labels alone.
 flags              Flags made from the fields of settings: their names, types, defaults and docstrings.
-index_commands     Commands that build and change an index.
+index_commands     Commands that build, change and export an index.
 judging            Options of the commands that judge.
 label_commands     Commands before training: sample, label, warmup.
 learning_demo      The learning demo: the whole loop with a language model that comes along.
 options            Options that several commands share.
 plan_commands      The command that predicts costs: plan.
 query_commands     Commands that ask an index: top, group, what-if, select.
+running/           Whole runs: commands that record themselves, configs that replay them.
 show/              Printing results on the terminal.
 train_commands     Commands that train an encoder: train, adapt.
 """

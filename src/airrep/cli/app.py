@@ -21,6 +21,8 @@ from airrep.cli import (
 )
 from airrep.cli.answers import question_commands
 from airrep.cli.options import JsonOption, ReplaceOption, note, print_json, shared_options
+from airrep.cli.running import run_commands
+from airrep.cli.running.recording import RecordedCommand
 from airrep.errors import AirRepError, ConfigError
 
 INTERRUPTED = 130
@@ -104,12 +106,17 @@ def report_command(
 @own.command("show")
 @shared_options
 def show_command(
+    ctx: typer.Context,
     path: Annotated[Path, typer.Argument(metavar="DIR", help="A directory that airrep wrote.")],
     verify: Annotated[bool, "Check every byte against its checksum."] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print the manifest as JSON.")] = False,
+    config: Annotated[bool, "Print the config that makes it again, for `airrep run`."] = False,
 ) -> None:
     """Show what a directory holds, and what it was made from; of unfinished labels, what is missing; of evaluations
     and comparisons, their tables."""
+    if config:
+        _print_config(ctx, path)
+        return
     from airrep.cli.show.results import print_manifest
     from airrep.labels.labels import holds_labels
     from airrep.runtime.artifacts import check_digests, check_sizes, read_manifest
@@ -129,6 +136,13 @@ def show_command(
             print_result(path)
     if verify:
         _note_whole(path, manifest)
+
+
+def _print_config(ctx: typer.Context, path: Path) -> None:
+    from airrep.cli.running.recorded import config_of
+    from airrep.cli.running.steps import Commands
+
+    typer.echo(config_of(path, Commands.of(ctx)), nl=False)
 
 
 def _show_labels(path: Path, *, verify: bool, as_json: bool) -> None:
@@ -155,17 +169,23 @@ def methods_command(
     name: Annotated[str | None, typer.Argument(metavar="[NAME]", help="Only this one, with its settings.")] = None,
     as_json: JsonOption = False,
 ) -> None:
-    """List the attribution methods: what each needs and costs."""
-    from airrep.attributors.methods import METHODS, method_named
+    """List the attribution methods, those of installed packages too: what each needs and costs."""
+    from airrep.attributors.methods import METHODS, method_named, methods_of_packages
     from airrep.cli.show.results import print_methods, print_options
 
-    chosen = list(METHODS.values()) if name is None else [method_named(name)]
-    if as_json:
-        print_json([method.to_dict() for method in chosen])
-        return
-    print_methods(chosen)
     if name is not None:
-        print_options(chosen[0])
+        method = method_named(name)
+        if as_json:
+            print_json([method.to_dict()])
+        else:
+            print_methods([method])
+            print_options(method)
+        return
+    listed = [*METHODS.values(), *methods_of_packages()]
+    if as_json:
+        print_json([method.to_dict() for method in listed])
+    else:
+        print_methods(listed)
 
 
 @own.command("demo")
@@ -186,10 +206,19 @@ def demo_command(
     run_demo(out, replace=replace)
 
 
-for commands in (index_commands.app, query_commands.app, question_commands.app, own):
+for commands in (index_commands.app, query_commands.app, question_commands.app, own, run_commands.app):
     app.add_typer(commands)
 for commands in (label_commands.app, train_commands.app, evaluate_commands.app, plan_commands.app):
     app.add_typer(commands)
+_makers = (index_commands, query_commands, question_commands, label_commands, train_commands, evaluate_commands)
+for commands in (
+    *(module.app for module in _makers),
+    plan_commands.app,
+    evaluate_commands.evaluate,
+    evaluate_commands.diagnosis,
+):
+    for command in commands.registered_commands:
+        command.cls = RecordedCommand  # what a command makes records the command
 
 
 def main() -> None:

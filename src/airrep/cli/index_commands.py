@@ -1,4 +1,4 @@
-"""Commands that build and change an index."""
+"""Commands that build, change and export an index."""
 
 from pathlib import Path
 from typing import Annotated
@@ -108,3 +108,39 @@ def compact_command(path: options.IndexArgument) -> None:
     with Meter("compacting") as meter:
         now = editing.compact(open_moved_index(path), progress=meter)
     note(f"{path}: {len(now):,} examples in {len(now.shards)} shards")
+
+
+@app.command("export")
+@shared_options
+def export_command(
+    path: options.IndexArgument,
+    to: Annotated[str, "embedding-atlas, parquet, csv or lance."],
+    out: Annotated[Path, "File to write; of lance the folder."],
+    where: options.WhereOption = None,
+    no_vectors: Annotated[bool, "Leave out the column of dense features."] = False,
+    exact: Annotated[bool, "Of csv: leave cells as they are that a spreadsheet would run as formulas."] = False,
+    replace: options.ReplaceOption = False,
+) -> None:
+    """Write the examples of an index to a file for other tools: texts, metadata, and dense features as vectors."""
+    from airrep.cli.show.console import Meter
+    from airrep.index.export.export import export_index
+    from airrep.index.rows import IndexRows
+
+    with Meter("exporting") as meter:
+        made = export_index(
+            IndexRows(path),
+            out,
+            to,
+            where=where,
+            vectors=not no_vectors,
+            exact=exact,
+            replace=replace,
+            progress=meter,
+        )
+    vectors = f", vectors of {made.width:,} numbers" if made.width else ""
+    note(f"{out}: {made.rows:,} examples, {len(made.columns)} columns{vectors}")
+    if made.guarded:
+        note(f"{out}: {made.guarded:,} cells begin as formulas do; each got a ' before it. --exact leaves them")
+    if to == "embedding-atlas":
+        placed = " --vector vector" if made.width else ""
+        note(f"next: pip install embedding-atlas, then: embedding-atlas {out} --text text{placed}")

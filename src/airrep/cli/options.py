@@ -228,11 +228,10 @@ class QueryOptions:
 
 def open_moved_index(path: Path, settings: list[str] | None = None, **named: str | None) -> "Index":
     """Open an index, taking its encoder or language model from another place if one is named."""
-    from airrep.attributors.methods import make_attributor
     from airrep.index.index import Index
 
     index, moved = Index(path), ConfigOptions(settings=settings).values(named)
-    return Index(path, make_attributor(index.method, {**index.manifest["settings"], **moved})) if moved else index
+    return index.made_with(moved) if moved else index
 
 
 @dataclass(frozen=True)

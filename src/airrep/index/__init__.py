@@ -2,6 +2,7 @@
 
 building    Build an index: encode, write shards, seal it with its manifest.
 editing     Appending to an index, deleting from it, compacting it.
+export/     Export of an index to files that other tools read.
 frames      Results as rows of plain values, data frames and short tables for notebooks.
 index       An index on disk: opened as memory maps, asked for scores.
 reasons     Why single examples score as they do: their channels, the same words.

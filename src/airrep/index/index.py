@@ -11,7 +11,7 @@ import numpy as np
 
 from airrep.arrays import Features, GroupScores, Rows
 from airrep.attributors.base import Attributor, OnProgress, count_rows
-from airrep.attributors.methods import METHODS, make_attributor
+from airrep.attributors.methods import is_known, make_attributor, packages_of
 from airrep.attributors.sums.channels import ChannelsAttributor
 from airrep.corpus.corpus import Example
 from airrep.corpus.inputs import QueriesLike, as_examples, is_one
@@ -19,7 +19,7 @@ from airrep.errors import ArtifactError, ConfigError
 from airrep.index.editing import EditableIndex
 from airrep.index.reasons import Reasons, Scored
 from airrep.index.results import REMOVAL, GroupResult, Hit, Hits, Provenance, TopResult, WhatIfResult
-from airrep.index.rows import GroupsLike, RowsLike
+from airrep.index.rows import PACKAGES, GroupsLike, RowsLike
 from airrep.scoring.group_scores import channel_scores, group_scores, sum_channels
 from airrep.scoring.groups import Groups
 from airrep.scoring.pooling import AnyPooling, ChannelPooling, PoolLike
@@ -71,6 +71,14 @@ class Index(EditableIndex):
     def reopened(self, attributor: Attributor | None = None) -> Self:
         return type(self)(self.path, attributor or self.given)
 
+    def made_with(self, changes: Mapping[str, Any]) -> Self:
+        """The index with its own method made anew, some settings being others now: where a model has moved to, say.
+
+        Raises:
+            ConfigError: there is no such setting, or the method is not known here.
+        """
+        return type(self)(self.path, self._make_attributor(changes))
+
     def _make_ready(self, attributor: Attributor) -> None:
         """Load what was learnt; ArtifactError unless this attributor made the index."""
         if (self.path / "state").is_dir():
@@ -78,17 +86,34 @@ class Index(EditableIndex):
         if attributor.fingerprint != self.manifest["attributor"]:
             raise ArtifactError(
                 f"{self.path}: was built with another model or other settings than this {attributor.name}: "
-                f"fingerprint {self.manifest['attributor'][:12]}, now {attributor.fingerprint[:12]}. "
+                f"fingerprint {self.manifest['attributor'][:12]}, now {attributor.fingerprint[:12]}"
+                f"{self._other_packages(attributor)}. "
                 "Give the model that it was built with (--encoder or --lm), or build it again with --replace."
             )
 
-    def _make_attributor(self) -> Attributor:
-        if self.method not in METHODS:
+    def _other_packages(self, attributor: Attributor) -> str:
+        """Words for packages of methods that have another version now."""
+        old, now = self.manifest.get(PACKAGES, {}), packages_of(attributor)
+        told = (
+            f"{one['name']} {one['version']}, now {now[name]['version']}"
+            for name, one in old.items()
+            if name in now and now[name] != one
+        )
+        return "".join(f"; package {text}" for text in told)
+
+    def _make_attributor(self, changes: Mapping[str, Any] | None = None) -> Attributor:
+        for name, package in self.manifest.get(PACKAGES, {}).items():
+            if not is_known(name):
+                raise ConfigError(
+                    f"{self.path}: was built by '{name}' of the package {package['name']} {package['version']}, which "
+                    "is not installed here. Install it."
+                )
+        if not is_known(self.method):
             raise ConfigError(
                 f"{self.path}: was built by '{self.method}', which airrep does not know. "
                 "Open it from Python with Index(path, attributor=...)."
             )
-        return make_attributor(self.method, self.manifest["settings"])
+        return make_attributor(self.method, {**self.manifest["settings"], **(changes or {})})
 
     @overload
     def top(

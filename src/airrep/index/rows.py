@@ -22,6 +22,8 @@ from airrep.runtime.artifacts import check_digests, check_sizes, json_digest, re
 from airrep.scoring.groups import Groups
 
 KIND = "index"
+PACKAGES = "method_packages"
+"""Entry of a manifest: the packages that bring the method, where airrep does not."""
 
 RowsLike = np.ndarray | Iterable[int] | Iterable[str] | str
 GroupsLike = str | Groups | Mapping[str, RowsLike] | Sequence[RowsLike]

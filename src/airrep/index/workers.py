@@ -9,9 +9,9 @@ from typing import TypeAlias
 
 from airrep.arrays import Features
 from airrep.attributors.base import Attributor, OnRows
-from airrep.attributors.methods import METHODS, make_attributor
+from airrep.attributors.methods import make_attributor, method_named
 from airrep.corpus.corpus import Corpus
-from airrep.errors import ArtifactError, TrainingError
+from airrep.errors import ArtifactError, ConfigError, TrainingError
 from airrep.runtime.engine import Engine, InProcess
 from airrep.runtime.metering import MeasuredCost, device_of, measuring
 
@@ -96,8 +96,11 @@ class EncodeSetup:
 
 
 def _is_of_known_method(attributor: Attributor) -> bool:
-    method = METHODS.get(attributor.name)
-    return method is not None and method.location == (type(attributor).__module__, type(attributor).__name__)
+    try:
+        place = method_named(attributor.name).location
+    except ConfigError:  # no method of that name, or one that cannot be loaded
+        return False
+    return place == (type(attributor).__module__, type(attributor).__qualname__)
 
 
 def encode_shards(

@@ -4,7 +4,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, TypeAlias
 
-from airrep.attributors.methods import METHODS, method_named
+from airrep.attributors.methods import method_named
 from airrep.corpus.corpus import Corpus
 from airrep.encoder.folders import DEFAULT
 from airrep.errors import ConfigError, TrainingError
@@ -93,14 +93,14 @@ class PlanRequest:
                 raise ConfigError(
                     f"plan: method '{method}' is not planned for by --method. Name others, such as logra."
                 )
-        known = {name for method in self.methods for name in METHODS[method].settings.model_fields}
+        known = {name for method in self.methods for name in method_named(method).settings.model_fields}
         unknown = next((name for name in self.settings if name not in known), None)
         if unknown is not None:
             raise ConfigError(f"plan: none of the methods has a setting '{unknown}'. Correct the name.")
 
     def settings_of(self, method: str) -> dict[str, Any]:
         """Settings of a method: of the LM where it reads one, and those that it knows."""
-        fields = METHODS[method].settings.model_fields
+        fields = method_named(method).settings.model_fields
         given = self.lm.model_dump(exclude_defaults=True) if "lm" in fields else {}
         return {name: value for name, value in {**given, **self.settings}.items() if name in fields}
 

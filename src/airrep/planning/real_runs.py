@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from airrep.attributors.methods import METHODS
+from airrep.attributors.methods import method_named
 from airrep.attributors.recipes import short_text
 from airrep.errors import AirRepError, ConfigError
 from airrep.labels.labels import Labels, holds_labels, open_labels
@@ -103,7 +103,8 @@ def _index(request: PlanRequest, run: Path, manifest: Mapping[str, Any]) -> Real
         return planned_memory(there, measures.methods[name]), float(cost.memory or 0)
 
     given = request.settings_of(name) if name != ENCODER else {"encoder": request.encoder}
-    planned = METHODS[name].settings.of({**METHODS[name].defaults, **given}).model_dump(mode="json")
+    method = method_named(name)
+    planned = method.settings.of({**method.defaults, **given}).model_dump(mode="json")
     others = list(_models(planned, manifest["settings"]))
     conditions = [
         *others,

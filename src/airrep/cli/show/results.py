@@ -10,7 +10,7 @@ from rich.markup import escape
 from rich.table import Table
 from rich.text import Text
 
-from airrep.attributors.methods import Method
+from airrep.attributors.methods import Method, Refused
 from airrep.attributors.recipes import short_text
 from airrep.cli.show.console import out, print_fields, snippet
 from airrep.cli.show.summaries import (
@@ -129,11 +129,17 @@ def _print_provenance(
         console.print(f"[dim]{escape(caution)}[/]", highlight=False)
 
 
-def print_methods(methods: Iterable[Method]) -> None:
-    """Print what each method is, needs and costs."""
+def print_methods(methods: Iterable[Method | Refused]) -> None:
+    """Print what each method is, needs and costs; of those that cannot be used, why."""
     console = out()
     for method in methods:
-        console.print(f"[bold]{method.name}[/]  {escape(method.summary)}", highlight=False)
+        if isinstance(method, Refused):
+            console.print(f"[bold]{escape(method.name)}[/]  cannot be used", highlight=False)
+            console.print(f"    {'error':<18}{escape(method.reason)}", highlight=False, soft_wrap=True)
+            continue
+        console.print(f"[bold]{escape(method.name)}[/]  {escape(method.summary)}", highlight=False)
+        if method.package is not None:
+            console.print(f"    {'package':<18}{escape(str(method.package))}", highlight=False)
         for name, value in (
             ("pool", method.pool),
             ("needs", method.needs),
@@ -164,10 +170,16 @@ def size_of(manifest: Mapping[str, Any]) -> str:
     return f"{len(manifest['files'])}, {size / 1e6:,.1f} MB"
 
 
+def _packages(manifest: Mapping[str, Any]) -> str:
+    """The packages that bring methods which airrep has not."""
+    return ", ".join(f"{one['name']} {one['version']}" for one in manifest.get("method_packages", {}).values())
+
+
 def _index_fields(manifest: Mapping[str, Any]) -> dict[str, Any]:
     corpora = [f"{entry['rows']:,} rows, {entry['fingerprint'][:12]}" for entry in manifest["corpora"]]
     return {
         "method": manifest["method"],
+        **({"of packages": packages} if (packages := _packages(manifest)) else {}),
         "settings": ", ".join(f"{name}={value}" for name, value in short_text(manifest["settings"]).items()),
         "attributor": manifest["attributor"][:12],
         "rows": f"{manifest['rows']:,} of {manifest['dimension']:,} features, {manifest['layout']}",

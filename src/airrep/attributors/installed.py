@@ -1,0 +1,205 @@
+"""Methods of other packages, found by their entry points."""
+
+import inspect
+import re
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from importlib.metadata import Distribution, EntryPoint, distributions
+from typing import Any, TypeVar, get_args
+
+from airrep.attributors.base import Attributor
+from airrep.errors import AirRepError, ConfigError
+from airrep.runtime.settings import Settings
+
+GROUP = "airrep.attributors"
+"""Group of entry points in which a package declares its methods."""
+LONGEST = 200
+"""Characters of another package's error that are told."""
+
+
+@dataclass(frozen=True)
+class Package:
+    """A package that declares methods."""
+
+    name: str
+    version: str
+
+    def __str__(self) -> str:
+        return f"{self.name} {self.version}"
+
+    def to_dict(self) -> dict[str, str]:
+        """Name and version, as a manifest has them."""
+        return {"name": self.name, "version": self.version}
+
+
+@dataclass(frozen=True)
+class Factory:
+    """What an entry point names: makes an attributor from settings."""
+
+    function: Callable[..., Attributor]
+    """A subclass of Attributor, or a function that returns one; takes its settings, or nothing."""
+    settings: type[Settings]
+    """The type of its argument; plain Settings, which have no names, where it takes nothing."""
+    takes_settings: bool
+
+    @property
+    def summary(self) -> str:
+        """First line of the docstring, without its full stop."""
+        lines = (inspect.getdoc(self.function) or "").splitlines()
+        return lines[0].removesuffix(".") if lines else ""
+
+    @property
+    def place(self) -> tuple[str, str]:
+        """Module and name, as those of a class are told."""
+        return getattr(self.function, "__module__", ""), getattr(self.function, "__qualname__", "")
+
+    def fact(self, name: str, otherwise: str) -> str:
+        """A text that it tells of itself as an attribute, such as ``needs``."""
+        told = getattr(self.function, name, None)
+        return told if isinstance(told, str) and told else otherwise
+
+
+@dataclass(frozen=True)
+class InstalledMethod:
+    """A method as a package declares it; the package is imported when :attr:`factory` is asked for."""
+
+    name: str
+    package: Package
+    entry: EntryPoint
+
+    def __str__(self) -> str:
+        return f"method '{self.name}' of the package {self.package}"
+
+    @cached_property
+    def factory(self) -> Factory:
+        """What the entry point names.
+
+        Raises:
+            ConfigError: it cannot be imported, or is not what airrep can call.
+        """
+        if not self.name.isidentifier():
+            raise ConfigError(f"{self}: is not one word. Rename the entry point in the package.")
+        try:
+            found = self.entry.load()
+            return _factory(found)
+        except (Exception, SystemExit) as error:  # whatever a package does as it is imported
+            raise ConfigError(
+                f"{self}: cannot be loaded from '{one_line(self.entry.value)}': {_told(error)}. "
+                "Mend or update the package, or uninstall it."
+            ) from error
+
+    def make(self, settings: Settings) -> Attributor:
+        """The attributor of these settings.
+
+        Raises:
+            ConfigError: the package fails, or makes something else.
+        """
+        factory = self.factory
+        try:
+            made = factory.function(settings) if factory.takes_settings else factory.function()
+        except AirRepError:
+            raise
+        except Exception as error:
+            raise ConfigError(
+                f"{self}: cannot be made: {_told(error)}. Correct its settings, or mend the package."
+            ) from error
+        self._check(made, factory)
+        return made
+
+    def _check(self, made: object, factory: Factory) -> None:
+        """Refuse what an index could not be opened with again."""
+        problem = ""
+        if not isinstance(made, Attributor):
+            problem = f"makes a {type(made).__name__}, not an airrep.Attributor"
+        elif made.name != self.name:
+            problem = f"makes an attributor that is called '{made.name}'"
+        elif not isinstance(made.settings, factory.settings):
+            problem = f"makes an attributor whose settings are {type(made.settings).__name__}, not those it was given"
+        if problem:
+            raise ConfigError(f"{self}: {one_line(problem)}. Mend the package: docs/methods.md says what is expected.")
+
+
+def one_line(text: object) -> str:
+    """A text of another package on one line, cut where it is long."""
+    line = " ".join("".join(sign if sign.isprintable() else " " for sign in str(text)).split())
+    return line if len(line) <= LONGEST else line[: LONGEST - 1] + "…"
+
+
+def _told(error: BaseException) -> str:
+    told = one_line(error)
+    return f"{type(error).__name__}: {told}".rstrip(".") if told else type(error).__name__
+
+
+def _factory(found: Any) -> Factory:
+    """The factory of an object; TypeError where airrep cannot call it."""
+    if not callable(found):
+        raise TypeError(f"it is a {type(found).__name__}; expected a subclass of airrep.Attributor or a function")
+    parameters = inspect.signature(found, eval_str=True).parameters.values()
+    needed = [one for one in parameters if one.kind <= one.POSITIONAL_OR_KEYWORD]
+    if not needed:
+        return Factory(found, Settings, takes_settings=False)
+    kind = _chosen(found, needed[0].annotation)
+    if len([one for one in needed if one.default is one.empty]) > 1:
+        raise TypeError("it takes several arguments; expected one, its settings, or none")
+    if not (isinstance(kind, type) and issubclass(kind, Settings)):
+        raise TypeError(f"its argument '{needed[0].name}' has no type that is a subclass of airrep's Settings")
+    return Factory(found, kind, takes_settings=True)
+
+
+def _chosen(found: Any, kind: Any) -> Any:
+    """A type; where a base class is generic in it, the one that the subclass chose."""
+    if not isinstance(kind, TypeVar) or not isinstance(found, type):
+        return kind
+    bases = (base for one in found.__mro__ for base in one.__dict__.get("__orig_bases__", ()))
+    return next((chosen for base in bases for chosen in get_args(base) if isinstance(chosen, type)), None)
+
+
+def installed_methods() -> Mapping[str, tuple[InstalledMethod, ...]]:
+    """The methods that installed packages declare, by name, in the order of names; nothing of theirs is imported.
+
+    A name has several methods where several packages declare it. A package whose list of entry points cannot be read is
+    passed over.
+    """
+    found: dict[str, list[InstalledMethod]] = {}
+    packages: set[str] = set()
+    for distribution in distributions():
+        package = _package(distribution)
+        if package is None or _normal(package.name) in packages:
+            continue  # a later place of the same package does not count when it is imported either
+        packages.add(_normal(package.name))
+        for entry in _entries(distribution):
+            found.setdefault(one_line(entry.name), []).append(InstalledMethod(one_line(entry.name), package, entry))
+    return {name: tuple(found[name]) for name in sorted(found)}
+
+
+def _entries(distribution: Distribution) -> Iterator[EntryPoint]:
+    try:
+        yield from distribution.entry_points.select(group=GROUP)
+    except Exception:  # whatever is in the file; airrep must list its own methods all the same
+        return
+
+
+def _package(distribution: Distribution) -> Package | None:
+    try:
+        name, version = distribution.metadata["Name"], distribution.version
+    except Exception:  # a directory that looks like a package's, and holds something else
+        return None
+    return Package(one_line(name), one_line(version)) if name else None
+
+
+def _normal(name: str) -> str:
+    return re.sub(r"[-_.]+", "-", name).lower()
+
+
+def installed_method(name: str) -> InstalledMethod | None:
+    """The installed method of a name; None if no package declares it.
+
+    Raises:
+        ConfigError: two packages declare it.
+    """
+    found = installed_methods().get(name, ())
+    if len(found) > 1:
+        both = " and ".join(str(one.package) for one in found)
+        raise ConfigError(f"method '{name}': is declared by the packages {both}; expected one. Uninstall the other.")
+    return found[0] if found else None

@@ -1,0 +1,83 @@
+"""Replay of a config: its steps, run one after the other in its folder."""
+
+import sys
+from collections import defaultdict
+from contextlib import chdir
+from pathlib import Path
+
+import typer
+
+from airrep.cli.options import note
+from airrep.cli.running.config import NumberedStep, RunConfig
+from airrep.cli.running.history import artifact_of, inputs_of, read_history
+from airrep.cli.running.steps import PROGRAM, Commands, Context, Step, UsageError, shell_line, step_of
+from airrep.errors import AirRepError, ArtifactError
+from airrep.runtime.artifacts import MANIFEST
+
+FINDS_ITSELF = "evaluate"
+"""Commands that find what they made, and resume the fine-tunes in it that failed."""
+
+
+class Replay:
+    """A config that is being run, in its folder."""
+
+    def __init__(self, config: RunConfig, commands: Commands, root: Context) -> None:
+        """Args: a config that was checked, the commands, and the context of the whole program."""
+        self._config = config
+        self._commands = commands
+        self._root = root
+        self._before: dict[Path, list[Step]] = defaultdict(list)
+        """Earlier steps by the artifact that they make or change."""
+
+    def run(self) -> None:
+        """Run all steps; the first that fails ends the run.
+
+        Raises:
+            ArtifactError: the folder of the config does not exist.
+            ConfigError: a step failed; the error names it.
+        """
+        folder, argv = self._config.folder, sys.argv
+        if not folder.is_dir():
+            raise ArtifactError(f"{self._config.path}: folder {folder} does not exist; expected one. Correct it.")
+        try:
+            with chdir(folder):
+                for step in self._config.steps:
+                    self._run(step)
+        finally:
+            sys.argv = argv
+
+    def _run(self, numbered: NumberedStep) -> None:
+        words = self._commands.words(numbered.step)
+        sys.argv = [PROGRAM, *words]  # evaluations record the command line
+        title = f"{numbered} of {len(self._config.steps)}"
+        try:
+            context = self._commands.parsed(numbered.step, self._root)
+            step = step_of(context, numbered.step.command)
+            if self._is_done(step):
+                note(f"{title}: was done already")
+            else:
+                note(f"{title}: {shell_line(words)}")
+                with context:
+                    context.command.invoke(context)
+        except typer.Exit as ended:
+            if ended.exit_code:
+                raise self._config.failed(numbered, f"ended with status {ended.exit_code}") from ended
+        except (AirRepError, UsageError, OSError) as error:
+            told = " ".join(str(error).split()) or type(error).__name__
+            raise self._config.failed(numbered, told) from error
+        artifact = artifact_of(step)
+        if artifact is not None:
+            self._before[artifact.resolve()].append(step)
+
+    def _is_done(self, step: Step) -> bool:
+        """Whether an artifact's history has this step in this place, with the same inputs, and it is whole."""
+        artifact = artifact_of(step)
+        if artifact is None or step.command.startswith(FINDS_ITSELF) or not (artifact / MANIFEST).is_file():
+            return False
+        try:
+            history = read_history(artifact)
+        except ArtifactError:
+            return False
+        wanted = [*self._before[artifact.resolve()], step]
+        same = [line.step for line in history[: len(wanted)]] == wanted
+        return same and dict(history[len(wanted) - 1].inputs) == inputs_of(step)

@@ -1,0 +1,94 @@
+"""Export of an index to a file for other tools."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import pyarrow as pa
+
+from airrep._version import __version__
+from airrep.attributors.base import OnProgress
+from airrep.errors import ConfigError
+from airrep.index.export.columns import ExportedColumns
+from airrep.index.export.files import CsvWriter, LanceWriter, ParquetWriter, Writer, check_target, written_whole
+from airrep.index.rows import IndexRows
+
+FORMATS = ("embedding-atlas", "parquet", "csv", "lance")
+
+
+@dataclass(frozen=True)
+class Exported:
+    """What was written."""
+
+    path: Path
+    rows: int
+    columns: tuple[str, ...]
+    width: int
+    """Numbers of a vector; 0 where none was written."""
+    guarded: int = 0
+    """Cells of a CSV file that would have been formulas in a spreadsheet, and got an apostrophe."""
+
+
+def export_index(
+    index: IndexRows,
+    out: str | Path,
+    to: str = "parquet",
+    *,
+    where: str | None = None,
+    vectors: bool = True,
+    exact: bool = False,
+    replace: bool = False,
+    progress: OnProgress | None = None,
+) -> Exported:
+    """Write the examples of an index to a file: texts, metadata, and dense features as vectors.
+
+    Deleted examples are left out. Rows are read and written piece by piece, so memory does not grow with the index. The
+    file appears under its name when it is whole.
+
+    Args:
+        index: the index; no model is needed.
+        out: the file to make; of Lance the folder.
+        to: ``"parquet"``; ``"embedding-atlas"``, Parquet with a column ``text``; ``"csv"``, without vectors; or
+            ``"lance"``, which needs the package pylance.
+        where: a filter; only examples that fulfil it are written.
+        vectors: whether dense features are written. Methods that count words have none.
+        exact: of CSV, whether cells that begin as formulas do are left as they are, though a spreadsheet may run them.
+        replace: replace a file that is there.
+        progress: called with the numbers of written rows and of all.
+
+    Raises:
+        ConfigError: no such format, a bad filter, or nothing to export.
+        ArtifactError: something is there already, the index was altered, or the file cannot be written.
+        MissingExtraError: Lance without pylance.
+    """
+    writer, path = _writer(index, to, exact), Path(out)
+    check_target(path, folder=writer.folder, replace=replace)
+    asked = vectors and to != "csv"
+    columns = ExportedColumns(index, index.mask(where), to == "embedding-atlas", asked, dots=to != "lance")
+    if not columns.rows:
+        raise ConfigError(f"filter {where}: no example fulfils it; expected some. Choose another filter.")
+    with written_whole(path) as partial:
+        writer.write(partial, columns.schema, _counted(columns, progress))
+    guarded = writer.guarded if isinstance(writer, CsvWriter) else 0
+    return Exported(path, columns.rows, tuple(columns.schema.names), columns.width, guarded)
+
+
+def _writer(index: IndexRows, to: str, exact: bool) -> Writer:
+    if exact and to != "csv":
+        raise ConfigError("exact: is of csv alone; other formats are exact always. Leave it out.")
+    if to == "csv":
+        return CsvWriter(exact)
+    if to == "lance":
+        return LanceWriter()
+    if to not in FORMATS:
+        raise ConfigError(f"format '{to}': does not exist; expected one of {', '.join(FORMATS)}. Choose one.")
+    return ParquetWriter({"airrep": __version__, "index": index.fingerprint, "method": index.method})
+
+
+def _counted(columns: ExportedColumns, progress: OnProgress | None) -> Iterator[pa.RecordBatch]:
+    done = 0
+    for batch in columns.batches():
+        yield batch
+        done += batch.num_rows
+        if progress is not None:
+            progress(done, columns.rows)
