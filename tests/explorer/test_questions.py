@@ -169,7 +169,7 @@ def test_requests_that_cannot_be_meant_are_refused(kind: type[requests.Request],
         ({"number": 99}, "query number 99"),
         ({"key": "nothing"}, "not among those"),
         ({"prompt": "a"}, "a prompt and a response"),
-        ({"prompt": " ", "response": "b"}, "prompt is blank"),
+        ({"prompt": "a", "response": " "}, "response is blank"),
         ({}, "a prompt and a response"),
     ],
 )

@@ -80,8 +80,8 @@ def test_products_equal_differences_of_gradients(tmp_path: Path) -> None:
     sites = chosen(lm, *SITES["gpt2"])
     hessian = Hessian(lm, documents, sites)
     vector = some_vectors(1, hessian.dimension)
-    ends = [project_moved(lm, documents, sites, sign * 1e-4 * vector[0]) for sign in (1, -1)]
-    assert unlike(hessian.products(vector)[0], (ends[0] - ends[1]) / 2e-4) < EXACT
+    ends = [project_moved(lm, documents, sites, sign * 2e-5 * vector[0]) for sign in (1, -1)]
+    assert unlike(hessian.products(vector)[0], (ends[0] - ends[1]) / 4e-5) < EXACT
 
 
 def project_moved(lm: TargetLM, documents: Documents, sites: Sequence[Site], step: np.ndarray) -> np.ndarray:
