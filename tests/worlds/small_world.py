@@ -59,6 +59,7 @@ def make_corpus(count: int, prefix: str = "e") -> Corpus:
 
 
 def tree(folder: Path) -> dict[str, bytes]:
-    """Every file below a folder with its bytes, but for costs, which are never the same twice."""
-    files = (path for path in folder.rglob("*") if path.is_file() and path.name != "costs.jsonl")
+    """Every file below a folder with its bytes, but for costs, never the same twice, and commands, which name it."""
+    others = ("costs.jsonl", ".steps.jsonl")
+    files = (path for path in folder.rglob("*") if path.is_file() and path.name not in others)
     return {str(path.relative_to(folder)): path.read_bytes() for path in sorted(files)}

@@ -2,7 +2,7 @@
 
 import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
 
@@ -62,7 +62,7 @@ class ExportedColumns:
         if len(fields) > MOST_FIELDS:
             return {}
         kinds: dict[str, set[str]] = {name: set() for name in fields}
-        for shard in self.index.shards:
+        for shard in self._shards():
             for text in _compute.unique(shard.examples.table[METADATA]).to_pylist():
                 for name, value in json.loads(text or "{}").items():
                     kinds.setdefault(name, set()).add(_kind(value))
@@ -83,10 +83,14 @@ class ExportedColumns:
     def batches(self) -> Iterator[pa.RecordBatch]:
         """The rows, some at a time, in the order of the index."""
         step = max(1, min(PIECE_ROWS, PIECE_NUMBERS // max(self.width, 1)))
-        for shard in self.index.shards:
+        for shard in self._shards():
             wanted = np.flatnonzero(self.keep[shard.start : shard.start + shard.rows])
             for first in range(0, len(wanted), step):
                 yield self._batch(shard, wanted[first : first + step])
+
+    def _shards(self) -> Iterator[Shard]:
+        """The shards, each opened anew, so that what was mapped of one is let go with it."""
+        return (replace(shard) for shard in self.index.shards)
 
     def _batch(self, shard: Shard, rows: np.ndarray) -> pa.RecordBatch:
         table = shard.examples.table.take(pa.array(rows))
