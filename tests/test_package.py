@@ -157,8 +157,8 @@ def test_readme_python_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, cap
 
 
 def test_the_documented_method_of_ones_own_conforms() -> None:
-    code = (ROOT / "docs" / "methods.md").read_text().split("```python\n")[1].split("```")[0]
-    exec(compile(code, "docs/methods.md", "exec"), {})
+    code = (ROOT / "docs" / "own-methods.md").read_text().split("```python\n")[1].split("```")[0]
+    exec(compile(code, "docs/own-methods.md", "exec"), {})
 
 
 def test_version_is_in_the_changelog() -> None:

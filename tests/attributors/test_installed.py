@@ -18,7 +18,7 @@ from airrep.errors import ArtifactError, ConfigError
 from airrep.runtime.processes import LocalProcesses
 
 ROOT = Path(__file__).parents[2]
-PAGE = (ROOT / "docs" / "methods.md").read_text().split("### In a package, by name")[1]
+PAGE = (ROOT / "docs" / "own-methods.md").read_text().split("## In a package, by name")[1]
 EXAMPLE = PAGE.split("```python\n")[1].split("```")[0]
 """The module of the documented package."""
 

@@ -117,7 +117,9 @@ class InstalledMethod:
         elif not isinstance(made.settings, factory.settings):
             problem = f"makes an attributor whose settings are {type(made.settings).__name__}, not those it was given"
         if problem:
-            raise ConfigError(f"{self}: {one_line(problem)}. Mend the package: docs/methods.md says what is expected.")
+            raise ConfigError(
+                f"{self}: {one_line(problem)}. Mend the package: docs/own-methods.md says what is expected."
+            )
 
 
 def one_line(text: object) -> str:

@@ -12,6 +12,6 @@ lora       Low-rank adapters by the optional package peft.
 model      The target LM: fine-tune, per-example loss, hidden states, generate.
 network    Forward passes of a causal LM over packed documents.
 settings   Settings of the target LM and of its fine-tuning.
-trainer/   What a trainer of transformers or trl tells while it trains.
+trainer/   Records of training by transformers or trl.
 warmup     Warm-ups: LMs fine-tuned on a sample of a corpus, made and opened.
 """

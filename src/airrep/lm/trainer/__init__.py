@@ -1,4 +1,4 @@
-"""What a trainer of transformers or trl tells while it trains.
+"""Records of training by transformers or trl.
 
 callback  A callback of transformers' Trainer that records steps and keeps checkpoints.
 record    The record of a training: losses and rows of each step, and jumps.
