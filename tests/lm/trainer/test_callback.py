@@ -154,6 +154,18 @@ def test_errors_come_when_training_begins(tmp_path: Path) -> None:
         train(tmp_path / "out", AttributionCallback(tmp_path / "other"))
 
 
+def test_another_training_does_not_replace_a_record_unasked(tmp_path: Path) -> None:
+    callback = AttributionCallback(tmp_path / "record")
+    made = train(tmp_path / "out", callback, max_steps=3)
+    before = read_training_record(tmp_path / "record").steps
+    with pytest.raises(ConfigError, match="record: is not empty"):
+        made.train()
+    assert read_training_record(tmp_path / "record").steps == before
+    callback.replace = True
+    made.train()
+    assert len(read_training_record(tmp_path / "record").steps) == 3
+
+
 def test_rows_of_several_processes_are_put_together(tmp_path: Path) -> None:
     (tmp_path / "record.json").write_text('{"format": 1}')
     for rank, rows in enumerate(([1, 2], [3, 4])):

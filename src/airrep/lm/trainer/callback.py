@@ -86,7 +86,8 @@ class AttributionCallback(TrainerCallback):  # type: ignore[misc]
 
     def on_train_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
         """Say where the loss jumped."""
-        if int(getattr(args, "process_index", 0)) or self._file is None:
+        written, self._file = self._file, None  # another training is another record
+        if int(getattr(args, "process_index", 0)) or written is None:
             return
         about = json.loads((self.out / ABOUT).read_bytes())
         self._write_about({**about, "ended_at": state.global_step})
