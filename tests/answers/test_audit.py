@@ -8,7 +8,7 @@ from worlds.small_world import HashAttributor
 
 import airrep
 from airrep.answers.audit import AuditResult, AuditSettings
-from airrep.answers.containment import Containment
+from airrep.answers.likeness.containment import Containment
 from airrep.answers.mix import MixResult
 from airrep.corpus.corpus import Example
 from airrep.errors import ArtifactError, ConfigError

@@ -11,7 +11,7 @@ from worlds.small_world import HashAttributor, make_corpus
 import airrep
 from airrep.answers import clean as module
 from airrep.answers.clean import CleanResult, CleanSettings
-from airrep.answers.neighbours import Neighbours, disagreement, robust_deviations, unit_rows, vote
+from airrep.answers.likeness.neighbours import Neighbours, disagreement, robust_deviations, unit_rows, vote
 from airrep.arrays import DenseFeatures
 from airrep.corpus.corpus import Example
 from airrep.errors import ArtifactError, ConfigError

@@ -122,3 +122,44 @@ def test_of_several_better_answers_each_is_taken_once(index: airrep.Index) -> No
     better = [Example("p", f"good {number}", f"g{number}") for number in range(2)]
     result = airrep.explain(index, asked, better, k=1)
     assert [one.better.id for one in result.answers if one.better] == ["g0", "g1"]
+
+
+def test_tokens_are_scores_without_each_word(index: airrep.Index) -> None:
+    answer = Example("what is it?", "The quick brown fox, they say, jumps.", "q")
+    (one,) = airrep.explain(index, answer, k=3, tokens=True).answers
+    words = ["The", "quick", "brown", "fox", ",", "they", "say", ",", "jumps", "."]
+    for lesson in one.lessons:
+        assert lesson.tokens is not None
+        assert [answer.response[token.start : token.stop] for token in lesson.tokens] == words
+        for token in lesson.tokens[:3]:
+            without = " ".join(word for word in answer.response.split() if word != words[lesson.tokens.index(token)])
+            hits = index.top(Example(answer.prompt, without, "other"), k=len(index))
+            (score,) = [hit.score for hit in hits if hit.row == lesson.row]
+            assert token.score == pytest.approx(lesson.answer_score - score, abs=1e-6)
+
+
+def test_tokens_of_long_single_and_unspaced_answers(index: airrep.Index) -> None:
+    long, alone, unspaced = "word " * 1000, "yes", "東京です ok"
+    told = [airrep.explain(index, Example("p", text, "q"), k=1, tokens=True) for text in (long, alone, unspaced)]
+    found = [result.answers[0].lessons[0] for result in told]
+    assert [len(lesson.tokens or ()) for lesson in found] == [128, 1, 5]
+    assert found[0].tokens is not None
+    assert (found[0].tokens[0].start, found[0].tokens[-1].stop) == (0, len(long) - 1)
+    assert found[1].tokens is not None
+    assert found[1].tokens[0].score == pytest.approx(found[1].answer_score)
+
+
+def test_tokens_find_the_word_that_was_taught(tmp_path: Path) -> None:
+    texts = [("What is the colour?", f"It is {word}.") for word in ("zinnober", "blue", "green", "grey")]
+    corpus = airrep.Corpus.from_records([{"prompt": prompt, "response": text} for prompt, text in texts])
+    index = airrep.build_index(corpus, tmp_path / "ngram", "ngram", settings={"tokenizer": "words"})
+    (one,) = airrep.explain(index, Example("Which?", "I say it is zinnober today.", "q"), k=1, tokens=True).answers
+    (lesson,) = one.lessons
+    assert (lesson.row, lesson.tokens is None) == (0, False)
+    best = max(lesson.tokens or (), key=lambda token: token.score)
+    assert one.answer.response[best.start : best.stop] == "zinnober"
+
+
+def test_tokens_are_written_and_read(tmp_path: Path, index: airrep.Index) -> None:
+    result = airrep.explain(index, pairs(2)[0], k=2, tokens=True)
+    assert ExplainResult.read(result.write(tmp_path / "run")) == result

@@ -1,5 +1,6 @@
 """Mix: weights of sources, their intervals, and configurations."""
 
+import json
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -11,9 +12,10 @@ from worlds.stored_features import stored_scores
 
 import airrep
 from airrep.answers.mix import MixResult
+from airrep.answers.mixed_files import write_axolotl
 from airrep.arrays import DenseFeatures
-from airrep.corpus.corpus import Example
-from airrep.errors import ConfigError
+from airrep.corpus.corpus import Corpus, Example
+from airrep.errors import ArtifactError, ConfigError
 
 
 def weights(result: MixResult) -> dict[str, float]:
@@ -100,3 +102,33 @@ def test_names_that_separate_are_refused(tmp_path: Path, queries: airrep.Corpus)
     with pytest.raises(ConfigError, match="has a comma or outer spaces"):
         result.to_llama_factory()
     assert "a,0" in result.to_yaml()
+
+
+def test_files_for_axolotl_hold_examples_to_the_weights(tmp_path: Path) -> None:
+    sources = ["rare"] * 5 + ["<odd>/../name"] * 40 + ["common"] * 55
+    corpus = Corpus.from_examples(
+        Example("" if n == 7 else f"question {n}", f"answer {n} of {name}", f"e{n}", source=name)
+        for n, name in enumerate(sources)
+    )
+    index = airrep.build_index(corpus, tmp_path / "index", "tfidf")
+    result = airrep.mix(index, corpus[:9], top=0.3)
+    counts = write_axolotl(result, index, tmp_path / "mixed")
+    weights = {source.name: source.weight for source in result.sources}
+    total = sum(counts.values())
+    assert counts.keys() == {name for name, weight in weights.items() if weight > 0}
+    assert all(abs(count - weights[name] * total) <= 1 + weights[name] * len(counts) for name, count in counts.items())
+    assert any(count == sources.count(name) for name, count in counts.items())
+    entries = yaml.safe_load((tmp_path / "mixed" / "datasets.yaml").read_text())["datasets"]
+    for (name, count), entry in zip(counts.items(), entries, strict=True):
+        kept = {one.id: [one.prompt, one.response] for one in corpus if one.source == name}
+        lines = [json.loads(line) for line in (tmp_path / "mixed" / entry["path"]).read_text().splitlines()]
+        assert len({line["id"] for line in lines}) == len(lines) == count
+        for line in lines:
+            said = [message["content"] for message in line["messages"]]
+            assert said == [text for text in kept[line["id"]] if text]
+    with pytest.raises(ArtifactError, match="exists already"):
+        write_axolotl(result, index, tmp_path / "mixed")
+    index.delete(["e0"])
+    with pytest.raises(ConfigError, match="changed since"):
+        write_axolotl(result, airrep.open_index(tmp_path / "index"), tmp_path / "again")
+    assert not (tmp_path / "again").exists()

@@ -3,13 +3,12 @@
 answer       What all answers share: a JSON form, written and read back.
 audit        Evaluation items that the training data contain, or nearly contain.
 clean        Training examples that are likely wrong, repeated, odd or harmful; with reasons.
-containment  Which texts an example contains, by shares of their word n-grams.
-duplicates   Near duplicates by words, found exactly, without hashing into sketches.
 explain      Which training examples taught an answer, or in place of a better one.
 harm         What harms queries, beside their own spread; one question for a whole set.
-meaning      Embeddings that an index holds already, and the nearest of them.
+likeness/    How near examples are, by words and by meaning.
 mix          How to mix sources for a target: weights with intervals.
-neighbours   Nearest examples by meaning: who disagrees with them, who has none.
+mixed_files  A mix as files: examples of each source, drawn to its weight.
 spread       All scores of queries, streamed exactly; each query's mean and deviation.
 texts        Examples of an index as words: normalised, and their n-grams.
+tokens       The words of an answer that a training example helps: scores without each word.
 """

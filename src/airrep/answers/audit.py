@@ -7,8 +7,8 @@ from typing import ClassVar, Literal, TypeAlias
 import numpy as np
 
 from airrep.answers.answer import Answer
-from airrep.answers.containment import Containment
-from airrep.answers.meaning import StoredMeaning
+from airrep.answers.likeness.containment import Containment
+from airrep.answers.likeness.meaning import StoredMeaning
 from airrep.answers.texts import kept_examples, words_of
 from airrep.arrays import Mask
 from airrep.attributors.base import OnProgress, count_rows

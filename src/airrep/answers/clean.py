@@ -11,19 +11,19 @@ from typing import Any, ClassVar, Literal, TypeAlias, get_args
 import numpy as np
 
 from airrep.answers.answer import Answer
-from airrep.answers.duplicates import near_duplicates
 from airrep.answers.harm import HARM
-from airrep.answers.neighbours import Neighbours, disagreement, robust_deviations, unit_rows, vote
+from airrep.answers.likeness.duplicates import near_duplicates
+from airrep.answers.likeness.neighbours import Neighbours, disagreement, robust_deviations, unit_rows, vote
 from airrep.answers.spread import spread_of, stream_scores
 from airrep.answers.texts import kept_examples, kept_values
 from airrep.arrays import Mask
 from airrep.attributors.base import OnProgress, count_rows
 from airrep.attributors.methods import make_attributor
 from airrep.corpus.corpus import Example
-from airrep.errors import ArtifactError, ConfigError
+from airrep.errors import ConfigError
 from airrep.index.index import Index, Queries
 from airrep.index.results import Provenance, Record
-from airrep.runtime.artifacts import write_file, writing
+from airrep.runtime.artifacts import check_new_folder, new_folder
 
 Kind: TypeAlias = Literal["label", "answer", "duplicate", "outlier", "harmful"]
 KINDS: tuple[Kind, ...] = get_args(Kind)
@@ -123,10 +123,9 @@ class CleanResult(Answer):
         for row, example in kept_examples(index, index.mask(self.where)):
             record = {**example.to_dict(), **({REASONS: reasons[row]} if row in reasons else {})}
             lines[DROP if row in reasons else KEEP].append(json.dumps(record, ensure_ascii=False) + "\n")
-        with writing(folder):
-            folder.mkdir(parents=True)
-        for name, written in lines.items():
-            write_file(folder / name, "".join(written).encode())
+        with new_folder(folder) as partial:
+            for name, written in lines.items():
+                (partial / name).write_bytes("".join(written).encode())
         return folder / KEEP, folder / DROP
 
 
@@ -294,9 +293,3 @@ def _above(values: np.ndarray, threshold: float) -> list[int]:
     order = np.argsort(-values, kind="stable")
     places: list[int] = order[values[order] >= threshold].tolist()
     return places
-
-
-def check_new_folder(folder: Path) -> None:
-    """Refuse, before any work, a path that exists (ArtifactError)."""
-    if folder.exists():
-        raise ArtifactError(f"{folder}: exists already; nothing is overwritten. Give another path, or remove it.")

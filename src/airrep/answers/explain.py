@@ -9,6 +9,7 @@ import numpy as np
 
 from airrep.answers.answer import Answer
 from airrep.answers.spread import Leaders, Moments, Spread, stream_scores
+from airrep.answers.tokens import Token, token_scores
 from airrep.arrays import Features, Mask, Rows
 from airrep.attributors.base import OnProgress
 from airrep.corpus.corpus import Example
@@ -45,6 +46,8 @@ class Lesson:
     """What makes up the score for the answer, where that was asked for."""
     better_why: Why | None = None
     """What makes up the score for the better answer, likewise."""
+    tokens: tuple[Token, ...] | None = None
+    """What it does for each word of the answer, in order, where that was asked for."""
 
 
 @dataclass(frozen=True)
@@ -73,6 +76,7 @@ def explain(
     *,
     where: str | None = None,
     why: bool = False,
+    tokens: bool = False,
     progress: OnProgress | None = None,
 ) -> ExplainResult:
     """The training examples that teach each answer most; with *better*, in place of a better answer.
@@ -89,6 +93,8 @@ def explain(
         k: how many training examples for each.
         where: a filter; only examples that fulfil it count.
         why: tell what each channel gave, and which words are the same.
+        tokens: tell which words of the answer each example helps; encodes the answer once for each word, or
+            :data:`~airrep.answers.tokens.PIECES` times where it is long.
         progress: called with the number of encoded texts.
 
     Raises:
@@ -108,7 +114,8 @@ def explain(
         ranked = _rank(encoded[both], len(places), index.blocks, keep, k)
         for number, place in enumerate(places.tolist()):
             one = Explained(asked[place], None if pairs is None else pairs[place], ranked.lessons(number, index))
-            found.append(one if reasons is None else _told(one, reasons, encoded, place, len(asked)))
+            one = one if reasons is None else _told(one, reasons, encoded, place, len(asked))
+            found.append(_by_token(one, index, asked[place]) if tokens else one)
     provenance = index.provenance()
     return ExplainResult(tuple(found), provenance if pairs is None else replace(provenance, units=CONTRAST))
 
@@ -201,3 +208,10 @@ def _told(one: Explained, reasons: Reasons, encoded: Features, place: int, count
         others = [*reasons.of(one.better, encoded[[place + count]], scored)]
     told = zip(one.lessons, whys, others, strict=True)
     return replace(one, lessons=tuple(replace(lesson, why=why, better_why=other) for lesson, why, other in told))
+
+
+def _by_token(one: Explained, index: Index, answer: Example) -> Explained:
+    """An explained answer, with what each lesson does for its words."""
+    rows, scores = [lesson.row for lesson in one.lessons], [lesson.answer_score for lesson in one.lessons]
+    told = zip(one.lessons, token_scores(index, answer, rows, scores), strict=True)
+    return replace(one, lessons=tuple(replace(lesson, tokens=tuple(found)) for lesson, found in told))

@@ -58,6 +58,8 @@ class MixResult(Answer):
     top: int
     """Examples that count as helping most, for each query."""
     provenance: Provenance
+    where: str | None = None
+    """The filter of the examples that counted."""
     kind: ClassVar[str] = "mix"
 
     def to_dict(self) -> dict[str, Any]:
@@ -137,7 +139,7 @@ def mix(
     shares = _shares(encoded, index, codes, len(names), count)
     sizes = np.bincount(codes[codes >= 0], minlength=len(names))
     weights = _weights(names, sizes, shares, seed)
-    return MixResult(by, weights, len(shares), count, replace(index.provenance(), units=UNITS))
+    return MixResult(by, weights, len(shares), count, replace(index.provenance(), units=UNITS), where)
 
 
 def _shares(encoded: Features, index: Index, codes: np.ndarray, sources: int, count: int) -> np.ndarray:

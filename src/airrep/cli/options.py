@@ -240,7 +240,12 @@ class OutputOptions:
 
     as_json: JsonOption = False
     run: Annotated[
-        Path | None, typer.Option("--out", metavar="RUN", help="Also write the result here, for `airrep report`.")
+        Path | None,
+        typer.Option(
+            "--out",
+            metavar="RUN",
+            help="Also write the result here; of top, group and what-if `airrep report` makes a page.",
+        ),
     ] = None
     replace: ReplaceOption = False
 

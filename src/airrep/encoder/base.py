@@ -10,11 +10,11 @@ import numpy as np
 
 from airrep.arrays import DenseFeatures, Rows
 from airrep.corpus.corpus import Example
-from airrep.encoder.exports import new_folder
 from airrep.encoder.folders import Card
 from airrep.encoder.prompts import Prompts, choose_prompts, write_prompts
 from airrep.encoder.tokens import check_texts
 from airrep.errors import ConfigError, DataError
+from airrep.runtime.artifacts import new_folder
 from airrep.runtime.devices import ResolvedPrecision
 
 if TYPE_CHECKING:

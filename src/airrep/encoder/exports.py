@@ -1,9 +1,7 @@
 """Write encoders as model folders, in either of two formats."""
 
 import json
-import shutil
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -14,8 +12,7 @@ from torch import Tensor, nn
 from airrep.encoder.bert import SentenceBert
 from airrep.encoder.checkpoints import StoredEncoder
 from airrep.encoder.folders import CARD, SETTINGS, WEIGHTS, Card, write_json
-from airrep.errors import ArtifactError, ConfigError
-from airrep.runtime.artifacts import partial_path, sync, writing
+from airrep.errors import ConfigError
 
 _MODULES = {
     "Transformer": "sentence_transformers.base.modules.transformer.Transformer",
@@ -31,25 +28,6 @@ _TOKENIZER = {  # for a model without tokenizer_config.json: the names that ever
     "sep_token": "[SEP]",
     "unk_token": "[UNK]",
 }
-
-
-@contextmanager
-def new_folder(out: Path) -> Iterator[Path]:
-    """Write a folder whole or not at all: yields a sibling to fill, which takes the name *out* when all went well."""
-    if out.exists():
-        raise ArtifactError(f"{out}: exists already; nothing is overwritten. Give another path.")
-    partial = partial_path(out)
-    with writing(out):
-        shutil.rmtree(partial, ignore_errors=True)
-        partial.mkdir(parents=True)
-        try:
-            yield partial
-            for path in partial.rglob("*"):
-                sync(path)
-            partial.rename(out)
-        finally:
-            shutil.rmtree(partial, ignore_errors=True)
-        sync(out.parent)
 
 
 def write_sentence_transformer(checkpoint: StoredEncoder, folder: Path, dtype: torch.dtype = torch.float32) -> None:

@@ -8,6 +8,7 @@ import errno
 import hashlib
 import json
 import os
+import secrets
 import shutil
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -371,3 +372,30 @@ def new_artifact(
         yield partial
         seal(partial, kind, content, without=keep)
         publish(partial, out, kind)
+
+
+@contextmanager
+def new_folder(out: Path) -> Iterator[Path]:
+    """Write a folder that is no artifact, whole or not at all: yields a sibling to fill, which takes the name *out*.
+
+    Raises:
+        ArtifactError: *out* exists, or it cannot be written.
+    """
+    check_new_folder(out)
+    with writing(out):
+        partial = out.with_name(f".{out.name}-{secrets.token_hex(4)}.partial")  # two writers never share one
+        partial.mkdir(parents=True)
+        try:
+            yield partial
+            for path in partial.rglob("*"):
+                sync(path)
+            partial.rename(out)
+        finally:
+            shutil.rmtree(partial, ignore_errors=True)
+        sync(out.parent)
+
+
+def check_new_folder(out: Path) -> None:
+    """Refuse, before any work, a path that exists (ArtifactError)."""
+    if out.exists():
+        raise ArtifactError(f"{out}: exists already; nothing is overwritten. Give another path, or remove it.")

@@ -32,6 +32,9 @@ def explain_command(
     k: Annotated[int, typer.Option("-k", help="How many training examples for each answer.")] = 10,
     where: options.WhereOption = None,
     why: Annotated[bool, "Tell what each channel gave to a score, and which words of both texts are the same."] = False,
+    tokens: Annotated[
+        bool, "Tell which words of the answer each example helps; encodes it once for each word."
+    ] = False,
 ) -> None:
     """Find the training examples that taught an answer; with --better, in place of a better one."""
     from airrep.answers.explain import explain
@@ -50,7 +53,7 @@ def explain_command(
     else:
         raise ConfigError("explain: --better needs --prompt and --response, or QUERIES. Give one of the two.")
     with Meter("encoding answers") as meter:
-        result = explain(opened, asked, others, k, where=where, why=why, progress=meter)
+        result = explain(opened, asked, others, k, where=where, why=why, tokens=tokens, progress=meter)
     delivery.deliver(result, print_explained, written(delivery))
 
 
@@ -78,9 +81,10 @@ def clean_command(
     moved: MovedOption = None,
 ) -> None:
     """Find likely wrong labels and answers, near duplicates, outliers, and what harms many queries; with reasons."""
-    from airrep.answers.clean import KINDS, check_new_folder, clean
+    from airrep.answers.clean import KINDS, clean
     from airrep.cli.show.answers import print_cleaned
     from airrep.cli.show.console import Meter
+    from airrep.runtime.artifacts import check_new_folder
 
     delivery.check("clean")
     if lists is not None:
@@ -135,15 +139,24 @@ def mix_command(
         Path | None,
         typer.Option(metavar="FILE", help="New file for LLaMA-Factory's arguments that mix them so."),
     ] = None,
+    axolotl: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="DIR", help="New folder for axolotl: examples drawn to the weights, and its data-set entries."
+        ),
+    ] = None,
 ) -> None:
     """Weigh sources for a target: each one's share of the examples that help it most, with intervals."""
     from airrep.answers.mix import mix
+    from airrep.answers.mixed_files import write_axolotl
     from airrep.cli.show.answers import print_mix
     from airrep.cli.show.console import Meter
     from airrep.index.selection.picks import check_writable
-    from airrep.runtime.artifacts import write_file
+    from airrep.runtime.artifacts import check_new_folder, write_file
 
     delivery.check("mix")
+    if axolotl is not None:
+        check_new_folder(axolotl)
     files = [file for file in (yaml, llama_factory) if file is not None]
     for file in files:
         check_writable(file, replace=delivery.replace)
@@ -155,4 +168,7 @@ def mix_command(
         file.parent.mkdir(parents=True, exist_ok=True)
         write_file(file, text.encode())
         note(f"{file}: written")
+    if axolotl is not None:
+        drawn = write_axolotl(result, opened, axolotl, seed=seed)
+        note(f"{axolotl}: {sum(drawn.values()):,} of {sum(one.examples for one in result.sources):,} examples, written")
     delivery.deliver(result, print_mix, written(delivery))

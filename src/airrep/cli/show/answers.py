@@ -1,5 +1,7 @@
 """Print answers to questions about training data."""
 
+from collections.abc import Iterator
+
 from rich.table import Table
 from rich.text import Text
 
@@ -9,12 +11,15 @@ from airrep.answers.clean import CleanResult
 from airrep.answers.explain import Explained, ExplainResult, Lesson
 from airrep.answers.harm import HARM, HarmResult, SetResult
 from airrep.answers.mix import MixResult
-from airrep.cli.show.console import out, snippet
+from airrep.answers.tokens import Token
+from airrep.cli.show.console import out, printable, snippet
 from airrep.cli.show.why import CAUSE, MARK, channel_parts, told_hit
 from airrep.corpus.corpus import Example
 
 SAME = 3
 """Phrases printed that a training example has with the better answer."""
+TOKENS = 5
+"""Words printed that a training example helps, or harms, most; --json tells all."""
 FOUND = 20
 """Findings printed of each kind; --json and --lists tell all."""
 HEADINGS = {
@@ -37,7 +42,8 @@ def print_explained(result: ExplainResult) -> None:
             parts = [f"{lesson.score:+.3f}", f"{lesson.deviations:+.1f}"]
             if lesson.better_score is not None:
                 parts += [f"{lesson.answer_score:+.3f}", f"{lesson.better_score:+.3f}"]
-            table.add_row(str(lesson.rank), *parts, snippet(lesson.example.id, 20), _lesson_text(lesson))
+            text = _lesson_text(lesson, one.answer.response)
+            table.add_row(str(lesson.rank), *parts, snippet(lesson.example.id, 20), text)
         out().print(table)
     print_origin(result)
     if any(lesson.why for one in result.answers for lesson in one.lessons):
@@ -50,16 +56,30 @@ def _answered(one: Explained) -> str:
     return answer if one.better is None else f"{answer} [dim]in place of[/] {snippet(one.better.response, 100)}"
 
 
-def _lesson_text(lesson: Lesson) -> str | Text:
-    if lesson.why is None:
-        return text_of(lesson.example)
-    line = told_hit(lesson.example, lesson.why)
+def _lesson_text(lesson: Lesson, response: str) -> Text:
+    line = Text.from_markup(text_of(lesson.example)) if lesson.why is None else told_hit(lesson.example, lesson.why)
     if lesson.better_why is not None:
         line.append(f"\nbetter answer: {channel_parts(lesson.better_why.channels)}", style="dim")
         for place, same in enumerate(lesson.better_why.same_words[:SAME]):
             line.append(" · " if place else "\nsame words as the better answer: ", style="dim")
             line.append(snippet(same.text, 60), style=MARK)
+    for name, found in _leading_tokens(lesson):
+        line.append(f"\n{name}: ", style="dim")
+        for place, token in enumerate(found):
+            line.append(" · " if place else "", style="dim")
+            line.append(printable(" ".join(response[token.start : token.stop].split()))[:60], style=MARK)
+            line.append(f" {token.score:+.3f}", style="dim")
     return line
+
+
+def _leading_tokens(lesson: Lesson) -> Iterator[tuple[str, list[Token]]]:
+    """The words of the answer that an example helps most, and those it harms most, if any."""
+    ranked = sorted(lesson.tokens or (), key=lambda token: -token.score)
+    helped = [token for token in ranked if token.score > 0][:TOKENS]
+    harmed = [token for token in reversed(ranked) if token.score < 0][:TOKENS]
+    for name, found in (("helps the words", helped), ("harms the words", harmed)):
+        if found:
+            yield name, found
 
 
 def text_of(example: Example) -> str:

@@ -5,7 +5,7 @@ from itertools import product
 import numpy as np
 import pytest
 
-from airrep.answers.duplicates import near_duplicates
+from airrep.answers.likeness.duplicates import near_duplicates
 
 
 def ngrams(text: str) -> set[tuple[str, ...]]:

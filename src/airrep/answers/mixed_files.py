@@ -1,0 +1,69 @@
+"""A mix as files: examples of each source, drawn to its weight."""
+
+import json
+import math
+from pathlib import Path
+
+import numpy as np
+import yaml
+
+from airrep.answers.mix import MixResult
+from airrep.answers.texts import kept_values
+from airrep.corpus.corpus import Example
+from airrep.errors import ConfigError
+from airrep.index.index import Index
+from airrep.runtime.artifacts import new_folder
+from airrep.runtime.seeding import stream
+
+ENTRIES = "datasets.yaml"
+
+
+def drawn_counts(result: MixResult) -> dict[str, int]:
+    """Examples of each source, in proportion to the weights: as many as there are without taking one twice."""
+    weighed = [source for source in result.sources if source.weight > 0]
+    total = min(source.examples / source.weight for source in weighed)
+    return {source.name: max(1, min(source.examples, math.floor(source.weight * total + 1e-9))) for source in weighed}
+
+
+def write_axolotl(result: MixResult, index: Index, out: str | Path, *, seed: int = 0) -> dict[str, int]:
+    """Write examples drawn to the weights as one JSONL for each source, and the data-set entries of axolotl for them.
+
+    Axolotl takes each of its data sets whole, so weights become numbers of examples: drawn at random, none twice, as
+    many as the scarcest source allows. Each line holds ``messages``, the prompt as the user's and the response as the
+    assistant's; ``datasets.yaml`` names the files by their paths from the folder that holds it.
+
+    Args:
+        result: the weights.
+        index: the index that they were found on.
+        out: a new folder.
+        seed: of the draw.
+
+    Returns:
+        Examples written, by source.
+
+    Raises:
+        ArtifactError: the folder exists, or it cannot be written.
+        ConfigError: the index is not the one that was weighed, or it was changed since.
+    """
+    if index.fingerprint != result.provenance.index:
+        raise ConfigError(f"{index.path}: is not the index that was weighed, or was changed since. Mix again.")
+    counts, rows = drawn_counts(result), np.flatnonzero(index.mask(result.where))
+    named = np.array(kept_values(index, index.mask(result.where), result.by), dtype=object)
+    digits, entries = len(str(len(counts))), []
+    with new_folder(Path(out)) as folder:
+        for number, (name, count) in enumerate(counts.items(), 1):
+            drawn = stream(seed, "mixed", name).choice(rows[named == name], count, replace=False)
+            file = f"source-{number:0{digits}}.jsonl"  # a source's name may be none that a file can have
+            lines = (json.dumps(_messages(index.example(row)), ensure_ascii=False) for row in np.sort(drawn).tolist())
+            (folder / file).write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
+            entries.append({"path": file, "ds_type": "json", "type": "chat_template", "field_messages": "messages"})
+        told = zip(counts, entries, strict=True)
+        names = "".join(f"# {entry['path']}: {json.dumps(name)}, {counts[name]:,} examples\n" for name, entry in told)
+        text = names + yaml.safe_dump({"datasets": entries}, sort_keys=False)
+        (folder / ENTRIES).write_text(text, encoding="utf-8")
+    return counts
+
+
+def _messages(example: Example) -> dict[str, object]:
+    said = [("user", example.prompt), ("assistant", example.response)]
+    return {"messages": [{"role": role, "content": text} for role, text in said if text], "id": example.id}
