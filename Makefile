@@ -45,6 +45,7 @@ bench: $(VENV)/bench  ## speed and memory against plain references, as ratios of
 oracles: $(VENV)/oracles/ready  ## gradient methods and DSIR against captum, kronfluence, traker and data-selection
 	OMP_NUM_THREADS=1 $(ORACLES) -W ignore oracles/tracin.py
 	OMP_NUM_THREADS=1 $(ORACLES) -W ignore oracles/kfac.py
+	OMP_NUM_THREADS=1 $(ORACLES) -W ignore oracles/ekfac.py
 	OMP_NUM_THREADS=1 $(ORACLES) -W ignore oracles/traker.py
 	OMP_NUM_THREADS=1 $(ORACLES) -W ignore oracles/dsir.py
 

@@ -97,7 +97,9 @@ def airrep_results(world: World) -> tuple[Covariances, np.ndarray]:
 
 def method_scores(world: World) -> np.ndarray:
     """Scores of the method logra as users call it, in float32."""
-    settings = LograSettings(lm=world.folder, rank=None, unit=False, damping=SHARE, store="none", device="cpu")
+    settings = LograSettings(
+        lm=world.folder, rank=None, unit=False, damping=SHARE, store="none", device="cpu", precision="float32"
+    )
     method = LograAttributor(settings)
     method.fit(Corpus.from_examples(TRAIN))
     return method.encode_queries(QUERIES).astype(float) @ method.encode_train(TRAIN).astype(float).T

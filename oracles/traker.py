@@ -123,7 +123,7 @@ def traker_results(world: World, projections: Projections) -> tuple[np.ndarray, 
 
 def method_results(world: World) -> tuple[np.ndarray, np.ndarray]:
     """Projected gradients and scores of the method trak as users call it, in float32."""
-    settings = TrakSettings(lm=world.folder, rank=RANK, damping=SHARE, store="none", device="cpu")
+    settings = TrakSettings(lm=world.folder, rank=RANK, damping=SHARE, store="none", device="cpu", precision="float32")
     method = Sines(settings)
     method.fit(Corpus.from_examples(TRAIN))
     scores = method.encode_queries(QUERIES).astype(float) @ method.encode_train(TRAIN).astype(float).T

@@ -3,6 +3,7 @@
 base           The contract of attribution methods: two feature maps and a pool.
 conformance    A public check that an attributor keeps its contract.
 datamodels     Attribution by datamodels that were fitted already.
+direct         Methods that score training examples as they pass, and keep no features of them.
 encoder        Attribution by sentence encoders: AirRep and plain embeddings.
 feature_files  Readers of feature files that other tools wrote: .npy, TRAK, LogIX.
 gradient/      Methods that read gradients of the LM: hooks, projections, curvature.

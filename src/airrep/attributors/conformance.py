@@ -11,6 +11,7 @@ from scipy import sparse
 
 from airrep.arrays import Features, MixedFeatures, numbers_of
 from airrep.attributors.base import Attributor
+from airrep.attributors.direct import DirectAttributor
 from airrep.corpus.corpus import Corpus, Example
 from airrep.corpus.views import seen_text
 from airrep.errors import NotFittedError
@@ -40,6 +41,30 @@ def check_attributor(make: Callable[[], Attributor]) -> None:
     _check_fingerprint(make, attributor, train)
     _check_state(make, attributor, features, train)
     _check_places(attributor, features, train)
+    if isinstance(attributor, DirectAttributor):
+        _check_scores(make, attributor, train)
+
+
+def _check_scores(make: Callable[[], Attributor], attributor: DirectAttributor, train: Corpus) -> None:
+    """Scores of a method without features depend on the two examples alone, and on what it learnt."""
+    scores = attributor.score(train, train)
+    _require(
+        scores.shape == (len(train), len(train)), f"scores are {scores.shape} for {len(train)} examples and queries"
+    )
+    _require(scores.dtype == np.float32, f"scores are {scores.dtype}, not float32")
+    _require(bool(np.isfinite(scores).all()), "scores are not all finite")
+    alone = np.concatenate([attributor.score([example], train) for example in train])
+    _require(_close(alone, scores), "scores depend on the other training examples of the call")
+    apart = np.concatenate([attributor.score(train, [query]) for query in train], axis=1)
+    _require(_close(apart, scores), "scores depend on the other queries of the call")
+    _require(_close(attributor.score(train[::-1], train)[::-1], scores), "scores depend on the order of the examples")
+    _require(attributor.score([], train).shape == (0, len(train)), "scores of no examples have another shape")
+    other = make()
+    assert isinstance(other, DirectAttributor)
+    with TemporaryDirectory() as folder:
+        attributor.save_state(Path(folder))
+        other.load_state(Path(folder))
+    _require(_close(other.score(train, train), scores), "loading changes the scores")
 
 
 def _corpus() -> Corpus:

@@ -201,6 +201,16 @@ METHODS: Mapping[str, Method] = {
             location=("airrep.attributors.gradient.logra", "LograAttributor"),
         ),
         Method(
+            name="ekfac",
+            summary="influence of whole gradients, with EK-FAC curvature of all linear maps",
+            needs="--lm MODEL, best before it is fine-tuned",
+            bytes_per_example="0 (scores are computed when a query is asked about)",
+            cost=f"{_BACKWARD} for each set of queries; twice that to fit",
+            paper="EK-FAC influence, arXiv 2308.03296",
+            settings=METHOD_SETTINGS["ekfac"],
+            location=("airrep.attributors.gradient.ekfac", "EkfacAttributor"),
+        ),
+        Method(
             name="trak",
             summary="projected gradients of the log odds, corrected by raw Fisher matrix and output probability",
             needs="--lm MODEL, best from `airrep warmup`",

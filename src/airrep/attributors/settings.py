@@ -176,6 +176,28 @@ class LograSettings(GradientSettings):
     """Scale features to length 1."""
 
 
+class EkfacSettings(LmSettings):
+    """Settings of EK-FAC."""
+
+    modules: tuple[str, ...] | None = ("all-linear",)
+    """Names of linear maps whose gradients are taken, with * for any text; 'all-linear': all but the output layer;
+    None: all in MLPs."""
+    damping: float = Field(default=0.1, gt=0, allow_inf_nan=False)
+    """Added to each module's curvature, as a share of its mean eigenvalue."""
+    sample: int = Field(default=5000, ge=1)
+    """Training examples, drawn at random, that the curvature is learnt from."""
+    query_rank: int | None = Field(default=None, ge=1)
+    """Hold gradients of queries as factors of this rank: less memory, scores nearly the same. None: whole."""
+    unit: bool = False
+    """Divide each score by the lengths of both gradients, as the curvature measures them."""
+    reduction: Literal["mean", "sum"] = "mean"
+    """An example's loss: mean or sum over its response tokens."""
+    seed: int = 0
+    """Of the sample."""
+    store: str | None = None
+    """Directory of curvature and scores that runs share; None: the user's cache. 'none': nothing is kept."""
+
+
 class TrakSettings(CheckpointSettings):
     """Settings of TRAK and DsDm."""
 
@@ -285,6 +307,7 @@ METHOD_SETTINGS: dict[str, type[Settings]] = {
     "dsir": DsirSettings,
     "tracin": TracinSettings,
     "logra": LograSettings,
+    "ekfac": EkfacSettings,
     "trak": TrakSettings,
     "dsdm": TrakSettings,
     "less": LessSettings,

@@ -10,6 +10,7 @@ from jaxtyping import Float
 
 from airrep.arrays import Features, GroupScores
 from airrep.attributors.base import Attributor
+from airrep.attributors.direct import encode_both
 from airrep.encoder.base import Encoder
 from airrep.errors import ConfigError
 from airrep.evaluation.statistics.bootstrap import Uncertainty
@@ -19,7 +20,6 @@ from airrep.scoring.blocks import block_of
 from airrep.scoring.group_scores import group_scores
 from airrep.scoring.groups import Groups
 from airrep.scoring.pooling import AnyPooling, Pooling, PoolLike
-from airrep.scoring.scores import score_all
 
 T = TypeVar("T")
 SPREADS = tuple(2.0 ** (half / 2) for half in range(-6, 7))
@@ -57,7 +57,7 @@ def encode_instance(method: Encoder | Attributor, instance: LabelledInstance) ->
     if isinstance(method, Encoder):
         return method.encode(members), method.encode(instance.queries, queries=True)
     method.fit(instance.train)
-    return method.encode_train(members), method.encode_queries(instance.queries)
+    return encode_both(method, members, instance.queries)
 
 
 def score_features(
@@ -81,9 +81,9 @@ def score_features(
     return group_scores(queries, blocks, subsets, pool, temperature=temperature, device=device, examples=examples)
 
 
-def scales(train: Features, queries: Features) -> list[float]:
+def scales(scores: np.ndarray) -> list[float]:
     """Inverse temperatures of attention to try: 1, and those that bring the spread of scores to :data:`SPREADS`."""
-    spread = float(np.std(score_all(queries[:50], train[:1000])))
+    spread = float(np.std(scores))
     return [1.0, *(wanted / max(spread, 1e-12) for wanted in SPREADS)]
 
 

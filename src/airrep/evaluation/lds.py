@@ -21,6 +21,7 @@ from airrep.runtime.artifacts import json_digest
 from airrep.scoring.group_scores import group_scores
 from airrep.scoring.groups import Groups
 from airrep.scoring.pooling import AnyPooling, Pooling, PoolLike
+from airrep.scoring.scores import score_blocks
 
 
 class RowFinder:
@@ -308,20 +309,15 @@ def _in_pool(instance: LabelledInstance) -> int:
     return sum(text in pool for text in instance.query_texts)
 
 
-SPREAD_ROWS = 1000
-"""Examples that tell how scores spread."""
-
-
-def _some_features(index: Index) -> Features:
-    """Features of the first examples, which tell how scores spread."""
-    first = index.shards[0]
-    return first.features(np.arange(min(SPREAD_ROWS, first.rows)))
+SPREAD_QUERIES, SPREAD_ROWS = 50, 1000
+"""Queries and examples that tell how scores spread."""
 
 
 def _tuned(finder: RowFinder, tune: Sequence[LabelledInstance], pooling: AnyPooling) -> Pooling:
     """The pool at its best temperature."""
     asked = [finder.index.encode_queries(instance.queries) for instance in tune]
-    tried = [Pooling.parse(pooling.text, 1 / scale) for scale in scales(_some_features(finder.index), asked[0])]
+    _, some = next(score_blocks(asked[0][:SPREAD_QUERIES], finder.index.blocks, block_rows=SPREAD_ROWS))
+    tried = [Pooling.parse(pooling.text, 1 / scale) for scale in scales(some)]
 
     def score(one: Pooling) -> Iterator[GroupScores]:
         return (finder.score(instance, one, queries) for instance, queries in zip(tune, asked, strict=True))

@@ -8,12 +8,13 @@ from pathlib import Path
 from typing import Any
 
 from airrep.attributors.base import Attributor, OnProgress, SlowFit
+from airrep.attributors.direct import direct_parts
 from airrep.attributors.methods import default_method, make_attributor, packages_of
 from airrep.corpus.corpus import Corpus
 from airrep.corpus.inputs import CorpusLike, as_corpus
 from airrep.errors import ArtifactError, ConfigError, DataError
 from airrep.index.index import Index
-from airrep.index.rows import KIND, PACKAGES
+from airrep.index.rows import DIRECT, KIND, PACKAGES
 from airrep.index.sealing import corpus_entry, seal_index, write_shards
 from airrep.index.shards import SHARD
 from airrep.runtime.artifacts import real_path, writing
@@ -142,6 +143,7 @@ def _build(stage: Stage, plan: _BuildPlan, progress: OnProgress | None, engine: 
             "corpora": [corpus_entry(plan.attributor, plan.train)],
             "generation": 0,
             **({"caution": plan.attributor.caution} if plan.attributor.caution else {}),
+            **({DIRECT: True} if direct_parts(plan.attributor) else {}),
             **({PACKAGES: packages} if (packages := packages_of(plan.attributor)) else {}),
         }
         seal_index(partial, lineage, shards)

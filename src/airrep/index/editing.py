@@ -15,7 +15,7 @@ from airrep.attributors.base import Attributor, OnProgress
 from airrep.corpus.corpus import Corpus
 from airrep.corpus.inputs import CorpusLike, as_corpus
 from airrep.errors import ArtifactError, ConfigError, DataError
-from airrep.index.rows import PACKAGES, IndexRows, RowsLike
+from airrep.index.rows import DIRECT, PACKAGES, IndexRows, RowsLike
 from airrep.index.sealing import corpus_entry, remove_strays, seal_index, write_shards
 from airrep.index.shards import Shard, is_whole, shard_name, write_shard
 from airrep.runtime.artifacts import json_digest, locked, write_file
@@ -199,7 +199,7 @@ def _names(index: IndexRows) -> list[str]:
 def _sealed(index: AnyIndex, corpora: Sequence[Any], names: Sequence[str], deleted: str | None = None) -> AnyIndex:
     """Write the next state of an index, which takes effect with its manifest, and open it."""
     old = {name: index.manifest[name] for name in LINEAGE}
-    told = {name: index.manifest[name] for name in ("caution", PACKAGES) if name in index.manifest}
+    told = {name: index.manifest[name] for name in ("caution", DIRECT, PACKAGES) if name in index.manifest}
     lineage = {**old, "corpora": list(corpora), "generation": old["generation"] + 1, **told}
     seal_index(index.path, lineage, names, deleted)
     return index.reopened()

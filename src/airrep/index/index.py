@@ -11,15 +11,18 @@ import numpy as np
 
 from airrep.arrays import Features, GroupScores, Rows
 from airrep.attributors.base import Attributor, OnProgress, count_rows
+from airrep.attributors.direct import direct_parts
 from airrep.attributors.methods import is_known, make_attributor, packages_of
 from airrep.attributors.sums.channels import ChannelsAttributor
 from airrep.corpus.corpus import Example
 from airrep.corpus.inputs import QueriesLike, as_examples, is_one
 from airrep.errors import ArtifactError, ConfigError
+from airrep.index.direct import DirectScores
 from airrep.index.editing import EditableIndex
 from airrep.index.reasons import Reasons, Scored
 from airrep.index.results import REMOVAL, GroupResult, Hit, Hits, Provenance, TopResult, WhatIfResult
-from airrep.index.rows import PACKAGES, GroupsLike, RowsLike
+from airrep.index.rows import DIRECT, PACKAGES, GroupsLike, RowsLike
+from airrep.scoring.blocks import Block
 from airrep.scoring.group_scores import channel_scores, group_scores, sum_channels
 from airrep.scoring.groups import Groups
 from airrep.scoring.pooling import AnyPooling, ChannelPooling, PoolLike
@@ -338,9 +341,23 @@ class Index(EditableIndex):
         return replace(made, pool=pooling.text, temperature=temperature, units=units)
 
     def encode_queries(self, queries: Queries, progress: OnProgress | None = None) -> Features:
-        """Features of queries, ``(q, d)``, float32."""
+        """Features of queries, ``(q, d)``, float32; methods that keep no features score all rows for them here."""
         examples = as_examples(queries)
-        return self.attributor.encode_queries(examples, count_rows(len(examples), progress))
+        if self._direct is None:
+            return self.attributor.encode_queries(examples, count_rows(len(examples), progress))
+        self._direct.ask(examples, progress)
+        return self.attributor.encode_queries(examples)
+
+    @property
+    def blocks(self) -> Sequence[Block]:
+        """Its features shard by shard, for programs that score by themselves, after :meth:`encode_queries`."""
+        stored = super().blocks
+        return stored if self._direct is None else self._direct.blocks(stored)
+
+    @cached_property
+    def _direct(self) -> DirectScores | None:
+        parts = direct_parts(self.attributor) if self.manifest.get(DIRECT) else ()
+        return DirectScores(self, parts) if parts else None
 
 
 def _parts(result: GroupResult) -> Iterable[tuple[str, GroupScores]]:

@@ -5,7 +5,7 @@ from bisect import bisect_right
 from collections.abc import Iterable, Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pyarrow as pa
@@ -21,7 +21,12 @@ from airrep.index.shards import Blocks, Shard, reading
 from airrep.runtime.artifacts import check_digests, check_sizes, json_digest, read_manifest
 from airrep.scoring.groups import Groups
 
+if TYPE_CHECKING:
+    from airrep.scoring.blocks import Block
+
 KIND = "index"
+DIRECT = "direct"
+"""Key of a manifest: whether a method keeps no features, but scores examples when a query is asked about."""
 PACKAGES = "method_packages"
 """Entry of a manifest: the packages that bring the method, where airrep does not."""
 
@@ -67,7 +72,7 @@ class IndexRows:
     @property
     def empty(self) -> int:
         """Examples whose features are all 0, deleted ones counted: they score 0 with every query."""
-        return sum(shard.get("empty", 0) for shard in self.manifest["shards"])
+        return 0 if self.manifest.get(DIRECT) else sum(shard.get("empty", 0) for shard in self.manifest["shards"])
 
     @property
     def fields(self) -> tuple[str, ...]:
@@ -107,7 +112,7 @@ class IndexRows:
         return mask
 
     @property
-    def blocks(self) -> Blocks:
+    def blocks(self) -> "Sequence[Block]":
         """Its features shard by shard, for programs that score by themselves."""
         return Blocks(self.shards)
 

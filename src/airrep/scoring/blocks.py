@@ -13,7 +13,7 @@ import torch
 
 from airrep.arrays import Features, Mask, MixedFeatures, PowerColumns, Rows, SparseFeatures
 from airrep.errors import ConfigError, DataError
-from airrep.scoring.columns import ColumnRange, Postings, select_columns
+from airrep.scoring.columns import ColumnRange, Postings, ScoreColumns, select_columns
 
 PIECE_ROWS = 8192
 """At most so many rows are taken into memory at once."""
@@ -23,7 +23,7 @@ WIDE = 2**22
 """CSR features of more columns are cut down before they are multiplied: a transposed matrix counts all its columns."""
 
 
-SparseSource: TypeAlias = SparseFeatures | Postings | ColumnRange
+SparseSource: TypeAlias = SparseFeatures | Postings | ColumnRange | ScoreColumns
 """Sparse features of a block: as a matrix, or so that some of its columns can be had as one."""
 
 
@@ -266,7 +266,7 @@ def narrow(queries: Features, blocks: Sequence[Block]) -> tuple[Features, Sequen
         powers = tuple(_narrowed(one, columns) for one in queries.powers)
         narrowed = MixedFeatures(queries.dense, select_columns(queries.sparse, columns), powers, queries.factors)
         return narrowed, MappedBlocks(blocks, lambda block: block._replace(sparse=_chosen(block.sparse, columns)))
-    if queries.shape[1] <= WIDE and not isinstance(blocks[0].features, Postings | ColumnRange):
+    if queries.shape[1] <= WIDE and not isinstance(blocks[0].features, Postings | ColumnRange | ScoreColumns):
         return queries, blocks
     columns = np.unique(queries.indices)
     return select_columns(queries, columns), narrow_blocks(blocks, columns)

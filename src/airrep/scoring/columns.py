@@ -1,6 +1,6 @@
 """Sparse features by column, and products with some of the columns."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TypeAlias
 
@@ -74,7 +74,7 @@ class Postings:
 class ColumnRange:
     """The columns of one channel in sparse features."""
 
-    source: "SparseFeatures | Postings"
+    source: "SparseFeatures | Postings | ScoreColumns"
     start: int
     stop: int
 
@@ -88,12 +88,39 @@ class ColumnRange:
         return select_columns(self.source, columns + self.start)
 
 
-Selectable: TypeAlias = "SparseFeatures | Postings | ColumnRange"
+@dataclass(frozen=True, eq=False)
+class ScoreColumns:
+    """Sparse features, and further columns of scores that were computed for single queries."""
+
+    source: "SparseFeatures | Postings"
+    scores: Mapping[int, np.ndarray]
+    """By column: ``(rows,)`` float32. No feature of the source stands there."""
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        """Rows and columns."""
+        return self.source.shape
+
+    def select(self, columns: np.ndarray) -> SparseFeatures:
+        """Some columns, ascending."""
+        found = select_columns(self.source, columns)
+        here = [place for place, column in enumerate(columns.tolist()) if column in self.scores]
+        if not here:
+            return found
+        rows = self.shape[0]
+        numbers = np.stack([self.scores[int(columns[place])] for place in here], axis=1)
+        ends = np.arange(rows + 1) * len(here)
+        more = sparse.csr_array((numbers.ravel(), np.tile(np.array(here, np.int32), rows), ends), shape=found.shape)
+        joined: SparseFeatures = more if not found.nnz else (found + more).astype(np.float32)
+        return joined
+
+
+Selectable: TypeAlias = "SparseFeatures | Postings | ColumnRange | ScoreColumns"
 
 
 def select_columns(features: Selectable, columns: np.ndarray) -> SparseFeatures:
     """Some columns of sparse features, ``(rows, len(columns))``; *columns* ascend, and so do those of each row."""
-    if isinstance(features, Postings | ColumnRange):
+    if isinstance(features, Postings | ColumnRange | ScoreColumns):
         return features.select(columns)
     place = np.searchsorted(columns, features.indices)
     found = np.zeros(len(place), bool)
@@ -106,7 +133,7 @@ def select_columns(features: Selectable, columns: np.ndarray) -> SparseFeatures:
 
 def select_cells(features: Selectable, rows: np.ndarray, columns: np.ndarray) -> SparseFeatures:
     """Some rows and columns of sparse features, ``(len(rows), len(columns))``; nothing else is read of them."""
-    if isinstance(features, Postings | ColumnRange):
+    if isinstance(features, Postings | ColumnRange | ScoreColumns):
         return features.select(columns)[rows]
     return select_columns(features[rows], columns)
 

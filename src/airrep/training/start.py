@@ -16,6 +16,7 @@ from airrep.evaluation.judging import best_of, scales, score_features
 from airrep.runtime.seeding import stream
 from airrep.scoring.groups import Groups
 from airrep.scoring.pooling import TrainedPool
+from airrep.scoring.scores import score_all
 from airrep.training.beside.weights import INSTANCES, LEAST, QUERIES, SUBSETS, fit_weights, spread_out
 from airrep.training.examples import Prepared, TaughtInstance
 from airrep.training.settings import TrainingSettings
@@ -148,7 +149,9 @@ def _weights_alone(given: Sequence[TaughtInstance], settings: TrainingSettings) 
 def _best_scale(tried: Sequence["_Part"], settings: TrainingSettings) -> float:
     if settings.pool == "mean":
         return 1.0
-    means: list[float] = np.mean([scales(part.train, part.queries) for part in tried], axis=0).tolist()
+    means: list[float] = np.mean(
+        [scales(score_all(part.queries[:50], part.train[:1000])) for part in tried], axis=0
+    ).tolist()
 
     def score(scale: float) -> Iterator[GroupScores]:
         return (score_features(part.train, part.queries, part.groups, settings.pool, 1 / scale) for part in tried)

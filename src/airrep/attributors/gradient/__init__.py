@@ -2,6 +2,8 @@
 
 base        The base class of gradient methods, and TracIn.
 curvature   Curvature of gradients: Kronecker factors (LoGra), raw Fisher (TRAK, DsDm).
+ekfac       Attribution by influence functions with EK-FAC curvature, without projection.
+factors     EK-FAC: Kronecker factors of whole gradients' curvature, with corrected eigenvalues.
 hessian     The Hessian of an LM's training loss, and how to solve with it.
 influence   Attribution by the influence function with the exact Hessian.
 less        Attribution by gradients of low-rank adapters: LESS.

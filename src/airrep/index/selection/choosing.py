@@ -10,7 +10,7 @@ from scipy import sparse
 
 from airrep.arrays import DenseFeatures, MixedFeatures, Rows, SparseFeatures, stack_rows
 from airrep.errors import ConfigError
-from airrep.index.rows import IndexRows
+from airrep.index.rows import DIRECT, IndexRows
 
 NUMBERS = 2**28
 """Features of candidates that are held at most, 1 GiB of float32."""
@@ -160,6 +160,11 @@ def _products(units: DenseFeatures | SparseFeatures, others: DenseFeatures | Spa
 
 def _unit_features(index: IndexRows, rows: Rows) -> DenseFeatures | SparseFeatures:
     """Stored features of rows, brought to length 1: the dense ones, or the sparse ones where there are no dense."""
+    if index.manifest.get(DIRECT) and index.manifest["layout"] == "csr":
+        raise ConfigError(
+            f"select: {index.method} keeps no features, by which examples are alike. Leave diversity out, or choose by "
+            "an index of another method."
+        )
     order = np.argsort(rows, kind="stable")
     parts: list[DenseFeatures | SparseFeatures] = []
     for shard in index.shards:

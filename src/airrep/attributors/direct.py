@@ -1,0 +1,126 @@
+"""Methods that score training examples as they pass, and keep no features of them."""
+
+from abc import abstractmethod
+from collections.abc import Iterable, Sequence
+from typing import NamedTuple
+
+import numpy as np
+from jaxtyping import Float32
+from scipy import sparse
+
+from airrep.arrays import Features, MixedFeatures, SparseFeatures
+from airrep.attributors.base import Attributor, OnRows, SeveralMethods
+from airrep.corpus.corpus import Example
+from airrep.errors import ConfigError
+
+COLUMNS = 2**24
+"""Different queries that one attributor can be asked about."""
+
+
+class DirectAttributor(Attributor):
+    """A method whose features of training examples are too large to keep: it scores examples as they pass.
+
+    Its features are columns of scores, one for each query: φ_query(x) = e_x, and φ_train(z) = Σ_x s(x, z) e_x over the
+    queries x that were asked about. An index keeps none of these numbers; it has them computed when a query is asked
+    about for the first time (:class:`airrep.index.direct.DirectScores`). So all that scores examples and groups of them
+    works as with any other method.
+    """
+
+    @property
+    def symmetric(self) -> bool:
+        return False
+
+    @abstractmethod
+    def score(
+        self, train: Sequence[Example], queries: Sequence[Example], on_rows: OnRows | None = None
+    ) -> Float32[np.ndarray, "n q"]:
+        """Influence scores of training examples for queries, higher = more helpful.
+
+        A score depends on the two examples alone (and on what :meth:`fit` learnt).
+
+        Args:
+            train: training examples.
+            queries: queries.
+            on_rows: called with how many more training examples are done.
+
+        Raises:
+            NotFittedError: the method learns from the training corpus and has not seen it.
+        """
+
+    def column(self, query: Example) -> int:
+        """The feature that stands for a query's texts: their number in the order in which queries were asked about."""
+        known: dict[str, int] = self.__dict__.setdefault("_columns", {})
+        found = known.setdefault(query.content_hash, len(known))
+        if found >= COLUMNS:
+            raise ConfigError(f"{self.name}: was asked about {COLUMNS:,} queries. Open the index again.")
+        return found
+
+    def encode_train(self, examples: Sequence[Example], on_rows: OnRows | None = None) -> SparseFeatures:
+        """No number of any example, ``(rows, COLUMNS)``."""
+        if on_rows is not None:
+            on_rows(len(examples))
+        nothing = (np.empty(0, np.float32), np.empty(0, np.int32), np.zeros(len(examples) + 1, np.int32))
+        return sparse.csr_array(nothing, shape=(len(examples), COLUMNS))
+
+    def encode_queries(self, examples: Sequence[Example], on_rows: OnRows | None = None) -> SparseFeatures:
+        """A 1 in the column of each query, ``(rows, COLUMNS)``."""
+        if on_rows is not None:
+            on_rows(len(examples))
+        columns = np.array([self.column(one) for one in examples], np.int32)
+        parts = (np.ones(len(columns), np.float32), columns, np.arange(len(columns) + 1))
+        return sparse.csr_array(parts, shape=(len(columns), COLUMNS))
+
+
+class DirectPart(NamedTuple):
+    """A direct method, and where its columns stand in the sparse features."""
+
+    method: DirectAttributor
+    start: int
+
+
+def direct_parts(attributor: Attributor) -> tuple[DirectPart, ...]:
+    """The direct methods of an attributor: itself, or its channels; most have none."""
+    if isinstance(attributor, DirectAttributor):
+        return (DirectPart(attributor, 0),)
+    if not isinstance(attributor, SeveralMethods) or not any(isinstance(p, DirectAttributor) for p in attributor.parts):
+        return ()
+    found, start = [], 0
+    for part in attributor.parts:
+        features = part.encode_train([])
+        if isinstance(part, DirectAttributor):
+            found.append(DirectPart(part, start))
+        start += 0 if isinstance(features, np.ndarray) else features.shape[1]
+    return tuple(found)
+
+
+def encode_both(
+    attributor: Attributor, train: Sequence[Example], queries: Sequence[Example]
+) -> tuple[Features, Features]:
+    """Features of training examples and of queries, whose inner products are the scores of direct methods too."""
+    rows, asked = attributor.encode_train(train), attributor.encode_queries(queries)
+    for part in direct_parts(attributor):
+        columns, scores = scored_columns(part, train, queries)
+        rows = _with_columns(rows, columns, scores)
+    return rows, asked
+
+
+def scored_columns(
+    part: DirectPart, train: Sequence[Example], queries: Iterable[Example], on_rows: OnRows | None = None
+) -> tuple[np.ndarray, Float32[np.ndarray, "n q"]]:
+    """Columns of different queries, ascending, and the scores of training examples for them."""
+    unique = {part.start + part.method.column(one): one for one in queries}
+    columns = np.array(sorted(unique), np.int64)
+    return columns, part.method.score(train, [unique[column] for column in columns.tolist()], on_rows)
+
+
+def _with_columns(features: Features, columns: np.ndarray, scores: np.ndarray) -> Features:
+    """Sparse features, with numbers in columns where they have none."""
+    if isinstance(features, MixedFeatures):
+        joined = _with_columns(features.sparse, columns, scores)
+        assert isinstance(joined, sparse.csr_array)
+        return MixedFeatures(features.dense, joined, features.powers, features.factors)
+    assert isinstance(features, sparse.csr_array)
+    parts = (scores.ravel(), np.tile(columns, len(scores)), np.arange(len(scores) + 1) * len(columns))
+    added: SparseFeatures = (features + sparse.csr_array(parts, shape=features.shape)).astype(np.float32)
+    added.sort_indices()
+    return added

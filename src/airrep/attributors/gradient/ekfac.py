@@ -1,0 +1,212 @@
+"""Attribution by influence functions with EK-FAC curvature, without projection."""
+
+from collections.abc import Mapping, Sequence
+from functools import cached_property
+from pathlib import Path
+from typing import ClassVar
+
+import numpy as np
+import torch
+from jaxtyping import Float32
+
+from airrep.attributors.base import OnProgress, OnRows, SlowFit, count_rows
+from airrep.attributors.direct import DirectAttributor
+from airrep.attributors.gradient.factors import Factors, HeldGradients, Scorer, Squares, eigenbases
+from airrep.attributors.gradient.logra import HELD, groups_of
+from airrep.attributors.gradient.projection import Covariances
+from airrep.attributors.gradient.reading import Site, find_sites, read_gradients
+from airrep.attributors.gradient.store import (
+    GradientStore,
+    keep_arrays,
+    pack_arrays,
+    recall_arrays,
+    store_folder,
+    unpack_arrays,
+)
+from airrep.attributors.language import LanguageAttributor
+from airrep.attributors.settings import EkfacSettings
+from airrep.corpus.corpus import Corpus, Example
+from airrep.runtime.artifacts import json_digest
+from airrep.runtime.seeding import stream
+from airrep.scoring.pooling import Pool
+
+STATE = "state.safetensors"
+KEY = "key"
+"""Name of the fingerprint among the arrays."""
+QUERY_NUMBERS = 3 * 2**28
+"""Numbers of queries' gradients that are held at a time, 3 GiB; for more queries the examples pass several times."""
+
+
+class EkfacAttributor(LanguageAttributor[EkfacSettings], SlowFit, DirectAttributor):
+    """Score = ∇ℓ(x)ᵀ (H + λI)⁻¹ ∇ℓ(z), with whole gradients of linear maps and EK-FAC curvature H.
+
+    H is block-diagonal, one block a linear map: eigenvectors of its Kronecker factors, and eigenvalues that are the
+    mean squared gradients in their basis (George et al. 2018; Grosse et al. 2023). λ is ``damping`` times the mean
+    eigenvalue of a block. Gradients of queries are held, (H + λI)⁻¹ applied, while the training examples pass once,
+    packed; nothing of an example is as large as the LM.
+    """
+
+    name = "ekfac"
+    pool: ClassVar[Pool] = "sum"
+
+    def __init__(self, settings: EkfacSettings) -> None:
+        super().__init__(settings)
+        self._learnt: Mapping[str, np.ndarray] | None = None
+
+    @cached_property
+    def sites(self) -> tuple[Site, ...]:
+        """The linear maps whose gradients are taken; ConfigError if there are none of these names."""
+        return find_sites(self.lm.model, self.settings.modules, f"lm {self.lm.name}")
+
+    @cached_property
+    def folder(self) -> Path | None:
+        """The directory of the store of factors and scores; None: nothing is kept."""
+        return store_folder(self.settings.store)
+
+    @property
+    def _reading(self) -> dict[str, object]:
+        return {
+            "lm": self.lm.fingerprint,
+            "sites": [site.name for site in self.sites],
+            "reduction": self.settings.reduction,
+            "precision": self.lm.execution.precision,
+        }
+
+    @property
+    def fingerprint(self) -> str:
+        own = {name: getattr(self.settings, name) for name in ("damping", "unit", "query_rank")}
+        return json_digest({"method": self.name, "learnt": self._fitted()[KEY].tobytes().hex(), **own})
+
+    def fit(self, train: Corpus, progress: OnProgress | None = None) -> None:
+        """Learn the factors from the training corpus, or a sample of it; or find what an earlier run learnt.
+
+        Raises:
+            ConfigError: no such modules.
+            DataError: the LM cannot read an example.
+            TrainingError: memory is short, or a linear map gets no gradient.
+        """
+        super().fit(train)
+        rows = stream(self.settings.seed, "sample").permutation(len(train))[: self.settings.sample]
+        sample = train.take(np.sort(rows))
+        key = json_digest({"ekfac": self._reading, "sample": sample.fingerprint})
+        self._learnt = recall_arrays(self.folder, key)
+        if self._learnt is None:
+            learnt = self._learn(sample, progress)
+            self._learnt = {**learnt, KEY: np.frombuffer(bytes.fromhex(key), np.uint8)}
+            keep_arrays(self.folder, key, self._learnt)
+        self.__dict__.pop("_factors", None)  # the cached ones are of an earlier corpus
+
+    def _learn(self, sample: Corpus, progress: OnProgress | None) -> dict[str, np.ndarray]:
+        """First the bases, from covariances, in as many passes as memory asks for; then the eigenvalues."""
+        documents = self.lm.tokenise(sample)
+        groups = list(groups_of(self.sites, HELD))
+        on_rows = count_rows(len(sample) * 2 * len(groups), progress)
+        found: dict[str, np.ndarray] = {}
+        for group in groups:
+            sums = Covariances(group)
+            for read in read_gradients(self.lm, documents, group, sums, reduction=self.settings.reduction):
+                on_rows(len(read.rows))
+            bases = {site.name: eigenbases(sums, site) for site in group}
+            squares = Squares(bases)
+            for read in read_gradients(self.lm, documents, group, squares, reduction=self.settings.reduction):
+                on_rows(len(read.rows))
+            for site in group:
+                n, (inward, outward) = self.sites.index(site), bases[site.name]
+                found[f"inward-{n}"], found[f"outward-{n}"] = inward.cpu().numpy(), outward.cpu().numpy()
+                found[f"values-{n}"] = squares.of(site.name).cpu().numpy()
+        return {name: np.ascontiguousarray(array, np.float32) for name, array in found.items()}
+
+    @cached_property
+    def _factors(self) -> dict[str, Factors]:
+        """Curvature of each linear map, where the LM is."""
+        learnt, device = self._fitted(), self.lm.execution.device
+
+        def part(name: str, n: int) -> torch.Tensor:
+            return torch.from_numpy(np.array(learnt[f"{name}-{n}"])).to(device)
+
+        return {
+            site.name: Factors(part("inward", n), part("outward", n), part("values", n))
+            for n, site in enumerate(self.sites)
+        }
+
+    def score(
+        self, train: Sequence[Example], queries: Sequence[Example], on_rows: OnRows | None = None
+    ) -> Float32[np.ndarray, "n q"]:
+        """Influence scores; those of a pair that was scored before come from the store.
+
+        Raises:
+            DataError: the LM cannot read an example.
+            TrainingError: memory is short, or the curvature is singular.
+        """
+        self._fitted()
+        found = np.zeros((len(train), len(queries)), np.float32)
+        size = max(1, QUERY_NUMBERS // self._numbers)
+        for first in range(0, len(queries), size):
+            part = queries[first : first + size]
+            last = first + size >= len(queries)
+            found[:, first : first + size] = self._scores(train, part, on_rows if last else None)
+        return found
+
+    @property
+    def _numbers(self) -> int:
+        """Numbers that are held of a query."""
+        rank = self.settings.query_rank
+        return sum(
+            site.width_in * site.width_out if rank is None else rank * (site.width_in + site.width_out)
+            for site in self.sites
+        )
+
+    def _scores(
+        self, train: Sequence[Example], queries: Sequence[Example], on_rows: OnRows | None
+    ) -> Float32[np.ndarray, "n q"]:
+        key = json_digest(
+            {"scores": self.fingerprint, **self._reading, "queries": [query.content_hash for query in queries]}
+        )
+        scoring = _Scoring(self, queries)
+        return GradientStore(self.folder, key, len(queries)).rows(train, scoring.compute, on_rows)
+
+    def held(self, queries: Sequence[Example]) -> HeldGradients:
+        """Gradients of queries, (H + λI)⁻¹ applied."""
+        found = HeldGradients(self._factors, self.settings.damping, self.settings.query_rank)
+        found.read(self.lm, self.lm.tokenise(queries), self.sites, self.settings.reduction)
+        return found
+
+    def pass_by(self, train: Sequence[Example], held: HeldGradients) -> Float32[np.ndarray, "n q"]:
+        """Scores of training examples for held queries; those without a finite gradient score 0."""
+        settings = self.settings
+        scorer = Scorer(held, self._factors if settings.unit else None, settings.damping)
+        found = torch.zeros(len(train), len(held.lengths))
+        documents = self.lm.tokenise(train)
+        for read in read_gradients(self.lm, documents, self.sites, scorer, reduction=settings.reduction):
+            scores = scorer.scores
+            if settings.unit:
+                lengths = scorer.squares.sqrt()[:, None] * held.lengths[None, :]
+                scores = torch.where(lengths > 0, scores / lengths, 0.0)
+            found[torch.from_numpy(read.rows)] = scores.float().cpu()
+        found[~torch.isfinite(found).all(dim=1)] = 0.0
+        return found.numpy()
+
+    def save_state(self, folder: Path) -> None:
+        (folder / STATE).write_bytes(pack_arrays(self._fitted()))
+
+    def load_state(self, folder: Path) -> None:
+        self._learnt = unpack_arrays((folder / STATE).read_bytes())
+        self.__dict__.pop("_factors", None)
+
+    def _fitted(self) -> Mapping[str, np.ndarray]:
+        return self.check_fitted(self._learnt)
+
+
+class _Scoring:
+    """Scores chunks of training examples for the same queries, whose gradients are taken once, when needed."""
+
+    def __init__(self, method: EkfacAttributor, queries: Sequence[Example]) -> None:
+        self._method, self._queries = method, queries
+
+    @cached_property
+    def _held(self) -> HeldGradients:
+        return self._method.held(self._queries)
+
+    def compute(self, train: Sequence[Example]) -> Float32[np.ndarray, "n q"]:
+        """Scores of some training examples."""
+        return self._method.pass_by(train, self._held)

@@ -1,0 +1,220 @@
+"""EK-FAC: Kronecker factors of whole gradients' curvature, with corrected eigenvalues."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from airrep.attributors.gradient.projection import Covariances
+from airrep.attributors.gradient.reading import Places, Reduction, Site, read_gradients
+from airrep.errors import TrainingError
+from airrep.lm.documents import Documents
+from airrep.lm.model import TargetLM
+
+OVERSAMPLED, POWERS = 8, 2
+"""Further directions, and turns of power iteration, by which low-rank factors of a gradient are found."""
+HELD_PRODUCTS = 2**24
+"""Products of tokens with low-rank factors that are held at a time, 64 MiB."""
+
+
+@dataclass(frozen=True, eq=False)
+class Factors:
+    """Curvature of one linear map: H = (Q_s ⊗ Q_a) diag(Λ) (Q_s ⊗ Q_a)ᵀ.
+
+    Q_a and Q_s are eigenvectors of the mean over tokens of a aᵀ (inputs) and of g gᵀ (output gradients), and Λ is the
+    mean over examples of the squared gradient in their basis, (Q_sᵀ G Q_a)², which K-FAC takes for a product (EK-FAC).
+    """
+
+    inward: Float[Tensor, "i i"]
+    """Q_a."""
+    outward: Float[Tensor, "o o"]
+    """Q_s."""
+    eigenvalues: Float[Tensor, "o i"]
+    """Λ, at least 0."""
+
+    def damped(self, damping: float) -> Float[Tensor, "o i"]:
+        """Λ + λ, where λ is *damping* times the mean of Λ.
+
+        Raises:
+            TrainingError: one of them is not above 0, or not finite.
+        """
+        found = self.eigenvalues + damping * self.eigenvalues.mean()
+        if not bool(torch.isfinite(found).all()) or not bool((found > 0).all()):
+            raise TrainingError(
+                "curvature: is singular or not finite, so that it cannot be inverted. Raise damping, give more "
+                "examples, or leave modules without gradients out."
+            )
+        return found
+
+
+def eigenbases(sums: Covariances, site: Site) -> tuple[Float[Tensor, "i i"], Float[Tensor, "o o"]]:
+    """Q_a and Q_s of one linear map, float32; computed in float64.
+
+    Raises:
+        TrainingError: no example has a gradient there.
+    """
+    inputs, outputs = (each.double() for each in sums.of(site.name))
+    if not bool(outputs.any()):
+        raise TrainingError(f"{site.name}: no example has a gradient there. Leave it out of modules, or raise sample.")
+    bases = []
+    for covariance in (inputs, outputs):
+        vectors = torch.linalg.eigh(covariance).eigenvectors
+        largest = vectors.abs().argmax(dim=0)
+        signs = vectors[largest, torch.arange(len(vectors), device=vectors.device)].sign()
+        bases.append((vectors * signs).float())  # a direction's sign is free; so chosen, equal matrices have equal ones
+    return bases[0], bases[1]
+
+
+class Squares:
+    """Adds up (Q_sᵀ G Q_a)² of the gradients G of documents; those that are not finite are left out."""
+
+    def __init__(self, bases: Mapping[str, tuple[Tensor, Tensor]]) -> None:
+        self._bases = bases
+        self._sums: dict[str, Tensor] = {}
+        self._counts = dict.fromkeys(bases, 0)
+
+    def keep(self, site: Site, inputs: Float[Tensor, "t i"], /) -> Tensor:
+        """Turn the inputs into the basis."""
+        return inputs @ self._bases[site.name][0].to(inputs)
+
+    def take(self, site: Site, kept: Tensor, gradients: Float[Tensor, "t o"], places: Places, /) -> None:
+        """Turn the output gradients, multiply, square and add up."""
+        squares = places.products(gradients @ self._bases[site.name][1].to(gradients), kept).square_()
+        finite = torch.isfinite(squares).flatten(1).all(dim=1)
+        found = squares.sum(0) if bool(finite.all()) else squares[finite].sum(0)
+        self._counts[site.name] += int(finite.sum())
+        before = self._sums.get(site.name)
+        self._sums[site.name] = found if before is None else before.add_(found)
+
+    def of(self, name: str) -> Float[Tensor, "o i"]:
+        """Mean over documents of one site."""
+        return self._sums[name] / max(self._counts[name], 1)
+
+
+class HeldGradients:
+    """Reads gradients of queries and holds H⁻¹ of them: whole, or as factors of a low rank.
+
+    Args:
+        factors: curvature by the name of the linear map.
+        damping: λ as a share of the mean of Λ.
+        rank: of the factors; None holds the gradients whole.
+    """
+
+    def __init__(self, factors: Mapping[str, Factors], damping: float, rank: int | None = None) -> None:
+        self._factors, self._rank = factors, rank
+        self._inverse = {name: 1 / each.damped(damping) for name, each in factors.items()}
+        self._batch: dict[str, tuple[Tensor, ...]] = {}
+        self._places: Places | None = None
+        self._squares = torch.empty(0)
+        self.sites: dict[str, tuple[Tensor, ...]] = {}
+        """By linear map: ``(q, o·i)``; or factors ``(o, q·r)`` and ``(i, q·r)``, whose products are the gradients."""
+        self.lengths = torch.empty(0)
+        """``(q,)``: |H^(-1/2) ∇ℓ| of each."""
+
+    def keep(self, _site: Site, inputs: Float[Tensor, "t i"], /) -> Tensor:
+        """Hold the inputs."""
+        return inputs
+
+    def take(self, site: Site, kept: Tensor, gradients: Float[Tensor, "t o"], places: Places, /) -> None:
+        """Form the gradients, and divide them by the curvature."""
+        if places is not self._places:
+            self._places, self._squares = places, gradients.new_zeros(places.count)
+        own = self._factors[site.name]
+        turned = own.outward.T @ places.products(gradients, kept) @ own.inward
+        solved = turned * self._inverse[site.name]
+        self._squares += (turned * solved).sum((1, 2))
+        back = own.outward @ solved @ own.inward.T
+        self._batch[site.name] = (back.flatten(1),) if self._rank is None else low_rank(back, self._rank)
+
+    def read(self, lm: TargetLM, documents: Documents, sites: Sequence[Site], reduction: Reduction) -> None:
+        """Read the gradients of all documents; those that are not finite are zeros. Errors as for read_gradients."""
+        whole: dict[str, list[Tensor]] = {}
+        self.lengths = torch.zeros(len(documents), device=lm.execution.device)
+        for read in read_gradients(lm, documents, sites, self, reduction=reduction):
+            rows = torch.from_numpy(read.rows).to(self._squares.device)
+            good = torch.isfinite(self._squares)
+            self.lengths[rows] = torch.where(good, self._squares, 0.0).sqrt().to(self.lengths)
+            for name, parts in self._batch.items():
+                if name not in whole:  # room for all queries at once: joining batches would take it twice
+                    whole[name] = [part.new_zeros(len(documents), *part.shape[1:]) for part in parts]
+                for room, part in zip(whole[name], parts, strict=True):
+                    room[rows[good]] = part[good]
+            self._batch = {}
+        one_part = self._rank is None
+        self.sites = {name: tuple(parts if one_part else map(_side_by_side, parts)) for name, parts in whole.items()}
+
+
+def low_rank(matrices: Float[Tensor, "n o i"], rank: int) -> tuple[Float[Tensor, "n o r"], Float[Tensor, "n i r"]]:
+    """Factors L and R with L Rᵀ near each matrix: its part in the range of its greatest *rank* directions or so.
+
+    A fixed random block, turned twice through M Mᵀ, finds the range; equal matrices have equal factors.
+    """
+    _, outward, inward = matrices.shape
+    most = min(rank + OVERSAMPLED, outward, inward)
+    generator = torch.Generator().manual_seed(0)
+    block = torch.randn(inward, most, generator=generator, dtype=torch.float32).to(matrices)
+    found = matrices @ block
+    for _ in range(POWERS):
+        found = matrices @ (matrices.mT @ torch.linalg.qr(found).Q)
+    basis = torch.linalg.qr(found).Q
+    small = basis.mT @ matrices
+    left, values, right = torch.linalg.svd(small, full_matrices=False)
+    kept = min(rank, most)
+    return basis @ (left * values[:, None, :])[:, :, :kept], right.mT[:, :, :kept].contiguous()
+
+
+def _side_by_side(factors: Float[Tensor, "q w r"]) -> Float[Tensor, "w qr"]:
+    return factors.permute(1, 0, 2).flatten(1).contiguous()
+
+
+class Scorer:
+    """Reads gradients of training examples and multiplies them with those of held queries: ``(count, q)``.
+
+    With *factors* it also finds how long H^(-1/2) of each gradient is.
+    """
+
+    def __init__(self, held: HeldGradients, factors: Mapping[str, Factors] | None = None, damping: float = 0.0) -> None:
+        self._held = held.sites
+        self._queries = len(held.lengths)
+        self._factors = factors
+        self._inverse = {} if factors is None else {name: 1 / each.damped(damping) for name, each in factors.items()}
+        self._places: Places | None = None
+        self.scores = torch.empty(0)
+        """Scores of the last batch."""
+        self.squares = torch.empty(0)
+        """|H^(-1/2) ∇ℓ|² of the last batch; zeros without factors."""
+
+    def keep(self, _site: Site, inputs: Float[Tensor, "t i"], /) -> Tensor:
+        """Hold the inputs."""
+        return inputs
+
+    def take(self, site: Site, kept: Tensor, gradients: Float[Tensor, "t o"], places: Places, /) -> None:
+        """Add one linear map's part of the scores."""
+        if places is not self._places:
+            self._places = places
+            self.scores = gradients.new_zeros(places.count, self._queries)
+            self.squares = gradients.new_zeros(places.count)
+        held = self._held[site.name]
+        whole = places.products(gradients, kept) if len(held) == 1 or self._factors is not None else None
+        if len(held) == 1:
+            assert whole is not None
+            self.scores += whole.flatten(1) @ held[0].T
+        else:
+            self.scores += places.table(self._by_token(gradients, kept, held[0], held[1])).sum(1)
+        if self._factors is not None:
+            assert whole is not None
+            own = self._factors[site.name]
+            self.squares += ((own.outward.T @ whole @ own.inward).square_() * self._inverse[site.name]).sum((1, 2))
+
+    def _by_token(
+        self, gradients: Float[Tensor, "t o"], inputs: Float[Tensor, "t i"], left: Tensor, right: Tensor
+    ) -> Float[Tensor, "t q"]:
+        """gᵀ L Rᵀ a of each token, for each query."""
+        step = max(1, HELD_PRODUCTS // left.shape[1])
+        parts = (
+            ((g @ left) * (a @ right)).unflatten(1, (self._queries, -1)).sum(-1)
+            for g, a in zip(gradients.split(step), inputs.split(step), strict=True)
+        )
+        return torch.cat(list(parts))

@@ -1,0 +1,137 @@
+"""Indexes of methods that keep no features: every question has the answer that stored features give."""
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+import pytest
+from worlds.small_world import HashAttributor, make_corpus
+
+import airrep
+from airrep.attributors.base import OnRows
+from airrep.attributors.conformance import check_attributor
+from airrep.attributors.direct import DirectAttributor, encode_both
+from airrep.corpus.corpus import Corpus, Example
+from airrep.errors import ConfigError
+from airrep.labels.instance import LabelledInstance
+from airrep.runtime.settings import Settings
+from airrep.scoring.groups import Groups
+from airrep.scoring.scores import score_all
+
+
+class DirectHash(DirectAttributor):
+    """The scores of :class:`HashAttributor`, as its index stores features, without features."""
+
+    name = "direct_hash"
+    pool = "attention"
+
+    def __init__(self) -> None:
+        self.inside = HashAttributor()
+        self.passed: list[tuple[str, int]] = []
+
+    @property
+    def settings(self) -> Settings:
+        return Settings()
+
+    @property
+    def fingerprint(self) -> str:
+        return self.inside.fingerprint
+
+    def score(self, train: Sequence[Example], queries: Sequence[Example], on_rows: OnRows | None = None) -> np.ndarray:
+        self.passed += [(one.id, len(queries)) for one in train]
+        if on_rows is not None:
+            on_rows(len(train))
+        stored = self.inside.encode_train(train).astype(np.float16).astype(np.float64)
+        found: np.ndarray = stored @ self.inside.encode_queries(queries).astype(np.float64).T
+        return found.astype(np.float32)
+
+
+@pytest.fixture
+def direct(tmp_path: Path, corpus: Corpus) -> airrep.Index:
+    return airrep.build_index(corpus, tmp_path / "direct", DirectHash(), shard_rows=16)
+
+
+def passed(index: airrep.Index) -> list[tuple[str, int]]:
+    assert isinstance(index.attributor, DirectHash)
+    return index.attributor.passed
+
+
+def test_the_attributor_keeps_its_promises() -> None:
+    check_attributor(DirectHash)
+
+
+def test_top_and_scores(index: airrep.Index, direct: airrep.Index, queries: Corpus) -> None:
+    for asked in ({"k": 7}, {"k": 3, "least": True}, {"k": 4, "where": "year > 2001"}):
+        for one, other in zip(index.top(queries, **asked), direct.top(queries, **asked), strict=True):
+            assert [hit.row for hit in one] == [hit.row for hit in other]
+            np.testing.assert_allclose([hit.score for hit in one], [hit.score for hit in other], rtol=1e-5)
+    found, expected = (np.concatenate([part for _, part in one.scores(queries)], 1) for one in (direct, index))
+    np.testing.assert_allclose(found, expected, rtol=1e-5, atol=1e-5)
+
+
+def test_a_query_is_scored_once(direct: airrep.Index, queries: Corpus) -> None:
+    direct.top(queries[:3])
+    assert passed(direct) == [(f"e{n}", 3) for n in range(50)]
+    direct.top(queries[0])
+    direct.group_scores(queries[:2], by="source")
+    assert len(passed(direct)) == 50
+    direct.top(queries)
+    assert passed(direct)[50:] == [(f"e{n}", 2) for n in range(50)]
+
+
+@pytest.mark.parametrize("pool", [None, "sum", "mean", "attention", "signed-attention", "top-3"])
+def test_groups_and_what_if(index: airrep.Index, direct: airrep.Index, queries: Corpus, pool: str | None) -> None:
+    one, other = (each.group_scores(queries, by="source", pool=pool) for each in (index, direct))
+    np.testing.assert_allclose(other.scores, one.scores, rtol=1e-4, atol=1e-5)
+    one, other = (each.what_if(queries, remove="source == 'forum'", pool=pool) for each in (index, direct))
+    np.testing.assert_allclose(other.change, one.change, rtol=1e-3, atol=1e-5)
+
+
+def test_select_explain_and_mix(index: airrep.Index, direct: airrep.Index, queries: Corpus) -> None:
+    picked = [[pick.row for pick in airrep.select(each, queries, 9)] for each in (index, direct)]
+    assert picked[0] == picked[1]
+    told = [airrep.explain(each, queries, k=4, tokens=True).answers for each in (index, direct)]
+    for one, other in zip(*told, strict=True):
+        assert [lesson.row for lesson in one.lessons] == [lesson.row for lesson in other.lessons]
+    mixed = [airrep.mix(each, queries, top=0.2).sources for each in (index, direct)]
+    assert [(one.name, one.weight) for one in mixed[0]] == [(one.name, one.weight) for one in mixed[1]]
+
+
+def test_append_delete_compact_verify_and_reopen(index: airrep.Index, direct: airrep.Index, queries: Corpus) -> None:
+    more = make_corpus(9, "more")
+    for each in (index, direct):
+        each.append(more)
+        each.delete(["e3", "more2"])
+    one, other = (airrep.open_index(each.path, each.attributor) for each in (index, direct))
+    assert [[hit.example.id for hit in hits] for hits in one.top(queries, k=57)] == [
+        [hit.example.id for hit in hits] for hits in other.top(queries, k=57)
+    ]
+    assert "e3" not in {name for name, _ in passed(other)[-57:]}
+    other.compact()
+    other = airrep.open_index(direct.path, direct.attributor)
+    assert [hit.example.id for hit in other.top(queries[0], k=57)] == [
+        hit.example.id for hit in one.top(queries[0], k=57)
+    ]
+    assert other.empty == 0
+    other.verify()
+
+
+def test_both_sides_at_once(index: airrep.Index, corpus: Corpus, queries: Corpus) -> None:
+    train, asked = encode_both(DirectHash(), corpus, queries)
+    expected = np.concatenate([part for _, part in index.scores(queries)], axis=1)
+    np.testing.assert_allclose(score_all(asked, train), expected, rtol=1e-5, atol=1e-5)
+
+
+def test_diversity_needs_features(direct: airrep.Index, queries: Corpus) -> None:
+    with pytest.raises(ConfigError, match="direct_hash keeps no features"):
+        airrep.select(direct, queries, 5, diversity=0.5)
+
+
+def test_evaluation_is_that_of_stored_features(index: airrep.Index, direct: airrep.Index, queries: Corpus) -> None:
+    generator = np.random.default_rng(0)
+    subsets = Groups.from_lists({str(n): np.sort(generator.choice(50, 9, replace=False)) for n in range(12)})
+    losses = generator.normal(size=(5, 12)).astype(np.float32)
+    asked = (make_corpus(5, "tuned"), queries)
+    instances = [LabelledInstance(str(n), make_corpus(50), one, subsets, losses) for n, one in enumerate(asked)]
+    found = airrep.evaluate_lds([index, direct], instances[1:], tune=instances[:1], resamples=20, names=["a", "b"]).rows
+    assert found[0].value == pytest.approx(found[1].value, abs=1e-3)
