@@ -54,7 +54,13 @@ def kronfluence_scores(world: World) -> np.ndarray:
 def method_scores(world: World) -> np.ndarray:
     """Scores ``(n, q)`` of the method ekfac as users call it, in float32."""
     settings = EkfacSettings(
-        lm=world.folder, modules=None, damping=SHARE, store="none", device="cpu", precision="float32"
+        lm=world.folder,
+        modules=None,
+        damping=SHARE,
+        reduction="mean",
+        store="none",
+        device="cpu",
+        precision="float32",
     )
     method = EkfacAttributor(settings)
     method.fit(Corpus.from_examples(TRAIN))

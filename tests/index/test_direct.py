@@ -2,18 +2,21 @@
 
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 from worlds.small_world import HashAttributor, make_corpus
+from worlds.tiny_lms import tiny_lm
 
 import airrep
 from airrep.attributors.base import OnRows
 from airrep.attributors.conformance import check_attributor
 from airrep.attributors.direct import DirectAttributor, encode_both
 from airrep.corpus.corpus import Corpus, Example
-from airrep.errors import ConfigError
+from airrep.errors import ArtifactError, ConfigError
 from airrep.labels.instance import LabelledInstance
+from airrep.runtime.seeding import stream
 from airrep.runtime.settings import Settings
 from airrep.scoring.groups import Groups
 from airrep.scoring.scores import score_all
@@ -135,3 +138,59 @@ def test_evaluation_is_that_of_stored_features(index: airrep.Index, direct: airr
     instances = [LabelledInstance(str(n), make_corpus(50), one, subsets, losses) for n, one in enumerate(asked)]
     found = airrep.evaluate_lds([index, direct], instances[1:], tune=instances[:1], resamples=20, names=["a", "b"]).rows
     assert found[0].value == pytest.approx(found[1].value, abs=1e-3)
+
+
+@pytest.fixture(scope="module")
+def lm(tmp_path_factory: pytest.TempPathFactory) -> str:
+    return str(tiny_lm(tmp_path_factory.mktemp("direct") / "lm"))
+
+
+def channels(lm: str, relative: bool) -> dict[str, Any]:
+    ekfac = {"method": "ekfac", "settings": {"lm": lm, "precision": "float32"}, "weight": 2.0, "name": "gradients"}
+    counts = {"method": "ngram", "settings": {"tokenizer": "words"}, "name": "counts"}
+    return {"channels": [counts, {**ekfac, "relative": relative}, {"method": "tfidf", "weight": 0.5, "name": "words"}]}
+
+
+def singles(folder: Path, corpus: Corpus, settings: dict[str, Any]) -> list[airrep.Index]:
+    """An index of each channel's method."""
+    return [
+        airrep.build_index(corpus, folder / one["name"], one["method"], settings=one.get("settings", {}))
+        for one in settings["channels"]
+    ]
+
+
+def test_a_channel_may_keep_no_features(tmp_path: Path, lm: str, corpus: Corpus, queries: Corpus) -> None:
+    settings = channels(lm, relative=False)
+    airrep.build_index(corpus, tmp_path / "sum", "channels", settings=settings, shard_rows=16)
+    index = airrep.open_index(tmp_path / "sum")
+    parts, weights = singles(tmp_path, corpus, settings), (1.0, 2.0, 0.5)
+    single = [np.concatenate([block for _, block in part.scores(queries)], axis=1) for part in parts]
+    for place, hits in enumerate(index.top(queries, 4, why=True)):
+        for hit in hits:
+            assert sum(hit.why.channels.values()) == pytest.approx(hit.score, rel=1e-4, abs=1e-6)
+            for scores, weight, own in zip(single, weights, hit.why.channels.values(), strict=True):
+                assert own == pytest.approx(weight * scores[place, hit.row], rel=1e-3, abs=1e-6)
+    found = index.group_scores(queries, by="source", why=True)
+    for part, weight, own in zip(parts, weights, found.channels.values(), strict=True):
+        np.testing.assert_allclose(own, weight * part.group_scores(queries, by="source").scores, rtol=1e-3, atol=1e-5)
+        assert own.std() > 0
+    np.testing.assert_allclose(sum(found.channels.values()), found.scores, rtol=1e-4, atol=1e-5)
+
+
+def test_a_relative_channel_may_keep_no_features(tmp_path: Path, lm: str, corpus: Corpus, queries: Corpus) -> None:
+    """Whatever the size of its scores, they come in at the deviation of the others."""
+    settings = channels(lm, relative=True)
+    airrep.build_index(corpus, tmp_path / "sum", "channels", settings=settings, shard_rows=16)
+    index = airrep.open_index(tmp_path / "sum")
+    drawn = np.sort(stream(0, "channels", "reference").permutation(len(corpus)))  # all 50 are reference examples
+    members = [drawn[stream(0, "channels", "groups", n).permutation(50)[:12]] for n in range(64)]
+    parts = singles(tmp_path, corpus, settings)
+    counts, gradients, words = (part.group_scores(queries, members).scores.astype(np.float64) for part in parts)
+    sizes = (counts + 0.5 * words).std(axis=1) / gradients.std(axis=1)
+    found = index.group_scores(queries, by="source", why=True).channels
+    alone = parts[1].group_scores(queries, by="source").scores
+    np.testing.assert_allclose(found["gradients"], 2 * sizes[:, None] * alone, rtol=2e-3, atol=1e-6)
+    kept = tmp_path / "sum" / "state" / "reference.jsonl"
+    kept.write_bytes(b"{" * kept.stat().st_size)
+    with pytest.raises(ArtifactError, match=r"reference.jsonl.* Build the index again with --replace"):
+        airrep.open_index(tmp_path / "sum").top(queries, 1)

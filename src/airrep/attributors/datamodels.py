@@ -1,6 +1,5 @@
 """Attribution by datamodels that were fitted already."""
 
-import json
 from collections.abc import Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
@@ -129,9 +128,3 @@ def write_datamodels(folder: Path, weights: np.ndarray, train: np.ndarray, queri
     """Write the attributor's files: weights, ``(n, q)`` float32, and ascending content hashes of both sides."""
     for name, array in ((WEIGHTS, weights), (TRAIN, train), (QUERIES, queries)):
         np.save(folder / name, array, allow_pickle=False)
-
-
-def write_examples(path: Path, examples: Corpus) -> None:
-    """Write examples as JSONL."""
-    with path.open("w", encoding="utf-8") as stream:
-        stream.writelines(json.dumps(example.to_dict(), ensure_ascii=False) + "\n" for example in examples)

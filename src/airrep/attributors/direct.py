@@ -100,7 +100,7 @@ def encode_both(
     rows, asked = attributor.encode_train(train), attributor.encode_queries(queries)
     for part in direct_parts(attributor):
         columns, scores = scored_columns(part, train, queries)
-        rows = _with_columns(rows, columns, scores)
+        rows = with_columns(rows, columns, scores)
     return rows, asked
 
 
@@ -113,10 +113,10 @@ def scored_columns(
     return columns, part.method.score(train, [unique[column] for column in columns.tolist()], on_rows)
 
 
-def _with_columns(features: Features, columns: np.ndarray, scores: np.ndarray) -> Features:
+def with_columns(features: Features, columns: np.ndarray, scores: np.ndarray) -> Features:
     """Sparse features, with numbers in columns where they have none."""
     if isinstance(features, MixedFeatures):
-        joined = _with_columns(features.sparse, columns, scores)
+        joined = with_columns(features.sparse, columns, scores)
         assert isinstance(joined, sparse.csr_array)
         return MixedFeatures(features.dense, joined, features.powers, features.factors)
     assert isinstance(features, sparse.csr_array)

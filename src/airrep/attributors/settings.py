@@ -190,8 +190,9 @@ class EkfacSettings(LmSettings):
     """Hold gradients of queries as factors of this rank: less memory, scores nearly the same. None: whole."""
     unit: bool = False
     """Divide each score by the lengths of both gradients, as the curvature measures them."""
-    reduction: Literal["mean", "sum"] = "mean"
-    """An example's loss: mean or sum over its response tokens."""
+    reduction: Literal["mean", "sum"] = "sum"
+    """An example's loss: sum or mean over its response tokens. A batch's loss is the mean over all its tokens, so that
+    an example moves the LM by its sum."""
     seed: int = 0
     """Of the sample."""
     store: str | None = None

@@ -10,6 +10,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import cached_property
 from os import PathLike
+from pathlib import Path
 from typing import Any, Self, overload
 
 import numpy as np
@@ -166,6 +167,11 @@ class Corpus(Sequence[Example]):
     def __iter__(self) -> Iterator[Example]:
         for batch in self.table.to_batches(max_chunksize=_BATCH_ROWS):
             yield from map(_example, *(column.to_pylist() for column in batch.columns))
+
+    def to_jsonl(self, path: str | Path) -> None:
+        """Write a file that :func:`read_corpus` reads back, one JSON object a line."""
+        with Path(path).open("w", encoding="utf-8", newline="\n") as stream:
+            stream.writelines(json.dumps(example.to_dict()) + "\n" for example in self)
 
     @cached_property
     def fingerprint(self) -> str:

@@ -62,8 +62,8 @@ class Reasons:
         return Why(channels, () if had is None else same_words(products, query, asked, example, had))
 
     def _block(self, row: int) -> Block:
-        shards = self._index.shards
-        return shards[bisect_right(shards, row, key=attrgetter("start")) - 1].block
+        place = bisect_right(self._index.shards, row, key=attrgetter("start")) - 1
+        return self._index.blocks[place]  # not the shard's own: methods that keep no features have their scores here
 
 
 def _products(query: Features, block: Block, place: np.ndarray) -> Products | None:

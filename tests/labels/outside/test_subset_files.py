@@ -8,7 +8,7 @@ from worlds.toy_farm import QUERIES, TRAIN, make_plan
 
 from airrep.corpus.corpus import Corpus, Example, read_corpus
 from airrep.errors import ArtifactError, DataError
-from airrep.labels.outside.subset_files import write_examples, write_subset_files
+from airrep.labels.outside.subset_files import write_subset_files
 from airrep.runtime.artifacts import read_manifest
 
 
@@ -44,5 +44,5 @@ def test_any_text_comes_back_as_it_was(tmp_path: Path) -> None:
         Example("p", "r" * 10**6, "2"),
     ]
     corpus = Corpus.from_examples(odd)
-    write_examples(corpus, tmp_path / "odd.jsonl")
+    corpus.to_jsonl(tmp_path / "odd.jsonl")
     assert list(read_corpus(tmp_path / "odd.jsonl")) == list(corpus)

@@ -111,9 +111,7 @@ class ChannelsAttributor(SeveralMethods[ChannelsSettings]):
         super().fit(train)
         if self._relative:
             rows = np.sort(stream(0, "channels", "reference").permutation(len(train))[:REFERENCE])
-            examples = train.take(rows)
-            key = json_digest([one.content_hash for one in examples])
-            self._reference = Reference(tuple(one.encode_train(examples) for one in self.parts), key)
+            self._reference = Reference.of(self.parts, train.take(rows))
 
     @property
     def _relative(self) -> bool:
@@ -182,7 +180,7 @@ class ChannelsAttributor(SeveralMethods[ChannelsSettings]):
         if not self._relative:
             return self._beside([_times(part, weight) for part, weight in zip(parts, weights, strict=True)])
         reference = self.check_fitted(self._reference)
-        factors = relative_weights(self.channels, reference.scores(parts, self._pools))
+        factors = relative_weights(self.channels, reference.asked(self.parts, examples).scores(parts, self._pools))
         scaled = [
             multiply_rows(_times(part, 1.0 if channel.relative else weight), factor if channel.relative else None)
             for part, weight, channel, factor in zip(parts, weights, self.channels, factors.T, strict=True)

@@ -10,8 +10,12 @@ import numpy as np
 from scipy import sparse
 
 from airrep.arrays import DenseFeatures, Features, MixedFeatures, SparseFeatures
+from airrep.attributors.base import Attributor
+from airrep.attributors.direct import DirectAttributor, with_columns
 from airrep.attributors.recipes import Channel
-from airrep.errors import ArtifactError, ConfigError
+from airrep.corpus.corpus import Corpus, Example, read_corpus
+from airrep.errors import ArtifactError, ConfigError, DataError
+from airrep.runtime.artifacts import json_digest
 from airrep.runtime.seeding import stream
 from airrep.scoring.blocks import block_of
 from airrep.scoring.group_scores import group_scores
@@ -20,16 +24,51 @@ from airrep.scoring.pooling import Pooling
 
 REFERENCE, GROUPS, MEMBERS = 256, 64, 16
 """Examples, groups that are drawn from them, and members of each, where there are enough examples."""
-KEY = "reference.txt"
+KEY, EXAMPLES = "reference.txt", "reference.jsonl"
 
 
 @dataclass(frozen=True, eq=False)
 class Reference:
-    """Features of some training examples in every channel."""
+    """Some training examples: their features in every channel, and their texts for methods that keep no features."""
 
     parts: tuple[Features, ...]
     key: str
     """Digest of the examples."""
+    examples: Corpus | None = None
+    """The examples, where a channel keeps no features."""
+
+    @classmethod
+    def of(cls, methods: Sequence[Attributor], examples: Corpus) -> "Reference":
+        """These examples."""
+        parts = tuple(one.encode_train(examples) for one in methods)
+        kept = examples if any(isinstance(one, DirectAttributor) for one in methods) else None
+        return cls(parts, json_digest([one.content_hash for one in examples]), kept)
+
+    @cached_property
+    def _direct_scores(self) -> dict[tuple[int, int], np.ndarray]:
+        """Scores of the examples by methods that keep no features, by channel and column."""
+        return {}
+
+    def asked(self, methods: Sequence[Attributor], queries: Sequence[Example]) -> "Reference":
+        """The same examples, with their scores for these queries where a channel's method keeps no features."""
+        if self.examples is None:
+            return self
+        parts = tuple(
+            self._scored(channel, method, self.examples, queries) if isinstance(method, DirectAttributor) else part
+            for channel, (method, part) in enumerate(zip(methods, self.parts, strict=True))
+        )
+        return Reference(parts, self.key)
+
+    def _scored(self, channel: int, method: DirectAttributor, examples: Corpus, queries: Sequence[Example]) -> Features:
+        known, asked = self._direct_scores, {method.column(one): one for one in queries}
+        missing = {column: one for column, one in asked.items() if (channel, column) not in known}
+        if missing:
+            scores = method.score(examples, list(missing.values()))
+            known.update(((channel, column), own) for column, own in zip(missing, scores.T, strict=True))
+        columns = sorted(asked)
+        return with_columns(
+            self.parts[channel], np.array(columns), np.stack([known[channel, column] for column in columns], axis=1)
+        )
 
     @cached_property
     def _groups(self) -> Groups:
@@ -54,6 +93,8 @@ class Reference:
                 np.save(folder / f"reference-{number}.npy", part)
             elif not isinstance(part, MixedFeatures):
                 sparse.save_npz(folder / f"reference-{number}.npz", part)
+        if self.examples is not None:
+            self.examples.to_jsonl(folder / EXAMPLES)
         (folder / KEY).write_text(self.key, encoding="ascii")
 
     @classmethod
@@ -62,7 +103,14 @@ class Reference:
         if not (folder / KEY).is_file():
             return None
         parts = tuple(_loaded(folder / f"reference-{number}") for number in range(channels))
-        return cls(parts, (folder / KEY).read_text(encoding="ascii"))
+        return cls(parts, (folder / KEY).read_text(encoding="ascii"), _examples(folder / EXAMPLES))
+
+
+def _examples(path: Path) -> Corpus | None:
+    try:
+        return read_corpus(path) if path.is_file() else None
+    except DataError as error:
+        raise ArtifactError(f"{error} The file was altered. Build the index again with --replace.") from error
 
 
 def _loaded(path: Path) -> DenseFeatures | SparseFeatures:

@@ -20,7 +20,7 @@ from airrep.labels.labels import Labels
 from airrep.labels.ledger import QueryLosses
 from airrep.labels.outside.losses import read_one
 from airrep.labels.outside.origin import no_losses, outside_origin
-from airrep.labels.outside.subset_files import subset_name, write_examples
+from airrep.labels.outside.subset_files import subset_name
 from airrep.labels.plan import SubsetPlan
 from airrep.labels.tasks import LabelTask, fine_tune_seed
 from airrep.runtime.engine import Engine, InProcess
@@ -167,8 +167,8 @@ class CommandRunner:
         queries = self._setup.data.queries.take(plan.query_rows(place.instance))
         with tempfile.TemporaryDirectory(prefix="airrep-", ignore_cleanup_errors=True) as folder:
             paths = {name: Path(folder) / f"{name}.jsonl" for name in ("train", "queries", "losses")}
-            write_examples(self._setup.data.train.take(plan.subset_rows(place.instance, place.subset)), paths["train"])
-            write_examples(queries, paths["queries"])
+            self._setup.data.train.take(plan.subset_rows(place.instance, place.subset)).to_jsonl(paths["train"])
+            queries.to_jsonl(paths["queries"])
             seed = fine_tune_seed(plan, place) % 2**31  # as most trainers want it
             named = {**paths, "seed": seed, "subset": subset_name(place), "folder": folder}
             run([fill(word, named) for word in self._setup.words], str(place), Path(folder) / "stderr")

@@ -52,15 +52,8 @@ def _write(plan: SubsetPlan, train: Corpus, queries: Corpus, folder: Path) -> It
     for i in range(len(plan)):
         (folder / str(i)).mkdir()
         asked = f"{i}/queries.jsonl"
-        write_examples(queries.take(plan.query_rows(i)), folder / asked)
+        queries.take(plan.query_rows(i)).to_jsonl(folder / asked)
         for j in range(plan.subset_count):
             rows, name = plan.subset_rows(i, j), f"{i}/subset-{j:0{digits}}.jsonl"
-            write_examples(train.take(rows), folder / name)
+            train.take(rows).to_jsonl(folder / name)
             yield {"subset": subset_name(Place(i, j, 0)), "train": name, "queries": asked, "examples": len(rows)}
-
-
-def write_examples(corpus: Corpus, path: Path) -> None:
-    """Write examples as JSONL, as `read_corpus` reads them back."""
-    with path.open("w", encoding="utf-8", newline="\n") as stream:
-        for example in corpus:
-            stream.write(json.dumps(example.to_dict(), ensure_ascii=True) + "\n")

@@ -9,7 +9,7 @@ import numpy as np
 from pydantic import Field
 from scipy import sparse
 
-from airrep.attributors.datamodels import KIND, write_datamodels, write_examples
+from airrep.attributors.datamodels import KIND, write_datamodels
 from airrep.corpus.corpus import Corpus
 from airrep.errors import ConfigError, DataError
 from airrep.evaluation.statistics.metrics import RESAMPLES, Interval, LdsResult, lds
@@ -108,8 +108,8 @@ def fit_datamodels(
         write_datamodels(folder, weights, problem.train, problem.queries)
         np.save(folder / "penalties.npy", regression.penalties(judged.chosen))
         np.save(folder / "intercepts.npy", _intercepts(problem, weights))
-        write_examples(folder / "train.jsonl", instance.train)
-        write_examples(folder / "queries.jsonl", instance.queries)
+        instance.train.to_jsonl(folder / "train.jsonl")
+        instance.queries.to_jsonl(folder / "queries.jsonl")
     return Datamodels(path, content["report"])
 
 
