@@ -3,7 +3,7 @@
 import re
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal, get_args
 
 from pydantic import Field, ValidationInfo, field_validator, model_validator
 
@@ -22,6 +22,11 @@ ENCODER_WEIGHT = 0.3
 """Of attention over scores of the default encoder, whose spread says by itself where it knows little."""
 GRADIENT_RANK, GRADIENT_TEMPERATURE, GRADIENT_WEIGHT = 16, 0.4, 1.5
 """Of the gradients of a target LM that is not fine-tuned yet, by LoGra; scores are cosines, so they suit any LM."""
+EKFAC_WEIGHT = 6.0
+"""Of whole gradients by EK-FAC: they know so much that text adds little."""
+Gradients = Literal["logra", "ekfac"]
+GRADIENTS: tuple[Gradients, ...] = get_args(Gradients)
+"""Methods by which the default channels can read gradients."""
 RECIPE = "channels.yaml"
 """Name of a recipe in a folder."""
 LARGEST = 2**20
@@ -88,7 +93,7 @@ def _settings_of_package(method: str) -> type[Settings] | None:
 class ChannelsSettings(Settings):
     """Settings of a sum of channels."""
 
-    added = ("lm", "base", "device", "precision")
+    added = ("lm", "base", "device", "precision", "gradients")
 
     tokenizer: str | None = None
     """Folder or Hub id of a model, best the target LM, whose tokens are counted by all channels but those of words;
@@ -101,6 +106,9 @@ class ChannelsSettings(Settings):
     """Of all channels that compute on one: auto, cpu, cuda or cuda:N."""
     precision: str | None = None
     """Likewise: auto, float32 or bfloat16."""
+    gradients: Gradients | None = None
+    """How the default channels read the LM's gradients: 'logra', or None, keeps them small in the index; 'ekfac' takes
+    them whole, which predicts best, and reads all examples again for each new question."""
     channels: tuple[Channel, ...] = Field(
         default_factory=lambda: default_channels(), min_length=1, max_length=MOST_CHANNELS
     )
@@ -111,12 +119,15 @@ class ChannelsSettings(Settings):
     @classmethod
     def _read(cls, values: dict[str, Any]) -> dict[str, Any]:
         """Read a recipe that is named."""
-        channels = values.get("channels", DEFAULT)
+        channels, how = values.get("channels", DEFAULT), values.get("gradients")
+        if how is not None and (channels != DEFAULT or values.get("lm") is None):
+            raise ValueError("gradients: are those of the LM in the default channels; expected an lm and no channels")
         if channels == DEFAULT:
-            channels = default_channels(None if values.get("lm") is None else str(values["lm"]))
+            channels = default_channels(None if values.get("lm") is None else str(values["lm"]), whole=how == "ekfac")
         elif isinstance(channels, str):
             channels = read_channels(channels)
-        return {**values, "channels": channels}
+        told = {"gradients"} if how in GRADIENTS else set()  # the channels say it from now on
+        return {**{name: value for name, value in values.items() if name not in told}, "channels": channels}
 
     @field_validator("tokenizer", "lm")
     @classmethod
@@ -140,10 +151,11 @@ class ChannelsSettings(Settings):
         return tuple(channel.told(common, tokenizer) for channel in channels)
 
 
-def default_channels(lm: str | None = None) -> tuple[Channel, ...]:
+def default_channels(lm: str | None = None, *, whole: bool = False) -> tuple[Channel, ...]:
     """The channels that airrep ships: two counting language models of the response, and its encoder.
 
-    One counts tokens, the other words. With a target LM the directions in which its gradients point are a channel more.
+    One counts tokens, the other words. With a target LM its gradients are a channel more: the directions in which they
+    point, by LoGra; or *whole* ones, by EK-FAC.
     """
     text = (
         Channel(method="ngram", settings={"tokenizer": lm or "subwords"}, name="n-grams of tokens"),
@@ -152,6 +164,11 @@ def default_channels(lm: str | None = None) -> tuple[Channel, ...]:
     )
     if lm is None:
         return text
+    if whole:
+        exact = Channel(
+            method="ekfac", settings={"lm": lm}, pool="sum", weight=EKFAC_WEIGHT, relative=True, name="gradients"
+        )
+        return (*text, exact)
     settings = {"lm": lm, "rank": GRADIENT_RANK, "modules": ("all-linear",)}
     gradients = Channel(
         method="logra",

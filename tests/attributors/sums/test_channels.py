@@ -193,6 +193,28 @@ def test_a_target_lm_is_counted_by_and_read_as_a_channel_more() -> None:
     assert ChannelsSettings(**settings.model_dump()) == settings
 
 
+def test_whole_gradients_are_asked_for_by_name() -> None:
+    settings = ChannelsSettings(lm="some/model", gradients="ekfac", precision="float32")
+    gradients = settings.channels[3]
+    assert (gradients.method, gradients.settings) == ("ekfac", {"lm": "some/model", "precision": "float32"})
+    assert gradients.relative
+    assert ChannelsSettings(**settings.model_dump()) == settings
+    assert ChannelsSettings(lm="some/model", gradients="logra") == ChannelsSettings(lm="some/model")
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"gradients": "ekfac"}, "expected an lm and no channels"),
+        ({"gradients": "ekfac", "lm": "m", "channels": [{"method": "ngram"}]}, "expected an lm and no channels"),
+        ({"gradients": "whole", "lm": "m"}, "gradients='whole': input should be 'logra' or 'ekfac'"),
+    ],
+)
+def test_impossible_gradients_are_told(settings: dict[str, Any], message: str) -> None:
+    with pytest.raises(ConfigError, match=message):
+        ChannelsSettings.of(settings)
+
+
 def test_a_target_lm_that_has_moved_is_put_in_every_channel() -> None:
     stored = ChannelsSettings(lm="old/model").model_dump()
     moved = ChannelsSettings(**{**stored, "lm": "new/model"}).channels
