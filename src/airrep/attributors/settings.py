@@ -187,7 +187,8 @@ class EkfacSettings(LmSettings):
     sample: int = Field(default=5000, ge=1)
     """Training examples, drawn at random, that the curvature is learnt from."""
     query_rank: int | None = Field(default=None, ge=1)
-    """Hold gradients of queries as factors of this rank: less memory, scores nearly the same. None: whole."""
+    """Hold gradients of queries as factors of this rank: less memory, scores nearly the same. None: whole for LMs of up
+    to 16M weights in these maps, factors of rank 16 for larger ones."""
     unit: bool = False
     """Divide each score by the lengths of both gradients, as the curvature measures them."""
     reduction: Literal["mean", "sum"] = "sum"

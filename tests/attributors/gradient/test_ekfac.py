@@ -121,6 +121,21 @@ def test_queries_in_parts_have_the_same_scores(lm: str, monkeypatch: pytest.Monk
     close(method.score(TRAIN, QUERIES), whole)
 
 
+def test_queries_are_read_a_few_at_a_time(lm: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    whole = fitted(lm).score(TRAIN, QUERIES)
+    monkeypatch.setattr("airrep.attributors.gradient.factors.READ_AT_ONCE", 2)
+    assert len(QUERIES) > 2
+    close(fitted(lm, store="none").score(TRAIN, QUERIES), whole)
+
+
+def test_gradients_of_queries_are_factors_for_large_lms(lm: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert fitted(lm).rank is None
+    monkeypatch.setattr("airrep.attributors.gradient.ekfac.WHOLE", 0)
+    assert fitted(lm).rank == 16
+    assert fitted(lm).fingerprint == fitted(lm, query_rank=16).fingerprint
+    assert fitted(lm, query_rank=8).rank == 8
+
+
 def test_what_was_computed_is_found_again(lm: str, passed: list[int]) -> None:
     first = fitted(lm).score(TRAIN, QUERIES)
     assert passed == [14]

@@ -33,8 +33,10 @@ from airrep.scoring.pooling import Pool
 STATE = "state.safetensors"
 KEY = "key"
 """Name of the fingerprint among the arrays."""
-QUERY_NUMBERS = 3 * 2**28
-"""Numbers of queries' gradients that are held at a time, 3 GiB; for more queries the examples pass several times."""
+QUERY_NUMBERS = 2**29
+"""Numbers of queries' gradients that are held at a time, 2 GiB; for more queries the examples pass several times."""
+WHOLE, RANK = 2**24, 16
+"""Weights up to which gradients of queries are held whole, and the rank of their factors beyond."""
 
 
 class EkfacAttributor(LanguageAttributor[EkfacSettings], SlowFit, DirectAttributor):
@@ -74,8 +76,15 @@ class EkfacAttributor(LanguageAttributor[EkfacSettings], SlowFit, DirectAttribut
 
     @property
     def fingerprint(self) -> str:
-        own = {name: getattr(self.settings, name) for name in ("damping", "unit", "query_rank")}
+        own = {"damping": self.settings.damping, "unit": self.settings.unit, "query_rank": self.rank}
         return json_digest({"method": self.name, "learnt": self._fitted()[KEY].tobytes().hex(), **own})
+
+    @cached_property
+    def rank(self) -> int | None:
+        """Rank of the factors of a query's gradient; None holds it whole. The LM alone decides, never the call."""
+        known = self.settings.query_rank
+        large = sum(site.width_in * site.width_out for site in self.sites) > WHOLE
+        return RANK if known is None and large else known
 
     def fit(self, train: Corpus, progress: OnProgress | None = None) -> None:
         """Learn the factors from the training corpus, or a sample of it; or find what an earlier run learnt.
@@ -150,7 +159,7 @@ class EkfacAttributor(LanguageAttributor[EkfacSettings], SlowFit, DirectAttribut
     @property
     def _numbers(self) -> int:
         """Numbers that are held of a query."""
-        rank = self.settings.query_rank
+        rank = self.rank
         return sum(
             site.width_in * site.width_out if rank is None else rank * (site.width_in + site.width_out)
             for site in self.sites
@@ -167,7 +176,7 @@ class EkfacAttributor(LanguageAttributor[EkfacSettings], SlowFit, DirectAttribut
 
     def held(self, queries: Sequence[Example]) -> HeldGradients:
         """Gradients of queries, (H + λI)⁻¹ applied."""
-        found = HeldGradients(self._factors, self.settings.damping, self.settings.query_rank)
+        found = HeldGradients(self._factors, self.settings.damping, self.rank)
         found.read(self.lm, self.lm.tokenise(queries), self.sites, self.settings.reduction)
         return found
 

@@ -7,6 +7,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
+from airrep.arrays import Rows
 from airrep.attributors.gradient.projection import Covariances
 from airrep.attributors.gradient.reading import Places, Reduction, Site, read_gradients
 from airrep.errors import TrainingError
@@ -15,6 +16,8 @@ from airrep.lm.model import TargetLM
 
 OVERSAMPLED, POWERS = 8, 2
 """Further directions, and turns of power iteration, by which low-rank factors of a gradient are found."""
+READ_AT_ONCE = 16
+"""Queries whose whole gradients are in memory a second time, while they are put among the others."""
 HELD_PRODUCTS = 2**24
 """Products of tokens with low-rank factors that are held at a time, 64 MiB."""
 
@@ -128,20 +131,26 @@ class HeldGradients:
         back = own.outward @ solved @ own.inward.T
         self._batch[site.name] = (back.flatten(1),) if self._rank is None else low_rank(back, self._rank)
 
+    def _put(self, rows: Rows, whole: dict[str, list[Tensor]], count: int) -> None:
+        """Put the gradients of a batch among those of all queries."""
+        places = torch.from_numpy(rows).to(self._squares.device)
+        good = torch.isfinite(self._squares)
+        self.lengths[places] = torch.where(good, self._squares, 0.0).sqrt().to(self.lengths)
+        for name, parts in self._batch.items():
+            if name not in whole:  # room for all queries at once: joining batches would take it twice
+                whole[name] = [part.new_zeros(count, *part.shape[1:]) for part in parts]
+            for room, part in zip(whole[name], parts, strict=True):
+                room[places[good]] = part[good]
+        self._batch = {}
+
     def read(self, lm: TargetLM, documents: Documents, sites: Sequence[Site], reduction: Reduction) -> None:
         """Read the gradients of all documents; those that are not finite are zeros. Errors as for read_gradients."""
         whole: dict[str, list[Tensor]] = {}
         self.lengths = torch.zeros(len(documents), device=lm.execution.device)
-        for read in read_gradients(lm, documents, sites, self, reduction=reduction):
-            rows = torch.from_numpy(read.rows).to(self._squares.device)
-            good = torch.isfinite(self._squares)
-            self.lengths[rows] = torch.where(good, self._squares, 0.0).sqrt().to(self.lengths)
-            for name, parts in self._batch.items():
-                if name not in whole:  # room for all queries at once: joining batches would take it twice
-                    whole[name] = [part.new_zeros(len(documents), *part.shape[1:]) for part in parts]
-                for room, part in zip(whole[name], parts, strict=True):
-                    room[rows[good]] = part[good]
-            self._batch = {}
+        for first in range(0, len(documents), READ_AT_ONCE):
+            some = documents.take(range(first, min(first + READ_AT_ONCE, len(documents))))
+            for read in read_gradients(lm, some, sites, self, reduction=reduction):
+                self._put(first + read.rows, whole, len(documents))
         one_part = self._rank is None
         self.sites = {name: tuple(parts if one_part else map(_side_by_side, parts)) for name, parts in whole.items()}
 
