@@ -15,6 +15,7 @@ from worlds.toy_farm import FINE_TUNE, QUERIES, TRAIN, ToyWorld, make_plan
 
 import airrep
 from airrep.cli import app as cli
+from airrep.cli.show.summaries import order_in_words
 from airrep.errors import ConfigError
 from airrep.labels.farm import label as toy_label
 
@@ -83,8 +84,14 @@ def test_top_as_json_and_as_table(world: Run) -> None:
     assert result["provenance"]["index"] == index.fingerprint
     assert result == index.top(airrep.read_corpus("queries.jsonl"), k=3).to_dict()
     table = world("top", "runs/index", "queries.jsonl", "-k", "3", "--least").out
-    assert "most harmful for q0" in table
+    assert "least helpful for q0" in table  # words in common harm nobody
     assert "higher = more helpful" in table
+
+
+def test_the_end_of_a_ranking_in_words() -> None:
+    assert order_in_words(False, [-1.0]) == "most helpful"
+    assert order_in_words(True, [0.0, 0.5]) == "least helpful"
+    assert order_in_words(True, [0.5, -0.1]) == "most harmful"
 
 
 def test_top_tells_why(world: Run) -> None:

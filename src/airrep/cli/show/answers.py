@@ -13,6 +13,7 @@ from airrep.answers.harm import HARM, HarmResult, SetResult
 from airrep.answers.mix import MixResult
 from airrep.answers.tokens import Token
 from airrep.cli.show.console import out, printable, snippet
+from airrep.cli.show.summaries import order_in_words
 from airrep.cli.show.why import CAUSE, MARK, channel_parts, told_hit
 from airrep.corpus.corpus import Example
 
@@ -116,7 +117,7 @@ def print_harmful(result: HarmResult) -> None:
 
 def print_set(result: SetResult) -> None:
     """Print what helps, or harms, a set of queries."""
-    order = "most harmful" if result.least else "most helpful"
+    order = order_in_words(result.least, (hit.score for hit in result.hits))
     left = f" ({result.even:,} more tell no examples apart)" if result.even else ""
     out().print(f"{order} for all {result.queries:,} queries together{left}", highlight=False)
     table = Table("#", "mean effect", "helped", "id", "prompt → response")

@@ -15,6 +15,7 @@ from airrep.attributors.recipes import short_text
 from airrep.cli.show.console import out, print_fields, snippet
 from airrep.cli.show.summaries import (
     is_long,
+    order_in_words,
     print_common_hits,
     print_group_means,
     print_mean_change,
@@ -29,7 +30,7 @@ def print_top(result: TopResult) -> None:
     """Print the ranking of each query."""
     console = out()
     for hits in () if is_long(len(result)) else result:
-        order = "most harmful" if hits.least else "most helpful"
+        order = order_in_words(hits.least, (hit.score for hit in hits))
         if has_same_words(hits):
             named = Text.from_markup(f"{order} for [bold]{snippet(hits.query.id, 40)}[/]: ")
             console.print(named.append_text(marked_query(hits)), soft_wrap=True)

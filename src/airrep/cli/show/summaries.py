@@ -1,6 +1,7 @@
 """Print what the answers for many queries have in common."""
 
 from collections import defaultdict
+from collections.abc import Iterable
 
 import numpy as np
 from rich.console import Console
@@ -20,6 +21,13 @@ def is_long(queries: int) -> bool:
     return queries > FEW
 
 
+def order_in_words(least: bool, scores: Iterable[float]) -> str:
+    """Which end of a ranking it is; the lowest scores harm nobody if they are above 0."""
+    if not least:
+        return "most helpful"
+    return "most harmful" if min(scores, default=-1.0) < 0 else "least helpful"
+
+
 def print_common_hits(console: Console, result: TopResult) -> None:
     """Print the training examples that most queries rank among their first."""
     found: dict[int, list[Hit]] = defaultdict(list)
@@ -27,7 +35,7 @@ def print_common_hits(console: Console, result: TopResult) -> None:
         for hit in hits:
             found[hit.row].append(hit)
     often = sorted((some for some in found.values() if len(some) > 1), key=lambda some: -len(some))[:EXAMPLES]
-    order = "most harmful" if result.least else "most helpful"
+    order = order_in_words(result.least, (hit.score for hits in result for hit in hits))
     distinct = f"{len(found):,} different examples are among the {order} of {len(result):,} queries"
     if not often:
         console.print(f"{distinct}, none of them for two", highlight=False)
