@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import subprocess
 import sys
 from collections.abc import Callable
@@ -92,6 +93,26 @@ def test_the_end_of_a_ranking_in_words() -> None:
     assert order_in_words(False, [-1.0]) == "most helpful"
     assert order_in_words(True, [0.0, 0.5]) == "least helpful"
     assert order_in_words(True, [0.5, -0.1]) == "most harmful"
+
+
+def test_the_record_of_a_training_is_shown(world: Run, tmp_path: Path) -> None:
+    folder = tmp_path / "record"
+    folder.mkdir()
+    (folder / "record.json").write_text('{"format": 1, "examples": 64, "batch_size": 4, "ended_at": 12}')
+    losses = [2.0, 2.1, 1.9, 2.0, 2.05, 1.95, 9.0, 2.0]
+    steps = [
+        {"first": n, "last": n, "loss": loss, "learning_rate": 0.1, "rows": [n, n + 50]}
+        for n, loss in enumerate(losses, start=1)
+    ]
+    (folder / "steps-0.jsonl").write_text("".join(json.dumps(step) + "\n" for step in steps))
+    shown = world("show", str(folder)).out
+    assert re.search(r"state +finished", shown)
+    assert re.search(r"7 .* 9 .* 2 .* 7, 57", shown)
+    told = json.loads(world("show", str(folder), "--json").out)
+    assert [jump["last"] for jump in told["jumps"]] == [7]
+    assert len(told["steps"]) == 8
+    (folder / "record.json").write_text("[1]")
+    assert world("show", str(folder)).err.endswith("its record cannot be read (TypeError). Restore it.\n")
 
 
 def test_top_tells_why(world: Run) -> None:

@@ -5,6 +5,7 @@ import gc
 import signal
 import sys
 from collections.abc import Mapping
+from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -113,16 +114,20 @@ def show_command(
     config: Annotated[bool, "Print the config that makes it again, for `airrep run`."] = False,
 ) -> None:
     """Show what a directory holds, and what it was made from; of unfinished labels, what is missing; of evaluations
-    and comparisons, their tables."""
+    and comparisons, their tables; of the record of a training, where its loss jumped."""
     if config:
         _print_config(ctx, path)
         return
     from airrep.cli.show.results import print_manifest
     from airrep.labels.labels import holds_labels
+    from airrep.lm.trainer.record import ABOUT
     from airrep.runtime.artifacts import check_digests, check_sizes, read_manifest
 
     if holds_labels(path):
         _show_labels(path, verify=verify, as_json=as_json)
+        return
+    if (path / ABOUT).is_file():
+        _show_record(path, as_json=as_json)
         return
     manifest = read_manifest(path)
     (check_digests if verify else check_sizes)(path, manifest["files"])
@@ -157,6 +162,18 @@ def _show_labels(path: Path, *, verify: bool, as_json: bool) -> None:
     if verify:
         labels.verify()
         _note_whole(path, labels.state)
+
+
+def _show_record(path: Path, *, as_json: bool) -> None:
+    from airrep.cli.show.learning import print_record
+    from airrep.lm.trainer.record import read_training_record
+
+    record = read_training_record(path)
+    if as_json:
+        jumps = [asdict(jump) for jump in record.jumps()]
+        print_json({"about": dict(record.about), "jumps": jumps, "steps": record.to_dicts()})
+    else:
+        print_record(record)
 
 
 def _note_whole(path: Path, manifest: Mapping[str, Any]) -> None:

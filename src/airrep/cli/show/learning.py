@@ -12,11 +12,14 @@ if TYPE_CHECKING:
     from airrep.labels.farm import TaskReport
     from airrep.labels.labels import Labels
     from airrep.lm.fine_tune import StepDone
+    from airrep.lm.trainer.record import Jump, TrainingRecord
     from airrep.lm.warmup import Warmup
     from airrep.training.result import TrainingResult
 
 MOST_REASONS = 3
 """Fine-tunes that were given up whose reasons are shown."""
+MOST_JUMPS, MOST_ROWS = 10, 8
+"""Jumps of a training's loss that are shown, and rows of each; --json tells all."""
 
 
 def clock(seconds: float) -> str:
@@ -115,6 +118,32 @@ def print_labels(labels: "Labels") -> None:
             "state": _state(labels),
         }
     )
+
+
+def print_record(record: "TrainingRecord") -> None:
+    """Print what a training was, and where its loss jumped."""
+    about, steps, jumps = record.about, record.steps, record.jumps()
+    last = f"{steps[-1].last:,}, loss {steps[-1].loss:.4g}" if steps else "none"
+    print_fields(
+        {
+            "path": printable(str(record.path)),
+            "kind": "record of a training",
+            "examples": about.get("examples") or "not counted, a stream",
+            "batch": about.get("batch_size"),
+            "last step": last,
+            "state": "finished" if "ended_at" in about else "not finished",
+            "jumps": f"{len(jumps):,}",
+        }
+    )
+    if jumps:
+        columns = ("steps", "loss", "expected", "deviations above", "rows")
+        print_table(Table.of_texts(columns, map(_jump_texts, jumps[:MOST_JUMPS])))
+
+
+def _jump_texts(jump: "Jump") -> tuple[str, ...]:
+    steps = f"{jump.first:,} to {jump.last:,}" if jump.first < jump.last else f"{jump.last:,}"
+    rows = ", ".join(map(str, jump.rows[:MOST_ROWS])) + (", …" if len(jump.rows) > MOST_ROWS else "")
+    return steps, f"{jump.loss:.4g}", f"{jump.expected:.4g}", f"{jump.deviations:.1f}", rows or "a stream's"
 
 
 def _settings(values: Mapping[str, Any]) -> str:

@@ -110,7 +110,7 @@ def read_training_record(folder: str | Path) -> TrainingRecord:
     """
     place = Path(folder)
     try:
-        about = json.loads((place / ABOUT).read_bytes())
+        about = dict(json.loads((place / ABOUT).read_bytes()))
         ranks = [list(_lines(path)) for path in sorted(place.glob("steps-*.jsonl"))]
         merged = [_together(parts) for parts in zip(*ranks, strict=False)]
     except FileNotFoundError:
