@@ -22,8 +22,8 @@ ENCODER_WEIGHT = 0.3
 """Of attention over scores of the default encoder, whose spread says by itself where it knows little."""
 GRADIENT_RANK, GRADIENT_TEMPERATURE, GRADIENT_WEIGHT = 16, 0.4, 1.5
 """Of the gradients of a target LM that is not fine-tuned yet, by LoGra; scores are cosines, so they suit any LM."""
-EKFAC_WEIGHT = 1.5
-"""Of whole gradients by EK-FAC, over groups of 16. Their sum grows with a group, counts saturate: at 100 it is as 5."""
+EKFAC_WEIGHT = 2.0
+"""Of whole gradients by EK-FAC, over groups of 16. Their sum grows with a group, counts saturate: at 100 it is as 7."""
 Gradients = Literal["logra", "ekfac"]
 GRADIENTS: tuple[Gradients, ...] = get_args(Gradients)
 """Methods by which the default channels can read gradients."""
