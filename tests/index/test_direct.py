@@ -177,6 +177,19 @@ def test_a_channel_may_keep_no_features(tmp_path: Path, lm: str, corpus: Corpus,
     np.testing.assert_allclose(sum(found.channels.values()), found.scores, rtol=1e-4, atol=1e-5)
 
 
+def test_a_channel_without_weight_is_not_computed(
+    tmp_path: Path, lm: str, corpus: Corpus, queries: Corpus, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    settings = channels(lm, relative=True)
+    airrep.build_index(corpus, tmp_path / "sum", "channels", settings=settings)
+    monkeypatch.setattr("airrep.attributors.gradient.ekfac.EkfacAttributor.score", lambda *_: pytest.fail("asked"))
+    text = {"channels": [settings["channels"][0], settings["channels"][2]]}
+    index = airrep.open_index(tmp_path / "sum", airrep.make_attributor("channels", text))
+    expected = airrep.build_index(corpus, tmp_path / "text", "channels", settings=text)
+    scores = [each.group_scores(queries, by="source").scores for each in (index, expected)]
+    np.testing.assert_allclose(*scores, rtol=1e-5)
+
+
 def test_a_relative_channel_may_keep_no_features(tmp_path: Path, lm: str, corpus: Corpus, queries: Corpus) -> None:
     """Whatever the size of its scores, they come in at the deviation of the others."""
     settings = channels(lm, relative=True)

@@ -211,6 +211,11 @@ class SeveralMethods(MethodAttributor[S]):
         """The other methods."""
 
     @property
+    def counted(self) -> tuple[bool, ...]:
+        """Whether each of them counts; what a weight of 0 leaves out need not be computed."""
+        return (True,) * len(self.parts)
+
+    @property
     def execution(self) -> Mapping[str, str]:
         return {
             f"{number}.{name}": value for number, one in enumerate(self.parts) for name, value in one.execution.items()

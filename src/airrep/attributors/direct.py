@@ -2,6 +2,7 @@
 
 from abc import abstractmethod
 from collections.abc import Iterable, Sequence
+from operator import attrgetter
 from typing import NamedTuple
 
 import numpy as np
@@ -76,6 +77,8 @@ class DirectPart(NamedTuple):
 
     method: DirectAttributor
     start: int
+    counted: bool = True
+    """Whether its scores count; otherwise nobody need compute them."""
 
 
 def direct_parts(attributor: Attributor) -> tuple[DirectPart, ...]:
@@ -85,10 +88,10 @@ def direct_parts(attributor: Attributor) -> tuple[DirectPart, ...]:
     if not isinstance(attributor, SeveralMethods) or not any(isinstance(p, DirectAttributor) for p in attributor.parts):
         return ()
     found, start = [], 0
-    for part in attributor.parts:
+    for part, counted in zip(attributor.parts, attributor.counted, strict=True):
         features = part.encode_train([])
         if isinstance(part, DirectAttributor):
-            found.append(DirectPart(part, start))
+            found.append(DirectPart(part, start, counted))
         start += 0 if isinstance(features, np.ndarray) else features.shape[1]
     return tuple(found)
 
@@ -98,7 +101,7 @@ def encode_both(
 ) -> tuple[Features, Features]:
     """Features of training examples and of queries, whose inner products are the scores of direct methods too."""
     rows, asked = attributor.encode_train(train), attributor.encode_queries(queries)
-    for part in direct_parts(attributor):
+    for part in filter(attrgetter("counted"), direct_parts(attributor)):
         columns, scores = scored_columns(part, train, queries)
         rows = with_columns(rows, columns, scores)
     return rows, asked

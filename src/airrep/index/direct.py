@@ -27,6 +27,7 @@ class DirectScores:
         missing = [
             (part, [one for one in queries if part.start + part.method.column(one) not in self._columns])
             for part in self._parts
+            if part.counted
         ]
         missing = [(part, asked) for part, asked in missing if asked]
         on_rows = count_rows(len(self._index) * len(missing), progress)

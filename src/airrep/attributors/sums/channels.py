@@ -70,6 +70,10 @@ class ChannelsAttributor(SeveralMethods[ChannelsSettings]):
                     one.share_encoder(first)
         return made
 
+    @property
+    def counted(self) -> tuple[bool, ...]:
+        return tuple(channel.weight > 0 for channel in self.channels)
+
     @cached_property
     def _pools(self) -> tuple[Pooling, ...]:
         return tuple(map(channel_pooling, self.channels, self.parts))
@@ -180,7 +184,9 @@ class ChannelsAttributor(SeveralMethods[ChannelsSettings]):
         if not self._relative:
             return self._beside([_times(part, weight) for part, weight in zip(parts, weights, strict=True)])
         reference = self.check_fitted(self._reference)
-        factors = relative_weights(self.channels, reference.asked(self.parts, examples).scores(parts, self._pools))
+        factors = relative_weights(
+            self.channels, reference.asked(self.parts, self.counted, examples).scores(parts, self._pools)
+        )
         scaled = [
             multiply_rows(_times(part, 1.0 if channel.relative else weight), factor if channel.relative else None)
             for part, weight, channel, factor in zip(parts, weights, self.channels, factors.T, strict=True)

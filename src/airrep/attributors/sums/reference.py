@@ -49,15 +49,15 @@ class Reference:
         """Scores of the examples by methods that keep no features, by channel and column."""
         return {}
 
-    def asked(self, methods: Sequence[Attributor], queries: Sequence[Example]) -> "Reference":
-        """The same examples, with their scores for these queries where a channel's method keeps no features."""
+    def asked(self, methods: Sequence[Attributor], counted: Sequence[bool], queries: Sequence[Example]) -> "Reference":
+        """The same examples, with their scores for these queries where a channel that counts keeps no features."""
         if self.examples is None:
             return self
-        parts = tuple(
-            self._scored(channel, method, self.examples, queries) if isinstance(method, DirectAttributor) else part
-            for channel, (method, part) in enumerate(zip(methods, self.parts, strict=True))
-        )
-        return Reference(parts, self.key)
+        parts = list(self.parts)
+        for channel, (method, counts) in enumerate(zip(methods, counted, strict=True)):
+            if counts and isinstance(method, DirectAttributor):
+                parts[channel] = self._scored(channel, method, self.examples, queries)
+        return Reference(tuple(parts), self.key)
 
     def _scored(self, channel: int, method: DirectAttributor, examples: Corpus, queries: Sequence[Example]) -> Features:
         known, asked = self._direct_scores, {method.column(one): one for one in queries}
