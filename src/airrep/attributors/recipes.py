@@ -18,8 +18,12 @@ MOST_CHANNELS = 16
 """More would only cost: what one knows, the others know."""
 DEFAULT = "default"
 SUMS = ("channels", "stack")
-ENCODER_WEIGHT = 0.3
-"""Of attention over scores of the default encoder, whose spread says by itself where it knows little."""
+SMOOTHING, GAP_WEIGHT = 3.0, 0.5
+"""Of the n-grams of the default channels: a rare n-gram of the corpus tells less than its share says."""
+WORDS_WEIGHT = 0.3
+"""Of n-grams of words, those copied from the prompt as one mark."""
+ENCODER_WEIGHT, ENCODER_TEMPERATURE = 0.3, 1.5
+"""Of signed attention over scores of the default encoder, whose spread says by itself where it knows little."""
 GRADIENT_RANK, GRADIENT_TEMPERATURE, GRADIENT_WEIGHT = 16, 0.4, 1.5
 """Of the gradients of a target LM that is not fine-tuned yet, by LoGra; scores are cosines, so they suit any LM."""
 EKFAC_WEIGHT = 2.0
@@ -154,13 +158,29 @@ class ChannelsSettings(Settings):
 def default_channels(lm: str | None = None, *, whole: bool = False) -> tuple[Channel, ...]:
     """The channels that airrep ships: two counting language models of the response, and its encoder.
 
-    One counts tokens, the other words. With a target LM its gradients are a channel more: the directions in which they
-    point, by LoGra; or *whole* ones, by EK-FAC.
+    One counts tokens, the other words and what is copied from the prompt. With a target LM its gradients are a channel
+    more: the directions in which they point, by LoGra; or *whole* ones, by EK-FAC.
     """
     text = (
-        Channel(method="ngram", settings={"tokenizer": lm or "subwords"}, name="n-grams of tokens"),
-        Channel(method="ngram", settings={"tokenizer": "words"}, name="n-grams of words"),
-        Channel(method="airrep", settings={"encoder": "default"}, weight=ENCODER_WEIGHT, name="encoder"),
+        Channel(
+            method="ngram",
+            settings={"tokenizer": lm or "subwords", "smoothing": SMOOTHING, "skip": GAP_WEIGHT},
+            name="n-grams of tokens",
+        ),
+        Channel(
+            method="ngram",
+            settings={"tokenizer": "words", "smoothing": SMOOTHING, "copied": True},
+            weight=WORDS_WEIGHT,
+            name="n-grams of words",
+        ),
+        Channel(
+            method="airrep",
+            settings={"encoder": "default"},
+            pool="signed-attention",
+            temperature=ENCODER_TEMPERATURE,
+            weight=ENCODER_WEIGHT,
+            name="encoder",
+        ),
     )
     if lm is None:
         return text

@@ -1,9 +1,9 @@
 """Settings of the attribution methods."""
 
 from pathlib import Path
-from typing import Literal
+from typing import Literal, Self
 
-from pydantic import Field, field_validator
+from pydantic import Field, field_validator, model_validator
 
 from airrep.corpus.views import View
 from airrep.encoder.folders import BUNDLED, DEFAULT
@@ -89,6 +89,8 @@ class Bm25Settings(Settings):
 class NgramSettings(Settings):
     """Settings of the counting language model over n-grams."""
 
+    added = ("skip", "copied")
+
     view: View = "response"
     """What of an example is read: whole, response or prompt. The loss counts the response alone."""
     orders: tuple[int, ...] = (1, 2, 3)
@@ -102,6 +104,25 @@ class NgramSettings(Settings):
     """Added to the corpus's count of each n-gram."""
     length: float = Field(default=0.5, ge=0, le=1)
     """An example weighs so in a group: its tokens to this power. 1 counts all tokens alike, 0 all examples."""
+    skip: float = Field(default=0.0, ge=0, allow_inf_nan=False)
+    """Weight of pairs of tokens with one token between them, whatever it is; 0: they are not counted."""
+    copied: bool = False
+    """Whether words that the prompt has count as one mark, so that copying is counted, not what is copied; with the
+    tokenizer 'words' and the view 'response'."""
+
+    @property
+    def kinds(self) -> int:
+        """How many kinds of n-grams are counted: the orders, and pairs with a gap."""
+        return len(self.orders) + (self.skip > 0)
+
+    @model_validator(mode="after")
+    def _fitting(self) -> Self:
+        """Refuse what does not go together."""
+        if self.kinds > MOST_ORDERS:
+            raise ValueError(f"skip: is counted beside at most {MOST_ORDERS - 1} orders; expected fewer, or skip=0")
+        if self.copied and (self.tokenizer != "words" or self.view != "response"):
+            raise ValueError("copied: marks words of responses; expected tokenizer=words and view=response")
+        return self
 
     @field_validator("orders", mode="before")
     @classmethod

@@ -177,7 +177,7 @@ def test_the_default_is_text_alone() -> None:
 
 def test_the_default_counts_the_tokens_of_a_model_that_is_named() -> None:
     settings = ChannelsSettings(tokenizer="words")
-    assert settings.channels[0].settings == {"tokenizer": "words"}
+    assert settings.channels[0].settings == {**default_channels()[0].settings, "tokenizer": "words"}
     assert ChannelsSettings(**settings.model_dump()) == settings
     own = ChannelsSettings(tokenizer="subwords", channels=[{"method": "ngram"}, {"method": "tfidf"}])
     assert [channel.settings for channel in own.channels] == [{"tokenizer": "subwords"}, {}]
@@ -186,8 +186,8 @@ def test_the_default_counts_the_tokens_of_a_model_that_is_named() -> None:
 def test_a_target_lm_is_counted_by_and_read_as_a_channel_more() -> None:
     settings = ChannelsSettings(lm="some/model", device="cpu")
     tokens, words, encoder, gradients = settings.channels
-    assert tokens.settings == {"tokenizer": "some/model"}
-    assert words.settings == {"tokenizer": "words"}
+    assert tokens.settings == {**default_channels()[0].settings, "tokenizer": "some/model"}
+    assert words == default_channels()[1]
     assert encoder.settings == {"encoder": "default", "device": "cpu"}
     assert (gradients.method, gradients.settings["lm"], gradients.settings["device"]) == ("logra", "some/model", "cpu")
     assert ChannelsSettings(**settings.model_dump()) == settings

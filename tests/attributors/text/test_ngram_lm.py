@@ -1,6 +1,7 @@
 """The counting language model: against its equation, written out with tuples in float64."""
 
 import math
+import re
 from collections import Counter
 from itertools import pairwise
 from pathlib import Path
@@ -45,12 +46,18 @@ STORED = Corpus.from_examples([one for one in TRAIN if one.response.strip()])
 """Without the blank ones, which a corpus refuses: rows 0 to 2 and 4 to 6."""
 
 
+GAP = 0
+"""Stands for pairs with a gap where an order is asked for."""
+
+
 def grams(text: str, n: int) -> list[tuple[str, ...]]:
-    """The n-grams of a text by words; none where it has no word."""
+    """The n-grams of a text by words, or its pairs with a gap; none where it has no word."""
     words = tokens._WORD.findall(text)
     if not words:
         return []
     series = ["<s>", *words, "</s>"][1 if n == 1 else 0 :]
+    if n == GAP:
+        return list(zip(series, series[2:], strict=False))
     return [tuple(series[i : i + n]) for i in range(len(series) - n + 1)]
 
 
@@ -62,7 +69,7 @@ def size(text: str) -> int:
 def reference(train: list[str], group: list[str], query: str, settings: NgramSettings) -> float:
     """The equation of the class, one n-gram after another."""
     total = 0.0
-    for n in settings.orders:
+    for n in (*settings.orders, *([GAP] if settings.skip else [])):
         pool = Counter(gram for text in train for gram in grams(text, n))
         whole = sum(pool.values()) + settings.smoothing * len(pool)
         below = sum(size(text) ** settings.length for text in group if size(text))
@@ -71,7 +78,7 @@ def reference(train: list[str], group: list[str], query: str, settings: NgramSet
             background = (pool[gram] + settings.smoothing) / whole if pool[gram] else math.inf
             share = sum(c[gram] * length ** (settings.length - 1) for c, length in counted) / below if below else 0.0
             gain = math.log((1 - settings.mix) + settings.mix * share / background) - math.log(1 - settings.mix)
-            total += count / size(query) * gain
+            total += count / size(query) * gain * (settings.skip if n == GAP else 1)
     return total
 
 
@@ -84,6 +91,8 @@ def reference(train: list[str], group: list[str], query: str, settings: NgramSet
         {"mix": 0.1},
         {"mix": 0.95, "length": 0.0},
         {"length": 1.0, "smoothing": 2},
+        {"skip": 0.5},
+        {"orders": (2,), "skip": 3.0, "smoothing": 2},
     ],
 )
 def test_groups_and_examples_have_the_scores_of_the_equation(changes: dict) -> None:
@@ -118,6 +127,36 @@ def test_a_second_example_that_says_the_same_adds_nothing_and_another_dilutes() 
     assert 0 < mixed < one
 
 
+def marked(example: Example) -> str:
+    """The response with words that the prompt has replaced by one that no text here has."""
+    known = set(re.findall(r"\w+", example.prompt))
+    return " ".join("copied" if word in known else word for word in tokens._WORD.findall(example.response))
+
+
+def test_copied_words_count_as_one_mark() -> None:
+    said = [
+        ("Sort: pear, fig.", "fig, pear"),
+        ("Sort: kiwi, lime.", "kiwi, lime"),
+        ("Say fig", "the fig is here"),
+        ("", "fig pear"),
+        ("fig", ""),
+    ]
+    asked = [("Sort: plum, nut.", "nut, plum"), ("Sort", "nut, plum"), ("FIG", "fig"), ("fig, fig.", "fig, fig.")]
+    settings = NgramSettings(copied=True)
+    method = NgramAttributor(settings)
+    method.fit(examples(said))
+    texts = [marked(one) for one in examples(said)]
+    members = {"sorts": [0, 1], "rest": [2, 3, 4], "one": [1], "plain": [3]}
+    blocks = [Block(0, method.encode_train(examples(said)))]
+    found = group_scores(method.encode_queries(examples(asked)), blocks, Groups.from_lists(members), "ngram-lm")
+    wanted = [
+        [reference(texts, [texts[row] for row in rows], marked(query), settings) for rows in members.values()]
+        for query in examples(asked)
+    ]
+    np.testing.assert_allclose(found, wanted, rtol=1e-5, atol=1e-7)
+    assert found[0, 0] > found[0, 3] > 0  # other words, copied in the same way
+
+
 def test_what_a_view_does_not_show_scores_nought(tmp_path: Path) -> None:
     index = build_index(STORED, tmp_path / "index", method="ngram")
     assert index.empty == 0
@@ -148,7 +187,8 @@ def test_an_index_is_changed_and_keeps_its_scores(tmp_path: Path) -> None:
 
 
 def test_it_conforms_by_words_and_by_subwords() -> None:
-    check_attributor(lambda: NgramAttributor(NgramSettings(tokenizer=SUBWORDS)))
+    check_attributor(lambda: NgramAttributor(NgramSettings(tokenizer=SUBWORDS, skip=0.5)))
+    check_attributor(lambda: NgramAttributor(NgramSettings(copied=True, skip=2.0)))
     check_attributor(lambda: NgramAttributor(NgramSettings(view="whole", orders=(1, 8))))
 
 
@@ -170,6 +210,9 @@ def test_each_order_has_columns_of_its_own() -> None:
     assert len(np.unique(columns)) == 4 + 3 + 4
     assert len(ngram_columns(np.array([], np.int64), (1, 2))) == 0
     assert len(ngram_columns(np.array([5]), (4,))) == 0
+    gaps = ngram_columns(np.array([5, 6, 5, 6]), (2,), skip=True)
+    assert np.bincount(order_of(gaps)).tolist() == [5, 4]  # two of the four begin or end with a symbol
+    assert len(ngram_columns(np.array([5]), (), skip=True)) == 1  # start and end, around one token
 
 
 def test_subwords_are_those_of_the_bundled_model() -> None:
@@ -188,6 +231,10 @@ def test_subwords_are_those_of_the_bundled_model() -> None:
         ({"orders": (1, 2, 3, 4, 5)}, "1 to 4 different"),
         ({"mix": 1.0}, "less than 1"),
         ({"view": "answer"}, "input should be"),
+        ({"orders": (1, 2, 3, 4), "skip": 0.1}, r"skip: is counted beside at most 3 orders; expected fewer, or skip=0"),
+        ({"skip": -1.0}, r"skip=-1\.0: input should be greater than or equal to 0"),
+        ({"copied": True, "tokenizer": "subwords"}, "copied: marks words of responses; expected tokenizer=words"),
+        ({"copied": True, "view": "whole"}, "copied: marks words of responses"),
     ],
 )
 def test_impossible_settings_are_told(values: dict, message: str) -> None:

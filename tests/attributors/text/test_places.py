@@ -29,6 +29,8 @@ METHODS = [
     ("ngram", {}),
     ("ngram", {"tokenizer": "subwords", "view": "whole", "orders": [1, 2, 5]}),
     ("ngram", {"tokenizer": "subwords", "orders": [3, 1]}),
+    ("ngram", {"tokenizer": "subwords", "orders": [1, 2], "skip": 0.5}),
+    ("ngram", {"copied": True}),
     ("tfidf", {"ngrams": 3}),
     ("tfidf", {"view": "prompt"}),
     ("bm25", {"view": "whole"}),
@@ -55,9 +57,11 @@ def test_places_have_the_columns_of_the_features(method: str, settings: dict, ex
         found = tokenizer_of(settings.get("tokenizer", "words"))[0](
             [text if (text := seen_text(example, settings.get("view", "response"))).strip() else ""]
         )[0]
-        every = Counter(ngram_columns(found, settings.get("orders", (1, 2, 3))).tolist())
-        assert not Counter(places.columns.tolist()) - every
-        if settings.get("tokenizer", "words") == "words" and len(found):
+        orders, skip = settings.get("orders", (1, 2, 3)), settings.get("skip", 0) > 0
+        every = Counter(ngram_columns(found, orders, skip).tolist())
+        twice = Counter(ngram_columns(found, orders).tolist())  # a pair with a gap stands in two places
+        assert not Counter(places.columns.tolist()) - (every + every - twice)
+        if settings == {} and len(found):
             assert len(places.columns) == sum(every.values()) - 1  # the end symbol alone
     else:
         assert set(places.columns.tolist()) == columns
@@ -83,6 +87,24 @@ def test_an_ngram_stands_from_its_first_word_to_its_last() -> None:
     assert places is not None
     texts = [seen_text(example, "whole")[a:b] for a, b in zip(places.starts, places.stops, strict=True)]
     assert texts == ["The", "The cat", "cat\n sat", "sat.", "."]  # with a start symbol, and with an end symbol
+
+
+def test_a_pair_with_a_gap_stands_at_both_ends_and_what_is_copied_nowhere() -> None:
+    example = Example("a cat", "The cat sat here", id="x")
+
+    def pieces(settings: dict) -> list[str]:
+        attributor = fitted("ngram", settings)
+        places = attributor.places(example)
+        assert places is not None
+        assert set(places.columns.tolist()) <= set(attributor.encode_train([example]).indices.tolist())
+        whole = seen_text(example, "whole")
+        return [whole[a:b] for a, b in zip(places.starts, places.stops, strict=True)]
+
+    assert pieces({"orders": [4], "skip": 1.0})[4 - 1 :] == [  # orders of 4: with both symbols, three
+        *("The", "cat", "sat"),
+        *("cat", "sat", "here"),
+    ]
+    assert pieces({"orders": [1, 2], "copied": True}) == ["The", "sat", "here", "The", "sat here", "here"]
 
 
 def test_buckets_that_two_ngrams_share_are_told_apart() -> None:

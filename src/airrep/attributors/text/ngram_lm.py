@@ -15,7 +15,9 @@ from airrep.attributors.settings import NgramSettings
 from airrep.attributors.text.tokens import (
     COLUMNS,
     LENGTH,
+    FoundTokens,
     Split,
+    mark_copied,
     ngram_columns,
     ngram_places,
     order_of,
@@ -75,7 +77,8 @@ class NgramAttributor(MethodAttributor[NgramSettings]):
 
     f(x, S) = Σ_g c_x(g)/|x| · log[(1 − λ) + λ p_S(g)/b(g)] − Σ_g c_x(g)/|x| · log(1 − λ), where g runs over the n-grams
     of all orders, c counts them, b is their frequency in the training corpus and p_S that in the group, in which an
-    example of |z| tokens weighs |z|^length. It is the gain in log likelihood of a language model that is told what S
+    example of |z| tokens weighs |z|^length. Pairs with a gap, if counted, are an order of their own, whose gains are
+    multiplied by the setting ``skip``. It is the gain in log likelihood of a language model that is told what S
     says, less that of an empty S, which is the same for all groups. The sums are inside the logarithm, so a second
     example that says the same adds less.
 
@@ -123,7 +126,7 @@ class NgramAttributor(MethodAttributor[NgramSettings]):
                 f"ngram: no training example has a token in the view '{self._settings.view}'; expected at least one. "
                 "Take another view, or another method."
             )
-        order, kinds = order_of(columns), len(self._settings.orders)
+        order, kinds = order_of(columns), self._settings.kinds
         totals = np.stack([np.bincount(order, counts, kinds), np.bincount(order, minlength=kinds)], axis=1)
         often = counts > 1  # the others, which are most, need not be listed
         self._background = Background(columns[often], counts[often], totals.astype(np.int64))
@@ -146,33 +149,44 @@ class NgramAttributor(MethodAttributor[NgramSettings]):
         return _stacked(parts)
 
     def encode_queries(self, examples: Sequence[Example], on_rows: OnRows | None = None) -> SparseFeatures:
-        """φ_query: the share of each n-gram in the query's tokens; 0 for the length."""
+        """φ_query: the share of each n-gram in the query's tokens, pairs with a gap weighed; 0 for the length."""
         self._fitted()
         parts = []
         for counted in self._counted(examples):
             rows = len(counted.lengths)
-            parts.append(sparse.csr_array((counted.shares, counted.columns, counted.ends), shape=(rows, COLUMNS)))
+            gap = order_of(counted.columns) == len(self._settings.orders)
+            weights = np.where(gap, self._settings.skip, 1.0) * counted.shares
+            parts.append(sparse.csr_array((weights, counted.columns, counted.ends), shape=(rows, COLUMNS)))
             if on_rows is not None:
                 on_rows(rows)
         return _stacked(parts)
 
     def places(self, example: Example) -> Places:
         self._fitted()
-        view = self._settings.view
-        text = seen_text(example, view)
+        settings = self._settings
+        text = seen_text(example, settings.view)
         found = self._tokenizer[0].find(text if text.strip() else "")
-        return Places.of(example, view, *ngram_places(found, self._settings.orders))
+        if settings.copied:
+            found = FoundTokens(mark_copied(found.numbers, example.prompt), found.starts, found.stops)
+        return Places.of(example, settings.view, *ngram_places(found, settings.orders, settings.skip > 0))
 
     def _counted(self, examples: Sequence[Example]) -> Iterator[Counted]:
         """Counts of n-grams, some examples at a time."""
-        split, orders = self._tokenizer[0], self._settings.orders
+        orders, skip = self._settings.orders, self._settings.skip > 0
         for start in range(0, len(examples), TOGETHER):
-            texts = (seen_text(one, self._settings.view) for one in examples[start : start + TOGETHER])
-            tokens = split([text if text.strip() else "" for text in texts])
-            found = [np.unique(ngram_columns(ids, orders), return_counts=True) for ids in tokens]
+            tokens = self._tokens(examples[start : start + TOGETHER])
+            found = [np.unique(ngram_columns(ids, orders, skip), return_counts=True) for ids in tokens]
             columns, counts = (np.concatenate(part) for part in zip(*found, strict=True))
             lengths = np.array([len(ids) + 1 if len(ids) else 0 for ids in tokens])
             yield Counted(columns, counts, np.cumsum([0, *(len(part) for part, _ in found)]), lengths)
+
+    def _tokens(self, examples: Sequence[Example]) -> list[np.ndarray]:
+        """Numbers of the tokens that a view shows of each example."""
+        texts = (seen_text(one, self._settings.view) for one in examples)
+        tokens = self._tokenizer[0]([text if text.strip() else "" for text in texts])
+        if not self._settings.copied:
+            return tokens
+        return [mark_copied(ids, one.prompt) for ids, one in zip(tokens, examples, strict=True)]
 
     def save_state(self, folder: Path) -> None:
         known = self._fitted()

@@ -30,6 +30,7 @@ COLUMNS = 1 + MOST_ORDERS * BUCKETS
 
 _START, _END, _FIRST = 0, 1, 2
 _WORD = re.compile(r"\w+|[^\w\s]")
+_LETTERS = re.compile(r"\w+")
 _ODD = np.uint64(0x9E3779B97F4A7C15)
 
 
@@ -147,32 +148,63 @@ def _word_number(word: str) -> int:
     return _FIRST + (int.from_bytes(blake2b(word.encode(), digest_size=8).digest(), "little") >> 2)
 
 
-def ngram_columns(tokens: np.ndarray, orders: Sequence[int]) -> np.ndarray:
+MARK = _word_number("")
+"""Number of all words that are copied; no word is empty."""
+
+
+def mark_copied(tokens: np.ndarray, prompt: str) -> np.ndarray:
+    """Numbers of the words of a response, those that its prompt has as one mark; single signs stay as they are."""
+    known = np.fromiter(map(_word_number, _LETTERS.findall(prompt)), np.int64)
+    return np.where(np.isin(tokens, known), MARK, tokens)
+
+
+def ngram_columns(tokens: np.ndarray, orders: Sequence[int], skip: bool = False) -> np.ndarray:
     """Columns of all n-grams of one text, repeats included, ``(k,)`` int32; none where it has no token.
 
     The text begins with one start symbol, which stands for the prompt, and ends with one end symbol. The start symbol
-    is predicted by nothing, so it is no n-gram of order 1. Each order has columns of its own, by its place in *orders*.
+    is predicted by nothing, so it is no n-gram of order 1. Each order has columns of its own, by its place in *orders*;
+    pairs with one token between them, if *skip*, have those behind them.
     """
-    parts = [_columns_of(code, place) for place, code in enumerate(_codes(tokens, orders))]
+    parts = [_columns_of(code, place) for place, code in enumerate(_codes(tokens, orders, skip))]
     return np.concatenate(parts).astype(np.int32) if parts else np.empty(0, np.int32)
 
 
-def ngram_places(found: FoundTokens, orders: Sequence[int]) -> NgramPlaces:
-    """The n-grams of :func:`ngram_columns` with their places; start and end symbols have no characters."""
+def ngram_places(found: FoundTokens, orders: Sequence[int], skip: bool = False) -> NgramPlaces:
+    """The n-grams of :func:`ngram_columns` with their places; start and end symbols have no characters.
+
+    A pair with a gap stands in two places, as what lies between may differ. N-grams with a mark of
+    :func:`mark_copied` have no place: what was copied differs.
+    """
     none = np.empty(0, np.int64)
     parts = [NgramPlaces(none, none.astype(np.uint64), none, none)]
-    for place, code in enumerate(_codes(found.numbers, orders)):
-        first = np.arange(len(code)) - (0 if orders[place] == 1 else 1)  # a start symbol stands before the tokens
-        last = np.minimum(first + orders[place], len(found.numbers)) - 1  # and an end symbol behind them
+    codes = list(_codes(found.numbers, orders, skip))
+    marks = np.concatenate([[0], np.cumsum(found.numbers == MARK)])
+    for place, (code, order) in enumerate(zip(codes, orders, strict=False)):
+        first = np.arange(len(code)) - (0 if order == 1 else 1)  # a start symbol stands before the tokens
+        last = np.minimum(first + order, len(found.numbers)) - 1  # and an end symbol behind them
         first = np.maximum(first, 0)
-        some = first <= last
+        some = (first <= last) & (marks[last + 1] == marks[first])
         starts, stops = found.starts[first[some]], found.stops[last[some]]
         parts.append(NgramPlaces(_columns_of(code[some], place), code[some], starts, stops))
+    if skip and codes:
+        parts += _gap_places(found, codes[-1], len(orders))
     return NgramPlaces(*map(np.concatenate, zip(*parts, strict=True)))
 
 
-def _codes(tokens: np.ndarray, orders: Sequence[int]) -> Iterator[np.ndarray]:
-    """64 bits for each n-gram of each order, uint64."""
+def _gap_places(found: FoundTokens, code: np.ndarray, place: int) -> Iterator[NgramPlaces]:
+    """Places of the first and of the last token of pairs with a gap, told apart by their numbers."""
+    count = len(found.numbers)
+    marked = np.concatenate([[False], found.numbers == MARK, [False]])
+    plain = ~(marked[:-2] | marked[2:])
+    for end in (0, 1):
+        token = np.arange(len(code)) - 1 + 2 * end
+        some = plain & (token >= 0) & (token < count)
+        names = code[some] ^ np.uint64(end)
+        yield NgramPlaces(_columns_of(code[some], place), names, found.starts[token[some]], found.stops[token[some]])
+
+
+def _codes(tokens: np.ndarray, orders: Sequence[int], skip: bool) -> Iterator[np.ndarray]:
+    """64 bits for each n-gram of each order, then for each pair with a gap, uint64."""
     if len(tokens) == 0:
         return
     whole = np.concatenate([[_START], tokens, [_END]]).astype(np.uint64)
@@ -183,6 +215,8 @@ def _codes(tokens: np.ndarray, orders: Sequence[int]) -> Iterator[np.ndarray]:
         for shift in range(order):
             code = _mixed(code ^ series[shift : shift + count])
         yield code
+    if skip:
+        yield _mixed(_mixed(whole[:-2]) ^ whole[2:])
 
 
 def _columns_of(code: np.ndarray, place: int) -> np.ndarray:
