@@ -1,7 +1,7 @@
-"""Exact top-k: speed against FAISS flat, and of one query.
+"""Exact top-k: speed against FAISS flat, torch and numpy, and of one query.
 
-Run as ``python benchmarks/topk.py``. Process CPU time on one thread, candidates in turns. FAISS holds the
-same features (float16 as stored, widened to float32) and searches all of them too.
+Run as ``python benchmarks/topk.py``. Process CPU time on one thread, candidates in turns. The others hold the
+same features (float16 as stored, widened to float32) and search all of them too.
 """
 
 import argparse
@@ -66,12 +66,36 @@ def against_faiss(title: str, features: np.ndarray, queries: np.ndarray, rounds:
     print(f"  recall@{K} against float64: {recall:.4f} (ask >= 0.999)")
 
 
+def against_products(features: np.ndarray, queries: np.ndarray, rounds: int) -> None:
+    """Print few queries against the plain products of torch and numpy, each with its own selection of the first 10."""
+    starts = range(0, len(features), SHARD)
+    blocks = [block_of(start, features[start : start + SHARD]) for start in starts]
+    wide = features.astype(np.float32)
+    rows = torch.from_numpy(wide)
+    for count, asks in ((32, {"torch": 5.0}), (1, {"numpy": 2.0})):
+        asked = queries[:count]
+        told = torch.from_numpy(asked)
+        candidates: dict[str, Callable[[], object]] = {
+            "torch": lambda told=told: torch.topk(told @ rows.t(), 10),
+            "numpy": lambda asked=asked: np.argpartition(asked @ wide.T, -10, axis=1)[:, -10:],
+            "airrep": lambda asked=asked: top_k(asked, blocks, 10),
+        }
+        seconds = interleave(candidates, 3 * rounds)
+        print(f"\nTop 10 of {len(features):,} x {D} in memory, queries: {count}")
+        for name, spent in seconds.items():
+            print(f"  {name:17} {spent:7.4f} s")
+        for name in ("torch", "numpy"):
+            ratio = seconds[name] / seconds["airrep"]
+            print(f"  times {name}: {verdict(ratio, asks[name]) if name in asks else f'{ratio:.2f}'}")
+
+
 def one_query(generator: np.random.Generator, n: int, folder: Path) -> None:
     """Print the time of one query over an index on disk, opened as memory maps."""
     blocks = []
     for start in range(0, n, SHARD):
-        for name, array in zip(FIELDS, block_of(start, unit_rows(generator, SHARD))[1:], strict=True):
-            np.save(folder / f"{name}-{start}.npy", array)
+        made = block_of(start, unit_rows(generator, SHARD))
+        for name in FIELDS:
+            np.save(folder / f"{name}-{start}.npy", getattr(made, name))
         maps = [np.load(folder / f"{name}-{start}.npy", mmap_mode="c") for name in FIELDS]
         blocks.append(Block(start, *maps))
     plain = [Block(block.start, block.features) for block in blocks]
@@ -107,6 +131,8 @@ def main() -> None:
         features = rows(generator, asked.n + asked.q)
         queries = features[asked.n :].astype(np.float32)
         against_faiss(title, features[: asked.n], queries, asked.rounds)
+        if title == "Random directions":
+            against_products(features[: asked.n], queries, asked.rounds)
     with tempfile.TemporaryDirectory() as folder:
         one_query(generator, asked.one, Path(folder))
     print("\nExtra memory of a search for 64 queries")

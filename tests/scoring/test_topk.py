@@ -132,8 +132,8 @@ def test_errors_stay_within_their_bounds(seed: int, d: int, power: float, codes:
     block = blocks_of(features, codes=codes, bounds=bounds)[0]
     view = scans.DenseScan(queries, torch.empty(50, d)).look(Piece(block, np.arange(50)))
     exact = queries.astype(np.float64) @ features.astype(np.float64).T
-    error = np.abs(view.values.astype(np.float64) * view.unit[:, None] - exact)
-    assert np.all(error + np.abs(exact) * 2.0**-24 <= view.slack @ view.terms)
+    error = np.abs(view.values.astype(np.float64) * view.unit - exact.T)
+    assert np.all(error + np.abs(exact.T) * 2.0**-24 <= view.terms.T @ view.slack)
 
 
 def test_crowds_of_equal_rows_are_settled_on_the_way() -> None:

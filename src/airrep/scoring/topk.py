@@ -121,11 +121,11 @@ class _CandidateTile:
     def see(self, piece: Piece) -> None:
         """Take the rows of a piece into account."""
         scores = self.scan.look(piece)
-        if np.isneginf(self.floor).any() and scores.values.shape[1] >= self.k:
+        if np.isneginf(self.floor).any() and len(scores.values) >= self.k:
             least = scores.least_of_best(self.k)
             self.floor = np.maximum(self.floor, np.nextafter(least, -np.inf))  # a row of this piece may tie with it
-        query, column, score, error, known = scores.above(self.floor)
-        self.found.append(_Candidates(query, piece.rows[column], score, error, known))
+        query, row, score, error, known = scores.above(self.floor)
+        self.found.append(_Candidates(query, piece.rows[row], score, error, known))
         self.seen += len(query)
         if self.seen > self.tidy_at:
             self._tidy()
