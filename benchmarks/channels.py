@@ -19,6 +19,7 @@ from scipy import sparse
 import airrep
 from airrep.arrays import MixedFeatures, SparseFeatures
 from airrep.attributors.methods import make_attributor
+from airrep.attributors.text.tokens import SUBWORDS, tokenizer_of
 from airrep.corpus.corpus import Corpus
 from airrep.scoring.blocks import Block, error_bounds, quantise
 from airrep.scoring.columns import Postings
@@ -52,11 +53,13 @@ def encoding(texts: Corpus, rounds: int) -> None:
 
 
 def storage(texts: Corpus, folder: Path) -> None:
-    """Print what the default channels store for examples of about 100 words and signs."""
-    rows = [n for n, one in enumerate(texts) if 80 <= len(f"{one.prompt} {one.response}".split()) <= 100][:400]
+    """Print what the default channels store for examples of about 100 tokens, prompts and responses together."""
+    split, _ = tokenizer_of(SUBWORDS)
+    lengths = [len(tokens) for tokens in split([f"{one.prompt} {one.response}" for one in texts])]
+    rows = [n for n, length in enumerate(lengths) if 90 <= length <= 110]
     index = airrep.build_index(texts.take(rows), folder / "index", "channels")
     stored = sum(path.stat().st_size for path in index.path.glob("shards/*/*.npy")) / len(rows)
-    print(f"Storage, {len(rows)} examples of 80 to 100 words: {verdict(stored / 1000, 4)} kB each")
+    print(f"Storage, {len(rows)} examples of 90 to 110 tokens: {verdict(stored / 1000, 4)} kB each")
 
 
 def drawn(generator: np.random.Generator, rows: int, channels: int) -> SparseFeatures:
