@@ -23,7 +23,15 @@ TRIED = {
     "orders 1 to 3 of the LM's tokens": ("ngram", {"tokenizer": str(LM)}),
     "orders 1 to 4": ("ngram", {"tokenizer": str(LM), "orders": (1, 2, 3, 4)}),
     "an example weighs its length": ("ngram", {"tokenizer": str(LM), "length": 1.0}),
+    "smoothing 3": ("ngram", {"tokenizer": str(LM), "smoothing": 3.0}),
+    "smoothing 3, pairs with a gap weigh 0.5": ("ngram", {"tokenizer": str(LM), "smoothing": 3.0, "skip": 0.5}),
     "words": ("ngram", {}),
+    "words, copied ones as one mark": ("ngram", {"copied": True}),
+    "words, smoothing 3, copied ones as one mark": ("ngram", {"smoothing": 3.0, "copied": True}),
+    "the default channels of before": (
+        "channels",
+        {"channels": str(HERE / "channels" / "before.yaml"), "tokenizer": str(LM)},
+    ),
     "the default channels with the LM's tokens": ("channels", {"tokenizer": str(LM)}),
 }
 
