@@ -14,6 +14,7 @@ from airrep.index.workers import NewShard, encode_shards
 from airrep.runtime.artifacts import REQUEST, describe_files, json_digest, versions, write_manifest
 from airrep.runtime.engine import Engine
 from airrep.runtime.metering import ENCODE, append_cost
+from airrep.runtime.publishing import remove_leftovers
 
 
 def corpus_entry(attributor: Attributor, corpus: Corpus) -> dict[str, Any]:
@@ -93,6 +94,8 @@ def _files(folder: Path, records: Mapping[str, Mapping[str, Any]], deleted: str 
 
 def remove_strays(folder: Path, shards: Sequence[str], deleted: str | None) -> None:
     """Remove all shards and deleted rows but those named: interrupted or superseded work left them behind."""
+    remove_leftovers(folder)
+    remove_leftovers(folder / "shards")
     for path in (folder / "shards").iterdir():
         if path.is_dir() and path.name not in shards:
             shutil.rmtree(path, ignore_errors=True)

@@ -1,7 +1,6 @@
 """Shards: immutable pieces of an index on disk, and their blocks."""
 
 import json
-import shutil
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -16,15 +15,8 @@ from scipy import sparse
 from airrep.arrays import Features, MixedFeatures, Rows, SparseFeatures
 from airrep.corpus.corpus import Corpus
 from airrep.errors import ArtifactError, DataError
-from airrep.runtime.artifacts import (
-    canonical_json,
-    check_digests,
-    describe_files,
-    json_digest,
-    sync,
-    write_file,
-    writing,
-)
+from airrep.runtime.artifacts import canonical_json, check_digests, describe_files, json_digest
+from airrep.runtime.publishing import new_place, write_file
 
 if TYPE_CHECKING:
     from airrep.scoring.blocks import Block
@@ -51,17 +43,12 @@ def write_shard(folder: Path, corpus: Corpus, features: Features, attributor: st
         ArtifactError: it cannot be written.
     """
     arrays = _arrays_of(features, corpus)
-    temporary = folder.with_name(f".{folder.name}.tmp")
-    with writing(folder):
-        for leftover in (folder, temporary):  # of an interrupted run
-            shutil.rmtree(leftover, ignore_errors=True)
+    with new_place(folder, replace=True) as temporary:  # instead of a damaged one that an interrupted run left
         temporary.mkdir()
         for name, array in arrays.items():
             np.save(temporary / f"{name}.npy", array, allow_pickle=False)
         _write_examples(temporary / "examples.arrow", corpus)
         names = sorted(path.name for path in temporary.iterdir())
-        for name in names:
-            sync(temporary / name)
         record = {
             "attributor": attributor,
             "corpus": corpus.fingerprint,
@@ -74,8 +61,6 @@ def write_shard(folder: Path, corpus: Corpus, features: Features, attributor: st
             "files": describe_files(temporary, names),
         }
         write_file(temporary / SHARD, canonical_json(record))
-        temporary.replace(folder)
-        sync(folder.parent)
 
 
 def _arrays_of(features: Features, corpus: Corpus) -> dict[str, np.ndarray]:

@@ -22,8 +22,9 @@ from airrep.lm.folders.forms import find_lm
 from airrep.lm.lora import save_adapters, whole_weights
 from airrep.lm.model import TargetLM, load_lm
 from airrep.lm.settings import FineTuneSettings, LmSettings
-from airrep.runtime.artifacts import check_sizes, read_manifest, real_path, seal, versions, writing
+from airrep.runtime.artifacts import check_sizes, read_manifest, real_path, seal, versions
 from airrep.runtime.devices import resolve_device, resolve_precision
+from airrep.runtime.publishing import writing
 from airrep.runtime.seeding import stream, stream_seed
 from airrep.runtime.stage import Stage
 
