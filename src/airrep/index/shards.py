@@ -15,7 +15,8 @@ from scipy import sparse
 from airrep.arrays import Features, MixedFeatures, Rows, SparseFeatures
 from airrep.corpus.corpus import Corpus
 from airrep.errors import ArtifactError, DataError
-from airrep.runtime.artifacts import canonical_json, check_digests, describe_files, json_digest
+from airrep.index.mapping import map_array
+from airrep.runtime.artifacts import canonical_json, check_digests, describe_files, json_digest, within_limits
 from airrep.runtime.publishing import new_place, write_file
 
 if TYPE_CHECKING:
@@ -23,8 +24,6 @@ if TYPE_CHECKING:
     from airrep.scoring.columns import Postings
 
 SHARD = "shard.json"
-HEADER = 128
-"""Bytes of the header of an array file."""
 FLOAT16_MAX = float(np.finfo(np.float16).max)
 
 
@@ -223,17 +222,17 @@ class Shard:
     def _load(self, name: str) -> np.ndarray:
         path = self.folder / f"{name}.npy"
         with reading(path):
-            # An array without numbers cannot be mapped; its file has a header alone.
-            mode: Any = "c" if path.stat().st_size > HEADER else None
-            array: np.ndarray = np.load(path, mmap_mode=mode, allow_pickle=False)
-        return array
+            return map_array(path)
 
 
 @contextmanager
 def reading(path: Path) -> Iterator[None]:
     """Turn a failed read of an index file into a one-line ArtifactError."""
     try:
-        yield
+        with within_limits(path):
+            yield
+    except ArtifactError:
+        raise
     except (OSError, ValueError, EOFError) as error:
         raise ArtifactError(
             f"{path}: cannot be read: the index was altered, or replaced while it was open. "

@@ -17,7 +17,7 @@ from filelock import FileLock, Timeout
 
 from airrep._version import __version__
 from airrep.errors import ArtifactError
-from airrep.runtime.publishing import discard, give_name, remove_leftovers, sync, write_file, writing
+from airrep.runtime.publishing import LIMITS, discard, give_name, remove_leftovers, sync, write_file, writing
 
 FORMAT_VERSION = 1
 
@@ -42,8 +42,19 @@ def json_digest(value: object) -> str:
 
 def file_digest(path: Path) -> str:
     """sha256 of a file's bytes, 64 hex digits."""
-    with path.open("rb") as stream:
+    with within_limits(path), path.open("rb") as stream:
         return hashlib.file_digest(stream, "sha256").hexdigest()
+
+
+@contextmanager
+def within_limits(path: Path) -> Iterator[None]:
+    """Tell a limit of the system that was reached while *path* is read from a damage of it (ArtifactError)."""
+    try:
+        yield
+    except OSError as error:
+        if (way_out := LIMITS.get(error.errno or 0)) is None:
+            raise
+        raise ArtifactError(f"{path}: cannot be read, though nothing is wrong with it: {way_out}") from error
 
 
 def describe_files(folder: Path, names: Sequence[str]) -> dict[str, dict[str, Any]]:
@@ -137,7 +148,10 @@ def _parse_manifest(folder: Path) -> dict[str, Any]:
     if not path.is_file():
         raise ArtifactError(_why_absent(folder))
     try:
-        manifest = json.loads(path.read_bytes())
+        with within_limits(path):
+            manifest = json.loads(path.read_bytes())
+    except ArtifactError:
+        raise
     except OSError as error:
         raise ArtifactError(f"{path}: cannot be read: {error.strerror}. Mend its permissions.") from error
     except ValueError as error:

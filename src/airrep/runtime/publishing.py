@@ -27,6 +27,12 @@ _EXCHANGE = 2
 _NO_EXCHANGE = {errno.ENOSYS, errno.EINVAL, errno.ENOTSUP, errno.EPERM}
 """Errors of file systems that cannot exchange two names at once."""
 
+LIMITS = {
+    errno.EMFILE: "this process has as many files open as it may. Raise the limit, such as with: ulimit -n 4096",
+    errno.ENFILE: "the machine has as many files open as it may. Close other programs, or raise fs.file-max.",
+    errno.ENOMEM: "memory is short, or more files are mapped than vm.max_map_count allows. Free some, or raise it.",
+}
+"""What to do when the system's limits are reached, by the error."""
 _REASONS = {
     errno.ENOSPC: "the disk is full",
     errno.EDQUOT: "the disk quota is used up",
@@ -47,6 +53,8 @@ def writing(path: Path) -> Iterator[None]:
     except ArtifactError:
         raise
     except OSError as error:
+        if error.errno in LIMITS:
+            raise ArtifactError(f"{path}: cannot be written: {LIMITS[error.errno]}") from error
         reason = _REASONS.get(error.errno or 0, str(error))
         raise ArtifactError(
             f"{path}: cannot be written: {reason}; what was there before is unchanged. "
