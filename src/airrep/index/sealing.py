@@ -2,7 +2,7 @@
 
 import shutil
 from collections.abc import Mapping, Sequence
-from itertools import accumulate
+from itertools import accumulate, pairwise
 from pathlib import Path
 from typing import Any
 
@@ -29,15 +29,18 @@ def write_shards(
     shard_rows: int,
     *,
     first: int = 0,
+    fill: int | None = None,
     progress: OnProgress | None = None,
     engine: Engine | None = None,
 ) -> list[str]:
     """Write the shards of a corpus that are not there yet; returns the names of all of them, in order.
 
-    *first* is the row number of the first example; the rest is as for :func:`build_index`.
+    *first* is the row number of the first example, *fill* the size of the first shard, *shard_rows* that of the others;
+    the rest is as for :func:`build_index`.
     """
     fingerprint = attributor.fingerprint
-    parts = ((first + start, corpus[start : start + shard_rows]) for start in range(0, len(corpus), shard_rows))
+    cuts = [0, *range(fill or shard_rows, len(corpus), shard_rows), len(corpus)]
+    parts = ((first + start, corpus[start:stop]) for start, stop in pairwise(cuts))
     shards = [NewShard(start, shard_name(start, fingerprint, part.fingerprint), part) for start, part in parts]
     missing = [shard for shard in shards if not is_whole(folder / "shards" / shard.name)]
     done = len(corpus) - sum(len(shard.examples) for shard in missing)

@@ -211,6 +211,10 @@ class Shard:
             raise ArtifactError(f"{self.folder}: was altered after it was written. Restore it or build it again.")
         return sparse.csr_array((data, indices, indptr), shape=(self.rows, self.dimension))
 
+    def check(self) -> None:
+        """Check every byte; ArtifactError if one was altered."""
+        check_digests(self.folder, read_record(self.folder)["files"])
+
     @cached_property
     def examples(self) -> Corpus:
         """Its examples, read from the memory map on demand."""
