@@ -15,7 +15,7 @@ from airrep.arrays import Rows
 from airrep.corpus.corpus import Corpus
 from airrep.corpus.inputs import CorpusLike, as_corpus
 from airrep.errors import ArtifactError, ConfigError, DataError
-from airrep.lm.files import WARM_UP, is_warm_up, write_lm
+from airrep.lm.files import WARM_UP, copied_files, is_warm_up, write_lm
 from airrep.lm.fine_tune import FineTuneReport, OnStep, StepDone, count_steps
 from airrep.lm.folders.checkpoints import Checkpoint, trainer_checkpoints
 from airrep.lm.folders.forms import find_lm
@@ -143,6 +143,7 @@ def warm_up(
     if stage.finished() is None:
         with stage.making() as partial, _writing_weights(path):
             model = load_lm(lm)
+            copied_files(model.files)  # before the work, which ends with copying them
             writer = _CheckpointWriter(model, partial, marks, on_step)
             report = _train(model, corpus.take(rows), chosen, seed, writer)
             write_lm(model.model, model.files, partial)
