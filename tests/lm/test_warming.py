@@ -77,6 +77,33 @@ def test_settings_of_generation_that_transformers_would_not_write_are_kept(
     assert json.loads((warmup.path / "generation_config.json").read_text()) == published
 
 
+def test_only_files_inside_the_folder_are_copied(base: str, train: Corpus, tmp_path: Path) -> None:
+    """A folder that someone else made may have links to what its user keeps secret."""
+    (tmp_path / "secret").mkdir()
+    (tmp_path / "secret/key").write_text("secret")
+    for name in ("tokenizer_more.json", "generation_config.json", "additional_chat_templates"):
+        link = Path(base) / name
+        link.unlink(missing_ok=True)
+        link.symlink_to(tmp_path / "secret" / ("" if "templates" in name else "key"))
+        with pytest.raises(ConfigError, match=rf"lm .*: {name}.* is a link to .*secret/key, outside the folder"):
+            warm_up(train, tmp_path / "warm", settings(base), FAST)
+        assert not any("secret" in str(path.read_bytes()) for path in tmp_path.glob("warm*/**/*") if path.is_file())
+        link.unlink()
+
+
+def test_links_of_the_hub_cache_are_followed(base: str, train: Corpus, tmp_path: Path) -> None:
+    blobs, snapshot = tmp_path / "models--tiny/blobs", tmp_path / "models--tiny/snapshots/0123"
+    blobs.mkdir(parents=True)
+    snapshot.mkdir(parents=True)
+    for number, path in enumerate(sorted(Path(base).iterdir())):
+        (blobs / str(number)).write_bytes(path.read_bytes())
+        (snapshot / path.name).symlink_to(f"../../blobs/{number}")
+    made = warm_up(train, tmp_path / "warm", settings(snapshot), FAST)
+    copied = made.path / "tokenizer.json"
+    assert not copied.is_symlink()
+    assert copied.read_bytes() == (Path(base) / "tokenizer.json").read_bytes()
+
+
 def test_a_warm_up_reads_examples_as_it_did_in_training_unless_asked_otherwise(train: Corpus, tmp_path: Path) -> None:
     base = tiny_lm(tmp_path / "lm", tokenizer=tiny_tokenizer(chat=CHAT))
     template = "Q {prompt} A {response}"

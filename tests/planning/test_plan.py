@@ -23,7 +23,8 @@ from airrep.planning.plan import (
     rate,
     read_plan,
 )
-from airrep.runtime.artifacts import check_digests, new_artifact, read_manifest, write_file
+from airrep.runtime.artifacts import check_digests, new_artifact, read_manifest
+from airrep.runtime.publishing import write_file
 
 
 def test_a_rate_is_all_seconds_over_all_tokens() -> None:

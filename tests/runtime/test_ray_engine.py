@@ -1,7 +1,10 @@
 """The Ray engine: the same bytes as in process, lost actors and nodes, resources."""
 
+import ipaddress
 import os
 import random
+import re
+import subprocess
 import sys
 import time
 from collections.abc import Iterator
@@ -14,7 +17,7 @@ from worlds.toy_tasks import Stumbling, make_name_process, make_square
 
 from airrep.errors import ArtifactError, ConfigError, MissingExtraError, TrainingError
 from airrep.labels.farm import TaskReport, label
-from airrep.runtime.ray_engine import RayEngine, load_ray
+from airrep.runtime.ray_engine import AUTH_MODE, AUTH_TOKEN, AUTH_TOKEN_PATH, RayEngine, load_ray
 
 
 def test_ray_not_installed_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -27,6 +30,62 @@ def test_ray_not_installed_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_resources_out_of_range_are_refused(resources: dict[str, Any]) -> None:
     with pytest.raises(ConfigError, match="expected"):
         RayEngine(**resources)
+
+
+LISTENING = """
+import psutil, sys
+from airrep.runtime import ray_engine
+from worlds.toy_tasks import make_square
+
+def addresses():
+    me = psutil.Process()
+    for process in (me, *me.children(recursive=True)):
+        try:
+            yield from (one.laddr.ip for one in process.net_connections("inet") if one.status == "LISTEN")
+        except psutil.Error:
+            pass
+
+ray = ray_engine.load_ray()
+with ray_engine._connected(ray, None):
+    values = [outcome.value for outcome in ray_engine.RayEngine(workers=1).run(make_square, [3])]
+    asked = ray._raylet.get_authentication_mode() == ray._raylet.AuthenticationMode.TOKEN
+    print(values, sorted(set(addresses())), asked)
+"""
+
+
+@pytest.mark.slow
+def test_a_cluster_of_this_machine_listens_to_it_alone_and_asks_for_a_token() -> None:
+    """It listened on all interfaces, to everyone: whoever reached a port could run any code."""
+    pytest.importorskip("ray")
+    pytest.importorskip("psutil")
+    clean = {name: value for name, value in os.environ.items() if not name.startswith("RAY_")}
+    paths = os.pathsep.join([str(Path(__file__).parents[1]), os.environ.get("PYTHONPATH", "")])
+    command, own = [sys.executable, "-c", LISTENING], {**clean, "PYTHONPATH": paths}
+    done = subprocess.run(command, env=own, capture_output=True, text=True, check=True)
+    values, addresses, mode = re.fullmatch(r"(\[.*\]) (\[.*\]) (.*)", done.stdout.strip()).groups()
+    assert values == "[9]"
+    found = [ipaddress.ip_address(one.strip(" '")) for one in addresses.strip("[]").split(",")]
+    assert found
+    assert all((getattr(one, "ipv4_mapped", None) or one).is_loopback for one in found), found
+    assert mode == "True"
+
+
+def test_a_token_that_is_there_is_taken(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    pytest.importorskip("ray")
+    monkeypatch.setenv("HOME", str(tmp_path))
+    for name in (AUTH_MODE, AUTH_TOKEN, AUTH_TOKEN_PATH):
+        monkeypatch.setenv(name, "")
+        monkeypatch.delenv(name)
+    load_ray(own=False)
+    assert AUTH_MODE not in os.environ
+    (tmp_path / ".ray").mkdir()
+    (tmp_path / ".ray/auth_token").write_text("theirs")
+    load_ray()
+    assert os.environ[AUTH_MODE] == "token"
+    assert AUTH_TOKEN not in os.environ
+    (tmp_path / ".ray/auth_token").unlink()
+    load_ray()
+    assert len(os.environ[AUTH_TOKEN]) == 64
 
 
 @pytest.fixture(scope="module")

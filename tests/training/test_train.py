@@ -362,19 +362,15 @@ def test_a_full_disk_is_a_named_error_and_the_next_run_goes_on(
     tmp_path: Path, settings: TrainingSettings, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     undisturbed = train_encoder(LEARN, [UNSEEN], tmp_path / "undisturbed", settings)
-    write = Path.write_bytes
+    replace = Path.replace
 
-    def refuse(self: Path, content: bytes) -> int:
-        if (
-            "checkpoint" in self.name
-            and len(content) > 10_000
-            and (self.parent.parent / "steps.jsonl").stat().st_size > 1500
-        ):
+    def refuse(self: Path, target: Path) -> Path:
+        if "checkpoint" in Path(target).name and (self.parent.parent / "steps.jsonl").stat().st_size > 1500:
             raise OSError(errno.ENOSPC, "No space left on device")
-        return write(self, content)
+        return replace(self, target)
 
     with monkeypatch.context() as patched, pytest.raises(ArtifactError, match="the disk is full"):
-        patched.setattr(Path, "write_bytes", refuse)
+        patched.setattr(Path, "replace", refuse)
         train_encoder(LEARN, [UNSEEN], tmp_path / "full", settings)
     train_encoder(LEARN, [UNSEEN], tmp_path / "full", settings)
     assert without_times(tmp_path / "full") == without_times(undisturbed.path)

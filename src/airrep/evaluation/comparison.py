@@ -15,7 +15,8 @@ from airrep.evaluation.judging import difference_over
 from airrep.evaluation.result import Difference, Evaluation, Row
 from airrep.evaluation.statistics.means import TaskResamples, paired_ratio
 from airrep.evaluation.statistics.metrics import RESAMPLES, judge
-from airrep.runtime.artifacts import canonical_json, json_digest, new_artifact, read_manifest, write_file
+from airrep.runtime.artifacts import canonical_json, json_digest, new_artifact, read_manifest
+from airrep.runtime.publishing import write_file
 from airrep.runtime.stage import Stage
 
 KIND = "comparison"

@@ -22,8 +22,8 @@ from airrep.runtime.artifacts import (
     partial_path,
     read_manifest,
     real_path,
-    write_file,
 )
+from airrep.runtime.publishing import write_file
 from airrep.runtime.stage import Stage
 
 KIND = "evaluation"

@@ -17,9 +17,10 @@ from airrep.index.index import Index
 from airrep.index.rows import DIRECT, KIND, PACKAGES
 from airrep.index.sealing import corpus_entry, seal_index, write_shards
 from airrep.index.shards import SHARD
-from airrep.runtime.artifacts import real_path, writing
+from airrep.runtime.artifacts import real_path
 from airrep.runtime.engine import Engine
 from airrep.runtime.metering import FIT, MeasuredCost, append_cost, device_of, measuring
+from airrep.runtime.publishing import writing
 from airrep.runtime.ray_engine import make_engine
 from airrep.runtime.stage import Stage
 

@@ -18,7 +18,8 @@ from airrep.errors import ArtifactError, ConfigError, DataError
 from airrep.index.rows import DIRECT, PACKAGES, IndexRows, RowsLike
 from airrep.index.sealing import corpus_entry, remove_strays, seal_index, write_shards
 from airrep.index.shards import Shard, is_whole, shard_name, write_shard
-from airrep.runtime.artifacts import json_digest, locked, write_file
+from airrep.runtime.artifacts import json_digest, locked
+from airrep.runtime.publishing import write_file
 
 LINEAGE = ("request", "method", "settings", "attributor", "corpora", "generation")
 
@@ -79,10 +80,44 @@ def append(index: AnyIndex, more: CorpusLike, *, progress: OnProgress | None = N
         now = index.reopened(index.attributor)
         if _has_all(now, more):
             return _tidied(now)
-        shard_rows = now.manifest["request"]["shard_rows"]
-        new = write_shards(now.path, now.attributor, more, shard_rows, first=now.rows, progress=progress)
         corpora = [*now.manifest["corpora"], corpus_entry(now.attributor, more)]
-        return _sealed(now, corpora, [*_names(now), *new], now.manifest["deleted"])
+        return _sealed(now, corpora, _appended(now, more, progress), now.manifest["deleted"])
+
+
+def _appended(index: EditableIndex, more: Corpus, progress: OnProgress | None) -> list[str]:
+    """Write the shards of more examples, merged with small ones before them; names of all shards of the index."""
+    shard_rows, names = index.manifest["request"]["shard_rows"], _names(index)
+    count = count_merged([shard.rows for shard in index.shards], len(more), shard_rows)
+    small = index.shards[len(names) - count :]
+    begin = small[0].start if small else index.rows
+    fill = shard_rows - (index.rows - begin) % shard_rows  # so that all shards that follow are full
+    new = write_shards(index.path, index.attributor, more, shard_rows, first=index.rows, fill=fill, progress=progress)
+    if not small:
+        return [*names, *new]
+    for shard in small:
+        shard.check()  # checksums of the merged shards would hide altered bytes
+    first = Shard(index.path / "shards" / new[0], index.rows, min(fill, len(more)), small[0].layout, index.dimension)
+    rows = np.arange(begin, first.start + first.rows)
+    return [*names[:-count], *_rewrite(index, [*small, first], rows, begin), *new[1:]]
+
+
+def count_merged(rows: Sequence[int], more: int, full: int) -> int:
+    """Number of shards at the end that an append merges with its own examples.
+
+    Each has fewer rows than a *full* one, and no more than all that comes after it. So an index never has more than
+    log2(full) small shards in a row, and no example is written more often than that, however small the appends.
+
+    Args:
+        rows: rows of each shard of the index.
+        more: number of examples that are appended.
+        full: most rows of a shard.
+    """
+    count = 0
+    for size in reversed(rows):
+        if size >= full or size > more:
+            break
+        count, more = count + 1, more + size
+    return count
 
 
 def _has_all(index: IndexRows, more: Corpus) -> bool:
@@ -126,7 +161,8 @@ def delete(index: AnyIndex, rows: RowsLike) -> AnyIndex:
 
 def _check_numbering(index: IndexRows, now: IndexRows) -> None:
     """Refuse row numbers of an opening that a compaction or a new build has made void."""
-    if _names(now)[: len(index.shards)] != _names(index):
+    before = index.manifest["corpora"]  # appending adds to them, compacting begins anew
+    if now.manifest["corpora"][: len(before)] != before:
         raise ArtifactError(
             f"{index.path}: was compacted or built anew since it was opened, so its rows have other numbers. "
             "Open it again."
@@ -153,30 +189,26 @@ def compact(index: AnyIndex, *, progress: OnProgress | None = None) -> AnyIndex:
         now.verify()  # checksums of the new shards would hide altered bytes
         if len(now.deleted) == 0 and all(shard.rows == shard_rows for shard in now.shards[:-1]):
             return _tidied(now)
-        names, start = [], 0
-        for corpus, features in _live_parts(now, shard_rows):
-            names.append(_rewrite(now, start, corpus, features))
-            start += len(corpus)
-            if progress is not None:
-                progress(start, len(now))
-        corpora = [{"fingerprint": json_digest(names), "rows": start, "compacted": True}]
+        names = _rewrite(now, now.shards, np.flatnonzero(now.live), 0, progress)
+        corpora = [{"fingerprint": json_digest(names), "rows": len(now), "compacted": True}]
         return _sealed(now, corpora, names)
 
 
-def _rewrite(index: IndexRows, start: int, corpus: Corpus, features: Features) -> str:
-    attributor = index.manifest["attributor"]
-    name = shard_name(start, attributor, corpus.fingerprint)
-    if not is_whole(index.path / "shards" / name):
-        write_shard(index.path / "shards" / name, corpus, features, attributor)
-    return name
-
-
-def _live_parts(index: IndexRows, shard_rows: int) -> Iterator[tuple[Corpus, Features]]:
-    """The live examples and their features, *shard_rows* at a time."""
-    rows = np.flatnonzero(index.live)
-    for start in range(0, len(rows), shard_rows):
-        corpora, features = zip(*_by_shard(index.shards, rows[start : start + shard_rows]), strict=True)
-        yield Corpus(pa.concat_tables([corpus.table for corpus in corpora])), stack_rows(features)
+def _rewrite(
+    index: IndexRows, shards: Sequence[Shard], rows: Rows, start: int, progress: OnProgress | None = None
+) -> list[str]:
+    """Write some rows of shards as full shards whose first row is *start*; names of these."""
+    attributor, shard_rows, names = index.manifest["attributor"], index.manifest["request"]["shard_rows"], []
+    for first in range(0, len(rows), shard_rows):
+        corpora, features = zip(*_by_shard(shards, rows[first : first + shard_rows]), strict=True)
+        corpus = Corpus(pa.concat_tables([part.table for part in corpora]))
+        name = shard_name(start + first, attributor, corpus.fingerprint)
+        if not is_whole(index.path / "shards" / name):
+            write_shard(index.path / "shards" / name, corpus, stack_rows(features), attributor)
+        names.append(name)
+        if progress is not None:
+            progress(first + len(corpus), len(rows))
+    return names
 
 
 def _by_shard(shards: Sequence[Shard], rows: Rows) -> Iterator[tuple[Corpus, Features]]:

@@ -25,7 +25,8 @@ from airrep.corpus.records import RESERVED
 from airrep.errors import ArtifactError, DataError
 from airrep.index.frames import Tabular, shortened
 from airrep.index.why import Why
-from airrep.runtime.artifacts import canonical_json, check_digests, new_artifact, read_manifest, write_file
+from airrep.runtime.artifacts import canonical_json, check_digests, new_artifact, read_manifest
+from airrep.runtime.publishing import write_file
 from airrep.scoring.pooling import pooling_text
 
 RESULTS = "results.json"

@@ -2,7 +2,7 @@
 
 import shutil
 from collections.abc import Mapping, Sequence
-from itertools import accumulate
+from itertools import accumulate, pairwise
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +14,7 @@ from airrep.index.workers import NewShard, encode_shards
 from airrep.runtime.artifacts import REQUEST, describe_files, json_digest, versions, write_manifest
 from airrep.runtime.engine import Engine
 from airrep.runtime.metering import ENCODE, append_cost
+from airrep.runtime.publishing import remove_leftovers
 
 
 def corpus_entry(attributor: Attributor, corpus: Corpus) -> dict[str, Any]:
@@ -28,15 +29,18 @@ def write_shards(
     shard_rows: int,
     *,
     first: int = 0,
+    fill: int | None = None,
     progress: OnProgress | None = None,
     engine: Engine | None = None,
 ) -> list[str]:
     """Write the shards of a corpus that are not there yet; returns the names of all of them, in order.
 
-    *first* is the row number of the first example; the rest is as for :func:`build_index`.
+    *first* is the row number of the first example, *fill* the size of the first shard, *shard_rows* that of the others;
+    the rest is as for :func:`build_index`.
     """
     fingerprint = attributor.fingerprint
-    parts = ((first + start, corpus[start : start + shard_rows]) for start in range(0, len(corpus), shard_rows))
+    cuts = [0, *range(fill or shard_rows, len(corpus), shard_rows), len(corpus)]
+    parts = ((first + start, corpus[start:stop]) for start, stop in pairwise(cuts))
     shards = [NewShard(start, shard_name(start, fingerprint, part.fingerprint), part) for start, part in parts]
     missing = [shard for shard in shards if not is_whole(folder / "shards" / shard.name)]
     done = len(corpus) - sum(len(shard.examples) for shard in missing)
@@ -93,6 +97,8 @@ def _files(folder: Path, records: Mapping[str, Mapping[str, Any]], deleted: str 
 
 def remove_strays(folder: Path, shards: Sequence[str], deleted: str | None) -> None:
     """Remove all shards and deleted rows but those named: interrupted or superseded work left them behind."""
+    remove_leftovers(folder)
+    remove_leftovers(folder / "shards")
     for path in (folder / "shards").iterdir():
         if path.is_dir() and path.name not in shards:
             shutil.rmtree(path, ignore_errors=True)

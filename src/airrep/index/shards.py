@@ -1,7 +1,6 @@
 """Shards: immutable pieces of an index on disk, and their blocks."""
 
 import json
-import shutil
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -16,23 +15,15 @@ from scipy import sparse
 from airrep.arrays import Features, MixedFeatures, Rows, SparseFeatures
 from airrep.corpus.corpus import Corpus
 from airrep.errors import ArtifactError, DataError
-from airrep.runtime.artifacts import (
-    canonical_json,
-    check_digests,
-    describe_files,
-    json_digest,
-    sync,
-    write_file,
-    writing,
-)
+from airrep.index.mapping import map_array
+from airrep.runtime.artifacts import canonical_json, check_digests, describe_files, json_digest, within_limits
+from airrep.runtime.publishing import new_place, write_file
 
 if TYPE_CHECKING:
     from airrep.scoring.blocks import Block
     from airrep.scoring.columns import Postings
 
 SHARD = "shard.json"
-HEADER = 128
-"""Bytes of the header of an array file."""
 FLOAT16_MAX = float(np.finfo(np.float16).max)
 
 
@@ -51,17 +42,12 @@ def write_shard(folder: Path, corpus: Corpus, features: Features, attributor: st
         ArtifactError: it cannot be written.
     """
     arrays = _arrays_of(features, corpus)
-    temporary = folder.with_name(f".{folder.name}.tmp")
-    with writing(folder):
-        for leftover in (folder, temporary):  # of an interrupted run
-            shutil.rmtree(leftover, ignore_errors=True)
+    with new_place(folder, replace=True) as temporary:  # instead of a damaged one that an interrupted run left
         temporary.mkdir()
         for name, array in arrays.items():
             np.save(temporary / f"{name}.npy", array, allow_pickle=False)
         _write_examples(temporary / "examples.arrow", corpus)
         names = sorted(path.name for path in temporary.iterdir())
-        for name in names:
-            sync(temporary / name)
         record = {
             "attributor": attributor,
             "corpus": corpus.fingerprint,
@@ -74,8 +60,6 @@ def write_shard(folder: Path, corpus: Corpus, features: Features, attributor: st
             "files": describe_files(temporary, names),
         }
         write_file(temporary / SHARD, canonical_json(record))
-        temporary.replace(folder)
-        sync(folder.parent)
 
 
 def _arrays_of(features: Features, corpus: Corpus) -> dict[str, np.ndarray]:
@@ -227,6 +211,10 @@ class Shard:
             raise ArtifactError(f"{self.folder}: was altered after it was written. Restore it or build it again.")
         return sparse.csr_array((data, indices, indptr), shape=(self.rows, self.dimension))
 
+    def check(self) -> None:
+        """Check every byte; ArtifactError if one was altered."""
+        check_digests(self.folder, read_record(self.folder)["files"])
+
     @cached_property
     def examples(self) -> Corpus:
         """Its examples, read from the memory map on demand."""
@@ -238,17 +226,17 @@ class Shard:
     def _load(self, name: str) -> np.ndarray:
         path = self.folder / f"{name}.npy"
         with reading(path):
-            # An array without numbers cannot be mapped; its file has a header alone.
-            mode: Any = "c" if path.stat().st_size > HEADER else None
-            array: np.ndarray = np.load(path, mmap_mode=mode, allow_pickle=False)
-        return array
+            return map_array(path)
 
 
 @contextmanager
 def reading(path: Path) -> Iterator[None]:
     """Turn a failed read of an index file into a one-line ArtifactError."""
     try:
-        yield
+        with within_limits(path):
+            yield
+    except ArtifactError:
+        raise
     except (OSError, ValueError, EOFError) as error:
         raise ArtifactError(
             f"{path}: cannot be read: the index was altered, or replaced while it was open. "

@@ -20,8 +20,9 @@ from airrep.labels.plan import SubsetPlan
 from airrep.labels.request import GROWING, KIND, LabelRequest, seal_labels, tidy, training_part
 from airrep.labels.tasks import LabelTask, TaskShare, list_tasks, used_examples
 from airrep.lm.settings import FineTuneSettings, LmSettings
-from airrep.runtime.artifacts import MANIFEST, real_path, writing
+from airrep.runtime.artifacts import MANIFEST, real_path
 from airrep.runtime.engine import Engine, InProcess, Outcome
+from airrep.runtime.publishing import append_line, writing
 from airrep.runtime.ray_engine import make_engine
 
 TIMES = "times"
@@ -334,8 +335,7 @@ class _FarmRun:
             "attempts": outcome.attempts,
             "error": outcome.error,
         }
-        with writing(path), path.open("a", encoding="utf-8") as stream:
-            stream.write(json.dumps(line, ensure_ascii=False) + "\n")
+        append_line(path, json.dumps(line, ensure_ascii=False))
 
     def finish(self, partial: bool) -> None:
         """Seal the directory if all parts of it are there."""

@@ -11,7 +11,7 @@ import hashlib
 import io
 import json
 from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
@@ -21,7 +21,8 @@ from jaxtyping import Float32
 from airrep.errors import ArtifactError
 from airrep.labels.plan import npy_bytes
 from airrep.labels.tasks import LabelTask, Place, TaskShare
-from airrep.runtime.artifacts import LOCK, canonical_json, locked, write_file, writing
+from airrep.runtime.artifacts import LOCK, canonical_json, locked
+from airrep.runtime.publishing import remove_leftovers, write_file, writing
 
 RESULTS = "results"
 QUARANTINE = "quarantine"
@@ -82,10 +83,9 @@ class Ledger:
             self.quarantine_path(key).unlink(missing_ok=True)
 
     def _write(self, path: Path, content: bytes) -> None:
-        """Write a file at once, through a temporary file that no other part writes."""
         with writing(path):
             path.parent.mkdir(exist_ok=True)
-        write_file(path, content, self._part.name)
+        write_file(path, content)
 
     def quarantined(self, task: LabelTask) -> Quarantined | None:
         """Read why a task was given up; None if it was not."""
@@ -117,20 +117,19 @@ class Ledger:
                 )
 
     def sweep(self) -> None:
-        """Remove what an interrupted write of this part left behind."""
-        for path in self._files():
-            if path.name.endswith(f".{self._part.name}.tmp"):
-                path.unlink(missing_ok=True)
+        """Remove what interrupted writes left behind."""
+        for folder in (self.folder, self.folder / RESULTS, self.folder / QUARANTINE):
+            remove_leftovers(folder)
 
     def forget(self, keys: Iterable[str]) -> None:
         """Remove the files of tasks whose losses are kept elsewhere."""
         for key in keys:
             self.result_path(key).unlink(missing_ok=True)
             self.quarantine_path(key).unlink(missing_ok=True)
+        self.sweep()
         for name in (RESULTS, QUARANTINE):
-            folder = self.folder / name
-            if folder.is_dir() and not any(folder.iterdir()):
-                folder.rmdir()
+            with suppress(OSError):  # others' results are still there
+                (self.folder / name).rmdir()
 
     def _files(self) -> Iterator[Path]:
         for name in (RESULTS, QUARANTINE):

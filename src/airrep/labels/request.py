@@ -21,12 +21,10 @@ from airrep.runtime.artifacts import (
     describe_files,
     json_digest,
     read_manifest,
-    sync,
     versions,
-    write_file,
     write_manifest,
-    writing,
 )
+from airrep.runtime.publishing import new_place, write_file
 from airrep.runtime.stage import refuse_difference
 
 KIND = "labels"
@@ -166,21 +164,13 @@ def _keep_plan(plan: SubsetPlan, target: Path) -> None:
     """Copy the subsets, unless a whole copy is there."""
     if _holds_plan(target, plan):
         return
-    temporary = target.with_name(f".{target.name}.tmp")
-    with writing(target):
-        shutil.rmtree(temporary, ignore_errors=True)
-        temporary.mkdir()
+    with new_place(target, replace=True) as copy:
+        copy.mkdir()
         for path in sorted(plan.path.iterdir()):
             if not path.name.startswith("."):
-                shutil.copyfile(path, temporary / path.name)
-                sync(temporary / path.name)
-        sync(temporary)
-    if not _holds_plan(temporary, plan):
-        raise ArtifactError(f"{plan.path}: was altered since it was opened. Restore it, or sample again.")
-    with writing(target):
-        shutil.rmtree(target, ignore_errors=True)
-        temporary.replace(target)
-        sync(target.parent)
+                shutil.copyfile(path, copy / path.name)
+        if not _holds_plan(copy, plan):
+            raise ArtifactError(f"{plan.path}: was altered since it was opened. Restore it, or sample again.")
 
 
 def _holds_plan(folder: Path, plan: SubsetPlan) -> bool:

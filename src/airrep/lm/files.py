@@ -49,16 +49,34 @@ def write_lm(model: Any, files: LmFiles, out: Path) -> None:
     finally:
         model.generation_config = own
     (out / _GENERATION).unlink()
-    copied = {path: path.relative_to(files.tokenizer) for path in files.tokenizer_files}
-    if (files.weights / _GENERATION).is_file():
-        copied[files.weights / _GENERATION] = Path(_GENERATION)
-    for path, place in copied.items():
+    for path, place in copied_files(files).items():
         (out / place).parent.mkdir(exist_ok=True)
         shutil.copyfile(path, out / place)
     written, before = (json.loads((folder / CONFIG).read_bytes()) for folder in (out, files.weights))
     # Loading set dropout to 0; the written LM has that of its base.
     dropout = {name: value for name, value in before.items() if "drop" in name}
     (out / CONFIG).write_text(json.dumps(written | dropout, indent=2, sort_keys=True) + "\n", "utf-8")
+
+
+def copied_files(files: LmFiles) -> dict[Path, Path]:
+    """Files that :func:`write_lm` copies as they are, with their places in the new folder.
+
+    Raises:
+        ConfigError: one is a link to something outside its folder, which is not the model's to give away.
+    """
+    folders = dict.fromkeys(files.tokenizer_files, files.tokenizer)
+    if (files.weights / _GENERATION).is_file():
+        folders[files.weights / _GENERATION] = files.weights
+    for path, folder in folders.items():
+        whole = folder.resolve()
+        # Files of the Hub's cache, models--…/snapshots/…, are links to blobs beside.
+        allowed = [whole, *([whole.parents[1] / "blobs"] if whole.parent.name == "snapshots" else [])]
+        if not any(path.resolve().is_relative_to(one) for one in allowed):
+            raise ConfigError(
+                f"lm {files.name}: {path.relative_to(folder)} is a link to {path.resolve()}, outside the folder, so it "
+                "is not copied. Put a copy of that file in its place, if it belongs to the model."
+            )
+    return {path: path.relative_to(folder) for path, folder in folders.items()}
 
 
 def copy_weights(model: Any, path: Path) -> None:

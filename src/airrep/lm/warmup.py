@@ -15,15 +15,16 @@ from airrep.arrays import Rows
 from airrep.corpus.corpus import Corpus
 from airrep.corpus.inputs import CorpusLike, as_corpus
 from airrep.errors import ArtifactError, ConfigError, DataError
-from airrep.lm.files import WARM_UP, is_warm_up, write_lm
+from airrep.lm.files import WARM_UP, copied_files, is_warm_up, write_lm
 from airrep.lm.fine_tune import FineTuneReport, OnStep, StepDone, count_steps
 from airrep.lm.folders.checkpoints import Checkpoint, trainer_checkpoints
 from airrep.lm.folders.forms import find_lm
 from airrep.lm.lora import save_adapters, whole_weights
 from airrep.lm.model import TargetLM, load_lm
 from airrep.lm.settings import FineTuneSettings, LmSettings
-from airrep.runtime.artifacts import check_sizes, read_manifest, real_path, seal, versions, writing
+from airrep.runtime.artifacts import check_sizes, read_manifest, real_path, seal, versions
 from airrep.runtime.devices import resolve_device, resolve_precision
+from airrep.runtime.publishing import writing
 from airrep.runtime.seeding import stream, stream_seed
 from airrep.runtime.stage import Stage
 
@@ -142,6 +143,7 @@ def warm_up(
     if stage.finished() is None:
         with stage.making() as partial, _writing_weights(path):
             model = load_lm(lm)
+            copied_files(model.files)  # before the work, which ends with copying them
             writer = _CheckpointWriter(model, partial, marks, on_step)
             report = _train(model, corpus.take(rows), chosen, seed, writer)
             write_lm(model.model, model.files, partial)

@@ -4,14 +4,11 @@ An artifact is a directory whose ``manifest.json`` names its kind, its format ve
 every file with its size and sha256. A directory without a manifest is unfinished; one with a manifest is whole.
 """
 
-import errno
 import hashlib
 import json
-import os
-import secrets
 import shutil
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
@@ -20,24 +17,17 @@ from filelock import FileLock, Timeout
 
 from airrep._version import __version__
 from airrep.errors import ArtifactError
+from airrep.runtime.publishing import LIMITS, discard, give_name, remove_leftovers, sync, write_file, writing
 
 FORMAT_VERSION = 1
 
 MANIFEST = "manifest.json"
 LOCK = ".lock"
+SWAPPED = ".swapped"
+"""File of an artifact whose older version lies, for a moment, in the unfinished directory."""
 REQUEST = "request.json"
 """File of an unfinished directory with the request that it was begun for."""
 FINISH_FIRST = "Finish that one with its own command, delete the directory, or pass --replace."
-
-_REASONS = {
-    errno.ENOSPC: "the disk is full",
-    errno.EDQUOT: "the disk quota is used up",
-    errno.EFBIG: "the file would be larger than allowed",
-    errno.EACCES: "there is no permission to write",
-    errno.EPERM: "there is no permission to write",
-    errno.EROFS: "the file system is read-only",
-    errno.ENOTDIR: "a parent of it is a file, not a directory",
-}
 
 
 def canonical_json(value: object) -> bytes:
@@ -52,54 +42,19 @@ def json_digest(value: object) -> str:
 
 def file_digest(path: Path) -> str:
     """sha256 of a file's bytes, 64 hex digits."""
-    with path.open("rb") as stream:
+    with within_limits(path), path.open("rb") as stream:
         return hashlib.file_digest(stream, "sha256").hexdigest()
 
 
 @contextmanager
-def writing(path: Path) -> Iterator[None]:
-    """Turn an operating-system error while *path* is written into a one-line ArtifactError."""
+def within_limits(path: Path) -> Iterator[None]:
+    """Tell a limit of the system that was reached while *path* is read from a damage of it (ArtifactError)."""
     try:
         yield
-    except ArtifactError:
-        raise
     except OSError as error:
-        reason = _REASONS.get(error.errno or 0, str(error))
-        raise ArtifactError(
-            f"{path}: cannot be written: {reason}; what was there before is unchanged. "
-            "Mend that and run the same command again: finished parts are kept."
-        ) from error
-
-
-def sync(path: Path) -> None:
-    """Flush a file or directory to the disk, so that it survives a power cut."""
-    descriptor = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
-
-
-def write_file(path: Path, content: bytes, writer: str = "") -> None:
-    """Write a file so that a reader sees either its old bytes or all of the new ones.
-
-    Args:
-        path: path of the file.
-        content: its bytes.
-        writer: name of this writer in the temporary file, where several may write the same file at the same time.
-
-    Raises:
-        ArtifactError: the operating system refused.
-    """
-    temporary = path.with_name(f".{path.name}.{writer}.tmp" if writer else f".{path.name}.tmp")
-    with writing(path):
-        try:
-            temporary.write_bytes(content)
-            sync(temporary)
-            temporary.replace(path)
-            sync(path.parent)  # a rename is an entry of the directory
-        finally:
-            temporary.unlink(missing_ok=True)
+        if (way_out := LIMITS.get(error.errno or 0)) is None:
+            raise
+        raise ArtifactError(f"{path}: cannot be read, though nothing is wrong with it: {way_out}") from error
 
 
 def describe_files(folder: Path, names: Sequence[str]) -> dict[str, dict[str, Any]]:
@@ -118,22 +73,37 @@ def write_manifest(folder: Path, kind: str, content: Mapping[str, Any]) -> None:
     write_file(folder / MANIFEST, canonical_json({**manifest, "manifest_sha256": json_digest(manifest)}))
 
 
-def seal(folder: Path, kind: str, content: Mapping[str, Any], without: Collection[str] = ()) -> None:
+def seal(
+    folder: Path,
+    kind: str,
+    content: Mapping[str, Any],
+    without: Collection[str] = (),
+    written: Collection[str] | None = None,
+) -> None:
     """Flush the files of a directory to the disk, and write the manifest that names them all.
+
+    Names that begin with a dot are never part of an artifact: locks, histories, what an interrupted write left behind.
 
     Args:
         folder: the directory.
         kind: kind of artifact.
         content: values of the manifest, without the files.
         without: names of files and folders, directly below, that are left out.
+        written: names of those, directly below, that were written; None: all, where the directory was empty before.
     """
-    skipped = {LOCK, MANIFEST, *without}
-    paths = [path for path in sorted(folder.rglob("*")) if path.is_file()]
-    names = [path.relative_to(folder).as_posix() for path in paths]
-    named = [name for name in names if name.partition("/")[0] not in skipped]
-    for name in named:  # before the manifest, which must not survive a power cut that its files do not
+    names = [name for name in _files_below(folder) if name.partition("/")[0] not in {MANIFEST, *without}]
+    if written is not None:
+        names = [name for name in names if name.partition("/")[0] in written]
+    for name in names:  # before the manifest, which must not survive a power cut that its files do not
         sync(folder / name)
-    write_manifest(folder, kind, {**content, "files": describe_files(folder, named)})
+    for parent in {parent for name in names for parent in (folder / name).parents if parent.is_relative_to(folder)}:
+        sync(parent)
+    write_manifest(folder, kind, {**content, "files": describe_files(folder, names)})
+
+
+def _files_below(folder: Path) -> list[str]:
+    below = [path.relative_to(folder) for path in sorted(folder.rglob("*")) if path.is_file()]
+    return [path.as_posix() for path in below if not any(part.startswith(".") for part in path.parts)]
 
 
 def read_manifest(folder: Path, kind: str | None = None, *, verify: bool = False) -> dict[str, Any]:
@@ -178,7 +148,10 @@ def _parse_manifest(folder: Path) -> dict[str, Any]:
     if not path.is_file():
         raise ArtifactError(_why_absent(folder))
     try:
-        manifest = json.loads(path.read_bytes())
+        with within_limits(path):
+            manifest = json.loads(path.read_bytes())
+    except ArtifactError:
+        raise
     except OSError as error:
         raise ArtifactError(f"{path}: cannot be read: {error.strerror}. Mend its permissions.") from error
     except ValueError as error:
@@ -250,6 +223,7 @@ def locked(
     """
     lock = FileLock(folder / name, timeout=patience)
     with writing(folder):
+        _refuse_link(folder / name)
         try:
             lock.acquire()
         except Timeout as error:
@@ -273,7 +247,9 @@ def make_partial(out: Path) -> Path:
         ArtifactError: a directory of that name is there that airrep did not make, or it cannot be made.
     """
     partial = partial_path(out)
+    tidy(out)
     with writing(out):
+        _refuse_link(partial)
         partial.mkdir(parents=True, exist_ok=True)
         # Every directory that airrep began has its lock file.
         if any(partial.iterdir()) and not (partial / LOCK).exists():
@@ -281,6 +257,13 @@ def make_partial(out: Path) -> Path:
                 f"{partial}: was not written by airrep, but is in the way. Move it, or choose another --out."
             )
     return partial
+
+
+def _refuse_link(path: Path) -> None:
+    if path.is_symlink():  # to what another user may have chosen
+        raise ArtifactError(
+            f"{path}: is a symbolic link, which airrep did not make. Remove it, or choose another --out."
+        )
 
 
 def check_replaceable(out: Path, kind: str) -> None:
@@ -308,7 +291,7 @@ def clear(folder: Path, keep: Collection[str] = ()) -> None:
     for child in folder.iterdir():
         if child.name in keep:
             continue
-        if child.is_dir():
+        if child.is_dir() and not child.is_symlink():
             shutil.rmtree(child)
         elif child.name != LOCK:
             child.unlink()
@@ -317,20 +300,41 @@ def clear(folder: Path, keep: Collection[str] = ()) -> None:
 def publish(partial: Path, out: Path, kind: str) -> None:
     """Give a finished directory its name, in place of an older one of the same kind if there is any.
 
+    At every moment either of them stands under the name, whole.
+
     Raises:
         ArtifactError: what is there is not an artifact of that kind, or the operating system refused.
     """
     check_replaceable(out, kind)
-    old = out.with_name(f".{out.name}.replaced")
-    check_replaceable(old, kind)
     with writing(out):
-        # A directory cannot be renamed over a full one, and deleting one takes long; two renames leave hardly a gap.
         if out.exists():
-            shutil.rmtree(old, ignore_errors=True)
-            out.replace(old)
-        partial.replace(out)
-        sync(out.parent)
+            (partial / SWAPPED).touch()
+        if give_name(partial, out):
+            _discard_old(out)
+
+
+def _discard_old(out: Path) -> None:
+    """Remove the older version that lies where its successor was built, if one does."""
+    partial = partial_path(out)
+    if not (out / SWAPPED).exists():
+        return
+    with suppress(ArtifactError):  # where another process has begun anew: it empties the directory itself
+        if partial.is_dir() and not partial.is_symlink():
+            with locked(partial):
+                discard(partial)
+    (out / SWAPPED).unlink(missing_ok=True)
+
+
+def tidy(out: Path) -> None:
+    """Remove what a killed writer of *out* left beside it, as far as that is allowed; unfinished work stays."""
+    if not out.parent.is_dir():
+        return
+    remove_leftovers(out.parent)
+    old = out.with_name(f".{out.name}.replaced")  # as airrep 0.1 called an older version
+    if out.exists() and not old.is_symlink() and ((old / MANIFEST).is_file() or (old / LOCK).is_file()):
         shutil.rmtree(old, ignore_errors=True)
+    with suppress(OSError):
+        _discard_old(out)
 
 
 def check_free(out: Path, kind: str, *, replace: bool) -> None:
@@ -339,6 +343,7 @@ def check_free(out: Path, kind: str, *, replace: bool) -> None:
     Raises:
         ArtifactError: *out* exists and *replace* is false, or it is not an artifact of that kind.
     """
+    tidy(out)
     if out.exists() and not replace:
         raise ArtifactError(f"{out}: exists already; nothing is overwritten. Give another path, or pass --replace.")
     check_replaceable(out, kind)
@@ -372,30 +377,3 @@ def new_artifact(
         yield partial
         seal(partial, kind, content, without=keep)
         publish(partial, out, kind)
-
-
-@contextmanager
-def new_folder(out: Path) -> Iterator[Path]:
-    """Write a folder that is no artifact, whole or not at all: yields a sibling to fill, which takes the name *out*.
-
-    Raises:
-        ArtifactError: *out* exists, or it cannot be written.
-    """
-    check_new_folder(out)
-    with writing(out):
-        partial = out.with_name(f".{out.name}-{secrets.token_hex(4)}.partial")  # two writers never share one
-        partial.mkdir(parents=True)
-        try:
-            yield partial
-            for path in partial.rglob("*"):
-                sync(path)
-            partial.rename(out)
-        finally:
-            shutil.rmtree(partial, ignore_errors=True)
-        sync(out.parent)
-
-
-def check_new_folder(out: Path) -> None:
-    """Refuse, before any work, a path that exists (ArtifactError)."""
-    if out.exists():
-        raise ArtifactError(f"{out}: exists already; nothing is overwritten. Give another path, or remove it.")

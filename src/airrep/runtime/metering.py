@@ -12,7 +12,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any, NamedTuple, TypeAlias
 
-from airrep.runtime.artifacts import writing
+from airrep.runtime.publishing import append_line
 
 COSTS = "costs.jsonl"
 
@@ -213,12 +213,7 @@ def append_cost(folder: Path, stage: str, spent: MeasuredCost, **more: object) -
     """Add a line to the costs of an artifact."""
     path = folder / COSTS
     line = json.dumps({"stage": stage, **more, **asdict(spent), "rows": {n: list(r) for n, r in spent.rows.items()}})
-    with writing(path), path.open("ab+") as stream:
-        if stream.tell():  # an interruption may have cut the last line
-            stream.seek(-1, 2)
-            if stream.read(1) != b"\n":
-                stream.write(b"\n")
-        stream.write(line.encode() + b"\n")
+    append_line(path, line)
 
 
 class Measured(NamedTuple):

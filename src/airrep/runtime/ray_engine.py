@@ -1,10 +1,12 @@
 """Workers on a Ray cluster, safe against lost nodes."""
 
 import os
+import secrets
 import socket
 from collections.abc import Callable, Generator, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
+from pathlib import Path
 from types import ModuleType
 from typing import Any
 
@@ -12,8 +14,10 @@ from airrep.errors import ConfigError, MissingExtraError, TrainingError
 from airrep.runtime.engine import Backlog, Crew, Engine, Outcome, R, Reply, T, Worker, WorkerLostError, answer_all
 from airrep.runtime.processes import ONE_THREAD, LocalProcesses, pickled, set_up
 
-ENVIRONMENT = {"RAY_AUTH_MODE": "disabled", "RAY_USAGE_STATS_ENABLED": "0", "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0"}
+ENVIRONMENT = {"RAY_USAGE_STATS_ENABLED": "0", "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0"}
 """Variables that are set before Ray is imported, unless they are set already."""
+AUTH_MODE, AUTH_TOKEN, AUTH_TOKEN_PATH = "RAY_AUTH_MODE", "RAY_AUTH_TOKEN", "RAY_AUTH_TOKEN_PATH"
+"""Variables from which Ray knows whether workers and drivers must show a token, and which."""
 
 _KNOCK_SECONDS = 10.0
 
@@ -27,7 +31,8 @@ class RayEngine(Engine):
     """
 
     address: str | None = None
-    """The cluster, such as ``"auto"`` or ``"ray://head:10001"``; None starts one on this machine."""
+    """The cluster, such as ``"auto"`` or ``"ray://head:10001"``; None starts one on this machine, which listens to this
+    machine alone and asks for a token."""
     workers: int | None = None
     """Number of actors; None takes as many as fit into the cluster when the run begins."""
     cpus: float = 1.0
@@ -55,7 +60,7 @@ class RayEngine(Engine):
         backlog: Backlog[T, R] = Backlog(tasks, retries)
         if not tasks:
             return
-        ray = load_ray()
+        ray = load_ray(own=self.address is None)
         with _connected(ray, self.address):
             yield from _Actors(ray, self, pickled(setup), len(tasks), retries).outcomes(backlog)
 
@@ -99,8 +104,11 @@ def make_engine(
     return LocalProcesses(workers or os.cpu_count() or 1)
 
 
-def load_ray() -> ModuleType:
+def load_ray(*, own: bool = True) -> ModuleType:
     """Import Ray.
+
+    Args:
+        own: whether the cluster will be one that airrep starts: whoever reaches it without a token could run any code.
 
     Raises:
         MissingExtraError: it is not installed.
@@ -108,11 +116,18 @@ def load_ray() -> ModuleType:
     # Ray reads the environment once, when it is imported.
     for name, value in ENVIRONMENT.items():
         os.environ.setdefault(name, value)
+    if own and os.environ.setdefault(AUTH_MODE, "token") == "token" and not _has_token():
+        os.environ[AUTH_TOKEN] = secrets.token_hex(32)
     try:
         import ray
     except ImportError as error:
         raise MissingExtraError("engine ray", "ray") from error
     return ray
+
+
+def _has_token() -> bool:
+    given = any(name in os.environ for name in (AUTH_TOKEN, AUTH_TOKEN_PATH))
+    return given or (Path.home() / ".ray" / "auth_token").is_file()
 
 
 @contextmanager
@@ -124,7 +139,8 @@ def _connected(ray: ModuleType, address: str | None) -> Iterator[None]:
     dashboard = {} if address else {"include_dashboard": False}
     try:
         _knock(address)
-        ray.init(address=address or "local", log_to_driver=False, logging_level="ERROR", **dashboard)
+        with nullcontext() if address else _loopback():
+            ray.init(address=address or "local", log_to_driver=False, logging_level="ERROR", **dashboard)
     except (OSError, ValueError, RuntimeError) as error:
         reason = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
         raise ConfigError(f"--address {address}: no Ray cluster answers ({reason}). Check the address.") from error
@@ -132,6 +148,20 @@ def _connected(ray: ModuleType, address: str | None) -> Iterator[None]:
         yield
     finally:
         ray.shutdown()
+
+
+@contextmanager
+def _loopback() -> Iterator[None]:
+    """Let a cluster that is started here listen to this machine alone, as Ray does by itself on macOS."""
+    from ray._private import ray_constants
+
+    # Ray replaces an address of loopback that it is given by that of the network.
+    before = getattr(ray_constants, "ENABLE_RAY_CLUSTER", None)
+    ray_constants.ENABLE_RAY_CLUSTER = False
+    try:
+        yield
+    finally:
+        ray_constants.ENABLE_RAY_CLUSTER = before
 
 
 def _knock(address: str | None) -> None:

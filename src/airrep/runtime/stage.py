@@ -20,9 +20,9 @@ from airrep.runtime.artifacts import (
     publish,
     read_manifest,
     real_path,
-    write_file,
-    writing,
+    tidy,
 )
+from airrep.runtime.publishing import write_file, writing
 
 
 @dataclass(frozen=True)
@@ -66,6 +66,7 @@ class Stage:
         Raises:
             ArtifactError: something else is there, an answer to another request, or an altered one.
         """
+        tidy(self.path)
         check_replaceable(self.path, self.kind)
         if self.replace or not self.path.exists():
             return None

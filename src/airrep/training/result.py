@@ -18,11 +18,11 @@ from airrep.encoder.exports import write_sentence_transformer
 from airrep.encoder.folders import read_card
 from airrep.labels.instance import LabelledInstance
 from airrep.labels.teacher import Teaching
-from airrep.runtime.artifacts import MANIFEST, read_manifest, seal, versions, writing
-from airrep.runtime.metering import COSTS
+from airrep.runtime.artifacts import MANIFEST, REQUEST, read_manifest, seal, versions
+from airrep.runtime.publishing import writing
 from airrep.runtime.stage import Stage
 from airrep.training.settings import TrainingSettings
-from airrep.training.state import TIMES, load_state
+from airrep.training.state import STEPS, load_state
 
 KIND = "encoder"
 
@@ -95,13 +95,13 @@ def finish(stage: Stage, partial: Path, checkpoint: StoredEncoder, recipe: str |
     with writing(stage.path):
         # A run that was stopped between the seal and the final rename has only the rest to do.
         if not (partial / MANIFEST).exists():
-            _write_model(partial, checkpoint, recipe)
-            _seal(partial, checkpoint, stage.request)
+            written = _write_model(partial, checkpoint, recipe)
+            _seal(partial, checkpoint, stage.request, written)
         shutil.rmtree(partial / WORK, ignore_errors=True)
 
 
-def _write_model(partial: Path, checkpoint: StoredEncoder, recipe: str | None) -> None:
-    """Write the model in the work folder, then move it, so that an interrupted write is never sealed."""
+def _write_model(partial: Path, checkpoint: StoredEncoder, recipe: str | None) -> list[str]:
+    """Write the model in the work folder, then move it, so that an interrupted write is never sealed; its names."""
     made = partial / WORK / "encoder"
     shutil.rmtree(made, ignore_errors=True)
     made.mkdir()
@@ -109,14 +109,16 @@ def _write_model(partial: Path, checkpoint: StoredEncoder, recipe: str | None) -
     (made / "README.md").write_text(render_card(checkpoint.card.training or {}), encoding="utf-8")
     if recipe is not None:
         (made / RECIPE).write_text(recipe, encoding="utf-8")
-    for child in sorted(made.iterdir()):
-        target = partial / child.name
+    names = sorted(child.name for child in made.iterdir())
+    for name in names:
+        child, target = made / name, partial / name
         if target.is_dir():  # which a rename cannot replace
             shutil.rmtree(target)
         child.replace(target)
+    return names
 
 
-def _seal(partial: Path, checkpoint: StoredEncoder, request: Mapping[str, Any]) -> None:
+def _seal(partial: Path, checkpoint: StoredEncoder, request: Mapping[str, Any], written: Sequence[str]) -> None:
     training = checkpoint.card.training or {}
     content = {
         "request": dict(request),
@@ -124,7 +126,7 @@ def _seal(partial: Path, checkpoint: StoredEncoder, request: Mapping[str, Any]) 
         "packages": versions("torch", "numpy", "tokenizers"),
     }
     # Without times and costs, so that equal runs have equal manifests.
-    seal(partial, KIND, content, without=(WORK, TIMES, COSTS))
+    seal(partial, KIND, content, written=(REQUEST, STEPS, *written))
 
 
 def describe_instance(instance: LabelledInstance) -> dict[str, Any]:

@@ -11,7 +11,7 @@ from safetensors.torch import load_file, save
 from torch import Tensor
 
 from airrep.errors import ArtifactError
-from airrep.runtime.artifacts import write_file, writing
+from airrep.runtime.publishing import append_line, write_file
 
 STATE = "checkpoint.safetensors"
 TAUGHT = "taught.safetensors"
@@ -127,9 +127,7 @@ class StepLog:
         self._append(TIMES, {"step": record["step"], "seconds": round(seconds, 4), "cpu": round(cpu, 4)})
 
     def _append(self, name: str, record: Mapping[str, Any]) -> None:
-        path = self._paths[name]
-        with writing(path), path.open("a", encoding="utf-8") as stream:
-            stream.write(json.dumps(record) + "\n")
+        append_line(self._paths[name], json.dumps(record))
 
 
 def _step_of(line: bytes) -> float:

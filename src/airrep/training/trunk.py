@@ -16,9 +16,10 @@ from airrep.arrays import DenseFeatures, GroupScores, Rows
 from airrep.encoder.bert import Drop, PackedTokens, SentenceBert
 from airrep.errors import ConfigError, TrainingError
 from airrep.evaluation.judging import compact_subsets, score_features
-from airrep.runtime.artifacts import json_digest, write_file, writing
+from airrep.runtime.artifacts import json_digest
 from airrep.runtime.devices import Team, autocast
 from airrep.runtime.packing import Batch, pack
+from airrep.runtime.publishing import write_file, writing
 from airrep.scoring.pooling import TrainedPool
 from airrep.training.beside.mixture import LOG_WEIGHTS, Mixture
 from airrep.training.examples import Prepared, Texts

@@ -7,7 +7,6 @@ first; two that write at once do each other no harm.
 
 import hashlib
 import os
-import secrets
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import nullcontext
 from pathlib import Path
@@ -20,8 +19,8 @@ from safetensors.numpy import load, save
 
 from airrep.corpus.corpus import Example
 from airrep.errors import ArtifactError
-from airrep.runtime.artifacts import write_file, writing
 from airrep.runtime.metering import computing_rows, note_recalled
+from airrep.runtime.publishing import remove_leftovers, write_file, writing
 
 CHUNK = 512
 """Most examples computed at a time, which is what an interruption can lose."""
@@ -103,6 +102,7 @@ class GradientStore:
         """Note blocks that were written since the last time, by whichever run."""
         if self._folder is None or not self._folder.is_dir():
             return
+        remove_leftovers(self._folder)
         for path in sorted(self._folder.glob("*.safetensors")):
             if path not in self._known:
                 try:
@@ -140,7 +140,7 @@ def _write(path: Path, content: bytes) -> None:
     try:
         with writing(path):
             path.parent.mkdir(parents=True, exist_ok=True)
-        write_file(path, content, f"{os.getpid()}-{secrets.token_hex(4)}")
+        write_file(path, content)
     except ArtifactError as error:
         raise ArtifactError(
             f"{error} Or keep gradients elsewhere ({CACHE}=FOLDER), or nowhere (--set store=none)."

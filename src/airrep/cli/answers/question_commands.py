@@ -84,7 +84,7 @@ def clean_command(
     from airrep.answers.clean import KINDS, clean
     from airrep.cli.show.answers import print_cleaned
     from airrep.cli.show.console import Meter
-    from airrep.runtime.artifacts import check_new_folder
+    from airrep.runtime.publishing import check_new_folder
 
     delivery.check("clean")
     if lists is not None:
@@ -152,7 +152,7 @@ def mix_command(
     from airrep.cli.show.answers import print_mix
     from airrep.cli.show.console import Meter
     from airrep.index.selection.picks import check_writable
-    from airrep.runtime.artifacts import check_new_folder, write_file
+    from airrep.runtime.publishing import check_new_folder, write_output
 
     delivery.check("mix")
     if axolotl is not None:
@@ -165,8 +165,7 @@ def mix_command(
         result = mix(opened, asked, by, top=top, where=where, seed=seed, progress=meter)
     for file in files:
         text = result.to_yaml() if file == yaml else result.to_llama_factory()
-        file.parent.mkdir(parents=True, exist_ok=True)
-        write_file(file, text.encode())
+        write_output(file, text.encode())
         note(f"{file}: written")
     if axolotl is not None:
         drawn = write_axolotl(result, opened, axolotl, seed=seed)

@@ -12,6 +12,7 @@ from airrep._version import __version__
 from airrep.cli.running.steps import Step
 from airrep.errors import ArtifactError
 from airrep.runtime.artifacts import MANIFEST, file_digest, json_digest
+from airrep.runtime.publishing import append_line
 
 HISTORY = ".steps.jsonl"
 """File in an artifact's directory: a line for each command. No manifest names it, since where and how often a command
@@ -58,7 +59,8 @@ def read_history(artifact: Path) -> list[Line]:
     if not path.is_file():
         return []
     try:
-        return [_line(json.loads(text)) for text in path.read_text(encoding="utf-8").splitlines() if text.strip()]
+        whole, _, _ = path.read_bytes().rpartition(b"\n")  # an interruption may have cut the last line
+        return [_line(json.loads(text)) for text in whole.splitlines() if text.strip()]
     except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
         raise ArtifactError(f"{path}: cannot be read as commands of airrep. Delete it.") from error
 
@@ -138,8 +140,7 @@ def record(artifact: Path, step: Step, inputs: Mapping[str, str], *, changed: bo
         wanted = not known
     if wanted:
         line = {"airrep": __version__, "step": step.to_dict(), "folder": _folder(artifact), "inputs": dict(inputs)}
-        with (artifact / HISTORY).open("a", encoding="utf-8") as stream:
-            stream.write(json.dumps(line, ensure_ascii=False) + "\n")
+        append_line(artifact / HISTORY, json.dumps(line, ensure_ascii=False))
 
 
 def _is_ours(artifact: Path, step: Step) -> bool:

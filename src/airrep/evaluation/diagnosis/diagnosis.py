@@ -16,8 +16,9 @@ from airrep.evaluation.diagnosis.of_labels import label_findings
 from airrep.evaluation.statistics.metrics import RESAMPLES
 from airrep.index.index import Index
 from airrep.labels.instance import LabelledInstance, distinct, identity
-from airrep.runtime.artifacts import canonical_json, new_artifact, read_manifest, write_file
+from airrep.runtime.artifacts import canonical_json, new_artifact, read_manifest
 from airrep.runtime.costs import read_label_times
+from airrep.runtime.publishing import write_file
 from airrep.runtime.stage import Stage
 from airrep.scoring.pooling import PoolLike
 

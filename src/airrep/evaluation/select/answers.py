@@ -9,7 +9,8 @@ from typing import Any, NamedTuple, Protocol
 from airrep.arrays import Rows
 from airrep.corpus.corpus import Example
 from airrep.labels.fine_tuner import D, Learner, Tuner, WorkerSetup
-from airrep.runtime.artifacts import canonical_json, json_digest, write_file, writing
+from airrep.runtime.artifacts import canonical_json, json_digest
+from airrep.runtime.publishing import write_file, writing
 
 
 class Answerer(Learner[D], Protocol[D]):

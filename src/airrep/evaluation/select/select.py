@@ -20,8 +20,9 @@ from airrep.evaluation.select.tasks import SelectSettings
 from airrep.labels.farm import TaskProgress, TaskReport
 from airrep.labels.fine_tuner import load_first
 from airrep.lm.settings import FineTuneSettings, LmSettings
-from airrep.runtime.artifacts import LOCK, REQUEST, json_digest, write_file, writing
+from airrep.runtime.artifacts import LOCK, REQUEST, json_digest
 from airrep.runtime.engine import Engine, InProcess
+from airrep.runtime.publishing import write_file, writing
 from airrep.runtime.stage import Stage
 
 OnTask = Callable[[TaskReport], None]

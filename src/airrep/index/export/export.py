@@ -10,8 +10,10 @@ from airrep._version import __version__
 from airrep.attributors.base import OnProgress
 from airrep.errors import ConfigError
 from airrep.index.export.columns import ExportedColumns
-from airrep.index.export.files import CsvWriter, LanceWriter, ParquetWriter, Writer, check_target, written_whole
+from airrep.index.export.files import CsvWriter, LanceWriter, ParquetWriter, Writer, check_target
 from airrep.index.rows import IndexRows
+from airrep.runtime.artifacts import real_path
+from airrep.runtime.publishing import new_place
 
 FORMATS = ("embedding-atlas", "parquet", "csv", "lance")
 
@@ -67,8 +69,8 @@ def export_index(
     columns = ExportedColumns(index, index.mask(where), to == "embedding-atlas", asked, dots=to != "lance")
     if not columns.rows:
         raise ConfigError(f"filter {where}: no example fulfils it; expected some. Choose another filter.")
-    with written_whole(path) as partial:
-        writer.write(partial, columns.schema, _counted(columns, progress))
+    with new_place(real_path(path), replace=True) as made:
+        writer.write(made, columns.schema, _counted(columns, progress))
     guarded = writer.guarded if isinstance(writer, CsvWriter) else 0
     return Exported(path, columns.rows, tuple(columns.schema.names), columns.width, guarded)
 

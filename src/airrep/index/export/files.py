@@ -1,10 +1,8 @@
 """Files that an index is exported to: Parquet, CSV, Lance."""
 
 import json
-import shutil
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, ClassVar
@@ -15,7 +13,6 @@ import pyarrow.csv
 import pyarrow.parquet as pq
 
 from airrep.errors import ArtifactError, MissingExtraError
-from airrep.runtime.artifacts import real_path, sync, writing
 
 FORMULA = r"^[=+\-@\t\r]"
 """What a spreadsheet takes for a formula: the text begins so."""
@@ -36,33 +33,6 @@ def check_target(path: Path, *, folder: bool, replace: bool) -> None:
     if not ours:
         kind = "a Lance dataset" if folder else "a file"
         raise ArtifactError(f"{path}: is not {kind}, so it is not replaced. Give another path.")
-
-
-@contextmanager
-def written_whole(out: Path) -> Iterator[Path]:
-    """A path beside *out* to write to, which gets its name when all is written, and is removed otherwise."""
-    path = real_path(out)
-    partial = path.with_name(f"{path.name}.partial")
-    with writing(path):
-        path.parent.mkdir(parents=True, exist_ok=True)
-        _remove(partial)
-        try:
-            yield partial
-            if partial.is_dir():
-                _remove(path)
-            else:
-                sync(partial)
-            partial.replace(path)
-            sync(path.parent)
-        finally:
-            _remove(partial)
-
-
-def _remove(path: Path) -> None:
-    if path.is_dir():
-        shutil.rmtree(path)
-    else:
-        path.unlink(missing_ok=True)
 
 
 class Writer(ABC):

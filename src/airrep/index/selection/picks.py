@@ -10,7 +10,7 @@ from airrep.corpus.corpus import Example
 from airrep.errors import ArtifactError
 from airrep.index.frames import Tabular
 from airrep.index.results import Provenance, fields_of
-from airrep.runtime.artifacts import write_file, writing
+from airrep.runtime.publishing import write_output
 
 REASON = "selected_by"
 
@@ -104,9 +104,7 @@ class SelectionResult(Tabular, Sequence[AnyPick], Generic[AnyPick]):
         path = Path(out)
         check_writable(path, replace=replace)
         lines = (json.dumps(pick.to_dict(), ensure_ascii=False) for pick in self.picks)
-        with writing(path):
-            path.parent.mkdir(parents=True, exist_ok=True)
-        write_file(path, "".join(f"{line}\n" for line in lines).encode())
+        write_output(path, "".join(f"{line}\n" for line in lines).encode())
         return path
 
     write = save

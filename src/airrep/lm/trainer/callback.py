@@ -11,6 +11,7 @@ from transformers import TrainerCallback
 from airrep.errors import ArtifactError, ConfigError
 from airrep.lm.trainer.record import ABOUT, FORMAT, read_training_record, steps_until
 from airrep.lm.trainer.rows import RecordedBatches, record_batches
+from airrep.runtime.publishing import append_line, remove_leftovers, write_file
 
 _ROWS_TOLD = 10
 
@@ -80,8 +81,7 @@ class AttributionCallback(TrainerCallback):  # type: ignore[misc]
             "learning_rate": _number(logs.get("learning_rate")),
             "rows": self._rows,
         }
-        with self._file.open("a", encoding="utf-8") as file:
-            file.write(json.dumps(entry) + "\n")
+        append_line(self._file, json.dumps(entry))
         self._rows, self._first = [], state.global_step + 1
 
     def on_train_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
@@ -147,9 +147,8 @@ class AttributionCallback(TrainerCallback):  # type: ignore[misc]
         try:
             self.out.mkdir(parents=True, exist_ok=True)
             kept = steps_until(mine, step)
-            partial = mine.with_suffix(".partial")
-            partial.write_bytes(b"".join(kept))
-            partial.replace(mine)
+            remove_leftovers(self.out)
+            write_file(mine, b"".join(kept))
             if rank == 0:
                 self._write_about(about)
         except (OSError, ValueError, KeyError, TypeError) as error:
@@ -157,9 +156,7 @@ class AttributionCallback(TrainerCallback):  # type: ignore[misc]
         self._file = mine
 
     def _write_about(self, about: dict[str, Any]) -> None:
-        partial = self.out / f"{ABOUT}.partial"
-        partial.write_text(json.dumps(about, indent=1), encoding="utf-8")
-        partial.replace(self.out / ABOUT)
+        write_file(self.out / ABOUT, json.dumps(about, indent=1).encode())
 
 
 def _skipped(args: Any, state: Any, loader: Any) -> int:

@@ -1,0 +1,162 @@
+"""Many shards: within the limit of open files, merged by appends, the same answers whatever they were cut into."""
+
+import errno
+import os
+import resource
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+from worlds.children import in_child
+from worlds.small_world import HashAttributor, make_corpus
+
+import airrep
+from airrep.errors import ArtifactError
+from airrep.index import mapping
+from airrep.index.editing import count_merged
+from airrep.index.shards import reading
+
+QUERIES = make_corpus(3, "q")
+
+
+def open_files() -> int:
+    return len(list(Path("/proc/self/fd").iterdir()))
+
+
+def with_few_files(work: Callable[[], object]) -> int:
+    """Exit status of work in a process that may open 20 more files than it has."""
+
+    def limited() -> None:
+        limit = open_files() + 20
+        resource.setrlimit(resource.RLIMIT_NOFILE, (limit, limit))
+        work()
+
+    return os.waitstatus_to_exitcode(os.waitpid(in_child(limited), 0)[1])
+
+
+def use(path: Path) -> None:
+    """Ask, append, delete, compact, verify."""
+    index = airrep.open_index(path, HashAttributor())
+    index.top(QUERIES, k=3)
+    index.group_scores(QUERIES, by="source")
+    index = index.append(make_corpus(5, "more"))
+    index = index.delete([0])
+    index.compact().verify()
+
+
+def test_more_shards_than_a_process_may_have_files_open(tmp_path: Path) -> None:
+    airrep.build_index(make_corpus(60), tmp_path / "index", HashAttributor(), shard_rows=1)
+    assert with_few_files(lambda: use(tmp_path / "index")) == 0
+
+
+def test_no_file_stays_open(tmp_path: Path) -> None:
+    index = airrep.build_index(make_corpus(60), tmp_path / "index", HashAttributor(), shard_rows=2)
+    before = open_files()
+    index.top(QUERIES, k=3)
+    assert [str(index.example(row).id) for row in (0, 59)] == ["e0", "e59"]
+    assert open_files() < before + 5  # of 150 files
+
+
+def test_an_exhausted_limit_is_not_called_a_damage(tmp_path: Path) -> None:
+    for number, words in ((errno.EMFILE, "ulimit -n 4096"), (errno.ENOMEM, "memory is short")):
+        with pytest.raises(ArtifactError, match=f"cannot be read, though nothing is wrong with it: .*{words}"):
+            with reading(tmp_path / "features.npy"):
+                raise OSError(number, os.strerror(number))
+    index = airrep.build_index(make_corpus(9), tmp_path / "index", HashAttributor(), shard_rows=1)
+    held = []
+
+    def exhausted() -> None:
+        limit = open_files() + 2
+        resource.setrlimit(resource.RLIMIT_NOFILE, (limit, limit))
+        while True:
+            try:
+                held.append(os.open("/dev/null", os.O_RDONLY))
+            except OSError:
+                break
+        with pytest.raises(ArtifactError, match="as many files open as it may"):
+            index.top(QUERIES, k=3)
+        with pytest.raises(ArtifactError, match="as many files open as it may"):
+            index.verify()
+        with pytest.raises(ArtifactError, match="as many files open as it may"):
+            index.delete([0])
+
+    assert os.waitstatus_to_exitcode(os.waitpid(in_child(exhausted), 0)[1]) == 0
+
+
+@pytest.mark.parametrize("order", ["C", "F"])
+@pytest.mark.parametrize("shape", [(5, 3), (0, 3), (7,), ()])
+def test_a_mapped_array_is_the_one_that_was_saved(tmp_path: Path, shape: tuple[int, ...], order: str) -> None:
+    array = np.asarray(np.random.default_rng(0).random(shape), np.float16, order=order)
+    np.save(tmp_path / "a.npy", array)
+    found = mapping.map_array(tmp_path / "a.npy")
+    assert found.dtype == array.dtype
+    np.testing.assert_array_equal(found, array)
+    if array.size:
+        found[...] = 0  # in memory alone
+        np.testing.assert_array_equal(np.load(tmp_path / "a.npy"), array)
+
+
+def test_an_array_file_of_another_length_is_refused(tmp_path: Path) -> None:
+    np.save(tmp_path / "a.npy", np.arange(10))
+    content = (tmp_path / "a.npy").read_bytes()
+    for bad in (content[:-1], content + b"x", content[:50], b"", content.replace(b"(10,)", b"(99,)")):
+        (tmp_path / "a.npy").write_bytes(bad)
+        with pytest.raises(ValueError, match="magic string|other bytes than its header says|EOF"):
+            mapping.map_array(tmp_path / "a.npy")
+
+
+def test_appends_merge_small_shards_and_change_no_answer(tmp_path: Path) -> None:
+    whole = airrep.build_index(make_corpus(100), tmp_path / "whole", HashAttributor(), shard_rows=16)
+    index = airrep.build_index(make_corpus(100)[:20], tmp_path / "index", HashAttributor(), shard_rows=16)
+    index = index.delete([3, 18])
+    done = 20
+    for count in (1, 1, 1, 2, 30, 1, 7, 16, 21):
+        index = index.append(make_corpus(100)[done : done + count])
+        done += count
+        small = [shard.rows for shard in index.shards if shard.rows < 16]
+        assert len(small) <= 4 + 1
+        assert [shard.start for shard in index.shards] == list(np.cumsum([0, *(s.rows for s in index.shards)])[:-1])
+        index.verify()
+    assert done == len(index) + 2 == 100
+    assert [shard.rows for shard in index.shards] == [16, 16, 16, 16, 16, 16, 4]
+    assert {path.name for path in (tmp_path / "index/shards").iterdir()} == {s.folder.name for s in index.shards}
+    whole = whole.delete([3, 18])
+    for got, expected in zip(index.top(QUERIES, k=50), whole.top(QUERIES, k=50), strict=True):
+        assert [(hit.row, hit.score) for hit in got] == [(hit.row, hit.score) for hit in expected]
+    assert [shard.folder.name for shard in index.shards] == [shard.folder.name for shard in whole.shards]
+
+
+@pytest.mark.parametrize(("more", "full"), [(1, 4096), (10, 4096), (999, 1000), (7, 8)])
+def test_small_shards_and_rewriting_grow_with_the_logarithm_alone(more: int, full: int) -> None:
+    sizes, written = [full], 0
+    for _ in range(3 * full // more + 2):
+        count = count_merged(sizes, more, full)
+        gathered = sum(sizes[len(sizes) - count :]) + more
+        sizes = [
+            *sizes[: len(sizes) - count],
+            *[full] * (gathered // full),
+            *([gathered % full] if gathered % full else []),
+        ]
+        written += gathered
+        assert sum(size < full for size in sizes) <= np.log2(full) + 1
+    assert written <= sum(sizes) * (np.log2(full) + 1)
+
+
+def test_damage_of_a_small_shard_is_not_merged_away(tmp_path: Path) -> None:
+    index = airrep.build_index(make_corpus(5), tmp_path / "index", HashAttributor(), shard_rows=16)
+    path = index.shards[0].folder / "features.npy"
+    content = bytearray(path.read_bytes())
+    content[-1] ^= 1
+    path.write_bytes(content)
+    with pytest.raises(ArtifactError, match=r"features\.npy: was altered after it was written"):
+        index.append(make_corpus(5, "more"))
+
+
+def test_rows_keep_their_numbers_for_openings_of_before(tmp_path: Path) -> None:
+    before = airrep.build_index(make_corpus(5), tmp_path / "index", HashAttributor(), shard_rows=16)
+    before.append(make_corpus(5, "more"))
+    assert len(before.delete([2])) == 9
+    before.compact()
+    with pytest.raises(ArtifactError, match="was compacted or built anew"):
+        before.delete([3])

@@ -1,0 +1,105 @@
+"""Simulated kills: a forked process ends at its nth change of files, as SIGKILL would end it, between two calls."""
+
+import os
+import random
+import sys
+from collections.abc import Callable
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+from worlds.children import in_child
+
+KILLED = 99
+"""Exit status of a child that was killed."""
+_WRITING = os.O_WRONLY | os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_APPEND
+_AT = {"os.rename": (0, 2), "os.remove": (0, 1), "os.rmdir": (0, 1), "os.mkdir": (0, 2), "os.link": (1, 3)}
+"""Events that change files, with the places of the path and of its folder's descriptor among their arguments."""
+_OWN = ("os.symlink", "os.truncate", "airrep.exchange")
+"""Other events, with the path as first argument."""
+
+
+class _Changes:
+    """Counts the changes of files in a folder, and ends the process at one of them."""
+
+    def __init__(self, folder: Path, at: int, torn: int | None) -> None:
+        self._folder = str(folder.resolve())
+        self._at, self._torn = at, torn
+        self.count = 0
+
+    def __call__(self, event: str, args: tuple[Any, ...]) -> None:
+        path = _changed(event, args)
+        if path is None or not path.startswith(self._folder) or self.count < 0:
+            return
+        if self.count == self._at:
+            self.count = -1  # what follows is not the program's
+            if event == "open" and self._torn is not None:
+                with suppress(OSError):  # such as of a file that is there already
+                    _tear(path, args[2], self._torn)
+            os._exit(KILLED)
+        self.count += 1
+
+
+def _changed(event: str, args: tuple[Any, ...]) -> str | None:
+    """The path that an event changes; None if it changes none."""
+    if event == "open":
+        name, _, flags = args
+        return _whole(name) if isinstance(name, str | bytes) and flags & _WRITING else None
+    if event in _AT:
+        place, descriptor = _AT[event]
+        folder = args[descriptor]
+        return _whole(args[place], Path(f"/proc/self/fd/{folder}").readlink() if folder >= 0 else None)
+    return _whole(args[0]) if event in _OWN else None
+
+
+def _whole(name: str | bytes | os.PathLike[str], base: Path | None = None) -> str:
+    return str((base or Path.cwd()) / os.fsdecode(name))
+
+
+def _tear(path: str, flags: int, size: int) -> None:
+    """Open a file as the program would have, and write some bytes of its own to it."""
+    descriptor = os.open(path, flags, 0o666)
+    os.write(descriptor, b'{"torn": "\xc3'[:size])
+    os.close(descriptor)
+
+
+def count_changes(work: Callable[[], object], folder: Path) -> int:
+    """Do all of the work in a child; the number of its changes in a folder."""
+    reader, writer = os.pipe()
+
+    def counted() -> None:
+        changes = _Changes(folder, -1, None)
+        sys.addaudithook(changes)
+        work()
+        os.write(writer, str(changes.count).encode())
+
+    status = os.waitpid(in_child(counted), 0)[1]
+    os.close(writer)
+    with os.fdopen(reader) as told:
+        count = told.read()
+    assert status == 0, f"the work failed by itself (status {status})"
+    return int(count)
+
+
+def kill_at(work: Callable[[], object], folder: Path, change: int, torn: int | None = None) -> bool:
+    """Do the work in a child that is killed just before one of its changes in a folder; whether it was.
+
+    Args:
+        work: the work.
+        folder: only changes in here count.
+        change: the number of the change, from 0.
+        torn: where the change opens a file for writing, the file is opened first, and so many bytes are written.
+    """
+
+    def killed() -> None:
+        sys.addaudithook(_Changes(folder, change, torn))
+        work()
+
+    status = os.waitstatus_to_exitcode(os.waitpid(in_child(killed), 0)[1])
+    assert status in (0, KILLED), f"the work failed by itself (status {status})"
+    return status == KILLED
+
+
+def some_changes(count: int, wanted: int, seed: int) -> list[int]:
+    """Numbers of some changes, or of all where there are no more than wanted."""
+    return sorted(random.Random(seed).sample(range(count), min(count, wanted)))
