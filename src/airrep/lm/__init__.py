@@ -8,6 +8,7 @@ files      Load and write the files of a target LM; checks of what is loaded.
 fine_tune  Fine-tune a causal LM on packed documents.
 folders/   Folders of target LMs: whole, adapters on a base, or a trainer's checkpoints.
 generate   Let a causal LM answer prompts.
+limits     Limits of time and memory for programs of other people, such as templates.
 lora       Low-rank adapters by the optional package peft.
 model      The target LM: fine-tune, per-example loss, hidden states, generate.
 network    Forward passes of a causal LM over packed documents.
