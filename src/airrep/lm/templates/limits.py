@@ -1,4 +1,4 @@
-"""Limits of time and memory for programs of other people that run in this process, such as templates."""
+"""Limits of time and memory for other people's programs in this process."""
 
 import ctypes
 import os

@@ -7,7 +7,7 @@ from worlds.tiny_lms import CHAT, VOCABULARY, some_examples, tiny_tokenizer
 
 from airrep.corpus.corpus import Example
 from airrep.errors import ConfigError, DataError
-from airrep.lm.chat import PLAIN, Chat
+from airrep.lm.templates.chat import PLAIN, Chat
 
 ASKED = Example("why", "so it is", "one")
 
@@ -214,7 +214,7 @@ DOUBLED = "{% set s = namespace(x='aaaaaaaaaa') %}{% for _ in range(60) %}{% set
     ],
 )
 def test_hostile_templates_end_in_one_line(template: str, message: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("airrep.lm.chat._SECONDS", 1.0)
+    monkeypatch.setattr("airrep.lm.templates.chat._SECONDS", 1.0)
     with pytest.raises((ConfigError, DataError), match=message) as told:
         make(tiny_tokenizer(chat=template)).tokenise([ASKED])
     assert "\n" not in str(told.value)

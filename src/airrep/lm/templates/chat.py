@@ -8,7 +8,7 @@ from airrep.corpus.corpus import Example
 from airrep.errors import ConfigError, DataError
 from airrep.lm.documents import Documents
 from airrep.lm.folders.forms import short
-from airrep.lm.limits import LimitError, limited
+from airrep.lm.templates.limits import LimitError, limited
 
 PLAIN = "Question: {prompt}\nAnswer: {response}"
 """Text of an example for an LM without a chat template; the end-of-text token follows it."""
