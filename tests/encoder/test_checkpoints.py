@@ -301,6 +301,59 @@ def test_pickled_weights(folder: Path, part: str) -> None:
         load(folder)
 
 
+def without_library(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let no library see a folder."""
+
+    def never(*arguments: object, **settings: object) -> None:
+        pytest.fail("a library was given the folder")
+
+    monkeypatch.setattr("airrep.encoder.unpacked._load_library", never)
+
+
+@pytest.mark.parametrize("part", [".", "2_Dense", "1_Pooling", "2_Dense/inner"])
+@pytest.mark.parametrize("name", ["pytorch_model.bin", "pytorch_model-00001-of-00002.bin", "adapter_model.bin"])
+@pytest.mark.parametrize("kind", ["library", "packed", "plain"])
+def test_pickled_weights_of_every_kind_of_folder_are_refused_before_a_library_sees_them(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, kind: str, name: str, part: str
+) -> None:
+    without_library(monkeypatch)
+    if kind == "library":
+        edit(folder / "1_Pooling" / "config.json", pooling_mode="cls")
+    if kind == "plain":
+        (folder / "modules.json").unlink()
+        edit(folder / "config.json", model_type="roberta")
+    place = folder / part
+    place.mkdir(exist_ok=True)
+    if name.startswith("pytorch_model"):
+        (place / "model.safetensors").unlink(missing_ok=True)
+        (place / "other.safetensors").write_bytes(b"")  # a library looks for the name above alone
+    (place / name).write_bytes(b"a pickle")
+    with pytest.raises(DataError, match=r"\.bin: are pickled weights, .* refused; expected safetensors\. Convert them"):
+        load(folder)
+
+
+def test_pickles_beside_safetensors_of_the_same_name_are_no_matter(folder: Path) -> None:
+    for part in (".", "2_Dense"):
+        (folder / part / "pytorch_model.bin").write_bytes(b"a pickle")
+    assert load(folder).packed
+
+
+def test_modules_outside_the_folder_are_refused(folder: Path, tmp_path: Path) -> None:
+    shutil.copytree(folder / "2_Dense", tmp_path / "elsewhere")
+    modules = json.loads((folder / "modules.json").read_text())
+    modules[-1]["path"] = "../elsewhere"
+    (folder / "modules.json").write_text(json.dumps(modules))
+    with pytest.raises(DataError, match=r"modules\.json: names a module outside its folder"):
+        load(folder)
+
+
+@pytest.mark.parametrize("name", ["config.json", "modules.json", "airrep.json", "tokenizer.json"])
+def test_deep_nesting_is_no_json(folder: Path, name: str) -> None:
+    (folder / name).write_text('{"a":' * 100_000)
+    with pytest.raises(DataError, match=f"{name}: is not JSON"):
+        load(folder)
+
+
 @pytest.mark.parametrize("file", ["model.safetensors", "2_Dense/model.safetensors"])
 @pytest.mark.parametrize("value", [float("nan"), float("inf")])
 def test_weights_that_are_not_finite(folder: Path, file: str, value: float) -> None:

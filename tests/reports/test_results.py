@@ -7,6 +7,7 @@ from html.parser import HTMLParser
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
+from urllib.parse import unquote
 
 import numpy as np
 import pytest
@@ -356,6 +357,36 @@ def test_thousand_queries_make_a_page_that_can_be_opened() -> None:
     assert html.count("<article") == 1000
     assert len(html) < 16_000_000
     assert "each is cut at 1000 characters" in html
+
+
+def test_more_queries_have_several_pages_that_lead_to_each_other(tmp_path: Path) -> None:
+    changed = what_if({f"q{number}": (0.0, number * (-1.0) ** number) for number in range(2500)})
+    ranked = top({f"q{number}": [(1.0, 7), (0.5, 1000 + number)] for number in range(2500)})
+    path = write_report([changed, ranked], tmp_path / "my report #1.html")
+    names = ["my report #1.html", "my report #1-2.html", "my report #1-3.html"]
+    assert sorted(file.name for file in tmp_path.iterdir()) == sorted(names)
+    pages = [Page((tmp_path / name).read_text(encoding="utf-8")) for name in names]
+    found = [[part["id"] for part in page.all("article")] for page in pages]
+    assert found == [
+        [f"q{number}" for number in range(first, last)] for first, last in ((1, 1001), (1001, 2001), (2001, 2501))
+    ]
+    assert [page.line.count("Overview of all queries") > 0 for page in pages] == [True, False, False]
+    for page in pages:
+        assert "Queries 1 to 1,000, 1,001 to 2,000, 2,001 to 2,500" in page.line
+        here = {part["id"] for _, part in page.elements if "id" in part}
+        for link in (str(part["href"]) for part in page.all("a")):
+            name, _, place = unquote(link).partition("#q") if "#q" in link else (unquote(link), "", "")
+            assert name.startswith("#") or name in ("", *names)
+            assert not place or f"q{place}" in (found[names.index(name)] if name else here)
+    assert 'href="my%20report%20%231-3.html#q2500"' in path.read_text(encoding="utf-8")
+    assert max(len((tmp_path / name).read_bytes()) for name in names) < 4_000_000
+
+
+def test_no_page_is_written_over_another_file(tmp_path: Path) -> None:
+    (tmp_path / "report-2.html").write_text("mine")
+    with pytest.raises(ArtifactError, match=r"report-2\.html: exists already"):
+        write_report([what_if({f"q{number}": (0.0, 1.0) for number in range(1001)})], tmp_path / "report.html")
+    assert not (tmp_path / "report.html").exists()
 
 
 def test_bars_are_drawn_around_zero_on_one_scale_for_a_query() -> None:

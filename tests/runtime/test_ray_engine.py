@@ -17,6 +17,7 @@ from worlds.toy_tasks import Stumbling, make_name_process, make_square
 
 from airrep.errors import ArtifactError, ConfigError, MissingExtraError, TrainingError
 from airrep.labels.farm import TaskReport, label
+from airrep.runtime import ray_engine
 from airrep.runtime.ray_engine import AUTH_MODE, AUTH_TOKEN, AUTH_TOKEN_PATH, RayEngine, load_ray
 
 
@@ -73,10 +74,15 @@ def test_a_cluster_of_this_machine_listens_to_it_alone_and_asks_for_a_token() ->
 def test_a_token_that_is_there_is_taken(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     pytest.importorskip("ray")
     monkeypatch.setenv("HOME", str(tmp_path))
+    monkeypatch.setattr(ray_engine, "_is_imported", lambda: False)
     for name in (AUTH_MODE, AUTH_TOKEN, AUTH_TOKEN_PATH):
         monkeypatch.setenv(name, "")
         monkeypatch.delenv(name)
     load_ray(own=False)
+    assert AUTH_MODE not in os.environ
+    with monkeypatch.context() as imported:
+        imported.setattr(ray_engine, "_is_imported", lambda: True)
+        load_ray()  # it was read without a token, and would not have one
     assert AUTH_MODE not in os.environ
     (tmp_path / ".ray").mkdir()
     (tmp_path / ".ray/auth_token").write_text("theirs")

@@ -148,6 +148,7 @@ def _as_typed(text: str) -> str:
     """Name what Python calls by a keyword as it is typed here: ``prompt_field``, ``turns="all"``."""
     text = re.sub(r"\b(prompt|response|id|label|source)_field\b", r"--\1-field", text)
     text = re.sub(r"\b(turns|preferences|split)=[\"']?(\w+)[\"']?", r"--\1 \2", text)
+    text = text.replace("with longest_line", "with --longest-line").replace("longest_line=", "--longest-line ")
     return re.sub(r"\bwith split\b", "with --split", text).replace("config or split", "--data-config or --split")
 
 
@@ -167,6 +168,7 @@ class ReadingOptions:
     split: Annotated[str | None, "Split of a dataset, or of a folder of files."] = None
     data_config: Annotated[str | None, "Config of a dataset of the Hub."] = None
     skip_invalid: Annotated[bool, "Leave out records that cannot be used."] = False
+    longest_line: Annotated[int, "MiB that one line, or one record that spans lines, may have."] = 64
 
     def read(self, path: str) -> "Corpus":
         """Read a corpus, and say as what it was read and how many records were left out."""

@@ -20,10 +20,11 @@ from airrep.arrays import Rows
 from airrep.corpus.fields import field_values
 from airrep.corpus.records import RESERVED, Fields, Schema, checked, content_hash
 from airrep.corpus.schemas.forms import Preferences, Turns
+from airrep.corpus.sources.files import LONGEST_LINE
 from airrep.corpus.sources.opening import open_source
 from airrep.corpus.sources.source import RecordSource
 from airrep.corpus.table import COLUMNS, SCHEMA, Column, Skipped, build_table, checked_table, table_digest, take
-from airrep.errors import DataError
+from airrep.errors import ConfigError, DataError
 
 _BATCH_ROWS = 4096
 _NO_ID = "\0"
@@ -237,6 +238,7 @@ def read_corpus(
     split: str | None = None,
     config: str | None = None,
     skip_invalid: bool = False,
+    longest_line: int = LONGEST_LINE,
     progress: Callable[[int, int | None], None] | None = None,
 ) -> Corpus:
     """Read a JSONL, JSON, CSV, TSV or Parquet file, alone or as ``.gz`` or ``.zst``, a folder of them, or a dataset.
@@ -254,15 +256,18 @@ def read_corpus(
         split: which split of a dataset or a folder that has some, by default "train".
         config: which config of a dataset of the Hub.
         skip_invalid: leave out invalid records, counted in ``skipped``; otherwise the first is an error.
+        longest_line: MiB that a line, or a record of a text file that spans lines, may have; memory is bounded by it.
         progress: told now and then how many records were read, and None for how many there are.
 
     Raises:
         DataError: the file is missing, empty or damaged, or a record is not valid; the message has the place.
-        ConfigError: a split or a config of something that has none, or a choice that is none.
+        ConfigError: a limit below 1, a split or a config of something that has none, or a choice that is none.
         MissingExtraError: a dataset, without the package ``datasets``.
     """
     schema = Schema(prompt_field, response_field, id_field, label_field, source_field, turns, preferences)
-    source = open_source(path, split, config)
+    if longest_line < 1:
+        raise ConfigError(f"longest_line={longest_line}: expected 1 MiB or more. Correct the value.")
+    source = open_source(path, split, config, longest_line)
     if progress is not None:
         source = source._replace(records=_counted(source.records, progress))
     table, skipped, forms = _read(source, schema, skip_invalid)

@@ -2,6 +2,7 @@
 
 import json
 import re
+from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Literal, get_args
@@ -22,7 +23,11 @@ DOWNLOADED = ("*.safetensors", "*.json", "*.txt")
 SETTINGS = "config_sentence_transformers.json"
 """File in which sentence-transformers keeps a model's own prompts, each with a name."""
 _HUB_ID = re.compile(r"[\w-][\w.-]*/[\w-][\w.-]*")
-_PICKLES = ("pytorch_model*.bin", "*.pt", "*.pth", "*.ckpt", "*.pkl")
+_PICKLED_WEIGHTS = {"pytorch_model*.bin": "model", "adapter_model*.bin": "adapter_model"}
+"""Names of pickled weights that libraries load, and of the safetensors that they prefer in the same folder."""
+_PICKLES = ("*.pt", "*.pth", "*.ckpt", "*.pkl")
+"""Further names of pickled weights."""
+_SAFE = (".safetensors", ".safetensors.index.json")
 _GENERATORS = ("ForCausalLM", "LMHeadModel", "ForConditionalGeneration")
 _BERT_ONLY = {
     "hidden_act": "gelu",
@@ -68,6 +73,8 @@ class Layout:
     """Folder of the configuration, the weights and the tokenizer."""
     heads: tuple[Path | None, ...] = ()
     """Heads behind the mean, first to last: folders of dense modules; None is scaling to unit length."""
+    modules: tuple[Path, ...] = ()
+    """Folders of all modules, where they are listed."""
 
 
 def find_model(name: str, extra: tuple[str, ...] = ()) -> Path:
@@ -124,14 +131,17 @@ def _library_layout(folder: Path, modules: Path) -> Layout:
         raise DataError(f"{modules}: is not a list of modules. Restore it or download the model again.")
     kinds = [str(entry.get("type", "")).rpartition(".")[2] for entry in entries]
     paths = [folder / str(entry.get("path", "")) for entry in entries]
-    by_library = Layout(folder, "library", paths[0] if paths else folder)
+    outside = next((path for path in paths if not path.resolve().is_relative_to(folder.resolve())), None)
+    if outside is not None:
+        raise DataError(f"{modules}: names a module outside its folder ({outside}); expected one inside. Correct it.")
+    by_library = Layout(folder, "library", paths[0] if paths else folder, modules=tuple(paths))
     if re.fullmatch(r"Transformer Pooling( Dense| Normalize)*", " ".join(kinds)) is None:
         return by_library
     dense = [path for kind, path in zip(kinds, paths, strict=True) if kind == "Dense"]
     if not (_is_packable(paths[0]) and _is_mean(paths[1]) and all(map(_is_linear, dense))) or _has_prompt(folder):
         return by_library
     heads = [path if path in dense else None for path in paths[2:]]
-    return Layout(folder, "sentence-transformers", paths[0], tuple(heads))
+    return Layout(folder, "sentence-transformers", paths[0], tuple(heads), tuple(paths))
 
 
 def _plain_layout(folder: Path, config: dict[str, Any]) -> Layout:
@@ -186,18 +196,28 @@ def _has_prompt(folder: Path) -> bool:
 
 def _check_weights(folder: Path, layout: Layout) -> None:
     """Refuse a model whose weights are missing or pickled; a pickle can run any program."""
-    for part in {folder, layout.transformer, *filter(None, layout.heads)}:
-        pickles = sorted(path for pattern in _PICKLES for path in part.glob(pattern))
-        if pickles and not any(part.glob("*.safetensors")):
-            raise DataError(
-                f"{pickles[0]}: are pickled weights, which can run any program and are refused; expected "
-                "safetensors. Convert them where you trust them: SentenceTransformer(folder).save(new_folder)"
-            )
+    pickle = next(_pickles(folder, layout), None)
+    if pickle is not None:
+        raise DataError(
+            f"{pickle}: are pickled weights, which can run any program and are refused; expected "
+            "safetensors. Convert them where you trust them: SentenceTransformer(folder).save(new_folder)"
+        )
     if not any(layout.transformer.rglob("*.safetensors")):
         raise DataError(
             f"{layout.transformer}: has no weights; expected {WEIGHTS} (pickled weights are neither read nor "
             "downloaded). Restore it, or convert the model: SentenceTransformer(folder).save(new_folder)"
         )
+
+
+def _pickles(folder: Path, layout: Layout) -> Iterator[Path]:
+    """Pickled weights that a library could load, whatever the module: those without safetensors under the same name."""
+    for pattern, preferred in _PICKLED_WEIGHTS.items():
+        for path in sorted(folder.rglob(pattern)):
+            if not any((path.parent / f"{preferred}{suffix}").exists() for suffix in _SAFE):
+                yield path
+    for part in (folder, *layout.modules):
+        if not any(part.glob("*.safetensors")):
+            yield from sorted(path for pattern in _PICKLES for path in part.glob(pattern))
 
 
 def read_card(folder: Path) -> Card:
@@ -253,7 +273,7 @@ def parse_json(path: Path) -> object:
         raise DataError(f"{path}: is missing; a model folder has one. Restore it or download again.") from error
     except OSError as error:
         raise DataError(f"{path}: cannot be read: {error.strerror}. Mend its permissions.") from error
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise DataError(f"{path}: is not JSON. Restore it or download the model again.") from error
 
 

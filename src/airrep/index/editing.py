@@ -17,7 +17,7 @@ from airrep.corpus.inputs import CorpusLike, as_corpus
 from airrep.errors import ArtifactError, ConfigError, DataError
 from airrep.index.rows import DIRECT, PACKAGES, IndexRows, RowsLike
 from airrep.index.sealing import corpus_entry, remove_strays, seal_index, write_shards
-from airrep.index.shards import Shard, is_whole, shard_name, write_shard
+from airrep.index.shards import Shard, is_whole, read_record, shard_name, write_shard
 from airrep.runtime.artifacts import json_digest, locked
 from airrep.runtime.publishing import write_file
 
@@ -96,9 +96,11 @@ def _appended(index: EditableIndex, more: Corpus, progress: OnProgress | None) -
         return [*names, *new]
     for shard in small:
         shard.check()  # checksums of the merged shards would hide altered bytes
-    first = Shard(index.path / "shards" / new[0], index.rows, min(fill, len(more)), small[0].layout, index.dimension)
-    rows = np.arange(begin, first.start + first.rows)
-    return [*names[:-count], *_rewrite(index, [*small, first], rows, begin), *new[1:]]
+    folder, rows = index.path / "shards" / new[0], min(fill, len(more))
+    digest = json_digest(read_record(folder))
+    first = Shard(folder, index.rows, rows, small[0].layout, index.dimension, digest)
+    together = np.arange(begin, first.start + rows)
+    return [*names[:-count], *_rewrite(index, [*small, first], together, begin), *new[1:]]
 
 
 def count_merged(rows: Sequence[int], more: int, full: int) -> int:

@@ -22,6 +22,7 @@ from airrep.index.editing import EditableIndex
 from airrep.index.reasons import Reasons, Scored
 from airrep.index.results import REMOVAL, GroupResult, Hit, Hits, Provenance, TopResult, WhatIfResult
 from airrep.index.rows import DIRECT, PACKAGES, GroupsLike, RowsLike
+from airrep.runtime.artifacts import check_file
 from airrep.scoring.blocks import Block
 from airrep.scoring.group_scores import channel_scores, group_scores, sum_channels
 from airrep.scoring.groups import Groups
@@ -85,6 +86,9 @@ class Index(EditableIndex):
     def _make_ready(self, attributor: Attributor) -> None:
         """Load what was learnt; ArtifactError unless this attributor made the index."""
         if (self.path / "state").is_dir():
+            for name, entry in self.manifest["files"].items():
+                if name.startswith("state/"):
+                    check_file(self.path / name, entry)
             attributor.load_state(self.path / "state")
         if attributor.fingerprint != self.manifest["attributor"]:
             raise ArtifactError(

@@ -83,8 +83,7 @@ def _single_scores(
     channels: Sequence[ChannelPool], query: MixedFeatures, products: Products, block: Block, place: np.ndarray
 ) -> Iterator[tuple[str, float]]:
     """The name of each channel, and its score of one row."""
-    assert isinstance(block.features, np.ndarray)
-    dense = block.features[place[0]].astype(np.float64)
+    dense = block.dense()[place[0]].astype(np.float64)
     for channel in channels:
         part = slice(channel.start, channel.stop)
         if channel.dense:

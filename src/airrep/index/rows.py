@@ -18,7 +18,7 @@ from airrep.corpus.filters import compile_filter, where
 from airrep.corpus.table import Column
 from airrep.errors import ConfigError
 from airrep.index.shards import Blocks, Shard, reading
-from airrep.runtime.artifacts import check_digests, check_sizes, json_digest, read_manifest
+from airrep.runtime.artifacts import check_digests, check_file, check_sizes, json_digest, read_manifest
 from airrep.scoring.groups import Groups
 
 if TYPE_CHECKING:
@@ -90,7 +90,14 @@ class IndexRows:
         """Its shards, in the order of rows."""
         layout, entries = self.manifest["layout"], self.manifest["shards"]
         return tuple(
-            Shard(self.path / "shards" / entry["name"], entry["start"], entry["rows"], layout, self.dimension)
+            Shard(
+                self.path / "shards" / entry["name"],
+                entry["start"],
+                entry["rows"],
+                layout,
+                self.dimension,
+                entry["digest"],
+            )
             for entry in entries
         )
 
@@ -100,6 +107,7 @@ class IndexRows:
         if self.manifest["deleted"] is None:
             return np.empty(0, dtype=np.int64)
         path = self.path / self.manifest["deleted"]
+        check_file(path, self.manifest["files"][path.name])
         with reading(path):
             rows: Rows = np.load(path, allow_pickle=False)
         return rows

@@ -4,7 +4,7 @@ import json
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast, overload
 
@@ -16,7 +16,14 @@ from airrep.arrays import Features, MixedFeatures, Rows, SparseFeatures
 from airrep.corpus.corpus import Corpus
 from airrep.errors import ArtifactError, DataError
 from airrep.index.mapping import map_array
-from airrep.runtime.artifacts import canonical_json, check_digests, describe_files, json_digest, within_limits
+from airrep.runtime.artifacts import (
+    canonical_json,
+    check_digests,
+    check_file,
+    describe_files,
+    json_digest,
+    within_limits,
+)
 from airrep.runtime.publishing import new_place, write_file
 
 if TYPE_CHECKING:
@@ -141,6 +148,8 @@ def read_record(folder: Path) -> dict[str, Any]:
     """
     with reading(folder / SHARD):
         record: dict[str, Any] = json.loads((folder / SHARD).read_bytes())
+        for entry in record["files"].values():
+            entry["bytes"], entry["sha256"]
     return record
 
 
@@ -155,13 +164,18 @@ def is_whole(folder: Path) -> bool:
 
 @dataclass(frozen=True)
 class Shard:
-    """One shard, opened as memory maps when it is first used."""
+    """One shard, opened as memory maps when it is first used.
+
+    Every byte of a file is held against its checksum before the file is read for the first time.
+    """
 
     folder: Path
     start: int
     rows: int
     layout: str
     dimension: int
+    digest: str
+    """Of its record, in which the checksums of its files are."""
 
     @cached_property
     def block(self) -> "Block":
@@ -170,16 +184,23 @@ class Shard:
 
         if self.layout == "csr":
             return Block(self.start, self._csr())
-        features, codes, scales, bounds = map(self._load, ("features", "codes", "scales", "bounds"))
-        more = self._postings(self.dimension - features.shape[1]) if self.layout == "mixed" else None
-        return Block(self.start, features, codes, scales, bounds, more)
+        features = self._map("features")  # a search reads few of them, so they are checked when they are read
+        codes, scales, bounds = map(self._load, ("codes", "scales", "bounds"))
+        width = features.shape[1] if features.ndim == 2 else -1
+        shapes = [(self.rows, width), (self.rows, width), (self.rows,), (self.rows, 2)]
+        mixed = self.layout == "mixed"
+        inside = 0 <= width <= self.dimension if mixed else width == self.dimension
+        if not inside or [array.shape for array in (features, codes, scales, bounds)] != shapes:
+            raise _altered(self.folder)
+        more = self._postings(self.dimension - width) if mixed else None
+        return Block(self.start, features, codes, scales, bounds, more, partial(self._check, "features.npy"))
 
     def features(self, rows: Rows | None = None) -> Features:
         """Features of some rows, numbered from 0 here, or of all, in float32."""
         from airrep.scoring.columns import Postings
 
         block, chosen = self.block, slice(None) if rows is None else rows
-        part: Any = block.features
+        part: Any = block.features if self.layout == "csr" else block.dense()
         dense = part[chosen].astype(np.float32)
         if isinstance(block.sparse, Postings):
             return MixedFeatures(dense, block.sparse.csr()[chosen])
@@ -196,7 +217,7 @@ class Shard:
             inside = 0 <= rows.min() <= rows.max() < self.rows and 0 <= listed[0] <= listed[-1] < columns
             good = inside and not (listed[1:] < listed[:-1]).any()
         if not good:
-            raise ArtifactError(f"{self.folder}: was altered after it was written. Restore it or build it again.")
+            raise _altered(self.folder)
         return found
 
     def _csr(self) -> SparseFeatures:
@@ -208,25 +229,52 @@ class Shard:
             or (np.diff(indptr) < 0).any()
             or (len(indices) and not 0 <= indices.min() <= indices.max() < self.dimension)
         ):
-            raise ArtifactError(f"{self.folder}: was altered after it was written. Restore it or build it again.")
+            raise _altered(self.folder)
         return sparse.csr_array((data, indices, indptr), shape=(self.rows, self.dimension))
 
     def check(self) -> None:
         """Check every byte; ArtifactError if one was altered."""
-        check_digests(self.folder, read_record(self.folder)["files"])
+        check_digests(self.folder, self._files)
 
     @cached_property
     def examples(self) -> Corpus:
         """Its examples, read from the memory map on demand."""
         path = self.folder / "examples.arrow"
+        self._check(path.name)
         with reading(path):
             table = pa.ipc.open_file(pa.memory_map(str(path))).read_all()
-        return Corpus(table)
+            table.validate(full=True)  # a wrong offset would crash the process, or give texts of other rows
+            corpus = Corpus(table)
+        if len(corpus) != self.rows or any(corpus.table[name].null_count for name in ("id", "prompt", "response")):
+            raise _altered(path)
+        return corpus
+
+    @cached_property
+    def _files(self) -> Mapping[str, Mapping[str, Any]]:
+        """Size and checksum of each file."""
+        record = read_record(self.folder)
+        if json_digest(record) != self.digest:
+            raise _altered(self.folder / SHARD)
+        files: Mapping[str, Mapping[str, Any]] = record["files"]
+        return files
+
+    def _check(self, name: str) -> None:
+        if name not in self._files:
+            raise _altered(self.folder / name)
+        check_file(self.folder / name, self._files[name])
 
     def _load(self, name: str) -> np.ndarray:
+        self._check(f"{name}.npy")
+        return self._map(name)
+
+    def _map(self, name: str) -> np.ndarray:
         path = self.folder / f"{name}.npy"
         with reading(path):
             return map_array(path)
+
+
+def _altered(path: Path) -> ArtifactError:
+    return ArtifactError(f"{path}: was altered after it was written. Restore it or build it again.")
 
 
 @contextmanager
@@ -237,7 +285,7 @@ def reading(path: Path) -> Iterator[None]:
             yield
     except ArtifactError:
         raise
-    except (OSError, ValueError, EOFError) as error:
+    except Exception as error:  # damaged headers of arrays raise nearly anything
         raise ArtifactError(
             f"{path}: cannot be read: the index was altered, or replaced while it was open. "
             "Open it again; if that fails, build it again."

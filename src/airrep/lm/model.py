@@ -15,7 +15,6 @@ from airrep.corpus.corpus import Example
 from airrep.errors import ConfigError, DataError, TrainingError
 from airrep.lm.adapters import load_whole
 from airrep.lm.attention import library_attention
-from airrep.lm.chat import PLAIN, Chat
 from airrep.lm.documents import Documents, PackedDocuments
 from airrep.lm.files import copy_weights, load_tokenizer, recorded_reading, take_weights
 from airrep.lm.fine_tune import FineTuneReport, OnStep, fine_tune
@@ -31,6 +30,7 @@ from airrep.lm.network import (
     token_losses,
 )
 from airrep.lm.settings import FineTuneSettings, LmSettings
+from airrep.lm.templates.chat import PLAIN, Chat
 from airrep.runtime.artifacts import json_digest
 from airrep.runtime.devices import ResolvedPrecision, resolve_device, resolve_precision
 from airrep.runtime.packing import Batch, pack

@@ -2,9 +2,11 @@
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
-from functools import cache
+from dataclasses import dataclass
+from functools import cache, cached_property, partial
 from pathlib import Path
 from typing import Any, NamedTuple, Self
+from urllib.parse import quote
 
 from jinja2 import Environment
 
@@ -18,6 +20,8 @@ TEXT_LIMITS = (4_000, 2_000, 1_000, 600, 400)
 """Characters shown of each text: the first with which the page keeps to its budget, or the last."""
 TEXT_BUDGET = 8_000_000
 """Characters of all texts of a page together, so that the page of a thousand queries can still be opened."""
+PAGE_QUERIES = 1000
+"""Queries of one page; of more, the report has several."""
 EXCERPT = 320
 """Characters of a longer text that are seen before it is unfolded."""
 
@@ -32,7 +36,8 @@ def write_report(
 ) -> Path:
     """Write results as one HTML page that needs nothing else: no network, no other file, no script.
 
-    Runs are brought together by the ids of their queries. The same results give the same bytes.
+    Runs are brought together by the ids of their queries. The same results give the same bytes. Of more than
+    1,000 queries, each page has 1,000, those after the first in files beside it: ``report-2.html`` and so on.
 
     Args:
         results: runs of top, group and what-if over one index, as objects or in their JSON form.
@@ -42,46 +47,113 @@ def write_report(
         replace: whether a file that is there already may be replaced.
 
     Returns:
-        The path of the page.
+        The path of the page, or of the first.
 
     Raises:
         ConfigError: there are no results, they come from different indexes, or an id means two queries.
         DataError: one is not the JSON form of a result.
-        ArtifactError: *out* exists and *replace* is false, it is a directory, or it cannot be written.
+        ArtifactError: a file exists and *replace* is false, it is a directory, or it cannot be written.
     """
     path = Path(out)
     check_page_free(path, replace)
-    write_page(path, render_report(results, title=title, notes=notes).encode())
+    report = _Report.of(results, path.name, title, notes)
+    for name in report.names:
+        check_page_free(path.with_name(name), replace)
+    for number in reversed(range(len(report.names))):  # the first page, which leads to the others, last
+        write_page(path.with_name(report.names[number]), report.render(number).encode())
     return path
 
 
 def render_report(
     results: Sequence[Result | Mapping[str, Any]], *, title: str | None = None, notes: Sequence[str] = ()
 ) -> str:
-    """The page that :func:`write_report` writes, as text; raises its ConfigError and DataError."""
-    if isinstance(results, Result | Mapping):
-        results = [results]
-    runs = data.read_runs([result.to_dict() if isinstance(result, Result) else result for result in results])
-    parts = data.merge(runs)
-    style, script = asset("report.css"), asset("report.js")
-    return (
-        _environment()
-        .get_template("report.html.j2")
-        .render(
-            title=title or TITLE,
-            notes=[*notes, *_cautions(runs)],
-            runs=runs,
-            parts=parts,
-            names=_names(runs),
-            numbers={part.query.id: part.number for part in parts},
-            fields=_fields(runs),
-            limit=_text_limit(parts),
-            style=style,
-            script=script,
-            policy=policy([style], [script]),
-            version=__version__,
+    """The page that :func:`write_report` writes, or the first of them; raises its ConfigError and DataError."""
+    return _Report.of(results, "report.html", title, notes).render(0)
+
+
+@dataclass(frozen=True)
+class _Report:
+    """Results brought together, on one page or several."""
+
+    title: str
+    notes: Sequence[str]
+    runs: Sequence[Form]
+    parts: Sequence[data.QueryPart]
+    names: Sequence[str]
+    """Of the files of its pages."""
+
+    @classmethod
+    def of(
+        cls, results: Sequence[Result | Mapping[str, Any]], name: str, title: str | None, notes: Sequence[str]
+    ) -> Self:
+        """The report of some results, whose first page has the file name *name*."""
+        if isinstance(results, Result | Mapping):
+            results = [results]
+        runs = data.read_runs([result.to_dict() if isinstance(result, Result) else result for result in results])
+        parts, file = data.merge(runs), Path(name)
+        pages = range(2, -(-len(parts) // PAGE_QUERIES) + 1)
+        names = [name, *(f"{file.stem}-{number}{file.suffix}" for number in pages)]
+        return cls(title or TITLE, [*notes, *_cautions(runs)], runs, parts, names)
+
+    def render(self, page: int) -> str:
+        """The text of a page, numbered from 0."""
+        first = page * PAGE_QUERIES
+        shown = self.parts[first : first + PAGE_QUERIES]
+        style, script = asset("report.css"), asset("report.js")
+        return (
+            _environment()
+            .get_template("report.html.j2")
+            .render(
+                title=self.title,
+                notes=self.notes,
+                runs=self.runs,
+                parts=self.parts,
+                shown=shown,
+                page=page,
+                pages=self._pages(page),
+                names=_names(self.runs),
+                numbers=self._numbers,
+                place=partial(self._place, page),
+                fields=self._fields,
+                limit=_text_limit(shown),
+                style=style,
+                script=script,
+                policy=policy([style], [script]),
+                version=__version__,
+            )
         )
-    )
+
+    def _pages(self, page: int) -> "list[PageLink]":
+        """What leads to each page, if there are several."""
+        firsts = range(0, len(self.parts), PAGE_QUERIES)
+        links = [
+            PageLink("" if number == page else quote(name), first + 1, min(first + PAGE_QUERIES, len(self.parts)))
+            for number, (name, first) in enumerate(zip(self.names, firsts, strict=True))
+        ]
+        return links if len(links) > 1 else []
+
+    def _place(self, page: int, number: int) -> str:
+        """Where query *number* stands, as seen from a page."""
+        other = (number - 1) // PAGE_QUERIES
+        return f"{'' if other == page else quote(self.names[other])}#q{number}"
+
+    @cached_property
+    def _numbers(self) -> dict[str, int]:
+        return {part.query.id: part.number for part in self.parts}
+
+    @cached_property
+    def _fields(self) -> list[str]:
+        return _fields(self.runs)
+
+
+class PageLink(NamedTuple):
+    """The way to one of several pages."""
+
+    name: str
+    """File, as it stands in a link; none for the page itself."""
+    first: int
+    last: int
+    """Numbers of its queries."""
 
 
 class Scale(NamedTuple):

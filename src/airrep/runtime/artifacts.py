@@ -198,6 +198,32 @@ def check_digests(folder: Path, files: Mapping[str, Mapping[str, Any]]) -> None:
             raise ArtifactError(f"{folder / name}: was altered after it was written. Restore it or build it again.")
 
 
+_whole: set[tuple[object, ...]] = set()
+"""Files that were found whole: path, inode, size, time of the last change, and checksum."""
+
+
+def check_file(path: Path, entry: Mapping[str, Any]) -> None:
+    """Check every byte of one file of a manifest, once in a process while the file stays as it is.
+
+    Raises:
+        ArtifactError: it is missing or altered.
+    """
+    try:
+        status = path.stat()
+        known = (str(path), status.st_ino, status.st_size, status.st_mtime_ns, entry["sha256"])
+        if known in _whole:
+            return
+        digest = file_digest(path)
+    except OSError as error:
+        raise ArtifactError(
+            f"{path}: cannot be read ({error.strerror}): it was altered, or replaced while it was open. "
+            "Open it again; if that fails, build it again."
+        ) from error
+    if digest != entry["sha256"]:
+        raise ArtifactError(f"{path}: was altered after it was written. Restore it or build it again.")
+    _whole.add(known)
+
+
 def partial_path(out: Path) -> Path:
     """Path of the directory in which an artifact is written until it is whole."""
     return out.with_name(out.name + ".partial")

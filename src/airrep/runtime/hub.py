@@ -122,5 +122,5 @@ def _json(path: Path) -> Any:
     """Content of a file; None if it is no JSON, which its reader will say."""
     try:
         return json.loads(path.read_bytes())
-    except (OSError, ValueError):
+    except (OSError, ValueError, RecursionError):
         return None

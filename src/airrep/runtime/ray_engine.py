@@ -3,6 +3,7 @@
 import os
 import secrets
 import socket
+import sys
 from collections.abc import Callable, Generator, Iterator, Sequence
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
@@ -113,16 +114,22 @@ def load_ray(*, own: bool = True) -> ModuleType:
     Raises:
         MissingExtraError: it is not installed.
     """
-    # Ray reads the environment once, when it is imported.
-    for name, value in ENVIRONMENT.items():
-        os.environ.setdefault(name, value)
-    if own and os.environ.setdefault(AUTH_MODE, "token") == "token" and not _has_token():
-        os.environ[AUTH_TOKEN] = secrets.token_hex(32)
+    # Ray reads the environment once, when it is imported. One that was imported before stays as it is: processes that it
+    # starts read the environment anew, and would ask it for a token that it does not know.
+    if not _is_imported():
+        for name, value in ENVIRONMENT.items():
+            os.environ.setdefault(name, value)
+        if own and os.environ.setdefault(AUTH_MODE, "token") == "token" and not _has_token():
+            os.environ[AUTH_TOKEN] = secrets.token_hex(32)
     try:
         import ray
     except ImportError as error:
         raise MissingExtraError("engine ray", "ray") from error
     return ray
+
+
+def _is_imported() -> bool:
+    return "ray" in sys.modules
 
 
 def _has_token() -> bool:

@@ -46,6 +46,15 @@ class Block(NamedTuple):
     """``(b, 2)`` float32 from :func:`error_bounds`; without them, wider ones are worked out each time."""
     sparse: SparseSource | None = None
     """Further features ``(b, e)``, of sparse channels beside dense ones."""
+    check: Callable[[], object] | None = None
+    """Called before dense features are read: refuses those that were altered on the disk."""
+
+    def dense(self) -> np.ndarray:
+        """Its dense features, to be read."""
+        assert isinstance(self.features, np.ndarray)
+        if self.check is not None:
+            self.check()
+        return self.features
 
 
 def block_of(start: int, features: Features) -> Block:
@@ -165,7 +174,7 @@ class Piece:
     def dense(self, room: torch.Tensor) -> torch.Tensor:
         """Their features ``(b, d)``, read once, into the first rows of *room*: good until the next piece."""
         if self._dense is None:  # every tile of queries asks for it
-            self._dense = room[: len(self.rows)].copy_(as_tensor(self.take(self.block.features)))
+            self._dense = room[: len(self.rows)].copy_(as_tensor(self.take(self.block.dense())))
         return self._dense
 
     def csr(self) -> SparseFeatures:

@@ -180,7 +180,7 @@ def channel_part(
 
     def dense(block: Block) -> Block:
         assert isinstance(block.features, np.ndarray)
-        return Block(block.start, block.features[:, first:last])
+        return Block(block.start, block.features[:, first:last], check=block.check)
 
     def sparse(block: Block) -> Block:
         assert block.sparse is not None

@@ -294,7 +294,7 @@ def inner_products(queries: np.ndarray, blocks: Sequence[Block], query: np.ndarr
     for b in np.unique(owner):
         mine = order[owner == b]
         for part in (mine[i : i + PAIRS] for i in range(0, len(mine), PAIRS)):
-            features = as_tensor(blocks[b].features[row[part] - starts[b]]).float().double().numpy()
+            features = as_tensor(blocks[b].dense()[row[part] - starts[b]]).float().double().numpy()
             with np.errstate(over="ignore"):
                 scores[part] = (wide[query[part]] * features).sum(axis=1)
     return scores

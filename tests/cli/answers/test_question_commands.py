@@ -163,3 +163,35 @@ def test_select_takes_quotas_budgets_and_json(run: Run) -> None:
         assert (ran.status, ran.err.count("\n")) == (1, 1)
     ran = run("select", "index", "queries.jsonl", "--json", "--resample", "--tokens", "5")
     assert "--resample: needs --count" in ran.err
+
+
+@pytest.mark.parametrize("queries", [20, 21])
+def test_many_queries_are_summed_up(run: Run, queries: int) -> None:
+    write("many.jsonl", make_corpus(queries, "m"))
+    for command in (
+        ("top", "index", "many.jsonl", "-k", "3"),
+        ("top", "index", "many.jsonl", "-k", "3", "--harmful"),
+        ("explain", "index", "many.jsonl", "-k", "3"),
+        ("group", "index", "many.jsonl", "--by", "source"),
+        ("what-if", "index", "many.jsonl", "--remove", 'source == "forum"'),
+    ):
+        ran = run(*command)
+        assert ran.status == 0, ran.err
+        assert ("m20" in ran.out) == (queries < 20)  # never: it is the last of 21
+        assert ("21 queries are not shown one by one; all are in --json" in ran.out) == (queries > 20), command
+        assert len(ran.out.splitlines()) < (60 if queries > 20 else 400)
+
+
+def test_many_groups_and_leaks_are_cut_short(run: Run) -> None:
+    write(
+        "copies.jsonl",
+        [airrep.Example(one.prompt, f"{one.response} " * 9, f"c{n}") for n, one in enumerate(make_corpus(30))],
+    )
+    assert run("index", "copies.jsonl", "--out", "copied", "--method", "tfidf").status == 0
+    ran = run("audit", "copied", "copies.jsonl")
+    assert "10 more are not shown; all are in --json and --out RUN" in ran.out
+    names = json.dumps({f"group {number}": [number % 30] for number in range(1000)})
+    Path("groups.json").write_text(names)
+    ran = run("group", "index", "queries.jsonl", "--groups", "groups.json")
+    assert ran.out.count("… 970 more, in --json") == 5  # of each of four queries, and of their mean
+    assert len(ran.out.splitlines()) < 250

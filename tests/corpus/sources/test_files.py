@@ -5,6 +5,7 @@ import gzip
 import importlib
 import json
 import tempfile
+import tracemalloc
 import types
 from collections.abc import Callable
 from pathlib import Path
@@ -400,3 +401,35 @@ def test_no_file_cut_short_is_read(suffix: str, tmp_path: Path) -> None:
     for size in range(0, len(content), max(1, len(content) // 40)):
         with pytest.raises(DataError, match=r"cannot be read|holds no records"):
             read_corpus(write(tmp_path / f"a.{suffix}", content[:size]))
+
+
+LONG = "x" * (40 << 20)
+LONG_FILES = {
+    "a.jsonl": '{"prompt": "a", "response": "' + LONG + '"}\n{"prompt": "a", "response": "b"}\n',
+    "a.json": '[{"prompt": "a", "response": "' + LONG + '"}]',
+    "a.csv": f"prompt,response\na,{LONG}\n",
+    "b.csv": 'prompt,response\na,"' + f"{LONG[: 1 << 16]}\n" * 640 + '"\n',
+    "a.txt": LONG,
+}
+
+
+@pytest.mark.parametrize("name", LONG_FILES)
+@pytest.mark.parametrize("packed", ["", ".gz"])
+def test_a_record_longer_than_the_limit_is_refused_in_little_memory(tmp_path: Path, name: str, packed: str) -> None:
+    folder = tmp_path / "texts"
+    folder.mkdir()
+    path = folder / f"{name}{packed}"
+    path.write_bytes(gzip.compress(LONG_FILES[name].encode(), 1) if packed else LONG_FILES[name].encode())
+    tracemalloc.start()
+    try:
+        with pytest.raises(DataError, match=r"is longer than 1 MiB, .* raise the limit with longest_line"):
+            read_corpus(folder if name == "a.txt" else path, longest_line=1)
+        peak = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+    assert peak < 16 << 20
+    if name == "a.jsonl":
+        assert len(read_corpus(path, longest_line=1, skip_invalid=True)) == 1
+        assert len(read_corpus(path)) == 2
+    with pytest.raises(ConfigError, match="longest_line=0: expected 1 MiB or more"):
+        read_corpus(path, longest_line=0)

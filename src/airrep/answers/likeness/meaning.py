@@ -44,5 +44,4 @@ class StoredMeaning:
         return top_k(asked, MappedBlocks(self.index.blocks, self._units), k, keep=keep)
 
     def _units(self, block: Block) -> Block:
-        assert isinstance(block.features, np.ndarray)
-        return Block(block.start, unit_rows(block.features[:, self.start : self.stop].astype(np.float32)))
+        return Block(block.start, unit_rows(block.dense()[:, self.start : self.stop].astype(np.float32)))

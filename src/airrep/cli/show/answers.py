@@ -13,7 +13,7 @@ from airrep.answers.harm import HARM, HarmResult, SetResult
 from airrep.answers.mix import MixResult
 from airrep.answers.tokens import Token
 from airrep.cli.show.console import out, printable, snippet
-from airrep.cli.show.summaries import order_in_words
+from airrep.cli.show.summaries import is_long, order_in_words, print_common, say_where_all_are
 from airrep.cli.show.why import CAUSE, MARK, channel_parts, told_hit
 from airrep.corpus.corpus import Example
 
@@ -34,7 +34,8 @@ HEADINGS = {
 
 def print_explained(result: ExplainResult) -> None:
     """Print what taught each answer."""
-    for one in result.answers:
+    long = is_long(len(result.answers))
+    for one in () if long else result.answers:
         out().print(f"taught most {_answered(one)}", soft_wrap=True, highlight=False)
         contrast = one.better is not None
         numbers = ("answer − better", "deviations", "answer", "better") if contrast else ("score", "deviations")
@@ -46,8 +47,11 @@ def print_explained(result: ExplainResult) -> None:
             text = _lesson_text(lesson, one.answer.response)
             table.add_row(str(lesson.rank), *parts, snippet(lesson.example.id, 20), text)
         out().print(table)
+    if long:
+        print_common(out(), [one.lessons for one in result.answers], "are among those that taught most")
+        say_where_all_are(out(), len(result.answers), report=False)
     print_origin(result)
-    if any(lesson.why for one in result.answers for lesson in one.lessons):
+    if not long and any(lesson.why for one in result.answers for lesson in one.lessons):
         out().print(f"[dim]{CAUSE}[/]", highlight=False)
 
 
@@ -90,7 +94,8 @@ def text_of(example: Example) -> str:
 
 def print_harmful(result: HarmResult) -> None:
     """Print what harms each query, and the hubs."""
-    for one in result.queries:
+    long = is_long(len(result.queries))
+    for one in () if long else result.queries:
         out().print(
             f"harmful for [bold]{snippet(one.query.id, 40)}[/]: {snippet(one.query.prompt, 100)}", soft_wrap=True
         )
@@ -104,12 +109,15 @@ def print_harmful(result: HarmResult) -> None:
             numbers = (f"{harm.deviations:+.1f}", f"{harm.score:+.3f}")
             table.add_row(str(harm.rank), *numbers, snippet(harm.example.id, 20), text)
         out().print(table)
+    if long:
+        print_common(out(), [one.harms for one in result.queries], "are told to harm one")
+        say_where_all_are(out(), len(result.queries), report=False)
     if result.hubs:
         out().print(
             "hubs, among the worst of at least half of the queries: odd in themselves, perhaps", highlight=False
         )
         table = Table("queries", "id", "prompt → response")
-        for hub in result.hubs:
+        for hub in result.hubs[:FOUND]:
             table.add_row(f"{hub.queries:,}", snippet(hub.example.id, 20), text_of(hub.example))
         out().print(table)
     print_origin(result)
@@ -150,11 +158,13 @@ def print_audited(result: AuditResult) -> None:
     chosen = result.settings
     if leaks:
         table = Table("id", "verdict", "words", "cosine", "item and what is like it")
-        for one in leaks:
+        for one in leaks[:FOUND]:
             share = "" if one.text is None else f"{one.text.share:.0%}"
             cosine = "" if one.meaning is None else f"{one.meaning.cosine:.3f}"
             table.add_row(snippet(one.item.id, 20), one.verdict, share, cosine, _leak_text(one))
         out().print(table)
+        if len(leaks) > FOUND:
+            out().print(f"[dim]{len(leaks) - FOUND:,} more are not shown; all are in --json and --out RUN[/]")
     counts = {verdict: result.count(verdict) for verdict in dict.fromkeys(one.verdict for one in result.items)}
     told = ", ".join(f"{count:,} {verdict}" for verdict, count in counts.items())
     out().print(f"{len(result.items):,} items: {told}", highlight=False)

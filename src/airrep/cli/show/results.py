@@ -14,6 +14,7 @@ from airrep.attributors.methods import Method, Refused
 from airrep.attributors.recipes import short_text
 from airrep.cli.show.console import out, print_fields, snippet
 from airrep.cli.show.summaries import (
+    add_both_ends,
     is_long,
     order_in_words,
     print_common_hits,
@@ -76,9 +77,17 @@ def print_groups(result: GroupResult, general: str = "") -> None:
         console.print(f"groups for {_named(query)}", soft_wrap=True, highlight=False)
         parts = {channel: dict(zip(result.names, part[number], strict=True)) for channel, part in _told(result)}
         table = Table("#", "group", "examples", "score", *(snippet(channel, 40) for channel in parts))
-        for rank, (name, score) in enumerate(result.ranked(number), start=1):
-            told = (f"{part[name]:+.4f}" for part in parts.values())
-            table.add_row(str(rank), snippet(name, 60), f"{sizes[name]:,}", f"{score:+.4f}", *told)
+        rows = [
+            [
+                str(rank),
+                snippet(name, 60),
+                f"{sizes[name]:,}",
+                f"{score:+.4f}",
+                *(f"{p[name]:+.4f}" for p in parts.values()),
+            ]
+            for rank, (name, score) in enumerate(result.ranked(number), start=1)
+        ]
+        add_both_ends(table, rows)
         console.print(table)
     if len(result.queries) > 1:
         print_group_means(console, result)

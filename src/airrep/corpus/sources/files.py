@@ -10,7 +10,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from airrep.corpus.sources.source import RecordSource
-from airrep.corpus.sources.textformats import Numbered, csv_records, json_array, json_lines
+from airrep.corpus.sources.textformats import Numbered, csv_records, json_array, json_lines, text_lines, too_long
 from airrep.errors import DataError
 
 _COMPRESSIONS: dict[str, Literal["gzip", "zstd"]] = {".gz": "gzip", ".zst": "zstd"}
@@ -19,13 +19,17 @@ BATCH_ROWS = 2048
 _READ_SIZE = 1 << 20
 
 
-def reader_of(path: Path) -> Callable[[Path], Numbered] | None:
+LONGEST_LINE = 64
+"""MiB that one line, or one record that spans lines, may have, unless another limit is given."""
+
+
+def reader_of(path: Path) -> Callable[[Path, int], Numbered] | None:
     """Return what reads a file, by its suffix; None if the suffix is not known."""
     return _READERS.get(_bare(path).suffix.lower())
 
 
-def open_file(path: Path) -> RecordSource:
-    """Return the records of a file.
+def open_file(path: Path, longest: int = LONGEST_LINE) -> RecordSource:
+    """Return the records of a file, of at most *longest* MiB each where it is a text.
 
     A damaged file raises its DataError while its records are read, not here.
     """
@@ -33,12 +37,12 @@ def open_file(path: Path) -> RecordSource:
     if read is None:
         known = ", ".join(_READERS)
         raise DataError(f"{path}: the suffix is not known; expected {known}, alone or with .gz or .zst. Rename it")
-    return RecordSource(str(path), "line" if read in (_jsonl, _json, _csv) else "row", read(path))
+    return RecordSource(str(path), "line" if read in (_jsonl, _json, _csv) else "row", read(path, longest << 20))
 
 
-def open_text(path: Path) -> RecordSource:
+def open_text(path: Path, longest: int = LONGEST_LINE) -> RecordSource:
     """Return a file of plain text as one record, with the name of the file as its id."""
-    return RecordSource(str(path), "record", _text(path))
+    return RecordSource(str(path), "record", _text(path, longest << 20))
 
 
 def rows_of(batches: "Iterator[pa.RecordBatch] | Iterator[pa.Table]") -> Numbered:
@@ -76,23 +80,23 @@ def _opened_text(path: Path) -> Iterator[io.TextIOWrapper]:
         yield io.TextIOWrapper(stream, encoding="utf-8-sig", errors="surrogateescape", newline="\n")
 
 
-def _jsonl(path: Path) -> Numbered:
-    with _opened(path) as lines:
-        yield from json_lines(lines)
+def _jsonl(path: Path, longest: int) -> Numbered:
+    with _opened(path) as stream:
+        yield from json_lines(stream, longest)
 
 
-def _json(path: Path) -> Numbered:
+def _json(path: Path, longest: int) -> Numbered:
     with _opened_text(path) as stream:
-        yield from json_array(stream, str(path))
+        yield from json_array(stream, str(path), longest)
 
 
-def _csv(path: Path) -> Numbered:
+def _csv(path: Path, longest: int) -> Numbered:
     delimiter = "\t" if _bare(path).suffix.lower() == ".tsv" else ","
-    with _opened_text(path) as lines:
-        yield from csv_records(lines, str(path), delimiter)
+    with _opened_text(path) as stream:
+        yield from csv_records(text_lines(stream, str(path), longest), str(path), delimiter, longest)
 
 
-def _parquet(path: Path) -> Numbered:
+def _parquet(path: Path, longest: int) -> Numbered:  # noqa: ARG001
     with _opened(path) as stream:
         # Parquet is read from its end: what is compressed once more must lie in memory whole.
         whole = pa.BufferReader(stream.read()) if path.suffix.lower() in _COMPRESSIONS else path
@@ -106,13 +110,14 @@ def _parquet(path: Path) -> Numbered:
             ) from None
 
 
-def _text(path: Path) -> Numbered:
+def _text(path: Path, longest: int) -> Numbered:
     """Yield the whole file as one record."""
     with _opened_text(path) as stream:
-        yield 1, {"id": path.name, "text": stream.read()}
+        text = stream.read(longest + 1)
+    yield 1, {"id": path.name, "text": text} if len(text) <= longest else too_long(longest)
 
 
-_READERS: dict[str, Callable[[Path], Numbered]] = {
+_READERS: dict[str, Callable[[Path, int], Numbered]] = {
     ".jsonl": _jsonl,
     ".ndjson": _jsonl,
     ".json": _json,

@@ -5,7 +5,7 @@ from bisect import bisect_right
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
-from airrep.corpus.sources.files import open_file, open_text, reader_of
+from airrep.corpus.sources.files import LONGEST_LINE, open_file, open_text, reader_of
 from airrep.corpus.sources.source import RecordSource
 from airrep.errors import DataError
 
@@ -16,7 +16,7 @@ _SPLIT = re.compile(r"(?:^|[-_./])(train|test|validation|valid|val|dev|eval)(?=[
 _SHARD = re.compile(r"[-_.]?\d+(-of-\d+)?$")
 
 
-def open_folder(folder: Path, split: str | None = None) -> RecordSource:
+def open_folder(folder: Path, split: str | None = None, longest: int = LONGEST_LINE) -> RecordSource:
     """Return the records of all data files below a folder, in the order of their names; else of its text files.
 
     If the name of every file tells a split, those of one are read, by default of "train". Records without a source
@@ -27,7 +27,7 @@ def open_folder(folder: Path, split: str | None = None) -> RecordSource:
     sources: list[str | None] = list(names) if len(set(names)) > 1 else [None] * len(files)
     opened: list[tuple[int, RecordSource]] = []
     return RecordSource(
-        str(folder), "record", _numbered(folder, files, sources, opened), lambda number: _place(opened, number)
+        str(folder), "record", _numbered(folder, files, sources, opened, longest), lambda number: _place(opened, number)
     )
 
 
@@ -83,12 +83,16 @@ def _name(path: Path) -> str:
 
 
 def _numbered(
-    folder: Path, files: list[Path], sources: list[str | None], opened: list[tuple[int, RecordSource]]
+    folder: Path,
+    files: list[Path],
+    sources: list[str | None],
+    opened: list[tuple[int, RecordSource]],
+    longest: int,
 ) -> Iterator[tuple[int, object]]:
     """Yield the records of all files, numbered through."""
     before = 0
     for file, named in zip(files, sources, strict=True):
-        source = open_text(file) if _is_text(file) else open_file(file)
+        source = (open_text if _is_text(file) else open_file)(file, longest)
         opened.append((before, source))
         number = 0
         for number, record in source.records:

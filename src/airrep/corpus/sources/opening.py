@@ -5,14 +5,18 @@ from os import PathLike
 from pathlib import Path
 
 from airrep.corpus.sources.datasets import is_saved, open_hub, open_saved
-from airrep.corpus.sources.files import open_file, reader_of
+from airrep.corpus.sources.files import LONGEST_LINE, open_file, reader_of
 from airrep.corpus.sources.folders import open_folder
 from airrep.corpus.sources.source import RecordSource
 from airrep.errors import ConfigError, DataError
 
 
-def open_source(path: str | PathLike[str], split: str | None = None, config: str | None = None) -> RecordSource:
+def open_source(
+    path: str | PathLike[str], split: str | None = None, config: str | None = None, longest: int = LONGEST_LINE
+) -> RecordSource:
     """Return the records of a file, a folder of files, a folder saved by ``datasets``, or a dataset of the Hub.
+
+    A line, or a record of a text file that spans lines, has at most *longest* MiB.
 
     A damaged file raises its DataError while its records are read, not here.
     """
@@ -27,8 +31,8 @@ def open_source(path: str | PathLike[str], split: str | None = None, config: str
             "Leave it out"
         )
     if place.is_dir():
-        return open_saved(place, split) if is_saved(place) else open_folder(place, split)
-    source = open_file(place)
+        return open_saved(place, split) if is_saved(place) else open_folder(place, split, longest)
+    source = open_file(place, longest)
     if split is not None:
         raise ConfigError(f"{name}: split={split!r} is given for a file; only datasets have splits. Leave it out")
     return source

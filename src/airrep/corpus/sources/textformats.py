@@ -7,7 +7,7 @@ be read but leaves the rest of the file readable is yielded as a DataError; anyt
 import json
 import re
 from collections.abc import Iterable, Iterator
-from typing import TextIO
+from typing import IO, TextIO
 
 from airrep.errors import DataError
 
@@ -28,12 +28,33 @@ def _refuse(literal: str) -> object:
 _DECODER = json.JSONDecoder(parse_constant=_refuse)
 
 
-def json_lines(lines: Iterable[bytes]) -> Numbered:
-    """Yield the record of each line that is not blank."""
-    for number, line in enumerate(lines, 1):
+def too_long(longest: int) -> DataError:
+    """Return the error of a record of more than *longest* bytes or characters."""
+    return DataError(
+        f"is longer than {longest >> 20:,} MiB, the most that one record may have. Mend the file, or raise the limit "
+        "with longest_line"
+    )
+
+
+def json_lines(stream: IO[bytes], longest: int) -> Numbered:
+    """Yield the record of each line that is not blank; of a line of more bytes than *longest*, an error."""
+    for number, line in enumerate(iter(lambda: stream.readline(longest + 1), b""), 1):
+        if len(line) > longest:
+            while line and not line.endswith(b"\n"):
+                line = stream.readline(_BUFFER)
+            yield number, too_long(longest)
+            continue
         content = line.removeprefix(_BOM) if number == 1 else line
         if not content.isspace():
             yield number, _parse_line(content)
+
+
+def text_lines(stream: TextIO, name: str, longest: int) -> Iterator[str]:
+    """Yield lines; DataError for one of more characters than *longest*."""
+    for number, line in enumerate(iter(lambda: stream.readline(longest + 1), ""), 1):
+        if len(line) > longest:
+            raise DataError(f"{name}:{number}: {too_long(longest)}")
+        yield line
 
 
 def _parse_line(line: bytes) -> object:
@@ -60,8 +81,8 @@ def _reason(error: ValueError | RecursionError) -> str:
 class _Scanner:
     """JSON values read one after another from a text stream, holding about one value at a time."""
 
-    def __init__(self, stream: TextIO, name: str) -> None:
-        self._stream, self._name = stream, name
+    def __init__(self, stream: TextIO, name: str, longest: int) -> None:
+        self._stream, self._name, self._longest = stream, name, longest
         self._buffer, self._position, self._ended = "", 0, False
         self.line = 1
 
@@ -73,6 +94,8 @@ class _Scanner:
     def _more(self) -> bool:
         """Drop what is done with and read on; return whether there was more."""
         rest = self._buffer[self._position :]
+        if len(rest) > self._longest:
+            raise DataError(f"{self._name}:{self.line}: {too_long(self._longest)}")
         added = self._stream.read(max(_BUFFER, len(rest)))  # twice as much each time: a long value is parsed few times
         self._buffer, self._position, self._ended = rest + added, 0, not added
         return not self._ended
@@ -114,9 +137,12 @@ class _Scanner:
         )
 
 
-def json_array(stream: TextIO, name: str) -> Numbered:
-    """Yield the elements of a JSON array, or objects that follow each other without an array around them."""
-    scanner = _Scanner(stream, name)
+def json_array(stream: TextIO, name: str, longest: int) -> Numbered:
+    """Yield the elements of a JSON array, or objects that follow each other without an array around them.
+
+    DataError for a value that goes on after *longest* characters.
+    """
+    scanner = _Scanner(stream, name, longest)
     opening = scanner.peek()
     if opening == "[":
         return _elements(scanner)
@@ -148,12 +174,12 @@ def _elements(scanner: _Scanner) -> Numbered:
         raise scanner.error("text after the array")
 
 
-def csv_records(lines: Iterable[str], name: str, delimiter: str) -> Numbered:
+def csv_records(lines: Iterable[str], name: str, delimiter: str, longest: int) -> Numbered:
     """Yield each row as a mapping from the header's names to its cells, as text; an empty cell is None.
 
     Cells may be quoted (RFC 4180), and then hold delimiters, doubled quotes and line ends, at any length.
     """
-    rows = csv_rows(lines, name, delimiter)
+    rows = csv_rows(lines, name, delimiter, longest)
     _, header = next(rows, (0, []))
     twice = sorted({column for column in header if header.count(column) > 1})
     if twice:
@@ -169,12 +195,12 @@ def csv_records(lines: Iterable[str], name: str, delimiter: str) -> Numbered:
             )
 
 
-def csv_rows(lines: Iterable[str], name: str, delimiter: str) -> Iterator[tuple[int, list[str]]]:
+def csv_rows(lines: Iterable[str], name: str, delimiter: str, longest: int) -> Iterator[tuple[int, list[str]]]:
     """Yield the cells of each row that is not blank, with the line on which it starts."""
     numbered = enumerate(lines, 1)
     for number, line in numbered:
         if '"' in line:
-            yield number, _quoted_row(line, numbered, f"{name}:{number}", delimiter)
+            yield number, _quoted_row(line, numbered, f"{name}:{number}", delimiter, longest)
         elif row := _without_end(line):
             yield number, row.split(delimiter)
 
@@ -184,12 +210,12 @@ def _without_end(line: str) -> str:
     return line.removesuffix("\n").removesuffix("\r")
 
 
-def _quoted_row(line: str, lines: Iterator[tuple[int, str]], place: str, delimiter: str) -> list[str]:
+def _quoted_row(line: str, lines: Iterator[tuple[int, str]], place: str, delimiter: str, longest: int) -> list[str]:
     """Return the cells of a row that holds quotes, taking further lines while a quoted cell is open."""
     cells: list[str] = []
     while True:
         if line.startswith('"'):
-            cell, line = _quoted_cell(line[1:], lines, place)
+            cell, line = _quoted_cell(line[1:], lines, place, longest)
         else:
             end = line.find(delimiter)
             cell = _without_end(line) if end < 0 else line[:end]
@@ -205,13 +231,16 @@ def _quoted_row(line: str, lines: Iterator[tuple[int, str]], place: str, delimit
     return cells
 
 
-def _quoted_cell(line: str, lines: Iterator[tuple[int, str]], place: str) -> tuple[str, str]:
+def _quoted_cell(line: str, lines: Iterator[tuple[int, str]], place: str, longest: int) -> tuple[str, str]:
     """Return the cell whose opening quote stands before ``line``, and what follows its closing quote."""
-    parts = []
+    parts, length = [], 0
     while True:
         inside = _QUOTED.match(line)
         end = inside.end() if inside else 0
         parts.append(line[:end])
+        length += end
+        if length > longest:
+            raise DataError(f"{place}: {too_long(longest)}")
         if end < len(line):
             return "".join(parts).replace('""', '"'), line[end + 1 :]
         _, line = next(lines, (0, ""))

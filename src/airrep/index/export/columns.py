@@ -99,8 +99,7 @@ class ExportedColumns:
         columns += [_joined(table)] if self.text else []
         columns += self._metadata_of(table)
         if self.width:
-            features: Any = shard.block.features
-            numbers = np.ascontiguousarray(features[rows], dtype=np.float32).reshape(-1)
+            numbers = np.ascontiguousarray(shard.block.dense()[rows], dtype=np.float32).reshape(-1)
             columns.append(pa.FixedSizeListArray.from_arrays(pa.array(numbers), self.width))
         return pa.RecordBatch.from_arrays(columns, schema=self.schema)
 

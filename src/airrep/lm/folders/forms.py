@@ -222,20 +222,20 @@ def _base_of(name: str, folder: Path, base: str | None, trusted: bool) -> Path:
         found = beside if base is None and beside.is_dir() else _folder(named, trusted)
     except (ConfigError, OSError, ValueError) as error:
         reason = str(error).partition(": ")[2].strip() or f"cannot be looked for ({type(error).__name__})"
-        reason = _short(reason.partition(". ")[0].partition("; expected")[0])
-        raise ConfigError(f"lm {name}: the base of its adapters, {_short(named)}, {reason}. {remedy}") from error
+        reason = short(reason.partition(". ")[0].partition("; expected")[0])
+        raise ConfigError(f"lm {name}: the base of its adapters, {short(named)}, {reason}. {remedy}") from error
     found = settled(found)
     if (found / ADAPTER_CONFIG).is_file():
         raise ConfigError(
-            f"lm {name}: the base of its adapters, {_short(named)}, has adapters itself; expected a whole LM. Merge "
+            f"lm {name}: the base of its adapters, {short(named)}, has adapters itself; expected a whole LM. Merge "
             "those first, with merge_and_unload of peft, and name the result: --set base=MODEL"
         )
-    _check_whole(f"{name}, base {_short(named)}", found)
-    check_own_code("lm", _short(named), found, trusted)
+    _check_whole(f"{name}, base {short(named)}", found)
+    check_own_code("lm", short(named), found, trusted)
     return found
 
 
-def _short(text: str) -> str:
+def short(text: str) -> str:
     """A name from a file as it can be printed."""
     return "".join(letter if letter.isprintable() else "?" for letter in text[:200])
 

@@ -7,7 +7,7 @@ from worlds.tiny_lms import CHAT, VOCABULARY, some_examples, tiny_tokenizer
 
 from airrep.corpus.corpus import Example
 from airrep.errors import ConfigError, DataError
-from airrep.lm.chat import PLAIN, Chat
+from airrep.lm.templates.chat import PLAIN, Chat
 
 ASKED = Example("why", "so it is", "one")
 
@@ -183,3 +183,48 @@ def test_all_tokens_of_a_text_are_learnt_but_the_first_of_a_tokenizer_without_a_
     tokenizer = tiny_tokenizer(begins=False)
     tokenizer.bos_token = None
     assert texts(make(tokenizer), TEXT) == ("</s>", "so it is</s>")
+
+
+LOOPS = "{% for a in range(99999) %}{% for b in range(99999) %}{% for c in range(99999) %}"
+ENDS = "{% endfor %}" * 3
+DOUBLED = "{% set s = namespace(x='aaaaaaaaaa') %}{% for _ in range(60) %}{% set s.x = s.x ~ s.x %}{% endfor %}"
+
+
+@pytest.mark.parametrize(
+    ("template", "message"),
+    [
+        (LOOPS + ENDS, "takes longer than 1 s"),
+        (LOOPS + "x" + ENDS, "takes longer than 1 s|needs more than"),
+        (
+            "{% macro m(n) %}{% for i in range(9999) %}{{ m(n) }}{% endfor %}{% endmacro %}{{ m(1) }}",
+            "fails: |takes longer than 1 s",
+        ),
+        (DOUBLED + "{{ s.x }}", "needs more than 512 MiB of memory|takes longer than 1 s"),
+        ("{{ 'a' * 10000000000 }}", "needs more than 512 MiB of memory"),
+        ("{{ '%3000000000d' % 1 }}", "needs more than 512 MiB of memory"),
+        ("{{ 'a' * 3000000 }}", "makes 3,000,000 characters of a short text"),
+        ("{{ 9 ** 9 ** 9 }}", "takes powers of numbers"),
+        ("{{ 1 / 0 }}", "fails: division by zero"),
+        ("{{ [][3].a.b }}", "fails: "),
+        ("{{ messages['x'].y.z() }}", "fails: "),
+        ("{{ ''.join([1]) }}", "fails: sequence item 0"),
+        ("{{ raise_exception('a\\n\x1b[31mb') }}", r"fails: a \?\[31mb"),
+        ("{% for", "fails: "),
+        ("{{ " + "(" * 5000 + ")" * 5000 + " }}", "fails: "),
+        ("{% if x %}" * 300 + "{% endif %}" * 300, "fails: "),
+        ("x" * (2**20 + 1), "has over 1,048,576 characters"),
+        ("{{ messages.__class__.__mro__ }}", "fails: "),
+    ],
+)
+def test_hostile_templates_end_in_one_line(template: str, message: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("airrep.lm.templates.chat._SECONDS", 1.0)
+    with pytest.raises((ConfigError, DataError), match=message) as told:
+        make(tiny_tokenizer(chat=template)).tokenise([ASKED])
+    assert "\n" not in str(told.value)
+    assert "\x1b" not in str(told.value)
+    assert texts(make(tiny_tokenizer(chat=CHAT)))[1] == "so it is</s>"  # and what comes after it works
+
+
+def test_powers_are_told_from_stars_in_texts_and_unpacking() -> None:
+    template = CHAT + "{{ '**bold** 2 ** 3' }}{% macro m(a=1) %}{% endmacro %}{{ m(**{'a': 2}) }} 2 ** 3"
+    assert "**bold**" in texts(make(tiny_tokenizer(chat=template)))[1]

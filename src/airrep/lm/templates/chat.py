@@ -1,11 +1,14 @@
 """Apply the chat template to an example: tokens as the target LM reads them."""
 
 from collections.abc import Sequence
+from itertools import pairwise
 from typing import Any, NamedTuple
 
 from airrep.corpus.corpus import Example
 from airrep.errors import ConfigError, DataError
 from airrep.lm.documents import Documents
+from airrep.lm.folders.forms import short
+from airrep.lm.templates.limits import LimitError, limited
 
 PLAIN = "Question: {prompt}\nAnswer: {response}"
 """Text of an example for an LM without a chat template; the end-of-text token follows it."""
@@ -14,6 +17,12 @@ _TODAY = "01 Jan 2025"  # some templates write the date, and losses must be the 
 _CLOCK = "{%- macro strftime_now(form) -%}" + _TODAY + "{%- endmacro -%}"
 _MARK = "airrep9f2c1dresponse"
 _CHUNK = 1024
+_SECONDS, _MEMORY = 5.0, 2**29
+"""Limits of one use of a chat template: seconds, and bytes beyond what the process has."""
+_LONGEST = 2**20
+"""Characters that a template may add to a text, beside eight times its length."""
+_LONGEST_TEMPLATE = 2**20
+"""Characters of a template; those of today's models have some thousands."""
 
 
 class Rendered(NamedTuple):
@@ -84,21 +93,25 @@ class Chat:
         return Rendered(head, example.response + tail)
 
     def _chat(self, messages: list[dict[str, str]], *, add_generation_prompt: bool = False) -> str:
-        """Fill in the chat template; a template that asks for the date always gets the same."""
-        from jinja2 import TemplateError
-
+        """Fill in the chat template, within limits; a template that asks for the date always gets the same."""
         try:
-            text: str = self.tokenizer.apply_chat_template(
-                messages,
-                chat_template=self._template,
-                tokenize=False,
-                add_generation_prompt=add_generation_prompt,
-                date_string=_TODAY,
-            )
-        except (TemplateError, TypeError, ValueError) as error:
+            with limited(_SECONDS, _MEMORY):
+                text: str = self.tokenizer.apply_chat_template(
+                    messages,
+                    chat_template=self._template,
+                    tokenize=False,
+                    add_generation_prompt=add_generation_prompt,
+                    date_string=_TODAY,
+                )
+        except LimitError as error:
+            raise ConfigError(f"lm {self.name}: its chat template {error}. Use template=plain.") from error
+        except Exception as error:  # a template is a program
+            reason = short(" ".join(str(error).split()) or type(error).__name__)
+            raise ConfigError(f"lm {self.name}: its chat template fails: {reason}. Use template=plain.") from error
+        if not isinstance(text, str) or len(text) > _LONGEST + 8 * sum(len(part["content"]) for part in messages):
             raise ConfigError(
-                f"lm {self.name}: its chat template fails: {str(error).partition(chr(10))[0]}. Use template=plain."
-            ) from error
+                f"lm {self.name}: its chat template makes {len(text):,} characters of a short text. Use template=plain."
+            )
         return text
 
     def tokenise(self, examples: Sequence[Example]) -> Documents:
@@ -185,7 +198,25 @@ def _chat_template(tokenizer: Any, name: str) -> str:
         template: str = tokenizer.get_chat_template()
     except ValueError as error:
         raise ConfigError(f"lm {name}: has chat templates, but none named default. Use template=plain.") from error
+    if not isinstance(template, str) or len(template) > _LONGEST_TEMPLATE or _takes_powers(template):
+        raise ConfigError(
+            f"lm {name}: its chat template is no text, has over {_LONGEST_TEMPLATE:,} characters, or takes powers of "
+            "numbers, which no chat needs. Use template=plain."
+        )
     return f"{_CLOCK}{template}" if "strftime_now" in template else template
+
+
+def _takes_powers(template: str) -> bool:
+    """Whether a template has the operator ``**``: a single step that can take hours, which no limit breaks off."""
+    from jinja2 import Environment, TemplateError
+
+    if "**" not in template:
+        return False
+    try:
+        tokens = [value for _, kind, value in Environment(autoescape=True).lex(template) if kind != "whitespace"]
+    except TemplateError:  # told when it is used
+        return False
+    return any(two == "**" and one not in ("(", ",") for one, two in pairwise(tokens))  # after those, it unpacks
 
 
 def _messages(prompt: str, response: str | None = None) -> list[dict[str, str]]:
