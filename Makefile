@@ -8,7 +8,7 @@ RUN := OMP_NUM_THREADS=1 $(BIN)/python
 TEST := $(RUN) -m pytest --numprocesses auto --dist loadfile
 ORACLES := $(VENV)/oracles/bin/python
 
-.PHONY: demo test check lint fast bench oracles format docs clean
+.PHONY: demo test check lint fast hostile bench oracles format docs clean
 
 demo: $(VENV)/airrep  ## index, attribute, select and report on real data that comes with airrep
 	$(BIN)/airrep demo --out airrep-demo
@@ -27,6 +27,9 @@ lint: $(VENV)/dev  ## format, lint, types, layers, dependencies
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 	$(BIN)/deptry src
+
+hostile: $(VENV)/dev  ## the long form of the campaign of kills and damage, at most 40 minutes
+	AIRREP_HOSTILE=long $(TEST) tests/hostile
 
 bench: $(VENV)/bench  ## speed and memory against plain references, as ratios of process CPU time
 	$(RUN) benchmarks/reading.py

@@ -2,17 +2,22 @@
 
 import errno
 import json
+import os
 import shutil
+import threading
 import time
-from collections.abc import Callable, Generator, Sequence
+from collections.abc import Callable, Generator, Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+from worlds.children import in_child
 from worlds.toy_farm import FINE_TUNE, QUERIES, TRAIN, ToyWorld, begun, make_plan, visible
 
 from airrep.errors import ArtifactError, ConfigError, DataError, TrainingError
+from airrep.labels import ledger
 from airrep.labels.farm import TaskReport, label
 from airrep.labels.labels import Labels
 from airrep.labels.ledger import holding
@@ -21,7 +26,7 @@ from airrep.labels.request import KIND
 from airrep.labels.sampling import sample
 from airrep.labels.tasks import TaskShare
 from airrep.lm.settings import FineTuneSettings, LmSettings
-from airrep.runtime.artifacts import read_manifest, write_manifest
+from airrep.runtime.artifacts import LOCK, locked, read_manifest, write_manifest
 from airrep.runtime.engine import Engine, InProcess, Outcome, R, T
 from airrep.runtime.processes import LocalProcesses
 from airrep.runtime.seeding import stream_seed
@@ -286,6 +291,63 @@ def test_another_way_of_reading_is_named(tmp_path: Path, plan: SubsetPlan) -> No
         farm(plan, folder, ToyWorld(most=32, name="other"))
     assert farm(plan, folder, ToyWorld(most=2048, name="renamed")).complete
     assert farm(plan, folder, ToyWorld(most=2048)).complete
+
+
+def start_at_once(*works: Callable[[], object]) -> list[str]:
+    """Run works in threads that start at one instant; the errors of those that failed, in their order."""
+    barrier, failures = threading.Barrier(len(works)), [""] * len(works)
+
+    def run(number: int) -> None:
+        barrier.wait()
+        try:
+            works[number]()
+        except ArtifactError as error:
+            failures[number] = str(error)
+
+    threads = [threading.Thread(target=run, args=(number,)) for number in range(len(works))]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    return [failure for failure in failures if failure]
+
+
+def hold(folder: Path, part: str) -> Callable[[], None]:
+    def held() -> None:
+        with holding(folder, TaskShare.parse(part)):
+            time.sleep(1)
+
+    return held
+
+
+def test_two_parts_that_start_at_the_same_instant_do_not_take_each_other_for_others(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each looked whether anyone held the lock of an earlier run, and found the other one that was looking."""
+
+    @contextmanager
+    def slowly(folder: Path, name: str = LOCK, *more: Any, **options: Any) -> Iterator[None]:
+        with locked(folder, name, *more, **options):
+            time.sleep(0.3 if name == ".lock-1of1" else 0)
+            yield
+
+    (tmp_path / ".lock-1of1").touch()
+    monkeypatch.setattr(ledger, "locked", slowly)
+    assert start_at_once(hold(tmp_path, "1/2"), hold(tmp_path, "2/2")) == []
+
+
+def test_of_two_parts_in_different_numbers_one_goes_on(tmp_path: Path) -> None:
+    (failure,) = start_at_once(hold(tmp_path, "1/2"), hold(tmp_path, "1/3"))
+    assert "another process is making these labels in" in failure
+
+
+def test_parts_started_at_the_same_instant_make_the_labels_together(tmp_path: Path, plan: SubsetPlan) -> None:
+    farm(plan, tmp_path / "alone")
+    works = [lambda part=part: farm(plan, tmp_path / "labels", part=part) for part in ("1/2", "2/2")]
+    children = [in_child(work) for work in works]
+    assert [os.waitpid(child, 0)[1] for child in children] == [0, 0]
+    assert farm(plan, tmp_path / "labels").complete
+    assert visible(tmp_path / "labels") == visible(tmp_path / "alone")
 
 
 @pytest.mark.parametrize("part", [None, "1/2"])

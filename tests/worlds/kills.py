@@ -1,8 +1,10 @@
 """Simulated kills: a forked process ends at its nth change of files, as SIGKILL would end it, between two calls."""
 
+import json
 import os
-import random
 import sys
+import tempfile
+import traceback
 from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
@@ -20,24 +22,25 @@ _OWN = ("os.symlink", "os.truncate", "airrep.exchange")
 
 
 class _Changes:
-    """Counts the changes of files in a folder, and ends the process at one of them."""
+    """Notes the changes of files in a folder, and ends the process at one of them."""
 
     def __init__(self, folder: Path, at: int, torn: int | None) -> None:
         self._folder = str(folder.resolve())
         self._at, self._torn = at, torn
-        self.count = 0
+        self.found: list[str] = []
+        self._over = False
 
     def __call__(self, event: str, args: tuple[Any, ...]) -> None:
-        path = _changed(event, args)
-        if path is None or not path.startswith(self._folder) or self.count < 0:
+        path = None if self._over else _changed(event, args)
+        if path is None or not path.startswith(self._folder):
             return
-        if self.count == self._at:
-            self.count = -1  # what follows is not the program's
+        if len(self.found) == self._at:
+            self._over = True  # what follows is not the program's
             if event == "open" and self._torn is not None:
                 with suppress(OSError):  # such as of a file that is there already
                     _tear(path, args[2], self._torn)
             os._exit(KILLED)
-        self.count += 1
+        self.found.append(f"{event} {path.removeprefix(self._folder)}")
 
 
 def _changed(event: str, args: tuple[Any, ...]) -> str | None:
@@ -52,7 +55,9 @@ def _changed(event: str, args: tuple[Any, ...]) -> str | None:
     return _whole(args[0]) if event in _OWN else None
 
 
-def _whole(name: str | bytes | os.PathLike[str], base: Path | None = None) -> str:
+def _whole(name: int | str | bytes | os.PathLike[str], base: Path | None = None) -> str:
+    if isinstance(name, int):
+        return str(Path(f"/proc/self/fd/{name}").readlink())
     return str((base or Path.cwd()) / os.fsdecode(name))
 
 
@@ -63,22 +68,27 @@ def _tear(path: str, flags: int, size: int) -> None:
     os.close(descriptor)
 
 
-def count_changes(work: Callable[[], object], folder: Path) -> int:
-    """Do all of the work in a child; the number of its changes in a folder."""
-    reader, writer = os.pipe()
+def list_changes(work: Callable[[], object], folder: Path) -> list[str]:
+    """Do all of the work in a child; its changes in a folder, each as an event and a path."""
+    with tempfile.TemporaryFile("w+") as told:
 
-    def counted() -> None:
-        changes = _Changes(folder, -1, None)
-        sys.addaudithook(changes)
-        work()
-        os.write(writer, str(changes.count).encode())
+        def noted() -> None:
+            changes = _Changes(folder, -1, None)
+            sys.addaudithook(changes)
+            try:
+                work()
+                json.dump(changes.found, told)
+            except BaseException:
+                traceback.print_exc(file=told)
+                raise
+            finally:
+                told.flush()
 
-    status = os.waitpid(in_child(counted), 0)[1]
-    os.close(writer)
-    with os.fdopen(reader) as told:
-        count = told.read()
-    assert status == 0, f"the work failed by itself (status {status})"
-    return int(count)
+        status = os.waitpid(in_child(noted), 0)[1]
+        told.seek(0)
+        assert status == 0, f"the work failed by itself: {told.read()}"
+        found: list[str] = json.load(told)
+    return found
 
 
 def kill_at(work: Callable[[], object], folder: Path, change: int, torn: int | None = None) -> bool:
@@ -98,8 +108,3 @@ def kill_at(work: Callable[[], object], folder: Path, change: int, torn: int | N
     status = os.waitstatus_to_exitcode(os.waitpid(in_child(killed), 0)[1])
     assert status in (0, KILLED), f"the work failed by itself (status {status})"
     return status == KILLED
-
-
-def some_changes(count: int, wanted: int, seed: int) -> list[int]:
-    """Numbers of some changes, or of all where there are no more than wanted."""
-    return sorted(random.Random(seed).sample(range(count), min(count, wanted)))

@@ -11,7 +11,7 @@ import hashlib
 import io
 import json
 from collections.abc import Iterable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
@@ -133,7 +133,7 @@ class Ledger:
 
     def _files(self) -> Iterator[Path]:
         for name in (RESULTS, QUARANTINE):
-            if (self.folder / name).is_dir():
+            with suppress(FileNotFoundError):  # another part may have sealed the labels and removed it
                 yield from sorted((self.folder / name).iterdir())
 
 
@@ -148,8 +148,10 @@ def holding(folder: Path, part: TaskShare) -> Iterator[None]:
         f"another process is making these labels (part {part.number}/{part.of}). "
         "Wait until it has finished, or give each process its own --part."
     )
-    with locked(folder, f"{LOCK}-{part.name}", busy):
-        _refuse_other_shares(folder, part)
+    with ExitStack() as held:
+        with waiting_lock(folder):  # while one looks for others, another would find a lock that nobody works under
+            held.enter_context(locked(folder, f"{LOCK}-{part.name}", busy))
+            _refuse_other_shares(folder, part)
         yield
 
 

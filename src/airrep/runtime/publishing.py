@@ -110,7 +110,9 @@ def append_line(path: Path, line: str) -> None:
     with writing(path):
         flags = os.O_RDWR | os.O_APPEND | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC
         with os.fdopen(os.open(path, flags, 0o666), "ab") as stream:
-            os.ftruncate(stream.fileno(), _whole_lines(stream.fileno()))
+            whole = _whole_lines(stream.fileno())
+            if whole < os.fstat(stream.fileno()).st_size:
+                os.ftruncate(stream.fileno(), whole)
             stream.write(line.encode() + b"\n")
 
 

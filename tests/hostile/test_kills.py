@@ -1,0 +1,269 @@
+"""A campaign of kills: every command that writes is killed at its changes of files, one after the other.
+
+After each kill the old or the new version stands whole under the name; the same command, run again, succeeds, gives
+the bytes of a run that nobody disturbed, and leaves nothing else behind. The short form kills each command at a few
+changes, the long one (``AIRREP_HOSTILE=long``, ``make hostile``) at all, with files that were opened empty or torn too.
+"""
+
+import json
+import os
+import random
+import shutil
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import pytest
+from worlds.children import in_child
+from worlds.kills import kill_at, list_changes
+from worlds.small_world import make_corpus
+from worlds.tiny_lms import tiny_lm
+from worlds.toy_farm import FINE_TUNE, QUERIES, TRAIN, ToyWorld, make_plan
+from worlds.training_world import planted, tiny_settings
+
+from airrep.cli import app as cli
+from airrep.encoder.load import load_encoder
+from airrep.errors import AirRepError
+from airrep.labels.farm import label
+from airrep.labels.plan import open_plan
+from airrep.runtime.artifacts import MANIFEST, read_manifest
+from airrep.training.train import train_encoder
+
+LONG = os.environ.get("AIRREP_HOSTILE") == "long"
+KILLS = 3
+"""Kills of each command in the short form."""
+TORN = 7
+"""Bytes that a torn file holds."""
+CHANGING = (".steps.jsonl", "costs.jsonl")
+"""Files that are never the same twice, with locks and times."""
+
+Work = Callable[[], object]
+
+
+class Operation(NamedTuple):
+    """Work that writes below ``out``, and what is there before."""
+
+    work: Work
+    before: Sequence[Work] = ()
+    again: Work | None = None
+    """The work once more, where the same command would rightly refuse what it has made."""
+
+
+def command(*arguments: str) -> Work:
+    """A command of airrep, run in this process without a word; a failure is an error."""
+
+    def run() -> None:
+        sys.argv = ["airrep", *arguments]
+        with quiet() as said:
+            try:
+                cli.main()
+            except SystemExit as ended:
+                if ended.code:
+                    said.seek(0)
+                    raise AssertionError(f"{' '.join(arguments)}: {said.read()}") from None
+
+    return run
+
+
+@contextmanager
+def quiet() -> Iterator[Any]:
+    """Take what is written to stdout and stderr into a file that no change counts."""
+    import tempfile
+
+    shown = sys.stdout, sys.stderr
+    with tempfile.TemporaryFile("w+") as said:
+        sys.stdout = sys.stderr = said
+        try:
+            yield said
+        finally:
+            sys.stdout, sys.stderr = shown
+
+
+def replacing(*arguments: str, older: Sequence[str]) -> Operation:
+    """A command that replaces what it made with other arguments before."""
+    return Operation(command(*arguments, "--replace"), [command(*older)])
+
+
+def written(*arguments: str) -> Operation:
+    """A command whose result is refused when it is there already."""
+    return Operation(command(*arguments), (), command(*arguments, "--replace"))
+
+
+INDEX = ("index", "train.jsonl", "--out", "out/i", "--method", "tfidf", "--shard-rows", "16")
+SMALL = ("index", "more.jsonl", "--out", "out/i", "--method", "tfidf", "--shard-rows", "16")
+DRAWN = ("--instances", "1", "--train-count", "8", "--query-count", "2", "--subsets", "3", "--size", "4")
+LABELS = ("--data", "train.jsonl", "--data", "queries.jsonl")
+WARM = ("warmup", "train.jsonl", "--lm", "lm", "--out", "out/w", "--count", "4", "--set", "learning_rate=1e-2")
+
+
+def make_labels(seeds: int = 1) -> Work:
+    return lambda: label(open_plan("plan"), TRAIN, QUERIES, ToyWorld(), FINE_TUNE, "out/l", seeds=seeds)
+
+
+def train() -> None:
+    learn, unseen = [planted(1, "a", n=30, q=8, m=10, size=6)], planted(3, "h", n=30, q=8, m=10, size=6)
+    train_encoder(learn, [unseen], "out/e", tiny_settings(Path(), steps=3, checkpoint_every=1, evaluate_every=2))
+
+
+def save_encoder() -> None:
+    if not Path("out/s").exists():
+        load_encoder("start").save("out/s")
+
+
+OPERATIONS = {
+    "index": Operation(command(*INDEX)),
+    "index that replaces": replacing(*INDEX, older=SMALL),
+    "append": Operation(command("append", "out/i", "more.jsonl"), [command(*INDEX)]),
+    "delete": Operation(command("delete", "out/i", "--where", 'source == "forum"'), [command(*INDEX)]),
+    "compact": Operation(command("compact", "out/i"), [command(*INDEX), command("delete", "out/i", "--id", "e1")]),
+    "top": written("top", "index", "queries.jsonl", "--out", "out/r"),
+    "top that replaces": replacing(
+        *("top", "index", "queries.jsonl", "--out", "out/r"), older=("top", "index", "more.jsonl", "--out", "out/r")
+    ),
+    "group": written("group", "index", "queries.jsonl", "--by", "source", "--out", "out/r"),
+    "what-if": written("what-if", "index", "queries.jsonl", "--remove", 'source == "forum"', "--out", "out/r"),
+    "select": written("select", "index", "queries.jsonl", "--count", "5", "--out", "out/picked.jsonl"),
+    "explain": written("explain", "index", "queries.jsonl", "--out", "out/r"),
+    "clean": Operation(command("clean", "index", "--kind", "duplicate", "--lists", "out/lists")),
+    "audit": written("audit", "index", "queries.jsonl", "--out", "out/r"),
+    "mix": written("mix", "index", "queries.jsonl", "--by", "source", "--yaml", "out/mix.yaml"),
+    "export": written("export", "index", "--to", "csv", "--out", "out/e.csv"),
+    "export that replaces": replacing(
+        *("export", "index", "--to", "embedding-atlas", "--out", "out/e.parquet"),
+        older=("export", "index", "--to", "embedding-atlas", "--out", "out/e.parquet", "--where", 'source == "forum"'),
+    ),
+    "report": written("report", "run", "--out", "out/report.html"),
+    "sample": Operation(command("sample", "train.jsonl", "--out", "out/p", *DRAWN)),
+    "sample --write": Operation(command("sample", "train.jsonl", "--out", "out/p", *DRAWN, "--write", "out/files")),
+    "label": Operation(make_labels()),
+    "label that grows": Operation(make_labels(2), [make_labels()]),
+    "warmup": Operation(command(*WARM, "--checkpoints", "1")),
+    "warmup that replaces": replacing(*WARM, "--seed", "1", older=WARM),
+    "train": Operation(train),
+    "save an encoder": Operation(save_encoder),
+    "evaluate lds": Operation(command("evaluate", "lds", "index", "--labels", "labels#0", *LABELS, "--out", "out/r")),
+    "diagnose": Operation(command("diagnose", "labels", *LABELS, "--out", "out/r")),
+    "datamodels": Operation(command("datamodels", "labels#0", *LABELS, "--out", "out/d", "--set", "folds=3")),
+}
+
+
+@pytest.fixture(scope="module")
+def world(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Data, an index, results, labels and models that the commands take."""
+    folder = tmp_path_factory.mktemp("world")
+    here = Path.cwd()
+    os.chdir(folder)
+    try:
+        for name, corpus in (("train", TRAIN), ("more", make_corpus(20, "more")), ("queries", QUERIES)):
+            corpus.to_jsonl(f"{name}.jsonl")
+        tiny_lm(folder / "lm")
+        tiny_settings(Path())
+        make_plan(folder / "plan", subsets=9)
+        label(open_plan("plan"), TRAIN, QUERIES, ToyWorld(), FINE_TUNE, "labels", seeds=2)
+        command("index", "train.jsonl", "--out", "index", "--method", "tfidf")()
+        command("top", "index", "queries.jsonl", "--out", "run")()
+    finally:
+        os.chdir(here)
+    return folder
+
+
+def same(folder: Path) -> dict[str, bytes]:
+    """Files below a folder with their bytes, but for those that differ from run to run."""
+    files = {str(path.relative_to(folder)): path for path in sorted(folder.rglob("*")) if path.is_file()}
+    kept = {name: path for name, path in files.items() if path.name not in CHANGING}
+    return {
+        name: path.read_bytes() for name, path in kept.items() if not path.name.startswith((".lock", "times", "costs"))
+    }
+
+
+def leftovers(folder: Path) -> list[str]:
+    found = (path.name for path in folder.rglob("*"))
+    return [name for name in found if name.startswith(".airrep-") or name.endswith((".partial", ".tmp", ".swapped"))]
+
+
+class Campaign:
+    """The kills of one operation, in a folder of its own."""
+
+    def __init__(self, operation: Operation, world: Path, folder: Path) -> None:
+        self.operation, self.out, self._start = operation, world / "out", folder / "start"
+        shutil.rmtree(self.out, ignore_errors=True)
+        self.out.mkdir()
+        for work in operation.before:
+            work()
+        shutil.copytree(self.out, self._start, symlinks=True)
+        self.before = same(self.out)
+        operation.work()  # in this process, so that children find all modules loaded
+        self.after = same(self.out)
+        self.reset()
+        self.changes = list_changes(operation.work, self.out)
+        assert same(self.out) == self.after, "the same work gives other bytes without any kill"
+
+    def reset(self) -> None:
+        shutil.rmtree(self.out)
+        shutil.copytree(self._start, self.out, symlinks=True)
+
+    def trials(self) -> list[tuple[int, int | None]]:
+        """Each change, and how many bytes of a file that it opens are written."""
+        found: list[tuple[int, int | None]] = []
+        for number, change in enumerate(self.changes):
+            found += [(number, torn) for torn in ((None, 0, TORN) if change.startswith("open") else (None,))]
+        return found
+
+    def failure(self, change: int, torn: int | None) -> str | None:
+        """What is wrong after a kill; None if nothing is."""
+        self.reset()
+        where = f"killed at {change} ({self.changes[change]}, torn {torn})"
+        if not kill_at(self.operation.work, self.out, change, torn):
+            return f"{where}: it ended before"
+        try:
+            self._check_names()
+        except (AirRepError, AssertionError) as error:
+            return f"{where}: {error}"
+        finished = same(self.out) == self.after
+        again = self.operation.again if finished and self.operation.again else self.operation.work
+        status = os.waitstatus_to_exitcode(os.waitpid(in_child(again), 0)[1])
+        if status and not finished:
+            return f"{where}: run again, it ended with {status}"
+        if same(self.out) != self.after:
+            other = {name for name, content in same(self.out).items() ^ self.after.items()}
+            return f"{where}: run again, it made something else: {sorted(other)}"
+        if not finished and leftovers(self.out):
+            return f"{where}: run again, it left {leftovers(self.out)}"
+        return None
+
+    def _check_names(self) -> None:
+        """Under each name that is not of unfinished work there is the old version, or the new one, and it is whole."""
+        for path in self.out.iterdir():
+            if path.name.startswith(".") or path.name.endswith(".partial"):
+                continue
+            if path.is_file():
+                assert path.read_bytes() in (self.before.get(path.name), self.after.get(path.name)), (
+                    f"{path.name}: torn"
+                )
+            elif (path / MANIFEST).is_file():
+                read_manifest(path, verify=True)
+                manifest = f"{path.name}/{MANIFEST}"
+                whole = (self.before.get(manifest), self.after.get(manifest))
+                assert (path / MANIFEST).read_bytes() in whole, f"{path.name}: neither the old nor the new version"
+        gone = {name.partition("/")[0] for name in self.before} - {path.name for path in self.out.iterdir()}
+        assert not gone, f"nothing is left under {sorted(gone)}"
+
+
+@pytest.mark.parametrize("name", OPERATIONS)
+def test_kills(
+    name: str, world: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(world)
+    monkeypatch.setattr("airrep.training.run.RESAMPLES", 40)
+    monkeypatch.setattr(sys, "argv", ["airrep"])
+    campaign = Campaign(OPERATIONS[name], world, tmp_path)
+    trials = campaign.trials()
+    if not LONG:
+        trials = random.Random(name).sample(trials, min(KILLS, len(trials)))
+    failures = [failure for trial in trials if (failure := campaign.failure(*trial)) is not None]
+    if LONG:
+        with capsys.disabled():
+            print(f"\n{name}: {len(trials)} kills at {len(campaign.changes)} changes tried, {len(failures)} failed")  # noqa: T201
+    assert not failures, json.dumps(failures, indent=1)
