@@ -114,8 +114,8 @@ def load_ray(*, own: bool = True) -> ModuleType:
     Raises:
         MissingExtraError: it is not installed.
     """
-    # Ray reads the environment once, when it is imported. One that was imported before stays as it is: processes that it
-    # starts read the environment anew, and would ask it for a token that it does not know.
+    # Ray reads the environment once, when it is imported. One that was imported before stays as it is: processes that
+    # it starts read the environment anew, and would ask it for a token that it does not know.
     if not _is_imported():
         for name, value in ENVIRONMENT.items():
             os.environ.setdefault(name, value)
