@@ -240,7 +240,7 @@ class Shard:
         with reading(path):
             # An array without numbers cannot be mapped; its file has a header alone.
             mode: Any = "c" if path.stat().st_size > HEADER else None
-            array: np.ndarray = np.load(path, mmap_mode=mode, allow_pickle=False)
+            array: np.ndarray = np.asarray(np.load(path, mmap_mode=mode, allow_pickle=False))  # slices cost less
         return array
 
 
