@@ -1,14 +1,13 @@
 """Print what the answers for many queries have in common."""
 
 from collections import defaultdict
-from collections.abc import Iterable
 
 import numpy as np
 from rich.console import Console
 from rich.table import Table
 
 from airrep.cli.show.console import snippet
-from airrep.index.results import GroupResult, Hit, TopResult, WhatIfResult
+from airrep.index.results import GroupResult, Hit, TopResult, WhatIfResult, order_in_words
 
 FEW = 20
 """Of more queries, none is shown by itself."""
@@ -19,13 +18,6 @@ EXAMPLES = 10
 def is_long(queries: int) -> bool:
     """Whether queries are too many to be shown one by one."""
     return queries > FEW
-
-
-def order_in_words(least: bool, scores: Iterable[float]) -> str:
-    """Which end of a ranking it is; the lowest scores harm nobody if they are above 0."""
-    if not least:
-        return "most helpful"
-    return "most harmful" if min(scores, default=-1.0) < 0 else "least helpful"
 
 
 def print_common_hits(console: Console, result: TopResult) -> None:
