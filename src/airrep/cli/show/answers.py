@@ -13,9 +13,9 @@ from airrep.answers.harm import HARM, HarmResult, SetResult
 from airrep.answers.mix import MixResult
 from airrep.answers.tokens import Token
 from airrep.cli.show.console import out, printable, snippet
-from airrep.cli.show.summaries import order_in_words
 from airrep.cli.show.why import CAUSE, MARK, channel_parts, told_hit
 from airrep.corpus.corpus import Example
+from airrep.index.results import order_in_words
 
 SAME = 3
 """Phrases printed that a training example has with the better answer."""

@@ -97,8 +97,8 @@ def _cleaned(result: CleanResult) -> Iterator[Table]:
         yield _table(
             kind.capitalize(), ("reason", "prompt → response"), lines, f"{len(found):,} of {result.examples:,}."
         )
-    for kind, reason in result.skipped.items():
-        yield _table(kind.capitalize(), ("reason",), [], f"Not looked for: {short(reason, 300)}")
+    for name, reason in result.skipped.items():
+        yield _table(name.capitalize(), ("reason",), [], f"Not looked for: {short(reason, 300)}")
 
 
 def _audited(result: AuditResult) -> Iterator[Table]:
