@@ -183,14 +183,19 @@ def read_groups(path: str | Path) -> dict[str, list[Any]]:
         groups = json.loads(Path(path).read_bytes())
     except OSError as error:
         raise DataError(f"{path}: cannot be read: {error.strerror}. Give the path of a JSON file.") from error
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise DataError(f"{path}: is not JSON ({error}). Write an object of names and lists.") from error
     named = dict(enumerate(groups)) if isinstance(groups, list) else groups
     if not isinstance(named, dict) or not named or not all(map(_is_member_list, named.values())):
         raise DataError(
             f'{path}: is not groups; expected {{"name": [ids or rows], …}} or [[ids or rows], …]. Write it so.'
         )
-    return {str(name): members for name, members in named.items()}
+    found = {str(name): members for name, members in named.items()}
+    try:
+        json.dumps(groups, ensure_ascii=False).encode()
+    except UnicodeEncodeError as error:
+        raise DataError(f"{path}: holds a lone surrogate; valid Unicode is expected. Remove it.") from error
+    return found
 
 
 def _is_member_list(members: object) -> bool:
