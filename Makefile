@@ -39,6 +39,7 @@ bench: $(VENV)/bench  ## speed and memory against plain references, as ratios of
 	$(RUN) benchmarks/topk.py
 	$(RUN) benchmarks/channels.py
 	$(RUN) benchmarks/opening.py
+	$(RUN) benchmarks/exploring.py --channels
 	$(RUN) benchmarks/finetune.py --rounds 2
 	$(RUN) benchmarks/farm.py --subsets 10
 	$(RUN) benchmarks/training.py --rounds 2

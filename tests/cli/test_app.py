@@ -16,8 +16,8 @@ from worlds.toy_farm import FINE_TUNE, QUERIES, TRAIN, ToyWorld, make_plan
 
 import airrep
 from airrep.cli import app as cli
-from airrep.cli.show.summaries import order_in_words
 from airrep.errors import ConfigError
+from airrep.index.results import order_in_words
 from airrep.labels.farm import label as toy_label
 
 

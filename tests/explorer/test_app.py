@@ -12,6 +12,8 @@ from typing import Any
 import httpx
 import pytest
 import uvicorn
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
 
 import airrep
 from airrep.corpus.corpus import Corpus
@@ -253,3 +255,21 @@ def test_clients_that_leave_break_nothing(served: str) -> None:
         list(threads.map(leave, range(40)))
     address, headers = f"http://{served}/api/top", {"authorization": f"Bearer {TOKEN}"}
     assert httpx.post(address, json=QUERY, headers=headers, timeout=30, trust_env=False).status_code == 200
+
+
+VALUES = st.recursive(
+    st.none() | st.booleans() | st.integers(-(2**70), 2**70) | st.floats() | st.text(max_size=20),
+    lambda inner: st.lists(inner, max_size=4) | st.dictionaries(st.text(max_size=8), inner, max_size=4),
+    max_leaves=8,
+)
+FIELDS = ("query", "index", "least", "start", "count", "where", "facets", "by", "rows", "row", "text")
+ASKED = st.fixed_dictionaries({}, optional=dict.fromkeys(("number", "key", "prompt", "response"), VALUES))
+BODY = st.fixed_dictionaries({}, optional={**dict.fromkeys(FIELDS, VALUES), "query": ASKED | VALUES})
+
+
+@settings(max_examples=60, deadline=None, suppress_health_check=list(HealthCheck))
+@given(body=BODY | VALUES, path=st.sampled_from(["count", "queries", "top", "groups", "what-if", "example", "rows"]))
+def test_no_request_fails_in_a_way_that_was_not_foreseen(app: Any, body: Any, path: str) -> None:
+    response = call(app, "POST", f"/api/{path}", content=json.dumps(body).encode())
+    assert response.status_code in (200, 400)
+    assert "\n" not in response.text

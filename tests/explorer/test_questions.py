@@ -122,6 +122,71 @@ def test_a_field_of_many_values_is_no_facet(tmp_path: Path) -> None:
         explorer.facets.groups("n")
 
 
+WHERE = (
+    "n == 1",
+    "n > 0 and source != 'a'",
+    "n is None",
+    "n in [1, 2.5, None]",
+    "mixed == '1'",
+    "mixed == 1",
+    "'b' in label",
+    "'x' in tags",
+    "flag == True",
+    "note is None or note == '(none)'",
+    "not (n < 2 or source in ['a'])",
+    "metadata['source'] == 'own'",
+    "id == 'e3' or n == 2",
+)
+
+
+@pytest.mark.parametrize("where", WHERE)
+def test_filters_by_facets_choose_what_the_index_chooses(tmp_path: Path, where: str) -> None:
+    records = [
+        {"n": 1, "mixed": 1, "tags": ["x"], "flag": True, "note": "(none)", "source": "own"},
+        {"n": 2.5, "mixed": "1", "tags": [], "flag": False},
+        {"mixed": True, "tags": ["y", "x"]},
+        {"n": -0.0, "mixed": None, "note": None},
+        {"n": 0.0},
+        {},
+    ]
+    examples = [
+        Example(f"p{n}", "r", id=f"e{n}", source="ab"[n % 2], label=["b", None, "ab"][n % 3], metadata=records[n % 6])
+        for n in range(30)
+    ]
+    index = delete(airrep.build_index(examples, tmp_path / "i", HashAttributor(), shard_rows=8), [0, 9])
+    facets = Explorer(index).facets
+    if where in ("mixed == '1'", "mixed == 1"):  # some shard may refuse what another holds
+        facets._index = index = delete(airrep.build_index(examples, tmp_path / "one", HashAttributor()), [0, 9])
+    assert facets.mask(where, {}).tolist() == index.mask(where).tolist()
+
+
+def test_facets_are_told_as_texts(tmp_path: Path) -> None:
+    values = [1, "1", 1.0, True, None, "(none)", ["a"], {"b": "ü"}]
+    examples = [Example(f"p{n}", "r", id=f"e{n}", metadata={"v": value}) for n, value in enumerate(values)]
+    index = airrep.build_index(examples, tmp_path / "i", HashAttributor(), shard_rows=3)
+    facet = Explorer(index).facets.facet("v")
+    assert [facet.names[code] for code in facet.codes] == [
+        "1",
+        "1",
+        "1.0",
+        "true",
+        "(none)",
+        "(none)",
+        '["a"]',
+        '{"b": "ü"}',
+    ]
+    assert facet.values is None
+
+
+def test_facets_are_read_before_the_first_question(index: airrep.Index, monkeypatch: pytest.MonkeyPatch) -> None:
+    explorer = Explorer(index)
+    explorer.prepare()
+    monkeypatch.setattr("airrep.explorer.facets.read_facets", lambda *_: pytest.fail("read again"))
+    monkeypatch.setattr(type(explorer.indexes[0]), "mask", lambda *_: pytest.fail("metadata read again"))
+    told = questions.count(explorer, requests.CountRequest(where="year > 2001 and source == 'forum'"))
+    assert told["matching"] == len(index.where("year > 2001 and source == 'forum'"))
+
+
 def test_an_index_that_changes_is_not_asked_any_more(index: airrep.Index, queries: Corpus) -> None:
     explorer = Explorer(index, queries)
     questions.top(explorer, requests.TopRequest(query=ref()))

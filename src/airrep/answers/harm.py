@@ -12,7 +12,9 @@ from airrep.attributors.base import OnProgress
 from airrep.corpus.corpus import Example
 from airrep.errors import ConfigError, DataError
 from airrep.index.index import Index, Queries
+from airrep.index.reasons import Reasons, Scored
 from airrep.index.results import Provenance, Record
+from airrep.index.why import Why
 from airrep.scoring.blocks import check_count
 from airrep.scoring.topk import top_k
 
@@ -38,6 +40,8 @@ class Harm:
     row: int
     """Row number in the index."""
     example: Record
+    why: Why | None = None
+    """What makes up the score, if asked for."""
 
 
 @dataclass(frozen=True)
@@ -81,6 +85,7 @@ def harmful(
     k: int = 10,
     *,
     where: str | None = None,
+    why: bool = False,
     progress: OnProgress | None = None,
 ) -> HarmResult:
     """The examples that harm each query, beside the spread of its own scores.
@@ -95,6 +100,7 @@ def harmful(
         queries: one example, or several; hubs need 4.
         k: how many at most for each query.
         where: a filter; only examples that fulfil it count.
+        why: tell what each channel gave to each score, and which words of the two texts are the same.
         progress: called with the number of encoded queries.
 
     Raises:
@@ -111,6 +117,7 @@ def harmful(
     hubs = _hubs(index, found.rows, harms) if len(asked) >= HUB_QUERIES else None
     named = None if hubs is None else {hub.row for hub in hubs}
     harmed = []
+    reasons = Reasons(index, index.attributor) if why else None
     for place, query in enumerate(asked):
         columns = (effects[place].tolist(), found.scores[place].tolist(), found.rows[place].tolist())
         told = tuple(
@@ -118,6 +125,9 @@ def harmful(
             for rank, (effect, score, row) in enumerate(zip(*columns, strict=True), start=1)
             if harms[place, rank - 1]
         )
+        if reasons is not None:
+            whys = reasons.of(query, encoded[[place]], [Scored(harm.row, harm.score) for harm in told])
+            told = tuple(replace(harm, why=one) for harm, one in zip(told, whys, strict=True))
         harmed.append(Harmed(query, *spread.told(place), told))
     return HarmResult(tuple(harmed), tuple(hubs or ()), k, index.provenance())
 
@@ -217,5 +227,5 @@ def check_kind(*, harmful: bool, least: bool, aggregate: bool, why: bool) -> Non
     """Refuse questions that do not go together."""
     if harmful and (least or aggregate):
         raise ConfigError("top: --harmful goes with neither --least nor --aggregate. Ask one question at a time.")
-    if why and (harmful or aggregate):
-        raise ConfigError("top: --why goes with plain hits, not with --harmful or --aggregate. Leave one out.")
+    if why and aggregate:
+        raise ConfigError("top: --why tells of one query's hits, not of --aggregate. Leave one out.")

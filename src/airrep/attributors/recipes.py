@@ -1,6 +1,5 @@
 """Recipes of channels: read, checked; the default one."""
 
-import re
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Literal, get_args
@@ -37,7 +36,6 @@ LARGEST = 2**20
 """Bytes of a recipe that are read at most."""
 LEARNT = "stack"
 """Kind of the artifact in which `airrep stack` keeps a recipe that it learnt."""
-_COMMA = re.compile(r",(?![^\[{]*[\]}])")
 """A comma that is not inside a YAML list or mapping."""
 
 
@@ -273,10 +271,25 @@ def parse_channels(text: str) -> tuple[Channel, ...]:
 def parse_method(text: str, flag: str) -> tuple[str, dict[str, Any]]:
     """Name and settings of a method that is typed as for :func:`parse_channels`; the same errors."""
     method, _, rest = text.partition(":")
-    parts = [part for part in _COMMA.split(rest) if part.strip()]
+    parts = [part for part in _between_commas(rest) if part.strip()]
     files = [Path(part) for part in parts if "=" not in part]
     if len(files) > 1 or not method:
         raise ConfigError(
             f"{flag} {text}: expected METHOD, METHOD:key=value,key=value or METHOD:settings.yaml. Write it so."
         )
     return method, read_settings(files[0] if files else None, [part for part in parts if "=" in part])
+
+
+def _between_commas(text: str) -> list[str]:
+    """The parts of a text between commas that stand in no brackets and no JSON text."""
+    parts, depth, quoted, start, last = [], 0, False, 0, ""
+    for place, sign in enumerate(text):
+        if sign == '"' and last != "\\" and (depth or quoted):
+            quoted = not quoted
+        elif not quoted:
+            depth = max(0, depth + (sign in "[{") - (sign in "]}"))
+            if sign == "," and not depth:
+                parts.append(text[start:place])
+                start = place + 1
+        last = "" if last == "\\" else sign
+    return [*parts, text[start:]]

@@ -58,7 +58,11 @@ def root(
 def report_command(
     runs: Annotated[
         list[Path],
-        typer.Argument(metavar="RUN...", help="Results of top, group and what-if; or evaluations, comparisons, plans."),
+        typer.Argument(
+            metavar="RUN...",
+            help="Results of top, group and what-if; or answers of explain, clean, audit and mix; or evaluations, "
+            "comparisons, plans.",
+        ),
     ],
     out: Annotated[Path, "HTML page to write."],
     title: Annotated[str | None, "Title of the page."] = None,
@@ -73,7 +77,7 @@ def report_command(
     join: Annotated[bool, "Of evaluations: those of the same tags, queries and labels become one."] = False,
     replace: ReplaceOption = False,
 ) -> None:
-    """Write one self-contained HTML page from results of top, group and what-if, or from evaluations."""
+    """Write one self-contained HTML page from results of top, group and what-if, from answers, or from evaluations."""
     from airrep.reports.sources import KINDS, Run
 
     opened = [Run.open(run) for run in runs]
@@ -92,15 +96,22 @@ def report_command(
         )
         note(f"{out}: written; open it in a browser" + (f"; figures in {figures}" if figures is not None else ""))
         return
-    from airrep.index.results import read_result
-    from airrep.reports.results import write_report
-
     if figures is not None or no_figures or curve or join:
         raise ConfigError(
             "report: --figures, --no-figures, --curve and --join are for evaluations; "
             "expected none of them here. Leave them out."
         )
-    write_report([read_result(run) for run in runs], out, title=title, replace=replace)
+    from airrep.reports.answers.tables import KINDS as ANSWERS
+
+    if any(run.kind in ANSWERS for run in opened):
+        from airrep.reports.answers.pages import write_answer_report
+
+        write_answer_report(opened, out, title=title, replace=replace)
+    else:
+        from airrep.index.results import read_result
+        from airrep.reports.results import write_report
+
+        write_report([read_result(run) for run in runs], out, title=title, replace=replace)
     note(f"{out}: written; open it in a browser")
 
 

@@ -246,7 +246,7 @@ class OutputOptions:
         typer.Option(
             "--out",
             metavar="RUN",
-            help="Also write the result here; of top, group and what-if `airrep report` makes a page.",
+            help="Also write the result here; `airrep report` makes a page of it.",
         ),
     ] = None
     replace: ReplaceOption = False

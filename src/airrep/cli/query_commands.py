@@ -63,14 +63,13 @@ def _ask_beside_spread(
 
     harm.check_kind(harmful=harmful, least=least, aggregate=aggregate, why=why)
     delivery.check(harm.HarmResult.kind if harmful else harm.SetResult.kind)
-    told = f"{delivery.run}: written"
     opened, asked = asking.index(), asking.asked()
     with Meter("encoding queries") as meter:
         if harmful:
-            delivery.deliver(harm.harmful(opened, asked, k, where=where, progress=meter), print_harmful, told)
+            delivery.deliver(harm.harmful(opened, asked, k, where=where, why=why, progress=meter), print_harmful)
         else:
             found = harm.top_of_set(opened, asked, k, least=least, where=where, progress=meter)
-            delivery.deliver(found, print_set, told)
+            delivery.deliver(found, print_set)
 
 
 @app.command("group")

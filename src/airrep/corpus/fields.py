@@ -6,7 +6,7 @@ answered for all rows at once; a row that lacks the field has the value None, wh
 
 import json
 import operator
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NoReturn, Protocol, TypeAlias
 
@@ -34,6 +34,7 @@ TESTS: dict[str, Callable[[Any, Any], bool]] = {
 
 _compute: Any = pyarrow.compute  # its type stubs refuse large_string
 _KEYS_LISTED = 20
+_encode = json.JSONEncoder(ensure_ascii=False).encode
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,10 +85,25 @@ def field_values(table: pa.Table, name: str, known: Iterable[str] = ()) -> list[
         return texts
     records, codes = _distinct(table["metadata"])
     _check_known(records, [Field(name, True, "field")], known, len(codes))
-    encode = json.JSONEncoder(ensure_ascii=False).encode
-    values = [record.get(name) for record in records]
-    shown = [value if value is None or isinstance(value, str) else encode(value) for value in values]
+    shown = [shown_value(record.get(name)) for record in records]
     return [shown[code] for code in codes.tolist()]
+
+
+def distinct_values(table: pa.Table, names: Sequence[str]) -> Iterator[tuple[list[Any], Rows]]:
+    """Keys of the metadata, parsed together: for each, values as they are in JSON, and which of them each row has."""
+    records, codes = _distinct(table["metadata"])
+    for name in names:
+        yield [record.get(name) for record in records], codes
+
+
+def shown_value(value: Any) -> str | None:
+    """A metadata value as text: texts as they are, others as JSON."""
+    return value if value is None or isinstance(value, str) else _encode(value)
+
+
+def value_kinds(values: Iterable[Any]) -> set[str]:
+    """Types of JSON values in words, nothing left out."""
+    return {_kind(value) for value in values} - {"nothing"}
 
 
 def _distinct(metadata: Any) -> tuple[list[dict[str, Any]], Rows]:
@@ -112,6 +128,22 @@ def _listed(keys: set[str]) -> str:
     """List the fields there are."""
     more = f" and {len(keys) - _KEYS_LISTED} more" if len(keys) > _KEYS_LISTED else ""
     return f"one of {', '.join([*TEXT_FIELDS, *sorted(keys)[:_KEYS_LISTED]])}{more}"
+
+
+class RepeatedColumn:
+    """Values of another column, each in many rows: row i has value ``codes[i]``."""
+
+    def __init__(self, values: Column, codes: Rows) -> None:
+        self._values, self._codes = values, codes
+
+    def compare(self, test: str, literal: Scalar) -> Mask:
+        return np.asarray(self._values.compare(test, literal)[self._codes])
+
+    def member(self, literals: Iterable[Scalar]) -> Mask:
+        return np.asarray(self._values.member(literals)[self._codes])
+
+    def contains(self, literal: Scalar) -> Mask:
+        return np.asarray(self._values.contains(literal)[self._codes])
 
 
 class _TextColumn:
@@ -152,7 +184,7 @@ class _JsonColumn:
 
     def __init__(self, values: list[Any], codes: Rows, field: Field) -> None:
         self._values, self._codes, self._field = values, codes, field
-        self._kinds = {_kind(value) for value in values} - {"nothing"}
+        self._kinds = value_kinds(values)
 
     def compare(self, test: str, literal: Scalar) -> Mask:
         kind, holds = self._expected(literal), TESTS[test]

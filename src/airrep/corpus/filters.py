@@ -78,7 +78,11 @@ class Filter:
         Raises:
             ConfigError: a field is unknown (no row has it), or is compared with a literal of another type.
         """
-        return self._node(read_fields(table, self.fields, known))
+        return self.of(read_fields(table, self.fields, known))
+
+    def of(self, columns: Mapping[Field, Column]) -> Mask:
+        """As :meth:`mask`, from columns that hold the values of its fields."""
+        return self._node(columns)
 
 
 def compile_filter(expression: str) -> Filter:

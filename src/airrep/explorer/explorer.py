@@ -40,7 +40,8 @@ class Explorer:
         self._noting = threading.Lock()
 
     def prepare(self, progress: OnProgress | None = None) -> None:
-        """Load the models, and encode the queries of the file, before the first question comes."""
+        """Load the models, read the facets, and encode the queries of the file, before the first question comes."""
+        self.facets.prepare()
         for index in self.indexes:
             index.attributor.load()
             if self.queries is not None:

@@ -1,14 +1,26 @@
 """Facets: values of fields with their counts, and the rows that have them."""
 
+import json
 import threading
 from collections import OrderedDict
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
+import pyarrow as pa
 
 from airrep.arrays import Mask, Rows
-from airrep.corpus.fields import TEXT_FIELDS, field_values
+from airrep.corpus.fields import (
+    TEXT_FIELDS,
+    Column,
+    Field,
+    RepeatedColumn,
+    distinct_values,
+    read_fields,
+    shown_value,
+    value_kinds,
+)
+from airrep.corpus.filters import Filter, compile_filter
 from airrep.errors import ConfigError
 from airrep.index.rows import IndexRows
 from airrep.scoring.groups import NO_LABEL, Groups
@@ -31,6 +43,8 @@ class Facet(NamedTuple):
     """Its values as text, in order of first appearance."""
     codes: np.ndarray
     """``(rows,)`` int16: which value each row has, deleted rows too."""
+    values: tuple[Any, ...] | None
+    """The same as they are stored; None where values of unlike types look alike or stand beside each other."""
 
     def members(self, values: Sequence[str]) -> Mask:
         """Which rows have one of the values, ``(rows,)``; unknown values have none."""
@@ -56,7 +70,13 @@ class Facets:
     @property
     def fields(self) -> tuple[str, ...]:
         """Fields that may be facets."""
-        return ("source", "label", *self._index.fields[:MOST_FIELDS])
+        return tuple(dict.fromkeys(("source", "label", *self._index.fields[:MOST_FIELDS])))
+
+    def prepare(self) -> None:
+        """Read all facets: the metadata of a million rows take some seconds."""
+        with self._reading:
+            if not self._facets:
+                self._facets = read_facets(self._index, self.fields)
 
     def facet(self, name: str) -> Facet:
         """One facet.
@@ -72,10 +92,8 @@ class Facets:
         return found
 
     def _found(self, name: str) -> Facet | None:
-        with self._reading:
-            if name not in self._facets:
-                self._facets[name] = _read_facet(self._index, name)
-            return self._facets[name]
+        self.prepare()
+        return self._facets[name]
 
     def mask(self, where: str | None, choices: Choices, *, but: str | None = None) -> Mask:
         """Which rows fulfil a filter and all choices (but those of one field), and are not deleted."""
@@ -90,12 +108,26 @@ class Facets:
             return self._index.live
         with self._reading:
             found = self._masks.pop(where, None)
-            if found is None:
-                found = self._index.mask(where)
+        if found is None:
+            found = self._by_facets(compile_filter(where))
+        if found is None:
+            found = self._index.mask(where)
+        with self._reading:
             self._masks[where] = found
             while len(self._masks) > MASKS:
                 self._masks.popitem(last=False)
-            return found
+        return found
+
+    def _by_facets(self, chosen: Filter) -> Mask | None:
+        """Rows that fulfil a filter, from the values of facets alone; None where one of its fields is no facet."""
+        columns: dict[Field, Column] = {}
+        for field in chosen.fields:
+            facet = self._found(field.name) if field.name in self.fields else None
+            if facet is None or facet.values is None or field.nested != (field.name not in TEXT_FIELDS):
+                return None
+            columns[field] = RepeatedColumn(_column(field, facet.values), facet.codes)
+        mask: Mask = chosen.of(columns) & self._index.live
+        return mask
 
     def counts(self, where: str | None, choices: Choices) -> list[dict[str, Any]]:
         """Fields with their values, most frequent first, each with its count under the filters of the other fields."""
@@ -120,26 +152,65 @@ class Facets:
         return Groups(names, rows[np.argsort(codes, kind="stable")], ends)
 
 
-def _read_facet(index: IndexRows, name: str) -> Facet | None:
-    """The facet of a field; None if it has too many values."""
-    numbers: dict[str, int] = {}
-    codes = np.empty(index.rows, dtype=np.int16)
+class _Values:
+    """Values of a field as they come, numbered by their text."""
+
+    def __init__(self, rows: int) -> None:
+        self.numbers: dict[str, int] = {}
+        self.codes = np.empty(rows, dtype=np.int16)
+        self._known: dict[tuple[type, Any], int] = {}
+        self._stored: list[Any] = []
+        self._alike = True
+
+    def number(self, value: Any) -> int:
+        """The number of a value."""
+        key = (type(value), value) if isinstance(value, str | int | None) else None
+        if key is not None and (found := self._known.get(key)) is not None:
+            return found
+        text = NO_LABEL if value is None else str(shown_value(value))
+        number = self.numbers.setdefault(text, len(self.numbers))
+        if number == len(self._stored):
+            self._stored.append(value)
+        self._alike &= type(self._stored[number]) is type(value)
+        if key is not None:
+            self._known[key] = number
+        return number
+
+    def facet(self) -> Facet:
+        """All of them."""
+        alike = self._alike and len(value_kinds(self._stored)) <= 1
+        return Facet(tuple(self.numbers), self.codes, tuple(self._stored) if alike else None)
+
+
+def read_facets(index: IndexRows, fields: Sequence[str]) -> dict[str, Facet | None]:
+    """The facet of each field; None where it has too many values. The metadata are parsed once for all of them."""
+    found = {name: _Values(index.rows) for name in fields}
     for shard in index.shards:
-        found, own = _coded(shard.examples.table, name, index.fields)
-        values = [NO_LABEL if value is None else value for value in found]
-        for value in values:
-            numbers.setdefault(value, len(numbers))
-        if len(numbers) > MOST_VALUES:
-            return None
-        codes[shard.start : shard.start + shard.rows] = np.array([numbers[value] for value in values], np.int16)[own]
-    return Facet(tuple(numbers), codes)
+        part = slice(shard.start, shard.start + shard.rows)
+        for name, values, own in _coded(shard.examples.table, [name for name in fields if name in found]):
+            field = found[name]
+            numbers = np.array([field.number(value) for value in values], np.int64)
+            if len(field.numbers) > MOST_VALUES:
+                del found[name]
+            else:
+                field.codes[part] = numbers[own]
+    return {name: found[name].facet() if name in found else None for name in fields}
 
 
-def _coded(table: Any, name: str, known: Sequence[str]) -> tuple[list[str | None], Rows]:
-    """The different values of a field in one shard, and for each row which it has."""
-    if name in TEXT_FIELDS:
-        column = table[name].combine_chunks().dictionary_encode(null_encoding="encode")
-        return column.dictionary.to_pylist(), column.indices.to_numpy().astype(np.int64)
-    numbers: dict[str | None, int] = {}
-    own = [numbers.setdefault(value, len(numbers)) for value in field_values(table, name, known)]
-    return list(numbers), np.array(own, np.int64)
+def _coded(table: Any, fields: Sequence[str]) -> Iterator[tuple[str, list[Any], Rows]]:
+    """Different values of each field in one shard, and for each row which it has."""
+    for name in fields:
+        if name in TEXT_FIELDS:
+            column = table[name].combine_chunks().dictionary_encode(null_encoding="encode")
+            yield name, column.dictionary.to_pylist(), column.indices.to_numpy().astype(np.int64)
+    nested = [name for name in fields if name not in TEXT_FIELDS]
+    if nested:
+        for name, (values, own) in zip(nested, distinct_values(table, nested), strict=True):
+            yield name, values, own
+
+
+def _column(field: Field, values: Sequence[Any]) -> Column:
+    """The different values of a facet as a column."""
+    texts = [json.dumps({field.name: value}) for value in values] if field.nested else list(values)
+    table = pa.table({"metadata" if field.nested else field.name: pa.array(texts, pa.large_string())})
+    return read_fields(table, [field])[field]

@@ -1,7 +1,9 @@
 """An index that is served: queries are encoded once, changes on disk noticed."""
 
 import threading
+from bisect import bisect_right
 from collections import OrderedDict
+from operator import attrgetter
 from pathlib import Path
 
 import numpy as np
@@ -68,9 +70,10 @@ class ServedIndex(Index):
 
     def score_row(self, features: Features, row: int) -> np.ndarray:
         """Influence scores of one row for queries given by their features, ``(q,)`` float32."""
-        only = np.zeros(self.rows, dtype=bool)
-        only[row] = True
-        scores: np.ndarray = top_k(features, self.blocks, 1, keep=only).scores[:, 0]
+        block = self.blocks[bisect_right(self.shards, row, key=attrgetter("start")) - 1]
+        only = np.zeros(block.features.shape[0], dtype=bool)
+        only[row - block.start] = True
+        scores: np.ndarray = top_k(features, [block._replace(start=0)], 1, keep=only).scores[:, 0]
         return scores
 
 

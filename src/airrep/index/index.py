@@ -280,7 +280,7 @@ class Index(EditableIndex):
         chosen, everything = self.attributor.pooling(pool, temperature), np.flatnonzero(self.live)
         kept = self._rows_kept(remove, keep)
         if chosen.kind == "order":
-            removed = {"removed": np.setdiff1d(everything, kept)}
+            removed = {"removed": self._left_out(kept)}
             result = self.group_scores(queries, removed, chosen, why=why, progress=progress)
             provenance, after = replace(result.provenance, units=f"minus {REMOVAL}"), -result.scores[:, 0]
             before, changes = np.zeros_like(after), {name: -part[:, 0] for name, part in _parts(result)}
@@ -313,12 +313,17 @@ class Index(EditableIndex):
             raise ConfigError(f"what_if: {extent} would be left out; expected a part. Choose other rows.")
         return kept
 
+    def _left_out(self, kept: Rows) -> Rows:
+        mask = self.live.copy()
+        mask[kept] = False
+        return np.flatnonzero(mask)
+
     def _removal(self, remove: RowsLike | None, keep: RowsLike | None, kept: Rows) -> str:
         """What is left out, in words: a filter as it is, other examples by their ids."""
         verb, chosen = ("without", remove) if keep is None else ("only", keep)
         if isinstance(chosen, str):
             return f"{verb} {chosen}"
-        rows = kept if remove is None else np.setdiff1d(np.flatnonzero(self.live), kept)
+        rows = kept if remove is None else self._left_out(kept)
         more = ", …" if len(rows) > IDS_SHOWN else ""
         return f"{verb} {', '.join(self.example(row).id for row in rows[:IDS_SHOWN].tolist())}{more}"
 

@@ -2,7 +2,7 @@
 
 import json
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Annotated, Any, ClassVar, Final, Literal, TypeAlias, overload
@@ -60,6 +60,13 @@ def _without_none(value: Any, write: SerializerFunctionWrapHandler) -> Any:
 
 
 _Sparing = WrapSerializer(_without_none)
+
+
+def order_in_words(least: bool, scores: Iterable[float]) -> str:
+    """Which end of a ranking it is; the lowest scores harm nobody if they are above 0."""
+    if not least:
+        return "most helpful"
+    return "most harmful" if min(scores, default=-1.0) < 0 else "least helpful"
 
 
 @dataclass(frozen=True)

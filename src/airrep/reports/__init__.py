@@ -1,5 +1,6 @@
 """Results and evaluations as pages, tables and charts.
 
+answers/           Answers of explain, clean, audit, mix and top as one HTML page.
 charts             Bars and curves of values, and how charts look.
 cost_chart         A chart of values against cost and storage, every point named.
 evaluation_tables  Tables of evaluations, and the texts of a row for page and terminal.

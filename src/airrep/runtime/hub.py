@@ -9,6 +9,8 @@ from airrep.errors import ConfigError
 
 CODE = "*.py"
 """Files of program code."""
+FILES_NAMED = 3
+"""Files named in an error, of those that ask for code."""
 _MAPS = ("config.json", "tokenizer_config.json", "processor_config.json", "preprocessor_config.json")
 _LIBRARY = "sentence_transformers."
 
@@ -67,7 +69,8 @@ def check_own_code(kind: str, name: str, folder: Path, trusted: bool) -> list[Pa
     asked = dict(_asked(folder))
     if not asked:
         return []
-    files = " and ".join(sorted(asked))
+    names = sorted(asked)
+    files = " and ".join(names[:FILES_NAMED]) + (f" and {len(names) - FILES_NAMED} more" if names[FILES_NAMED:] else "")
     if not trusted:
         raise ConfigError(
             f"{kind} {name}: brings program code of its own ({files} asks for it), which can do anything on this "

@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import TypeAlias
+from typing import NamedTuple, TypeAlias
 
 import numpy as np
 from scipy import sparse
@@ -13,6 +13,16 @@ LONG = 64
 """Mean length from which on stretches of postings are copied one by one."""
 DENSE = 2**16
 """Queries with at most so many numbers, zeros counted, are multiplied as dense ones."""
+
+
+class Cells(NamedTuple):
+    """Some features that are not 0, one by one, each ``(k,)``."""
+
+    places: np.ndarray
+    """Place of its column among those asked for."""
+    rows: np.ndarray
+    values: np.ndarray
+    """float16 or float32."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -46,22 +56,30 @@ class Postings:
 
     def select(self, columns: np.ndarray) -> SparseFeatures:
         """Some columns, ascending, ``(rows, len(columns))`` float32."""
+        counts, rows, values = self._chosen(columns, np.float32)
+        ends = np.concatenate([np.zeros(1, np.int32), np.cumsum(counts, dtype=np.int32)])
+        chosen: SparseFeatures = sparse.csc_array((values, rows, ends), shape=(self.shape[0], len(columns))).tocsr()
+        return chosen
+
+    def cells(self, columns: np.ndarray) -> "Cells":
+        """Features of some columns, ascending, one by one."""
+        counts, rows, values = self._chosen(columns, np.float16)
+        return Cells(np.repeat(np.arange(len(columns)), counts), rows, values)
+
+    def _chosen(self, columns: np.ndarray, dtype: type) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """How many features each column has, and their rows and values, column after column."""
         wanted = columns.astype(np.int32)  # of another type, a search would first copy all columns
         first = np.searchsorted(self.columns, wanted)
         inside = np.flatnonzero(first < len(self.columns))
         here = inside[self.columns[first[inside]] == wanted[inside]]  # most n-grams of a query are in few shards
-        counts = np.searchsorted(self.columns, wanted[here], side="right") - first[here]
-        every = np.zeros(len(columns) + 1, np.int32)
-        every[here + 1] = counts
-        ends = np.cumsum(every, dtype=np.int32)
-        parts = (self._gather(self.values, first[here], counts), self._gather(self.rows, first[here], counts), ends)
-        chosen: SparseFeatures = sparse.csc_array(parts, shape=(self.shape[0], len(columns))).tocsr()
-        return chosen
+        counts = np.zeros(len(columns), np.int32)
+        counts[here] = np.searchsorted(self.columns, wanted[here], side="right") - first[here]
+        some = first[here], counts[here].astype(np.int64)
+        return counts, self._gather(self.rows, *some, np.int32), self._gather(self.values, *some, dtype)
 
     @staticmethod
-    def _gather(array: np.ndarray, first: np.ndarray, counts: np.ndarray) -> np.ndarray:
-        """Stretches of an array one after another: values as float32, rows as int32."""
-        wide = np.float32 if array.dtype == np.float16 else np.int32
+    def _gather(array: np.ndarray, first: np.ndarray, counts: np.ndarray, wide: type) -> np.ndarray:
+        """Stretches of an array one after another, as numbers of a type."""
         if counts.sum() > LONG * len(counts):  # few long stretches are copied faster one by one
             pairs = zip(first.tolist(), (first + counts).tolist(), strict=True)
             return np.concatenate([array[a:b] for a, b in pairs]).astype(wide)
@@ -129,6 +147,17 @@ def select_columns(features: Selectable, columns: np.ndarray) -> SparseFeatures:
     ends = np.concatenate([[0], np.cumsum(found)])[features.indptr]
     parts = (features.data[found], place[found], ends)
     return sparse.csr_array(parts, shape=(features.shape[0], len(columns)))
+
+
+def columns_cells(features: Selectable, columns: np.ndarray) -> Cells:
+    """Features of some columns, ascending, one by one."""
+    if isinstance(features, ColumnRange):
+        return columns_cells(features.source, columns + features.start)
+    if isinstance(features, Postings):
+        return features.cells(columns)
+    found = select_columns(features, columns)
+    row = np.repeat(np.arange(found.shape[0]), np.diff(found.indptr))
+    return Cells(found.indices, row, found.data)
 
 
 def select_cells(features: Selectable, rows: np.ndarray, columns: np.ndarray) -> SparseFeatures:

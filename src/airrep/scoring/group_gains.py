@@ -5,15 +5,19 @@ column its weight ℓ. A group's is log(1 + Σ_z ℓ_z (exp(v_z) − 1) / Σ_z �
 """
 
 from collections.abc import Iterator, Sequence
+from functools import cache
+from typing import NamedTuple
 
 import numpy as np
 from scipy import sparse
 
 from airrep.arrays import SparseFeatures
-from airrep.scoring.blocks import PIECE_ROWS, Block, narrow_blocks, pieces_of
-from airrep.scoring.columns import select_columns
+from airrep.scoring.blocks import Block
+from airrep.scoring.columns import Cells, columns_cells, select_columns
 from airrep.scoring.groups import Groups
 
+HELD, BITS = 2**20, 16
+"""Sums of parts that are held as a dense array, and groups of which parts are looked for, at most."""
 CELLS = 2**24
 """At most so many sums, of groups times n-grams, are held at once: 200 MB if no group lacked any."""
 
@@ -52,18 +56,119 @@ def _tiles(queries: SparseFeatures, groups: int) -> Iterator[slice]:
 def _gains(blocks: Sequence[Block], columns: np.ndarray, groups: Groups) -> SparseFeatures:
     """The logarithm of each group and column, ``(m, columns)``; most are 0."""
     used, membership = groups.membership()
-    total: SparseFeatures = sparse.csr_array((len(groups), len(columns)))
-    lengths = np.zeros(len(groups))
-    # The weights stand in the first column.
-    for place, piece in pieces_of(narrow_blocks(blocks, np.concatenate([[0], columns])), PIECE_ROWS, used):
-        features = piece.csr()
-        weights = features[:, [0]].toarray().ravel()
-        row = np.repeat(np.arange(features.shape[0]), np.diff(features.indptr))
-        raised = np.expm1(features.data) * weights[row]
-        rises = sparse.csr_array((raised, features.indices, features.indptr), shape=features.shape)[:, 1:]
-        members = sparse.csr_array(membership[:, place])
-        total = total + members @ rises
-        lengths += members @ weights
+    sums = _PartSums.of(membership, len(columns)) or _MemberSums(membership, len(columns))
+    for span in _spans(blocks, columns, used):
+        sums.add(span)
+    total, lengths = sums.total()
     group = np.repeat(np.arange(len(groups)), np.diff(total.indptr))
     total.data = np.log1p(total.data / lengths[group])  # a group that has n-grams has a length
     return total
+
+
+class _MemberSums:
+    """Sums of the rises of each group's members, whatever groups have in common."""
+
+    def __init__(self, membership: sparse.csc_array, columns: int) -> None:
+        self._membership = membership
+        self._total: SparseFeatures = sparse.csr_array((membership.shape[0], columns))
+        self._lengths = np.zeros(membership.shape[0])
+
+    def add(self, span: "_Span") -> None:
+        members = sparse.csr_array(self._membership[:, span.rows])
+        shape = (len(span.weights), self._total.shape[1])
+        rises = sparse.coo_array((span.rises, (span.row, span.column)), shape=shape)
+        self._total = self._total + members @ rises.tocsr()
+        self._lengths += members @ span.weights
+
+    def total(self) -> tuple[SparseFeatures, np.ndarray]:
+        """Sums of each group and column ``(m, columns)``, and of the lengths ``(m,)``."""
+        return self._total, self._lengths
+
+
+class _PartSums:
+    """The same where few parts make up all groups: each row is added once, to its part."""
+
+    def __init__(self, parts: np.ndarray, owner: np.ndarray, columns: int) -> None:
+        self._parts, self._owner = parts, owner
+        self._total = np.zeros((parts.shape[1], columns))
+        self._lengths = np.zeros(parts.shape[1])
+
+    @classmethod
+    def of(cls, membership: sparse.csc_array, columns: int) -> "_PartSums | None":
+        """None where parts times columns are many."""
+        m = membership.shape[0]
+        if m * columns > HELD:
+            return None
+        if membership.nnz == membership.shape[1]:  # no row is in two groups
+            return cls(np.eye(m), membership.indices, columns)
+        if m > BITS:
+            return None
+        groups = np.bitwise_or.reduceat(np.left_shift(1, membership.indices, dtype=np.int64), membership.indptr[:-1])
+        there = np.bincount(groups, minlength=2**m) > 0
+        kinds = np.flatnonzero(there)
+        if len(kinds) * columns > HELD:
+            return None
+        return cls((kinds >> np.arange(m)[:, None] & 1).astype(float), (np.cumsum(there) - 1)[groups], columns)
+
+    def add(self, span: "_Span") -> None:
+        owner = self._owner[span.rows]
+        place = (owner * self._total.shape[1])[span.row] + span.column
+        self._total += np.bincount(place, span.rises, self._total.size).reshape(self._total.shape)
+        self._lengths += np.bincount(owner, span.weights, len(self._lengths))
+
+    def total(self) -> tuple[SparseFeatures, np.ndarray]:
+        return sparse.csr_array(self._parts @ self._total), self._parts @ self._lengths
+
+
+class _Span(NamedTuple):
+    """Rows that are in some group."""
+
+    rows: slice
+    """Their places among all such rows."""
+    weights: np.ndarray
+    """``(b,)`` float64."""
+    row: np.ndarray
+    """``(k,)`` of each feature that is not 0: its place among the rows."""
+    column: np.ndarray
+    """``(k,)`` and its column."""
+    rises: np.ndarray
+    """``(k,)`` float64: ℓ (exp(v) − 1)."""
+
+
+def _spans(blocks: Sequence[Block], columns: np.ndarray, used: np.ndarray) -> Iterator[_Span]:
+    """Rows that are in some group, block by block."""
+    for block in blocks:
+        first, last = np.searchsorted(used, [block.start, block.start + block.features.shape[0]]).tolist()
+        if first == last:
+            continue
+        place = np.full(block.features.shape[0], -1, np.int32)
+        place[used[first:last] - block.start] = np.arange(last - first)
+        heads = _cells(block, place, np.zeros(1, columns.dtype))  # the weights stand in the first column
+        weights = np.zeros(last - first)
+        weights[heads.rows] = heads.values
+        cells = _cells(block, place, columns)
+        yield _Span(slice(first, last), weights, cells.rows, cells.places, _expm1(cells.values) * weights[cells.rows])
+
+
+def _cells(block: Block, place: np.ndarray, columns: np.ndarray) -> Cells:
+    """Features of some columns in those rows of a block that have a place, which is their number then."""
+    assert not isinstance(block.features, np.ndarray)
+    cells = columns_cells(block.features, columns)
+    row = place[cells.rows]
+    if row.min(initial=0) >= 0:
+        return cells._replace(rows=row)
+    inside = row >= 0
+    return Cells(cells.places[inside], row[inside], cells.values[inside])
+
+
+def _expm1(values: np.ndarray) -> np.ndarray:
+    """exp(v) − 1 in float64; of float16 numbers by a table of all that there are, ten times as fast."""
+    if values.dtype == np.float16:
+        return np.asarray(_table()[values.view(np.uint16)])
+    return np.expm1(values.astype(np.float64))
+
+
+@cache
+def _table() -> np.ndarray:
+    with np.errstate(over="ignore", invalid="ignore"):
+        return np.expm1(np.arange(2**16, dtype=np.uint16).view(np.float16).astype(np.float64))

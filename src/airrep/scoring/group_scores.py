@@ -230,13 +230,16 @@ class _MemberChunk(NamedTuple):
 
 def _chunks(blocks: Sequence[Block], groups: Groups, size: int, device: str) -> Iterator[_MemberChunk]:
     used, membership = groups.membership()
+    narrow = np.uint16 if len(groups) < 2**16 else np.int64  # sorted in the time of counting
     for place, piece in pieces_of(blocks, size, used):
-        part = membership[:, place].tocsr()
-        counts = np.diff(part.indptr)
+        ends = membership.indptr[place.start : place.stop + 1]
+        group = membership.indices[ends[0] : ends[-1]].astype(narrow)
+        order = np.argsort(group, kind="stable")
+        counts = np.bincount(group, minlength=len(groups))
         touched = np.flatnonzero(counts)
-        offsets = np.concatenate([[0], np.cumsum(counts[touched])]).astype(np.int64)
-        members = torch.from_numpy(part.indices.astype(np.int64)).to(device)
-        yield _MemberChunk(piece, touched, members, torch.from_numpy(offsets).to(device))
+        offsets = np.concatenate([[0], np.cumsum(counts[touched])])
+        row = np.repeat(np.arange(len(ends) - 1), np.diff(ends))[order]
+        yield _MemberChunk(piece, touched, torch.from_numpy(row).to(device), torch.from_numpy(offsets).to(device))
 
 
 class _SumTile:

@@ -3,6 +3,7 @@
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import Any, TypeAlias
 
@@ -14,6 +15,8 @@ from airrep.arrays import Mask, Rows
 from airrep.errors import ConfigError, DataError
 
 Labels: TypeAlias = "Sequence[str | None] | pa.Array[Any] | pa.ChunkedArray[Any]"
+SPARSE, ALWAYS = 64, 2**16
+"""Rows that lie further apart than this, and are not few, are sorted and not marked in an array of all."""
 NO_LABEL = "(none)"
 """Name of the group of rows without a label."""
 
@@ -63,17 +66,22 @@ class Groups:
             raise ConfigError(f"group '{twice}': comes twice; expected different names. Rename one.")
 
     def _ordered(self, rows: Rows, offsets: np.ndarray) -> Rows:
+        rises = np.diff(rows) > 0
+        rises[offsets[1:-1] - 1] = True  # where a group begins
+        if not rises.all():  # most are in order already
+            rows = self._sorted(rows, offsets)
+        if len(rows) and rows.min() < 0:
+            name = self.names[int(np.searchsorted(offsets, rows.argmin(), side="right")) - 1]
+            raise ConfigError(f"group '{name}': holds row {rows.min()}; expected 0 or more. Correct the row number.")
+        return rows
+
+    def _sorted(self, rows: Rows, offsets: np.ndarray) -> Rows:
         owner = np.repeat(np.arange(len(self.names)), np.diff(offsets))
-        same = np.diff(owner) == 0
-        if (np.diff(rows)[same] <= 0).any():  # most are in order already
-            rows = rows[np.lexsort((rows, owner))]
-        twice = np.flatnonzero((np.diff(rows) == 0) & same)
+        rows = rows[np.lexsort((rows, owner))]
+        twice = np.flatnonzero((np.diff(rows) == 0) & (np.diff(owner) == 0))
         if len(twice):
             name = self.names[owner[twice[0]]]
             raise ConfigError(f"group '{name}': holds row {rows[twice[0]]} twice. Give each member once.")
-        if len(rows) and rows.min() < 0:
-            name = self.names[owner[rows.argmin()]]
-            raise ConfigError(f"group '{name}': holds row {rows.min()}; expected 0 or more. Correct the row number.")
         return rows
 
     def __len__(self) -> int:
@@ -96,7 +104,11 @@ class Groups:
 
     def membership(self) -> tuple[Rows, sparse.csc_array]:
         """Rows that are in some group, ascending, and which group holds which of them: ones at ``(group, place)``."""
-        used, column = np.unique(self.rows, return_inverse=True)
+        return self._membership  # each channel asks for it
+
+    @cached_property
+    def _membership(self) -> tuple[Rows, sparse.csc_array]:
+        used, column = _distinct(self.rows)
         shape = (len(self), len(used))
         return used, sparse.csr_array((np.ones(len(column), np.int8), column, self.offsets), shape=shape).tocsc()
 
@@ -135,6 +147,17 @@ class Groups:
         )
 
 
+def _distinct(rows: Rows) -> tuple[Rows, np.ndarray]:
+    """The different rows, ascending, and the place of each given one among them."""
+    most = int(rows.max(initial=-1)) + 1
+    if most > SPARSE * max(len(rows), ALWAYS):
+        used, place = np.unique(rows, return_inverse=True)
+        return used, place
+    present = np.zeros(most, dtype=bool)  # a million rows in 10 ms, where sorting or hashing them takes a second
+    present[rows] = True
+    return np.flatnonzero(present), (np.cumsum(present) - 1)[rows]
+
+
 def _column(labels: "Labels") -> "pa.Array[Any]":
     if isinstance(labels, pa.ChunkedArray):
         labels = labels.combine_chunks()
@@ -160,14 +183,19 @@ def read_groups(path: str | Path) -> dict[str, list[Any]]:
         groups = json.loads(Path(path).read_bytes())
     except OSError as error:
         raise DataError(f"{path}: cannot be read: {error.strerror}. Give the path of a JSON file.") from error
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise DataError(f"{path}: is not JSON ({error}). Write an object of names and lists.") from error
     named = dict(enumerate(groups)) if isinstance(groups, list) else groups
     if not isinstance(named, dict) or not named or not all(map(_is_member_list, named.values())):
         raise DataError(
             f'{path}: is not groups; expected {{"name": [ids or rows], …}} or [[ids or rows], …]. Write it so.'
         )
-    return {str(name): members for name, members in named.items()}
+    found = {str(name): members for name, members in named.items()}
+    try:
+        json.dumps(groups, ensure_ascii=False).encode()
+    except UnicodeEncodeError as error:
+        raise DataError(f"{path}: holds a lone surrogate; valid Unicode is expected. Remove it.") from error
+    return found
 
 
 def _is_member_list(members: object) -> bool:

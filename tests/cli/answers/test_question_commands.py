@@ -70,7 +70,7 @@ def test_explain_reads_files_of_answers(run: Run) -> None:
     queries = airrep.read_corpus("queries.jsonl")
     write("better.jsonl", [airrep.Example(one.prompt, "another", f"b{one.id}") for one in queries])
     ran = run("explain", "index", "queries.jsonl", "--better", "better.jsonl", "--out", "run", "--json")
-    assert ran.err == "run: written\n"
+    assert ran.err == "written to run; next: airrep report run --out report.html\n"
     assert json.loads(ran.out) == ExplainResult.read("run").to_dict()
     assert len(json.loads(ran.out)["answers"]) == 4
     ran = run("explain", "index", "queries.jsonl", "--better", "queries.jsonl")
@@ -91,6 +91,53 @@ def test_top_beside_the_spread(run: Run) -> None:
     for flags in (("--harmful", "--least"), ("--harmful", "--aggregate"), ("--aggregate", "--why")):
         ran = run("top", "index", "queries.jsonl", *flags)
         assert (ran.status, ran.err.count("\n")) == (1, 1)
+
+
+def test_harm_with_its_reasons(run: Run) -> None:
+    train = [airrep.Example(f"p{n}", "red cats run" if n else "blue dogs sleep", f"e{n}") for n in range(30)]
+    write("train.jsonl", train)
+    assert run("index", "train.jsonl", "--out", "two", "--method", "ngram").status == 0
+    index, query = airrep.open_index("two"), airrep.Example("p", "red cats", "q")
+    told = airrep.harmful(index, query, k=5, why=True).queries[0].harms
+    plain = airrep.harmful(index, query, k=5).queries[0].harms
+    assert [harm.row for harm in told] == [harm.row for harm in plain]
+    assert all(sum(harm.why.channels.values()) == pytest.approx(harm.score) for harm in told if harm.why is not None)
+    assert all(harm.why is None for harm in plain)
+    ran = run("top", "index", "queries.jsonl", "--harmful", "--why", "--json")
+    assert ran.status == 0, ran.err
+
+
+def test_answers_become_a_page(run: Run) -> None:
+    evil = airrep.Example(
+        "<script>alert(1)</script>\x1b[31m", "</td><img src=x onerror=alert(2)>", "<b>e</b>", source="<i>"
+    )
+    write("train.jsonl", [evil, *make_corpus(30)])
+    assert run("index", "train.jsonl", "--out", "evil", "--method", "tfidf").status == 0
+    made = {
+        "explain": ["explain", "evil", "train.jsonl", "--why", "-k", "2"],
+        "better": ["explain", "evil", "--prompt", "a", "--response", "red", "--better", "<u>blue</u>", "-k", "2"],
+        "clean": ["clean", "evil", "--kind", "duplicate", "--kind", "label"],
+        "audit": ["audit", "evil", "train.jsonl"],
+        "mix": ["mix", "evil", "train.jsonl"],
+        "harmful": ["top", "evil", "train.jsonl", "--harmful", "--why"],
+        "set": ["top", "evil", "train.jsonl", "--aggregate", "-k", "2"],
+    }
+    for name, command in made.items():
+        ran = run(*command, "--out", name)
+        assert ran.status == 0, ran.err
+        assert f"airrep report {name} --out" in ran.err
+    assert run("report", *made, "--out", "all.html", "--title", "<h1>").status == 0
+    page = Path("all.html").read_text()
+    for part in ("What taught", "Weights of sources", "31 items"):
+        assert part in page
+    for bad in ("<script", "<img", "<b>e", "<u>", "<h1>", "\x1b"):
+        assert bad not in page.replace('<h1 dir="auto">', "")
+    assert "exists" in run("report", "mix", "--out", "all.html").err
+    assert run("report", "mix", "--out", "all.html", "--replace").status == 0
+    assert run("top", "evil", "train.jsonl", "--out", "top").status == 0
+    ran = run("report", "top", "mix", "--out", "both.html")
+    assert (ran.status, ran.err.count("\n")) == (1, 1)
+    assert "is of kind 'top'; expected answers alone" in ran.err
 
 
 def test_texts_cannot_steer_the_terminal(run: Run) -> None:

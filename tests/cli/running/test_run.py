@@ -15,9 +15,11 @@ from worlds.small_world import make_corpus
 from worlds.tiny_lms import tiny_lm
 
 import airrep
+from airrep.attributors.recipes import Channel, parse_channels
 from airrep.cli import app as cli
 from airrep.cli.running.history import HISTORY, read_history
 from airrep.errors import ArtifactError
+from airrep.runtime.artifacts import new_artifact
 
 
 class Ran(NamedTuple):
@@ -216,6 +218,57 @@ def test_channels_and_results_without_history(run: Run) -> None:
     assert top == {"index": "FILL-IN", "queries": "FILL-IN", "k": 2, "least": True, "out": "top"}
     assert "by: FILL-IN  # 3 groups; a field, or groups: FILE" in do(run, "show group --config").out
     assert 'remove: FILL-IN  # without label == "label 1", 10 examples' in do(run, "show change --config").out
+
+
+def test_what_was_learnt_tells_its_settings_and_what_to_fill_in(run: Run) -> None:
+    members = [
+        {"method": "ngram", "settings": {"tokenizer": "words", "orders": [1, 2]}, "pool": "top-3", "name": "a, [b]"},
+        {"method": "bm25", "settings": {}, "pool": None, "temperature": 1.0, "relative": True, "name": None},
+    ]
+    rivals = {"tfidf:view=response": {"method": "tfidf", "settings": {"view": "response"}}}
+    rivals["mine"] = {"method": "ngram", "settings": {"orders": [1]}}
+    request = {"members": members, "rivals": rivals, "learn": ["a" * 64, "b" * 64], "held_out": ["c" * 64]}
+    with new_artifact(Path("stack"), "stack", {"request": request}):
+        pass
+    settings = {"penalty": "lasso", "folds": 5}
+    fitted = {"request": {"instance": "d" * 64, "settings": settings}, "provenance": {"instance": "labels#0"}}
+    with new_artifact(Path("fitted"), "datamodels", fitted):
+        pass
+    shown = config(run, "stack", "stack.yaml")["steps"][0]["stack"]
+    assert shown["labels"] == ["FILL-IN", "FILL-IN"]
+    assert shown["held-out"] == ["FILL-IN"]
+    assert sorted(shown["rival"]) == ["ngram:orders=[1]", "tfidf:view=response"]
+    (text,) = shown["member"]
+    assert list(parse_channels(text)) == [Channel.model_validate(one) for one in members]
+    assert "instances of aaaaaaaaaaaa, bbbbbbbbbbbb" in Path("stack.yaml").read_text()
+    fit = config(run, "fitted", "fitted.yaml")["steps"][0]["datamodels"]
+    assert fit == {"labels": "FILL-IN", "set": {"penalty": "lasso"}, "out": "fitted"}
+    assert "labels is still FILL-IN" in run("run", "fitted.yaml").err
+
+
+def test_files_that_a_step_made_are_passed_over(run: Run) -> None:
+    do(run, "index train.jsonl --out index --method tfidf")
+    steps = [
+        {"top": {"index": "index", "queries": "q.jsonl", "out": "top"}},
+        {"select": {"index": "index", "queries": "q.jsonl", "count": 3, "out": "chosen.jsonl"}},
+        {"report": {"run": ["top"], "out": "page.html"}},
+        {"export": {"index": "index", "to": "csv", "out": "table.csv"}},
+    ]
+    Path("all.yaml").write_text(yaml.safe_dump({"steps": steps}))
+    do(run, "run all.yaml")
+    made = {name: Path(name).stat().st_mtime_ns for name in ("chosen.jsonl", "page.html", "table.csv")}
+    assert do(run, "run all.yaml").err.count("was done already") == 4
+    assert made == {name: Path(name).stat().st_mtime_ns for name in made}
+    Path("page.html").unlink()
+    ran = do(run, "run all.yaml")
+    assert ran.err.count("was done already") == 3
+    assert Path("page.html").exists()
+    write("q.jsonl", make_corpus(3, "q"))  # what was chosen is of other queries now
+    ran = run("run", "all.yaml", "--set", "top.replace=true")
+    assert "step 2 (select): chosen.jsonl: exists already" in ran.err
+    assert ran.err.endswith("In a config: replace: true\n")
+    Path(".all.yaml.done.jsonl").write_text("{nonsense")
+    assert "step 2 (select): chosen.jsonl: exists already" in run("run", "all.yaml", "--set", "top.replace=true").err
 
 
 def test_nothing_says_how_a_custom_index_was_made(run: Run, index: airrep.Index) -> None:

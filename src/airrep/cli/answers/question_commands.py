@@ -16,11 +16,6 @@ MovedOption = Annotated[
 ]
 
 
-def written(delivery: options.OutputOptions) -> str:
-    """What is told of an answer that was written."""
-    return f"{delivery.run}: written"
-
-
 @app.command("explain")
 @shared_options
 def explain_command(
@@ -54,7 +49,7 @@ def explain_command(
         raise ConfigError("explain: --better needs --prompt and --response, or QUERIES. Give one of the two.")
     with Meter("encoding answers") as meter:
         result = explain(opened, asked, others, k, where=where, why=why, tokens=tokens, progress=meter)
-    delivery.deliver(result, print_explained, written(delivery))
+    delivery.deliver(result, print_explained)
 
 
 @app.command("clean")
@@ -95,7 +90,7 @@ def clean_command(
     if lists is not None:
         result.write_lists(opened, lists)
         note(f"{lists}: {result.examples - len(result.rows):,} examples to keep, {len(result.rows):,} to drop")
-    delivery.deliver(result, print_cleaned, written(delivery))
+    delivery.deliver(result, print_cleaned)
 
 
 @app.command("audit")
@@ -122,7 +117,7 @@ def audit_command(
     opened, asked = options.open_moved_index(path, moved), reading.read(items)
     with Meter("reading examples") as meter:
         result = audit(opened, asked, where=where, settings=settings, progress=meter)
-    delivery.deliver(result, print_audited, written(delivery))
+    delivery.deliver(result, print_audited)
 
 
 @app.command("mix")
@@ -170,4 +165,4 @@ def mix_command(
     if axolotl is not None:
         drawn = write_axolotl(result, opened, axolotl, seed=seed)
         note(f"{axolotl}: {sum(drawn.values()):,} of {sum(one.examples for one in result.sources):,} examples, written")
-    delivery.deliver(result, print_mix, written(delivery))
+    delivery.deliver(result, print_mix)

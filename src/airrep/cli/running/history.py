@@ -77,6 +77,11 @@ def inputs_of(step: Step) -> dict[str, str]:
     return {text: _digest(path) for text, path in sorted(found.items())}
 
 
+def named_by(step: Step) -> dict[str, str]:
+    """Digests of all that a step's options name, what it makes too."""
+    return {text: _digest(path) for text, path in sorted(named_paths(step))}
+
+
 def named_paths(step: Step) -> Iterator[tuple[str, Path]]:
     """Each text of a step's options that is the name of something which exists, or has it as a part, and its path."""
     for text in _texts(list(step.options.values())):

@@ -157,6 +157,39 @@ def _encoder(path: Path, manifest: Manifest) -> tuple[Step, dict[str, str]]:
     return Step("train", options), comments
 
 
+def _datamodels(path: Path, manifest: Manifest) -> tuple[Step, dict[str, str]]:  # noqa: ARG001
+    from airrep.training.linear.datamodels import RegressionSettings
+
+    settings = _others(manifest["request"]["settings"], RegressionSettings)
+    name = manifest.get("provenance", {}).get("instance", "")
+    options = {"labels": FILL_IN, **({"set": settings} if settings else {})}
+    return Step("datamodels", options), {"labels": f"one instance, {name}, of {manifest['request']['instance'][:12]}"}
+
+
+def _stack(path: Path, manifest: Manifest) -> tuple[Step, dict[str, str]]:
+    request = manifest["request"]
+    if "learn" not in request:
+        raise ConfigError(f"{path}: is a stack of an earlier version, and does not record its command. Learn it again.")
+    options: dict[str, Any] = {
+        "labels": [FILL_IN] * len(request["learn"]),
+        "held-out": [FILL_IN] * len(request["held_out"]),
+        "member": [f"channels:channels={json.dumps(request['members'], ensure_ascii=False)}"],
+    }
+    rivals = [_typed(name, one["method"], one["settings"]) for name, one in request["rivals"].items()]
+    options |= {"rival": rivals} if rivals else {}
+    counted = {"labels": request["learn"], "held-out": request["held_out"]}
+    comments = {name: "instances of " + ", ".join(one[:12] for one in found) for name, found in counted.items()}
+    return Step("stack", options), comments
+
+
+def _typed(name: str, method: str, settings: Mapping[str, Any]) -> str:
+    """A method as it was typed, or as it could be."""
+    if name.partition(":")[0] == method:
+        return name
+    given = ",".join(f"{key}={json.dumps(value, ensure_ascii=False)}" for key, value in settings.items())
+    return f"{method}:{given}" if given else method
+
+
 def _asked(path: Path, manifest: Manifest) -> tuple[Step, dict[str, str]]:
     """Of top, group and what-if."""
     from airrep.index.results import HARMFUL, RESULTS
@@ -190,6 +223,8 @@ _KINDS: Mapping[str, Callable[[Path, Manifest], tuple[Step, dict[str, str]]]] = 
     "labels": _labels,
     "warm-up": _warm_up,
     "encoder": _encoder,
+    "datamodels": _datamodels,
+    "stack": _stack,
     "top": _asked,
     "group": _asked,
     "what-if": _asked,

@@ -9,13 +9,14 @@ import typer
 
 from airrep.cli.options import note
 from airrep.cli.running.config import NumberedStep, RunConfig
-from airrep.cli.running.history import artifact_of, inputs_of, read_history
+from airrep.cli.running.files import MadeFiles
+from airrep.cli.running.history import artifact_of, inputs_of, named_paths, read_history
 from airrep.cli.running.steps import PROGRAM, Commands, Context, Step, UsageError, shell_line, step_of
 from airrep.errors import AirRepError, ArtifactError
 from airrep.runtime.artifacts import MANIFEST
 
-FINDS_ITSELF = "evaluate"
-"""Commands that find what they made, and resume the fine-tunes in it that failed."""
+RESUMING, GROWING = ("evaluate",), ("label", "adapt")
+"""Commands that find what they made, and resume the fine-tunes in it that failed: always, or until it is whole."""
 
 
 class Replay:
@@ -28,6 +29,7 @@ class Replay:
         self._root = root
         self._before: dict[Path, list[Step]] = defaultdict(list)
         """Earlier steps by the artifact that they make or change."""
+        self._files = MadeFiles(config.path)
 
     def run(self) -> None:
         """Run all steps; the first that fails ends the run.
@@ -53,27 +55,33 @@ class Replay:
         try:
             context = self._commands.parsed(numbered.step, self._root)
             step = step_of(context, numbered.step.command)
-            if self._is_done(step):
+            if self._is_done(step, replaces=bool(numbered.step.options.get("replace"))):
                 note(f"{title}: was done already")
             else:
                 note(f"{title}: {shell_line(words)}")
+                before = set(dict(named_paths(step)))
                 with context:
                     context.command.invoke(context)
+                self._files.record(step, before)
         except typer.Exit as ended:
             if ended.exit_code:
                 raise self._config.failed(numbered, f"ended with status {ended.exit_code}") from ended
         except (AirRepError, UsageError, OSError) as error:
             told = " ".join(str(error).split()) or type(error).__name__
+            if "--replace" in told:
+                told += " In a config: replace: true"
             raise self._config.failed(numbered, told) from error
         artifact = artifact_of(step)
         if artifact is not None:
             self._before[artifact.resolve()].append(step)
 
-    def _is_done(self, step: Step) -> bool:
-        """Whether an artifact's history has this step in this place, with the same inputs, and it is whole."""
+    def _is_done(self, step: Step, *, replaces: bool) -> bool:
+        """Whether the step made what is there, with the same inputs: an artifact that is whole, or files."""
         artifact = artifact_of(step)
-        if artifact is None or step.command.startswith(FINDS_ITSELF) or not (artifact / MANIFEST).is_file():
+        if step.command.split()[0] in RESUMING:
             return False
+        if artifact is None or not (artifact / MANIFEST).is_file():
+            return not replaces and step.command not in GROWING and self._files.has(step)
         try:
             history = read_history(artifact)
         except ArtifactError:

@@ -13,9 +13,10 @@ from airrep.answers.harm import HARM, HarmResult, SetResult
 from airrep.answers.mix import MixResult
 from airrep.answers.tokens import Token
 from airrep.cli.show.console import out, printable, snippet
-from airrep.cli.show.summaries import is_long, order_in_words, print_common, say_where_all_are
+from airrep.cli.show.summaries import is_long, print_common, say_where_all_are
 from airrep.cli.show.why import CAUSE, MARK, channel_parts, told_hit
 from airrep.corpus.corpus import Example
+from airrep.index.results import order_in_words
 
 SAME = 3
 """Phrases printed that a training example has with the better answer."""
@@ -105,7 +106,9 @@ def print_harmful(result: HarmResult) -> None:
             continue
         table = Table("#", "deviations", "score", "id", "prompt → response")
         for harm in one.harms:
-            text = text_of(harm.example) + (" [bold](hub)[/]" if harm.hub else "")
+            text = Text.from_markup(text_of(harm.example)) if harm.why is None else told_hit(harm.example, harm.why)
+            if harm.hub:
+                text.append(" (hub)", style="bold")
             numbers = (f"{harm.deviations:+.1f}", f"{harm.score:+.3f}")
             table.add_row(str(harm.rank), *numbers, snippet(harm.example.id, 20), text)
         out().print(table)
@@ -121,6 +124,8 @@ def print_harmful(result: HarmResult) -> None:
             table.add_row(f"{hub.queries:,}", snippet(hub.example.id, 20), text_of(hub.example))
         out().print(table)
     print_origin(result)
+    if any(harm.why for one in result.queries for harm in one.harms):
+        out().print(f"[dim]{CAUSE}[/]", highlight=False)
 
 
 def print_set(result: SetResult) -> None:

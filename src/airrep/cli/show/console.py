@@ -114,6 +114,6 @@ def print_table(table: "Table", longest: int | None = None) -> None:
 
 def print_fields(fields: Mapping[str, Any]) -> None:
     """Print names and values, one a line."""
-    width = max(map(len, fields))
+    width = max(map(len, fields))  # names are ours, values may be anybody's
     for name, value in fields.items():
-        out().print(f"[bold]{name:<{width}}[/]  {escape(str(value))}", highlight=False, soft_wrap=True)
+        out().print(f"[bold]{name:<{width}}[/]  {escape(printable(str(value)))}", highlight=False, soft_wrap=True)

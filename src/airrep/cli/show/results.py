@@ -16,7 +16,6 @@ from airrep.cli.show.console import out, print_fields, snippet
 from airrep.cli.show.summaries import (
     add_both_ends,
     is_long,
-    order_in_words,
     print_common_hits,
     print_group_means,
     print_mean_change,
@@ -24,7 +23,7 @@ from airrep.cli.show.summaries import (
 )
 from airrep.cli.show.why import CAUSE, has_same_words, marked_query, told_hit
 from airrep.corpus.corpus import Example
-from airrep.index.results import GroupResult, Hits, TopResult, WhatIfResult
+from airrep.index.results import GroupResult, Hits, TopResult, WhatIfResult, order_in_words
 
 
 def print_top(result: TopResult) -> None:

@@ -10,7 +10,7 @@ from rich.table import Table
 
 from airrep.cli.show.console import snippet
 from airrep.corpus.corpus import Example
-from airrep.index.results import GroupResult, TopResult, WhatIfResult
+from airrep.index.results import GroupResult, TopResult, WhatIfResult, order_in_words
 
 FEW = 20
 """Of more queries, none is shown by itself."""
@@ -55,13 +55,6 @@ def add_both_ends(table: Table, rows: Sequence[Sequence[str]]) -> None:
         table.add_row(*[""] * where, f"… {left_out:,} more, in --json", style="dim")
         for row in rows[-LAST:]:
             table.add_row(*row)
-
-
-def order_in_words(least: bool, scores: Iterable[float]) -> str:
-    """Which end of a ranking it is; the lowest scores harm nobody if they are above 0."""
-    if not least:
-        return "most helpful"
-    return "most harmful" if min(scores, default=-1.0) < 0 else "least helpful"
 
 
 def print_common_hits(console: Console, result: TopResult) -> None:

@@ -21,7 +21,11 @@ def open_source(
     A damaged file raises its DataError while its records are read, not here.
     """
     place, name = Path(path), str(path)
-    if not place.exists():
+    if not name.strip():
+        raise DataError(
+            "data: the name is empty; a file, a folder or a Hub id is expected. Check the variable it is of"
+        )
+    if not _exists(place):
         if _may_be_hub_id(name):
             return open_hub(name, config, split)
         raise DataError(f"{name}: no such file or folder; a data file is expected. Check the path")
@@ -44,3 +48,12 @@ def _may_be_hub_id(name: str) -> bool:
     if re.fullmatch(r"[\w-][\w.-]*/[\w-][\w.-]*", name) is None:
         return False
     return reader_of(Path(name)) is None and not Path(name).parent.exists()
+
+
+def _exists(path: Path) -> bool:
+    try:
+        return path.exists()
+    except OSError as error:  # a name that is too long, a folder that may not be entered
+        raise DataError(
+            f"{str(path)[:100]}: cannot be looked for: {error.strerror}; the path of a data file is expected. Check it"
+        ) from error

@@ -1,0 +1,159 @@
+"""Questions of the page of `airrep serve` to a large index, answered without a browser.
+
+Usage: python benchmarks/exploring.py [ROWS] [--channels]     (default 1,000,000 rows; 1.6 kB of disk a row, or 3.2)
+
+Features are drawn at random: 384 dense ones, and with --channels two counting channels beside them, as the default
+method has. Examples have a source, a label, and metadata of which two fields are facets and one differs in each row.
+"""
+
+import argparse
+import hashlib
+import json
+import resource
+import tempfile
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+from channels import WIDE, D, drawn
+from scipy import sparse
+
+import airrep
+from airrep.arrays import Features, MixedFeatures
+from airrep.corpus.table import SCHEMA
+from airrep.explorer import questions
+from airrep.explorer import requests as ask
+from airrep.explorer.explorer import Explorer
+from airrep.runtime.settings import Settings
+from airrep.scoring.pooling import AnyPooling, ChannelPool, ChannelPooling, Pooling, PoolLike
+
+ASKED = 0.5
+"""Seconds of CPU that an answer may take, the second time it is asked for."""
+
+
+class Drawn(airrep.Attributor):
+    """Features drawn from a seed made of the first example's id."""
+
+    name = "drawn"
+    pool = "attention"
+
+    def __init__(self, channels: bool) -> None:
+        self.channels = channels
+
+    @property
+    def settings(self) -> Settings:
+        return Settings()
+
+    @property
+    def fingerprint(self) -> str:
+        return hashlib.sha256(f"drawn {self.channels}".encode()).hexdigest()
+
+    def encode_train(
+        self, examples: Sequence[airrep.Example], on_rows: Callable[[int], None] | None = None
+    ) -> Features:
+        generator = np.random.default_rng(int(examples[0].id) if len(examples) else 0)
+        dense = generator.standard_normal((len(examples), D), np.float32)
+        dense *= 5**0.5 / np.maximum(np.linalg.norm(dense, axis=1, keepdims=True), 1e-9)
+        if not self.channels:
+            return dense
+        counted = drawn(generator, max(len(examples), 1), 2)[: len(examples)]
+        ends = np.arange(0, 2 * len(examples) + 1, 2)
+        heads = np.tile(np.array([0, WIDE], np.int32), len(examples))  # the weight of each example, in each channel
+        ones = sparse.csr_array((np.ones(len(heads), np.float32), heads, ends), shape=counted.shape)
+        return MixedFeatures(dense, sparse.csr_array(counted + ones).astype(np.float32))
+
+    def encode_queries(
+        self, examples: Sequence[airrep.Example], on_rows: Callable[[int], None] | None = None
+    ) -> Features:
+        features = self.encode_train([airrep.Example("", "q", id="7")] * len(examples))
+        if isinstance(features, MixedFeatures):
+            features.sparse.data[np.isin(features.sparse.indices, [0, WIDE])] = 0
+            features.sparse.eliminate_zeros()
+        return features
+
+    def pooling(self, pool: PoolLike | None = None, temperature: float = 1.0) -> AnyPooling:
+        if isinstance(pool, ChannelPooling):
+            return pool
+        if not self.channels or pool is not None:
+            return super().pooling(pool, temperature)
+        counting = [
+            ChannelPool(f"counts {n}", Pooling.parse("ngram-lm"), False, n * WIDE, (n + 1) * WIDE) for n in (0, 1)
+        ]
+        return ChannelPooling((ChannelPool("dense", Pooling.parse("attention"), True, 0, D), *counting))
+
+
+def corpus(rows: int) -> airrep.Corpus:
+    """Examples with fields to filter by."""
+    generator = np.random.default_rng(0)
+    numbers = {name: generator.integers(0, most, rows) for name, most in (("source", 16), ("label", 40), ("year", 35))}
+    metadata = (
+        json.dumps({"lang": f"l{n % 10}", "url": f"http://example.org/{n}", "year": 1990 + year}, separators=(",", ":"))
+        for n, year in enumerate(numbers["year"].tolist())
+    )
+    texts = {
+        "id": map(str, range(rows)),
+        "prompt": (f"question {n} of topic {n % 977} " + "in words of an ordinary example " * 6 for n in range(rows)),
+        "response": (f"answer {n * 7 % rows} " + "it is as it is " * 8 for n in range(rows)),
+        "label": (f"label {n}" for n in numbers["label"].tolist()),
+        "source": (f"source {n}" for n in numbers["source"].tolist()),
+        "metadata": metadata,
+    }
+    return airrep.Corpus(pa.table([pa.array(texts[name], pa.large_string()) for name in SCHEMA.names], schema=SCHEMA))
+
+
+def questions_of(explorer: Explorer) -> dict[str, Callable[[], object]]:
+    """What the page asks, ready to be asked."""
+    query = ask.QueryRef(prompt="query", response="words of an answer")
+    one = {"source": ["source 3"]}
+    return {
+        "about (the first page)": lambda: questions.about(explorer),
+        "counts of all facets": lambda: questions.count(explorer, ask.CountRequest()),
+        "counts under a value": lambda: questions.count(explorer, ask.CountRequest(facets=one)),
+        "counts under a filter": lambda: questions.count(explorer, ask.CountRequest(where="year < 2000")),
+        "most helpful": lambda: questions.top(explorer, ask.TopRequest(query=query)),
+        "most harmful": lambda: questions.top(explorer, ask.TopRequest(query=query, least=True)),
+        "most helpful under a value": lambda: questions.top(explorer, ask.TopRequest(query=query, facets=one)),
+        "groups by source": lambda: questions.groups(explorer, ask.GroupRequest(query=query, by="source")),
+        "groups by year": lambda: questions.groups(explorer, ask.GroupRequest(query=query, by="year")),
+        "what if, three rows": lambda: questions.what_if(explorer, ask.WhatIfRequest(query=query, rows=[1, 2, 3])),
+        "what if, a source": lambda: questions.what_if(explorer, ask.WhatIfRequest(query=query, facets=one)),
+        "an example": lambda: questions.example(
+            explorer, ask.ExampleRequest(row=len(explorer.indexes[0]) // 2, query=query)
+        ),
+    }
+
+
+def main(rows: int, channels: bool) -> None:
+    """Measure and print."""
+    with tempfile.TemporaryDirectory() as folder:
+        method = Drawn(channels)
+        airrep.build_index(corpus(rows), Path(folder) / "index", method)
+        before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+        begun = time.perf_counter()
+        explorer = Explorer(airrep.open_index(Path(folder) / "index", method))
+        explorer.prepare()
+        print(f"{rows:,} rows, {'three channels' if channels else f'{D} features'}")
+        print(f"opened, facets read, before the address is told: {time.perf_counter() - begun:.1f} s")
+        print(f"{'':28}{'first':>8}{'again':>8}{'of CPU':>8}   seconds; asked {ASKED:g} of CPU")
+        for name, question in questions_of(explorer).items():
+            seconds, spent = [], []
+            for _ in range(4):
+                begun, used = time.perf_counter(), time.process_time()
+                question()
+                seconds.append(time.perf_counter() - begun)
+                spent.append(time.process_time() - used)
+            cpu = min(spent[1:])
+            verdict = "ok" if cpu <= ASKED else "MISSED"
+            print(f"{name:28}{seconds[0]:8.3f}{min(seconds[1:]):8.3f}{cpu:8.3f}   {verdict}")
+        grown = (resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) / 1024
+        print(f"peak memory grew by {max(grown, 0):,.0f} MiB, maps of files counted")
+
+
+if __name__ == "__main__":
+    parser = argparse.ArgumentParser()
+    parser.add_argument("rows", nargs="?", type=int, default=1_000_000)
+    parser.add_argument("--channels", action="store_true")
+    given = parser.parse_args()
+    main(given.rows, given.channels)

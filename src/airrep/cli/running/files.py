@@ -1,0 +1,46 @@
+"""Files that the steps of a config made, told beside it: they have no history of their own."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+from airrep.cli.running.history import named_by
+from airrep.cli.running.steps import Step
+from airrep.errors import ArtifactError
+
+
+class MadeFiles:
+    """What steps left that is no artifact: selections, pages, exports, lists."""
+
+    def __init__(self, config: Path) -> None:
+        """The record of a config lies beside it, as ``.NAME.done.jsonl``; deleted, steps run again."""
+        self._path = (config.parent / f".{config.name}.done.jsonl").absolute()
+
+    def has(self, step: Step) -> bool:
+        """Whether the step made files, and they and its inputs are as they were then."""
+        wanted = {"step": step.to_dict(), "named": named_by(step)}
+        return any(line == wanted for line in self._lines())
+
+    def record(self, step: Step, before: set[str]) -> None:
+        """Note what a step made, if its options name something that was not there before.
+
+        Raises:
+            ArtifactError: the record cannot be written.
+        """
+        named = named_by(step)
+        if not set(named) - before:
+            return
+        line = json.dumps({"step": step.to_dict(), "named": named}, ensure_ascii=False)
+        try:
+            with self._path.open("a", encoding="utf-8") as stream:
+                stream.write(line + "\n")
+        except OSError as error:
+            raise ArtifactError(
+                f"{self._path}: cannot be written: {error.strerror}. Put the config into a folder of your own."
+            ) from error
+
+    def _lines(self) -> list[Any]:
+        try:
+            return [json.loads(text) for text in self._path.read_text(encoding="utf-8").splitlines() if text.strip()]
+        except (OSError, ValueError, RecursionError):
+            return []
