@@ -204,8 +204,9 @@ METHODS: Mapping[str, Method] = {
             name="ekfac",
             summary="influence of whole gradients, with EK-FAC curvature of all linear maps",
             needs="--lm MODEL, best before it is fine-tuned",
-            bytes_per_example="0 (scores are computed when a query is asked about)",
-            cost=f"{_BACKWARD} for each set of queries; twice that to fit",
+            bytes_per_example="0 (scores are computed when a query is asked about); with rank=R 2R for each input and "
+            "output of a map",
+            cost=f"{_BACKWARD} for each set of queries, or with rank=R once; twice that to fit",
             paper="EK-FAC influence, arXiv 2308.03296",
             settings=METHOD_SETTINGS["ekfac"],
             location=("airrep.attributors.gradient.ekfac", "EkfacAttributor"),

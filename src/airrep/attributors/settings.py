@@ -179,6 +179,8 @@ class LograSettings(GradientSettings):
 class EkfacSettings(LmSettings):
     """Settings of EK-FAC."""
 
+    added = ("rank",)
+
     modules: tuple[str, ...] | None = ("all-linear",)
     """Names of linear maps whose gradients are taken, with * for any text; 'all-linear': all but the output layer;
     None: all in MLPs."""
@@ -186,6 +188,9 @@ class EkfacSettings(LmSettings):
     """Added to each module's curvature, as a share of its mean eigenvalue."""
     sample: int = Field(default=5000, ge=1)
     """Training examples, drawn at random, that the curvature is learnt from."""
+    rank: int | None = Field(default=None, ge=1)
+    """Keep the gradient of each training example in the index as factors of this rank: 2 bytes a number, inputs and
+    outputs of each linear map times the rank, and no pass over the data for a query. None: nothing is kept."""
     query_rank: int | None = Field(default=None, ge=1)
     """Hold gradients of queries as factors of this rank: less memory, scores nearly the same. None: whole for LMs of up
     to 16M weights in these maps, factors of rank 16 for larger ones."""

@@ -5,7 +5,7 @@ import io
 from abc import abstractmethod
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Any, Self, TypeVar
+from typing import Any, NamedTuple, Self, TypeVar
 
 import numpy as np
 import pyarrow as pa
@@ -154,36 +154,47 @@ def compact(index: AnyIndex, *, progress: OnProgress | None = None) -> AnyIndex:
         if len(now.deleted) == 0 and all(shard.rows == shard_rows for shard in now.shards[:-1]):
             return _tidied(now)
         names, start = [], 0
-        for corpus, features in _live_parts(now, shard_rows):
-            names.append(_rewrite(now, start, corpus, features))
-            start += len(corpus)
+        for part in _live_parts(now, shard_rows):
+            names.append(_rewrite(now, start, part))
+            start += len(part.corpus)
             if progress is not None:
                 progress(start, len(now))
         corpora = [{"fingerprint": json_digest(names), "rows": start, "compacted": True}]
         return _sealed(now, corpora, names)
 
 
-def _rewrite(index: IndexRows, start: int, corpus: Corpus, features: Features) -> str:
+class _Part(NamedTuple):
+    """Examples, their features, and what direct methods keep of them."""
+
+    corpus: Corpus
+    features: Features
+    kept: dict[str, np.ndarray]
+
+
+def _rewrite(index: IndexRows, start: int, part: _Part) -> str:
     attributor = index.manifest["attributor"]
-    name = shard_name(start, attributor, corpus.fingerprint)
+    name = shard_name(start, attributor, part.corpus.fingerprint)
     if not is_whole(index.path / "shards" / name):
-        write_shard(index.path / "shards" / name, corpus, features, attributor)
+        write_shard(index.path / "shards" / name, part.corpus, part.features, attributor, part.kept)
     return name
 
 
-def _live_parts(index: IndexRows, shard_rows: int) -> Iterator[tuple[Corpus, Features]]:
-    """The live examples and their features, *shard_rows* at a time."""
+def _live_parts(index: IndexRows, shard_rows: int) -> Iterator[_Part]:
+    """The live examples and all of theirs, *shard_rows* at a time."""
     rows = np.flatnonzero(index.live)
     for start in range(0, len(rows), shard_rows):
-        corpora, features = zip(*_by_shard(index.shards, rows[start : start + shard_rows]), strict=True)
-        yield Corpus(pa.concat_tables([corpus.table for corpus in corpora])), stack_rows(features)
+        parts = list(_by_shard(index.shards, rows[start : start + shard_rows]))
+        corpus = Corpus(pa.concat_tables([part.corpus.table for part in parts]))
+        kept = {name: np.concatenate([part.kept[name] for part in parts]) for name in parts[0].kept}
+        yield _Part(corpus, stack_rows([part.features for part in parts]), kept)
 
 
-def _by_shard(shards: Sequence[Shard], rows: Rows) -> Iterator[tuple[Corpus, Features]]:
+def _by_shard(shards: Sequence[Shard], rows: Rows) -> Iterator[_Part]:
     for shard in shards:
         inside = rows[(rows >= shard.start) & (rows < shard.start + shard.rows)] - shard.start
         if len(inside):
-            yield shard.examples.take(inside), shard.features(inside)
+            kept = {name: array[inside] for name, array in shard.kept.items()}
+            yield _Part(shard.examples.take(inside), shard.features(inside), kept)
 
 
 def _tidied(index: AnyIndex) -> AnyIndex:
