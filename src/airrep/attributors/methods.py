@@ -171,6 +171,16 @@ METHODS: Mapping[str, Method] = {
             location=("airrep.attributors.language", "RdsAttributor"),
         ),
         Method(
+            name="readout",
+            summary="gradients of the LM's output layer, projected on both sides; no backward pass",
+            needs="--lm MODEL, best before it is fine-tuned",
+            bytes_per_example=f"{_DENSE}, rank²: 3,084 at rank 32",
+            cost="1 forward pass of the LM",
+            paper="RISE, arXiv 2604.16197",
+            settings=METHOD_SETTINGS["readout"],
+            location=("airrep.attributors.readout", "ReadoutAttributor"),
+        ),
+        Method(
             name="dsir",
             summary="hashed n-gram counts, weighed by how much likelier the query makes them than the corpus",
             needs="nothing",

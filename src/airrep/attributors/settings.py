@@ -131,6 +131,19 @@ class RdsSettings(LmSettings):
     """Mean over all tokens, or the last token alone."""
 
 
+class ReadoutSettings(LmSettings):
+    """Settings of the output layer's gradient as features."""
+
+    rank: int = Field(default=32, ge=1)
+    """Rows of the small random matrices on both sides: rank² features."""
+    unit: bool = True
+    """Scale features to length 1."""
+    reduction: Literal["mean", "sum"] = "sum"
+    """An example's loss: sum or mean over its response tokens; matters with unit=false alone."""
+    seed: int = 0
+    """Of the random matrices."""
+
+
 class GradientSettings(LmSettings):
     """Settings that gradient methods share."""
 
@@ -311,6 +324,7 @@ METHOD_SETTINGS: dict[str, type[Settings]] = {
     "bm25": Bm25Settings,
     "ngram": NgramSettings,
     "rds": RdsSettings,
+    "readout": ReadoutSettings,
     "dsir": DsirSettings,
     "tracin": TracinSettings,
     "logra": LograSettings,
