@@ -23,6 +23,7 @@ OFFLINE = {"gte": {"encoder": "default"}}
 
 ELSEWHERE = {
     "rds": "test_rds.py",
+    "readout": "test_readout.py",
     "tracin": "gradient/test_methods.py",
     "logra": "gradient/test_methods.py",
     "trak": "gradient/test_methods.py",

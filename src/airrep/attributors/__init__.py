@@ -11,6 +11,7 @@ installed      Methods of other packages, found by their entry points.
 language       Attribution by the hidden states of a language model: RDS.
 methods        The methods of training data attribution, by name.
 precomputed    Attribution by precomputed features.
+readout        Attribution by the gradient of an LM's output layer, from one forward pass.
 recipes        Recipes of channels: read, checked; the default one.
 settings       Settings of the attribution methods.
 sums/          Methods that add up others: channels, and stacks of earlier versions.

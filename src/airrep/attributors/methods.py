@@ -171,6 +171,16 @@ METHODS: Mapping[str, Method] = {
             location=("airrep.attributors.language", "RdsAttributor"),
         ),
         Method(
+            name="readout",
+            summary="gradients of the LM's output layer, projected on both sides; no backward pass",
+            needs="--lm MODEL, best before it is fine-tuned",
+            bytes_per_example=f"{_DENSE}, rank²: 3,084 at rank 32",
+            cost="1 forward pass of the LM",
+            paper="RISE, arXiv 2604.16197",
+            settings=METHOD_SETTINGS["readout"],
+            location=("airrep.attributors.readout", "ReadoutAttributor"),
+        ),
+        Method(
             name="dsir",
             summary="hashed n-gram counts, weighed by how much likelier the query makes them than the corpus",
             needs="nothing",
@@ -204,8 +214,9 @@ METHODS: Mapping[str, Method] = {
             name="ekfac",
             summary="influence of whole gradients, with EK-FAC curvature of all linear maps",
             needs="--lm MODEL, best before it is fine-tuned",
-            bytes_per_example="0 (scores are computed when a query is asked about)",
-            cost=f"{_BACKWARD} for each set of queries; twice that to fit",
+            bytes_per_example="0 (scores are computed when a query is asked about); with rank=R 2R for each input and "
+            "output of a map",
+            cost=f"{_BACKWARD} for each set of queries, or with rank=R once; twice that to fit",
             paper="EK-FAC influence, arXiv 2308.03296",
             settings=METHOD_SETTINGS["ekfac"],
             location=("airrep.attributors.gradient.ekfac", "EkfacAttributor"),

@@ -27,9 +27,11 @@ GRADIENT_RANK, GRADIENT_TEMPERATURE, GRADIENT_WEIGHT = 16, 0.4, 1.5
 """Of the gradients of a target LM that is not fine-tuned yet, by LoGra; scores are cosines, so they suit any LM."""
 EKFAC_WEIGHT = 2.0
 """Of whole gradients by EK-FAC, over groups of 16. Their sum grows with a group, counts saturate: at 100 it is as 7."""
-Gradients = Literal["logra", "ekfac"]
+FACTORS_RANK = 3
+"""Of the factors of whole gradients that an index keeps."""
+Gradients = Literal["logra", "ekfac", "factors"]
 GRADIENTS: tuple[Gradients, ...] = get_args(Gradients)
-"""Methods by which the default channels can read gradients."""
+"""Ways in which the default channels can read gradients."""
 RECIPE = "channels.yaml"
 """Name of a recipe in a folder."""
 LARGEST = 2**20
@@ -110,7 +112,8 @@ class ChannelsSettings(Settings):
     """Likewise: auto, float32 or bfloat16."""
     gradients: Gradients | None = None
     """How the default channels read the LM's gradients: 'logra', or None, keeps them small in the index; 'ekfac' takes
-    them whole, which predicts best, and reads all examples again for each new question."""
+    them whole, which predicts best, and reads all examples again for each new question; 'factors' keeps factors of rank
+    3 of whole ones in the index, large but nearly as good."""
     channels: tuple[Channel, ...] = Field(
         default_factory=lambda: default_channels(), min_length=1, max_length=MOST_CHANNELS
     )
@@ -125,7 +128,8 @@ class ChannelsSettings(Settings):
         if how is not None and (channels != DEFAULT or values.get("lm") is None):
             raise ValueError("gradients: are those of the LM in the default channels; expected an lm and no channels")
         if channels == DEFAULT:
-            channels = default_channels(None if values.get("lm") is None else str(values["lm"]), whole=how == "ekfac")
+            lm = values.get("lm")
+            channels = default_channels(None if lm is None else str(lm), how if how in GRADIENTS else "logra")
         elif isinstance(channels, str):
             channels = read_channels(channels)
         told = {"gradients"} if how in GRADIENTS else set()  # the channels say it from now on
@@ -153,11 +157,11 @@ class ChannelsSettings(Settings):
         return tuple(channel.told(common, tokenizer) for channel in channels)
 
 
-def default_channels(lm: str | None = None, *, whole: bool = False) -> tuple[Channel, ...]:
+def default_channels(lm: str | None = None, gradients: Gradients = "logra") -> tuple[Channel, ...]:
     """The channels that airrep ships: two counting language models of the response, and its encoder.
 
     One counts tokens, the other words and what is copied from the prompt. With a target LM its gradients are a channel
-    more: the directions in which they point, by LoGra; or *whole* ones, by EK-FAC.
+    more: the directions in which they point, by LoGra; or whole ones, by EK-FAC, as they pass or as factors.
     """
     text = (
         Channel(
@@ -182,13 +186,12 @@ def default_channels(lm: str | None = None, *, whole: bool = False) -> tuple[Cha
     )
     if lm is None:
         return text
-    if whole:
-        exact = Channel(
-            method="ekfac", settings={"lm": lm}, pool="sum", weight=EKFAC_WEIGHT, relative=True, name="gradients"
-        )
+    if gradients != "logra":
+        own = {"lm": lm, "rank": FACTORS_RANK} if gradients == "factors" else {"lm": lm}
+        exact = Channel(method="ekfac", settings=own, pool="sum", weight=EKFAC_WEIGHT, relative=True, name="gradients")
         return (*text, exact)
     settings = {"lm": lm, "rank": GRADIENT_RANK, "modules": ("all-linear",)}
-    gradients = Channel(
+    squeezed = Channel(
         method="logra",
         settings=settings,
         pool="attention",
@@ -197,7 +200,7 @@ def default_channels(lm: str | None = None, *, whole: bool = False) -> tuple[Cha
         relative=True,
         name="gradients",
     )
-    return (*text, gradients)
+    return (*text, squeezed)
 
 
 def short_text(settings: Mapping[str, Any]) -> dict[str, Any]:

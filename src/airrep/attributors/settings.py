@@ -152,6 +152,19 @@ class RdsSettings(LmSettings):
     """Mean over all tokens, or the last token alone."""
 
 
+class ReadoutSettings(LmSettings):
+    """Settings of the output layer's gradient as features."""
+
+    rank: int = Field(default=32, ge=1)
+    """Rows of the small random matrices on both sides: rank² features."""
+    unit: bool = True
+    """Scale features to length 1."""
+    reduction: Literal["mean", "sum"] = "sum"
+    """An example's loss: sum or mean over its response tokens; matters with unit=false alone."""
+    seed: int = 0
+    """Of the random matrices."""
+
+
 class GradientSettings(LmSettings):
     """Settings that gradient methods share."""
 
@@ -200,6 +213,8 @@ class LograSettings(GradientSettings):
 class EkfacSettings(LmSettings):
     """Settings of EK-FAC."""
 
+    added = ("rank",)
+
     modules: tuple[str, ...] | None = ("all-linear",)
     """Names of linear maps whose gradients are taken, with * for any text; 'all-linear': all but the output layer;
     None: all in MLPs."""
@@ -207,6 +222,9 @@ class EkfacSettings(LmSettings):
     """Added to each module's curvature, as a share of its mean eigenvalue."""
     sample: int = Field(default=5000, ge=1)
     """Training examples, drawn at random, that the curvature is learnt from."""
+    rank: int | None = Field(default=None, ge=1)
+    """Keep the gradient of each training example in the index as factors of this rank: 2 bytes a number, inputs and
+    outputs of each linear map times the rank, and no pass over the data for a query. None: nothing is kept."""
     query_rank: int | None = Field(default=None, ge=1)
     """Hold gradients of queries as factors of this rank: less memory, scores nearly the same. None: whole for LMs of up
     to 16M weights in these maps, factors of rank 16 for larger ones."""
@@ -327,6 +345,7 @@ METHOD_SETTINGS: dict[str, type[Settings]] = {
     "bm25": Bm25Settings,
     "ngram": NgramSettings,
     "rds": RdsSettings,
+    "readout": ReadoutSettings,
     "dsir": DsirSettings,
     "tracin": TracinSettings,
     "logra": LograSettings,

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from airrep.attributors.base import OnProgress, OnRows, count_rows
-from airrep.attributors.direct import DirectPart, scored_columns
+from airrep.attributors.direct import DirectPart, kept_name, scored_columns
 from airrep.corpus.corpus import Example
 from airrep.index.rows import IndexRows
 from airrep.scoring.blocks import Block, MappedBlocks
@@ -32,7 +32,16 @@ class DirectScores:
         missing = [(part, asked) for part, asked in missing if asked]
         on_rows = count_rows(len(self._index) * len(missing), progress)
         for part, asked in missing:
-            self._columns |= self._scored(part, asked, on_rows)
+            kept = part.method.kept
+            self._columns |= self._of_kept(part, asked, on_rows) if kept else self._scored(part, asked, on_rows)
+
+    def _of_kept(self, part: DirectPart, queries: Sequence[Example], on_rows: OnRows) -> dict[int, np.ndarray]:
+        """Scores from what the index keeps; no example is read."""
+        unique = {part.start + part.method.column(one): one for one in queries}
+        name = kept_name(self._parts.index(part))
+        scores = part.method.score_kept([shard.kept[name] for shard in self._index.shards], [*unique.values()], on_rows)
+        scores[~self._index.live] = 0.0
+        return dict(zip(unique, np.ascontiguousarray(scores.T), strict=True))
 
     def _scored(self, part: DirectPart, queries: Sequence[Example], on_rows: OnRows) -> dict[int, np.ndarray]:
         found: dict[int, np.ndarray] = {}

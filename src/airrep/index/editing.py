@@ -5,7 +5,7 @@ import io
 from abc import abstractmethod
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Any, Self, TypeVar
+from typing import Any, NamedTuple, Self, TypeVar
 
 import numpy as np
 import pyarrow as pa
@@ -196,28 +196,39 @@ def compact(index: AnyIndex, *, progress: OnProgress | None = None) -> AnyIndex:
         return _sealed(now, corpora, names)
 
 
+class _Part(NamedTuple):
+    """Examples, their features, and what direct methods keep of them."""
+
+    corpus: Corpus
+    features: Features
+    kept: dict[str, np.ndarray]
+
+
 def _rewrite(
     index: IndexRows, shards: Sequence[Shard], rows: Rows, start: int, progress: OnProgress | None = None
 ) -> list[str]:
     """Write some rows of shards as full shards whose first row is *start*; names of these."""
     attributor, shard_rows, names = index.manifest["attributor"], index.manifest["request"]["shard_rows"], []
     for first in range(0, len(rows), shard_rows):
-        corpora, features = zip(*_by_shard(shards, rows[first : first + shard_rows]), strict=True)
-        corpus = Corpus(pa.concat_tables([part.table for part in corpora]))
+        parts = list(_by_shard(shards, rows[first : first + shard_rows]))
+        corpus = Corpus(pa.concat_tables([part.corpus.table for part in parts]))
+        kept = {name: np.concatenate([part.kept[name] for part in parts]) for name in parts[0].kept}
         name = shard_name(start + first, attributor, corpus.fingerprint)
         if not is_whole(index.path / "shards" / name):
-            write_shard(index.path / "shards" / name, corpus, stack_rows(features), attributor)
+            features = stack_rows([part.features for part in parts])
+            write_shard(index.path / "shards" / name, corpus, features, attributor, kept)
         names.append(name)
         if progress is not None:
             progress(first + len(corpus), len(rows))
     return names
 
 
-def _by_shard(shards: Sequence[Shard], rows: Rows) -> Iterator[tuple[Corpus, Features]]:
+def _by_shard(shards: Sequence[Shard], rows: Rows) -> Iterator[_Part]:
     for shard in shards:
         inside = rows[(rows >= shard.start) & (rows < shard.start + shard.rows)] - shard.start
         if len(inside):
-            yield shard.examples.take(inside), shard.features(inside)
+            kept = {name: array[inside] for name, array in shard.kept.items()}
+            yield _Part(shard.examples.take(inside), shard.features(inside), kept)
 
 
 def _tidied(index: AnyIndex) -> AnyIndex:

@@ -47,9 +47,9 @@ def write_shards(
     on_rows = count_rows(len(corpus), progress, done)
     if done:  # by an interrupted run; reported at once, before the first shard of this one
         on_rows(0)
-    for shard, (features, spent) in encode_shards(attributor, missing, engine, on_rows):
-        write_shard(folder / "shards" / shard.name, shard.examples, features, fingerprint)
-        append_cost(folder, ENCODE, spent, examples=len(shard.examples), shard=shard.name)
+    for shard, made in encode_shards(attributor, missing, engine, on_rows):
+        write_shard(folder / "shards" / shard.name, shard.examples, made.features, fingerprint, made.kept)
+        append_cost(folder, ENCODE, made.spent, examples=len(shard.examples), shard=shard.name)
     return [shard.name for shard in shards]
 
 

@@ -6,6 +6,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cached_property, partial
 from pathlib import Path
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, cast, overload
 
 import numpy as np
@@ -39,16 +40,22 @@ def shard_name(start: int, attributor: str, corpus: str) -> str:
     return f"{start:010d}-{json_digest([start, attributor, corpus])[:16]}"
 
 
-def write_shard(folder: Path, corpus: Corpus, features: Features, attributor: str) -> None:
+def write_shard(
+    folder: Path,
+    corpus: Corpus,
+    features: Features,
+    attributor: str,
+    kept: Mapping[str, np.ndarray] = MappingProxyType({}),
+) -> None:
     """Write examples and their features, made by the attributor of a fingerprint, as one shard directory.
 
-    It appears under its name only when it is whole; its parent exists.
+    It appears under its name only when it is whole; its parent exists. *kept* is what direct methods keep, by name.
 
     Raises:
         DataError: a feature is not finite, or too large for float16.
         ArtifactError: it cannot be written.
     """
-    arrays = _arrays_of(features, corpus)
+    arrays = {**_arrays_of(features, corpus), **kept}
     with new_place(folder, replace=True) as temporary:  # instead of a damaged one that an interrupted run left
         temporary.mkdir()
         for name, array in arrays.items():
@@ -205,6 +212,11 @@ class Shard:
         if isinstance(block.sparse, Postings):
             return MixedFeatures(dense, block.sparse.csr()[chosen])
         return cast(Features, dense)
+
+    @property
+    def kept(self) -> dict[str, np.ndarray]:
+        """What direct methods keep, by name: float16, one row for each example."""
+        return {name[:-4]: self._load(name[:-4]) for name in sorted(self._files) if name.startswith("kept-")}
 
     def _postings(self, columns: int) -> "Postings":
         """Sparse features beside dense ones, checked first: a wrong row would crash the process."""

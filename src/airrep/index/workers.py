@@ -5,10 +5,13 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TypeAlias
+from typing import NamedTuple
+
+import numpy as np
 
 from airrep.arrays import Features
 from airrep.attributors.base import Attributor, OnRows
+from airrep.attributors.direct import direct_parts, keep_all
 from airrep.attributors.methods import make_attributor, method_named
 from airrep.corpus.corpus import Corpus
 from airrep.errors import ArtifactError, ConfigError, TrainingError
@@ -18,8 +21,14 @@ from airrep.runtime.metering import MeasuredCost, device_of, measuring
 RETRIES = 2
 """Further attempts at a shard whose worker failed."""
 
-Encoded: TypeAlias = tuple[Features, MeasuredCost]
-"""Features of a shard, and what they cost."""
+
+class Encoded(NamedTuple):
+    """What was made of a shard."""
+
+    features: Features
+    kept: Mapping[str, np.ndarray]
+    """What direct methods keep, as of :func:`airrep.attributors.direct.keep_all`."""
+    spent: MeasuredCost
 
 
 @dataclass(frozen=True)
@@ -128,5 +137,7 @@ def encode_shards(
 
 def _encode(attributor: Attributor, shard: NewShard, on_rows: OnRows | None = None) -> Encoded:
     with measuring(device_of(attributor.settings)) as meter:
-        features = attributor.encode_train(shard.examples, on_rows)
-    return features, meter.spent
+        keeps = any(part.method.kept for part in direct_parts(attributor))
+        features = attributor.encode_train(shard.examples, None if keeps else on_rows)
+        kept = keep_all(attributor, shard.examples, on_rows)
+    return Encoded(features, kept, meter.spent)

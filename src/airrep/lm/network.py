@@ -59,6 +59,25 @@ def token_logits(model: Any, batch: PackedDocuments) -> Float[Tensor, "r v"]:
     return logits.to(torch.promote_types(logits.dtype, torch.float32))
 
 
+def readout(model: Any, batch: PackedDocuments, name: str) -> tuple[Float[Tensor, "r h"], Float[Tensor, "r v"]]:
+    """What the output layer reads for each response token, and p − y: the gradient of its loss by the logits.
+
+    Arguments are as for :func:`token_logits`, and the LM's name for errors; ConfigError for an LM without an output
+    layer.
+    """
+    layer = model.get_output_embeddings()
+    if layer is None:
+        raise ConfigError(f"lm {name}: a {type(model).__name__} has no output layer. Use another method.")
+    states: list[Tensor] = []
+    hook = layer.register_forward_pre_hook(lambda _module, inputs: states.append(inputs[0][0]))
+    try:
+        errors = token_logits(model, batch).softmax(dim=1)
+    finally:
+        hook.remove()
+    errors[torch.arange(len(errors), device=errors.device), batch.targets] -= 1
+    return states[0].to(errors), errors
+
+
 def loss_alone(model: Any, ids: Sequence[int]) -> Tensor:
     """Mean cross-entropy of all tokens after the first, of one document read alone; of no dimension."""
     tokens = torch.tensor(ids, device=model.device)

@@ -10,7 +10,7 @@ import numpy as np
 
 from airrep.arrays import Features
 from airrep.attributors.base import Attributor
-from airrep.attributors.direct import DirectAttributor
+from airrep.attributors.direct import DirectAttributor, keep_all
 from airrep.attributors.language import LanguageAttributor
 from airrep.attributors.methods import make_attributor
 from airrep.corpus.corpus import Corpus
@@ -18,7 +18,7 @@ from airrep.encoder.load import PackedEncoder
 from airrep.encoder.tokens import TextTokenizer
 from airrep.index.shards import write_shard
 from airrep.planning.trials import FIRST, Pace, Repeats, Slices, Trial, memory_now, own_seconds, repeat
-from airrep.runtime.costs import FEATURES, encoding_cost
+from airrep.runtime.costs import encoding_cost, is_of_features
 from airrep.runtime.metering import ENCODE, Measured, MeasuredCost, device_of, measuring
 
 LARGEST_FIT, LARGEST_SLICE = 128, 512
@@ -46,6 +46,25 @@ def try_method(task: MethodTask) -> Trial:
         return _Try(task, Path(folder)).run()
 
 
+@dataclass(frozen=True)
+class _Made:
+    """What an index holds of some examples."""
+
+    features: Features
+    kept: Mapping[str, np.ndarray]
+    """What direct methods keep, by name."""
+
+    def first(self, count: int) -> "_Made":
+        """That of the first examples."""
+        return _Made(self.features[:count], {name: rows[:count] for name, rows in self.kept.items()})
+
+    @property
+    def row_bytes(self) -> float:
+        """Bytes in memory of one example's numbers."""
+        dense = 4.0 * self.features.shape[1] if isinstance(self.features, np.ndarray) else 0.0
+        return dense + 2.0 * sum(int(rows.shape[1]) for rows in self.kept.values())
+
+
 class _Try:
     """One method with an empty store of its own."""
 
@@ -59,7 +78,7 @@ class _Try:
         self._refused, self._slices = len(refused), Slices(self._examples)
         self._found: list[tuple[float, float, int]] = []
         self._fresh = 0  # examples whose rows were not in the store
-        self._last: tuple[Corpus, Features] | None = None
+        self._last: tuple[Corpus, _Made] | None = None
 
     def run(self) -> Trial:
         """Try it."""
@@ -70,7 +89,7 @@ class _Try:
         kept = _size(self._store)
         repeat(self._slices, ENCODE_SHARE * self._seconds, self._encode, pace, LARGEST_SLICE)
         assert self._last is not None
-        part, features = self._last
+        part, made = self._last
         return Trial(
             Repeats.of(self._found),
             tuple(lengths_of(self._method, self._examples).tolist()),
@@ -80,9 +99,9 @@ class _Try:
             fits=(fits[-2], fits[-1]),
             check_seconds=self._check_seconds(part),
             sample=getattr(self._method.settings, "sample", None),
-            bytes_per_example=_stored(self._shard, part, features),
+            bytes_per_example=_stored(self._shard, part, made),
             store_bytes_per_example=(_size(self._store) - kept) / max(1, self._fresh),
-            row_bytes=4.0 * features.shape[1] if isinstance(features, np.ndarray) else 0.0,
+            row_bytes=made.row_bytes,
             parameters=parameters_of(self._method),
         )
 
@@ -102,16 +121,18 @@ class _Try:
 
     def _encode(self, part: Corpus) -> None:
         with measuring(self._device) as meter:
-            features = self._features(part)
+            made = self._features(part)
         seconds = _fresh_seconds(meter.spent, len(part)) * len(part)
         self._found.append((seconds, float(lengths_of(self._method, part).sum()), len(part)))
         self._fresh += max((rows.fresh for rows in meter.spent.rows.values()), default=len(part))
-        self._last = part, features
+        self._last = part, made
 
-    def _features(self, part: Corpus) -> Features:
-        if isinstance(self._method, DirectAttributor):  # each query costs a pass, where others encode an example once
+    def _features(self, part: Corpus) -> _Made:
+        if (
+            isinstance(self._method, DirectAttributor) and not self._method.kept
+        ):  # each query costs a pass, where others encode an example once
             self._method.score(part, part[:1])
-        return self._method.encode_train(part)
+        return _Made(self._method.encode_train(part), keep_all(self._method, part))
 
     def _check_seconds(self, part: Corpus) -> float:
         if not isinstance(self._method, LanguageAttributor):
@@ -151,19 +172,19 @@ def encoder_lengths(encoder: PackedEncoder, examples: Corpus) -> np.ndarray:
     return np.array([len(ids) for ids in tokenize([encoder.render(example) for example in examples])], np.int64)
 
 
-def _stored(folder: Path, part: Corpus, features: Features) -> float:
+def _stored(folder: Path, part: Corpus, made: _Made) -> float:
     """Bytes of one example's features as an index stores them.
 
     That is what a shard grows by from half of the part to all of it: its header is a file's, not an example's.
     """
     half = len(part) // 2
-    whole, less = (_shard_bytes(folder.with_name(f"shard-{n}"), part[:n], features[:n]) for n in (len(part), half))
+    whole, less = (_shard_bytes(folder.with_name(f"shard-{n}"), part[:n], made.first(n)) for n in (len(part), half))
     return (whole - less) / (len(part) - half)
 
 
-def _shard_bytes(folder: Path, part: Corpus, features: Features) -> int:
-    write_shard(folder, part, features, "0" * 64)
-    return sum(path.stat().st_size for path in folder.iterdir() if path.name in FEATURES)
+def _shard_bytes(folder: Path, part: Corpus, made: _Made) -> int:
+    write_shard(folder, part, made.features, "0" * 64, made.kept)
+    return sum(path.stat().st_size for path in folder.iterdir() if is_of_features(path.name))
 
 
 def _size(folder: Path) -> int:

@@ -13,8 +13,12 @@ from airrep.runtime.metering import COSTS, ENCODE, FIT, JUDGE, SETUP, TEACH, Mea
 
 _DENSE = ("features.npy", "codes.npy", "scales.npy", "bounds.npy")
 _SPARSE = ("data.npy", "indices.npy", "indptr.npy", "columns.npy", "rows.npy", "values.npy")
-FEATURES = (*_DENSE, *_SPARSE)
-"""Files of a shard that hold its features."""
+
+
+def is_of_features(name: str) -> bool:
+    """Whether a file of a shard holds its features, or what direct methods keep."""
+    return name in (*_DENSE, *_SPARSE) or (name.startswith("kept-") and name.endswith(".npy"))
+
 
 _CPU, _WALL = 0, 1
 """Places of the two kinds of seconds in a pair."""
@@ -166,7 +170,8 @@ def index_cost(path: str | Path, manifest: Mapping[str, Any] | None = None) -> I
 
 def stored_bytes_per_example(manifest: Mapping[str, Any]) -> float:
     """Bytes of the features of one example in an index, from its manifest."""
-    total = sum(entry["bytes"] for name, entry in manifest["files"].items() if name.rpartition("/")[2] in FEATURES)
+    files = manifest["files"].items()
+    total = sum(entry["bytes"] for name, entry in files if is_of_features(name.rpartition("/")[2]))
     return float(total / manifest["rows"])
 
 

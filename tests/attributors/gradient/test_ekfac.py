@@ -13,8 +13,8 @@ from worlds.tiny_lms import tiny_lm
 
 import airrep
 from airrep.attributors.gradient.ekfac import EkfacAttributor
-from airrep.attributors.gradient.factors import low_rank
-from airrep.attributors.gradient.reading import find_sites
+from airrep.attributors.gradient.low_rank import low_rank, low_rank_product
+from airrep.attributors.gradient.reading import Places, find_sites
 from airrep.attributors.methods import make_attributor
 from airrep.corpus.corpus import Corpus, Example
 from airrep.errors import ConfigError, DataError, NotFittedError, TrainingError
@@ -62,8 +62,9 @@ def expected(
     unit: bool = False,
     reduction: str = "sum",
     modules: tuple[str, ...] = ("all-linear",),
+    rank: int | None = None,
 ) -> np.ndarray:
-    """Scores ``(n, q)`` by loops in float64."""
+    """Scores ``(n, q)`` by loops in float64; with a rank, of the nearest matrices of that rank."""
     model = wide(lm)
     names = [site.name for site in find_sites(model.model, modules, "lm")]
     train, queries = listed(model.tokenise(TRAIN)), listed(model.tokenise(QUERIES))
@@ -72,10 +73,20 @@ def expected(
     of_queries = reference.example_gradients(network, queries, names, "loss", reduction)
     for name in names:
         A, S = reference.kronecker_factors(network, train, name, reduction)
-        one, other = reference.ekfac([of_train[name], of_queries[name]], A, S, damping)
+        of_both = [of_train[name], of_queries[name]]
+        one, other = reference.ekfac(of_both, A, S, damping)
+        if rank is not None:
+            one = reference.ekfac([*of_both, truncated(of_train[name], len(S), rank)], A, S, damping)[2]
         total = total + one @ other.T
         lengths = [before + (rows**2).sum(1) for before, rows in zip(lengths, (one, other), strict=True)]
     return total / np.sqrt(np.outer(*lengths)) if unit else np.asarray(total)
+
+
+def truncated(rows: np.ndarray, outward: int, rank: int) -> np.ndarray:
+    """The nearest matrices of a rank, ``(n, o·i)``."""
+    left, values, right = np.linalg.svd(rows.reshape(len(rows), outward, -1), full_matrices=False)
+    values[:, rank:] = 0
+    return np.asarray(((left * values[:, None]) @ right).reshape(rows.shape))
 
 
 def close(found: np.ndarray, wanted: np.ndarray) -> None:
@@ -110,7 +121,7 @@ def test_low_rank_is_the_best_approximation() -> None:
 
 def test_it_conforms(tmp_path: Path) -> None:
     folder = tiny_lm(tmp_path / "long", max_position_embeddings=4096)
-    for more in ({}, {"query_rank": 8}, {"unit": True, "store": "none"}):
+    for more in ({}, {"query_rank": 8}, {"unit": True, "store": "none"}, {"rank": 2, "store": "none"}):
         airrep.check_attributor(lambda more=more: make(folder, **more))
 
 
@@ -129,11 +140,11 @@ def test_queries_are_read_a_few_at_a_time(lm: str, monkeypatch: pytest.MonkeyPat
 
 
 def test_gradients_of_queries_are_factors_for_large_lms(lm: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    assert fitted(lm).rank is None
+    assert fitted(lm).held_rank is None
     monkeypatch.setattr("airrep.attributors.gradient.ekfac.WHOLE", 0)
-    assert fitted(lm).rank == 16
+    assert fitted(lm).held_rank == 16
     assert fitted(lm).fingerprint == fitted(lm, query_rank=16).fingerprint
-    assert fitted(lm, query_rank=8).rank == 8
+    assert fitted(lm, query_rank=8).held_rank == 8
 
 
 def test_what_was_computed_is_found_again(lm: str, passed: list[int]) -> None:
@@ -195,3 +206,109 @@ def test_errors_are_one_line(lm: str) -> None:
     next(iter(method._factors.values())).eigenvalues[0, 0] = np.nan
     with pytest.raises(TrainingError, match="not finite"):
         method.score(TRAIN, QUERIES)
+
+
+@pytest.mark.parametrize("settings", [{}, {"unit": True}, {"query_rank": 16}])
+def test_kept_factors_are_the_nearest_of_their_rank(lm: str, settings: dict[str, Any]) -> None:
+    wanted = {name: value for name, value in settings.items() if name != "query_rank"}
+    found, right = fitted(lm, rank=2, **settings).score(TRAIN, QUERIES), expected(lm, rank=2, **wanted)
+    np.testing.assert_allclose(found, right, rtol=1e-2, atol=2e-2 * np.abs(right).max())
+    assert np.corrcoef(found.ravel(), right.ravel())[0, 1] > 0.999
+
+
+@pytest.mark.parametrize("settings", [{}, {"unit": True}])
+def test_kept_factors_of_enough_rank_are_the_whole(lm: str, settings: dict[str, Any]) -> None:
+    close(fitted(lm, rank=64, **settings).score(TRAIN, QUERIES), expected(lm, **settings))
+
+
+def test_a_product_has_the_factors_of_its_matrix() -> None:
+    generator = torch.Generator().manual_seed(5)
+    one, other = torch.randn(3, 7, 20, generator=generator), torch.randn(3, 7, 30, generator=generator)
+    for rank in (2, 7, 12):
+        left, right = low_rank_product(one, other, rank)
+        wanted = low_rank(one.mT @ other, rank)
+        torch.testing.assert_close(left @ right.mT, wanted[0] @ wanted[1].mT, rtol=1e-3, atol=1e-3)
+    torch.testing.assert_close(left @ right.mT, one.mT @ other, rtol=1e-4, atol=1e-4)
+
+
+def test_what_is_kept_does_not_depend_on_blocks(lm: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    method = fitted(lm, rank=2, store="none")
+    kept = method.keep(TRAIN)
+    assert (kept.shape, kept.dtype) == ((14, method.kept), np.float16)
+    scores = method.score_kept([kept], QUERIES)
+    monkeypatch.setattr("airrep.attributors.gradient.kept.HELD_PRODUCTS", 1)
+    close(method.score_kept([kept[:5], kept[5:]], QUERIES), scores)
+    close(fitted(lm, rank=2, batch_tokens=64).score(TRAIN, QUERIES), scores)
+    monkeypatch.setattr("airrep.attributors.gradient.ekfac.QUERY_NUMBERS", 2 * method._numbers)
+    close(method.score_kept([kept], QUERIES), scores)
+
+
+def test_an_index_that_keeps_factors_reads_no_example_again(
+    lm: str, tmp_path: Path, passed: list[int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    settings = {"lm": lm, "precision": "float32", "rank": 3, "store": "none"}
+    index = airrep.build_index(TRAIN, tmp_path / "index", "ekfac", settings=settings, shard_rows=5)
+    wanted = fitted(lm, rank=3, store="none").score(TRAIN, QUERIES).T
+    read: list[int] = []
+    inside = EkfacAttributor.keep
+
+    def counted(self: Any, examples: Any, *more: Any) -> Any:
+        read.append(len(examples))
+        return inside(self, examples, *more)
+
+    monkeypatch.setattr(EkfacAttributor, "keep", counted)
+
+    def check(index: airrep.Index, rows: list[int]) -> None:
+        for hits, row in zip(index.top(QUERIES, k=len(rows)), wanted, strict=True):
+            by_id = {TRAIN[place].id: row[place] for place in rows}
+            close(np.array([hit.score for hit in hits]), np.array([by_id[hit.example.id] for hit in hits]))
+
+    check(airrep.open_index(tmp_path / "index"), list(range(14)))
+    index = index.delete([2, 9])
+    left = [row for row in range(14) if row not in (2, 9)]
+    check(index, left)
+    index = index.compact()
+    check(index, left)
+    index.verify()
+    assert (read, passed) == ([], [])
+    index.append(make_corpus(3, "more"))
+    assert read == [3]
+    bytes_kept = sum(entry["bytes"] for name, entry in index.manifest["files"].items() if "kept-0" in name)
+    assert bytes_kept == len(left) * 2 * fitted(lm, rank=3).kept + 128 * len(index.shards)
+
+
+def test_a_channel_that_keeps_factors_reads_no_example_again(lm: str, tmp_path: Path, passed: list[int]) -> None:
+    own = {"lm": lm, "precision": "float32", "rank": 2, "store": "none"}
+    channels = [
+        {"method": "ngram", "settings": {"tokenizer": "words"}},
+        {"method": "ekfac", "settings": own, "pool": "sum", "relative": True},
+    ]
+    built = airrep.build_index(TRAIN, tmp_path / "index", "channels", settings={"channels": channels})
+    first = built.group_scores(QUERIES, by="label", why=True)
+    again = airrep.open_index(tmp_path / "index")
+    EkfacAttributor.keep, kept = None, EkfacAttributor.keep  # type: ignore[method-assign, assignment]
+    try:
+        found = again.group_scores(QUERIES, by="label", why=True)
+    finally:
+        EkfacAttributor.keep = kept  # type: ignore[method-assign]
+    np.testing.assert_array_equal(found.scores, first.scores)
+    assert found.channels is not None
+    assert found.channels["ekfac"].any()
+    assert passed == []
+
+
+def test_an_example_whose_gradient_is_not_finite_keeps_nothing(lm: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    method = fitted(lm, rank=2, store="none")
+    table = Places.table
+
+    def broken(self: Any, rows: Any) -> Any:
+        found = table(self, rows).clone()
+        found[0, 0, 0] = np.nan
+        return found
+
+    whole = method.keep(TRAIN)
+    monkeypatch.setattr(Places, "table", broken)
+    found = method.keep(TRAIN)
+    gone = ~found.any(axis=1)
+    assert 1 <= gone.sum() < len(TRAIN)
+    np.testing.assert_array_equal(found[~gone], whole[~gone])

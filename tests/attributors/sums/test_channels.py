@@ -197,6 +197,8 @@ def test_whole_gradients_are_asked_for_by_name() -> None:
     settings = ChannelsSettings(lm="some/model", gradients="ekfac", precision="float32")
     gradients = settings.channels[3]
     assert (gradients.method, gradients.settings) == ("ekfac", {"lm": "some/model", "precision": "float32"})
+    (*_, kept) = ChannelsSettings(lm="some/model", gradients="factors").channels
+    assert (kept.method, kept.settings, kept.relative) == ("ekfac", {"lm": "some/model", "rank": 3}, True)
     assert gradients.relative
     assert ChannelsSettings(**settings.model_dump()) == settings
     assert ChannelsSettings(lm="some/model", gradients="logra") == ChannelsSettings(lm="some/model")
@@ -207,7 +209,7 @@ def test_whole_gradients_are_asked_for_by_name() -> None:
     [
         ({"gradients": "ekfac"}, "expected an lm and no channels"),
         ({"gradients": "ekfac", "lm": "m", "channels": [{"method": "ngram"}]}, "expected an lm and no channels"),
-        ({"gradients": "whole", "lm": "m"}, "gradients='whole': input should be 'logra' or 'ekfac'"),
+        ({"gradients": "whole", "lm": "m"}, "gradients='whole': input should be 'logra', 'ekfac' or 'factors'"),
     ],
 )
 def test_impossible_gradients_are_told(settings: dict[str, Any], message: str) -> None:

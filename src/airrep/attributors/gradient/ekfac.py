@@ -1,17 +1,18 @@
 """Attribution by influence functions with EK-FAC curvature, without projection."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
 from typing import ClassVar
 
 import numpy as np
 import torch
-from jaxtyping import Float32
+from jaxtyping import Float16, Float32
 
 from airrep.attributors.base import OnProgress, OnRows, SlowFit, count_rows
 from airrep.attributors.direct import DirectAttributor
 from airrep.attributors.gradient.factors import Factors, HeldGradients, Scorer, Squares, eigenbases
+from airrep.attributors.gradient.kept import KeptReader, Layout, scores_of_kept, sizes_of
 from airrep.attributors.gradient.logra import HELD, groups_of
 from airrep.attributors.gradient.projection import Covariances
 from airrep.attributors.gradient.reading import Site, find_sites, read_gradients
@@ -46,6 +47,9 @@ class EkfacAttributor(LanguageAttributor[EkfacSettings], SlowFit, DirectAttribut
     mean squared gradients in their basis (George et al. 2018; Grosse et al. 2023). λ is ``damping`` times the mean
     eigenvalue of a block. Gradients of queries are held, (H + λI)⁻¹ applied, while the training examples pass once,
     packed; nothing of an example is as large as the LM.
+
+    With ``rank`` an index keeps ∇ℓ(z) as factors L Rᵀ of that rank for each linear map, the best in least squares, and
+    the score is ⟨L Rᵀ, (H + λI)⁻¹ ∇ℓ(x)⟩.
     """
 
     name = "ekfac"
@@ -76,11 +80,12 @@ class EkfacAttributor(LanguageAttributor[EkfacSettings], SlowFit, DirectAttribut
 
     @property
     def fingerprint(self) -> str:
-        own = {"damping": self.settings.damping, "unit": self.settings.unit, "query_rank": self.rank}
+        own: dict[str, object] = {"damping": self.settings.damping, "unit": self.settings.unit}
+        own |= {"query_rank": self.held_rank} | ({"rank": self.settings.rank} if self.kept else {})
         return json_digest({"method": self.name, "learnt": self._fitted()[KEY].tobytes().hex(), **own})
 
     @cached_property
-    def rank(self) -> int | None:
+    def held_rank(self) -> int | None:
         """Rank of the factors of a query's gradient; None holds it whole. The LM alone decides, never the call."""
         known = self.settings.query_rank
         large = sum(site.width_in * site.width_out for site in self.sites) > WHOLE
@@ -148,18 +153,61 @@ class EkfacAttributor(LanguageAttributor[EkfacSettings], SlowFit, DirectAttribut
             TrainingError: memory is short, or the curvature is singular.
         """
         self._fitted()
+        if self.kept:
+            return self.score_kept([self.keep(train, on_rows)], queries)
         found = np.zeros((len(train), len(queries)), np.float32)
+        for part in self._parts(queries):
+            last = part.stop >= len(queries)
+            found[:, part] = self._scores(train, queries[part], on_rows if last else None)
+        return found
+
+    def _parts(self, queries: Sequence[Example]) -> Iterator[slice]:
+        """Queries whose gradients are held at a time."""
         size = max(1, QUERY_NUMBERS // self._numbers)
-        for first in range(0, len(queries), size):
-            part = queries[first : first + size]
-            last = first + size >= len(queries)
-            found[:, first : first + size] = self._scores(train, part, on_rows if last else None)
+        return (slice(first, first + size) for first in range(0, len(queries), size))
+
+    @cached_property
+    def _layout(self) -> Layout | None:
+        return None if self.settings.rank is None else Layout(self.sites, self.settings.rank)
+
+    @property
+    def kept(self) -> int:
+        return 0 if self._layout is None else self._layout.width
+
+    def keep(self, examples: Sequence[Example], on_rows: OnRows | None = None) -> Float16[np.ndarray, "n d"]:
+        assert self._layout is not None
+        found = np.zeros((len(examples), self.kept), np.float16)
+        reader = KeptReader(self._layout, self._factors, self.settings.damping if self.settings.unit else None)
+        documents = self.lm.tokenise(examples)
+        for read in read_gradients(self.lm, documents, self.sites, reader, reduction=self.settings.reduction):
+            found[read.rows] = reader.rows
+            if on_rows is not None:
+                on_rows(len(read.rows))
+        return found
+
+    def score_kept(
+        self, kept: Sequence[Float16[np.ndarray, "n d"]], queries: Sequence[Example], on_rows: OnRows | None = None
+    ) -> Float32[np.ndarray, "n q"]:
+        assert self._layout is not None
+        found = np.zeros((sum(map(len, kept)), len(queries)), np.float32)
+        sizes = sizes_of(self._factors)
+        for part in self._parts(queries):
+            held, start = self.held(queries[part]), 0
+            for rows in kept:
+                scores = scores_of_kept(rows, self._layout, held, sizes)
+                if self.settings.unit:
+                    scores = torch.where(held.lengths > 0, scores / held.lengths, 0.0)
+                found[start : start + len(rows), part] = scores.float().cpu().numpy()
+                start += len(rows)
+                if on_rows is not None and part.stop >= len(queries):
+                    on_rows(len(rows))
+        found[~np.isfinite(found).all(axis=1)] = 0.0
         return found
 
     @property
     def _numbers(self) -> int:
         """Numbers that are held of a query."""
-        rank = self.rank
+        rank = self.held_rank
         return sum(
             site.width_in * site.width_out if rank is None else rank * (site.width_in + site.width_out)
             for site in self.sites
@@ -176,7 +224,7 @@ class EkfacAttributor(LanguageAttributor[EkfacSettings], SlowFit, DirectAttribut
 
     def held(self, queries: Sequence[Example]) -> HeldGradients:
         """Gradients of queries, (H + λI)⁻¹ applied."""
-        found = HeldGradients(self._factors, self.settings.damping, self.rank)
+        found = HeldGradients(self._factors, self.settings.damping, self.held_rank)
         found.read(self.lm, self.lm.tokenise(queries), self.sites, self.settings.reduction)
         return found
 

@@ -8,14 +8,13 @@ from jaxtyping import Float
 from torch import Tensor
 
 from airrep.arrays import Rows
+from airrep.attributors.gradient.low_rank import low_rank
 from airrep.attributors.gradient.projection import Covariances
 from airrep.attributors.gradient.reading import Places, Reduction, Site, read_gradients
 from airrep.errors import TrainingError
 from airrep.lm.documents import Documents
 from airrep.lm.model import TargetLM
 
-OVERSAMPLED, POWERS = 8, 2
-"""Further directions, and turns of power iteration, by which low-rank factors of a gradient are found."""
 READ_AT_ONCE = 16
 """Queries whose whole gradients are in memory a second time, while they are put among the others."""
 HELD_PRODUCTS = 2**24
@@ -153,25 +152,6 @@ class HeldGradients:
                 self._put(first + read.rows, whole, len(documents))
         one_part = self._rank is None
         self.sites = {name: tuple(parts if one_part else map(_side_by_side, parts)) for name, parts in whole.items()}
-
-
-def low_rank(matrices: Float[Tensor, "n o i"], rank: int) -> tuple[Float[Tensor, "n o r"], Float[Tensor, "n i r"]]:
-    """Factors L and R with L Rᵀ near each matrix: its part in the range of its greatest *rank* directions or so.
-
-    A fixed random block, turned twice through M Mᵀ, finds the range; equal matrices have equal factors.
-    """
-    _, outward, inward = matrices.shape
-    most = min(rank + OVERSAMPLED, outward, inward)
-    generator = torch.Generator().manual_seed(0)
-    block = torch.randn(inward, most, generator=generator, dtype=torch.float32).to(matrices)
-    found = matrices @ block
-    for _ in range(POWERS):
-        found = matrices @ (matrices.mT @ torch.linalg.qr(found).Q)
-    basis = torch.linalg.qr(found).Q
-    small = basis.mT @ matrices
-    left, values, right = torch.linalg.svd(small, full_matrices=False)
-    kept = min(rank, most)
-    return basis @ (left * values[:, None, :])[:, :, :kept], right.mT[:, :, :kept].contiguous()
 
 
 def _side_by_side(factors: Float[Tensor, "q w r"]) -> Float[Tensor, "w qr"]:

@@ -1,7 +1,7 @@
 """Random groups of the corpus, which tell the size of channels' scores."""
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
 from zipfile import BadZipFile
@@ -24,7 +24,7 @@ from airrep.scoring.pooling import Pooling
 
 REFERENCE, GROUPS, MEMBERS = 256, 64, 16
 """Examples, groups that are drawn from them, and members of each, where there are enough examples."""
-KEY, EXAMPLES = "reference.txt", "reference.jsonl"
+KEY, EXAMPLES, KEPT = "reference.txt", "reference.jsonl", "reference-kept"
 
 
 @dataclass(frozen=True, eq=False)
@@ -36,13 +36,16 @@ class Reference:
     """Digest of the examples."""
     examples: Corpus | None = None
     """The examples, where a channel keeps no features."""
+    kept: Mapping[str, np.ndarray] = field(default_factory=dict)
+    """What such channels keep of them, by the number of the channel."""
 
     @classmethod
     def of(cls, methods: Sequence[Attributor], examples: Corpus) -> "Reference":
         """These examples."""
         parts = tuple(one.encode_train(examples) for one in methods)
-        kept = examples if any(isinstance(one, DirectAttributor) for one in methods) else None
-        return cls(parts, json_digest([one.content_hash for one in examples]), kept)
+        direct = {str(number): one for number, one in enumerate(methods) if isinstance(one, DirectAttributor)}
+        kept = {number: one.keep(examples) for number, one in direct.items() if one.kept}
+        return cls(parts, json_digest([one.content_hash for one in examples]), examples if direct else None, kept)
 
     @cached_property
     def _direct_scores(self) -> dict[tuple[int, int], np.ndarray]:
@@ -63,7 +66,9 @@ class Reference:
         known, asked = self._direct_scores, {method.column(one): one for one in queries}
         missing = {column: one for column, one in asked.items() if (channel, column) not in known}
         if missing:
-            scores = method.score(examples, list(missing.values()))
+            kept = self.kept.get(str(channel))
+            wanted = list(missing.values())
+            scores = method.score(examples, wanted) if kept is None else method.score_kept([kept], wanted)
             known.update(((channel, column), own) for column, own in zip(missing, scores.T, strict=True))
         columns = sorted(asked)
         return with_columns(
@@ -93,6 +98,8 @@ class Reference:
                 np.save(folder / f"reference-{number}.npy", part)
             elif not isinstance(part, MixedFeatures):
                 sparse.save_npz(folder / f"reference-{number}.npz", part)
+        for name, rows in self.kept.items():
+            np.save(folder / f"{KEPT}-{name}.npy", rows)
         if self.examples is not None:
             self.examples.to_jsonl(folder / EXAMPLES)
         (folder / KEY).write_text(self.key, encoding="ascii")
@@ -103,7 +110,8 @@ class Reference:
         if not (folder / KEY).is_file():
             return None
         parts = tuple(_loaded(folder / f"reference-{number}") for number in range(channels))
-        return cls(parts, (folder / KEY).read_text(encoding="ascii"), _examples(folder / EXAMPLES))
+        kept = {path.stem.removeprefix(f"{KEPT}-"): np.asarray(_loaded(path)) for path in folder.glob(f"{KEPT}-*.npy")}
+        return cls(parts, (folder / KEY).read_text(encoding="ascii"), _examples(folder / EXAMPLES), kept)
 
 
 def _examples(path: Path) -> Corpus | None:
