@@ -3,9 +3,9 @@
 Usage: python experiments/gpu/run.py --out FOLDER [--minutes 8] [--device cuda] [--lm FOLDER --data FOLDER] [--tiny]
 
 Each call runs the pieces that are not done yet, one after the other, each in a process of its own, until the minutes
-are over; the same call goes on from there. A piece that fails is noted and the next one runs. FOLDER/results has a file of
-JSON for each piece, FOLDER/labels the label matrices, FOLDER/report.md all tables: a few MB; FOLDER/work can be thrown
-away. Ends with 0 when all is done, 1 when some piece failed, 3 when pieces are left: call it again.
+are over; the same call goes on from there. A piece that fails is noted and the next one runs. FOLDER/results has a
+file of JSON for each piece, FOLDER/labels the label matrices, FOLDER/report.md all tables: a few MB; FOLDER/work can
+be thrown away. Ends with 0 when all is done, 1 when some piece failed, 3 when pieces are left: call it again.
 
     --list            the pieces, and how each stands
     --only NAME       only pieces that begin so; may be repeated
