@@ -15,6 +15,9 @@ from airrep.runtime.artifacts import REQUEST, describe_files, json_digest, versi
 from airrep.runtime.engine import Engine
 from airrep.runtime.metering import ENCODE, append_cost
 
+ALL = slice(None)
+"""Every shard."""
+
 
 def corpus_entry(attributor: Attributor, corpus: Corpus) -> dict[str, Any]:
     """The manifest's entry of a corpus that was encoded."""
@@ -28,19 +31,23 @@ def write_shards(
     shard_rows: int,
     *,
     first: int = 0,
+    share: slice = ALL,
     progress: OnProgress | None = None,
     engine: Engine | None = None,
 ) -> list[str]:
     """Write the shards of a corpus that are not there yet; returns the names of all of them, in order.
 
-    *first* is the row number of the first example; the rest is as for :func:`build_index`.
+    *first* is the row number of the first example, *share* the part of the shards that is to be written; the rest is as
+    for :func:`build_index`.
     """
     fingerprint = attributor.fingerprint
-    parts = ((first + start, corpus[start : start + shard_rows]) for start in range(0, len(corpus), shard_rows))
+    starts = range(0, len(corpus), shard_rows)[share]
+    parts = ((first + start, corpus[start : start + shard_rows]) for start in starts)
     shards = [NewShard(start, shard_name(start, fingerprint, part.fingerprint), part) for start, part in parts]
     missing = [shard for shard in shards if not is_whole(folder / "shards" / shard.name)]
-    done = len(corpus) - sum(len(shard.examples) for shard in missing)
-    on_rows = count_rows(len(corpus), progress, done)
+    total, left = (sum(len(shard.examples) for shard in some) for some in (shards, missing))
+    done = total - left
+    on_rows = count_rows(total, progress, done)
     if done:  # by an interrupted run; reported at once, before the first shard of this one
         on_rows(0)
     for shard, (features, spent) in encode_shards(attributor, missing, engine, on_rows):
