@@ -80,8 +80,8 @@ def index_command(
             progress=meter,
             engine=running.make(),
         )
-    state = "was finished already" if existed and not replace else "built"
-    note(f"{out}: {state}: {len(built):,} examples, method {built.method}; next: airrep top {out} QUERIES")
+    outcome = "was finished already" if existed and not replace else "built"
+    note(f"{out}: {outcome}: {len(built):,} examples, method {built.method}; next: airrep top {out} QUERIES")
     if built.manifest.get("caution"):  # an index of before tells none
         note(f"{out}: {built.manifest['caution']}")
     if built.empty:
