@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from airrep.errors import ConfigError
-from airrep.runtime.devices import is_fast_at_bfloat16, resolve_device, resolve_precision
+from airrep.runtime.devices import is_fast_at_bfloat16, resolve_device, resolve_precision, team_of
 
 AMX = "vendor_id\t: GenuineIntel\nflags\t\t: fpu avx512_bf16 amx_bf16 amx_tile\n"
 NO_AMX = "vendor_id\t: GenuineIntel\nflags\t\t: fpu avx512f avx512_bf16\n"
@@ -40,6 +40,23 @@ def test_a_missing_device_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
     assert resolve_device("auto") == "cpu"
     with pytest.raises(ConfigError, match=r"^device cuda: there is no CUDA device here\. Use device='auto'"):
         resolve_device("cuda")
+
+
+def test_a_device_of_a_number_that_is_not_there_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 2)
+    assert resolve_device("cuda:1") == "cuda:1"
+    with pytest.raises(ConfigError, match=r"^device cuda:2: this process sees 2 CUDA devices, numbered from 0"):
+        resolve_device("cuda:2")
+
+
+def test_processes_of_torchrun_do_not_share_a_named_device(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 2)
+    monkeypatch.setenv("WORLD_SIZE", "2")
+    monkeypatch.setenv("RANK", "0")
+    with pytest.raises(ConfigError, match=r"^torchrun: all 2 processes would share cuda:1\."), team_of("cuda:1"):
+        pass
 
 
 def test_cuda_is_taken_where_there_is_one(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -35,15 +35,40 @@ def index_command(
         {"config": "YAML file with settings of the method.", "settings": "One setting, as key=value."},
     ],
     shard_rows: Annotated[int, "Examples in one shard: what an interruption can lose."] = 4096,
+    shard: Annotated[
+        str | None, "i/n: make only the i-th of n parts, each from all of DATA; `airrep join` makes them one index."
+    ] = None,
+    state: Annotated[Path | None, "With --shard: a finished part, whose method is taken as it has learnt."] = None,
     running: options.EngineOptions,
     replace: options.ReplaceOption = False,
 ) -> None:
     """Encode training data into an index. After an interruption run it again: it goes on where it stopped."""
+    if state is not None and shard is None:
+        raise ConfigError("index: --state belongs to --shard. Leave it out.")
     from airrep.cli.show.console import Meter
     from airrep.index.building import build_index
 
     values = configuring.values(encoder=encoder, lm=lm, precision=precision, device=device)
     corpus, existed = reading.read(train), out.exists()
+    if shard is not None:
+        from airrep.index.sharing.parts import build_part
+
+        with Meter("encoding") as meter:
+            part = build_part(
+                corpus,
+                out,
+                shard,
+                method,
+                state=state,
+                settings=values,
+                shard_rows=shard_rows,
+                replace=replace,
+                progress=meter,
+                engine=running.make(),
+            )
+        name, count = part.lineage["method"], len(part.shards)
+        note(f"{out}: part {part.share} of {part.rows:,} examples, {count} shards, method {name}; next: airrep join")
+        return
     with Meter("encoding") as meter:
         built = build_index(
             corpus,
@@ -55,12 +80,26 @@ def index_command(
             progress=meter,
             engine=running.make(),
         )
-    state = "was finished already" if existed and not replace else "built"
-    note(f"{out}: {state}: {len(built):,} examples, method {built.method}; next: airrep top {out} QUERIES")
+    outcome = "was finished already" if existed and not replace else "built"
+    note(f"{out}: {outcome}: {len(built):,} examples, method {built.method}; next: airrep top {out} QUERIES")
     if built.manifest.get("caution"):  # an index of before tells none
         note(f"{out}: {built.manifest['caution']}")
     if built.empty:
         note(f"{out}: the features of {built.empty:,} examples are all 0, so they score 0 with every query")
+
+
+@app.command("join")
+@shared_options
+def join_command(
+    parts: Annotated[list[Path], typer.Argument(metavar="PART", help="All parts that `airrep index --shard` made.")],
+    out: Annotated[Path, "Directory to make."],
+    replace: options.ReplaceOption = False,
+) -> None:
+    """Join the parts of an index into the index that one build would have made."""
+    from airrep.index.sharing.joining import join_parts
+
+    joined = join_parts(parts, out, replace=replace)
+    note(f"{out}: joined: {len(joined):,} examples, method {joined.method}; next: airrep top {out} QUERIES")
 
 
 @app.command("append")

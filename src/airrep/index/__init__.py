@@ -12,6 +12,7 @@ rows        Rows of an index on disk: shards, examples, filters, ids, groups.
 sealing     Write the shards of an index, and seal them with its manifest.
 selection/  Pick training data from an index.
 shards      Shards: immutable pieces of an index on disk, and their blocks.
+sharing/    An index that several machines make together.
 why         Same words: which words of a query and a hit carry its score.
 workers     Encoding of shards: in this process, or in the workers of an engine.
 """

@@ -65,6 +65,18 @@ def build_index(
         ArtifactError: something else is there, another process is writing there, or it cannot be written.
     """
     path = real_path(out)
+    method, train = checked(train, method, settings, shard_rows)
+    plan = BuildPlan(method, train, shard_rows, fit(method, train, progress))
+    stage = index_stage(path, plan.request, replace)
+    if not _is_finished(stage):
+        _build(stage, plan, progress, make_engine(engine))
+    return Index(path, method)
+
+
+def checked(
+    train: CorpusLike, method: str | Attributor | None, settings: Mapping[str, Any] | None, shard_rows: int
+) -> tuple[Attributor, Corpus]:
+    """The attributor and the corpus of a build; arguments and errors as for :func:`build_index`."""
     train = as_corpus(train)
     if isinstance(method, Attributor) and settings is not None:
         raise ConfigError("settings: belong to a method given by name; this attributor has its own. Leave them out.")
@@ -74,15 +86,16 @@ def build_index(
         raise ConfigError(f"shard_rows={shard_rows}: expected 1 or more. Correct the value.")
     if not isinstance(method, Attributor):
         method = make_attributor(method or default_method(settings or {}), settings)
-    plan = _BuildPlan(method, train, shard_rows, _fit(method, train, progress))
+    return method, train
+
+
+def index_stage(path: Path, request: Mapping[str, Any], replace: bool) -> Stage:
+    """The making of an index that answers a request."""
     other = "an unfinished index of other data or settings"
-    stage = Stage(path, KIND, "an index made", plan.request, replace, _has_shards, other)
-    if not _is_finished(stage):
-        _build(stage, plan, progress, make_engine(engine))
-    return Index(path, method)
+    return Stage(path, KIND, "an index made", request, replace, has_shards, other)
 
 
-def _fit(attributor: Attributor, train: Corpus, progress: OnProgress | None) -> MeasuredCost:
+def fit(attributor: Attributor, train: Corpus, progress: OnProgress | None) -> MeasuredCost:
     """Let a method learn from the corpus; its model is loaded before, so that loading does not count."""
     attributor.load()
     with measuring(device_of(attributor.settings)) as meter:
@@ -94,7 +107,7 @@ def _fit(attributor: Attributor, train: Corpus, progress: OnProgress | None) -> 
 
 
 @dataclass(frozen=True)
-class _BuildPlan:
+class BuildPlan:
     """Attributor and corpus of an index that is to be built."""
 
     attributor: Attributor
@@ -114,8 +127,25 @@ class _BuildPlan:
             "shard_rows": self.shard_rows,
         }
 
+    @property
+    def lineage(self) -> dict[str, Any]:
+        """Fields of the manifest that tell where the index comes from."""
+        attributor = self.attributor
+        return {
+            "request": self.request,
+            "method": attributor.name,
+            "settings": attributor.settings.model_dump(mode="json"),
+            "attributor": attributor.fingerprint,
+            "corpora": [corpus_entry(attributor, self.train)],
+            "generation": 0,
+            **({"caution": attributor.caution} if attributor.caution else {}),
+            **({DIRECT: True} if direct_parts(attributor) else {}),
+            **({PACKAGES: packages} if (packages := packages_of(attributor)) else {}),
+        }
 
-def _has_shards(partial: Path) -> bool:
+
+def has_shards(partial: Path) -> bool:
+    """Whether an unfinished directory has a shard that is worth keeping."""
     return any((partial / "shards").glob("*/" + SHARD))
 
 
@@ -130,27 +160,17 @@ def _is_finished(stage: Stage) -> bool:
     return manifest is not None
 
 
-def _build(stage: Stage, plan: _BuildPlan, progress: OnProgress | None, engine: Engine | None) -> None:
+def _build(stage: Stage, plan: BuildPlan, progress: OnProgress | None, engine: Engine | None) -> None:
     with stage.making() as partial:
         (partial / "shards").mkdir(exist_ok=True)
         append_cost(partial, FIT, plan.fit, examples=len(plan.train))
-        _save_state(partial, plan.attributor)
+        save_state(partial, plan.attributor)
         shards = write_shards(partial, plan.attributor, plan.train, plan.shard_rows, progress=progress, engine=engine)
-        lineage = {
-            "request": stage.request,
-            "method": plan.attributor.name,
-            "settings": plan.attributor.settings.model_dump(mode="json"),
-            "attributor": plan.attributor.fingerprint,
-            "corpora": [corpus_entry(plan.attributor, plan.train)],
-            "generation": 0,
-            **({"caution": plan.attributor.caution} if plan.attributor.caution else {}),
-            **({DIRECT: True} if direct_parts(plan.attributor) else {}),
-            **({PACKAGES: packages} if (packages := packages_of(plan.attributor)) else {}),
-        }
-        seal_index(partial, lineage, shards)
+        seal_index(partial, plan.lineage, shards)
 
 
-def _save_state(folder: Path, attributor: Attributor) -> None:
+def save_state(folder: Path, attributor: Attributor) -> None:
+    """Write what a method learnt into ``state/``, where it learnt something."""
     state = folder / "state"
     with writing(state):
         shutil.rmtree(state, ignore_errors=True)  # an interrupted build may have left part of it

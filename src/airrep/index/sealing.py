@@ -16,6 +16,9 @@ from airrep.runtime.engine import Engine
 from airrep.runtime.metering import ENCODE, append_cost
 from airrep.runtime.publishing import remove_leftovers
 
+ALL = slice(None)
+"""Every shard."""
+
 
 def corpus_entry(attributor: Attributor, corpus: Corpus) -> dict[str, Any]:
     """The manifest's entry of a corpus that was encoded."""
@@ -30,21 +33,23 @@ def write_shards(
     *,
     first: int = 0,
     fill: int | None = None,
+    share: slice = ALL,
     progress: OnProgress | None = None,
     engine: Engine | None = None,
 ) -> list[str]:
     """Write the shards of a corpus that are not there yet; returns the names of all of them, in order.
 
-    *first* is the row number of the first example, *fill* the size of the first shard, *shard_rows* that of the others;
-    the rest is as for :func:`build_index`.
+    *first* is the row number of the first example, *fill* the size of the first shard, *shard_rows* that of the others,
+    *share* the part of the shards that is to be written; the rest is as for :func:`build_index`.
     """
     fingerprint = attributor.fingerprint
     cuts = [0, *range(fill or shard_rows, len(corpus), shard_rows), len(corpus)]
-    parts = ((first + start, corpus[start:stop]) for start, stop in pairwise(cuts))
+    parts = ((first + start, corpus[start:stop]) for start, stop in list(pairwise(cuts))[share])
     shards = [NewShard(start, shard_name(start, fingerprint, part.fingerprint), part) for start, part in parts]
     missing = [shard for shard in shards if not is_whole(folder / "shards" / shard.name)]
-    done = len(corpus) - sum(len(shard.examples) for shard in missing)
-    on_rows = count_rows(len(corpus), progress, done)
+    total, left = (sum(len(shard.examples) for shard in some) for some in (shards, missing))
+    done = total - left
+    on_rows = count_rows(total, progress, done)
     if done:  # by an interrupted run; reported at once, before the first shard of this one
         on_rows(0)
     for shard, made in encode_shards(attributor, missing, engine, on_rows):

@@ -69,9 +69,11 @@ def _merged(model: Any, files: LmFiles, stored: Mapping[str, Tensor]) -> Any:
     except ImportError as error:
         raise MissingExtraError(f"lm {files.name}: its adapters", "peft") from error
     try:
-        with torch.random.fork_rng(), warnings.catch_warnings():
+        with torch.random.fork_rng(devices=[]), warnings.catch_warnings():
             warnings.simplefilter("ignore")  # of names that do not fit, which _check_loaded refuses
-            adapted = PeftModel.from_pretrained(model, files.adapter, adapter_name=_NAME, is_trainable=False)
+            adapted = PeftModel.from_pretrained(
+                model, files.adapter, adapter_name=_NAME, is_trainable=False, torch_device="cpu"
+            )
             _check_loaded(adapted, stored, files)
             whole = adapted.merge_and_unload(safe_merge=True)
     except (OSError, ValueError, RuntimeError, KeyError, TypeError, AttributeError, ImportError) as error:

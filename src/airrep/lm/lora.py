@@ -62,7 +62,7 @@ def _attach(model: Any, settings: FineTuneSettings, seed: int) -> Any:
         fan_in_fan_out=any(isinstance(module, Conv1D) for module in model.modules()),
     )
     try:
-        with torch.random.fork_rng():  # peft draws from the global generator
+        with torch.random.fork_rng(devices=[]):  # peft draws from the global generator, on the CPU
             adapters = LoraModel(model, config, _NAME)
     except ValueError as error:
         raise ConfigError(
@@ -163,9 +163,10 @@ def load_adapters(model: Any, folder: Path) -> None:
         raise MissingExtraError("adapters", "peft") from error
     stored = _read(folder)
     try:
-        with torch.random.fork_rng(), warnings.catch_warnings():
+        with torch.random.fork_rng(devices=[]), warnings.catch_warnings():
             warnings.simplefilter("ignore")  # of names that do not fit, which _check_loaded refuses
-            PeftModel.from_pretrained(model, folder, adapter_name=_NAME, is_trainable=False)
+            # peft would read the file onto a CUDA device wherever there is one, whatever device the LM is on.
+            PeftModel.from_pretrained(model, folder, adapter_name=_NAME, is_trainable=False, torch_device="cpu")
     except (OSError, ValueError, RuntimeError, KeyError, TypeError, AttributeError, ImportError) as error:
         raise ConfigError(
             f"adapters {folder}: cannot be loaded into a {type(model).__name__}: {_first_line(error)}. "

@@ -23,11 +23,16 @@ def resolve_device(device: str) -> str:
     if device == "auto":
         return "cuda" if torch.cuda.is_available() else "cpu"
     try:
-        kind = torch.device(device).type
+        asked = torch.device(device)
     except RuntimeError as error:
         raise ConfigError(f"device {device}: is not known; expected auto, cpu, cuda or cuda:0.") from error
-    if kind == "cuda" and not torch.cuda.is_available():
+    if asked.type == "cuda" and not torch.cuda.is_available():
         raise ConfigError(f"device {device}: there is no CUDA device here. Use device='auto' or 'cpu'.")
+    if asked.type == "cuda" and asked.index is not None and asked.index >= torch.cuda.device_count():
+        raise ConfigError(
+            f"device {device}: this process sees {torch.cuda.device_count()} CUDA devices, numbered from 0, and a "
+            "worker sees its own alone. Use device='cuda'."
+        )
     return device
 
 
@@ -134,9 +139,15 @@ def team_of(device: str = "auto") -> Iterator[Team]:
         return
     if chosen == "cuda":
         chosen = _own_device()
+    elif chosen.startswith("cuda"):
+        raise ConfigError(f"torchrun: all {size} processes would share {chosen}. Use device='cuda' or 'cpu'.")
     started = not distributed.is_initialized()  # what was started elsewhere is not ended here
     if started:
-        distributed.init_process_group("nccl" if chosen.startswith("cuda") else "gloo")
+        own = torch.device(chosen)
+        if own.type == "cuda":
+            distributed.init_process_group("nccl", device_id=own)  # else the first barrier guesses, and warns
+        else:
+            distributed.init_process_group("gloo")
     try:
         yield Team(distributed.get_rank(), distributed.get_world_size(), chosen)
     finally:

@@ -1,0 +1,161 @@
+"""Make one part of an index."""
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, NamedTuple, Self
+
+from airrep.attributors.base import Attributor, OnProgress
+from airrep.corpus.corpus import Corpus
+from airrep.corpus.inputs import CorpusLike
+from airrep.errors import ArtifactError, ConfigError
+from airrep.index.building import SHARD_ROWS, BuildPlan, checked, fit, has_shards, save_state
+from airrep.index.sealing import write_shards
+from airrep.runtime.artifacts import check_digests, read_manifest, real_path, seal
+from airrep.runtime.engine import Engine
+from airrep.runtime.metering import FIT, MeasuredCost, append_cost
+from airrep.runtime.ray_engine import make_engine
+from airrep.runtime.stage import Stage, refuse_difference
+
+KIND = "index-part"
+
+
+class Share(NamedTuple):
+    """Every n-th shard, from the i-th on."""
+
+    number: int
+    """i, from 1 on."""
+    of: int
+    """n."""
+
+    @classmethod
+    def parse(cls, text: str) -> Self:
+        """From ``"i/n"``.
+
+        Raises:
+            ConfigError: it is no such text, or i is not from 1 to n.
+        """
+        number, _, of = text.partition("/")
+        if not (number.isdecimal() and of.isdecimal() and 1 <= int(number) <= int(of)):
+            raise ConfigError(f"--shard {text}: expected i/n with i from 1 to n, as 3/10. Correct it.")
+        return cls(int(number), int(of))
+
+    def __str__(self) -> str:
+        return f"{self.number}/{self.of}"
+
+    @property
+    def shards(self) -> slice:
+        """Its part of a list of shards."""
+        return slice(self.number - 1, None, self.of)
+
+
+class IndexPart(NamedTuple):
+    """A finished part of an index."""
+
+    path: Path
+    share: Share
+    rows: int
+    """Examples of the whole index."""
+    shards: tuple[str, ...]
+    """Names of its shards, in order."""
+    lineage: Mapping[str, Any]
+    """Fields of the whole index's manifest that tell where it comes from."""
+    files: Mapping[str, Any]
+    """Its files, with sizes and checksums."""
+
+    @property
+    def state(self) -> dict[str, str]:
+        """Checksums of what its method learnt from the corpus, by file."""
+        return {name: entry["sha256"] for name, entry in self.files.items() if name.startswith("state/")}
+
+
+def open_part(path: str | Path) -> IndexPart:
+    """Open a finished part.
+
+    Raises:
+        ArtifactError: there is none, or it was altered.
+    """
+    folder = Path(path)
+    found = read_manifest(folder, KIND)
+    share = Share.parse(found["share"])
+    return IndexPart(folder, share, found["rows"], tuple(found["shards"]), found["lineage"], found["files"])
+
+
+def build_part(
+    train: CorpusLike,
+    out: str | Path,
+    share: str,
+    method: str | Attributor | None = None,
+    *,
+    state: str | Path | None = None,
+    settings: Mapping[str, Any] | None = None,
+    shard_rows: int = SHARD_ROWS,
+    replace: bool = False,
+    progress: OnProgress | None = None,
+    engine: Engine | str | None = None,
+) -> IndexPart:
+    """Encode every n-th shard of an index, for :func:`airrep.index.sharing.joining.join_parts`.
+
+    What the method learns, it learns from the whole corpus, which every part is given: so all learn the same. Where
+    that takes long, or where machines of several kinds would round it in different ways, one part learns it and the
+    others take it from there.
+
+    Args:
+        train: the whole training data.
+        out: the directory to make.
+        share: ``"i/n"``, the i-th of n parts.
+        method: as for :func:`airrep.build_index`.
+        state: a finished part of the same index, whose method is taken as it has learnt.
+        settings: and the others, as for :func:`airrep.build_index`.
+
+    Raises:
+        ConfigError: there are fewer shards than parts; and as for :func:`airrep.build_index`, as all other errors.
+    """
+    mine, path = Share.parse(share), real_path(out)
+    method, train = checked(train, method, settings, shard_rows)
+    shards = -(-len(train) // shard_rows)
+    if shards < mine.of:
+        raise ConfigError(
+            f"--shard {mine}: {len(train):,} examples are {shards} shards of {shard_rows:,}; expected one for each "
+            "part at least. Take fewer parts, or lower --shard-rows."
+        )
+    if state is None:
+        plan = BuildPlan(method, train, shard_rows, fit(method, train, progress))
+    else:
+        plan = _learnt_from(open_part(state), method, train, shard_rows)
+    request = {**plan.request, "share": str(mine)}
+    stage = Stage(path, KIND, "a part made", request, replace, has_shards, "an unfinished part of another index")
+    if stage.finished() is None:
+        _build(stage, plan, mine, progress, make_engine(engine))
+    return open_part(path)
+
+
+def _learnt_from(part: IndexPart, method: Attributor, train: Corpus, shard_rows: int) -> BuildPlan:
+    """The plan of an index whose method takes what another part's has learnt."""
+    where = "Give another part, or leave --state out."
+    if part.lineage["method"] != method.name:
+        raise ArtifactError(f"{part.path}: is of method {part.lineage['method']}, not {method.name}. {where}")
+    check_digests(part.path, {name: entry for name, entry in part.files.items() if name.startswith("state/")})
+    method.load()
+    if part.state:
+        method.load_state(part.path / "state")
+    plan = BuildPlan(method, train, shard_rows, MeasuredCost(0.0, 0.0))
+    refuse_difference(part.path, "a part of an index made", part.lineage["request"], plan.request, where)
+    return plan
+
+
+def _build(stage: Stage, plan: BuildPlan, share: Share, progress: OnProgress | None, engine: Engine | None) -> None:
+    with stage.making() as partial:
+        (partial / "shards").mkdir(exist_ok=True)
+        append_cost(partial, FIT, plan.fit, examples=len(plan.train))
+        save_state(partial, plan.attributor)
+        shards = write_shards(
+            partial,
+            plan.attributor,
+            plan.train,
+            plan.shard_rows,
+            share=share.shards,
+            progress=progress,
+            engine=engine,
+        )
+        content = {"request": stage.request, "share": str(share), "rows": len(plan.train), "shards": shards}
+        seal(partial, KIND, {**content, "lineage": plan.lineage})

@@ -1,0 +1,97 @@
+"""A Ray cluster of three nodes that lose some of them: labels and an index have the bytes of one process."""
+
+import os
+import time
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+from worlds.small_world import HashAttributor, make_corpus, tree
+from worlds.toy_farm import FINE_TUNE, QUERIES, TRAIN, ToyWorld, begun, make_plan, visible
+
+import airrep
+from airrep.arrays import DenseFeatures
+from airrep.attributors.base import OnRows
+from airrep.corpus.corpus import Example
+from airrep.labels.farm import TaskReport, label
+from airrep.runtime.ray_engine import RayEngine, load_ray
+
+pytestmark = pytest.mark.slow
+
+
+class SlowAttributor(HashAttributor):
+    """Takes its time, so that a node is lost while it works; notes each shard that it begins."""
+
+    def __init__(self, log: str, seconds: float) -> None:
+        super().__init__()
+        self.log, self.seconds = log, seconds
+
+    def encode_train(self, examples: Sequence[Example], on_rows: OnRows | None = None) -> DenseFeatures:
+        if len(examples) and self.seconds:
+            with Path(self.log).open("a") as stream:
+                stream.write(f"{examples[0].id}\n")
+            time.sleep(self.seconds)
+        return super().encode_train(examples, on_rows)
+
+
+@pytest.fixture
+def cluster() -> Iterator[Any]:
+    """Three nodes with one processor each, beside a head that runs no actors."""
+    ray = pytest.importorskip("ray")
+    load_ray()
+    from ray.cluster_utils import Cluster
+
+    if ray.is_initialized():
+        ray.shutdown()
+    started = Cluster(initialize_head=True, head_node_args={"num_cpus": 0, "include_dashboard": False})
+    try:
+        for _ in range(3):
+            started.add_node(num_cpus=1)
+        paths = {"PYTHONPATH": os.pathsep.join([str(Path(__file__).parents[1]), os.environ.get("PYTHONPATH", "")])}
+        ray.init(address=started.address, log_to_driver=False, logging_level="ERROR", runtime_env={"env_vars": paths})
+        yield started
+    finally:
+        ray.shutdown()
+        started.shutdown()
+
+
+def losing(cluster: Any, after: Sequence[int]) -> Callable[..., None]:
+    """A callback that kills a node after so many pieces of work, and lets another one join after the last."""
+    calls = [0]
+
+    def lose(*_: object) -> None:
+        calls[0] += 1
+        if calls[0] in after:
+            cluster.remove_node(sorted(cluster.worker_nodes, key=id)[0], allow_graceful=False)
+        if calls[0] == after[-1]:
+            cluster.add_node(num_cpus=1)
+
+    return lose
+
+
+def test_labels_survive_the_loss_of_two_of_three_nodes(cluster: Any, tmp_path: Path) -> None:
+    plan = make_plan(tmp_path / "plan")
+    here = label(plan, TRAIN, QUERIES, ToyWorld(), FINE_TUNE, tmp_path / "here")
+    world, reports = ToyWorld(log=str(tmp_path / "log"), seconds=0.5), list[TaskReport]()
+    lose = losing(cluster, [1, 3])
+
+    def on_task(report: TaskReport) -> None:
+        reports.append(report)
+        lose()
+
+    there = label(plan, TRAIN, QUERIES, world, FINE_TUNE, tmp_path / "there", engine=RayEngine(), on_task=on_task)
+    assert visible(there.path) == visible(here.path)
+    assert len(begun(tmp_path / "log")) <= len(reports) + 2  # a node takes one task with it
+
+
+def test_an_index_survives_the_loss_of_two_of_three_nodes(cluster: Any, tmp_path: Path) -> None:
+    corpus, log = make_corpus(96), tmp_path / "log"
+    airrep.build_index(corpus, tmp_path / "here", SlowAttributor(str(log), 0.0), shard_rows=8)
+    slow = SlowAttributor(str(log), 0.5)
+    lose = losing(cluster, [2, 4])
+    airrep.build_index(corpus, tmp_path / "there", slow, shard_rows=8, engine=RayEngine(), progress=lose)
+    assert tree(tmp_path / "there") == tree(tmp_path / "here")
+    shards = log.read_text().splitlines()
+    assert len(set(shards)) == 12
+    assert len(shards) <= 12 + 2
