@@ -122,7 +122,7 @@ def test_each_example_is_multiplied_once(monkeypatch: pytest.MonkeyPatch) -> Non
 
 def test_groups_all_far_below_nought_are_not_worked_out_again(monkeypatch: pytest.MonkeyPatch) -> None:
     """Signed attention over scores around -300 sets its maximum there."""
-    monkeypatch.setattr(groupscores, "_float64_attention", None)
+    monkeypatch.setattr(groupscores, "_Float64Pool", None)
     queries, train = world(5, 6, 40, 3)
     train[:, 0], queries[:, 0] = 30, -10
     groups = random_groups(5, 6, 40)
@@ -152,14 +152,13 @@ def test_signed_attention_is_its_definition_however_far_below_nought(
 def test_only_faded_groups_are_worked_out_again(monkeypatch: pytest.MonkeyPatch) -> None:
     """Group b lies 300 below group a for the first query alone."""
     again: list[int] = []
-    anew = groupscores._float64_attention
 
-    def counting(parts: object, pooling: object) -> np.ndarray:
-        scores = list(parts)
-        again.append(scores[0].shape[1])
-        return anew(iter(scores), pooling)
+    class Counting(groupscores._Float64Pool):
+        def add(self, scores: np.ndarray) -> None:
+            again.append(scores.shape[1])
+            super().add(scores)
 
-    monkeypatch.setattr(groupscores, "_float64_attention", counting)
+    monkeypatch.setattr(groupscores, "_Float64Pool", Counting)
     train = np.array([[400.0, 0.0], [399.0, 0.0], [1.0, 1.0], [-2.0, 1.0]], dtype=np.float32)
     groups = Groups.from_lists({"a": [0, 1], "b": [2, 3]})
     queries = np.array([[1.0, 0.0], [0.0, 1.0], [0.1, 0.0]], dtype=np.float32)

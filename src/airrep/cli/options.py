@@ -72,10 +72,17 @@ def note(text: str) -> None:
 
 
 def print_json(value: Any) -> None:
-    """Print one line of JSON on stdout."""
+    """Print one line of JSON on stdout; characters that would steer a terminal are escaped in it."""
     import json
 
-    typer.echo(json.dumps(value, ensure_ascii=False, allow_nan=False))
+    line = json.dumps(value, ensure_ascii=False, allow_nan=False)
+    typer.echo(line if line.isprintable() else "".join(c if c.isprintable() else _escaped(c) for c in line))
+
+
+def _escaped(character: str) -> str:
+    """A character as JSON writes it in ASCII."""
+    units = character.encode("utf-16-be", "surrogatepass")
+    return "".join(f"\\u{units[place : place + 2].hex()}" for place in range(0, len(units), 2))
 
 
 @dataclass(frozen=True)

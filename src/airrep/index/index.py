@@ -24,7 +24,7 @@ from airrep.index.results import REMOVAL, GroupResult, Hit, Hits, Provenance, To
 from airrep.index.rows import DIRECT, PACKAGES, GroupsLike, RowsLike
 from airrep.runtime.artifacts import check_file
 from airrep.scoring.blocks import Block
-from airrep.scoring.group_scores import channel_scores, group_scores, sum_channels
+from airrep.scoring.group_scores import channel_scores, exact_group_scores, group_scores, sum_channels
 from airrep.scoring.groups import Groups
 from airrep.scoring.pooling import AnyPooling, ChannelPooling, PoolLike
 from airrep.scoring.scores import score_blocks
@@ -278,19 +278,21 @@ class Index(EditableIndex):
                 for :meth:`group_scores`.
         """
         chosen, everything = self.attributor.pooling(pool, temperature), np.flatnonzero(self.live)
-        kept = self._rows_kept(remove, keep)
+        kept, asked = self._rows_kept(remove, keep), as_examples(queries)
         if chosen.kind == "order":
             removed = {"removed": self._left_out(kept)}
-            result = self.group_scores(queries, removed, chosen, why=why, progress=progress)
+            result = self.group_scores(asked, removed, chosen, why=why, progress=progress)
             provenance, after = replace(result.provenance, units=f"minus {REMOVAL}"), -result.scores[:, 0]
             before, changes = np.zeros_like(after), {name: -part[:, 0] for name, part in _parts(result)}
         else:
-            both = {"before": everything, "after": kept}
-            result = self.group_scores(queries, both, chosen, why=why, progress=progress)
-            provenance, (before, after) = result.provenance, result.scores.T
-            changes = {name: part[:, 1] - part[:, 0] for name, part in _parts(result)}
+            both = self.groups({"before": everything, "after": kept})
+            parts = exact_group_scores(self.encode_queries(asked, progress), self.blocks, both, chosen)
+            provenance = self._group_provenance(chosen, (len(everything), len(kept)))
+            before, after = np.sum(list(parts.values()), axis=0).T
+            several = isinstance(chosen, ChannelPooling)
+            changes = {name if several else self.method: part[:, 1] - part[:, 0] for name, part in parts.items()}
         return WhatIfResult(
-            result.queries,
+            tuple(asked),
             before=before,
             after=after,
             removed=len(everything) - len(kept),

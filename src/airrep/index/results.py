@@ -269,7 +269,7 @@ class WhatIfResult(Result):
 
     @property
     def change(self) -> np.ndarray:
-        """``after - before``, float32 ``(q,)``."""
+        """``after - before``, ``(q,)``; float64, as the two are, since little may be left of them."""
         difference: np.ndarray = self.after - self.before
         return difference
 

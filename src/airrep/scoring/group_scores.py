@@ -46,6 +46,12 @@ TRUSTED = 512.0
 """Above this |s| / T, float32 rounding of scores shows in their exponentials."""
 FADED = 2.0**-102
 """Least denominator for each member that what float32 exponentials lose below 2^-126 cannot touch."""
+LOOKS = 2
+"""Pieces of rows among whose scores a center is looked for."""
+SPREAD = 2.0**-10
+"""Scores whose sizes differ by more than such a factor have nothing in common: their center is 0."""
+FAR = 16
+"""A group score that is smaller than the center by such a factor has lost digits."""
 BFLOAT16_MOST = 8.0
 """Greatest |s| / T whose bfloat16 rounding (1/256 of it) an exponential forgives."""
 
@@ -96,7 +102,7 @@ def group_scores(
                 raise ConfigError(f"pool '{pooling}': needs the features of one method; these are of several channels.")
             scores = order_scores(queries, blocks, groups, pooling, rows if examples is None else examples)
         elif pooling.kind == "ngram-lm":
-            scores = _gain_scores(queries, blocks, groups)
+            scores = _gain_scores(queries, blocks, groups).astype(np.float32)
         elif pooling.kind == "top" and pooling.k is not None:
             most = BFLOAT16_MOST
             queries, blocks = narrow(queries, blocks)
@@ -154,16 +160,112 @@ def channel_scores(
     if not isinstance(queries, MixedFeatures):
         raise DataError("queries: are not of channels, as their pool is. Encode them with the index's method.")
     for channel in pooling.channels:
-        part, own = channel_part(queries, blocks, channel)
-        if queries.factors is None or channel.factor is None:
-            yield channel.name, group_scores(part, own, groups, channel.pooling, precision=precision, device=device)
-            continue
-        # Pools such as attention take scores as they were, not those that a query's factor made larger or smaller.
-        factors = queries.factors[:, channel.factor]
-        assert not isinstance(part, MixedFeatures)
-        plain = multiply_rows(part, np.divide(1.0, factors, out=np.zeros_like(factors), where=factors > 0))
-        scores = group_scores(plain, own, groups, channel.pooling, precision=precision, device=device)
-        yield channel.name, scores * factors[:, None].astype(np.float32)
+        part, own, factors = _channel(queries, blocks, channel)
+        scores = group_scores(part, own, groups, channel.pooling, precision=precision, device=device)
+        yield channel.name, scores if factors is None else scores * factors.astype(np.float32)
+
+
+def _channel(
+    queries: MixedFeatures, blocks: Sequence[Block], channel: ChannelPool
+) -> tuple[Features, Sequence[Block], np.ndarray | None]:
+    """The features of one channel, and what its group scores are multiplied by, ``(q, 1)``, if by anything."""
+    part, own = channel_part(queries, blocks, channel)
+    if queries.factors is None or channel.factor is None:
+        return part, own, None
+    # Pools such as attention take scores as they were, not those that a query's factor made larger or smaller.
+    factors = queries.factors[:, channel.factor]
+    assert not isinstance(part, MixedFeatures)
+    plain = multiply_rows(part, np.divide(1.0, factors, out=np.zeros_like(factors), where=factors > 0))
+    return plain, own, factors[:, None]
+
+
+def exact_group_scores(
+    queries: Features, blocks: Sequence[Block], groups: Groups, pool: PoolLike
+) -> dict[str, np.ndarray]:
+    """Group scores by channel, ``(q, m)`` float64; a pool of no channels is one, named by itself.
+
+    All is worked out in float64, so that differences of groups which share nearly all members are those of the
+    members that they do not share. Meant for a few groups, and not for order-K.
+
+    Raises:
+        ConfigError, DataError: as for :func:`group_scores`.
+    """
+    if isinstance(pool, ChannelPooling):
+        _check_rows(groups, check_blocks(blocks).rows)
+        queries = check_queries(queries, blocks)
+        if not isinstance(queries, MixedFeatures):
+            raise DataError("queries: are not of channels, as their pool is. Encode them with the index's method.")
+        found = {}
+        for channel in pool.channels:
+            part, own, factors = _channel(queries, blocks, channel)
+            (scores,) = exact_group_scores(part, own, groups, channel.pooling).values()
+            found[channel.name] = scores if factors is None else scores * factors.astype(np.float64)
+        return found
+    pooling = Pooling.parse(pool)
+    _check_rows(groups, check_blocks(blocks).rows)
+    queries = check_queries(queries, blocks)
+    if pooling.kind == "ngram-lm":
+        scores = _gain_scores(queries, blocks, groups)
+    else:
+        queries, blocks = narrow(queries, blocks)
+        most = BFLOAT16_MOST * pooling.temperature
+        with np.errstate(over="ignore", invalid="ignore"):  # looked for below
+            parts = (
+                _exact(ready(queries[i : i + COLUMNS], "float32", most, "cpu"), blocks, groups, pooling)
+                for i in range(0, queries.shape[0], COLUMNS)
+            )
+            scores = np.concatenate([np.empty((0, len(groups))), *parts])
+    if not np.isfinite(scores).all():
+        raise DataError("group scores: one is not finite; expected smaller features. Check the model for overflow.")
+    return {pooling.text: scores}
+
+
+def _exact(queries: ReadyQueries, blocks: Sequence[Block], groups: Groups, pooling: Pooling) -> np.ndarray:
+    """Group scores for some queries from their members' scores, both in float64, ``(q, m)``."""
+    pools = [_Float64Pool(pooling) for _ in range(len(groups))]
+    every, size = np.arange(queries.count), piece_rows(blocks, ROWS)
+    used, membership = groups.membership()
+    for place, piece in pieces_of(blocks, size, used):
+        scores, members = queries.exact(piece, every), membership[:, place].toarray()
+        for pool, mine in zip(pools, members.astype(bool), strict=True):
+            pool.add(scores[mine])
+    return np.stack([pool.score() for pool in pools], axis=1)
+
+
+class _Float64Pool:
+    """Score of one group from its members' scores ``(b, q)`` part by part, by a pool that needs no more."""
+
+    def __init__(self, pooling: Pooling) -> None:
+        self.pooling, self.members = pooling, 0
+        self.greatest, self.above, self.below = np.float64(-np.inf), np.float64(0), np.float64(0)
+        self.highest: list[np.ndarray] = []
+
+    def add(self, scores: np.ndarray) -> None:
+        """Take some members into account."""
+        if not len(scores):
+            return
+        self.members += len(scores)
+        if self.pooling.attends:
+            size = exponents(scores, self.pooling.kind) / self.pooling.temperature
+            new = np.maximum(self.greatest, size.max(axis=0))
+            weights, shrink = np.exp(size - new), np.exp(self.greatest - new)
+            self.above = self.above * shrink + (weights * scores).sum(axis=0)
+            self.below = self.below * shrink + weights.sum(axis=0)
+            self.greatest = new
+        elif self.pooling.kind == "top" and self.pooling.k is not None:
+            self.highest = [np.sort(np.concatenate([*self.highest, scores]), axis=0)[-self.pooling.k :]]
+        elif self.pooling.kind == "power" and self.pooling.k is not None:
+            self.above = self.above + (np.sign(scores) * np.abs(scores) ** self.pooling.k).sum(axis=0)
+        else:
+            self.above = self.above + scores.sum(axis=0)
+
+    def score(self) -> np.ndarray:
+        """The group's scores, ``(q,)``."""
+        if self.highest:
+            return np.asarray(self.highest[0].mean(axis=0))
+        if self.pooling.attends:
+            return np.asarray(self.above / self.below)
+        return np.asarray(self.above / self.members if self.pooling.kind == "mean" else self.above)
 
 
 def sum_channels(parts: Iterable[GroupScores]) -> GroupScores:
@@ -193,10 +295,10 @@ def channel_part(
 
 
 def _gain_scores(queries: Features, blocks: Sequence[Block], groups: Groups) -> np.ndarray:
-    """Gains of the counting language model, ``(q, m)`` float32."""
+    """Gains of the counting language model, ``(q, m)`` float64."""
     if isinstance(queries, np.ndarray | MixedFeatures):
         raise ConfigError("pool 'ngram-lm': needs counts of n-grams; these features are others. Take another pool.")
-    return gain_scores(queries, blocks, groups).astype(np.float32)
+    return gain_scores(queries, blocks, groups)
 
 
 def _check_rows(groups: Groups, rows: int) -> None:
@@ -251,6 +353,9 @@ class _SumTile:
         self.numerator = torch.zeros(shape, dtype=torch.float64, device=queries.device)
         self.denominator = torch.zeros_like(self.numerator)
         self.maximum, self.raised = self.numerator.new_zeros(queries.count), False
+        self.center = torch.full((queries.count,), torch.inf, device=queries.device)
+        """Score of each query, ``(w,)``: distances from it are summed, so that equal scores stay as they are."""
+        self.looks, self.centered = LOOKS, False
         self.begun = (
             pooling.kind == "attention"
         )  # signed scores may all lie far below 0: their first ones set the maximum
@@ -261,19 +366,34 @@ class _SumTile:
         scores, weights = (part[:size].view(len(chunk.piece.rows), -1) for part in scratch)
         self.queries.multiply(rows, scores)
         if self.pooling.attends:
+            torch.abs(scores, out=weights)
+            if self.looks:
+                self._find_center(scores, weights)
             self._weigh(scores, weights, rows.norm * self.queries.norm / self.pooling.temperature)
             chunk.add(self.denominator, weights)
+            if self.centered:
+                scores -= self.center
             scores *= weights
         elif self.pooling.kind == "power":
             torch.sign(scores, out=weights)
             scores.abs_().pow_(self.pooling.k).mul_(weights)
         chunk.add(self.numerator, scores)
 
+    def _find_center(self, scores: torch.Tensor, sizes: torch.Tensor) -> None:
+        """Bring the center near the score of least size so far: what all scores have in common, or about 0."""
+        self.looks -= 1
+        least = sizes.amin(dim=0)
+        nearer = least * 2 < self.center.abs()
+        if nearer.any():
+            common = torch.where(least > sizes.amax(dim=0) * SPREAD, scores.gather(0, sizes.argmin(dim=0)[None])[0], 0)
+            new = torch.where(nearer, common, self.center)
+            if self.denominator.any():  # infinite at first
+                self.numerator += self.denominator * (self.center.double() - new.double())
+            self.center, self.centered = new, bool(new.any())
+
     def _weigh(self, scores: torch.Tensor, weights: torch.Tensor, bound: float) -> None:
-        """Write exp(|s| / T - maximum), or exp(s / T - maximum), none of them far above 1."""
-        if self.pooling.kind == "attention":
-            torch.abs(scores, out=weights)
-        else:
+        """Write exp(|s| / T - maximum) over |s|, or exp(s / T - maximum), none of them far above 1."""
+        if self.pooling.kind == "signed-attention":
             weights.copy_(scores)
         if self.pooling.temperature != 1:
             weights /= self.pooling.temperature
@@ -297,14 +417,18 @@ class _SumTile:
     def attention(self, blocks: Sequence[Block], size: int) -> np.ndarray:
         """Group scores, ``(m, w)``; the doubtful ones anew in float64."""
         below, maximum = self.denominator.cpu().numpy(), self.maximum.cpu().numpy()
-        doubtful = (below < self.groups.sizes[:, None] * FADED) | (np.abs(maximum) > TRUSTED)
+        center = self.center.double().cpu().numpy()
         with np.errstate(divide="ignore", invalid="ignore"):
-            scores: np.ndarray = self.numerator.cpu().numpy() / below
+            scores: np.ndarray = self.numerator.cpu().numpy() / below + center
+        doubtful = (below < self.groups.sizes[:, None] * FADED) | (np.abs(maximum) > TRUSTED)
+        doubtful |= np.abs(scores) * FAR < np.abs(center)
         for group in np.flatnonzero(doubtful.any(axis=1)):
             some = np.flatnonzero(doubtful[group])
             chosen = (piece for _, piece in pieces_of(blocks, size, self.groups.members(int(group))))
-            exact = (self.queries.exact(piece, some) for piece in chosen)
-            scores[group, some] = _float64_attention(exact, self.pooling)
+            pool = _Float64Pool(self.pooling)
+            for piece in chosen:
+                pool.add(self.queries.exact(piece, some))
+            scores[group, some] = pool.score()
         return scores
 
 
@@ -331,19 +455,6 @@ def _stream(tiles: Sequence[_SumTile], blocks: Sequence[Block], groups: Groups, 
         return np.concatenate([tile.attention(blocks, size) for tile in tiles], axis=1).T
     sums = np.concatenate([tile.numerator.cpu().numpy() for tile in tiles], axis=1)
     return (sums / groups.sizes[:, None] if pooling.kind == "mean" else sums).T
-
-
-def _float64_attention(parts: Iterator[np.ndarray], pooling: Pooling) -> np.ndarray:
-    """Attention of one group alone, from its members' scores ``(b, q)`` part by part."""
-    greatest, above, below = np.float64(-np.inf), np.float64(0), np.float64(0)
-    for scores in parts:
-        size = exponents(scores, pooling.kind) / pooling.temperature
-        new = np.maximum(greatest, size.max(axis=0))
-        weights, shrink = np.exp(size - new), np.exp(greatest - new)
-        above = above * shrink + (weights * scores).sum(axis=0)
-        below = below * shrink + weights.sum(axis=0)
-        greatest = new
-    return np.asarray(above / below)
 
 
 def _linear(queries: np.ndarray, blocks: Sequence[Block], groups: Groups, pooling: Pooling, device: str) -> np.ndarray:

@@ -242,3 +242,32 @@ def test_many_groups_and_leaks_are_cut_short(run: Run) -> None:
     ran = run("group", "index", "queries.jsonl", "--groups", "groups.json")
     assert ran.out.count("… 970 more, in --json") == 5  # of each of four queries, and of their mean
     assert len(ran.out.splitlines()) < 250
+
+
+STEERING = "a\x1b[31m b\x9b31m c\u202ed e\u2066f g\x7f h\U000e0001i \u3042 j"
+
+
+def steers(text: str) -> bool:
+    return any(sign in text for sign in "\x1b\x9b\u202e\u2066\x7f\U000e0001")
+
+
+def test_nothing_that_is_printed_steers_the_terminal(run: Run) -> None:
+    write("odd.jsonl", [airrep.Example(STEERING, STEERING, STEERING)])
+    name = STEERING.replace("\x7f", "")
+    assert run("index", "odd.jsonl", "--out", name, "--method", "tfidf").status == 0
+    for command in (
+        ("show", name),
+        ("show", name, "--json"),
+        ("show", name, "--verify"),
+        ("top", name, "odd.jsonl", "-k", "1"),
+        ("top", name, "odd.jsonl", "-k", "1", "--json"),
+        ("select", name, "odd.jsonl", "--count", "1", "--json"),
+        ("explain", name, "odd.jsonl", "-k", "1"),
+        ("top", f"no {name}", "odd.jsonl"),
+        ("show", f"no {name}"),
+    ):
+        ran = run(*command)
+        assert not steers(ran.out + ran.err), command
+        assert ran.out or ran.err
+        if command[-1] == "--json" and command[0] == "top":
+            assert json.loads(ran.out)["queries"][0]["query"]["prompt"] == STEERING

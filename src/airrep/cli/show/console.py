@@ -87,8 +87,9 @@ def _new_bar() -> Progress:
 
 
 def say(text: str) -> None:
-    """Print a text as it is."""
-    out().print(text, highlight=False, markup=False, soft_wrap=True)
+    """Print a text as it is, but for what would steer the terminal."""
+    shown = "\n".join(map(printable, text.split("\n")))
+    out().print(shown, highlight=False, markup=False, soft_wrap=True)
 
 
 def printable(text: str) -> str:
@@ -116,4 +117,5 @@ def print_fields(fields: Mapping[str, Any]) -> None:
     """Print names and values, one a line."""
     width = max(map(len, fields))  # names are ours, values may be anybody's
     for name, value in fields.items():
-        out().print(f"[bold]{name:<{width}}[/]  {escape(printable(str(value)))}", highlight=False, soft_wrap=True)
+        told = escape(printable(str(value)))
+        out().print(f"[bold]{printable(name):<{width}}[/]  {told}", highlight=False, soft_wrap=True)

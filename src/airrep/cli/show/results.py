@@ -12,7 +12,7 @@ from rich.text import Text
 
 from airrep.attributors.methods import Method, Refused
 from airrep.attributors.recipes import short_text
-from airrep.cli.show.console import out, print_fields, snippet
+from airrep.cli.show.console import out, print_fields, printable, snippet
 from airrep.cli.show.summaries import (
     add_both_ends,
     is_long,
@@ -144,7 +144,7 @@ def print_methods(methods: Iterable[Method | Refused]) -> None:
     for method in methods:
         if isinstance(method, Refused):
             console.print(f"[bold]{escape(method.name)}[/]  cannot be used", highlight=False)
-            console.print(f"    {'error':<18}{escape(method.reason)}", highlight=False, soft_wrap=True)
+            console.print(f"    {'error':<18}{escape(printable(method.reason))}", highlight=False, soft_wrap=True)
             continue
         console.print(f"[bold]{escape(method.name)}[/]  {escape(method.summary)}", highlight=False)
         if method.package is not None:

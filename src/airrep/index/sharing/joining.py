@@ -11,8 +11,9 @@ from airrep.index.rows import IndexRows
 from airrep.index.sealing import seal_index
 from airrep.index.shards import is_whole
 from airrep.index.sharing.parts import IndexPart, open_part
-from airrep.runtime.artifacts import check_digests, real_path, sync, writing
+from airrep.runtime.artifacts import check_digests, real_path
 from airrep.runtime.metering import COSTS
+from airrep.runtime.publishing import new_place, writing
 from airrep.runtime.stage import Stage, refuse_difference
 
 
@@ -90,11 +91,5 @@ def _copy_shard(source: Path, target: Path) -> None:
     """Copy a shard, unless an interrupted join has; it has its name only when it is whole."""
     if is_whole(target):
         return
-    temporary = target.with_name(f".{target.name}.tmp")
-    for leftover in (target, temporary):
-        shutil.rmtree(leftover, ignore_errors=True)
-    shutil.copytree(source, temporary)
-    for path in temporary.iterdir():
-        sync(path)
-    temporary.replace(target)
-    sync(target.parent)
+    with new_place(target, replace=True) as temporary:  # instead of a damaged one that an interrupted join left
+        shutil.copytree(source, temporary)

@@ -1,0 +1,94 @@
+"""Group scores in float64: small changes of large groups, equal scores."""
+
+import numpy as np
+import pytest
+from scipy import sparse
+
+from airrep.arrays import MixedFeatures
+from airrep.scoring.blocks import Block
+from airrep.scoring.group_scores import exact_group_scores, group_scores
+from airrep.scoring.groups import Groups
+from airrep.scoring.pooling import ChannelPool, ChannelPooling, Pooling
+
+ROWS, D = 5000, 16
+
+
+def world(seed: int = 0, common: float = 40.0) -> tuple[np.ndarray, np.ndarray]:
+    """Queries, and features whose scores share a large common part."""
+    generator = np.random.default_rng(seed)
+    queries = generator.standard_normal((3, D)).astype(np.float32)
+    features = generator.standard_normal((ROWS, D)) * 0.01
+    features[:, 0], queries[:, 0] = common, 1
+    return queries, features.astype(np.float16)
+
+
+def blocks_of(features: np.ndarray, size: int = 1024) -> list[Block]:
+    return [Block(start, features[start : start + size]) for start in range(0, len(features), size)]
+
+
+def reference(scores: np.ndarray, pool: str, temperature: float = 1.0) -> np.ndarray:
+    """By the definition, in extended precision."""
+    wide = scores.astype(np.longdouble)
+    if pool == "sum":
+        return wide.sum(axis=1)
+    if pool == "power-2":
+        return (np.sign(wide) * wide**2).sum(axis=1)
+    if pool.startswith("top"):
+        return np.sort(wide, axis=1)[:, -3:].mean(axis=1)
+    size = 0 * wide if pool == "mean" else (wide if pool == "signed-attention" else abs(wide)) / temperature
+    weights = np.exp(size - size.max(axis=1, keepdims=True))
+    return (weights * wide).sum(axis=1) / weights.sum(axis=1)
+
+
+POOLS = ["sum", "mean", "attention", "signed-attention", "top-3", "power-2"]
+
+
+@pytest.mark.parametrize("kind", ["dense", "sparse"])
+@pytest.mark.parametrize("pool", POOLS)
+def test_the_change_by_one_of_many_is_right(pool: str, kind: str) -> None:
+    queries, features = world()
+    scores = queries.astype(np.float64) @ features.astype(np.float64).T
+    best = int(scores[0].argmax())
+    kept = np.delete(np.arange(ROWS), best)
+    groups = Groups.from_lists({"before": np.arange(ROWS), "after": kept})
+    blocks, asked = blocks_of(features), queries
+    if kind == "sparse":
+        blocks = [Block(one.start, sparse.csr_array(one.features.astype(np.float32))) for one in blocks]
+        asked = sparse.csr_array(queries)
+    (found,) = exact_group_scores(asked, blocks, groups, pool).values()
+    expected = reference(scores[:, kept], pool) - reference(scores, pool)
+    np.testing.assert_allclose(found[:, 1] - found[:, 0], expected.astype(np.float64), rtol=1e-6, atol=1e-13)
+
+
+def test_channels_with_factors_change_by_their_members_too() -> None:
+    queries, features = world(1)
+    more = sparse.csr_array(features[:, :4].astype(np.float32))
+    factors = np.array([[1.0, 2.0], [1.0, 0.5], [1.0, 0.0]])
+    asked = MixedFeatures(queries * factors[:, 1:].astype(np.float32), sparse.csr_array(queries[:, :4]), (), factors)
+    blocks = [Block(0, features, sparse=more)]
+    pooling = ChannelPooling(
+        (
+            ChannelPool("dense", Pooling("attention"), True, 0, D, 1),
+            ChannelPool("sparse", Pooling("mean"), False, 0, 4),
+        )
+    )
+    kept = np.arange(1, ROWS)
+    found = exact_group_scores(asked, blocks, Groups.from_lists({"before": np.arange(ROWS), "after": kept}), pooling)
+    for name, (pool, width) in {"dense": ("attention", D), "sparse": ("mean", 4)}.items():
+        scores = queries[:, :width].astype(np.float64) @ features[:, :width].astype(np.float64).T
+        expected = np.array(reference(scores[:, kept], pool) - reference(scores, pool), np.float64)
+        change = found[name][:, 1] - found[name][:, 0]
+        np.testing.assert_allclose(change, expected * (factors[:, 1] if name == "dense" else 1), rtol=1e-5, atol=1e-13)
+
+
+@pytest.mark.parametrize("pool", ["attention", "signed-attention"])
+@pytest.mark.parametrize("value", [0.1, -0.7, 33.3, 700.0])
+def test_attention_over_many_equal_scores_stays_inside_their_range(pool: str, value: float) -> None:
+    rows = 100_000
+    features = np.full((rows, 2), 1, np.float16)
+    queries = np.array([[value, value / 3], [-value, 1.3 * value]], np.float32)
+    exact = queries.astype(np.float64).sum(axis=1).astype(np.float32)
+    found = group_scores(queries, blocks_of(features, 4096), Groups.from_lists({"all": np.arange(rows)}), pool)[:, 0]
+    single = group_scores(queries, blocks_of(features, 4096), Groups.from_lists({"one": np.arange(1)}), pool)[:, 0]
+    np.testing.assert_array_equal(found, single)
+    np.testing.assert_allclose(found, exact, rtol=2e-7)
