@@ -29,7 +29,7 @@ lint: $(VENV)/dev  ## format, lint, types, layers, dependencies
 	$(BIN)/deptry src
 
 hostile: $(VENV)/dev  ## the long form of the campaign of kills and damage, at most 40 minutes
-	AIRREP_HOSTILE=long $(TEST) tests/hostile
+	AIRREP_HOSTILE=long $(RUN) -m pytest -v tests/hostile
 
 bench: $(VENV)/bench  ## speed and memory against plain references, as ratios of process CPU time
 	$(RUN) benchmarks/reading.py

@@ -12,8 +12,8 @@ from worlds.children import in_child
 from worlds.small_world import HashAttributor, make_corpus
 
 import airrep
+from airrep.arrays import map_array
 from airrep.errors import ArtifactError
-from airrep.index import mapping
 from airrep.index.editing import count_merged
 from airrep.index.shards import reading
 
@@ -89,7 +89,7 @@ def test_an_exhausted_limit_is_not_called_a_damage(tmp_path: Path) -> None:
 def test_a_mapped_array_is_the_one_that_was_saved(tmp_path: Path, shape: tuple[int, ...], order: str) -> None:
     array = np.asarray(np.random.default_rng(0).random(shape), np.float16, order=order)
     np.save(tmp_path / "a.npy", array)
-    found = mapping.map_array(tmp_path / "a.npy")
+    found = map_array(tmp_path / "a.npy")
     assert found.dtype == array.dtype
     np.testing.assert_array_equal(found, array)
     if array.size:
@@ -103,7 +103,7 @@ def test_an_array_file_of_another_length_is_refused(tmp_path: Path) -> None:
     for bad in (content[:-1], content + b"x", content[:50], b"", content.replace(b"(10,)", b"(99,)")):
         (tmp_path / "a.npy").write_bytes(bad)
         with pytest.raises(ValueError, match="magic string|other bytes than its header says|EOF"):
-            mapping.map_array(tmp_path / "a.npy")
+            map_array(tmp_path / "a.npy")
 
 
 def test_appends_merge_small_shards_and_change_no_answer(tmp_path: Path) -> None:

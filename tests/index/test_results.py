@@ -14,7 +14,7 @@ from airrep.errors import ArtifactError, DataError
 from airrep.index.results import GroupResult, Hit, Hits, Provenance, Result, TopResult, WhatIfResult, read_result
 from airrep.index.why import SameWords, Why
 from airrep.runtime.artifacts import new_artifact
-from airrep.runtime.publishing import write_file
+from airrep.runtime.publishing.files import write_file
 
 QUERIES = Corpus.from_examples([Example("who?", "me", "q1"), Example("why?", "so", "q2", label="l")])
 TRAIN = Example("what?", "that", "t1", source="forum", metadata={"stars": 5, "id": "7", "tags": ["a", None]})

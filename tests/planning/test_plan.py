@@ -24,7 +24,7 @@ from airrep.planning.plan import (
     read_plan,
 )
 from airrep.runtime.artifacts import check_digests, new_artifact, read_manifest
-from airrep.runtime.publishing import write_file
+from airrep.runtime.publishing.files import write_file
 
 
 def test_a_rate_is_all_seconds_over_all_tokens() -> None:

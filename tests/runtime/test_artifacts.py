@@ -7,12 +7,13 @@ from pathlib import Path
 import pytest
 
 from airrep.errors import ArtifactError
-from airrep.runtime import artifacts, publishing
+from airrep.runtime import artifacts
+from airrep.runtime.publishing import files
 
 
 def make(path: Path, text: str = "hello", **options: bool) -> None:
     with artifacts.new_artifact(path, "note", {"about": "a test"}, **options) as folder:
-        publishing.write_file(folder / "note.txt", text.encode())
+        files.write_file(folder / "note.txt", text.encode())
 
 
 def test_artifact_holds_its_files_and_checksums(tmp_path: Path) -> None:
@@ -65,7 +66,7 @@ def test_symbolic_links_are_written_through(tmp_path: Path) -> None:
 
 def test_failure_leaves_no_finished_looking_artifact(tmp_path: Path) -> None:
     with pytest.raises(ZeroDivisionError), artifacts.new_artifact(tmp_path / "a", "note", {}) as folder:
-        publishing.write_file(folder / "note.txt", b"half")
+        files.write_file(folder / "note.txt", b"half")
         raise ZeroDivisionError
     with pytest.raises(ArtifactError, match=r"is unfinished\. Run the command that was building it again"):
         artifacts.read_manifest(tmp_path / "a")
@@ -127,20 +128,20 @@ def test_second_writer_is_refused(tmp_path: Path) -> None:
 )
 def test_system_errors_say_why_and_what_next(tmp_path: Path, number: int, reason: str) -> None:
     with pytest.raises(ArtifactError, match=rf"{reason}.*; what was there before is unchanged\. .*same command again"):
-        with publishing.writing(tmp_path):
+        with files.writing(tmp_path):
             raise OSError(number, "refused")
 
 
 def test_failed_write_keeps_the_old_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = tmp_path / "file"
-    publishing.write_file(path, b"old")
+    files.write_file(path, b"old")
 
     def full(path: Path) -> None:
         raise OSError(errno.ENOSPC, "full")
 
-    monkeypatch.setattr(publishing, "sync", full)
+    monkeypatch.setattr(files, "sync", full)
     with pytest.raises(ArtifactError, match="the disk is full"):
-        publishing.write_file(path, b"new")
+        files.write_file(path, b"new")
     assert path.read_bytes() == b"old"
     assert [path.name for path in tmp_path.iterdir()] == ["file"]
 

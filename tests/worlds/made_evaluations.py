@@ -8,7 +8,7 @@ import numpy as np
 
 from airrep.evaluation.result import Cost, Difference, Evaluation, Measure, Row
 from airrep.runtime.artifacts import canonical_json, new_artifact
-from airrep.runtime.publishing import write_file
+from airrep.runtime.publishing.files import write_file
 
 METHODS = {
     "airrep": (0.42, 1164.0, 0.0096),

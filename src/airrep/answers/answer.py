@@ -12,7 +12,7 @@ from pydantic import ConfigDict, TypeAdapter, ValidationError
 from airrep.errors import ArtifactError, DataError
 from airrep.index.results import RESULTS, Provenance, first_problem
 from airrep.runtime.artifacts import canonical_json, check_digests, new_artifact, read_manifest
-from airrep.runtime.publishing import write_file
+from airrep.runtime.publishing.files import write_file
 
 PREDICTION = "Scores are predictions of what fine-tuning does, not proof of it."
 """Told with every answer."""

@@ -16,7 +16,7 @@ from airrep.evaluation.result import Difference, Evaluation, Row
 from airrep.evaluation.statistics.means import TaskResamples, paired_ratio
 from airrep.evaluation.statistics.metrics import RESAMPLES, judge
 from airrep.runtime.artifacts import canonical_json, json_digest, new_artifact, read_manifest
-from airrep.runtime.publishing import write_file
+from airrep.runtime.publishing.files import write_file
 from airrep.runtime.stage import Stage
 
 KIND = "comparison"

@@ -23,7 +23,7 @@ from airrep.runtime.artifacts import (
     read_manifest,
     real_path,
 )
-from airrep.runtime.publishing import write_file
+from airrep.runtime.publishing.files import write_file
 from airrep.runtime.stage import Stage
 
 KIND = "evaluation"

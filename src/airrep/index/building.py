@@ -20,7 +20,7 @@ from airrep.index.shards import SHARD
 from airrep.runtime.artifacts import real_path
 from airrep.runtime.engine import Engine
 from airrep.runtime.metering import FIT, MeasuredCost, append_cost, device_of, measuring
-from airrep.runtime.publishing import writing
+from airrep.runtime.publishing.files import writing
 from airrep.runtime.ray_engine import make_engine
 from airrep.runtime.stage import Stage
 

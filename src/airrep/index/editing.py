@@ -19,7 +19,7 @@ from airrep.index.rows import DIRECT, PACKAGES, IndexRows, RowsLike
 from airrep.index.sealing import corpus_entry, remove_strays, seal_index, write_shards
 from airrep.index.shards import Shard, is_whole, read_record, shard_name, write_shard
 from airrep.runtime.artifacts import json_digest, locked
-from airrep.runtime.publishing import write_file
+from airrep.runtime.publishing.files import write_file
 
 LINEAGE = ("request", "method", "settings", "attributor", "corpora", "generation")
 

@@ -26,7 +26,7 @@ from airrep.errors import ArtifactError, DataError
 from airrep.index.frames import Tabular, shortened
 from airrep.index.why import Why
 from airrep.runtime.artifacts import canonical_json, check_digests, new_artifact, read_manifest
-from airrep.runtime.publishing import write_file
+from airrep.runtime.publishing.files import write_file
 from airrep.scoring.pooling import pooling_text
 
 RESULTS = "results.json"

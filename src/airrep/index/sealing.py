@@ -14,7 +14,7 @@ from airrep.index.workers import NewShard, encode_shards
 from airrep.runtime.artifacts import REQUEST, describe_files, json_digest, versions, write_manifest
 from airrep.runtime.engine import Engine
 from airrep.runtime.metering import ENCODE, append_cost
-from airrep.runtime.publishing import remove_leftovers
+from airrep.runtime.publishing.files import remove_leftovers
 
 ALL = slice(None)
 """Every shard."""

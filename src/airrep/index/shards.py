@@ -13,10 +13,9 @@ import numpy as np
 import pyarrow as pa
 from scipy import sparse
 
-from airrep.arrays import Features, MixedFeatures, Rows, SparseFeatures
+from airrep.arrays import Features, MixedFeatures, Rows, SparseFeatures, map_array
 from airrep.corpus.corpus import Corpus
 from airrep.errors import ArtifactError, DataError
-from airrep.index.mapping import map_array
 from airrep.runtime.artifacts import (
     canonical_json,
     check_digests,
@@ -25,7 +24,8 @@ from airrep.runtime.artifacts import (
     json_digest,
     within_limits,
 )
-from airrep.runtime.publishing import new_place, write_file
+from airrep.runtime.publishing.files import write_file
+from airrep.runtime.publishing.folders import new_place
 
 if TYPE_CHECKING:
     from airrep.scoring.blocks import Block

@@ -22,7 +22,7 @@ from airrep.labels.tasks import LabelTask, TaskShare, list_tasks, used_examples
 from airrep.lm.settings import FineTuneSettings, LmSettings
 from airrep.runtime.artifacts import MANIFEST, real_path
 from airrep.runtime.engine import Engine, InProcess, Outcome
-from airrep.runtime.publishing import append_line, writing
+from airrep.runtime.publishing.files import append_line, writing
 from airrep.runtime.ray_engine import make_engine
 
 TIMES = "times"

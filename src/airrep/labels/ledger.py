@@ -22,7 +22,7 @@ from airrep.errors import ArtifactError
 from airrep.labels.plan import npy_bytes
 from airrep.labels.tasks import LabelTask, Place, TaskShare
 from airrep.runtime.artifacts import LOCK, canonical_json, locked
-from airrep.runtime.publishing import remove_leftovers, write_file, writing
+from airrep.runtime.publishing.files import remove_leftovers, write_file, writing
 
 RESULTS = "results"
 QUARANTINE = "quarantine"

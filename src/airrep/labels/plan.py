@@ -23,7 +23,7 @@ from airrep.corpus.corpus import Corpus
 from airrep.errors import DataError
 from airrep.labels.subsets import Instance
 from airrep.runtime.artifacts import json_digest, new_artifact, read_manifest
-from airrep.runtime.publishing import write_file
+from airrep.runtime.publishing.files import write_file
 from airrep.runtime.settings import Settings
 from airrep.scoring.groups import Groups
 

@@ -24,7 +24,8 @@ from airrep.runtime.artifacts import (
     versions,
     write_manifest,
 )
-from airrep.runtime.publishing import new_place, write_file
+from airrep.runtime.publishing.files import write_file
+from airrep.runtime.publishing.folders import new_place
 from airrep.runtime.stage import refuse_difference
 
 KIND = "labels"

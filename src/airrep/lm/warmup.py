@@ -24,7 +24,7 @@ from airrep.lm.model import TargetLM, load_lm
 from airrep.lm.settings import FineTuneSettings, LmSettings
 from airrep.runtime.artifacts import check_sizes, read_manifest, real_path, seal, versions
 from airrep.runtime.devices import resolve_device, resolve_precision
-from airrep.runtime.publishing import writing
+from airrep.runtime.publishing.files import writing
 from airrep.runtime.seeding import stream, stream_seed
 from airrep.runtime.stage import Stage
 

@@ -22,7 +22,7 @@ from airrep.lm.settings import FineTuneSettings, LmSettings
 from airrep.planning.budget import STEP_QUERIES, STEP_SUBSETS, Costs, LearnPlan, choose, time_left
 from airrep.runtime.artifacts import canonical_json, locked
 from airrep.runtime.engine import Engine, one_thread
-from airrep.runtime.publishing import write_file
+from airrep.runtime.publishing.files import write_file
 from airrep.runtime.seeding import stream
 from airrep.training.linear.stack import Stack, learn_stack
 from airrep.training.run import OnRecord

@@ -14,7 +14,7 @@ from airrep.errors import DataError
 from airrep.evaluation.statistics.means import fieller
 from airrep.index.results import first_problem
 from airrep.runtime.artifacts import canonical_json, check_digests, new_artifact, read_manifest
-from airrep.runtime.publishing import write_file
+from airrep.runtime.publishing.files import write_file
 
 KIND: Final = "plan"
 RESULT = "result.json"

@@ -12,7 +12,7 @@ from airrep.reports.exhibits import Exhibit, Section, sections
 from airrep.reports.figures import draw_figure, require_matplotlib
 from airrep.reports.page import asset, check_page_free, environment, policy, short, write_page
 from airrep.reports.sources import Given, Sources, read_sources
-from airrep.runtime.publishing import writing
+from airrep.runtime.publishing.files import writing
 
 TITLE = "Evaluation of training data attribution"
 CAPTIONS = "captions.txt"

@@ -11,7 +11,7 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 
 from airrep.corpus.places import Span
 from airrep.errors import ArtifactError
-from airrep.runtime.publishing import write_output, writing
+from airrep.runtime.publishing.files import write_output, writing
 
 _CONTROLS = {code: 0x2400 + code for code in range(32) if code not in (0x09, 0x0A)} | {0x7F: 0x2421}
 _HIDDEN = (*range(0x80, 0xA0), *range(0x202A, 0x202F), *range(0x2066, 0x206A), 0xFFFE, 0xFFFF)

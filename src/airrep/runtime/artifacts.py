@@ -17,7 +17,8 @@ from filelock import FileLock, Timeout
 
 from airrep._version import __version__
 from airrep.errors import ArtifactError
-from airrep.runtime.publishing import LIMITS, discard, give_name, remove_leftovers, sync, write_file, writing
+from airrep.runtime.publishing.files import LIMITS, remove_leftovers, sync, write_file, writing
+from airrep.runtime.publishing.folders import discard, give_name
 
 FORMAT_VERSION = 1
 

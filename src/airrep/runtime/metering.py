@@ -12,7 +12,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any, NamedTuple, TypeAlias
 
-from airrep.runtime.publishing import append_line
+from airrep.runtime.publishing.files import append_line
 
 COSTS = "costs.jsonl"
 

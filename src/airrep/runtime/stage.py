@@ -22,7 +22,7 @@ from airrep.runtime.artifacts import (
     real_path,
     tidy,
 )
-from airrep.runtime.publishing import write_file, writing
+from airrep.runtime.publishing.files import write_file, writing
 
 
 @dataclass(frozen=True)

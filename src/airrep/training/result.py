@@ -19,7 +19,7 @@ from airrep.encoder.folders import read_card
 from airrep.labels.instance import LabelledInstance
 from airrep.labels.teacher import Teaching
 from airrep.runtime.artifacts import MANIFEST, REQUEST, read_manifest, seal, versions
-from airrep.runtime.publishing import writing
+from airrep.runtime.publishing.files import writing
 from airrep.runtime.stage import Stage
 from airrep.training.settings import TrainingSettings
 from airrep.training.state import STEPS, load_state

@@ -13,7 +13,7 @@ from airrep.labels.teacher import Teaching, check_teaching
 from airrep.runtime.artifacts import partial_path
 from airrep.runtime.devices import resolve_device, resolve_precision, team_of
 from airrep.runtime.metering import JUDGE, SETUP, TEACH, append_cost, device_of, measuring
-from airrep.runtime.publishing import writing
+from airrep.runtime.publishing.files import writing
 from airrep.runtime.stage import Stage
 from airrep.training.beside.given import check_channels, describe_channels
 from airrep.training.ranking_loss import normalise_losses

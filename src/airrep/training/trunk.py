@@ -19,7 +19,7 @@ from airrep.evaluation.judging import compact_subsets, score_features
 from airrep.runtime.artifacts import json_digest
 from airrep.runtime.devices import Team, autocast
 from airrep.runtime.packing import Batch, pack
-from airrep.runtime.publishing import write_file, writing
+from airrep.runtime.publishing.files import write_file, writing
 from airrep.scoring.pooling import TrainedPool
 from airrep.training.beside.mixture import LOG_WEIGHTS, Mixture
 from airrep.training.examples import Prepared, Texts

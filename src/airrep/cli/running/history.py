@@ -12,7 +12,7 @@ from airrep._version import __version__
 from airrep.cli.running.steps import Step
 from airrep.errors import ArtifactError
 from airrep.runtime.artifacts import MANIFEST, file_digest, json_digest
-from airrep.runtime.publishing import append_line
+from airrep.runtime.publishing.files import append_line
 
 HISTORY = ".steps.jsonl"
 """File in an artifact's directory: a line for each command. No manifest names it, since where and how often a command

@@ -18,7 +18,7 @@ from airrep.index.index import Index
 from airrep.labels.instance import LabelledInstance, distinct, identity
 from airrep.runtime.artifacts import canonical_json, new_artifact, read_manifest
 from airrep.runtime.costs import read_label_times
-from airrep.runtime.publishing import write_file
+from airrep.runtime.publishing.files import write_file
 from airrep.runtime.stage import Stage
 from airrep.scoring.pooling import PoolLike
 

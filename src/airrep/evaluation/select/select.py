@@ -22,7 +22,7 @@ from airrep.labels.fine_tuner import load_first
 from airrep.lm.settings import FineTuneSettings, LmSettings
 from airrep.runtime.artifacts import LOCK, REQUEST, json_digest
 from airrep.runtime.engine import Engine, InProcess
-from airrep.runtime.publishing import write_file, writing
+from airrep.runtime.publishing.files import write_file, writing
 from airrep.runtime.stage import Stage
 
 OnTask = Callable[[TaskReport], None]

@@ -13,7 +13,7 @@ from airrep.index.export.columns import ExportedColumns
 from airrep.index.export.files import CsvWriter, LanceWriter, ParquetWriter, Writer, check_target
 from airrep.index.rows import IndexRows
 from airrep.runtime.artifacts import real_path
-from airrep.runtime.publishing import new_place
+from airrep.runtime.publishing.folders import new_place
 
 FORMATS = ("embedding-atlas", "parquet", "csv", "lance")
 

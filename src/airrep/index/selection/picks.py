@@ -10,7 +10,7 @@ from airrep.corpus.corpus import Example
 from airrep.errors import ArtifactError
 from airrep.index.frames import Tabular
 from airrep.index.results import Provenance, fields_of
-from airrep.runtime.publishing import write_output
+from airrep.runtime.publishing.files import write_output
 
 REASON = "selected_by"
 

@@ -13,7 +13,8 @@ from airrep.index.shards import is_whole
 from airrep.index.sharing.parts import IndexPart, open_part
 from airrep.runtime.artifacts import check_digests, real_path
 from airrep.runtime.metering import COSTS
-from airrep.runtime.publishing import new_place, writing
+from airrep.runtime.publishing.files import writing
+from airrep.runtime.publishing.folders import new_place
 from airrep.runtime.stage import Stage, refuse_difference
 
 

@@ -11,7 +11,7 @@ from transformers import TrainerCallback
 from airrep.errors import ArtifactError, ConfigError
 from airrep.lm.trainer.record import ABOUT, FORMAT, read_training_record, steps_until
 from airrep.lm.trainer.rows import RecordedBatches, record_batches
-from airrep.runtime.publishing import append_line, remove_leftovers, write_file
+from airrep.runtime.publishing.files import append_line, remove_leftovers, write_file
 
 _ROWS_TOLD = 10
 

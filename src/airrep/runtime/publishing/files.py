@@ -1,17 +1,15 @@
-"""Publish files and folders: each stands under its name whole, or as it was before.
+"""Publish files: whole under their names, or as they were before.
 
 What is not finished lies beside its name, under a name of its own that nobody can guess: ``.airrep-<digits>.tmp``. Its
 writer holds a lock on it for as long as it lives, so that whoever comes next can tell what a killed writer left behind.
 """
 
-import ctypes
 import errno
 import fcntl
 import os
 import re
 import secrets
 import shutil
-import sys
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -21,11 +19,6 @@ from airrep.errors import ArtifactError
 _TEMPORARY = re.compile(r"\.airrep-[0-9a-f]{16}\.(tmp|moved)")
 """Unfinished files and folders; ``moved`` ones hold what must go back to its name if their writer is killed."""
 _NEW_FILE = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
-_HERE = -100
-"""The current folder, where C takes the descriptor of one."""
-_EXCHANGE = 2
-_NO_EXCHANGE = {errno.ENOSYS, errno.EINVAL, errno.ENOTSUP, errno.EPERM}
-"""Errors of file systems that cannot exchange two names at once."""
 
 LIMITS = {
     errno.EMFILE: "this process has as many files open as it may. Raise the limit, such as with: ulimit -n 4096",
@@ -69,14 +62,6 @@ def sync(path: Path) -> None:
         os.fsync(descriptor)
     finally:
         os.close(descriptor)
-
-
-def sync_tree(path: Path) -> None:
-    """Flush a file, or a directory with all that is in it."""
-    for below in path.rglob("*") if path.is_dir() else ():
-        if not below.is_symlink():
-            sync(below)
-    sync(path)
 
 
 def write_file(path: Path, content: bytes) -> None:
@@ -148,7 +133,7 @@ def _new_file(folder: Path) -> Iterator[tuple[Path, int]]:
 
 
 @contextmanager
-def _new_folder(parent: Path, ending: str = "tmp") -> Iterator[Path]:
+def temporary_folder(parent: Path, ending: str = "tmp") -> Iterator[Path]:
     """A new folder, locked, for this user alone; gone afterwards with all that is left in it."""
     while True:
         temporary = _new_name(parent, ending)
@@ -201,93 +186,3 @@ def _remove_leftover(path: Path) -> None:
         shutil.rmtree(path)
     finally:
         os.close(descriptor)
-
-
-@contextmanager
-def new_place(out: Path, *, replace: bool = False) -> Iterator[Path]:
-    """Write a file or folder by any means, whole or not at all: yields a path at which to make it.
-
-    Args:
-        out: the path that it gets.
-        replace: whether it may take the place of another.
-
-    Raises:
-        ArtifactError: *out* exists and *replace* is false, or it cannot be written.
-    """
-    if not replace:
-        check_new_folder(out)
-    with writing(out):
-        out.parent.mkdir(parents=True, exist_ok=True)
-        remove_leftovers(out.parent)
-        with _new_folder(out.parent) as own:
-            made = own / out.name
-            yield made
-            sync_tree(made)
-            give_name(made, out)
-
-
-@contextmanager
-def new_folder(out: Path) -> Iterator[Path]:
-    """Write a folder that is no artifact: yields an empty one to fill, which takes the name *out*.
-
-    Raises:
-        ArtifactError: *out* exists, or it cannot be written.
-    """
-    with new_place(out) as made:
-        made.mkdir()
-        yield made
-
-
-def check_new_folder(out: Path) -> None:
-    """Refuse, before any work, a path that exists (ArtifactError)."""
-    if out.exists():
-        raise ArtifactError(f"{out}: exists already; nothing is overwritten. Give another path, or remove it.")
-
-
-def give_name(made: Path, out: Path) -> bool:
-    """Give what is made and flushed the name *out*, at once; both are on one file system.
-
-    Returns:
-        Whether a folder stood there, which now lies at *made*.
-    """
-    swapped = out.is_dir() and not out.is_symlink()
-    if not swapped:
-        made.replace(out)
-    elif not _exchange(made, out):
-        # Two renames leave a moment without either; what a kill leaves then is put back by the next writer.
-        with _new_folder(out.parent, "moved") as aside:
-            old = aside / out.name
-            out.rename(old)
-            try:
-                made.rename(out)
-            except OSError:
-                old.rename(out)
-                raise
-            old.rename(made)
-    sync(out.parent)
-    return swapped
-
-
-def discard(folder: Path) -> None:
-    """Remove a folder: at once it is gone from its name, whatever comes."""
-    with _new_folder(folder.parent) as own:
-        folder.rename(own / folder.name)
-
-
-def _exchange(one: Path, other: Path) -> bool:
-    """Exchange two names at once; false where the system cannot."""
-    sys.audit("airrep.exchange", str(other))
-    library = ctypes.CDLL(None, use_errno=True)
-    first, second = os.fsencode(one), os.fsencode(other)
-    if hasattr(library, "renameat2"):
-        failed = library.renameat2(_HERE, first, _HERE, second, _EXCHANGE)
-    elif hasattr(library, "renamex_np"):  # macOS
-        failed = library.renamex_np(first, second, _EXCHANGE)
-    else:
-        return False
-    if not failed:
-        return True
-    number = ctypes.get_errno()
-    if number in _NO_EXCHANGE:
-        return False
-    raise OSError(number, os.strerror(number), str(other))

@@ -11,12 +11,13 @@ import pytest
 from worlds.kills import kill_at, list_changes
 
 from airrep.errors import ArtifactError
-from airrep.runtime import artifacts, publishing
+from airrep.runtime import artifacts
+from airrep.runtime.publishing import files, folders
 
 
 def make(path: Path, text: str, **options: bool) -> None:
     with artifacts.new_artifact(path, "note", {"about": text}, **options) as folder:
-        publishing.write_file(folder / "note.txt", text.encode())
+        files.write_file(folder / "note.txt", text.encode())
 
 
 def about(path: Path) -> str:
@@ -54,7 +55,7 @@ def test_a_version_stands_under_the_name_at_every_moment_of_a_replacement(tmp_pa
 
 def test_without_an_exchange_of_names_a_rerun_finds_a_version(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Where the system cannot exchange two names, a kill between two renames leaves neither; it is put back."""
-    monkeypatch.setattr(publishing, "_exchange", lambda one, other: False)
+    monkeypatch.setattr(folders, "_exchange", lambda one, other: False)
     out = tmp_path / "a"
 
     def replace() -> None:
@@ -101,10 +102,10 @@ def test_a_manifest_names_what_was_written_not_what_lies_there(tmp_path: Path) -
 
 def test_temporary_files_have_names_that_nobody_can_guess(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     seen: list[str] = []
-    sync = publishing.sync
-    monkeypatch.setattr(publishing, "sync", lambda path: (seen.append(path.name), sync(path)))
+    sync = files.sync
+    monkeypatch.setattr(files, "sync", lambda path: (seen.append(path.name), sync(path)))
     for text in (b"one", b"two"):
-        publishing.write_file(tmp_path / "a.txt", text)
+        files.write_file(tmp_path / "a.txt", text)
     temporary = [name for name in seen if name.endswith(".tmp")]
     assert len(set(temporary)) == 2
     assert names(tmp_path) == ["a.txt"]
@@ -114,10 +115,10 @@ def test_links_are_not_followed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
     """Another user of a shared folder may put a link wherever airrep writes."""
     victim = tmp_path / "victim.txt"
     victim.write_text("precious")
-    monkeypatch.setattr(publishing, "_new_name", lambda folder, ending="tmp": folder / ".airrep-guessed.tmp")
+    monkeypatch.setattr(files, "_new_name", lambda folder, ending="tmp": folder / ".airrep-guessed.tmp")
     for write in (
-        lambda: publishing.write_file(tmp_path / "a.txt", b"overwritten"),
-        lambda: publishing.append_line(tmp_path / "log.jsonl", "overwritten"),
+        lambda: files.write_file(tmp_path / "a.txt", b"overwritten"),
+        lambda: files.append_line(tmp_path / "log.jsonl", "overwritten"),
     ):
         for name in (".airrep-guessed.tmp", "log.jsonl", ".a.txt.tmp"):
             (tmp_path / name).unlink(missing_ok=True)
@@ -161,7 +162,7 @@ def test_many_writers_of_one_file_do_not_collide(tmp_path: Path) -> None:
     def write(content: bytes) -> None:
         for _ in range(10):
             try:
-                publishing.write_file(path, content)
+                files.write_file(path, content)
             except ArtifactError as error:
                 failures.append(error)
 
@@ -171,7 +172,7 @@ def test_many_writers_of_one_file_do_not_collide(tmp_path: Path) -> None:
     while any(writer.is_alive() for writer in writers):
         if path.exists():
             assert path.read_bytes() in contents
-        publishing.remove_leftovers(tmp_path)
+        files.remove_leftovers(tmp_path)
     assert not failures
     assert path.read_bytes() in contents
     assert names(tmp_path) == ["a.txt"]
@@ -180,7 +181,7 @@ def test_many_writers_of_one_file_do_not_collide(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     "write",
     [
-        lambda out: publishing.write_output(out / "a", b"new"),
+        lambda out: files.write_output(out / "a", b"new"),
         lambda out: write_folder(out / "a"),
     ],
     ids=["file", "folder"],
@@ -196,29 +197,29 @@ def test_what_killed_writers_left_is_removed_by_the_next(tmp_path: Path, write: 
 
 
 def write_folder(out: Path) -> None:
-    with publishing.new_folder(out) as folder:
+    with folders.new_folder(out) as folder:
         (folder / "one.txt").write_text("one")
         (folder / "more").mkdir()
         (folder / "more/two.txt").write_text("two")
 
 
 def test_what_a_living_writer_has_not_finished_stays(tmp_path: Path) -> None:
-    with publishing.new_folder(tmp_path / "a") as folder:
+    with folders.new_folder(tmp_path / "a") as folder:
         (folder / "one.txt").write_text("one")
-        publishing.remove_leftovers(tmp_path)
+        files.remove_leftovers(tmp_path)
         artifacts.tidy(tmp_path / "other")
     assert (tmp_path / "a/one.txt").read_text() == "one"
 
 
 def test_a_log_loses_the_line_that_was_cut_and_no_other(tmp_path: Path) -> None:
     path = tmp_path / "log.jsonl"
-    publishing.append_line(path, '{"number": 1}')
+    files.append_line(path, '{"number": 1}')
     with path.open("a") as stream:
         stream.write('{"numb')
-    publishing.append_line(path, '{"number": 2}')
+    files.append_line(path, '{"number": 2}')
     assert path.read_text() == '{"number": 1}\n{"number": 2}\n'
     path.write_text("x" * 200_000)
-    publishing.append_line(path, "whole")
+    files.append_line(path, "whole")
     assert path.read_text() == "whole\n"
 
 
@@ -228,7 +229,7 @@ def test_a_failed_replacement_of_a_folder_keeps_the_old_one(tmp_path: Path, monk
     def refuse(one: Path, other: Path) -> bool:
         raise OSError(errno.EACCES, os.strerror(errno.EACCES))
 
-    monkeypatch.setattr(publishing, "_exchange", refuse)
+    monkeypatch.setattr(folders, "_exchange", refuse)
     with pytest.raises(ArtifactError, match="there is no permission to write"):
         make(tmp_path / "a", "new", replace=True)
     assert about(tmp_path / "a") == "old"
