@@ -155,7 +155,7 @@ class RdsSettings(LmSettings):
 class ReadoutSettings(LmSettings):
     """Settings of the output layer's gradient as features."""
 
-    rank: int = Field(default=32, ge=1)
+    rank: int = Field(default=64, ge=1)
     """Rows of the small random matrices on both sides: rank² features."""
     unit: bool = True
     """Scale features to length 1."""
