@@ -16,7 +16,15 @@ from airrep.labels.ledger import Ledger, Quarantined, QueryLosses
 from airrep.labels.plan import SubsetPlan, open_plan
 from airrep.labels.request import KIND, keys_name, read_state
 from airrep.labels.tasks import LabelTask, Place, list_places
-from airrep.runtime.artifacts import MANIFEST, REQUEST, check_digests, check_sizes, json_digest, read_manifest
+from airrep.runtime.artifacts import (
+    MANIFEST,
+    REQUEST,
+    as_written,
+    check_digests,
+    check_sizes,
+    json_digest,
+    read_manifest,
+)
 
 
 class Labels:
@@ -39,6 +47,8 @@ class Labels:
         state = self.manifest or read_state(self.path)
         if state is None:
             raise ArtifactError(f"{self.path}: holds no labels; expected what `airrep label` wrote. Check the path.")
+        with as_written(self.path):
+            _check_state(state)
         self.state: Mapping[str, Any] = state
         self._arrays: dict[str, np.ndarray] = {}
 
@@ -227,9 +237,18 @@ class Labels:
                 check_digests(self.path, {name: self.manifest["files"][name]})
             try:
                 self._arrays[name] = np.load(self.path / name, mmap_mode="r", allow_pickle=False)
-            except (OSError, ValueError, EOFError) as error:
+            except Exception as error:  # damaged headers of arrays raise nearly anything
                 raise ArtifactError(f"{self.path / name}: cannot be read, so it was altered. Restore it.") from error
         return self._arrays[name]
+
+
+def _check_state(state: Mapping[str, Any]) -> None:
+    """Refuse a request that no label run wrote; raises anything."""
+    texts = ("keys", "plan_folder", "settings", "train", "queries")
+    if not all(isinstance(state[name], str) for name in texts) or type(state["counts"]["seeds"]) is not int:
+        raise TypeError
+    if any("/" in state[name] or state[name] in ("", ".", "..") for name in texts[:3]):
+        raise ValueError
 
 
 def mean_over_seeds(losses: Float32[np.ndarray, "s q m"]) -> Float32[np.ndarray, "q m"]:
