@@ -112,7 +112,7 @@ def test_rooms_can_be_taken_in_at_a_glance() -> None:
 
 def test_tests_mirror_the_rooms() -> None:
     tests = ROOT / "tests"
-    beside = {tests, tests / "worlds", tests / "reference", tests / "experiments", tests / "earlier"}
+    beside = {tests, tests / "worlds", tests / "reference", tests / "experiments", tests / "earlier", tests / "hostile"}
     rooms = {tests / room.relative_to(PACKAGE) for room in ROOMS}
     assert {path.parent for path in tests.rglob("*.py")} - beside <= rooms
     assert rooms - {tests / "cli" / "show"} <= {path.parent for path in tests.rglob("test_*.py")}
