@@ -205,5 +205,5 @@ def test_a_relative_channel_may_keep_no_features(tmp_path: Path, lm: str, corpus
     np.testing.assert_allclose(found["gradients"], 2 * sizes[:, None] * alone, rtol=2e-3, atol=1e-6)
     kept = tmp_path / "sum" / "state" / "reference.jsonl"
     kept.write_bytes(b"{" * kept.stat().st_size)
-    with pytest.raises(ArtifactError, match=r"reference.jsonl: was altered .* build it again\."):
+    with pytest.raises(ArtifactError, match=r"reference.jsonl: was altered"):
         airrep.open_index(tmp_path / "sum").top(queries, 1)

@@ -15,6 +15,7 @@ from safetensors.numpy import load, save
 
 from airrep.errors import ArtifactError, DataError
 from airrep.runtime.artifacts import (
+    as_written,
     canonical_json,
     check_digests,
     check_kind,
@@ -216,20 +217,21 @@ def evaluation_of(folder: Path, manifest: Mapping[str, Any]) -> Evaluation:
     """The evaluation whose manifest was read already; errors as of :func:`read_evaluation`."""
     check_kind(folder, manifest, KIND)
     check_digests(folder, manifest["files"])
-    value = json.loads((folder / RESULT).read_bytes())
-    if "rows" not in value:
-        raise ArtifactError(f"{folder}: is an evaluation of an older airrep. Run its command again with --replace.")
-    table = pq.read_table(folder / QUERIES)
-    columns = [table.column(f"row {number}").to_numpy() for number in range(len(value["rows"]))]
-    matrices = load((folder / MATRICES).read_bytes()) if MATRICES in manifest["files"] else {}
-    keys: list[tuple[str, str]] = [(line["instance"], line["query"]) for line in table.select([0, 1]).to_pylist()]
-    return Evaluation(
-        **{name: value[name] for name in ("measure", "subject", "ceiling", "facts", "tags", "command")},
-        request=manifest["request"],
-        rows=tuple(Row.from_dict(row, values) for row, values in zip(value["rows"], columns, strict=True)),
-        queries=tuple(keys),
-        matrices=matrices,
-    )
+    with as_written(folder):
+        value = json.loads((folder / RESULT).read_bytes())
+        if "rows" not in value:
+            raise ArtifactError(f"{folder}: is an evaluation of an older airrep. Run its command again with --replace.")
+        table = pq.read_table(folder / QUERIES)
+        columns = [table.column(f"row {number}").to_numpy() for number in range(len(value["rows"]))]
+        matrices = load((folder / MATRICES).read_bytes()) if MATRICES in manifest["files"] else {}
+        keys: list[tuple[str, str]] = [(line["instance"], line["query"]) for line in table.select([0, 1]).to_pylist()]
+        return Evaluation(
+            **{name: value[name] for name in ("measure", "subject", "ceiling", "facts", "tags", "command")},
+            request=manifest["request"],
+            rows=tuple(Row.from_dict(row, values) for row, values in zip(value["rows"], columns, strict=True)),
+            queries=tuple(keys),
+            matrices=matrices,
+        )
 
 
 def find_evaluation(path: str | Path, request: Mapping[str, Any]) -> Evaluation | None:

@@ -22,7 +22,7 @@ from airrep.index.editing import EditableIndex
 from airrep.index.reasons import Reasons, Scored
 from airrep.index.results import REMOVAL, GroupResult, Hit, Hits, Provenance, TopResult, WhatIfResult
 from airrep.index.rows import DIRECT, PACKAGES, GroupsLike, RowsLike
-from airrep.runtime.artifacts import check_file
+from airrep.runtime.artifacts import as_written, check_file
 from airrep.scoring.blocks import Block
 from airrep.scoring.group_scores import channel_scores, exact_group_scores, group_scores, sum_channels
 from airrep.scoring.groups import Groups
@@ -89,7 +89,8 @@ class Index(EditableIndex):
             for name, entry in self.manifest["files"].items():
                 if name.startswith("state/"):
                     check_file(self.path / name, entry)
-            attributor.load_state(self.path / "state")
+            with as_written(self.path / "state"):
+                attributor.load_state(self.path / "state")
         if attributor.fingerprint != self.manifest["attributor"]:
             raise ArtifactError(
                 f"{self.path}: was built with another model or other settings than this {attributor.name}: "

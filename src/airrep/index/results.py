@@ -25,7 +25,7 @@ from airrep.corpus.records import RESERVED
 from airrep.errors import ArtifactError, DataError
 from airrep.index.frames import Tabular, shortened
 from airrep.index.why import Why
-from airrep.runtime.artifacts import canonical_json, check_digests, new_artifact, read_manifest
+from airrep.runtime.artifacts import as_written, canonical_json, check_digests, new_artifact, read_manifest
 from airrep.runtime.publishing.files import write_file
 from airrep.scoring.pooling import pooling_text
 
@@ -482,4 +482,5 @@ def read_result(path: str | Path) -> TopResult | GroupResult | WhatIfResult:
             "made with --out (or, for a report, an evaluation, comparison, plan or diagnosis). Give the path of that."
         )
     check_digests(folder, manifest["files"])
-    return read_form(json.loads((folder / RESULTS).read_bytes()), f"{folder}:").result()
+    with as_written(folder):
+        return read_form(json.loads((folder / RESULTS).read_bytes()), f"{folder}:").result()

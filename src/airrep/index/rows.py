@@ -16,9 +16,17 @@ from airrep.corpus.corpus import Example
 from airrep.corpus.fields import TEXT_FIELDS, field_values
 from airrep.corpus.filters import compile_filter, where
 from airrep.corpus.table import Column
-from airrep.errors import ConfigError
-from airrep.index.shards import Blocks, Shard, reading
-from airrep.runtime.artifacts import check_digests, check_file, check_sizes, json_digest, read_manifest
+from airrep.errors import ArtifactError, ConfigError
+from airrep.index.shards import LAYOUTS, SHARD, Blocks, Shard, reading
+from airrep.runtime.artifacts import (
+    MANIFEST,
+    as_written,
+    check_digests,
+    check_file,
+    check_sizes,
+    json_digest,
+    read_manifest,
+)
 from airrep.scoring.groups import Groups
 
 if TYPE_CHECKING:
@@ -34,6 +42,28 @@ RowsLike = np.ndarray | Iterable[int] | Iterable[str] | str
 GroupsLike = str | Groups | Mapping[str, RowsLike] | Sequence[RowsLike]
 
 
+def _check_manifest(manifest: Mapping[str, Any]) -> None:
+    """Refuse a manifest that no build wrote; raises anything."""
+    rows = 0
+    for shard in manifest["shards"]:
+        name, start, count = shard["name"], shard["start"], shard["rows"]
+        whole = type(start) is type(count) is int and start == rows and count > 0
+        if not whole or not isinstance(shard["digest"], str) or f"shards/{name}/{SHARD}" not in manifest["files"]:
+            raise ValueError
+        rows += count
+    texts = ("method", "attributor", *(("deleted",) if manifest["deleted"] is not None else ()))
+    whole = type(manifest["dimension"]) is type(manifest["generation"]) is int
+    if not whole or manifest["rows"] != rows or rows == 0 or manifest["layout"] not in LAYOUTS:
+        raise ValueError
+    if not all(isinstance(manifest[name], str) for name in (*texts, "layout")) or manifest["dimension"] < 0:
+        raise TypeError
+    if manifest["deleted"] is not None and manifest["deleted"] not in manifest["files"]:
+        raise ValueError
+    known = (dict(manifest["settings"]), dict(manifest["request"]), list(manifest["corpora"]), manifest["fields"])
+    if not all(isinstance(name, str) for name in known[-1]):
+        raise TypeError
+
+
 class IndexRows:
     """The stored part of an index: examples with their features; no model is needed.
 
@@ -46,6 +76,8 @@ class IndexRows:
         self.path = Path(path)
         self.manifest = read_manifest(self.path, KIND)
         check_sizes(self.path, self.manifest["files"])
+        with as_written(self.path / MANIFEST):
+            _check_manifest(self.manifest)
 
     def __len__(self) -> int:
         """Number of examples, deleted ones not counted."""
@@ -110,6 +142,8 @@ class IndexRows:
         check_file(path, self.manifest["files"][path.name])
         with reading(path):
             rows: Rows = np.load(path, allow_pickle=False)
+        if rows.dtype != np.int64 or rows.ndim != 1 or (len(rows) and not 0 <= rows.min() <= rows.max() < self.rows):
+            raise ArtifactError(f"{path}: was altered after it was written. Restore it or build it again.")
         return rows
 
     @cached_property

@@ -32,6 +32,8 @@ if TYPE_CHECKING:
     from airrep.scoring.columns import Postings
 
 SHARD = "shard.json"
+LAYOUTS = ("dense", "csr", "mixed")
+"""How the features of a shard are stored."""
 FLOAT16_MAX = float(np.finfo(np.float16).max)
 
 

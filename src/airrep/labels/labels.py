@@ -16,7 +16,15 @@ from airrep.labels.ledger import Ledger, Quarantined, QueryLosses
 from airrep.labels.plan import SubsetPlan, open_plan
 from airrep.labels.request import KIND, keys_name, read_state
 from airrep.labels.tasks import LabelTask, Place, list_places
-from airrep.runtime.artifacts import MANIFEST, REQUEST, check_digests, check_sizes, json_digest, read_manifest
+from airrep.runtime.artifacts import (
+    MANIFEST,
+    REQUEST,
+    as_written,
+    check_digests,
+    check_sizes,
+    json_digest,
+    read_manifest,
+)
 
 
 class Labels:
@@ -39,6 +47,8 @@ class Labels:
         state = self.manifest or read_state(self.path)
         if state is None:
             raise ArtifactError(f"{self.path}: holds no labels; expected what `airrep label` wrote. Check the path.")
+        with as_written(self.path):
+            _check_state(state)
         self.state: Mapping[str, Any] = state
         self._arrays: dict[str, np.ndarray] = {}
 
@@ -70,8 +80,9 @@ class Labels:
             ArtifactError: the labels are unfinished.
         """
         manifest = self._finished_manifest()
-        decisive = {name: manifest[name] for name in ("fine_tune", "plan", "files")}
-        return json_digest({**decisive, "lm": manifest["lm"]["fingerprint"]})
+        with as_written(self.path):
+            decisive = {name: manifest[name] for name in ("fine_tune", "plan", "files")}
+            return json_digest({**decisive, "lm": manifest["lm"]["fingerprint"]})
 
     @cached_property
     def plan(self) -> SubsetPlan:
@@ -103,7 +114,8 @@ class Labels:
     def quarantined(self) -> list[Quarantined]:
         """The fine-tunes that were given up, with the reason."""
         if self.manifest is not None:
-            return [Quarantined(**{**one, "place": Place(**one["place"])}) for one in self.manifest["quarantined"]]
+            with as_written(self.path):
+                return [Quarantined(**{**one, "place": Place(**one["place"])}) for one in self.manifest["quarantined"]]
         return self._ledger.given_up(task for task in self.tasks if self.read(task.key) is None)
 
     @cached_property
@@ -218,18 +230,38 @@ class Labels:
         return self.manifest
 
     def _sealed(self, part: str, instance: int) -> np.ndarray:
-        return self._load(self._finished_manifest()["arrays"][instance][part])
+        with as_written(self.path):
+            name, manifest = self._finished_manifest()["arrays"][instance][part], self._finished_manifest()
+            shape: tuple[int, ...] = (len(self.plan.query_rows(instance)),)
+            shape = shape if part == "base" else (self.seeds, *shape, self.plan.subset_count)
+            if name not in manifest["files"]:
+                raise ValueError
+        found = self._load(name)
+        if found.shape != shape or found.dtype != np.float32:
+            raise ArtifactError(f"{self.path / name}: was altered after it was written. Restore it.")
+        return found
 
     def _load(self, name: str) -> np.ndarray:
         """One array, mapped from the disk; its checksum is checked the first time, if labels are finished."""
         if name not in self._arrays:
             if self.manifest is not None:
-                check_digests(self.path, {name: self.manifest["files"][name]})
+                with as_written(self.path):
+                    entry = self.manifest["files"][name]
+                check_digests(self.path, {name: entry})
             try:
                 self._arrays[name] = np.load(self.path / name, mmap_mode="r", allow_pickle=False)
-            except (OSError, ValueError, EOFError) as error:
+            except Exception as error:  # damaged headers of arrays raise nearly anything
                 raise ArtifactError(f"{self.path / name}: cannot be read, so it was altered. Restore it.") from error
         return self._arrays[name]
+
+
+def _check_state(state: Mapping[str, Any]) -> None:
+    """Refuse a request that no label run wrote; raises anything."""
+    texts = ("keys", "plan_folder", "settings", "train", "queries")
+    if not all(isinstance(state[name], str) for name in texts) or type(state["counts"]["seeds"]) is not int:
+        raise TypeError
+    if state["counts"]["seeds"] < 1 or any("/" in state[name] or state[name] in ("", ".", "..") for name in texts[:3]):
+        raise ValueError
 
 
 def mean_over_seeds(losses: Float32[np.ndarray, "s q m"]) -> Float32[np.ndarray, "q m"]:

@@ -95,7 +95,7 @@ class Ledger:
             return Quarantined(task.place, str(record["reason"]), int(record["attempts"]))
         except FileNotFoundError:
             return None
-        except (ValueError, TypeError, KeyError):
+        except (ValueError, TypeError, KeyError, RecursionError, OverflowError):
             return Quarantined(task.place, "unknown: the file that says it was altered", 0)
 
     def given_up(self, tasks: Iterable[LabelTask]) -> list[Quarantined]:

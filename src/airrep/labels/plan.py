@@ -22,7 +22,7 @@ from airrep.arrays import Rows
 from airrep.corpus.corpus import Corpus
 from airrep.errors import DataError
 from airrep.labels.subsets import Instance
-from airrep.runtime.artifacts import json_digest, new_artifact, read_manifest
+from airrep.runtime.artifacts import as_written, json_digest, new_artifact, read_manifest
 from airrep.runtime.publishing.files import write_file
 from airrep.runtime.settings import Settings
 from airrep.scoring.groups import Groups
@@ -160,18 +160,19 @@ def open_plan(path: str | Path) -> SubsetPlan:
     """
     folder = Path(path)
     manifest = read_manifest(folder, KIND, verify=True)
-    request = manifest["request"]
-    names = (*PARTS, *CUTS)
-    arrays = {name: np.load(folder / f"{name}.npy", allow_pickle=False) for name in names}
-    sums = {name: manifest["files"][f"{name}.npy"]["sha256"] for name in names}
-    return SubsetPlan(
-        path=folder,
-        settings=SamplingSettings.of(request["settings"], str(folder)),
-        fingerprint=json_digest([request["train"], request["queries"], request["settings"]["kind"], sums]),
-        train_fingerprint=request["train"],
-        query_fingerprint=request["queries"],
-        arrays=arrays,
-    )
+    with as_written(folder):
+        request = manifest["request"]
+        names = (*PARTS, *CUTS)
+        arrays = {name: np.load(folder / f"{name}.npy", allow_pickle=False) for name in names}
+        sums = {name: manifest["files"][f"{name}.npy"]["sha256"] for name in names}
+        return SubsetPlan(
+            path=folder,
+            settings=SamplingSettings.of(request["settings"], str(folder)),
+            fingerprint=json_digest([request["train"], request["queries"], request["settings"]["kind"], sums]),
+            train_fingerprint=request["train"],
+            query_fingerprint=request["queries"],
+            arrays=arrays,
+        )
 
 
 def write_plan(

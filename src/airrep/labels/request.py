@@ -149,7 +149,7 @@ def read_state(folder: Path) -> dict[str, Any] | None:
         return None
     except NotADirectoryError as error:
         raise ArtifactError(f"{folder}: is a file; expected the folder that holds labels. Name that.") from error
-    except (ValueError, OSError) as error:
+    except (ValueError, OSError, RecursionError) as error:
         raise ArtifactError(f"{path}: cannot be read, so it was altered. Restore it from another part.") from error
     if not isinstance(state, dict) or state.get("kind") != KIND:
         raise ArtifactError(f"{path}: is not a request for labels; expected one. Give the path of labels.")

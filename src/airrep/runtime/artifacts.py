@@ -10,13 +10,13 @@ import shutil
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from importlib.metadata import version
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 from typing import Any
 
 from filelock import FileLock, Timeout
 
 from airrep._version import __version__
-from airrep.errors import ArtifactError
+from airrep.errors import AirRepError, ArtifactError
 from airrep.runtime.publishing.files import LIMITS, remove_leftovers, sync, write_file, writing
 from airrep.runtime.publishing.folders import discard, give_name
 
@@ -125,8 +125,12 @@ def read_manifest(folder: Path, kind: str | None = None, *, verify: bool = False
             "Update airrep: pip install -U airrep"
         )
     claimed = manifest.pop("manifest_sha256", None)
-    if claimed != json_digest(manifest):
+    with as_written(folder / MANIFEST):
+        digest = json_digest(manifest)  # of a number that is none, or half of a surrogate pair, there is none
+    if claimed != digest:
         raise ArtifactError(f"{folder / MANIFEST}: was altered after it was written. Restore it or build it again.")
+    with as_written(folder / MANIFEST):
+        _check_form(manifest)
     if kind is not None:
         check_kind(folder, manifest, kind)
     if verify:
@@ -155,11 +159,37 @@ def _parse_manifest(folder: Path) -> dict[str, Any]:
         raise
     except OSError as error:
         raise ArtifactError(f"{path}: cannot be read: {error.strerror}. Mend its permissions.") from error
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise ArtifactError(f"{path}: is not JSON, so it was altered. Restore it or build it again.") from error
-    if not isinstance(manifest, dict) or not isinstance(manifest.get("format"), int):
+    if not isinstance(manifest, dict) or type(manifest.get("format")) is not int:
         raise ArtifactError(f"{path}: is not a manifest of airrep. Give the path of a directory that airrep wrote.")
     return manifest
+
+
+def _check_form(manifest: Mapping[str, Any]) -> None:
+    """Refuse a manifest without a kind, or with files that are none below its folder; raises anything."""
+    if not isinstance(manifest["kind"], str):
+        raise TypeError
+    for name, entry in manifest["files"].items():
+        place = PurePosixPath(name)
+        if place.is_absolute() or ".." in place.parts or not name or "\0" in name:
+            raise ValueError
+        if type(entry["bytes"]) is not int or not isinstance(entry["sha256"], str):
+            raise TypeError
+
+
+@contextmanager
+def as_written(path: Path) -> Iterator[None]:
+    """Turn whatever goes wrong while an artifact's content is taken apart into a one-line ArtifactError."""
+    try:
+        yield
+    except AirRepError:
+        raise
+    except Exception as error:  # what was altered, or made by others, raises nearly anything
+        raise ArtifactError(
+            f"{path}: is not as airrep writes it ({type(error).__name__}), so it was altered. "
+            "Restore it or build it again."
+        ) from error
 
 
 def _why_absent(folder: Path) -> str:
@@ -303,7 +333,7 @@ def check_replaceable(out: Path, kind: str) -> None:
         return
     try:
         manifest = json.loads((out / MANIFEST).read_bytes())
-    except (OSError, ValueError):
+    except (OSError, ValueError, RecursionError):
         manifest = None
     if not isinstance(manifest, dict) or "manifest_sha256" not in manifest:
         raise ArtifactError(f"{out}: was not written by airrep, so it is not replaced. Give another path.")

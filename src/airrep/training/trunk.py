@@ -145,6 +145,8 @@ def _open(path: Path, frozen: Frozen, block: range) -> np.ndarray | None:
     tokens = int(frozen.texts.offsets[block.stop] - frozen.texts.offsets[block.start])
     shape = (len(block) if frozen.means_only else tokens, frozen.model.shape.width)
     try:
+        if not _is_whole(path):
+            return None
         found: np.ndarray = np.load(path, mmap_mode="r", allow_pickle=False)
     except (OSError, ValueError, EOFError):
         return None
@@ -162,9 +164,21 @@ def _expect(path: Path, frozen: Frozen, block: range) -> np.ndarray:
 
 
 def _to_bytes(array: np.ndarray) -> bytes:
+    """An array file with a checksum behind it, which numpy passes over."""
     stream = io.BytesIO()
     np.save(stream, array)
-    return stream.getvalue()
+    content = stream.getvalue()
+    return content + hashlib.sha256(content).digest()
+
+
+def _is_whole(path: Path) -> bool:
+    """Whether the bytes are those that were written."""
+    summed, left = hashlib.sha256(), path.stat().st_size - hashlib.sha256().digest_size
+    with path.open("rb") as stream:
+        while left > 0 and (part := stream.read(min(left, 1 << 20))):
+            summed.update(part)
+            left -= len(part)
+        return stream.read() == summed.digest()
 
 
 @dataclass(frozen=True)
