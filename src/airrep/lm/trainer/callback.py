@@ -33,6 +33,11 @@ class AttributionCallback(TrainerCallback):  # type: ignore[misc]
     Raises:
         ConfigError: when training begins: *out* holds something else, or the trainer would delete checkpoints.
         ArtifactError: when training begins: *out* cannot be written.
+
+    Example:
+        >>> callback = airrep.AttributionCallback("runs/record", checkpoints=4)
+        >>> callback.out.name  # give it to a Trainer: callbacks=[callback]
+        'record'
     """
 
     def __init__(self, out: str | Path, *, checkpoints: int = 0, replace: bool = False) -> None:

@@ -107,6 +107,11 @@ def read_training_record(folder: str | Path) -> TrainingRecord:
 
     Raises:
         ArtifactError: the folder holds no record, or a damaged one.
+
+    Example:
+        >>> record = airrep.read_training_record("runs/trained")
+        >>> len(record.steps), record.jumps()
+        (3, [])
     """
     place = Path(folder)
     try:
