@@ -15,19 +15,51 @@ Messages are one line: *where: what is wrong; what is expected. What to do.*
 
 
 class AirRepError(Exception):
-    """Base of every exception that airrep raises on purpose."""
+    """Base of every exception that airrep raises on purpose.
+
+    Example:
+        >>> try:
+        ...     airrep.read_corpus("nowhere.jsonl")
+        ... except airrep.AirRepError as error:
+        ...     print(error)
+        nowhere.jsonl: no such file or folder; a data file is expected. Check the path
+    """
 
 
 class ConfigError(AirRepError, ValueError):
-    """A setting, flag or argument that cannot hold."""
+    """A setting, flag or argument that cannot hold.
+
+    Example:
+        >>> try:
+        ...     index.top(queries, k=0)
+        ... except airrep.ConfigError as error:
+        ...     print(error)
+        top_k: k is 0; expected at least 1. Ask for one example or more.
+    """
 
 
 class DataError(AirRepError, ValueError):
-    """A record, file or text that cannot be used."""
+    """A record, file or text that cannot be used.
+
+    Example:
+        >>> try:
+        ...     airrep.Corpus.from_records([{"prompt": "Who?"}])
+        ... except airrep.DataError as error:
+        ...     print(str(error)[:42])
+        records: record 1: no prompt and response;
+    """
 
 
 class ArtifactError(AirRepError, OSError):
-    """A directory that airrep wrote, or should write, is not as it must be."""
+    """A directory that airrep wrote, or should write, is not as it must be.
+
+    Example:
+        >>> try:
+        ...     airrep.open_index("nowhere")
+        ... except airrep.ArtifactError as error:
+        ...     print(error)
+        nowhere: does not exist; expected a directory that airrep wrote. Check the path.
+    """
 
 
 class NotFittedError(AirRepError, RuntimeError):
@@ -35,11 +67,24 @@ class NotFittedError(AirRepError, RuntimeError):
 
 
 class TrainingError(AirRepError, ArithmeticError):
-    """A fine-tune or a training run cannot continue: its loss is not finite, or memory is short."""
+    """A fine-tune or a training run cannot continue: its loss is not finite, or memory is short.
+
+    Example:
+        >>> try:
+        ...     raise airrep.TrainingError("step 7: the loss is NaN. Lower the learning rate.")
+        ... except airrep.AirRepError as error:
+        ...     print(error)
+        step 7: the loss is NaN. Lower the learning rate.
+    """
 
 
 class MissingExtraError(AirRepError, ImportError):
-    """An optional dependency is not installed."""
+    """An optional dependency is not installed.
+
+    Example:
+        >>> issubclass(airrep.MissingExtraError, ImportError)
+        True
+    """
 
     def __init__(self, feature: str, extra: str) -> None:
         super().__init__(f"{feature}: needs an optional dependency. Install it with: pip install 'airrep[{extra}]'")

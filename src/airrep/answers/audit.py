@@ -129,6 +129,11 @@ def audit(
 
     Raises:
         ConfigError: no item, no training example, or a bad filter or threshold.
+
+    Example:
+        >>> found = airrep.audit(index, train[:2])
+        >>> len(found.items)
+        2
     """
     asked, keep, chosen = list(items), index.mask(where), settings or AuditSettings()
     if not asked or not keep.any():

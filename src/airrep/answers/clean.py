@@ -156,6 +156,11 @@ def clean(
 
     Raises:
         ConfigError: an unknown kind or field, or a bad filter or threshold.
+
+    Example:
+        >>> found = airrep.clean(index, kinds=["duplicate"])
+        >>> found.examples, found.checked
+        (60, ('duplicate',))
     """
     unknown = [kind for kind in kinds if kind not in KINDS]
     if unknown or not kinds:

@@ -100,6 +100,11 @@ def explain(
     Raises:
         ConfigError: k is not between 1 and the number of examples to choose from, an answer has no better one, or a bad
             filter.
+
+    Example:
+        >>> told = airrep.explain(index, queries[0], k=3)
+        >>> [lesson.rank for lesson in told.answers[0].lessons]
+        [1, 2, 3]
     """
     asked = _listed(answers)
     pairs = None if better is None else match_better(asked, _listed(better))

@@ -105,6 +105,11 @@ def harmful(
 
     Raises:
         ConfigError: k is not between 1 and the number of examples to choose from, or a bad filter.
+
+    Example:
+        >>> found = airrep.harmful(index, queries, k=3)
+        >>> len(found.queries)
+        5
     """
     asked = [queries] if isinstance(queries, Example) else list(queries)
     keep = index.mask(where)
@@ -195,6 +200,11 @@ def top_of_set(
     Raises:
         ConfigError: k is not between 1 and the number of examples to choose from, or a bad filter.
         DataError: no query tells the examples apart.
+
+    Example:
+        >>> found = airrep.top_of_set(index, queries, k=3)
+        >>> [hit.rank for hit in found.hits]
+        [1, 2, 3]
     """
     keep = index.mask(where)
     check_count("top of a set: k", k, int(keep.sum()))

@@ -124,6 +124,11 @@ def mix(
 
     Raises:
         ConfigError: an unknown field, fewer than two sources, or a bad share or filter.
+
+    Example:
+        >>> weights = airrep.mix(index, queries, by="source")
+        >>> sorted(one.name for one in weights.sources)
+        ['books', 'forum']
     """
     if not 0 < top <= 1:
         raise ConfigError(f"mix: the share of examples that count is {top}; expected above 0 and at most 1. Change it.")

@@ -75,6 +75,11 @@ class Attributor(ABC):
 
     Features are float32, one row for each example: a dense array ``(rows, d)`` or a CSR matrix. They depend on the
     example alone (and on what :meth:`fit` learnt), never on the other examples of the call, its order or its size.
+
+    Example:
+        >>> method = airrep.make_attributor("tfidf")
+        >>> isinstance(method, airrep.Attributor), method.name
+        (True, 'tfidf')
     """
 
     name: ClassVar[str]

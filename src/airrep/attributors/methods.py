@@ -360,6 +360,11 @@ def make_attributor(name: str, values: Mapping[str, Any] | None = None) -> Attri
 
     Raises:
         ConfigError: no such method, no such setting, or a value that cannot hold.
+
+    Example:
+        >>> method = airrep.make_attributor("ngram", {"tokenizer": "words"})
+        >>> method.name, str(method.pooling())
+        ('ngram', 'ngram-lm')
     """
     method = method_named(name)
     settings = method.settings.of({**method.defaults, **(values or {})}, where=f"method '{name}'")

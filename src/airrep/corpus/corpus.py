@@ -36,6 +36,11 @@ class Example:
     """One prompt with its response, an id, and optionally label, source and metadata (JSON values).
 
     An id that is not given is :attr:`content_hash`, as it is for records without one.
+
+    Example:
+        >>> example = airrep.Example(prompt="Who won?", response="Nobody yet.", source="forum")
+        >>> example.source, len(example.id)
+        ('forum', 16)
     """
 
     prompt: str
@@ -79,6 +84,11 @@ class Corpus(Sequence[Example]):
         table: the rows as a pyarrow Table.
         skipped: records that ``skip_invalid`` left out while reading; none for any other corpus.
         forms: how many records were read in which form, such as "messages"; none for any other corpus.
+
+    Example:
+        >>> corpus = airrep.Corpus.from_records([{"prompt": "Who won?", "response": "Nobody yet."}])
+        >>> len(corpus), corpus[0].response
+        (1, 'Nobody yet.')
     """
 
     def __init__(
@@ -263,6 +273,11 @@ def read_corpus(
         DataError: the file is missing, empty or damaged, or a record is not valid; the message has the place.
         ConfigError: a limit below 1, a split or a config of something that has none, or a choice that is none.
         MissingExtraError: a dataset, without the package ``datasets``.
+
+    Example:
+        >>> corpus = airrep.read_corpus("train.jsonl")
+        >>> corpus[0].prompt
+        'question e 0'
     """
     schema = Schema(prompt_field, response_field, id_field, label_field, source_field, turns, preferences)
     if longest_line < 1:

@@ -123,6 +123,11 @@ def load_encoder(
         ConfigError: a setting that cannot hold, a name that leads to no model, a language model, or a model with
             program code that is not trusted.
         DataError: a model folder that is incomplete, damaged or unsafe to read.
+
+    Example:
+        >>> encoder = airrep.load_encoder("default")
+        >>> encoder.encode_texts(["a text", "another"]).shape
+        (2, 384)
     """
     name = str(name_or_path)
     device = resolve_device(device)

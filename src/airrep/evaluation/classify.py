@@ -70,6 +70,11 @@ def classify(
     Raises:
         ConfigError: no index, a bad filter, no such field, or more votes than examples.
         DataError: two rows of one name, a query without class, other examples in some index, or no class at all.
+
+    Example:
+        >>> found = airrep.classify([("tfidf", index)], queries)
+        >>> found.measure, len(found.queries)
+        ('classify', 5)
     """
     return Classification(indexes, queries, settings or ClassifySettings()).run(progress)
 

@@ -139,6 +139,10 @@ def compare_evaluations(
         ConfigError: no row of that name, fewer than two rows, or a run named twice.
         DataError: runs of different measures or subjects, or two rows without a query that counts for both.
         ArtifactError: a run without the matrices that its rows are paired from.
+
+    Example:
+        >>> found = airrep.classify([("tfidf", index), ("again", index)], queries)
+        >>> comparison = airrep.compare_evaluations([("run", found)], to="tfidf", resamples=100)
     """
     request = comparison_request(runs, to, resamples)  # first, as it refuses runs that cannot be compared
     contestants = sorted(_contestants(runs), key=lambda one: -one.side.value)

@@ -116,6 +116,11 @@ def evaluate_lds(
             one to judge by among these, or a pool that does not fit.
         DataError: an index lacks an example of a train pool, scores that are not finite or all constant, an instance
             is made of removals or has no losses, or two rows of one name.
+
+    Example:
+        >>> found = airrep.evaluate_lds([index], instances, names=["tfidf"])
+        >>> found.measure, [row.name for row in found.rows]
+        ('lds', ['tfidf'])
     """
     return LdsStudy(named(indexes, names), instances, pool, temperature, tune=tune, resamples=resamples).run()
 

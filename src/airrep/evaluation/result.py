@@ -119,6 +119,11 @@ class Evaluation:
 
     Raises:
         DataError: two rows of one name, or values that do not fit the queries.
+
+    Example:
+        >>> found = airrep.classify([("tfidf", index)], queries)
+        >>> found.best.name
+        'tfidf'
     """
 
     measure: Measure
@@ -209,6 +214,11 @@ def read_evaluation(path: str | Path) -> Evaluation:
 
     Raises:
         ArtifactError: nothing there, unfinished, altered, or not an evaluation.
+
+    Example:
+        >>> path = airrep.classify([("tfidf", index)], queries).save("runs/classes")
+        >>> airrep.read_evaluation("runs/classes").measure
+        'classify'
     """
     return evaluation_of(Path(path), read_manifest(Path(path)))
 

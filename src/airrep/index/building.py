@@ -63,6 +63,11 @@ def build_index(
         DataError: the corpus is empty, or gives features that are not finite.
         TrainingError: workers of the engine fail again and again.
         ArtifactError: something else is there, another process is writing there, or it cannot be written.
+
+    Example:
+        >>> made = airrep.build_index("train.jsonl", "runs/words", method="tfidf")
+        >>> len(made)
+        60
     """
     path = real_path(out)
     method, train = checked(train, method, settings, shard_rows)

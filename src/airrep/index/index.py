@@ -40,6 +40,11 @@ class Index(EditableIndex):
 
     Rows, filters and groups are those of :class:`airrep.index.rows.IndexRows`; ``append``, ``delete`` and ``compact``
     those of :class:`airrep.index.editing.EditableIndex`.
+
+    Example:
+        >>> hits = index.top("answer 14", k=3, where='source == "books"')
+        >>> [hit.rank for hit in hits]
+        [1, 2, 3]
     """
 
     def __init__(self, path: str | Path, attributor: Attributor | None = None) -> None:
@@ -384,5 +389,11 @@ def _whole(k: Any) -> int:
 
 
 def open_index(path: str | Path, attributor: Attributor | None = None) -> Index:
-    """Open an index; see :class:`Index`."""
+    """Open an index; see :class:`Index`.
+
+    Example:
+        >>> opened = airrep.open_index("runs/index")
+        >>> opened.method, len(opened)
+        ('tfidf', 60)
+    """
     return Index(path, attributor)

@@ -96,7 +96,13 @@ class Provenance:
 
 @dataclass(frozen=True)
 class Hit:
-    """One training example in a ranking for a query."""
+    """One training example in a ranking for a query.
+
+    Example:
+        >>> hit = index.top("answer 14", k=1)[0]
+        >>> hit.rank, hit.example.response
+        (1, 'answer 14')
+    """
 
     rank: int
     """1 = first."""
@@ -176,7 +182,13 @@ class Result(Tabular, ABC):
 
 @dataclass(frozen=True, repr=False)
 class TopResult(Result, Sequence[Hits]):
-    """The top training examples of each of several queries."""
+    """The top training examples of each of several queries.
+
+    Example:
+        >>> result = index.top(queries, k=3)
+        >>> len(result), [len(hits) for hits in result]
+        (5, [3, 3, 3, 3, 3])
+    """
 
     queries: tuple[Hits, ...]
     provenance: Provenance
@@ -211,7 +223,13 @@ class TopResult(Result, Sequence[Hits]):
 
 @dataclass(frozen=True, eq=False, repr=False)
 class GroupResult(Result):
-    """Group scores: ``scores[i, j]`` is how much group j helps query i; higher = more helpful."""
+    """Group scores: ``scores[i, j]`` is how much group j helps query i; higher = more helpful.
+
+    Example:
+        >>> result = index.group_scores(queries, by="label")
+        >>> result.names, result.scores.shape
+        (('label 0', 'label 1', 'label 2'), (5, 3))
+    """
 
     queries: tuple[Example, ...]
     names: tuple[str, ...]
@@ -253,6 +271,11 @@ class WhatIfResult(Result):
     """How the group score of the corpus changes when part of it is left out.
 
     ``change = after - before``, one value for each query: below 0, what was removed had been helping.
+
+    Example:
+        >>> result = index.what_if(queries, remove='source == "forum"')
+        >>> result.removed, result.change.shape
+        (20, (5,))
     """
 
     queries: tuple[Example, ...]
@@ -473,6 +496,11 @@ def read_result(path: str | Path) -> TopResult | GroupResult | WhatIfResult:
     Raises:
         ArtifactError: not a result, unfinished or altered.
         DataError: it lacks something, or holds what a result cannot.
+
+    Example:
+        >>> path = index.top(queries, k=3).save("runs/hits")
+        >>> len(airrep.read_result("runs/hits"))
+        5
     """
     folder = Path(path)
     manifest = read_manifest(folder)

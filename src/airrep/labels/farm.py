@@ -93,6 +93,12 @@ def label(
         DataError: other corpora than those of the plan, or an example of it that the LM cannot read.
         ArtifactError: other labels are there, another process writes the same, or they cannot be written.
         TrainingError: every fine-tune failed, or workers cannot be started.
+
+    Example:
+        >>> plan = airrep.open_plan("runs/subsets")
+        >>> labels = airrep.label(plan, train, None, "MODEL", {"epochs": 1}, "runs/new-labels")
+        >>> labels.complete
+        True
     """
     train = as_corpus(train)
     queries = None if queries is None else as_corpus(queries, "queries")

@@ -31,6 +31,11 @@ class Labels:
     """The losses of a label directory, finished or not.
 
     Losses are mean nats per response token, lower = better, NaN where a fine-tune is missing or was given up.
+
+    Example:
+        >>> labels = airrep.Labels("runs/labels")
+        >>> [instance.losses.shape for instance in labels.instances(train)]
+        [(6, 10), (6, 10)]
     """
 
     def __init__(self, path: str | Path) -> None:
@@ -290,5 +295,10 @@ def open_labels(path: str | Path) -> Labels:
 
     Raises:
         ArtifactError: as for :class:`Labels`.
+
+    Example:
+        >>> labels = airrep.open_labels("runs/labels")
+        >>> labels.complete
+        True
     """
     return Labels(path)

@@ -157,6 +157,11 @@ def open_plan(path: str | Path) -> SubsetPlan:
 
     Raises:
         ArtifactError: nothing there, unfinished, altered, or not a subset plan.
+
+    Example:
+        >>> plan = airrep.open_plan("runs/subsets")
+        >>> len(plan.instances)
+        2
     """
     folder = Path(path)
     manifest = read_manifest(folder, KIND, verify=True)

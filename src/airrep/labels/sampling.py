@@ -48,6 +48,12 @@ def sample(
         DataError: too few examples, subsets not smaller than their pool, or examples without source or label to
             stratify by.
         ArtifactError: something else is there, another process is writing there, or it cannot be written.
+
+    Example:
+        >>> settings = {"instances": 1, "train_count": 18, "query_count": 6, "subsets": 4, "size": 4}
+        >>> plan = airrep.sample(train, "runs/plan", settings)
+        >>> plan.instances[0].name
+        '0'
     """
     settings, train = SamplingSettings.given(settings), as_corpus(train)
     _check(settings)

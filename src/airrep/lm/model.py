@@ -296,6 +296,11 @@ def load_lm(settings: LmSettings | Mapping[str, Any] | str | Path) -> TargetLM:
             or a setting does not fit it.
         ArtifactError: it is a warm-up that was altered.
         MissingExtraError: it has adapters, and the package peft is missing.
+
+    Example:
+        >>> lm = airrep.load_lm("MODEL")
+        >>> lm.losses(lm.tokenise(queries)).shape  # nats per token of the response
+        (5,)
     """
     settings = LmSettings.named(settings)
     trusted = settings.trust_remote_code

@@ -133,6 +133,11 @@ def warm_up(
         TrainingError: the loss is not finite, or memory is short.
         MissingExtraError: adapters without the package peft.
         ArtifactError: something else is there, another process is writing there, or it cannot be written.
+
+    Example:
+        >>> warm = airrep.warm_up(train, "runs/warm", "MODEL", {"epochs": 1}, count=8)
+        >>> warm.path.name
+        'warm'
     """
     path, chosen = real_path(out), FineTuneSettings.given(fine_tune, "fine_tune")
     corpus, lm = as_corpus(corpus, "corpus"), LmSettings.named(lm)

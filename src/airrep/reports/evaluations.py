@@ -69,6 +69,11 @@ def write_evaluation_report(
         DataError: a plan that is not as expected.
         ArtifactError: a run that cannot be read, or a file that exists or cannot be written.
         MissingExtraError: matplotlib is not installed.
+
+    Example:
+        >>> found = airrep.classify([("tfidf", index)], queries)
+        >>> airrep.write_evaluation_report([found], "evaluation.html", draw=False).name
+        'evaluation.html'
     """
     if figures is not None and not draw:
         raise ConfigError("--figures: nothing is drawn with --no-figures; expected one of them. Leave one out.")

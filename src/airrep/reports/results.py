@@ -53,6 +53,11 @@ def write_report(
         ConfigError: there are no results, they come from different indexes, or an id means two queries.
         DataError: one is not the JSON form of a result.
         ArtifactError: a file exists and *replace* is false, it is a directory, or it cannot be written.
+
+    Example:
+        >>> path = airrep.write_report([index.top(queries, k=3)], "report.html")
+        >>> path.exists()
+        True
     """
     path = Path(out)
     check_page_free(path, replace)

@@ -82,6 +82,10 @@ def train_encoder(
             channel scores all subsets alike.
         TrainingError: labels that nothing can be learnt from, or a loss or gradient that is not finite.
         ArtifactError: something else is there, another process is training there, or it cannot be written.
+
+    Example:
+        >>> settings = {"steps": 2, "warmup_steps": 1}
+        >>> trained = airrep.train_encoder(instances[:1], instances[1:], "runs/encoder", settings)
     """
     chosen = _resolved(TrainingSettings.given(settings))
     if teaching is not None:

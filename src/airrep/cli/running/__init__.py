@@ -1,7 +1,7 @@
 """Whole runs: commands that record themselves, configs that replay them.
 
 config        Configs of whole runs: read, checked, printed.
-files         Files that the steps of a config made, told beside it: they have no history of their own.
+files         Files that the steps of a config made, told beside it.
 history       History of an artifact: the commands that made and changed it.
 manifests     Steps of artifacts without history, as far as their manifests tell.
 recorded      The config that makes an artifact, from its history and those of its inputs.

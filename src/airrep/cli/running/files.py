@@ -1,4 +1,4 @@
-"""Files that the steps of a config made, told beside it: they have no history of their own."""
+"""Files that the steps of a config made, told beside it."""
 
 import json
 from pathlib import Path

@@ -90,6 +90,11 @@ def diagnose(
         ConfigError: no instance, one given twice by its content, or a pool that does not fit.
         DataError: an instance of removals, losses that cannot be used, an index that lacks an example, or scores that
             are not finite.
+
+    Example:
+        >>> found = airrep.diagnose(instances[:1], resamples=100)
+        >>> isinstance(found.sentence, str)
+        True
     """
     labels = LabelStatistics(instances, seconds)
     request = diagnosis_request(instances, indexes, pool, temperature)

@@ -57,6 +57,11 @@ def select(
     Raises:
         ConfigError: *count* is not between 1 and the number of examples to choose from or that quotas allow, no
             example fits into the budget, or a bad filter, field, quota or budget.
+
+    Example:
+        >>> picks = airrep.select(index, queries, count=10)
+        >>> len(picks)
+        10
     """
     limits = _limits(count, diversity, by, most, tokens)
     keys = _content_keys(index) if drop_duplicates else None

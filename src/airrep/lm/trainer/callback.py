@@ -5,11 +5,12 @@ import sys
 from pathlib import Path
 from typing import Any
 
+import torch.distributed as dist
 import transformers
 from transformers import TrainerCallback
 
 from airrep.errors import ArtifactError, ConfigError
-from airrep.lm.trainer.record import ABOUT, FORMAT, read_training_record, steps_until
+from airrep.lm.trainer.record import ABOUT, FORMAT, rank_files, read_training_record, steps_until
 from airrep.lm.trainer.rows import RecordedBatches, record_batches
 from airrep.runtime.publishing.files import append_line, remove_leftovers, write_file
 
@@ -33,6 +34,11 @@ class AttributionCallback(TrainerCallback):  # type: ignore[misc]
     Raises:
         ConfigError: when training begins: *out* holds something else, or the trainer would delete checkpoints.
         ArtifactError: when training begins: *out* cannot be written.
+
+    Example:
+        >>> callback = airrep.AttributionCallback("runs/record", checkpoints=4)
+        >>> callback.out.name  # give it to a Trainer: callbacks=[callback]
+        'record'
     """
 
     def __init__(self, out: str | Path, *, checkpoints: int = 0, replace: bool = False) -> None:
@@ -87,6 +93,7 @@ class AttributionCallback(TrainerCallback):  # type: ignore[misc]
     def on_train_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
         """Say where the loss jumped."""
         written, self._file = self._file, None  # another training is another record
+        _told_by_first(None)  # others may still write their last entry
         if int(getattr(args, "process_index", 0)) or written is None:
             return
         about = json.loads((self.out / ABOUT).read_bytes())
@@ -133,27 +140,41 @@ class AttributionCallback(TrainerCallback):  # type: ignore[misc]
         }
 
     def _open(self, step: int, rank: int, about: dict[str, Any]) -> None:
-        """Make the folder, or go on with the record in it from a step on."""
-        mine = self.out / f"steps-{rank}.jsonl"
-        begun_here = self._file is not None
-        if (
-            step == 0
-            and not (begun_here or self.replace)
-            and rank == 0
-            and self.out.is_dir()
-            and any(self.out.iterdir())
-        ):
-            raise ConfigError(f"{self.out}: is not empty. Name another folder, remove it, or give replace=True.")
+        """Make the folder, or go on with the record in it from a step on; each process has a file of its own."""
+        problem = self._prepare(step, about) if rank == 0 else None
+        problem = _told_by_first(problem)  # no process may touch what the first one refuses
+        if problem is not None:
+            raise problem
+        self._file = self.out / f"steps-{rank}.jsonl"
         try:
-            self.out.mkdir(parents=True, exist_ok=True)
-            kept = steps_until(mine, step)
-            remove_leftovers(self.out)
-            write_file(mine, b"".join(kept))
-            if rank == 0:
-                self._write_about(about)
+            self._cut(self._file, step)
         except (OSError, ValueError, KeyError, TypeError) as error:
-            raise ArtifactError(f"{self.out}: the record cannot be written ({error}). Name another folder.") from error
-        self._file = mine
+            raise self._unwritten(error) from error
+
+    def _prepare(self, step: int, about: dict[str, Any]) -> Exception | None:
+        """Let the first process make the folder; what is wrong, if something is."""
+        begun_here = self._file is not None
+        try:
+            used = self.out.is_dir() and any(self.out.iterdir())
+            if step == 0 and used and not (begun_here or self.replace):
+                return ConfigError(f"{self.out}: is not empty. Name another folder, remove it, or give replace=True.")
+            self.out.mkdir(parents=True, exist_ok=True)
+            remove_leftovers(self.out)
+            for rank, file in rank_files(self.out).items():
+                if rank >= about["world_size"]:  # of a training by more processes
+                    self._cut(file, step)
+            self._write_about(about)
+        except (OSError, ValueError, KeyError, TypeError) as error:
+            return self._unwritten(error)
+        return None
+
+    def _unwritten(self, error: Exception) -> ArtifactError:
+        return ArtifactError(f"{self.out}: the record cannot be written ({error}). Name another folder.")
+
+    @staticmethod
+    def _cut(file: Path, step: int) -> None:
+        """Keep the entries of a file up to a step."""
+        write_file(file, b"".join(steps_until(file, step)))
 
     def _write_about(self, about: dict[str, Any]) -> None:
         write_file(self.out / ABOUT, json.dumps(about, indent=1).encode())
@@ -166,6 +187,16 @@ def _skipped(args: Any, state: Any, loader: Any) -> int:
     several = args.gradient_accumulation_steps
     steps = max(-(-len(loader) // several), 1)
     return int(state.global_step % steps * several)
+
+
+def _told_by_first(problem: Exception | None) -> Exception | None:
+    """What the first of several processes tells, once all have come here; this process's own, if it is alone."""
+    if not (dist.is_available() and dist.is_initialized()) or dist.get_world_size() == 1:
+        return problem
+    dist.barrier()
+    told: list[Exception | None] = [problem]
+    dist.broadcast_object_list(told, src=0)
+    return told[0]
 
 
 def _number(value: Any) -> float | None:

@@ -107,17 +107,41 @@ def read_training_record(folder: str | Path) -> TrainingRecord:
 
     Raises:
         ArtifactError: the folder holds no record, or a damaged one.
+
+    Example:
+        >>> record = airrep.read_training_record("runs/trained")
+        >>> len(record.steps), record.jumps()
+        (3, [])
     """
     place = Path(folder)
     try:
         about = dict(json.loads((place / ABOUT).read_bytes()))
-        ranks = [list(_lines(path)) for path in sorted(place.glob("steps-*.jsonl"))]
-        merged = [_together(parts) for parts in zip(*ranks, strict=False)]
+        merged = _merged([list(_lines(path)) for path in rank_files(place).values()], int(about.get("world_size", 1)))
     except FileNotFoundError:
         raise ArtifactError(f"{place}: holds no record of a training; expected {ABOUT}. Check the path.") from None
     except (OSError, ValueError, TypeError, KeyError) as error:
         raise ArtifactError(f"{place}: its record cannot be read ({type(error).__name__}). Restore it.") from error
     return TrainingRecord(place, about, tuple(merged))
+
+
+def rank_files(folder: Path) -> dict[int, Path]:
+    """The files of steps in a record, by the number of the process that wrote each, ascending."""
+    found = (path.name.removeprefix("steps-").removesuffix(".jsonl") for path in folder.glob("steps-*.jsonl"))
+    return {rank: folder / f"steps-{rank}.jsonl" for rank in sorted(int(name) for name in found if name.isdecimal())}
+
+
+def _merged(ranks: list[list[dict[str, Any]]], processes: int) -> list[Step]:
+    """Entries of all processes by their steps; those at the end that some process did not write are left out.
+
+    A training that was resumed by more or fewer processes has entries of both numbers.
+    """
+    if not ranks:
+        return []
+    known = [{(entry["first"], entry["last"]): entry for entry in entries} for entries in ranks]
+    found = [[entries[key] for entries in known if key in entries] for key in known[0]]
+    while found and len(found[-1]) < processes:
+        found.pop()
+    return [_together(parts) for parts in found]
 
 
 def _lines(path: Path) -> Iterator[dict[str, Any]]:
@@ -126,7 +150,7 @@ def _lines(path: Path) -> Iterator[dict[str, Any]]:
             yield json.loads(line)
 
 
-def _together(parts: tuple[dict[str, Any], ...]) -> Step:
+def _together(parts: list[dict[str, Any]]) -> Step:
     """One entry of all processes: each logged the same mean loss, and has rows of its own."""
     first = parts[0]
     rows = tuple(row for part in parts for row in part["rows"])

@@ -91,6 +91,11 @@ def fit_datamodels(
         ConfigError: too few subsets for the folds.
         DataError: fewer than two subsets have losses, or no query's loss varies.
         ArtifactError: something else is there, or it cannot be written.
+
+    Example:
+        >>> models = airrep.fit_datamodels(instances[0], "runs/datamodels")
+        >>> "lds" in models.report
+        True
     """
     chosen, path = settings or RegressionSettings(), Path(out)
     request = {"instance": identity(instance), "settings": chosen.model_dump(), "resamples": resamples}

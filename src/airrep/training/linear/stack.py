@@ -124,6 +124,11 @@ def learn_stack(
         ConfigError: no member, no instance to learn from or judge by, or a setting that cannot hold.
         DataError: a held-out query was learnt from, every member scores all subsets alike, or none helps.
         ArtifactError: something else is there, or it cannot be written.
+
+    Example:
+        >>> from airrep.attributors.recipes import Channel
+        >>> members = [Channel(method="ngram"), Channel(method="tfidf")]
+        >>> stack = airrep.learn_stack(members, instances[:1], instances[1:], "runs/stack")
     """
     _check(members, learn, held_out)
     members, path, rivals = _told_apart(members), Path(out), rivals or {}
