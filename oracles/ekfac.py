@@ -12,7 +12,7 @@ from kronfluence.arguments import FactorArguments, ScoreArguments
 from torch.utils.data import TensorDataset
 from world import QUERIES, TRAIN, Comparison, World, make_world
 
-from airrep.attributors.gradient.ekfac import EkfacAttributor
+from airrep.attributors.gradient.whole.ekfac import EkfacAttributor
 from airrep.attributors.settings import EkfacSettings
 from airrep.corpus.corpus import Corpus
 

@@ -19,10 +19,10 @@ import torch
 from torch import Tensor
 
 import airrep
-from airrep.attributors.gradient.ekfac import EkfacAttributor
-from airrep.attributors.gradient.kept import sizes_of
 from airrep.attributors.gradient.projection import Covariances
 from airrep.attributors.gradient.reading import read_gradients
+from airrep.attributors.gradient.whole.ekfac import EkfacAttributor
+from airrep.attributors.gradient.whole.kept import sizes_of
 from airrep.attributors.methods import make_attributor
 from airrep.labels.gather import gather
 from airrep.labels.instance import LabelledInstance

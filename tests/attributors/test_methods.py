@@ -31,7 +31,7 @@ ELSEWHERE = {
     "less": "gradient/test_less.py",
     "influence": "gradient/test_influence.py",
     "datamodels": "../training/linear/test_datamodels.py",
-    "ekfac": "gradient/test_ekfac.py",
+    "ekfac": "gradient/whole/test_ekfac.py",
     "stack": "../training/linear/test_stack.py",
     "precomputed": "test_precomputed.py",
 }

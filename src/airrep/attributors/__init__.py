@@ -8,10 +8,9 @@ encoder        Attribution by sentence encoders: AirRep and plain embeddings.
 feature_files  Readers of feature files that other tools wrote: .npy, TRAK, LogIX.
 gradient/      Methods that read gradients of the LM: hooks, projections, curvature.
 installed      Methods of other packages, found by their entry points.
-language       Attribution by the hidden states of a language model: RDS.
+language       Attribution by one forward pass of a language model: RDS, readout.
 methods        The methods of training data attribution, by name.
 precomputed    Attribution by precomputed features.
-readout        Attribution by the gradient of an LM's output layer, from one forward pass.
 recipes        Recipes of channels: read, checked; the default one.
 settings       Settings of the attribution methods.
 sums/          Methods that add up others: channels, and stacks of earlier versions.

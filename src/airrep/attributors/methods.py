@@ -178,7 +178,7 @@ METHODS: Mapping[str, Method] = {
             cost="1 forward pass of the LM",
             paper="RISE, arXiv 2604.16197",
             settings=METHOD_SETTINGS["readout"],
-            location=("airrep.attributors.readout", "ReadoutAttributor"),
+            location=("airrep.attributors.language", "ReadoutAttributor"),
         ),
         Method(
             name="dsir",
@@ -219,7 +219,7 @@ METHODS: Mapping[str, Method] = {
             cost=f"{_BACKWARD} for each set of queries, or with rank=R once; twice that to fit",
             paper="EK-FAC influence, arXiv 2308.03296",
             settings=METHOD_SETTINGS["ekfac"],
-            location=("airrep.attributors.gradient.ekfac", "EkfacAttributor"),
+            location=("airrep.attributors.gradient.whole.ekfac", "EkfacAttributor"),
         ),
         Method(
             name="trak",

@@ -8,9 +8,9 @@ from jaxtyping import Float
 from torch import Tensor
 
 from airrep.arrays import Rows
-from airrep.attributors.gradient.low_rank import low_rank
 from airrep.attributors.gradient.projection import Covariances
 from airrep.attributors.gradient.reading import Places, Reduction, Site, read_gradients
+from airrep.attributors.gradient.whole.low_rank import low_rank
 from airrep.errors import TrainingError
 from airrep.lm.documents import Documents
 from airrep.lm.model import TargetLM

@@ -11,8 +11,6 @@ from jaxtyping import Float16, Float32
 
 from airrep.attributors.base import OnProgress, OnRows, SlowFit, count_rows
 from airrep.attributors.direct import DirectAttributor
-from airrep.attributors.gradient.factors import Factors, HeldGradients, Scorer, Squares, eigenbases
-from airrep.attributors.gradient.kept import KeptReader, Layout, scores_of_kept, sizes_of
 from airrep.attributors.gradient.logra import HELD, groups_of
 from airrep.attributors.gradient.projection import Covariances
 from airrep.attributors.gradient.reading import Site, find_sites, read_gradients
@@ -24,6 +22,8 @@ from airrep.attributors.gradient.store import (
     store_folder,
     unpack_arrays,
 )
+from airrep.attributors.gradient.whole.factors import Factors, HeldGradients, Scorer, Squares, eigenbases
+from airrep.attributors.gradient.whole.kept import KeptReader, Layout, scores_of_kept, sizes_of
 from airrep.attributors.language import LanguageAttributor
 from airrep.attributors.settings import EkfacSettings
 from airrep.corpus.corpus import Corpus, Example

@@ -1,4 +1,4 @@
-"""Gradients of training examples that an index keeps: factors of a low rank for each linear map."""
+"""Gradients that an index keeps, as factors of low rank."""
 
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
@@ -8,9 +8,9 @@ import torch
 from jaxtyping import Float, Float16
 from torch import Tensor
 
-from airrep.attributors.gradient.factors import HELD_PRODUCTS, Factors, HeldGradients
-from airrep.attributors.gradient.low_rank import low_rank_product
 from airrep.attributors.gradient.reading import Places, Site
+from airrep.attributors.gradient.whole.factors import HELD_PRODUCTS, Factors, HeldGradients
+from airrep.attributors.gradient.whole.low_rank import low_rank_product
 
 
 class _Part(NamedTuple):

@@ -12,9 +12,9 @@ from worlds.small_world import make_corpus
 from worlds.tiny_lms import tiny_lm
 
 import airrep
-from airrep.attributors.gradient.ekfac import EkfacAttributor
-from airrep.attributors.gradient.low_rank import low_rank, low_rank_product
 from airrep.attributors.gradient.reading import Places, find_sites
+from airrep.attributors.gradient.whole.ekfac import EkfacAttributor
+from airrep.attributors.gradient.whole.low_rank import low_rank, low_rank_product
 from airrep.attributors.methods import make_attributor
 from airrep.corpus.corpus import Corpus, Example
 from airrep.errors import ConfigError, DataError, NotFittedError, TrainingError
@@ -128,20 +128,20 @@ def test_it_conforms(tmp_path: Path) -> None:
 def test_queries_in_parts_have_the_same_scores(lm: str, monkeypatch: pytest.MonkeyPatch) -> None:
     whole = fitted(lm).score(TRAIN, QUERIES)
     method = fitted(lm, store="none")
-    monkeypatch.setattr("airrep.attributors.gradient.ekfac.QUERY_NUMBERS", 2 * method._numbers)
+    monkeypatch.setattr("airrep.attributors.gradient.whole.ekfac.QUERY_NUMBERS", 2 * method._numbers)
     close(method.score(TRAIN, QUERIES), whole)
 
 
 def test_queries_are_read_a_few_at_a_time(lm: str, monkeypatch: pytest.MonkeyPatch) -> None:
     whole = fitted(lm).score(TRAIN, QUERIES)
-    monkeypatch.setattr("airrep.attributors.gradient.factors.READ_AT_ONCE", 2)
+    monkeypatch.setattr("airrep.attributors.gradient.whole.factors.READ_AT_ONCE", 2)
     assert len(QUERIES) > 2
     close(fitted(lm, store="none").score(TRAIN, QUERIES), whole)
 
 
 def test_gradients_of_queries_are_factors_for_large_lms(lm: str, monkeypatch: pytest.MonkeyPatch) -> None:
     assert fitted(lm).held_rank is None
-    monkeypatch.setattr("airrep.attributors.gradient.ekfac.WHOLE", 0)
+    monkeypatch.setattr("airrep.attributors.gradient.whole.ekfac.WHOLE", 0)
     assert fitted(lm).held_rank == 16
     assert fitted(lm).fingerprint == fitted(lm, query_rank=16).fingerprint
     assert fitted(lm, query_rank=8).held_rank == 8
@@ -236,10 +236,10 @@ def test_what_is_kept_does_not_depend_on_blocks(lm: str, monkeypatch: pytest.Mon
     kept = method.keep(TRAIN)
     assert (kept.shape, kept.dtype) == ((14, method.kept), np.float16)
     scores = method.score_kept([kept], QUERIES)
-    monkeypatch.setattr("airrep.attributors.gradient.kept.HELD_PRODUCTS", 1)
+    monkeypatch.setattr("airrep.attributors.gradient.whole.kept.HELD_PRODUCTS", 1)
     close(method.score_kept([kept[:5], kept[5:]], QUERIES), scores)
     close(fitted(lm, rank=2, batch_tokens=64).score(TRAIN, QUERIES), scores)
-    monkeypatch.setattr("airrep.attributors.gradient.ekfac.QUERY_NUMBERS", 2 * method._numbers)
+    monkeypatch.setattr("airrep.attributors.gradient.whole.ekfac.QUERY_NUMBERS", 2 * method._numbers)
     close(method.score_kept([kept], QUERIES), scores)
 
 
