@@ -409,7 +409,7 @@ def test_a_failing_step_ends_the_run_with_its_number_and_name(run: Run) -> None:
 def test_a_history_that_was_altered_is_refused_when_shown_and_not_believed_when_run(run: Run) -> None:
     do(run, "index train.jsonl --out i --method tfidf")
     config(run, "i")
-    for bad in ("[1]\n", "{}\n", '{"step": {"a": 1, "b": 2}}\n', '{"step": 3}\n', "\xff", '{"step": {"top": [1]}}\n'):
+    for bad in ("[1]\n", "{}\n", '{"step": {"a": 1, "b": 2}}\n', '{"step": 3}\n', "\xff\n", '{"step": {"top": [1]}}\n'):
         Path("i", HISTORY).write_text(bad, encoding="latin-1")
         ran = run("show", "i", "--config")
         assert (ran.status, "cannot be read as commands of airrep" in ran.err) == (1, True), bad
