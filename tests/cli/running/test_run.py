@@ -406,6 +406,15 @@ def test_a_failing_step_ends_the_run_with_its_number_and_name(run: Run) -> None:
     assert Path("i/manifest.json").is_file()
 
 
+def test_a_line_of_history_that_a_kill_cut_is_left_out(run: Run) -> None:
+    do(run, "index train.jsonl --out i --method tfidf")
+    with Path("i", HISTORY).open("a") as stream:
+        stream.write('{"airrep": "0.1", "st')
+    assert len(read_history(Path("i"))) == 1
+    do(run, "delete i --id e1")
+    assert [line.step.command for line in read_history(Path("i"))] == ["index", "delete"]
+
+
 def test_a_history_that_was_altered_is_refused_when_shown_and_not_believed_when_run(run: Run) -> None:
     do(run, "index train.jsonl --out i --method tfidf")
     config(run, "i")

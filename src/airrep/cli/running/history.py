@@ -59,8 +59,9 @@ def read_history(artifact: Path) -> list[Line]:
     if not path.is_file():
         return []
     try:
-        whole, _, _ = path.read_bytes().rpartition(b"\n")  # an interruption may have cut the last line
-        return [_line(json.loads(text)) for text in whole.splitlines() if text.strip()]
+        *whole, last = path.read_bytes().split(b"\n")
+        lines = whole if last.startswith(b"{") else [*whole, last]  # an interruption may have cut the last one
+        return [_line(json.loads(text)) for text in lines if text.strip()]
     except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
         raise ArtifactError(f"{path}: cannot be read as commands of airrep. Delete it.") from error
 
