@@ -95,7 +95,7 @@ def _appended(index: EditableIndex, more: Corpus, progress: OnProgress | None) -
     if not small:
         return [*names, *new]
     for shard in small:
-        shard.check()  # checksums of the merged shards would hide altered bytes
+        shard.check_all()  # checksums of the merged shards would hide altered bytes
     folder, rows = index.path / "shards" / new[0], min(fill, len(more))
     digest = json_digest(read_record(folder))
     first = Shard(folder, index.rows, rows, small[0].layout, index.dimension, digest)

@@ -22,6 +22,7 @@ from airrep.index.editing import EditableIndex
 from airrep.index.reasons import Reasons, Scored
 from airrep.index.results import REMOVAL, GroupResult, Hit, Hits, Provenance, TopResult, WhatIfResult
 from airrep.index.rows import DIRECT, PACKAGES, GroupsLike, RowsLike
+from airrep.index.shards import ChannelBlocks, Held
 from airrep.runtime.artifacts import as_written, check_file
 from airrep.scoring.blocks import Block
 from airrep.scoring.group_scores import channel_scores, exact_group_scores, group_scores, sum_channels
@@ -368,8 +369,15 @@ class Index(EditableIndex):
     @property
     def blocks(self) -> Sequence[Block]:
         """Its features shard by shard, for programs that score by themselves, after :meth:`encode_queries`."""
-        stored = super().blocks
+        stored = super().blocks if self._held is None else ChannelBlocks(self.shards, *self._held)
         return stored if self._direct is None else self._direct.blocks(stored)
+
+    @cached_property
+    def _held(self) -> tuple[Held, Held] | None:
+        """The channels whose features are dense, and those whose are sparse, where there are both."""
+        if self.manifest["layout"] != "mixed" or not isinstance(self.attributor, ChannelsAttributor):
+            return None
+        return Held(*self.attributor.held(dense=True)), Held(*self.attributor.held(dense=False))
 
     @cached_property
     def _direct(self) -> DirectScores | None:

@@ -34,6 +34,8 @@ if TYPE_CHECKING:
 SHARD = "shard.json"
 LAYOUTS = ("dense", "csr", "mixed")
 """How the features of a shard are stored."""
+POSTINGS = ("columns", "rows", "values")
+"""Arrays of sparse features beside dense ones."""
 FLOAT16_MAX = float(np.finfo(np.float16).max)
 
 
@@ -189,10 +191,20 @@ class Shard:
     @cached_property
     def block(self) -> "Block":
         """Its features, for scoring."""
-        from airrep.scoring.blocks import Block  # here, since it loads torch: rows are read without
+
+        return self.part(dense=True, thin=True)
+
+    def part(self, *, dense: bool, thin: bool) -> "Block":
+        """Its features, zeros in place of the dense or the sparse ones of several channels, which stay unread."""
+        from airrep.scoring.blocks import Block
 
         if self.layout == "csr":
             return Block(self.start, self._csr())
+        if not dense:
+            with reading(self.folder / SHARD):
+                width = int(self._record["arrays"]["features"]["shape"][1])
+            nothing = np.broadcast_to(np.float16(0), (self.rows, width))
+            return Block(self.start, nothing, sparse=self._postings(self.dimension - width))
         features = self._map("features")  # a search reads few of them, so they are checked when they are read
         codes, scales, bounds = map(self._load, ("codes", "scales", "bounds"))
         width = features.shape[1] if features.ndim == 2 else -1
@@ -201,7 +213,10 @@ class Shard:
         inside = 0 <= width <= self.dimension if mixed else width == self.dimension
         if not inside or [array.shape for array in (features, codes, scales, bounds)] != shapes:
             raise _altered(self.folder)
-        more = self._postings(self.dimension - width) if mixed else None
+        more: Any = None
+        if mixed:
+            shape = (self.rows, self.dimension - width)
+            more = self._postings(shape[1]) if thin else sparse.csr_array(shape, dtype=np.float32)
         return Block(self.start, features, codes, scales, bounds, more, partial(self._check, "features.npy"))
 
     def features(self, rows: Rows | None = None) -> Features:
@@ -224,7 +239,7 @@ class Shard:
         """Sparse features beside dense ones, checked first: a wrong row would crash the process."""
         from airrep.scoring.columns import Postings
 
-        listed, rows, values = map(self._load, ("columns", "rows", "values"))
+        listed, rows, values = map(self._load, POSTINGS)
         found = Postings(listed, rows, values, (self.rows, columns))
         good = len(listed) == len(rows) == len(values)
         if good and len(rows):
@@ -246,7 +261,7 @@ class Shard:
             raise _altered(self.folder)
         return sparse.csr_array((data, indices, indptr), shape=(self.rows, self.dimension))
 
-    def check(self) -> None:
+    def check_all(self) -> None:
         """Check every byte; ArtifactError if one was altered."""
         check_digests(self.folder, self._files)
 
@@ -264,13 +279,26 @@ class Shard:
         return corpus
 
     @cached_property
-    def _files(self) -> Mapping[str, Mapping[str, Any]]:
-        """Size and checksum of each file."""
+    def _record(self) -> Mapping[str, Any]:
         record = read_record(self.folder)
         if json_digest(record) != self.digest:
             raise _altered(self.folder / SHARD)
-        files: Mapping[str, Mapping[str, Any]] = record["files"]
+        return record
+
+    @property
+    def _files(self) -> Mapping[str, Mapping[str, Any]]:
+        """Size and checksum of each file."""
+        files: Mapping[str, Mapping[str, Any]] = self._record["files"]
         return files
+
+    def check(self, names: Sequence[str]) -> None:
+        """Hold some arrays against their checksums.
+
+        Raises:
+            ArtifactError: one was altered.
+        """
+        for name in names:
+            self._check(f"{name}.npy")
 
     def _check(self, name: str) -> None:
         if name not in self._files:
@@ -323,3 +351,60 @@ class Blocks(Sequence["Block"]):
         if isinstance(position, slice):
             return Blocks(self._shards[position])
         return self._shards[position].block
+
+
+@dataclass(frozen=True)
+class Held:
+    """The channels whose features are dense, or sparse, and whether any of them counts."""
+
+    names: tuple[str, ...]
+    counted: bool
+
+    @contextmanager
+    def named(self) -> Iterator[None]:
+        """Name the channels in the error of a file that was altered, and say how to ask the others."""
+        try:
+            yield
+        except ArtifactError as error:
+            names = " and ".join(f"'{name}'" for name in self.names)
+            raise ArtifactError(
+                f"{error} It holds the channels {names}; to ask the others alone, give a recipe without these: "
+                "--set channels=RECIPE"
+            ) from error
+
+
+class ChannelBlocks(Sequence["Block"]):
+    """The features of an index of channels; those of channels that do not count stay unread."""
+
+    def __init__(self, shards: Sequence[Shard], dense: Held, thin: Held) -> None:
+        self._shards, self._dense, self._thin = shards, dense, thin
+        self._made: dict[int, Block] = {}
+
+    def __len__(self) -> int:
+        return len(self._shards)
+
+    @overload
+    def __getitem__(self, position: int) -> "Block": ...
+    @overload
+    def __getitem__(self, position: slice) -> "ChannelBlocks": ...
+    def __getitem__(self, position: int | slice) -> "Block | ChannelBlocks":
+        if isinstance(position, slice):
+            return ChannelBlocks(self._shards[position], self._dense, self._thin)
+        shard = self._shards[position]
+        if shard.start not in self._made:
+            self._made[shard.start] = self._block(shard)
+        return self._made[shard.start]
+
+    def _block(self, shard: Shard) -> "Block":
+        if self._thin.counted:
+            with self._thin.named():
+                shard.check(POSTINGS)
+        if not self._dense.counted:
+            return shard.part(dense=False, thin=True)
+        with self._dense.named():
+            block = shard.part(dense=True, thin=self._thin.counted)
+        return block._replace(check=partial(self._checked, block))
+
+    def _checked(self, block: "Block") -> None:
+        with self._dense.named():
+            block.dense()

@@ -74,6 +74,12 @@ class ChannelsAttributor(SeveralMethods[ChannelsSettings]):
     def counted(self) -> tuple[bool, ...]:
         return tuple(channel.weight > 0 for channel in self.channels)
 
+    def held(self, *, dense: bool) -> tuple[tuple[str, ...], bool]:
+        """Names of the channels whose features are dense, or sparse, and whether any of them counts."""
+        places = _places([one.encode_train([]) for one in self.parts])
+        mine = [one for one, place in zip(self.channels, places, strict=True) if place.dense == dense]
+        return tuple(one.title for one in mine), any(one.weight > 0 for one in mine)
+
     @cached_property
     def _pools(self) -> tuple[Pooling, ...]:
         return tuple(map(channel_pooling, self.channels, self.parts))
