@@ -103,7 +103,7 @@ QUERIES, TRAIN = np.ones((2, 3), np.float32), np.ones((4, 3), np.float16)
     [
         (QUERIES, 0, {}, ConfigError, "count is 0; expected at least 1"),
         (QUERIES, 5, {}, ConfigError, "count is 5, but there are 4 examples to choose from"),
-        (QUERIES, 1, {"keep": np.zeros(4, bool)}, ConfigError, "there are 0 examples"),
+        (QUERIES, 1, {"keep": np.zeros(4, bool)}, ConfigError, "no example fulfils the filter"),
         (QUERIES, 1, {"keep": np.zeros(5, bool)}, ConfigError, "keep: is bool"),
         (QUERIES, 1, {"skip_duplicates": ["x"]}, ConfigError, r"skip_duplicates: is \(1,\); expected \(4,\)"),
         (QUERIES[:0], 1, {}, DataError, "queries: there are none"),
