@@ -17,8 +17,10 @@ from transformers import (
     BloomForCausalLM,
     Gemma2Config,
     Gemma2ForCausalLM,
-    GPTJConfig,
-    GPTJForCausalLM,
+    GPTNeoConfig,
+    GPTNeoForCausalLM,
+    MptConfig,
+    MptForCausalLM,
     T5Config,
     T5ForConditionalGeneration,
 )
@@ -156,15 +158,17 @@ def test_a_folder_without_configuration_or_weights_is_refused(missing: str, tmp_
             "a BloomForCausalLM gives other losses when documents are packed",
         ),
         (
-            lambda: GPTJForCausalLM(
-                GPTJConfig(
-                    vocab_size=VOCABULARY, n_embd=16, n_layer=1, n_head=2, rotary_dim=4, bos_token_id=1, eos_token_id=2
-                )
+            lambda: GPTNeoForCausalLM(
+                GPTNeoConfig(**_SHAPE, num_layers=1, num_heads=2, attention_types=[[["global"], 1]])
             ),
             "a causal LM cannot be loaded: it takes no attention from outside, so that documents cannot be packed",
         ),
+        (
+            lambda: MptForCausalLM(MptConfig(vocab_size=VOCABULARY, d_model=16, n_layers=1, n_heads=2)),
+            "a MptForCausalLM cannot read packed documents",
+        ),
     ],
-    ids=["bert", "t5", "gemma2", "bloom", "gptj"],
+    ids=["bert", "t5", "gemma2", "bloom", "gpt-neo", "mpt"],
 )
 def test_lms_of_another_kind_are_refused(make: Callable[[], Any], reason: str, tmp_path: Path) -> None:
     with torch.random.fork_rng():

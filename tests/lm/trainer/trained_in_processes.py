@@ -71,3 +71,5 @@ def main(record: Path, count: int, resume: bool) -> None:
 
 if __name__ == "__main__":
     main(Path(sys.argv[1]), int(sys.argv[2]), sys.argv[3:] == ["resume"])
+    if torch.distributed.is_initialized():
+        torch.distributed.destroy_process_group()  # or its threads may abort the process at its end

@@ -34,6 +34,7 @@ _REASONS = {
     errno.EPERM: "there is no permission to write",
     errno.EROFS: "the file system is read-only",
     errno.ENOTDIR: "a parent of it is a file, not a directory",
+    errno.EEXIST: "a parent of it is a file, not a directory",  # says mkdir of it
     errno.ELOOP: "a symbolic link is in the way, which is not followed",
 }
 
