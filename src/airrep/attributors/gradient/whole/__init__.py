@@ -1,7 +1,7 @@
 """Whole gradients with EK-FAC curvature, as they pass or as factors.
 
-ekfac       Attribution by influence functions with EK-FAC curvature, without projection.
-factors     EK-FAC: Kronecker factors of whole gradients' curvature, with corrected eigenvalues.
-kept        Gradients that an index keeps, as factors of low rank.
-low_rank    Matrices as factors of a low rank.
+ekfac     Attribution by influence functions with EK-FAC curvature, without projection.
+factors   EK-FAC: Kronecker factors of whole gradients' curvature, with corrected eigenvalues.
+kept      Gradients that an index keeps, as factors of low rank.
+low_rank  Matrices as factors of a low rank.
 """
