@@ -1,8 +1,8 @@
 """Sums of channels: encoding, storage, searches and group scores, beside plain ones.
 
 Run as ``python benchmarks/channels.py``. Process CPU time, candidates in turns, one thread but where told. Texts are
-those that come with airrep; features of large indexes are drawn at random, n-grams by Zipf's law: of each example 45
-are common and 85 rare.
+those that come with airrep; features of large indexes are drawn at random, n-grams by Zipf's law: of each example 50
+are common and 97 rare, as many as the default channels store of the demo's examples.
 """
 
 import argparse
@@ -28,7 +28,7 @@ from airrep.scoring.groups import Groups
 from airrep.scoring.pooling import ChannelPool, ChannelPooling, Pooling
 from airrep.scoring.topk import top_k
 
-D, SHARD, COMMON, RARE = 384, 4096, 45, 85
+D, SHARD, COMMON, RARE = 384, 4096, 50, 97
 SPAN = 2**22
 """Different rare n-grams of one counting channel."""
 WIDE = 2**28

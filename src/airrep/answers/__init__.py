@@ -1,10 +1,10 @@
 """Answers from scores: what taught an answer, what harms, leaks and mixes.
 
-answer       What all answers share: a JSON form, written and read back.
+answer       The base of all answers: a JSON form, written and read back.
 audit        Evaluation items that the training data contain, or nearly contain.
 clean        Training examples that are likely wrong, repeated, odd or harmful; with reasons.
 explain      Which training examples taught an answer, or in place of a better one.
-harm         What harms queries, beside their own spread; one question for a whole set.
+harm         Examples that harm queries, beside their own spread; one question for a whole set.
 likeness/    How near examples are, by words and by meaning.
 mix          How to mix sources for a target: weights with intervals.
 mixed_files  A mix as files: examples of each source, drawn to its weight.

@@ -1,4 +1,4 @@
-"""What all answers share: a JSON form, written and read back."""
+"""The base of all answers: a JSON form, written and read back."""
 
 import json
 from abc import ABC

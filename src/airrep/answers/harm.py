@@ -1,4 +1,4 @@
-"""What harms queries, beside their own spread; one question for a whole set."""
+"""Examples that harm queries, beside their own spread; one question for a whole set."""
 
 from dataclasses import dataclass, replace
 from typing import ClassVar

@@ -104,7 +104,7 @@ class NgramSettings(Settings):
     """Added to the corpus's count of each n-gram."""
     length: float = Field(default=0.5, ge=0, le=1)
     """An example weighs so in a group: its tokens to this power. 1 counts all tokens alike, 0 all examples."""
-    skip: float = Field(default=0.0, ge=0, allow_inf_nan=False)
+    skip: float = Field(default=0.0, ge=0, le=100, allow_inf_nan=False)
     """Weight of pairs of tokens with one token between them, whatever it is; 0: they are not counted."""
     copied: bool = False
     """Whether words that the prompt has count as one mark, so that copying is counted, not what is copied; with the

@@ -1,7 +1,7 @@
 """A page to explore an index in the browser, served by this machine.
 
 app        The web application: routes, answers as JSON, errors in one line.
-explorer   What is explored: an index, perhaps another beside it, queries, facets.
+explorer   The state of a page: an index, perhaps another beside it, queries, facets.
 facets     Facets: values of fields with their counts, and the rows that have them.
 questions  Questions that the page asks, answered as JSON values; nothing here knows of HTTP.
 requests   Requests that the page may make, each checked as one model.

@@ -1,4 +1,4 @@
-"""What is explored: an index, perhaps another beside it, queries, facets."""
+"""The state of a page: an index, perhaps another beside it, queries, facets."""
 
 import threading
 from collections import OrderedDict

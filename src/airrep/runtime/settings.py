@@ -59,7 +59,8 @@ def _first_problem(error: ValidationError, known: Sequence[str]) -> str:
         flag = "--lm MODEL" if name == "lm" else f"--set {name}=..."
         return f"'{name}' is not set, and there is nothing to take instead. Pass {flag}."
     value = f"{name}={problem['input']!r}: " if name else ""
-    return f"{value}{problem['msg'].lower()}. Correct the value."
+    reason = problem["msg"].removeprefix("Value error, ").lower()  # of our own checks
+    return f"{value}{reason}. Correct the value."
 
 
 def read_settings(path: Path | None, overrides: Sequence[str] = ()) -> dict[str, Any]:

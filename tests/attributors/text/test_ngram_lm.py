@@ -234,7 +234,8 @@ def test_subwords_are_those_of_the_bundled_model() -> None:
         ({"orders": (1, 2, 3, 4), "skip": 0.1}, r"skip: is counted beside at most 3 orders; expected fewer, or skip=0"),
         ({"skip": -1.0}, r"skip=-1\.0: input should be greater than or equal to 0"),
         ({"copied": True, "tokenizer": "subwords"}, "copied: marks words of responses; expected tokenizer=words"),
-        ({"copied": True, "view": "whole"}, "copied: marks words of responses"),
+        ({"copied": True, "view": "whole"}, "^settings: copied: marks words of responses"),
+        ({"skip": 1e38}, "less than or equal to 100"),
     ],
 )
 def test_impossible_settings_are_told(values: dict, message: str) -> None:

@@ -1,4 +1,4 @@
-"""What labels of another trainer say of where they came from."""
+"""The origin that labels of another trainer tell."""
 
 from collections.abc import Mapping
 from pathlib import Path
