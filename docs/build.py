@@ -62,8 +62,9 @@ def python_reference() -> str:
     import airrep
 
     homes = {name: f"airrep.{home}.{name}" for name, home in airrep._HOMES.items()}
-    metrics = import_module("airrep.metrics")
-    homes |= {f"metrics.{name}": f"{getattr(metrics, name).__module__}.{name}" for name in metrics.__all__}
+    for space in airrep._NAMESPACES:
+        module = import_module(f"airrep.{space}")
+        homes |= {f"{space}.{name}": f"{getattr(module, name).__module__}.{name}" for name in module.__all__}
     parts = [f"## airrep.{name}\n\n::: {place}\n" for name, place in homes.items()]
     head = "# Python reference\n\nThe docstrings of all public names; [examples](python.md) of each.\n\n"
     return head + "\n".join(parts)

@@ -4,17 +4,25 @@ import doctest
 import json
 import os
 from collections.abc import Iterator
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
+import torch
 from worlds.small_world import make_corpus
 
 import airrep
 
+BESIDE = {
+    "encoder.load": ["load_encoder"],
+    "evaluation.result": ["Evaluation"],
+    "index.results": ["GroupResult", "Hit", "TopResult", "WhatIfResult"],
+    "labels.labels": ["Labels"],
+}
+"""Types of what public names give, and a loader: they have examples too."""
 MODEL = Path(airrep.__file__).parent / "models" / "tiny-lm"
-TOLD_ELSEWHERE = {"METHODS", "metrics", "evaluate_loo", "evaluate_selection", "import_labels", "label_by_command"}
-"""Names that are no function or class, or whose example would be a page: docs/evaluation.md, docs/trainers.md."""
 LEARNING = {
     "Labels",
     "open_labels",
@@ -24,10 +32,22 @@ LEARNING = {
     "fit_datamodels",
     "evaluate_lds",
     "diagnose",
+    "evaluate_loo",
 }
 """Names whose examples need labels."""
-SLOW = LEARNING | {"warm_up", "load_lm", "load_encoder", "audit", "clean"}
-NAMES = sorted(set(dir(airrep)) - TOLD_ELSEWHERE - {"__version__"})
+SLOW = LEARNING | {"warm_up", "load_lm", "load_encoder", "audit", "clean", "evaluate_selection", "label_by_command"}
+SPACES = {"airrep": airrep._HOMES, "airrep.errors": airrep.errors.__all__, "airrep.metrics": airrep.metrics.__all__}
+NAMES = [
+    (module, name)
+    for module, names in (SPACES | {f"airrep.{home}": names for home, names in BESIDE.items()}).items()
+    for name in names
+]
+
+
+TRAINER = """import sys
+count = sum(1 for _ in open(sys.argv[2]))
+open(sys.argv[3], "w").write("2.5\\n" * count)
+"""
 
 
 @pytest.fixture(scope="module")
@@ -51,9 +71,11 @@ def world(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, Any]]:
     trained = Path("runs/trained")
     trained.mkdir()
     (trained / "record.json").write_text(json.dumps({"format": 1, "world_size": 1}))
+    np.save("losses.npy", np.random.default_rng(0).normal(2, 0.1, (2, 10, 6)))
+    Path("trainer.py").write_text(TRAINER)
     lines = [{"first": n, "last": n, "loss": 2.0, "learning_rate": 0.1, "rows": [n]} for n in (1, 2, 3)]
     (trained / "steps-0.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
-    yield {"airrep": airrep, "train": train, "queries": queries, "index": index}
+    yield {"airrep": airrep, "np": np, "torch": torch, "train": train, "queries": queries, "index": index}
     os.chdir(before)
 
 
@@ -64,13 +86,25 @@ def instances(train: airrep.Corpus) -> Any:
     return airrep.open_labels("runs/labels").instances(train)
 
 
-@pytest.mark.parametrize("name", [pytest.param(name, marks=[pytest.mark.slow] * (name in SLOW)) for name in NAMES])
-def test_the_example_of_a_docstring_runs(name: str, world: dict[str, Any]) -> None:
-    found = doctest.DocTestFinder(recurse=False).find(getattr(airrep, name), name)
+def removals(train: airrep.Corpus) -> Any:
+    """Labels of a pool less an example each."""
+    settings = {"instances": 1, "train_count": 8, "query_count": 4, "kind": "removals", "removals": 3}
+    plan = airrep.sample(train, "runs/removals", settings)
+    return airrep.label(plan, train, None, str(MODEL), {"epochs": 1}, "runs/removed").instances(train)
+
+
+@pytest.mark.parametrize(
+    ("module", "name"),
+    [pytest.param(module, name, marks=[pytest.mark.slow] * (name in SLOW)) for module, name in NAMES],
+)
+def test_the_example_of_a_docstring_runs(module: str, name: str, world: dict[str, Any]) -> None:
+    found = doctest.DocTestFinder(recurse=False).find(getattr(import_module(module), name), name)
     (example,) = [one for one in found if one.examples]
     known = dict(world)
     if name in LEARNING:
         known["instances"] = instances(world["train"])
+    if name == "evaluate_loo":
+        known["removals"] = removals(world["train"])
     code = doctest.DocTestParser().get_doctest(
         (example.docstring or "").replace('"MODEL"', repr(str(MODEL))), known, name, None, 0
     )

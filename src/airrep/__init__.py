@@ -21,23 +21,11 @@ from airrep._version import __version__ as __version__
 # Type checkers and editors read the same names from __init__.pyi: they cannot follow names that are loaded late.
 _HOMES = {
     "AirRepError": "errors",
-    "ArtifactError": "errors",
     "AttributionCallback": "lm.trainer.callback",
     "Attributor": "attributors.base",
-    "ConfigError": "errors",
     "Corpus": "corpus.corpus",
-    "DataError": "errors",
-    "Evaluation": "evaluation.result",
     "Example": "corpus.corpus",
-    "GroupResult": "index.results",
-    "Hit": "index.results",
     "Index": "index.index",
-    "Labels": "labels.labels",
-    "METHODS": "attributors.methods",
-    "MissingExtraError": "errors",
-    "TopResult": "index.results",
-    "TrainingError": "errors",
-    "WhatIfResult": "index.results",
     "audit": "answers.audit",
     "build_index": "index.building",
     "check_attributor": "attributors.conformance",
@@ -55,7 +43,6 @@ _HOMES = {
     "label": "labels.farm",
     "label_by_command": "labels.outside.command",
     "learn_stack": "training.linear.stack",
-    "load_encoder": "encoder.load",
     "load_lm": "lm.model",
     "make_attributor": "attributors.methods",
     "mix": "answers.mix",
@@ -77,17 +64,26 @@ _HOMES = {
 """Every public name, and the module below `airrep` that defines it."""
 
 _EARLIER = {
+    "ArtifactError": "errors",
     "Comparison": "evaluation.comparison",
+    "ConfigError": "errors",
+    "DataError": "errors",
     "Draw": "index.selection.picks",
     "Encoder": "encoder.base",
     "Engine": "runtime.engine",
+    "Evaluation": "evaluation.result",
     "FineTuneSettings": "lm.settings",
+    "GroupResult": "index.results",
     "Groups": "scoring.groups",
+    "Hit": "index.results",
     "Hits": "index.results",
     "InProcess": "runtime.engine",
     "LabelledInstance": "labels.instance",
+    "Labels": "labels.labels",
     "LmSettings": "lm.settings",
     "LocalProcesses": "runtime.processes",
+    "METHODS": "attributors.methods",
+    "MissingExtraError": "errors",
     "NotFittedError": "errors",
     "Pick": "index.selection.picks",
     "Pool": "scoring.pooling",
@@ -98,12 +94,16 @@ _EARLIER = {
     "SelectionResult": "index.selection.picks",
     "SubsetPlan": "labels.plan",
     "TargetLM": "lm.model",
+    "TopResult": "index.results",
+    "TrainingError": "errors",
     "TrainingSettings": "training.settings",
     "Warmup": "lm.warmup",
+    "WhatIfResult": "index.results",
     "append": "index.editing",
     "compact": "index.editing",
     "delete": "index.editing",
     "lds": "evaluation.statistics.metrics",
+    "load_encoder": "encoder.load",
     "noise_ceiling": "evaluation.statistics.ceilings",
     "normalise_losses": "training.ranking_loss",
     "open_warmup": "lm.warmup",
@@ -119,12 +119,13 @@ _EARLIER = {
 _METHODS = {"append": "Index.append", "compact": "Index.compact", "delete": "Index.delete"}
 _MEASURES = ("lds", "noise_ceiling", "normalise_losses", "paired", "pool_scores", "ranking_loss", "spearman")
 
-__all__ = sorted([*_HOMES, "__version__", "metrics"])
+_NAMESPACES = ("errors", "metrics")
+__all__ = sorted([*_HOMES, *_NAMESPACES, "__version__"])
 
 
 def __getattr__(name: str) -> Any:
-    if name == "metrics":
-        return import_module("airrep.metrics")
+    if name in _NAMESPACES:
+        return import_module(f"airrep.{name}")
     home = _HOMES.get(name) or _EARLIER.get(name)
     if home is None:
         raise AttributeError(f"module 'airrep' has no attribute '{name}'")

@@ -1,5 +1,6 @@
 """Public names for type checkers and editors: those of the table in ``__init__.py``."""
 
+from airrep import errors as errors
 from airrep import metrics as metrics
 from airrep.answers.audit import audit as audit
 from airrep.answers.clean import clean as clean

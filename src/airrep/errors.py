@@ -13,6 +13,16 @@
 Messages are one line: *where: what is wrong; what is expected. What to do.*
 """
 
+__all__ = [
+    "AirRepError",
+    "ArtifactError",
+    "ConfigError",
+    "DataError",
+    "MissingExtraError",
+    "NotFittedError",
+    "TrainingError",
+]
+
 
 class AirRepError(Exception):
     """Base of every exception that airrep raises on purpose.
@@ -32,7 +42,7 @@ class ConfigError(AirRepError, ValueError):
     Example:
         >>> try:
         ...     index.top(queries, k=0)
-        ... except airrep.ConfigError as error:
+        ... except airrep.errors.ConfigError as error:
         ...     print(error)
         top_k: k is 0; expected at least 1. Ask for one example or more.
     """
@@ -44,7 +54,7 @@ class DataError(AirRepError, ValueError):
     Example:
         >>> try:
         ...     airrep.Corpus.from_records([{"prompt": "Who?"}])
-        ... except airrep.DataError as error:
+        ... except airrep.errors.DataError as error:
         ...     print(str(error)[:42])
         records: record 1: no prompt and response;
     """
@@ -56,14 +66,22 @@ class ArtifactError(AirRepError, OSError):
     Example:
         >>> try:
         ...     airrep.open_index("nowhere")
-        ... except airrep.ArtifactError as error:
+        ... except airrep.errors.ArtifactError as error:
         ...     print(error)
         nowhere: does not exist; expected a directory that airrep wrote. Check the path.
     """
 
 
 class NotFittedError(AirRepError, RuntimeError):
-    """An attributor was asked for features before it had seen the training corpus."""
+    """An attributor was asked for features before it had seen the training corpus.
+
+    Example:
+        >>> try:
+        ...     airrep.make_attributor("tfidf").encode_train(train)
+        ... except airrep.errors.NotFittedError as error:
+        ...     print(error)
+        tfidf: has not seen the training corpus. Call fit(train) first, or build an index.
+    """
 
 
 class TrainingError(AirRepError, ArithmeticError):
@@ -71,7 +89,7 @@ class TrainingError(AirRepError, ArithmeticError):
 
     Example:
         >>> try:
-        ...     raise airrep.TrainingError("step 7: the loss is NaN. Lower the learning rate.")
+        ...     raise airrep.errors.TrainingError("step 7: the loss is NaN. Lower the learning rate.")
         ... except airrep.AirRepError as error:
         ...     print(error)
         step 7: the loss is NaN. Lower the learning rate.
@@ -82,7 +100,7 @@ class MissingExtraError(AirRepError, ImportError):
     """An optional dependency is not installed.
 
     Example:
-        >>> issubclass(airrep.MissingExtraError, ImportError)
+        >>> issubclass(airrep.errors.MissingExtraError, ImportError)
         True
     """
 

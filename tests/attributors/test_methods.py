@@ -15,6 +15,7 @@ import airrep
 from airrep.attributors.methods import METHODS, make_attributor
 from airrep.attributors.settings import TfidfSettings
 from airrep.attributors.text.lexical import TfidfAttributor
+from airrep.encoder.load import load_encoder
 from airrep.errors import ArtifactError, ConfigError, NotFittedError
 from airrep.index import editing
 
@@ -138,7 +139,7 @@ def test_bad_settings_are_told(name: str, values: dict, message: str) -> None:
 def test_airrep_features_are_the_encoders() -> None:
     train = make_corpus(6)
     attributor = make_attributor("airrep", {"precision": "float32"})
-    expected = airrep.load_encoder("default", precision="float32").encode(train)
+    expected = load_encoder("default", precision="float32").encode(train)
     np.testing.assert_array_equal(attributor.encode_train(train), expected)
     assert attributor.pool == "attention"
     assert make_attributor("gte", OFFLINE["gte"]).pool == "sum"

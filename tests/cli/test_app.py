@@ -15,6 +15,7 @@ from worlds.tiny_lms import tiny_lm
 from worlds.toy_farm import FINE_TUNE, QUERIES, TRAIN, ToyWorld, make_plan
 
 import airrep
+from airrep.attributors.methods import METHODS
 from airrep.cli import app as cli
 from airrep.errors import ConfigError
 from airrep.index.results import order_in_words
@@ -572,7 +573,7 @@ def test_an_index_is_asked_with_settings_of_today(run: Run, tmp_path: Path) -> N
 def test_methods_are_listed(run: Run) -> None:
     listed = run("methods").out
     assert "trained to rank subsets" in listed
-    assert [method["name"] for method in json.loads(run("methods", "--json").out)] == list(airrep.METHODS)
+    assert [method["name"] for method in json.loads(run("methods", "--json").out)] == list(METHODS)
 
 
 def test_interruption_ends_with_130(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:

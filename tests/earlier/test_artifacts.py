@@ -23,6 +23,7 @@ import torch
 
 import airrep
 from airrep.__main__ import main
+from airrep.encoder.load import load_encoder
 from airrep.lm.warmup import open_warmup
 
 ARCHIVE = Path(__file__).parent / "artifacts.tar.xz"
@@ -241,7 +242,7 @@ def test_python_opens_each_kind(kept: Path) -> None:
     assert airrep.open_plan("removals").settings.kind == "removals"
     assert airrep.open_labels("labels").seeds == 2
     assert open_warmup("warm").checkpoints
-    assert airrep.load_encoder("encoder").dimension == 8
+    assert load_encoder("encoder").dimension == 8
     assert [airrep.read_evaluation(name).measure for name in EVALUATIONS[:4]] == list(EVALUATIONS[:4])
     assert [airrep.read_result(name).kind for name in RESULTS] == list(RESULTS)
 

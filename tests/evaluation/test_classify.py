@@ -14,6 +14,7 @@ from airrep.corpus.corpus import Corpus, Example
 from airrep.errors import ConfigError, DataError
 from airrep.evaluation.classify import NOBODY, Classification, ClassifySettings, classify, ranked, vote
 from airrep.evaluation.pool import TrainingPool
+from airrep.evaluation.result import Evaluation
 from airrep.index import editing
 from airrep.index.index import Index
 
@@ -203,7 +204,7 @@ def test_votes_that_nobody_asked_for_are_of_no_more_examples_than_a_filter_keeps
         classify([("x", index)], queries, ClassifySettings(where="rank < 0"))
 
 
-def _constant(tmp_path: Path, *labels: str) -> airrep.Evaluation:
+def _constant(tmp_path: Path, *labels: str) -> Evaluation:
     """All training examples are red, and the queries have these labels."""
     train = Corpus.from_examples(Example(f"p{row}", f"r{row}", f"t{row}", "red") for row in range(20))
     queries = Corpus.from_examples(Example("a", f"b{row}", f"q{row}", label) for row, label in enumerate(labels))

@@ -1,29 +1,17 @@
 """The page in a browser: the flows of a user, at desktop and phone width."""
 
 import json
-import shutil
-import threading
 from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
 
 import pytest
-import uvicorn
+from worlds.browser import CHROMIUM, browser_page, needs_chromium, playwright, served
 
 import airrep
 from airrep.corpus.corpus import Corpus, Example
-from airrep.explorer import serving
-from airrep.explorer.app import make_app
 from airrep.explorer.explorer import Explorer
-from airrep.explorer.security import Rules
 
-playwright = pytest.importorskip("playwright.sync_api", reason="the browser is driven by playwright, which is missing")
-CHROMIUM = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
-pytestmark = pytest.mark.skipif(CHROMIUM is None, reason="no chromium is installed (apt-get install chromium)")
-
-REFUSED = "status of 400"
-TOKEN = "a-token-of-the-tests"
+pytestmark = needs_chromium
 HOSTILE = "<img src=x onerror=\"document.title='broken'\"> 😀 \x1b[31m red zebra"
 
 
@@ -37,36 +25,8 @@ def address(tmp_path: Path) -> Iterator[str]:
     corpus = Corpus.from_examples(examples)
     index = airrep.build_index(corpus, tmp_path / "index", "bm25")
     explorer = Explorer(index, corpus[:5], airrep.build_index(corpus, tmp_path / "beside", "tfidf"))
-    with serving.listen("127.0.0.1", 0) as open_socket, running(explorer, open_socket) as port:
-        yield serving.address_of("127.0.0.1", port, TOKEN)
-
-
-@contextmanager
-def running(explorer: Explorer, open_socket: Any) -> Iterator[int]:
-    port = open_socket.getsockname()[1]
-    config = uvicorn.Config(make_app(explorer, Rules(TOKEN, port)), lifespan="off", log_level="error", ws="none")
-    server = uvicorn.Server(config)
-    thread = threading.Thread(target=server.run, args=([open_socket],))
-    thread.start()
-    yield port
-    server.should_exit = True
-    thread.join(10)
-
-
-@contextmanager
-def browser_page(refused: int = 0, **looks: Any) -> Iterator[Any]:
-    """A page whose every error fails the test, but for so many questions that the server shall refuse."""
-    problems: list[str] = []
-    with playwright.sync_playwright() as started:
-        browser = started.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox"])
-        page = browser.new_page(**looks)
-        page.set_default_timeout(8000)
-        page.on("pageerror", lambda error: problems.append(str(error)))
-        page.on("console", lambda said: problems.append(said.text) if said.type == "error" else None)
-        yield page
-        browser.close()
-    assert [problem for problem in problems if REFUSED not in problem] == []
-    assert len(problems) == refused
+    with served(explorer) as place:
+        yield place
 
 
 def test_a_question_from_the_first_word_to_the_list(address: str, tmp_path: Path) -> None:

@@ -125,7 +125,8 @@ def load_encoder(
         DataError: a model folder that is incomplete, damaged or unsafe to read.
 
     Example:
-        >>> encoder = airrep.load_encoder("default")
+        >>> from airrep.encoder.load import load_encoder
+        >>> encoder = load_encoder("default")
         >>> encoder.encode_texts(["a text", "another"]).shape
         (2, 384)
     """

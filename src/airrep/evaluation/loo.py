@@ -92,6 +92,11 @@ def evaluate_loo(
         ConfigError: no index, no instance, one given twice by its content, or a pool that does not fit.
         DataError: instances without removals, an index lacks a removed example, scores that are not finite or all
             constant, or two rows of one name.
+
+    Example:
+        >>> found = airrep.evaluate_loo([index], removals, names=["tfidf"])
+        >>> found.measure, [row.name for row in found.rows]
+        ('loo', ['tfidf'])
     """
     return LooStudy(named(indexes, names), instances, pool, temperature, resamples=resamples).run()
 

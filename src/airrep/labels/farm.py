@@ -100,16 +100,13 @@ def label(
         >>> labels.complete
         True
     """
-    train = as_corpus(train)
-    queries = None if queries is None else as_corpus(queries, "queries")
-    asked = train if queries is None else queries
-    plan.check_corpora(train, queries)
+    data = LabelData.given(plan, train, queries)
     learner = lm if callable(lm) else LmSettings.named(lm)
     tuning = FineTuneSettings.given(fine_tune, "fine_tune")
-    farm = _Farm(learner, make_engine(engine) or InProcess(), tuning, plan, train, asked)
+    farm = _Farm(learner, make_engine(engine) or InProcess(), tuning, plan, data.train, data.queries)
     return make_labels(
         farm,
-        LabelData(plan, train, asked),
+        data,
         out,
         seeds=seeds,
         part=part,
@@ -128,6 +125,18 @@ class LabelData:
     plan: SubsetPlan
     train: Corpus
     queries: Corpus
+
+    @classmethod
+    def given(cls, plan: SubsetPlan, train: CorpusLike, queries: CorpusLike | None) -> "LabelData":
+        """Data in any form; without queries of their own, these are drawn from *train*.
+
+        Raises:
+            DataError: other corpora than those of the plan.
+        """
+        train = as_corpus(train)
+        queries = None if queries is None else as_corpus(queries, "queries")
+        plan.check_corpora(train, queries)
+        return cls(plan, train, train if queries is None else queries)
 
 
 class LossSource(ABC):

@@ -33,7 +33,7 @@ class Labels:
     Losses are mean nats per response token, lower = better, NaN where a fine-tune is missing or was given up.
 
     Example:
-        >>> labels = airrep.Labels("runs/labels")
+        >>> labels = airrep.open_labels("runs/labels")
         >>> [instance.losses.shape for instance in labels.instances(train)]
         [(6, 10), (6, 10)]
     """

@@ -184,6 +184,11 @@ def pool_scores(scores: np.ndarray, pool: PoolLike, temperature: float = 1.0) ->
         ConfigError: an unknown pool, one that needs features, or a temperature that is not positive or for another
             pool than attention.
         DataError: no members, or a score that is not finite.
+
+    Example:
+        >>> scores = np.array([[0.1, 0.2, 0.9]])
+        >>> airrep.metrics.pool_scores(scores, "mean")
+        array([0.4], dtype=float32)
     """
     pooling = Pooling.parse(pool, temperature)
     if pooling.kind in ("order", "ngram-lm"):

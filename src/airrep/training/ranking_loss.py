@@ -60,6 +60,10 @@ def normalise_losses(losses: np.ndarray, scale: Scale = "std") -> RankLabels:
     Raises:
         ConfigError: an unknown scale.
         DataError: not a matrix, fewer than two subsets, an infinite loss, or no query whose loss varies.
+
+    Example:
+        >>> airrep.metrics.normalise_losses(np.array([[2.0, 1.0, 3.5]])).labels.round(2)
+        array([[ 0.16,  1.14, -1.3 ]], dtype=float32)
     """
     if scale not in ("std", "var"):
         raise ConfigError(f"scale '{scale}': does not exist; expected std or var. Choose one of them.")
@@ -115,6 +119,11 @@ def ranking_loss(
     Raises:
         ConfigError: thresholds that cannot hold, or an unknown reduction.
         DataError: shapes that do not fit, an infinite label, or no counted pair under ``"mean"``.
+
+    Example:
+        >>> labels = torch.tensor([[1.0, 0.0, -1.0]])
+        >>> print(f"{airrep.metrics.ranking_loss(labels, labels):.3f}")
+        0.294
     """
     _check_thresholds(t_min, t_max)
     if reduction not in ("mean", "sum"):

@@ -157,7 +157,7 @@ def test_the_index_of_another_method_or_lm_is_refused(lm: str, tmp_path: Path) -
     for attributor in (make("tracin", other), make("tracin", lm, rank=2), make("dsdm", lm)):
         if attributor.name == "dsdm":
             attributor.fit(train)
-        with pytest.raises(airrep.ArtifactError, match=r"was built with another model or other settings"):
+        with pytest.raises(airrep.errors.ArtifactError, match=r"was built with another model or other settings"):
             airrep.open_index(tmp_path / "index", attributor).top(train, k=1)
 
 

@@ -26,8 +26,8 @@ def test_the_same_answers_give_the_same_bytes(index: airrep.Index, tmp_path: Pat
 
 
 def test_what_is_no_answer_is_told(index: airrep.Index, tmp_path: Path) -> None:
-    with pytest.raises(airrep.ConfigError, match="is of kind 'index'; expected answers alone"):
+    with pytest.raises(airrep.errors.ConfigError, match="is of kind 'index'; expected answers alone"):
         write_answer_report([index.path], tmp_path / "a.html")
-    with pytest.raises(airrep.ConfigError, match="no answers"):
+    with pytest.raises(airrep.errors.ConfigError, match="no answers"):
         write_answer_report([], tmp_path / "a.html")
     assert not (tmp_path / "a.html").exists()

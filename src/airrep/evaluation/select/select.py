@@ -10,6 +10,7 @@ import numpy as np
 
 from airrep.attributors.base import OnProgress
 from airrep.corpus.corpus import Corpus
+from airrep.corpus.inputs import CorpusLike, as_corpus
 from airrep.errors import DataError, TrainingError
 from airrep.evaluation.pool import Named
 from airrep.evaluation.result import ANSWERS, KIND, Evaluation
@@ -23,22 +24,24 @@ from airrep.lm.settings import FineTuneSettings, LmSettings
 from airrep.runtime.artifacts import LOCK, REQUEST, json_digest
 from airrep.runtime.engine import Engine, InProcess
 from airrep.runtime.publishing.files import write_file, writing
+from airrep.runtime.ray_engine import make_engine
 from airrep.runtime.stage import Stage
 
 OnTask = Callable[[TaskReport], None]
 LoadLike = LmSettings | Callable[[], Answerer[Any]]
+LmLike = LoadLike | Mapping[str, Any] | str | Path
 
 
 def evaluate_selection(
     indexes: Named,
-    queries: Corpus,
-    lm: LoadLike,
-    settings: SelectSettings,
-    fine_tune: FineTuneSettings | None = None,
+    queries: CorpusLike,
+    lm: LmLike,
+    settings: SelectSettings | Mapping[str, Any] | None = None,
+    fine_tune: FineTuneSettings | Mapping[str, Any] | None = None,
     *,
-    selecting: Corpus | None = None,
+    selecting: CorpusLike | None = None,
     out: str | Path | None = None,
-    engine: Engine | None = None,
+    engine: Engine | str | None = None,
     retries: int = 2,
     partial: bool = False,
     replace: bool = False,
@@ -55,15 +58,16 @@ def evaluate_selection(
     Args:
         indexes: of the same training examples; the first is the one that the others are compared with.
         queries: prompts to answer, with reference responses and tasks.
-        lm: the target LM; or what loads one, called once in each worker.
-        settings: how many examples, which competitors.
-        fine_tune: how the LM is fine-tuned; the paper's label fine-tune if None.
+        lm: the target LM: its folder or Hub id, or settings with it; or a function that loads one, called once in each
+            worker.
+        settings: how many examples, which competitors; or a dict of some of these settings.
+        fine_tune: settings of the fine-tunes, or a dict of some of them; None: the paper's of labels.
         selecting: queries of the same tasks to select by; the queries themselves if None, as in the paper, so that
             selection sees the references of the test.
         out: where the evaluation will be written; finished answers are kept beside it, in ``OUT.partial``, until then.
             The same call goes on with what is missing, also after *partial*, and gives the same values on the CPU
             whatever the engine.
-        engine: where fine-tunes run; in this process if None.
+        engine: where fine-tunes run: ``"local"``, ``"ray"`` or an engine; in this process if None.
         retries: how often a failed fine-tune is tried again.
         partial: finish without the fine-tunes that failed; their queries are left out of that competitor.
         replace: take over what another request has left unfinished beside *out*; its answers are kept until this is
@@ -76,8 +80,22 @@ def evaluate_selection(
         ArtifactError: another process writes there, another request was left unfinished there, or answers cannot be
             kept.
         TrainingError: a fine-tune failed and *partial* is false; or all of a competitor did.
+
+    Example:
+        >>> settings = {"count": 5, "max_new_tokens": 4}
+        >>> found = airrep.evaluate_selection([("tfidf", index)], queries, "MODEL", settings, {"epochs": 1})
+        >>> [row.name for row in found.rows]
+        ['tfidf', 'random', 'none']
     """
-    study = DataSelection(indexes, queries, lm, settings, fine_tune, selecting=selecting, engine=engine)
+    study = DataSelection(
+        indexes,
+        as_corpus(queries, "queries"),
+        lm if callable(lm) else LmSettings.named(lm),
+        SelectSettings.given(settings),
+        None if fine_tune is None else FineTuneSettings.given(fine_tune, "fine_tune"),
+        selecting=None if selecting is None else as_corpus(selecting, "selecting"),
+        engine=make_engine(engine),
+    )
     return study.run(out, retries=retries, partial=partial, replace=replace, on_task=on_task)
 
 

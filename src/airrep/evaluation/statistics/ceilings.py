@@ -45,6 +45,11 @@ def noise_ceiling(by_seed: np.ndarray, averaged: float = 1) -> float:
     Raises:
         ConfigError: *averaged* below 1.
         DataError: fewer than two seeds, or no query whose losses two seeds have and that varies.
+
+    Example:
+        >>> seed = np.array([[2.1, 2.0, 1.9, 2.3], [1.1, 1.2, 0.9, 1.0]])
+        >>> print(airrep.metrics.noise_ceiling(np.stack([seed, seed])))
+        1.0
     """
     if averaged < 1:
         raise ConfigError(f"averaged={averaged}: expected 1 or more. Give the number of seeds behind each loss.")

@@ -93,6 +93,11 @@ def spearman(one: np.ndarray, other: np.ndarray) -> np.ndarray:
 
     Raises:
         DataError: shapes that do not fit, fewer than two columns, or a value that is not finite.
+
+    Example:
+        >>> scores = np.array([[0.1, 0.2, 0.4]])
+        >>> airrep.metrics.spearman(scores, scores**2)
+        array([1.])
     """
     if one.ndim != 2 or one.shape != other.shape or one.shape[1] < 2:
         raise DataError(
@@ -130,6 +135,11 @@ def lds(
         ConfigError: an unknown policy, resamples below 0, or a confidence not between 0 and 1.
         DataError: shapes that do not fit, scores that are not finite, an infinite loss, fewer than two subsets,
             no query that counts, or a constant one under ``"raise"``.
+
+    Example:
+        >>> losses = np.array([[2.1, 2.0, 1.9, 2.3], [1.1, 1.2, 0.9, 1.0]])
+        >>> print(airrep.metrics.lds(-losses, losses).value)
+        1.0
     """
     return judge([group_scores], losses, nan=nan, resamples=resamples, seed=seed, confidence=confidence).alone[0]
 
@@ -151,6 +161,11 @@ def paired(
     Raises:
         ConfigError: as for :func:`lds`, or resamples below 1.
         DataError: as for :func:`lds`.
+
+    Example:
+        >>> losses = np.array([[2.1, 2.0, 1.9, 2.3], [1.1, 1.2, 0.9, 1.0]])
+        >>> print(airrep.metrics.paired(-losses, losses, losses).difference)
+        2.0
     """
     both = (a_scores, b_scores)
     return judge(both, losses, [(0, 1)], nan, resamples=resamples, seed=seed, confidence=confidence).pairs[0]

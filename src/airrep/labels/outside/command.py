@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from airrep.attributors.base import OnProgress
-from airrep.corpus.corpus import Corpus
+from airrep.corpus.inputs import CorpusLike
 from airrep.errors import ConfigError, DataError, TrainingError
 from airrep.labels.farm import LabelData, LossSource, Outcomes, TaskReport, make_labels
 from airrep.labels.labels import Labels
@@ -24,6 +24,7 @@ from airrep.labels.outside.subset_files import subset_name
 from airrep.labels.plan import SubsetPlan
 from airrep.labels.tasks import LabelTask, fine_tune_seed
 from airrep.runtime.engine import Engine, InProcess
+from airrep.runtime.ray_engine import make_engine
 
 NEEDED = ("{train}", "{losses}")
 PLACES = (*NEEDED, "{queries}", "{seed}", "{subset}", "{folder}")
@@ -33,15 +34,15 @@ _LINES = 3
 
 def label_by_command(
     plan: SubsetPlan,
-    train: Corpus,
-    queries: Corpus | None,
+    train: CorpusLike,
+    queries: CorpusLike | None,
     command: str,
     out: str | Path,
     *,
     lm: str | None = None,
     seeds: int = 1,
     part: str | None = None,
-    engine: Engine | None = None,
+    engine: Engine | str | None = None,
     retries: int = 2,
     partial: bool = False,
     retry_quarantined: bool = False,
@@ -58,14 +59,14 @@ def label_by_command(
 
     Args:
         plan: the subsets.
-        train: the corpus that they were drawn from.
-        queries: the corpus that the queries were drawn from; None when that is *train*.
+        train: the data that they were drawn from, in any form that :func:`airrep.build_index` takes.
+        queries: the data that the queries were drawn from; None when that is *train*.
         command: what to run.
         out: the directory.
         lm: a name for the model that it trains; labels of equal names and commands may be used together.
         seeds: number of runs on each subset.
         part: ``"3/10"`` does every tenth task, from the third on.
-        engine: where commands run; one after the other if None.
+        engine: where commands run: ``"local"``, ``"ray"`` or an engine; one after the other if None.
         retries: number of times that a command that failed is run again.
         partial: finish without the subsets that were given up.
         retry_quarantined: try those again that were given up in an earlier run.
@@ -77,10 +78,15 @@ def label_by_command(
         DataError: other corpora than those of the plan.
         ArtifactError: other labels are there, another process writes the same, or they cannot be written.
         TrainingError: every command failed.
+
+    Example:
+        >>> plan, command = airrep.open_plan("runs/subsets"), "python trainer.py {train} {queries} {losses}"
+        >>> labels = airrep.label_by_command(plan, train, None, command, "runs/by-command")
+        >>> labels.complete
+        True
     """
-    plan.check_corpora(train, queries)
-    data = LabelData(plan, train, train if queries is None else queries)
-    source = _Commands(CommandSetup(parse_command(command), data), command, lm, engine or InProcess())
+    data = LabelData.given(plan, train, queries)
+    source = _Commands(CommandSetup(parse_command(command), data), command, lm, make_engine(engine) or InProcess())
     return make_labels(
         source,
         data,

@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from airrep.corpus.corpus import Corpus
+from airrep.corpus.inputs import CorpusLike
 from airrep.errors import DataError
 from airrep.labels.farm import LabelData, LossSource, Outcomes, make_labels
 from airrep.labels.labels import Labels
@@ -19,8 +19,8 @@ from airrep.runtime.engine import Outcome
 
 def import_labels(
     plan: SubsetPlan,
-    train: Corpus,
-    queries: Corpus | None,
+    train: CorpusLike,
+    queries: CorpusLike | None,
     losses: str | Path,
     out: str | Path,
     *,
@@ -32,8 +32,8 @@ def import_labels(
 
     Args:
         plan: the subsets.
-        train: the corpus that they were drawn from.
-        queries: the corpus that the queries were drawn from; None when that is *train*.
+        train: the data that they were drawn from, in any form that :func:`airrep.build_index` takes.
+        queries: the data that the queries were drawn from; None when that is *train*.
         losses: file of losses, as :func:`airrep.labels.outside.losses.read_losses` reads it.
         out: the directory.
         lm: a name for the model that was trained; labels of equal names may be used together.
@@ -44,9 +44,14 @@ def import_labels(
         ConfigError: an impossible value.
         DataError: other corpora than those of the plan, or losses that are missing, doubled or not finite.
         ArtifactError: other labels are there, or they cannot be written.
+
+    Example:
+        >>> plan = airrep.open_plan("runs/subsets")
+        >>> labels = airrep.import_labels(plan, train, None, "losses.npy", "runs/imported")
+        >>> labels.complete
+        True
     """
-    plan.check_corpora(train, queries)
-    data = LabelData(plan, train, train if queries is None else queries)
+    data = LabelData.given(plan, train, queries)
     return make_labels(_Imported(data, Path(losses), lm, seeds, partial), data, out, seeds=seeds, partial=partial)
 
 

@@ -1,0 +1,45 @@
+"""Report pages in a browser: no barrier that axe-core knows, no scrolling sideways."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from worlds.browser import LOOKS, barriers, browser_page, needs_chromium
+from worlds.made_evaluations import PLAN, made_evaluation, write_artifact
+from worlds.small_world import make_corpus
+
+import airrep
+from airrep.reports.answers.pages import write_answer_report
+
+pytestmark = [needs_chromium, pytest.mark.slow]
+
+
+@pytest.fixture(scope="module")
+def pages(tmp_path_factory: pytest.TempPathFactory) -> list[Path]:
+    """One page of each kind."""
+    folder = tmp_path_factory.mktemp("pages")
+    queries = make_corpus(4, "q")
+    index = airrep.build_index(make_corpus(60), folder / "index", "ngram")
+    asked = [index.top(queries, k=3, why=True), index.group_scores(queries, by="source")]
+    asked.append(index.what_if(queries, remove=[0, 1]))
+    better = [airrep.Example(query.prompt, "rather this") for query in queries]
+    answers = [airrep.explain(index, queries, better=better), airrep.clean(index, queries)]
+    answers += [airrep.audit(index, queries), airrep.mix(index, queries), airrep.harmful(index, queries)]
+    runs = [made_evaluation(names=("airrep", "logra"), tags={"role": role, "size": "10"}) for role in ("one", "two")]
+    runs.append(made_evaluation("classify", names=("airrep", "logra")))
+    plan = write_artifact(folder / "plan", "plan", PLAN)
+    return [
+        airrep.write_report(asked, folder / "results.html"),
+        write_answer_report(answers, folder / "answers.html"),
+        airrep.write_evaluation_report([*runs, plan], folder / "evaluations.html", curves=["size"]),
+    ]
+
+
+@pytest.mark.parametrize("looks", LOOKS)
+def test_no_report_has_a_barrier(looks: dict[str, Any], pages: list[Path]) -> None:
+    with browser_page(bypass_csp=True, **looks) as page:
+        for path in pages:
+            page.goto(path.as_uri())
+            for folded in page.locator("details").all():
+                folded.evaluate("part => part.open = true")
+            assert barriers(page) == [], path.name

@@ -1,0 +1,66 @@
+"""Pages in a real browser, and what is wrong with them for those who see or type differently."""
+
+import shutil
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import pytest
+import uvicorn
+
+from airrep.explorer import serving
+from airrep.explorer.app import make_app
+from airrep.explorer.explorer import Explorer
+from airrep.explorer.security import Rules
+
+playwright = pytest.importorskip("playwright.sync_api", reason="the browser is driven by playwright, which is missing")
+CHROMIUM = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
+needs_chromium = pytest.mark.skipif(CHROMIUM is None, reason="no chromium is installed (apt-get install chromium)")
+
+LOOKS = [
+    pytest.param({"color_scheme": scheme, "viewport": {"width": width, "height": 900}}, id=f"{scheme}-{width}")
+    for scheme in ("light", "dark")
+    for width in (1280, 390)
+]
+"""Of a screen and of a phone, by day and by night."""
+REFUSED = "status of 400"
+TOKEN = "a-token-of-the-tests"
+
+
+@contextmanager
+def served(explorer: Explorer) -> Iterator[str]:
+    """The address, with its token, of a page about indexes."""
+    with serving.listen("127.0.0.1", 0) as open_socket:
+        port = open_socket.getsockname()[1]
+        config = uvicorn.Config(make_app(explorer, Rules(TOKEN, port)), lifespan="off", log_level="error", ws="none")
+        server = uvicorn.Server(config)
+        thread = threading.Thread(target=server.run, args=([open_socket],))
+        thread.start()
+        yield serving.address_of("127.0.0.1", port, TOKEN)
+        server.should_exit = True
+        thread.join(10)
+
+
+@contextmanager
+def browser_page(refused: int = 0, **looks: Any) -> Iterator[Any]:
+    """A page whose every error fails the test, but for so many questions that the server shall refuse."""
+    problems: list[str] = []
+    with playwright.sync_playwright() as started:
+        browser = started.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox"])
+        page = browser.new_page(**looks)
+        page.set_default_timeout(8000)
+        page.on("pageerror", lambda error: problems.append(str(error)))
+        page.on("console", lambda said: problems.append(said.text) if said.type == "error" else None)
+        yield page
+        browser.close()
+    assert [problem for problem in problems if REFUSED not in problem] == []
+    assert len(problems) == refused
+
+
+def barriers(page: Any) -> list[str]:
+    """What axe-core finds wrong: a line for each rule, with the first place."""
+    axe = pytest.importorskip("axe_playwright_python.sync_playwright", reason="axe is missing")
+    found = axe.Axe().run(page).response["violations"]
+    wide = page.evaluate("document.documentElement.scrollWidth - window.innerWidth")
+    return [f"{one['impact']} {one['id']}: {one['nodes'][0]['target']}" for one in found] + ["too wide"] * (wide > 0)
