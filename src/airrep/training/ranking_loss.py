@@ -123,7 +123,7 @@ def ranking_loss(
     Example:
         >>> labels = torch.tensor([[1.0, 0.0, -1.0]])
         >>> print(f"{airrep.metrics.ranking_loss(labels, labels):.3f}")
-        0.294
+        0.293
     """
     _check_thresholds(t_min, t_max)
     if reduction not in ("mean", "sum"):

@@ -1,0 +1,71 @@
+"""The command line and Python agree: what has one name in both has one default."""
+
+import inspect
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import typer.main
+
+import airrep
+from airrep.cli import app as cli
+
+PAIRS = {
+    "index": airrep.build_index,
+    "append": airrep.Index.append,
+    "compact": airrep.Index.compact,
+    "delete": airrep.Index.delete,
+    "top": airrep.Index.top,
+    "group": airrep.Index.group_scores,
+    "what-if": airrep.Index.what_if,
+    "select": airrep.select,
+    "explain": airrep.explain,
+    "clean": airrep.clean,
+    "audit": airrep.audit,
+    "mix": airrep.mix,
+    "report": airrep.write_report,
+    "sample": airrep.sample,
+    "label": airrep.label,
+    "train": airrep.train_encoder,
+    "stack": airrep.learn_stack,
+    "datamodels": airrep.fit_datamodels,
+    "warmup": airrep.warm_up,
+    "compare": airrep.compare_evaluations,
+    "diagnose": airrep.diagnose,
+    "evaluate lds": airrep.evaluate_lds,
+    "evaluate loo": airrep.evaluate_loo,
+    "evaluate classify": airrep.classify,
+    "evaluate select": airrep.evaluate_selection,
+}
+
+
+def command_of(words: str) -> Any:
+    """The command of these words."""
+    found: Any = typer.main.get_command(cli.app)
+    for word in words.split():
+        found = found.commands[word]
+    return found
+
+
+@pytest.mark.parametrize("words", PAIRS)
+def test_what_has_one_name_has_one_default(words: str) -> None:
+    function: Callable[..., Any] = PAIRS[words]
+    options = {option.name: option.default for option in command_of(words).params}
+    shared = {
+        name: parameter.default
+        for name, parameter in inspect.signature(function).parameters.items()
+        if name in options and parameter.default is not parameter.empty
+    }
+    if words not in (
+        "append",
+        "compact",
+        "delete",
+        "sample",
+        "warmup",
+        "diagnose",
+        "evaluate classify",
+    ):  # no such names
+        assert shared
+    for name, default in shared.items():
+        nothing = options[name] is None or (name == "engine" and options[name] == "local")
+        assert options[name] == default or (nothing and default in (None, ())), name
