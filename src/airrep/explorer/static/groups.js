@@ -35,6 +35,7 @@ function draw(answers, cautions) {
     middle: groups.some((group) => group.score < 0) ? 50 : 0, // where 0 is, in %
   }));
   const beside = others.map((answer) => new Map(answer.groups.map((group) => [group.value, group])));
+  const pools = [...new Set(answers.map((answer) => answer.pool))];
   const head = h("thead", null, h("tr", null,
     h("th", { scope: "col" }, first.by),
     answers.map((answer) => h("th", { scope: "col", class: "wide" }, answers.length > 1 ? answer.method : "score of the group")),
@@ -46,7 +47,8 @@ function draw(answers, cautions) {
     h("td", { class: "num" }, counted(group.size)),
     h("td", null, tick(first.by, group.value)))));
   return h("div", null,
-    h("div", { class: "scroll" }, h("table", { class: "groups" }, h("caption", null, `Each group as a whole, pool: ${first.pool}. Higher = more helpful.`), head, body)),
+    h("p", { class: "soft", id: "groups-about" }, `Each group as a whole, pool: ${pools.join(" and ")}. Higher = more helpful.`),
+    h("div", { class: "scroll" }, h("table", { class: "groups", "aria-describedby": "groups-about" }, head, body)),
     answers.map((answer, place) => answer.caution && answer.caution !== cautions[place] ? h("p", { class: "note" }, answer.caution) : null));
 }
 
