@@ -15,6 +15,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import numpy as np
 import pytest
 from worlds.children import in_child
 from worlds.kills import kill_at, list_changes
@@ -24,10 +25,12 @@ from worlds.toy_farm import FINE_TUNE, QUERIES, TRAIN, ToyWorld, make_plan
 from worlds.training_world import planted, tiny_settings
 
 from airrep.cli import app as cli
+from airrep.corpus.corpus import Corpus
 from airrep.encoder.load import load_encoder
 from airrep.errors import AirRepError
 from airrep.labels.farm import label
 from airrep.labels.plan import open_plan
+from airrep.labels.sampling import sample
 from airrep.runtime.artifacts import MANIFEST, read_manifest
 from airrep.training.train import train_encoder
 
@@ -94,7 +97,18 @@ def written(*arguments: str) -> Operation:
 INDEX = ("index", "train.jsonl", "--out", "out/i", "--method", "tfidf", "--shard-rows", "16")
 SMALL = ("index", "more.jsonl", "--out", "out/i", "--method", "tfidf", "--shard-rows", "16")
 DRAWN = ("--instances", "1", "--train-count", "8", "--query-count", "2", "--subsets", "3", "--size", "4")
+REMOVED = ("--instances", "1", "--train-count", "8", "--query-count", "3", "--removals", "4")
 LABELS = ("--data", "train.jsonl", "--data", "queries.jsonl")
+OUTSIDE = ("label", "plan", "train.jsonl", "--queries", "queries.jsonl", "--out", "out/l")
+SELECTS = (
+    *("evaluate", "select", "index", "--queries", "asked.jsonl", "--lm", "lm", "--count", "3", "--by", "source"),
+    *("--max-new-tokens", "2"),
+)
+STEPS = """steps:
+- index: {data: train.jsonl, out: out/i, method: tfidf}
+- top: {index: out/i, queries: queries.jsonl, out: out/r}
+"""
+TRAINER = "import sys; open(sys.argv[3], 'w').write('2.5\\n' * sum(1 for _ in open(sys.argv[2])))"
 WARM = ("warmup", "train.jsonl", "--lm", "lm", "--out", "out/w", "--count", "4", "--set", "learning_rate=1e-2")
 
 
@@ -144,6 +158,52 @@ OPERATIONS = {
     "train": Operation(train),
     "save an encoder": Operation(save_encoder),
     "evaluate lds": Operation(command("evaluate", "lds", "index", "--labels", "labels#0", *LABELS, "--out", "out/r")),
+    "evaluate loo": written(
+        *("evaluate", "loo", "index", "--labels", "removed", *LABELS, "--resamples", "50", "--out", "out/r")
+    ),
+    "evaluate classify": written(
+        "evaluate",
+        "classify",
+        "index",
+        "--queries",
+        "queries.jsonl",
+        "--by",
+        "source",
+        "--skip-unlabelled",
+        "--out",
+        "out/r",
+    ),
+    "evaluate select": Operation(command(*SELECTS, "--out", "out/r")),
+    "compare": written("compare", "judged", "--out", "out/c"),
+    "stack": written(
+        "stack",
+        "labels#0",
+        "--held-out",
+        "unseen#0",
+        "--member",
+        "tfidf",
+        *LABELS,
+        "--data",
+        "more.jsonl",
+        "--out",
+        "out/s",
+    ),
+    "label --import": Operation(command(*OUTSIDE, "--import", "losses.npy")),
+    "label --command": Operation(
+        command(*OUTSIDE, "--command", f"{sys.executable} trainer.py {{train}} {{queries}} {{losses}}")
+    ),
+    "join": Operation(
+        command("join", "out/one", "out/two", "--out", "out/i"),
+        [command(*INDEX[:3], f"out/{part}", *INDEX[4:], "--shard", f"{n}/2") for n, part in ((1, "one"), (2, "two"))],
+    ),
+    "index of gradients": Operation(command("index", "more.jsonl", "--method", "logra", "--lm", "lm", *SMALL[2:4])),
+    "index that asks the LM again": Operation(
+        command("index", "more.jsonl", "--method", "ekfac", "--lm", "lm", *SMALL[2:4])
+    ),
+    "index of channels": Operation(
+        command("index", "more.jsonl", "--lm", "lm", "--set", "gradients=ekfac", *SMALL[2:4])
+    ),
+    "run": Operation(command("run", "steps.yaml")),
     "diagnose": Operation(command("diagnose", "labels", *LABELS, "--out", "out/r")),
     "datamodels": Operation(command("datamodels", "labels#0", *LABELS, "--out", "out/d", "--set", "folds=3")),
 }
@@ -158,12 +218,22 @@ def world(tmp_path_factory: pytest.TempPathFactory) -> Path:
     try:
         for name, corpus in (("train", TRAIN), ("more", make_corpus(20, "more")), ("queries", QUERIES)):
             corpus.to_jsonl(f"{name}.jsonl")
+        Corpus.from_examples([query for query in QUERIES if query.source]).to_jsonl("asked.jsonl")
         tiny_lm(folder / "lm")
         tiny_settings(Path())
         make_plan(folder / "plan", subsets=9)
         label(open_plan("plan"), TRAIN, QUERIES, ToyWorld(), FINE_TUNE, "labels", seeds=2)
         command("index", "train.jsonl", "--out", "index", "--method", "tfidf")()
         command("top", "index", "queries.jsonl", "--out", "run")()
+        command("index", "train.jsonl", "--out", "counted", "--method", "ngram")()
+        command("evaluate", "lds", "index", "counted", "--labels", "labels#0", *LABELS, "--out", "judged")()
+        sample(TRAIN, "other", open_plan("plan").settings, make_corpus(20, "more"))
+        label(open_plan("other"), TRAIN, make_corpus(20, "more"), ToyWorld(), FINE_TUNE, "unseen")
+        command(*("sample", "train.jsonl", "--queries", "queries.jsonl", "--out", "removals"), *REMOVED)()
+        label(open_plan("removals"), TRAIN, QUERIES, ToyWorld(), FINE_TUNE, "removed", seeds=2)
+        np.save("losses.npy", np.random.default_rng(0).normal(2, 0.1, (2, 9, 4)))
+        Path("trainer.py").write_text(TRAINER)
+        Path("steps.yaml").write_text(STEPS)
     finally:
         os.chdir(here)
     return folder
