@@ -278,6 +278,10 @@ def test_a_file_of_ten_thousand_channels_is_refused_in_one_line(tmp_path: Path) 
     with pytest.raises(ConfigError, match=r"recipe\.yaml: has [\d,]+ bytes; expected a list of at most 16") as told:
         make_attributor("channels", {"channels": str(path)})
     assert "\n" not in str(told.value)
+    path.write_text("".join(f"- {{method: ngram, name: n{n}}}\n" for n in range(10_000)))  # a file small enough to read
+    with pytest.raises(ConfigError, match="at most 16 items") as told:
+        make_attributor("channels", {"channels": str(path)})
+    assert len(str(told.value)) < 400
 
 
 WORDS, TERMS = {"method": "ngram", "weight": 2.0}, {"method": "tfidf", "pool": "attention", "temperature": 0.5}
