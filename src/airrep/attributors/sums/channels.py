@@ -148,9 +148,10 @@ class ChannelsAttributor(SeveralMethods[ChannelsSettings]):
         found = {_identity(part): one for one, part in zip(self.channels, self.parts, strict=True)}
         lacking = [one for key, one in wanted.items() if key not in found]
         if lacking:
+            difference = self._difference(lacking[0])
             raise ConfigError(
-                f"channels: lacks '{lacking[0].title}' with the settings of the recipe{self._difference(lacking[0])}; it "
-                f"has {', '.join(one.title for one in found.values())}. Build an index of the recipe, or leave it out."
+                f"channels: lacks '{lacking[0].title}' with the settings of the recipe{difference}; it has "
+                f"{', '.join(one.title for one in found.values())}. Build an index of the recipe, or leave it out."
             )
         channels = tuple(
             one.model_copy(
