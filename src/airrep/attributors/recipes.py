@@ -34,6 +34,8 @@ GRADIENTS: tuple[Gradients, ...] = get_args(Gradients)
 """Ways in which the default channels can read gradients."""
 RECIPE = "channels.yaml"
 """Name of a recipe in a folder."""
+LARGEST_WEIGHT = 1e30
+"""Of a channel: above it ordinary scores do not fit in float32."""
 LARGEST = 2**20
 """Bytes of a recipe that are read at most."""
 LEARNT = "stack"
@@ -54,7 +56,7 @@ class Channel(Settings):
     """How the scores of a group's members are pooled; None takes the method's own pool."""
     temperature: float = Field(default=1.0, gt=0, allow_inf_nan=False)
     """Of attention: the larger, the flatter."""
-    weight: float = Field(default=1.0, ge=0, allow_inf_nan=False)
+    weight: float = Field(default=1.0, ge=0, le=LARGEST_WEIGHT, allow_inf_nan=False)
     """Factor on its group scores; 0: it counts nothing."""
     relative: bool = False
     """Whether, for each query, its scores are first brought to the deviation that the sum of the channels that are not

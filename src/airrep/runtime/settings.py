@@ -9,6 +9,9 @@ from pydantic import BaseModel, ConfigDict, SerializerFunctionWrapHandler, Valid
 
 from airrep.errors import ConfigError
 
+LONGEST_SHOWN = 200
+"""Characters of a wrong value that an error shows."""
+
 
 class Settings(BaseModel):
     """Base class of all settings: frozen, and without unknown names."""
@@ -58,7 +61,9 @@ def _first_problem(error: ValidationError, known: Sequence[str]) -> str:
     if problem["type"] == "missing":
         flag = "--lm MODEL" if name == "lm" else f"--set {name}=..."
         return f"'{name}' is not set, and there is nothing to take instead. Pass {flag}."
-    value = f"{name}={problem['input']!r}: " if name else ""
+    shown = repr(problem["input"])
+    shown = shown if len(shown) <= LONGEST_SHOWN else f"{shown[:LONGEST_SHOWN]}…"
+    value = f"{name}={shown}: " if name else ""
     reason = problem["msg"].removeprefix("Value error, ").lower()  # of our own checks
     return f"{value}{reason}. Correct the value."
 

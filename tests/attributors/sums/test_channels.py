@@ -239,6 +239,10 @@ def test_paths_in_a_recipe_are_whole(tmp_path: Path, monkeypatch: pytest.MonkeyP
         ([{"method": "ngram", "name": str(n)} for n in range(MOST_CHANNELS + 1)], f"at most {MOST_CHANNELS} items"),
         ([{"method": "ngram", "weight": 0}], "a weight above 0"),
         ([{"method": "ngram", "weight": -1}], "greater than or equal to 0"),
+        (
+            [{"method": "ngram", "weight": 1e39}],
+            r"channels\.0\.weight=1e\+39: input should be less than",
+        ),
         ([{"method": "ngram", "wieght": 1}], "wieght"),
         ("missing.yaml", r"^missing\.yaml: cannot be read: .* Give the path of a YAML file\.$"),
         ([{"method": "stack"}], "expected a method that is no sum of others, unlike channels and stack"),
@@ -278,6 +282,10 @@ def test_a_file_of_ten_thousand_channels_is_refused_in_one_line(tmp_path: Path) 
     with pytest.raises(ConfigError, match=r"recipe\.yaml: has [\d,]+ bytes; expected a list of at most 16") as told:
         make_attributor("channels", {"channels": str(path)})
     assert "\n" not in str(told.value)
+    path.write_text("".join(f"- {{method: ngram, name: n{n}}}\n" for n in range(10_000)))  # a file small enough to read
+    with pytest.raises(ConfigError, match="at most 16 items") as told:
+        make_attributor("channels", {"channels": str(path)})
+    assert len(str(told.value)) < 400
 
 
 WORDS, TERMS = {"method": "ngram", "weight": 2.0}, {"method": "tfidf", "pool": "attention", "temperature": 0.5}
@@ -323,6 +331,13 @@ def test_channels_that_weights_lack_count_nothing(tmp_path: Path) -> None:
     assert [hit.score for hit in found.top(queries, 5)[0]] == pytest.approx(
         [hit.score for hit in alone.top(queries, 5)[0]]
     )
+
+
+def test_a_channel_of_the_same_name_with_another_setting_is_told_by_that_setting(tmp_path: Path) -> None:
+    index = _index_of(tmp_path / "index", {**WORDS, "name": "n"})
+    other = ({"method": "ngram", "settings": {"tokenizer": "subwords"}, "name": "n"},)
+    with pytest.raises(ConfigError, match=r"lacks 'n' .* recipe \(tokenizer='subwords'; here 'words'\); it has n\."):
+        index.attributor.reweighed(ChannelsSettings(channels=other).channels)
 
 
 def test_weights_of_channels_that_the_index_lacks_are_told(tmp_path: Path) -> None:

@@ -146,10 +146,11 @@ class ChannelsAttributor(SeveralMethods[ChannelsSettings]):
         """
         wanted = dict(zip(map(_identity, map(_made, recipe)), recipe, strict=True))
         found = {_identity(part): one for one, part in zip(self.channels, self.parts, strict=True)}
-        lacking = [one.title for key, one in wanted.items() if key not in found]
+        lacking = [one for key, one in wanted.items() if key not in found]
         if lacking:
+            difference = self._difference(lacking[0])
             raise ConfigError(
-                f"channels: lacks '{lacking[0]}' with the settings of the recipe; it has "
+                f"channels: lacks '{lacking[0].title}' with the settings of the recipe{difference}; it has "
                 f"{', '.join(one.title for one in found.values())}. Build an index of the recipe, or leave it out."
             )
         channels = tuple(
@@ -166,6 +167,18 @@ class ChannelsAttributor(SeveralMethods[ChannelsSettings]):
                 "the recipe."
             )
         return other
+
+    def _difference(self, wanted: Channel) -> str:
+        """In which setting a channel differs from the one that has its name here; empty where there is none."""
+        named = next(
+            (part for one, part in zip(self.channels, self.parts, strict=True) if one.title == wanted.title), None
+        )
+        made = _made(wanted)
+        if named is None or named.name != made.name:
+            return ""
+        here, there = (one.settings.model_dump(mode="json", exclude={*HOW}) for one in (named, made))
+        name = next(key for key in sorted({*here, *there}) if here.get(key) != there.get(key))
+        return f" ({name}={there.get(name)!r}; here {here.get(name)!r})"
 
     @property
     def fingerprint(self) -> str:
