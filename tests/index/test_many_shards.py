@@ -15,6 +15,7 @@ import airrep
 from airrep.arrays import map_array
 from airrep.errors import ArtifactError
 from airrep.index.editing import count_merged
+from airrep.index.sealing import with_appended
 from airrep.index.shards import reading
 
 QUERIES = make_corpus(3, "q")
@@ -160,3 +161,48 @@ def test_rows_keep_their_numbers_for_openings_of_before(tmp_path: Path) -> None:
     before.compact()
     with pytest.raises(ArtifactError, match="was compacted or built anew"):
         before.delete([3])
+
+
+def test_the_manifest_does_not_grow_with_appends(tmp_path: Path) -> None:
+    index = airrep.build_index(make_corpus(4), tmp_path / "index", HashAttributor(), shard_rows=4)
+    sizes = []
+    for number in range(24):
+        index = index.append(make_corpus(1, f"more {number} "))
+        sizes.append((len(index.shards), len(index.manifest["corpora"]), (index.path / "manifest.json").stat().st_size))
+    assert {corpora for _, corpora, _ in sizes} == {2}
+    assert index.manifest["corpora"][1]["rows"] == index.manifest["corpora"][1]["appends"] == 24
+    by_shards = {shards: size for shards, _, size in sizes}  # the last of each number of shards
+    assert all(abs(size - by_shards[shards]) < 300 for shards, _, size in sizes)  # a record's length varies a little
+
+
+def test_appends_made_in_another_way_have_an_entry_of_their_own() -> None:
+    def entry(fingerprint: str, precision: str) -> dict[str, object]:
+        return {"fingerprint": fingerprint, "rows": 1, "precision": precision}
+
+    corpora = [entry("built", "float32")]
+    for number in range(6):
+        corpora = with_appended(corpora, entry(f"more {number}", ("float32", "bfloat16")[number % 2]))
+    assert [(one["rows"], one.get("appends"), one["precision"]) for one in corpora] == [
+        (1, None, "float32"),
+        (3, 3, "float32"),
+        (3, 3, "bfloat16"),
+    ]
+    other = with_appended(
+        [entry("built", "float32"), *(entry(f"more {n}", "float32") for n in (4, 2))], entry("more 0", "float32")
+    )
+    assert other[1]["fingerprint"] != corpora[1]["fingerprint"]  # their order is known
+
+
+@pytest.mark.parametrize("count", [5, 16, 20])
+def test_row_numbers_of_an_index_that_was_built_anew_and_appended_to_are_void(tmp_path: Path, count: int) -> None:
+    """The built corpus is the same, and as many rows were appended: the examples tell."""
+
+    def build() -> airrep.Index:
+        return airrep.build_index(make_corpus(5), tmp_path / "index", HashAttributor(), shard_rows=16, replace=True)
+
+    before = build().append(make_corpus(count, "more"))
+    build().append(make_corpus(count, "other"))
+    with pytest.raises(ArtifactError, match="was compacted or built anew"):
+        before.delete([6])
+    build().append(make_corpus(count, "more")).append(make_corpus(30, "still"))
+    assert before.delete([6]).deleted.tolist() == [6]

@@ -16,7 +16,7 @@ from airrep.corpus.corpus import Corpus
 from airrep.corpus.inputs import CorpusLike, as_corpus
 from airrep.errors import ArtifactError, ConfigError, DataError
 from airrep.index.rows import DIRECT, PACKAGES, IndexRows, RowsLike
-from airrep.index.sealing import corpus_entry, remove_strays, seal_index, write_shards
+from airrep.index.sealing import corpus_entry, remove_strays, seal_index, with_appended, write_shards
 from airrep.index.shards import Shard, is_whole, read_record, shard_name, write_shard
 from airrep.runtime.artifacts import json_digest, locked
 from airrep.runtime.publishing.files import write_file
@@ -80,7 +80,7 @@ def append(index: AnyIndex, more: CorpusLike, *, progress: OnProgress | None = N
         now = index.reopened(index.attributor)
         if _has_all(now, more):
             return _tidied(now)
-        corpora = [*now.manifest["corpora"], corpus_entry(now.attributor, more)]
+        corpora = with_appended(now.manifest["corpora"], corpus_entry(now.attributor, more))
         return _sealed(now, corpora, _appended(now, more, progress), now.manifest["deleted"])
 
 
@@ -163,12 +163,26 @@ def delete(index: AnyIndex, rows: RowsLike) -> AnyIndex:
 
 def _check_numbering(index: IndexRows, now: IndexRows) -> None:
     """Refuse row numbers of an opening that a compaction or a new build has made void."""
-    before = index.manifest["corpora"]  # appending adds to them, compacting begins anew
-    if now.manifest["corpora"][: len(before)] != before:
-        raise ArtifactError(
-            f"{index.path}: was compacted or built anew since it was opened, so its rows have other numbers. "
-            "Open it again."
-        )
+    known = {shard.folder.name for shard in now.shards}
+    others = [shard for shard in index.shards if shard.folder.name not in known]  # merged by appends, or void
+    for shard in others:
+        if _name_of(now, shard.start, shard.rows) != shard.folder.name:
+            raise ArtifactError(
+                f"{index.path}: was compacted or built anew since it was opened, so its rows have other numbers. "
+                "Open it again."
+            )
+
+
+def _name_of(index: IndexRows, start: int, rows: int) -> str:
+    """The name that some rows would have as one shard, which tells their examples; empty if not all are there."""
+    if start + rows > index.rows:
+        return ""
+    parts = (
+        shard.examples[max(start - shard.start, 0) : start + rows - shard.start].table
+        for shard in index.shards
+        if shard.start < start + rows and start < shard.start + shard.rows
+    )
+    return shard_name(start, index.manifest["attributor"], Corpus(pa.concat_tables(parts)).fingerprint)
 
 
 def _write_deleted(folder: Path, rows: Rows) -> str:

@@ -25,6 +25,29 @@ def corpus_entry(attributor: Attributor, corpus: Corpus) -> dict[str, Any]:
     return {"fingerprint": corpus.fingerprint, "rows": len(corpus), **attributor.execution}
 
 
+def with_appended(corpora: Sequence[Mapping[str, Any]], entry: Mapping[str, Any]) -> list[Mapping[str, Any]]:
+    """Entries of an index to which a corpus was appended: the first, and one for all appends made in one way.
+
+    So the manifest does not grow with appends. The fingerprint of several appends is a digest of theirs, in order.
+    """
+    first, *appended = corpora
+    together: list[dict[str, Any]] = []
+    for one in (*appended, entry):
+        same = next((other for other in together if _way(other) == _way(one)), None)
+        if same is None:
+            together.append(dict(one))
+            continue
+        same["fingerprint"] = json_digest([same["fingerprint"], one["fingerprint"]])
+        same["rows"] += one["rows"]
+        same["appends"] = same.get("appends", 1) + one.get("appends", 1)
+    return [first, *together]
+
+
+def _way(entry: Mapping[str, Any]) -> dict[str, Any]:
+    """In which way a corpus was encoded: its precision, say."""
+    return {name: value for name, value in entry.items() if name not in ("fingerprint", "rows", "appends")}
+
+
 def write_shards(
     folder: Path,
     attributor: Attributor,
