@@ -5,6 +5,7 @@ import os
 import resource
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -14,9 +15,11 @@ from worlds.small_world import HashAttributor, make_corpus
 import airrep
 from airrep.arrays import map_array
 from airrep.errors import ArtifactError
+from airrep.index import sealing, shards
 from airrep.index.editing import count_merged
 from airrep.index.sealing import with_appended
-from airrep.index.shards import reading
+from airrep.index.shards import SHARD, reading
+from airrep.runtime import artifacts
 
 QUERIES = make_corpus(3, "q")
 
@@ -206,3 +209,27 @@ def test_row_numbers_of_an_index_that_was_built_anew_and_appended_to_are_void(tm
         before.delete([6])
     build().append(make_corpus(count, "more")).append(make_corpus(30, "still"))
     assert before.delete([6]).deleted.tolist() == [6]
+
+
+def test_an_append_reads_only_what_changes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    index = airrep.build_index(make_corpus(64), tmp_path / "index", HashAttributor(), shard_rows=4)
+    read: list[str] = []
+    for module in (artifacts, shards):
+        plain = artifacts.check_file
+
+        def noted(path: Path, entry: dict[str, object], plain: Any = plain) -> None:
+            read.append(path.name)
+            plain(path, entry)
+
+        monkeypatch.setattr(module, "check_file", noted)
+    monkeypatch.setattr(sealing, "read_record", lambda folder: read.append(SHARD) or shards.read_record(folder))
+    index.append(make_corpus(4, "more"))
+    assert read == [SHARD]  # of the new shard: no text, no feature and no record of the other sixteen
+
+
+def test_an_id_that_was_altered_is_told_and_not_called_missing(tmp_path: Path) -> None:
+    index = airrep.build_index(make_corpus(64), tmp_path / "index", HashAttributor(), shard_rows=16)
+    path = index.shards[2].folder / "examples.arrow"
+    path.write_bytes(path.read_bytes().replace(b"e32", b"f32"))
+    with pytest.raises(ArtifactError, match=r"examples\.arrow: was altered"):
+        airrep.open_index(index.path, HashAttributor()).rows_of(["e32"])

@@ -3,7 +3,7 @@
 import hashlib
 import io
 from abc import abstractmethod
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple, Self, TypeVar
 
@@ -17,8 +17,8 @@ from airrep.corpus.inputs import CorpusLike, as_corpus
 from airrep.errors import ArtifactError, ConfigError, DataError
 from airrep.index.rows import DIRECT, PACKAGES, IndexRows, RowsLike
 from airrep.index.sealing import corpus_entry, remove_strays, seal_index, with_appended, write_shards
-from airrep.index.shards import Shard, is_whole, read_record, shard_name, write_shard
-from airrep.runtime.artifacts import json_digest, locked
+from airrep.index.shards import SHARD, Shard, is_whole, read_record, shard_name, write_shard
+from airrep.runtime.artifacts import describe_files, json_digest, locked
 from airrep.runtime.publishing.files import write_file
 
 LINEAGE = ("request", "method", "settings", "attributor", "corpora", "generation")
@@ -81,7 +81,7 @@ def append(index: AnyIndex, more: CorpusLike, *, progress: OnProgress | None = N
         if _has_all(now, more):
             return _tidied(now)
         corpora = with_appended(now.manifest["corpora"], corpus_entry(now.attributor, more))
-        return _sealed(now, corpora, _appended(now, more, progress), now.manifest["deleted"])
+        return _sealed(now, corpora, _appended(now, more, progress), now.manifest["deleted"], now.manifest)
 
 
 def _appended(index: EditableIndex, more: Corpus, progress: OnProgress | None) -> list[str]:
@@ -97,8 +97,8 @@ def _appended(index: EditableIndex, more: Corpus, progress: OnProgress | None) -
     for shard in small:
         shard.check_all()  # checksums of the merged shards would hide altered bytes
     folder, rows = index.path / "shards" / new[0], min(fill, len(more))
-    digest = json_digest(read_record(folder))
-    first = Shard(folder, index.rows, rows, small[0].layout, index.dimension, digest)
+    files = {**read_record(folder)["files"], **describe_files(folder, [SHARD])}
+    first = Shard(folder, index.rows, rows, small[0].layout, index.dimension, files)
     together = np.arange(begin, first.start + rows)
     return [*names[:-count], *_rewrite(index, [*small, first], together, begin), *new[1:]]
 
@@ -158,7 +158,7 @@ def delete(index: AnyIndex, rows: RowsLike) -> AnyIndex:
             raise ConfigError(f"{now.path}: nothing would be left; an index keeps at least one example. Delete fewer.")
         if len(gone) == len(now.deleted):
             return _tidied(now)
-        return _sealed(now, now.manifest["corpora"], _names(now), _write_deleted(now.path, gone))
+        return _sealed(now, now.manifest["corpora"], _names(now), _write_deleted(now.path, gone), now.manifest)
 
 
 def _check_numbering(index: IndexRows, now: IndexRows) -> None:
@@ -255,10 +255,19 @@ def _names(index: IndexRows) -> list[str]:
     return [entry["name"] for entry in index.manifest["shards"]]
 
 
-def _sealed(index: AnyIndex, corpora: Sequence[Any], names: Sequence[str], deleted: str | None = None) -> AnyIndex:
-    """Write the next state of an index, which takes effect with its manifest, and open it."""
+def _sealed(
+    index: AnyIndex,
+    corpora: Sequence[Any],
+    names: Sequence[str],
+    deleted: str | None = None,
+    before: Mapping[str, Any] | None = None,
+) -> AnyIndex:
+    """Write the next state of an index, which takes effect with its manifest, and open it.
+
+    *before* is the manifest that has most of the shards already.
+    """
     old = {name: index.manifest[name] for name in LINEAGE}
     told = {name: index.manifest[name] for name in ("caution", DIRECT, PACKAGES) if name in index.manifest}
     lineage = {**old, "corpora": list(corpora), "generation": old["generation"] + 1, **told}
-    seal_index(index.path, lineage, names, deleted)
+    seal_index(index.path, lineage, names, deleted, before)
     return index.reopened()

@@ -17,7 +17,7 @@ from airrep.corpus.fields import TEXT_FIELDS, field_values
 from airrep.corpus.filters import compile_filter, where
 from airrep.corpus.table import Column
 from airrep.errors import ArtifactError, ConfigError
-from airrep.index.shards import LAYOUTS, SHARD, Blocks, Shard, reading
+from airrep.index.shards import LAYOUTS, SHARD, Blocks, Shard, id_keys, reading
 from airrep.runtime.artifacts import (
     MANIFEST,
     as_written,
@@ -78,6 +78,8 @@ class IndexRows:
         check_sizes(self.path, self.manifest["files"])
         with as_written(self.path / MANIFEST):
             _check_manifest(self.manifest)
+        self._known_shards: dict[str, Shard] = {}
+        """Shards of an earlier opening, whose files are mapped already."""
 
     def __len__(self) -> int:
         """Number of examples, deleted ones not counted."""
@@ -120,18 +122,19 @@ class IndexRows:
     @cached_property
     def shards(self) -> tuple[Shard, ...]:
         """Its shards, in the order of rows."""
-        layout, entries = self.manifest["layout"], self.manifest["shards"]
-        return tuple(
-            Shard(
-                self.path / "shards" / entry["name"],
-                entry["start"],
-                entry["rows"],
-                layout,
-                self.dimension,
-                entry["digest"],
-            )
-            for entry in entries
-        )
+        files: dict[str, dict[str, Any]] = {}
+        for name, entry in self.manifest["files"].items():
+            if name.startswith("shards/"):
+                _, shard, file = name.split("/", 2)
+                files.setdefault(shard, {})[file] = entry
+        layout, made = self.manifest["layout"], []
+        for entry in self.manifest["shards"]:
+            name, start, rows = entry["name"], entry["start"], entry["rows"]
+            shard = Shard(self.path / "shards" / name, start, rows, layout, self.dimension, files[name])
+            known = self._known_shards.get(name)
+            made.append(known if known == shard else shard)
+        self._known_shards = {}
+        return tuple(made)
 
     @cached_property
     def deleted(self) -> Rows:
@@ -197,6 +200,8 @@ class IndexRows:
         found = self.find(ids)
         missing = next((id_ for id_ in ids if id_ not in found), None)
         if missing is not None:
+            for shard in self.shards:
+                _ = shard.examples  # an id that was altered is told as such
             raise ConfigError(f"{self.path}: has no example with id '{missing}'. Check the id; case matters.")
         return np.array([found[id_] for id_ in ids], dtype=np.int64)
 
@@ -204,7 +209,12 @@ class IndexRows:
         """Row numbers of those of the ids that are in the index and not deleted."""
         wanted = pa.array(ids, pa.large_string()) if isinstance(ids, Sequence) else ids
         found: dict[str, int] = {}
+        if not len(wanted):
+            return found
+        keys = id_keys(wanted.to_pylist())
         for shard in self.shards:
+            if not shard.may_have(keys):
+                continue
             here = np.flatnonzero(pc.is_in(shard.examples.ids, value_set=wanted).to_numpy())
             live = here[self.live[here + shard.start]]
             names = [str(id_) for id_ in shard.examples.ids.take(pa.array(live)).to_pylist()]
