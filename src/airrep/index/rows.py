@@ -224,7 +224,7 @@ class IndexRows:
     def groups(self, groups: GroupsLike) -> Groups:
         """Check and number the members of groups given in any of the forms of :meth:`airrep.Index.group_scores`."""
         if isinstance(groups, str):
-            return Groups.from_labels(self.values(groups), keep=self.live)
+            return Groups.from_labels(self._labels(groups), keep=self.live)
         if not isinstance(groups, Groups):
             named = groups if isinstance(groups, Mapping) else {str(i): rows for i, rows in enumerate(groups)}
             groups = Groups.from_lists({name: self.check_rows(members) for name, members in named.items()})
@@ -278,6 +278,12 @@ class IndexRows:
         if field not in known:
             raise ConfigError(f"{self.path}: has no field '{field}'; it has {', '.join(known)}. Name one of them.")
         return [value for shard in self.shards for value in field_values(shard.examples.table, field, self.fields)]
+
+    def _labels(self, field: str) -> "list[str | None] | pa.ChunkedArray[Any]":
+        """One field of every row; columns of texts stay on the disk."""
+        if field not in TEXT_FIELDS:
+            return self.values(field)
+        return pa.chunked_array([chunk for shard in self.shards for chunk in shard.examples.table[field].chunks])
 
     def verify(self) -> None:
         """Check every byte against the manifest.
