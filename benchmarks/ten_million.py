@@ -1,18 +1,22 @@
 """What an index of many examples costs, step by step: built, appended to, asked, deleted from, compacted, verified.
 
-Usage: python benchmarks/ten_million.py [ROWS …] [--text] [--appends N] [--folder DIR] [--threads N] [--chart FILE]
+Usage: python benchmarks/ten_million.py [ROWS …] [--text | --linked] [--appends N] [--threads N]
+           [--folder DIR] [--numbers FILE]
 
 A tenth of the rows are built, the others appended, 9,000 at a time or in N appends. Made-up features (384 numbers,
 through the method ``precomputed``) belong to the texts of the first tenth, which come again by other ids; with --text
 the real texts of the demo's data are repeated with changes, and the method is ``ngram``. Each step runs in a process of
 its own: CPU seconds without loading Python's libraries, the peak of memory that the process has for itself, and, apart,
 with the pages of files that it has mapped, which the system may drop. 10,000,000 rows need 27 GB of disk for a moment,
-while the index is compacted. --chart draws CPU time by the example as an SVG.
+while the index is compacted. With --linked the features of what would be appended are hard links to those of the built
+tenth, examples have ids of their own, and only 20 appends are made on top of all rows: large indexes in minutes.
+--numbers adds the results to a file as JSON lines, which --chart FILE draws: CPU time by the example, as an SVG.
 """
 
 import argparse
 import json
 import multiprocessing
+import os
 import resource
 import shutil
 import tempfile
@@ -30,6 +34,11 @@ import torch
 
 import airrep
 from airrep.corpus.table import SCHEMA
+from airrep.index.editing import LINEAGE
+from airrep.index.sealing import seal_index
+from airrep.index.shards import SHARD, _write_examples, read_record, shard_name
+from airrep.runtime.artifacts import canonical_json, describe_files
+from airrep.runtime.publishing.files import write_file
 
 DIMENSION, SOURCES, QUERIES, PICKED = 384, 1000, 16, 100_000
 APPENDED = 9000
@@ -107,6 +116,34 @@ def build(world: World) -> None:
     settings = {} if world.text else {"train": str(world.folder / "features.npy")}
     method = "ngram" if world.text else "precomputed"
     airrep.build_index(world.corpus(0, world.built), world.index, method, settings=settings)
+
+
+def link(world: World) -> None:
+    """Repeat the built tenth under other ids, up to all rows; arrays are links to its own."""
+    index = airrep.open_index(world.index)
+    names, size, attributor = [shard.folder.name for shard in index.shards], world.built, index.manifest["attributor"]
+    for start in range(size, world.rows, size):
+        for shard in index.shards:
+            part = world.corpus(start + shard.start, start + shard.start + shard.rows)
+            name = shard_name(start + shard.start, attributor, part.fingerprint)
+            folder = world.index / "shards" / name
+            folder.mkdir()
+            for array in shard.folder.glob("*.npy"):
+                os.link(array, folder / array.name)
+            _write_examples(folder / "examples.arrow", part)
+            record = read_record(shard.folder)
+            record |= {"corpus": part.fingerprint}
+            record["files"] |= describe_files(folder, ["examples.arrow"])
+            write_file(folder / SHARD, canonical_json(record))
+            names.append(name)
+    seal_index(world.index, {name: index.manifest[name] for name in LINEAGE}, names)
+
+
+def append_some(world: World) -> None:
+    """Append 20 times to the whole."""
+    index = airrep.open_index(world.index)
+    for start in range(world.rows, world.rows + 20 * APPENDED, APPENDED):
+        index = index.append(world.corpus(start, start + APPENDED))
 
 
 def append(world: World) -> None:
@@ -242,26 +279,36 @@ def in_process(work: Callable[..., None], step: Callable[[World], None], world: 
 
 
 STEPS = [prepare, build, append, verify, open_it, _top, group, what_if, select, delete, compact]
+LINKED = [prepare, build, link, open_it, _top, group, what_if, select, delete, append_some]
 AFTER = [open_it, _top, verify]
 
 
-def run(world: World, threads: int) -> dict[str, Spent]:
+def run(world: World, threads: int, linked: bool) -> dict[str, Spent]:
     """All steps, printed as they end."""
-    print(f"\n{world.rows:,} rows, {world.appends:,} appends, {'text' if world.text else 'made-up features'}")
+    kind = "text" if world.text else "made-up features"
+    made = "features by links" if linked else f"{world.appends:,} appends"
+    print(f"\n{world.rows:,} rows, {made}, {kind}")
     print(f"{'':<28}{'CPU s':>9}{'clock s':>9}{'CPU us/row':>12}{'own MB':>9}{'with files':>11}")
     found: dict[str, Spent] = {}
-    for place, step in enumerate([*STEPS, *AFTER]):
+    steps = LINKED if linked else [*STEPS, *AFTER]
+    for place, step in enumerate(steps):
         after = " compacted" if place >= len(STEPS) else ""
         work = _top if step is _top else _once
         for more, spent in in_process(work, step, world, threads):
             name = " ".join(filter(None, (step.__name__.strip("_").replace("_it", ""), more))) + after
             found[name] = spent
+            rows = {
+                prepare: world.built,
+                build: world.built,
+                append: world.rows - world.built,
+                append_some: 20 * APPENDED,
+            }
             print(
-                f"{name:<28}{spent.cpu:>9.2f}{spent.clock:>9.2f}{1e6 * spent.cpu / world.rows:>12.2f}"
+                f"{name:<28}{spent.cpu:>9.2f}{spent.clock:>9.2f}{1e6 * spent.cpu / rows.get(step, world.rows):>12.2f}"
                 f"{spent.own / 1e6:>9.0f}{spent.mapped / 1e6:>11.0f}",
                 flush=True,
             )
-        if step in (build, append, compact):
+        if step in (build, link, append, compact):
             size = sum(path.stat().st_size for path in world.index.rglob("*") if path.is_file())
             manifest = (world.index / "manifest.json").stat().st_size
             print(f"    {size / 1e9:.2f} GB on disk, of which {manifest / 1e6:.2f} MB are the manifest", flush=True)
@@ -274,6 +321,7 @@ def main() -> None:
     parser.add_argument("rows", type=int, nargs="*", default=[10_000, 100_000, 1_000_000])
     parser.add_argument("--appends", type=int)
     parser.add_argument("--text", action="store_true")
+    parser.add_argument("--linked", action="store_true")
     parser.add_argument("--threads", type=int, default=1)
     parser.add_argument("--folder", type=Path)
     parser.add_argument("--numbers", type=Path, help="JSON lines that the results are added to")
@@ -282,11 +330,11 @@ def main() -> None:
         folder = Path(tempfile.mkdtemp(dir=given.folder))
         try:
             appends = given.appends or max(1, rows * 9 // 10 // APPENDED)
-            found = run(World(folder, rows, appends, given.text), given.threads)
+            found = run(World(folder, rows, appends, given.text), given.threads, given.linked)
         finally:
             shutil.rmtree(folder, ignore_errors=True)
         if given.numbers:
-            line = {"rows": rows, "appends": appends, "text": given.text, "threads": given.threads}
+            line = {"rows": rows, "appends": appends, "text": given.text, "linked": given.linked}
             steps = {name: spent._asdict() for name, spent in found.items()}
             with given.numbers.open("a") as stream:
                 stream.write(json.dumps({**line, "steps": steps}) + "\n")

@@ -233,3 +233,10 @@ def test_an_id_that_was_altered_is_told_and_not_called_missing(tmp_path: Path) -
     path.write_bytes(path.read_bytes().replace(b"e32", b"f32"))
     with pytest.raises(ArtifactError, match=r"examples\.arrow: was altered"):
         airrep.open_index(index.path, HashAttributor()).rows_of(["e32"])
+
+
+def test_examples_of_many_rows_are_those_of_each(tmp_path: Path) -> None:
+    index = airrep.build_index(make_corpus(20), tmp_path / "index", HashAttributor(), shard_rows=3)
+    rows = np.array([7, 0, 19, 7, 3, 2])
+    assert index.examples(rows) == [index.example(row) for row in rows.tolist()]
+    assert index.examples(np.empty(0, np.int64)) == []

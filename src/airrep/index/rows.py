@@ -4,6 +4,7 @@ import operator
 from bisect import bisect_right
 from collections.abc import Iterable, Mapping, Sequence
 from functools import cached_property
+from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -166,6 +167,21 @@ class IndexRows:
         self.check_rows([row])
         shard = self.shards[bisect_right(self.shards, row, key=operator.attrgetter("start")) - 1]
         return shard.examples[row - shard.start]
+
+    def examples(self, rows: Rows) -> list[Example]:
+        """The examples of some rows, in their order; for many far quicker than one by one."""
+        numbers = self.check_rows(rows)
+        order = np.argsort(numbers, kind="stable")
+        ordered, found = numbers[order], list[Any]([None]) * len(numbers)
+        starts = [shard.start for shard in self.shards]
+        cuts = np.searchsorted(ordered, [*starts, self.rows]).tolist()
+        for shard, (first, last) in zip(self.shards, pairwise(cuts), strict=True):
+            if first < last:
+                inside, back = np.unique(ordered[first:last] - shard.start, return_inverse=True)
+                here = list(shard.examples.take(inside))
+                for place, number in zip(order[first:last].tolist(), back.tolist(), strict=True):
+                    found[place] = here[number]
+        return found
 
     def where(self, expression: str | None = None, **equals: Any) -> Rows:
         """Rows of examples that fulfil a filter and are not deleted.
