@@ -10,7 +10,7 @@ its own: CPU seconds without loading Python's libraries, the peak of memory that
 with the pages of files that it has mapped, which the system may drop. 10,000,000 rows need 27 GB of disk for a moment,
 while the index is compacted. With --linked the features of what would be appended are hard links to those of the built
 tenth, examples have ids of their own, and only 20 appends are made on top of all rows: large indexes in minutes.
---numbers adds the results to a file as JSON lines, which --chart FILE draws: CPU time by the example, as an SVG.
+--numbers adds the results to a file as JSON lines.
 """
 
 import argparse
