@@ -1,6 +1,7 @@
 """Features that were made elsewhere: matched to examples, kept apart from queries', refused when they do not fit."""
 
 import json
+import tracemalloc
 from pathlib import Path
 from typing import Any
 
@@ -11,9 +12,11 @@ from worlds.feature_stores import write_logix, write_trak
 import airrep
 from airrep.attributors.base import Attributor
 from airrep.attributors.methods import make_attributor
+from airrep.attributors.precomputed import _DIGESTED, _digest
 from airrep.corpus.corpus import Corpus, Example
 from airrep.errors import ConfigError, DataError, NotFittedError
 from airrep.index import editing
+from airrep.runtime.artifacts import json_digest
 
 SCALES = [1.0, 1e-9, 1e9]
 
@@ -204,3 +207,17 @@ def test_a_logix_log_without_these_ids_is_taken_in_order(tmp_path: Path) -> None
     features = drawn(6, 4)
     write_logix(tmp_path / "log", [(f"hash-{number}", [row]) for number, row in enumerate(features)])
     np.testing.assert_array_equal(fitted(corpus(6), train=str(tmp_path / "log")).encode_train(corpus(6)), features)
+
+
+def test_the_keys_of_many_examples_take_little_memory_and_the_digest_that_they_had(tmp_path: Path) -> None:
+    for count in (1, 2, _DIGESTED, _DIGESTED + 1):
+        keys = np.random.default_rng(0).integers(0, 2**64, (count, 2), np.uint64)
+        assert _digest(keys) == json_digest(keys.tolist())
+    assert _digest(np.empty((0, 2), np.uint64)) == json_digest([])
+    train, path = corpus(60_000), saved(tmp_path / "f.npy", drawn(60_000, 2))
+    attributor = make_attributor("precomputed", {"train": path})
+    tracemalloc.start()
+    attributor.fit(train)
+    _, peak = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert peak < 12e6  # 28 MB where texts of all keys were held

@@ -5,6 +5,7 @@ import os
 import resource
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -14,8 +15,11 @@ from worlds.small_world import HashAttributor, make_corpus
 import airrep
 from airrep.arrays import map_array
 from airrep.errors import ArtifactError
+from airrep.index import sealing, shards
 from airrep.index.editing import count_merged
-from airrep.index.shards import reading
+from airrep.index.sealing import with_appended
+from airrep.index.shards import SHARD, reading
+from airrep.runtime import artifacts
 
 QUERIES = make_corpus(3, "q")
 
@@ -160,3 +164,79 @@ def test_rows_keep_their_numbers_for_openings_of_before(tmp_path: Path) -> None:
     before.compact()
     with pytest.raises(ArtifactError, match="was compacted or built anew"):
         before.delete([3])
+
+
+def test_the_manifest_does_not_grow_with_appends(tmp_path: Path) -> None:
+    index = airrep.build_index(make_corpus(4), tmp_path / "index", HashAttributor(), shard_rows=4)
+    sizes = []
+    for number in range(24):
+        index = index.append(make_corpus(1, f"more {number} "))
+        sizes.append((len(index.shards), len(index.manifest["corpora"]), (index.path / "manifest.json").stat().st_size))
+    assert {corpora for _, corpora, _ in sizes} == {2}
+    assert index.manifest["corpora"][1]["rows"] == index.manifest["corpora"][1]["appends"] == 24
+    by_shards = {shards: size for shards, _, size in sizes}  # the last of each number of shards
+    assert all(abs(size - by_shards[shards]) < 300 for shards, _, size in sizes)  # a record's length varies a little
+
+
+def test_appends_made_in_another_way_have_an_entry_of_their_own() -> None:
+    def entry(fingerprint: str, precision: str) -> dict[str, object]:
+        return {"fingerprint": fingerprint, "rows": 1, "precision": precision}
+
+    corpora = [entry("built", "float32")]
+    for number in range(6):
+        corpora = with_appended(corpora, entry(f"more {number}", ("float32", "bfloat16")[number % 2]))
+    assert [(one["rows"], one.get("appends"), one["precision"]) for one in corpora] == [
+        (1, None, "float32"),
+        (3, 3, "float32"),
+        (3, 3, "bfloat16"),
+    ]
+    other = with_appended(
+        [entry("built", "float32"), *(entry(f"more {n}", "float32") for n in (4, 2))], entry("more 0", "float32")
+    )
+    assert other[1]["fingerprint"] != corpora[1]["fingerprint"]  # their order is known
+
+
+@pytest.mark.parametrize("count", [5, 16, 20])
+def test_row_numbers_of_an_index_that_was_built_anew_and_appended_to_are_void(tmp_path: Path, count: int) -> None:
+    """The built corpus is the same, and as many rows were appended: the examples tell."""
+
+    def build() -> airrep.Index:
+        return airrep.build_index(make_corpus(5), tmp_path / "index", HashAttributor(), shard_rows=16, replace=True)
+
+    before = build().append(make_corpus(count, "more"))
+    build().append(make_corpus(count, "other"))
+    with pytest.raises(ArtifactError, match="was compacted or built anew"):
+        before.delete([6])
+    build().append(make_corpus(count, "more")).append(make_corpus(30, "still"))
+    assert before.delete([6]).deleted.tolist() == [6]
+
+
+def test_an_append_reads_only_what_changes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    index = airrep.build_index(make_corpus(64), tmp_path / "index", HashAttributor(), shard_rows=4)
+    read: list[str] = []
+    for module in (artifacts, shards):
+        plain = artifacts.check_file
+
+        def noted(path: Path, entry: dict[str, object], plain: Any = plain) -> None:
+            read.append(path.name)
+            plain(path, entry)
+
+        monkeypatch.setattr(module, "check_file", noted)
+    monkeypatch.setattr(sealing, "read_record", lambda folder: read.append(SHARD) or shards.read_record(folder))
+    index.append(make_corpus(4, "more"))
+    assert read == [SHARD]  # of the new shard: no text, no feature and no record of the other sixteen
+
+
+def test_an_id_that_was_altered_is_told_and_not_called_missing(tmp_path: Path) -> None:
+    index = airrep.build_index(make_corpus(64), tmp_path / "index", HashAttributor(), shard_rows=16)
+    path = index.shards[2].folder / "examples.arrow"
+    path.write_bytes(path.read_bytes().replace(b"e32", b"f32"))
+    with pytest.raises(ArtifactError, match=r"examples\.arrow: was altered"):
+        airrep.open_index(index.path, HashAttributor()).rows_of(["e32"])
+
+
+def test_examples_of_many_rows_are_those_of_each(tmp_path: Path) -> None:
+    index = airrep.build_index(make_corpus(20), tmp_path / "index", HashAttributor(), shard_rows=3)
+    rows = np.array([7, 0, 19, 7, 3, 2])
+    assert index.examples(rows) == [index.example(row) for row in rows.tolist()]
+    assert index.examples(np.empty(0, np.int64)) == []

@@ -1,5 +1,6 @@
 """Attribution by precomputed features."""
 
+import hashlib
 import json
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -21,6 +22,9 @@ from airrep.scoring.pooling import Pool
 
 _SMALL, _LARGE = 2.0**-4, 2.0**15
 """Largest features between these keep their digits in an index, which holds float16; others are scaled."""
+
+_DIGESTED = 2**14
+"""Rows of keys that are written at a time."""
 
 
 @dataclass(frozen=True)
@@ -61,9 +65,22 @@ class _KnownExamples:
 
 def _keys(examples: Sequence[Example]) -> np.ndarray:
     """64 bits of each example with its id, and of its text alone, ``(n, 2)``."""
-    texts = [example.content_hash for example in examples]
-    own = [content_hash(example.id, text) for example, text in zip(examples, texts, strict=True)]
-    return np.array([[int(key, 16) for key in pair] for pair in zip(own, texts, strict=True)], np.uint64).reshape(-1, 2)
+    return np.fromiter((key for example in examples for key in _pair(example)), np.uint64).reshape(-1, 2)
+
+
+def _pair(example: Example) -> tuple[int, int]:
+    text = example.content_hash
+    return int(content_hash(example.id, text), 16), int(text, 16)
+
+
+def _digest(keys: np.ndarray) -> str:
+    """What ``json_digest(keys.tolist())`` is, without its text, which has 50 bytes for each example."""
+    digest, between = hashlib.sha256(b"["), b""
+    for start in range(0, len(keys), _DIGESTED):
+        digest.update(between + json.dumps(keys[start : start + _DIGESTED].tolist(), indent=1)[1:-2].encode())
+        between = b","
+    digest.update(b"\n]\n" if between else b"]\n")
+    return digest.hexdigest()
 
 
 class PrecomputedAttributor(MethodAttributor[PrecomputedSettings]):
@@ -110,7 +127,7 @@ class PrecomputedAttributor(MethodAttributor[PrecomputedSettings]):
             "shift": _shift(file.largest()),
             "train": file.fingerprint,
             "dimension": file.dimension,
-            "examples": json_digest(self._train.keys.tolist()),
+            "examples": _digest(self._train.keys),
             **self._fit_queries(file.dimension),
         }
 
@@ -125,7 +142,7 @@ class PrecomputedAttributor(MethodAttributor[PrecomputedSettings]):
             )
         self._query_features = file.take(_rows_of(file, data, self._settings.query_data))
         self._queries = _KnownExamples.of(data, np.arange(len(data)))
-        return {"queries": file.fingerprint, "query_examples": json_digest(self._queries.keys.tolist())}
+        return {"queries": file.fingerprint, "query_examples": _digest(self._queries.keys)}
 
     def _check_settings(self) -> None:
         chosen = self._settings
@@ -202,10 +219,11 @@ def _load(path: Path) -> np.ndarray:
 
 def _rows_of(file: FeatureFile, corpus: Corpus, where: str) -> Rows:
     """The row of each example's features: by ids where the file has those of the corpus, else in order."""
-    places = {name: row for row, name in enumerate(file.ids or ())}
-    ids = [example.id for example in corpus]
-    if len(places) == file.rows and all(name in places for name in ids):
-        return np.array([places[name] for name in ids], np.int64)
+    if file.ids is not None:
+        places = {name: row for row, name in enumerate(file.ids)}
+        ids = [str(name) for name in corpus.ids.to_pylist()]
+        if len(places) == file.rows and all(name in places for name in ids):
+            return np.array([places[name] for name in ids], np.int64)
     if not file.ordered:
         raise DataError(
             f"{file.path}: was written by several processes, so that its rows are in no known order; expected the ids "

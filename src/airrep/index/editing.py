@@ -3,7 +3,7 @@
 import hashlib
 import io
 from abc import abstractmethod
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple, Self, TypeVar
 
@@ -16,9 +16,9 @@ from airrep.corpus.corpus import Corpus
 from airrep.corpus.inputs import CorpusLike, as_corpus
 from airrep.errors import ArtifactError, ConfigError, DataError
 from airrep.index.rows import DIRECT, PACKAGES, IndexRows, RowsLike
-from airrep.index.sealing import corpus_entry, remove_strays, seal_index, write_shards
-from airrep.index.shards import Shard, is_whole, read_record, shard_name, write_shard
-from airrep.runtime.artifacts import json_digest, locked
+from airrep.index.sealing import corpus_entry, remove_strays, seal_index, with_appended, write_shards
+from airrep.index.shards import SHARD, Shard, is_whole, read_record, shard_name, write_shard
+from airrep.runtime.artifacts import describe_files, json_digest, locked
 from airrep.runtime.publishing.files import write_file
 
 LINEAGE = ("request", "method", "settings", "attributor", "corpora", "generation")
@@ -80,8 +80,8 @@ def append(index: AnyIndex, more: CorpusLike, *, progress: OnProgress | None = N
         now = index.reopened(index.attributor)
         if _has_all(now, more):
             return _tidied(now)
-        corpora = [*now.manifest["corpora"], corpus_entry(now.attributor, more)]
-        return _sealed(now, corpora, _appended(now, more, progress), now.manifest["deleted"])
+        corpora = with_appended(now.manifest["corpora"], corpus_entry(now.attributor, more))
+        return _sealed(now, corpora, _appended(now, more, progress), now.manifest["deleted"], now.manifest)
 
 
 def _appended(index: EditableIndex, more: Corpus, progress: OnProgress | None) -> list[str]:
@@ -97,8 +97,8 @@ def _appended(index: EditableIndex, more: Corpus, progress: OnProgress | None) -
     for shard in small:
         shard.check_all()  # checksums of the merged shards would hide altered bytes
     folder, rows = index.path / "shards" / new[0], min(fill, len(more))
-    digest = json_digest(read_record(folder))
-    first = Shard(folder, index.rows, rows, small[0].layout, index.dimension, digest)
+    files = {**read_record(folder)["files"], **describe_files(folder, [SHARD])}
+    first = Shard(folder, index.rows, rows, small[0].layout, index.dimension, files)
     together = np.arange(begin, first.start + rows)
     return [*names[:-count], *_rewrite(index, [*small, first], together, begin), *new[1:]]
 
@@ -158,17 +158,31 @@ def delete(index: AnyIndex, rows: RowsLike) -> AnyIndex:
             raise ConfigError(f"{now.path}: nothing would be left; an index keeps at least one example. Delete fewer.")
         if len(gone) == len(now.deleted):
             return _tidied(now)
-        return _sealed(now, now.manifest["corpora"], _names(now), _write_deleted(now.path, gone))
+        return _sealed(now, now.manifest["corpora"], _names(now), _write_deleted(now.path, gone), now.manifest)
 
 
 def _check_numbering(index: IndexRows, now: IndexRows) -> None:
     """Refuse row numbers of an opening that a compaction or a new build has made void."""
-    before = index.manifest["corpora"]  # appending adds to them, compacting begins anew
-    if now.manifest["corpora"][: len(before)] != before:
-        raise ArtifactError(
-            f"{index.path}: was compacted or built anew since it was opened, so its rows have other numbers. "
-            "Open it again."
-        )
+    known = {shard.folder.name for shard in now.shards}
+    others = [shard for shard in index.shards if shard.folder.name not in known]  # merged by appends, or void
+    for shard in others:
+        if _name_of(now, shard.start, shard.rows) != shard.folder.name:
+            raise ArtifactError(
+                f"{index.path}: was compacted or built anew since it was opened, so its rows have other numbers. "
+                "Open it again."
+            )
+
+
+def _name_of(index: IndexRows, start: int, rows: int) -> str:
+    """The name that some rows would have as one shard, which tells their examples; empty if not all are there."""
+    if start + rows > index.rows:
+        return ""
+    parts = (
+        shard.examples[max(start - shard.start, 0) : start + rows - shard.start].table
+        for shard in index.shards
+        if shard.start < start + rows and start < shard.start + shard.rows
+    )
+    return shard_name(start, index.manifest["attributor"], Corpus(pa.concat_tables(parts)).fingerprint)
 
 
 def _write_deleted(folder: Path, rows: Rows) -> str:
@@ -241,10 +255,19 @@ def _names(index: IndexRows) -> list[str]:
     return [entry["name"] for entry in index.manifest["shards"]]
 
 
-def _sealed(index: AnyIndex, corpora: Sequence[Any], names: Sequence[str], deleted: str | None = None) -> AnyIndex:
-    """Write the next state of an index, which takes effect with its manifest, and open it."""
+def _sealed(
+    index: AnyIndex,
+    corpora: Sequence[Any],
+    names: Sequence[str],
+    deleted: str | None = None,
+    before: Mapping[str, Any] | None = None,
+) -> AnyIndex:
+    """Write the next state of an index, which takes effect with its manifest, and open it.
+
+    *before* is the manifest that has most of the shards already.
+    """
     old = {name: index.manifest[name] for name in LINEAGE}
     told = {name: index.manifest[name] for name in ("caution", DIRECT, PACKAGES) if name in index.manifest}
     lineage = {**old, "corpora": list(corpora), "generation": old["generation"] + 1, **told}
-    seal_index(index.path, lineage, names, deleted)
+    seal_index(index.path, lineage, names, deleted, before)
     return index.reopened()

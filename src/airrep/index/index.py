@@ -79,7 +79,9 @@ class Index(EditableIndex):
         return attributor
 
     def reopened(self, attributor: Attributor | None = None) -> Self:
-        return type(self)(self.path, attributor or self.given)
+        again = type(self)(self.path, attributor or self.given)
+        again._known_shards = {shard.folder.name: shard for shard in self.shards}
+        return again
 
     def made_with(self, changes: Mapping[str, Any]) -> Self:
         """The index with its own method made anew, some settings being others now: where a model has moved to, say.

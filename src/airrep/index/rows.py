@@ -4,6 +4,7 @@ import operator
 from bisect import bisect_right
 from collections.abc import Iterable, Mapping, Sequence
 from functools import cached_property
+from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -17,7 +18,7 @@ from airrep.corpus.fields import TEXT_FIELDS, field_values
 from airrep.corpus.filters import compile_filter, where
 from airrep.corpus.table import Column
 from airrep.errors import ArtifactError, ConfigError
-from airrep.index.shards import LAYOUTS, SHARD, Blocks, Shard, reading
+from airrep.index.shards import LAYOUTS, SHARD, Blocks, Shard, id_keys, reading
 from airrep.runtime.artifacts import (
     MANIFEST,
     as_written,
@@ -78,6 +79,8 @@ class IndexRows:
         check_sizes(self.path, self.manifest["files"])
         with as_written(self.path / MANIFEST):
             _check_manifest(self.manifest)
+        self._known_shards: dict[str, Shard] = {}
+        """Shards of an earlier opening, whose files are mapped already."""
 
     def __len__(self) -> int:
         """Number of examples, deleted ones not counted."""
@@ -120,18 +123,19 @@ class IndexRows:
     @cached_property
     def shards(self) -> tuple[Shard, ...]:
         """Its shards, in the order of rows."""
-        layout, entries = self.manifest["layout"], self.manifest["shards"]
-        return tuple(
-            Shard(
-                self.path / "shards" / entry["name"],
-                entry["start"],
-                entry["rows"],
-                layout,
-                self.dimension,
-                entry["digest"],
-            )
-            for entry in entries
-        )
+        files: dict[str, dict[str, Any]] = {}
+        for name, entry in self.manifest["files"].items():
+            if name.startswith("shards/"):
+                _, shard, file = name.split("/", 2)
+                files.setdefault(shard, {})[file] = entry
+        layout, made = self.manifest["layout"], []
+        for entry in self.manifest["shards"]:
+            name, start, rows = entry["name"], entry["start"], entry["rows"]
+            shard = Shard(self.path / "shards" / name, start, rows, layout, self.dimension, files[name])
+            known = self._known_shards.get(name)
+            made.append(known if known == shard else shard)
+        self._known_shards = {}
+        return tuple(made)
 
     @cached_property
     def deleted(self) -> Rows:
@@ -163,6 +167,21 @@ class IndexRows:
         self.check_rows([row])
         shard = self.shards[bisect_right(self.shards, row, key=operator.attrgetter("start")) - 1]
         return shard.examples[row - shard.start]
+
+    def examples(self, rows: Rows) -> list[Example]:
+        """The examples of some rows, in their order; for many far quicker than one by one."""
+        numbers = self.check_rows(rows)
+        order = np.argsort(numbers, kind="stable")
+        ordered, found = numbers[order], list[Any]([None]) * len(numbers)
+        starts = [shard.start for shard in self.shards]
+        cuts = np.searchsorted(ordered, [*starts, self.rows]).tolist()
+        for shard, (first, last) in zip(self.shards, pairwise(cuts), strict=True):
+            if first < last:
+                inside, back = np.unique(ordered[first:last] - shard.start, return_inverse=True)
+                here = list(shard.examples.take(inside))
+                for place, number in zip(order[first:last].tolist(), back.tolist(), strict=True):
+                    found[place] = here[number]
+        return found
 
     def where(self, expression: str | None = None, **equals: Any) -> Rows:
         """Rows of examples that fulfil a filter and are not deleted.
@@ -197,6 +216,8 @@ class IndexRows:
         found = self.find(ids)
         missing = next((id_ for id_ in ids if id_ not in found), None)
         if missing is not None:
+            for shard in self.shards:
+                _ = shard.examples  # an id that was altered is told as such
             raise ConfigError(f"{self.path}: has no example with id '{missing}'. Check the id; case matters.")
         return np.array([found[id_] for id_ in ids], dtype=np.int64)
 
@@ -204,7 +225,12 @@ class IndexRows:
         """Row numbers of those of the ids that are in the index and not deleted."""
         wanted = pa.array(ids, pa.large_string()) if isinstance(ids, Sequence) else ids
         found: dict[str, int] = {}
+        if not len(wanted):
+            return found
+        keys = id_keys(wanted.to_pylist())
         for shard in self.shards:
+            if not shard.may_have(keys):
+                continue
             here = np.flatnonzero(pc.is_in(shard.examples.ids, value_set=wanted).to_numpy())
             live = here[self.live[here + shard.start]]
             names = [str(id_) for id_ in shard.examples.ids.take(pa.array(live)).to_pylist()]
@@ -214,7 +240,7 @@ class IndexRows:
     def groups(self, groups: GroupsLike) -> Groups:
         """Check and number the members of groups given in any of the forms of :meth:`airrep.Index.group_scores`."""
         if isinstance(groups, str):
-            return Groups.from_labels(self.values(groups), keep=self.live)
+            return Groups.from_labels(self._labels(groups), keep=self.live)
         if not isinstance(groups, Groups):
             named = groups if isinstance(groups, Mapping) else {str(i): rows for i, rows in enumerate(groups)}
             groups = Groups.from_lists({name: self.check_rows(members) for name, members in named.items()})
@@ -268,6 +294,12 @@ class IndexRows:
         if field not in known:
             raise ConfigError(f"{self.path}: has no field '{field}'; it has {', '.join(known)}. Name one of them.")
         return [value for shard in self.shards for value in field_values(shard.examples.table, field, self.fields)]
+
+    def _labels(self, field: str) -> "list[str | None] | pa.ChunkedArray[Any]":
+        """One field of every row; columns of texts stay on the disk."""
+        if field not in TEXT_FIELDS:
+            return self.values(field)
+        return pa.chunked_array([chunk for shard in self.shards for chunk in shard.examples.table[field].chunks])
 
     def verify(self) -> None:
         """Check every byte against the manifest.

@@ -25,6 +25,29 @@ def corpus_entry(attributor: Attributor, corpus: Corpus) -> dict[str, Any]:
     return {"fingerprint": corpus.fingerprint, "rows": len(corpus), **attributor.execution}
 
 
+def with_appended(corpora: Sequence[Mapping[str, Any]], entry: Mapping[str, Any]) -> list[Mapping[str, Any]]:
+    """Entries of an index to which a corpus was appended: the first, and one for all appends made in one way.
+
+    So the manifest does not grow with appends. The fingerprint of several appends is a digest of theirs, in order.
+    """
+    first, *appended = corpora
+    together: list[dict[str, Any]] = []
+    for one in (*appended, entry):
+        same = next((other for other in together if _way(other) == _way(one)), None)
+        if same is None:
+            together.append(dict(one))
+            continue
+        same["fingerprint"] = json_digest([same["fingerprint"], one["fingerprint"]])
+        same["rows"] += one["rows"]
+        same["appends"] = same.get("appends", 1) + one.get("appends", 1)
+    return [first, *together]
+
+
+def _way(entry: Mapping[str, Any]) -> dict[str, Any]:
+    """In which way a corpus was encoded: its precision, say."""
+    return {name: value for name, value in entry.items() if name not in ("fingerprint", "rows", "appends")}
+
+
 def write_shards(
     folder: Path,
     attributor: Attributor,
@@ -58,42 +81,61 @@ def write_shards(
     return [shard.name for shard in shards]
 
 
-def seal_index(folder: Path, lineage: Mapping[str, Any], shards: Sequence[str], deleted: str | None = None) -> None:
+def seal_index(
+    folder: Path,
+    lineage: Mapping[str, Any],
+    shards: Sequence[str],
+    deleted: str | None = None,
+    before: Mapping[str, Any] | None = None,
+) -> None:
     """Write the manifest, which makes the directory an index in this state.
 
     *lineage* holds the fields of its origin; *shards* are in the order of rows; *deleted* is the file of deleted rows.
+    What the manifest *before* this state says of shards that stay, and of what the method learnt, is not read again.
     """
-    records = {name: read_record(folder / "shards" / name) for name in shards}
-    rows = [record["rows"] for record in records.values()]
-    starts = [0, *accumulate(rows)]
-    first = records[shards[0]]
+    known = {entry["name"]: entry for entry in before["shards"]} if before else {}
+    records = {name: read_record(folder / "shards" / name) for name in shards if name not in known}
+    entries = [known[name] if name in known else _shard_entry(name, records[name]) for name in shards]
+    starts = [0, *accumulate(entry["rows"] for entry in entries)]
+    first = before or records[shards[0]]
+    fields = {*(before["fields"] if before else ()), *(field for one in records.values() for field in one["fields"])}
     content = {
         **lineage,
         "rows": starts[-1],
         "dimension": first["dimension"],
         "layout": first["layout"],
-        "fields": sorted({field for record in records.values() for field in record["fields"]}),
-        "shards": [
-            {
-                "name": name,
-                "start": start,
-                "rows": record["rows"],
-                "empty": record.get("empty", 0),
-                "digest": json_digest(record),
-            }
-            for (name, record), start in zip(records.items(), starts[:-1], strict=True)
-        ],
+        "fields": sorted(fields),
+        "shards": [{**entry, "start": start} for entry, start in zip(entries, starts[:-1], strict=True)],
         "deleted": deleted,
         "packages": versions("torch", "numpy", "scikit-learn"),
-        "files": _files(folder, records, deleted),
+        "files": _files(folder, shards, records, deleted, before["files"] if before else None),
     }
     write_manifest(folder, KIND, content)
     remove_strays(folder, shards, deleted)
 
 
-def _files(folder: Path, records: Mapping[str, Mapping[str, Any]], deleted: str | None) -> dict[str, Any]:
-    state = sorted(f"state/{path.name}" for path in (folder / "state").glob("*"))
-    files = describe_files(folder, [REQUEST, *state, *([deleted] if deleted else [])])
+def _shard_entry(name: str, record: Mapping[str, Any]) -> dict[str, Any]:
+    return {"name": name, "rows": record["rows"], "empty": record.get("empty", 0), "digest": json_digest(record)}
+
+
+def _files(
+    folder: Path,
+    shards: Sequence[str],
+    records: Mapping[str, Mapping[str, Any]],
+    deleted: str | None,
+    before: Mapping[str, Any] | None,
+) -> dict[str, Any]:
+    """Size and checksum of each file."""
+    files, stay = {}, set(shards)
+    for path, entry in (before or {}).items():
+        top, _, rest = path.partition("/")
+        if top in (REQUEST, "state") or (top == "shards" and rest.partition("/")[0] in stay):
+            files[path] = entry
+    if before is None:
+        state = sorted(f"state/{path.name}" for path in (folder / "state").glob("*"))
+        files |= describe_files(folder, [REQUEST, *state])
+    if deleted:
+        files |= describe_files(folder, [deleted])
     for name, record in records.items():
         files |= {f"shards/{name}/{file}": entry for file, entry in record["files"].items()}
         files |= describe_files(folder, [f"shards/{name}/{SHARD}"])
@@ -104,8 +146,9 @@ def remove_strays(folder: Path, shards: Sequence[str], deleted: str | None) -> N
     """Remove all shards and deleted rows but those named: interrupted or superseded work left them behind."""
     remove_leftovers(folder)
     remove_leftovers(folder / "shards")
+    stay = set(shards)
     for path in (folder / "shards").iterdir():
-        if path.is_dir() and path.name not in shards:
+        if path.name not in stay and path.is_dir():
             shutil.rmtree(path, ignore_errors=True)
     for path in folder.glob("deleted-*.npy"):
         if path.name != deleted:

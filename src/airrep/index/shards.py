@@ -1,9 +1,9 @@
 """Shards: immutable pieces of an index on disk, and their blocks."""
 
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property, partial
 from pathlib import Path
 from types import MappingProxyType
@@ -42,6 +42,11 @@ FLOAT16_MAX = float(np.finfo(np.float16).max)
 def shard_name(start: int, attributor: str, corpus: str) -> str:
     """The directory name of the shard of a corpus part whose first row is *start*."""
     return f"{start:010d}-{json_digest([start, attributor, corpus])[:16]}"
+
+
+def id_keys(ids: Iterable[Any]) -> np.ndarray:
+    """64 bits of each id, ascending, good in this process, ``(n,)`` int64."""
+    return np.sort(np.fromiter(map(hash, ids), np.int64))
 
 
 def write_shard(
@@ -185,8 +190,8 @@ class Shard:
     rows: int
     layout: str
     dimension: int
-    digest: str
-    """Of its record, in which the checksums of its files are."""
+    files: Mapping[str, Mapping[str, Any]] = field(repr=False)
+    """Size and checksum of each file, its record among them."""
 
     @cached_property
     def block(self) -> "Block":
@@ -261,6 +266,24 @@ class Shard:
             raise _altered(self.folder)
         return sparse.csr_array((data, indices, indptr), shape=(self.rows, self.dimension))
 
+    def may_have(self, keys: np.ndarray) -> bool:
+        """Whether some of the ids may be here, told by their keys (:func:`id_keys`), which other ids hardly have."""
+        small, large = sorted((self._id_keys, keys), key=len)
+        places = np.minimum(np.searchsorted(large, small), len(large) - 1)
+        return bool((large[places] == small).any())
+
+    @cached_property
+    def _id_keys(self) -> np.ndarray:
+        """Keys of its ids; read without the texts beside them, so that no byte is held against a checksum."""
+        path = self.folder / "examples.arrow"
+        with reading(path):
+            ids = pa.ipc.open_file(pa.memory_map(str(path))).read_all().column("id")
+            ids.validate(full=True)
+            keys = id_keys(ids.to_pylist())
+        if len(keys) != self.rows:
+            raise _altered(path)
+        return keys
+
     def check_all(self) -> None:
         """Check every byte; ArtifactError if one was altered."""
         check_digests(self.folder, self._files)
@@ -280,16 +303,14 @@ class Shard:
 
     @cached_property
     def _record(self) -> Mapping[str, Any]:
-        record = read_record(self.folder)
-        if json_digest(record) != self.digest:
-            raise _altered(self.folder / SHARD)
-        return record
+        self._check(SHARD)
+        return read_record(self.folder)
 
-    @property
+    @cached_property
     def _files(self) -> Mapping[str, Mapping[str, Any]]:
-        """Size and checksum of each file."""
-        files: Mapping[str, Mapping[str, Any]] = self._record["files"]
-        return files
+        """Size and checksum of each file, once its record is known to be as it was written."""
+        self._check(SHARD)
+        return self.files
 
     def check(self, names: Sequence[str]) -> None:
         """Hold some arrays against their checksums.
@@ -301,9 +322,10 @@ class Shard:
             self._check(f"{name}.npy")
 
     def _check(self, name: str) -> None:
-        if name not in self._files:
+        files = self.files if name == SHARD else self._files
+        if name not in files:
             raise _altered(self.folder / name)
-        check_file(self.folder / name, self._files[name])
+        check_file(self.folder / name, files[name])
 
     def _load(self, name: str) -> np.ndarray:
         self._check(f"{name}.npy")

@@ -130,20 +130,21 @@ class Groups:
         Raises:
             ConfigError: *keep* is not one truth value for each label.
         """
-        column = _column(labels)
-        rows = np.arange(len(column))
+        names, codes = _encoded(labels)
+        rows = np.arange(len(codes))
         if keep is not None:
-            if keep.shape != (len(column),):
-                raise ConfigError(f"keep: is {keep.shape}; expected ({len(column)},), one for each label. Make it so.")
-            rows, column = np.flatnonzero(keep), column.filter(pa.array(keep))
-        encoded = column.dictionary_encode()
-        codes = encoded.indices.to_numpy()
-        counts = np.bincount(codes, minlength=len(encoded.dictionary))
-        order = np.argsort(codes, kind="stable")
+            if keep.shape != (len(codes),):
+                raise ConfigError(f"keep: is {keep.shape}; expected ({len(codes)},), one for each label. Make it so.")
+            rows, codes = np.flatnonzero(keep), codes[keep]
+        first = np.full(len(names), len(codes))
+        first[codes[::-1]] = np.arange(len(codes))[::-1]  # of equal ones the last that is written stays
+        counts = np.bincount(codes, minlength=len(names))
+        found = np.argsort(first, kind="stable")[: np.count_nonzero(counts)]
+        place = np.empty(len(names), np.uint16 if len(names) <= 2**16 else np.int64)  # 16 bits are sorted far quicker
+        place[found] = np.arange(len(found))
+        order = np.argsort(place[codes], kind="stable")
         return cls(
-            tuple(map(str, encoded.dictionary.to_pylist())),
-            rows[order],
-            np.concatenate([[0], np.cumsum(counts)]),
+            tuple(names[code] for code in found.tolist()), rows[order], np.concatenate([[0], np.cumsum(counts[found])])
         )
 
 
@@ -158,12 +159,18 @@ def _distinct(rows: Rows) -> tuple[Rows, np.ndarray]:
     return np.flatnonzero(present), (np.cumsum(present) - 1)[rows]
 
 
-def _column(labels: "Labels") -> "pa.Array[Any]":
-    if isinstance(labels, pa.ChunkedArray):
-        labels = labels.combine_chunks()
-    if not isinstance(labels, pa.Array):
+def _encoded(labels: "Labels") -> tuple[list[str], np.ndarray]:
+    """The different labels, and the number of each row's among them; no text is copied."""
+    if not isinstance(labels, pa.Array | pa.ChunkedArray):
         labels = pa.array(labels, pa.large_string())
-    return labels.fill_null(NO_LABEL)
+    column = labels if isinstance(labels, pa.ChunkedArray) else pa.chunked_array([labels])
+    if column.null_count:
+        column = pa.chunked_array([chunk.fill_null(NO_LABEL) for chunk in column.chunks])
+    chunks: list[Any] = column.dictionary_encode().chunks
+    if not chunks:
+        return [], np.empty(0, np.int32)
+    names = [str(name) for name in chunks[-1].dictionary.to_pylist()]
+    return names, np.concatenate([chunk.indices.to_numpy() for chunk in chunks])
 
 
 def _row_numbers(name: str, rows: Sequence[int] | np.ndarray) -> Rows:

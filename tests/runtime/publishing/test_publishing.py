@@ -4,7 +4,7 @@ import errno
 import os
 import shutil
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -236,3 +236,18 @@ def test_a_failed_replacement_of_a_folder_keeps_the_old_one(tmp_path: Path, monk
     monkeypatch.undo()
     make(tmp_path / "a", "new", replace=True)
     assert about(tmp_path / "a") == "new"
+
+
+def test_content_in_pieces_is_written_as_it_comes_and_appears_whole(tmp_path: Path) -> None:
+    path = tmp_path / "a"
+    path.write_bytes(b"old")
+
+    def pieces() -> Iterator[bytes]:
+        yield b"x" * 2**20
+        (unfinished,) = tmp_path.glob(".airrep-*")
+        assert unfinished.stat().st_size == 2**20  # the first piece is on the disk before the second is made
+        assert path.read_bytes() == b"old"
+        yield b"y"
+
+    files.write_file(path, pieces())
+    assert path.read_bytes() == b"x" * 2**20 + b"y"

@@ -75,7 +75,8 @@ def _index(path: Path, manifest: Manifest) -> tuple[Step, dict[str, str]]:
         del options["shard-rows"]
     if not settings:
         del options["set"]
-    more = f"; {len(corpora)} parts, the others appended later" if len(corpora) > 1 else ""
+    appended = sum(entry["rows"] for entry in corpora[1:])
+    more = f"; {appended:,} examples were appended later" if appended else ""
     return Step("index", options), {"data": _corpus(manifest["request"]["corpus"], corpora[0]["rows"]) + more}
 
 

@@ -184,8 +184,13 @@ def _packages(manifest: Mapping[str, Any]) -> str:
     return ", ".join(f"{one['name']} {one['version']}" for one in manifest.get("method_packages", {}).values())
 
 
+def _corpus_text(entry: Mapping[str, Any]) -> str:
+    times = f" by {entry['appends']:,} appends" if "appends" in entry else ""
+    return f"{entry['rows']:,} rows{times}, {entry['fingerprint'][:12]}"
+
+
 def _index_fields(manifest: Mapping[str, Any]) -> dict[str, Any]:
-    corpora = [f"{entry['rows']:,} rows, {entry['fingerprint'][:12]}" for entry in manifest["corpora"]]
+    corpora = [_corpus_text(entry) for entry in manifest["corpora"]]
     return {
         "method": manifest["method"],
         **({"of packages": packages} if (packages := _packages(manifest)) else {}),

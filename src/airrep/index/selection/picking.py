@@ -74,8 +74,7 @@ def select(
     ids = [query.id for query in asked]
     if limits is None:
         found = min_rank(encoded, index.blocks, count or 0, keep)
-        picked = (_pick(index, found, place, ids) for place in range(len(found.rows)))
-        return SelectionResult(tuple(picked), index.provenance())
+        return SelectionResult(_picks(index, found, np.arange(len(found.rows)), ids), index.provenance())
     every = index.values(by) if by is not None else [None] * index.rows
     allowed = limits.reach([every[row] for row in np.flatnonzero(keep).tolist()])
     check_count("select: count", allowed if count is None else count, allowed)
@@ -92,14 +91,14 @@ def select(
     if not chosen:
         first = chooser.tokens[0]
         raise ConfigError(f"select: the first example has {first} tokens, the budget is {tokens}. Give more.")
-    selection = ranking.selection()
+    ranked = _picks(index, ranking.selection(), np.array([one.place for one in chosen]), ids)
     picks = (
         replace(
-            _pick(index, selection, one.place, ids),
+            pick,
             redundancy=float(np.float32(one.redundancy)) if diversity else None,
             tokens=chooser.tokens[one.place] if tokens is not None else None,
         )
-        for one in chosen
+        for pick, one in zip(ranked, chosen, strict=True)
     )
     return SelectionResult(tuple(picks), index.provenance())
 
@@ -135,10 +134,14 @@ class _Ranking:
         return self._found
 
 
-def _pick(index: Index, found: Selection, place: int, ids: Sequence[str]) -> Pick:
-    """One row of a ranking, with the reason."""
-    row, rank, query, score = (column[place].item() for column in found)
-    return Pick(index.example(row), row, rank, ids[query], score)
+def _picks(index: Index, found: Selection, places: np.ndarray, ids: Sequence[str]) -> tuple[Pick, ...]:
+    """Some rows of a ranking, each with the reason."""
+    rows, ranks, queries, scores = (column[places] for column in found)
+    reasons = zip(rows.tolist(), ranks.tolist(), queries.tolist(), scores.tolist(), strict=True)
+    return tuple(
+        Pick(example, row, rank, ids[query], score)
+        for example, (row, rank, query, score) in zip(index.examples(rows), reasons, strict=True)
+    )
 
 
 def _token_counter(index: Index, tokenizer: str) -> Callable[[Rows], list[int]]:
@@ -146,7 +149,7 @@ def _token_counter(index: Index, tokenizer: str) -> Callable[[Rows], list[int]]:
 
     def count(rows: Rows) -> list[int]:
         split, _ = tokenizer_of(tokenizer)
-        examples = [index.example(row) for row in rows.tolist()]
+        examples = index.examples(rows)
         texts = [text for example in examples for text in (example.prompt, example.response)]
         lengths = [len(found) for found in split(texts)]
         return [prompt + response for prompt, response in zip(lengths[::2], lengths[1::2], strict=True)]
@@ -185,8 +188,9 @@ def resample(
     keep = index.mask(where)
     if drop_duplicates:
         keep = first_of_each(_content_keys(index), keep, index.rows)
-    rows = gumbel_top_k(np.where(keep, weights, -np.inf), count, stream(seed, "resample")).tolist()
-    draws = (Draw(index.example(row), row, draw, float(weights[row]), seed) for draw, row in enumerate(rows, start=1))
+    rows = gumbel_top_k(np.where(keep, weights, -np.inf), count, stream(seed, "resample"))
+    drawn = enumerate(zip(index.examples(rows), rows.tolist(), strict=True), start=1)
+    draws = (Draw(example, row, draw, float(weights[row]), seed) for draw, (example, row) in drawn)
     return SelectionResult(tuple(draws), index.provenance())
 
 

@@ -103,8 +103,7 @@ class SelectionResult(Tabular, Sequence[AnyPick], Generic[AnyPick]):
         """
         path = Path(out)
         check_writable(path, replace=replace)
-        lines = (json.dumps(pick.to_dict(), ensure_ascii=False) for pick in self.picks)
-        write_output(path, "".join(f"{line}\n" for line in lines).encode())
+        write_output(path, (f"{json.dumps(pick.to_dict(), ensure_ascii=False)}\n".encode() for pick in self.picks))
         return path
 
     write = save

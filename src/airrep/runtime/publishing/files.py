@@ -10,7 +10,7 @@ import os
 import re
 import secrets
 import shutil
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
@@ -65,21 +65,23 @@ def sync(path: Path) -> None:
         os.close(descriptor)
 
 
-def write_file(path: Path, content: bytes) -> None:
+def write_file(path: Path, content: bytes | Iterable[bytes]) -> None:
     """Write a file so that a reader sees either its old bytes or all of the new ones; several may write it at once.
+
+    Content that comes in pieces is never held whole.
 
     Raises:
         ArtifactError: the operating system refused.
     """
     with writing(path), _new_file(path.parent) as (temporary, descriptor):
         with os.fdopen(descriptor, "wb", closefd=False) as stream:
-            stream.write(content)
+            stream.writelines([content] if isinstance(content, bytes) else content)
         sync(temporary)
         temporary.replace(path)
         sync(path.parent)  # a rename is an entry of the directory
 
 
-def write_output(path: Path, content: bytes) -> None:
+def write_output(path: Path, content: bytes | Iterable[bytes]) -> None:
     """Write a file that a user named, with the directories that it is in; errors as of :func:`write_file`."""
     with writing(path):
         path.parent.mkdir(parents=True, exist_ok=True)
