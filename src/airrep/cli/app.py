@@ -132,8 +132,9 @@ def show_command(
     from airrep.cli.show.results import print_manifest
     from airrep.labels.labels import holds_labels
     from airrep.lm.trainer.record import ABOUT
-    from airrep.runtime.artifacts import check_digests, check_sizes, read_manifest
+    from airrep.runtime.artifacts import check_digests, check_sizes, fetched, read_manifest
 
+    path = fetched(path, loose=True)
     if holds_labels(path):
         _show_labels(path, verify=verify, as_json=as_json)
         return
