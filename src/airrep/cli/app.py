@@ -158,8 +158,9 @@ def show_command(
 def _print_config(ctx: typer.Context, path: Path) -> None:
     from airrep.cli.running.recorded import config_of
     from airrep.cli.running.steps import Commands
+    from airrep.runtime.artifacts import fetched
 
-    typer.echo(config_of(path, Commands.of(ctx)), nl=False)
+    typer.echo(config_of(fetched(path, loose=True), Commands.of(ctx)), nl=False)
 
 
 def _show_labels(path: Path, *, verify: bool, as_json: bool) -> None:

@@ -40,6 +40,9 @@ SWAPPED = ".swapped"
 """File of an artifact whose older version lies, for a moment, in the unfinished directory."""
 REQUEST = "request.json"
 """File of an unfinished directory with the request that it was begun for."""
+HISTORY = ".steps.jsonl"
+"""File in an artifact's directory: a line for each command. No manifest names it, since where and how often a command
+was run does not decide what is made."""
 FINISH_FIRST = "Finish that one with its own command, delete the directory, or pass --replace."
 
 
@@ -317,7 +320,7 @@ def fetched(path: str | PathLike[str], *, loose: bool = False) -> Path:
     if url is None:
         return path_of(path)
     try:
-        copy = fetch_whole(url, lambda folder: read_manifest(folder)["files"])
+        copy = fetch_whole(url, lambda folder: read_manifest(folder)["files"], HISTORY)
         if copy is None and loose:
             copy = fetch_listed(url)
     except ArtifactError as error:

@@ -25,6 +25,7 @@ from airrep.runtime.artifacts import (
     tidy,
 )
 from airrep.runtime.publishing.files import write_file, writing
+from airrep.runtime.remote.places import shown
 
 
 @dataclass(frozen=True)
@@ -155,8 +156,8 @@ def refuse_difference(
     name = next((name for name in {**now, **was} if was.get(name) != now.get(name)), None)
     if name is not None:
         raise ArtifactError(
-            f"{where}: holds {made} with another {name} ({_short(was.get(name))}; now {_short(now.get(name))}); "
-            f"nothing is overwritten. {instead}"
+            f"{shown(str(where))}: holds {made} with another {name} "
+            f"({_short(was.get(name))}; now {_short(now.get(name))}); nothing is overwritten. {instead}"
         )
 
 

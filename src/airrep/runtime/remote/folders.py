@@ -39,12 +39,13 @@ def manifest_at(url: str) -> bytes | None:
     return Storage(url).read(LAST)
 
 
-def fetch_whole(url: str, files_of: Callable[[Path], Files]) -> Path | None:
+def fetch_whole(url: str, files_of: Callable[[Path], Files], beside: str) -> Path | None:
     """Fetch a folder that is whole, unless the cache has it; None if none is there.
 
     Args:
         url: where it is.
         files_of: checks the file :data:`LAST` in a folder, and says which files it names.
+        beside: a file that it does not name, which is fetched too if it is there.
 
     Raises:
         ArtifactError: the storage does not give it, a file is missing or altered, or the cache cannot be written.
@@ -58,6 +59,8 @@ def fetch_whole(url: str, files_of: Callable[[Path], Files]) -> Path | None:
             write_file(folder / LAST, last)
             files = files_of(folder)
             each(partial(_fetch_checked, storage, folder), list(files.items()))
+            if (content := storage.read(beside)) is not None:
+                write_file(folder / beside, content)
     return _named(folder, url)
 
 

@@ -10,6 +10,8 @@ from typing import Any, Literal
 from airrep.errors import AirRepError, ArtifactError, ConfigError, DataError, MissingExtraError
 
 _REFUSED = ("NoCredentialsError", "PartialCredentialsError", "CredentialRetrievalError", "UnauthorizedSSOTokenError")
+_NO_BUCKET = "bucket does not exist"
+"""What S3 says where not only a file is missing."""
 _LONGEST_REASON = 160
 
 
@@ -59,7 +61,9 @@ class Storage:
         with telling(f"{self.url}/{name}"):
             try:
                 return bytes(self.files.cat_file(self.at(name)))
-            except FileNotFoundError:
+            except FileNotFoundError as error:
+                if _NO_BUCKET in str(error):
+                    raise
                 return None
 
 
@@ -88,7 +92,7 @@ def telling(
     except AirRepError:
         raise
     except FileNotFoundError as error:
-        missing = _line(error) if "bucket" in str(error).lower() else "is not there"
+        missing = "there is no such bucket" if _NO_BUCKET in str(error) else "it is not there"
         raise kind(f"{url}: cannot be {doing}: {missing}. Check the bucket and the path.") from error
     except Exception as error:  # each storage has errors of its own
         if isinstance(error, PermissionError) or type(error).__name__ in _REFUSED:
