@@ -25,6 +25,7 @@ from airrep.cli.options import JsonOption, ReplaceOption, note, print_json, shar
 from airrep.cli.running import run_commands
 from airrep.cli.running.recording import RecordedCommand
 from airrep.errors import AirRepError, ConfigError
+from airrep.runtime.remote.places import here_only
 
 INTERRUPTED = 130
 """Exit status of a command that the user broke off with Ctrl-C, as the shell has it."""
@@ -229,11 +230,11 @@ def demo_command(
     if learn:
         from airrep.cli.learning_demo import run_learning_demo
 
-        run_learning_demo(out / "learning")
+        run_learning_demo(here_only(out, "the demo is made") / "learning")
         return
     from airrep.cli.demo import run_demo
 
-    run_demo(out, replace=replace)
+    run_demo(here_only(out, "the demo is made"), replace=replace)
 
 
 for commands in (index_commands.app, query_commands.app, question_commands.app, own, run_commands.app):

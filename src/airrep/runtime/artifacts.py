@@ -461,7 +461,7 @@ def send(out: Path) -> None:
         publish_folder(out, url, list(read_manifest(out)["files"]))
     except ArtifactError as error:
         raise ArtifactError(
-            f"{shown(str(error))} What was made is kept in {out}: the same command sends it."
+            f"{shown(str(error))} What was made is kept on this machine: the same command sends it."
         ) from error
 
 

@@ -176,7 +176,7 @@ def test_half_an_upload_is_never_taken_for_a_whole_one(place: Place, monkeypatch
     for replacing in (False, True):
         with monkeypatch.context() as patch:
             patch.setattr(folders, "put_files", cut)
-            with pytest.raises(ArtifactError, match=r"the network is gone. What was made is kept in .*: the same com"):
+            with pytest.raises(ArtifactError, match=r"the network is gone. What was made is kept on this machine"):
                 build(place, replace=replacing)
         with pytest.raises(ArtifactError, match=r"/index: has no manifest.json, so it is unfinished, or an upload"):
             airrep.Index(f"{place.url}/index")
@@ -402,3 +402,8 @@ def test_a_bucket_that_is_not_there(server: str, tmp_path: Path, monkeypatch: py
     ):
         with pytest.raises(ArtifactError, match=r"^s3://nowhere/index.*: there is no such bucket. Check the bucket"):
             asked()
+
+
+def test_what_stays_on_this_machine_is_refused_a_url(memory: Place) -> None:
+    with pytest.raises(ConfigError, match=rf"^{memory.url}/record: is a URL, and a training is recorded"):
+        airrep.AttributionCallback(f"{memory.url}/record")

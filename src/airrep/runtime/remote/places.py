@@ -9,6 +9,8 @@ import re
 from os import PathLike
 from pathlib import Path
 
+from airrep.errors import ConfigError
+
 CACHE = "AIRREP_CACHE"
 """Environment variable: the folder in which copies of what is at URLs lie."""
 _URL = re.compile(r"([A-Za-z][A-Za-z0-9+.-]+):/+(.*)", re.DOTALL)
@@ -32,6 +34,17 @@ def path_of(place: str | PathLike[str]) -> Path:
     """The path that a place is, which is no URL of a storage."""
     match = _URL.fullmatch(os.fspath(place))
     return Path(place) if match is None else Path("/" + match[2])
+
+
+def here_only(place: str | PathLike[str], what: str) -> Path:
+    """The path of something that is kept on this machine alone.
+
+    Raises:
+        ConfigError: it is a URL.
+    """
+    if (url := url_of(place)) is not None:
+        raise ConfigError(f"{url}: is a URL, and {what} on this machine alone. Give a path, and copy it there later.")
+    return path_of(place)
 
 
 def cache() -> Path:
