@@ -335,7 +335,8 @@ def test_a_file_url_is_a_path(tmp_path: Path) -> None:
 def test_a_storage_that_is_not_known_is_refused_in_one_line(monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(ConfigError, match=r"^nope://a.jsonl: Protocol not known: nope; expected a path, or a URL"):
         airrep.read_corpus("nope://a.jsonl")
-    monkeypatch.setattr(sys.modules["fsspec.registry"], "_registry", {})
+    for known in ("registry", "_registry"):  # classes that were loaded before
+        monkeypatch.setattr(sys.modules["fsspec.registry"], known, {})
     monkeypatch.setitem(sys.modules, "s3fs", None)
     with pytest.raises(MissingExtraError, match=r"^s3://b/a.jsonl: .*pip install 'airrep\[remote\]'$"):
         airrep.read_corpus("s3://b/a.jsonl")
