@@ -5,6 +5,9 @@ A worker gets its next task when the outcome of the last one was taken, so an in
 worker.
 """
 
+import errno
+import logging
+import socket
 import time
 from abc import ABC, abstractmethod
 from collections import deque
@@ -14,6 +17,9 @@ from dataclasses import dataclass
 from typing import Any, ClassVar, Generic, TypeVar
 
 from airrep.errors import AirRepError, ConfigError, MissingExtraError, TrainingError
+
+_log = logging.getLogger(__name__)
+_FULL = (errno.ENOSPC, errno.EDQUOT)
 
 MOST_LOSSES = 8
 """How often a task may be lost with a machine beside its retries: machines vanish, but a task may also end them."""
@@ -108,6 +114,8 @@ class Reply(Generic[R]):
     """Whether it failed because a machine may have gone, not by what it did."""
     fatal: tuple[type[AirRepError], str] | None = None
     """Any other error that airrep raised, which ends the run."""
+    full: str | None = None
+    """Whose disk is full, so that this worker is of no more use."""
     seconds: float = 0.0
     cpu_seconds: float = 0.0
 
@@ -131,10 +139,14 @@ def answer(work: Callable[[T], R], task: T) -> Reply[R]:
 
 
 def answer_all(work: Callable[[T], R], task: T) -> Reply[R]:
-    """Do one task for another process; every error that airrep raises becomes part of the reply."""
+    """Do one task for another process; every error that airrep raises becomes part of the reply, and a full disk."""
     try:
         return answer(work, task)
-    except AirRepError as error:
+    except (AirRepError, OSError) as error:
+        if any(isinstance(one, OSError) and one.errno in _FULL for one in (error, error.__cause__)):
+            return Reply(full=f"the disk of {socket.gethostname()} is full")
+        if not isinstance(error, AirRepError):
+            raise
         return Reply(fatal=(type(error), str(error)))
 
 
@@ -257,12 +269,23 @@ class Crew(ABC, Generic[W]):
             failure, cause = lost.args
             self._replace(worker, cause)
             return Reply(failure=failure, vanished=lost.vanished)
+        if reply.full is not None:
+            self._dismiss(worker, reply.full)
+            return Reply(failure=reply.full, vanished=True)
         if not worker.ready:  # its setup failed, and would in every other worker
             reply.check()
             if reply.failure is not None:
                 raise TrainingError(reply.failure)
         worker.ready, self._starts_left = True, self._starts
         return reply
+
+    def _dismiss(self, worker: W, full: str) -> None:
+        """Go on without a worker whose disk is full: another one there would fail as fast, and take all tasks."""
+        worker.end()
+        self._workers.remove(worker)
+        if not self._workers:
+            raise TrainingError(f"workers: {full}, and no other is left. Free some of it and run again: it goes on.")
+        _log.warning("workers: %s; the other %d go on without it.", full, len(self._workers))
 
     def _replace(self, worker: W, cause: str) -> None:
         if not worker.ready:
