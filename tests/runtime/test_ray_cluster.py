@@ -73,23 +73,25 @@ def started_cluster(nodes: int) -> Any:
     return made
 
 
-def test_a_head_that_is_started_again_costs_what_was_at_work(tmp_path: Path) -> None:
+def test_a_head_that_is_started_again_costs_what_was_at_work(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     pytest.importorskip("ray")
     load_ray()
+    monkeypatch.setenv(
+        "PYTHONPATH", os.pathsep.join([str(Path(__file__).parents[1]), os.environ.get("PYTHONPATH", "")])
+    )
+    monkeypatch.setenv("RAY_gcs_rpc_server_reconnect_timeout_s", "2")
     plan, log = make_plan(tmp_path / "plan"), tmp_path / "log"
     here = label(plan, TRAIN, QUERIES, ToyWorld(), FINE_TUNE, tmp_path / "here")
-    paths = os.pathsep.join([str(Path(__file__).parents[1]), os.environ.get("PYTHONPATH", "")])
-    environment = {**os.environ, "PYTHONPATH": paths, "RAY_gcs_rpc_server_reconnect_timeout_s": "2"}
 
     def run(cluster: Any) -> Any:
         words = [sys.executable, "-c", _LABEL, plan.path, tmp_path / "there", log, cluster.address]
-        return subprocess.Popen(list(map(str, words)), env=environment, stderr=subprocess.DEVNULL)
+        return subprocess.Popen(list(map(str, words)), stderr=subprocess.DEVNULL)
 
     first = started_cluster(2)
     driver = run(first)
     try:
         until = time.monotonic() + 120
-        while len(begun(log)) < 4 and time.monotonic() < until:
+        while len(begun(log)) < 4 and driver.poll() is None and time.monotonic() < until:
             time.sleep(0.1)
     finally:
         first.shutdown()
