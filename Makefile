@@ -42,6 +42,7 @@ bench: $(VENV)/bench  ## speed and memory against plain references, as ratios of
 	$(RUN) benchmarks/exploring.py --channels
 	$(RUN) benchmarks/finetune.py --rounds 2
 	$(RUN) benchmarks/farm.py --subsets 10
+	$(RUN) benchmarks/engines.py
 	$(RUN) benchmarks/training.py --rounds 2
 	$(RUN) benchmarks/gradients.py --count 12
 	PYTHONPATH=tests $(RUN) benchmarks/planted.py

@@ -2,7 +2,7 @@
 
 Run as ``python benchmarks/failures.py``. Workers fail at random, on average once in a mean time between failures; one
 that fails takes its task along and comes back after a restart. Lost tasks go to the end of the queue, as the engines
-do it, and are given up after so many retries. ``--real`` holds the simulation against local processes whose tasks
+do it, and are given up after so many losses. ``--real`` holds the simulation against local processes whose tasks
 sleep and which are killed at random.
 """
 
@@ -19,6 +19,7 @@ from typing import Any
 
 import numpy as np
 
+from airrep.runtime.engine import MOST_LOSSES
 from airrep.runtime.processes import LocalProcesses
 
 RATIOS = (1, 3, 10, 30, 100, 1000)
@@ -108,7 +109,7 @@ def main() -> None:
     given = parser.parse_args()
     farm = Farm()
     print(f"{farm.tasks:,} tasks of {farm.seconds:g} s, {farm.workers} workers, back after {farm.restart:g} s")
-    heads = ("MTBF / task", "lost work", "by formula", "wall clock", "given up: 2 retries", "5 retries")
+    heads = ("MTBF / task", "lost work", "by formula", "wall clock", "given up: 2 losses", f"{MOST_LOSSES} losses")
     print("".join(f"{head:>{width}}" for head, width in zip(heads, (12, 12, 12, 12, 20, 12), strict=True)))
     calm = np.mean([simulate(farm, 1e12, seed).wall for seed in range(given.runs)])
     for ratio in RATIOS:
@@ -116,7 +117,7 @@ def main() -> None:
         found = [simulate(farm, mtbf, seed) for seed in range(given.runs)]
         lost = [
             np.mean([simulate(Farm(retries=many), mtbf, seed).given_up for seed in range(given.runs)]) / farm.tasks
-            for many in (2, 5)
+            for many in (2, MOST_LOSSES)
         ]
         waste, wall = np.mean([one.waste for one in found]), np.mean([one.wall for one in found])
         print(f"{ratio:12}{waste:12.2%}{expected_waste(ratio):12.2%}{wall / calm:12.2f}{lost[0]:20.3%}{lost[1]:12.4%}")

@@ -1,15 +1,16 @@
 """Engines: the same outcomes everywhere, retries, lost workers."""
 
 import os
+import socket
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 import torch
-from worlds.toy_tasks import Stumbling, make_count, make_name_gpu, make_name_process, make_square, square
+from worlds.toy_tasks import FullDisk, Stumbling, make_count, make_name_gpu, make_name_process, make_square, square
 
 from airrep.errors import ArtifactError, ConfigError, TrainingError
-from airrep.runtime.engine import Engine, InProcess, Reply
+from airrep.runtime.engine import MOST_LOSSES, Backlog, Engine, InProcess, Reply
 from airrep.runtime.processes import LocalProcesses
 
 
@@ -70,6 +71,38 @@ def test_a_task_that_always_ends_its_worker_is_given_up(tmp_path: Path) -> None:
     assert outcomes[3].error == "its worker was ended by SIGKILL, as happens when memory is short"
     assert outcomes[3].attempts == 2
     assert [outcomes[number].value for number in (0, 1, 2, 4, 5)] == [0, 1, 4, 16, 25]
+
+
+def test_losses_with_a_machine_are_no_retries_but_have_an_end() -> None:
+    fails, lost = Reply[int](failure="loss: is not finite."), Reply[int](failure="its worker was lost", vanished=True)
+    backlog: Backlog[int, int] = Backlog([7], retries=1)
+    for reply in (*[lost] * MOST_LOSSES, fails):
+        assert backlog.take() == 0
+        assert backlog.settle(0, reply) is None
+    backlog.take()
+    outcome = backlog.settle(0, fails)
+    assert outcome is not None
+    assert (outcome.error, outcome.attempts) == ("loss: is not finite.", MOST_LOSSES + 2)
+    backlog = Backlog([7], retries=0)
+    outcomes = []
+    while backlog.take() is not None:
+        outcomes.append(backlog.settle(0, lost))
+    assert (len(outcomes), outcomes[-1] is None) == (MOST_LOSSES + 1, False)
+
+
+@pytest.mark.parametrize("when", ["at work", "before"])
+def test_the_others_go_on_without_a_worker_whose_disk_is_full(
+    tmp_path: Path, when: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    outcomes = list(LocalProcesses(2).run(FullDisk(tmp_path, when), range(6), retries=0))
+    assert {outcome.task: outcome.value for outcome in outcomes} == {n: n * n for n in range(6)}
+    told = f"workers: the disk of {socket.gethostname()} is full; the other 1 go on without it."
+    assert [record.message for record in caplog.records] == [told]
+
+
+def test_a_disk_that_is_full_everywhere_ends_the_run(tmp_path: Path) -> None:
+    with pytest.raises(TrainingError, match=r"^workers: the disk of .* is full, and no other is left. Free some of it"):
+        list(LocalProcesses(1).run(FullDisk(tmp_path, "at work"), range(6)))
 
 
 def test_workers_that_end_before_they_are_ready_end_the_run(tmp_path: Path) -> None:

@@ -1,11 +1,15 @@
 """A Ray cluster of three nodes that lose some of them: labels and an index have the bytes of one process."""
 
 import os
+import subprocess
+import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 from worlds.small_world import HashAttributor, make_corpus, tree
 from worlds.toy_farm import FINE_TUNE, QUERIES, TRAIN, ToyWorld, begun, make_plan, visible
@@ -33,6 +37,88 @@ class SlowAttributor(HashAttributor):
                 stream.write(f"{examples[0].id}\n")
             time.sleep(self.seconds)
         return super().encode_train(examples, on_rows)
+
+
+@dataclass(frozen=True)
+class LopsidedWorld(ToyWorld):
+    """Fine-tunes take twenty times as long where the environment says so."""
+
+    def suffer(self, documents: np.ndarray) -> None:
+        slow = "AIRREP_TEST_SLOW" in os.environ
+        with Path(self.log + "-where").open("a") as stream:
+            stream.write("slow\n" if slow else "fast\n")
+        time.sleep(2.0 if slow else 0.1)
+        super().suffer(documents)
+
+
+_LABEL = """
+import sys
+from pathlib import Path
+from worlds.toy_farm import FINE_TUNE, QUERIES, TRAIN, ToyWorld
+from airrep.labels.farm import label
+from airrep.labels.plan import open_plan
+from airrep.runtime.ray_engine import RayEngine
+plan, out, log, address = sys.argv[1:]
+label(open_plan(plan), TRAIN, QUERIES, ToyWorld(log=log, seconds=0.5), FINE_TUNE, out, engine=RayEngine(address))
+"""
+
+
+def started_cluster(nodes: int) -> Any:
+    """A cluster of nodes with one processor each, beside a head that runs no actors; nobody is connected."""
+    from ray.cluster_utils import Cluster
+
+    made = Cluster(initialize_head=True, head_node_args={"num_cpus": 0, "include_dashboard": False})
+    for _ in range(nodes):
+        made.add_node(num_cpus=1)
+    return made
+
+
+def test_a_head_that_is_started_again_costs_what_was_at_work(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    pytest.importorskip("ray")
+    load_ray()
+    monkeypatch.setenv(
+        "PYTHONPATH", os.pathsep.join([str(Path(__file__).parents[1]), os.environ.get("PYTHONPATH", "")])
+    )
+    monkeypatch.setenv("RAY_gcs_rpc_server_reconnect_timeout_s", "2")
+    plan, log = make_plan(tmp_path / "plan"), tmp_path / "log"
+    here = label(plan, TRAIN, QUERIES, ToyWorld(), FINE_TUNE, tmp_path / "here")
+
+    def run(cluster: Any) -> Any:
+        words = [sys.executable, "-c", _LABEL, plan.path, tmp_path / "there", log, cluster.address]
+        return subprocess.Popen(list(map(str, words)), stderr=subprocess.DEVNULL)
+
+    first = started_cluster(2)
+    driver = run(first)
+    try:
+        until = time.monotonic() + 120
+        while len(begun(log)) < 4 and driver.poll() is None and time.monotonic() < until:
+            time.sleep(0.1)
+    finally:
+        first.shutdown()
+        driver.kill()
+        driver.wait()
+    before = len(begun(log))
+    assert 4 <= before < 10
+    second = started_cluster(2)
+    try:
+        assert run(second).wait(timeout=200) == 0
+    finally:
+        second.shutdown()
+    assert visible(tmp_path / "there") == visible(here.path)
+    assert len(begun(log)) <= 10 + 2 + 2  # what both workers had in hand, and what was not yet recorded
+
+
+def test_a_slow_node_does_what_it_can(cluster: Any, tmp_path: Path) -> None:
+    cluster.remove_node(sorted(cluster.worker_nodes, key=id)[0])
+    cluster.add_node(num_cpus=1, env_vars={"AIRREP_TEST_SLOW": "1"})
+    plan = make_plan(tmp_path / "plan", subsets=15)
+    here = label(plan, TRAIN, QUERIES, ToyWorld(), FINE_TUNE, tmp_path / "here")
+    world = LopsidedWorld(log=str(tmp_path / "log"))
+    there = label(plan, TRAIN, QUERIES, world, FINE_TUNE, tmp_path / "there", engine=RayEngine())
+    assert visible(there.path) == visible(here.path)
+    where = (tmp_path / "log-where").read_text().splitlines()
+    assert len(where) == 30, "no fine-tune is done twice"
+    assert 1 <= where.count("slow") <= 10, "the others do more than their third"
 
 
 @pytest.fixture

@@ -18,6 +18,7 @@ from worlds.toy_tasks import Stumbling, make_name_process, make_square
 from airrep.errors import ArtifactError, ConfigError, MissingExtraError, TrainingError
 from airrep.labels.farm import TaskReport, label
 from airrep.runtime import ray_engine
+from airrep.runtime.engine import MOST_LOSSES
 from airrep.runtime.ray_engine import AUTH_MODE, AUTH_TOKEN, AUTH_TOKEN_PATH, RayEngine, load_ray
 
 
@@ -135,7 +136,7 @@ def test_ray_tries_failed_and_lost_tasks_again(cluster: Any, tmp_path: Path) -> 
     outcomes = {outcome.task: outcome for outcome in RayEngine().run(Stumbling(tmp_path, "always"), range(6))}
     assert (outcomes[3].error, outcomes[3].attempts) == ("loss: is not finite.", 2)
     outcomes = {outcome.task: outcome for outcome in RayEngine().run(Stumbling(tmp_path, "killed"), range(6))}
-    assert outcomes[3].error == "its worker was lost (ActorDiedError)"
+    assert (outcomes[3].error, outcomes[3].attempts) == ("its worker was lost (ActorDiedError)", MOST_LOSSES + 1)
 
 
 @pytest.mark.slow

@@ -1,9 +1,11 @@
 """Work for engines, in a module that workers import quickly."""
 
+import errno
 import os
 import signal
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 
 from airrep.errors import ArtifactError, ConfigError, MissingExtraError, TrainingError
@@ -49,6 +51,28 @@ class Stumbling:
         if number == 3 and self.how == "bug":
             raise ZeroDivisionError
         return number * number
+
+
+class FullDisk:
+    """Work in which the first worker that comes has no room on its disk; a folder remembers which."""
+
+    def __init__(self, folder: Path, when: str) -> None:
+        self.mark, self.when = folder / "full", when
+
+    def __call__(self) -> Callable[[int], int]:
+        if self.when == "before":
+            self._write()
+        return self.work
+
+    def work(self, number: int) -> int:
+        self._write()
+        return number * number
+
+    def _write(self) -> None:
+        with suppress(FileExistsError), self.mark.open("x") as stream:
+            stream.write(str(os.getpid()))
+        if self.mark.read_text() == str(os.getpid()):
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
 
 def count_threads(_: int) -> tuple[int, str]:

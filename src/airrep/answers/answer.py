@@ -11,7 +11,7 @@ from pydantic import ConfigDict, TypeAdapter, ValidationError
 
 from airrep.errors import ArtifactError, DataError
 from airrep.index.results import RESULTS, Provenance, first_problem
-from airrep.runtime.artifacts import canonical_json, check_digests, new_artifact, read_manifest
+from airrep.runtime.artifacts import canonical_json, check_digests, fetched, new_artifact, read_manifest
 from airrep.runtime.publishing.files import write_file
 
 PREDICTION = "Scores are predictions of what fine-tuning does, not proof of it."
@@ -49,7 +49,7 @@ class Answer(ABC):
             ArtifactError: another kind, unfinished or altered.
             DataError: it lacks something, or holds what an answer cannot.
         """
-        folder = Path(path)
+        folder = fetched(path)
         manifest = read_manifest(folder)
         if manifest["kind"] != cls.kind:
             raise ArtifactError(

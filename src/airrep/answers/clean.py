@@ -23,7 +23,7 @@ from airrep.corpus.corpus import Example
 from airrep.errors import ConfigError
 from airrep.index.index import Index, Queries
 from airrep.index.results import Provenance, Record
-from airrep.runtime.publishing.folders import check_new_folder, new_folder
+from airrep.runtime.remote.outputs import check_new_folder, new_folder
 
 Kind: TypeAlias = Literal["label", "answer", "duplicate", "outlier", "harmful"]
 KINDS: tuple[Kind, ...] = get_args(Kind)

@@ -12,7 +12,7 @@ from airrep.answers.texts import kept_values
 from airrep.corpus.corpus import Example
 from airrep.errors import ConfigError
 from airrep.index.index import Index
-from airrep.runtime.publishing.folders import new_folder
+from airrep.runtime.remote.outputs import new_folder
 from airrep.runtime.seeding import stream
 
 ENTRIES = "datasets.yaml"

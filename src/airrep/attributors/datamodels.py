@@ -12,7 +12,7 @@ from airrep.attributors.base import MethodAttributor, OnRows
 from airrep.attributors.settings import DatamodelsSettings
 from airrep.corpus.corpus import Corpus, Example
 from airrep.errors import ArtifactError, ConfigError, DataError
-from airrep.runtime.artifacts import check_digests, check_sizes, json_digest, read_manifest
+from airrep.runtime.artifacts import check_digests, check_sizes, fetched, json_digest, read_manifest
 from airrep.scoring.pooling import Pool
 
 KIND = "datamodels"
@@ -56,9 +56,9 @@ class DatamodelsAttributor(MethodAttributor[DatamodelsSettings]):
         check_sizes(self._folder, manifest["files"])
         return manifest
 
-    @property
+    @cached_property
     def _folder(self) -> Path:
-        return Path(self._settings.weights)
+        return fetched(self._settings.weights)
 
     @cached_property
     def _weights(self) -> np.ndarray:

@@ -10,7 +10,7 @@ from airrep.attributors.installed import installed_method
 from airrep.attributors.settings import METHOD_SETTINGS, TOKENIZERS
 from airrep.errors import ConfigError
 from airrep.lm.folders.forms import settled_name
-from airrep.runtime.artifacts import read_manifest
+from airrep.runtime.artifacts import fetched, read_manifest
 from airrep.runtime.settings import Settings, read_settings, read_yaml
 
 MOST_CHANNELS = 16
@@ -223,7 +223,7 @@ def read_channels(name: str) -> object:
         ConfigError: the file cannot be read, is too large, or is no list.
         ArtifactError: a directory holds something else.
     """
-    path = Path(name)
+    path = fetched(name)
     if path.is_dir():
         if not (path / RECIPE).exists():
             return _learnt_channels(path)

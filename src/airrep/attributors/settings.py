@@ -9,6 +9,7 @@ from airrep.corpus.views import View
 from airrep.encoder.folders import BUNDLED, DEFAULT
 from airrep.lm.folders.forms import settled_name
 from airrep.lm.settings import LmSettings
+from airrep.runtime.remote.places import url_of
 from airrep.runtime.settings import Settings
 from airrep.scoring.pooling import Pool
 
@@ -25,7 +26,7 @@ def whole_folder(name: str) -> str:
 
 def _whole(path: str | None) -> str | None:
     """A file or folder by its whole path, so that an index can be asked from elsewhere."""
-    return None if path is None else str(Path(path).resolve())
+    return path if path is None or url_of(path) else str(Path(path).resolve())
 
 
 class EncoderSettings(Settings):

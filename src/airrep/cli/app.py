@@ -25,6 +25,7 @@ from airrep.cli.options import JsonOption, ReplaceOption, note, print_json, shar
 from airrep.cli.running import run_commands
 from airrep.cli.running.recording import RecordedCommand
 from airrep.errors import AirRepError, ConfigError
+from airrep.runtime.remote.places import here_only
 
 INTERRUPTED = 130
 """Exit status of a command that the user broke off with Ctrl-C, as the shell has it."""
@@ -132,8 +133,9 @@ def show_command(
     from airrep.cli.show.results import print_manifest
     from airrep.labels.labels import holds_labels
     from airrep.lm.trainer.record import ABOUT
-    from airrep.runtime.artifacts import check_digests, check_sizes, read_manifest
+    from airrep.runtime.artifacts import check_digests, check_sizes, fetched, read_manifest
 
+    path = fetched(path, loose=True)
     if holds_labels(path):
         _show_labels(path, verify=verify, as_json=as_json)
         return
@@ -157,8 +159,9 @@ def show_command(
 def _print_config(ctx: typer.Context, path: Path) -> None:
     from airrep.cli.running.recorded import config_of
     from airrep.cli.running.steps import Commands
+    from airrep.runtime.artifacts import fetched
 
-    typer.echo(config_of(path, Commands.of(ctx)), nl=False)
+    typer.echo(config_of(fetched(path, loose=True), Commands.of(ctx)), nl=False)
 
 
 def _show_labels(path: Path, *, verify: bool, as_json: bool) -> None:
@@ -227,11 +230,11 @@ def demo_command(
     if learn:
         from airrep.cli.learning_demo import run_learning_demo
 
-        run_learning_demo(out / "learning")
+        run_learning_demo(here_only(out, "the demo is made") / "learning")
         return
     from airrep.cli.demo import run_demo
 
-    run_demo(out, replace=replace)
+    run_demo(here_only(out, "the demo is made"), replace=replace)
 
 
 for commands in (index_commands.app, query_commands.app, question_commands.app, own, run_commands.app):

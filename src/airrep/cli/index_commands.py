@@ -47,9 +47,10 @@ def index_command(
         raise ConfigError("index: --state belongs to --shard. Leave it out.")
     from airrep.cli.show.console import Meter
     from airrep.index.building import build_index
+    from airrep.runtime.artifacts import is_free, real_path
 
     values = configuring.values(encoder=encoder, lm=lm, precision=precision, device=device)
-    corpus, existed = reading.read(train), out.exists()
+    corpus, existed = reading.read(train), not is_free(real_path(out))
     if shard is not None:
         from airrep.index.sharing.parts import build_part
 

@@ -184,9 +184,10 @@ def warmup_command(
     """
     from airrep.cli.show.learning import StepMeter, print_warmup, warmup_summary
     from airrep.lm.warmup import warm_up
+    from airrep.runtime.artifacts import is_free, real_path
 
     model, tuning = configuring.of_lm(lm, computing)
-    meter, existed = StepMeter(), out.exists()
+    meter, existed = StepMeter(), not is_free(real_path(out))
     made = warm_up(reading.read(data), out, model, tuning, **vars(warming), replace=replace, on_step=meter.fine_tune)
     if as_json:
         print_json(warmup_summary(made))

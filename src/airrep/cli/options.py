@@ -68,7 +68,9 @@ RetriesOption = Annotated[int, typer.Option(min=0, help="How often a failed fine
 
 def note(text: str) -> None:
     """Tell the user something beside the results, on one line of stderr; what would steer a terminal is left out."""
-    typer.echo("".join(c if c.isprintable() else " " for c in text), err=True)
+    from airrep.runtime.remote.places import shown
+
+    typer.echo("".join(c if c.isprintable() else " " for c in shown(text)), err=True)
 
 
 def print_json(value: Any) -> None:

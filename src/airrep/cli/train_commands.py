@@ -213,7 +213,9 @@ def adapt_command(
     from airrep.cli.show.learning import StepMeter, TaskMeter
     from airrep.planning.adapt import Adaptation
     from airrep.planning.budget import parse_duration
+    from airrep.runtime.remote.places import here_only
 
+    here_only(out, "an adaptation is made")
     model, tuning = configuring.of_lm(lm, device=device)
     seconds = parse_duration(budget)
     adaptation = Adaptation(

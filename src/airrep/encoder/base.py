@@ -15,7 +15,7 @@ from airrep.encoder.prompts import Prompts, choose_prompts, write_prompts
 from airrep.encoder.tokens import check_texts
 from airrep.errors import ConfigError, DataError
 from airrep.runtime.devices import ResolvedPrecision
-from airrep.runtime.publishing.folders import new_folder
+from airrep.runtime.remote.outputs import new_folder
 
 if TYPE_CHECKING:
     from sentence_transformers import SentenceTransformer

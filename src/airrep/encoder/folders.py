@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any, Literal, get_args
 
 from airrep.errors import ConfigError, DataError
-from airrep.runtime.hub import download
+from airrep.runtime.hub import download, model_folder
 from airrep.scoring.pooling import TrainedPool
 
 DEFAULT, UNTRAINED = BUNDLED = ("default", "untrained")
@@ -89,7 +89,7 @@ def find_model(name: str, extra: tuple[str, ...] = ()) -> Path:
     """
     if name in BUNDLED:
         return MODELS / name
-    path = Path(name)
+    path = model_folder("encoder", name)
     if path.is_dir():
         return path
     if path.exists():

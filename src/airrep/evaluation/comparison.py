@@ -15,7 +15,7 @@ from airrep.evaluation.judging import difference_over
 from airrep.evaluation.result import Difference, Evaluation, Row
 from airrep.evaluation.statistics.means import TaskResamples, paired_ratio
 from airrep.evaluation.statistics.metrics import RESAMPLES, judge
-from airrep.runtime.artifacts import canonical_json, json_digest, new_artifact, read_manifest
+from airrep.runtime.artifacts import canonical_json, fetched, json_digest, new_artifact, read_manifest
 from airrep.runtime.publishing.files import write_file
 from airrep.runtime.stage import Stage
 
@@ -101,7 +101,7 @@ def read_comparison(path: str | Path) -> Comparison:
     Raises:
         ArtifactError: nothing there, unfinished, altered, or not a comparison.
     """
-    folder = Path(path)
+    folder = fetched(path)
     manifest = read_manifest(folder, KIND, verify=True)
     value = json.loads((folder / RESULT).read_bytes())
     for entry in (*value["rows"], *value["pairs"]):

@@ -19,6 +19,7 @@ from airrep.runtime.artifacts import (
     canonical_json,
     check_digests,
     check_kind,
+    fetched,
     new_artifact,
     partial_path,
     read_manifest,
@@ -220,7 +221,8 @@ def read_evaluation(path: str | Path) -> Evaluation:
         >>> airrep.read_evaluation("runs/classes").measure
         'classify'
     """
-    return evaluation_of(Path(path), read_manifest(Path(path)))
+    folder = fetched(path)
+    return evaluation_of(folder, read_manifest(folder))
 
 
 def evaluation_of(folder: Path, manifest: Mapping[str, Any]) -> Evaluation:

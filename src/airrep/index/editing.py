@@ -4,6 +4,7 @@ import hashlib
 import io
 from abc import abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, NamedTuple, Self, TypeVar
 
@@ -20,6 +21,7 @@ from airrep.index.sealing import corpus_entry, remove_strays, seal_index, with_a
 from airrep.index.shards import SHARD, Shard, is_whole, read_record, shard_name, write_shard
 from airrep.runtime.artifacts import describe_files, json_digest, locked
 from airrep.runtime.publishing.files import write_file
+from airrep.runtime.remote.places import shown
 
 LINEAGE = ("request", "method", "settings", "attributor", "corpora", "generation")
 
@@ -76,12 +78,24 @@ def append(index: AnyIndex, more: CorpusLike, *, progress: OnProgress | None = N
     more = as_corpus(more, "append")
     if len(more) == 0:
         raise DataError("append: the corpus is empty; expected at least one example. Give a file with some.")
-    with locked(index.path):
+    with _changing(index):
         now = index.reopened(index.attributor)
         if _has_all(now, more):
             return _tidied(now)
         corpora = with_appended(now.manifest["corpora"], corpus_entry(now.attributor, more))
         return _sealed(now, corpora, _appended(now, more, progress), now.manifest["deleted"], now.manifest)
+
+
+@contextmanager
+def _changing(index: IndexRows) -> Iterator[None]:
+    """Hold an index that is changed in place (ArtifactError for a copy of one that is at a URL)."""
+    if (url := shown(str(index.path))) != str(index.path):
+        raise ArtifactError(
+            f"{url}: is at a URL, where an index is not changed in place. Change the index that it was published from, "
+            "or build it anew with --replace."
+        )
+    with locked(index.path):
+        yield
 
 
 def _appended(index: EditableIndex, more: Corpus, progress: OnProgress | None) -> list[str]:
@@ -150,7 +164,7 @@ def delete(index: AnyIndex, rows: RowsLike) -> AnyIndex:
         ConfigError: a row that does not exist, or nothing would be left.
         ArtifactError: another process is writing there, or rows were numbered anew since *index* was opened.
     """
-    with locked(index.path):
+    with _changing(index):
         now = index.reopened()  # as it is on disk, and without a model, which deleting does not need
         _check_numbering(index, now)
         gone = np.union1d(now.deleted, now.check_rows(rows))
@@ -199,7 +213,7 @@ def compact(index: AnyIndex, *, progress: OnProgress | None = None) -> AnyIndex:
     Raises:
         ArtifactError: a byte was altered, another process is writing there, or it cannot be written.
     """
-    with locked(index.path):
+    with _changing(index):
         now = index.reopened()
         shard_rows = now.manifest["request"]["shard_rows"]
         now.verify()  # checksums of the new shards would hide altered bytes

@@ -25,7 +25,14 @@ from airrep.corpus.records import RESERVED
 from airrep.errors import ArtifactError, DataError
 from airrep.index.frames import Tabular, shortened
 from airrep.index.why import Why
-from airrep.runtime.artifacts import as_written, canonical_json, check_digests, new_artifact, read_manifest
+from airrep.runtime.artifacts import (
+    as_written,
+    canonical_json,
+    check_digests,
+    fetched,
+    new_artifact,
+    read_manifest,
+)
 from airrep.runtime.publishing.files import write_file
 from airrep.scoring.pooling import pooling_text
 
@@ -502,7 +509,7 @@ def read_result(path: str | Path) -> TopResult | GroupResult | WhatIfResult:
         >>> len(airrep.read_result("runs/hits"))
         5
     """
-    folder = Path(path)
+    folder = fetched(path)
     manifest = read_manifest(folder)
     if manifest["kind"] not in (TopResult.kind, GroupResult.kind, WhatIfResult.kind):
         raise ArtifactError(

@@ -25,6 +25,7 @@ from airrep.runtime.artifacts import (
     check_digests,
     check_file,
     check_sizes,
+    fetched,
     json_digest,
     read_manifest,
 )
@@ -74,7 +75,7 @@ class IndexRows:
     """
 
     def __init__(self, path: str | Path) -> None:
-        self.path = Path(path)
+        self.path = fetched(path)
         self.manifest = read_manifest(self.path, KIND)
         check_sizes(self.path, self.manifest["files"])
         with as_written(self.path / MANIFEST):

@@ -17,13 +17,14 @@ from airrep.labels.fine_tuner import FineTuner, LabelSetup, Learner, load_first
 from airrep.labels.labels import Labels
 from airrep.labels.ledger import Ledger, Quarantined, QueryLosses, holding, waiting_lock
 from airrep.labels.plan import SubsetPlan
-from airrep.labels.request import GROWING, KIND, LabelRequest, seal_labels, tidy, training_part
+from airrep.labels.request import GROWING, KIND, LabelRequest, is_label_file, seal_labels, tidy, training_part
 from airrep.labels.tasks import LabelTask, TaskShare, list_tasks, used_examples
 from airrep.lm.settings import FineTuneSettings, LmSettings
-from airrep.runtime.artifacts import MANIFEST, real_path
+from airrep.runtime.artifacts import MANIFEST, REQUEST, real_path
 from airrep.runtime.engine import Engine, InProcess, Outcome
 from airrep.runtime.publishing.files import append_line, writing
 from airrep.runtime.ray_engine import make_engine
+from airrep.runtime.remote.mirror import Mirror
 
 TIMES = "times"
 
@@ -176,7 +177,9 @@ def make_labels(
     request = _request(source, data, seeds)
     folder = make_folder(out)
     with holding(folder, share):
-        run = _FarmRun(folder, request, share)
+        mirror = Mirror(folder, is_label_file, (REQUEST,))
+        mirror.pull()
+        run = _FarmRun(folder, request, share, mirror)
         todo = run.begin(retry_quarantined, source.check)
         clock = TaskProgress(len(run.share), len(run.share) - len(todo), progress, on_task)
         if todo:
@@ -292,8 +295,9 @@ class TaskProgress:
 class _FarmRun:
     """One part of a label directory while it is being made."""
 
-    def __init__(self, folder: Path, request: LabelRequest, part: TaskShare) -> None:
+    def __init__(self, folder: Path, request: LabelRequest, part: TaskShare, mirror: Mirror) -> None:
         self._folder = folder
+        self._mirror = mirror
         self._request = request
         self._part = part
         self._ledger = Ledger(folder, request.settings, part)
@@ -308,6 +312,7 @@ class _FarmRun:
             check(todo)
         with waiting_lock(self._folder):
             self._request.claim(self._folder)
+        self._mirror.push()
         return todo
 
     def _todo(self, retry_quarantined: bool) -> list[LabelTask]:
@@ -333,9 +338,10 @@ class _FarmRun:
         with closing(outcomes):
             for outcome in outcomes:
                 if outcome.value is not None:
-                    self._ledger.write(outcome.task.key, outcome.value)
+                    written = self._ledger.write(outcome.task.key, outcome.value)
                 else:
-                    self._ledger.give_up(outcome.task, outcome.error or "", outcome.attempts)
+                    written = self._ledger.give_up(outcome.task, outcome.error or "", outcome.attempts)
+                self._mirror.push([written.relative_to(self._folder).as_posix()])
                 self._note_time(outcome)
                 clock.tell(str(outcome.task.place), outcome, tuned=outcome.task.place.subset is not None)
 
@@ -354,6 +360,8 @@ class _FarmRun:
 
     def finish(self, partial: bool) -> None:
         """Seal the directory if all parts of it are there."""
+        self._mirror.push()
+        self._mirror.pull()  # what other machines have made since
         self._refuse_failure()
         with waiting_lock(self._folder):
             if (self._folder / MANIFEST).is_file():  # another part may have sealed it since
@@ -364,6 +372,8 @@ class _FarmRun:
                 tidy(self._ledger, self._request, given_up)
             elif not unfinished or (partial and len(given_up) == len(unfinished)):
                 seal_labels(self._ledger, self._request, self._read, given_up)
+            self._mirror.push()
+            self._mirror.finish()
 
     def _is_sealed(self, given_up: list[Quarantined]) -> bool:
         """Whether the manifest is that of the request, with the same tasks given up."""

@@ -22,6 +22,7 @@ from airrep.runtime.artifacts import (
     as_written,
     check_digests,
     check_sizes,
+    fetched,
     json_digest,
     read_manifest,
 )
@@ -44,7 +45,7 @@ class Labels:
         Raises:
             ArtifactError: not one, altered, or with missing or cut files.
         """
-        self.path = Path(path)
+        self.path = fetched(path, loose=True)
         self.manifest: Mapping[str, Any] | None = None
         if (self.path / MANIFEST).is_file():
             self.manifest = read_manifest(self.path, KIND)

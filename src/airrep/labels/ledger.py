@@ -75,12 +75,13 @@ class Ledger:
         losses: np.ndarray = np.load(io.BytesIO(array), allow_pickle=False)
         return losses if losses.shape == (queries,) and losses.dtype == np.float32 else None
 
-    def write(self, key: str, losses: QueryLosses) -> None:
-        """Write the losses of one task: a reader sees all of the file or none."""
+    def write(self, key: str, losses: QueryLosses) -> Path:
+        """Write the losses of one task: a reader sees all of the file or none. Returns the file."""
         content, path = npy_bytes(losses), self.result_path(key)
         self._write(path, content + _checksum(path, content))
         with writing(self.quarantine_path(key)):
             self.quarantine_path(key).unlink(missing_ok=True)
+        return path
 
     def _write(self, path: Path, content: bytes) -> None:
         with writing(path):
@@ -102,10 +103,11 @@ class Ledger:
         """Those of some tasks that were given up."""
         return [found for task in tasks if (found := self.quarantined(task)) is not None]
 
-    def give_up(self, task: LabelTask, reason: str, attempts: int) -> None:
-        """Write why a task is given up."""
+    def give_up(self, task: LabelTask, reason: str, attempts: int) -> Path:
+        """Write why a task is given up. Returns the file."""
         record = {**asdict(task.place), "key": task.key, "reason": reason, "attempts": attempts}
         self._write(self.quarantine_path(task.key), canonical_json(record))
+        return self.quarantine_path(task.key)
 
     def check_settings(self) -> None:
         """Refuse results of other settings, which were copied here."""

@@ -22,7 +22,7 @@ from airrep.arrays import Rows
 from airrep.corpus.corpus import Corpus
 from airrep.errors import DataError
 from airrep.labels.subsets import Instance
-from airrep.runtime.artifacts import as_written, json_digest, new_artifact, read_manifest
+from airrep.runtime.artifacts import as_written, fetched, json_digest, new_artifact, read_manifest
 from airrep.runtime.publishing.files import write_file
 from airrep.runtime.settings import Settings
 from airrep.scoring.groups import Groups
@@ -163,7 +163,7 @@ def open_plan(path: str | Path) -> SubsetPlan:
         >>> len(plan.instances)
         2
     """
-    folder = Path(path)
+    folder = fetched(path)
     manifest = read_manifest(folder, KIND, verify=True)
     with as_written(folder):
         request = manifest["request"]

@@ -5,13 +5,14 @@ import json
 import shutil
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
+from fnmatch import fnmatch
 from pathlib import Path
 from typing import Any, TypeAlias
 
 import numpy as np
 
 from airrep.errors import AirRepError, ArtifactError
-from airrep.labels.ledger import SETTINGS_DIGITS, Ledger, Quarantined, QueryLosses
+from airrep.labels.ledger import QUARANTINE, RESULTS, SETTINGS_DIGITS, Ledger, Quarantined, QueryLosses
 from airrep.labels.plan import SubsetPlan, npy_bytes, open_plan
 from airrep.labels.tasks import LabelTask
 from airrep.runtime.artifacts import (
@@ -154,6 +155,16 @@ def read_state(folder: Path) -> dict[str, Any] | None:
     if not isinstance(state, dict) or state.get("kind") != KIND:
         raise ArtifactError(f"{path}: is not a request for labels; expected one. Give the path of labels.")
     return state
+
+
+def is_label_file(name: str) -> bool:
+    """Whether a file below a label directory is one of those that decide it."""
+    first, inside, _ = name.partition("/")
+    if any(part.startswith(".") for part in name.split("/")):
+        return False
+    if inside:
+        return first in (RESULTS, QUARANTINE) or first.startswith("plan-")
+    return name in (MANIFEST, REQUEST) or fnmatch(name, "*-*.npy") or fnmatch(name, "times*.jsonl")
 
 
 def _write_once(path: Path, content: bytes) -> None:

@@ -22,7 +22,7 @@ from airrep.lm.folders.forms import find_lm
 from airrep.lm.lora import save_adapters, whole_weights
 from airrep.lm.model import TargetLM, load_lm
 from airrep.lm.settings import FineTuneSettings, LmSettings
-from airrep.runtime.artifacts import check_sizes, read_manifest, real_path, seal, versions
+from airrep.runtime.artifacts import check_sizes, fetched, read_manifest, real_path, seal, versions
 from airrep.runtime.devices import resolve_device, resolve_precision
 from airrep.runtime.publishing.files import writing
 from airrep.runtime.seeding import stream, stream_seed
@@ -74,7 +74,7 @@ def open_warmup(folder: str | Path) -> Warmup | None:
     Raises:
         ArtifactError: it was altered, or files are missing.
     """
-    path = Path(folder)
+    path = fetched(folder, loose=True)
     if not is_warm_up(path):
         return None
     manifest = read_manifest(path, WARM_UP)

@@ -23,6 +23,7 @@ from airrep.planning.budget import STEP_QUERIES, STEP_SUBSETS, Costs, LearnPlan,
 from airrep.runtime.artifacts import canonical_json, locked
 from airrep.runtime.engine import Engine, one_thread
 from airrep.runtime.publishing.files import write_file
+from airrep.runtime.remote.places import here_only
 from airrep.runtime.seeding import stream
 from airrep.training.linear.stack import Stack, learn_stack
 from airrep.training.run import OnRecord
@@ -74,7 +75,7 @@ class Adaptation:
             ArtifactError: the directory holds something else.
             TrainingError: all fine-tunes failed, or training cannot go on.
         """
-        out, begun = make_folder(self.out), time.monotonic()
+        out, begun = make_folder(here_only(self.out, "an adaptation is made")), time.monotonic()
         with locked(out):
             plan = self._plan(out, seconds, tell)
             usable = self._usable(tell)

@@ -13,7 +13,7 @@ from scipy import stats
 from airrep.errors import DataError
 from airrep.evaluation.statistics.means import fieller
 from airrep.index.results import first_problem
-from airrep.runtime.artifacts import canonical_json, check_digests, new_artifact, read_manifest
+from airrep.runtime.artifacts import canonical_json, check_digests, fetched, new_artifact, read_manifest
 from airrep.runtime.publishing.files import write_file
 
 KIND: Final = "plan"
@@ -233,7 +233,8 @@ def read_plan(path: Path) -> Plan:
         ArtifactError: nothing there, unfinished, altered, or not a plan.
         DataError: it lacks something.
     """
-    return plan_of(path, read_manifest(path, KIND))
+    folder = fetched(path)
+    return plan_of(folder, read_manifest(folder, KIND))
 
 
 def plan_of(path: Path, manifest: Mapping[str, Any]) -> Plan:

@@ -13,6 +13,7 @@ from airrep.reports.figures import draw_figure, require_matplotlib
 from airrep.reports.page import asset, check_page_free, environment, policy, short, write_page
 from airrep.reports.sources import Given, Sources, read_sources
 from airrep.runtime.publishing.files import writing
+from airrep.runtime.remote.places import here_only
 
 TITLE = "Evaluation of training data attribution"
 CAPTIONS = "captions.txt"
@@ -81,6 +82,8 @@ def write_evaluation_report(
     check_page_free(path, replace)
     if draw:
         require_matplotlib()
+    if figures is not None:
+        figures = here_only(figures, "figures are written")
     page = evaluation_page(runs, draw=draw, png=figures is not None, curves=curves, join=join, title=title, notes=notes)
     files = {} if figures is None else _figure_files(page, Path(figures))
     for file in files:  # all of them before the first is written

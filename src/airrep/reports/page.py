@@ -11,7 +11,8 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 
 from airrep.corpus.places import Span
 from airrep.errors import ArtifactError
-from airrep.runtime.publishing.files import write_output, writing
+from airrep.runtime.publishing.files import writing
+from airrep.runtime.remote.outputs import is_taken, write_output
 
 _CONTROLS = {code: 0x2400 + code for code in range(32) if code not in (0x09, 0x0A)} | {0x7F: 0x2421}
 _HIDDEN = (*range(0x80, 0xA0), *range(0x202A, 0x202F), *range(0x2066, 0x206A), 0xFFFE, 0xFFFF)
@@ -87,7 +88,7 @@ def check_page_free(path: Path, replace: bool) -> None:
     with writing(path):
         if path.is_dir():
             raise ArtifactError(f"{path}: is a directory; a file is expected. Give a name such as report.html.")
-        if path.exists() and not replace:
+        if not replace and is_taken(path):
             raise ArtifactError(
                 f"{path}: exists already; nothing is overwritten. Give another path, or pass --replace."
             )

@@ -16,7 +16,7 @@ from airrep.evaluation.comparison import RESULT, Named, compare_evaluations
 from airrep.evaluation.result import KIND, Difference, Evaluation, Measure, Row, evaluation_of
 from airrep.planning.plan import KIND as PLAN
 from airrep.planning.plan import Plan, plan_of
-from airrep.runtime.artifacts import check_digests, read_manifest
+from airrep.runtime.artifacts import check_digests, fetched, read_manifest
 
 DIAGNOSIS = "diagnosis"
 KINDS = (KIND, PLAN, COMPARISON, DIAGNOSIS)
@@ -36,7 +36,8 @@ class Run(NamedTuple):
         Raises:
             ArtifactError: nothing there, or unfinished.
         """
-        return cls(Path(path), read_manifest(Path(path)))
+        folder = fetched(path)
+        return cls(folder, read_manifest(folder))
 
     def __fspath__(self) -> str:
         return str(self.path)

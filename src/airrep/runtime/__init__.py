@@ -10,6 +10,7 @@ packing      Length-sorted packing of token sequences without padding.
 processes    Workers that are processes of this machine, one thread each.
 publishing/  Publishing: files and folders stand under their names whole, or not at all.
 ray_engine   Workers on a Ray cluster, safe against lost nodes.
+remote/      Places that are URLs: data streamed from them, folders fetched and published.
 seeding      Independent random streams from a root seed and a name.
 settings     Frozen settings, checked and read from YAML.
 stage        Long stages: found finished, or claimed, resumed and published when whole.

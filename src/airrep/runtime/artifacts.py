@@ -12,6 +12,7 @@ import shutil
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from importlib.metadata import version
+from os import PathLike
 from pathlib import Path
 from typing import Any
 
@@ -21,10 +22,21 @@ from airrep._version import __version__
 from airrep.errors import AirRepError, ArtifactError
 from airrep.runtime.publishing.files import LIMITS, remove_leftovers, sync, write_file, writing
 from airrep.runtime.publishing.folders import discard, give_name
+from airrep.runtime.remote.folders import (
+    LAST,
+    check_ours,
+    fetch_listed,
+    fetch_whole,
+    manifest_at,
+    publish_folder,
+    take_over,
+)
+from airrep.runtime.remote.outputs import is_taken
+from airrep.runtime.remote.places import made_at, path_of, published_from, shown, url_of
 
 FORMAT_VERSION = 1
+MANIFEST = LAST
 
-MANIFEST = "manifest.json"
 LOCK = ".lock"
 SWAPPED = ".swapped"
 """File of an artifact whose older version lies, for a moment, in the unfinished directory."""
@@ -34,6 +46,9 @@ _OWN = "manifest_sha256"
 """Key of a manifest: the checksum over all of its other lines."""
 _OWN_LINE = re.compile(rb'(?<=\n) "manifest_sha256": "([^"\n]*)",\n|,\n "manifest_sha256": "([^"\n]*)"(?=\n}\n)')
 _UNKNOWN = "checksum of the other lines"
+HISTORY = ".steps.jsonl"
+"""File in an artifact's directory: a line for each command. No manifest names it, since where and how often a command
+was run does not decide what is made."""
 FINISH_FIRST = "Finish that one with its own command, delete the directory, or pass --replace."
 
 
@@ -309,9 +324,50 @@ def locked(
         lock.release()
 
 
-def real_path(out: str | Path) -> Path:
-    """Path that an artifact is written to: the target of a symbolic link, or the path itself."""
-    path = Path(out)  # publishing renames directories, which would replace the link and leave its target
+def fetched(path: str | PathLike[str], *, loose: bool = False) -> Path:
+    """Path at which an artifact is read: the path itself; of a URL the copy of what is there now, checked.
+
+    Args:
+        path: path or URL.
+        loose: take what is at a URL though it has no manifest: a model, or unfinished labels.
+
+    Raises:
+        ArtifactError: at the URL is nothing, half of an artifact or an altered one, or its storage does not answer.
+    """
+    url = url_of(path)
+    if url is None:
+        return path_of(path)
+    try:
+        copy = fetch_whole(url, lambda folder: read_manifest(folder)["files"], HISTORY)
+        if copy is None and loose:
+            copy = fetch_listed(url)
+    except ArtifactError as error:
+        raise ArtifactError(shown(str(error))) from error
+    if copy is not None:
+        return copy
+    if not is_taken(url):
+        raise ArtifactError(f"{url}: does not exist; expected what airrep published there. Check the URL.")
+    raise ArtifactError(
+        f"{url}: has no {MANIFEST}, so it is unfinished, or an upload to it did not end. "
+        "Run the command that was making it again."
+    )
+
+
+def is_free(out: Path) -> bool:
+    """Whether nothing is there yet: at a path that is written to, or at the URL to which what it has is published."""
+    url = published_from(out)
+    return not out.exists() if url is None else manifest_at(url) is None
+
+
+def real_path(out: str | PathLike[str]) -> Path:
+    """Path that an artifact is written to: the target of a symbolic link, or the path itself.
+
+    Of a URL the place where it is made on this machine; :func:`publish` sends it to the URL.
+    """
+    url = url_of(out)
+    if url is not None:
+        return made_at(url)
+    path = path_of(out)  # publishing renames directories, which would replace the link and leave its target
     return path.resolve() if path.is_symlink() else path
 
 
@@ -347,17 +403,23 @@ def check_replaceable(out: Path, kind: str) -> None:
     Raises:
         ArtifactError: *out* is something else.
     """
-    if not out.exists():
+    url, manifest = published_from(out), None
+    if url is None and not out.exists():
+        return
+    if url is not None and MANIFEST not in check_ours(url):
         return
     try:
-        manifest = json.loads((out / MANIFEST).read_bytes())
+        manifest = json.loads((out / MANIFEST).read_bytes() if url is None else manifest_at(url) or b"")
+    except ArtifactError:
+        raise
     except (OSError, ValueError, RecursionError):
-        manifest = None
+        pass
+    where = url or out
     if not isinstance(manifest, dict) or "manifest_sha256" not in manifest:
-        raise ArtifactError(f"{out}: was not written by airrep, so it is not replaced. Give another path.")
+        raise ArtifactError(f"{where}: was not written by airrep, so it is not replaced. Give another path.")
     if manifest.get("kind") != kind:
         raise ArtifactError(
-            f"{out}: is of kind '{manifest.get('kind')}', not '{kind}', so it is not replaced. Give another path."
+            f"{where}: is of kind '{manifest.get('kind')}', not '{kind}', so it is not replaced. Give another path."
         )
 
 
@@ -386,6 +448,39 @@ def publish(partial: Path, out: Path, kind: str) -> None:
             (partial / SWAPPED).touch()
         if give_name(partial, out):
             _discard_old(out)
+    send(out)
+
+
+def bring(out: Path) -> bool:
+    """Have at a path what is at the URL to which it is published; whether something is there.
+
+    Raises:
+        ArtifactError: it is altered, or the storage does not give it.
+    """
+    url = published_from(out)
+    if url is None or manifest_at(url) is None:
+        return False
+    copy = fetched(url)
+    if not out.exists() or (out / MANIFEST).read_bytes() != (copy / MANIFEST).read_bytes():
+        take_over(copy, out)
+    return True
+
+
+def send(out: Path) -> None:
+    """Publish a finished artifact to the URL that its path stands for, if it stands for one.
+
+    Raises:
+        ArtifactError: the storage does not take it.
+    """
+    url = published_from(out)
+    if url is None:
+        return
+    try:
+        publish_folder(out, url, list(read_manifest(out)["files"]))
+    except ArtifactError as error:
+        raise ArtifactError(
+            f"{shown(str(error))} What was made is kept on this machine: the same command sends it."
+        ) from error
 
 
 def _discard_old(out: Path) -> None:
@@ -419,8 +514,10 @@ def check_free(out: Path, kind: str, *, replace: bool) -> None:
         ArtifactError: *out* exists and *replace* is false, or it is not an artifact of that kind.
     """
     tidy(out)
-    if out.exists() and not replace:
-        raise ArtifactError(f"{out}: exists already; nothing is overwritten. Give another path, or pass --replace.")
+    if not replace and not is_free(out):
+        raise ArtifactError(
+            f"{shown(str(out))}: exists already; nothing is overwritten. Give another path, or pass --replace."
+        )
     check_replaceable(out, kind)
 
 

@@ -5,6 +5,9 @@ A worker gets its next task when the outcome of the last one was taken, so an in
 worker.
 """
 
+import errno
+import logging
+import socket
 import time
 from abc import ABC, abstractmethod
 from collections import deque
@@ -14,6 +17,12 @@ from dataclasses import dataclass
 from typing import Any, ClassVar, Generic, TypeVar
 
 from airrep.errors import AirRepError, ConfigError, MissingExtraError, TrainingError
+
+_log = logging.getLogger(__name__)
+_FULL = (errno.ENOSPC, errno.EDQUOT)
+
+MOST_LOSSES = 8
+"""How often a task may be lost with a machine beside its retries: machines vanish, but a task may also end them."""
 
 T = TypeVar("T")
 R = TypeVar("R")
@@ -47,7 +56,8 @@ class Engine(ABC):
         """Run every task and yield the outcomes in the order of completion.
 
         A task that raises TrainingError, or whose worker is lost, is tried again after the others; after its last
-        retry, its outcome has the reason. Any other error of a task ends the run.
+        retry, its outcome has the reason. One that is lost with a worker of another machine is no retry: it may be so
+        :data:`MOST_LOSSES` times beside them. Any other error of a task ends the run.
 
         Args:
             setup: called once in each worker; returns the function that does the tasks, with a model loaded, say. The
@@ -100,8 +110,12 @@ class Reply(Generic[R]):
     value: R | None = None
     failure: str | None = None
     """Message of a TrainingError, which is worth another attempt."""
+    vanished: bool = False
+    """Whether it failed because a machine may have gone, not by what it did."""
     fatal: tuple[type[AirRepError], str] | None = None
     """Any other error that airrep raised, which ends the run."""
+    full: str | None = None
+    """Whose disk is full, so that this worker is of no more use."""
     seconds: float = 0.0
     cpu_seconds: float = 0.0
 
@@ -125,10 +139,14 @@ def answer(work: Callable[[T], R], task: T) -> Reply[R]:
 
 
 def answer_all(work: Callable[[T], R], task: T) -> Reply[R]:
-    """Do one task for another process; every error that airrep raises becomes part of the reply."""
+    """Do one task for another process; every error that airrep raises becomes part of the reply, and a full disk."""
     try:
         return answer(work, task)
-    except AirRepError as error:
+    except (AirRepError, OSError) as error:
+        if any(isinstance(one, OSError) and one.errno in _FULL for one in (error, error.__cause__)):
+            return Reply(full=f"the disk of {socket.gethostname()} is full")
+        if not isinstance(error, AirRepError):
+            raise
         return Reply(fatal=(type(error), str(error)))
 
 
@@ -142,6 +160,7 @@ class Backlog(Generic[T, R]):
         self._retries = retries
         self._waiting = deque(range(len(tasks)))
         self._attempts = [0] * len(tasks)
+        self._losses = [0] * len(tasks)
         self.left = len(tasks)
         """Number of tasks without an outcome."""
 
@@ -156,7 +175,9 @@ class Backlog(Generic[T, R]):
     def settle(self, number: int, reply: Reply[R]) -> Outcome[T, R] | None:
         """Turn a reply into an outcome; None if the task is to be tried again."""
         reply.check()
-        if reply.failure is not None and self._attempts[number] <= self._retries:
+        self._losses[number] += reply.vanished
+        failures, losses = self._attempts[number] - self._losses[number], self._losses[number]
+        if reply.failure is not None and failures <= self._retries and losses <= MOST_LOSSES:
             self._waiting.append(number)
             return None
         self.left -= 1
@@ -166,6 +187,11 @@ class Backlog(Generic[T, R]):
 
 class WorkerLostError(Exception):
     """A worker has ended; the arguments are the failure of its task, and the cause alone."""
+
+    def __init__(self, failure: str, cause: str, *, vanished: bool = False) -> None:
+        super().__init__(failure, cause)
+        self.vanished = vanished
+        """Whether its machine may have gone with it."""
 
 
 class Worker(ABC):
@@ -202,7 +228,7 @@ class Crew(ABC, Generic[W]):
     def __init__(self, count: int, retries: int) -> None:
         self._count = count
         # Without a limit, workers that die before they are ready would be replaced for ever.
-        self._starts_left = (retries + 1) * count
+        self._starts = self._starts_left = (retries + 1) * count
         self._workers: list[W] = []
 
     @abstractmethod
@@ -242,13 +268,24 @@ class Crew(ABC, Generic[W]):
         except WorkerLostError as lost:
             failure, cause = lost.args
             self._replace(worker, cause)
-            return Reply(failure=failure)
+            return Reply(failure=failure, vanished=lost.vanished)
+        if reply.full is not None:
+            self._dismiss(worker, reply.full)
+            return Reply(failure=reply.full, vanished=True)
         if not worker.ready:  # its setup failed, and would in every other worker
             reply.check()
             if reply.failure is not None:
                 raise TrainingError(reply.failure)
-        worker.ready = True
+        worker.ready, self._starts_left = True, self._starts
         return reply
+
+    def _dismiss(self, worker: W, full: str) -> None:
+        """Go on without a worker whose disk is full: another one there would fail as fast, and take all tasks."""
+        worker.end()
+        self._workers.remove(worker)
+        if not self._workers:
+            raise TrainingError(f"workers: {full}, and no other is left. Free some of it and run again: it goes on.")
+        _log.warning("workers: %s; the other %d go on without it.", full, len(self._workers))
 
     def _replace(self, worker: W, cause: str) -> None:
         if not worker.ready:

@@ -5,7 +5,9 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from airrep.errors import ConfigError
+from airrep.errors import ArtifactError, ConfigError
+from airrep.runtime.artifacts import fetched
+from airrep.runtime.remote.places import path_of, url_of
 
 CODE = "*.py"
 """Files of program code."""
@@ -46,6 +48,20 @@ def download(kind: str, name: str, patterns: Sequence[str], instead: str) -> Pat
         raise ConfigError(
             f"{missing}, and the Hugging Face Hub could not be asked ({type(error).__name__}). {instead}"
         ) from error
+
+
+def model_folder(kind: str, name: str) -> Path:
+    """The folder that a model's name is, whether or not it is there; of a URL a copy of what is there now.
+
+    Raises:
+        ConfigError: at the URL is nothing, or its storage does not give it.
+    """
+    if url_of(name) is None:
+        return path_of(name)
+    try:
+        return fetched(name, loose=True)
+    except ArtifactError as error:
+        raise ConfigError(f"{kind} {error}") from error
 
 
 def _refused(kind: str, name: str) -> ConfigError:

@@ -157,7 +157,7 @@ def _serve(connection: Connection, environment: Mapping[str, str]) -> None:
 def set_up(setup: bytes) -> tuple[Callable[[Any], Any] | None, Reply[None]]:
     """Call a pickled setup in a worker: the function that does the tasks, None if it failed, and the first reply."""
     made = answer_all(_make_work, setup)
-    return made.value, Reply(failure=made.failure, fatal=made.fatal, seconds=made.seconds)
+    return made.value, Reply(failure=made.failure, fatal=made.fatal, full=made.full, seconds=made.seconds)
 
 
 def _make_work(setup: bytes) -> Callable[[Any], Any]:

@@ -215,7 +215,8 @@ class _Actor(Worker):
             ) from error
         except errors.RayError as error:
             cause = type(error).__name__
-            raise WorkerLostError(f"its worker was lost ({cause})", cause) from error
+            vanished = not isinstance(error, errors.OutOfMemoryError)
+            raise WorkerLostError(f"its worker was lost ({cause})", cause, vanished=vanished) from error
         return reply
 
     def end(self) -> None:

@@ -11,6 +11,7 @@ from airrep.errors import ArtifactError
 from airrep.runtime.artifacts import (
     FINISH_FIRST,
     REQUEST,
+    bring,
     canonical_json,
     check_digests,
     check_replaceable,
@@ -20,9 +21,11 @@ from airrep.runtime.artifacts import (
     publish,
     read_manifest,
     real_path,
+    send,
     tidy,
 )
 from airrep.runtime.publishing.files import write_file, writing
+from airrep.runtime.remote.places import shown
 
 
 @dataclass(frozen=True)
@@ -67,6 +70,7 @@ class Stage:
             ArtifactError: something else is there, an answer to another request, or an altered one.
         """
         tidy(self.path)
+        there = not self.replace and bring(self.path)
         check_replaceable(self.path, self.kind)
         if self.replace or not self.path.exists():
             return None
@@ -74,6 +78,8 @@ class Stage:
         refuse_difference(self.path, self.made, self.shown(manifest["request"]), self.shown(self.request))
         if verify:
             check_digests(self.path, manifest["files"])
+        if not there:
+            send(self.path)  # what an interrupted run made for a URL
         return manifest
 
     @contextmanager
@@ -150,8 +156,8 @@ def refuse_difference(
     name = next((name for name in {**now, **was} if was.get(name) != now.get(name)), None)
     if name is not None:
         raise ArtifactError(
-            f"{where}: holds {made} with another {name} ({_short(was.get(name))}; now {_short(now.get(name))}); "
-            f"nothing is overwritten. {instead}"
+            f"{shown(str(where))}: holds {made} with another {name} "
+            f"({_short(was.get(name))}; now {_short(now.get(name))}); nothing is overwritten. {instead}"
         )
 
 

@@ -14,6 +14,7 @@ from airrep.runtime.artifacts import partial_path
 from airrep.runtime.devices import resolve_device, resolve_precision, team_of
 from airrep.runtime.metering import JUDGE, SETUP, TEACH, append_cost, device_of, measuring
 from airrep.runtime.publishing.files import writing
+from airrep.runtime.remote.places import here_only
 from airrep.runtime.stage import Stage
 from airrep.training.beside.given import check_channels, describe_channels
 from airrep.training.ranking_loss import normalise_losses
@@ -99,7 +100,7 @@ def train_encoder(
     with team_of(chosen.device) as team:
         if stage.finished() is None:
             task = Task(start, instances, held_out, test, chosen, team, progress, seconds, teaching, beside)
-            _train(task, stage, None if activations is None else Path(activations))
+            _train(task, stage, None if activations is None else here_only(activations, "activations are kept"))
         team.wait()  # only the first process gives the folder its name
     return open_result(stage.path)
 

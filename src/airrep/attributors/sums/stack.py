@@ -3,7 +3,6 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from pathlib import Path
 from typing import Any, ClassVar
 
 import numpy as np
@@ -16,7 +15,7 @@ from airrep.attributors.recipes import LEARNT
 from airrep.attributors.settings import StackSettings
 from airrep.corpus.corpus import Example
 from airrep.errors import ConfigError
-from airrep.runtime.artifacts import check_sizes, json_digest, read_manifest
+from airrep.runtime.artifacts import check_sizes, fetched, json_digest, read_manifest
 from airrep.scoring.pooling import Pool
 
 
@@ -81,7 +80,7 @@ class StackAttributor(SeveralMethods[StackSettings]):
 
     @cached_property
     def _manifest(self) -> Mapping[str, Any]:
-        folder = Path(self._settings.stack)
+        folder = fetched(self._settings.stack)
         manifest = read_manifest(folder, LEARNT)
         if "members" not in manifest:
             raise ConfigError(f"{folder}: is a sum of channels. Use --method channels --set channels={folder}.")

@@ -12,7 +12,7 @@ import numpy as np
 from airrep.attributors.settings import MOST_ORDERS
 from airrep.errors import ConfigError
 from airrep.lm.folders.forms import find_lm, settled
-from airrep.runtime.hub import download
+from airrep.runtime.hub import download, model_folder
 
 if TYPE_CHECKING:
     from tokenizers import Tokenizer
@@ -123,10 +123,9 @@ def _file_of(name: str) -> Path:
     if name == SUBWORDS:
         return BUNDLED / TOKENIZER
     instead = f"Give {WORDS}, {SUBWORDS}, or the folder of a model."
-    if Path(name).is_dir():
-        folder = _folder_of(settled(Path(name)), name)
-    else:
-        folder = download("tokenizer", name, (TOKENIZER,), instead)
+    path = model_folder("tokenizer", name)
+    local = path.is_dir()
+    folder = _folder_of(settled(path), name) if local else download("tokenizer", name, (TOKENIZER,), instead)
     if not (folder / TOKENIZER).is_file():
         raise ConfigError(f"tokenizer {name}: has no {TOKENIZER}. {instead}")
     return folder / TOKENIZER

@@ -79,7 +79,7 @@ def clean_command(
     from airrep.answers.clean import KINDS, clean
     from airrep.cli.show.answers import print_cleaned
     from airrep.cli.show.console import Meter
-    from airrep.runtime.publishing.folders import check_new_folder
+    from airrep.runtime.remote.outputs import check_new_folder
 
     delivery.check("clean")
     if lists is not None:
@@ -147,8 +147,7 @@ def mix_command(
     from airrep.cli.show.answers import print_mix
     from airrep.cli.show.console import Meter
     from airrep.index.selection.picks import check_writable
-    from airrep.runtime.publishing.files import write_output
-    from airrep.runtime.publishing.folders import check_new_folder
+    from airrep.runtime.remote.outputs import check_new_folder, write_output
 
     delivery.check("mix")
     if axolotl is not None:

@@ -11,12 +11,11 @@ from typing import Any
 from airrep._version import __version__
 from airrep.cli.running.steps import Step
 from airrep.errors import ArtifactError
-from airrep.runtime.artifacts import MANIFEST, file_digest, json_digest
+from airrep.runtime.artifacts import HISTORY, MANIFEST, file_digest, json_digest, real_path
 from airrep.runtime.publishing.files import append_line
+from airrep.runtime.remote.folders import put_files
+from airrep.runtime.remote.places import published_from, url_of
 
-HISTORY = ".steps.jsonl"
-"""File in an artifact's directory: a line for each command. No manifest names it, since where and how often a command
-was run does not decide what is made."""
 IN_PLACE = ("append", "delete", "compact")
 """Commands that change an index; their argument is what they change."""
 GROWING = "label"
@@ -46,7 +45,9 @@ class Line:
 def artifact_of(step: Step) -> Path | None:
     """The directory that a step makes or changes, as it is named; None if it does neither."""
     named = step.options.get("index" if step.command in IN_PLACE else "out")
-    return Path(named) if isinstance(named, str) else None
+    if not isinstance(named, str):
+        return None
+    return real_path(named) if url_of(named) else Path(named)
 
 
 def read_history(artifact: Path) -> list[Line]:
@@ -147,6 +148,8 @@ def record(artifact: Path, step: Step, inputs: Mapping[str, str], *, changed: bo
     if wanted:
         line = {"airrep": __version__, "step": step.to_dict(), "folder": _folder(artifact), "inputs": dict(inputs)}
         append_line(artifact / HISTORY, json.dumps(line, ensure_ascii=False))
+        if (url := published_from(artifact)) is not None:
+            put_files(artifact, url, [HISTORY])
 
 
 def _is_ours(artifact: Path, step: Step) -> bool:

@@ -7,6 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import date
 from difflib import get_close_matches
+from pathlib import Path
 from typing import Any, TypeAlias
 
 import typer
@@ -14,6 +15,7 @@ import yaml
 from typer.core import TyperCommand, TyperGroup
 
 from airrep.errors import ConfigError
+from airrep.runtime.remote.places import url_of
 
 Context: TypeAlias = Any  # these two are of a private module of Typer
 Parameter: TypeAlias = Any
@@ -224,7 +226,9 @@ def _is_list(value: object) -> bool:
 
 def _plain(value: Any) -> Any:
     """A value as YAML has it; a path as text."""
-    return value if isinstance(value, bool | int | float) else str(value)
+    if isinstance(value, bool | int | float):
+        return value
+    return (url_of(value) if isinstance(value, Path) else None) or str(value)
 
 
 def _mapped(name: str, values: list[Any]) -> Any:

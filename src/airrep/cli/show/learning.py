@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 from airrep.cli.show.console import LINE_SECONDS, err, print_fields, print_table, printable, say
 from airrep.cli.show.results import size_of
 from airrep.reports.tables import SIGNED, Table
+from airrep.runtime.remote.places import shown
 
 if TYPE_CHECKING:
     from airrep.labels.farm import TaskReport
@@ -106,7 +107,7 @@ def print_labels(labels: "Labels") -> None:
     files = {} if labels.manifest is None else {"files": size_of(labels.manifest)}
     print_fields(
         {
-            "path": labels.path,
+            "path": shown(str(labels.path)),
             "kind": state["kind"],
             **files,
             "lm": _settings({"": state["lm"]["name"], **reading}).lstrip("="),

@@ -24,6 +24,7 @@ from airrep.cli.show.summaries import (
 from airrep.cli.show.why import CAUSE, has_same_words, marked_query, told_hit
 from airrep.corpus.corpus import Example
 from airrep.index.results import GroupResult, Hits, TopResult, WhatIfResult, order_in_words
+from airrep.runtime.remote.places import shown
 
 
 def print_top(result: TopResult) -> None:
@@ -170,7 +171,7 @@ def print_options(method: Method) -> None:
 def print_manifest(path: Path, manifest: Mapping[str, Any]) -> None:
     """Print what an artifact holds and was made from."""
     more = _index_fields(manifest) if manifest["kind"] == "index" else manifest.get("provenance", {})
-    print_fields({"path": path, "kind": manifest["kind"], "files": size_of(manifest), **more})
+    print_fields({"path": shown(str(path)), "kind": manifest["kind"], "files": size_of(manifest), **more})
 
 
 def size_of(manifest: Mapping[str, Any]) -> str:

@@ -10,10 +10,13 @@ from airrep.corpus.sources.source import RecordSource
 from airrep.corpus.sources.textformats import Numbered
 from airrep.errors import ConfigError, DataError, MissingExtraError
 
+SAVED = ("dataset_dict.json", "dataset_info.json")
+"""Files by which a folder that ``datasets`` wrote is known: of splits, or of a single one."""
+
 
 def is_saved(folder: Path) -> bool:
     """Whether ``datasets`` wrote a folder."""
-    return any((folder / name).is_file() for name in ("dataset_dict.json", "dataset_info.json"))
+    return any((folder / name).is_file() for name in SAVED)
 
 
 def open_saved(folder: Path, split: str | None = None) -> RecordSource:

@@ -3,8 +3,8 @@
 import io
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from pathlib import Path
-from typing import IO, Literal, cast
+from pathlib import Path, PurePath
+from typing import IO, Literal, TypeAlias, cast
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -12,8 +12,11 @@ import pyarrow.parquet as pq
 from airrep.corpus.sources.source import RecordSource
 from airrep.corpus.sources.textformats import Numbered, csv_records, json_array, json_lines, text_lines, too_long
 from airrep.errors import DataError
+from airrep.runtime.remote.data import RemoteData
 
 _COMPRESSIONS: dict[str, Literal["gzip", "zstd"]] = {".gz": "gzip", ".zst": "zstd"}
+Place: TypeAlias = Path | RemoteData
+"""Where data are read from."""
 BATCH_ROWS = 2048
 """Rows that are held as Python objects at once."""
 _READ_SIZE = 1 << 20
@@ -23,12 +26,12 @@ LONGEST_LINE = 64
 """MiB that one line, or one record that spans lines, may have, unless another limit is given."""
 
 
-def reader_of(path: Path) -> Callable[[Path, int], Numbered] | None:
+def reader_of(path: PurePath | RemoteData) -> Callable[[Place, int], Numbered] | None:
     """Return what reads a file, by its suffix; None if the suffix is not known."""
     return _READERS.get(_bare(path).suffix.lower())
 
 
-def open_file(path: Path, longest: int = LONGEST_LINE) -> RecordSource:
+def open_file(path: Place, longest: int = LONGEST_LINE) -> RecordSource:
     """Return the records of a file, of at most *longest* MiB each where it is a text.
 
     A damaged file raises its DataError while its records are read, not here.
@@ -40,7 +43,7 @@ def open_file(path: Path, longest: int = LONGEST_LINE) -> RecordSource:
     return RecordSource(str(path), "line" if read in (_jsonl, _json, _csv) else "row", read(path, longest << 20))
 
 
-def open_text(path: Path, longest: int = LONGEST_LINE) -> RecordSource:
+def open_text(path: Place, longest: int = LONGEST_LINE) -> RecordSource:
     """Return a file of plain text as one record, with the name of the file as its id."""
     return RecordSource(str(path), "record", _text(path, longest << 20))
 
@@ -50,21 +53,21 @@ def rows_of(batches: "Iterator[pa.RecordBatch] | Iterator[pa.Table]") -> Numbere
     return enumerate((row for batch in batches for row in batch.to_pylist()), 1)
 
 
-def _bare(path: Path) -> Path:
+def _bare(path: PurePath | RemoteData) -> PurePath | RemoteData:
     """Return a path without the suffix of its compression."""
     return path.with_suffix("") if path.suffix.lower() in _COMPRESSIONS else path
 
 
 @contextmanager
-def _opened(path: Path) -> Iterator[IO[bytes]]:
+def _opened(path: Place) -> Iterator[IO[bytes]]:
     """Open a file, decompressed; what the system says against it becomes a DataError."""
     compression = _COMPRESSIONS.get(path.suffix.lower())
     try:
-        if compression is None:
-            with path.open("rb", buffering=_READ_SIZE) as stream:
+        with path.open("rb", buffering=_READ_SIZE) if isinstance(path, Path) else path.open() as stream:
+            if compression is None:
                 yield stream
-        else:
-            with pa.input_stream(str(path), compression=compression) as raw:
+                return
+            with pa.input_stream(cast(io.IOBase, stream), compression=compression) as raw:
                 yield io.BufferedReader(cast(io.RawIOBase, raw), _READ_SIZE)
     except OSError as error:
         reason = error.strerror or str(error)
@@ -74,32 +77,32 @@ def _opened(path: Path) -> Iterator[IO[bytes]]:
 
 
 @contextmanager
-def _opened_text(path: Path) -> Iterator[io.TextIOWrapper]:
+def _opened_text(path: Place) -> Iterator[io.TextIOWrapper]:
     """Open a file as UTF-8 text; bytes that are not UTF-8 become surrogates, which no record may hold."""
     with _opened(path) as stream:
         yield io.TextIOWrapper(stream, encoding="utf-8-sig", errors="surrogateescape", newline="\n")
 
 
-def _jsonl(path: Path, longest: int) -> Numbered:
+def _jsonl(path: Place, longest: int) -> Numbered:
     with _opened(path) as stream:
         yield from json_lines(stream, longest)
 
 
-def _json(path: Path, longest: int) -> Numbered:
+def _json(path: Place, longest: int) -> Numbered:
     with _opened_text(path) as stream:
         yield from json_array(stream, str(path), longest)
 
 
-def _csv(path: Path, longest: int) -> Numbered:
+def _csv(path: Place, longest: int) -> Numbered:
     delimiter = "\t" if _bare(path).suffix.lower() == ".tsv" else ","
     with _opened_text(path) as stream:
         yield from csv_records(text_lines(stream, str(path), longest), str(path), delimiter, longest)
 
 
-def _parquet(path: Path, longest: int) -> Numbered:  # noqa: ARG001
+def _parquet(path: Place, longest: int) -> Numbered:  # noqa: ARG001
     with _opened(path) as stream:
         # Parquet is read from its end: what is compressed once more must lie in memory whole.
-        whole = pa.BufferReader(stream.read()) if path.suffix.lower() in _COMPRESSIONS else path
+        whole = pa.BufferReader(stream.read()) if path.suffix.lower() in _COMPRESSIONS else stream
         try:
             with pq.ParquetFile(whole, pre_buffer=False) as file:
                 yield from rows_of(file.iter_batches(BATCH_ROWS))
@@ -110,14 +113,14 @@ def _parquet(path: Path, longest: int) -> Numbered:  # noqa: ARG001
             ) from None
 
 
-def _text(path: Path, longest: int) -> Numbered:
+def _text(path: Place, longest: int) -> Numbered:
     """Yield the whole file as one record."""
     with _opened_text(path) as stream:
         text = stream.read(longest + 1)
     yield 1, {"id": path.name, "text": text} if len(text) <= longest else too_long(longest)
 
 
-_READERS: dict[str, Callable[[Path, int], Numbered]] = {
+_READERS: dict[str, Callable[[Place, int], Numbered]] = {
     ".jsonl": _jsonl,
     ".ndjson": _jsonl,
     ".json": _json,

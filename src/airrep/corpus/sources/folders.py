@@ -3,11 +3,13 @@
 import re
 from bisect import bisect_right
 from collections.abc import Iterator, Mapping
-from pathlib import Path
+from pathlib import Path, PurePath
+from typing import Any, cast
 
-from airrep.corpus.sources.files import LONGEST_LINE, open_file, open_text, reader_of
+from airrep.corpus.sources.files import LONGEST_LINE, Place, open_file, open_text, reader_of
 from airrep.corpus.sources.source import RecordSource
 from airrep.errors import DataError
+from airrep.runtime.remote.data import RemoteData
 
 _TEXTS = (".txt", ".md")
 _NO_DATA = ("dataset_infos.json", "dataset_info.json", "dataset_dict.json", "state.json")
@@ -16,14 +18,14 @@ _SPLIT = re.compile(r"(?:^|[-_./])(train|test|validation|valid|val|dev|eval)(?=[
 _SHARD = re.compile(r"[-_.]?\d+(-of-\d+)?$")
 
 
-def open_folder(folder: Path, split: str | None = None, longest: int = LONGEST_LINE) -> RecordSource:
+def open_folder(folder: Place, split: str | None = None, longest: int = LONGEST_LINE) -> RecordSource:
     """Return the records of all data files below a folder, in the order of their names; else of its text files.
 
     If the name of every file tells a split, those of one are read, by default of "train". Records without a source
     get the name of their file, numbers of shards left out, if there are several such names.
     """
     files = _of_split(folder, _files(folder), split)
-    names = [_name(file.relative_to(folder)) for file in files]
+    names = [_name(_inside(file, folder)) for file in files]
     sources: list[str | None] = list(names) if len(set(names)) > 1 else [None] * len(files)
     opened: list[tuple[int, RecordSource]] = []
     return RecordSource(
@@ -31,14 +33,13 @@ def open_folder(folder: Path, split: str | None = None, longest: int = LONGEST_L
     )
 
 
-def _files(folder: Path) -> list[Path]:
+def _files(folder: Place) -> list[Place]:
     found = sorted(
         path
-        for path in folder.rglob("*")
-        if path.is_file()
-        and (reader_of(path) is not None or _is_text(path))
+        for path in (_below(folder) if isinstance(folder, Path) else folder.files())
+        if (reader_of(path) is not None or _is_text(path))
         and path.name not in _NO_DATA
-        and not any(part.startswith(".") for part in path.relative_to(folder).parts)
+        and not any(part.startswith(".") for part in _inside(path, folder).parts)
     )
     # Beside data, a text tells about them.
     chosen = [path for path in found if not _is_text(path)] or found
@@ -50,14 +51,24 @@ def _files(folder: Path) -> list[Path]:
     return chosen
 
 
-def _is_text(path: Path) -> bool:
+def _below(folder: Path) -> Iterator[Path]:
+    return (path for path in folder.rglob("*") if path.is_file())
+
+
+def _inside(path: Place, folder: Place) -> PurePath:
+    """A path as seen from the folder that it is in."""
+    assert isinstance(path, Path) == isinstance(folder, Path)
+    return path.relative_to(cast(Any, folder))
+
+
+def _is_text(path: PurePath | RemoteData) -> bool:
     packed = path.suffix.lower() in (".gz", ".zst")
     return (path.with_suffix("") if packed else path).suffix.lower() in _TEXTS
 
 
-def _of_split(folder: Path, files: list[Path], split: str | None) -> list[Path]:
+def _of_split(folder: Place, files: list[Place], split: str | None) -> list[Place]:
     """Return the files of one split, if their names tell splits."""
-    found = [_SPLIT.search(str(_bare(path.relative_to(folder)))) for path in files]
+    found = [_SPLIT.search(str(_bare(_inside(path, folder)))) for path in files]
     splits = [match[1].lower() for match in found if match is not None]
     all_tell = len(splits) == len(files)
     if split is None and (not all_tell or len(set(splits)) == 1):
@@ -69,22 +80,22 @@ def _of_split(folder: Path, files: list[Path], split: str | None) -> list[Path]:
     return [path for path, name in zip(files, splits, strict=True) if name == chosen]
 
 
-def _bare(path: Path) -> Path:
+def _bare(path: PurePath) -> PurePath:
     """Return a path without suffixes that tell its format."""
     while path.suffix.lower() in (".gz", ".zst") or reader_of(path) is not None or _is_text(path):
         path = path.with_suffix("")
     return path
 
 
-def _name(path: Path) -> str:
+def _name(path: PurePath) -> str:
     """Return what a file is called beside the numbers of shards."""
     bare = _bare(path)
     return (bare.parent / (_SHARD.sub("", bare.name) or bare.name)).as_posix()
 
 
 def _numbered(
-    folder: Path,
-    files: list[Path],
+    folder: Place,
+    files: list[Place],
     sources: list[str | None],
     opened: list[tuple[int, RecordSource]],
     longest: int,
@@ -97,13 +108,13 @@ def _numbered(
         number = 0
         for number, record in source.records:
             if isinstance(record, Mapping):
-                yield before + number, _described(record, file.relative_to(folder), None if _is_text(file) else named)
+                yield before + number, _described(record, _inside(file, folder), None if _is_text(file) else named)
             else:
                 yield before + number, record
         before += number
 
 
-def _described(record: Mapping[object, object], file: Path, named: str | None) -> Mapping[object, object]:
+def _described(record: Mapping[object, object], file: PurePath, named: str | None) -> Mapping[object, object]:
     """Return a record with its source; a text has its file as its id."""
     if _is_text(file):
         return {**record, "id": file.as_posix()}

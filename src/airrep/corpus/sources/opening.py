@@ -4,11 +4,14 @@ import re
 from os import PathLike
 from pathlib import Path
 
-from airrep.corpus.sources.datasets import is_saved, open_hub, open_saved
+from airrep.corpus.sources.datasets import SAVED, is_saved, open_hub, open_saved
 from airrep.corpus.sources.files import LONGEST_LINE, open_file, reader_of
 from airrep.corpus.sources.folders import open_folder
 from airrep.corpus.sources.source import RecordSource
 from airrep.errors import ConfigError, DataError
+from airrep.runtime.artifacts import fetched
+from airrep.runtime.remote.data import RemoteData
+from airrep.runtime.remote.places import path_of, url_of
 
 
 def open_source(
@@ -20,7 +23,9 @@ def open_source(
 
     A damaged file raises its DataError while its records are read, not here.
     """
-    place, name = Path(path), str(path)
+    if (url := url_of(path)) is not None:
+        return _open_url(RemoteData(url), split, config, longest)
+    place, name = path_of(path), str(path)
     if not name.strip():
         raise DataError(
             "data: the name is empty; a file, a folder or a Hub id is expected. Check the variable it is of"
@@ -40,6 +45,21 @@ def open_source(
     if split is not None:
         raise ConfigError(f"{name}: split={split!r} is given for a file; only datasets have splits. Leave it out")
     return source
+
+
+def _open_url(place: RemoteData, split: str | None, config: str | None, longest: int) -> RecordSource:
+    """Return the records of what is at a URL, read as they come; a dataset saved there is fetched first."""
+    if config is not None:
+        raise ConfigError(f"{place}: config={config!r} is given; only datasets of the Hub have configs. Leave it out")
+    if place.is_dir():
+        if not any((place / name).exists() for name in SAVED):
+            return open_folder(place, split, longest)
+        return open_saved(fetched(str(place), loose=True), split)
+    if not place.exists():
+        raise DataError(f"{place}: there is no such file or folder; a data file is expected. Check the URL")
+    if split is not None:
+        raise ConfigError(f"{place}: split={split!r} is given for a file; only datasets have splits. Leave it out")
+    return open_file(place, longest)
 
 
 def _may_be_hub_id(name: str) -> bool:

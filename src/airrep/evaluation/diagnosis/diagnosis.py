@@ -16,7 +16,7 @@ from airrep.evaluation.diagnosis.of_labels import label_findings
 from airrep.evaluation.statistics.metrics import RESAMPLES
 from airrep.index.index import Index
 from airrep.labels.instance import LabelledInstance, distinct, identity
-from airrep.runtime.artifacts import canonical_json, new_artifact, read_manifest
+from airrep.runtime.artifacts import canonical_json, fetched, new_artifact, read_manifest
 from airrep.runtime.costs import read_label_times
 from airrep.runtime.publishing.files import write_file
 from airrep.runtime.stage import Stage
@@ -130,7 +130,7 @@ def read_diagnosis(path: str | Path) -> Diagnosis:
     Raises:
         ArtifactError: nothing there, unfinished, altered, or not a diagnosis.
     """
-    folder = Path(path)
+    folder = fetched(path)
     manifest = read_manifest(folder, KIND, verify=True)
     value = json.loads((folder / RESULT).read_bytes())
     findings = tuple(Finding.from_dict(found) for found in value["findings"])

@@ -13,7 +13,8 @@ from airrep.index.export.columns import ExportedColumns
 from airrep.index.export.files import CsvWriter, LanceWriter, ParquetWriter, Writer, check_target
 from airrep.index.rows import IndexRows
 from airrep.runtime.artifacts import real_path
-from airrep.runtime.publishing.folders import new_place
+from airrep.runtime.remote.outputs import new_place
+from airrep.runtime.remote.places import url_of
 
 FORMATS = ("embedding-atlas", "parquet", "csv", "lance")
 
@@ -69,7 +70,7 @@ def export_index(
     columns = ExportedColumns(index, index.mask(where), to == "embedding-atlas", asked, dots=to != "lance")
     if not columns.rows:
         raise ConfigError(f"filter {where}: no example fulfils it; expected some. Choose another filter.")
-    with new_place(real_path(path), replace=True) as made:
+    with new_place(path if url_of(path) else real_path(path), replace=True) as made:
         writer.write(made, columns.schema, _counted(columns, progress))
     guarded = writer.guarded if isinstance(writer, CsvWriter) else 0
     return Exported(path, columns.rows, tuple(columns.schema.names), columns.width, guarded)

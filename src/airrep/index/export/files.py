@@ -13,6 +13,8 @@ import pyarrow.csv
 import pyarrow.parquet as pq
 
 from airrep.errors import ArtifactError, MissingExtraError
+from airrep.runtime.remote.outputs import is_taken
+from airrep.runtime.remote.places import url_of
 
 FORMULA = r"^[=+\-@\t\r]"
 """What a spreadsheet takes for a formula: the text begins so."""
@@ -25,10 +27,15 @@ def check_target(path: Path, *, folder: bool, replace: bool) -> None:
     Raises:
         ArtifactError: something is there.
     """
-    if not path.exists():
+    url = url_of(path)
+    if not is_taken(path):
         return
     if not replace:
-        raise ArtifactError(f"{path}: exists already; nothing is overwritten. Give another path, or pass --replace.")
+        raise ArtifactError(
+            f"{url or path}: exists already; nothing is overwritten. Give another path, or pass --replace."
+        )
+    if url is not None:
+        return
     ours = (path / "_versions").is_dir() if folder else path.is_file()
     if not ours:
         kind = "a Lance dataset" if folder else "a file"

@@ -10,7 +10,8 @@ from airrep.corpus.corpus import Example
 from airrep.errors import ArtifactError
 from airrep.index.frames import Tabular
 from airrep.index.results import Provenance, fields_of
-from airrep.runtime.publishing.files import write_output
+from airrep.runtime.remote.outputs import is_taken, write_output
+from airrep.runtime.remote.places import url_of
 
 REASON = "selected_by"
 
@@ -112,5 +113,7 @@ class SelectionResult(Tabular, Sequence[AnyPick], Generic[AnyPick]):
 
 def check_writable(path: Path, *, replace: bool) -> None:
     """Refuse, before any work, a path that exists unless *replace* is true, and any directory (ArtifactError)."""
-    if path.is_dir() or (path.exists() and not replace):
-        raise ArtifactError(f"{path}: exists already; nothing is overwritten. Give another path, or pass --replace.")
+    if path.is_dir() or (not replace and is_taken(path)):
+        raise ArtifactError(
+            f"{url_of(path) or path}: exists already; nothing is overwritten. Give another path, or pass --replace."
+        )

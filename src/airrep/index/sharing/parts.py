@@ -10,7 +10,7 @@ from airrep.corpus.inputs import CorpusLike
 from airrep.errors import ArtifactError, ConfigError
 from airrep.index.building import SHARD_ROWS, BuildPlan, checked, fit, has_shards, save_state
 from airrep.index.sealing import write_shards
-from airrep.runtime.artifacts import check_digests, read_manifest, real_path, seal
+from airrep.runtime.artifacts import check_digests, fetched, read_manifest, real_path, seal
 from airrep.runtime.engine import Engine
 from airrep.runtime.metering import FIT, MeasuredCost, append_cost
 from airrep.runtime.ray_engine import make_engine
@@ -74,7 +74,7 @@ def open_part(path: str | Path) -> IndexPart:
     Raises:
         ArtifactError: there is none, or it was altered.
     """
-    folder = Path(path)
+    folder = fetched(path)
     found = read_manifest(folder, KIND)
     share = Share.parse(found["share"])
     return IndexPart(folder, share, found["rows"], tuple(found["shards"]), found["lineage"], found["files"])

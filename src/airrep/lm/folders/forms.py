@@ -11,7 +11,7 @@ from typing import Any
 from airrep.errors import ConfigError
 from airrep.lm.folders.checkpoints import checkpoints_in, last_checkpoint
 from airrep.runtime.artifacts import file_digest, json_digest
-from airrep.runtime.hub import CODE, check_own_code, download
+from airrep.runtime.hub import CODE, check_own_code, download, model_folder
 
 CONFIG = "config.json"
 ADAPTER = "adapter_model.safetensors"
@@ -173,7 +173,7 @@ def read_config(path: Path) -> dict[str, Any]:
 
 def _folder(name: str, trusted: bool) -> Path:
     """The folder of a name, fetched from the Hub where it is an id."""
-    path = Path(name)
+    path = model_folder("lm", name)
     if path.is_dir():
         return path
     if path.exists() or _HUB_ID.fullmatch(name) is None:

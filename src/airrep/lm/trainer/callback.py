@@ -13,6 +13,7 @@ from airrep.errors import ArtifactError, ConfigError
 from airrep.lm.trainer.record import ABOUT, FORMAT, rank_files, read_training_record, steps_until
 from airrep.lm.trainer.rows import RecordedBatches, record_batches
 from airrep.runtime.publishing.files import append_line, remove_leftovers, write_file
+from airrep.runtime.remote.places import here_only
 
 _ROWS_TOLD = 10
 
@@ -44,7 +45,7 @@ class AttributionCallback(TrainerCallback):  # type: ignore[misc]
     def __init__(self, out: str | Path, *, checkpoints: int = 0, replace: bool = False) -> None:
         if checkpoints < 0:
             raise ConfigError(f"checkpoints {checkpoints}: expected a number from 0 up. Change it.")
-        self.out = Path(out)
+        self.out = here_only(out, "a training is recorded")
         self.checkpoints = checkpoints
         self.replace = replace
         self._file: Path | None = None

@@ -14,7 +14,7 @@ from airrep.corpus.corpus import Corpus
 from airrep.errors import ConfigError, DataError
 from airrep.evaluation.statistics.metrics import RESAMPLES, Interval, LdsResult, lds
 from airrep.labels.instance import LabelledInstance, identity
-from airrep.runtime.artifacts import new_artifact
+from airrep.runtime.artifacts import new_artifact, real_path
 from airrep.runtime.settings import Settings
 from airrep.runtime.stage import Stage
 from airrep.training.linear.regression import (
@@ -97,7 +97,7 @@ def fit_datamodels(
         >>> "lds" in models.report
         True
     """
-    chosen, path = settings or RegressionSettings(), Path(out)
+    chosen, path = settings or RegressionSettings(), real_path(out)
     request = {"instance": identity(instance), "settings": chosen.model_dump(), "resamples": resamples}
     finished = Stage(path, KIND, "datamodels made", request, replace).finished(verify=True)
     if finished is not None:

@@ -18,7 +18,7 @@ from airrep.errors import AirRepError, ConfigError, DataError
 from airrep.evaluation.judging import SPREADS, best_of, compare_held_out, held_out_lds, score_instance
 from airrep.evaluation.statistics.metrics import RESAMPLES
 from airrep.labels.instance import LabelledInstance, identity
-from airrep.runtime.artifacts import new_artifact
+from airrep.runtime.artifacts import new_artifact, real_path
 from airrep.runtime.stage import Stage
 from airrep.scoring.pooling import ATTENTIONS, Pooling
 from airrep.training.linear.weights import LEAST, MemberFeatures, NothingRisesError, fit_weights
@@ -131,7 +131,7 @@ def learn_stack(
         >>> stack = airrep.learn_stack(members, instances[:1], instances[1:], "runs/stack")
     """
     _check(members, learn, held_out)
-    members, path, rivals = _told_apart(members), Path(out), rivals or {}
+    members, path, rivals = _told_apart(members), real_path(out), rivals or {}
     request = {
         "members": [one.model_dump(mode="json", exclude={"weight"}) for one in members],
         "rivals": {

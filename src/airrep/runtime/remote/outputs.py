@@ -1,0 +1,74 @@
+"""Files and folders that a user named, at paths or URLs."""
+
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from os import PathLike
+from pathlib import Path
+
+from airrep.errors import ArtifactError
+from airrep.runtime.publishing import files, folders
+from airrep.runtime.remote.folders import put_file, put_files
+from airrep.runtime.remote.places import cache, name_of, path_of, url_of
+from airrep.runtime.remote.storage import Storage, telling
+
+
+def is_taken(out: str | PathLike[str]) -> bool:
+    """Whether something is at a path or URL (ArtifactError where that cannot be known)."""
+    url = url_of(out)
+    if url is None:
+        return path_of(out).exists()
+    storage = Storage(url)
+    with telling(url):
+        return bool(storage.files.exists(storage.path))
+
+
+def write_output(out: Path, content: bytes | Iterable[bytes]) -> None:
+    """Write a file, whole or not at all, with the directories that it is in (ArtifactError).
+
+    Content that comes in pieces is held whole on its way to a URL alone.
+    """
+    url = url_of(out)
+    if url is None:
+        files.write_output(path_of(out), content)
+    else:
+        put_file(url, content if isinstance(content, bytes) else b"".join(content))
+
+
+@contextmanager
+def new_place(out: Path, *, replace: bool = False) -> Iterator[Path]:
+    """Write a file or folder by any means: yields a path at which to make it; at a URL files come one by one.
+
+    Raises:
+        ArtifactError: *out* exists and *replace* is false, or it cannot be written.
+    """
+    url = url_of(out)
+    if url is None:
+        with folders.new_place(path_of(out), replace=replace) as made:
+            yield made
+        return
+    if not replace:
+        check_new_folder(out)
+    parent = cache() / "outputs"
+    with files.writing(parent):
+        parent.mkdir(parents=True, exist_ok=True)
+        with files.temporary_folder(parent) as own:
+            made = own / name_of(url)
+            yield made
+            names = [path.relative_to(own).as_posix() for path in sorted(own.rglob("*")) if path.is_file()]
+            put_files(own, url.rpartition("/")[0], names)
+
+
+@contextmanager
+def new_folder(out: Path) -> Iterator[Path]:
+    """Write a folder that is no artifact: yields an empty one to fill; errors as of :func:`new_place`."""
+    with new_place(out) as made:
+        made.mkdir()
+        yield made
+
+
+def check_new_folder(out: Path) -> None:
+    """Refuse, before any work, a path or URL that exists (ArtifactError)."""
+    if is_taken(out):
+        raise ArtifactError(
+            f"{url_of(out) or out}: exists already; nothing is overwritten. Give another path, or remove it."
+        )

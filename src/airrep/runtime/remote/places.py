@@ -1,0 +1,83 @@
+"""Places that users name: paths, or URLs of a storage.
+
+A URL such as ``s3://bucket/index`` stays one when a command line turns it into a path, which drops a slash.
+"""
+
+import hashlib
+import os
+import re
+from os import PathLike
+from pathlib import Path
+
+from airrep.errors import ConfigError
+
+CACHE = "AIRREP_CACHE"
+"""Environment variable: the folder in which copies of what is at URLs lie."""
+_URL = re.compile(r"([A-Za-z][A-Za-z0-9+.-]+):/+(.*)", re.DOTALL)
+
+_shown: dict[str, str] = {}
+"""Paths that stand for URLs in this process, and the URLs."""
+
+
+def url_of(place: str | PathLike[str]) -> str | None:
+    """The URL that a place is; None for a path, also where it is written as ``file://``."""
+    match = _URL.fullmatch(os.fspath(place))
+    if match is None or match[1].lower() == "file":
+        return None
+    url = f"{match[1].lower()}://{match[2].rstrip('/')}"
+    if (text := os.fspath(place)) != url:
+        _shown[text] = url
+    return url
+
+
+def path_of(place: str | PathLike[str]) -> Path:
+    """The path that a place is, which is no URL of a storage."""
+    match = _URL.fullmatch(os.fspath(place))
+    return Path(place) if match is None else Path("/" + match[2])
+
+
+def here_only(place: str | PathLike[str], what: str) -> Path:
+    """The path of something that is kept on this machine alone.
+
+    Raises:
+        ConfigError: it is a URL.
+    """
+    if (url := url_of(place)) is not None:
+        raise ConfigError(f"{url}: is a URL, and {what} on this machine alone. Give a path, and copy it there later.")
+    return path_of(place)
+
+
+def cache() -> Path:
+    """The folder in which copies of what is at URLs lie."""
+    own, base = os.environ.get(CACHE), os.environ.get("XDG_CACHE_HOME")
+    return Path(own) if own else (Path(base) if base else Path.home() / ".cache") / "airrep"
+
+
+def made_at(url: str) -> Path:
+    """The path at which this machine makes what is then published to a URL."""
+    made = cache() / "made" / hashlib.sha256(url.encode()).hexdigest()[:16] / name_of(url)
+    stand_for(made, url)
+    return made
+
+
+def stand_for(path: Path, url: str) -> None:
+    """Show a URL wherever a path that stands for it would be shown."""
+    _shown[str(path)] = url
+
+
+def published_from(path: Path) -> str | None:
+    """The URL to which what is made at a path is published; None for the path of a user."""
+    url = _shown.get(str(path))
+    return url if url is not None and made_at(url) == path else None
+
+
+def name_of(url: str) -> str:
+    """The last part of a URL, as the name of a folder."""
+    return url.rpartition("/")[2] or "root"
+
+
+def shown(text: str) -> str:
+    """A text with URLs in place of the paths that stand for them in this process."""
+    for path, url in _shown.items():
+        text = text.replace(path, url)
+    return text
