@@ -99,6 +99,7 @@ SMALL = ("index", "more.jsonl", "--out", "out/i", "--method", "tfidf", "--shard-
 DRAWN = ("--instances", "1", "--train-count", "8", "--query-count", "2", "--subsets", "3", "--size", "4")
 REMOVED = ("--instances", "1", "--train-count", "8", "--query-count", "3", "--removals", "4")
 LABELS = ("--data", "train.jsonl", "--data", "queries.jsonl")
+UNSEEN = ("--held-out", "unseen#0", *LABELS, "--data", "more.jsonl")
 OUTSIDE = ("label", "plan", "train.jsonl", "--queries", "queries.jsonl", "--out", "out/l")
 SELECTS = (
     *("evaluate", "select", "index", "--queries", "asked.jsonl", "--lm", "lm", "--count", "3", "--by", "source"),
@@ -158,36 +159,15 @@ OPERATIONS = {
     "train": Operation(train),
     "save an encoder": Operation(save_encoder),
     "evaluate lds": Operation(command("evaluate", "lds", "index", "--labels", "labels#0", *LABELS, "--out", "out/r")),
-    "evaluate loo": written(
-        *("evaluate", "loo", "index", "--labels", "removed", *LABELS, "--resamples", "50", "--out", "out/r")
+    "evaluate loo": Operation(
+        command("evaluate", "loo", "index", "--labels", "removed", *LABELS, "--resamples", "50", "--out", "out/r")
     ),
-    "evaluate classify": written(
-        "evaluate",
-        "classify",
-        "index",
-        "--queries",
-        "queries.jsonl",
-        "--by",
-        "source",
-        "--skip-unlabelled",
-        "--out",
-        "out/r",
+    "evaluate classify": Operation(
+        command("evaluate", "classify", "index", "--queries", "asked.jsonl", "--by", "source", "--out", "out/r")
     ),
     "evaluate select": Operation(command(*SELECTS, "--out", "out/r")),
-    "compare": written("compare", "judged", "--out", "out/c"),
-    "stack": written(
-        "stack",
-        "labels#0",
-        "--held-out",
-        "unseen#0",
-        "--member",
-        "tfidf",
-        *LABELS,
-        "--data",
-        "more.jsonl",
-        "--out",
-        "out/s",
-    ),
+    "compare": Operation(command("compare", "judged", "--out", "out/c")),
+    "stack": Operation(command("stack", "labels#0", *UNSEEN, "--member", "tfidf", "--out", "out/s")),
     "label --import": Operation(command(*OUTSIDE, "--import", "losses.npy")),
     "label --command": Operation(
         command(*OUTSIDE, "--command", f"{sys.executable} trainer.py {{train}} {{queries}} {{losses}}")

@@ -12,6 +12,7 @@ import pytest
 
 import airrep
 from airrep.cli.app import main
+from airrep.encoder.load import load_encoder
 from airrep.errors import AirRepError, ArtifactError, ConfigError, DataError, MissingExtraError
 from airrep.runtime.artifacts import MANIFEST, fetched
 from airrep.runtime.remote import folders
@@ -284,7 +285,7 @@ def test_models_are_fetched_once_as_they_are(place: Place, monkeypatch: pytest.M
     monkeypatch.setattr(folders, "fetch_file", None)
     assert fetched(url, loose=True) == first
     with pytest.raises(ConfigError, match=rf"^encoder {place.url}/none: does not exist"):
-        airrep.load_encoder(f"{place.url}/none")
+        load_encoder(f"{place.url}/none")
 
 
 def test_the_command_line_takes_urls(place: Place, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
