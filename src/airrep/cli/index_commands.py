@@ -45,6 +45,7 @@ def index_command(
     """Encode training data into an index. After an interruption run it again: it goes on where it stopped."""
     if state is not None and shard is None:
         raise ConfigError("index: --state belongs to --shard. Leave it out.")
+    from airrep.attributors.sums.channels import ChannelsAttributor
     from airrep.cli.show.console import Meter
     from airrep.index.building import build_index
     from airrep.runtime.artifacts import is_free, real_path
@@ -85,6 +86,9 @@ def index_command(
     note(f"{out}: {outcome}: {len(built):,} examples, method {built.method}; next: airrep top {out} QUERIES")
     if built.manifest.get("caution"):  # an index of before tells none
         note(f"{out}: {built.manifest['caution']}")
+    if isinstance(built.attributor, ChannelsAttributor):
+        for channel, count in built.attributor.unseen(corpus).items():
+            note(f"{out}: the view of channel '{channel}' shows nothing of {count:,} examples; they score 0 there")
     if built.empty:
         note(f"{out}: the features of {built.empty:,} examples are all 0, so they score 0 with every query")
 

@@ -1,5 +1,6 @@
 """Sums of channels: the equation, an index of them, what cannot be."""
 
+import contextlib
 import json
 import subprocess
 import sys
@@ -17,6 +18,7 @@ from airrep.attributors.conformance import check_attributor
 from airrep.attributors.methods import make_attributor
 from airrep.attributors.recipes import MOST_CHANNELS, ChannelsSettings, default_channels
 from airrep.attributors.sums.channels import ChannelsAttributor
+from airrep.cli.app import main
 from airrep.corpus.corpus import Corpus, Example
 from airrep.errors import ArtifactError, ConfigError
 from airrep.evaluation.judging import encode_instance, score_features, score_instance
@@ -473,3 +475,22 @@ def test_damaged_reference_groups_are_one_line(tmp_path: Path, number: int) -> N
     path.write_bytes(b"\0" * path.stat().st_size)
     with pytest.raises(ArtifactError, match=rf"reference-{number}.*: was altered"):
         Index(tmp_path / "index").top([Example("p", "ab", "a")], 1)
+
+
+def test_examples_of_which_a_view_shows_nothing_are_told(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    corpus = Corpus.from_examples(
+        [Example("" if n % 3 == 0 else f"question {n}", f"answer {n} is here", id=f"e{n}") for n in range(12)]
+    )
+    corpus.to_jsonl(tmp_path / "some.jsonl")
+    (tmp_path / "recipe.yaml").write_text(
+        "- {method: ngram, name: prompts, settings: {view: prompt}}\n- {method: ngram, name: responses}\n"
+    )
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr("sys.argv", ["airrep", "index", "some.jsonl", "--set", "channels=recipe.yaml", "--out", "i"])
+    with contextlib.suppress(SystemExit):
+        main()
+    said = " ".join(capsys.readouterr().err.split())
+    assert "the view of channel 'prompts' shows nothing of 4 examples; they score 0 there" in said
+    assert "'responses' shows nothing" not in said

@@ -17,6 +17,7 @@ from airrep.attributors.recipes import Channel, ChannelsSettings
 from airrep.attributors.sums.reference import REFERENCE, Reference, relative_weights
 from airrep.corpus.corpus import Corpus, Example
 from airrep.corpus.places import Places
+from airrep.corpus.views import View, something_seen
 from airrep.errors import ConfigError
 from airrep.runtime.artifacts import json_digest
 from airrep.runtime.seeding import stream
@@ -79,6 +80,13 @@ class ChannelsAttributor(SeveralMethods[ChannelsSettings]):
         places = _places([one.encode_train([]) for one in self.parts])
         mine = [one for one, place in zip(self.channels, places, strict=True) if place.dense == dense]
         return tuple(one.title for one in mine), any(one.weight > 0 for one in mine)
+
+    def unseen(self, examples: Sequence[Example]) -> dict[str, int]:
+        """Examples of which a channel's view shows nothing, which score 0 there: how many, by the channel's name."""
+        views: list[View] = [getattr(one.settings, "view", "whole") for one in self.parts]
+        shown = {view: int(something_seen(examples, view).sum()) for view in set(views)}
+        lacking = [(one.title, len(examples) - shown[view]) for one, view in zip(self.channels, views, strict=True)]
+        return {title: count for title, count in lacking if count}
 
     @cached_property
     def _pools(self) -> tuple[Pooling, ...]:
