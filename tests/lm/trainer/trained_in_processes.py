@@ -1,6 +1,7 @@
 """One of several processes that train with the callback: python trained_in_processes.py RECORD EXAMPLES [resume]."""
 
 import json
+import os
 import sys
 from pathlib import Path
 from typing import Any
@@ -72,4 +73,6 @@ def main(record: Path, count: int, resume: bool) -> None:
 if __name__ == "__main__":
     main(Path(sys.argv[1]), int(sys.argv[2]), sys.argv[3:] == ["resume"])
     if torch.distributed.is_initialized():
-        torch.distributed.destroy_process_group()  # or its threads may abort the process at its end
+        torch.distributed.destroy_process_group()
+        sys.stdout.flush()
+        os._exit(0)  # threads of gloo that still run would, now and then, abort an ordinary end
