@@ -15,7 +15,7 @@ from airrep.runtime.artifacts import MANIFEST
 from airrep.runtime.remote.mirror import Mirror
 from airrep.runtime.remote.storage import Storage
 
-URL = "memory://farm/labels"
+URL = "memory://corp/labels"
 
 
 class Machines:
@@ -32,7 +32,7 @@ class Machines:
         """Run the farm on a machine."""
         self.on(name)
         world = ToyWorld(log=str(self._tmp_path / f"log-{name}"))
-        plan = open_plan("memory://farm/plan")
+        plan = open_plan("memory://corp/plan")
         return label(plan, TRAIN, QUERIES, world, FINE_TUNE, URL, **options)
 
     def begun(self, name: str) -> int:
@@ -45,9 +45,9 @@ class Machines:
 def machines(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
     found = Machines(tmp_path, monkeypatch)
     found.on("first")
-    make_plan("memory://farm/plan")  # type: ignore[arg-type]
+    make_plan("memory://corp/plan")  # type: ignore[arg-type]
     yield found
-    fsspec.filesystem("memory").rm("/farm", recursive=True)
+    fsspec.filesystem("memory").rm("/corp", recursive=True)
 
 
 def names() -> set[str]:
@@ -56,7 +56,7 @@ def names() -> set[str]:
 
 def test_labels_at_a_url_have_the_bytes_of_those_in_a_folder(machines: Machines, tmp_path: Path) -> None:
     made = machines.label("first", seeds=2)
-    here = label(open_plan("memory://farm/plan"), TRAIN, QUERIES, ToyWorld(), FINE_TUNE, tmp_path / "here", seeds=2)
+    here = label(open_plan("memory://corp/plan"), TRAIN, QUERIES, ToyWorld(), FINE_TUNE, tmp_path / "here", seeds=2)
     assert made.complete
     machines.on("reader")
     opened = open_labels(URL)
@@ -74,7 +74,7 @@ def test_parts_on_several_machines_meet_at_the_url(machines: Machines, tmp_path:
     machines.on("reader")
     assert not open_labels(URL).complete, "unfinished ones can be looked at"
     assert machines.label("machine 3", part="3/3").complete
-    here = label(open_plan("memory://farm/plan"), TRAIN, QUERIES, ToyWorld(), FINE_TUNE, tmp_path / "here")
+    here = label(open_plan("memory://corp/plan"), TRAIN, QUERIES, ToyWorld(), FINE_TUNE, tmp_path / "here")
     assert open_labels(URL).fingerprint == here.fingerprint
     assert not any(name.startswith("results/") for name in names())
     assert machines.label("machine 1", part="1/3").complete, "the first one finds them finished"
@@ -104,8 +104,8 @@ def test_other_labels_and_other_files_are_refused(machines: Machines) -> None:
     machines.label("first")
     machines.on("second")
     with pytest.raises(ArtifactError, match="holds labels made with another fine_tune"):
-        label(open_plan("memory://farm/plan"), TRAIN, QUERIES, ToyWorld(), {"epochs": 3}, URL)
-    fsspec.filesystem("memory").pipe("/farm/data/a.jsonl", b"{}")
-    with pytest.raises(ArtifactError, match=r"^memory://farm/data: holds files that airrep did not publish"):
-        label(open_plan("memory://farm/plan"), TRAIN, QUERIES, ToyWorld(), FINE_TUNE, "memory://farm/data")
-    assert set(Storage("memory://farm/data").below()) == {"a.jsonl"}
+        label(open_plan("memory://corp/plan"), TRAIN, QUERIES, ToyWorld(), {"epochs": 3}, URL)
+    fsspec.filesystem("memory").pipe("/corp/data/a.jsonl", b"{}")
+    with pytest.raises(ArtifactError, match=r"^memory://corp/data: holds files that airrep did not publish"):
+        label(open_plan("memory://corp/plan"), TRAIN, QUERIES, ToyWorld(), FINE_TUNE, "memory://corp/data")
+    assert set(Storage("memory://corp/data").below()) == {"a.jsonl"}
