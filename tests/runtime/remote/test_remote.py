@@ -409,3 +409,11 @@ def test_a_bucket_that_is_not_there(server: str, tmp_path: Path, monkeypatch: py
 def test_what_stays_on_this_machine_is_refused_a_url(memory: Place) -> None:
     with pytest.raises(ConfigError, match=rf"^{memory.url}/record: is a URL, and a training is recorded"):
         airrep.AttributionCallback(f"{memory.url}/record")
+
+
+@pytest.mark.parametrize("url", ["memory://a/..", "s3://a/../b", "memory://.."])
+def test_no_url_leads_out_of_its_place(url: str) -> None:
+    with pytest.raises(ConfigError, match=r"goes up by '\.\.'; expected the plain URL"):
+        url_of(url)
+    with pytest.raises(ConfigError, match="goes up"):
+        airrep.build_index(RECORDS, url)

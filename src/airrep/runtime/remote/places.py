@@ -20,11 +20,17 @@ _shown: dict[str, str] = {}
 
 
 def url_of(place: str | PathLike[str]) -> str | None:
-    """The URL that a place is; None for a path, also where it is written as ``file://``."""
+    """The URL that a place is; None for a path, also where it is written as ``file://``.
+
+    Raises:
+        ConfigError: it goes up by ``..``, which is a name to some storages and would lead out of the cache.
+    """
     match = _URL.fullmatch(os.fspath(place))
     if match is None or match[1].lower() == "file":
         return None
     url = f"{match[1].lower()}://{match[2].rstrip('/')}"
+    if ".." in url.split("/"):
+        raise ConfigError(f"{url}: goes up by '..'; expected the plain URL. Write it without.")
     if (text := os.fspath(place)) != url:
         _shown[text] = url
     return url
