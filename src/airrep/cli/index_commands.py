@@ -1,13 +1,17 @@
 """Commands that build, change and export an index."""
 
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from airrep.cli import options
 from airrep.cli.options import note, open_moved_index, shared_options
 from airrep.errors import ConfigError
+
+if TYPE_CHECKING:
+    from airrep.corpus.corpus import Corpus
+    from airrep.index.index import Index
 
 app = typer.Typer()
 
@@ -45,45 +49,32 @@ def index_command(
     """Encode training data into an index. After an interruption run it again: it goes on where it stopped."""
     if state is not None and shard is None:
         raise ConfigError("index: --state belongs to --shard. Leave it out.")
-    from airrep.attributors.sums.channels import ChannelsAttributor
     from airrep.cli.show.console import Meter
     from airrep.index.building import build_index
+    from airrep.index.sharing.parts import build_part
     from airrep.runtime.artifacts import is_free, real_path
 
     values = configuring.values(encoder=encoder, lm=lm, precision=precision, device=device)
     corpus, existed = reading.read(train), not is_free(real_path(out))
+    with Meter("encoding") as meter:
+        how: Any = {"settings": values, "shard_rows": shard_rows, "replace": replace, "engine": running.make()}
+        if shard is not None:
+            part = build_part(corpus, out, shard, method, state=state, progress=meter, **how)
+        else:
+            built = build_index(corpus, out, method, progress=meter, **how)
     if shard is not None:
-        from airrep.index.sharing.parts import build_part
-
-        with Meter("encoding") as meter:
-            part = build_part(
-                corpus,
-                out,
-                shard,
-                method,
-                state=state,
-                settings=values,
-                shard_rows=shard_rows,
-                replace=replace,
-                progress=meter,
-                engine=running.make(),
-            )
         name, count = part.lineage["method"], len(part.shards)
         note(f"{out}: part {part.share} of {part.rows:,} examples, {count} shards, method {name}; next: airrep join")
         return
-    with Meter("encoding") as meter:
-        built = build_index(
-            corpus,
-            out,
-            method,
-            settings=values,
-            shard_rows=shard_rows,
-            replace=replace,
-            progress=meter,
-            engine=running.make(),
-        )
     outcome = "was finished already" if existed and not replace else "built"
     note(f"{out}: {outcome}: {len(built):,} examples, method {built.method}; next: airrep top {out} QUERIES")
+    _tell_cautions(built, corpus, out)
+
+
+def _tell_cautions(built: "Index", corpus: "Corpus", out: Path) -> None:
+    """Say what is known about the method, and which examples it cannot see."""
+    from airrep.attributors.sums.channels import ChannelsAttributor
+
     if built.manifest.get("caution"):  # an index of before tells none
         note(f"{out}: {built.manifest['caution']}")
     if isinstance(built.attributor, ChannelsAttributor):
