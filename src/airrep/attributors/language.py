@@ -11,8 +11,8 @@ from airrep.arrays import DenseFeatures
 from airrep.attributors.base import MethodAttributor, OnRows
 from airrep.attributors.settings import RdsSettings, ReadoutSettings
 from airrep.corpus.corpus import Corpus, Example
-from airrep.errors import ConfigError, DataError
-from airrep.lm.model import TargetLM, load_lm
+from airrep.errors import ConfigError
+from airrep.lm.model import TargetLM, shared_lm
 from airrep.lm.settings import LmSettings
 from airrep.runtime.artifacts import json_digest
 from airrep.runtime.seeding import stream
@@ -37,7 +37,7 @@ class LanguageAttributor(MethodAttributor[S]):
     @cached_property
     def lm(self) -> TargetLM:
         """The language model, loaded when it is first needed."""
-        return load_lm(self._settings)
+        return shared_lm(self._settings)
 
     @property
     def execution(self) -> Mapping[str, str]:
@@ -45,13 +45,7 @@ class LanguageAttributor(MethodAttributor[S]):
 
     def fit(self, train: Corpus) -> None:
         """Check that the LM can read every example; DataError if it cannot."""
-        refused = self.lm.unusable(train)
-        if refused:
-            row = min(refused)
-            raise DataError(
-                f"{self.name}: {len(refused):,} of {len(train):,} examples cannot be read by the LM; the first, "
-                f"'{train[row].id}': {refused[row]}"
-            )
+        self.lm.check_readable(train, self.name)
 
 
 class RdsAttributor(LanguageAttributor[RdsSettings]):

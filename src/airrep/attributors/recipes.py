@@ -29,7 +29,7 @@ EKFAC_WEIGHT = 2.0
 """Of whole gradients by EK-FAC, over groups of 16. Their sum grows with a group, counts saturate: at 100 it is as 7."""
 FACTORS_RANK = 3
 """Of the factors of whole gradients that an index keeps."""
-Gradients = Literal["logra", "ekfac", "factors"]
+Gradients = Literal["none", "logra", "ekfac", "factors"]
 GRADIENTS: tuple[Gradients, ...] = get_args(Gradients)
 """Ways in which the default channels can read gradients."""
 RECIPE = "channels.yaml"
@@ -105,7 +105,8 @@ class ChannelsSettings(Settings):
     """Folder or Hub id of a model, best the target LM, whose tokens are counted by all channels but those of words;
     None: that of the LM, or the pieces of the LM that comes with airrep."""
     lm: str | None = None
-    """Target LM, a folder or a Hub id: the default channels count its tokens, and its gradients are a channel more."""
+    """Target LM, a folder or a Hub id: the default channels count its tokens, less if it expects them already, and its
+    gradients are a channel more."""
     base: str | None = None
     """The LM that its adapters belong to, where it has some and that LM has moved."""
     device: str | None = None
@@ -115,7 +116,8 @@ class ChannelsSettings(Settings):
     gradients: Gradients | None = None
     """How the default channels read the LM's gradients: 'logra', or None, keeps them small in the index; 'ekfac' takes
     them whole, which predicts best, and reads all examples again for each new question; 'factors' keeps factors of rank
-    3 of whole ones in the index, large but nearly as good."""
+    3 of whole ones in the index, large but nearly as good; 'none' leaves them out, so that the LM reads each example
+    once, forward."""
     channels: tuple[Channel, ...] = Field(
         default_factory=lambda: default_channels(), min_length=1, max_length=MOST_CHANNELS
     )
@@ -162,13 +164,14 @@ class ChannelsSettings(Settings):
 def default_channels(lm: str | None = None, gradients: Gradients = "logra") -> tuple[Channel, ...]:
     """The channels that airrep ships: two counting language models of the response, and its encoder.
 
-    One counts tokens, the other words and what is copied from the prompt. With a target LM its gradients are a channel
-    more: the directions in which they point, by LoGra; or whole ones, by EK-FAC, as they pass or as factors.
+    One counts tokens, the other words and what is copied from the prompt. With a target LM what that expects already
+    counts less, and its gradients are a channel more: the directions in which they point, by LoGra; or whole ones, by
+    EK-FAC, as they pass or as factors.
     """
     text = (
         Channel(
             method="ngram",
-            settings={"tokenizer": lm or "subwords", "smoothing": SMOOTHING, "skip": GAP_WEIGHT},
+            settings={"tokenizer": lm or "subwords", "smoothing": SMOOTHING, "skip": GAP_WEIGHT, "space": True},
             name="n-grams of tokens",
         ),
         Channel(
@@ -186,7 +189,7 @@ def default_channels(lm: str | None = None, gradients: Gradients = "logra") -> t
             name="encoder",
         ),
     )
-    if lm is None:
+    if lm is None or gradients == "none":
         return text
     if gradients != "logra":
         own = {"lm": lm, "rank": FACTORS_RANK} if gradients == "factors" else {"lm": lm}

@@ -1,7 +1,7 @@
 """Settings of the attribution methods."""
 
 from pathlib import Path
-from typing import Literal, Self
+from typing import Any, Literal, Self
 
 from pydantic import Field, field_validator, model_validator
 
@@ -90,10 +90,19 @@ class Bm25Settings(Settings):
 class NgramSettings(Settings):
     """Settings of the counting language model over n-grams."""
 
-    added = ("skip", "copied")
+    added = ("skip", "copied", "space", "lm", "base", "device", "precision")
 
     view: View = "response"
     """What of an example is read: whole, response or prompt. The loss counts the response alone."""
+    lm: str | None = Field(default=None, min_length=1)
+    """The target LM as it is before fine-tuning, which reads each example once, forward: a token counts 1 − p, so
+    little if the LM expects it. Its tokens are counted unless a tokenizer is given. None: all count alike."""
+    base: str | None = None
+    """The LM that its adapters belong to; None: the one that they name."""
+    device: str = "auto"
+    """Of the LM: auto, cpu, cuda or cuda:N."""
+    precision: Literal["auto", "float32", "bfloat16"] = "auto"
+    """Of the LM's matrix products; auto takes bfloat16 where the device is fast at it."""
     orders: tuple[int, ...] = (1, 2, 3)
     """Lengths of the n-grams, at most four of them, whose gains are added up."""
     tokenizer: str = "words"
@@ -107,9 +116,18 @@ class NgramSettings(Settings):
     """An example weighs so in a group: its tokens to this power. 1 counts all tokens alike, 0 all examples."""
     skip: float = Field(default=0.0, ge=0, le=100, allow_inf_nan=False)
     """Weight of pairs of tokens with one token between them, whatever it is; 0: they are not counted."""
+    space: bool = False
+    """Whether a text is read behind a space, so that its first word is the token that it is elsewhere."""
     copied: bool = False
     """Whether words that the prompt has count as one mark, so that copying is counted, not what is copied; with the
     tokenizer 'words' and the view 'response'."""
+
+    @model_validator(mode="before")
+    @classmethod
+    def _tokens_of_the_lm(cls, values: dict[str, Any]) -> dict[str, Any]:
+        """The LM's own tokens, where no others are asked for."""
+        lm = values.get("lm")
+        return values if lm is None or "tokenizer" in values else {**values, "tokenizer": lm}
 
     @property
     def kinds(self) -> int:
@@ -123,6 +141,8 @@ class NgramSettings(Settings):
             raise ValueError(f"skip: is counted beside at most {MOST_ORDERS - 1} orders; expected fewer, or skip=0")
         if self.copied and (self.tokenizer != "words" or self.view != "response"):
             raise ValueError("copied: marks words of responses; expected tokenizer=words and view=response")
+        if self.lm is not None and self.view != "response":
+            raise ValueError("lm: says what it expects of responses; expected view=response")
         return self
 
     @field_validator("orders", mode="before")
@@ -138,10 +158,10 @@ class NgramSettings(Settings):
             raise ValueError(f"expected 1 to {MOST_ORDERS} different lengths from 1 to {LONGEST}, such as 1,2,3")
         return tuple(found)
 
-    @field_validator("tokenizer")
+    @field_validator("tokenizer", "lm")
     @classmethod
-    def _whole_path(cls, tokenizer: str) -> str:
-        return tokenizer if tokenizer in TOKENIZERS else settled_name(tokenizer)
+    def _whole_path(cls, name: str | None) -> str | None:
+        return name if name is None or name in TOKENIZERS else settled_name(name)
 
 
 class RdsSettings(LmSettings):

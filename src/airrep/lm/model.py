@@ -5,6 +5,7 @@ from contextlib import contextmanager
 from functools import cached_property
 from pathlib import Path
 from typing import Any, Literal, TypeAlias
+from weakref import WeakValueDictionary
 
 import numpy as np
 import torch
@@ -112,6 +113,16 @@ class TargetLM:
                 reasons |= {row: reason for row, reason in found.items() if reason is not None}
         return reasons
 
+    def check_readable(self, examples: Sequence[Example], method: str) -> None:
+        """Refuse a corpus of which the LM cannot read every example with a DataError that names the *method*."""
+        refused = self.unusable(examples)
+        if refused:
+            row = min(refused)
+            raise DataError(
+                f"{method}: {len(refused):,} of {len(examples):,} examples cannot be read by the LM; the first, "
+                f"'{examples[row].id}': {refused[row]}"
+            )
+
     def _refusal(self, examples: Sequence[Example]) -> str | None:
         """Reason why some of the examples cannot be tokenised; None if all can."""
         try:
@@ -201,6 +212,21 @@ class TargetLM:
             )
         return found
 
+    def token_losses(self, documents: Documents) -> list[Float32[np.ndarray, " t"]]:
+        """Cross-entropy of each response token given all before it, in nats; one array for each document.
+
+        Raises:
+            TrainingError: memory is short.
+        """
+        found: dict[int, np.ndarray] = {}
+        with self._evaluation("evaluation"):
+            for batch, packed in self._batches(documents):
+                each = token_losses(self.model, packed).float().cpu().numpy()
+                lengths = documents.response_lengths[batch.rows]
+                parts = np.split(each, np.cumsum(lengths)[:-1])
+                found |= dict(zip(batch.rows.tolist(), parts, strict=True))
+        return [found[row] for row in range(len(documents))]
+
     def hidden_states(
         self, documents: Documents, layer: int = -1, tokens: Literal["mean", "last"] = "mean"
     ) -> Float32[np.ndarray, "n h"]:
@@ -286,6 +312,26 @@ class TargetLM:
         named = [self.model.generation_config.eos_token_id, self.chat.tokenizer.eos_token_id]
         flat = [token for each in named for token in (each if isinstance(each, list) else [each])]
         return sorted({token for token in flat if token is not None})
+
+
+def shared_lm(settings: LmSettings) -> TargetLM:
+    """The LM that another reader of this process holds, of the same settings and files; or :func:`load_lm`.
+
+    Whoever changes its weights sets them back.
+    """
+    files = find_lm(settings.lm, settings.trust_remote_code, settings.base)
+    folders = {files.weights, files.tokenizer, files.adapter or files.weights}
+    states = sorted(
+        (str(path), path.stat().st_mtime_ns, path.stat().st_size) for folder in folders for path in folder.iterdir()
+    )
+    key = json_digest({"settings": settings.model_dump(mode="json"), "files": states})
+    found = _shared.get(key)
+    if found is None:
+        found = _shared[key] = load_lm(settings)
+    return found
+
+
+_shared: WeakValueDictionary[str, TargetLM] = WeakValueDictionary()
 
 
 def load_lm(settings: LmSettings | Mapping[str, Any] | str | Path) -> TargetLM:

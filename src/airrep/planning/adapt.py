@@ -9,6 +9,7 @@ from typing import Any
 from airrep.attributors.base import Attributor
 from airrep.attributors.methods import make_attributor
 from airrep.attributors.recipes import Channel, ChannelsSettings
+from airrep.attributors.settings import METHOD_SETTINGS
 from airrep.corpus.corpus import Corpus
 from airrep.encoder.folders import DEFAULT, parse_json
 from airrep.encoder.load import PackedEncoder, load_encoder
@@ -109,7 +110,8 @@ class Adaptation:
         reading = self.lm.model_dump(exclude_unset=True, exclude={"lm", "checkpointing"})
         found = []
         for one in ChannelsSettings(lm=self.lm.lm).channels:
-            own = {"store": "none", **reading} if "lm" in one.settings else {}
+            fields = METHOD_SETTINGS[one.method].model_fields if "lm" in one.settings else {}
+            own = {name: value for name, value in {"store": "none", **reading}.items() if name in fields}
             try:
                 method = make_attributor(one.method, {**one.settings, **own})
                 method.fit(some)

@@ -28,8 +28,8 @@ from airrep.errors import TrainingError
 from airrep.runtime.artifacts import json_digest
 from airrep.runtime.seeding import stream
 
-HELD = 2**28
-"""Numbers of covariances held at a time, 1 GiB; wide LMs take several passes over the sample."""
+HELD = 2**29
+"""Numbers of covariances held at a time, 2 GiB; LMs of over 180M weights or so take several passes over the sample."""
 
 STATE = "state.safetensors"
 

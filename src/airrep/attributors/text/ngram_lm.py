@@ -1,10 +1,10 @@
 """Attribution by a counting language model over the n-grams of responses."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from functools import cached_property
 from hashlib import sha256
 from pathlib import Path
-from typing import ClassVar, NamedTuple
+from typing import TYPE_CHECKING, ClassVar, NamedTuple
 
 import numpy as np
 from scipy import sparse
@@ -12,13 +12,16 @@ from scipy import sparse
 from airrep.arrays import SparseFeatures
 from airrep.attributors.base import MethodAttributor, OnRows
 from airrep.attributors.settings import NgramSettings
+from airrep.attributors.text.expected import unexpected
 from airrep.attributors.text.tokens import (
     COLUMNS,
     LENGTH,
+    BehindSpace,
     FoundTokens,
     Split,
     mark_copied,
     ngram_columns,
+    ngram_ends,
     ngram_places,
     order_of,
     tokenizer_of,
@@ -27,9 +30,15 @@ from airrep.corpus.corpus import Corpus, Example
 from airrep.corpus.places import Places
 from airrep.corpus.views import seen_text
 from airrep.errors import ConfigError
+from airrep.lm.settings import LmSettings
 from airrep.runtime.artifacts import json_digest
 from airrep.scoring.pooling import Pool
 
+if TYPE_CHECKING:
+    from airrep.lm.model import TargetLM
+
+LM_SETTINGS = ("lm", "base", "device", "precision")
+"""Settings that say which LM weighs tokens, and how it computes."""
 TOGETHER = 4096
 """Examples whose n-grams are counted at a time."""
 
@@ -60,7 +69,7 @@ class Counted(NamedTuple):
     columns: np.ndarray
     """``(k,)`` int32: columns of the first example's n-grams, ascending, then of the second's, and so on."""
     counts: np.ndarray
-    """``(k,)`` int64."""
+    """``(k,)`` how often each occurs; or the sum of what its last tokens count, where an LM weighs them."""
     ends: np.ndarray
     """``(rows + 1,)`` int64: where each example's columns begin, and the last one's end."""
     lengths: np.ndarray
@@ -82,6 +91,10 @@ class NgramAttributor(MethodAttributor[NgramSettings]):
     says, less that of an empty S, which is the same for all groups. The sums are inside the logarithm, so a second
     example that says the same adds less.
 
+    With an ``lm``, c(g) sums 1 − p over the places of g, p being the probability that this LM gives the last token of g
+    there: what it knows already is not learnt from S, and what it expects of x is no gain. So is the gradient of a
+    token's loss by its logit. b stays the plain frequency.
+
     φ_train(z) holds log(1 + λ/(1−λ) · p_z(g)/b(g)), and in the first column |z|^length, for the pool ``ngram-lm``;
     φ_query(x) holds c_x(g)/|x|. So a score is that of a group of one.
     """
@@ -95,7 +108,20 @@ class NgramAttributor(MethodAttributor[NgramSettings]):
 
     @cached_property
     def _tokenizer(self) -> tuple[Split, str]:
-        return tokenizer_of(self._settings.tokenizer)
+        split, digest = tokenizer_of(self._settings.tokenizer)
+        return (BehindSpace(split) if self._settings.space else split), digest
+
+    @cached_property
+    def lm(self) -> "TargetLM":
+        """The language model that weighs tokens, loaded when it is first needed; only with the setting ``lm``."""
+        from airrep.lm.model import shared_lm  # torch, which counting alone does not need
+
+        named = self._settings.model_dump(include=set(LM_SETTINGS))
+        return shared_lm(LmSettings.of({name: value for name, value in named.items() if value is not None}))
+
+    @property
+    def execution(self) -> Mapping[str, str]:
+        return {} if self._settings.lm is None else {"precision": self.lm.execution.precision}
 
     @property
     def symmetric(self) -> bool:
@@ -106,16 +132,21 @@ class NgramAttributor(MethodAttributor[NgramSettings]):
         learnt = sha256()
         for part in self._fitted():
             learnt.update(np.ascontiguousarray(part).tobytes())
-        settings = self._settings.model_dump(exclude={"tokenizer"})
+        settings = self._settings.model_dump(exclude={"tokenizer", *LM_SETTINGS})
         known = {"settings": settings, "tokenizer": self._tokenizer[1], "learnt": learnt.hexdigest()}
+        if self._settings.lm is not None:
+            known["lm"] = self.lm.fingerprint
         return json_digest({"method": self.name, **known})
 
     def fit(self, train: Corpus) -> None:
         """Count the n-grams of the training corpus.
 
         Raises:
-            ConfigError: no example has a token in the view.
+            ConfigError: no example has a token in the view, or there is no such LM.
+            DataError: the LM cannot read an example.
         """
+        if self._settings.lm is not None:
+            self.lm.check_readable(train, self.name)
         columns, counts = np.empty(0, np.int32), np.empty(0, np.int64)
         for counted in self._counted(train):
             more, place = np.unique(np.concatenate([columns, counted.columns]), return_inverse=True)
@@ -135,7 +166,7 @@ class NgramAttributor(MethodAttributor[NgramSettings]):
         known, settings = self._fitted(), self._settings
         share = settings.mix / (1 - settings.mix)
         parts = []
-        for counted in self._counted(examples):
+        for counted in self._counted(examples, self._settings.lm is not None):
             frequency = known.frequency(counted.columns, settings.smoothing)
             gains = np.log1p(share * counted.shares / frequency)
             weights = np.where(counted.lengths > 0, counted.lengths**settings.length, 0.0)
@@ -152,7 +183,7 @@ class NgramAttributor(MethodAttributor[NgramSettings]):
         """φ_query: the share of each n-gram in the query's tokens, pairs with a gap weighed; 0 for the length."""
         self._fitted()
         parts = []
-        for counted in self._counted(examples):
+        for counted in self._counted(examples, self._settings.lm is not None):
             rows = len(counted.lengths)
             gap = order_of(counted.columns) == len(self._settings.orders)
             weights = np.where(gap, self._settings.skip, 1.0) * counted.shares
@@ -170,15 +201,31 @@ class NgramAttributor(MethodAttributor[NgramSettings]):
             found = FoundTokens(mark_copied(found.numbers, example.prompt), found.starts, found.stops)
         return Places.of(example, settings.view, *ngram_places(found, settings.orders, settings.skip > 0))
 
-    def _counted(self, examples: Sequence[Example]) -> Iterator[Counted]:
-        """Counts of n-grams, some examples at a time."""
+    def _counted(self, examples: Sequence[Example], weighed: bool = False) -> Iterator[Counted]:
+        """Counts of n-grams, some examples at a time; *weighed* by the LM."""
         orders, skip = self._settings.orders, self._settings.skip > 0
         for start in range(0, len(examples), TOGETHER):
-            tokens = self._tokens(examples[start : start + TOGETHER])
-            found = [np.unique(ngram_columns(ids, orders, skip), return_counts=True) for ids in tokens]
-            columns, counts = (np.concatenate(part) for part in zip(*found, strict=True))
+            some = examples[start : start + TOGETHER]
+            tokens, weights = self._weighed(some) if weighed else (self._tokens(some), [None] * len(some))
             lengths = np.array([len(ids) + 1 if len(ids) else 0 for ids in tokens])
+            found = []
+            for ids, own in zip(tokens, weights, strict=True):
+                columns, place, counts = np.unique(
+                    ngram_columns(ids, orders, skip), return_inverse=True, return_counts=True
+                )
+                if own is not None:
+                    counts = np.bincount(place, own[ngram_ends(len(ids), orders, skip)], len(columns))
+                found.append((columns, counts))
+            columns, counts = (np.concatenate(part) for part in zip(*found, strict=True))
             yield Counted(columns, counts, np.cumsum([0, *(len(part) for part, _ in found)]), lengths)
+
+    def _weighed(self, examples: Sequence[Example]) -> tuple[list[np.ndarray], list[np.ndarray]]:
+        """Numbers of the tokens of each example's response, and what each of them and the end count."""
+        found = [self._tokenizer[0].find(one.response) for one in examples]
+        numbers = [own.numbers for own in found]
+        if self._settings.copied:
+            numbers = [mark_copied(ids, one.prompt) for ids, one in zip(numbers, examples, strict=True)]
+        return numbers, unexpected(self.lm, examples, found)
 
     def _tokens(self, examples: Sequence[Example]) -> list[np.ndarray]:
         """Numbers of the tokens that a view shows of each example."""

@@ -68,6 +68,20 @@ class Split(Protocol):
         """The same numbers of one text, with their places."""
 
 
+class BehindSpace:
+    """The tokens of each text behind a space, which joins its first word in most tokenizers."""
+
+    def __init__(self, split: Split) -> None:
+        self._split = split
+
+    def __call__(self, texts: Sequence[str]) -> list[np.ndarray]:
+        return self._split([text and f" {text}" for text in texts])
+
+    def find(self, text: str) -> FoundTokens:
+        numbers, starts, stops = self._split.find(text and f" {text}")
+        return FoundTokens(numbers, np.maximum(starts - 1, 0), np.maximum(stops - 1, 0))
+
+
 def tokenizer_of(name: str) -> tuple[Split, str]:
     """A tokenizer, and 64 hex digits over what decides its tokens.
 
@@ -166,6 +180,14 @@ def ngram_columns(tokens: np.ndarray, orders: Sequence[int], skip: bool = False)
     """
     parts = [_columns_of(code, place) for place, code in enumerate(_codes(tokens, orders, skip))]
     return np.concatenate(parts).astype(np.int32) if parts else np.empty(0, np.int32)
+
+
+def ngram_ends(count: int, orders: Sequence[int], skip: bool = False) -> np.ndarray:
+    """Place of the last token of each n-gram of :func:`ngram_columns` among *count* tokens and their end, ``(k,)``."""
+    if count == 0:
+        return np.empty(0, np.int64)
+    parts = [np.arange(max(0, order - 2), count + 1) for order in orders]
+    return np.concatenate([*parts, np.arange(1, count + 1)] if skip else parts)
 
 
 def ngram_places(found: FoundTokens, orders: Sequence[int], skip: bool = False) -> NgramPlaces:

@@ -1,8 +1,10 @@
 """Apply the chat template to an example: tokens as the target LM reads them."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from itertools import pairwise
 from typing import Any, NamedTuple
+
+import numpy as np
 
 from airrep.corpus.corpus import Example
 from airrep.errors import ConfigError, DataError
@@ -30,6 +32,15 @@ class Rendered(NamedTuple):
 
     prompt: str
     response: str
+
+
+class ResponsePlaces(NamedTuple):
+    """Where the tokens of a document's response stand in the example's response."""
+
+    starts: np.ndarray
+    """``(t,)`` int64: first character of each; of what comes behind the response, its number of characters."""
+    stops: np.ndarray
+    """``(t,)`` int64: the character after its last."""
 
 
 class Chat:
@@ -125,6 +136,44 @@ class Chat:
             rows = zip(chunk, texts, prompts, wholes, strict=True)
             documents += [self._document(*row) for row in rows]
         return Documents.of(documents)
+
+    def response_places(self, examples: Sequence[Example]) -> list[ResponsePlaces]:
+        """Places of the response tokens that :meth:`tokenise` gives each example, in characters of its response.
+
+        Raises:
+            ConfigError: the tokenizer knows no places.
+            DataError: a response is empty, or too long by itself.
+        """
+        if not getattr(self.tokenizer, "is_fast", False):
+            raise ConfigError(
+                f"lm {self.name}: its tokenizer does not tell where tokens stand. Save it with a tokenizer.json."
+            )
+        return [self._places(example, length) for example, length in self._response_lengths(examples)]
+
+    def _response_lengths(self, examples: Sequence[Example]) -> Iterator[tuple[Example, int]]:
+        for first in range(0, len(examples), _CHUNK):
+            chunk = examples[first : first + _CHUNK]
+            yield from zip(chunk, self.tokenise(chunk).response_lengths.tolist(), strict=True)
+
+    def _places(self, example: Example, length: int) -> ResponsePlaces:
+        text = self.render(example)
+        prompt = self._ids([text.prompt])[0]
+        whole, base = self._encoded(text.prompt + text.response), len(text.prompt)
+        if whole["input_ids"][: len(prompt)] != prompt:
+            whole, base, prompt = self._encoded(text.response), 0, []
+        # a template may leave out the spaces around a response
+        seen = example.response.strip()
+        before = len(example.response) - len(example.response.lstrip())
+        base += text.response.find(seen) - before
+        most = len(example.response)
+        places = np.array(whole["offset_mapping"][len(prompt) :], np.int64).reshape(-1, 2) - base
+        places = np.where(places >= before + len(seen), most, np.clip(places, 0, most))
+        ends = np.full((max(0, length - len(places)), 2), most)
+        starts, stops = np.concatenate([places, ends])[-length:].T
+        return ResponsePlaces(starts, stops)
+
+    def _encoded(self, text: str) -> Any:
+        return self.tokenizer(text, add_special_tokens=False, return_offsets_mapping=True, verbose=False)
 
     def prompt_ids(self, prompts: Sequence[str], room: int) -> list[list[int]]:
         """Token ids of each :meth:`prompt_text`, cut at the front to at most *room* tokens."""
