@@ -28,8 +28,8 @@ lint: $(VENV)/dev  ## format, lint, types, layers, dependencies
 	$(BIN)/lint-imports
 	$(BIN)/deptry src
 
-hostile: $(VENV)/dev  ## the long form of the campaign of kills and damage, at most 40 minutes
-	AIRREP_HOSTILE=long $(RUN) -m pytest -v tests/hostile
+hostile: $(VENV)/dev  ## the long form of the campaign of kills and damage, at most 40 minutes on two cores
+	AIRREP_HOSTILE=long $(RUN) -m pytest --numprocesses auto --dist load --maxschedchunk 1 tests/hostile
 
 bench: $(VENV)/bench  ## speed and memory against plain references, as ratios of process CPU time
 	$(RUN) benchmarks/reading.py

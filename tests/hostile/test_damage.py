@@ -1,6 +1,7 @@
 """Damage to the files of every kind of artifact: a right answer or an error of one line, whatever the byte.
 
-A few hundred seeded damages by default; 10,000 and more with AIRREP_HOSTILE=long (`pytest -s` shows the table).
+A few hundred seeded damages by default; 10,000 and more with AIRREP_HOSTILE=long, others with another
+AIRREP_HOSTILE_SEED; a table at the end tells how many were tried.
 """
 
 import json
@@ -8,7 +9,6 @@ import os
 import random
 import shutil
 import signal
-import sys
 import traceback
 from collections import Counter
 from collections.abc import Callable, Iterator
@@ -17,15 +17,19 @@ from typing import Any
 
 import pytest
 from hostile.artifacts_to_damage import KINDS, Kind, whole_losses
-from worlds.children import in_child
+from worlds.children import children_seconds, in_child
 
 from airrep.errors import AirRepError
 from airrep.runtime.artifacts import MANIFEST, json_digest
 
 LONG = os.environ.get("AIRREP_HOSTILE") == "long"
-TRIALS = 1000 if LONG else 40
-"""Damages of each kind of artifact."""
-FORGED = 300 if LONG else 12
+SEED = os.environ.get("AIRREP_HOSTILE_SEED", "0")
+"""Draws other damages."""
+PIECES = 5 if LONG else 1
+"""Tests that share the damages of each kind, so that processes end at the same time."""
+TRIALS = 200 if LONG else 40
+"""Damages of a kind of artifact in each piece."""
+FORGED = 60 if LONG else 12
 """Further manifests with fitting checksums, of each kind that has one."""
 PATIENCE = 60
 """Seconds for one question."""
@@ -214,9 +218,17 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Path]:
     return make
 
 
+@pytest.mark.parametrize("piece", range(PIECES))
 @pytest.mark.parametrize("name", KINDS)
-def test_damage_is_told_or_does_no_harm(name: str, made: Callable[[str], Path], tmp_path: Path) -> None:
-    chosen = random.Random(f"damage {name}")
+def test_damage_is_told_or_does_no_harm(
+    name: str,
+    piece: int,
+    made: Callable[[str], Path],
+    tmp_path: Path,
+    record_property: Callable[[str, object], None],
+) -> None:
+    begun = children_seconds()
+    chosen = random.Random(f"damage {name} {piece} {SEED}")
     campaign = Campaign(KINDS[name], made(name), tmp_path)
     campaign.run([damage(chosen, campaign.folder) for _ in range(TRIALS)])
     manifests = sorted(campaign.folder.rglob(MANIFEST))
@@ -226,8 +238,8 @@ def test_damage_is_told_or_does_no_harm(name: str, made: Callable[[str], Path], 
             path = chosen.choice(manifests)
             forged.append({path: other_json(chosen, path.read_bytes(), forged=True)})
         campaign.run(forged, forged=True)
-    counts = ", ".join(f"{count} {what}" for what, count in sorted(campaign.outcomes.items()))
+    tried = sum(campaign.outcomes.values())
+    told = {"name": name, "tried": tried, "failed": len(campaign.faults), "seconds": children_seconds() - begun}
+    record_property("damage", told)
     faults = "".join(f"  {fault}\n" for fault in campaign.faults[:20])
-    tried = f"{name}: tried {sum(campaign.outcomes.values()):,}, failed {len(campaign.faults)} ({counts})\n{faults}"
-    sys.stdout.write(f"\n{tried}")
-    assert not campaign.faults, tried
+    assert not campaign.faults, f"{name}: tried {tried:,}, failed {len(campaign.faults)}\n{faults}"

@@ -1,24 +1,29 @@
 """A campaign of kills: every command that writes is killed at its changes of files, one after the other.
 
 After each kill the old or the new version stands whole under the name; the same command, run again, succeeds, gives
-the bytes of a run that nobody disturbed, and leaves nothing else behind. The short form kills each command at a few
-changes, the long one (``AIRREP_HOSTILE=long``, ``make hostile``) at all, with files that were opened empty or torn too.
+the bytes of a run that nobody disturbed, and leaves nothing else behind. The points of a command are its changes,
+and for a file that is opened also the file left empty or torn. The short form tries a few of them, the long one
+(``AIRREP_HOSTILE=long``, ``make hostile``) a budget of each command, spread evenly over all; another
+``AIRREP_HOSTILE_SEED`` takes others, and the table at the end says how many seeds try them all.
 """
 
 import json
 import os
-import random
+import pickle
 import shutil
 import sys
+import zlib
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, NamedTuple
+from unittest.mock import patch
 
 import numpy as np
 import pytest
-from worlds.children import in_child
+from worlds.children import children_seconds, in_child
 from worlds.kills import kill_at, list_changes
+from worlds.letters import WORDED
 from worlds.small_world import make_corpus
 from worlds.tiny_lms import tiny_lm
 from worlds.toy_farm import FINE_TUNE, QUERIES, TRAIN, ToyWorld, make_plan
@@ -31,12 +36,25 @@ from airrep.errors import AirRepError
 from airrep.labels.farm import label
 from airrep.labels.plan import open_plan
 from airrep.labels.sampling import sample
+from airrep.lm.settings import FineTuneSettings, LmSettings
+from airrep.planning import plan_request
+from airrep.planning.adapt import Adaptation
+from airrep.planning.budget import LearnPlan
 from airrep.runtime.artifacts import MANIFEST, read_manifest
+from airrep.runtime.engine import InProcess
 from airrep.training.train import train_encoder
 
 LONG = os.environ.get("AIRREP_HOSTILE") == "long"
+SEED = int(os.environ.get("AIRREP_HOSTILE_SEED", "0"))
+"""Takes other points."""
 KILLS = 3
 """Kills of each command in the short form."""
+PIECES = 3 if LONG else 1
+"""Tests that share the kills of each command, so that processes end at the same time."""
+BUDGET = 400
+"""Kills of each command in the long form: at present at every point of all but those of BUDGETS."""
+BUDGETS = {"adapt": 30}
+"""Kills of commands that take longer: four CPU seconds for each run of ``adapt``."""
 TORN = 7
 """Bytes that a torn file holds."""
 CHANGING = (".steps.jsonl", "costs.jsonl")
@@ -110,6 +128,11 @@ STEPS = """steps:
 - top: {index: out/i, queries: queries.jsonl, out: out/r}
 """
 TRAINER = "import sys; open(sys.argv[3], 'w').write('2.5\\n' * sum(1 for _ in open(sys.argv[2])))"
+MEASURED = ("--train-layers", "1", "--seconds", "2", "--size", "8", "--method", "tracin", "--set", "rank=2")
+ADAPTED = LearnPlan(
+    size=4, subsets=4, held_out_subsets=4, pool=16, held_out_pool=10, queries=5, held_out_queries=4, epochs=1,
+    train_layers=1, steps=3,
+)  # fmt: skip
 WARM = ("warmup", "train.jsonl", "--lm", "lm", "--out", "out/w", "--count", "4", "--set", "learning_rate=1e-2")
 
 
@@ -125,6 +148,26 @@ def train() -> None:
 def save_encoder() -> None:
     if not Path("out/s").exists():
         load_encoder("start").save("out/s")
+
+
+def adapt() -> None:
+    """As the command would, by a plan that is given, since one that is chosen differs with the machine's speed."""
+    tuning = FineTuneSettings(epochs=1, learning_rate=1e-3)
+    Adaptation(WORDED, LmSettings(lm="lm", device="cpu"), tuning, Path("out/a"), start="start").run(ADAPTED, str)
+
+
+def plan() -> None:
+    """The command, on what was measured before."""
+    known, arguments = Path("measured.pickle"), ("worded.jsonl", "--lm", "lm", "--encoder", "start", "--out", "out/p")
+    real = plan_request.run_benchmarks
+
+    def measured(*given: Any) -> Any:
+        if not known.exists():
+            known.write_bytes(pickle.dumps(real(*given, InProcess())))
+        return pickle.loads(known.read_bytes())
+
+    with patch.object(plan_request, "run_benchmarks", measured):
+        command("plan", *arguments, *MEASURED)()
 
 
 OPERATIONS = {
@@ -184,6 +227,8 @@ OPERATIONS = {
         command("index", "more.jsonl", "--lm", "lm", "--set", "gradients=ekfac", *SMALL[2:4])
     ),
     "run": Operation(command("run", "steps.yaml")),
+    "adapt": Operation(adapt),
+    "plan": Operation(plan),
     "diagnose": Operation(command("diagnose", "labels", *LABELS, "--out", "out/r")),
     "datamodels": Operation(command("datamodels", "labels#0", *LABELS, "--out", "out/d", "--set", "folds=3")),
 }
@@ -196,7 +241,12 @@ def world(tmp_path_factory: pytest.TempPathFactory) -> Path:
     here = Path.cwd()
     os.chdir(folder)
     try:
-        for name, corpus in (("train", TRAIN), ("more", make_corpus(20, "more")), ("queries", QUERIES)):
+        for name, corpus in (
+            ("train", TRAIN),
+            ("more", make_corpus(20, "more")),
+            ("queries", QUERIES),
+            ("worded", WORDED),
+        ):
             corpus.to_jsonl(f"{name}.jsonl")
         Corpus.from_examples([query for query in QUERIES if query.source]).to_jsonl("asked.jsonl")
         tiny_lm(folder / "lm")
@@ -301,19 +351,39 @@ class Campaign:
         assert not gone, f"nothing is left under {sorted(gone)}"
 
 
+def spread(points: int, budget: int, seed: int) -> range:
+    """Points spread evenly, as many as the budget allows; consecutive seeds, one for each of a step, take them all."""
+    step = max(-(-points // budget), 1)
+    return range(seed % step, points, step)
+
+
+@pytest.mark.parametrize("piece", range(PIECES))
 @pytest.mark.parametrize("name", OPERATIONS)
 def test_kills(
-    name: str, world: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    name: str,
+    piece: int,
+    world: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    record_property: Callable[[str, object], None],
 ) -> None:
     monkeypatch.chdir(world)
     monkeypatch.setattr("airrep.training.run.RESAMPLES", 40)
     monkeypatch.setattr(sys, "argv", ["airrep"])
+    begun = children_seconds()
     campaign = Campaign(OPERATIONS[name], world, tmp_path)
     trials = campaign.trials()
-    if not LONG:
-        trials = random.Random(name).sample(trials, min(KILLS, len(trials)))
-    failures = [failure for trial in trials if (failure := campaign.failure(*trial)) is not None]
-    if LONG:
-        with capsys.disabled():
-            print(f"\n{name}: {len(trials)} kills at {len(campaign.changes)} changes tried, {len(failures)} failed")  # noqa: T201
+    chosen = spread(len(trials), BUDGETS.get(name, BUDGET) if LONG else KILLS, SEED + zlib.crc32(name.encode()))
+    mine = chosen[piece::PIECES]
+    failures = [failure for number in mine if (failure := campaign.failure(*trials[number])) is not None]
+    told = {"points": len(trials), "seeds": chosen.step, "tried": len(mine), "failed": len(failures)}
+    record_property("kills", {"name": name, **told, "seconds": children_seconds() - begun})
     assert not failures, json.dumps(failures, indent=1)
+
+
+@pytest.mark.parametrize(("points", "budget"), [(1, 3), (7, 3), (91, 400), (566, 30)])
+def test_seeds_in_a_row_try_every_point_once(points: int, budget: int) -> None:
+    step = spread(points, budget, 0).step
+    chosen = [spread(points, budget, seed) for seed in range(5, 5 + step)]
+    assert sorted(point for some in chosen for point in some) == list(range(points))
+    assert all(len(some) <= budget for some in chosen)

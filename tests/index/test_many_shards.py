@@ -227,6 +227,36 @@ def test_an_append_reads_only_what_changes(tmp_path: Path, monkeypatch: pytest.M
     assert read == [SHARD]  # of the new shard: no text, no feature and no record of the other sixteen
 
 
+def test_appends_in_a_row_look_at_each_file_once_and_take_what_others_did(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    index = airrep.build_index(make_corpus(40), tmp_path / "i", HashAttributor(), shard_rows=2)
+    read, parse = [0], artifacts._parse_manifest
+    taken: list[str] = []
+    sizes = artifacts.os.stat
+
+    def stat(path: Any, *given: Any, **named: Any) -> Any:
+        taken.append(str(path))
+        return sizes(path, *given, **named)
+
+    def parsed(folder: Path) -> Any:
+        read[0] += 1
+        return parse(folder)
+
+    old = index.shards[3].folder.name
+    monkeypatch.setattr(artifacts, "_parse_manifest", parsed)
+    monkeypatch.setattr(artifacts.os, "stat", stat)
+    for number in range(3):
+        index = index.append(make_corpus(2, f"more{number}"))
+    assert read == [3], "what was written is read once, and what was there is known"
+    assert not [path for path in taken if path.endswith(f"{old}/{SHARD}")]
+    monkeypatch.undo()
+    index.append(make_corpus(2, "others"))
+    again = index.append(make_corpus(2, "mine"))  # by an opening that does not know of the others
+    assert len(again) == 50
+    airrep.open_index(tmp_path / "i").verify()
+
+
 def test_an_id_that_was_altered_is_told_and_not_called_missing(tmp_path: Path) -> None:
     index = airrep.build_index(make_corpus(64), tmp_path / "index", HashAttributor(), shard_rows=16)
     path = index.shards[2].folder / "examples.arrow"

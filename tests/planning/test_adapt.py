@@ -1,6 +1,7 @@
 """The whole loop within a budget."""
 
 import pytest
+from worlds.letters import WORDED
 from worlds.small_world import make_corpus, tree
 from worlds.tiny_bert import tiny_folder
 from worlds.tiny_lms import tiny_lm
@@ -23,17 +24,6 @@ PLAN = LearnPlan(
     epochs=1,
     train_layers=1,
     steps=6,
-)
-LETTERS = "abcdefghijklmnopqrstuvwxyz"
-
-
-def _text(row: int) -> str:
-    """Letters, which the tiny encoder tells apart, and a word, which TF-IDF does."""
-    return " ".join(["answer question"[7 * (row % 2) :], *(LETTERS[row * step % 26] for step in (1, 3, 7))])
-
-
-CORPUS = Corpus.from_examples(
-    Example(_text(row) + " :" * (row // 26), LETTERS[row * 5 % 26], str(row)) for row in range(90)
 )
 
 
@@ -62,7 +52,7 @@ RIVALS = [
 @pytest.mark.slow
 def test_the_loop_ends_in_a_verdict_and_goes_on_after_an_interruption(parts, tmp_path):
     told: list[str] = []
-    made = Adaptation(CORPUS, out=tmp_path / "whole", **parts).run(PLAN, told.append)
+    made = Adaptation(WORDED, out=tmp_path / "whole", **parts).run(PLAN, told.append)
     names = [row["name"] for row in made.report["rows"]]
     assert [name for name in names if name in RIVALS] == [name for name in RIVALS if name in names]
     assert any(name.startswith("trained encoder, ") for name in names)
@@ -76,16 +66,16 @@ def test_the_loop_ends_in_a_verdict_and_goes_on_after_an_interruption(parts, tmp
         raise Stop
 
     with pytest.raises(Stop):
-        Adaptation(CORPUS, out=tmp_path / "cut", on_task=stop, **parts).run(PLAN, told.append)
-    again = Adaptation(CORPUS, out=tmp_path / "cut", **parts).run(PLAN, told.append)
+        Adaptation(WORDED, out=tmp_path / "cut", on_task=stop, **parts).run(PLAN, told.append)
+    again = Adaptation(WORDED, out=tmp_path / "cut", **parts).run(PLAN, told.append)
     assert [row["lds"] for row in again.report["rows"]] == [row["lds"] for row in made.report["rows"]]
     assert tree(tmp_path / "cut" / "learn" / "subsets") == tree(tmp_path / "whole" / "learn" / "subsets")
     with pytest.raises(ArtifactError, match=r"holds an adaptation with another budget"):
-        Adaptation(CORPUS, out=tmp_path / "cut", **parts).run(PLAN.model_copy(update={"steps": 7}), told.append)
+        Adaptation(WORDED, out=tmp_path / "cut", **parts).run(PLAN.model_copy(update={"steps": 7}), told.append)
 
 
 def test_weights_alone_are_learnt_where_there_is_no_time_for_an_encoder(parts, tmp_path):
-    made = Adaptation(CORPUS, out=tmp_path / "out", **parts).run(WEIGHING, str)
+    made = Adaptation(WORDED, out=tmp_path / "out", **parts).run(WEIGHING, str)
     assert not (tmp_path / "out" / "learn").exists()
     assert not (tmp_path / "out" / "encoder").exists()
     assert made.path == tmp_path / "out" / "channels"
@@ -93,7 +83,7 @@ def test_weights_alone_are_learnt_where_there_is_no_time_for_an_encoder(parts, t
 
 
 def test_costs_of_this_machine_are_measured(parts):
-    costs = measure_machine(CORPUS, parts["lm"], parts["tuning"], parts["start"], seed=0)
+    costs = measure_machine(WORDED, parts["lm"], parts["tuning"], parts["start"], seed=0)
     assert costs.fine_tune > 0
     assert costs.evaluate > 0
     assert costs.encode > 0
@@ -114,12 +104,12 @@ def test_too_few_examples_for_a_plan_are_refused():
 
 def test_a_budget_that_is_too_small_is_refused_before_any_work(parts, tmp_path):
     with pytest.raises(ConfigError, match=r"data: 90 examples are too few to adapt to"):
-        Adaptation(CORPUS, out=tmp_path / "out", **parts).run(3600.0, str)
+        Adaptation(WORDED, out=tmp_path / "out", **parts).run(3600.0, str)
 
 
 def test_examples_that_the_lm_cannot_read_are_left_out_and_counted(parts, tmp_path):
-    longer = Corpus.from_examples([*CORPUS, Example("a", "b " * 200, "endless")])
+    longer = Corpus.from_examples([*WORDED, Example("a", "b " * 200, "endless")])
     told: list[str] = []
     kept = Adaptation(longer, out=tmp_path / "out", **parts)._usable(told.append)
-    assert len(kept) == len(CORPUS)
+    assert len(kept) == len(WORDED)
     assert told[0].startswith("1 examples are left out; the first, 'endless': ")

@@ -5,6 +5,8 @@ import json
 from pathlib import Path
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from airrep.errors import ArtifactError
 from airrep.runtime import artifacts
@@ -150,6 +152,18 @@ def test_json_has_one_spelling() -> None:
     assert artifacts.canonical_json({"b": 1, "a": "ü"}) == artifacts.canonical_json({"a": "ü", "b": 1})
     assert json.loads(artifacts.canonical_json([1])) == [1]
     assert artifacts.json_digest({"b": 1, "a": 2}) == artifacts.json_digest({"a": 2, "b": 1})
+
+
+VALUES = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infinity=False) | st.text(),
+    lambda inner: st.lists(inner) | st.dictionaries(st.text(), inner) | st.dictionaries(st.integers(), inner),
+)
+
+
+@given(VALUES)
+def test_json_is_that_of_the_library(value: object) -> None:
+    expected = json.dumps(value, indent=1, sort_keys=True, ensure_ascii=False, allow_nan=False) + "\n"
+    assert artifacts.canonical_json(value).decode() == expected
 
 
 def test_unfinished_work_of_a_long_stage_is_not_emptied(tmp_path: Path) -> None:

@@ -1,6 +1,8 @@
 """Work in forked processes, to be killed."""
 
 import os
+import resource
+import time
 import warnings
 from collections.abc import Callable
 
@@ -18,3 +20,8 @@ def in_child(work: Callable[[], object]) -> int:
         finally:
             os._exit(status)
     return child
+
+
+def children_seconds() -> float:
+    """CPU seconds of this process and of those that it waited for."""
+    return time.process_time() + sum(resource.getrusage(resource.RUSAGE_CHILDREN)[:2])

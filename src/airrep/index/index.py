@@ -21,7 +21,7 @@ from airrep.index.direct import DirectScores
 from airrep.index.editing import EditableIndex
 from airrep.index.reasons import Reasons, Scored
 from airrep.index.results import REMOVAL, GroupResult, Hit, Hits, Provenance, TopResult, WhatIfResult
-from airrep.index.rows import DIRECT, PACKAGES, GroupsLike, RowsLike
+from airrep.index.rows import DIRECT, PACKAGES, GroupsLike, IndexRows, RowsLike
 from airrep.index.shards import ChannelBlocks, Held
 from airrep.runtime.artifacts import as_written, check_file
 from airrep.scoring.blocks import Block
@@ -48,18 +48,21 @@ class Index(EditableIndex):
         [1, 2, 3]
     """
 
-    def __init__(self, path: str | Path, attributor: Attributor | None = None) -> None:
+    def __init__(
+        self, path: str | Path, attributor: Attributor | None = None, *, before: IndexRows | None = None
+    ) -> None:
         """Open an index.
 
         Args:
             path: its directory.
             attributor: encodes queries; needed only for methods that airrep does not know by name, or when the model
                 has moved.
+            before: an earlier opening of it, of which what stayed as it was is not read again.
 
         Raises:
             ArtifactError: not an index, unfinished, of a newer format, or with missing or cut files.
         """
-        super().__init__(path)
+        super().__init__(path, before=before)
         self.given = attributor
 
     @cached_property
@@ -79,9 +82,7 @@ class Index(EditableIndex):
         return attributor
 
     def reopened(self, attributor: Attributor | None = None) -> Self:
-        again = type(self)(self.path, attributor or self.given)
-        again._known_shards = {shard.folder.name: shard for shard in self.shards}
-        return again
+        return type(self)(self.path, attributor or self.given, before=self)
 
     def made_with(self, changes: Mapping[str, Any]) -> Self:
         """The index with its own method made anew, some settings being others now: where a model has moved to, say.

@@ -26,6 +26,7 @@ from airrep.runtime.artifacts import (
     check_file,
     check_sizes,
     fetched,
+    file_digest,
     json_digest,
     read_manifest,
 )
@@ -74,14 +75,25 @@ class IndexRows:
     from the disk, so memory does not grow with the index.
     """
 
-    def __init__(self, path: str | Path) -> None:
+    def __init__(self, path: str | Path, *, before: "IndexRows | None" = None) -> None:
+        """Open the rows of an index; *before* is an earlier opening, of which what stayed as it was is not read again.
+
+        Raises:
+            ArtifactError: not an index, unfinished, of a newer format, or with missing or cut files.
+        """
         self.path = fetched(path)
-        self.manifest = read_manifest(self.path, KIND)
-        check_sizes(self.path, self.manifest["files"])
-        with as_written(self.path / MANIFEST):
-            _check_manifest(self.manifest)
+        self._digest = file_digest(self.path / MANIFEST) if (self.path / MANIFEST).is_file() else None
         self._known_shards: dict[str, Shard] = {}
         """Shards of an earlier opening, whose files are mapped already."""
+        if before is not None and before._digest == self._digest is not None:
+            self.manifest, self.shards = before.manifest, before.shards
+            return
+        self.manifest = read_manifest(self.path, KIND)
+        check_sizes(self.path, self.manifest["files"], before.manifest["files"] if before else {})
+        with as_written(self.path / MANIFEST):
+            _check_manifest(self.manifest)
+        if before is not None:
+            self._known_shards = {shard.folder.name: shard for shard in before.shards}
 
     def __len__(self) -> int:
         """Number of examples, deleted ones not counted."""
