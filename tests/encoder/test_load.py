@@ -12,11 +12,13 @@ import torch
 from worlds.tiny_bert import TEXTS, tiny_folder, tiny_model
 
 from airrep.corpus.corpus import Example
+from airrep.encoder import bert
 from airrep.encoder.base import Encoder
 from airrep.encoder.bert import PackedTokens
 from airrep.encoder.folders import MODELS, read_card
 from airrep.encoder.load import load_encoder
 from airrep.errors import ConfigError, DataError
+from airrep.runtime.devices import ROW_STEP, linear
 from airrep.runtime.packing import pack
 
 if TYPE_CHECKING:
@@ -179,6 +181,27 @@ def test_the_network_can_be_trained() -> None:
         moved = [_moved(model, weight, sign * step, PackedTokens.from_batch(batch, sequences)) for sign in (1, -1)]
     slope = (moved[0] - moved[1]) / (2 * step)
     assert slope == pytest.approx(float(weight.grad[3, 5]), rel=1e-2, abs=1e-3)
+
+
+@pytest.mark.parametrize("lengths", [[8] * (ROW_STEP // 8), [11, 11, 9], [5, 3], [12, 12, 12]])
+def test_batches_are_filled_up_to_few_numbers_of_tokens_and_features_stay(lengths: list[int]) -> None:
+    model, sequences = tiny_model(), [np.arange(2, 2 + length) % 20 for length in lengths]
+    (batch,) = pack(np.array(lengths), 1000)
+    tokens = PackedTokens.from_batch(batch, sequences)
+    filled = tokens.filled()
+    assert len(filled.ids) == len(filled.positions) == sum(run.sequences * run.length for run in filled.runs)
+    assert len(filled.ids) % ROW_STEP == 0
+    with torch.inference_mode():
+        torch.testing.assert_close(model(filled)[: len(lengths)], model(tokens))
+
+
+def test_no_batch_on_a_cpu_makes_a_program_of_its_own(tiny: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    encoder, met = load_encoder(tiny, precision="float32", device="cpu", batch_tokens=2 * ROW_STEP), set()
+    monkeypatch.setattr(bert, "linear", lambda x, *others: met.add(len(x)) or linear(x, *others))
+    features = encoder.encode_texts([f"{'word ' * count}" for count in range(40)])
+    assert features.shape[0] == 40
+    assert met
+    assert all(count % ROW_STEP == 0 for count in met)
 
 
 def test_under_autocast_on_the_cpu_attention_is_float32_and_gradients_keep_their_direction(

@@ -20,6 +20,7 @@ from jaxtyping import Float, Float32, Int64
 from torch import Tensor, nn
 from torch.nn import functional
 
+from airrep.runtime.devices import ROW_STEP, linear
 from airrep.runtime.packing import Batch, EqualRun
 
 _EMBEDDINGS: dict[str, tuple[str, ...]] = {
@@ -71,6 +72,14 @@ class PackedTokens(NamedTuple):
         ids = torch.from_numpy(np.concatenate([sequences[row] for row in batch.rows]))
         positions = torch.from_numpy(batch.positions)
         return cls(ids.to(device), positions.to(device), batch.runs)
+
+    def filled(self) -> Self:
+        """With a sequence of no meaning at the end, so that ROW_STEP divides the number of tokens."""
+        count = -len(self.ids) % ROW_STEP
+        if not count:
+            return self
+        ids, positions = (functional.pad(numbers, (0, count)) for numbers in (self.ids, self.positions))
+        return type(self)(ids, positions, (*self.runs, EqualRun(len(self.ids), 1, count)))
 
 
 class _Linear(nn.Linear):
@@ -132,11 +141,9 @@ class _Layer(nn.Module):
         return y
 
 
-def _apply(linear: nn.Linear, x: Float[Tensor, "t i"]) -> Float[Tensor, "t o"]:
-    """x Wᵀ + b; in float32 the bias is added last, since a product that starts from it is slower."""
-    if x.dtype == torch.float32:
-        return functional.linear(x, linear.weight).add_(linear.bias)
-    return functional.linear(x, linear.weight, linear.bias)
+def _apply(layer: nn.Linear, x: Float[Tensor, "t i"]) -> Float[Tensor, "t o"]:
+    """x Wᵀ + b."""
+    return (linear if x.dtype == torch.float32 else functional.linear)(x, layer.weight, layer.bias)
 
 
 def _attend(qkv: Float[Tensor, "t h3"], runs: tuple[EqualRun, ...], heads: int) -> Float[Tensor, "t h"]:

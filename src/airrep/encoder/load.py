@@ -72,8 +72,9 @@ class PackedEncoder(Encoder):
         lengths = np.array([len(sequence) for sequence in sequences], np.int64)
         for batch in pack(lengths, self._batch_tokens):
             with torch.inference_mode():
-                features = self._network(PackedTokens.from_batch(batch, sequences, self.device))
-            yield batch.rows, features.cpu().numpy()
+                tokens = PackedTokens.from_batch(batch, sequences, self.device)
+                features = self._network(tokens.filled() if self.device == "cpu" else tokens)
+            yield batch.rows, features[: len(batch.rows)].cpu().numpy()
 
     def sentence_transformer(self) -> "SentenceTransformer":
         from sentence_transformers import SentenceTransformer

@@ -2,7 +2,7 @@
 
 artifacts    Artifacts in general: directories written atomically, manifest last.
 costs        Costs of real runs, read from files beside their artifacts.
-devices      Device, precision and processes that work runs on.
+devices      Device, precision, float32 products and processes that work runs on.
 engine       Engines: the base class, and the dispatch that hands lost tasks out again.
 hub          Models from outside: fetched from the Hub; foreign code refused.
 metering     Time and memory of pieces of work, and the machine they ran on.

@@ -10,6 +10,7 @@ from scipy.sparse.linalg import norm as sparse_norm
 
 from airrep.arrays import Features, MixedFeatures, PowerColumns, SparseFeatures
 from airrep.errors import ConfigError, DataError
+from airrep.runtime.devices import multiply
 from airrep.scoring.blocks import Block, Piece, as_tensor, quantise
 from airrep.scoring.columns import SparseProducts
 
@@ -71,7 +72,7 @@ class DenseQueries:
         if self.rounded is not None and rows.norm * self.norm <= self.most:
             out.copy_(torch.mm(rows.features.bfloat16(), self.rounded.t()))
         else:
-            torch.mm(rows.features, self.queries.t(), out=out)
+            multiply(rows.features, self.queries, out)
 
     def exact(self, piece: Piece, some: np.ndarray) -> np.ndarray:
         """Scores of a piece for some queries, float64 ``(b, some)``."""
@@ -215,7 +216,7 @@ class DenseScan:
         rows = piece.dense(self.room)
         norms = torch.linalg.vector_norm(rows, dim=1).cpu().numpy() * np.float32(1 + 1e-4)
         _check_size(norms.max() * self.norm.max(), piece)
-        values = torch.mm(rows, self.plain.t())
+        values = multiply(rows, self.plain, rows.new_empty(len(rows), len(self.plain)))
         return BoundedScores(
             values.cpu().numpy(), self.one, self.plain_slack, _terms(np.stack([norms, 0 * norms], axis=1))
         )
