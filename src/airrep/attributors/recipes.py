@@ -7,7 +7,7 @@ from typing import Any, Literal, get_args
 from pydantic import Field, ValidationInfo, field_validator, model_validator
 
 from airrep.attributors.installed import installed_method
-from airrep.attributors.settings import METHOD_SETTINGS, TOKENIZERS
+from airrep.attributors.settings import METHOD_SETTINGS, TOKENIZERS, Grouping, MapWeight
 from airrep.errors import ConfigError
 from airrep.lm.folders.forms import settled_name
 from airrep.runtime.artifacts import fetched, read_manifest
@@ -99,7 +99,7 @@ def _settings_of_package(method: str) -> type[Settings] | None:
 class ChannelsSettings(Settings):
     """Settings of a sum of channels."""
 
-    added = ("lm", "base", "device", "precision", "gradients")
+    added = ("lm", "base", "device", "precision", "gradients", "map_weights")
 
     tokenizer: str | None = None
     """Folder or Hub id of a model, best the target LM, whose tokens are counted by all channels but those of words;
@@ -118,6 +118,9 @@ class ChannelsSettings(Settings):
     them whole, which predicts best, and reads all examples again for each new question; 'factors' keeps factors of rank
     3 of whole ones in the index, large but nearly as good; 'none' leaves them out, so that the LM reads each example
     once, forward."""
+    map_weights: dict[str, MapWeight] | Grouping | None = None
+    """Weights of linear maps in these gradients, as `airrep methods logra` says; 'maps' for `airrep stack`,
+    which learns a weight for each."""
     channels: tuple[Channel, ...] = Field(
         default_factory=lambda: default_channels(), min_length=1, max_length=MOST_CHANNELS
     )
@@ -128,15 +131,16 @@ class ChannelsSettings(Settings):
     @classmethod
     def _read(cls, values: dict[str, Any]) -> dict[str, Any]:
         """Read a recipe that is named."""
-        channels, how = values.get("channels", DEFAULT), values.get("gradients")
-        if how is not None and (channels != DEFAULT or values.get("lm") is None):
-            raise ValueError("gradients: are those of the LM in the default channels; expected an lm and no channels")
+        channels, how, maps = values.get("channels", DEFAULT), values.get("gradients"), values.get("map_weights")
+        named = next((name for name in ("gradients", "map_weights") if values.get(name) is not None), None)
+        if named is not None and (channels != DEFAULT or values.get("lm") is None):
+            raise ValueError(f"{named}: are those of the LM in the default channels; expected an lm and no channels")
         if channels == DEFAULT:
             lm = values.get("lm")
-            channels = default_channels(None if lm is None else str(lm), how if how in GRADIENTS else "logra")
+            channels = default_channels(None if lm is None else str(lm), how if how in GRADIENTS else "logra", maps)
         elif isinstance(channels, str):
             channels = read_channels(channels)
-        told = {"gradients"} if how in GRADIENTS else set()  # the channels say it from now on
+        told = {"map_weights", *(("gradients",) if how in GRADIENTS else ())}  # the channels say it from now on
         return {**{name: value for name, value in values.items() if name not in told}, "channels": channels}
 
     @field_validator("tokenizer", "lm")
@@ -161,12 +165,14 @@ class ChannelsSettings(Settings):
         return tuple(channel.told(common, tokenizer) for channel in channels)
 
 
-def default_channels(lm: str | None = None, gradients: Gradients = "logra") -> tuple[Channel, ...]:
+def default_channels(
+    lm: str | None = None, gradients: Gradients = "logra", map_weights: object = None
+) -> tuple[Channel, ...]:
     """The channels that airrep ships: two counting language models of the response, and its encoder.
 
     One counts tokens, the other words and what is copied from the prompt. With a target LM what that expects already
     counts less, and its gradients are a channel more: the directions in which they point, by LoGra; or whole ones, by
-    EK-FAC, as they pass or as factors.
+    EK-FAC, as they pass or as factors; with weights of linear maps, if given.
     """
     text = (
         Channel(
@@ -191,11 +197,19 @@ def default_channels(lm: str | None = None, gradients: Gradients = "logra") -> t
     )
     if lm is None or gradients == "none":
         return text
+    weights = {} if map_weights is None else {"map_weights": map_weights}
     if gradients != "logra":
         own = {"lm": lm, "rank": FACTORS_RANK} if gradients == "factors" else {"lm": lm}
-        exact = Channel(method="ekfac", settings=own, pool="sum", weight=EKFAC_WEIGHT, relative=True, name="gradients")
+        exact = Channel(
+            method="ekfac",
+            settings={**own, **weights},
+            pool="sum",
+            weight=EKFAC_WEIGHT,
+            relative=True,
+            name="gradients",
+        )
         return (*text, exact)
-    settings = {"lm": lm, "rank": GRADIENT_RANK, "modules": ("all-linear",)}
+    settings = {"lm": lm, "rank": GRADIENT_RANK, "modules": ("all-linear",), **weights}
     squeezed = Channel(
         method="logra",
         settings=settings,

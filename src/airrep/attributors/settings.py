@@ -1,7 +1,7 @@
 """Settings of the attribution methods."""
 
 from pathlib import Path
-from typing import Any, Literal, Self
+from typing import Annotated, Any, Literal, Self
 
 from pydantic import Field, field_validator, model_validator
 
@@ -15,6 +15,9 @@ from airrep.scoring.pooling import Pool
 
 MOST_ORDERS, LONGEST = 4, 8
 """Most orders of n-grams that are counted side by side, and the longest."""
+Grouping = Literal["maps", "kinds", "layers"]
+"""Groups of linear maps: each its own, those of one kind in all layers, or those of one layer."""
+MapWeight = Annotated[float, Field(ge=0, le=1e30, allow_inf_nan=False)]
 TOKENIZERS = ("words", "subwords")
 """Tokenizers that need no model."""
 
@@ -186,6 +189,24 @@ class ReadoutSettings(LmSettings):
     """Of the random matrices."""
 
 
+class MapWeightSettings(LmSettings):
+    """Settings of gradient methods that can weigh linear maps."""
+
+    added = (*LmSettings.added, "map_weights")
+
+    map_weights: dict[str, MapWeight] | Grouping | None = None
+    """Weights of linear maps in the scores, by names with * for any text: '{"*attn*": 0.5, "*mlp*": 2}'. '*' alone is
+    all others, and those that are not named weigh 1. Or 'maps', 'kinds' or 'layers': a group each, which weigh 1 until
+    'airrep stack' learns weights from labels. They touch queries alone. None: all weigh 1."""
+
+    @field_validator("map_weights")
+    @classmethod
+    def _some_weights(cls, weights: dict[str, float] | Grouping | None) -> dict[str, float] | Grouping | None:
+        if weights == {}:
+            raise ValueError("names no linear maps; expected some, or null")
+        return weights
+
+
 class GradientSettings(LmSettings):
     """Settings that gradient methods share."""
 
@@ -209,14 +230,14 @@ class CheckpointSettings(GradientSettings):
     """The last weights of the LM, or all checkpoints that `airrep warmup --checkpoints` kept."""
 
 
-class TracinSettings(CheckpointSettings):
+class TracinSettings(CheckpointSettings, MapWeightSettings):
     """Settings of TracIn."""
 
     unit: bool = True
     """Scale each checkpoint's gradients to length 1."""
 
 
-class LograSettings(GradientSettings):
+class LograSettings(GradientSettings, MapWeightSettings):
     """Settings of LoGra."""
 
     projection: Literal["pca", "random"] = "pca"
@@ -231,10 +252,10 @@ class LograSettings(GradientSettings):
     """Scale features to length 1."""
 
 
-class EkfacSettings(LmSettings):
+class EkfacSettings(MapWeightSettings):
     """Settings of EK-FAC."""
 
-    added = ("rank",)
+    added = ("rank", "map_weights")
 
     modules: tuple[str, ...] | None = ("all-linear",)
     """Names of linear maps whose gradients are taken, with * for any text; 'all-linear': all but the output layer;

@@ -12,12 +12,13 @@ from jaxtyping import Float, Float32
 from airrep.arrays import DenseFeatures
 from airrep.attributors.base import OnRows
 from airrep.attributors.gradient.curvature import unit
+from airrep.attributors.gradient.map_weights import WeighsBlocks
 from airrep.attributors.gradient.projection import Projections, check_rank, project_gradients, random_projections
 from airrep.attributors.gradient.reading import Objective, Site, find_sites
 from airrep.attributors.gradient.store import GradientStore, by_chunks, store_folder
 from airrep.attributors.language import LanguageAttributor
 from airrep.attributors.settings import CheckpointSettings, GradientSettings, TracinSettings
-from airrep.corpus.corpus import Example
+from airrep.corpus.corpus import Corpus, Example
 from airrep.errors import ConfigError
 from airrep.lm.folders.forms import weights_digest
 from airrep.lm.warmup import checkpoints_of
@@ -196,11 +197,11 @@ class CheckpointAttributor(GradientAttributor[C]):
             yield self.gradients(examples, weights, on_rows if weights is self.weights[-1] else None)
 
 
-class TracinAttributor(CheckpointAttributor[TracinSettings]):
+class TracinAttributor(CheckpointAttributor[TracinSettings], WeighsBlocks[TracinSettings]):
     """φ(z) = ∇ℓ(z) / |∇ℓ(z)|, projected, at the final weights of a warmed-up LM.
 
     With several checkpoints t the score is Σ_t η_t ⟨φ_t(x), φ_t(z)⟩, where η_t is the learning rate there (Eq. 1 of
-    the TracIn paper, with unit gradients).
+    the TracIn paper, with unit gradients). Weights of linear maps are those of the parts of this product.
     """
 
     name = "tracin"
@@ -208,7 +209,12 @@ class TracinAttributor(CheckpointAttributor[TracinSettings]):
     @property
     def fingerprint(self) -> str:
         weights = [[each.name, each.rate] for each in self.weights]
-        return json_digest({"method": self.name, **self.recipe, "weights": weights, "unit": self.settings.unit})
+        own = {"weights": weights, "unit": self.settings.unit, **self.weighing}
+        return json_digest({"method": self.name, **self.recipe, **own})
+
+    def fit(self, train: Corpus) -> None:
+        super().fit(train)
+        self.check_weights()
 
     def encode_train(self, examples: Sequence[Example], on_rows: OnRows | None = None) -> DenseFeatures:
         dimension = self.dimension * len(self.weights)

@@ -12,6 +12,7 @@ from airrep.arrays import DenseFeatures
 from airrep.attributors.base import OnProgress, OnRows, SlowFit, count_rows
 from airrep.attributors.gradient.base import GradientAttributor
 from airrep.attributors.gradient.curvature import Fisher, Kronecker, principal_directions, unit
+from airrep.attributors.gradient.map_weights import WeighsBlocks
 from airrep.attributors.gradient.projection import Covariances, Projections
 from airrep.attributors.gradient.reading import Site, read_gradients
 from airrep.attributors.gradient.store import (
@@ -40,7 +41,7 @@ Arrays: TypeAlias = Mapping[str, np.ndarray]
 """Directions and curvature by name and number of the linear map, and the fingerprint of all that decides them."""
 
 
-class LograAttributor(GradientAttributor[LograSettings], SlowFit):
+class LograAttributor(GradientAttributor[LograSettings], WeighsBlocks[LograSettings], SlowFit):
     """φ(z) = norm[H^(-1/2) P ∇ℓ(z)] (Eq. 5), P ∇ℓ being projected on both sides of each linear map.
 
     :meth:`fit` learns from a sample of the training corpus the small matrices P (leading directions of inputs and of
@@ -76,18 +77,19 @@ class LograAttributor(GradientAttributor[LograSettings], SlowFit):
 
     @property
     def fingerprint(self) -> str:
-        own = {name: getattr(self.settings, name) for name in ("damping", "unit")}
+        own = {**{name: getattr(self.settings, name) for name in ("damping", "unit")}, **self.weighing}
         return json_digest({"method": self.name, "learnt": self._fitted()[KEY].tobytes().hex(), **own})
 
     def fit(self, train: Corpus, progress: OnProgress | None = None) -> None:
         """Learn directions and curvature from a sample, or find what an earlier run learnt.
 
         Raises:
-            ConfigError: the rank is larger than a linear map, or Fisher matrices would be too large.
+            ConfigError: the rank is larger than a linear map, Fisher matrices would be too large, or weights fit none.
             DataError: the LM cannot read an example.
             TrainingError: memory is short, or a linear map gets no gradient.
         """
         super().fit(train)
+        self.check_weights()
         chosen = self.settings
         if chosen.curvature == "fisher":
             self.check_fisher(self.widths)

@@ -66,13 +66,17 @@ def find_sites(model: nn.Module, patterns: Sequence[str] | None, where: str) -> 
     found = tuple(site for site in linears if any(fnmatchcase(site.name, pattern) for pattern in chosen))
     missed = [] if patterns is None else [p for p in chosen if not any(fnmatchcase(s.name, p) for s in linears)]
     if not found or missed:
-        names = [site.name for site in linears]
-        listed = ", ".join(names[:SHOWN]) + (f" and {len(names) - SHOWN} more" if len(names) > SHOWN else "")
         raise ConfigError(
-            f"{where}: has no linear map named {' or '.join(missed or chosen)}; it has {listed or 'none at all'}. "
+            f"{where}: has no linear map named {' or '.join(missed or chosen)}; it has {listed(linears)}. "
             "Set modules to names or patterns of these."
         )
     return found
+
+
+def listed(sites: Sequence[Site]) -> str:
+    """The names of linear maps, the first of them if there are many."""
+    names = ", ".join(site.name for site in sites[:SHOWN])
+    return (names + (f" and {len(sites) - SHOWN} more" if len(sites) > SHOWN else "")) or "none at all"
 
 
 def _linears(model: nn.Module) -> Iterator[Site]:

@@ -12,6 +12,7 @@ from scipy import sparse
 from airrep.arrays import DenseFeatures, Features, MixedFeatures, PowerColumns, SparseFeatures, multiply_rows
 from airrep.attributors.base import Attributor, OnRows, SeveralMethods
 from airrep.attributors.encoder import EmbeddingAttributor
+from airrep.attributors.gradient.map_weights import WeighsMaps
 from airrep.attributors.methods import make_attributor
 from airrep.attributors.recipes import Channel, ChannelsSettings
 from airrep.attributors.sums.reference import REFERENCE, Reference, relative_weights
@@ -29,6 +30,8 @@ WEIGHING = ("pool", "temperature", "weight", "relative")
 """Settings of a channel that training features do not depend on."""
 HOW = ("device", "precision", "batch_tokens", "store")
 """Settings that say how features are computed, not which."""
+MAPS = "map_weights"
+"""Of gradient methods: likewise a setting that training features do not depend on."""
 
 
 class ChannelsAttributor(SeveralMethods[ChannelsSettings]):
@@ -55,9 +58,9 @@ class ChannelsAttributor(SeveralMethods[ChannelsSettings]):
         return self._settings.channels
 
     @property
-    def weights(self) -> list[tuple[float, str | None, float, bool]]:
-        """Weight, pool and temperature of each channel, and whether it is relative."""
-        return [(one.weight, one.pool, one.temperature, one.relative) for one in self.channels]
+    def weights(self) -> list[tuple[object, ...]]:
+        """Weight, pool and temperature of each channel, whether it is relative, and weights of its linear maps."""
+        return [(one.weight, one.pool, one.temperature, one.relative, one.settings.get(MAPS)) for one in self.channels]
 
     @cached_property
     def parts(self) -> tuple[Attributor, ...]:
@@ -161,14 +164,10 @@ class ChannelsAttributor(SeveralMethods[ChannelsSettings]):
                 f"channels: lacks '{lacking[0].title}' with the settings of the recipe{difference}; it has "
                 f"{', '.join(one.title for one in found.values())}. Build an index of the recipe, or leave it out."
             )
-        channels = tuple(
-            one.model_copy(
-                update={name: getattr(wanted[key], name) for name in WEIGHING} if key in wanted else {"weight": 0.0}
-            )
-            for key, one in found.items()
-        )
+        channels = tuple(_reweighed(one, wanted.get(key)) for key, one in found.items())
         other = ChannelsAttributor(ChannelsSettings(channels=channels))
-        other.__dict__["parts"], other._reference = self.parts, self._reference
+        other.__dict__["parts"] = tuple(map(_with_maps, self.parts, channels))
+        other._reference = None if self._reference is None else replace(self._reference)  # scores are of these weights
         if other._relative and self._reference is None:
             raise ConfigError(
                 "channels: a weight of the recipe is relative, and the index was built without such. Build an index of "
@@ -184,7 +183,7 @@ class ChannelsAttributor(SeveralMethods[ChannelsSettings]):
         made = _made(wanted)
         if named is None or named.name != made.name:
             return ""
-        here, there = (one.settings.model_dump(mode="json", exclude={*HOW}) for one in (named, made))
+        here, there = (one.settings.model_dump(mode="json", exclude={*HOW, MAPS}) for one in (named, made))
         name = next(key for key in sorted({*here, *there}) if here.get(key) != there.get(key))
         return f" ({name}={there.get(name)!r}; here {here.get(name)!r})"
 
@@ -249,9 +248,29 @@ def _made(channel: Channel) -> Attributor:
     return make_attributor(channel.method, channel.settings)
 
 
+def _reweighed(channel: Channel, wanted: Channel | None) -> Channel:
+    """A channel as another weighs it; without one it counts nothing."""
+    if wanted is None:
+        return channel.model_copy(update={"weight": 0.0})
+    settings = {name: value for name, value in channel.settings.items() if name != MAPS}
+    if wanted.settings.get(MAPS) is not None:
+        settings[MAPS] = wanted.settings[MAPS]
+    return channel.model_copy(update={**{name: getattr(wanted, name) for name in WEIGHING}, "settings": settings})
+
+
+def _with_maps(method: Attributor, channel: Channel) -> Attributor:
+    """A method with the weights of linear maps that its channel has now."""
+    weights = channel.settings.get(MAPS)
+    if not isinstance(method, WeighsMaps) or method.settings.map_weights == weights:
+        return method
+    other = method.with_map_weights(weights)
+    other.check_weights()
+    return other
+
+
 def _identity(method: Attributor) -> str:
     """What tells channels apart: the method, and settings that decide more than the last digits of its features."""
-    settings = method.settings.model_dump(mode="json", exclude={*HOW})
+    settings = method.settings.model_dump(mode="json", exclude={*HOW, MAPS})
     return json_digest({"method": method.name, "settings": settings})
 
 

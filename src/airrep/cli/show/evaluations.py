@@ -110,6 +110,9 @@ def print_stack(stack: "Stack") -> None:
     print_table(held_out_table("method and pool", stack.report["rows"], "sum"))
     if stack.report["scored_alike"]:
         say(f"left out, since they score all subsets alike: {printable(', '.join(stack.report['scored_alike']))}")
+    for name, weights in stack.report.get("map_weights", {}).items():
+        told = ", ".join(f"{pattern} {weight:.2g}" for pattern, weight in weights.items())
+        say(printable(f"{name}, weights of linear maps: {told}"))
     for name, reason in stack.report["rivals_missing"].items():
         say(printable(f"{name} cannot be compared with: {reason}"))
     say(stack.report["sentence"])

@@ -19,6 +19,7 @@ def fit_ranking(
     t_min: float = 0.1,
     t_max: float = 5.0,
     ridge: float = 0.0,
+    toward: float = 0.0,
 ) -> np.ndarray:
     """The weights w of the least ranking loss (Eq. 8) of f = Σ_c w_c G_c, mean over all counted pairs.
 
@@ -30,7 +31,8 @@ def fit_ranking(
         bounds: least and greatest weight of each channel; None: no bound.
         t_min: the least gap of labels that counts.
         t_max: the greatest weight of a pair.
-        ridge: factor on Σ w², added to the loss: a bound where labels set none.
+        ridge: factor on Σ (w − toward)², added to the loss: a bound where labels set none.
+        toward: the weight that all have where labels tell nothing.
 
     Returns:
         ``(c,)`` float64.
@@ -54,9 +56,10 @@ def fit_ranking(
             (g,) = torch.autograd.grad(value, f)
             total += float(value.detach())
             gradient += np.tensordot(part, g.numpy(), axes=2)
-        return total / pairs + ridge * float(weights @ weights), gradient / pairs + 2 * ridge * weights
+        away = weights - toward
+        return total / pairs + ridge * float(away @ away), gradient / pairs + 2 * ridge * away
 
-    begin = [low + 0.5 for low, _ in bounds]
+    begin = [toward or low + 0.5 for low, _ in bounds]
     lows, highs = zip(*((low, np.inf if high is None else high) for low, high in bounds), strict=True)
     found = minimize(loss, begin, jac=True, method="L-BFGS-B", bounds=list(bounds)).x
     weights: np.ndarray = np.clip(found, lows, highs)

@@ -10,9 +10,10 @@ import numpy as np
 
 from airrep.arrays import GroupScores
 from airrep.attributors.base import Attributor
+from airrep.attributors.gradient.map_weights import WeighsMaps
 from airrep.attributors.methods import make_attributor
 from airrep.attributors.recipes import LEARNT, Channel
-from airrep.attributors.sums.channels import channel_pooling
+from airrep.attributors.sums.channels import MAPS, channel_pooling
 from airrep.attributors.sums.reference import relative_weights
 from airrep.errors import AirRepError, ConfigError, DataError
 from airrep.evaluation.judging import SPREADS, best_of, compare_held_out, held_out_lds, score_instance
@@ -21,6 +22,7 @@ from airrep.labels.instance import LabelledInstance, identity
 from airrep.runtime.artifacts import new_artifact, real_path
 from airrep.runtime.stage import Stage
 from airrep.scoring.pooling import ATTENTIONS, Pooling
+from airrep.training.linear.map_weights import learn_map_weights
 from airrep.training.linear.weights import LEAST, MemberFeatures, NothingRisesError, fit_weights
 from airrep.training.ranking_loss import normalise_losses
 
@@ -37,7 +39,8 @@ class Stack:
     """Those with a weight, which `--method channels --set channels=PATH` takes."""
     report: Mapping[str, Any]
     """``rows``: the sum first, then members by themselves, rivals, and the sum without each channel, with LDS on the
-    held-out instances and what the sum has more; ``better``: whether it beats all members and rivals; ``sentence``."""
+    held-out instances and what the sum has more; ``map_weights`` that were learnt, by channel; ``better``: whether it
+    beats all members and rivals; ``sentence``."""
 
     def to_dict(self) -> dict[str, Any]:
         """A JSON object."""
@@ -70,6 +73,11 @@ class _Member:
 
     def __init__(self, channel: Channel, learn: Sequence[LabelledInstance], held_out: Sequence[LabelledInstance]):
         self.title, method = channel.title, make_attributor(channel.method, channel.settings)
+        self.map_weights: dict[str, float] | None = None
+        if isinstance(method, WeighsMaps) and method.settings.map_weights is not None:
+            self.map_weights = learn_map_weights(method, learn)
+            channel = _with_map_weights(channel, self.map_weights)
+            method = make_attributor(channel.method, channel.settings)
         own, features = channel_pooling(channel, method), [MemberFeatures.of(method, one) for one in learn]
         self.tells = _tell([one.pooled(own) for one in features])
         self.pooling = _chosen(own, features) if self.tells else own
@@ -77,9 +85,15 @@ class _Member:
         features = [MemberFeatures.of(method, one) for one in held_out]
         self.held_out = [_Part(one.pooled(self.pooling), one.reference_scores(self.pooling)) for one in features]
         self.channel = _with_pooling(channel, method, self.pooling)
-        self.as_it_is = (
-            None if own == self.pooling else _Judged(f"{self.title}, {own}", [one.pooled(own) for one in features])
-        )
+        self.others: list[_Judged] = []
+        """The channel with the pool that it had, and with equal weights of linear maps."""
+        if own != self.pooling:
+            self.others.append(_Judged(f"{self.title}, {own}", [one.pooled(own) for one in features]))
+        if self.map_weights is not None:
+            plain = _with_map_weights(channel, None)
+            equal = make_attributor(plain.method, plain.settings)
+            scores = [MemberFeatures.of(equal, one).pooled(self.pooling) for one in held_out]
+            self.others.append(_Judged(f"{self.title}, equal map_weights", scores))
 
     def with_channel(self, channel: Channel) -> "_Member":
         """The same scores as another channel."""
@@ -108,7 +122,9 @@ def learn_stack(
 
     Members that score all subsets alike are left out. A channel keeps the pool it has unless another ranks the labels
     better, with an interval of the paired difference clear of 0. Weights are those of least ranking loss (Eq. 8), none
-    below 0; a channel of no weight is left out. They are few numbers: sixteen subsets are enough to begin with.
+    below 0; a channel of no weight is left out. A gradient channel whose ``map_weights`` names groups of linear maps
+    gets a weight for each group, if that predicts labels better. They are few numbers: sixteen subsets are enough to
+    begin with.
 
     Args:
         members: the channels; their weights are not read.
@@ -184,6 +200,11 @@ def _check(members: Sequence[Channel], learn: Sequence[LabelledInstance], held_o
                     f"instance {instance.name}: its query '{query.id}' was learnt from; expected unseen ones. "
                     "Hold out an instance with other queries."
                 )
+
+
+def _with_map_weights(channel: Channel, weights: Mapping[str, float] | None) -> Channel:
+    settings = {name: value for name, value in channel.settings.items() if name != MAPS}
+    return channel.model_copy(update={"settings": settings | ({} if weights is None else {MAPS: dict(weights)})})
 
 
 def _told_apart(channels: Sequence[Channel]) -> list[Channel]:
@@ -299,7 +320,7 @@ def _report(
     ours = _sum(members, weights)
     found = held_out_lds(ours, held_out, resamples)
     rows: list[dict[str, Any]] = [{"name": "sum", "lds": found.to_dict(), "sum_minus_it": None, "part": True}]
-    others = [form for one in members for form in (one.alone, one.as_it_is) if form is not None]
+    others = [form for one in members for form in (one.alone, *one.others)]
     for form in [*others, *rivals, *_ablations(members, weights, learn)]:
         if not _tell(form.scores):
             continue  # it has no LDS
@@ -310,7 +331,10 @@ def _report(
     best = max(against, key=lambda row: float(row["lds"]["lds"]))
     # Above chance as well: the better of methods that see nothing is no success.
     better = min(found.interval.low, *(row["sum_minus_it"]["interval"][0] for row in against)) > 0
-    names = {"held_out": [instance.name for instance in held_out]}
+    names: dict[str, Any] = {"held_out": [instance.name for instance in held_out]}
+    maps = {one.title: one.map_weights for one in members if one.map_weights is not None}
+    if maps:
+        names["map_weights"] = maps
     return {"rows": rows, "best": best["name"], "better": better, "sentence": _sentence(best, better), **names}
 
 

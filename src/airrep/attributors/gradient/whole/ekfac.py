@@ -12,6 +12,7 @@ from jaxtyping import Float16, Float32
 from airrep.attributors.base import OnProgress, OnRows, SlowFit, count_rows
 from airrep.attributors.direct import DirectAttributor
 from airrep.attributors.gradient.logra import HELD, groups_of
+from airrep.attributors.gradient.map_weights import MapGroups, WeighsMaps, parts_of
 from airrep.attributors.gradient.projection import Covariances
 from airrep.attributors.gradient.reading import Site, find_sites, read_gradients
 from airrep.attributors.gradient.store import (
@@ -40,7 +41,7 @@ WHOLE, RANK = 2**24, 16
 """Weights up to which gradients of queries are held whole, and the rank of their factors beyond."""
 
 
-class EkfacAttributor(LanguageAttributor[EkfacSettings], SlowFit, DirectAttributor):
+class EkfacAttributor(LanguageAttributor[EkfacSettings], SlowFit, DirectAttributor, WeighsMaps[EkfacSettings]):
     """Score = ∇ℓ(x)ᵀ (H + λI)⁻¹ ∇ℓ(z), with whole gradients of linear maps and EK-FAC curvature H.
 
     H is block-diagonal, one block a linear map: eigenvectors of its Kronecker factors, and eigenvalues that are the
@@ -81,7 +82,7 @@ class EkfacAttributor(LanguageAttributor[EkfacSettings], SlowFit, DirectAttribut
     @property
     def fingerprint(self) -> str:
         own: dict[str, object] = {"damping": self.settings.damping, "unit": self.settings.unit}
-        own |= {"query_rank": self.held_rank} | ({"rank": self.settings.rank} if self.kept else {})
+        own |= {"query_rank": self.held_rank} | ({"rank": self.settings.rank} if self.kept else {}) | self.weighing
         return json_digest({"method": self.name, "learnt": self._fitted()[KEY].tobytes().hex(), **own})
 
     @cached_property
@@ -95,11 +96,12 @@ class EkfacAttributor(LanguageAttributor[EkfacSettings], SlowFit, DirectAttribut
         """Learn the factors from the training corpus, or a sample of it; or find what an earlier run learnt.
 
         Raises:
-            ConfigError: no such modules.
+            ConfigError: no such modules, or weights that fit none of them.
             DataError: the LM cannot read an example.
             TrainingError: memory is short, or a linear map gets no gradient.
         """
         super().fit(train)
+        self.check_weights()
         rows = stream(self.settings.seed, "sample").permutation(len(train))[: self.settings.sample]
         sample = train.take(np.sort(rows))
         key = json_digest({"ekfac": self._reading, "sample": sample.fingerprint})
@@ -194,10 +196,8 @@ class EkfacAttributor(LanguageAttributor[EkfacSettings], SlowFit, DirectAttribut
         for part in self._parts(queries):
             held, start = self.held(queries[part]), 0
             for rows in kept:
-                scores = scores_of_kept(rows, self._layout, held, sizes)
-                if self.settings.unit:
-                    scores = torch.where(held.lengths > 0, scores / held.lengths, 0.0)
-                found[start : start + len(rows), part] = scores.float().cpu().numpy()
+                scores = scores_of_kept(rows, self._layout, held.sites, len(held.lengths), sizes)
+                found[start : start + len(rows), part] = self._by_length(scores, held).float().cpu().numpy()
                 start += len(rows)
                 if on_rows is not None and part.stop >= len(queries):
                     on_rows(len(rows))
@@ -223,25 +223,70 @@ class EkfacAttributor(LanguageAttributor[EkfacSettings], SlowFit, DirectAttribut
         return GradientStore(self.folder, key, len(queries)).rows(train, scoring.compute, on_rows)
 
     def held(self, queries: Sequence[Example]) -> HeldGradients:
-        """Gradients of queries, (H + λI)⁻¹ applied."""
+        """Gradients of queries, (H + λI)⁻¹ applied, times the weights of linear maps; lengths are without weights."""
         found = HeldGradients(self._factors, self.settings.damping, self.held_rank)
-        found.read(self.lm, self.lm.tokenise(queries), self.sites, self.settings.reduction)
+        found.read(self.lm, self.lm.tokenise(queries), self._asked, self.settings.reduction)
+        if self.map_weights is not None:
+            found.weigh({site.name: float(w) for site, w in zip(self.sites, self.map_weights, strict=True)})
         return found
+
+    @property
+    def _asked(self) -> tuple[Site, ...]:
+        """The linear maps that are read for scores: those that count, and all where lengths are asked for."""
+        if self.map_weights is None or self.settings.unit:
+            return self.sites
+        return tuple(site for site, weight in zip(self.sites, self.map_weights, strict=True) if weight > 0)
 
     def pass_by(self, train: Sequence[Example], held: HeldGradients) -> Float32[np.ndarray, "n q"]:
         """Scores of training examples for held queries; those without a finite gradient score 0."""
+        found: np.ndarray = self._pass_by(train, held)[0]
+        return found
+
+    def _pass_by(
+        self, train: Sequence[Example], held: HeldGradients, groups: Mapping[str, int] | None = None
+    ) -> Float32[np.ndarray, "g n q"]:
+        """The same, by groups of linear maps; without groups there is one."""
         settings = self.settings
-        scorer = Scorer(held, self._factors if settings.unit else None, settings.damping)
-        found = torch.zeros(len(train), len(held.lengths))
+        scorer = Scorer(held, self._factors if settings.unit else None, settings.damping, groups)
+        found = torch.zeros(1 + max(groups.values()) if groups else 1, len(train), len(held.lengths))
         documents = self.lm.tokenise(train)
-        for read in read_gradients(self.lm, documents, self.sites, scorer, reduction=settings.reduction):
+        for read in read_gradients(self.lm, documents, self._asked, scorer, reduction=settings.reduction):
             scores = scorer.scores
             if settings.unit:
                 lengths = scorer.squares.sqrt()[:, None] * held.lengths[None, :]
                 scores = torch.where(lengths > 0, scores / lengths, 0.0)
-            found[torch.from_numpy(read.rows)] = scores.float().cpu()
-        found[~torch.isfinite(found).all(dim=1)] = 0.0
-        return found.numpy()
+            found[:, torch.from_numpy(read.rows)] = scores.float().cpu()
+        found[:, ~torch.isfinite(found).all(dim=2).all(dim=0)] = 0.0
+        whole: np.ndarray = found.numpy()
+        return whole
+
+    def scores_by_group(
+        self, train: Sequence[Example], queries: Sequence[Example], groups: MapGroups
+    ) -> Iterator[tuple[slice, Float32[np.ndarray, "g n q"]]]:
+        """As of any weighing method; examples pass once, or what is kept of them is multiplied once."""
+        own = self.with_map_weights(None)
+        number = {own.sites[place].name: n for n, places in enumerate(groups.values()) for place in places}
+        kept = own.keep(train) if own.kept else None
+        for part in parts_of(len(queries), len(groups) * len(train), QUERY_NUMBERS // own._numbers):
+            held = own.held(queries[part])
+            yield part, own._pass_by(train, held, number) if kept is None else own._kept_by_group(kept, held, number)
+
+    def _kept_by_group(
+        self, kept: Float16[np.ndarray, "n d"], held: HeldGradients, groups: Mapping[str, int]
+    ) -> Float32[np.ndarray, "g n q"]:
+        assert self._layout is not None
+        found, sizes = [], sizes_of(self._factors)
+        for group in range(1 + max(groups.values())):
+            sites = {name: parts for name, parts in held.sites.items() if groups.get(name) == group}
+            scores = scores_of_kept(kept, self._layout, sites, len(held.lengths), sizes)
+            found.append(self._by_length(scores, held).float().cpu().numpy())
+        whole = np.stack(found)
+        whole[:, ~np.isfinite(whole).all(axis=(0, 2))] = 0.0
+        return whole
+
+    def _by_length(self, scores: torch.Tensor, held: HeldGradients) -> torch.Tensor:
+        """Scores of what is kept, divided by the lengths of queries' gradients if settings say so."""
+        return torch.where(held.lengths > 0, scores / held.lengths, 0.0) if self.settings.unit else scores
 
     def save_state(self, folder: Path) -> None:
         (folder / STATE).write_bytes(pack_arrays(self._fitted()))

@@ -9,7 +9,7 @@ from jaxtyping import Float, Float16
 from torch import Tensor
 
 from airrep.attributors.gradient.reading import Places, Site
-from airrep.attributors.gradient.whole.factors import HELD_PRODUCTS, Factors, HeldGradients
+from airrep.attributors.gradient.whole.factors import HELD_PRODUCTS, Factors
 from airrep.attributors.gradient.whole.low_rank import low_rank_product
 
 
@@ -100,16 +100,19 @@ class KeptReader:
 
 
 def scores_of_kept(
-    rows: Float16[np.ndarray, "n d"], layout: Layout, held: HeldGradients, sizes: Mapping[str, Tensor]
+    rows: Float16[np.ndarray, "n d"],
+    layout: Layout,
+    held: Mapping[str, tuple[Tensor, ...]],
+    queries: int,
+    sizes: Mapping[str, Tensor],
 ) -> Float[Tensor, "n q"]:
-    """⟨L Rᵀ, H⁻¹ ∇ℓ(x)⟩ of rows of factors with each held query x, summed over linear maps."""
-    queries = len(held.lengths)
-    found = held.lengths.new_zeros(len(rows), queries)
-    widest = max(part[0].shape[1] for part in held.sites.values())
+    """⟨L Rᵀ, H⁻¹ ∇ℓ(x)⟩ of rows of factors with each held query x, summed over the linear maps that are held."""
+    found = torch.zeros(len(rows), queries, device=next(iter(sizes.values())).device)
+    widest = max((part[0].shape[1] for part in held.values()), default=1)
     step = max(1, HELD_PRODUCTS // (widest * max(part.rank for part in layout.parts.values())))
     for first in range(0, len(rows), step):
         some = torch.from_numpy(np.array(rows[first : first + step])).to(found)
-        for name, parts in held.sites.items():
+        for name, parts in held.items():
             one, other = layout.of(some, name)
             found[first : first + step] += sizes[name] * _products(one, other, parts, queries)
     return found
