@@ -1,5 +1,6 @@
 """Commands that build, change and export an index."""
 
+from collections import Counter
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -7,11 +8,13 @@ import typer
 
 from airrep.cli import options
 from airrep.cli.options import note, open_moved_index, shared_options
-from airrep.errors import ConfigError
+from airrep.errors import AirRepError, ConfigError
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+
     from airrep.corpus.corpus import Corpus
-    from airrep.index.index import Index
+    from airrep.index.rows import IndexRows
 
 app = typer.Typer()
 
@@ -65,21 +68,37 @@ def index_command(
     if shard is not None:
         name, count = part.lineage["method"], len(part.shards)
         note(f"{out}: part {part.share} of {part.rows:,} examples, {count} shards, method {name}; next: airrep join")
+        _tell_cautions(part.lineage, [corpus], out)  # every part is given all examples
         return
     outcome = "was finished already" if existed and not replace else "built"
     note(f"{out}: {outcome}: {len(built):,} examples, method {built.method}; next: airrep top {out} QUERIES")
-    _tell_cautions(built, corpus, out)
+    _tell_cautions(built.manifest, [corpus], out)
+    _tell_empty(built, out)
 
 
-def _tell_cautions(built: "Index", corpus: "Corpus", out: Path) -> None:
-    """Say what is known about the method, and which examples it cannot see."""
+def _tell_cautions(lineage: "Mapping[str, Any]", examples: "Iterable[Corpus]", out: Path) -> None:
+    """Say what is known about a method, by the fields that tell how it was made, and which examples it cannot see."""
+    from airrep.attributors.methods import make_attributor
     from airrep.attributors.sums.channels import ChannelsAttributor
 
-    if built.manifest.get("caution"):  # an index of before tells none
-        note(f"{out}: {built.manifest['caution']}")
-    if isinstance(built.attributor, ChannelsAttributor):
-        for channel, count in built.attributor.unseen(corpus).items():
-            note(f"{out}: the view of channel '{channel}' shows nothing of {count:,} examples; they score 0 there")
+    if lineage.get("caution"):  # an index of before tells none
+        note(f"{out}: {lineage['caution']}")
+    if lineage["method"] != ChannelsAttributor.name:
+        return
+    unseen = Counter[str]()
+    try:
+        method = make_attributor(lineage["method"], lineage["settings"])
+    except AirRepError as error:  # joining needs no package and no model that a channel needs
+        note(f"{out}: what its channels cannot see is not known here: {error}")
+        return
+    if isinstance(method, ChannelsAttributor):
+        for some in examples:
+            unseen.update(method.unseen(some))
+    for channel, count in unseen.items():
+        note(f"{out}: the view of channel '{channel}' shows nothing of {count:,} examples; they score 0 there")
+
+
+def _tell_empty(built: "IndexRows", out: Path) -> None:
     if built.empty:
         note(f"{out}: the features of {built.empty:,} examples are all 0, so they score 0 with every query")
 
@@ -96,6 +115,8 @@ def join_command(
 
     joined = join_parts(parts, out, replace=replace)
     note(f"{out}: joined: {len(joined):,} examples, method {joined.method}; next: airrep top {out} QUERIES")
+    _tell_cautions(joined.manifest, (shard.examples for shard in joined.shards), out)
+    _tell_empty(joined, out)
 
 
 @app.command("append")

@@ -85,11 +85,12 @@ class IndexRows:
         self._digest = file_digest(self.path / MANIFEST) if (self.path / MANIFEST).is_file() else None
         self._known_shards: dict[str, Shard] = {}
         """Shards of an earlier opening, whose files are mapped already."""
+        self.manifest: dict[str, Any]
         if before is not None and before._digest == self._digest is not None:
             self.manifest, self.shards = before.manifest, before.shards
             return
         self.manifest = read_manifest(self.path, KIND)
-        check_sizes(self.path, self.manifest["files"], before.manifest["files"] if before else {})
+        check_sizes(self.path, self.manifest["files"], before.manifest["files"] if before is not None else {})
         with as_written(self.path / MANIFEST):
             _check_manifest(self.manifest)
         if before is not None:

@@ -64,10 +64,10 @@ def _indented(value: object, line: str) -> str:
     inner = line + " "
     if type(value) is str:
         return encode_basestring(value)
-    if type(value) is dict and value and all(type(name) is str for name in value):
+    if isinstance(value, dict) and value and all(type(name) is str for name in value):
         parts = [f"{encode_basestring(name)}: {_indented(value[name], inner)}" for name in sorted(value)]
         return "{" + inner + ("," + inner).join(parts) + line + "}"
-    if type(value) in (list, tuple) and value:
+    if isinstance(value, list | tuple) and value:
         return "[" + inner + ("," + inner).join([_indented(part, inner) for part in value]) + line + "]"
     if type(value) is int:
         return str(value)

@@ -488,9 +488,12 @@ def test_examples_of_which_a_view_shows_nothing_are_told(
         "- {method: ngram, name: prompts, settings: {view: prompt}}\n- {method: ngram, name: responses}\n"
     )
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr("sys.argv", ["airrep", "index", "some.jsonl", "--set", "channels=recipe.yaml", "--out", "i"])
-    with contextlib.suppress(SystemExit):
-        main()
-    said = " ".join(capsys.readouterr().err.split())
-    assert "the view of channel 'prompts' shows nothing of 4 examples; they score 0 there" in said
-    assert "'responses' shows nothing" not in said
+    index = ["index", "some.jsonl", "--set", "channels=recipe.yaml", "--shard-rows", "4", "--out"]
+    parts = [[*index, f"p{number}", "--shard", f"{number}/2"] for number in (1, 2)]
+    for command in ([*index, "i"], *parts, ["join", "p1", "p2", "--out", "joined"]):
+        monkeypatch.setattr("sys.argv", ["airrep", *command])
+        with contextlib.suppress(SystemExit):
+            main()
+        said = " ".join(capsys.readouterr().err.split())
+        assert "the view of channel 'prompts' shows nothing of 4 examples; they score 0 there" in said, command
+        assert "'responses' shows nothing" not in said
