@@ -133,7 +133,24 @@ def test_errors_stay_within_their_bounds(seed: int, d: int, power: float, codes:
     view = scans.DenseScan(queries, torch.empty(50, d)).look(Piece(block, np.arange(50)))
     exact = queries.astype(np.float64) @ features.astype(np.float64).T
     error = np.abs(view.values.astype(np.float64) * view.unit - exact.T)
-    assert np.all(error + np.abs(exact.T) * 2.0**-24 <= view.terms.T @ view.slack)
+    assert np.all(error + np.abs(exact.T) * 2.0**-24 <= view.bounds.T @ view.slack[:2] + view.slack[2])
+
+
+@pytest.mark.parametrize("count", [1, 3])
+def test_few_queries_see_many_rows_at_a_time_and_the_result_stays(count: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    generator = np.random.default_rng(count)
+    features = generator.normal(size=(500, 16)).astype(np.float16)[generator.integers(0, 500, 30_011)]  # many ties
+    queries, keep = generator.normal(size=(count, 16)).astype(np.float32), generator.random(30_011) < 0.9
+    blocks, sizes = blocks_of(features, (20_001,), codes=True), []
+    look = scans.DenseScan.look
+    monkeypatch.setattr(scans.DenseScan, "look", lambda self, piece: sizes.append(len(piece.rows)) or look(self, piece))
+    for mask in (None, keep):
+        rows, scores = sort_everything(queries, features, 70, mask)
+        found = top_k(queries, blocks, 70, keep=mask)
+        np.testing.assert_array_equal(found.rows, rows)
+        np.testing.assert_array_equal(found.scores, scores)
+    if scans.fast_int8():
+        assert max(sizes) == 20_001
 
 
 def test_crowds_of_equal_rows_are_settled_on_the_way() -> None:

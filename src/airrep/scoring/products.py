@@ -135,7 +135,7 @@ def ready(queries: Features, precision: Precision, most: float, device: str) -> 
 
 @dataclass(frozen=True, slots=True)
 class BoundedScores:
-    """Approximate scores of a piece: the true ones are within ``terms.T @ slack`` of ``values * unit``."""
+    """Approximate scores of a piece: true ones are within ``bounds.T @ slack[:2] + slack[2]`` of ``values * unit``."""
 
     values: np.ndarray
     """``(b, q)`` float32: rows first, as int8 products are half as fast the other way."""
@@ -143,15 +143,15 @@ class BoundedScores:
     """``(q,)`` float64."""
     slack: np.ndarray
     """``(3, q)`` float64."""
-    terms: np.ndarray
-    """``(3, b)`` float64: norm, norm of the rounding error, 1."""
+    bounds: np.ndarray
+    """``(2, b)`` float32: norm, norm of the rounding error."""
     known: np.ndarray | None = None
     """``(b, q)`` float64: the part of the scores that is exact; the values have it too."""
 
     @property
     def widest(self) -> np.ndarray:
         """The largest error for each query, ``(q,)``."""
-        widest: np.ndarray = self.terms.max(axis=1) @ self.slack
+        widest: np.ndarray = self.bounds.max(axis=1).astype(np.float64) @ self.slack[:2] + self.slack[2]
         return widest
 
     def least_of_best(self, k: int) -> np.ndarray:
@@ -161,13 +161,16 @@ class BoundedScores:
         known: np.ndarray = kth * self.unit - self.widest
         return known
 
-    def above(self, floor: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
+    def above(self, floor: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray, np.ndarray] | None:
         """Pairs that may exceed the floor ``(q,)`` of their query: query, row, score, error bound, exact part."""
         with np.errstate(over="ignore"):
             limit = np.nextafter(((floor - self.widest) / self.unit).astype(np.float32), np.float32(-np.inf))
-        row, query = np.divmod(np.flatnonzero(self.values >= limit), len(limit))
+        place = np.flatnonzero(self.values >= limit)
+        if not len(place):  # as mostly, once good rows were seen
+            return None
+        row, query = np.divmod(place, len(limit))
         score = self.values[row, query] * self.unit[query]
-        error = (self.terms[:, row] * self.slack[:, query]).sum(axis=0)
+        error = (self.bounds[:, row] * self.slack[:2, query]).sum(axis=0) + self.slack[2, query]
         chosen = score + error > floor[query]
         row, query = row[chosen], query[chosen]
         known = np.zeros(len(query)) if self.known is None else self.known[row, query]
@@ -191,7 +194,7 @@ class DenseScan:
         norm = np.linalg.norm(wide, axis=1)
         self.norm, self.one = norm, np.ones(len(queries))
         self.plain_slack = np.stack([norm * (1.01 * d * 2.0**-24 + INPUTS), 0 * norm, tiny])
-        self.int8 = room.device.type == "cpu" and 16 <= d < 2**17 and fast_int8()
+        self.int8 = takes_codes(d, room.device.type)
         if self.int8:
             codes, scales = quantise(queries)
             self.codes, self.unit = torch.from_numpy(np.ascontiguousarray(codes.T)), scales.astype(np.float64)
@@ -208,18 +211,16 @@ class DenseScan:
     def _int8(self, piece: Piece, codes: np.ndarray, scales: np.ndarray) -> BoundedScores:
         rows, steps = as_tensor(piece.take(codes)), piece.take(scales)
         bounds = piece.block.bounds
-        terms = _terms(_wide_bounds(rows, steps) if bounds is None else piece.take(bounds))
-        values = torch._int_mm(rows, self.codes) * as_tensor(steps)[:, None]
-        return BoundedScores(values.numpy(), self.unit, self.slack, terms)
+        bounds = _wide_bounds(rows, steps) if bounds is None else piece.take(bounds)
+        values = torch._int_mm(rows, self.codes).float().mul_(as_tensor(steps)[:, None])
+        return BoundedScores(values.numpy(), self.unit, self.slack, np.ascontiguousarray(bounds.T))
 
     def _float32(self, piece: Piece) -> BoundedScores:
         rows = piece.dense(self.room)
         norms = torch.linalg.vector_norm(rows, dim=1).cpu().numpy() * np.float32(1 + 1e-4)
         _check_size(norms.max() * self.norm.max(), piece)
         values = multiply(rows, self.plain, rows.new_empty(len(rows), len(self.plain)))
-        return BoundedScores(
-            values.cpu().numpy(), self.one, self.plain_slack, _terms(np.stack([norms, 0 * norms], axis=1))
-        )
+        return BoundedScores(values.cpu().numpy(), self.one, self.plain_slack, np.stack([norms, 0 * norms]))
 
 
 class SparseScan:
@@ -233,7 +234,7 @@ class SparseScan:
         wide = self.products.scores(piece.csr())
         _check_size(np.abs(wide).max(), piece)
         scores = wide.astype(np.float32, order="C")
-        return BoundedScores(scores, self.unit, self.slack, np.ones((3, len(scores))))
+        return BoundedScores(scores, self.unit, self.slack, np.zeros((2, len(scores)), np.float32))
 
 
 class MixedScan:
@@ -249,7 +250,7 @@ class MixedScan:
         _check_size(greatest.max(), piece)
         slack = bounded.slack.copy()
         slack[2] += greatest * ROUNDING  # of the sum, which is kept in float32
-        return BoundedScores(wide.astype(np.float32, order="C"), np.ones(wide.shape[1]), slack, bounded.terms, known)
+        return BoundedScores(wide.astype(np.float32, order="C"), np.ones(wide.shape[1]), slack, bounded.bounds, known)
 
 
 def scan_of(queries: Features, room: torch.Tensor) -> Scan:
@@ -268,16 +269,15 @@ def _check_size(greatest: float, piece: Piece) -> None:
         )
 
 
-def _terms(bounds: np.ndarray) -> np.ndarray:
-    terms = np.ones((3, len(bounds)))
-    terms[:2] = bounds.T
-    return terms
-
-
 def _wide_bounds(codes: torch.Tensor, scales: np.ndarray) -> np.ndarray:
     """Norms from the codes alone: a feature is at most half a step off its code."""
     residual = scales * (0.5001 * codes.shape[1] ** 0.5)
     return np.stack([torch.linalg.vector_norm(codes.float(), dim=1).numpy() * scales * 1.0001 + residual, residual], 1)
+
+
+def takes_codes(d: int, device: str) -> bool:
+    """Whether rows of so many features are scanned by their int8 codes, where they have some."""
+    return device == "cpu" and 16 <= d < 2**17 and fast_int8()
 
 
 def fast_int8() -> bool:

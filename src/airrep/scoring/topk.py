@@ -26,10 +26,12 @@ from airrep.scoring.blocks import (
     pieces,
     room_for,
 )
-from airrep.scoring.products import Scan, inner_products, scan_of
+from airrep.scoring.products import PAIRS, Scan, inner_products, scan_of, takes_codes
 
 TILE = 64
 """Queries scanned together: their scores of one piece stay in the cache, and their numbers fit into a uint8."""
+SCORES, CODES = 2**18, 2**24
+"""At most so many scores and int8 codes, 16 MiB, belong to a piece whose codes are read in place."""
 
 
 class TopK(NamedTuple):
@@ -72,13 +74,23 @@ def top_k(
     check_count("top_k: k", k, check_keep(keep, rows))
     queries, narrowed = narrow(queries, blocks)
     signed = -queries if least else queries
-    size = piece_rows(blocks)
+    size = _piece_rows(queries, blocks, device)
     room = room_for(blocks, size, device)
     tiles = [_CandidateTile(signed[i : i + TILE], blocks, k, room) for i in range(0, queries.shape[0], TILE)]
     for piece in pieces(narrowed, size, keep):
         for tile in tiles:
             tile.see(piece)
     return _join([tile.result() for tile in tiles], k, -1.0 if least else 1.0)
+
+
+def _piece_rows(queries: Features, blocks: Sequence[Block], device: str) -> int:
+    """Rows of a piece: more of them for few queries, where each piece's own cost shows."""
+    rows = piece_rows(blocks)
+    if not isinstance(queries, np.ndarray) or blocks[0].codes is None:
+        return rows
+    count, d = queries.shape
+    few = min(SCORES // max(1, min(count, TILE)), CODES // max(1, d))
+    return max(rows, few) if takes_codes(d, torch.device(device).type) else rows
 
 
 def _join(parts: Sequence[TopK], k: int, sign: float) -> TopK:
@@ -124,7 +136,10 @@ class _CandidateTile:
         if np.isneginf(self.floor).any() and len(scores.values) >= self.k:
             least = scores.least_of_best(self.k)
             self.floor = np.maximum(self.floor, np.nextafter(least, -np.inf))  # a row of this piece may tie with it
-        query, row, score, error, known = scores.above(self.floor)
+        above = scores.above(self.floor)
+        if above is None:
+            return
+        query, row, score, error, known = above
         self.found.append(_Candidates(query, piece.rows[row], score, error, known))
         self.seen += len(query)
         if self.seen > self.tidy_at:
@@ -172,7 +187,8 @@ class _CandidateTile:
     def result(self) -> TopK:
         """The k first rows of each query."""
         self._tidy()
-        self._probe()
+        if self.seen > PAIRS:
+            self._probe()
         found = self._settle(self._gather())
         scores = found.score.astype(np.float32)
         if not np.isfinite(scores).all():
