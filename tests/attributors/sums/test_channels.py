@@ -188,11 +188,18 @@ def test_the_default_counts_the_tokens_of_a_model_that_is_named() -> None:
 def test_a_target_lm_is_counted_by_and_read_as_a_channel_more() -> None:
     settings = ChannelsSettings(lm="some/model", device="cpu")
     tokens, words, encoder, gradients = settings.channels
-    assert tokens.settings == {**default_channels()[0].settings, "tokenizer": "some/model"}
-    assert words == default_channels()[1]
+    known = {"lm": "some/model", "device": "cpu"}
+    assert tokens.settings == {**default_channels()[0].settings, "tokenizer": "some/model", **known}
+    assert words.settings == {**default_channels()[1].settings, **known}
     assert encoder.settings == {"encoder": "default", "device": "cpu"}
     assert (gradients.method, gradients.settings["lm"], gradients.settings["device"]) == ("logra", "some/model", "cpu")
     assert ChannelsSettings(**settings.model_dump()) == settings
+
+
+def test_gradients_are_left_out_by_name() -> None:
+    settings = ChannelsSettings(lm="some/model", gradients="none")
+    assert [channel.method for channel in settings.channels] == ["ngram", "ngram", "airrep"]
+    assert settings.channels[0].settings["lm"] == "some/model"
 
 
 def test_whole_gradients_are_asked_for_by_name() -> None:
@@ -211,7 +218,7 @@ def test_whole_gradients_are_asked_for_by_name() -> None:
     [
         ({"gradients": "ekfac"}, "expected an lm and no channels"),
         ({"gradients": "ekfac", "lm": "m", "channels": [{"method": "ngram"}]}, "expected an lm and no channels"),
-        ({"gradients": "whole", "lm": "m"}, "gradients='whole': input should be 'logra', 'ekfac' or 'factors'"),
+        ({"gradients": "whole", "lm": "m"}, "gradients='whole': input should be 'none', 'logra', 'ekfac' or 'factors'"),
     ],
 )
 def test_impossible_gradients_are_told(settings: dict[str, Any], message: str) -> None:

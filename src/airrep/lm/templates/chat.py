@@ -162,10 +162,9 @@ class Chat:
         if whole["input_ids"][: len(prompt)] != prompt:
             whole, base, prompt = self._encoded(text.response), 0, []
         # a template may leave out the spaces around a response
-        seen = example.response.strip()
-        before = len(example.response) - len(example.response.lstrip())
+        seen = example.response if example.response in text.response else example.response.strip()
+        before, most = example.response.find(seen), len(example.response)
         base += text.response.find(seen) - before
-        most = len(example.response)
         places = np.array(whole["offset_mapping"][len(prompt) :], np.int64).reshape(-1, 2) - base
         places = np.where(places >= before + len(seen), most, np.clip(places, 0, most))
         ends = np.full((max(0, length - len(places)), 2), most)

@@ -1,0 +1,192 @@
+"""What a language model expects counts less: against probabilities of the plain network, a letter a token."""
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from worlds.double_lms import listed, plain, wide
+from worlds.tiny_lms import CHAT, some_examples, tiny_lm, tiny_tokenizer
+
+import airrep
+from airrep.attributors.methods import make_attributor
+from airrep.attributors.text import expected
+from airrep.attributors.text.tokens import BUNDLED, FoundTokens, ngram_columns, ngram_ends, tokenizer_of
+from airrep.corpus.corpus import Corpus, Example
+from airrep.errors import ConfigError, DataError
+from airrep.lm.model import TargetLM, load_lm, shared_lm
+from airrep.lm.settings import LmSettings
+
+CHATS = {"plain": None, "chat": CHAT}
+ASKED = [*some_examples(6), Example("a", "  é ü 漢  \n", "spaces"), Example("", "no prompt", "text")]
+
+
+def make(lm: str, **settings: Any) -> Any:
+    return make_attributor("ngram", {"lm": lm, "device": "cpu", "precision": "float32", **settings})
+
+
+def spans_of_letters(text: str) -> FoundTokens:
+    places = np.arange(len(text))
+    return FoundTokens(places, places, places + 1)
+
+
+def token_nats(lm: TargetLM, examples: list[Example]) -> list[np.ndarray]:
+    """Loss of each response token, document by document, in float64."""
+    found = []
+    for ids, start in listed(lm.tokenise(examples)):
+        with torch.no_grad():
+            logits = plain(lm)(input_ids=torch.tensor([list(ids)])).logits[0].double()
+        chances = logits.log_softmax(1)[start - 1 : -1]
+        found.append(-chances.gather(1, torch.tensor(list(ids)[start:])[:, None])[:, 0].numpy())
+    return found
+
+
+@pytest.mark.parametrize("template", CHATS)
+def test_each_letter_counts_what_the_network_does_not_expect(tmp_path: Path, template: str) -> None:
+    folder = tiny_lm(tmp_path / "lm", tokenizer=tiny_tokenizer(chat=CHATS[template]))
+    lm, wider = load_lm({"lm": folder, "precision": "float32", "device": "cpu"}), wide(folder)
+    found = [spans_of_letters(one.response) for one in ASKED]
+    for example, own, nats in zip(ASKED, expected.unexpected(lm, ASKED, found), token_nats(wider, ASKED), strict=True):
+        trimmed = template == "chat" and example.prompt
+        seen = example.response.strip() if trimmed else example.response
+        place = 1 if template == "plain" and example.prompt else 0  # the space before a response is none of its letters
+        wanted = np.zeros(len(example.response) + 1)
+        for number, letter in enumerate(seen, example.response.find(seen)):  # some letters are two or three tokens
+            count = len(letter.encode())
+            wanted[number] = nats[place : place + count].sum()
+            place += count
+        wanted[-1] = nats[place:].sum()
+        np.testing.assert_allclose(own, 1 - np.exp(-wanted), rtol=1e-4)
+
+
+def test_a_word_counts_all_its_tokens_and_shares_those_that_it_has_a_part_of(tmp_path: Path) -> None:
+    lm = load_lm({"lm": tiny_lm(tmp_path / "lm"), "precision": "float32", "device": "cpu"})
+    example = Example("a", "ab cd", "x")
+    letters, words = spans_of_letters(example.response), FoundTokens(*np.array([[0, 0, 2], [1, 3, 5]]).T)
+    nats = -np.log1p(-expected.unexpected(lm, [example], [letters])[0])
+    found = -np.log1p(-expected.unexpected(lm, [example], [words])[0])
+    np.testing.assert_allclose(found, [nats[:2].sum(), nats[3:5].sum(), nats[5]], rtol=1e-5)
+    shared = expected._spread("ab cd", np.array([3.0]), _places([0], [5]))
+    np.testing.assert_allclose(shared, [0.75, 0.75, 0, 0.75, 0.75])
+    np.testing.assert_allclose(expected._spread("  ", np.array([3.0]), _places([0], [2])), [1.5, 1.5])
+
+
+def _places(starts: list[int], stops: list[int]) -> Any:
+    from airrep.lm.templates.chat import ResponsePlaces
+
+    return ResponsePlaces(np.array(starts), np.array(stops))
+
+
+def test_features_sum_what_the_last_tokens_count(tmp_path: Path) -> None:
+    folder = tiny_lm(tmp_path / "lm")
+    method = make(folder, orders=(1, 2), skip=0.5)
+    train = Corpus.from_examples(some_examples())
+    method.fit(train)
+    query = Example("a", "abab", "q")
+    split = tokenizer_of(folder)[0]
+    counts = expected.unexpected(method.lm, [query], [split.find(query.response)])[0]
+    columns = ngram_columns(split([query.response])[0], (1, 2), True)
+    assert len(columns) == len(ngram_ends(4, (1, 2), True)) == 5 + 5 + 4
+    wanted: dict[int, float] = {}
+    for column, end in zip(columns.tolist(), ngram_ends(4, (1, 2), True).tolist(), strict=True):
+        gap = (column - 1) // 2**26 == 2
+        wanted[column] = wanted.get(column, 0.0) + counts[end] / 5 * (0.5 if gap else 1.0)
+    found = method.encode_queries([query])
+    assert dict(zip(found.indices.tolist(), found.data.tolist(), strict=True)) == pytest.approx(wanted, rel=1e-6)
+    alike = make_attributor("ngram", {"tokenizer": folder, "orders": (1, 2), "skip": 0.5})
+    alike.fit(train)
+    assert (alike.encode_queries([query]).data > found.data).all()
+    assert method.fingerprint != alike.fingerprint
+
+
+def test_the_last_token_of_each_ngram_is_found_for_every_order() -> None:
+    for count in range(6):
+        tokens = np.arange(2, 2 + count)
+        for orders in ((1,), (2,), (3,), (4, 1), (1, 2, 3)):
+            for skip in (False, True):
+                assert len(ngram_ends(count, orders, skip)) == len(ngram_columns(tokens, orders, skip))
+    assert ngram_ends(3, (3,), True).tolist() == [1, 2, 3, 1, 2, 3]
+
+
+def test_a_token_without_a_finite_loss_counts_whole_and_leaves_the_others(tmp_path: Path) -> None:
+    example = Example("a", "abc", "x")
+    losses = np.array([0.5, np.nan, 0.25, 1.0], np.float32)
+    found = expected._misses(example, spans_of_letters("abc"), losses, _places([0, 1, 2, 3], [1, 2, 3, 3]))
+    np.testing.assert_allclose(found, 1 - np.exp(-np.array([0.5, 1e3, 0.25, 1.0])), rtol=1e-12)
+
+
+def test_examples_count_alike_alone_and_together(tmp_path: Path) -> None:
+    folder = tiny_lm(tmp_path / "lm")
+    method = make(folder)
+    train = Corpus.from_examples(some_examples())
+    method.fit(train)
+    together = method.encode_train(list(train))
+    for row, one in enumerate(train):
+        alone = method.encode_train([one])
+        np.testing.assert_array_equal(together[[row]].indices, alone.indices)
+        np.testing.assert_allclose(together[[row]].data, alone.data, rtol=1e-4)
+
+
+def test_two_channels_hold_one_model_which_reads_examples_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    folder, read = tiny_lm(tmp_path / "lm"), []
+    whole = TargetLM.token_losses
+    monkeypatch.setattr(TargetLM, "token_losses", lambda lm, docs: read.append(len(docs)) or whole(lm, docs))
+    tokens, words = make(folder), make(folder, tokenizer="words", copied=True)
+    train = Corpus.from_examples(some_examples())
+    for method in (tokens, words):
+        method.fit(train)
+        method.encode_train(list(train))
+    assert tokens.lm is words.lm
+    assert read == [len(train)]
+    words.encode_queries(train[:3])
+    assert read == [len(train), 3]
+
+
+def test_the_contract_of_methods_holds() -> None:
+    airrep.check_attributor(lambda: make(str(BUNDLED)))
+
+
+def test_a_model_that_changed_on_disk_is_loaded_again(tmp_path: Path) -> None:
+    folder = tiny_lm(tmp_path / "lm")
+    first = shared_lm(LmSettings(lm=folder, device="cpu"))
+    assert shared_lm(LmSettings(lm=folder, device="cpu")) is first
+    before = first.fingerprint
+    tiny_lm(tmp_path / "lm", seed=1)
+    assert shared_lm(LmSettings(lm=folder, device="cpu")).fingerprint != before
+
+
+def test_what_does_not_go_together_is_refused(tmp_path: Path) -> None:
+    folder = tiny_lm(tmp_path / "lm")
+    with pytest.raises(ConfigError, match="lm: says what it expects of responses; expected view=response"):
+        make(folder, view="prompt")
+    with pytest.raises(DataError, match="1 of 1 examples cannot be read by the LM; the first, 'long': .* has 10"):
+        make(folder).fit(Corpus.from_examples([Example("a", "x" * 100, "long")]))
+    with pytest.raises(DataError, match='"empty": its response is empty'):
+        method = make(folder)
+        method.fit(Corpus.from_examples(some_examples()))
+        method.encode_queries([Example("a", " ", "empty")])
+    assert make(folder).settings.tokenizer == folder
+    assert make(folder, tokenizer="words").settings.tokenizer == "words"
+
+
+def test_an_index_weighs_tokens_as_its_model_does(tmp_path: Path) -> None:
+    folder = tiny_lm(tmp_path / "lm")
+    settings = {"lm": folder, "device": "cpu", "gradients": "none"}
+    index = airrep.build_index(Corpus.from_examples(some_examples()), tmp_path / "index", "channels", settings=settings)
+    again = airrep.Index(index.path)
+    query = some_examples()[1]
+    assert again.top([query], 3)[0].hits == index.top([query], 3)[0].hits
+    assert {channel["settings"].get("lm") for channel in again.manifest["settings"]["channels"]} == {folder, None}
+
+
+def test_a_text_behind_a_space_begins_as_its_words_do_elsewhere() -> None:
+    behind = make_attributor("ngram", {"tokenizer": "subwords", "space": True})
+    first, inside = (behind._tokens([Example("", text)])[0] for text in ("water", "some water"))
+    assert first[0] == inside[-1]
+    plainly = make_attributor("ngram", {"tokenizer": "subwords"})
+    assert plainly._tokens([Example("", "water")])[0][0] != first[0]
+    assert len(behind._tokens([Example("", " ")])[0]) == 0
+    behind.fit(Corpus.from_examples([Example("p", "water"), Example("p", "some water")]))
+    places = behind.places(Example("p", "water"))
+    assert (places.starts.min(), places.stops.max()) == (2, 7)  # behind the prompt and a line's end
