@@ -1,4 +1,4 @@
-"""What a language model expects of a response already: 1 − p of its tokens, however they are cut."""
+"""What a language model expects of a response: 1 − p of its tokens."""
 
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
