@@ -2,6 +2,7 @@
 
 import operator
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
@@ -97,7 +98,8 @@ class Index(EditableIndex):
         if (self.path / "state").is_dir():
             for name, entry in self.manifest["files"].items():
                 if name.startswith("state/"):
-                    check_file(self.path / name, entry)
+                    with _state_named(attributor, name):
+                        check_file(self.path / name, entry)
             with as_written(self.path / "state"):
                 attributor.load_state(self.path / "state")
         if attributor.fingerprint != self.manifest["attributor"]:
@@ -386,6 +388,21 @@ class Index(EditableIndex):
     def _direct(self) -> DirectScores | None:
         parts = direct_parts(self.attributor) if self.manifest.get(DIRECT) else ()
         return DirectScores(self, parts) if parts else None
+
+
+@contextmanager
+def _state_named(attributor: Attributor, name: str) -> Iterator[None]:
+    """Name the channel whose state a file is in the error of one that was altered."""
+    try:
+        yield
+    except ArtifactError as error:
+        number = name.removeprefix("state/").partition("-")[0]
+        if not isinstance(attributor, ChannelsAttributor) or not number.isdigit():
+            raise
+        titles = [channel.title for channel in attributor.channels]
+        if int(number) >= len(titles):
+            raise
+        raise ArtifactError(f"{error} It is what the channel '{titles[int(number)]}' learnt.") from error
 
 
 def _parts(result: GroupResult) -> Iterable[tuple[str, GroupScores]]:

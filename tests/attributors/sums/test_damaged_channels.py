@@ -69,6 +69,14 @@ def test_the_channels_of_a_damaged_file_are_named_and_the_others_answer_if_asked
         Index(index.path).verify()
 
 
+def test_a_damaged_state_names_its_channel(index: Index) -> None:
+    path = next((index.path / "state").glob("0-*"))
+    flip(path)
+    told = rf"{path.name}: was altered .* It is what the channel 'n-grams' learnt\.$"
+    with pytest.raises(ArtifactError, match=told):
+        answers(Index(index.path))
+
+
 @pytest.mark.parametrize("name", ["features", "rows"])
 def test_channels_that_differ_in_rows_are_refused(index: Index, name: str) -> None:
     folder = next((index.path / "shards").glob("0000000008-*"))

@@ -261,6 +261,16 @@ def test_refuses_bad_files(name: str, content: bytes | str, message: str, tmp_pa
     assert "\n" not in str(error.value)
 
 
+@pytest.mark.parametrize("suffix", ["gz", "zst"])
+def test_refuses_parquet_that_unpacks_to_too_much(suffix: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    pack = gzip.compress if suffix == "gz" else zstandard
+    path = write(tmp_path / f"a.parquet.{suffix}", pack(parquet(ROWS)))
+    assert len(read_corpus(path)) == len(ROWS)
+    monkeypatch.setattr("airrep.corpus.sources.files._LARGEST_UNPACKED", len(parquet(ROWS)) - 1)
+    with pytest.raises(DataError, match=r"more than 0 MiB, compressed once more.* Decompress the file first"):
+        read_corpus(path)
+
+
 def test_refuses_a_parquet_file_with_a_damaged_page(tmp_path: Path) -> None:
     content = bytearray(parquet([{"prompt": f"p{number}" * 9, "response": "r"} for number in range(2000)]))
     content[40:400] = bytes(360)

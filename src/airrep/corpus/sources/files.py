@@ -20,7 +20,8 @@ Place: TypeAlias = Path | RemoteData
 BATCH_ROWS = 2048
 """Rows that are held as Python objects at once."""
 _READ_SIZE = 1 << 20
-
+_LARGEST_UNPACKED = 1 << 30
+"""Bytes of a Parquet file that is compressed once more."""
 
 LONGEST_LINE = 64
 """MiB that one line, or one record that spans lines, may have, unless another limit is given."""
@@ -101,8 +102,7 @@ def _csv(path: Place, longest: int) -> Numbered:
 
 def _parquet(path: Place, longest: int) -> Numbered:  # noqa: ARG001
     with _opened(path) as stream:
-        # Parquet is read from its end: what is compressed once more must lie in memory whole.
-        whole = pa.BufferReader(stream.read()) if path.suffix.lower() in _COMPRESSIONS else stream
+        whole = pa.BufferReader(_in_memory(path, stream)) if path.suffix.lower() in _COMPRESSIONS else stream
         try:
             with pq.ParquetFile(whole, pre_buffer=False) as file:
                 yield from rows_of(file.iter_batches(BATCH_ROWS))
@@ -111,6 +111,19 @@ def _parquet(path: Place, longest: int) -> Numbered:  # noqa: ARG001
             raise DataError(
                 f"{path}: cannot be read as Parquet ({reason}); a whole file is expected. Get it anew"
             ) from None
+
+
+def _in_memory(path: Place, stream: IO[bytes]) -> bytes:
+    """What a compressed Parquet file holds: it is read from its end, so it must lie in memory whole."""
+    found = io.BytesIO()
+    while piece := stream.read(_READ_SIZE):
+        if found.tell() + len(piece) > _LARGEST_UNPACKED:
+            raise DataError(
+                f"{path}: is Parquet of more than {_LARGEST_UNPACKED >> 20:,} MiB, compressed once more, which memory "
+                "would have to hold whole. Decompress the file first: Parquet is compressed by itself"
+            )
+        found.write(piece)
+    return found.getvalue()
 
 
 def _text(path: Place, longest: int) -> Numbered:

@@ -14,6 +14,7 @@ from worlds.tiny_lms import tiny_lm
 import airrep
 from airrep.attributors.gradient.reading import Places, find_sites
 from airrep.attributors.gradient.whole.ekfac import EkfacAttributor
+from airrep.attributors.gradient.whole.factors import HeldGradients
 from airrep.attributors.gradient.whole.low_rank import low_rank, low_rank_product
 from airrep.attributors.methods import make_attributor
 from airrep.corpus.corpus import Corpus, Example
@@ -145,6 +146,20 @@ def test_gradients_of_queries_are_factors_for_large_lms(lm: str, monkeypatch: py
     assert fitted(lm).held_rank == 16
     assert fitted(lm).fingerprint == fitted(lm, query_rank=16).fingerprint
     assert fitted(lm, query_rank=8).held_rank == 8
+
+
+@pytest.mark.parametrize("rank", [None, 16])
+def test_queries_are_held_in_the_precision_of_products(lm: str, rank: int | None) -> None:
+    exact = fitted(lm, query_rank=rank)
+    held = exact.held(QUERIES)
+    halved = HeldGradients(exact._factors, exact.settings.damping, rank, torch.bfloat16)
+    halved.read(exact.lm, exact.lm.tokenise(QUERIES), exact.sites, "sum")
+    assert {part.dtype for parts in held.sites.values() for part in parts} == {torch.float32}
+    assert {part.dtype for parts in halved.sites.values() for part in parts} == {torch.bfloat16}
+    wanted, found = exact.pass_by(TRAIN, held), exact.pass_by(TRAIN, halved)
+    assert np.linalg.norm(found - wanted) < 2**-6 * np.linalg.norm(wanted)
+    low = fitted(lm, query_rank=rank, precision="bfloat16").held(QUERIES)
+    assert {part.dtype for parts in low.sites.values() for part in parts} == {torch.bfloat16}
 
 
 def test_what_was_computed_is_found_again(lm: str, passed: list[int]) -> None:

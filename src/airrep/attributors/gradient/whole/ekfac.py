@@ -223,8 +223,13 @@ class EkfacAttributor(LanguageAttributor[EkfacSettings], SlowFit, DirectAttribut
         return GradientStore(self.folder, key, len(queries)).rows(train, scoring.compute, on_rows)
 
     def held(self, queries: Sequence[Example]) -> HeldGradients:
-        """Gradients of queries, (H + λI)⁻¹ applied, times the weights of linear maps; lengths are without weights."""
-        found = HeldGradients(self._factors, self.settings.damping, self.held_rank)
+        """Gradients of queries, (H + λI)⁻¹ applied, times the weights of linear maps; lengths are without weights.
+
+        Those that examples pass by are held in the precision of the LM's products.
+        """
+        half = self.lm.execution.precision == "bfloat16" and not self.kept
+        kind = torch.bfloat16 if half else None
+        found = HeldGradients(self._factors, self.settings.damping, self.held_rank, kind)
         found.read(self.lm, self.lm.tokenise(queries), self._asked, self.settings.reduction)
         if self.map_weights is not None:
             found.weigh({site.name: float(w) for site, w in zip(self.sites, self.map_weights, strict=True)})

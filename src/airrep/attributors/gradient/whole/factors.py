@@ -17,8 +17,8 @@ from airrep.lm.model import TargetLM
 
 READ_AT_ONCE = 16
 """Queries whose whole gradients are in memory a second time, while they are put among the others."""
-HELD_PRODUCTS = 2**24
-"""Products of tokens with low-rank factors that are held at a time, 64 MiB."""
+HELD_PRODUCTS = 2**20
+"""Products of tokens with low-rank factors that are held at a time, 4 MiB, which caches hold."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -102,10 +102,17 @@ class HeldGradients:
         factors: curvature by the name of the linear map.
         damping: λ as a share of the mean of Λ.
         rank: of the factors; None holds the gradients whole.
+        kind: the numbers that are held; None: those of the gradients.
     """
 
-    def __init__(self, factors: Mapping[str, Factors], damping: float, rank: int | None = None) -> None:
-        self._factors, self._rank = factors, rank
+    def __init__(
+        self,
+        factors: Mapping[str, Factors],
+        damping: float,
+        rank: int | None = None,
+        kind: torch.dtype | None = None,
+    ) -> None:
+        self._factors, self._rank, self._kind = factors, rank, kind
         self._inverse = {name: 1 / each.damped(damping) for name, each in factors.items()}
         self._batch: dict[str, tuple[Tensor, ...]] = {}
         self._places: Places | None = None
@@ -115,20 +122,24 @@ class HeldGradients:
         self.lengths = torch.empty(0)
         """``(q,)``: |H^(-1/2) ∇ℓ| of each."""
 
-    def keep(self, _site: Site, inputs: Float[Tensor, "t i"], /) -> Tensor:
-        """Hold the inputs."""
-        return inputs
+    def keep(self, site: Site, inputs: Float[Tensor, "t i"], /) -> Tensor:
+        """Turn the inputs into the basis."""
+        return inputs @ self._factors[site.name].inward.to(inputs)
 
     def take(self, site: Site, kept: Tensor, gradients: Float[Tensor, "t o"], places: Places, /) -> None:
         """Form the gradients, and divide them by the curvature."""
         if places is not self._places:
             self._places, self._squares = places, gradients.new_zeros(places.count)
         own = self._factors[site.name]
-        turned = own.outward.T @ places.products(gradients, kept) @ own.inward
+        inward, outward = own.inward.to(kept), own.outward.to(kept)
+        turned = places.products(gradients @ outward, kept)  # tokens are turned, not their product: they are few
         solved = turned * self._inverse[site.name]
         self._squares += (turned * solved).sum((1, 2))
-        back = own.outward @ solved @ own.inward.T
-        self._batch[site.name] = (back.flatten(1),) if self._rank is None else low_rank(back, self._rank)
+        if self._rank is None:
+            self._batch[site.name] = ((outward @ solved @ inward.T).flatten(1),)
+        else:  # factors of what is turned back are the factors, turned back
+            left, right = low_rank(solved, self._rank)
+            self._batch[site.name] = (outward @ left, inward @ right)
 
     def _put(self, rows: Rows, whole: dict[str, list[Tensor]], count: int) -> None:
         """Put the gradients of a batch among those of all queries."""
@@ -137,9 +148,9 @@ class HeldGradients:
         self.lengths[places] = torch.where(good, self._squares, 0.0).sqrt().to(self.lengths)
         for name, parts in self._batch.items():
             if name not in whole:  # room for all queries at once: joining batches would take it twice
-                whole[name] = [part.new_zeros(count, *part.shape[1:]) for part in parts]
+                whole[name] = [part.new_zeros(count, *part.shape[1:], dtype=self._kind) for part in parts]
             for room, part in zip(whole[name], parts, strict=True):
-                room[places[good]] = part[good]
+                room[places[good]] = part[good].to(room.dtype)
         self._batch = {}
 
     def read(self, lm: TargetLM, documents: Documents, sites: Sequence[Site], reduction: Reduction) -> None:
@@ -203,7 +214,7 @@ class Scorer:
         whole = places.products(gradients, kept) if len(held) == 1 or self._factors is not None else None
         if len(held) == 1:
             assert whole is not None
-            self.scores[self._group[site.name]] += whole.flatten(1) @ held[0].T
+            self.scores[self._group[site.name]] += whole.flatten(1).to(held[0].dtype) @ held[0].T
         else:
             self.scores[self._group[site.name]] += places.table(self._by_token(gradients, kept, held[0], held[1])).sum(
                 1
@@ -218,8 +229,9 @@ class Scorer:
     ) -> Float[Tensor, "t q"]:
         """gᵀ L Rᵀ a of each token, for each query."""
         step = max(1, HELD_PRODUCTS // left.shape[1])
+        kind, total = left.dtype, gradients.dtype
         parts = (
-            ((g @ left) * (a @ right)).unflatten(1, (self._queries, -1)).sum(-1)
+            ((g.to(kind) @ left) * (a.to(kind) @ right)).unflatten(1, (self._queries, -1)).sum(-1, dtype=total)
             for g, a in zip(gradients.split(step), inputs.split(step), strict=True)
         )
         return torch.cat(list(parts))
