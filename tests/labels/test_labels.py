@@ -1,5 +1,6 @@
 """Reading labels: finished, unfinished, damaged, of several seeds."""
 
+import json
 from pathlib import Path
 
 import numpy as np
@@ -122,6 +123,14 @@ def test_damage_to_the_keys_of_unfinished_labels_is_found_and_mended(unfinished:
         _ = Labels(unfinished.path).missing
     again = label(plan, TRAIN, QUERIES, ToyWorld(), FINE_TUNE, unfinished.path, part="1/4")
     assert len(again.missing) == 9
+
+
+@pytest.mark.parametrize("value", ["", "..", "a/b", "a\0b", 3])
+@pytest.mark.parametrize("name", ["plan_folder", "keys", "settings"])
+def test_a_request_that_names_no_file_of_the_folder_is_refused(unfinished: Labels, name: str, value: object) -> None:
+    (unfinished.path / "request.json").write_text(json.dumps({**unfinished.state, name: value}))
+    with pytest.raises(ArtifactError, match="is not as airrep writes it"):
+        _ = Labels(unfinished.path).missing
 
 
 def test_the_name_of_the_lm_is_not_in_the_fingerprint(labels: Labels, plan: SubsetPlan, tmp_path: Path) -> None:

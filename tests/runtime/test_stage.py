@@ -73,6 +73,13 @@ def test_an_interrupted_stage_is_resumed_by_the_same_request_and_then_named(tmp_
     assert not partial_path(out).exists()
 
 
+def test_a_file_that_a_killed_run_was_writing_is_removed(tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    interrupt(stage_of(out))
+    (partial_path(out) / ".airrep-0123456789abcdef.tmp").write_bytes(b"half")
+    assert make(stage_of(out)) == [LOCK, REQUEST, "work"]
+
+
 def test_work_for_another_request_is_refused_and_given_up_only_to_be_replaced(tmp_path: Path) -> None:
     out = tmp_path / "out"
     interrupt(stage_of(out))

@@ -22,7 +22,9 @@ from airrep.evaluation.judging import held_out_lds, score_instance
 from airrep.labels.instance import LabelledInstance
 from airrep.runtime.artifacts import check_digests, locked, make_partial, read_manifest
 from airrep.scoring.groups import Groups
+from airrep.training.result import WORK
 from airrep.training.settings import TrainingSettings
+from airrep.training.state import STATE
 from airrep.training.train import train_encoder
 
 LEARN = [planted(1, "a"), planted(2, "b")]
@@ -130,6 +132,28 @@ def test_a_run_that_was_stopped_while_finishing_is_finished_by_the_next(
         train_encoder(LEARN, [UNSEEN], tmp_path / "stopped", settings)
     train_encoder(LEARN, [UNSEEN], tmp_path / "stopped", settings)
     assert without_times(tmp_path / "stopped") == without_times(undisturbed.path)
+
+
+@pytest.mark.parametrize("other", [False, True])
+def test_a_sealed_run_that_lost_a_part_of_its_work_is_finished_by_the_next(
+    tmp_path: Path, settings: TrainingSettings, monkeypatch: pytest.MonkeyPatch, other: bool
+) -> None:
+    undisturbed = train_encoder(LEARN, [UNSEEN], tmp_path / "undisturbed", settings)
+    partial, test = tmp_path / "stopped.partial", [planted(9, "other", m=12)] if other else []
+
+    def stop(folder: Path) -> None:
+        (folder / WORK / STATE).unlink()
+        raise Interruption
+
+    with monkeypatch.context() as patched, pytest.raises(Interruption):
+        patched.setattr("airrep.training.result.remove_work", stop)
+        train_encoder(LEARN, [UNSEEN], tmp_path / "stopped", settings)
+    assert (partial / WORK).is_dir()
+    steps: list[object] = []
+    found = train_encoder(LEARN, [UNSEEN], tmp_path / "stopped", settings, test=test, progress=steps.append)
+    assert bool(steps) == other  # what is scored at the end is another, so the seal does not hold
+    assert ("other" in str(found.training["results"])) == other
+    assert other or without_times(tmp_path / "stopped") == without_times(undisturbed.path)
 
 
 def test_a_finished_run_is_returned_as_it_is_and_another_is_refused(tmp_path: Path, settings: TrainingSettings) -> None:

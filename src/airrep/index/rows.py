@@ -62,8 +62,9 @@ def _check_manifest(manifest: Mapping[str, Any]) -> None:
         raise TypeError
     if manifest["deleted"] is not None and manifest["deleted"] not in manifest["files"]:
         raise ValueError
-    known = (dict(manifest["settings"]), dict(manifest["request"]), list(manifest["corpora"]), manifest["fields"])
-    if not all(isinstance(name, str) for name in known[-1]):
+    kinds = {"settings": dict, "request": dict, "corpora": list, "fields": list}
+    whole = all(isinstance(manifest[name], kind) for name, kind in kinds.items())
+    if not whole or not all(isinstance(name, str) for name in manifest["fields"]):
         raise TypeError
 
 

@@ -266,7 +266,8 @@ def _check_state(state: Mapping[str, Any]) -> None:
     texts = ("keys", "plan_folder", "settings", "train", "queries")
     if not all(isinstance(state[name], str) for name in texts) or type(state["counts"]["seeds"]) is not int:
         raise TypeError
-    if state["counts"]["seeds"] < 1 or any("/" in state[name] or state[name] in ("", ".", "..") for name in texts[:3]):
+    names = [state[name] for name in texts[:3]]
+    if state["counts"]["seeds"] < 1 or any(set(name) & {"/", "\0"} or name in ("", ".", "..") for name in names):
         raise ValueError
 
 

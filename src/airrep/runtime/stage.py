@@ -24,7 +24,7 @@ from airrep.runtime.artifacts import (
     send,
     tidy,
 )
-from airrep.runtime.publishing.files import write_file, writing
+from airrep.runtime.publishing.files import remove_leftovers, write_file, writing
 from airrep.runtime.remote.places import shown
 
 
@@ -104,6 +104,7 @@ class Stage:
         """
         partial = make_partial(self.path)
         with locked(partial):
+            remove_leftovers(partial)
             if self.holds_work is None:
                 with writing(self.path):
                     clear(partial)

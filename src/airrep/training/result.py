@@ -1,6 +1,7 @@
 """The folder of a trained encoder: claimed, sealed, opened; its card."""
 
 import hashlib
+import json
 import shutil
 from collections import Counter
 from collections.abc import Mapping, Sequence
@@ -16,9 +17,10 @@ from airrep.encoder.base import Encoder
 from airrep.encoder.checkpoints import StoredEncoder
 from airrep.encoder.exports import write_sentence_transformer
 from airrep.encoder.folders import read_card
+from airrep.errors import ArtifactError
 from airrep.labels.instance import LabelledInstance
 from airrep.labels.teacher import Teaching
-from airrep.runtime.artifacts import MANIFEST, REQUEST, read_manifest, seal, versions
+from airrep.runtime.artifacts import MANIFEST, REQUEST, canonical_json, partial_path, read_manifest, seal, versions
 from airrep.runtime.publishing.files import writing
 from airrep.runtime.stage import Stage
 from airrep.training.settings import TrainingSettings
@@ -90,14 +92,29 @@ def _has_steps(partial: Path) -> bool:
     return begun is not None and begun[0].step > 0
 
 
+def is_sealed(stage: Stage) -> bool:
+    """Whether a run for the same request was stopped between its seal and the final rename; only that is left to do."""
+    partial = partial_path(stage.path)
+    if not (partial / MANIFEST).is_file():
+        return False
+    try:
+        sealed = read_manifest(partial, KIND)
+    except ArtifactError:
+        return False
+    return bool(sealed["request"] == json.loads(canonical_json(stage.request)))
+
+
 def finish(stage: Stage, partial: Path, checkpoint: StoredEncoder, recipe: str | None = None) -> None:
     """Write the encoder, its card and the *recipe* of what it was trained beside, and seal the unfinished folder."""
     with writing(stage.path):
-        # A run that was stopped between the seal and the final rename has only the rest to do.
-        if not (partial / MANIFEST).exists():
-            written = _write_model(partial, checkpoint, recipe)
-            _seal(partial, checkpoint, stage.request, written)
-        shutil.rmtree(partial / WORK, ignore_errors=True)
+        written = _write_model(partial, checkpoint, recipe)
+        _seal(partial, checkpoint, stage.request, written)
+        remove_work(partial)
+
+
+def remove_work(partial: Path) -> None:
+    """Remove what a training needed to be resumed."""
+    shutil.rmtree(partial / WORK, ignore_errors=True)
 
 
 def _write_model(partial: Path, checkpoint: StoredEncoder, recipe: str | None) -> list[str]:

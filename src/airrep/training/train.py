@@ -25,7 +25,9 @@ from airrep.training.result import (
     describe_instance,
     describe_teaching,
     finish,
+    is_sealed,
     open_result,
+    remove_work,
     training_stage,
 )
 from airrep.training.run import Material, OnRecord, Task, TrainingRun
@@ -166,8 +168,13 @@ def _request(
 def _train(task: Task, stage: Stage, activations: Path | None) -> None:
     """Train in the folder that the first process holds, and seal it."""
     material = Material.of(task)  # before there is a folder: labels that teach nothing are refused here
-    first = task.team.first
+    first, sealed = task.team.first, is_sealed(stage)
+    task.team.wait()  # until all processes have looked, as the first one changes the folder
     with stage.making() if first else nullcontext(partial_path(stage.path)) as partial:
+        if sealed:
+            if first:
+                remove_work(partial)
+            return
         if first:
             with writing(partial):
                 (partial / WORK).mkdir(exist_ok=True)
