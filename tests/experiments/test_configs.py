@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 from typer.core import TyperGroup
 from typer.main import get_command
 
@@ -58,6 +59,13 @@ def test_every_command_is_one_that_airrep_takes_or_a_script(name: str, listed: C
         else:
             assert program == "airrep"
             _parse([program, *words])
+
+
+def test_commands_whose_cost_was_measured_are_such_that_airrep_takes() -> None:
+    costs = yaml.safe_load((FOLDER / "smollm2" / "costs.yaml").read_text())
+    for part in (part for parts in costs.values() for part in parts):
+        assert part["seconds"] > 0
+        _parse(shlex.split(part["command"]))
 
 
 def test_a_command_with_an_option_that_airrep_lacks_does_not_pass() -> None:

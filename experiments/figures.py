@@ -1,0 +1,318 @@
+"""Draw docs/figures/lm-size.svg and docs/figures/cost.svg from the results in this folder.
+
+Usage: python experiments/figures.py
+
+`lm-size` has LDS × 100 over the size of the language model that judges, `cost` over CPU seconds, a panel for each role.
+Values, intervals, sizes of pools and of subsets are those of the artifacts in `*/results/`; the seconds, which no
+artifact has, are those of `smollm2/costs.yaml`. A result that is not there yet is left out. The same results give the
+same bytes.
+"""
+
+from collections.abc import Container, Iterable, Mapping, Sequence
+from html import escape
+from itertools import pairwise
+from math import ceil, log10
+from pathlib import Path
+from textwrap import wrap
+from typing import NamedTuple
+
+import yaml
+
+from airrep import read_evaluation
+from airrep.evaluation.result import Evaluation, Row
+
+HERE = Path(__file__).parent.resolve()
+OUT = HERE.parent / "docs" / "figures"
+ROLES = {
+    "tasks": "30 NLP tasks",
+    "mixture": "mixture",
+    "general": "general instructions",
+    "safety": "many answers (safety)",
+}
+"""Titles of the panels."""
+INK, SOFT, GRID, PAPER = "#1b2433", "#59616d", "#d4d8de", "#ffffff"
+"""Colours do not follow the page: a figure brings its own white paper, for light and dark pages alike."""
+WIDTH, TOP, BOTTOM, LEFT, PANEL, GAP = 900, 106, 376, 52, 194, 18
+"""Pixels: of the figure; where panels begin and end; of a panel and between two."""
+
+
+class Series(NamedTuple):
+    """One method, and how it is drawn."""
+
+    label: str
+    colour: str
+    shape: str
+    """Outline around 0, 0 in pixels."""
+    filled: bool = True
+    joined: bool = True
+    """Whether a line joins its points: not where settings differ."""
+
+
+CIRCLE = "M-4 0a4 4 0 1 0 8 0a4 4 0 1 0-8 0z"
+SQUARE = "M-4-4h8v8h-8z"
+TRIANGLE = "M0-5L5 4H-5z"
+DIAMOND = "M0-6L5 0L0 6L-5 0z"
+TIP = "M0 5L-5-4H5z"
+SERIES = {
+    "counting": Series("counting n-grams", SOFT, CIRCLE),
+    "text": Series("channels of text", "#1d56b3", SQUARE),
+    "expected": Series("text less what the LM expects", "#9a2a86", TRIANGLE),
+    "logra": Series("channels with LoGra", "#b3661d", DIAMOND),
+    "logra-alone": Series("LoGra alone ¹", "#b3661d", DIAMOND, filled=False, joined=False),
+    "ekfac": Series("channels with EK-FAC", "#2c7a3f", TIP),
+    "ekfac-alone": Series("EK-FAC alone", "#2c7a3f", TIP, filled=False),
+}
+LEGEND = {26: ("counting",), 196: ("text", "expected"), 452: ("logra", "logra-alone"), 674: ("ekfac", "ekfac-alone")}
+"""Series in columns, by where a column begins in pixels."""
+SHIFT = 6.5
+"""Pixels between the points of neighbouring series at one size, so that intervals do not hide each other."""
+
+
+class Judge(NamedTuple):
+    """A language model that judged, and where its results are."""
+
+    name: str
+    parameters: float
+    rows: Mapping[str, tuple[str, str]]
+    """For each series the evaluation, with {role}, and the name of the row."""
+
+
+SMALL = Judge(
+    "4.5M",
+    4.5e6,
+    {
+        "counting": ("channels/results/{role}", "N-grams-LM"),
+        "text": ("channels/results/{role}", "Default-LM"),
+        "expected": ("channels/results/{role}", "Expected"),
+        "logra": ("channels/results/{role}-gradients", "Channels-LoGra"),
+        "logra-alone": ("roles/results/{role}-attention", "LoGra-16-start"),  # its temperature was chosen on instance 0
+        "ekfac": ("channels/results/{role}-gradients", "Channels-EK-FAC"),
+        "ekfac-alone": ("channels/results/{role}-gradients", "EK-FAC"),
+    },
+)
+SMOLLM2 = Judge(
+    "135M",
+    1.35e8,
+    {
+        "counting": ("smollm2/results/{role}", "N-grams-LM"),
+        "text": ("smollm2/results/{role}", "Channels-text"),
+        "expected": ("smollm2/results/{role}", "Channels-expected"),
+        "logra": ("smollm2/results/{role}-gradients", "Channels-LoGra"),
+        "logra-alone": ("smollm2/results/{role}-gradients", "LoGra"),
+        "ekfac": ("smollm2/results/{role}-whole-gradients", "Channels-EK-FAC"),
+        "ekfac-alone": ("smollm2/results/{role}-whole-gradients", "EK-FAC"),
+    },
+)
+
+
+class Judged(NamedTuple):
+    """What one language model says about one role."""
+
+    name: str
+    parameters: float
+    pool: int
+    """Training examples that subsets are drawn from."""
+    subset: int
+    rows: Mapping[str, Row]
+    """By series; those that were run."""
+
+
+class Axis(NamedTuple):
+    """A scale from values to pixels."""
+
+    values: tuple[float, float]
+    pixels: tuple[float, float]
+    logarithmic: bool = False
+
+    def at(self, value: float) -> float:
+        """The pixel of a value."""
+        low, high, here = (log10(v) if self.logarithmic else v for v in (*self.values, value))
+        begin, end = self.pixels
+        return begin + (end - begin) * (here - low) / (high - low)
+
+
+def main() -> None:
+    """Write both figures."""
+    OUT.mkdir(exist_ok=True)
+    for name, text in figures().items():
+        (OUT / name).write_text(text, encoding="utf-8")
+        print(f"{OUT / name}: {len(text.encode()):,} bytes")
+
+
+def figures(folder: Path = HERE) -> dict[str, str]:
+    """Name and text of each figure, from the results in a folder of experiments."""
+    small, smollm2 = ({role: read(folder, judge, role) for role in ROLES} for judge in (SMALL, SMOLLM2))
+    sizes = {role: [found for found in (small[role], smollm2[role]) if found] for role in ROLES}
+    costs = yaml.safe_load((folder / "smollm2" / "costs.yaml").read_text(encoding="utf-8"))
+    seconds = {name: sum(part["seconds"] for part in parts) for name, parts in costs.items()}
+    return {"lm-size.svg": lm_size(sizes), "cost.svg": cost({r: m for r, m in smollm2.items() if m}, seconds)}
+
+
+def read(folder: Path, judge: Judge, role: str) -> Judged | None:
+    """The rows of one language model and role that are there; None if none is.
+
+    Raises:
+        ValueError: they were not judged on the same queries, subsets and losses.
+        KeyError: an evaluation lacks the row.
+    """
+    found: dict[str, Evaluation] = {}
+    rows: dict[str, Row] = {}
+    for series, (place, name) in judge.rows.items():
+        path = folder / place.format(role=role)
+        if path.is_dir():
+            found[place] = found.get(place) or read_evaluation(path)
+            rows[series] = {row.name: row for row in found[place].rows}[name]
+    if not found:
+        return None
+    if len({evaluation.subject for evaluation in found.values()}) > 1:
+        raise ValueError(f"{role}, {judge.name}: results have several subjects; expected one, to compare rows.")
+    facts = next(iter(found.values())).facts
+    return Judged(judge.name, judge.parameters, facts["pool_size"][0], facts["subset_size"][0], rows)
+
+
+def lm_size(judged: Mapping[str, Sequence[Judged]]) -> str:
+    """LDS over the number of parameters of the LM that judges."""
+    title = "LDS × 100 over the size of the language model that judges"
+    y = heights(model for models in judged.values() for model in models)
+    parts = legend(title, SERIES)
+    for number, (role, models) in enumerate(judged.items()):
+        x = Axis((1e6, 6e8), across(number), logarithmic=True)
+        ticks = {m.parameters: (m.name, f"pool {m.pool:,}", f"subsets of {m.subset}") for m in models}
+        parts += panel(role, x, y, ticks, labelled=number == 0)
+        for place, (name, series) in enumerate(SERIES.items()):
+            shift = SHIFT * (place - (len(SERIES) - 1) / 2)
+            points = [(x.at(m.parameters) + shift, m.rows[name]) for m in models if name in m.rows]
+            parts += drawn(series, points, y)
+    below = (
+        "Number of parameters, logarithmic. Bars: 95 % intervals. Data pools and subsets differ as well as the model: "
+        "this is a comparison, not a controlled curve. ¹ Not joined: gradients of MLPs alone at 4.5M, "
+        "of all linear maps at 135M. EK-FAC learns its curvature from all examples at 4.5M, from 300 at 135M."
+    )
+    return page(title, spoken(judged, list(SERIES)), parts, below, 74)
+
+
+def cost(judged: Mapping[str, Judged], seconds: Mapping[str, float]) -> str:
+    """LDS over CPU seconds, of the methods whose cost is known."""
+    title = "LDS × 100 over the cost of one attribution, SmolLM2-135M"
+    y = heights(judged.values())
+    parts = legend(title, seconds)
+    for number, (role, model) in enumerate(judged.items()):
+        x = Axis((2, 6_000), across(number), logarithmic=True)
+        parts += panel(role, x, y, {value: (f"{value:,}",) for value in (10, 100, 1_000)}, labelled=number == 0)
+        for name, value in seconds.items():
+            if name in model.rows:
+                parts += drawn(SERIES[name], [(x.at(value), model.rows[name])], y)
+    below = (
+        "CPU seconds for 1,200 examples and 100 queries, logarithmic, with the start-up of commands; EK-FAC by the "
+        "clock, LoGra without queries. Measured on tasks; examples of the other roles are longer and cost more. "
+        "Bars: 95 % intervals."
+    )
+    costs = ", ".join(f"{SERIES[name].label} {value:,.0f}" for name, value in seconds.items())
+    values = spoken({role: [model] for role, model in judged.items()}, list(seconds))
+    return page(title, f"CPU seconds on tasks: {costs}. {values}", parts, below, 46)
+
+
+def heights(judged: Iterable[Judged]) -> Axis:
+    """The scale of LDS × 100, to the next ten above every interval; at least 0 to 10."""
+    ends = [row.interval[1] for model in judged for row in model.rows.values()]
+    return Axis((0, 10 * max(1, ceil(10 * max(ends)))), (BOTTOM, TOP))
+
+
+def across(number: int) -> tuple[float, float]:
+    """Where a panel begins and ends, in pixels."""
+    begin = LEFT + number * (PANEL + GAP)
+    return begin, begin + PANEL
+
+
+def panel(role: str, x: Axis, y: Axis, ticks: Mapping[float, Sequence[str]], *, labelled: bool) -> list[str]:
+    """Title, grid and ticks; numbers beside the first panel alone."""
+    begin, end = x.pixels
+    parts = [text(begin, TOP - 12, ROLES[role], size=14, weight=True)]
+    for percent in range(0, int(y.values[1]) + 1, 10):
+        height = y.at(percent)
+        parts.append(line(begin, height, end, height, GRID if percent else SOFT, 1))
+        if labelled and percent % 20 == 0:
+            parts.append(text(begin - 8, height + 4, str(percent), anchor="end", size=13))
+    for value, lines in ticks.items():
+        parts.append(line(x.at(value), BOTTOM, x.at(value), BOTTOM + 5, SOFT, 1))
+        for number, words in enumerate(lines):
+            parts.append(text(x.at(value), BOTTOM + 20 + 15 * number, words, anchor="middle", size=12.5))
+    return parts
+
+
+def drawn(series: Series, points: Sequence[tuple[float, Row]], y: Axis) -> list[str]:
+    """Intervals, the line and the marks of a series in one panel; points are x in pixels and row."""
+    parts = [
+        line(x, y.at(100 * row.interval[0]), x, y.at(100 * row.interval[1]), series.colour, 1.5) for x, row in points
+    ]
+    places = [(x, y.at(100 * row.value)) for x, row in points]
+    if series.joined:
+        for before, after in pairwise(places):
+            parts.append(line(*before, *after, series.colour, 1.8, dashed=not series.filled))
+    return parts + [mark(series, *place) for place in places]
+
+
+def legend(title: str, names: Container[str]) -> list[str]:
+    """Title, and marks and labels of these series, above the panels."""
+    parts = [text(20, 24, title, weight=True)]
+    for x, column in LEGEND.items():
+        for number, name in enumerate(name for name in column if name in names):
+            y = 48 + 20 * number
+            parts += [mark(SERIES[name], x, y), text(x + 12, y + 4.5, SERIES[name].label, size=13)]
+    return parts
+
+
+def spoken(judged: Mapping[str, Sequence[Judged]], names: Sequence[str]) -> str:
+    """All values in words, for those who do not see the figure."""
+    told = []
+    for role, models in judged.items():
+        for model in models:
+            values = ", ".join(f"{SERIES[n].label} {ranged(model.rows[n])}" for n in names if n in model.rows)
+            told.append(f"{role}, {model.name} parameters, pool of {model.pool:,}: {values}.")
+    return " ".join(told).replace(" ¹", "")
+
+
+def ranged(row: Row) -> str:
+    """A value and its interval, × 100."""
+    low, high = row.interval
+    return f"{100 * row.value:.1f} ({100 * low:.1f} to {100 * high:.1f})"
+
+
+def page(title: str, description: str, parts: Sequence[str], below: str, depth: int) -> str:
+    """The whole figure, with small print that begins so many pixels below the panels."""
+    lines = wrap(below, 118)
+    small = [text(20, BOTTOM + depth + 17 * number, words, size=12.5) for number, words in enumerate(lines)]
+    height = BOTTOM + depth + 17 * len(lines)
+    head = (
+        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH} {height}" role="img" '
+        'aria-labelledby="title text" font-family="system-ui, sans-serif">'
+    )
+    names = [f'<title id="title">{escape(title)}</title>', f'<desc id="text">{escape(description)}</desc>']
+    paper = f'<rect width="{WIDTH}" height="{height}" rx="8" fill="{PAPER}"/>'
+    return "\n".join([head, *names, paper, *parts, *small, "</svg>\n"])
+
+
+def text(x: float, y: float, words: str, *, anchor: str = "start", size: float = 15, weight: bool = False) -> str:
+    """Words at a place; y is their base line."""
+    bold = ' font-weight="600"' if weight else ""
+    return (
+        f'<text x="{x:.1f}" y="{y:.1f}" font-size="{size}" text-anchor="{anchor}" fill="{INK}"{bold}>'
+        f"{escape(words)}</text>"
+    )
+
+
+def line(x: float, y: float, to_x: float, to_y: float, colour: str, width: float, *, dashed: bool = False) -> str:
+    """A straight line."""
+    dashes = ' stroke-dasharray="5 4"' if dashed else ""
+    return f'<path d="M{x:.1f} {y:.1f}L{to_x:.1f} {to_y:.1f}" stroke="{colour}" stroke-width="{width}"{dashes}/>'
+
+
+def mark(series: Series, x: float, y: float) -> str:
+    """The mark of a series at a place."""
+    fill = series.colour if series.filled else PAPER
+    place = f"translate({x:.1f} {y:.1f})"
+    return f'<path d="{series.shape}" transform="{place}" fill="{fill}" stroke="{series.colour}" stroke-width="1.5"/>'
+
+
+if __name__ == "__main__":
+    main()
