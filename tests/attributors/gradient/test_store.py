@@ -162,6 +162,9 @@ def test_the_folder_is_the_users_cache_unless_told(tmp_path: Path, monkeypatch: 
     assert store_folder("somewhere") == Path("somewhere")
     assert store_folder("none") is None
     monkeypatch.delenv("AIRREP_CACHE")
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "own"))
+    assert store_folder(None) == tmp_path / "own" / "airrep" / "gradients"
+    monkeypatch.delenv("XDG_CACHE_HOME")
     monkeypatch.setenv("HOME", str(tmp_path / "home"))
     assert store_folder(None) == tmp_path / "home" / ".cache" / "airrep" / "gradients"
 

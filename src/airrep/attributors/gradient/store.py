@@ -6,7 +6,6 @@ first; two that write at once do each other no harm.
 """
 
 import hashlib
-import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import nullcontext
 from pathlib import Path
@@ -21,15 +20,13 @@ from airrep.corpus.corpus import Example
 from airrep.errors import ArtifactError
 from airrep.runtime.metering import computing_rows, note_recalled
 from airrep.runtime.publishing.files import remove_leftovers, write_file, writing
+from airrep.runtime.remote.places import CACHE, cache
 
 CHUNK = 512
 """Most examples computed at a time, which is what an interruption can lose."""
 
 NUMBERS = 2**24
 """Most numbers computed at a time, 64 MiB."""
-
-CACHE = "AIRREP_CACHE"
-"""Environment variable with the folder of things that can be made again; ``~/.cache/airrep`` without it."""
 
 OFF = "none"
 
@@ -44,7 +41,7 @@ def store_folder(setting: str | None) -> Path | None:
         return None
     if setting is not None:
         return Path(setting)
-    return Path(os.environ.get(CACHE) or Path.home() / ".cache" / "airrep") / "gradients"
+    return cache() / "gradients"
 
 
 class GradientStore:

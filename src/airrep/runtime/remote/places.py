@@ -12,7 +12,7 @@ from pathlib import Path
 from airrep.errors import ConfigError
 
 CACHE = "AIRREP_CACHE"
-"""Environment variable: the folder in which copies of what is at URLs lie."""
+"""Environment variable: the folder of what can be made or fetched again."""
 _URL = re.compile(r"([A-Za-z][A-Za-z0-9+.-]+):/+(.*)", re.DOTALL)
 
 _shown: dict[str, str] = {}
@@ -54,7 +54,7 @@ def here_only(place: str | PathLike[str], what: str) -> Path:
 
 
 def cache() -> Path:
-    """The folder in which copies of what is at URLs lie."""
+    """The folder of what can be made or fetched again: AIRREP_CACHE, or ``airrep`` in the user's cache."""
     own, base = os.environ.get(CACHE), os.environ.get("XDG_CACHE_HOME")
     return Path(own) if own else (Path(base) if base else Path.home() / ".cache") / "airrep"
 
