@@ -247,7 +247,7 @@ def test_python_opens_each_kind(kept: Path) -> None:
     assert [airrep.read_result(name).kind for name in RESULTS] == list(RESULTS)
 
 
-MEANT = {"index": ("--method", "airrep")}
+MEANT = {"index": ("--method", "airrep"), **dict.fromkeys(("logra", "of-warm"), ("--set", "preset=paper"))}
 """What commands did not have to say, before their defaults changed."""
 
 
@@ -326,7 +326,7 @@ def forget_fingerprint(answers: Any, expected: Any) -> None:
 @pytest.mark.parametrize("name", EXPECTED.get("built", {}))
 def test_what_was_learnt_serves_new_indexes(own: Path, name: str, same_arithmetic: bool) -> None:
     built = EXPECTED["built"][name]
-    do(*built["command"])
+    do(*built["command"], *MEANT.get(name, ()))
     answers = ask(name, {"top": QUESTIONS["top"]}, built["queries"])
     if not same_arithmetic:
         forget_fingerprint(answers, built["answers"])

@@ -70,7 +70,7 @@ def test_every_benchmark_runs_on_tiny_models_and_makes_a_plan(models: tuple[str,
         assert len(trial.repeats.seconds) >= 3
         assert all(seconds > 0 for seconds in trial.repeats.seconds)
     logra = measures.methods["logra"]
-    width = 6 * 4  # maps in MLPs by rank²
+    width = 14 * 4  # linear maps by rank²
     assert logra.sample == 50
     assert abs(logra.bytes_per_example - (3 * width + 12)) < 8  # a header is not an example's, however few were tried
     assert logra.store_bytes_per_example > 4 * (width + 1)

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 from worlds.plan_world import MEASURES, WISH
 from worlds.small_world import make_corpus
+from worlds.tiny_lms import tiny_lm
 from worlds.toy_farm import FINE_TUNE, QUERIES, TRAIN, ToyWorld, make_plan
 from worlds.training_world import planted, tiny_settings
 
@@ -16,6 +17,7 @@ import airrep
 from airrep.errors import ArtifactError, ConfigError
 from airrep.labels.farm import label
 from airrep.labels.labels import open_labels
+from airrep.lm.settings import LmSettings
 from airrep.planning.plan_request import Measures
 from airrep.planning.real_runs import BY_THE_CLOCK, OTHER_LM, last_runs, real_run, runs_against
 from airrep.planning.trials import Repeats, Trial
@@ -54,6 +56,19 @@ def test_what_was_different_there_is_said(tmp_path: Path) -> None:
     index = _index(tmp_path / "index", threads=4)
     found = real_run(replace(WITH_TFIDF, texts=make_corpus(100, "other"), settings={"ngrams": 2}), index)
     assert set(found.conditions) == {"ngrams 1, planned 2", "4 threads, planned 1", "other texts"}
+
+
+def test_a_plan_is_of_new_indexes(tmp_path: Path) -> None:
+    """Of all linear maps, whatever the pool, which costs nothing."""
+    lm, train = tiny_lm(tmp_path / "lm"), make_corpus(12)
+    given = {"lm": lm, "rank": 2, "store": "none"}
+    wish = replace(WISH, texts=train, lm=LmSettings(lm=lm), methods=("tracin",), settings={"rank": 2})
+    for name, more in {"new": {}, "sum": {"pool": "sum"}, "paper": {"preset": "paper"}}.items():
+        airrep.build_index(train, tmp_path / name, "tracin", settings={**given, **more})
+        told = set(real_run(wish, tmp_path / name).conditions)
+        maps = {"modules None, planned ['all-linear']"}
+        assert told & maps == (maps if name == "paper" else set())
+        assert not any("pool" in one or "temperature" in one for one in told)
 
 
 def test_runs_that_cannot_be_compared_are_refused(tmp_path: Path) -> None:

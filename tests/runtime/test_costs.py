@@ -211,7 +211,7 @@ def test_workers_report_what_they_spent(tmp_path: Path) -> None:
 
 def test_gradient_methods_record_rows_of_the_shared_store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     lm = tiny_lm(tmp_path / "lm", max_position_embeddings=256)
-    settings = {"lm": lm, "rank": 2}
+    settings = {"lm": lm, "rank": 2, "modules": ["all-linear"]}
     for number, method in enumerate(("tracin", "tracin", "dsdm")):
         monkeypatch.setenv("AIRREP_CACHE", str(tmp_path / f"cache{min(number, 1)}"))
         airrep.build_index(make_corpus(12), tmp_path / f"{number}", method, settings=settings)

@@ -53,9 +53,9 @@ _ADAPTERS = FineTuneSettings(
 _FISHER = {"damping": 1.0}
 """More than the default, as the raw Fisher matrix of 384 features is seen through 300 examples alone."""
 METHODS: Mapping[str, tuple[str, Mapping[str, Any]]] = {
-    "tracin": ("tracin", {}),
-    "logra": ("logra", {}),
-    "logra, raw Fisher": ("logra", {"curvature": "fisher"}),
+    "tracin": ("tracin", {"preset": "paper"}),
+    "logra": ("logra", {"preset": "paper"}),
+    "logra, raw Fisher": ("logra", {"preset": "paper", "curvature": "fisher"}),
     "trak": ("trak", _FISHER),
     "dsdm": ("dsdm", _FISHER),
     "less": ("less", {}),

@@ -93,17 +93,24 @@ class Attributor(ABC):
         return self.pool if self.trained_groups is None else self.trained_groups.pool
 
     @property
+    def own_temperature(self) -> float:
+        """The temperature that suits these features, where :attr:`own_pool` is attention."""
+        return 1.0
+
+    @property
     def symmetric(self) -> bool:
         """Whether queries are encoded as training examples are, so that order-k pools have a meaning."""
         return type(self).encode_queries is Attributor.encode_queries
 
     def pooling(self, pool: PoolLike | None = None, temperature: float = 1.0) -> AnyPooling:
-        """A pool for these features: the method's own when None.
+        """A pool for these features: the method's own when None, at its own temperature if that is 1.
 
         Raises:
             ConfigError: there is no such pool or temperature, or it needs a symmetric method.
         """
-        pooling = Pooling.parse(self.own_pool if pool is None else pool, temperature)
+        if pool is None:
+            pool, temperature = self.own_pool, self.own_temperature if temperature == 1 else temperature
+        pooling = Pooling.parse(pool, temperature)
         if pooling.kind == "order" and not self.symmetric:
             raise ConfigError(
                 f"pool '{pooling}': needs a method that encodes queries as training examples; {self.name} does not. "
@@ -126,7 +133,7 @@ class Attributor(ABC):
     @property
     @abstractmethod
     def fingerprint(self) -> str:
-        """64 hex digits: equal exactly when the features are made in the same way.
+        """64 hex digits: equal exactly when features are made in the same way, and pooled so if settings name a pool.
 
         Raises:
             NotFittedError: the method learns from the training corpus and has not seen it.

@@ -8,7 +8,7 @@ from typing import Any
 from airrep.attributors.base import Attributor, SeveralMethods
 from airrep.attributors.installed import InstalledMethod, Package, installed_method, installed_methods, one_line
 from airrep.attributors.recipes import ChannelsSettings
-from airrep.attributors.settings import METHOD_SETTINGS, StackSettings
+from airrep.attributors.settings import METHOD_SETTINGS, PresetSettings, StackSettings
 from airrep.errors import ConfigError
 from airrep.runtime.settings import Settings
 
@@ -85,10 +85,18 @@ class Method:
     def options(self) -> tuple[tuple[str, Any, str], ...]:
         """Name, default and meaning of each setting; the default is None where it must be given."""
         fields = self.settings.model_fields.items()
+        usual = {**self.defaults, **self.new}
+        if issubclass(self.settings, PresetSettings):
+            usual |= self.settings.measured
         return tuple(
-            (name, self.defaults.get(name, None if known.is_required() else known.default), known.description or "")
+            (name, usual.get(name, None if known.is_required() else known.default), known.description or "")
             for name, known in fields
         )
+
+    @property
+    def new(self) -> Mapping[str, Any]:
+        """Settings that a new index takes besides, where the user gives no others; what was made before has none."""
+        return {"preset": "measured"} if issubclass(self.settings, PresetSettings) else {}
 
     def make(self, settings: Settings) -> Attributor:
         """The attributor of these settings."""
@@ -101,6 +109,7 @@ class Method:
 
 _DENSE = "3 per dimension, and 12"
 _RANKED = "rank² × modules: 13,836 for the 72 MLP maps of a 0.5B Qwen2.5 at rank 8"
+_RANKED_ALL = "rank² × modules: 32,268 for the 168 linear maps of a 0.5B Qwen2.5 at rank 8"
 _BACKWARD = "about 2.5 forward passes of the LM"
 
 METHODS: Mapping[str, Method] = {
@@ -193,8 +202,9 @@ METHODS: Mapping[str, Method] = {
         Method(
             name="tracin",
             summary="unit projected gradients of a warmed-up LM",
+            pool="signed-attention at temperature 0.3; with --set preset=paper sum",
             needs="--lm MODEL, best from `airrep warmup`",
-            bytes_per_example=f"{_DENSE}, {_RANKED}",
+            bytes_per_example=f"{_DENSE}, {_RANKED_ALL}",
             cost=_BACKWARD,
             paper="TracIn, arXiv 2002.08484",
             settings=METHOD_SETTINGS["tracin"],
@@ -203,8 +213,9 @@ METHODS: Mapping[str, Method] = {
         Method(
             name="logra",
             summary="unit projected gradients, corrected by Kronecker-factored curvature",
+            pool="attention at temperature 0.4; with --set preset=paper sum",
             needs="--lm MODEL, best from `airrep warmup`",
-            bytes_per_example=f"{_DENSE}, {_RANKED}",
+            bytes_per_example=f"{_DENSE}, {_RANKED_ALL}",
             cost=f"{_BACKWARD}; twice that for the sample that curvature is learnt from",
             paper="LoGra, arXiv 2405.13954",
             settings=METHOD_SETTINGS["logra"],
@@ -358,6 +369,8 @@ def default_method(settings: Mapping[str, Any]) -> str:
 def make_attributor(name: str, values: Mapping[str, Any] | None = None) -> Attributor:
     """Make an attributor from its method's name and settings; what is not set takes the method's default.
 
+    LoGra and TracIn are those of their papers unless ``preset="measured"`` is set, which new indexes take.
+
     Raises:
         ConfigError: no such method, no such setting, or a value that cannot hold.
 
@@ -369,3 +382,8 @@ def make_attributor(name: str, values: Mapping[str, Any] | None = None) -> Attri
     method = method_named(name)
     settings = method.settings.of({**method.defaults, **(values or {})}, where=f"method '{name}'")
     return method.make(settings)
+
+
+def attributor_of_new_index(name: str, values: Mapping[str, Any] | None = None) -> Attributor:
+    """As :func:`make_attributor`, where an index of the method itself is begun; it takes :attr:`Method.new` as well."""
+    return make_attributor(name, {**method_named(name).new, **(values or {})})

@@ -1,7 +1,8 @@
 """Settings of the attribution methods."""
 
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Annotated, Any, Literal, Self
+from typing import Annotated, Any, ClassVar, Literal, Self
 
 from pydantic import Field, field_validator, model_validator
 
@@ -11,13 +12,15 @@ from airrep.lm.folders.forms import settled_name
 from airrep.lm.settings import LmSettings
 from airrep.runtime.remote.places import url_of
 from airrep.runtime.settings import Settings
-from airrep.scoring.pooling import Pool
+from airrep.scoring.pooling import ATTENTIONS, Pool
 
 MOST_ORDERS, LONGEST = 4, 8
 """Most orders of n-grams that are counted side by side, and the longest."""
 Grouping = Literal["maps", "kinds", "layers"]
 """Groups of linear maps: each its own, those of one kind in all layers, or those of one layer."""
 MapWeight = Annotated[float, Field(ge=0, le=1e30, allow_inf_nan=False)]
+PRESET = ("preset", "pool", "temperature")
+"""Settings of methods with presets that came with them."""
 TOKENIZERS = ("words", "subwords")
 """Tokenizers that need no model."""
 
@@ -230,15 +233,61 @@ class CheckpointSettings(GradientSettings):
     """The last weights of the LM, or all checkpoints that `airrep warmup --checkpoints` kept."""
 
 
-class TracinSettings(CheckpointSettings, MapWeightSettings):
+class PresetSettings(GradientSettings):
+    """Settings of gradient methods whose papers name others than those that were measured to do best.
+
+    A preset is read once: ``modules``, ``pool`` and ``temperature`` say it from then on, so that an index stays what it
+    is, whatever a later version measures.
+    """
+
+    measured: ClassVar[Mapping[str, Any]]
+    """Modules, pool and temperature of the preset 'measured' (experiments/gradients)."""
+
+    preset: Literal["measured", "paper"] | None = None
+    """What modules, pool and temperature are where they are not set. 'measured', which new indexes take: all linear
+    maps, and attention at the temperature that did best, if scores are cosines (unit=true, checkpoints=final). 'paper':
+    the maps of MLPs, summed scores; so do channels, stacks and all that earlier versions made."""
+    pool: Literal["sum", "mean", "attention", "signed-attention"] | None = None
+    """The pool that suits the scores, for questions that name none; None: the sum."""
+    temperature: float = Field(default=1.0, gt=0, allow_inf_nan=False)
+    """Of this pool, where it is attention; the larger, the flatter."""
+
+    @model_validator(mode="before")
+    @classmethod
+    def _read_preset(cls, values: dict[str, Any]) -> dict[str, Any]:
+        """Put in place of a preset what it means; what is given by itself stays."""
+        preset = values.get("preset")
+        if preset not in ("measured", "paper"):
+            return values
+        given = {name: value for name, value in values.items() if name != "preset"}
+        if preset == "paper":
+            return given
+        cosines = given.get("unit", True) in (True,) and given.get("checkpoints", "final") == "final"
+        pooled = () if "pool" in given or not cosines else ("pool", "temperature")
+        return {**{name: cls.measured[name] for name in ("modules", *pooled)}, **given}
+
+    @model_validator(mode="after")
+    def _fitting_temperature(self) -> Self:
+        if self.temperature != 1 and self.pool not in ATTENTIONS:
+            raise ValueError(f"temperature: belongs to attention; expected pool={' or pool='.join(ATTENTIONS)} with it")
+        return self
+
+
+class TracinSettings(CheckpointSettings, PresetSettings, MapWeightSettings):
     """Settings of TracIn."""
+
+    added = (*MapWeightSettings.added, *PRESET)
+    measured: ClassVar = {"modules": ("all-linear",), "pool": "signed-attention", "temperature": 0.3}
 
     unit: bool = True
     """Scale each checkpoint's gradients to length 1."""
 
 
-class LograSettings(GradientSettings, MapWeightSettings):
+class LograSettings(PresetSettings, MapWeightSettings):
     """Settings of LoGra."""
+
+    added = (*MapWeightSettings.added, *PRESET)
+    measured: ClassVar = {"modules": ("all-linear",), "pool": "attention", "temperature": 0.4}
 
     projection: Literal["pca", "random"] = "pca"
     """Small matrices: leading directions of activations and output gradients, or random ones."""

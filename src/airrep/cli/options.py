@@ -43,7 +43,8 @@ WhereOption = Annotated[str | None, "Only training examples that fulfil this, su
 PoolOption = Annotated[
     str | None,
     "sum, mean, attention, signed-attention, top-K (mean of the K highest), order-K or order-inf (effect of "
-    "removal), power-K (sum of K-th powers), ngram-lm (of method ngram); the method's own if not given.",
+    "removal), power-K (sum of K-th powers), ngram-lm (of method ngram); the method's own, with its temperature, if "
+    "not given.",
 ]
 TemperatureOption = Annotated[float, "Of attention: the larger, the flatter."]
 JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON on stdout.")]

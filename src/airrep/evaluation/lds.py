@@ -105,9 +105,9 @@ def evaluate_lds(
         indexes: the first is the one that the others are compared with.
         instances: queries, subsets and losses to judge by.
         pool: of all indexes; each method's own when None.
-        temperature: of attention.
+        temperature: of attention; where *pool* is None, 1 is each method's own.
         tune: other instances; each index whose pool is attention takes the temperature of the highest LDS on these,
-            among those that bring the deviation of its scores to 1/8 to 8.
+            among its own and those that bring the deviation of its scores to 1/8 to 8.
         resamples: bootstrap draws behind each interval.
         names: of the rows; the paths of the indexes if None.
 
@@ -322,7 +322,8 @@ def _tuned(finder: RowFinder, tune: Sequence[LabelledInstance], pooling: AnyPool
     """The pool at its best temperature."""
     asked = [finder.index.encode_queries(instance.queries) for instance in tune]
     _, some = next(score_blocks(asked[0][:SPREAD_QUERIES], finder.index.blocks, block_rows=SPREAD_ROWS))
-    tried = [Pooling.parse(pooling.text, 1 / scale) for scale in scales(some)]
+    own = [pooling] if isinstance(pooling, Pooling) else []
+    tried = list(dict.fromkeys([*own, *(Pooling.parse(pooling.text, 1 / scale) for scale in scales(some))]))
 
     def score(one: Pooling) -> Iterator[GroupScores]:
         return (finder.score(instance, one, queries) for instance, queries in zip(tune, asked, strict=True))

@@ -3,13 +3,13 @@
 import shutil
 from collections.abc import Mapping
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path
 from typing import Any
 
 from airrep.attributors.base import Attributor, OnProgress, SlowFit
 from airrep.attributors.direct import direct_parts
-from airrep.attributors.methods import default_method, make_attributor, packages_of
+from airrep.attributors.methods import METHODS, attributor_of_new_index, default_method, packages_of
 from airrep.corpus.corpus import Corpus
 from airrep.corpus.inputs import CorpusLike, as_corpus
 from airrep.errors import ArtifactError, ConfigError, DataError
@@ -90,14 +90,21 @@ def checked(
     if shard_rows < 1:
         raise ConfigError(f"shard_rows={shard_rows}: expected 1 or more. Correct the value.")
     if not isinstance(method, Attributor):
-        method = make_attributor(method or default_method(settings or {}), settings)
+        method = attributor_of_new_index(method or default_method(settings or {}), settings)
     return method, train
 
 
 def index_stage(path: Path, request: Mapping[str, Any], replace: bool) -> Stage:
     """The making of an index that answers a request."""
-    other = "an unfinished index of other data or settings"
-    return Stage(path, KIND, "an index made", request, replace, has_shards, other)
+    known = METHODS.get(request["method"])
+    hint = " (earlier versions took --set preset=paper)" if known is not None and known.new else ""
+    other = f"an unfinished index of other data or settings{hint}"
+    return Stage(path, KIND, "an index made", request, replace, has_shards, other, shown=partial(_hinting, hint=hint))
+
+
+def _hinting(request: Mapping[str, Any], hint: str) -> dict[str, Any]:
+    """A request for errors, with a hint beside the attributor where the defaults of earlier versions were others."""
+    return {f"{name}{hint}" if name == "attributor" else name: value for name, value in request.items()}
 
 
 def fit(attributor: Attributor, train: Corpus, progress: OnProgress | None) -> MeasuredCost:

@@ -18,7 +18,7 @@ from airrep.runtime.costs import Conditions, index_cost, label_cost, training_co
 from airrep.runtime.metering import describe_machine, device_of
 from airrep.training.settings import TrainingSettings
 
-EXECUTION = {"lm", "device", "precision", "batch_tokens", "store", "encoder"}
+EXECUTION = {"lm", "device", "precision", "batch_tokens", "store", "encoder", "pool", "temperature"}
 """Settings that change no features, or that are compared by themselves."""
 LABELS, TRAINING = "labels", "training"
 """Kinds of runs, beside methods."""
@@ -104,7 +104,7 @@ def _index(request: PlanRequest, run: Path, manifest: Mapping[str, Any]) -> Real
 
     given = request.settings_of(name) if name != ENCODER else {"encoder": request.encoder}
     method = method_named(name)
-    planned = method.settings.of({**method.defaults, **given}).model_dump(mode="json")
+    planned = method.settings.of({**method.defaults, **method.new, **given}).model_dump(mode="json")
     others = list(_models(planned, manifest["settings"]))
     conditions = [
         *others,

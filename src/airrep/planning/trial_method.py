@@ -12,7 +12,7 @@ from airrep.arrays import Features
 from airrep.attributors.base import Attributor
 from airrep.attributors.direct import DirectAttributor, keep_all
 from airrep.attributors.language import LanguageAttributor
-from airrep.attributors.methods import make_attributor
+from airrep.attributors.methods import attributor_of_new_index
 from airrep.corpus.corpus import Corpus
 from airrep.encoder.load import PackedEncoder
 from airrep.encoder.tokens import TextTokenizer
@@ -143,10 +143,10 @@ class _Try:
 
 
 def _make(task: MethodTask, store: Path) -> Attributor:
-    made = make_attributor(task.method, task.settings)
+    made = attributor_of_new_index(task.method, task.settings)
     if "store" not in type(made.settings).model_fields:
         return made
-    return make_attributor(task.method, {**task.settings, "store": str(store)})
+    return attributor_of_new_index(task.method, {**task.settings, "store": str(store)})
 
 
 def _fresh_seconds(spent: MeasuredCost, examples: int) -> float:

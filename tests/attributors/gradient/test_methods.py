@@ -120,10 +120,10 @@ def test_trak_and_dsdm_are_their_formulas(lm: str) -> None:
 
 def test_nothing_is_computed_twice_on_the_same_lm(lm: str, computed: list[int], tmp_path: Path) -> None:
     train, queries = make_corpus(20), make_corpus(3, "q")
-    airrep.build_index(train, tmp_path / "tracin", "tracin", settings={"lm": lm, "rank": 3})
+    airrep.build_index(train, tmp_path / "tracin", "tracin", settings={"lm": lm, "rank": 3, "preset": "paper"})
     assert computed == [20]
     dsdm = airrep.build_index(train, tmp_path / "dsdm", "dsdm", settings={"lm": lm, "rank": 3})
-    assert computed == [20], "TracIn and DsDm share gradients"
+    assert computed == [20], "TracIn and DsDm share gradients of the same maps"
     airrep.build_index(train, tmp_path / "trak", "trak", settings={"lm": lm, "rank": 3})
     assert computed == [20, 20], "those of the margin are others"
     for _ in range(2):
@@ -137,8 +137,9 @@ def test_nothing_is_computed_twice_on_the_same_lm(lm: str, computed: list[int], 
 def test_an_index_answers_like_the_method(lm: str, tmp_path: Path) -> None:
     train, queries = make_corpus(20), make_corpus(3, "q")
     for name in ("logra", "trak"):
-        airrep.build_index(train, tmp_path / name, name, settings={"lm": lm, "rank": 3}, shard_rows=8)
-        method = make(name, lm)
+        chosen = {"modules": ["all-linear"]}
+        airrep.build_index(train, tmp_path / name, name, settings={"lm": lm, "rank": 3, **chosen}, shard_rows=8)
+        method = make(name, lm, **chosen)
         method.fit(train)
         scores = method.encode_queries(queries) @ method.encode_train(train).T
         opened = airrep.open_index(tmp_path / name)

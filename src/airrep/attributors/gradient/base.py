@@ -17,15 +17,17 @@ from airrep.attributors.gradient.projection import Projections, check_rank, proj
 from airrep.attributors.gradient.reading import Objective, Site, find_sites
 from airrep.attributors.gradient.store import GradientStore, by_chunks, store_folder
 from airrep.attributors.language import LanguageAttributor
-from airrep.attributors.settings import CheckpointSettings, GradientSettings, TracinSettings
+from airrep.attributors.settings import CheckpointSettings, GradientSettings, PresetSettings, TracinSettings
 from airrep.corpus.corpus import Corpus, Example
 from airrep.errors import ConfigError
 from airrep.lm.folders.forms import weights_digest
 from airrep.lm.warmup import checkpoints_of
 from airrep.runtime.artifacts import json_digest
+from airrep.scoring.pooling import Pool
 
 S = TypeVar("S", bound=GradientSettings)
 C = TypeVar("C", bound=CheckpointSettings)
+P = TypeVar("P", bound=PresetSettings)
 
 FISHER_NUMBERS = 2**30
 """Most numbers in all Fisher matrices of a method: 8 GiB in float64."""
@@ -177,6 +179,23 @@ class GradientAttributor(LanguageAttributor[S]):
         return rows
 
 
+class PresetAttributor(GradientAttributor[P]):
+    """A gradient method whose settings name its pool."""
+
+    @property
+    def own_pool(self) -> Pool:
+        return self._settings.pool or self.pool
+
+    @property
+    def own_temperature(self) -> float:
+        return self._settings.temperature
+
+    @property
+    def pooled(self) -> dict[str, object]:
+        """The field of a fingerprint that the pool decides; none for the sum, which all had before presets."""
+        return {} if self.own_pool == self.pool else {"pool": str(self.pooling())}
+
+
 class CheckpointAttributor(GradientAttributor[C]):
     """A gradient method that can take several checkpoints of a warm-up."""
 
@@ -197,7 +216,9 @@ class CheckpointAttributor(GradientAttributor[C]):
             yield self.gradients(examples, weights, on_rows if weights is self.weights[-1] else None)
 
 
-class TracinAttributor(CheckpointAttributor[TracinSettings], WeighsBlocks[TracinSettings]):
+class TracinAttributor(
+    CheckpointAttributor[TracinSettings], PresetAttributor[TracinSettings], WeighsBlocks[TracinSettings]
+):
     """φ(z) = ∇ℓ(z) / |∇ℓ(z)|, projected, at the final weights of a warmed-up LM.
 
     With several checkpoints t the score is Σ_t η_t ⟨φ_t(x), φ_t(z)⟩, where η_t is the learning rate there (Eq. 1 of
@@ -209,7 +230,7 @@ class TracinAttributor(CheckpointAttributor[TracinSettings], WeighsBlocks[Tracin
     @property
     def fingerprint(self) -> str:
         weights = [[each.name, each.rate] for each in self.weights]
-        own = {"weights": weights, "unit": self.settings.unit, **self.weighing}
+        own = {"weights": weights, "unit": self.settings.unit, **self.weighing, **self.pooled}
         return json_digest({"method": self.name, **self.recipe, **own})
 
     def fit(self, train: Corpus) -> None:

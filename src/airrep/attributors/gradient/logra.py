@@ -10,7 +10,7 @@ from jaxtyping import Float
 
 from airrep.arrays import DenseFeatures
 from airrep.attributors.base import OnProgress, OnRows, SlowFit, count_rows
-from airrep.attributors.gradient.base import GradientAttributor
+from airrep.attributors.gradient.base import PresetAttributor
 from airrep.attributors.gradient.curvature import Fisher, Kronecker, principal_directions, unit
 from airrep.attributors.gradient.map_weights import WeighsBlocks
 from airrep.attributors.gradient.projection import Covariances, Projections
@@ -41,7 +41,7 @@ Arrays: TypeAlias = Mapping[str, np.ndarray]
 """Directions and curvature by name and number of the linear map, and the fingerprint of all that decides them."""
 
 
-class LograAttributor(GradientAttributor[LograSettings], WeighsBlocks[LograSettings], SlowFit):
+class LograAttributor(PresetAttributor[LograSettings], WeighsBlocks[LograSettings], SlowFit):
     """φ(z) = norm[H^(-1/2) P ∇ℓ(z)] (Eq. 5), P ∇ℓ being projected on both sides of each linear map.
 
     :meth:`fit` learns from a sample of the training corpus the small matrices P (leading directions of inputs and of
@@ -77,7 +77,7 @@ class LograAttributor(GradientAttributor[LograSettings], WeighsBlocks[LograSetti
 
     @property
     def fingerprint(self) -> str:
-        own = {**{name: getattr(self.settings, name) for name in ("damping", "unit")}, **self.weighing}
+        own = {**{name: getattr(self.settings, name) for name in ("damping", "unit")}, **self.weighing, **self.pooled}
         return json_digest({"method": self.name, "learnt": self._fitted()[KEY].tobytes().hex(), **own})
 
     def fit(self, train: Corpus, progress: OnProgress | None = None) -> None:

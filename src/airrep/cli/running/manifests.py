@@ -3,13 +3,16 @@
 import json
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from airrep.cli.running.config import FILL_IN, WrittenStep
 from airrep.cli.running.steps import Commands, Step
 from airrep.errors import ConfigError
 from airrep.runtime.artifacts import read_manifest
 from airrep.runtime.settings import Settings
+
+if TYPE_CHECKING:
+    from airrep.attributors.methods import Method
 
 Manifest = Mapping[str, Any]
 
@@ -70,6 +73,7 @@ def _index(path: Path, manifest: Manifest) -> tuple[Step, dict[str, str]]:
         if usual is None
         else {key: value for key, value in given.items() if value != usual.model_dump(mode="json").get(key)}
     )
+    settings = _now(method, settings)
     options = {"data": FILL_IN, "method": name, "set": settings, "shard-rows": rows}
     if rows == SHARD_ROWS:
         del options["shard-rows"]
@@ -78,6 +82,15 @@ def _index(path: Path, manifest: Manifest) -> tuple[Step, dict[str, str]]:
     appended = sum(entry["rows"] for entry in corpora[1:])
     more = f"; {appended:,} examples were appended later" if appended else ""
     return Step("index", options), {"data": _corpus(manifest["request"]["corpus"], corpora[0]["rows"]) + more}
+
+
+def _now(method: "Method", settings: dict[str, Any]) -> dict[str, Any]:
+    """Settings as they must be given now, if new indexes take others than this one had by itself."""
+    if not method.new:
+        return settings
+    short = {name: value for name, value in settings.items() if name not in ("modules", "pool", "temperature")}
+    same = method.settings.of({**method.new, **short}) == method.settings.of(settings)
+    return short if same else {**settings, "preset": "paper"}
 
 
 def _needs_nothing(method: Any) -> bool:

@@ -244,7 +244,7 @@ def _pools(features: MemberFeatures) -> Iterator[Pooling]:
 
 
 def _with_pooling(channel: Channel, method: Attributor, pooling: Pooling) -> Channel:
-    own = method.own_pool == pooling.text
+    own = method.own_pool == pooling.text and method.pooling(None, pooling.temperature) == pooling
     return channel.model_copy(update={"pool": None if own else pooling.text, "temperature": pooling.temperature})
 
 
