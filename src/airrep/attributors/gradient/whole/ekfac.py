@@ -123,6 +123,7 @@ class EkfacAttributor(LanguageAttributor[EkfacSettings], SlowFit, DirectAttribut
             for read in read_gradients(self.lm, documents, group, sums, reduction=self.settings.reduction):
                 on_rows(len(read.rows))
             bases = {site.name: eigenbases(sums, site) for site in group}
+            del sums  # as large as the bases
             squares = Squares(bases)
             for read in read_gradients(self.lm, documents, group, squares, reduction=self.settings.reduction):
                 on_rows(len(read.rows))
