@@ -1,20 +1,22 @@
-"""Draw docs/figures/lm-size.svg and docs/figures/cost.svg from the results in this folder.
+"""Draw the figures in docs/figures from the results in this folder, and from those of a benchmark.
 
 Usage: python experiments/figures.py
 
 `lm-size` has LDS × 100 over the size of the language model that judges, `cost` over CPU seconds, a panel for each role.
 Values, intervals, sizes of pools and of subsets are those of the artifacts in `*/results/`; the seconds, which no
-artifact has, are those of `smollm2/costs.yaml`. A result that is not there yet is left out. The same results give the
+artifact has, are those of `smollm2/costs.yaml`. `scale` has the CPU time of an example over the size of the index, as
+`benchmarks/ten_million.py --numbers` wrote it. A result that is not there yet is left out. The same results give the
 same bytes.
 """
 
+import json
 from collections.abc import Container, Iterable, Mapping, Sequence
 from html import escape
 from itertools import pairwise
 from math import ceil, log10
 from pathlib import Path
 from textwrap import wrap
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import yaml
 
@@ -64,6 +66,25 @@ SERIES = {
 }
 LEGEND = {26: ("counting",), 196: ("text", "expected"), 452: ("logra", "logra-alone"), 674: ("ekfac", "ekfac-alone")}
 """Series in columns, by where a column begins in pixels."""
+STEPS = {
+    "build, append, change": {
+        "build": ("build a tenth", "#1d56b3", SQUARE),
+        "append": ("append the rest", "#b3661d", DIAMOND),
+        "compact": ("compact", "#2c7a3f", TIP),
+        "verify": ("verify every byte", "#9a2a86", TRIANGLE),
+        "delete": ("delete a tenth", SOFT, CIRCLE),
+    },
+    "ask": {
+        "group": ("groups, 16 queries", "#1d56b3", SQUARE),
+        "what_if": ("what-if", "#9a2a86", TRIANGLE),
+        "select": ("select, 16 queries", "#2c7a3f", TIP),
+        "top 16 queries": ("top 10, 16 queries", "#b3661d", DIAMOND),
+        "top warm": ("top 10, warm", SOFT, CIRCLE),
+        "open": ("open", INK, SQUARE),
+    },
+}
+"""Steps of the benchmark of sizes, by panel: label, colour and shape."""
+NUMBERS = HERE.parent / "benchmarks" / "ten_million.jsonl"
 SHIFT = 6.5
 """Pixels between the points of neighbouring series at one size, so that intervals do not hide each other."""
 
@@ -132,7 +153,7 @@ class Axis(NamedTuple):
 
 
 def main() -> None:
-    """Write both figures."""
+    """Write all figures."""
     OUT.mkdir(exist_ok=True)
     for name, text in figures().items():
         (OUT / name).write_text(text, encoding="utf-8")
@@ -145,7 +166,9 @@ def figures(folder: Path = HERE) -> dict[str, str]:
     sizes = {role: [found for found in (small[role], smollm2[role]) if found] for role in ROLES}
     costs = yaml.safe_load((folder / "smollm2" / "costs.yaml").read_text(encoding="utf-8"))
     seconds = {name: sum(part["seconds"] for part in parts) for name, parts in costs.items()}
-    return {"lm-size.svg": lm_size(sizes), "cost.svg": cost({r: m for r, m in smollm2.items() if m}, seconds)}
+    runs = [json.loads(line) for line in NUMBERS.read_text(encoding="utf-8").splitlines()]
+    costs_by_role = {role: judged for role, judged in smollm2.items() if judged}
+    return {"lm-size.svg": lm_size(sizes), "cost.svg": cost(costs_by_role, seconds), "scale.svg": scale(runs)}
 
 
 def read(folder: Path, judge: Judge, role: str) -> Judged | None:
@@ -210,6 +233,53 @@ def cost(judged: Mapping[str, Judged], seconds: Mapping[str, float]) -> str:
     costs = ", ".join(f"{SERIES[name].label} {value:,.0f}" for name, value in seconds.items())
     values = spoken({role: [model] for role, model in judged.items()}, list(seconds))
     return page(title, f"CPU seconds on tasks: {costs}. {values}", parts, below, 46)
+
+
+def scale(runs: Sequence[Mapping[str, Any]]) -> str:
+    """CPU time of an example over the rows of the index, a panel for what changes it and one for what asks it."""
+    title = "CPU time for each example of an index, by its size"
+    parts, told = [text(20, 24, title, weight=True)], []
+    width = (WIDTH - LEFT - 2 * GAP) / 2 - 150
+    y = Axis((1e-3, 1e3), (BOTTOM, TOP - 40), logarithmic=True)
+    for number, (panel_title, steps) in enumerate(STEPS.items()):
+        begin = LEFT + 14 + number * (width + 150 + GAP)
+        x = Axis((7e3, 1.4e7), (begin, begin + width), logarithmic=True)
+        parts.append(text(begin, TOP - 52, panel_title, size=14, weight=True))
+        for power in range(-3, 4):
+            height = y.at(10.0**power)
+            parts.append(line(begin, height, begin + width, height, GRID, 1))
+            parts.append(text(begin - 6, height + 4, f"{10.0**power:g} µs", anchor="end", size=11.5))
+        parts += [text(x.at(run["rows"]), BOTTOM + 20, f"{run['rows']:,}", anchor="middle", size=11.5) for run in runs]
+        ends = {name: costs_of(runs, name)[-1] for name in steps}
+        spread = apart([y.at(value) for value in ends.values()], 15)
+        for (name, (label, colour, shape)), height in zip(steps.items(), spread, strict=True):
+            values = costs_of(runs, name)
+            places = [(x.at(run["rows"]), y.at(value)) for run, value in zip(runs, values, strict=True)]
+            parts += [line(*before, *after, colour, 1.8) for before, after in pairwise(places)]
+            parts += [mark(Series(label, colour, shape), *place) for place in places]
+            parts.append(text(begin + width + 8, height + 4, label, size=12.5))
+            told.append(f"{label}: {', '.join(f'{value:.3g}' for value in values)}.")
+    sizes = ", ".join(f"{run['rows']:,}" for run in runs)
+    below = (
+        "Microseconds of one thread for each row of the index, of a build and of appends for each row that was "
+        "encoded; 384 made-up features a row, appended 9,000 at a time, both axes logarithmic. Lines that go down "
+        "share what a command does once."
+    )
+    return page(title, f"Microseconds at {sizes} rows. {' '.join(told)}", parts, below, 46)
+
+
+def costs_of(runs: Sequence[Mapping[str, Any]], step: str) -> list[float]:
+    """Microseconds of a step for each row, or each that was encoded, run by run."""
+    shares = {"build": 0.1, "append": 0.9}
+    return [1e6 * run["steps"][step]["cpu"] / (run["rows"] * shares.get(step, 1.0)) for run in runs]
+
+
+def apart(heights: Sequence[float], least: float) -> list[float]:
+    """Heights of labels, moved down so far that none covers another."""
+    found, before = dict.fromkeys(range(len(heights)), 0.0), -1e9
+    for place in sorted(found, key=lambda place: heights[place]):
+        before = found[place] = max(heights[place], before + least)
+    return list(found.values())
 
 
 def heights(judged: Iterable[Judged]) -> Axis:
