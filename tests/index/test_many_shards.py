@@ -18,7 +18,7 @@ from airrep.errors import ArtifactError
 from airrep.index import sealing, shards
 from airrep.index.editing import count_merged
 from airrep.index.sealing import with_appended
-from airrep.index.shards import SHARD, reading
+from airrep.index.shards import SHARD, Sieve, reading
 from airrep.runtime import artifacts
 
 QUERIES = make_corpus(3, "q")
@@ -255,6 +255,19 @@ def test_appends_in_a_row_look_at_each_file_once_and_take_what_others_did(
     again = index.append(make_corpus(2, "mine"))  # by an opening that does not know of the others
     assert len(again) == 50
     airrep.open_index(tmp_path / "i").verify()
+
+
+@pytest.mark.parametrize("wanted", [1, 50, 5000])
+def test_keys_that_are_looked_for_are_told_from_others(wanted: int) -> None:
+    drawn = np.random.default_rng(wanted)
+    keys = np.sort(drawn.integers(-(2**63), 2**63 - 1, wanted, np.int64))
+    sieve = Sieve(keys)
+    for number in range(50):
+        others = np.sort(drawn.integers(-(2**63), 2**63 - 1, 2000, np.int64))
+        assert not sieve.holds_some(others)
+        assert not sieve.holds_some(np.array([keys[0] ^ 2**40]))  # the same low bits
+        assert sieve.holds_some(np.sort(np.append(others, keys[number % wanted])))
+    assert not sieve.holds_some(keys[:0])
 
 
 def test_an_id_that_was_altered_is_told_and_not_called_missing(tmp_path: Path) -> None:

@@ -125,7 +125,7 @@ def test_damage_to_the_keys_of_unfinished_labels_is_found_and_mended(unfinished:
     assert len(again.missing) == 9
 
 
-@pytest.mark.parametrize("value", ["", "..", "a/b", "a\0b", 3])
+@pytest.mark.parametrize("value", ["", "..", "a/b", "a\0b", "\ud800", 3])
 @pytest.mark.parametrize("name", ["plan_folder", "keys", "settings"])
 def test_a_request_that_names_no_file_of_the_folder_is_refused(unfinished: Labels, name: str, value: object) -> None:
     (unfinished.path / "request.json").write_text(json.dumps({**unfinished.state, name: value}))

@@ -18,7 +18,7 @@ from airrep.corpus.fields import TEXT_FIELDS, field_values
 from airrep.corpus.filters import compile_filter, where
 from airrep.corpus.table import Column
 from airrep.errors import ArtifactError, ConfigError
-from airrep.index.shards import LAYOUTS, SHARD, Blocks, Shard, id_keys, reading
+from airrep.index.shards import LAYOUTS, SHARD, Blocks, Shard, Sieve, id_keys, reading
 from airrep.runtime.artifacts import (
     MANIFEST,
     as_written,
@@ -242,9 +242,9 @@ class IndexRows:
         found: dict[str, int] = {}
         if not len(wanted):
             return found
-        keys = id_keys(wanted.to_pylist())
+        sieve = Sieve(id_keys(wanted.to_pylist()))
         for shard in self.shards:
-            if not shard.may_have(keys):
+            if not shard.may_have(sieve):
                 continue
             here = np.flatnonzero(pc.is_in(shard.examples.ids, value_set=wanted).to_numpy())
             live = here[self.live[here + shard.start]]

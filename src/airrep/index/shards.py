@@ -37,6 +37,8 @@ LAYOUTS = ("dense", "csr", "mixed")
 POSTINGS = ("columns", "rows", "values")
 """Arrays of sparse features beside dense ones."""
 FLOAT16_MAX = float(np.finfo(np.float16).max)
+_SIEVE = 2**20
+"""Bits by which ids that are looked for are told from others."""
 
 
 def shard_name(start: int, attributor: str, corpus: str) -> str:
@@ -47,6 +49,22 @@ def shard_name(start: int, attributor: str, corpus: str) -> str:
 def id_keys(ids: Iterable[Any]) -> np.ndarray:
     """64 bits of each id, ascending, good in this process, ``(n,)`` int64."""
     return np.sort(np.fromiter(map(hash, ids), np.int64))
+
+
+class Sieve:
+    """Ids that are looked for, by their keys: most keys of others are let down by one look into a table of bits."""
+
+    def __init__(self, keys: np.ndarray) -> None:
+        """*keys* as of :func:`id_keys`, at least one."""
+        self._keys = keys
+        self._bits = np.zeros(_SIEVE, np.bool_)
+        self._bits[keys & (_SIEVE - 1)] = True
+
+    def holds_some(self, keys: np.ndarray) -> bool:
+        """Whether one of these keys is looked for."""
+        some = keys[self._bits[keys & (_SIEVE - 1)]]
+        places = np.minimum(np.searchsorted(self._keys, some), len(self._keys) - 1)
+        return bool((self._keys[places] == some).any())
 
 
 def write_shard(
@@ -266,11 +284,9 @@ class Shard:
             raise _altered(self.folder)
         return sparse.csr_array((data, indices, indptr), shape=(self.rows, self.dimension))
 
-    def may_have(self, keys: np.ndarray) -> bool:
-        """Whether some of the ids may be here, told by their keys (:func:`id_keys`), which other ids hardly have."""
-        small, large = sorted((self._id_keys, keys), key=len)
-        places = np.minimum(np.searchsorted(large, small), len(large) - 1)
-        return bool((large[places] == small).any())
+    def may_have(self, wanted: Sieve) -> bool:
+        """Whether some of the ids may be here, told by their keys, which other ids hardly have."""
+        return wanted.holds_some(self._id_keys)
 
     @cached_property
     def _id_keys(self) -> np.ndarray:

@@ -1,5 +1,6 @@
 """Labels on disk: losses of queries after fine-tuning on subsets."""
 
+import re
 from collections.abc import Mapping
 from dataclasses import asdict
 from functools import cached_property
@@ -26,6 +27,9 @@ from airrep.runtime.artifacts import (
     json_digest,
     read_manifest,
 )
+
+_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
+"""Names of files and folders that a request gives."""
 
 
 class Labels:
@@ -266,8 +270,7 @@ def _check_state(state: Mapping[str, Any]) -> None:
     texts = ("keys", "plan_folder", "settings", "train", "queries")
     if not all(isinstance(state[name], str) for name in texts) or type(state["counts"]["seeds"]) is not int:
         raise TypeError
-    names = [state[name] for name in texts[:3]]
-    if state["counts"]["seeds"] < 1 or any(set(name) & {"/", "\0"} or name in ("", ".", "..") for name in names):
+    if state["counts"]["seeds"] < 1 or not all(_NAME.fullmatch(state[name]) for name in texts[:3]):
         raise ValueError
 
 

@@ -230,6 +230,7 @@ def _check_form(manifest: Mapping[str, Any]) -> None:
     if not isinstance(manifest["kind"], str):
         raise TypeError
     for name, entry in manifest["files"].items():
+        name.encode()  # half of a surrogate pair is no name
         if name.startswith("/") or not name or "\0" in name or (".." in name and ".." in name.split("/")):
             raise ValueError
         if type(entry["bytes"]) is not int or not isinstance(entry["sha256"], str):
