@@ -26,6 +26,7 @@ from airrep.runtime.metering import Clocks, clocks, since
 from airrep.training.beside.given import GivenChannels
 from airrep.training.beside.mixture import LOG_WEIGHTS, Mixture, sum_given, weights_of
 from airrep.training.beside.recipe import recipe_text
+from airrep.training.beside.weights import best_share
 from airrep.training.examples import Collector, Prepared, TaughtInstance, Texts
 from airrep.training.result import WORK, group_sizes, training_lineage
 from airrep.training.schedule import Optimiser, Phase
@@ -260,7 +261,7 @@ class TrainingRun:
         """The encoder at its best step, with its card; and the recipe of the sum that it was trained in, if any."""
         checkpoint = self._checkpoint
         self._task.team.wait()  # until the first process has written the best weights
-        best = self._best()
+        best = self._settled(self._best())
         parts = {"held_out": self._material.held_out, "test": self._material.test}
         results = {name: self._compare(part, best) for name, part in parts.items() if part}
         taken = checkpoint.step if checkpoint.best is None else checkpoint.best_step
@@ -291,6 +292,21 @@ class TrainingRun:
         if taken or checkpoint.scale != 1:
             card = replaced(card, trained_pool=self._task.settings.pool)
         return replaced(self._task.start.checkpoint, model=self._trunk.model.to("cpu"), card=card), recipe
+
+    def _settled(self, best: Mapping[str, Tensor]) -> Mapping[str, Tensor]:
+        """Weights with the share of the encoder that held-out labels ask for, where there are some beside channels."""
+        told = [instance for instance in self._material.held_out if instance.given is not None]
+        if not told:
+            return best
+        put_weights(self._trunk, best)
+        *own, last = weights_of(best[LOG_WEIGHTS])
+        given = [sum_given(own, instance.given) for instance in told if instance.given is not None]
+        alone = replaced(self._trunk, beside=None)
+        encoder = [np.float32(last) * score_prepared(alone, one, self._task.settings.pool) for one in told]
+        share = best_share(given, encoder, [instance.losses for instance in told])
+        moved = best[LOG_WEIGHTS].clone()
+        moved[-1] += math.log(share)
+        return {**best, LOG_WEIGHTS: moved}
 
     def _compare(self, instances: Sequence[Prepared], best: Mapping[str, Tensor]) -> dict[str, Any]:
         """LDS of the trained encoder and of its start, with intervals; beside channels, those of all with these."""

@@ -32,7 +32,7 @@ from airrep.runtime.devices import Team
 from airrep.training.beside.given import GivenChannels
 from airrep.training.beside.mixture import LOG_WEIGHTS, Mixture
 from airrep.training.beside.recipe import read_beside
-from airrep.training.beside.weights import LEAST, fit_weights
+from airrep.training.beside.weights import LEAST, best_share, fit_weights
 from airrep.training.examples import Batches, Collector
 from airrep.training.ranking_loss import ranking_loss
 from airrep.training.settings import TrainingSettings
@@ -136,6 +136,14 @@ def test_weights_are_the_best_of_the_convex_loss() -> None:
         assert loss(weights) <= min(loss(weights + step), loss(weights - step))
     with pytest.raises(DataError, match="labels: no two of a query differ by t_min=9"):
         fit_weights([columns], [labels], 9.0, 9.0)
+
+
+@pytest.mark.parametrize(("noise", "least", "most"), [(0.0, 1.9, 2.1), (1.0, 0.1, 0.8), (9.0, 0.1, 0.2)])
+def test_the_encoder_has_the_share_that_held_out_losses_ask_for(noise: float, least: float, most: float) -> None:
+    drawn = np.random.default_rng(3)
+    rough, fine, other = (drawn.standard_normal((2, 40, 60)) for _ in range(3))
+    share = best_share(rough, 0.5 * fine + noise * other, -(rough + fine))
+    assert least <= share <= most
 
 
 def test_given_scores_have_deviation_1_and_are_those_of_the_channels() -> None:
@@ -335,7 +343,7 @@ def test_steps_and_card_tell_of_both(tmp_path: Path, settings: TrainingSettings)
     assert set(found) == {"trained", "start", "gain", "alone", "gain_over_alone"}
     lines = [json.loads(line) for line in (result.path / "steps.jsonl").read_text().splitlines()]
     best = max(line["held_out_lds"] for line in lines if "held_out_lds" in line)
-    assert found["trained"]["lds"] == pytest.approx(best, abs=1e-12)
+    assert found["trained"]["lds"] >= best - 1e-12  # of another share of the encoder, if that ranks them better
     card = (result.path / "README.md").read_text()
     assert "It reads the response of an example alone" in card
     assert "the other channels alone" in card

@@ -1,17 +1,20 @@
-"""Weights to begin with, of given channels and of the encoder."""
+"""Weights of given channels and of the encoder: to begin with, and the encoder's share at the end."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 import numpy as np
 from jaxtyping import Float
 
 from airrep.arrays import GroupScores
+from airrep.evaluation.judging import best_of
 from airrep.training.linear.ranking_fit import fit_ranking
 
 LEAST, MOST = 1e-3, 30.0
 """Bounds of a weight on scores of deviation 1: labels have deviation 1 too, so 30 is a world without noise."""
 QUERIES, SUBSETS, INSTANCES = 200, 200, 4
 """Most of each whose labels are fitted."""
+SHARES = (1.0, *(2.0 ** (half / 2) for half in (-1, -2, -3, -4, -5, -6, 1, 2)))
+"""Factors on the encoder's weight that are tried on held-out labels, 1 first."""
 
 
 def fit_weights(
@@ -39,6 +42,24 @@ def fit_weights(
     bounds = [(low, MOST) for low in least or [LEAST] * len(columns[0])]
     weights: list[float] = fit_ranking(columns, labels, bounds, t_min=t_min, t_max=t_max).tolist()
     return weights
+
+
+def best_share(given: Sequence[GroupScores], encoder: Sequence[GroupScores], losses: Sequence[GroupScores]) -> float:
+    """The factor on the encoder's group scores, of :data:`SHARES`, with which the sum ranks held-out losses best.
+
+    What the encoder has learnt by heart makes its weight too large for examples that it did not learn from, and the
+    ranking loss likes larger weights than the LDS does.
+
+    Args:
+        given: for each instance the weighed sum of the given channels, ``(q, m)``.
+        encoder: the encoder's part of the same sum.
+        losses: ``(q, m)``, lower = better; NaN where missing.
+    """
+
+    def score(share: float) -> Iterator[GroupScores]:
+        return (one + np.float32(share) * other for one, other in zip(given, encoder, strict=True))
+
+    return best_of(SHARES, score, losses)
 
 
 def spread_out(rows: np.ndarray, most: int) -> np.ndarray:
