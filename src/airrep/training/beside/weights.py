@@ -1,4 +1,4 @@
-"""Weights of given channels and of the encoder: to begin with, and the encoder's share at the end."""
+"""Weights of given channels, and the encoder's share among them."""
 
 from collections.abc import Iterator, Sequence
 
