@@ -13,7 +13,7 @@ LEAST, MOST = 1e-3, 30.0
 """Bounds of a weight on scores of deviation 1: labels have deviation 1 too, so 30 is a world without noise."""
 QUERIES, SUBSETS, INSTANCES = 200, 200, 4
 """Most of each whose labels are fitted."""
-SHARES = (1.0, *(2.0 ** (half / 2) for half in (-1, -2, -3, -4, -5, -6, 1, 2)))
+SHARES: tuple[float, ...] = (1.0, *(2.0 ** (half / 2) for half in (-1, -2, -3, -4, -5, -6, 1, 2)))
 """Factors on the encoder's weight that are tried on held-out labels, 1 first."""
 
 
