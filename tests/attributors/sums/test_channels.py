@@ -504,3 +504,10 @@ def test_examples_of_which_a_view_shows_nothing_are_told(
         said = " ".join(capsys.readouterr().err.split())
         assert "the view of channel 'prompts' shows nothing of 4 examples; they score 0 there" in said, command
         assert "'responses' shows nothing" not in said
+
+
+@pytest.mark.parametrize(("weight", "told"), [(0.0, False), (0.5, True)])
+def test_only_channels_that_count_give_a_caution(weight: float, told: bool) -> None:
+    encoder = {"method": "airrep", "settings": {"encoder": "default"}, "weight": weight}
+    method = make_attributor("channels", {"channels": [{"method": "ngram"}, encoder]})
+    assert ("shipped encoder" in method.caution) == told

@@ -198,7 +198,8 @@ class ChannelsAttributor(SeveralMethods[ChannelsSettings]):
 
     @property
     def caution(self) -> str:
-        return " ".join(dict.fromkeys(filter(None, (one.caution for one in self.parts))))
+        told = (one.caution for one, counts in zip(self.parts, self.counted, strict=True) if counts)
+        return " ".join(dict.fromkeys(filter(None, told)))
 
     def encode_train(self, examples: Sequence[Example], on_rows: OnRows | None = None) -> MixedFeatures:
         return self._beside([one.encode_train(examples, done) for one, done in self.in_turn(on_rows)])

@@ -1,4 +1,4 @@
-"""What a language model expects of a response: 1 − p of its tokens."""
+"""Surprise of a language model at a response's tokens: 1 − p."""
 
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
