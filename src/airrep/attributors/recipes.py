@@ -15,7 +15,8 @@ from airrep.runtime.settings import Settings, read_settings, read_yaml
 
 MOST_CHANNELS = 16
 """More would only cost: what one knows, the others know."""
-DEFAULT = "default"
+DEFAULT, KIND = "default", "kind"
+"""Recipes that airrep ships: of effect, and of kind, with other weights for the same channels of text."""
 SUMS = ("channels", "stack")
 SMOOTHING, GAP_WEIGHT = 3.0, 0.5
 """Of the n-grams of the default channels: a rare n-gram of the corpus tells less than its share says."""
@@ -23,6 +24,8 @@ WORDS_WEIGHT = 0.3
 """Of n-grams of words, those copied from the prompt as one mark."""
 ENCODER_WEIGHT, ENCODER_TEMPERATURE = 0.3, 1.5
 """Of signed attention over scores of the default encoder, whose spread says by itself where it knows little."""
+KIND_WEIGHTS = (0.1, 0.03, 1.0)
+"""Of the same channels where a query's kind is asked for: by the others one shared rare n-gram outweighs all else."""
 GRADIENT_RANK, GRADIENT_TEMPERATURE, GRADIENT_WEIGHT = 16, 0.4, 1.5
 """Of the gradients of a target LM that is not fine-tuned yet, by LoGra; scores are cosines, so they suit any LM."""
 EKFAC_WEIGHT = 2.0
@@ -124,8 +127,9 @@ class ChannelsSettings(Settings):
     channels: tuple[Channel, ...] = Field(
         default_factory=lambda: default_channels(), min_length=1, max_length=MOST_CHANNELS
     )
-    """The channels: 'default', a YAML file with a list of them (or its folder), what `airrep stack` made, or the list
-    itself. They are kept with the index."""
+    """The channels: 'default'; 'kind', the same of text with weights that find examples of the query's kind, not of
+    effect; a YAML file with a list of them (or its folder), what `airrep stack` made, or the list itself. They are kept
+    with the index."""
 
     @model_validator(mode="before")
     @classmethod
@@ -138,6 +142,8 @@ class ChannelsSettings(Settings):
         if channels == DEFAULT:
             lm = values.get("lm")
             channels = default_channels(None if lm is None else str(lm), how if how in GRADIENTS else "logra", maps)
+        elif channels == KIND:
+            channels = kind_channels()
         elif isinstance(channels, str):
             channels = read_channels(channels)
         told = {"map_weights", *(("gradients",) if how in GRADIENTS else ())}  # the channels say it from now on
@@ -220,6 +226,18 @@ def default_channels(
         name="gradients",
     )
     return (*text, squeezed)
+
+
+def kind_channels() -> tuple[Channel, ...]:
+    """The default channels of text, weighed so that an example of the query's kind has the highest score.
+
+    Effect and kind are two questions: n-grams that few share say what a loss will be, not what kind a text is of, so
+    the encoder leads here. Any index of the default channels can be asked so.
+    """
+    return tuple(
+        channel.model_copy(update={"weight": weight})
+        for channel, weight in zip(default_channels(), KIND_WEIGHTS, strict=True)
+    )
 
 
 def short_text(settings: Mapping[str, Any]) -> dict[str, Any]:

@@ -53,6 +53,14 @@ PartialOption = Annotated[bool, "Accept unfinished labels."]
 MixedOption = Annotated[bool, "Accept labels of several LMs, fine-tunings or precisions."]
 EncoderOption = Annotated[str | None, "Sentence encoder: 'default', a folder or a Hub id."]
 TargetOption = Annotated[str | None, "Language model of methods that read one: a folder or a Hub id."]
+ChangedOption = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--set",
+        help="A setting that is another now, as key=value: where a model has moved to, or channels=kind, which finds "
+        "examples of the query's kind.",
+    ),
+]
 LM_HELP = "Target language model: a folder (a whole LM, adapters of peft, checkpoints) or a Hub id."
 LmOption = Annotated[str, LM_HELP]
 DeviceOption = Annotated[str | None, "auto, cpu, cuda or cuda:N."]
@@ -214,10 +222,7 @@ class QueryOptions:
     response: Annotated[str | None, "One query, typed in: its response."] = None
     encoder: EncoderOption = None
     lm: TargetOption = None
-    settings: Annotated[
-        list[str] | None,
-        typer.Option("--set", help="A setting that is another now, as key=value: where a model has moved to, say."),
-    ] = None
+    settings: ChangedOption = None
 
     def asked(self) -> "Corpus":
         """The queries of the file, or the one that was typed in."""

@@ -227,10 +227,7 @@ def serve_command(
     no_token: Annotated[bool, "Let everybody on this machine ask."] = False,
     encoder: options.EncoderOption = None,
     lm: options.TargetOption = None,
-    settings: Annotated[
-        list[str] | None,
-        typer.Option("--set", help="A setting that is another now, as key=value: where a model has moved to, say."),
-    ] = None,
+    settings: options.ChangedOption = None,
 ) -> None:
     """Explore an index on a page in the browser, served by this machine; Ctrl-C ends it."""
     serving, explorer_class = _explorer_parts()

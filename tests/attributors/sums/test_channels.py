@@ -213,6 +213,28 @@ def test_whole_gradients_are_asked_for_by_name() -> None:
     assert ChannelsSettings(lm="some/model", gradients="logra") == ChannelsSettings(lm="some/model")
 
 
+def test_the_recipe_of_kind_is_of_the_default_channels_of_text_with_other_weights(tmp_path: Path) -> None:
+    settings = ChannelsSettings(channels="kind", tokenizer="words")
+    of_effect = ChannelsSettings(tokenizer="words")
+    assert [one.settings for one in settings.channels] == [one.settings for one in of_effect.channels]
+    tokens, words, encoder = (one.weight for one in settings.channels)
+    assert encoder > tokens > words
+    index = build_index(TRAIN, tmp_path / "index")
+    built = build_index(TRAIN, tmp_path / "built", settings={"channels": "kind"})
+    asked = index.made_with({"channels": "kind"}).top(ASKED, 3)
+    assert asked[0].hits == built.top(ASKED, 3)[0].hits
+    assert asked[0].hits[0].score != index.top(ASKED, 1)[0].hits[0].score
+
+
+def test_an_index_with_gradients_is_asked_for_kind_by_its_text_alone() -> None:
+    stored = ChannelsSettings(lm="some/model").model_dump(mode="json")
+    text = ChannelsSettings(lm="some/model", gradients="none").channels
+    found = ChannelsSettings(**{**stored, "channels": "kind"}).channels
+    assert [one.settings for one in found] == [one.settings for one in text]
+    with pytest.raises(ConfigError, match="expected an lm and no channels"):
+        ChannelsSettings.of({"channels": "kind", "gradients": "ekfac", "lm": "m"}, "recipe")
+
+
 @pytest.mark.parametrize(
     ("settings", "message"),
     [
