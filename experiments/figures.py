@@ -2,9 +2,9 @@
 
 Usage: python experiments/figures.py
 
-`lm-size` has LDS × 100 over the size of the language model that judges, `cost` over CPU seconds, a panel for each role.
-Values, intervals, sizes of pools and of subsets are those of the artifacts in `*/results/`; the seconds, which no
-artifact has, are those of `smollm2/costs.yaml`. `scale` has the CPU time of an example over the size of the index, as
+`lm-size` has LDS × 100 over the size of the language model that judges the same subsets, `cost` over CPU seconds, a
+panel for each role. Values and intervals are those of the artifacts in `*/results/`; the seconds, which no artifact
+has, are those of `smollm2/costs.yaml`. `scale` has the CPU time of an example over the size of the index, as
 `benchmarks/ten_million.py --numbers` wrote it. A result that is not there yet is left out. The same results give the
 same bytes.
 """
@@ -46,8 +46,6 @@ class Series(NamedTuple):
     shape: str
     """Outline around 0, 0 in pixels."""
     filled: bool = True
-    joined: bool = True
-    """Whether a line joins its points: not where settings differ."""
 
 
 CIRCLE = "M-4 0a4 4 0 1 0 8 0a4 4 0 1 0-8 0z"
@@ -60,7 +58,7 @@ SERIES = {
     "text": Series("channels of text", "#1d56b3", SQUARE),
     "expected": Series("text less what the LM expects", "#9a2a86", TRIANGLE),
     "logra": Series("channels with LoGra", "#b3661d", DIAMOND),
-    "logra-alone": Series("LoGra alone ¹", "#b3661d", DIAMOND, filled=False, joined=False),
+    "logra-alone": Series("LoGra alone", "#b3661d", DIAMOND, filled=False),
     "ekfac": Series("channels with EK-FAC", "#2c7a3f", TIP),
     "ekfac-alone": Series("EK-FAC alone", "#2c7a3f", TIP, filled=False),
 }
@@ -85,7 +83,7 @@ STEPS = {
 }
 """Steps of the benchmark of sizes, by panel: label, colour and shape."""
 NUMBERS = HERE.parent / "benchmarks" / "ten_million.jsonl"
-SHIFT = 6.5
+SHIFT = 4.5
 """Pixels between the points of neighbouring series at one size, so that intervals do not hide each other."""
 
 
@@ -98,19 +96,6 @@ class Judge(NamedTuple):
     """For each series the evaluation, with {role}, and the name of the row."""
 
 
-SMALL = Judge(
-    "4.5M",
-    4.5e6,
-    {
-        "counting": ("channels/results/{role}", "N-grams-LM"),
-        "text": ("channels/results/{role}", "Default-LM"),
-        "expected": ("channels/results/{role}", "Expected"),
-        "logra": ("channels/results/{role}-gradients", "Channels-LoGra"),
-        "logra-alone": ("roles/results/{role}-attention", "LoGra-16-start"),  # its temperature was chosen on instance 0
-        "ekfac": ("channels/results/{role}-gradients", "Channels-EK-FAC"),
-        "ekfac-alone": ("channels/results/{role}-gradients", "EK-FAC"),
-    },
-)
 SMOLLM2 = Judge(
     "135M",
     1.35e8,
@@ -126,14 +111,24 @@ SMOLLM2 = Judge(
 )
 
 
+def _smaller(name: str, parameters: float) -> Judge:
+    """A smaller LM that judged the pools, queries and subsets that SmolLM2 judged, too."""
+    folder = f"smollm2/results/{{role}}-{name}"
+    rows = {series: (folder, row) for series, (_, row) in SMOLLM2.rows.items() if not series.startswith("ekfac")}
+    whole = {series: (f"{folder}-whole-gradients", row) for series, (_, row) in SMOLLM2.rows.items()}
+    return Judge(name, parameters, {**whole, **rows})
+
+
+CURVE = (_smaller("2.6M", 2.6e6), _smaller("4.5M", 4.5e6), _smaller("57M", 5.7e7), SMOLLM2)
+CURVED = ("tasks", "mixture")
+"""Roles that all of these judged."""
+
+
 class Judged(NamedTuple):
     """What one language model says about one role."""
 
     name: str
     parameters: float
-    pool: int
-    """Training examples that subsets are drawn from."""
-    subset: int
     rows: Mapping[str, Row]
     """By series; those that were run."""
 
@@ -162,8 +157,8 @@ def main() -> None:
 
 def figures(folder: Path = HERE) -> dict[str, str]:
     """Name and text of each figure, from the results in a folder of experiments."""
-    small, smollm2 = ({role: read(folder, judge, role) for role in ROLES} for judge in (SMALL, SMOLLM2))
-    sizes = {role: [found for found in (small[role], smollm2[role]) if found] for role in ROLES}
+    smollm2 = {role: read(folder, SMOLLM2, role) for role in ROLES}
+    sizes = {role: [found for judge in CURVE if (found := read(folder, judge, role))] for role in CURVED}
     costs = yaml.safe_load((folder / "smollm2" / "costs.yaml").read_text(encoding="utf-8"))
     seconds = {name: sum(part["seconds"] for part in parts) for name, parts in costs.items()}
     runs = [json.loads(line) for line in NUMBERS.read_text(encoding="utf-8").splitlines()]
@@ -189,8 +184,7 @@ def read(folder: Path, judge: Judge, role: str) -> Judged | None:
         return None
     if len({evaluation.subject for evaluation in found.values()}) > 1:
         raise ValueError(f"{role}, {judge.name}: results have several subjects; expected one, to compare rows.")
-    facts = next(iter(found.values())).facts
-    return Judged(judge.name, judge.parameters, facts["pool_size"][0], facts["subset_size"][0], rows)
+    return Judged(judge.name, judge.parameters, rows)
 
 
 def lm_size(judged: Mapping[str, Sequence[Judged]]) -> str:
@@ -199,19 +193,19 @@ def lm_size(judged: Mapping[str, Sequence[Judged]]) -> str:
     y = heights(model for models in judged.values() for model in models)
     parts = legend(title, SERIES)
     for number, (role, models) in enumerate(judged.items()):
-        x = Axis((1e6, 6e8), across(number), logarithmic=True)
-        ticks = {m.parameters: (m.name, f"pool {m.pool:,}", f"subsets of {m.subset}") for m in models}
+        x = Axis((1.6e6, 2.4e8), across(number, len(judged)), logarithmic=True)
+        ticks = {m.parameters: (m.name,) for m in models}
         parts += panel(role, x, y, ticks, labelled=number == 0)
         for place, (name, series) in enumerate(SERIES.items()):
             shift = SHIFT * (place - (len(SERIES) - 1) / 2)
             points = [(x.at(m.parameters) + shift, m.rows[name]) for m in models if name in m.rows]
             parts += drawn(series, points, y)
     below = (
-        "Number of parameters, logarithmic. Bars: 95 % intervals. Data pools and subsets differ as well as the model: "
-        "this is a comparison, not a controlled curve. ¹ Not joined: gradients of MLPs alone at 4.5M, "
-        "of all linear maps at 135M. EK-FAC learns its curvature from all examples at 4.5M, from 300 at 135M."
+        "Number of parameters, logarithmic. Bars: 95 % intervals. Every model was fine-tuned on the same 60 subsets of "
+        "50 out of 1,200 examples, with the same 100 queries; n-grams are of its own tokens, gradients its own before "
+        "fine-tuning. 57M is SmolLM2-135M with 8 of its 30 layers, healed."
     )
-    return page(title, spoken(judged, list(SERIES)), parts, below, 74)
+    return page(title, spoken(judged, list(SERIES)), parts, below, 46)
 
 
 def cost(judged: Mapping[str, Judged], seconds: Mapping[str, float]) -> str:
@@ -288,10 +282,11 @@ def heights(judged: Iterable[Judged]) -> Axis:
     return Axis((0, 10 * max(1, ceil(10 * max(ends)))), (BOTTOM, TOP))
 
 
-def across(number: int) -> tuple[float, float]:
-    """Where a panel begins and ends, in pixels."""
-    begin = LEFT + number * (PANEL + GAP)
-    return begin, begin + PANEL
+def across(number: int, panels: int = len(ROLES)) -> tuple[float, float]:
+    """Where a panel of so many begins and ends, in pixels."""
+    whole = len(ROLES) * (PANEL + GAP)
+    begin = LEFT + number * whole / panels
+    return begin, begin + whole / panels - GAP
 
 
 def panel(role: str, x: Axis, y: Axis, ticks: Mapping[float, Sequence[str]], *, labelled: bool) -> list[str]:
@@ -316,9 +311,8 @@ def drawn(series: Series, points: Sequence[tuple[float, Row]], y: Axis) -> list[
         line(x, y.at(100 * row.interval[0]), x, y.at(100 * row.interval[1]), series.colour, 1.5) for x, row in points
     ]
     places = [(x, y.at(100 * row.value)) for x, row in points]
-    if series.joined:
-        for before, after in pairwise(places):
-            parts.append(line(*before, *after, series.colour, 1.8, dashed=not series.filled))
+    for before, after in pairwise(places):
+        parts.append(line(*before, *after, series.colour, 1.8, dashed=not series.filled))
     return parts + [mark(series, *place) for place in places]
 
 
@@ -338,8 +332,8 @@ def spoken(judged: Mapping[str, Sequence[Judged]], names: Sequence[str]) -> str:
     for role, models in judged.items():
         for model in models:
             values = ", ".join(f"{SERIES[n].label} {ranged(model.rows[n])}" for n in names if n in model.rows)
-            told.append(f"{role}, {model.name} parameters, pool of {model.pool:,}: {values}.")
-    return " ".join(told).replace(" ¹", "")
+            told.append(f"{role}, {model.name} parameters: {values}.")
+    return " ".join(told)
 
 
 def ranged(row: Row) -> str:

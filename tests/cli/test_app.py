@@ -587,7 +587,7 @@ def test_a_new_index_of_logra_takes_what_was_measured_best(run: Run, tmp_path: P
     other = json.loads(run("group", "new", "queries.jsonl", "--by", "label", "--pool", "sum", "--json").out)
     assert (other["provenance"]["pool"], other["provenance"]["temperature"]) == ("sum", None)
     again = run("index", train, "--method", "logra", "--lm", lm, "--set", "rank=2", "--out", "paper")
-    assert "another attributor (earlier versions took --set preset=paper)" in again.err
+    assert "another attributor (--set preset=paper gives what earlier versions took)" in again.err
 
 
 def test_methods_tell_what_new_indexes_of_logra_take(run: Run) -> None:
