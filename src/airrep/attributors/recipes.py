@@ -119,8 +119,8 @@ class ChannelsSettings(Settings):
     gradients: Gradients | None = None
     """How the default channels read the LM's gradients: 'logra', or None, keeps them small in the index; 'ekfac' takes
     them whole, which predicts best, and reads all examples again for each new question; 'factors' keeps factors of rank
-    3 of whole ones in the index, large, and nearly as good where prompts differ; 'none' leaves them out, so that the LM
-    reads each example once, forward."""
+    3 of whole ones in the index, large: nearly as good on many tasks, worse than text alone on many answers to few
+    questions; 'none' leaves them out, so that the LM reads each example once, forward."""
     map_weights: dict[str, MapWeight] | Grouping | None = None
     """Weights of linear maps in these gradients, as `airrep methods logra` says; 'maps' for `airrep stack`,
     which learns a weight for each."""
@@ -259,6 +259,10 @@ def read_channels(name: str) -> object:
         ArtifactError: a directory holds something else.
     """
     path = fetched(name)
+    if not path.exists():
+        raise ConfigError(
+            f"channels={name}: there is no such file; expected {DEFAULT}, {KIND} or a YAML file. Check it."
+        )
     if path.is_dir():
         if not (path / RECIPE).exists():
             return _learnt_channels(path)

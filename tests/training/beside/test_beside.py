@@ -307,7 +307,7 @@ def test_a_recipe_leaves_the_encoder_out_whose_place_is_taken(tmp_path: Path) ->
     file.write_text("- method: airrep\n")
     with pytest.raises(ConfigError, match=r"recipe.yaml: has no channel but encoders.*Add one, or leave"):
         read_beside(str(file))
-    with pytest.raises(ConfigError, match=r"missing.yaml: cannot be read"):
+    with pytest.raises(ConfigError, match=r"missing.yaml: there is no such file"):
         read_beside(str(tmp_path / "missing.yaml"))
     file.write_text("- method: ngrams\n")
     with pytest.raises(ConfigError, match="ngrams"):
