@@ -177,6 +177,16 @@ def test_a_channel_may_keep_no_features(tmp_path: Path, lm: str, corpus: Corpus,
     np.testing.assert_allclose(sum(found.channels.values()), found.scores, rtol=1e-4, atol=1e-5)
 
 
+def test_a_channel_that_learns_slowly_reports_it(tmp_path: Path, lm: str, corpus: Corpus) -> None:
+    seen: list[tuple[int, int]] = []
+    chosen = {"channels": [{"method": "tfidf"}, {"method": "logra", "settings": {"lm": lm, "rank": 2, "sample": 7}}]}
+    airrep.build_index(corpus, tmp_path / "sum", "channels", settings=chosen, progress=lambda *one: seen.append(one))
+    totals = [total for _, total in seen]
+    assert totals[0] == 7
+    assert (7, 7) in seen
+    assert seen[-1] == (50, 50)
+
+
 def test_a_channel_without_weight_is_not_computed(
     tmp_path: Path, lm: str, corpus: Corpus, queries: Corpus, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -195,6 +195,14 @@ class SlowFit(Attributor):
         """Learn from the training corpus what the features need."""
 
 
+def fit_method(attributor: Attributor, train: Corpus, progress: OnProgress | None = None) -> None:
+    """Let any method learn from the training corpus; one that takes long reports progress."""
+    if isinstance(attributor, SlowFit):
+        attributor.fit(train, progress)
+    else:
+        attributor.fit(train)
+
+
 class MethodAttributor(Attributor, Generic[S]):
     """A method of airrep's own, made with its settings."""
 
@@ -214,7 +222,7 @@ class MethodAttributor(Attributor, Generic[S]):
         return learnt
 
 
-class SeveralMethods(MethodAttributor[S]):
+class SeveralMethods(MethodAttributor[S], SlowFit):
     """A method that reads the features of others."""
 
     @property
@@ -238,10 +246,10 @@ class SeveralMethods(MethodAttributor[S]):
             one.load()
         return self.execution
 
-    def fit(self, train: Corpus) -> None:
+    def fit(self, train: Corpus, progress: OnProgress | None = None) -> None:
         """Let every one learn what it needs from the training corpus."""
         for one in self.parts:
-            one.fit(train)
+            fit_method(one, train, progress)
 
     def in_turn(self, on_rows: OnRows | None) -> list[tuple[Attributor, OnRows | None]]:
         """The methods, each with its callback; rows count as done with the last one."""

@@ -26,8 +26,9 @@ ENCODER_WEIGHT, ENCODER_TEMPERATURE = 0.3, 1.5
 """Of signed attention over scores of the default encoder, whose spread says by itself where it knows little."""
 KIND_WEIGHTS = (0.1, 0.03, 1.0)
 """Of the same channels where a query's kind is asked for: by the others one shared rare n-gram outweighs all else."""
-GRADIENT_RANK, GRADIENT_TEMPERATURE, GRADIENT_WEIGHT = 16, 0.4, 1.5
-"""Of the gradients of a target LM that is not fine-tuned yet, by LoGra; scores are cosines, so they suit any LM."""
+GRADIENT_RANK, GRADIENT_TEMPERATURE, GRADIENT_WEIGHT = 16, 0.4, 2.8
+"""Of the gradients of a target LM that is not fine-tuned yet, by LoGra; scores are cosines, so they suit any LM. The
+weight is times 1 − ρ: text that says what the gradients say is worth more beside them than text that does not."""
 EKFAC_WEIGHT = 2.0
 """Of whole gradients by EK-FAC, over groups of 16. Their sum grows with a group, counts saturate: at 100 it is as 7."""
 FACTORS_RANK = 3
@@ -61,10 +62,11 @@ class Channel(Settings):
     """Of attention: the larger, the flatter."""
     weight: float = Field(default=1.0, ge=0, le=LARGEST_WEIGHT, allow_inf_nan=False)
     """Factor on its group scores; 0: it counts nothing."""
-    relative: bool = False
+    relative: bool | Literal["apart"] = False
     """Whether, for each query, its scores are first brought to the deviation that the sum of the channels that are not
     relative has, over random groups of the training corpus. So a weight holds for methods whose scores differ in
-    size from LM to LM."""
+    size from LM to LM. 'apart': and then multiplied by 1 − ρ, the correlation of both over these groups, so that it
+    counts for more where it says what the others do not."""
     name: str | None = None
     """Name in results; None takes method and view."""
 
@@ -222,7 +224,7 @@ def default_channels(
         pool="attention",
         temperature=GRADIENT_TEMPERATURE,
         weight=GRADIENT_WEIGHT,
-        relative=True,
+        relative="apart",
         name="gradients",
     )
     return (*text, squeezed)

@@ -7,7 +7,7 @@ from functools import cached_property, partial
 from pathlib import Path
 from typing import Any
 
-from airrep.attributors.base import Attributor, OnProgress, SlowFit
+from airrep.attributors.base import Attributor, OnProgress, fit_method
 from airrep.attributors.direct import direct_parts
 from airrep.attributors.methods import METHODS, attributor_of_new_index, default_method, packages_of
 from airrep.corpus.corpus import Corpus
@@ -111,10 +111,7 @@ def fit(attributor: Attributor, train: Corpus, progress: OnProgress | None) -> M
     """Let a method learn from the corpus; its model is loaded before, so that loading does not count."""
     attributor.load()
     with measuring(device_of(attributor.settings)) as meter:
-        if isinstance(attributor, SlowFit):
-            attributor.fit(train, progress)
-        else:
-            attributor.fit(train)
+        fit_method(attributor, train, progress)
     return meter.spent
 
 

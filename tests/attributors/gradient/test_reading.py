@@ -3,7 +3,7 @@
 from collections.abc import Iterator, Sequence
 from contextlib import nullcontext
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import pytest
@@ -317,6 +317,28 @@ def test_covariances_are_means_over_all_tokens_of_each_example_by_itself(llama: 
         for found, factor in zip(sums.of(site.name), wanted, strict=True):
             np.testing.assert_allclose(found.numpy(), factor, rtol=0, atol=1e-6 * np.abs(factor).max())
     assert set(sums.tokens.values()) == {int(documents.lengths.sum())}
+
+
+def test_covariances_of_wide_maps_are_whole_and_leave_out_what_is_not_finite() -> None:
+    """They are added up in blocks of rows, of which 600 make three."""
+    site = Site("wide", torch.nn.Linear(600, 300), 600, 300)
+    rng = np.random.default_rng(0)
+    inputs, gradients = (rng.standard_normal((70, width)).astype(np.float32) for width in (600, 300))
+    sums = Covariances([site])
+    whole = np.ones(70, bool)
+    for part, broken in ((slice(0, 40), np.nan), (slice(40, 70), np.inf)):
+        own = inputs[part].copy()
+        own[3, 599] = broken
+        own[4, :2] = np.inf, -np.inf
+        whole[[part.start + 3, part.start + 4]] = False
+        sums.keep(site, torch.from_numpy(own))
+        sums.take(site, torch.empty(0), torch.from_numpy(gradients[part]), cast(Places, None))
+    found = [each.numpy() for each in sums.of("wide")]
+    for matrix, rows in zip(found, (inputs[whole], gradients), strict=True):
+        wanted = rows.T.astype(np.float64) @ rows / whole.sum()
+        np.testing.assert_allclose(matrix, wanted, atol=1e-5)
+        np.testing.assert_array_equal(matrix, matrix.T)
+    assert sums.tokens["wide"] == whole.sum() == 66
 
 
 def test_each_site_is_given_once_a_batch_with_the_tokens_in_order(llama: TargetLM) -> None:

@@ -420,14 +420,18 @@ def _relative(*channels: dict[str, Any]) -> ChannelsAttributor:
     return method
 
 
-def test_a_relative_weight_is_that_of_scores_brought_to_the_size_of_the_others() -> None:
+APART = {**GRADIENTS, "relative": "apart"}
+
+
+@pytest.mark.parametrize("channel", [GRADIENTS, APART])
+def test_a_relative_weight_is_that_of_scores_brought_to_the_size_of_the_others(channel: dict[str, Any]) -> None:
     """By the written equation, in float64, over the reference groups."""
     train = Corpus.from_examples(
         Example(f"p{n}", " ".join(WORD_LIST[(n * k * k + k) % 11] for k in range(2, 7)), str(n)) for n in range(60)
     )
     queries = [Example("p", " ".join(WORD_LIST[(n + k) % 11] for k in range(4)), f"q{n}") for n in range(5)]
     plain = [make_attributor("ngram"), make_attributor("tfidf")]
-    method = _relative(WORDS, GRADIENTS)
+    method = _relative(WORDS, channel)
     method.fit(train)
     for one in plain:
         one.fit(train)
@@ -437,7 +441,7 @@ def test_a_relative_weight_is_that_of_scores_brought_to_the_size_of_the_others()
     )
     reference = method._reference
     assert reference is not None
-    sizes = []
+    sizes, seen = [], []
     for one, part, pool in zip(
         plain, reference.parts, ("ngram-lm", Pooling("attention", temperature=0.3)), strict=True
     ):
@@ -446,25 +450,40 @@ def test_a_relative_weight_is_that_of_scores_brought_to_the_size_of_the_others()
             for query in queries
         ]
         sizes.append(np.array([np.sqrt(np.mean((row - row.mean()) ** 2)) for row in scores]))
+        seen.append(scores)
     counted, weighed = (
         score_features(one.encode_train(train), one.encode_queries(queries), groups, pool).astype(np.float64)
         for one, pool in zip(plain, ("ngram-lm", Pooling("attention", temperature=0.3)), strict=True)
     )
-    expected = 2.0 * counted + 0.7 * (2.0 * sizes[0] / sizes[1])[:, None] * weighed
+    factors = 0.7 * 2.0 * sizes[0] / sizes[1]
+    if channel is APART:
+        factors *= [1 - np.corrcoef(ours, theirs)[0, 1] for ours, theirs in zip(*seen, strict=True)]
+    expected = 2.0 * counted + factors[:, None] * weighed
     np.testing.assert_allclose(found, expected, rtol=2e-5, atol=1e-6)
+
+
+def test_a_channel_that_says_what_the_others_say_adds_next_to_nothing_apart(tmp_path: Path) -> None:
+    queries = [Example("p", "ab cd ef", "a"), Example("q", "cd ef", "b")]
+    twin = {"method": "ngram", "settings": {"tokenizer": "words"}, "name": "twin", "weight": 2.0}
+    index = _index_of(tmp_path / "index", WORDS, {**twin, "relative": "apart"})
+    found = index.group_scores(queries, "source", why=True)
+    ours, theirs = found.channels.values()
+    assert np.abs(ours).max() > 0
+    np.testing.assert_allclose(theirs, 2e-3 * ours, rtol=1e-3)
 
 
 WORD_LIST = ["ab", "cd", "ef", "gh", "ij", "kl", "mn", "op", "qr", "st", "uv"]
 
 
-def test_relative_channels_conform_and_are_kept_with_an_index(tmp_path: Path) -> None:
-    check_attributor(lambda: _relative(WORDS, GRADIENTS))
-    index = _index_of(tmp_path / "index", WORDS, GRADIENTS)
+@pytest.mark.parametrize("channel", [GRADIENTS, APART])
+def test_relative_channels_conform_and_are_kept_with_an_index(tmp_path: Path, channel: dict[str, Any]) -> None:
+    check_attributor(lambda: _relative(WORDS, channel))
+    index = _index_of(tmp_path / "index", WORDS, channel)
     again = Index(tmp_path / "index")
     queries = [Example("p", "ab cd ef", "a"), Example("q", "cd ef", "b")]
     scores = index.group_scores(queries, "source").scores
     np.testing.assert_array_equal(again.group_scores(queries, "source").scores, scores)
-    absolute = [{**GRADIENTS, "relative": False, "weight": 5.0}, WORDS]
+    absolute = [{**channel, "relative": False, "weight": 5.0}, WORDS]
     expected = _index_of(tmp_path / "absolute", *absolute[::-1])
     np.testing.assert_allclose(
         _asked(tmp_path / "index", *absolute[::-1]).group_scores(queries, "source").scores,
@@ -472,7 +491,7 @@ def test_relative_channels_conform_and_are_kept_with_an_index(tmp_path: Path) ->
         rtol=1e-5,
     )
     with pytest.raises(ConfigError, match="the index was built without such"):
-        _asked(tmp_path / "absolute", WORDS, GRADIENTS).top(queries, 1)
+        _asked(tmp_path / "absolute", WORDS, channel).top(queries, 1)
 
 
 def test_why_and_groups_tell_what_a_relative_channel_gave(tmp_path: Path) -> None:

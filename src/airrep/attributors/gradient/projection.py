@@ -110,6 +110,10 @@ def project_gradients(
     return ProjectedGradients(features, doubts)
 
 
+BLOCK = 256
+"""Rows of a covariance that are added up at once."""
+
+
 class Covariances:
     """Adds up Σ_t a_t a_tᵀ of the inputs and Σ_t g_t g_tᵀ of the output gradients of some sites, over all tokens.
 
@@ -135,15 +139,16 @@ class Covariances:
         sums = self._sums[name]
         if len(sums) <= side:
             sums.append(rows.new_zeros(rows.shape[1], rows.shape[1]))
-        finite = torch.isfinite(rows).all(dim=1)
-        if not bool(finite.all()):
-            rows = rows[finite]
-        sums[side].addmm_(rows.t(), rows)
+        if not bool(torch.isfinite(rows.sum())):  # much quicker than to look at each number, of which few are not
+            rows = rows[torch.isfinite(rows).all(dim=1)]
+        for start in range(0, rows.shape[1], BLOCK):  # symmetric: what lies below is not needed
+            block = rows[:, start : start + BLOCK]
+            sums[side][start : start + BLOCK, start:].addmm_(block.t(), rows[:, start:])
         return len(rows)
 
     def of(self, name: str) -> tuple[Float[Tensor, "i i"], Float[Tensor, "o o"]]:
         """Means over the tokens of one site: of its inputs and of its output gradients."""
-        inward, outward = self._sums[name]
+        inward, outward = (each.triu() + each.triu(1).t() for each in self._sums[name])
         return inward / self.tokens[name], outward / self.tokens[name]
 
 

@@ -10,7 +10,7 @@ import numpy as np
 from scipy import sparse
 
 from airrep.arrays import DenseFeatures, Features, MixedFeatures, PowerColumns, SparseFeatures, multiply_rows
-from airrep.attributors.base import Attributor, OnRows, SeveralMethods
+from airrep.attributors.base import Attributor, OnProgress, OnRows, SeveralMethods
 from airrep.attributors.encoder import EmbeddingAttributor
 from airrep.attributors.gradient.map_weights import WeighsMaps
 from airrep.attributors.methods import make_attributor
@@ -42,7 +42,8 @@ class ChannelsAttributor(SeveralMethods[ChannelsSettings]):
     with the temperature T of attention times w; a power p takes the p-th root of w.
 
     The weight of a relative channel is w σ(x) / σ_c(x): over random groups of the training corpus, its scores for query
-    x have the deviation σ_c(x), and the sum of the channels that are not relative σ(x).
+    x have the deviation σ_c(x), and the sum of the channels that are not relative σ(x). Of one that is relative "apart"
+    it is 1 − ρ(x) times that, ρ being the correlation of both.
     """
 
     name = "channels"
@@ -127,9 +128,9 @@ class ChannelsAttributor(SeveralMethods[ChannelsSettings]):
             )
         )
 
-    def fit(self, train: Corpus) -> None:
+    def fit(self, train: Corpus, progress: OnProgress | None = None) -> None:
         """Let every channel learn what it needs; for relative ones take random groups of the corpus as well."""
-        super().fit(train)
+        super().fit(train, progress)
         if self._relative:
             rows = np.sort(stream(0, "channels", "reference").permutation(len(train))[:REFERENCE])
             self._reference = Reference.of(self.parts, train.take(rows))

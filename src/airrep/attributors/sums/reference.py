@@ -24,6 +24,8 @@ from airrep.scoring.pooling import Pooling
 
 REFERENCE, GROUPS, MEMBERS = 256, 64, 16
 """Examples, groups that are drawn from them, and members of each, where there are enough examples."""
+LEAST_APART = 1e-3
+"""Least 1 − ρ: pools divide by what they are multiplied with."""
 KEY, EXAMPLES, KEPT = "reference.txt", "reference.jsonl", "reference-kept"
 
 
@@ -136,7 +138,11 @@ def _loaded(path: Path) -> DenseFeatures | SparseFeatures:
 def relative_weights(channels: Sequence[Channel], scores: np.ndarray) -> np.ndarray:
     """What each channel's scores are multiplied by for each query: w, or w σ(x) / σ_c(x) if it is relative.
 
-    Where the sum of the others, or the channel, scores all groups alike, σ or σ_c says nothing and is taken as 1.
+    If it is so apart from the others, w (1 − ρ(x)) σ(x) / σ_c(x), ρ being its correlation with the sum of the others
+    over the groups: where both say the same the others know the query well, and need no more of it.
+
+    Where the sum of the others, or the channel, scores all groups alike, σ or σ_c says nothing and is taken as 1, and
+    ρ as 0.
 
     Args:
         channels: the channels.
@@ -146,13 +152,23 @@ def relative_weights(channels: Sequence[Channel], scores: np.ndarray) -> np.ndar
         ``(q, channels)`` float64.
     """
     weights = np.array([one.weight for one in channels])
-    relative = np.array([one.relative for one in channels])
+    relative = np.array([bool(one.relative) for one in channels])
+    apart = np.array([one.relative == "apart" for one in channels])
     if relative.all():
         raise ConfigError("channels: all weights are relative; expected one that is not. Set relative: false for one.")
     whole = np.tensordot(np.where(relative, 0.0, weights), scores, axes=1)
     sizes = _deviation(whole)[None] / _deviation(scores)
+    if apart.any():
+        sizes = np.where(apart[:, None], np.maximum(1 - _correlation(whole, scores), LEAST_APART), 1.0) * sizes
     factors: np.ndarray = np.where(relative[:, None], sizes, 1.0) * weights[:, None]
     return np.ascontiguousarray(factors.T)
+
+
+def _correlation(whole: np.ndarray, scores: np.ndarray) -> np.ndarray:
+    """Of the sum ``(q, groups)`` with each channel ``(channels, q, groups)``; 0 where one of them is constant."""
+    both = [each - each.mean(axis=-1, keepdims=True) for each in (whole[None], scores)]
+    products = (both[0] * both[1]).mean(axis=-1)
+    return np.asarray(products / (_deviation(whole)[None] * _deviation(scores)))
 
 
 def _deviation(scores: np.ndarray) -> np.ndarray:

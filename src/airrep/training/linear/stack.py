@@ -269,7 +269,7 @@ def _weights(members: Sequence[_Member], learn: Sequence[LabelledInstance]) -> l
     if len(absolute) == len(members):
         return weights
     parts = [_parts(members, weights, place, "learn") for place in range(len(learn))]
-    relative = np.array([one.channel.relative for one in members])
+    relative = np.array([bool(one.channel.relative) for one in members])
     sums = [part[~relative].sum(axis=0) for part in parts]
     others = [[part[number] for part in parts] for number in np.flatnonzero(relative)]
     whole, *found = fit_weights([sums, *others], losses)
