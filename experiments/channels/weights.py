@@ -20,7 +20,7 @@ import numpy as np
 
 import airrep
 from airrep.attributors.methods import make_attributor
-from airrep.attributors.recipes import default_channels
+from airrep.attributors.recipes import ChannelsSettings, default_channels
 from airrep.attributors.sums.channels import channel_pooling
 from airrep.attributors.sums.reference import relative_weights
 from airrep.evaluation.judging import compare_held_out, held_out_lds
@@ -68,11 +68,9 @@ class Scores(NamedTuple):
 
 
 def channel_scores(name: str, instance: LabelledInstance, lm: Path, gradients: bool) -> Scores:
-    """Group scores of each channel."""
+    """Group scores of each channel; beside gradients what the LM expects counts less, as in an index with both."""
     found = []
-    for channel in default_channels(str(lm)):
-        if channel.relative and not gradients:
-            continue
+    for channel in ChannelsSettings(lm=str(lm)).channels if gradients else default_channels(str(lm), "none"):
         told = channel.model_dump_json(exclude={"weight", "name", "relative"})
         kept = KEPT / f"{name}-{re.sub(' ', '-', channel.title)}-{sha256(told.encode()).hexdigest()[:8]}.npz"
         if not kept.exists():
