@@ -6,12 +6,14 @@ In the folder of the repository, after the data steps of `roles` and `smollm2`; 
 
 Weights are learnt by Eq. 8 on the instances 0 of the other roles, by the LM of 4.5M parameters and by SmolLM2-135M, the
 larger LM, whose labels count twice. Channels count the tokens of the LM that judges. Nothing of the role that is judged
-is read. The last lines are the weights that all roles give together, and those that ship. Group scores are kept below
+is read. The last lines are the weights that all roles give together, and those that ship. With gradients it begins with
+the LDS of the instances 0, by the weight of gradients, relative and relative "apart". Group scores are kept below
 `work/channels`; delete them to compute them anew.
 """
 
 import argparse
 import re
+from collections.abc import Sequence
 from hashlib import sha256
 from pathlib import Path
 from typing import NamedTuple
@@ -20,7 +22,7 @@ import numpy as np
 
 import airrep
 from airrep.attributors.methods import make_attributor
-from airrep.attributors.recipes import ChannelsSettings, default_channels
+from airrep.attributors.recipes import Channel, ChannelsSettings, default_channels
 from airrep.attributors.sums.channels import channel_pooling
 from airrep.attributors.sums.reference import relative_weights
 from airrep.evaluation.judging import compare_held_out, held_out_lds
@@ -33,6 +35,8 @@ KEPT = HERE / "work" / "channels"
 ROLES = ("tasks", "mixture", "general", "safety")
 TINY, SMOLLM2 = HERE / "work" / "shared" / "models" / "tiny-lm", HERE / "work" / "models" / "smollm2-135m"
 DEFAULT = default_channels("LM")
+FACTORS = {True: (0.5, 0.7, 1.0, 1.4, 2.0, 2.8), "apart": (1.4, 2.0, 2.4, 2.8, 3.4, 4.0)}
+"""Weights of gradients that are tried, by how they are relative."""
 
 
 def labelled(role: str, judged: bool, lms: list[str]) -> dict[str, tuple[LabelledInstance, Path]]:
@@ -57,9 +61,9 @@ class Scores(NamedTuple):
     """``(channels, q, groups)``: of random groups, which tell relative weights."""
     losses: np.ndarray
 
-    def parts(self, weights: list[float]) -> np.ndarray:
-        """What each channel gives, ``(channels, q, m)``."""
-        channels = [one.model_copy(update={"weight": weight}) for one, weight in zip(DEFAULT, weights, strict=False)]
+    def parts(self, weights: list[float], recipe: Sequence[Channel] = DEFAULT) -> np.ndarray:
+        """What each channel of a recipe gives with these weights, ``(channels, q, m)``."""
+        channels = [one.model_copy(update={"weight": weight}) for one, weight in zip(recipe, weights, strict=False)]
         return self.subsets * relative_weights(channels, self.reference).T[:, :, None]
 
     def total(self, weights: list[float]) -> np.ndarray:
@@ -98,6 +102,8 @@ def main() -> None:
         for lm, (instance, folder) in labelled(role, False, lms).items():
             scores = channel_scores(f"{role}-{lm}-choose", instance, folder, gradients)
             learn[role] += [scores] * (2 if lm == "135M" else 1)
+    if gradients:
+        show_factors(learn)
     for role in ROLES:
         weights = weights_of([one for other in ROLES if other != role for one in learn[other]])
         print(f"{role}: weights of the other roles {shown(weights)}")
@@ -115,6 +121,24 @@ def main() -> None:
                 )
     print(f"weights of all roles {shown(weights_of([one for role in ROLES for one in learn[role]]))}")
     print(f"shipped {shown([one.weight for one in DEFAULT][: len(learn['tasks'][0].subsets)])}")
+
+
+def show_factors(learn: dict[str, list[Scores]]) -> None:
+    """Print the LDS of the instances 0 for each weight of gradients, and how far text and gradients agree there."""
+    text = [one.weight for one in DEFAULT if not one.relative]
+    first = {role: found[0] for role, found in learn.items()}
+    for role, one in first.items():
+        both = np.tensordot(text, one.reference[: len(text)], axes=1), one.reference[len(text)]
+        agreement = [np.corrcoef(ours, theirs)[0, 1] for ours, theirs in zip(*both, strict=True)]
+        print(f"{role}: correlation of text and gradients, median {np.nanmedian(agreement):.2f}")
+    for relative, weights in FACTORS.items():
+        recipe = [one.model_copy(update={"relative": one.relative and relative}) for one in DEFAULT]
+        for weight in (0.0, *weights):
+            sums = [one.parts([*text, weight], recipe).sum(axis=0) for one in first.values()]
+            pairs = zip(sums, first.values(), strict=True)
+            found = [airrep.metrics.lds(ours.astype(np.float32), one.losses, resamples=2).value for ours, one in pairs]
+            told = " ".join(f"{100 * value:5.1f}" for value in found)
+            print(f"relative {relative}, weight {weight:.1f}: {told}; mean {100 * np.mean(found):.2f}", flush=True)
 
 
 def weights_of(labels: list[Scores]) -> list[float]:

@@ -70,6 +70,13 @@ class Channel(Settings):
     name: str | None = None
     """Name in results; None takes method and view."""
 
+    @field_validator("relative", mode="before")
+    @classmethod
+    def _known(cls, relative: object) -> object:
+        if relative not in (True, False, "apart"):
+            raise ValueError("expected true, false or apart")
+        return relative
+
     @field_validator("method")
     @classmethod
     def _no_sum(cls, method: str) -> str:

@@ -275,6 +275,7 @@ def test_paths_in_a_recipe_are_whole(tmp_path: Path, monkeypatch: pytest.MonkeyP
             r"channels\.0\.weight=1e\+39: input should be less than",
         ),
         ([{"method": "ngram", "wieght": 1}], "wieght"),
+        ([{"method": "ngram", "relative": "Apart"}], r"channels\.0\.relative=.*expected true, false or apart"),
         ("missing.yaml", r"^channels=missing\.yaml: there is no such file; expected default, kind or a YAML file\. "),
         ([{"method": "stack"}], "expected a method that is no sum of others, unlike channels and stack"),
         ([{"method": "channels"}], "no sum of others"),
