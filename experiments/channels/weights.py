@@ -1,22 +1,23 @@
 """Weights of the default channels that hold across roles: learnt from all roles but one, judged on that one.
 
-Usage: python experiments/channels/weights.py [--gradients] [--lm 4.5M]
+Usage: python experiments/channels/weights.py [--gradients [ekfac]] [--lm 4.5M] [--role tasks]
 
-In the folder of the repository, after the data steps of `roles` and `smollm2`; with the gradients of the LM if asked.
+In the folder of the repository, after the data steps of `roles` and `smollm2`; with the gradients of the LM if asked,
+by LoGra or by EK-FAC, whose curvature is learnt from 300 examples.
 
 Weights are learnt by Eq. 8 on the instances 0 of the other roles, by the LM of 4.5M parameters and by SmolLM2-135M, the
 larger LM, whose labels count twice. Channels count the tokens of the LM that judges. Nothing of the role that is judged
 is read. The last lines are the weights that all roles give together, and those that ship. With gradients it begins with
-the LDS of the instances 0, by the weight of gradients, relative and relative "apart". Group scores are kept below
-`work/channels`; delete them to compute them anew.
+the LDS of the instances 0, by the weight of gradients, relative and relative "apart"; with a role named it ends there,
+and is of this role alone. Group scores are kept below `work/channels`; delete them to compute them anew.
 """
 
 import argparse
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from hashlib import sha256
 from pathlib import Path
-from typing import NamedTuple
+from typing import Literal, NamedTuple
 
 import numpy as np
 
@@ -34,9 +35,13 @@ HERE = Path(__file__).parents[1]
 KEPT = HERE / "work" / "channels"
 ROLES = ("tasks", "mixture", "general", "safety")
 TINY, SMOLLM2 = HERE / "work" / "shared" / "models" / "tiny-lm", HERE / "work" / "models" / "smollm2-135m"
-DEFAULT = default_channels("LM")
-FACTORS = {True: (0.5, 0.7, 1.0, 1.4, 2.0, 2.8), "apart": (1.4, 2.0, 2.4, 2.8, 3.4, 4.0)}
-"""Weights of gradients that are tried, by how they are relative."""
+SAMPLE = 300
+"""Examples that the curvature of EK-FAC is learnt from."""
+FACTORS: dict[str, dict[Literal[True, "apart"], tuple[float, ...]]] = {
+    "logra": {True: (0.5, 0.7, 1.0, 1.4, 2.0, 2.8), "apart": (1.4, 2.0, 2.4, 2.8, 3.4, 4.0)},
+    "ekfac": {True: (1.0, 1.4, 2.0, 2.8, 4.0, 5.6, 8.0), "apart": (2.0, 4.0, 5.6, 8.0, 11.0, 16.0, 32.0)},
+}
+"""Weights of gradients that are tried, by how they are taken and how they are relative."""
 
 
 def labelled(role: str, judged: bool, lms: list[str]) -> dict[str, tuple[LabelledInstance, Path]]:
@@ -61,20 +66,31 @@ class Scores(NamedTuple):
     """``(channels, q, groups)``: of random groups, which tell relative weights."""
     losses: np.ndarray
 
-    def parts(self, weights: list[float], recipe: Sequence[Channel] = DEFAULT) -> np.ndarray:
+    def parts(self, weights: list[float], recipe: Sequence[Channel]) -> np.ndarray:
         """What each channel of a recipe gives with these weights, ``(channels, q, m)``."""
-        channels = [one.model_copy(update={"weight": weight}) for one, weight in zip(recipe, weights, strict=False)]
+        channels = [one.model_copy(update={"weight": weight}) for one, weight in zip(recipe, weights, strict=True)]
         return self.subsets * relative_weights(channels, self.reference).T[:, :, None]
 
-    def total(self, weights: list[float]) -> np.ndarray:
+    def total(self, weights: list[float], recipe: Sequence[Channel]) -> np.ndarray:
         """Σ_c w_c g_c, ``(q, m)`` float32."""
-        return self.parts(weights).sum(axis=0).astype(np.float32)
+        return self.parts(weights, recipe).sum(axis=0).astype(np.float32)
 
 
-def channel_scores(name: str, instance: LabelledInstance, lm: Path, gradients: bool) -> Scores:
-    """Group scores of each channel; beside gradients what the LM expects counts less, as in an index with both."""
+def with_lm(recipe: Sequence[Channel], lm: Path) -> Sequence[Channel]:
+    """Channels of an LM; beside gradients what it expects counts less, as in an index with both."""
+    if not any(one.relative for one in recipe):
+        return default_channels(str(lm), "none")
+    few = [
+        one.model_copy(update={"settings": {**one.settings, "sample": SAMPLE}}) if one.method == "ekfac" else one
+        for one in recipe
+    ]
+    return ChannelsSettings.of({"lm": str(lm), "channels": few}, "channels").channels
+
+
+def channel_scores(name: str, instance: LabelledInstance, lm: Path, recipe: Sequence[Channel]) -> Scores:
+    """Group scores of each channel."""
     found = []
-    for channel in ChannelsSettings(lm=str(lm)).channels if gradients else default_channels(str(lm), "none"):
+    for channel in with_lm(recipe, lm):
         told = channel.model_dump_json(exclude={"weight", "name", "relative"})
         kept = KEPT / f"{name}-{re.sub(' ', '-', channel.title)}-{sha256(told.encode()).hexdigest()[:8]}.npz"
         if not kept.exists():
@@ -92,26 +108,31 @@ def channel_scores(name: str, instance: LabelledInstance, lm: Path, gradients: b
 def main() -> None:
     """Print a line for each role that judges."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--gradients", action="store_true", help="with the gradients of the LM")
+    parser.add_argument("--gradients", nargs="?", const="logra", choices=tuple(FACTORS), help="with those of the LM")
     parser.add_argument("--lm", action="append", choices=("4.5M", "135M"), help="of this LM alone; gradients cost")
+    parser.add_argument("--role", action="append", choices=ROLES, help="no more than what this role would choose")
     given = parser.parse_args()
-    gradients, lms = given.gradients, given.lm or ["4.5M", "135M"]
+    lms, recipe = given.lm or ["4.5M", "135M"], default_channels("LM", given.gradients or "none")
     learn: dict[str, list[Scores]] = {}
-    for role in ROLES:
+    for role in given.role or ROLES:
         learn[role] = []
         for lm, (instance, folder) in labelled(role, False, lms).items():
-            scores = channel_scores(f"{role}-{lm}-choose", instance, folder, gradients)
+            scores = channel_scores(f"{role}-{lm}-choose", instance, folder, recipe)
             learn[role] += [scores] * (2 if lm == "135M" else 1)
-    if gradients:
-        show_factors(learn)
+            if given.gradients:
+                show_factors(f"{role}, {lm}", scores, recipe)
+    if given.gradients:
+        show_means(learn, recipe)
+    if given.role:
+        return
     for role in ROLES:
-        weights = weights_of([one for other in ROLES if other != role for one in learn[other]])
+        weights = weights_of([one for other in ROLES if other != role for one in learn[other]], recipe)
         print(f"{role}: weights of the other roles {shown(weights)}")
         for lm, (instance, folder) in labelled(role, True, lms).items():
-            scores = channel_scores(f"{role}-{lm}-judge", instance, folder, gradients)
+            scores = channel_scores(f"{role}-{lm}-judge", instance, folder, recipe)
             counted = scores.subsets[0].astype(np.float32)
-            for name, some in (("these", weights), ("shipped", [one.weight for one in DEFAULT][: len(weights)])):
-                ours = scores.total(some)
+            for name, some in (("these", weights), ("shipped", [one.weight for one in recipe])):
+                ours = scores.total(some, recipe)
                 found = held_out_lds([ours], [instance])
                 gap = compare_held_out([ours], [counted], [instance])
                 print(
@@ -119,36 +140,57 @@ def main() -> None:
                     f"above n-grams of tokens {100 * gap.value:+.1f} ({ends(gap.interval)})",
                     flush=True,
                 )
-    print(f"weights of all roles {shown(weights_of([one for role in ROLES for one in learn[role]]))}")
-    print(f"shipped {shown([one.weight for one in DEFAULT][: len(learn['tasks'][0].subsets)])}")
+    print(f"weights of all roles {shown(weights_of([one for role in ROLES for one in learn[role]], recipe))}")
+    print(f"shipped {shown([one.weight for one in recipe])}")
 
 
-def show_factors(learn: dict[str, list[Scores]]) -> None:
-    """Print the LDS of the instances 0 for each weight of gradients, and how far text and gradients agree there."""
-    text = [one.weight for one in DEFAULT if not one.relative]
-    first = {role: found[0] for role, found in learn.items()}
-    for role, one in first.items():
-        both = np.tensordot(text, one.reference[: len(text)], axes=1), one.reference[len(text)]
-        agreement = [np.corrcoef(ours, theirs)[0, 1] for ours, theirs in zip(*both, strict=True)]
-        print(f"{role}: correlation of text and gradients, median {np.nanmedian(agreement):.2f}")
-    for relative, weights in FACTORS.items():
-        recipe = [one.model_copy(update={"relative": one.relative and relative}) for one in DEFAULT]
+def by_factor(one: Scores, recipe: Sequence[Channel]) -> dict[tuple[bool | str, float], float]:
+    """LDS of an instance for each weight of gradients, relative and apart; infinity: gradients alone."""
+    text = [channel.weight for channel in recipe if not channel.relative]
+    found: dict[tuple[bool | str, float], float] = {}
+    for relative, weights in FACTORS["ekfac" if recipe[-1].method == "ekfac" else "logra"].items():
+        tried = [channel.model_copy(update={"relative": channel.relative and relative}) for channel in recipe]
         for weight in (0.0, *weights):
-            sums = [one.parts([*text, weight], recipe).sum(axis=0) for one in first.values()]
-            pairs = zip(sums, first.values(), strict=True)
-            found = [airrep.metrics.lds(ours.astype(np.float32), one.losses, resamples=2).value for ours, one in pairs]
-            told = " ".join(f"{100 * value:5.1f}" for value in found)
-            print(f"relative {relative}, weight {weight:.1f}: {told}; mean {100 * np.mean(found):.2f}", flush=True)
+            found[relative, weight] = lds(one.parts([*text, weight], tried).sum(axis=0), one)
+    return {**found, (True, np.inf): lds(one.subsets[len(text)], one)}
 
 
-def weights_of(labels: list[Scores]) -> list[float]:
+def lds(scores: np.ndarray, one: Scores) -> float:
+    """The LDS of group scores, without its interval."""
+    return airrep.metrics.lds(scores.astype(np.float32), one.losses, resamples=2).value
+
+
+def show_factors(name: str, one: Scores, recipe: Sequence[Channel]) -> None:
+    """Print how far text and gradients agree on an instance, and its LDS by the weight of gradients."""
+    text = [channel.weight for channel in recipe if not channel.relative]
+    both = np.tensordot(text, one.reference[: len(text)], axes=1), one.reference[len(text)]
+    agreement = [np.corrcoef(ours, theirs)[0, 1] for ours, theirs in zip(*both, strict=True)]
+    print(f"{name}: correlation of text and gradients, median {np.nanmedian(agreement):.2f}")
+    show(by_factor(one, recipe))
+
+
+def show_means(learn: Mapping[str, Sequence[Scores]], recipe: Sequence[Channel]) -> None:
+    """Print the mean LDS of all instances by the weight of gradients."""
+    found = [by_factor(one, recipe) for instances in learn.values() for one in instances]
+    print("mean of all, those of the larger LM twice")
+    show({key: float(np.mean([one[key] for one in found])) for key in found[0]})
+
+
+def show(found: Mapping[tuple[bool | str, float], float]) -> None:
+    """Print an LDS for each weight."""
+    for relative in dict.fromkeys(relative for relative, _ in found):
+        row = ", ".join(f"{weight:g}: {100 * value:.1f}" for (own, weight), value in found.items() if own == relative)
+        print(f"    relative {relative}, weight {row}", flush=True)
+
+
+def weights_of(labels: list[Scores], recipe: Sequence[Channel]) -> list[float]:
     """Weights by Eq. 8, the first of them 1: of text, then of gradients beside text."""
-    text = sum(not channel.relative for channel in DEFAULT)
+    text = sum(not channel.relative for channel in recipe)
     losses = [one.losses for one in labels]
     weights = fit_weights([[one.subsets[channel] for one in labels] for channel in range(text)], losses)
     found = [weight / weights[0] for weight in weights]
-    if len(labels[0].subsets) > text:
-        parts = [one.parts([*found, 1.0]) for one in labels]
+    if len(recipe) > text:
+        parts = [one.parts([*found, 1.0], recipe) for one in labels]
         sums, gradients = [part[:text].sum(axis=0) for part in parts], [part[text] for part in parts]
         whole, beside = fit_weights([sums, gradients], losses)
         found.append(beside / whole)

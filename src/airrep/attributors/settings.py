@@ -236,17 +236,18 @@ class CheckpointSettings(GradientSettings):
 class PresetSettings(GradientSettings):
     """Settings of gradient methods whose papers name others than those that were measured to do best.
 
-    A preset is read once: ``modules``, ``pool`` and ``temperature`` say it from then on, so that an index stays what it
-    is, whatever a later version measures.
+    A preset is read once: the settings that it means say it from then on, so that an index stays what it is, whatever a
+    later version measures.
     """
 
     measured: ClassVar[Mapping[str, Any]]
-    """Modules, pool and temperature of the preset 'measured' (experiments/gradients)."""
+    """Settings of the preset 'measured', pool and temperature among them (experiments/gradients)."""
 
     preset: Literal["measured", "paper"] | None = None
     """What modules, pool and temperature are where they are not set. 'measured', which new indexes take: all linear
-    maps, and attention at the temperature that did best, if scores are cosines (unit=true, checkpoints=final). 'paper':
-    the maps of MLPs, summed scores; so do channels, stacks and all that earlier versions made."""
+    maps, and attention at the temperature that did best, if scores are cosines (unit=true, checkpoints=final); LoGra
+    learns curvature from 300 examples. 'paper': the maps of MLPs, summed scores, 1,000 examples; so do channels, stacks
+    and all that earlier versions made."""
     pool: Literal["sum", "mean", "attention", "signed-attention"] | None = None
     """The pool that suits the scores, for questions that name none; None: the sum."""
     temperature: float = Field(default=1.0, gt=0, allow_inf_nan=False)
@@ -263,8 +264,8 @@ class PresetSettings(GradientSettings):
         if preset == "paper":
             return given
         cosines = given.get("unit", True) in (True,) and given.get("checkpoints", "final") == "final"
-        pooled = () if "pool" in given or not cosines else ("pool", "temperature")
-        return {**{name: cls.measured[name] for name in ("modules", *pooled)}, **given}
+        unsuited = ("pool", "temperature") if "pool" in given or not cosines else ()
+        return {**{name: value for name, value in cls.measured.items() if name not in unsuited}, **given}
 
     @model_validator(mode="after")
     def _fitting_temperature(self) -> Self:
@@ -287,7 +288,7 @@ class LograSettings(PresetSettings, MapWeightSettings):
     """Settings of LoGra."""
 
     added = (*MapWeightSettings.added, *PRESET)
-    measured: ClassVar = {"modules": ("all-linear",), "pool": "attention", "temperature": 0.4}
+    measured: ClassVar = {"modules": ("all-linear",), "sample": 300, "pool": "attention", "temperature": 0.4}
 
     projection: Literal["pca", "random"] = "pca"
     """Small matrices: leading directions of activations and output gradients, or random ones."""

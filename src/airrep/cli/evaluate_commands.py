@@ -298,7 +298,7 @@ def stack_command(
     lineage = label_lineage(labels, held_out, mixed=mixed)
     named = [*labels, *held_out]
     learn, judge = _gather(labels, held_out, data=data, reading=reading, partial=partial, named=named)
-    made = learn_stack(members, learn, judge, out, rivals=rivals, lineage=lineage, replace=replace)
+    made = learn_stack(members, learn, judge, out, rivals=rivals, lineage=lineage, replace=replace, tell=note)
     options.show(made, print_stack, as_json)
     note(f"{out}: next: airrep index DATA --method channels --set channels={out} --out INDEX")
 

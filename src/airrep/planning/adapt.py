@@ -86,7 +86,7 @@ class Adaptation:
             weigh, last = self._labels(out / "judge", rest, plan, held_out=True)
             check_disjoint([weigh], [last])
             tell("weighing channels, and judging on examples and queries that took no part")
-            found = self._weighed(out / CHANNELS, members, weigh, last)
+            found = self._weighed(out / CHANNELS, members, weigh, last, tell)
             if plan.trains:
                 tell(f"labels for the encoder: {plan.subsets:,} fine-tunes on {plan.size:,} of {plan.pool:,} examples")
                 taught = self._labels(out / "learn", learn, plan, held_out=False)
@@ -99,7 +99,7 @@ class Adaptation:
                 train_encoder(taught, [weigh], folder, settings, beside=counting, seconds=left, progress=self.on_step)
                 seen = {"encoder": str(folder), "view": settings.view}
                 encoder = Channel(method="airrep", settings=seen, name="trained encoder")
-                found = self._weighed(out / TRAINED, (*members, encoder), weigh, last)
+                found = self._weighed(out / TRAINED, (*members, encoder), weigh, last, tell)
             return found
 
     def _members(self, some: Corpus, tell: Tell) -> tuple[Channel, ...]:
@@ -123,9 +123,9 @@ class Adaptation:
         return tuple(found)
 
     def _weighed(
-        self, out: Path, members: tuple[Channel, ...], weigh: LabelledInstance, last: LabelledInstance
+        self, out: Path, members: tuple[Channel, ...], weigh: LabelledInstance, last: LabelledInstance, tell: Tell
     ) -> Stack:
-        return learn_stack(members, [weigh], [last], out, rivals=rivals(self.lm.lm, self.lm.base))
+        return learn_stack(members, [weigh], [last], out, rivals=rivals(self.lm.lm, self.lm.base), tell=tell)
 
     def _usable(self, tell: Tell | None = None) -> Corpus:
         """The examples whose responses the LM can read whole."""

@@ -61,7 +61,8 @@ def test_a_preset_is_what_modules_pool_and_temperature_say(name: str) -> None:
     assert settings_of(name, preset="paper") == settings_of(name)
     made = settings_of(name, preset="measured")
     assert (chosen(made), made.rank, made.preset) == (whole, 8, None)
-    assert settings_of(name, modules=["all-linear"], pool=pool, temperature=temperature) == made
+    own = {} if name == "tracin" else {"sample": 300}
+    assert settings_of(name, modules=["all-linear"], pool=pool, temperature=temperature, **own) == made
 
 
 @pytest.mark.parametrize("name", OWN)
@@ -76,6 +77,10 @@ def test_what_is_given_counts_before_the_preset(name: str) -> None:
     assert measured(pool="sum") == (("all-linear",), "sum", 1.0)
     assert measured(pool="attention") == (("all-linear",), "attention", 1.0)
     assert measured(temperature=0.7) == (("all-linear",), pool, 0.7)
+    if name == "logra":
+        samples = [settings_of(name, preset=preset).sample for preset in (None, "paper", "measured")]
+        assert samples == [1000, 1000, 300]
+        assert settings_of(name, preset="measured", sample=20, unit=False).sample == 20
     assert measured(unit=False) == (("all-linear",), None, 1.0), "lengths are kept: no temperature was measured"
     paper = settings_of(name, preset="paper", pool="attention", temperature=0.2, modules=["all-linear"])
     assert chosen(paper) == (("all-linear",), "attention", 0.2)

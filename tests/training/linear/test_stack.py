@@ -115,7 +115,11 @@ def _lds(stack) -> list[float]:
 
 
 def test_channels_that_each_know_a_half_make_a_sum_that_beats_both(tmp_path):
-    stack = learn_stack([ONE, TWO], [LEARN], [HELD_OUT], tmp_path / "stack")
+    told: list[str] = []
+    stack = learn_stack([ONE, TWO], [LEARN], [HELD_OUT], tmp_path / "stack", tell=told.append)
+    assert told == [
+        f"channel {number} of 2, {one.title}: scores of 2 instances" for number, one in enumerate((ONE, TWO), 1)
+    ]
     ours, *others = stack.report["rows"]
     assert ours["lds"]["lds"] > 0.9
     assert ours["lds"]["lds"] > max(row["lds"]["lds"] for row in others) + 0.1

@@ -14,7 +14,7 @@ from airrep.attributors.base import Attributor
 from airrep.attributors.direct import DirectAttributor, with_columns
 from airrep.attributors.recipes import Channel
 from airrep.corpus.corpus import Corpus, Example, read_corpus
-from airrep.errors import ArtifactError, ConfigError, DataError
+from airrep.errors import ArtifactError, DataError
 from airrep.runtime.artifacts import json_digest
 from airrep.runtime.seeding import stream
 from airrep.scoring.blocks import block_of
@@ -145,7 +145,7 @@ def relative_weights(channels: Sequence[Channel], scores: np.ndarray) -> np.ndar
     ρ as 0.
 
     Args:
-        channels: the channels.
+        channels: the channels, of which one at least is not relative, as settings make sure.
         scores: ``(channels, q, groups)``, without weights.
 
     Returns:
@@ -154,8 +154,6 @@ def relative_weights(channels: Sequence[Channel], scores: np.ndarray) -> np.ndar
     weights = np.array([one.weight for one in channels])
     relative = np.array([bool(one.relative) for one in channels])
     apart = np.array([one.relative == "apart" for one in channels])
-    if relative.all():
-        raise ConfigError("channels: all weights are relative; expected one that is not. Set relative: false for one.")
     whole = np.tensordot(np.where(relative, 0.0, weights), scores, axes=1)
     sizes = _deviation(whole)[None] / _deviation(scores)
     if apart.any():

@@ -1,6 +1,6 @@
 """Learn a sum of channels from labels: pools, temperatures, weights."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from copy import copy
 from dataclasses import dataclass
 from pathlib import Path
@@ -117,6 +117,7 @@ def learn_stack(
     lineage: Mapping[str, Any] | None = None,
     resamples: int = RESAMPLES,
     replace: bool = False,
+    tell: Callable[[str], None] | None = None,
 ) -> Stack:
     """Learn pools, temperatures and weights of channels from labels, and judge their sum on others.
 
@@ -135,6 +136,7 @@ def learn_stack(
         lineage: what the labels were made from, for the manifest.
         resamples: bootstrap draws behind each interval.
         replace: replace what is there, if it was learnt so.
+        tell: told in a line which channel is read, as gradients of a large LM take long.
 
     Raises:
         ConfigError: no member, no instance to learn from or judge by, or a setting that cannot hold.
@@ -160,7 +162,11 @@ def learn_stack(
     finished = Stage(path, LEARNT, "a stack made", request, replace).finished(verify=True)
     if finished is not None:
         return Stack(path, tuple(Channel(**one) for one in finished["channels"]), finished["report"])
-    every = [_Member(one, learn, held_out) for one in members]
+    every = []
+    for number, one in enumerate(members, start=1):
+        if tell is not None:
+            tell(f"channel {number} of {len(members)}, {one.title}: scores of {len(learn) + len(held_out)} instances")
+        every.append(_Member(one, learn, held_out))
     made = _with_one_absolute([one for one in every if one.tells])
     if not made:
         raise DataError("stack: every member scores all subsets alike; expected scores that vary. Take other members.")
