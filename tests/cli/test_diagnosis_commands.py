@@ -1,13 +1,12 @@
 """The command diagnose, on labels that cost nothing."""
 
 import json
-import sys
 from pathlib import Path
 
 import pytest
+from worlds.commands import runner
 from worlds.toy_farm import FINE_TUNE, QUERIES, TRAIN, ToyWorld
 
-from airrep.cli import app as cli
 from airrep.labels.farm import label
 from airrep.labels.plan import SamplingSettings
 from airrep.labels.sampling import sample
@@ -34,14 +33,7 @@ def run(folder, capsys, monkeypatch):
     """Run the command line in this process: its status, stdout and stderr."""
     monkeypatch.chdir(folder)
 
-    def run(*arguments: str) -> tuple[int, str, str]:
-        monkeypatch.setattr(sys, "argv", ["airrep", *arguments])
-        with pytest.raises(SystemExit) as ended:
-            cli.main()
-            raise SystemExit(0)
-        printed = capsys.readouterr()
-        return int(ended.value.code or 0), printed.out, printed.err
-
+    run = runner(capsys, monkeypatch)
     if not Path("tfidf").exists():
         assert run("index", "train.jsonl", "--method", "tfidf", "--out", "tfidf")[0] == 0
     return run

@@ -3,17 +3,16 @@
 import json
 import shlex
 import shutil
-import sys
 from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
 import pytest
+from worlds.commands import runner
 from worlds.published_world import write_published
 from worlds.small_world import tree
 from worlds.toy_farm import FINE_TUNE, ToyLearner, ToyWorld
 
-from airrep.cli import app as cli
 from airrep.corpus.corpus import Corpus, Example
 from airrep.evaluation.result import read_evaluation
 from airrep.labels.farm import label
@@ -72,14 +71,7 @@ def run(folder, capsys, monkeypatch):
     """Run the command line in this process: its status, stdout and stderr."""
     monkeypatch.chdir(folder)
 
-    def run(*arguments: str) -> tuple[int, str, str]:
-        monkeypatch.setattr(sys, "argv", ["airrep", *arguments])
-        with pytest.raises(SystemExit) as ended:
-            cli.main()
-            raise SystemExit(0)
-        printed = capsys.readouterr()
-        return int(ended.value.code or 0), printed.out, printed.err
-
+    run = runner(capsys, monkeypatch)
     if not Path("tfidf").exists():
         assert run("index", "train.jsonl", "--method", "tfidf", "--out", "tfidf")[0] == 0
     return run

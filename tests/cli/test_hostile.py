@@ -1,18 +1,14 @@
 """Input of strangers that once crashed a command, steered the terminal or said nothing."""
 
 import json
-import sys
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from worlds.commands import Ran, Run, runner
 from worlds.small_world import make_corpus
 
 import airrep
-from airrep.cli import app as cli
 from airrep.runtime.hub import check_own_code
-
-Run = Callable[..., tuple[int, str, str]]
 
 
 @pytest.fixture
@@ -23,14 +19,12 @@ def run(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp
     airrep.build_index(examples, "index", "ngram")
     make_corpus(3, "q").to_jsonl("q.jsonl")
 
-    def run(*arguments: str) -> tuple[int, str, str]:
-        monkeypatch.setattr(sys, "argv", ["airrep", *arguments])
-        with pytest.raises(SystemExit) as ended:
-            cli.main()
-            raise SystemExit(0)
-        printed = capsys.readouterr()
-        assert not set("\x1b\x07") & set(printed.out + printed.err)
-        return int(ended.value.code or 0), printed.out, printed.err
+    plain = runner(capsys, monkeypatch)
+
+    def run(*arguments: str) -> Ran:
+        ran = plain(*arguments)
+        assert not set("\x1b\x07") & set(ran.out + ran.err)
+        return ran
 
     return run
 

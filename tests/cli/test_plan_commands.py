@@ -1,16 +1,15 @@
 """The command `airrep plan`."""
 
 import json
-import sys
 from pathlib import Path
 
 import pytest
+from worlds.commands import runner
 from worlds.letters import TEXTS
 from worlds.tiny_bert import tiny_folder
 from worlds.tiny_lms import tiny_lm
 
 import airrep
-from airrep.cli import app as cli
 from airrep.runtime.engine import InProcess
 
 
@@ -22,15 +21,7 @@ def run(tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.
     tiny_folder(tmp_path / "encoder", ((16, 16, True),))
     lines = (json.dumps(example.to_dict()) + "\n" for example in TEXTS)
     (tmp_path / "data.jsonl").write_text("".join(lines))
-
-    def run(*arguments: str) -> tuple[int, str, str]:
-        monkeypatch.setattr(sys, "argv", ["airrep", *arguments])
-        with pytest.raises(SystemExit) as ended:
-            cli.main()
-        captured = capsys.readouterr()
-        return int(ended.value.code or 0), captured.out, captured.err
-
-    return run
+    return runner(capsys, monkeypatch)
 
 
 TINY = ("--lm", "lm", "--encoder", "encoder", "--train-layers", "1", "--seconds", "2", "--set", "rank=2", "--size", "8")

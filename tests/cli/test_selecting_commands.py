@@ -1,19 +1,13 @@
 """The commands evaluate classify and evaluate select."""
 
 import json
-import sys
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from worlds.commands import Ran, Run, runner
 from worlds.small_world import tree
 from worlds.tiny_lms import tiny_lm
 from worlds.toy_answers import ParrotWorld, make_tasks
-
-from airrep.cli import app as cli
-
-Ran = tuple[int, str, str]
-Run = Callable[..., Ran]
 
 
 @pytest.fixture(scope="module")
@@ -38,14 +32,7 @@ def run(folder: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.Mo
     """Run the command line in this process: its status, stdout and stderr."""
     monkeypatch.chdir(folder)
 
-    def run(*arguments: str) -> Ran:
-        monkeypatch.setattr(sys, "argv", ["airrep", *arguments])
-        with pytest.raises(SystemExit) as ended:
-            cli.main()
-            raise SystemExit(0)
-        printed = capsys.readouterr()
-        return int(ended.value.code or 0), printed.out, printed.err
-
+    run = runner(capsys, monkeypatch)
     for name in ("train", "few"):
         if not Path(f"{name}-index").exists():
             assert run("index", f"{name}.jsonl", "--method", "tfidf", "--out", f"{name}-index")[0] == 0

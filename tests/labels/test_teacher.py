@@ -2,7 +2,6 @@
 
 import json
 import math
-import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -11,6 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 from scipy import sparse
+from worlds.commands import runner
 from worlds.small_world import HashAttributor, make_corpus, tree
 from worlds.tiny_bert import tiny_folder
 from worlds.toy_farm import FINE_TUNE, ToyWorld
@@ -18,7 +18,6 @@ from worlds.training_world import KINDS, kind_of, planted, tiny_settings
 
 from airrep.arrays import DenseFeatures
 from airrep.attributors.base import OnRows
-from airrep.cli import app as cli
 from airrep.corpus.corpus import Corpus, Example
 from airrep.encoder.load import load_encoder
 from airrep.errors import ConfigError, DataError, TrainingError
@@ -422,12 +421,11 @@ def run(labelled: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.
     """Run the command line in this process: its status, and what it says on stderr."""
     monkeypatch.chdir(labelled)
 
+    plain = runner(capsys, monkeypatch)
+
     def run(*arguments: str) -> tuple[int, str]:
-        monkeypatch.setattr(sys, "argv", ["airrep", *arguments])
-        with pytest.raises(SystemExit) as ended:
-            cli.main()
-            raise SystemExit(0)
-        return int(ended.value.code or 0), capsys.readouterr().err
+        ran = plain(*arguments)
+        return ran.status, ran.err
 
     if not Path("other").exists():
         assert run("index", "data.jsonl", "--encoder", "tiny", "--out", "other")[0] == 0

@@ -2,7 +2,6 @@
 
 import json
 import shutil
-import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -10,6 +9,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from worlds.commands import runner
 from worlds.small_world import HashAttributor, make_corpus, tree
 from worlds.tiny_lms import tiny_lm
 from worlds.toy_farm import FINE_TUNE, QUERIES, TRAIN, ToyWorld, make_plan
@@ -19,7 +19,6 @@ import airrep
 from airrep.arrays import DenseFeatures
 from airrep.attributors.base import OnRows
 from airrep.attributors.gradient.store import GradientStore, keep_arrays, recall_arrays
-from airrep.cli import app as cli
 from airrep.corpus.corpus import Corpus, Example
 from airrep.errors import ArtifactError
 from airrep.evaluation.pool import cost_of
@@ -161,11 +160,9 @@ def test_show_verify_accepts_an_index_with_and_without_costs(
     shutil.copytree(tmp_path / "index", tmp_path / "copy")
     (tmp_path / "copy" / COSTS).unlink()
     for name in ("index", "copy"):
-        monkeypatch.setattr(sys, "argv", ["airrep", "show", str(tmp_path / name), "--verify"])
-        with pytest.raises(SystemExit) as ended:
-            cli.main()
-        assert ended.value.code == 0
-        assert "whole" in capsys.readouterr().err
+        ran = runner(capsys, monkeypatch)("show", str(tmp_path / name), "--verify")
+        assert ran.status == 0
+        assert "whole" in ran.err
     assert index_cost(tmp_path / "index") is not None
     assert index_cost(tmp_path / "copy") is None
 

@@ -1,18 +1,17 @@
 """DSIR: weights against frozen numbers of data-selection, its index, and drawing by weight."""
 
 import json
-import sys
 from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
 import pytest
+from worlds.commands import runner
 from worlds.small_world import make_corpus
 
 import airrep
 from airrep.attributors.methods import make_attributor
 from airrep.attributors.text.lexical import DsirAttributor
-from airrep.cli import app as cli
 from airrep.corpus.corpus import Corpus, Example
 from airrep.errors import ConfigError, DataError, NotFittedError
 from airrep.index import editing
@@ -167,12 +166,11 @@ def run(
     """Run the command line in this process, in an empty folder; its exit status and stderr."""
     monkeypatch.chdir(tmp_path)
 
+    plain = runner(capsys, monkeypatch)
+
     def run(*arguments: str) -> tuple[int, str]:
-        monkeypatch.setattr(sys, "argv", ["airrep", *arguments])
-        with pytest.raises(SystemExit) as ended:
-            cli.main()
-            raise SystemExit(0)
-        return int(ended.value.code or 0), capsys.readouterr().err
+        ran = plain(*arguments)
+        return ran.status, ran.err
 
     return run
 

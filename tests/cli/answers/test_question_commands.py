@@ -1,30 +1,16 @@
 """Commands that answer questions about training data."""
 
 import json
-import sys
-from collections.abc import Callable
 from pathlib import Path
-from typing import NamedTuple
 
 import pytest
+from worlds.commands import Run, runner
 from worlds.small_world import make_corpus
 
 import airrep
 from airrep.answers.audit import AuditResult
 from airrep.answers.explain import ExplainResult
 from airrep.answers.harm import SetResult
-from airrep.cli import app as cli
-
-
-class Ran(NamedTuple):
-    """What a command did."""
-
-    status: int
-    out: str
-    err: str
-
-
-Run = Callable[..., Ran]
 
 
 @pytest.fixture
@@ -32,14 +18,7 @@ def run(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp
     """Run the command line in this process, in a folder with a TF-IDF index of thirty examples."""
     monkeypatch.chdir(tmp_path)
 
-    def run(*arguments: str) -> Ran:
-        monkeypatch.setattr(sys, "argv", ["airrep", *arguments])
-        with pytest.raises(SystemExit) as ended:
-            cli.main()
-            raise SystemExit(0)
-        printed = capsys.readouterr()
-        return Ran(int(ended.value.code or 0), printed.out, printed.err)
-
+    run = runner(capsys, monkeypatch)
     for name, corpus in (("train", make_corpus(30)), ("queries", make_corpus(4, "q"))):
         write(f"{name}.jsonl", corpus)
     assert run("index", "train.jsonl", "--out", "index", "--method", "tfidf").status == 0

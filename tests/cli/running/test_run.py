@@ -5,12 +5,11 @@ import shlex
 import shutil
 import subprocess
 import sys
-from collections.abc import Callable
 from pathlib import Path
-from typing import NamedTuple
 
 import pytest
 import yaml
+from worlds.commands import Ran, Run, runner
 from worlds.small_world import make_corpus
 from worlds.tiny_lms import tiny_lm
 
@@ -22,17 +21,6 @@ from airrep.errors import ArtifactError
 from airrep.runtime.artifacts import new_artifact
 
 
-class Ran(NamedTuple):
-    """What a command did."""
-
-    status: int
-    out: str
-    err: str
-
-
-Run = Callable[..., Ran]
-
-
 @pytest.fixture
 def run(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Run:
     """Run the command line in this process, in a folder with data."""
@@ -40,15 +28,7 @@ def run(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp
     write("train.jsonl", make_corpus(30))
     write("q.jsonl", make_corpus(4, "q"))
 
-    def run(*arguments: str) -> Ran:
-        monkeypatch.setattr(sys, "argv", ["airrep", *arguments])
-        with pytest.raises(SystemExit) as ended:
-            cli.main()
-            raise SystemExit(0)
-        printed = capsys.readouterr()
-        return Ran(int(ended.value.code or 0), printed.out, printed.err)
-
-    return run
+    return runner(capsys, monkeypatch)
 
 
 def write(path: str, corpus: airrep.Corpus) -> None:

@@ -14,10 +14,10 @@ import pyarrow as pa
 import pyarrow.csv
 import pyarrow.parquet as pq
 import pytest
+from worlds.commands import runner
 from worlds.small_world import HashAttributor, make_corpus
 
 import airrep
-from airrep.cli import app as cli
 from airrep.corpus.corpus import Corpus, Example
 from airrep.errors import ArtifactError, ConfigError, MissingExtraError
 from airrep.index.export import columns as module
@@ -287,12 +287,11 @@ def test_the_command(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: py
     monkeypatch.chdir(tmp_path)
     airrep.build_index(hostile_corpus(), "i", HashAttributor())
 
+    plain = runner(capsys, monkeypatch)
+
     def run(line: str) -> tuple[int, str]:
-        monkeypatch.setattr(sys, "argv", ["airrep", *line.split()])
-        with pytest.raises(SystemExit) as ended:
-            cli.main()
-            raise SystemExit(0)
-        return int(ended.value.code or 0), capsys.readouterr().err
+        ran = plain(*line.split())
+        return ran.status, ran.err
 
     status, told = run("export i --to embedding-atlas --out o.parquet")
     assert status == 0, told

@@ -1,15 +1,14 @@
 """``airrep train --beside`` from the command line, and the index that its recipe makes."""
 
 import json
-import sys
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from worlds.commands import runner
 from worlds.tiny_bert import tiny_folder
 from worlds.toy_farm import FINE_TUNE, ToyWorld
 
-from airrep.cli import app as cli
 from airrep.corpus.corpus import Corpus, Example
 from airrep.labels.farm import label
 from airrep.labels.plan import SamplingSettings
@@ -37,13 +36,11 @@ def run(tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.
     label(sample(data, "plan", SamplingSettings(**sizes)), data, None, ToyWorld(), FINE_TUNE, Path("labels"))
     tiny_folder(Path("tiny"), ((16, 16, True),))
 
+    plain = runner(capsys, monkeypatch)
+
     def run(*arguments: str) -> tuple[int, str]:
-        monkeypatch.setattr(sys, "argv", ["airrep", *arguments])
-        with pytest.raises(SystemExit) as ended:
-            cli.main()
-            raise SystemExit(0)
-        said = capsys.readouterr()
-        return int(ended.value.code or 0), said.out + said.err
+        ran = plain(*arguments)
+        return ran.status, ran.out + ran.err
 
     return run
 

@@ -214,7 +214,9 @@ def _with_map_weights(channel: Channel, weights: Mapping[str, float] | None) -> 
 
 
 def _told_apart(channels: Sequence[Channel]) -> list[Channel]:
-    """Channels by their names, with numbers where several have one; their settings are checked, and paths whole."""
+    """Channels by their names, with numbers where several have one; all are checked, and paths whole."""
+    for one in channels:
+        make_attributor(one.method, one.settings)  # refuses the last as early as the first
     titles = [one.title for one in channels]
     return [
         one.told({}, None).model_copy(update={"name": f"{title} ({number})" if titles.count(title) > 1 else title})
