@@ -21,7 +21,6 @@ from airrep.evaluation.judging import compact_subsets, compare_held_out, held_ou
 from airrep.labels.gather import gather
 from airrep.labels.instance import LabelledInstance
 from airrep.scoring.groups import Groups
-from airrep.scoring.pooling import Pooling
 
 HERE = Path(__file__).parents[1]
 LM = HERE / "work" / "shared" / "models" / "tiny-lm"
@@ -50,8 +49,8 @@ def read(name: str, instance: LabelledInstance, work: Path) -> tuple[np.ndarray,
 def gains(scores: np.ndarray, among: np.ndarray, groups: Groups, ridge: float | None) -> np.ndarray:
     """Gain of each query by each group, ``(q, groups)``; without a ridge scores pooled by attention."""
     if ridge is None:
-        attention = Pooling("attention", GRADIENT_TEMPERATURE)
-        return score_features(scores, np.eye(scores.shape[1], dtype=np.float32), groups, attention)
+        asked = np.eye(scores.shape[1], dtype=np.float32)
+        return score_features(scores, asked, groups, "attention", temperature=GRADIENT_TEMPERATURE)
     told = []
     for group in np.split(groups.rows, groups.offsets[1:-1]):
         own = scores[group].astype(np.float64)
