@@ -196,13 +196,15 @@ def less(queries: np.ndarray, train: np.ndarray, first: np.ndarray, second: np.n
     return unit(queries @ P.T) @ unit(corrected @ P.T).T
 
 
-def ekfac(gradients: Sequence[np.ndarray], A: np.ndarray, S: np.ndarray, damping: float) -> list[np.ndarray]:
-    """Return Q_Sᵀ G Q_A / √(Λ + λ) of several sets of examples' gradients, flat; the first set is the training one.
+def ekfac(
+    gradients: Sequence[np.ndarray], A: np.ndarray, S: np.ndarray, damping: float, exponent: float = 1.0
+) -> list[np.ndarray]:
+    """Return Q_Sᵀ G Q_A / (Λ + λ)^(p/2) of several sets of flat gradients; the first set is the training one.
 
     Λ is the mean over the training examples of (Q_Sᵀ G Q_A)², entry by entry, and λ is *damping* times its mean.
     """
     Q_A, Q_S = np.linalg.eigh(A)[1], np.linalg.eigh(S)[1]
     turned = [np.stack([Q_S.T @ G @ Q_A for G in each]) for each in gradients]
     corrected = (turned[0] ** 2).mean(axis=0)
-    scale = np.sqrt(corrected + damping * corrected.mean())
+    scale = (corrected + damping * corrected.mean()) ** (exponent / 2)
     return [flat([each / scale]) for each in turned]

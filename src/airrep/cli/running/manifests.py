@@ -88,9 +88,10 @@ def _now(method: "Method", settings: dict[str, Any]) -> dict[str, Any]:
     """Settings as they must be given now, if new indexes take others than this one had by itself."""
     if not method.new:
         return settings
-    short = {name: value for name, value in settings.items() if name not in ("modules", "pool", "temperature")}
+    usual = getattr(method.settings, "measured", {})
+    short = {name: value for name, value in settings.items() if name not in usual}
     same = method.settings.of({**method.new, **short}) == method.settings.of(settings)
-    return short if same else {**settings, "preset": "paper"}
+    return short if same else {**method.earlier, **settings}
 
 
 def _needs_nothing(method: Any) -> bool:

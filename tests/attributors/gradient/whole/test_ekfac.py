@@ -18,7 +18,7 @@ from airrep.attributors.gradient.whole.factors import HeldGradients
 from airrep.attributors.gradient.whole.low_rank import low_rank, low_rank_product
 from airrep.attributors.methods import make_attributor
 from airrep.corpus.corpus import Corpus, Example
-from airrep.errors import ConfigError, DataError, NotFittedError, TrainingError
+from airrep.errors import ArtifactError, ConfigError, DataError, NotFittedError, TrainingError
 
 TRAIN, QUERIES = make_corpus(14), make_corpus(4, "q")
 
@@ -64,6 +64,7 @@ def expected(
     reduction: str = "sum",
     modules: tuple[str, ...] = ("all-linear",),
     rank: int | None = None,
+    exponent: float = 1.0,
 ) -> np.ndarray:
     """Scores ``(n, q)`` by loops in float64; with a rank, of the nearest matrices of that rank."""
     model = wide(lm)
@@ -75,9 +76,9 @@ def expected(
     for name in names:
         A, S = reference.kronecker_factors(network, train, name, reduction)
         of_both = [of_train[name], of_queries[name]]
-        one, other = reference.ekfac(of_both, A, S, damping)
+        one, other = reference.ekfac(of_both, A, S, damping, exponent)
         if rank is not None:
-            one = reference.ekfac([*of_both, truncated(of_train[name], len(S), rank)], A, S, damping)[2]
+            one = reference.ekfac([*of_both, truncated(of_train[name], len(S), rank)], A, S, damping, exponent)[2]
         total = total + one @ other.T
         lengths = [before + (rows**2).sum(1) for before, rows in zip(lengths, (one, other), strict=True)]
     return total / np.sqrt(np.outer(*lengths)) if unit else np.asarray(total)
@@ -95,10 +96,28 @@ def close(found: np.ndarray, wanted: np.ndarray) -> None:
 
 
 @pytest.mark.parametrize(
-    "settings", [{}, {"damping": 1.0}, {"unit": True}, {"reduction": "mean"}, {"modules": ("*mlp*",), "damping": 0.01}]
+    "settings",
+    [
+        *({}, {"damping": 1.0}, {"unit": True}, {"reduction": "mean"}, {"modules": ("*mlp*",), "damping": 0.01}),
+        *({"exponent": 0.5}, {"exponent": 0.5, "unit": True}, {"exponent": 0.0}),
+    ],
 )
 def test_scores_are_the_formula(lm: str, settings: dict[str, Any]) -> None:
     close(fitted(lm, **settings).score(TRAIN, QUERIES), expected(lm, **settings))
+
+
+def test_new_indexes_take_the_root_of_the_curvature_and_earlier_ones_keep_theirs(lm: str, tmp_path: Path) -> None:
+    given = {"lm": lm, "precision": "float32"}
+    new, old = tmp_path / "new", tmp_path / "old"
+    assert airrep.build_index(TRAIN, new, method="ekfac", settings=given).manifest["settings"]["exponent"] == 0.5
+    earlier = airrep.build_index(TRAIN, old, make(lm))
+    assert "exponent" not in earlier.manifest["settings"]
+    for path, exponent in ((new, 0.5), (old, 1.0)):
+        hits = airrep.open_index(path).top(list(QUERIES), len(TRAIN))
+        found = [[hit.score for hit in sorted(own, key=lambda hit: hit.row)] for own in hits]
+        close(np.array(found).T, expected(lm, exponent=exponent))
+    with pytest.raises(ArtifactError, match=r"--set exponent=1\.0 gives what earlier versions took"):
+        airrep.build_index(TRAIN, old, method="ekfac", settings=given)
 
 
 def test_factors_of_enough_rank_are_the_whole(lm: str) -> None:
@@ -152,7 +171,7 @@ def test_gradients_of_queries_are_factors_for_large_lms(lm: str, monkeypatch: py
 def test_queries_are_held_in_the_precision_of_products(lm: str, rank: int | None) -> None:
     exact = fitted(lm, query_rank=rank)
     held = exact.held(QUERIES)
-    halved = HeldGradients(exact._factors, exact.settings.damping, rank, torch.bfloat16)
+    halved = HeldGradients(exact._factors, exact._inverse, rank, torch.bfloat16)
     halved.read(exact.lm, exact.lm.tokenise(QUERIES), exact.sites, "sum")
     assert {part.dtype for parts in held.sites.values() for part in parts} == {torch.float32}
     assert {part.dtype for parts in halved.sites.values() for part in parts} == {torch.bfloat16}

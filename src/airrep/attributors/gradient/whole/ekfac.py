@@ -42,15 +42,16 @@ WHOLE, RANK = 2**24, 16
 
 
 class EkfacAttributor(LanguageAttributor[EkfacSettings], SlowFit, DirectAttributor, WeighsMaps[EkfacSettings]):
-    """Score = ∇ℓ(x)ᵀ (H + λI)⁻¹ ∇ℓ(z), with whole gradients of linear maps and EK-FAC curvature H.
+    """Score = ∇ℓ(x)ᵀ (H + λI)⁻ᵖ ∇ℓ(z), with whole gradients of linear maps and EK-FAC curvature H.
 
     H is block-diagonal, one block a linear map: eigenvectors of its Kronecker factors, and eigenvalues that are the
     mean squared gradients in their basis (George et al. 2018; Grosse et al. 2023). λ is ``damping`` times the mean
-    eigenvalue of a block. Gradients of queries are held, (H + λI)⁻¹ applied, while the training examples pass once,
-    packed; nothing of an example is as large as the LM.
+    eigenvalue of a block, p the ``exponent``: 1 for influence functions, 1/2 for steps such as Adam's, which divide by
+    the root of mean squared gradients. Gradients of queries are held, (H + λI)⁻ᵖ applied, while the training examples
+    pass once, packed; nothing of an example is as large as the LM.
 
     With ``rank`` an index keeps ∇ℓ(z) as factors L Rᵀ of that rank for each linear map, the best in least squares, and
-    the score is ⟨L Rᵀ, (H + λI)⁻¹ ∇ℓ(x)⟩.
+    the score is ⟨L Rᵀ, (H + λI)⁻ᵖ ∇ℓ(x)⟩.
     """
 
     name = "ekfac"
@@ -82,6 +83,7 @@ class EkfacAttributor(LanguageAttributor[EkfacSettings], SlowFit, DirectAttribut
     @property
     def fingerprint(self) -> str:
         own: dict[str, object] = {"damping": self.settings.damping, "unit": self.settings.unit}
+        own |= {} if self.settings.exponent == 1 else {"exponent": self.settings.exponent}
         own |= {"query_rank": self.held_rank} | ({"rank": self.settings.rank} if self.kept else {}) | self.weighing
         return json_digest({"method": self.name, "learnt": self._fitted()[KEY].tobytes().hex(), **own})
 
@@ -110,7 +112,8 @@ class EkfacAttributor(LanguageAttributor[EkfacSettings], SlowFit, DirectAttribut
             learnt = self._learn(sample, progress)
             self._learnt = {**learnt, KEY: np.frombuffer(bytes.fromhex(key), np.uint8)}
             keep_arrays(self.folder, key, self._learnt)
-        self.__dict__.pop("_factors", None)  # the cached ones are of an earlier corpus
+        for cached in ("_factors", "_inverse"):  # those of an earlier corpus
+            self.__dict__.pop(cached, None)
 
     def _learn(self, sample: Corpus, progress: OnProgress | None) -> dict[str, np.ndarray]:
         """First the bases, from covariances, in as many passes as memory asks for; then the eigenvalues."""
@@ -146,10 +149,16 @@ class EkfacAttributor(LanguageAttributor[EkfacSettings], SlowFit, DirectAttribut
             for n, site in enumerate(self.sites)
         }
 
+    @cached_property
+    def _inverse(self) -> dict[str, torch.Tensor]:
+        """(Λ + λ)⁻ᵖ of each linear map."""
+        settings = self.settings
+        return {name: each.inverse(settings.damping, settings.exponent) for name, each in self._factors.items()}
+
     def score(
         self, train: Sequence[Example], queries: Sequence[Example], on_rows: OnRows | None = None
     ) -> Float32[np.ndarray, "n q"]:
-        """Influence scores; those of a pair that was scored before come from the store.
+        """Influence scores; an example that was scored for the same queries before comes from the store.
 
         Raises:
             DataError: the LM cannot read an example.
@@ -180,7 +189,7 @@ class EkfacAttributor(LanguageAttributor[EkfacSettings], SlowFit, DirectAttribut
     def keep(self, examples: Sequence[Example], on_rows: OnRows | None = None) -> Float16[np.ndarray, "n d"]:
         assert self._layout is not None
         found = np.zeros((len(examples), self.kept), np.float16)
-        reader = KeptReader(self._layout, self._factors, self.settings.damping if self.settings.unit else None)
+        reader = KeptReader(self._layout, self._factors, self._inverse if self.settings.unit else None)
         documents = self.lm.tokenise(examples)
         for read in read_gradients(self.lm, documents, self.sites, reader, reduction=self.settings.reduction):
             found[read.rows] = reader.rows
@@ -224,13 +233,13 @@ class EkfacAttributor(LanguageAttributor[EkfacSettings], SlowFit, DirectAttribut
         return GradientStore(self.folder, key, len(queries)).rows(train, scoring.compute, on_rows)
 
     def held(self, queries: Sequence[Example]) -> HeldGradients:
-        """Gradients of queries, (H + λI)⁻¹ applied, times the weights of linear maps; lengths are without weights.
+        """Gradients of queries, (H + λI)⁻ᵖ applied, times the weights of linear maps; lengths are without weights.
 
         Those that examples pass by are held in the precision of the LM's products.
         """
         half = self.lm.execution.precision == "bfloat16" and not self.kept
         kind = torch.bfloat16 if half else None
-        found = HeldGradients(self._factors, self.settings.damping, self.held_rank, kind)
+        found = HeldGradients(self._factors, self._inverse, self.held_rank, kind)
         found.read(self.lm, self.lm.tokenise(queries), self._asked, self.settings.reduction)
         if self.map_weights is not None:
             found.weigh({site.name: float(w) for site, w in zip(self.sites, self.map_weights, strict=True)})
@@ -253,7 +262,9 @@ class EkfacAttributor(LanguageAttributor[EkfacSettings], SlowFit, DirectAttribut
     ) -> Float32[np.ndarray, "g n q"]:
         """The same, by groups of linear maps; without groups there is one."""
         settings = self.settings
-        scorer = Scorer(held, self._factors if settings.unit else None, settings.damping, groups)
+        scorer = Scorer(
+            held, self._factors if settings.unit else None, self._inverse if settings.unit else None, groups
+        )
         found = torch.zeros(1 + max(groups.values()) if groups else 1, len(train), len(held.lengths))
         documents = self.lm.tokenise(train)
         for read in read_gradients(self.lm, documents, self._asked, scorer, reduction=settings.reduction):

@@ -36,8 +36,8 @@ class Factors:
     eigenvalues: Float[Tensor, "o i"]
     """Λ, at least 0."""
 
-    def damped(self, damping: float) -> Float[Tensor, "o i"]:
-        """Λ + λ, where λ is *damping* times the mean of Λ.
+    def inverse(self, damping: float, exponent: float = 1.0) -> Float[Tensor, "o i"]:
+        """(Λ + λ)⁻ᵖ, where λ is *damping* times the mean of Λ and p the exponent.
 
         Raises:
             TrainingError: one of them is not above 0, or not finite.
@@ -48,7 +48,8 @@ class Factors:
                 "curvature: is singular or not finite, so that it cannot be inverted. Raise damping, give more "
                 "examples, or leave modules without gradients out."
             )
-        return found
+        # 1 / x is what x ** -1 is, to the last bit, and has no logarithms in it
+        return 1 / found if exponent == 1 else found**-exponent
 
 
 def eigenbases(sums: Covariances, site: Site) -> tuple[Float[Tensor, "i i"], Float[Tensor, "o o"]]:
@@ -96,11 +97,11 @@ class Squares:
 
 
 class HeldGradients:
-    """Reads gradients of queries and holds H⁻¹ of them: whole, or as factors of a low rank.
+    """Reads gradients of queries and holds H⁻ᵖ of them: whole, or as factors of a low rank.
 
     Args:
         factors: curvature by the name of the linear map.
-        damping: λ as a share of the mean of Λ.
+        inverse: its inverse power in the eigenbasis, likewise, as :meth:`Factors.inverse` gives it.
         rank: of the factors; None holds the gradients whole.
         kind: the numbers that are held; None: those of the gradients.
     """
@@ -108,19 +109,19 @@ class HeldGradients:
     def __init__(
         self,
         factors: Mapping[str, Factors],
-        damping: float,
+        inverse: Mapping[str, Tensor],
         rank: int | None = None,
         kind: torch.dtype | None = None,
     ) -> None:
         self._factors, self._rank, self._kind = factors, rank, kind
-        self._inverse = {name: 1 / each.damped(damping) for name, each in factors.items()}
+        self._inverse = inverse
         self._batch: dict[str, tuple[Tensor, ...]] = {}
         self._places: Places | None = None
         self._squares = torch.empty(0)
         self.sites: dict[str, tuple[Tensor, ...]] = {}
         """By linear map: ``(q, o·i)``; or factors ``(o, q·r)`` and ``(i, q·r)``, whose products are the gradients."""
         self.lengths = torch.empty(0)
-        """``(q,)``: |H^(-1/2) ∇ℓ| of each."""
+        """``(q,)``: |H^(-p/2) ∇ℓ| of each."""
 
     def keep(self, site: Site, inputs: Float[Tensor, "t i"], /) -> Tensor:
         """Turn the inputs into the basis."""
@@ -177,15 +178,15 @@ def _side_by_side(factors: Float[Tensor, "q w r"]) -> Float[Tensor, "w qr"]:
 class Scorer:
     """Reads gradients of training examples and multiplies them with those of held queries: ``(g, count, q)``.
 
-    With *factors* it also finds how long H^(-1/2) of each gradient is; with *groups*, the number of the group of each
-    linear map, each group has scores of its own.
+    With *factors* and *inverse* it also finds how long H^(-p/2) of each gradient is; with *groups*, the number of the
+    group of each linear map, each group has scores of its own.
     """
 
     def __init__(
         self,
         held: HeldGradients,
         factors: Mapping[str, Factors] | None = None,
-        damping: float = 0.0,
+        inverse: Mapping[str, Tensor] | None = None,
         groups: Mapping[str, int] | None = None,
     ) -> None:
         self._held = held.sites
@@ -193,12 +194,12 @@ class Scorer:
         self._groups = max(self._group.values(), default=0) + 1
         self._queries = len(held.lengths)
         self._factors = factors
-        self._inverse = {} if factors is None else {name: 1 / each.damped(damping) for name, each in factors.items()}
+        self._inverse = inverse or {}
         self._places: Places | None = None
         self.scores = torch.empty(0)
         """Scores of the last batch, by group."""
         self.squares = torch.empty(0)
-        """|H^(-1/2) ∇ℓ|² of the last batch; zeros without factors."""
+        """|H^(-p/2) ∇ℓ|² of the last batch; zeros without factors."""
 
     def keep(self, _site: Site, inputs: Float[Tensor, "t i"], /) -> Tensor:
         """Hold the inputs."""

@@ -48,12 +48,14 @@ def sizes_of(factors: Mapping[str, Factors]) -> dict[str, Tensor]:
 
 
 class KeptReader:
-    """Reads gradients of documents as rows of factors; with *damping*, those of H^(-1/2) ∇ℓ scaled to length 1."""
+    """Reads gradients of documents as rows of factors; with *inverse*, scaled so that H^(-p/2) ∇ℓ has length 1."""
 
-    def __init__(self, layout: Layout, factors: Mapping[str, Factors], damping: float | None = None) -> None:
+    def __init__(
+        self, layout: Layout, factors: Mapping[str, Factors], inverse: Mapping[str, Tensor] | None = None
+    ) -> None:
         self._layout, self._factors = layout, factors
         self._sizes = sizes_of(factors)
-        self._inverse = None if damping is None else {name: 1 / each.damped(damping) for name, each in factors.items()}
+        self._inverse = inverse
         self._places: Places | None = None
         self._rows = torch.empty(0)
         self._good = torch.empty(0, dtype=torch.bool)
@@ -106,7 +108,7 @@ def scores_of_kept(
     queries: int,
     sizes: Mapping[str, Tensor],
 ) -> Float[Tensor, "n q"]:
-    """⟨L Rᵀ, H⁻¹ ∇ℓ(x)⟩ of rows of factors with each held query x, summed over the linear maps that are held."""
+    """⟨L Rᵀ, H⁻ᵖ ∇ℓ(x)⟩ of rows of factors with each held query x, summed over the linear maps that are held."""
     found = torch.zeros(len(rows), queries, device=next(iter(sizes.values())).device)
     widest = max((part[0].shape[1] for part in held.values()), default=1)
     step = max(1, HELD_PRODUCTS // (widest * max(part.rank for part in layout.parts.values())))
