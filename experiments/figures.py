@@ -5,11 +5,12 @@ Usage: python experiments/figures.py
 `lm-size` has LDS × 100 over the size of the language model that judges the same subsets, `cost` over CPU seconds, a
 panel for each role. Values and intervals are those of the artifacts in `*/results/`; the seconds, which no artifact
 has, are those of `smollm2/costs.yaml`. `scale` has the CPU time of an example over the size of the index, as
-`benchmarks/ten_million.py --numbers` wrote it. A result that is not there yet is left out. The same results give the
-same bytes.
+`benchmarks/ten_million.py --numbers` wrote it. What was never run (`NOT_RUN`) is left out; if another result is not
+there, nothing is drawn. The same results give the same bytes.
 """
 
 import json
+import sys
 from collections.abc import Container, Iterable, Mapping, Sequence
 from html import escape
 from itertools import pairwise
@@ -121,7 +122,13 @@ def _smaller(name: str, parameters: float) -> Judge:
 
 CURVE = (_smaller("2.6M", 2.6e6), _smaller("4.5M", 4.5e6), _smaller("57M", 5.7e7), SMOLLM2)
 CURVED = ("tasks", "mixture")
-"""Roles that all of these judged."""
+"""Roles that these judged."""
+NOT_RUN = {
+    "smollm2/results/mixture-57M",
+    "smollm2/results/mixture-57M-whole-gradients",
+    "smollm2/results/tasks-57M-whole-gradients",
+}
+"""Evaluations that may be missing; once they are there, they are drawn."""
 
 
 class Judged(NamedTuple):
@@ -148,11 +155,23 @@ class Axis(NamedTuple):
 
 
 def main() -> None:
-    """Write all figures."""
+    """Write all figures, or none."""
+    if sys.argv[1:]:
+        sys.exit("Usage: python experiments/figures.py (it takes no arguments)")
+    if lacking := missing():
+        sys.exit(f"Nothing was drawn, for lack of {', '.join(map(str, lacking))}.")
     OUT.mkdir(exist_ok=True)
     for name, text in figures().items():
         (OUT / name).write_text(text, encoding="utf-8")
         print(f"{OUT / name}: {len(text.encode()):,} bytes")
+
+
+def missing(folder: Path = HERE) -> list[Path]:
+    """Files and results that are drawn and are not there."""
+    judged = [(SMOLLM2, role) for role in ROLES] + [(judge, role) for judge in CURVE for role in CURVED]
+    places = {place.format(role=role) for judge, role in judged for place, _ in judge.rows.values()} - NOT_RUN
+    wanted = [folder / "smollm2" / "costs.yaml", NUMBERS, *(folder / place for place in sorted(places))]
+    return [path for path in wanted if not path.exists()]
 
 
 def figures(folder: Path = HERE) -> dict[str, str]:

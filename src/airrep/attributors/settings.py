@@ -246,8 +246,9 @@ class PresetSettings(GradientSettings):
     preset: Literal["measured", "paper"] | None = None
     """What modules, pool and temperature are where they are not set. 'measured', which new indexes take: all linear
     maps, and attention at the temperature that did best, if scores are cosines (unit=true, checkpoints=final); LoGra
-    learns curvature from 300 examples. 'paper': the maps of MLPs, summed scores, 1,000 examples; so do channels, stacks
-    and all that earlier versions made."""
+    learns curvature from 300 examples. 'paper': the maps of MLPs, summed scores, 1,000 examples; so do stacks, channels
+    of recipes of your own and all that earlier versions made, unless they say 'measured'. The default channels have
+    settings of their own: all linear maps, rank 16, attention at temperature 0.4, 300 examples."""
     pool: Literal["sum", "mean", "attention", "signed-attention"] | None = None
     """The pool that suits the scores, for questions that name none; None: the sum."""
     temperature: float = Field(default=1.0, gt=0, allow_inf_nan=False)
