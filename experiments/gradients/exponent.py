@@ -3,8 +3,8 @@
 Usage: python experiments/gradients/exponent.py tasks 4.5M      in the folder of the repository, after `smollm2` (data)
 
 The score is ∇ℓ(x)ᵀ (H + λI)⁻ᵖ ∇ℓ(z). p = 1 makes it an influence function, p = 1/2 a step of AdamW, which divides by
-the root of mean squared gradients, and p = 0 a product of gradients as they are. Pools of 1,200, judged by LMs of 2.6M and
-4.5M parameters on the subsets of `smollm2`; curvature from 300 examples, group scores are sums; differences are paired.
+the root of mean squared gradients, and p = 0 a product of gradients as they are. Pools of 1,200, judged by LMs of 2.6M
+and 4.5M parameters on the subsets of `smollm2`; curvature from 300 examples, group scores are sums, differences paired.
 """
 
 import sys
