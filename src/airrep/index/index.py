@@ -374,8 +374,13 @@ class Index(EditableIndex):
     @property
     def blocks(self) -> Sequence[Block]:
         """Its features shard by shard, for programs that score by themselves, after :meth:`encode_queries`."""
-        stored = super().blocks if self._held is None else ChannelBlocks(self.shards, *self._held)
+        stored = super().blocks if self._held_blocks is None else self._held_blocks
         return stored if self._direct is None else self._direct.blocks(stored)
+
+    @cached_property
+    def _held_blocks(self) -> ChannelBlocks | None:
+        """The features of channels, each shard's checked and read once."""
+        return None if self._held is None else ChannelBlocks(self.shards, *self._held)
 
     @cached_property
     def _held(self) -> tuple[Held, Held] | None:

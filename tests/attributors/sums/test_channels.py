@@ -26,6 +26,7 @@ from airrep.evaluation.pool import cost_of
 from airrep.index.building import build_index
 from airrep.index.editing import append, compact, delete
 from airrep.index.index import Index
+from airrep.index.shards import Shard
 from airrep.labels.instance import LabelledInstance
 from airrep.scoring.groups import Groups
 from airrep.scoring.pooling import Pooling, pool_scores
@@ -68,6 +69,19 @@ def index(tmp_path: Path, encoder: str) -> Index:
 def alone(folder: Path, channel: dict[str, Any]) -> Index:
     """An index of one channel's method."""
     return build_index(TRAIN, folder, channel["method"], settings=channel.get("settings", {}))
+
+
+def test_each_shard_is_read_once_for_all_hits(index: Index, monkeypatch: pytest.MonkeyPatch) -> None:
+    read: list[int] = []
+    part = Shard.part
+
+    def counted(shard: Shard, **how: bool) -> Any:
+        read.append(shard.start)
+        return part(shard, **how)
+
+    monkeypatch.setattr(Shard, "part", counted)
+    index.top(ASKED, len(TRAIN), why=True)
+    assert read == [0, 3, 6]
 
 
 def test_a_group_has_the_weighted_sum_of_what_each_method_gives_it(tmp_path: Path, index: Index, encoder: str) -> None:
