@@ -386,6 +386,27 @@ def test_a_channel_of_the_same_name_with_another_setting_is_told_by_that_setting
         index.attributor.reweighed(ChannelsSettings(channels=other).channels)
 
 
+def test_channels_that_differ_in_their_pool_alone_are_each_weighed(tmp_path: Path) -> None:
+    queries = [Example("p", "ab cd ef", "a"), Example("q", "cd ef", "b")]
+    mean = {"method": "tfidf", "pool": "mean", "name": "mean"}
+    _index_of(tmp_path / "one", TERMS, mean)
+    other = [mean | {"weight": 3.0}, TERMS | {"weight": 0.5}]
+    expected = _index_of(tmp_path / "other", *other).group_scores(queries, "source").scores
+    found = _asked(tmp_path / "one", *other).group_scores(queries, "source", why=True)
+    np.testing.assert_allclose(found.scores, expected, rtol=1e-6)
+    assert list(found.channels) == ["tfidf", "mean"]
+    renamed = _asked(tmp_path / "one", *[one | {"name": str(n)} for n, one in enumerate(other)])
+    np.testing.assert_allclose(renamed.group_scores(queries, "source").scores, expected, rtol=1e-6)
+    lone = _asked(tmp_path / "one", mean | {"weight": 2.0}).attributor
+    assert [one.weight for one in lone.channels] == [0.0, 2.0]
+
+
+def test_a_recipe_that_has_one_channel_of_the_index_twice_is_told(tmp_path: Path) -> None:
+    _index_of(tmp_path / "index", WORDS, TERMS)
+    with pytest.raises(ConfigError, match="'tfidf' and 'mean' of the recipe differ in pool and weights alone"):
+        _asked(tmp_path / "index", TERMS, {"method": "tfidf", "pool": "mean", "name": "mean"}).top(ASKED, 1)
+
+
 def test_weights_of_channels_that_the_index_lacks_are_told(tmp_path: Path) -> None:
     _index_of(tmp_path / "words", WORDS)
     with pytest.raises(ConfigError, match="channels: lacks 'tfidf' with the settings of the recipe; it has ngram"):
