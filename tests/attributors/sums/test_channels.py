@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 from worlds.small_world import tree
 from worlds.tiny_bert import tiny_folder
+from worlds.tiny_lms import tiny_lm
 
 from airrep.arrays import MixedFeatures
 from airrep.attributors.conformance import check_attributor
@@ -21,8 +22,10 @@ from airrep.attributors.sums.channels import ChannelsAttributor
 from airrep.cli.app import main
 from airrep.corpus.corpus import Corpus, Example
 from airrep.errors import ArtifactError, ConfigError
+from airrep.evaluation.classify import ClassifySettings, classify
 from airrep.evaluation.judging import encode_instance, score_features, score_instance
 from airrep.evaluation.pool import cost_of
+from airrep.explorer.served import ServedIndex
 from airrep.index.building import build_index
 from airrep.index.editing import append, compact, delete
 from airrep.index.index import Index
@@ -384,6 +387,41 @@ def test_a_channel_of_the_same_name_with_another_setting_is_told_by_that_setting
     other = ({"method": "ngram", "settings": {"tokenizer": "subwords"}, "name": "n"},)
     with pytest.raises(ConfigError, match=r"lacks 'n' .* recipe \(tokenizer='subwords'; here 'words'\); it has n\."):
         index.attributor.reweighed(ChannelsSettings(channels=other).channels)
+
+
+def test_a_recipe_in_another_order_asks_the_same_index(tmp_path: Path) -> None:
+    words, terms = {**WORDS, "weight": 1.0}, {"method": "tfidf"}
+    index = _index_of(tmp_path / "index", words, terms)
+    found = Index(index.path).made_with({"channels": [terms, words]})
+    assert found.top(ASKED, 3)[0].hits == index.top(ASKED, 3)[0].hits
+    assert found.fingerprint == index.fingerprint
+
+
+def test_the_fingerprint_of_an_index_tells_the_weights_it_is_asked_with(tmp_path: Path) -> None:
+    index = _index_of(tmp_path / "index", WORDS, TERMS)
+    plain, same = Index(index.path), Index(index.path).made_with({"channels": [WORDS, TERMS]})
+    assert plain.fingerprint == same.fingerprint == index.fingerprint
+    others = [[WORDS], [TERMS], [WORDS, {**TERMS, "pool": "sum"}], [WORDS, {**TERMS, "weight": 2.0}]]
+    asked = [Index(index.path).made_with({"channels": one}) for one in others]
+    assert len({index.fingerprint, *(one.fingerprint for one in asked)}) == 5
+    assert asked[0].top(ASKED, 1).provenance.index == asked[0].fingerprint
+    labelled = Corpus.from_examples([Example("p", "ab cd ef", "q", source="1")])
+    runs = [classify([("d", one)], labelled, ClassifySettings(by="source", votes=(1,))) for one in (plain, asked[0])]
+    assert runs[0].request != runs[1].request
+
+
+def test_settings_that_are_others_now_hold_with_other_weights_too(tmp_path: Path) -> None:
+    lm = Path(tiny_lm(tmp_path / "old"))
+    settings = {"lm": str(lm), "precision": "float32", "channels": [{"method": "ngram"}, {"method": "tfidf"}]}
+    index = build_index(TRAIN, tmp_path / "index", "channels", settings=settings)
+    louder = {"channels": [{"method": "ngram", "weight": 2.0}]}
+    expected = index.made_with(louder).top(ASKED[0], 3)
+    lm.rename(tmp_path / "new")
+    found = Index(index.path).made_with({"lm": str(tmp_path / "new"), **louder})
+    for one in (found, found.reopened(), ServedIndex(found)):
+        assert one.top(ASKED[0], 3).hits == expected.hits
+    other = Index(index.path).made_with({"lm": str(tmp_path / "new"), "precision": "bfloat16", **louder})
+    assert set(other.attributor.execution.values()) == {"bfloat16"}
 
 
 def test_channels_that_differ_in_their_pool_alone_are_each_weighed(tmp_path: Path) -> None:
