@@ -410,6 +410,20 @@ def test_the_fingerprint_of_an_index_tells_the_weights_it_is_asked_with(tmp_path
     assert runs[0].request != runs[1].request
 
 
+def test_an_append_through_other_weights_writes_the_same_index(tmp_path: Path) -> None:
+    more = Corpus.from_examples([Example("k", "ab ab", "more")])
+    for name in ("plain", "asked"):
+        _index_of(tmp_path / name, WORDS, TERMS)
+    append(Index(tmp_path / "plain"), more)
+    grown = append(Index(tmp_path / "asked").made_with({"channels": [TERMS]}), more)
+    assert [one.weight for one in grown.attributor.channels] == [0.0, 1.0]
+    shards = [
+        {name: one for name, one in tree(tmp_path / path).items() if "shards" in name} for path in ("plain", "asked")
+    ]
+    assert shards[0] == shards[1]
+    assert len(grown.delete(["more"])) == 24
+
+
 def test_settings_that_are_others_now_hold_with_other_weights_too(tmp_path: Path) -> None:
     lm = Path(tiny_lm(tmp_path / "old"))
     settings = {"lm": str(lm), "precision": "float32", "channels": [{"method": "ngram"}, {"method": "tfidf"}]}
