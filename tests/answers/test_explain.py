@@ -138,6 +138,14 @@ def test_tokens_are_scores_without_each_word(index: airrep.Index) -> None:
             assert token.score == pytest.approx(lesson.answer_score - score, abs=1e-6)
 
 
+def test_tokens_are_told_of_rows_after_deleted_ones(index: airrep.Index) -> None:
+    answer = Example("what is it?", "The quick brown fox", "q")
+    (lesson,) = airrep.explain(index.delete(range(49)), answer, k=1, tokens=True).answers[0].lessons
+    assert lesson.row == 49
+    whole = airrep.explain(index, answer, k=50, tokens=True).answers[0].lessons
+    assert [one.tokens for one in whole if one.row == 49] == [lesson.tokens]
+
+
 def test_tokens_of_long_single_and_unspaced_answers(index: airrep.Index) -> None:
     long, alone, unspaced = "word " * 1000, "yes", "東京です ok"
     told = [airrep.explain(index, Example("p", text, "q"), k=1, tokens=True) for text in (long, alone, unspaced)]

@@ -78,6 +78,16 @@ def test_classify_writes_once_and_shows_what_is_there(run: Run) -> None:
     assert run("show", "classified", "--verify")[0] == 0
 
 
+def test_classify_by_other_channels_is_another_evaluation(run: Run) -> None:
+    Path("recipe.yaml").write_text("- method: ngram\n- method: tfidf\n")
+    Path("words.yaml").write_text("- method: ngram\n")
+    assert run("index", "train.jsonl", "--set", "channels=recipe.yaml", "--out", "channels-index")[0] == 0
+    asked = ("evaluate", "classify", "d=channels-index", "--queries", "queries.jsonl", "--out", "by-channels")
+    assert run(*asked)[0] == 0
+    _refused(run(*asked, "--set", "d:channels=words.yaml"), "by-channels")
+    assert "was finished already" in run(*asked, "--set", "d:channels=recipe.yaml")[2]
+
+
 def test_classify_refuses_in_one_line(run: Run) -> None:
     _refused(run(*CLASSIFY, "--queries", "gaps.jsonl"), 'query "bare": has no label')
     _refused(run(*CLASSIFY, "few-index", "--queries", "queries.jsonl"), "few-index: holds other examples than words")

@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 from reference import group_influence
 from reference.pooling import pool_attention, pool_top
+from scipy import sparse
 from worlds.small_world import HashAttributor, make_corpus, tree
 
 import airrep
@@ -497,6 +498,19 @@ def test_features_that_float16_cannot_hold_are_refused(tmp_path: Path, corpus: a
             return features
 
     with pytest.raises(DataError, match=r"example 'e3': a feature is not finite or exceeds 65504"):
+        airrep.build_index(corpus, tmp_path / "loud", Loud())
+    assert not (tmp_path / "loud").exists()
+
+
+@pytest.mark.parametrize("loud", [np.nan, np.inf])
+def test_sparse_features_that_are_not_finite_are_refused(tmp_path: Path, corpus: airrep.Corpus, loud: float) -> None:
+    class Loud(HashAttributor):
+        def encode_train(self, examples, on_rows=None):
+            features = super().encode_train(examples)
+            features[3, 0] = loud
+            return sparse.csr_array(features)
+
+    with pytest.raises(DataError, match=r"example 'e3': a feature is not finite or exceeds 3\.40282e\+38"):
         airrep.build_index(corpus, tmp_path / "loud", Loud())
     assert not (tmp_path / "loud").exists()
 

@@ -75,7 +75,7 @@ def _without(text: str, start: int, stop: int) -> str:
 
 def _scores_of(index: Index, queries: Sequence[Example], rows: Sequence[int]) -> np.ndarray:
     """Scores ``(rows, queries)``, float64, in the order of the rows."""
-    chosen = np.zeros(len(index), bool)
+    chosen = np.zeros(index.rows, bool)
     chosen[list(rows)] = True
     found: list[tuple[Rows, np.ndarray]] = list(stream_scores(index.encode_queries(queries), index.blocks, chosen))
     order = np.searchsorted(np.concatenate([part for part, _ in found]), rows)

@@ -29,6 +29,7 @@ class ServedIndex(Index):
     def __init__(self, index: Index) -> None:
         """Open the same directory again, with the same attributor."""
         super().__init__(index.path, index.given)
+        self.changes = index.changes
         self._encoding = threading.Lock()
         self._encoded: OrderedDict[tuple[str, str], Features] = OrderedDict()
         self._file: Features | None = None

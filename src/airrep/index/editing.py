@@ -105,7 +105,17 @@ def _appended(index: EditableIndex, more: Corpus, progress: OnProgress | None) -
     small = index.shards[len(names) - count :]
     begin = small[0].start if small else index.rows
     fill = shard_rows - (index.rows - begin) % shard_rows  # so that all shards that follow are full
-    new = write_shards(index.path, index.attributor, more, shard_rows, first=index.rows, fill=fill, progress=progress)
+    made = index.manifest["attributor"]
+    new = write_shards(
+        index.path,
+        index.attributor,
+        more,
+        shard_rows,
+        fingerprint=made,
+        first=index.rows,
+        fill=fill,
+        progress=progress,
+    )
     if not small:
         return [*names, *new]
     for shard in small:

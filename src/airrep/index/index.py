@@ -14,6 +14,7 @@ from airrep.arrays import Features, GroupScores, Rows
 from airrep.attributors.base import Attributor, OnProgress, count_rows
 from airrep.attributors.direct import direct_parts
 from airrep.attributors.methods import is_known, make_attributor, packages_of
+from airrep.attributors.recipes import Channel
 from airrep.attributors.sums.channels import ChannelsAttributor
 from airrep.corpus.corpus import Example
 from airrep.corpus.inputs import QueriesLike, as_examples, is_one
@@ -24,7 +25,7 @@ from airrep.index.reasons import Reasons, Scored
 from airrep.index.results import REMOVAL, GroupResult, Hit, Hits, Provenance, TopResult, WhatIfResult
 from airrep.index.rows import DIRECT, PACKAGES, GroupsLike, IndexRows, RowsLike
 from airrep.index.shards import ChannelBlocks, Held
-from airrep.runtime.artifacts import as_written, check_file
+from airrep.runtime.artifacts import as_written, check_file, json_digest
 from airrep.scoring.blocks import Block
 from airrep.scoring.group_scores import channel_scores, exact_group_scores, group_scores, sum_channels
 from airrep.scoring.groups import Groups
@@ -35,6 +36,8 @@ from airrep.scoring.topk import top_k
 Queries = QueriesLike
 IDS_SHOWN = 5
 """Ids of examples told of a removal that no filter says."""
+RECIPE = ("channels", "gradients", "map_weights")
+"""Settings of channels that say which of them count, and for how much."""
 
 
 class Index(EditableIndex):
@@ -65,6 +68,8 @@ class Index(EditableIndex):
         """
         super().__init__(path, before=before)
         self.given = attributor
+        self.changes: Mapping[str, Any] = before.changes if isinstance(before, Index) else {}
+        """Settings that are others now than when it was built, those of a recipe not among them."""
 
     @cached_property
     def attributor(self) -> Attributor:
@@ -73,14 +78,33 @@ class Index(EditableIndex):
         Raises:
             ArtifactError: the attributor that can be had now is not the one that made the index.
         """
-        if isinstance(self.given, ChannelsAttributor) and self.method == ChannelsAttributor.name:
-            stored = self._make_attributor()
-            if isinstance(stored, ChannelsAttributor) and self.given.weights != stored.weights:
-                self._make_ready(stored)
-                return stored.reweighed(self.given.channels)
+        if self._asked is not None:
+            built, recipe = self._asked
+            self._make_ready(built)
+            return built.reweighed(recipe)
         attributor = self.given or self._make_attributor()
         self._make_ready(attributor)
         return attributor
+
+    @cached_property
+    def _asked(self) -> tuple[ChannelsAttributor, tuple[Channel, ...]] | None:
+        """The channels that it was built with, and those by which it is asked where these are not the same."""
+        if not isinstance(self.given, ChannelsAttributor) or self.method != ChannelsAttributor.name:
+            return None
+        built, recipe = self._make_attributor(self.changes), self.given.channels
+        assert isinstance(built, ChannelsAttributor)
+        same = [one.title for one in built.channels] == [one.title for one in recipe]
+        return None if same and built.weights == self.given.weights else (built, recipe)
+
+    @cached_property
+    def fingerprint(self) -> str:
+        """64 hex digits over everything that scores depend on, weights that channels were given among it."""
+        rows = super().fingerprint
+        if self._asked is None:
+            return rows
+        built, recipe = self._asked
+        weights = built.weights_of(recipe)
+        return rows if weights == built.weights else json_digest({"index": rows, "weights": weights})
 
     def reopened(self, attributor: Attributor | None = None) -> Self:
         return type(self)(self.path, attributor or self.given, before=self)
@@ -91,7 +115,9 @@ class Index(EditableIndex):
         Raises:
             ConfigError: there is no such setting, or the method is not known here.
         """
-        return type(self)(self.path, self._make_attributor(changes))
+        index = type(self)(self.path, self._make_attributor(changes))
+        index.changes = {name: value for name, value in changes.items() if name not in RECIPE}
+        return index
 
     def _make_ready(self, attributor: Attributor) -> None:
         """Load what was learnt; ArtifactError unless this attributor made the index."""
@@ -374,8 +400,13 @@ class Index(EditableIndex):
     @property
     def blocks(self) -> Sequence[Block]:
         """Its features shard by shard, for programs that score by themselves, after :meth:`encode_queries`."""
-        stored = super().blocks if self._held is None else ChannelBlocks(self.shards, *self._held)
+        stored = super().blocks if self._held_blocks is None else self._held_blocks
         return stored if self._direct is None else self._direct.blocks(stored)
+
+    @cached_property
+    def _held_blocks(self) -> ChannelBlocks | None:
+        """The features of channels, each shard's checked and read once."""
+        return None if self._held is None else ChannelBlocks(self.shards, *self._held)
 
     @cached_property
     def _held(self) -> tuple[Held, Held] | None:

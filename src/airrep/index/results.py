@@ -83,7 +83,7 @@ class Provenance:
     method: str
     """The attribution method."""
     index: str
-    """Fingerprint of the index that was asked."""
+    """Fingerprint of the index that was asked, with the weights of its channels if others were given."""
     pool: str | None = None
     """How the members' scores make a group score; None for scores of single examples."""
     temperature: float | None = None

@@ -54,6 +54,7 @@ def write_shards(
     corpus: Corpus,
     shard_rows: int,
     *,
+    fingerprint: str | None = None,
     first: int = 0,
     fill: int | None = None,
     share: slice = ALL,
@@ -62,10 +63,11 @@ def write_shards(
 ) -> list[str]:
     """Write the shards of a corpus that are not there yet; returns the names of all of them, in order.
 
-    *first* is the row number of the first example, *fill* the size of the first shard, *shard_rows* that of the others,
+    *fingerprint* is that of the attributor that made the index, where it is asked with other weights by now; *first* is
+    the row number of the first example, *fill* the size of the first shard, *shard_rows* that of the others,
     *share* the part of the shards that is to be written; the rest is as for :func:`build_index`.
     """
-    fingerprint = attributor.fingerprint
+    fingerprint = fingerprint or attributor.fingerprint
     cuts = [0, *range(fill or shard_rows, len(corpus), shard_rows), len(corpus)]
     parts = ((first + start, corpus[start:stop]) for start, stop in list(pairwise(cuts))[share])
     shards = [NewShard(start, shard_name(start, fingerprint, part.fingerprint), part) for start, part in parts]

@@ -79,7 +79,7 @@ def write_shard(
     It appears under its name only when it is whole; its parent exists. *kept* is what direct methods keep, by name.
 
     Raises:
-        DataError: a feature is not finite, or too large for float16.
+        DataError: a feature is not finite, or too large for what it is stored as.
         ArtifactError: it cannot be written.
     """
     arrays = {**_arrays_of(features, corpus), **kept}
@@ -113,8 +113,10 @@ def _arrays_of(features: Features, corpus: Corpus) -> dict[str, np.ndarray]:
         columns = {"columns": postings.columns, "rows": postings.rows, "values": postings.values}
         return {**_arrays_of(features.dense, corpus), **columns}
     if not isinstance(features, np.ndarray):
+        data = features.data.astype(np.float32)
+        _check_finite(data, np.repeat(np.arange(len(corpus)), np.diff(features.indptr)), corpus)
         return {
-            "data": features.data.astype(np.float32),
+            "data": data,
             "indices": features.indices.astype(np.int32),
             "indptr": features.indptr.astype(np.int64),
         }
@@ -134,9 +136,10 @@ def _layout(features: Features) -> str:
 def _check_finite(values: np.ndarray, rows: np.ndarray, corpus: Corpus) -> None:
     bad = np.flatnonzero(~np.isfinite(values))
     if len(bad):
+        most = float(np.finfo(values.dtype).max)
         raise DataError(
-            f"example '{corpus[int(rows[bad[0]])].id}': a feature is not finite or exceeds {FLOAT16_MAX:.0f}, the "
-            "largest float16; expected ordinary numbers. Check the settings of the channels."
+            f"example '{corpus[int(rows[bad[0]])].id}': a feature is not finite or exceeds {most:.6g}, the largest "
+            f"{values.dtype}; expected ordinary numbers. Check the settings of the method."
         )
 
 

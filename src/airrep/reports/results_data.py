@@ -83,7 +83,7 @@ def read_runs(results: Sequence[Mapping[str, Any]]) -> list[Form]:
     """Check the JSON forms of some results, and put them in the order: helpful, harmful, groups, what-ifs.
 
     Raises:
-        ConfigError: there are none, or they come from different indexes.
+        ConfigError: there are none, or they come from different indexes, or from one by different recipes.
         DataError: one is not the JSON form of a result.
     """
     if not results:
@@ -94,7 +94,7 @@ def read_runs(results: Sequence[Mapping[str, Any]]) -> list[Form]:
         if index != first:
             raise ConfigError(
                 f"report: the runs come from different indexes, {first[:12]} and {index[:12]}; one is expected. "
-                "Write one report for each index."
+                "Write one report for each index, and for each recipe that it was asked with."
             )
     return sorted(runs, key=_order)
 

@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 from worlds.small_world import tree
 from worlds.tiny_bert import tiny_folder
+from worlds.tiny_lms import tiny_lm
 
 from airrep.arrays import MixedFeatures
 from airrep.attributors.conformance import check_attributor
@@ -21,11 +22,14 @@ from airrep.attributors.sums.channels import ChannelsAttributor
 from airrep.cli.app import main
 from airrep.corpus.corpus import Corpus, Example
 from airrep.errors import ArtifactError, ConfigError
+from airrep.evaluation.classify import ClassifySettings, classify
 from airrep.evaluation.judging import encode_instance, score_features, score_instance
 from airrep.evaluation.pool import cost_of
+from airrep.explorer.served import ServedIndex
 from airrep.index.building import build_index
 from airrep.index.editing import append, compact, delete
 from airrep.index.index import Index
+from airrep.index.shards import Shard
 from airrep.labels.instance import LabelledInstance
 from airrep.scoring.groups import Groups
 from airrep.scoring.pooling import Pooling, pool_scores
@@ -68,6 +72,19 @@ def index(tmp_path: Path, encoder: str) -> Index:
 def alone(folder: Path, channel: dict[str, Any]) -> Index:
     """An index of one channel's method."""
     return build_index(TRAIN, folder, channel["method"], settings=channel.get("settings", {}))
+
+
+def test_each_shard_is_read_once_for_all_hits(index: Index, monkeypatch: pytest.MonkeyPatch) -> None:
+    read: list[int] = []
+    part = Shard.part
+
+    def counted(shard: Shard, **how: bool) -> Any:
+        read.append(shard.start)
+        return part(shard, **how)
+
+    monkeypatch.setattr(Shard, "part", counted)
+    index.top(ASKED, len(TRAIN), why=True)
+    assert read == [0, 3, 6]
 
 
 def test_a_group_has_the_weighted_sum_of_what_each_method_gives_it(tmp_path: Path, index: Index, encoder: str) -> None:
@@ -370,6 +387,76 @@ def test_a_channel_of_the_same_name_with_another_setting_is_told_by_that_setting
     other = ({"method": "ngram", "settings": {"tokenizer": "subwords"}, "name": "n"},)
     with pytest.raises(ConfigError, match=r"lacks 'n' .* recipe \(tokenizer='subwords'; here 'words'\); it has n\."):
         index.attributor.reweighed(ChannelsSettings(channels=other).channels)
+
+
+def test_a_recipe_in_another_order_asks_the_same_index(tmp_path: Path) -> None:
+    words, terms = {**WORDS, "weight": 1.0}, {"method": "tfidf"}
+    index = _index_of(tmp_path / "index", words, terms)
+    found = Index(index.path).made_with({"channels": [terms, words]})
+    assert found.top(ASKED, 3)[0].hits == index.top(ASKED, 3)[0].hits
+    assert found.fingerprint == index.fingerprint
+
+
+def test_the_fingerprint_of_an_index_tells_the_weights_it_is_asked_with(tmp_path: Path) -> None:
+    index = _index_of(tmp_path / "index", WORDS, TERMS)
+    plain, same = Index(index.path), Index(index.path).made_with({"channels": [WORDS, TERMS]})
+    assert plain.fingerprint == same.fingerprint == index.fingerprint
+    others = [[WORDS], [TERMS], [WORDS, {**TERMS, "pool": "sum"}], [WORDS, {**TERMS, "weight": 2.0}]]
+    asked = [Index(index.path).made_with({"channels": one}) for one in others]
+    assert len({index.fingerprint, *(one.fingerprint for one in asked)}) == 5
+    assert asked[0].top(ASKED, 1).provenance.index == asked[0].fingerprint
+    labelled = Corpus.from_examples([Example("p", "ab cd ef", "q", source="1")])
+    runs = [classify([("d", one)], labelled, ClassifySettings(by="source", votes=(1,))) for one in (plain, asked[0])]
+    assert runs[0].request != runs[1].request
+
+
+def test_an_append_through_other_weights_writes_the_same_index(tmp_path: Path) -> None:
+    more = Corpus.from_examples([Example("k", "ab ab", "more")])
+    for name in ("plain", "asked"):
+        _index_of(tmp_path / name, WORDS, TERMS)
+    append(Index(tmp_path / "plain"), more)
+    grown = append(Index(tmp_path / "asked").made_with({"channels": [TERMS]}), more)
+    assert [one.weight for one in grown.attributor.channels] == [0.0, 1.0]
+    shards = [
+        {name: one for name, one in tree(tmp_path / path).items() if "shards" in name} for path in ("plain", "asked")
+    ]
+    assert shards[0] == shards[1]
+    assert len(grown.delete(["more"])) == 24
+
+
+def test_settings_that_are_others_now_hold_with_other_weights_too(tmp_path: Path) -> None:
+    lm = Path(tiny_lm(tmp_path / "old"))
+    settings = {"lm": str(lm), "precision": "float32", "channels": [{"method": "ngram"}, {"method": "tfidf"}]}
+    index = build_index(TRAIN, tmp_path / "index", "channels", settings=settings)
+    louder = {"channels": [{"method": "ngram", "weight": 2.0}]}
+    expected = index.made_with(louder).top(ASKED[0], 3)
+    lm.rename(tmp_path / "new")
+    found = Index(index.path).made_with({"lm": str(tmp_path / "new"), **louder})
+    for one in (found, found.reopened(), ServedIndex(found)):
+        assert one.top(ASKED[0], 3).hits == expected.hits
+    other = Index(index.path).made_with({"lm": str(tmp_path / "new"), "precision": "bfloat16", **louder})
+    assert set(other.attributor.execution.values()) == {"bfloat16"}
+
+
+def test_channels_that_differ_in_their_pool_alone_are_each_weighed(tmp_path: Path) -> None:
+    queries = [Example("p", "ab cd ef", "a"), Example("q", "cd ef", "b")]
+    mean = {"method": "tfidf", "pool": "mean", "name": "mean"}
+    _index_of(tmp_path / "one", TERMS, mean)
+    other = [mean | {"weight": 3.0}, TERMS | {"weight": 0.5}]
+    expected = _index_of(tmp_path / "other", *other).group_scores(queries, "source").scores
+    found = _asked(tmp_path / "one", *other).group_scores(queries, "source", why=True)
+    np.testing.assert_allclose(found.scores, expected, rtol=1e-6)
+    assert list(found.channels) == ["tfidf", "mean"]
+    renamed = _asked(tmp_path / "one", *[one | {"name": str(n)} for n, one in enumerate(other)])
+    np.testing.assert_allclose(renamed.group_scores(queries, "source").scores, expected, rtol=1e-6)
+    lone = _asked(tmp_path / "one", mean | {"weight": 2.0}).attributor
+    assert [one.weight for one in lone.channels] == [0.0, 2.0]
+
+
+def test_a_recipe_that_has_one_channel_of_the_index_twice_is_told(tmp_path: Path) -> None:
+    _index_of(tmp_path / "index", WORDS, TERMS)
+    with pytest.raises(ConfigError, match="'tfidf' and 'mean' of the recipe differ in pool and weights alone"):
+        _asked(tmp_path / "index", TERMS, {"method": "tfidf", "pool": "mean", "name": "mean"}).top(ASKED, 1)
 
 
 def test_weights_of_channels_that_the_index_lacks_are_told(tmp_path: Path) -> None:

@@ -130,6 +130,7 @@ def test_what_was_asked_for_stands_beside_the_reason(index: airrep.Index, tmp_pa
         ({"most": 3}, "by and most belong together"),
         ({"by": "source", "most": -1}, "the quota of each value is below 0"),
         ({"by": "source", "most": {"forum": -1}}, "the quota of 'forum' is below 0"),
+        ({"by": "source", "most": {"Forum": 1}}, "no example has the source 'Forum', of which at most 1 are asked for"),
         ({"tokens": 0}, "the budget is 0 tokens"),
         ({"count": None}, "expected a count, a budget of tokens, or both"),
         ({"tokens": 9, "tokenizer": "/nowhere"}, "tokenizer"),

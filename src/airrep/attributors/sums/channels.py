@@ -61,7 +61,11 @@ class ChannelsAttributor(SeveralMethods[ChannelsSettings]):
     @property
     def weights(self) -> list[tuple[object, ...]]:
         """Weight, pool and temperature of each channel, whether it is relative, and weights of its linear maps."""
-        return [(one.weight, one.pool, one.temperature, one.relative, one.settings.get(MAPS)) for one in self.channels]
+        return _weights(self.channels)
+
+    def weights_of(self, recipe: Sequence[Channel]) -> list[tuple[object, ...]]:
+        """The weights that :meth:`reweighed` gives, without reading what was learnt; the same errors."""
+        return _weights(self._weighed(recipe))
 
     @cached_property
     def parts(self) -> tuple[Attributor, ...]:
@@ -154,20 +158,11 @@ class ChannelsAttributor(SeveralMethods[ChannelsSettings]):
         What was learnt is shared with it, and features of training examples stay as they are.
 
         Raises:
-            ConfigError: the recipe has a channel that is not here.
+            ConfigError: the recipe has a channel that is not here, or one of these twice.
         """
-        wanted = dict(zip(map(_identity, map(_made, recipe)), recipe, strict=True))
-        found = {_identity(part): one for one, part in zip(self.channels, self.parts, strict=True)}
-        lacking = [one for key, one in wanted.items() if key not in found]
-        if lacking:
-            difference = self._difference(lacking[0])
-            raise ConfigError(
-                f"channels: lacks '{lacking[0].title}' with the settings of the recipe{difference}; it has "
-                f"{', '.join(one.title for one in found.values())}. Build an index of the recipe, or leave it out."
-            )
-        channels = tuple(_reweighed(one, wanted.get(key)) for key, one in found.items())
+        channels = self._weighed(recipe)
         other = ChannelsAttributor(ChannelsSettings(channels=channels))
-        other.__dict__["parts"] = tuple(map(_with_maps, self.parts, channels))
+        other.__dict__["parts"] = tuple(_with_maps(*pair) for pair in zip(self.parts, channels, strict=True))
         other._reference = None if self._reference is None else replace(self._reference)  # scores are of these weights
         if other._relative and self._reference is None:
             raise ConfigError(
@@ -175,6 +170,32 @@ class ChannelsAttributor(SeveralMethods[ChannelsSettings]):
                 "the recipe."
             )
         return other
+
+    def _weighed(self, recipe: Sequence[Channel]) -> tuple[Channel, ...]:
+        """The channels as a recipe weighs them, each of it being another one here: that of its name if it fits."""
+        keys = {one.title: _identity(part) for one, part in zip(self.channels, self.parts, strict=True)}
+        wanted = [(one, _identity(_made(one))) for one in recipe]
+        chosen: dict[str, Channel] = {}
+        for one, key in sorted(wanted, key=lambda pair: keys.get(pair[0].title) != pair[1]):
+            fitting = [title for title, own in keys.items() if own == key]
+            free = [title for title in fitting if title not in chosen]
+            if not free:
+                raise self._unmatched(one, [chosen[title].title for title in fitting])
+            chosen[one.title if one.title in free else free[0]] = one
+        return tuple(_reweighed(one, chosen.get(one.title)) for one in self.channels)
+
+    def _unmatched(self, wanted: Channel, taken: Sequence[str]) -> ConfigError:
+        """The error of a channel of a recipe that is not here, or that others of the recipe have taken already."""
+        if taken:
+            named = " and ".join(f"'{title}'" for title in (*taken, wanted.title))
+            return ConfigError(
+                f"channels: {named} of the recipe differ in pool and weights alone, and the index has {len(taken)} of "
+                "these; expected no more than it has. Leave one out, or build an index of the recipe."
+            )
+        return ConfigError(
+            f"channels: lacks '{wanted.title}' with the settings of the recipe{self._difference(wanted)}; it has "
+            f"{', '.join(one.title for one in self.channels)}. Build an index of the recipe, or leave it out."
+        )
 
     def _difference(self, wanted: Channel) -> str:
         """In which setting a channel differs from the one that has its name here; empty where there is none."""
@@ -244,6 +265,10 @@ class ChannelsAttributor(SeveralMethods[ChannelsSettings]):
             _side_by_side(sparse_parts, rows),
             powers,
         )
+
+
+def _weights(channels: Sequence[Channel]) -> list[tuple[object, ...]]:
+    return [(one.weight, one.pool, one.temperature, one.relative, one.settings.get(MAPS)) for one in channels]
 
 
 def _made(channel: Channel) -> Attributor:

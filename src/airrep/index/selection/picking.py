@@ -76,6 +76,7 @@ def select(
         found = min_rank(encoded, index.blocks, count or 0, keep)
         return SelectionResult(_picks(index, found, np.arange(len(found.rows)), ids), index.provenance())
     every = index.values(by) if by is not None else [None] * index.rows
+    _check_quotas(by, limits.quotas, every)
     allowed = limits.reach([every[row] for row in np.flatnonzero(keep).tolist()])
     check_count("select: count", allowed if count is None else count, allowed)
     ranking = _Ranking(encoded, index, keep)
@@ -114,6 +115,17 @@ def _limits(
     quotas, each = (most, None) if isinstance(most, Mapping) else ({}, most)
     limits = Limits(diversity, quotas, each, tokens)
     return None if limits == Limits() else limits
+
+
+def _check_quotas(by: str | None, quotas: Mapping[str, int], values: Sequence[str | None]) -> None:
+    """Refuse a quota of a value that no example has: it would limit nothing."""
+    known = set(values) if quotas else set()
+    unknown = next((name for name in quotas if name not in known), None)
+    if unknown is not None:
+        raise ConfigError(
+            f"select: no example has the {by} '{unknown}', of which at most {quotas[unknown]} are asked for; expected "
+            "a value that some example has. Check it; case matters."
+        )
 
 
 class _Ranking:
