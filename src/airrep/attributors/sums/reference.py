@@ -26,6 +26,8 @@ REFERENCE, GROUPS, MEMBERS = 256, 64, 16
 """Examples, groups that are drawn from them, and members of each, where there are enough examples."""
 LEAST_APART = 1e-3
 """Least 1 − ρ: pools divide by what they are multiplied with."""
+ALIKE = 1e-6
+"""Scores whose deviation is such a part of the largest are alike: float32 tells no more."""
 KEY, EXAMPLES, KEPT = "reference.txt", "reference.jsonl", "reference-kept"
 
 
@@ -155,7 +157,7 @@ def relative_weights(channels: Sequence[Channel], scores: np.ndarray) -> np.ndar
     relative = np.array([bool(one.relative) for one in channels])
     apart = np.array([one.relative == "apart" for one in channels])
     whole = np.tensordot(np.where(relative, 0.0, weights), scores, axes=1)
-    sizes = _deviation(whole)[None] / _deviation(scores)
+    sizes = _known_deviation(whole)[None] / _known_deviation(scores)
     if apart.any():
         sizes = np.where(apart[:, None], np.maximum(1 - _correlation(whole, scores), LEAST_APART), 1.0) * sizes
     factors: np.ndarray = np.where(relative[:, None], sizes, 1.0) * weights[:, None]
@@ -165,10 +167,16 @@ def relative_weights(channels: Sequence[Channel], scores: np.ndarray) -> np.ndar
 def _correlation(whole: np.ndarray, scores: np.ndarray) -> np.ndarray:
     """Of the sum ``(q, groups)`` with each channel ``(channels, q, groups)``; 0 where one of them is constant."""
     both = [each - each.mean(axis=-1, keepdims=True) for each in (whole[None], scores)]
-    products = (both[0] * both[1]).mean(axis=-1)
-    return np.asarray(products / (_deviation(whole)[None] * _deviation(scores)))
+    products, sizes = (both[0] * both[1]).mean(axis=-1), _deviation(whole)[None] * _deviation(scores)
+    return np.asarray(np.divide(products, sizes, out=np.zeros_like(products), where=sizes > 0))
 
 
 def _deviation(scores: np.ndarray) -> np.ndarray:
+    """Over the groups; 0 where they differ by no more than roundings."""
     found: np.ndarray = scores.std(axis=-1)
+    return np.where(found > ALIKE * np.abs(scores).max(axis=-1), found, 0.0)
+
+
+def _known_deviation(scores: np.ndarray) -> np.ndarray:
+    found = _deviation(scores)
     return np.where(found > 0, found, 1.0)
