@@ -219,3 +219,21 @@ def test_a_relative_channel_may_keep_no_features(tmp_path: Path, lm: str, corpus
     kept.write_bytes(b"{" * kept.stat().st_size)
     with pytest.raises(ArtifactError, match=r"reference.jsonl: was altered"):
         airrep.open_index(tmp_path / "sum").top(queries, 1)
+
+
+def test_texts_of_examples_are_not_kept_beside_factors(
+    tmp_path: Path, lm: str, corpus: Corpus, queries: Corpus
+) -> None:
+    """So that compacting removes all bytes of those that were deleted."""
+    settings = channels(lm, relative=True)
+    settings["channels"][1]["settings"] |= {"rank": 2, "store": "none"}
+    airrep.build_index(corpus, tmp_path / "sum", "channels", settings=settings, shard_rows=16)
+    index = airrep.open_index(tmp_path / "sum")
+    before = {hit.example.id: hit.score for hit in index.top(queries[0], k=50)}
+    gone = list(corpus[:20])
+    index = index.delete([one.id for one in gone]).compact()
+    state = b"".join(path.read_bytes() for path in (index.path / "state").iterdir())
+    assert not any(one.response.encode() in state for one in gone)
+    after = {hit.example.id: hit.score for hit in airrep.open_index(index.path).top(queries[0], k=30)}
+    assert after == pytest.approx({name: before[name] for name in after}, rel=1e-5)
+    assert len(after) == 30

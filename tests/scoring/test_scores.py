@@ -132,9 +132,9 @@ def test_groups_all_far_below_nought_are_not_worked_out_again(monkeypatch: pytes
         np.testing.assert_allclose(found, expected_scores(queries, train, groups, "signed-attention"), rtol=1e-5)
 
 
-@pytest.mark.parametrize("far", [-80, -900, -5e4])
+@pytest.mark.parametrize("far", [-80, -300, -900, -5e4])
 @pytest.mark.parametrize("temperature", [0.05, 1.0])
-@pytest.mark.parametrize("cuts", [(), (1, 20)])
+@pytest.mark.parametrize("cuts", [(), (1, 20), (39,)])
 def test_signed_attention_is_its_definition_however_far_below_nought(
     far: float, temperature: float, cuts: tuple[int, ...]
 ) -> None:

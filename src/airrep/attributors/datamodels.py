@@ -1,5 +1,6 @@
 """Attribution by datamodels that were fitted already."""
 
+import json
 from collections.abc import Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
@@ -12,11 +13,14 @@ from airrep.attributors.base import MethodAttributor, OnRows
 from airrep.attributors.settings import DatamodelsSettings
 from airrep.corpus.corpus import Corpus, Example
 from airrep.errors import ArtifactError, ConfigError, DataError
-from airrep.runtime.artifacts import check_digests, check_sizes, fetched, json_digest, read_manifest
+from airrep.runtime.artifacts import canonical_json, check_digests, check_sizes, fetched, json_digest, read_manifest
 from airrep.scoring.pooling import Pool
 
 KIND = "datamodels"
 WEIGHTS, TRAIN, QUERIES = "weights.npy", "train_hashes.npy", "query_hashes.npy"
+SHIFT = "shift.json"
+LARGEST_SHIFT = 126
+"""Above it one over the power of two is no ordinary float32."""
 
 
 class DatamodelsAttributor(MethodAttributor[DatamodelsSettings]):
@@ -25,6 +29,9 @@ class DatamodelsAttributor(MethodAttributor[DatamodelsSettings]):
     φ_train(z) holds z's weight in the regression of each query, and φ_query(x) is 1 for x alone, so the influence
     score is the weight of z for x: what z adds to the −loss of x when it is in the subset. The sum over a group is
     the prediction of the regression, less its intercept. Examples are known by content; unseen ones have no weight.
+
+    All training features are multiplied by one power of two, which brings the largest weight near the top of float16,
+    and query features are divided by it. So an index keeps the small weights of a query that few subsets tell of.
     """
 
     name = "datamodels"
@@ -34,10 +41,13 @@ class DatamodelsAttributor(MethodAttributor[DatamodelsSettings]):
         if settings is None:
             raise ConfigError("datamodels: needs weights. Make them with `airrep datamodels`, and pass their folder.")
         super().__init__(settings)
+        self._shift = 0
+        """Power of two; 0 until something is learnt, and for indexes of earlier versions, which have weights plain."""
 
     @property
     def fingerprint(self) -> str:
-        return json_digest({"method": self.name, "files": self._manifest["files"]})
+        known = {"method": self.name, "files": self._manifest["files"]}
+        return json_digest(known | ({"shift": self._shift} if self._shift else {}))
 
     @property
     def caution(self) -> str:
@@ -78,9 +88,10 @@ class DatamodelsAttributor(MethodAttributor[DatamodelsSettings]):
     def fit(self, train: Corpus) -> None:
         """Check that all training examples took part in the regressions; DataError if one did not."""
         self._places(train, self._train, "training example", "train.jsonl")
+        self._shift = _shift(max(float(self._weights.max()), -float(self._weights.min())))
 
     def encode_train(self, examples: Sequence[Example], on_rows: OnRows | None = None) -> DenseFeatures:
-        """The weights of each example, ``(rows, q)``.
+        """The weights of each example, ``(rows, q)``, times the power of two.
 
         Raises:
             DataError: an example took no part in the regressions.
@@ -88,10 +99,11 @@ class DatamodelsAttributor(MethodAttributor[DatamodelsSettings]):
         rows = self._places(examples, self._train, "training example", "train.jsonl")
         if on_rows is not None:
             on_rows(len(examples))
-        return np.array(self._weights[rows], np.float32)
+        weights: DenseFeatures = np.ldexp(np.array(self._weights[rows], np.float32), self._shift)
+        return weights
 
     def encode_queries(self, examples: Sequence[Example], on_rows: OnRows | None = None) -> DenseFeatures:
-        """1 in each query's own column, ``(rows, q)``.
+        """1 over the power of two in each query's own column, ``(rows, q)``.
 
         Raises:
             DataError: an example is none of the queries that weights are for.
@@ -100,8 +112,17 @@ class DatamodelsAttributor(MethodAttributor[DatamodelsSettings]):
         if on_rows is not None:
             on_rows(len(examples))
         features = np.zeros((len(examples), len(self._queries)), np.float32)
-        features[np.arange(len(examples)), columns] = 1
+        features[np.arange(len(examples)), columns] = 2.0**-self._shift
         return features
+
+    def save_state(self, folder: Path) -> None:
+        """Write the power of two, if there is one."""
+        if self._shift:
+            (folder / SHIFT).write_bytes(canonical_json(self._shift))
+
+    def load_state(self, folder: Path) -> None:
+        path = folder / SHIFT
+        self._shift = int(json.loads(path.read_bytes())) if path.is_file() else 0
 
     def _places(self, examples: Sequence[Example], known: np.ndarray, what: str, file: str) -> Rows:
         """Place of each example's content among *known*, which is ascending."""
@@ -128,3 +149,8 @@ def write_datamodels(folder: Path, weights: np.ndarray, train: np.ndarray, queri
     """Write the attributor's files: weights, ``(n, q)`` float32, and ascending content hashes of both sides."""
     for name, array in ((WEIGHTS, weights), (TRAIN, train), (QUERIES, queries)):
         np.save(folder / name, array, allow_pickle=False)
+
+
+def _shift(largest: float) -> int:
+    """Power of two that brings the largest weight near the top of float16."""
+    return min(14 - int(np.frexp(largest)[1]), LARGEST_SHIFT) if largest > 0 else 0

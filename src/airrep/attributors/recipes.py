@@ -47,7 +47,6 @@ LARGEST = 2**20
 """Bytes of a recipe that are read at most."""
 LEARNT = "stack"
 """Kind of the artifact in which `airrep stack` keeps a recipe that it learnt."""
-"""A comma that is not inside a YAML list or mapping."""
 
 
 class Channel(Settings):
@@ -150,7 +149,10 @@ class ChannelsSettings(Settings):
         channels, how, maps = values.get("channels", DEFAULT), values.get("gradients"), values.get("map_weights")
         named = next((name for name in ("gradients", "map_weights") if values.get(name) is not None), None)
         if named is not None and (channels != DEFAULT or values.get("lm") is None):
-            raise ValueError(f"{named}: are those of the LM in the default channels; expected an lm and no channels")
+            raise ValueError(
+                f"{named}: are those of the LM in the default channels; expected an lm and no channels, or for an "
+                "index that exists --set channels=default as well"
+            )
         if channels == DEFAULT:
             lm = values.get("lm")
             channels = default_channels(None if lm is None else str(lm), how if how in GRADIENTS else "logra", maps)
@@ -180,7 +182,7 @@ class ChannelsSettings(Settings):
             raise ValueError(f"expected channels of different names; two are called '{twice}'")
         if not any(channel.weight > 0 for channel in channels):
             raise ValueError("expected a weight above 0; all are 0")
-        if all(channel.relative for channel in channels):
+        if all(channel.relative for channel in channels if channel.weight > 0):
             raise ValueError("expected one whose weight is not relative; set relative: false for one")
         return tuple(channel.told(common, tokenizer) for channel in channels)
 

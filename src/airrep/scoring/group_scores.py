@@ -397,7 +397,7 @@ class _SumTile:
             weights.copy_(scores)
         if self.pooling.temperature != 1:
             weights /= self.pooling.temperature
-        if bound > HEADROOM:  # else no score of these rows can overflow, and none is looked at
+        if bound > HEADROOM or self.raised:  # else no score of these rows can overflow, and none is looked at
             self._raise(weights.amax(dim=0).double())
         self.begun = True
         if self.raised:

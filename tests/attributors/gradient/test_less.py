@@ -12,6 +12,7 @@ from worlds.tiny_lms import some_examples, tiny_lm
 
 from airrep.attributors.conformance import check_attributor
 from airrep.attributors.gradient import less as less_module
+from airrep.attributors.gradient.curvature import unit
 from airrep.attributors.gradient.less import AdamMoments, LessAttributor
 from airrep.attributors.gradient.projection import RandomProjection
 from airrep.attributors.methods import make_attributor
@@ -150,6 +151,25 @@ def test_rows_are_found_in_the_store_of_their_side(
     again = [side(train) for side in _sides(less(warmup, store=store))]
     np.testing.assert_array_equal(again[0], left)
     np.testing.assert_array_equal(again[1], right)
+
+
+def test_rows_are_scaled_some_at_a_time(warmup: Warmup, train: Corpus, monkeypatch: pytest.MonkeyPatch) -> None:
+    wanted = [side(train) for side in _sides(less(warmup))]
+    scaled: list[int] = []
+
+    def counted(rows: np.ndarray) -> np.ndarray:
+        scaled.append(len(rows))
+        return unit(rows)
+
+    monkeypatch.setattr(less_module, "unit", counted)
+    monkeypatch.setattr("airrep.attributors.gradient.store.CHUNK", 5)
+    done: list[int] = []
+    for wide, side in zip(wanted, _sides(less(warmup)), strict=True):
+        found = side(train, done.append)
+        np.testing.assert_allclose(found, wide, atol=1e-5)
+        assert found.dtype == np.float32
+    assert scaled == [5, 5, 2] * 2
+    assert sum(done) == 2 * len(train)
 
 
 def _sides(attributor: LessAttributor) -> tuple[Any, Any]:

@@ -17,8 +17,9 @@ from worlds.tiny_lms import tiny_lm
 from airrep.arrays import MixedFeatures
 from airrep.attributors.conformance import check_attributor
 from airrep.attributors.methods import make_attributor
-from airrep.attributors.recipes import MOST_CHANNELS, ChannelsSettings, default_channels
+from airrep.attributors.recipes import MOST_CHANNELS, Channel, ChannelsSettings, default_channels
 from airrep.attributors.sums.channels import ChannelsAttributor
+from airrep.attributors.sums.reference import relative_weights
 from airrep.cli.app import main
 from airrep.corpus.corpus import Corpus, Example
 from airrep.errors import ArtifactError, ConfigError
@@ -600,6 +601,37 @@ def test_a_query_of_which_nothing_is_known_scores_0(tmp_path: Path) -> None:
 def test_not_all_weights_are_relative() -> None:
     with pytest.raises(ConfigError, match="expected one whose weight is not relative; set relative: false for one"):
         _relative(GRADIENTS, {"method": "ngram", "relative": "apart"})
+
+
+def test_channels_that_count_nothing_are_nothing_to_be_relative_to() -> None:
+    with pytest.raises(ConfigError, match="expected one whose weight is not relative; set relative: false for one"):
+        _relative(GRADIENTS, {"method": "ngram", "weight": 0})
+
+
+@pytest.mark.parametrize("relative", [True, "apart"])
+def test_a_sum_that_differs_by_roundings_alone_is_no_size_to_be_brought_to(relative: bool | str) -> None:
+    """Weighted sums of equal float32 scores differ in their last digits from their mean."""
+    channels = [
+        Channel(method="ngram"),
+        Channel(method="tfidf", weight=0.3),
+        Channel(method="bm25", relative=relative, weight=2.8),
+    ]
+    generator = np.random.default_rng(0)
+    for _ in range(20):
+        equal = [np.full((1, 64), generator.normal(2), np.float32) for _ in range(2)]
+        own = generator.normal(0, 0.1, (1, 64))
+        found = relative_weights(channels, np.stack([*equal, own]).astype(np.float64))[0]
+        np.testing.assert_allclose(found, [1, 0.3, 2.8 / own.std()], rtol=1e-12)
+        found = relative_weights(channels, np.stack([own, own, equal[0]]).astype(np.float64))[0]
+        np.testing.assert_allclose(found[2], 2.8 * 1.3 * own.std(), rtol=1e-12)
+
+
+def test_gradients_of_an_index_are_left_out_with_the_default_channels_named() -> None:
+    stored = ChannelsSettings(lm="some/model").model_dump(mode="json")
+    with pytest.raises(ConfigError, match="or for an index that exists --set channels=default as well"):
+        ChannelsSettings.of({**stored, "gradients": "none"})
+    found = ChannelsSettings.of({**stored, "channels": "default", "gradients": "none"})
+    assert found == ChannelsSettings(lm="some/model", gradients="none")
 
 
 @pytest.mark.parametrize("number", [0, 1])

@@ -143,6 +143,39 @@ def test_two_channels_hold_one_model_which_reads_examples_once(tmp_path: Path, m
     assert read == [len(train), 3]
 
 
+@pytest.mark.parametrize(("held", "batches"), [(2**20, 4), (0, 12)])
+def test_examples_of_several_batches_are_read_once_for_all_channels(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, held: int, batches: int
+) -> None:
+    """Unless there is no room for what the first channel read."""
+    folder, read = tiny_lm(tmp_path / "lm"), []
+    whole = TargetLM.token_losses
+    monkeypatch.setattr(TargetLM, "token_losses", lambda lm, docs: read.append(len(docs)) or whole(lm, docs))
+    monkeypatch.setattr("airrep.attributors.text.ngram_lm.TOGETHER", 3)
+    monkeypatch.setattr(expected, "HELD", held)
+    train = Corpus.from_examples(some_examples(12))
+    found = []
+    for method in (make(folder), make(folder, tokenizer="words"), make(folder)):
+        method.fit(train)
+        found.append(method.encode_train(list(train)))
+    assert read == [3] * batches
+    assert (found[0] != found[2]).nnz == 0
+
+
+def test_what_is_remembered_of_examples_has_a_bound(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    method = make(tiny_lm(tmp_path / "lm"))
+    train = Corpus.from_examples(some_examples(12))
+    method.fit(train)
+    memory = expected._Memory()
+    sizes = [expected._size(memory.found(method.lm, train[n : n + 1])) for n in range(3)]
+    monkeypatch.setattr(expected, "HELD", 3 * max(sizes))
+    for n in range(3, 12):
+        memory.found(method.lm, train[n : n + 1])
+    assert memory._bytes == sum(map(expected._size, memory._known.values()))
+    assert 2 <= len(memory._known) < 12
+    assert memory._bytes <= expected.HELD
+
+
 def test_the_contract_of_methods_holds() -> None:
     airrep.check_attributor(lambda: make(str(BUNDLED)))
 

@@ -18,6 +18,7 @@ from airrep.errors import ArtifactError, ConfigError, DataError
 from airrep.evaluation.judging import score_instance
 from airrep.evaluation.statistics.metrics import lds
 from airrep.index.building import build_index
+from airrep.index.index import Index
 from airrep.labels.instance import LabelledInstance
 from airrep.scoring.groups import Groups
 from airrep.training.linear import datamodels
@@ -129,6 +130,38 @@ def test_an_index_of_datamodels_answers_about_its_own_queries_alone(world, tmp_p
     assert index.top(query, 1)[0].row == int(weights[:, 3].argmax())
     with pytest.raises(DataError, match=r'^query "new": took no part .* know nothing of unseen examples\. Use'):
         index.top(Example("new", "one", "new"), 1)
+
+
+def test_an_index_keeps_weights_that_are_far_below_float16(tmp_path):
+    """One query's losses vary ten million times less than those of the others."""
+    instance, _ = linear_world(n=12, q=4, m=40)
+    losses = instance.losses.copy()
+    losses[3] = (losses[3] - 3) * 1e-7
+    made = fit_datamodels(dataclasses.replace(instance, losses=losses), tmp_path / "dm")
+    settings, queries = {"weights": str(made.path)}, instance.queries
+    index = build_index(instance.train, tmp_path / "index", "datamodels", settings=settings)
+    method = make_attributor("datamodels", settings)
+    exact = method.encode_queries(queries) @ method.encode_train(instance.train).T
+    assert 0 < np.abs(exact[3]).max() < 1e-6
+    for opened in (index, Index(index.path)):
+        found = np.concatenate([block for _, block in opened.scores(queries)], axis=1)
+        for own, wanted in zip(found, exact, strict=True):
+            np.testing.assert_allclose(own, wanted, rtol=2e-3, atol=1e-3 * np.abs(wanted).max())
+
+
+def test_an_index_of_an_earlier_version_has_the_scores_it_had(tmp_path, monkeypatch):
+    """Such an index has weights plain, and no state."""
+    instance, _ = linear_world(n=12, q=4, m=40)
+    made = fit_datamodels(instance, tmp_path / "dm")
+    settings = {"weights": str(made.path)}
+    with monkeypatch.context() as earlier:
+        earlier.setattr("airrep.attributors.datamodels._shift", lambda _: 0)
+        index = build_index(instance.train, tmp_path / "index", "datamodels", settings=settings)
+    assert not (index.path / "state").exists()
+    weights = make_attributor("datamodels", settings)
+    expected = weights.encode_queries(instance.queries) @ weights.encode_train(instance.train).T
+    found = np.concatenate([block for _, block in Index(index.path).scores(instance.queries)], axis=1)
+    np.testing.assert_allclose(found, expected, rtol=1e-3, atol=1e-6)
 
 
 def test_a_training_example_that_took_no_part_is_refused_before_any_work(world, tmp_path):

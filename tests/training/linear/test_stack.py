@@ -26,7 +26,7 @@ from airrep.runtime.settings import Settings
 from airrep.scoring.groups import Groups
 from airrep.scoring.pooling import exponents
 from airrep.training.linear import stack as stacking
-from airrep.training.linear.weights import fit_weights
+from airrep.training.linear.weights import NothingRisesError, fit_weights
 from airrep.training.ranking_loss import normalise_losses
 
 WIDTH = 6
@@ -180,6 +180,26 @@ def test_relative_channels_alone_are_weighed_as_they_are(tmp_path):
     relative = [one.model_copy(update={"relative": True}) for one in (ONE, TWO)]
     stack = learn_stack(relative, [LEARN], [HELD_OUT], tmp_path / "stack")
     assert [one.relative for one in stack.channels] == [False, False]
+
+
+@pytest.mark.parametrize("relative", [True, "apart"])
+def test_a_relative_channel_that_rises_is_taken_beside_one_that_falls(tmp_path, relative):
+    def world(seed: int, name: str) -> LabelledInstance:
+        good, bad = planted(seed, name, ["two"]), planted(seed, name, ["one"])
+        return dataclasses.replace(good, losses=good.losses - bad.losses)
+
+    two = TWO.model_copy(update={"relative": relative})
+    stack = learn_stack([ONE, two], [world(0, "a")], [world(1, "b")], tmp_path / "stack")
+    assert [(one.title, one.relative) for one in stack.channels] == [("two", False)]
+    assert stack.report["rows"][0]["lds"]["lds"] > 0.5
+    assert learnt(tmp_path / "stack").settings.channels == stack.channels
+
+
+def test_members_that_all_fall_are_refused(tmp_path):
+    falls = dataclasses.replace(LEARN, losses=6 - LEARN.losses)
+    two = TWO.model_copy(update={"relative": "apart"})
+    with pytest.raises(NothingRisesError, match="no member's scores rise with the labels"):
+        learn_stack([ONE, two], [falls], [HELD_OUT], tmp_path / "stack")
 
 
 def test_a_sum_of_one_channel_ranks_as_the_method(tmp_path):

@@ -15,7 +15,7 @@ from airrep.attributors.base import OnRows
 from airrep.attributors.gradient.curvature import unit
 from airrep.attributors.gradient.projection import RandomProjection
 from airrep.attributors.gradient.reading import Places, Site, find_sites, read_gradients
-from airrep.attributors.gradient.store import GradientStore, store_folder
+from airrep.attributors.gradient.store import GradientStore, by_chunks, store_folder
 from airrep.attributors.language import LanguageAttributor
 from airrep.attributors.settings import LessSettings
 from airrep.corpus.corpus import Example
@@ -168,8 +168,10 @@ class LessAttributor(LanguageAttributor[LessSettings]):
         if side not in self._stores:
             key = json_digest({**self._recipe, **self.execution, "side": side})
             self._stores[side] = GradientStore(store_folder(self._settings.store), key, self._settings.dimension)
-        rows = self._stores[side].rows(examples, lambda missing: self._compute(side, missing), on_rows)
-        return unit(rows).astype(np.float32)
+        return by_chunks(examples, self._settings.dimension, lambda part: self._unit_rows(side, part, on_rows))
+
+    def _unit_rows(self, side: Side, examples: Sequence[Example], on_rows: OnRows | None) -> Float[np.ndarray, "n p"]:
+        return unit(self._stores[side].rows(examples, lambda missing: self._compute(side, missing), on_rows))
 
     def _compute(self, side: Side, examples: Sequence[Example]) -> Float32[np.ndarray, "n p"]:
         documents = self.lm.tokenise(examples)

@@ -26,20 +26,22 @@ REFERENCE, GROUPS, MEMBERS = 256, 64, 16
 """Examples, groups that are drawn from them, and members of each, where there are enough examples."""
 LEAST_APART = 1e-3
 """Least 1 − ρ: pools divide by what they are multiplied with."""
+ALIKE = 1e-6
+"""Scores whose deviation is such a part of the largest are alike: float32 tells no more."""
 KEY, EXAMPLES, KEPT = "reference.txt", "reference.jsonl", "reference-kept"
 
 
 @dataclass(frozen=True, eq=False)
 class Reference:
-    """Some training examples: their features in every channel, and their texts for methods that keep no features."""
+    """Some training examples: their features in every channel, and their texts for methods that keep nothing."""
 
     parts: tuple[Features, ...]
     key: str
     """Digest of the examples."""
     examples: Corpus | None = None
-    """The examples, where a channel keeps no features."""
+    """The examples, where a channel keeps neither features nor anything else to score them by."""
     kept: Mapping[str, np.ndarray] = field(default_factory=dict)
-    """What such channels keep of them, by the number of the channel."""
+    """What channels without features keep of them, by the number of the channel."""
 
     @classmethod
     def of(cls, methods: Sequence[Attributor], examples: Corpus) -> "Reference":
@@ -47,7 +49,8 @@ class Reference:
         parts = tuple(one.encode_train(examples) for one in methods)
         direct = {str(number): one for number, one in enumerate(methods) if isinstance(one, DirectAttributor)}
         kept = {number: one.keep(examples) for number, one in direct.items() if one.kept}
-        return cls(parts, json_digest([one.content_hash for one in examples]), examples if direct else None, kept)
+        read = len(kept) < len(direct)  # texts stay out of the index where none is read again
+        return cls(parts, json_digest([one.content_hash for one in examples]), examples if read else None, kept)
 
     @cached_property
     def _direct_scores(self) -> dict[tuple[int, int], np.ndarray]:
@@ -56,26 +59,32 @@ class Reference:
 
     def asked(self, methods: Sequence[Attributor], counted: Sequence[bool], queries: Sequence[Example]) -> "Reference":
         """The same examples, with their scores for these queries where a channel that counts keeps no features."""
-        if self.examples is None:
+        if self.examples is None and not self.kept:
             return self
         parts = list(self.parts)
         for channel, (method, counts) in enumerate(zip(methods, counted, strict=True)):
             if counts and isinstance(method, DirectAttributor):
-                parts[channel] = self._scored(channel, method, self.examples, queries)
+                parts[channel] = self._scored(channel, method, queries)
         return Reference(tuple(parts), self.key)
 
-    def _scored(self, channel: int, method: DirectAttributor, examples: Corpus, queries: Sequence[Example]) -> Features:
+    def _scored(self, channel: int, method: DirectAttributor, queries: Sequence[Example]) -> Features:
         known, asked = self._direct_scores, {method.column(one): one for one in queries}
         missing = {column: one for column, one in asked.items() if (channel, column) not in known}
         if missing:
-            kept = self.kept.get(str(channel))
-            wanted = list(missing.values())
-            scores = method.score(examples, wanted) if kept is None else method.score_kept([kept], wanted)
+            scores = self._scores(channel, method, list(missing.values()))
             known.update(((channel, column), own) for column, own in zip(missing, scores.T, strict=True))
         columns = sorted(asked)
         return with_columns(
             self.parts[channel], np.array(columns), np.stack([known[channel, column] for column in columns], axis=1)
         )
+
+    def _scores(self, channel: int, method: DirectAttributor, queries: Sequence[Example]) -> np.ndarray:
+        """Scores of the examples, from what is kept of them or from their texts, ``(n, q)``."""
+        kept = self.kept.get(str(channel))
+        if kept is not None:
+            return method.score_kept([kept], queries)
+        assert self.examples is not None  # such a method is why they are here
+        return method.score(self.examples, queries)
 
     @cached_property
     def _groups(self) -> Groups:
@@ -155,7 +164,7 @@ def relative_weights(channels: Sequence[Channel], scores: np.ndarray) -> np.ndar
     relative = np.array([bool(one.relative) for one in channels])
     apart = np.array([one.relative == "apart" for one in channels])
     whole = np.tensordot(np.where(relative, 0.0, weights), scores, axes=1)
-    sizes = _deviation(whole)[None] / _deviation(scores)
+    sizes = _known_deviation(whole)[None] / _known_deviation(scores)
     if apart.any():
         sizes = np.where(apart[:, None], np.maximum(1 - _correlation(whole, scores), LEAST_APART), 1.0) * sizes
     factors: np.ndarray = np.where(relative[:, None], sizes, 1.0) * weights[:, None]
@@ -165,10 +174,16 @@ def relative_weights(channels: Sequence[Channel], scores: np.ndarray) -> np.ndar
 def _correlation(whole: np.ndarray, scores: np.ndarray) -> np.ndarray:
     """Of the sum ``(q, groups)`` with each channel ``(channels, q, groups)``; 0 where one of them is constant."""
     both = [each - each.mean(axis=-1, keepdims=True) for each in (whole[None], scores)]
-    products = (both[0] * both[1]).mean(axis=-1)
-    return np.asarray(products / (_deviation(whole)[None] * _deviation(scores)))
+    products, sizes = (both[0] * both[1]).mean(axis=-1), _deviation(whole)[None] * _deviation(scores)
+    return np.asarray(np.divide(products, sizes, out=np.zeros_like(products), where=sizes > 0))
 
 
 def _deviation(scores: np.ndarray) -> np.ndarray:
+    """Over the groups; 0 where they differ by no more than roundings."""
     found: np.ndarray = scores.std(axis=-1)
+    return np.where(found > ALIKE * np.abs(scores).max(axis=-1), found, 0.0)
+
+
+def _known_deviation(scores: np.ndarray) -> np.ndarray:
+    found = _deviation(scores)
     return np.where(found > 0, found, 1.0)

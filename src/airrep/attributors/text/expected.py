@@ -1,20 +1,27 @@
 """Surprise of a language model at a response's tokens: 1 − p."""
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeAlias
 from weakref import WeakKeyDictionary
 
 import numpy as np
 
 from airrep.attributors.text.tokens import FoundTokens
 from airrep.corpus.corpus import Example
+from airrep.runtime.artifacts import json_digest
 
 if TYPE_CHECKING:
     from airrep.lm.model import TargetLM
     from airrep.lm.templates.chat import ResponsePlaces
 
+    _Found: TypeAlias = tuple[list[np.ndarray], list[ResponsePlaces]]
+
 _UNKNOWN = 1e3
 """Nats of a token without a finite loss: as good as never expected."""
+HELD = 2**27
+"""Bytes of losses and places that are remembered for other channels, beside those of the last examples."""
+OBJECTS = 512
+"""Bytes of the Python objects that hold one example's numbers."""
 
 
 def unexpected(lm: "TargetLM", examples: Sequence[Example], found: Sequence[FoundTokens]) -> list[np.ndarray]:
@@ -31,17 +38,45 @@ def unexpected(lm: "TargetLM", examples: Sequence[Example], found: Sequence[Foun
     return [_misses(*row) for row in zip(examples, found, *_read(lm, examples), strict=True)]
 
 
-def _read(lm: "TargetLM", examples: Sequence[Example]) -> tuple[list[np.ndarray], "list[ResponsePlaces]"]:
-    """Losses of the LM's own tokens, and their places; the last examples are not read again by another channel."""
-    asked = tuple(example.content_hash for example in examples)
-    known = _last.get(lm)
-    if known is None or known[0] != asked:
-        known = _last[lm] = (asked, (lm.token_losses(lm.tokenise(examples)), lm.chat.response_places(examples)))
-    return known[1]
+def _read(lm: "TargetLM", examples: Sequence[Example]) -> "_Found":
+    """Losses of the LM's own tokens, and their places; the same examples are not read again by another channel."""
+    return _remembered.setdefault(lm, _Memory()).found(lm, examples)
 
 
-_last: "WeakKeyDictionary[TargetLM, tuple[tuple[str, ...], tuple[list[np.ndarray], list[ResponsePlaces]]]]"
-_last = WeakKeyDictionary()
+class _Memory:
+    """What an LM said of examples that it read together, the latest last; at most so many bytes.
+
+    They are found again as they were read: an example in other company may differ in its last digits, and an index
+    would depend on what was read before it.
+    """
+
+    def __init__(self) -> None:
+        self._known: dict[str, _Found] = {}
+        self._bytes = 0
+
+    def found(self, lm: "TargetLM", examples: Sequence[Example]) -> "_Found":
+        """From memory, or read."""
+        asked = json_digest([example.content_hash for example in examples])
+        found = self._known.get(asked)
+        if found is None:
+            found = lm.token_losses(lm.tokenise(examples)), lm.chat.response_places(examples)
+            self._keep(asked, found)
+        return found
+
+    def _keep(self, asked: str, found: "_Found") -> None:
+        self._known[asked] = found
+        self._bytes += _size(found)
+        while self._bytes > HELD and len(self._known) > 1:
+            self._bytes -= _size(self._known.pop(next(iter(self._known))))
+
+
+def _size(found: "_Found") -> int:
+    """Bytes of the numbers, and of the objects that hold them."""
+    parts = zip(*found, strict=True)
+    return sum(OBJECTS + own.nbytes + places.starts.nbytes + places.stops.nbytes for own, places in parts)
+
+
+_remembered: "WeakKeyDictionary[TargetLM, _Memory]" = WeakKeyDictionary()
 
 
 def _misses(example: Example, found: FoundTokens, losses: np.ndarray, places: "ResponsePlaces") -> np.ndarray:

@@ -167,10 +167,10 @@ def learn_stack(
         if tell is not None:
             tell(f"channel {number} of {len(members)}, {one.title}: scores of {len(learn) + len(held_out)} instances")
         every.append(_Member(one, learn, held_out))
-    made = _with_one_absolute([one for one in every if one.tells])
+    made = [one for one in every if one.tells]
     if not made:
         raise DataError("stack: every member scores all subsets alike; expected scores that vary. Take other members.")
-    weights = _weights(made, learn)
+    made, weights = _weighed(made, learn)
     channels = tuple(
         one.channel.model_copy(update={"weight": weight})
         for one, weight in zip(made, weights, strict=True)
@@ -263,9 +263,27 @@ def _tell(scores: Sequence[GroupScores]) -> bool:
 
 def _with_one_absolute(members: list[_Member]) -> list[_Member]:
     """Members of which one at least is not relative, since there is nothing to be relative to if all are."""
-    if not all(one.channel.relative for one in members):
-        return members
+    return members if not all(one.channel.relative for one in members) else _all_absolute(members)
+
+
+def _all_absolute(members: Sequence[_Member]) -> list[_Member]:
     return [one.with_channel(one.channel.model_copy(update={"relative": False})) for one in members]
+
+
+def _weighed(members: list[_Member], learn: Sequence[LabelledInstance]) -> tuple[list[_Member], list[float]]:
+    """Members with weights; none is relative where those that are not have nothing that rises with the labels.
+
+    Raises:
+        NothingRisesError: no member rises with the labels.
+    """
+    members = _with_one_absolute(members)
+    try:
+        return members, _weights(members, learn)
+    except NothingRisesError:
+        if not any(one.channel.relative for one in members):
+            raise
+        members = _all_absolute(members)
+        return members, _weights(members, learn)
 
 
 def _weights(members: Sequence[_Member], learn: Sequence[LabelledInstance]) -> list[float]:
@@ -352,9 +370,8 @@ def _ablations(
     """The sum without each of its channels, weighed anew."""
     kept = [one for one, weight in zip(members, weights, strict=True) if weight > 0]
     for left_out in kept if len(kept) > 1 else []:
-        others = _with_one_absolute([one for one in kept if one is not left_out])
         try:
-            again = _weights(others, learn)
+            others, again = _weighed([one for one in kept if one is not left_out], learn)
         except NothingRisesError:
             continue  # the others by themselves are of no use
         yield _Judged(f"sum without {left_out.title}", _sum(others, again), part=True)
