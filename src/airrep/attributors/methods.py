@@ -8,7 +8,7 @@ from typing import Any
 from airrep.attributors.base import Attributor, SeveralMethods
 from airrep.attributors.installed import InstalledMethod, Package, installed_method, installed_methods, one_line
 from airrep.attributors.recipes import ChannelsSettings
-from airrep.attributors.settings import METHOD_SETTINGS, EkfacSettings, PresetSettings, StackSettings
+from airrep.attributors.settings import METHOD_SETTINGS, PresetSettings, StackSettings
 from airrep.errors import ConfigError
 from airrep.runtime.settings import Settings
 
@@ -96,16 +96,7 @@ class Method:
     @property
     def new(self) -> Mapping[str, Any]:
         """Settings that a new index takes besides, where the user gives no others; what was made before has none."""
-        if issubclass(self.settings, PresetSettings):
-            return {"preset": "measured"}
-        return self.settings.measured if issubclass(self.settings, EkfacSettings) else {}
-
-    @property
-    def earlier(self) -> Mapping[str, Any]:
-        """Settings that give what indexes had before they took :attr:`new` ones: those of the method's paper."""
-        if issubclass(self.settings, PresetSettings):
-            return {"preset": "paper"}
-        return {name: self.settings.model_fields[name].default for name in self.new}
+        return {"preset": "measured"} if issubclass(self.settings, PresetSettings) else {}
 
     def make(self, settings: Settings) -> Attributor:
         """The attributor of these settings."""
@@ -378,8 +369,7 @@ def default_method(settings: Mapping[str, Any]) -> str:
 def make_attributor(name: str, values: Mapping[str, Any] | None = None) -> Attributor:
     """Make an attributor from its method's name and settings; what is not set takes the method's default.
 
-    LoGra and TracIn are those of their papers unless ``preset="measured"`` is set, EK-FAC unless ``exponent=0.5``:
-    what new indexes take.
+    LoGra and TracIn are those of their papers unless ``preset="measured"`` is set, which new indexes take.
 
     Raises:
         ConfigError: no such method, no such setting, or a value that cannot hold.

@@ -30,8 +30,6 @@ GRADIENT_RANK, GRADIENT_SAMPLE, GRADIENT_TEMPERATURE, GRADIENT_WEIGHT = 16, 300,
 """Of the gradients of a target LM that is not fine-tuned yet, by LoGra; scores are cosines, so they suit any LM. The
 weight is times 1 − ρ: text that says what the gradients say is worth more beside them than text that does not. The
 sample is what curvature is learnt from: 1,000 examples take three times as long and predict no better."""
-EKFAC_EXPONENT = 0.5
-"""Of the inverse curvature. People fine-tune with AdamW, whose steps divide by the root of mean squared gradients."""
 EKFAC_WEIGHT = 2.0
 """Of whole gradients by EK-FAC, over groups of 16. Their sum grows with a group, counts saturate: at 100 it is as 7."""
 FACTORS_RANK = 3
@@ -221,7 +219,7 @@ def default_channels(
         return text
     weights = {} if map_weights is None else {"map_weights": map_weights}
     if gradients != "logra":
-        own = {"lm": lm, "exponent": EKFAC_EXPONENT} | ({"rank": FACTORS_RANK} if gradients == "factors" else {})
+        own = {"lm": lm, "rank": FACTORS_RANK} if gradients == "factors" else {"lm": lm}
         exact = Channel(
             method="ekfac",
             settings={**own, **weights},

@@ -307,8 +307,6 @@ class EkfacSettings(MapWeightSettings):
     """Settings of EK-FAC."""
 
     added = ("rank", "map_weights", "exponent")
-    measured: ClassVar[Mapping[str, Any]] = {"exponent": 0.5}
-    """Settings that new indexes take: what predicts fine-tunes by AdamW best (experiments/gradients)."""
 
     modules: tuple[str, ...] | None = ("all-linear",)
     """Names of linear maps whose gradients are taken, with * for any text; 'all-linear': all but the output layer;
@@ -317,7 +315,7 @@ class EkfacSettings(MapWeightSettings):
     """Added to each module's curvature, as a share of its mean eigenvalue."""
     exponent: float = Field(default=1.0, ge=0, le=1, allow_inf_nan=False)
     """p in the score ∇ℓ(x)ᵀ (H + λI)⁻ᵖ ∇ℓ(z): 1 as in influence functions; 0.5 divides by the root of the curvature, as
-    Adam's steps do, and predicts fine-tunes by AdamW better."""
+    the first steps of AdamW do, and predicts fine-tunes of few small steps much better on most data, on some worse."""
     sample: int = Field(default=5000, ge=1)
     """Training examples, drawn at random, that the curvature is learnt from."""
     rank: int | None = Field(default=None, ge=1)

@@ -97,9 +97,7 @@ def checked(
 def index_stage(path: Path, request: Mapping[str, Any], replace: bool) -> Stage:
     """The making of an index that answers a request."""
     known = METHODS.get(request["method"])
-    earlier = {} if known is None else known.earlier
-    flags = " ".join(f"--set {name}={value}" for name, value in earlier.items())
-    hint = f" ({flags} gives what earlier versions took)" if flags else ""
+    hint = " (--set preset=paper gives what earlier versions took)" if known is not None and known.new else ""
     other = f"an unfinished index of other data or settings{hint}"
     return Stage(path, KIND, "an index made", request, replace, has_shards, other, shown=partial(_hinting, hint=hint))
 

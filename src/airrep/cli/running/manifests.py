@@ -91,7 +91,7 @@ def _now(method: "Method", settings: dict[str, Any]) -> dict[str, Any]:
     usual = getattr(method.settings, "measured", {})
     short = {name: value for name, value in settings.items() if name not in usual}
     same = method.settings.of({**method.new, **short}) == method.settings.of(settings)
-    return short if same else {**method.earlier, **settings}
+    return short if same else {**settings, "preset": "paper"}
 
 
 def _needs_nothing(method: Any) -> bool:

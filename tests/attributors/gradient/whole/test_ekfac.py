@@ -106,18 +106,15 @@ def test_scores_are_the_formula(lm: str, settings: dict[str, Any]) -> None:
     close(fitted(lm, **settings).score(TRAIN, QUERIES), expected(lm, **settings))
 
 
-def test_new_indexes_take_the_root_of_the_curvature_and_earlier_ones_keep_theirs(lm: str, tmp_path: Path) -> None:
-    given = {"lm": lm, "precision": "float32"}
-    new, old = tmp_path / "new", tmp_path / "old"
-    assert airrep.build_index(TRAIN, new, method="ekfac", settings=given).manifest["settings"]["exponent"] == 0.5
-    earlier = airrep.build_index(TRAIN, old, make(lm))
-    assert "exponent" not in earlier.manifest["settings"]
-    for path, exponent in ((new, 0.5), (old, 1.0)):
-        hits = airrep.open_index(path).top(list(QUERIES), len(TRAIN))
+def test_an_exponent_is_kept_with_the_index_and_none_is_that_of_influence(lm: str, tmp_path: Path) -> None:
+    for name, given in (("root", {"exponent": 0.5}), ("usual", {})):
+        index = airrep.build_index(TRAIN, tmp_path / name, make(lm, **given))
+        assert index.manifest["settings"].get("exponent") == given.get("exponent")
+        hits = airrep.open_index(tmp_path / name).top(list(QUERIES), len(TRAIN))
         found = [[hit.score for hit in sorted(own, key=lambda hit: hit.row)] for own in hits]
-        close(np.array(found).T, expected(lm, exponent=exponent))
-    with pytest.raises(ArtifactError, match=r"--set exponent=1\.0 gives what earlier versions took"):
-        airrep.build_index(TRAIN, old, method="ekfac", settings=given)
+        close(np.array(found).T, expected(lm, **given))
+    with pytest.raises(ArtifactError, match="another attributor"):
+        airrep.build_index(TRAIN, tmp_path / "usual", make(lm, exponent=0.5))
 
 
 def test_factors_of_enough_rank_are_the_whole(lm: str) -> None:
