@@ -1,6 +1,6 @@
 """Weights of the default channels that hold across roles: learnt from all roles but one, judged on that one.
 
-Usage: python experiments/channels/weights.py [--gradients [ekfac]] [--lm 4.5M] [--role tasks]
+Usage: python experiments/channels/weights.py [--gradients [ekfac] [--exponent 0.5]] [--lm 4.5M] [--role tasks]
 
 In the folder of the repository, after the data steps of `roles` and `smollm2`; with the gradients of the LM if asked,
 by LoGra or by EK-FAC, whose curvature is learnt from 300 examples.
@@ -87,6 +87,13 @@ def with_lm(recipe: Sequence[Channel], lm: Path) -> Sequence[Channel]:
     return ChannelsSettings.of({"lm": str(lm), "channels": few}, "channels").channels
 
 
+def _by_exponent(channel: Channel, exponent: float) -> Channel:
+    """EK-FAC with this exponent; other channels as they are."""
+    if channel.method != "ekfac" or exponent == 1:
+        return channel
+    return channel.model_copy(update={"settings": {**channel.settings, "exponent": exponent}})
+
+
 def channel_scores(name: str, instance: LabelledInstance, lm: Path, recipe: Sequence[Channel]) -> Scores:
     """Group scores of each channel."""
     found = []
@@ -110,9 +117,11 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--gradients", nargs="?", const="logra", choices=tuple(FACTORS), help="with those of the LM")
     parser.add_argument("--lm", action="append", choices=("4.5M", "135M"), help="of this LM alone; gradients cost")
+    parser.add_argument("--exponent", type=float, default=1.0, help="of the curvature, in EK-FAC")
     parser.add_argument("--role", action="append", choices=ROLES, help="no more than what this role would choose")
     given = parser.parse_args()
-    lms, recipe = given.lm or ["4.5M", "135M"], default_channels("LM", given.gradients or "none")
+    lms = given.lm or ["4.5M", "135M"]
+    recipe = [_by_exponent(one, given.exponent) for one in default_channels("LM", given.gradients or "none")]
     learn: dict[str, list[Scores]] = {}
     for role in given.role or ROLES:
         learn[role] = []
