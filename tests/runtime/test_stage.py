@@ -50,6 +50,9 @@ def test_what_is_finished_is_found_and_another_request_is_told_by_its_first_diff
     shown = {"shown": lambda request: {"words": request["text"]}}
     with pytest.raises(ArtifactError, match=r"another words \(one; now two\)"):
         stage_of(out, "two", **shown).finished()
+    listed = {"shown": lambda request: {"words": [request["text"] + "0" * 60, *"xyz"]}}
+    with pytest.raises(ArtifactError, match=r"another words \(one000000000, x, y, …; now two000000000, x, y, …\)"):
+        stage_of(out, "two", **listed).finished()
     assert stage_of(out, "two", replace=True).finished() is None
     with pytest.raises(ArtifactError, match="is of kind 'note', not 'index'"):
         Stage(out, "index", "an index made", {}, replace=True).finished()

@@ -27,6 +27,9 @@ from airrep.runtime.artifacts import (
 from airrep.runtime.publishing.files import remove_leftovers, write_file, writing
 from airrep.runtime.remote.places import shown
 
+MOST_LISTED = 3
+"""Items of a list in an error."""
+
 
 @dataclass(frozen=True)
 class Stage:
@@ -171,5 +174,7 @@ def _leaves(values: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, 
 
 
 def _short(value: object) -> str:
+    if isinstance(value, list | tuple) and value:
+        return ", ".join([*map(_short, value[:MOST_LISTED]), *(["…"] if len(value) > MOST_LISTED else [])])
     text = str(value)
     return text if len(text) < 40 else text[:12]

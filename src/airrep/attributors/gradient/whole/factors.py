@@ -48,8 +48,7 @@ class Factors:
                 "curvature: is singular or not finite, so that it cannot be inverted. Raise damping, give more "
                 "examples, or leave modules without gradients out."
             )
-        # 1 / x is what x ** -1 is, to the last bit, and has no logarithms in it
-        return 1 / found if exponent == 1 else found**-exponent
+        return found**-exponent
 
 
 def eigenbases(sums: Covariances, site: Site) -> tuple[Float[Tensor, "i i"], Float[Tensor, "o o"]]:
