@@ -87,9 +87,9 @@ def with_lm(recipe: Sequence[Channel], lm: Path) -> Sequence[Channel]:
     return ChannelsSettings.of({"lm": str(lm), "channels": few}, "channels").channels
 
 
-def _by_exponent(channel: Channel, exponent: float) -> Channel:
-    """EK-FAC with this exponent; other channels as they are."""
-    if channel.method != "ekfac" or exponent == 1:
+def _by_exponent(channel: Channel, exponent: float | None) -> Channel:
+    """EK-FAC with this exponent, if one was asked for; other channels as they are."""
+    if channel.method != "ekfac" or exponent is None:
         return channel
     return channel.model_copy(update={"settings": {**channel.settings, "exponent": exponent}})
 
@@ -117,7 +117,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--gradients", nargs="?", const="logra", choices=tuple(FACTORS), help="with those of the LM")
     parser.add_argument("--lm", action="append", choices=("4.5M", "135M"), help="of this LM alone; gradients cost")
-    parser.add_argument("--exponent", type=float, default=1.0, help="of the curvature, in EK-FAC")
+    parser.add_argument("--exponent", type=float, help="of the curvature in EK-FAC; the recipe has one")
     parser.add_argument("--role", action="append", choices=ROLES, help="no more than what this role would choose")
     given = parser.parse_args()
     lms = given.lm or ["4.5M", "135M"]

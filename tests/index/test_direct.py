@@ -1,5 +1,6 @@
 """Indexes of methods that keep no features: every question has the answer that stored features give."""
 
+import threading
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -15,11 +16,14 @@ from airrep.attributors.conformance import check_attributor
 from airrep.attributors.direct import DirectAttributor, encode_both
 from airrep.corpus.corpus import Corpus, Example
 from airrep.errors import ArtifactError, ConfigError
+from airrep.explorer.served import ServedIndex
 from airrep.labels.instance import LabelledInstance
 from airrep.runtime.seeding import stream
 from airrep.runtime.settings import Settings
+from airrep.scoring.columns import ScoreColumns
 from airrep.scoring.groups import Groups
-from airrep.scoring.scores import score_all
+from airrep.scoring.scores import score_all, score_blocks
+from airrep.scoring.topk import top_k
 
 
 class DirectHash(DirectAttributor):
@@ -80,6 +84,53 @@ def test_a_query_is_scored_once(direct: airrep.Index, queries: Corpus) -> None:
     assert len(passed(direct)) == 50
     direct.top(queries)
     assert passed(direct)[50:] == [(f"e{n}", 2) for n in range(50)]
+
+
+def test_scores_of_old_questions_are_dropped_and_never_missed(
+    direct: airrep.Index, queries: Corpus, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("airrep.index.direct.HELD", 3 * direct.rows)
+    first = direct.encode_queries(queries[:2])
+    wanted = [hit.score for hit in direct.top(queries[0])]
+    for query in queries[2:5]:
+        direct.top(query)
+    held = direct.blocks[0].features
+    assert isinstance(held, ScoreColumns)
+    assert len(held.scores) == 3
+    with pytest.raises(ConfigError, match="those of 2 queries are not held any more"):
+        list(score_blocks(first, direct.blocks))
+    with pytest.raises(ConfigError, match="are not held"):
+        top_k(first, direct.blocks, 3)
+    direct.hold_scores(queries[:2])
+    scores = np.concatenate([part for _, part in score_blocks(first, direct.blocks)], axis=1)
+    assert sorted(scores[0], reverse=True)[: len(wanted)] == pytest.approx(wanted)
+    seen = len(passed(direct))
+    direct.top(queries)  # more than are held, all of one question
+    assert len(passed(direct)) == seen + 50
+    assert [hit.score for hit in direct.top(queries[0])] == wanted
+
+
+def test_threads_do_not_drop_each_others_scores(
+    direct: airrep.Index, queries: Corpus, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("airrep.index.direct.HELD", 1)
+    asked = direct.encode_queries(queries[:2])
+    other = threading.Thread(target=lambda: direct.top(queries[2:5]))
+    other.start()
+    other.join()
+    assert top_k(asked, direct.blocks, 1).scores.shape == (2, 1)
+
+
+def test_a_served_index_asks_again_for_scores_that_were_dropped(
+    direct: airrep.Index, queries: Corpus, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("airrep.index.direct.HELD", 1)
+    served = ServedIndex(direct)
+    wanted = [served.score_row(served.encode_queries(queries[:1]), 3), served.score_row(served.encode_file(queries), 3)]
+    served.top(queries[4:7])
+    assert served.score_row(served.encode_queries(queries[:1]), 3) == wanted[0]
+    served.top(Corpus.from_examples([Example("a", "typed in", "query")]))
+    np.testing.assert_array_equal(served.score_row(served.encode_file(queries), 3), wanted[1])
 
 
 @pytest.mark.parametrize("pool", [None, "sum", "mean", "attention", "signed-attention", "top-3"])

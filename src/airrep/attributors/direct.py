@@ -1,9 +1,9 @@
 """Methods that score training examples as they pass, and keep no features of them."""
 
 from abc import abstractmethod
-from collections.abc import Iterable, Sequence
+from collections.abc import Hashable, Iterable, Mapping, Sequence
 from operator import attrgetter
-from typing import NamedTuple
+from typing import Generic, NamedTuple, TypeVar
 
 import numpy as np
 from jaxtyping import Float16, Float32
@@ -16,6 +16,8 @@ from airrep.errors import ConfigError
 
 COLUMNS = 2**24
 """Different queries that one attributor can be asked about."""
+
+Key = TypeVar("Key", bound=Hashable)
 
 
 class DirectAttributor(Attributor):
@@ -85,6 +87,30 @@ class DirectAttributor(Attributor):
         columns = np.array([self.column(one) for one in examples], np.int32)
         parts = (np.ones(len(columns), np.float32), columns, np.arange(len(columns) + 1))
         return sparse.csr_array(parts, shape=(len(columns), COLUMNS))
+
+
+class RecentColumns(Generic[Key]):
+    """Columns of scores of the queries that were asked about last, all of the same length.
+
+    Those of the last question are there whatever their size; of older ones as many as *most* numbers allow.
+    """
+
+    def __init__(self, most: int) -> None:
+        self._most = most
+        self.columns: Mapping[Key, np.ndarray] = {}
+        """All of them, the last ones last; never changed, so that what reads them needs no lock."""
+
+    def known(self, keys: Iterable[Key]) -> dict[Key, np.ndarray]:
+        """Those of some keys that are here."""
+        columns = self.columns
+        return {key: columns[key] for key in keys if key in columns}
+
+    def add(self, asked: Mapping[Key, np.ndarray]) -> None:
+        """Take all columns of a question, known ones as well."""
+        if asked:
+            others = [(key, own) for key, own in self.columns.items() if key not in asked]
+            room = self._most // max(1, len(next(iter(asked.values())))) - len(asked)
+            self.columns = {**dict(others[max(0, len(others) - room) :] if room > 0 else ()), **asked}
 
 
 class DirectPart(NamedTuple):

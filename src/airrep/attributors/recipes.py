@@ -30,8 +30,9 @@ GRADIENT_RANK, GRADIENT_SAMPLE, GRADIENT_TEMPERATURE, GRADIENT_WEIGHT = 16, 300,
 """Of the gradients of a target LM that is not fine-tuned yet, by LoGra; scores are cosines, so they suit any LM. The
 weight is times 1 − ρ: text that says what the gradients say is worth more beside them than text that does not. The
 sample is what curvature is learnt from: 1,000 examples take three times as long and predict no better."""
-EKFAC_WEIGHT = 2.0
-"""Of whole gradients by EK-FAC, over groups of 16. Their sum grows with a group, counts saturate: at 100 it is as 7."""
+EKFAC_WEIGHT, EKFAC_EXPONENT = 4.0, 0.75
+"""Of whole gradients by EK-FAC, over groups of 16. Their sum grows with a group, counts saturate. The weight is times
+1 − ρ. The exponent lies between that of influence functions, 1, and that of AdamW's first steps, 1/2."""
 FACTORS_RANK = 3
 """Of the factors of whole gradients that an index keeps."""
 Gradients = Literal["none", "logra", "ekfac", "factors"]
@@ -219,13 +220,14 @@ def default_channels(
         return text
     weights = {} if map_weights is None else {"map_weights": map_weights}
     if gradients != "logra":
-        own = {"lm": lm, "rank": FACTORS_RANK} if gradients == "factors" else {"lm": lm}
+        own: dict[str, object] = {"lm": lm, "exponent": EKFAC_EXPONENT}
+        own |= {"rank": FACTORS_RANK} if gradients == "factors" else {}
         exact = Channel(
             method="ekfac",
             settings={**own, **weights},
             pool="sum",
             weight=EKFAC_WEIGHT,
-            relative=True,
+            relative="apart",
             name="gradients",
         )
         return (*text, exact)

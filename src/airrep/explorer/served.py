@@ -52,11 +52,14 @@ class ServedIndex(Index):
         key = (queries[0].prompt, queries[0].response)
         place = self._places.get(key)
         if place is not None and self._file is not None:  # the same numbers as in a list of the file's queries
+            self._hold(queries)
             return self._file[[place]]
         with self._encoding:
             found = self._encoded.pop(key, None)
             if found is None:
                 found = super().encode_queries(queries, progress)
+            else:
+                self.hold_scores(queries)
             self._encoded[key] = found
             while len(self._encoded) > KEPT:
                 self._encoded.popitem(last=False)
@@ -67,7 +70,12 @@ class ServedIndex(Index):
         if self._file is None:
             self._file = super().encode_queries(queries, progress)
             self._places = {(query.prompt, query.response): place for place, query in enumerate(queries)}
+        self._hold(queries)
         return self._file
+
+    def _hold(self, queries: Queries) -> None:
+        with self._encoding:
+            self.hold_scores(queries)
 
     def score_row(self, features: Features, row: int) -> np.ndarray:
         """Influence scores of one row for queries given by their features, ``(q,)`` float32."""

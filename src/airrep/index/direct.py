@@ -1,39 +1,55 @@
 """Scores of methods that keep no features, as columns of an index's blocks."""
 
-from collections.abc import Sequence
+import threading
+from collections.abc import Iterable, Mapping, Sequence
+from functools import partial
 
 import numpy as np
 
 from airrep.attributors.base import OnProgress, OnRows, count_rows
-from airrep.attributors.direct import DirectPart, kept_name, scored_columns
+from airrep.attributors.direct import COLUMNS, DirectPart, RecentColumns, kept_name, scored_columns
 from airrep.corpus.corpus import Example
 from airrep.index.rows import IndexRows
 from airrep.scoring.blocks import Block, MappedBlocks
 from airrep.scoring.columns import ColumnRange, ScoreColumns
 
+HELD = 2**29
+"""Scores that are held for questions to come, 2 GiB."""
+
 
 class DirectScores:
-    """The scores of all rows of an index for the queries that it was asked about, ``4`` bytes each.
+    """The scores of all rows of an index for the queries that it was asked about last, 4 bytes each.
 
     A deleted row scores 0, and is not read.
     """
 
     def __init__(self, rows: IndexRows, parts: Sequence[DirectPart]) -> None:
         self._index, self._parts = rows, parts
-        self._columns: dict[int, np.ndarray] = {}
+        self._recent: RecentColumns[int] = RecentColumns(HELD)
+        self._question = threading.local()  # questions of other threads cannot drop what this one asked about
+
+    def __reduce__(self) -> tuple[type["DirectScores"], tuple[IndexRows, Sequence[DirectPart]]]:
+        return type(self), (self._index, self._parts)  # another process asks for its own
 
     def ask(self, queries: Sequence[Example], progress: OnProgress | None = None) -> None:
-        """Score all rows for those queries that were not asked about before."""
-        missing = [
-            (part, [one for one in queries if part.start + part.method.column(one) not in self._columns])
+        """Score all rows for those queries whose scores are not held."""
+        asked = [
+            (part, {part.start + part.method.column(one): one for one in queries})
             for part in self._parts
             if part.counted
         ]
-        missing = [(part, asked) for part, asked in missing if asked]
-        on_rows = count_rows(len(self._index) * len(missing), progress)
-        for part, asked in missing:
-            kept = part.method.kept
-            self._columns |= self._of_kept(part, asked, on_rows) if kept else self._scored(part, asked, on_rows)
+        found = self._recent.known(column for _, some in asked for column in some)
+        missing = [(part, [one for column, one in some.items() if column not in found]) for part, some in asked]
+        missing = [(part, some) for part, some in missing if some]
+        on_rows = count_rows(self._passing(part for part, _ in missing), progress)
+        for part, some in missing:
+            found |= self._of_kept(part, some, on_rows) if part.method.kept else self._scored(part, some, on_rows)
+        self._question.columns = found
+        self._recent.add(found)
+
+    def _passing(self, parts: Iterable[DirectPart]) -> int:
+        """Rows that are read for scores: what is kept of deleted ones is multiplied with the others."""
+        return sum(self._index.rows if part.method.kept else len(self._index) for part in parts)
 
     def _of_kept(self, part: DirectPart, queries: Sequence[Example], on_rows: OnRows) -> dict[int, np.ndarray]:
         """Scores from what the index keeps; no example is read."""
@@ -54,13 +70,16 @@ class DirectScores:
         return found
 
     def blocks(self, blocks: Sequence[Block]) -> MappedBlocks:
-        """The blocks of the index, with these columns."""
-        return MappedBlocks(blocks, self._with_columns)
+        """The blocks of the index, with the scores of the last questions; this thread's own is among them."""
+        own: Mapping[int, np.ndarray] = getattr(self._question, "columns", {})
+        ranges = [(part.start, part.start + COLUMNS) for part in self._parts if part.counted]
+        return MappedBlocks(blocks, partial(_with_columns, {**self._recent.columns, **own}, ranges))
 
-    def _with_columns(self, block: Block) -> Block:
-        stop = block.start + block.features.shape[0]
-        own = {column: scores[block.start : stop] for column, scores in self._columns.items()}
-        source = block.features if block.sparse is None else block.sparse
-        assert not isinstance(source, np.ndarray | ColumnRange | ScoreColumns)
-        joined = ScoreColumns(source, own)
-        return block._replace(features=joined) if block.sparse is None else block._replace(sparse=joined)
+
+def _with_columns(columns: Mapping[int, np.ndarray], ranges: Sequence[tuple[int, int]], block: Block) -> Block:
+    stop = block.start + block.features.shape[0]
+    own = {column: scores[block.start : stop] for column, scores in columns.items()}
+    source = block.features if block.sparse is None else block.sparse
+    assert not isinstance(source, np.ndarray | ColumnRange | ScoreColumns)
+    joined = ScoreColumns(source, own, ranges)
+    return block._replace(features=joined) if block.sparse is None else block._replace(sparse=joined)

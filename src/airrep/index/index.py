@@ -397,6 +397,11 @@ class Index(EditableIndex):
         self._direct.ask(examples, progress)
         return self.attributor.encode_queries(examples)
 
+    def hold_scores(self, queries: Queries) -> None:
+        """Let :attr:`blocks` have the scores of methods that keep no features again, for queries encoded long ago."""
+        if self._direct is not None:
+            self._direct.ask(as_examples(queries))
+
     @property
     def blocks(self) -> Sequence[Block]:
         """Its features shard by shard, for programs that score by themselves, after :meth:`encode_queries`."""

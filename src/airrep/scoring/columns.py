@@ -8,6 +8,7 @@ import numpy as np
 from scipy import sparse
 
 from airrep.arrays import PowerColumns, SparseFeatures
+from airrep.errors import ConfigError
 
 LONG = 64
 """Mean length from which on stretches of postings are copied one by one."""
@@ -113,6 +114,8 @@ class ScoreColumns:
     source: "SparseFeatures | Postings"
     scores: Mapping[int, np.ndarray]
     """By column: ``(rows,)`` float32. No feature of the source stands there."""
+    ranges: Sequence[tuple[int, int]] = ()
+    """First column and the one behind the last of all that queries can have; asked for, they must be among these."""
 
     @property
     def shape(self) -> tuple[int, int]:
@@ -120,7 +123,18 @@ class ScoreColumns:
         return self.source.shape
 
     def select(self, columns: np.ndarray) -> SparseFeatures:
-        """Some columns, ascending."""
+        """Some columns, ascending.
+
+        Raises:
+            ConfigError: a column of a query whose scores are not here.
+        """
+        for start, stop in self.ranges:
+            some = columns[np.searchsorted(columns, start) : np.searchsorted(columns, stop)].tolist()
+            if not self.scores.keys() >= set(some):  # zeros in their place would be wrong, and nobody would see it
+                raise ConfigError(
+                    f"scores: those of {sum(column not in self.scores for column in some)} queries are not held any "
+                    "more, since others were asked about. Ask about fewer queries at a time."
+                )
         found = select_columns(self.source, columns)
         here = [place for place, column in enumerate(columns.tolist()) if column in self.scores]
         if not here:

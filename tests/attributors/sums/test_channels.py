@@ -220,13 +220,33 @@ def test_gradients_are_left_out_by_name() -> None:
     assert settings.channels[0].settings["lm"] == "some/model"
 
 
+def test_a_channel_without_weight_reads_no_query(
+    tmp_path: Path, encoder: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made = recipe(encoder)
+    index = build_index(TRAIN, tmp_path / "all", "channels", settings={"channels": made})
+    text = [one for one in made if one["method"] != "airrep"]
+    wanted = build_index(TRAIN, tmp_path / "text", "channels", settings={"channels": text})
+    reweighed = Index(index.path, make_attributor("channels", {"channels": text}))
+    monkeypatch.setattr(
+        "airrep.attributors.encoder.EmbeddingAttributor.encode_queries", lambda *_: pytest.fail("was read")
+    )
+    counted: list[tuple[int, int]] = []
+    found = reweighed.encode_queries(ASKED, lambda done, total: counted.append((done, total)))
+    assert counted[-1] == (len(ASKED), len(ASKED))
+    assert not found.dense.any()
+    scores = [one.group_scores(ASKED, by="source").scores for one in (reweighed, wanted)]
+    np.testing.assert_allclose(*scores, rtol=1e-5)
+
+
 def test_whole_gradients_are_asked_for_by_name() -> None:
     settings = ChannelsSettings(lm="some/model", gradients="ekfac", precision="float32")
     gradients = settings.channels[3]
-    assert (gradients.method, gradients.settings) == ("ekfac", {"lm": "some/model", "precision": "float32"})
+    assert gradients.method == "ekfac"
+    assert gradients.settings == {"lm": "some/model", "exponent": 0.75, "precision": "float32"}
     (*_, kept) = ChannelsSettings(lm="some/model", gradients="factors").channels
-    assert (kept.method, kept.settings, kept.relative) == ("ekfac", {"lm": "some/model", "rank": 3}, True)
-    assert gradients.relative
+    assert (kept.method, kept.settings) == ("ekfac", {"lm": "some/model", "exponent": 0.75, "rank": 3})
+    assert (gradients.weight, gradients.relative) == (kept.weight, kept.relative) == (4.0, "apart")
     assert ChannelsSettings(**settings.model_dump()) == settings
     assert ChannelsSettings(lm="some/model", gradients="logra") == ChannelsSettings(lm="some/model")
 

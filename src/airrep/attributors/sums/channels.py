@@ -227,8 +227,12 @@ class ChannelsAttributor(SeveralMethods[ChannelsSettings]):
         return self._beside([one.encode_train(examples, done) for one, done in self.in_turn(on_rows)])
 
     def encode_queries(self, examples: Sequence[Example], on_rows: OnRows | None = None) -> MixedFeatures:
-        """φ_query of each channel times its weight."""
-        parts = [one.encode_queries(examples, done) for one, done in self.in_turn(on_rows)]
+        """φ_query of each channel times its weight; a channel of weight 0 reads no query."""
+        last = max((number for number, counts in enumerate(self.counted) if counts), default=-1)
+        parts = [
+            one.encode_queries(examples, on_rows if number == last else None) if counts else _nothing(one, len(examples))
+            for number, (one, counts) in enumerate(zip(self.parts, self.counted, strict=True))
+        ]
         weights = [_factor(channel.weight, pool) for channel, pool in zip(self.channels, self._pools, strict=True)]
         if not self._relative:
             return self._beside([_times(part, weight) for part, weight in zip(parts, weights, strict=True)])
@@ -325,6 +329,13 @@ def _places(parts: Sequence[Features]) -> tuple[_Place, ...]:
         found.append(_Place(dense, ends[dense], ends[dense] + part.shape[1]))
         ends[dense] += part.shape[1]
     return tuple(found)
+
+
+def _nothing(method: Attributor, rows: int) -> Features:
+    """Features of a method that are all 0."""
+    features = method.encode_train([])
+    shape = (rows, features.shape[1])
+    return np.zeros(shape, np.float32) if isinstance(features, np.ndarray) else sparse.csr_array(shape, dtype=np.float32)
 
 
 def _side_by_side(parts: Sequence[SparseFeatures], rows: int) -> SparseFeatures:

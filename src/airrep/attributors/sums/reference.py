@@ -11,7 +11,7 @@ from scipy import sparse
 
 from airrep.arrays import DenseFeatures, Features, MixedFeatures, SparseFeatures
 from airrep.attributors.base import Attributor
-from airrep.attributors.direct import DirectAttributor, with_columns
+from airrep.attributors.direct import DirectAttributor, RecentColumns, with_columns
 from airrep.attributors.recipes import Channel
 from airrep.corpus.corpus import Corpus, Example, read_corpus
 from airrep.errors import ArtifactError, DataError
@@ -28,6 +28,8 @@ LEAST_APART = 1e-3
 """Least 1 − ρ: pools divide by what they are multiplied with."""
 ALIKE = 1e-6
 """Scores whose deviation is such a part of the largest are alike: float32 tells no more."""
+HELD = 2**22
+"""Scores of the examples by methods that keep no features that are held for queries to come, 16 MiB."""
 KEY, EXAMPLES, KEPT = "reference.txt", "reference.jsonl", "reference-kept"
 
 
@@ -53,9 +55,9 @@ class Reference:
         return cls(parts, json_digest([one.content_hash for one in examples]), examples if read else None, kept)
 
     @cached_property
-    def _direct_scores(self) -> dict[tuple[int, int], np.ndarray]:
+    def _direct_scores(self) -> RecentColumns[tuple[int, int]]:
         """Scores of the examples by methods that keep no features, by channel and column."""
-        return {}
+        return RecentColumns(HELD)
 
     def asked(self, methods: Sequence[Attributor], counted: Sequence[bool], queries: Sequence[Example]) -> "Reference":
         """The same examples, with their scores for these queries where a channel that counts keeps no features."""
@@ -68,15 +70,16 @@ class Reference:
         return Reference(tuple(parts), self.key)
 
     def _scored(self, channel: int, method: DirectAttributor, queries: Sequence[Example]) -> Features:
-        known, asked = self._direct_scores, {method.column(one): one for one in queries}
-        missing = {column: one for column, one in asked.items() if (channel, column) not in known}
+        asked = {(channel, method.column(one)): one for one in queries}
+        found = self._direct_scores.known(asked)
+        missing = {key: one for key, one in asked.items() if key not in found}
         if missing:
             scores = self._scores(channel, method, list(missing.values()))
-            known.update(((channel, column), own) for column, own in zip(missing, scores.T, strict=True))
-        columns = sorted(asked)
-        return with_columns(
-            self.parts[channel], np.array(columns), np.stack([known[channel, column] for column in columns], axis=1)
-        )
+            found |= zip(missing, np.ascontiguousarray(scores.T), strict=True)
+        self._direct_scores.add(found)
+        keys = sorted(asked)
+        columns = np.array([column for _, column in keys])
+        return with_columns(self.parts[channel], columns, np.stack([found[key] for key in keys], axis=1))
 
     def _scores(self, channel: int, method: DirectAttributor, queries: Sequence[Example]) -> np.ndarray:
         """Scores of the examples, from what is kept of them or from their texts, ``(n, q)``."""

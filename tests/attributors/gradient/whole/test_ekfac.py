@@ -222,6 +222,29 @@ def test_an_example_without_a_finite_gradient_scores_nothing(lm: str, monkeypatc
     assert whole.any()
 
 
+@pytest.mark.parametrize("rank", [None, 2])
+def test_a_query_without_a_finite_gradient_scores_nothing(
+    lm: str, rank: int | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    method = fitted(lm, query_rank=rank, store="none")
+    whole = method.held(QUERIES)
+    products = Places.products
+
+    def broken(self: Any, gradients: Any, inputs: Any) -> Any:
+        found = products(self, gradients, inputs).clone()
+        found[0, 0, 0] = np.nan
+        return found
+
+    monkeypatch.setattr(Places, "products", broken)
+    found = method.held(QUERIES)
+    gone = (found.lengths == 0).numpy()
+    assert 1 <= gone.sum() < len(QUERIES)
+    monkeypatch.undo()
+    scores = method.pass_by(TRAIN, found)
+    assert not scores[:, gone].any()
+    close(scores[:, ~gone], method.pass_by(TRAIN, whole)[:, ~gone])
+
+
 def test_errors_are_one_line(lm: str) -> None:
     with pytest.raises(NotFittedError, match="has not seen the training corpus"):
         make(lm).score(TRAIN, QUERIES)

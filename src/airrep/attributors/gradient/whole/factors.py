@@ -134,10 +134,13 @@ class HeldGradients:
         inward, outward = own.inward.to(kept), own.outward.to(kept)
         turned = places.products(gradients @ outward, kept)  # tokens are turned, not their product: they are few
         solved = turned * self._inverse[site.name]
-        self._squares += (turned * solved).sum((1, 2))
+        squares = (turned * solved).sum((1, 2))
+        self._squares += squares
         if self._rank is None:
             self._batch[site.name] = ((outward @ solved @ inward.T).flatten(1),)
         else:  # factors of what is turned back are the factors, turned back
+            if not bool(torch.isfinite(squares).all()):  # one would stop the decomposition of all
+                solved = torch.where(torch.isfinite(squares)[:, None, None], solved, 0.0)
             left, right = low_rank(solved, self._rank)
             self._batch[site.name] = (outward @ left, inward @ right)
 

@@ -9,9 +9,11 @@ from torch import Tensor
 
 OVERSAMPLED, POWERS = 8, 2
 """Further directions, and turns of power iteration, by which the factors are found."""
+LEAST = 1e-14
+"""Share of the greatest eigenvalue below which another is rounding, and its direction none."""
 
 Factored: TypeAlias = tuple[Float[Tensor, "n o r"], Float[Tensor, "n i r"]]
-"""L and R, whose products L Rᵀ are near the matrices; columns of R have length 1."""
+"""L and R, whose products L Rᵀ are near the matrices; columns of R have length 1, or 0."""
 
 
 def low_rank(matrices: Float[Tensor, "n o i"], rank: int) -> Factored:
@@ -40,8 +42,30 @@ def _found(
     """Turn the block through M Mᵀ to find the range, and decompose what M has there."""
     found = times(start)
     for _ in range(POWERS):
-        found = times(transposed(torch.linalg.qr(found).Q))
-    basis = torch.linalg.qr(found).Q
-    left, values, right = torch.linalg.svd(transposed(basis).mT, full_matrices=False)
-    kept = min(rank, start.shape[1])
-    return basis @ (left * values[:, None, :])[:, :, :kept], right.mT[:, :, :kept].contiguous()
+        found = times(transposed(_orthonormal(found)))
+    basis = _orthonormal(found)
+    inside = transposed(basis)
+    _, vectors = _greatest(inside)
+    chosen = vectors[:, :, : min(rank, start.shape[1])].to(basis)
+    right = inside @ chosen
+    lengths = right.norm(dim=1, keepdim=True)
+    return basis @ chosen * lengths, right / torch.where(lengths > 0, lengths, 1.0)
+
+
+def _orthonormal(block: Float[Tensor, "n w m"]) -> Float[Tensor, "n w m"]:
+    """Orthonormal columns with the range of the block's, zeros where it has less than so many directions."""
+    values, vectors = _greatest(block)
+    alive = values > LEAST * values[:, :1]
+    scale = torch.where(alive, values, 1.0).rsqrt() * alive
+    return (block.double() @ (vectors * scale[:, None, :])).to(block)
+
+
+def _greatest(block: Float[Tensor, "n w m"]) -> tuple[Float[Tensor, "n m"], Float[Tensor, "n m m"]]:
+    """Eigenvalues and eigenvectors of blockᵀ block, the greatest first, float64.
+
+    They stand for a QR or a singular value decomposition of the block: as exact in float64, and graphics cards take
+    many small symmetric matrices at once, but tall ones singly.
+    """
+    tall = block.double()
+    values, vectors = torch.linalg.eigh(tall.mT @ tall)
+    return values.flip(-1), vectors.flip(-1)
