@@ -220,9 +220,7 @@ def test_gradients_are_left_out_by_name() -> None:
     assert settings.channels[0].settings["lm"] == "some/model"
 
 
-def test_a_channel_without_weight_reads_no_query(
-    tmp_path: Path, encoder: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_channel_without_weight_reads_no_query(tmp_path: Path, encoder: str, monkeypatch: pytest.MonkeyPatch) -> None:
     made = recipe(encoder)
     index = build_index(TRAIN, tmp_path / "all", "channels", settings={"channels": made})
     text = [one for one in made if one["method"] != "airrep"]

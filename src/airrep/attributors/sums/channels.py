@@ -230,7 +230,9 @@ class ChannelsAttributor(SeveralMethods[ChannelsSettings]):
         """φ_query of each channel times its weight; a channel of weight 0 reads no query."""
         last = max((number for number, counts in enumerate(self.counted) if counts), default=-1)
         parts = [
-            one.encode_queries(examples, on_rows if number == last else None) if counts else _nothing(one, len(examples))
+            one.encode_queries(examples, on_rows if number == last else None)
+            if counts
+            else _nothing(one, len(examples))
             for number, (one, counts) in enumerate(zip(self.parts, self.counted, strict=True))
         ]
         weights = [_factor(channel.weight, pool) for channel, pool in zip(self.channels, self._pools, strict=True)]
@@ -335,7 +337,9 @@ def _nothing(method: Attributor, rows: int) -> Features:
     """Features of a method that are all 0."""
     features = method.encode_train([])
     shape = (rows, features.shape[1])
-    return np.zeros(shape, np.float32) if isinstance(features, np.ndarray) else sparse.csr_array(shape, dtype=np.float32)
+    return (
+        np.zeros(shape, np.float32) if isinstance(features, np.ndarray) else sparse.csr_array(shape, dtype=np.float32)
+    )
 
 
 def _side_by_side(parts: Sequence[SparseFeatures], rows: int) -> SparseFeatures:
