@@ -94,7 +94,7 @@ class Index(EditableIndex):
         built, recipe = self._make_attributor(self.changes), self.given.channels
         assert isinstance(built, ChannelsAttributor)
         same = [one.title for one in built.channels] == [one.title for one in recipe]
-        return None if same and built.weights == self.given.weights else (built, recipe)
+        return None if same and built.weights == self.given.weights else (built.computed_as(recipe), recipe)
 
     @cached_property
     def fingerprint(self) -> str:

@@ -237,6 +237,23 @@ def test_a_channel_without_weight_reads_no_query(tmp_path: Path, encoder: str, m
     np.testing.assert_allclose(*scores, rtol=1e-5)
 
 
+def test_a_recipe_says_how_its_channels_are_computed(tmp_path: Path, encoder: str) -> None:
+    made = recipe(encoder)
+    index = build_index(TRAIN, tmp_path / "all", "channels", settings={"channels": made})
+    place = next(number for number, one in enumerate(made) if one["method"] == "airrep")
+    embedding = made[place]
+    wanted = {
+        **embedding,
+        "weight": 3.0,
+        "settings": {**embedding["settings"], "device": "cpu", "precision": "bfloat16"},
+    }
+    other = Index(index.path, make_attributor("channels", {"channels": [wanted]}))
+    assert isinstance(other.attributor, ChannelsAttributor)
+    part = other.attributor.parts[place]
+    assert (part.settings.device, part.settings.precision) == ("cpu", "bfloat16")
+    assert other.encode_queries(ASKED).dense.any()
+
+
 def test_whole_gradients_are_asked_for_by_name() -> None:
     settings = ChannelsSettings(lm="some/model", gradients="ekfac", precision="float32")
     gradients = settings.channels[3]

@@ -171,8 +171,24 @@ class ChannelsAttributor(SeveralMethods[ChannelsSettings]):
             )
         return other
 
+    def computed_as(self, recipe: Sequence[Channel]) -> "ChannelsAttributor":
+        """The same channels, nothing learnt yet, on the devices and in the precision that a recipe gives each.
+
+        Raises:
+            ConfigError: as of :meth:`reweighed`.
+        """
+        chosen = self._matched(recipe)
+        return ChannelsAttributor(
+            ChannelsSettings(channels=tuple(_computed_as(one, chosen.get(one.title)) for one in self.channels))
+        )
+
     def _weighed(self, recipe: Sequence[Channel]) -> tuple[Channel, ...]:
-        """The channels as a recipe weighs them, each of it being another one here: that of its name if it fits."""
+        """The channels as a recipe weighs them."""
+        chosen = self._matched(recipe)
+        return tuple(_reweighed(one, chosen.get(one.title)) for one in self.channels)
+
+    def _matched(self, recipe: Sequence[Channel]) -> dict[str, Channel]:
+        """Each channel of a recipe by the name of another one here: the one of its name if it fits."""
         keys = {one.title: _identity(part) for one, part in zip(self.channels, self.parts, strict=True)}
         wanted = [(one, _identity(_made(one))) for one in recipe]
         chosen: dict[str, Channel] = {}
@@ -182,7 +198,7 @@ class ChannelsAttributor(SeveralMethods[ChannelsSettings]):
             if not free:
                 raise self._unmatched(one, [chosen[title].title for title in fitting])
             chosen[one.title if one.title in free else free[0]] = one
-        return tuple(_reweighed(one, chosen.get(one.title)) for one in self.channels)
+        return chosen
 
     def _unmatched(self, wanted: Channel, taken: Sequence[str]) -> ConfigError:
         """The error of a channel of a recipe that is not here, or that others of the recipe have taken already."""
@@ -289,6 +305,12 @@ def _reweighed(channel: Channel, wanted: Channel | None) -> Channel:
     if wanted.settings.get(MAPS) is not None:
         settings[MAPS] = wanted.settings[MAPS]
     return channel.model_copy(update={**{name: getattr(wanted, name) for name in WEIGHING}, "settings": settings})
+
+
+def _computed_as(channel: Channel, wanted: Channel | None) -> Channel:
+    """A channel with what another says of how it is computed."""
+    how = {} if wanted is None else {name: value for name, value in wanted.settings.items() if name in HOW}
+    return channel.model_copy(update={"settings": {**channel.settings, **how}}) if how else channel
 
 
 def _with_maps(method: Attributor, channel: Channel) -> Attributor:
