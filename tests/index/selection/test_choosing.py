@@ -6,6 +6,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from worlds.small_world import make_corpus
+from worlds.tiny_bert import tiny_folder
 
 import airrep
 from airrep.corpus.corpus import Example
@@ -47,6 +48,25 @@ def test_diversity_equals_a_plain_greedy_choice(index: airrep.Index, diversity: 
     else:
         assert chosen == order[:count]
         assert {pick.redundancy for pick in found} == {None}
+
+
+@pytest.mark.parametrize("kept", ["tfidf", "airrep"])
+def test_channels_without_weight_do_not_tell_what_is_alike(tmp_path: Path, kept: str) -> None:
+    encoder = str(tiny_folder(tmp_path / "encoder"))
+    corpus, queries = make_corpus(40), make_corpus(3, "q")
+    made = [
+        {"method": "tfidf"},
+        {"method": "ngram"},
+        {"method": "airrep", "settings": {"encoder": encoder}},
+        {"method": "airrep", "settings": {"encoder": encoder, "view": "response"}},
+    ]
+    recipe = [next(one for one in made if one["method"] == kept)]
+    built = airrep.build_index(corpus, tmp_path / "all", "channels", settings={"channels": made})
+    alone = airrep.build_index(corpus, tmp_path / "one", "channels", settings={"channels": recipe})
+    asked = airrep.open_index(built.path, airrep.make_attributor("channels", {"channels": recipe}))
+    found, wanted = (airrep.select(one, queries, 8, diversity=0.5) for one in (asked, alone))
+    assert [pick.row for pick in found] == [pick.row for pick in wanted]
+    np.testing.assert_allclose([a.redundancy for a in found], [a.redundancy for a in wanted], atol=1e-5)
 
 
 def test_diversity_leaves_out_repeats(tmp_path: Path) -> None:

@@ -11,6 +11,7 @@ from scipy import sparse
 from airrep.arrays import DenseFeatures, MixedFeatures, Rows, SparseFeatures, stack_rows
 from airrep.errors import ConfigError
 from airrep.index.rows import DIRECT, IndexRows
+from airrep.scoring.pooling import ChannelPool
 
 NUMBERS = 2**28
 """Features of candidates that are held at most, 1 GiB of float32."""
@@ -81,10 +82,14 @@ class Chooser:
         limits: Limits,
         values: Callable[[Rows], Sequence[str | None]],
         tokens: Callable[[Rows], Sequence[int]],
+        channels: Sequence[ChannelPool] = (),
     ) -> None:
-        """Arguments: the first rows of the ranking, and the number of all; then what tells of rows."""
+        """Arguments: the first rows of the ranking, and the number of all; then what tells of rows.
+
+        *channels* are those by which examples are alike, where features have several.
+        """
         self._ranked, self._count, self._index, self._limits = ranked, count, index, limits
-        self._values_of, self._tokens_of = values, tokens
+        self._values_of, self._tokens_of, self._channels = values, tokens, channels
         self.rows: Rows = np.empty(0, np.int64)
         """The candidates, in order of rank."""
         self.tokens: list[int] = []
@@ -145,7 +150,7 @@ class Chooser:
             self.tokens += self._tokens_of(new)
         self._open = np.append(self._open, is_open)
         if self._limits.diversity:
-            self._units = _unit_features(self._index, self.rows)
+            self._units = _unit_features(self._index, self.rows, self._channels)
             if self._chosen and len(new):
                 chosen = self._units[[one.place for one in self._chosen]]
                 alike = _products(self._units[before:], chosen).max(axis=1)
@@ -158,7 +163,7 @@ def _products(units: DenseFeatures | SparseFeatures, others: DenseFeatures | Spa
     return found
 
 
-def _unit_features(index: IndexRows, rows: Rows) -> DenseFeatures | SparseFeatures:
+def _unit_features(index: IndexRows, rows: Rows, channels: Sequence[ChannelPool]) -> DenseFeatures | SparseFeatures:
     """Stored features of rows, brought to length 1: the dense ones, or the sparse ones where there are no dense."""
     if index.manifest.get(DIRECT) and index.manifest["layout"] == "csr":
         raise ConfigError(
@@ -172,7 +177,7 @@ def _unit_features(index: IndexRows, rows: Rows) -> DenseFeatures | SparseFeatur
         if first < last:
             found = shard.features(rows[order][first:last] - shard.start)
             if isinstance(found, MixedFeatures):
-                found = found.dense if found.dense.shape[1] else found.sparse
+                found = _of_channels(found, channels)
             if isinstance(found, np.ndarray) and len(rows) * found.shape[1] > NUMBERS:
                 raise ConfigError(
                     f"select: {len(rows):,} candidates of {found.shape[1]:,} features each are too many for diversity. "
@@ -183,6 +188,17 @@ def _unit_features(index: IndexRows, rows: Rows) -> DenseFeatures | SparseFeatur
     back = np.argsort(order, kind="stable")
     assert not isinstance(stacked, MixedFeatures)
     return _unit(stacked)[back]
+
+
+def _of_channels(features: MixedFeatures, channels: Sequence[ChannelPool]) -> DenseFeatures | SparseFeatures:
+    """The dense features of some channels, side by side; the sparse ones where none of them is dense."""
+    if not channels:  # a stack of older versions
+        return features.dense if features.dense.shape[1] else features.sparse
+    dense = [features.dense[:, one.start : one.stop] for one in channels if one.dense]
+    if dense:
+        return np.concatenate(dense, axis=1)
+    thin: SparseFeatures = sparse.hstack([features.sparse[:, one.start : one.stop] for one in channels], format="csr")
+    return thin
 
 
 def _unit(features: DenseFeatures | SparseFeatures) -> DenseFeatures | SparseFeatures:

@@ -17,6 +17,7 @@ from airrep.index.selection.picks import Draw, Pick, SelectionResult
 from airrep.runtime.seeding import stream
 from airrep.scoring.blocks import check_count
 from airrep.scoring.min_rank import Selection, first_of_each, gumbel_top_k, min_rank
+from airrep.scoring.pooling import ChannelPooling
 from airrep.scoring.scores import score_blocks
 
 
@@ -79,7 +80,7 @@ def select(
     _check_quotas(by, limits.quotas, every)
     allowed = limits.reach([every[row] for row in np.flatnonzero(keep).tolist()])
     check_count("select: count", allowed if count is None else count, allowed)
-    ranking = _Ranking(encoded, index, keep)
+    ranking, pooling = _Ranking(encoded, index, keep), index.attributor.pooling()
     chooser = Chooser(
         ranking.first,
         rankable,
@@ -87,6 +88,7 @@ def select(
         limits,
         lambda rows: [every[row] for row in rows.tolist()],
         _token_counter(index, tokenizer),
+        pooling.channels if isinstance(pooling, ChannelPooling) else (),
     )
     chosen = chooser.choose(allowed if count is None else count)
     if not chosen:
