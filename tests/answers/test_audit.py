@@ -140,6 +140,16 @@ def test_templates_make_nothing_nearly_contained(tmp_path: Path) -> None:
     assert found.example.id == "t3"
 
 
+def test_all_of_a_few_ngrams_that_no_template_has_is_not_contained(tmp_path: Path) -> None:
+    template = text(0, 22)
+    train = [Example(f"Task: {template}", f"answer {n}", f"t{n}") for n in range(40)]
+    train.append(Example("a notice on the wall reads", f"{text(14, 8)} zebra lion no one is all out today", "other"))
+    index = airrep.build_index(airrep.Corpus.from_examples(train), tmp_path / "index", HashAttributor())
+    (found,) = airrep.audit(index, [Example(f"{template} zebra lion", "no", "item")]).items
+    assert found.text is not None
+    assert (found.verdict, found.text.share, found.text.example.id) == ("nearly contained", 1.0, "other")
+
+
 def test_ngrams_of_templates_are_not_looked_for_again() -> None:
     looked = Containment([text(0, 20), text(0, 8)], 8)
     examples = [(row, text(0, 10)) for row in range(4)] + [(4, text(3, 12)), (5, text(0, 20))]

@@ -181,3 +181,5 @@ def test_robust_deviations() -> None:
     values = np.array([1.0, 2.0, 3.0, 4.0, 100.0])
     np.testing.assert_allclose(robust_deviations(values), (values - 3) / 1.4826)
     np.testing.assert_allclose(robust_deviations(np.ones(4)), 0)
+    alike = np.array([0.0] * 60 + [0.05] * 39 + [0.9])  # most are the median
+    assert robust_deviations(alike)[-1] > 20

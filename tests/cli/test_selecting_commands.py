@@ -158,3 +158,37 @@ def test_select_refuses_in_one_line(run: Run) -> None:
     )
     _refused(run(*SELECT, "--engine", "boat"), "--engine boat: does not exist")
     assert run(*SELECT[:-2])[0] == 2
+
+
+def test_repeated_queries_are_told(run: Run) -> None:
+    ran = run("evaluate", "classify", "train-index", "--queries", "queries.jsonl", "--json")
+    lines = Path("queries.jsonl").read_text().splitlines()
+    Path("twice.jsonl").write_text("\n".join([*lines, *(line.replace('"q', '"again-q') for line in lines)]) + "\n")
+    again = run("evaluate", "classify", "train-index", "--queries", "twice.jsonl", "--json")
+    assert json.loads(ran.out)["facts"]["repeated_queries"] == 0
+    facts = json.loads(again.out)["facts"]
+    assert (facts["repeated_queries"], facts["distinct_queries"]) == (len(lines), len(lines))
+    assert "repeat the texts of others" in run(
+        "evaluate", "classify", "train-index", "--queries", "twice.jsonl"
+    ).out.replace("\n", " ")
+
+
+def test_options_that_contradict_or_say_nothing_are_refused(run: Run) -> None:
+    for words, told in (
+        (("select", "train-index", "queries.jsonl", "--count", "3", "--tokenizer", "words", "--json"), "--tokenizer"),
+        (
+            ("select", "train-index", "queries.jsonl", "--by", "label", "--most", "a=1", "--most", "a=2", "--json"),
+            "has a quota already",
+        ),
+        (
+            ("mix", "train-index", "queries.jsonl", "--by", "label", "--yaml", "w.yaml", "--llama-factory", "w.yaml"),
+            "asked for twice",
+        ),
+        (("mix", "train-index", "queries.jsonl", "--by", "label", "--axolotl", "same", "--out", "same"), "twice"),
+        (("compare", "found", "--resamples", "3"), "50"),
+    ):
+        ran = run(*words)
+        assert ran.status in (1, 2)
+        assert told in ran.err
+    assert not Path("w.yaml").exists()
+    assert not Path("same").exists()

@@ -177,8 +177,9 @@ def test_temperatures_are_chosen_on_other_instances(folder):
 
 
 def test_tuning_leaves_other_pools_alone(folder):
-    tuned = evaluate_lds([Index(folder / "tfidf")], [WORDS], resamples=20, tune=[OTHER_WORDS]).rows[0]
-    assert (tuned.pool, tuned.temperature) == ("sum", None)
+    found = evaluate_lds([Index(folder / "tfidf")], [WORDS], resamples=20, tune=[OTHER_WORDS])
+    assert (found.rows[0].pool, found.rows[0].temperature) == ("sum", None)
+    assert (found.facts["tuned_on"], found.facts["not_tuned"]) == ([], [found.rows[0].name])
 
 
 def test_the_noise_ceiling_is_that_of_the_seeds(folder):

@@ -21,6 +21,7 @@ COMMON, COMMON_SHARE = 10, 0.001
 """An n-gram in more than so many training examples, and more than this share of them, is a template's."""
 Verdict: TypeAlias = Literal["contained", "nearly contained", "alike in meaning", "clean", "too short to tell"]
 Part: TypeAlias = Literal["item", "prompt"]
+_Found: TypeAlias = Literal["contained", "not contained", "too short"]
 
 
 @dataclass(frozen=True)
@@ -142,28 +143,27 @@ def audit(
     stored = StoredMeaning.of(index)
     meanings = [None] * len(asked) if stored is None else _same_meanings(stored, asked, keep)
     audited = (
-        Audited(item, _verdict(text, short, meaning, chosen), text, meaning)
-        for item, (text, short), meaning in zip(asked, texts, meanings, strict=True)
+        Audited(item, _verdict(text, found, meaning, chosen), text, meaning)
+        for item, (text, found), meaning in zip(asked, texts, meanings, strict=True)
     )
     encoder = None if stored is None else str(stored.encoder.settings.encoder)
     return AuditResult(tuple(audited), chosen, encoder, index.provenance())
 
 
-def _verdict(text: SameText | None, short: bool, meaning: SameMeaning | None, settings: AuditSettings) -> Verdict:
-    share = 0.0 if text is None else text.share
-    if share >= settings.contained:
+def _verdict(text: SameText | None, found: _Found, meaning: SameMeaning | None, settings: AuditSettings) -> Verdict:
+    if found == "contained":
         return "contained"
-    if share >= settings.nearly:
+    if text is not None and text.share >= settings.nearly:  # all of a few n-grams that no template has is not all
         return "nearly contained"
     if meaning is not None and meaning.cosine >= settings.cosine:
         return "alike in meaning"
-    return "too short to tell" if short and meaning is None else "clean"
+    return "too short to tell" if found == "too short" and meaning is None else "clean"
 
 
 def _same_texts(
     index: Index, items: Sequence[Example], keep: Mask, settings: AuditSettings, progress: OnProgress | None
-) -> list[tuple[SameText | None, bool]]:
-    """Of each item the example with most of its words, and whether it is too short to tell."""
+) -> list[tuple[SameText | None, _Found]]:
+    """Of each item the example with most of its words, and what they tell by themselves."""
     looked = Containment(
         [_whole(item) for item in items] + [_long_prompt(item, settings) for item in items], settings.order
     )
@@ -175,11 +175,14 @@ def _same_texts(
     # What stands in many examples, such as "answer with yes or no", would make items of one template look alike.
     rare = looked.without_common(max(COMMON, COMMON_SHARE * count))
     rare.see((row, _whole(example)) for row, example in kept_examples(index, keep))
-    found = []
+    found: list[tuple[SameText | None, _Found]] = []
     for place in range(len(items)):
-        whole, short = _same_text(index, looked, place, len(items))
-        contained = whole is not None and whole.share >= settings.contained
-        found.append((whole, short) if contained else _same_text(index, rare, place, len(items)))
+        whole, _ = _same_text(index, looked, place, len(items))
+        if whole is not None and whole.share >= settings.contained:
+            found.append((whole, "contained"))
+        else:
+            some, short = _same_text(index, rare, place, len(items))
+            found.append((some, "too short" if short else "not contained"))
     return found
 
 

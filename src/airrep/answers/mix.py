@@ -20,6 +20,8 @@ from airrep.runtime.seeding import stream
 from airrep.scoring.topk import top_k
 
 RESAMPLES = 1000
+LEAST, ALIKE = 0.025, 1e-9
+"""Chance at each end of an interval; shares that differ by no more are equal."""
 DECIMALS = 4
 """Digits of weights in configurations."""
 TIED = 1e-6
@@ -173,7 +175,12 @@ def _by_source(
 def _weights(names: list[str], sizes: np.ndarray, shares: np.ndarray, seed: int) -> tuple[SourceWeight, ...]:
     weights, q = shares.mean(axis=0), len(shares)
     counts = stream(seed, "mix").multinomial(q, np.full(q, 1 / q), size=RESAMPLES)
-    low, high = np.quantile(counts @ shares / q, [0.025, 0.975], axis=0)
+    apart = (counts @ shares / q - weights) * np.sqrt(q / max(1, q - 1))  # draws alone vary by (q - 1) / q too little
+    low, high = (weights + np.quantile(apart, [0.025, 0.975], axis=0)).clip(0.0, 1.0)
+    # Where all queries agree no draw varies: the exact interval of a share stands for it.
+    known = LEAST ** (1 / q) * np.isclose(shares, shares[0], rtol=0, atol=ALIKE).all(axis=0)
+    low = np.where(known > 0, known * weights, low)
+    high = np.where(known > 0, known * weights + 1 - known, high)
     order = np.argsort(-weights, kind="stable").tolist()
     total = sizes.sum()
     return tuple(

@@ -210,7 +210,7 @@ def compare_command(
     runs: Annotated[list[Path], typer.Argument(metavar="RUN...", help="What `airrep evaluate ... --out` wrote.")],
     to: Annotated[str | None, "Compare with the row of this name alone."] = None,
     resamples: Annotated[
-        int | None, typer.Option(min=1, help="Bootstrap draws of lds and loo; 1,000 if not given.")
+        int | None, typer.Option(min=50, help="Bootstrap draws of lds and loo; 1,000 if not given.")
     ] = None,
     *,
     delivery: Annotated[options.OutputOptions, {"run": "Also write the comparison here."}],

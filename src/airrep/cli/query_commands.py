@@ -156,7 +156,9 @@ def select_command(
         list[str] | None, "At most so many of each value of --by: 500; or of one, forum=500; may be repeated."
     ] = None,
     tokens: Annotated[int | None, "Budget of tokens: picking ends before the pick that would exceed it."] = None,
-    tokenizer: Annotated[str, "Counts them: words, subwords, or a folder or Hub id of a model."] = "subwords",
+    tokenizer: Annotated[
+        str | None, "Counts them: words, subwords, or a folder or Hub id of a model; subwords if not given."
+    ] = None,
     by_weight: Annotated[
         bool, typer.Option("--resample", help="Draw by importance weight for all queries together; needs a dsir index.")
     ] = False,
@@ -172,6 +174,8 @@ def select_command(
 
     if seed is not None and not by_weight:
         raise ConfigError("--seed: belongs to --resample; ranks need no chance. Add --resample, or leave it out.")
+    if tokenizer is not None and tokens is None:
+        raise ConfigError("--tokenizer: counts the tokens of --tokens. Give a budget too, or leave it out.")
     if by_weight and (count is None or diversity or by or most or tokens is not None):
         raise ConfigError("--resample: needs --count, and takes no --diversity, --by, --most or --tokens. Change that.")
     if out is not None:
@@ -186,7 +190,7 @@ def select_command(
         told = f"drawn by importance weight with seed {seed or 0}"
     else:
         wanted: dict[str, Any] = {"diversity": diversity, "by": by, "most": quotas, "tokens": tokens}
-        wanted |= {"tokenizer": tokenizer, "where": where, "drop_duplicates": drop_duplicates}
+        wanted |= {"tokenizer": tokenizer or "subwords", "where": where, "drop_duplicates": drop_duplicates}
         with Meter("encoding queries") as meter:
             found = pick(opened, asked, count, **wanted, progress=meter)
         told = f"the last at rank {found[-1].rank} for its query"
@@ -208,6 +212,8 @@ def _quotas(most: list[str] | None) -> int | dict[str, int] | None:
             raise ConfigError(f"--most {text}: expected one number for each value, or VALUE=NUMBER. Correct it.")
         if not equals:
             return int(number)
+        if name in named:
+            raise ConfigError(f"--most {text}: '{name}' has a quota already. Give one for each value.")
         named[name] = int(number)
     return named or None
 

@@ -203,6 +203,8 @@ class Classification:
             "examples": len(pool.order),
             "unlabelled_examples": len(pool.order) - train.total(),
             "unlabelled_queries": len(self._wanted) - asked.total(),
+            "distinct_queries": (distinct := len(np.unique(self._hashes))),
+            "repeated_queries": len(self._hashes) - distinct,
             "queries_without_examples_of_their_label": sum(asked[name] for name in asked if not train[name]),
             "queries_among_the_examples": int((pool.copies(self._hashes) > 0).sum()),
             "votes": list(self._settings.votes),

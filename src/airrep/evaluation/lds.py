@@ -222,7 +222,7 @@ class LdsStudy:
             tuple((one.name, str(id_)) for one in self.scored for id_ in one.queries.ids.to_pylist()),
             self.subject,
             None if self.ceiling is None else self.ceiling.lds,
-            {**self.facts(), "resamples": self.resamples},
+            {**self.facts(), **self._tuning(contenders), "resamples": self.resamples},
             request=self.request,
             matrices={**{f"losses/{one.name}": one.losses for one in self.scored}, **scores},
         )
@@ -239,7 +239,13 @@ class LdsStudy:
 
     def facts(self) -> dict[str, Any]:
         """Facts on all rows."""
-        return {**facts_of(self.instances), "tuned_on": [instance.name for instance in self.tune]}
+        return facts_of(self.instances)
+
+    def _tuning(self, contenders: Sequence[Contender]) -> dict[str, Any]:
+        """What temperatures were chosen on, if any were, and the rows whose pools have none."""
+        kept = [one.name for one in contenders if self.tune and not one.pooling.attends]
+        tuned = [] if len(kept) == len(contenders) else [instance.name for instance in self.tune]
+        return {"tuned_on": tuned, **({"not_tuned": kept} if kept else {})}
 
     def _rows(self, contenders: Sequence[Contender]) -> tuple[Row, ...]:
         """Values, intervals and paired differences to the first row."""

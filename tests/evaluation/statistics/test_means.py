@@ -57,6 +57,16 @@ def test_equal_values_have_an_interval_that_holds_what_others_may_be(
     assert found.interval == pytest.approx((share * value, 1 - share * (1 - value)))
 
 
+def test_a_share_has_the_exact_interval() -> None:
+    ends = []
+    for wrong in range(4):
+        values = np.r_[np.zeros(wrong), np.ones(20 - wrong)]
+        ends.append(TaskResamples.plain(20, 1000, 0).estimate(values).interval)
+    assert ends[1] == pytest.approx((0.7513, 0.9987), abs=1e-4)  # Clopper and Pearson
+    assert [low for low, _ in ends] == sorted((low for low, _ in ends), reverse=True)
+    assert ends[0] == pytest.approx((0.8316, 1.0), abs=1e-4)
+
+
 def test_a_unanimous_share_has_the_exact_interval() -> None:
     plain = TaskResamples.plain(20, 100, 0)
     assert plain.estimate(np.ones(20)) == (1.0, (pytest.approx(0.025 ** (1 / 20)), 1.0))

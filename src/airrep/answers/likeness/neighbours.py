@@ -87,8 +87,12 @@ def disagreement(prompts: np.ndarray, responses: np.ndarray, near: Neighbours) -
 
 
 def robust_deviations(values: np.ndarray) -> np.ndarray:
-    """Values in robust deviations from their median: 1.4826 times the median distance from it, or 1 if that is 0."""
+    """Values in robust deviations from their median: 1.4826 times the median distance from it.
+
+    Where half of them are the median that is 0, and 1.2533 times the mean distance stands for it, or 1 if all are.
+    """
     middle = np.median(values)
-    scale = 1.4826 * float(np.median(np.abs(values - middle)))
+    distances = np.abs(values - middle)
+    scale = 1.4826 * float(np.median(distances)) or 1.2533 * float(distances.mean())
     deviations: np.ndarray = (values - middle) / (scale or 1.0)
     return deviations

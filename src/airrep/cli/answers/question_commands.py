@@ -153,6 +153,12 @@ def mix_command(
     if axolotl is not None:
         check_new_folder(axolotl)
     files = [file for file in (yaml, llama_factory) if file is not None]
+    places = [str(path.absolute()) for path in (*files, axolotl, delivery.run) if path is not None]
+    twice = next((path for path in places if places.count(path) > 1), None)
+    if twice is not None:
+        raise ConfigError(
+            f"{twice}: is asked for twice, by two of --yaml, --llama-factory, --axolotl and --out. Change one."
+        )
     for file in files:
         check_writable(file, replace=delivery.replace)
     opened, asked = asking.index(), asking.asked()

@@ -29,6 +29,7 @@ LONGEST = 60
 _CLASSIFY_COUNTS = {
     "queries_among_the_examples": "queries are among the training examples themselves; those copies were passed over",
     "queries_without_examples_of_their_label": "queries have a class that no training example has: always wrong",
+    "repeated_queries": "queries repeat the texts of others; intervals and p-values take them for queries of their own",
     "unlabelled_examples": "training examples have no class: they never match",
 }
 _STYLES = {"bad": "bold red", "look": "yellow", "unknown": "cyan", "good": "green"}
@@ -50,6 +51,9 @@ def _counts(evaluation: "Evaluation") -> str:
     dropped = ", ".join(f"{row.name} {row.dropped:,}" for row in evaluation.rows if row.dropped)
     left_out = f"; queries left out, as scores or losses are constant or missing: {dropped}" if dropped else ""
     tuned = f"; temperatures chosen on {', '.join(facts['tuned_on'])}" if facts.get("tuned_on") else ""
+    kept = facts.get("not_tuned")
+    if kept:
+        tuned += f", of {', '.join(kept)} none, since their pools have none" if tuned else "; no pool has a temperature"
     names = printable(", ".join(facts["instances"]))
     lacking = facts.get(f"{kind}_left_out")
     without = f"; {kind} left out, as they have no losses: {lacking:,}" if lacking else ""
@@ -130,7 +134,7 @@ def print_classification(evaluation: "Evaluation") -> None:
         f"{facts['examples']:,} training examples"
     )
     for name, text in _CLASSIFY_COUNTS.items():
-        if facts[name]:
+        if facts.get(name):  # artifacts of older versions do not know all
             say(f"{facts[name]:,} {text}")
     _say_cautions(evaluation, few=True)
 

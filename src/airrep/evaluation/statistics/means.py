@@ -108,12 +108,18 @@ class TaskResamples:
         return TaskResamples(tuple(left), self.across, self.resamples, self.seed)
 
     def estimate(self, values: np.ndarray) -> Estimate:
-        """The mean, with its interval, of values ``(q,)`` between 0 and 1; NaN where a query is left out."""
+        """The mean, with its interval, of values ``(q,)`` between 0 and 1; NaN where a query is left out.
+
+        Of values that are all 0 or 1, without tasks, the interval is Clopper's and Pearson's, which takes no draws:
+        near the ends draws vary too little.
+        """
         known = ~np.isnan(values)
         return self.only(known)._estimate(values[known])
 
     def _estimate(self, values: np.ndarray) -> Estimate:
         value = fsum((self._base * values).tolist())
+        if len(self._sizes) == 1 and len(values) > 1 and np.isin(values, (0.0, 1.0)).all():
+            return Estimate(value, _share_of_yes(int(values.sum()), len(values)))
         errors = self._errors(values)
         if not errors:
             return Estimate(value, (0.0, 1.0))
@@ -283,6 +289,12 @@ def _discordant(more: int, fewer: int, queries: int) -> Gap:
     share = exact.proportion_ci(CONFIDENCE)
     ends = [(2 * float(end) - 1) * both / queries for end in (share.low, share.high)]
     return Gap(value, (float(min(low, ends[0])), float(max(high, ends[1]))), float(exact.pvalue))
+
+
+def _share_of_yes(count: int, units: int) -> tuple[float, float]:
+    """The exact interval of a share, of so many units that are 0 or 1."""
+    found = stats.binomtest(count, units).proportion_ci(CONFIDENCE, method="exact")
+    return float(found.low), float(found.high)
 
 
 def _unvaried(value: float, units: int) -> tuple[float, float]:

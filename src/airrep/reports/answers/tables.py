@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
 
 from airrep.answers.answer import Answer
-from airrep.answers.audit import AuditResult
+from airrep.answers.audit import Audited, AuditResult
 from airrep.answers.clean import CleanResult
 from airrep.answers.explain import Explained, ExplainResult, Lesson
 from airrep.answers.harm import HarmResult, SetResult
@@ -106,13 +106,14 @@ def _audited(result: AuditResult) -> Iterator[Table]:
     for one in result.leaks:
         share = "–" if one.text is None else f"{one.text.share:.0%}"
         cosine = "–" if one.meaning is None else f"{one.meaning.cosine:.3f}"
-        lines.append(_line(one.item.id, [one.verdict, share, cosine], one.item, _like(one.text, one.meaning)))
+        lines.append(_line(one.item.id, [one.verdict, share, cosine], one.item, _like(one)))
     columns = ("verdict", "words", "cosine", "item and what is like it")
     yield _table("Evaluation items", columns, lines, f"{len(lines):,} of {len(result.items):,} items.")
 
 
-def _like(text: Any, meaning: Any) -> str:
-    if text is not None:
+def _like(found: Audited) -> str:
+    text, meaning = found.text, found.meaning
+    if text is not None and found.verdict != "alike in meaning":
         return f"in {text.example.id}: {short(text.words, TEXT)}"
     return "" if meaning is None else f"like {meaning.example.id}: {_text(meaning.example)}"
 
