@@ -336,6 +336,9 @@ def test_losses_that_teach_nothing_are_named_errors(tmp_path: Path, settings: Tr
     ):
         with pytest.raises(TrainingError, match=message):
             train_encoder([changed(LEARN[0], losses)], [], tmp_path / "encoder", settings)
+    with pytest.raises(TrainingError, match=r"instance a: no two labels of a query are t_min=50 apart, at most \d"):
+        train_encoder([LEARN[0]], [], tmp_path / "encoder", tiny_settings(tmp_path, t_min=50, t_max=50))
+    assert not (tmp_path / "encoder").exists()
     single = Groups.from_lists({"0": [1, 2]})
     with pytest.raises(TrainingError, match="instance a: has 1 subset; expected two or more"):
         train_encoder(

@@ -92,6 +92,23 @@ class TaughtInstance(Prepared):
         """Subsets with a label."""
         return np.flatnonzero(~np.isnan(self.labels).all(axis=0))
 
+    @property
+    def widest(self) -> float:
+        """How far apart two labels of a query are at most."""
+        known = self.labels[self.usable_queries]
+        return float((np.nanmax(known, axis=1) - np.nanmin(known, axis=1)).max(initial=0.0))
+
+
+def check_pairs(instances: Sequence[TaughtInstance], t_min: float) -> None:
+    """Refuse labels of which no two are far enough apart to be ranked (TrainingError): no step would learn."""
+    widest = max((one.widest for one in instances), default=t_min)
+    if not widest >= t_min:
+        names = ", ".join(one.name for one in instances)
+        raise TrainingError(
+            f"instance {names}: no two labels of a query are t_min={t_min:g} apart, at most {widest:.2g}; expected "
+            "some, since these are ranked. Lower t_min, or label more subsets."
+        )
+
 
 class Collector:
     """Collects the texts of instances as the encoder renders what a view shows of them, each one once."""

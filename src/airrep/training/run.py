@@ -27,7 +27,7 @@ from airrep.training.beside.given import GivenChannels
 from airrep.training.beside.mixture import LOG_WEIGHTS, Mixture, sum_given, weights_of
 from airrep.training.beside.recipe import recipe_text
 from airrep.training.beside.weights import best_share
-from airrep.training.examples import Collector, Prepared, TaughtInstance, Texts
+from airrep.training.examples import Collector, Prepared, TaughtInstance, Texts, check_pairs
 from airrep.training.result import WORK, group_sizes, training_lineage
 from airrep.training.schedule import Optimiser, Phase
 from airrep.training.settings import TrainingSettings
@@ -94,6 +94,8 @@ class Material:
         cheap = task.teaching.instances if task.teaching else ()
         collector.foresee(cheap)
         teacher = [collector.prepare_taught(instance, scale) for instance in cheap]
+        for learnt in (taught, teacher):
+            check_pairs(learnt, task.settings.t_min)
         given = GivenChannels.of(task.beside, task.instances) if task.beside else None
         if given is not None:
             taught = [replaced(one, given=scores) for one, scores in zip(taught, given.learnt, strict=True)]

@@ -1,11 +1,14 @@
 """Pages of answers, from Python: same bytes, whole texts, one line of error."""
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from worlds.small_world import make_corpus
 
 import airrep
+from airrep.answers.audit import SameMeaning, SameText
+from airrep.corpus.corpus import Example
 from airrep.reports.answers.pages import write_answer_report
 
 
@@ -23,6 +26,17 @@ def test_the_same_answers_give_the_same_bytes(index: airrep.Index, tmp_path: Pat
     assert "<script" not in page
     lesson = answers[0].answers[0].lessons[0]
     assert f"{lesson.example.prompt} → {lesson.example.response}" in page
+
+
+def test_an_item_alike_in_meaning_is_shown_with_what_it_is_like(index: airrep.Index, tmp_path: Path) -> None:
+    (item,) = airrep.audit(index, [Example("what is asked", "what is said", "item")]).items
+    words = SameText("item", 0.06, "six words", 1, Example("few", "same words", "words"))
+    meaning = SameMeaning(0.99, 2, Example("nearly", "the same", "alike"))
+    found = airrep.audit(index, [item.item])
+    told = replace(found, items=(replace(item, verdict="alike in meaning", text=words, meaning=meaning),))
+    page = write_answer_report([told], tmp_path / "a.html").read_text()
+    assert "like alike: nearly" in page
+    assert "six words" not in page
 
 
 def test_what_is_no_answer_is_told(index: airrep.Index, tmp_path: Path) -> None:

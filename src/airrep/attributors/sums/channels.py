@@ -358,10 +358,12 @@ def _places(parts: Sequence[Features]) -> tuple[_Place, ...]:
 def _nothing(method: Attributor, rows: int) -> Features:
     """Features of a method that are all 0."""
     features = method.encode_train([])
-    shape = (rows, features.shape[1])
-    return (
-        np.zeros(shape, np.float32) if isinstance(features, np.ndarray) else sparse.csr_array(shape, dtype=np.float32)
-    )
+    if isinstance(features, np.ndarray):
+        return np.zeros((rows, features.shape[1]), np.float32)
+    ends = np.zeros(rows + 1, np.int32)
+    parts = (np.empty(0, np.float32), np.empty(0, np.int32), ends)
+    empty: SparseFeatures = sparse.csr_array(parts, shape=(rows, features.shape[1]))
+    return empty
 
 
 def _side_by_side(parts: Sequence[SparseFeatures], rows: int) -> SparseFeatures:
