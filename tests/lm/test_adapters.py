@@ -88,6 +88,55 @@ def test_gpt2_whose_maps_are_transposed_is_merged_too(tmp_path: Path) -> None:
     np.testing.assert_allclose(lm.losses(lm.tokenise(some_examples())), losses_of(model, lm), rtol=1e-4)
 
 
+@pytest.mark.filterwarnings("ignore::UserWarning")  # peft, which trains and writes them, tells of tied weights
+@pytest.mark.parametrize(
+    ("target", "other", "more"),
+    [
+        ("lm_head", "model.embed_tokens", {}),
+        ("lm_head", "model.embed_tokens", {"use_dora": True}),
+        ("embed_tokens", "lm_head", {}),
+    ],
+)
+def test_adapters_of_a_weight_that_two_layers_have_are_refused(
+    target: str, other: str, more: dict[str, Any], tmp_path: Path
+) -> None:
+    """Merged, they would change both layers; in a copy of the LM in which each has its own they change one."""
+    model = train(tiny_lm(tmp_path / "base", "qwen2"), tmp_path / "adapter", target_modules=[target, "q_proj"], **more)
+    with pytest.raises(ConfigError) as caught:
+        load(tmp_path / "adapter")
+    message = str(caught.value)
+    assert (
+        f"its adapters change {'model.' * (target != 'lm_head')}{target}, whose weight is that of {other} too"
+        in message
+    )
+    assert message.endswith("--set base=MODEL")
+    assert "\n" not in message
+    lm = load(tmp_path / "adapter", base=untied(tmp_path / "base", tmp_path / "untied"))
+    np.testing.assert_allclose(lm.losses(lm.tokenise(some_examples())), losses_of(model, lm), rtol=1e-4)
+
+
+def untied(base: Path, out: Path) -> str:
+    """Write an LM again with a weight of its own for the output layer."""
+    from transformers import AutoModelForCausalLM
+
+    model = AutoModelForCausalLM.from_pretrained(base)
+    model.lm_head.weight = torch.nn.Parameter(model.lm_head.weight.detach().clone())
+    model.config.tie_word_embeddings = False
+    model.save_pretrained(out)
+    tiny_tokenizer().save_pretrained(out)
+    return str(out)
+
+
+@pytest.mark.filterwarnings("ignore::UserWarning")  # peft, which trains and writes them, tells of tied weights
+@pytest.mark.parametrize("config", [{}, {"target_modules": ["lm_head"], "modules_to_save": ["embed_tokens"]}])
+def test_adapters_that_leave_no_weight_in_two_layers_are_merged_into_a_tied_lm(
+    config: dict[str, Any], tmp_path: Path
+) -> None:
+    model = train(tiny_lm(tmp_path / "base", "qwen2"), tmp_path / "adapter", **config)
+    lm = load(tmp_path / "adapter")
+    np.testing.assert_allclose(lm.losses(lm.tokenise(some_examples())), losses_of(model, lm), rtol=1e-4)
+
+
 def test_the_fingerprint_is_of_adapters_and_base(tmp_path: Path) -> None:
     base = tiny_lm(tmp_path / "base")
     train(base, tmp_path / "adapter")

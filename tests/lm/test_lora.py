@@ -124,6 +124,64 @@ def test_targets_that_do_not_exist_are_refused(lm: TargetLM) -> None:
         lm.fine_tune(lm.tokenise(some_examples()), LORA.model_copy(update={"lora_targets": ("nowhere",)}), seed=0)
 
 
+def _with_targets(*names: str) -> FineTuneSettings:
+    return LORA.model_copy(update={"lora_targets": names})
+
+
+@pytest.mark.parametrize(("kind", "embedding"), [("qwen2", "model.embed_tokens"), ("gpt2", "transformer.wte")])
+def test_a_target_whose_weight_is_that_of_another_layer_is_refused(kind: str, embedding: str, tmp_path: Path) -> None:
+    """Merged, adapters of the output layer would change the embeddings too: not what was trained."""
+    pytest.importorskip("peft")
+    lm = _tiny(tiny_lm(tmp_path / "lm", kind))
+    documents = lm.tokenise(some_examples())
+    base, names, steps = lm.losses(documents), dict(lm.model.named_parameters()).keys(), list[StepDone]()
+    message = rf"^lora_targets: lm_head has one weight with {embedding}, .*weights of their own\. Leave it out\.$"
+    with pytest.raises(ConfigError, match=message):
+        lm.fine_tune(documents, _with_targets("lm_head"), 0, steps.append)
+    assert not steps
+    np.testing.assert_array_equal(lm.losses(documents), base)
+    assert dict(lm.model.named_parameters()).keys() == names
+    assert lm.model.lm_head.weight is lm.model.get_input_embeddings().weight
+    assert all(parameter.requires_grad for parameter in lm.model.parameters())
+    lm.fine_tune(documents, _with_targets("c_attn" if kind == "gpt2" else "q_proj"), 0)
+
+
+def test_an_output_layer_with_a_weight_of_its_own_gets_adapters(tmp_path: Path) -> None:
+    pytest.importorskip("peft")
+    lm = _tiny(tiny_lm(tmp_path / "lm"))
+    whole: list[dict[str, torch.Tensor]] = []
+    embeddings = lm.model.model.embed_tokens.weight.detach().clone()
+    lm.fine_tune(
+        lm.tokenise(some_examples()), _with_targets("lm_head"), 0, lambda _: whole.append(whole_weights(lm.model))
+    )
+    assert torch.equal(whole[-1]["lm_head.weight"], lm.model.lm_head.weight)
+    assert torch.equal(lm.model.model.embed_tokens.weight, embeddings)
+
+
+@pytest.mark.parametrize("tied", [False, True])
+def test_a_target_that_is_no_linear_map_is_refused(tied: bool, tmp_path: Path) -> None:
+    """Adapters of an embedding would be drawn from the global generator, so that the seed would not decide them."""
+    pytest.importorskip("peft")
+    lm = _tiny(tiny_lm(tmp_path / "lm", tie_word_embeddings=tied))
+    message = r"^lora_targets: model\.embed_tokens is of type Embedding; expected linear maps\. Leave it out\.$"
+    with pytest.raises(ConfigError, match=message):
+        lm.fine_tune(lm.tokenise(some_examples()), _with_targets("embed_tokens", "q_proj"), 0)
+
+
+def _tiny(folder: str) -> TargetLM:
+    return load_lm(LmSettings(lm=folder, precision="float32", device="cpu"))
+
+
+@pytest.mark.parametrize("rank", [2, None])
+def test_a_warm_up_of_the_rate_that_outlasts_the_fine_tune_is_named(rank: int | None, lm: TargetLM) -> None:
+    pytest.importorskip("peft")
+    only = LORA.model_copy(update={"lora_rank": rank, "epochs": 1, "batch_examples": 12, "warmup_steps": 3})
+    documents = lm.tokenise(some_examples())
+    with pytest.raises(ConfigError, match=r"^fine-tune: warmup_steps=3 makes the learning rate 0 .*Lower warmup_steps"):
+        lm.fine_tune(documents, only, seed=0)
+    assert lm.fine_tune(documents, only.model_copy(update={"epochs": 2}), seed=0).steps == 2
+
+
 def test_adapters_train_with_checkpointing_too(tmp_path: Path) -> None:
     pytest.importorskip("peft")
     tiny_lm(tmp_path / "lm")

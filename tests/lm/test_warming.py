@@ -173,6 +173,23 @@ def test_checkpoints_are_the_weights_at_even_distances_with_their_rates(
     np.testing.assert_array_equal(lm.losses(documents), final)
 
 
+def test_adapters_of_a_tied_output_layer_are_refused_before_training(train: Corpus, tmp_path: Path) -> None:
+    pytest.importorskip("peft")
+    head = LORA.model_copy(update={"lora_targets": ("lm_head",)})
+    steps: list[Any] = []
+    with pytest.raises(ConfigError, match=r"^lora_targets: lm_head has one weight with model\.embed_tokens"):
+        warm_up(
+            train,
+            tmp_path / "warm",
+            settings(tiny_lm(tmp_path / "tied", "qwen2")),
+            head,
+            checkpoints=1,
+            on_step=steps.append,
+        )
+    assert not steps
+    assert not (tmp_path / "warm").exists()
+
+
 def test_weights_of_another_lm_are_refused(base: str, train: Corpus, tmp_path: Path) -> None:
     warmup = warm_up(train, tmp_path / "warm", settings(base), FAST, checkpoints=1, count=5)
     other = load_lm(settings(tiny_lm(tmp_path / "gpt2", "gpt2")))

@@ -13,6 +13,7 @@ from torch import Tensor
 from airrep.errors import ConfigError, MissingExtraError
 from airrep.lm.files import load_network, make_plain
 from airrep.lm.folders.forms import ADAPTER, ADAPTER_CONFIG, LmFiles, read_config
+from airrep.lm.lora import tied_layers
 
 _NAME = "default"
 _CHANGED_BASES = ("pissa", "olora", "corda", "loftq", "lora_ga")
@@ -74,6 +75,7 @@ def _merged(model: Any, files: LmFiles, stored: Mapping[str, Tensor]) -> Any:
             adapted = PeftModel.from_pretrained(
                 model, files.adapter, adapter_name=_NAME, is_trainable=False, torch_device="cpu"
             )
+            _check_untied(adapted, files)
             _check_loaded(adapted, stored, files)
             whole = adapted.merge_and_unload(safe_merge=True)
     except (OSError, ValueError, RuntimeError, KeyError, TypeError, AttributeError, ImportError) as error:
@@ -84,6 +86,16 @@ def _merged(model: Any, files: LmFiles, stored: Mapping[str, Tensor]) -> Any:
             "Name the LM that they were trained on: --set base=MODEL"
         ) from error
     return make_plain(whole.requires_grad_(True))
+
+
+def _check_untied(adapted: Any, files: LmFiles) -> None:
+    """Refuse adapters of a weight that two layers have: merging would change both."""
+    if (tied := tied_layers(adapted)) is not None:
+        raise ConfigError(
+            f"lm {files.name}: its adapters change {tied[0]}, whose weight is that of {tied[1]} too, so they cannot be "
+            "merged; expected layers with weights of their own. Name a copy of the LM in which they are not tied: "
+            "--set base=MODEL"
+        )
 
 
 def _check_loaded(adapted: Any, stored: Mapping[str, Tensor], files: LmFiles) -> None:

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from airrep.arrays import Rows
-from airrep.errors import TrainingError
+from airrep.errors import ConfigError, TrainingError
 from airrep.lm.documents import Documents, PackedDocuments
 from airrep.lm.network import Execution, token_losses
 from airrep.lm.settings import FineTuneSettings
@@ -68,11 +68,17 @@ def fine_tune(
     summed over micro-batches; how many there are changes it by rounding alone. The seed decides the order of examples.
 
     Raises:
+        ConfigError: the learning rate is 0 in every step.
         TrainingError: a loss or gradient is not finite; the message has the step.
     """
     parameters = [parameter for parameter in model.parameters() if parameter.requires_grad]
     optimizer = _optimizer(parameters, settings)
     orders = list(order_of(len(documents), settings, seed))
+    if not any(settings.rate_at(step, len(orders)) for step in range(len(orders))):
+        raise ConfigError(
+            f"fine-tune: warmup_steps={settings.warmup_steps} makes the learning rate 0 in every step, of which there "
+            f"are {len(orders)}; expected a step with a rate above 0. Lower warmup_steps, or train for more steps."
+        )
     losses: list[float] = []
     for step, rows in enumerate(orders):
         rate = settings.rate_at(step, len(orders))

@@ -33,9 +33,13 @@ def adapted(model: Any, settings: FineTuneSettings, seed: int) -> Iterator[None]
 
     A is drawn from *seed*, B starts as 0. Inside, only adapters ask for a gradient; afterwards the model has the
     modules it had before, and all its weights ask for one.
+
+    Raises:
+        ConfigError: a target is missing, is no linear map, or has the weight of another layer too.
     """
     adapters = _attach(model, settings, seed)
     try:
+        _check_targets(model)
         yield
         _check_trained(model)
     except BaseException:  # an interruption too: the next fine-tune finds the model without adapters
@@ -62,7 +66,10 @@ def _attach(model: Any, settings: FineTuneSettings, seed: int) -> Any:
         fan_in_fan_out=any(isinstance(module, Conv1D) for module in model.modules()),
     )
     try:
-        with torch.random.fork_rng(devices=[]):  # peft draws from the global generator, on the CPU
+        # peft draws from the global generator, on the CPU.
+        with torch.random.fork_rng(devices=[]), warnings.catch_warnings():
+            warnings.filterwarnings("ignore", "Model has `tie_word_embeddings=True`")  # _check_targets refuses it
+            warnings.filterwarnings("ignore", "fan_in_fan_out is set to")  # peft takes that of each layer's type
             adapters = LoraModel(model, config, _NAME)
     except ValueError as error:
         raise ConfigError(
@@ -70,6 +77,38 @@ def _attach(model: Any, settings: FineTuneSettings, seed: int) -> Any:
         ) from error
     _draw(model, seed)
     return adapters
+
+
+def _check_targets(model: Any) -> None:
+    """Refuse adapters that :func:`_draw` does not draw, and those that would change another layer when merged."""
+    from peft.tuners.lora import LoraLayer
+    from transformers.pytorch_utils import Conv1D
+
+    for name, layer in model.named_modules():
+        if isinstance(layer, LoraLayer) and not isinstance(layer.get_base_layer(), torch.nn.Linear | Conv1D):
+            kind = type(layer.get_base_layer()).__name__
+            raise ConfigError(f"lora_targets: {name} is of type {kind}; expected linear maps. Leave it out.")
+    if (tied := tied_layers(model)) is not None:
+        raise ConfigError(
+            f"lora_targets: {tied[0]} has one weight with {tied[1]}, which would change with it when adapters are "
+            "merged; expected layers with weights of their own. Leave it out."
+        )
+
+
+def tied_layers(model: Any) -> tuple[str, str] | None:
+    """Names of a layer with adapters and of another that has the same weight; None if there are none."""
+    from peft.tuners.lora import LoraLayer
+
+    holders: dict[Any, dict[Any, str]] = {}
+    for name, weight in model.named_parameters(remove_duplicate=False):
+        if ".original_module." not in name:  # merging puts a trained copy in its place
+            path = name.rpartition(".")[0].partition(".base_layer")[0]
+            holders.setdefault(weight, {}).setdefault(model.get_submodule(path), path.removeprefix(_PREFIX))
+    for layers in holders.values():
+        for layer, name in layers.items():
+            if len(layers) > 1 and isinstance(layer, LoraLayer):
+                return name, next(other for other in layers.values() if other != name)
+    return None
 
 
 def _draw(model: Any, seed: int) -> None:

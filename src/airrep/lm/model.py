@@ -143,7 +143,7 @@ class TargetLM:
             on_step: told of each step, while adapters are still apart from the weights.
 
         Raises:
-            ConfigError: there are no documents.
+            ConfigError: there are no documents, no step has a learning rate above 0, or ``lora_targets`` do not fit.
             TrainingError: the loss is not finite, or memory is short; the weights are then in between.
             MissingExtraError: adapters without the package peft.
         """
