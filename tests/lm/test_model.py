@@ -1,5 +1,6 @@
 """The target LM gives what plain transformers gives, and comes back to its base."""
 
+import json
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -291,6 +292,20 @@ def test_greedy_answers_are_those_of_transformers_one_by_one(kind: str, tmp_path
     assert lm.losses(lm.tokenise(examples)).shape == (5,)
     with pytest.raises(ConfigError, match=r"^max_new_tokens is 64; expected less than 64\. Lower it\.$"):
         lm.generate(examples, max_new_tokens=64)
+
+
+def test_answers_are_greedy_whatever_the_lm_says_of_its_generation(tmp_path: Path) -> None:
+    """transformers fills what a call leaves open from generation_config.json: a penalty chose other tokens."""
+    examples, answers = some_examples(5), []
+    own = {"repetition_penalty": 1.8, "no_repeat_ngram_size": 1, "num_beams": 3, "min_new_tokens": 8}
+    for name, changes in (("plain", {}), ("own", own)):
+        file = Path(tiny_lm(tmp_path / name)) / "generation_config.json"
+        file.write_text(json.dumps(json.loads(file.read_text()) | changes))
+        lm = load(tmp_path / name)
+        answers.append(lm.generate(examples, max_new_tokens=12))
+        assert lm.model.generation_config.repetition_penalty == changes.get("repetition_penalty")
+    assert any(answers[0])
+    assert answers[1] == answers[0]
 
 
 def test_a_pad_token_that_is_a_word_learns_like_any_other(tmp_path: Path) -> None:
