@@ -448,6 +448,12 @@ def test_seeds_below_one_are_refused(tmp_path: Path, plan: SubsetPlan) -> None:
         farm(plan, tmp_path / "labels", seeds=0)
 
 
+def test_retries_below_zero_are_refused_before_anything_is_written(tmp_path: Path, plan: SubsetPlan) -> None:
+    with pytest.raises(ConfigError, match=r"^retries=-1: expected 0 or more\. Correct the value\.$"):
+        farm(plan, tmp_path / "labels", retries=-1)
+    assert not (tmp_path / "labels").exists()
+
+
 def test_a_learner_that_cannot_be_loaded_ends_the_farm(tmp_path: Path, plan: SubsetPlan) -> None:
     with pytest.raises(TrainingError, match="memory is short. Buy more"):
         farm(plan, tmp_path / "labels", ToyWorld(broken=True))

@@ -42,7 +42,7 @@ def test_subsets_and_losses_are_those_of_the_lines(tmp_path: Path) -> None:
 
 
 def test_a_missing_loss_is_nan_and_other_keys_and_empty_lines_do_not_matter(folder: Path) -> None:
-    change(folder, 2, test_loss=[1.0, None, 2, math.nan], extra="x")
+    change(folder, 2, test_loss=[1.0, None, 2, None], extra="x")
     with (folder / "lds.jsonl").open("a") as stream:
         stream.write("\n\n")
     instance = read_published(folder)
@@ -58,12 +58,14 @@ def test_a_missing_loss_is_nan_and_other_keys_and_empty_lines_do_not_matter(fold
         ({"train_subset": [0, 1.0]}, "lds.jsonl:3: train_subset holds 1.0"),
         ({"train_subset": [0, True]}, "lds.jsonl:3: train_subset holds true"),
         ({"train_subset": [3, 3]}, "lds.jsonl:3: train_subset holds a row twice"),
+        ({"train_subset": [None, 1]}, "lds.jsonl:3: train_subset holds null; expected row numbers from 0 to 19"),
         ({"train_subset": []}, "lds.jsonl:3: train_subset holds nothing"),
         ({"train_subset": None}, "lds.jsonl:3: has no list 'train_subset'"),
         ({"test_loss": "1"}, "lds.jsonl:3: has no list 'test_loss'"),
         ({"test_loss": [1, 2, 3]}, "lds.jsonl:3: test_loss has 3 losses; expected 4, one for each line of test.jsonl"),
         ({"test_loss": [1, 2, 3, "4"]}, 'lds.jsonl:3: test_loss holds "4"; expected numbers, or null'),
         ({"test_loss": [1, 2, 3, True]}, "lds.jsonl:3: test_loss holds true"),
+        ({"test_loss": [None, 2, 3, math.nan]}, "lds.jsonl:3: test_loss holds NaN; expected numbers, or null"),
         ({"test_loss": [1, 2, 3, math.inf]}, "lds.jsonl:3: test_loss holds Infinity"),
         ({"test_loss": [1, 2, 3, 1e300]}, "lds.jsonl:3: test_loss holds 1e"),
     ],

@@ -1,5 +1,6 @@
 """The target LM gives what plain transformers gives, and comes back to its base."""
 
+import json
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -9,7 +10,7 @@ import pytest
 import torch
 from reference import lm as reference
 from transformers import AutoModelForCausalLM
-from worlds.tiny_lms import CHAT, TYPES, some_examples, tiny_lm, tiny_network, tiny_opt, tiny_tokenizer
+from worlds.tiny_lms import CHAT, TYPES, some_examples, tiny_llama4, tiny_lm, tiny_network, tiny_opt, tiny_tokenizer
 
 from airrep.errors import ConfigError, TrainingError
 from airrep.lm.documents import Documents, PackedDocuments
@@ -104,6 +105,40 @@ def test_a_sliding_window_is_kept(tmp_path: Path) -> None:
     np.testing.assert_allclose(lm.losses(documents), reference.losses(plain, listed(documents)), rtol=1e-5)
     full = tiny_network("qwen2").eval()
     assert np.abs(lm.losses(documents) - reference.losses(full, listed(documents))).max() > 1e-3
+
+
+LONG = {"rope_type": "longrope", "short_factor": [1.0, 1.0], "long_factor": [8.0, 9.0], "factor": 2.0}
+
+
+def test_no_document_is_longer_than_a_long_rope_reads_alike_in_every_batch(tmp_path: Path) -> None:
+    """transformers takes long factors for all documents of a batch with one that is beyond the original positions."""
+    rope = {**LONG, "original_max_position_embeddings": 32, "rope_theta": 10000.0}
+    tiny_lm(tmp_path / "lm", rope_parameters=rope)
+    message = r"^lm .*: max_tokens is 64, but its rope of type longrope .*; expected at most 32\. Set max_tokens=32\.$"
+    for settings in ({}, {"max_tokens": 64}):
+        with pytest.raises(ConfigError, match=message):
+            load(tmp_path / "lm", **settings)
+    one_batch, alone = (load(tmp_path / "lm", max_tokens=32, batch_tokens=tokens) for tokens in (10_000, 1))
+    documents = Documents.of([(list(range(3, 3 + length)), 1) for length in (10, 32)])
+    np.testing.assert_allclose(one_batch.losses(documents), alone.losses(documents), rtol=1e-5)
+
+
+def test_a_dynamic_rope_reads_alike_up_to_its_positions(tmp_path: Path) -> None:
+    tiny_lm(tmp_path / "lm", rope_parameters={"rope_type": "dynamic", "factor": 4.0, "rope_theta": 10000.0})
+    one_batch, alone = (load(tmp_path / "lm", batch_tokens=tokens) for tokens in (10_000, 1))
+    documents = Documents.of([(list(range(3, 3 + length)), 1) for length in (10, 64)])
+    np.testing.assert_allclose(one_batch.losses(documents), alone.losses(documents), rtol=1e-5)
+
+
+def test_no_document_is_longer_than_a_chunk_of_attention(tmp_path: Path) -> None:
+    """Packed attention knows no chunks, beyond which the tokens of a Llama 4 do not look."""
+    tiny_llama4(tmp_path / "lm", chunk=16)
+    with pytest.raises(ConfigError, match=r"max_tokens is 64, but its attention in chunks .* Set max_tokens=16\.$"):
+        load(tmp_path / "lm")
+    lm = load(tmp_path / "lm", max_tokens=16)
+    documents = Documents.of([(list(range(3, 19)), 1)])
+    plain = AutoModelForCausalLM.from_pretrained(tmp_path / "lm").eval()
+    np.testing.assert_allclose(lm.losses(documents), reference.losses(plain, listed(documents)), rtol=1e-5)
 
 
 @pytest.mark.parametrize("kind", TYPES)
@@ -291,6 +326,20 @@ def test_greedy_answers_are_those_of_transformers_one_by_one(kind: str, tmp_path
     assert lm.losses(lm.tokenise(examples)).shape == (5,)
     with pytest.raises(ConfigError, match=r"^max_new_tokens is 64; expected less than 64\. Lower it\.$"):
         lm.generate(examples, max_new_tokens=64)
+
+
+def test_answers_are_greedy_whatever_the_lm_says_of_its_generation(tmp_path: Path) -> None:
+    """transformers fills what a call leaves open from generation_config.json: a penalty chose other tokens."""
+    examples, answers = some_examples(5), []
+    own = {"repetition_penalty": 1.8, "no_repeat_ngram_size": 1, "num_beams": 3, "min_new_tokens": 8}
+    for name, changes in (("plain", {}), ("own", own)):
+        file = Path(tiny_lm(tmp_path / name)) / "generation_config.json"
+        file.write_text(json.dumps(json.loads(file.read_text()) | changes))
+        lm = load(tmp_path / name)
+        answers.append(lm.generate(examples, max_new_tokens=12))
+        assert lm.model.generation_config.repetition_penalty == changes.get("repetition_penalty")
+    assert any(answers[0])
+    assert answers[1] == answers[0]
 
 
 def test_a_pad_token_that_is_a_word_learns_like_any_other(tmp_path: Path) -> None:

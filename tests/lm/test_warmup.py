@@ -42,7 +42,7 @@ def test_the_base_is_recorded_by_name_and_by_its_files(base: str, warmup: Warmup
     assert warmup.base == {
         "name": base,
         "fingerprint": load_lm(settings(base)).fingerprint,
-        "files": find_lm(base).digest,
+        "files": find_lm(base).digest(),
     }
 
 

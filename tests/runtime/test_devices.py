@@ -35,6 +35,16 @@ def test_unknown_settings_are_refused() -> None:
         resolve_device("gpu")
 
 
+@pytest.mark.parametrize("device", ["mps", "xpu", "hpu", "meta", "meta:0"])
+def test_devices_on_which_nothing_was_tried_are_refused(device: str) -> None:
+    with pytest.raises(ConfigError, match=rf"^device {device}: is not supported; expected auto, cpu, cuda or cuda:0\."):
+        resolve_device(device)
+
+
+def test_a_cpu_has_no_number() -> None:
+    assert resolve_device("cpu:0") == resolve_device("cpu") == "cpu"
+
+
 def test_a_missing_device_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
     assert resolve_device("auto") == "cpu"

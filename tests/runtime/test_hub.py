@@ -11,10 +11,12 @@ from worlds.tiny_bert import TEXTS, tiny_folder
 from worlds.tiny_lms import some_examples, tiny_lm
 
 from airrep.attributors.methods import make_attributor
+from airrep.corpus.corpus import Corpus
 from airrep.encoder.load import load_encoder
-from airrep.errors import ConfigError
+from airrep.errors import ArtifactError, ConfigError
 from airrep.lm.model import TargetLM, load_lm
 from airrep.lm.settings import LmSettings
+from airrep.lm.warmup import warm_up
 from airrep.runtime.hub import check_own_code
 
 LM_CODE = """
@@ -97,6 +99,20 @@ def test_an_lm_with_code_runs_when_it_is_trusted_and_its_code_counts(own_lm: Pat
     before = lm.fingerprint
     (own_lm / "modeling_own.py").write_text(LM_CODE + "\nADDED = 1\n")
     assert load(own_lm, trusted=True).fingerprint != before
+
+
+def test_a_warm_up_of_an_lm_with_code_is_another_when_the_code_changes(own_lm: Path, tmp_path: Path) -> None:
+    settings = {"lm": str(own_lm), "precision": "float32", "device": "cpu"}
+    trusted = {**settings, "trust_remote_code": True}
+    train, out = Corpus.from_examples(some_examples(6)[1:]), tmp_path / "warm"
+    with pytest.raises(ConfigError, match=r"set trust_remote_code=true"):
+        warm_up(train, out, settings, {"epochs": 1})
+    made = warm_up(train, out, trusted, {"epochs": 1})
+    assert warm_up(train, out, trusted, {"epochs": 1}).manifest == made.manifest
+    assert type(load(out, trusted=True).model).__name__ == "OwnLM"
+    (own_lm / "modeling_own.py").write_text(LM_CODE + "\nADDED = 2\n")
+    with pytest.raises(ArtifactError, match=r"holds a warm-up made with another lm"):
+        warm_up(train, out, trusted, {"epochs": 1})
 
 
 def test_trust_changes_nothing_of_a_model_without_code(tmp_path: Path) -> None:

@@ -422,3 +422,17 @@ def test_layers_are_a_number_or_all(given: object, taken: object) -> None:
 def test_other_layers_are_refused_in_words(given: object) -> None:
     with pytest.raises(ConfigError, match=r"train_layers=.*expected all, or a number of layers from 0 up"):
         TrainingSettings.of({"train_layers": given})
+
+
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        ({"betas": (0.9, 1.0)}, r"betas are \(0\.9, 1\.0\); expected two numbers from 0 up to, not including, 1"),
+        ({"betas": (-0.1, 0.9)}, r"betas are \(-0\.1, 0\.9\); expected two numbers from 0"),
+        ({"betas": (float("nan"), 0.9)}, r"betas are \(nan, 0\.9\); expected two numbers from 0"),
+        ({"t_min": 2, "t_max": 1}, r"t_min is 2\.0 and t_max 1\.0; expected t_min to be at most t_max"),
+    ],
+)
+def test_rates_and_thresholds_that_cannot_hold_are_refused_in_one_line(given: dict[str, Any], message: str) -> None:
+    with pytest.raises(ConfigError, match=rf"^settings: {message}[^\n]*\. Correct the value\.$"):
+        TrainingSettings.of(given)

@@ -8,6 +8,8 @@ from tokenizers import Tokenizer, decoders, models, pre_tokenizers, processors
 from transformers import (
     GPT2Config,
     GPT2LMHeadModel,
+    Llama4ForCausalLM,
+    Llama4TextConfig,
     LlamaConfig,
     LlamaForCausalLM,
     OPTConfig,
@@ -87,6 +89,18 @@ def tiny_opt(folder: Path) -> str:
     with torch.random.fork_rng():
         torch.manual_seed(0)
         OPTForCausalLM(config).save_pretrained(folder)
+    tiny_tokenizer().save_pretrained(folder)
+    return str(folder)
+
+
+def tiny_llama4(folder: Path, chunk: int) -> str:
+    """Write a Llama 4, whose attention is cut into chunks; returns the folder."""
+    logging.disable_progress_bar()
+    shape = {**_SHAPE, **_HEADS, "intermediate_size_mlp": 24, "head_dim": 8, "num_local_experts": 2}
+    config = Llama4TextConfig(attention_chunk_size=chunk, pad_token_id=0, **shape, **_IDS)
+    with torch.random.fork_rng():
+        torch.manual_seed(0)
+        Llama4ForCausalLM(config).save_pretrained(folder)
     tiny_tokenizer().save_pretrained(folder)
     return str(folder)
 

@@ -173,6 +173,8 @@ def make_labels(
     """Fill a label directory with losses from a source; arguments and errors as of :func:`label`."""
     if seeds < 1:
         raise ConfigError(f"seeds={seeds}: expected 1 or more. Correct the value.")
+    if retries < 0:  # the engine would refuse it only after files were written
+        raise ConfigError(f"retries={retries}: expected 0 or more. Correct the value.")
     share = TaskShare.parse(part)
     request = _request(source, data, seeds)
     folder = make_folder(out)

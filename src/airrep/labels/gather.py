@@ -274,10 +274,10 @@ def _parse(text: str, where: str) -> dict[str, Any]:
 def _rows(line: dict[str, Any], count: int, where: str) -> list[int]:
     rows = line[ROWS]
     # By type, as a bool is an int and would count as row 0 or 1.
-    odd = next((row for row in rows if type(row) is not int or not 0 <= row < count), None)
-    if odd is not None:
+    odd = [row for row in rows if type(row) is not int or not 0 <= row < count]
+    if odd:
         raise DataError(
-            f"{where}: {ROWS} holds {_shown(odd)}; expected row numbers from 0 to {count - 1} of {TRAIN}. "
+            f"{where}: {ROWS} holds {_shown(odd[0])}; expected row numbers from 0 to {count - 1} of {TRAIN}. "
             "Correct the line."
         )
     if not rows or len(set(rows)) < len(rows):
@@ -287,16 +287,17 @@ def _rows(line: dict[str, Any], count: int, where: str) -> list[int]:
 
 
 def _losses(line: dict[str, Any], count: int, where: str) -> list[float]:
-    losses = [math.nan if loss is None else loss for loss in line[LOSSES]]
+    losses = line[LOSSES]
     if len(losses) != count:
         raise DataError(
             f"{where}: {LOSSES} has {len(losses)} losses; expected {count}, one for each line of {TEST}. "
             "Correct the line."
         )
-    odd = next((loss for loss in losses if type(loss) not in (int, float) or abs(loss) > MOST), None)
-    if odd is not None:
-        raise DataError(f"{where}: {LOSSES} holds {_shown(odd)}; expected numbers, or null. Correct the line.")
-    return losses
+    # NaN is above nothing, so it is asked whether a loss is below the limit.
+    odd = [loss for loss in losses if loss is not None and (type(loss) not in (int, float) or not abs(loss) <= MOST)]
+    if odd:
+        raise DataError(f"{where}: {LOSSES} holds {_shown(odd[0])}; expected numbers, or null. Correct the line.")
+    return [math.nan if loss is None else loss for loss in losses]
 
 
 def _shown(value: object) -> str:

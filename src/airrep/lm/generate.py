@@ -1,6 +1,7 @@
 """Let a causal LM answer prompts."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any
 
 import numpy as np
@@ -19,13 +20,28 @@ def generate(
     """
     answers: list[list[int]] = [[] for _ in prompts]
     order = np.argsort([-len(prompt) for prompt in prompts], kind="stable")
-    with library_attention(model):
+    with library_attention(model), _without_own_settings(model):
         for first in range(0, len(order), batch_prompts):
             rows = order[first : first + batch_prompts]
             found = _answer(model, [prompts[row] for row in rows], stops, new_tokens)
             for row, answer in zip(rows, found, strict=True):
                 answers[row] = answer
     return answers
+
+
+@contextmanager
+def _without_own_settings(model: Any) -> Iterator[None]:
+    """Leave out the model's own settings of generation: transformers fills with them what :func:`_greedy` leaves open.
+
+    A repetition penalty or beams would choose other tokens than the most likely ones.
+    """
+    from transformers import GenerationConfig
+
+    own, model.generation_config = model.generation_config, GenerationConfig()
+    try:
+        yield
+    finally:
+        model.generation_config = own
 
 
 def _answer(model: Any, prompts: list[Sequence[int]], stops: Sequence[int], new_tokens: int) -> list[list[int]]:

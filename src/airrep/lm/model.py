@@ -385,7 +385,29 @@ def _max_tokens(settings: LmSettings, model: Any) -> int:
         raise ConfigError(
             f"lm {settings.lm}: max_tokens is {settings.max_tokens}, but it has {positions} positions. Lower it."
         )
-    return settings.max_tokens or min(positions, _MOST_TOKENS)
+    chosen = settings.max_tokens or min(positions, _MOST_TOKENS)
+    for what, reach in _reaches(model.config.get_text_config(decoder=True)):
+        if chosen > reach:
+            raise ConfigError(
+                f"lm {settings.lm}: max_tokens is {chosen}, but {what} reads longer batches than {reach} tokens in "
+                f"another way, so that losses would not be its own; expected at most {reach}. Set max_tokens={reach}."
+            )
+    return chosen
+
+
+def _reaches(config: Any) -> Iterator[tuple[str, int]]:
+    """Parts of an LM that read a document as it is read alone only up to some length, with that length."""
+    ropes = getattr(config, "rope_parameters", None) or getattr(config, "rope_scaling", None) or {}
+    # Some LMs have one rope for each type of layer. Those of type dynamic change beyond the LM's positions alone.
+    for rope in (ropes, *(each for each in ropes.values() if isinstance(each, Mapping))):
+        if "longrope" in (rope.get("rope_type"), rope.get("type")):
+            own = getattr(config, "original_max_position_embeddings", None)
+            reach = rope.get("original_max_position_embeddings") or own
+            # Short or long factors, by the longest document of the whole batch.
+            yield from [("its rope of type longrope", reach)] if reach else []
+    chunk = getattr(config, "attention_chunk_size", None)
+    if chunk:  # tokens do not see beyond their chunk; packed attention knows no chunks
+        yield "its attention in chunks", chunk
 
 
 def _check_packing(lm: TargetLM) -> None:

@@ -187,9 +187,8 @@ def _request(
     """Everything that decides the weights."""
     return {
         "corpus": corpus.fingerprint,
-        "lm": find_lm(
-            lm.lm, base=lm.base
-        ).digest,  # of the files: the LM itself need not be loaded to find a finished one
+        # Of the files: the LM itself need not be loaded to find a finished one.
+        "lm": find_lm(lm.lm, lm.trust_remote_code, lm.base).digest(lm.trust_remote_code),
         "reading": lm.model_dump(include={"max_tokens", "template"}),
         "precision": resolve_precision(lm.precision, resolve_device(lm.device)),
         "fine_tune": fine_tune.model_dump(mode="json"),

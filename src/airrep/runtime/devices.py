@@ -31,9 +31,13 @@ def resolve_device(device: str) -> str:
         asked = torch.device(device)
     except RuntimeError as error:
         raise ConfigError(f"device {device}: is not known; expected auto, cpu, cuda or cuda:0.") from error
-    if asked.type == "cuda" and not torch.cuda.is_available():
+    if asked.type == "cpu":
+        return "cpu"
+    if asked.type != "cuda":
+        raise ConfigError(f"device {device}: is not supported; expected auto, cpu, cuda or cuda:0. Use one of these.")
+    if not torch.cuda.is_available():
         raise ConfigError(f"device {device}: there is no CUDA device here. Use device='auto' or 'cpu'.")
-    if asked.type == "cuda" and asked.index is not None and asked.index >= torch.cuda.device_count():
+    if asked.index is not None and asked.index >= torch.cuda.device_count():
         raise ConfigError(
             f"device {device}: this process sees {torch.cuda.device_count()} CUDA devices, numbered from 0, and a "
             "worker sees its own alone. Use device='cuda'."

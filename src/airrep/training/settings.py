@@ -1,8 +1,8 @@
 """Settings of encoder training."""
 
-from typing import Annotated, ClassVar, Literal
+from typing import Annotated, ClassVar, Literal, Self
 
-from pydantic import Field, field_validator
+from pydantic import Field, field_validator, model_validator
 
 from airrep.corpus.views import View
 from airrep.encoder.folders import DEFAULT
@@ -32,6 +32,14 @@ class TrainingSettings(Settings):
     train_layers: Annotated[int, Field(ge=0)] | Literal["all"] = "all"
     """all, or how many layers from the top; 0 = head. The embeddings learn with all; what lies below the layers that
     learn is computed once and kept on disk."""
+
+    @model_validator(mode="after")
+    def _ranges_hold(self) -> Self:
+        if not all(0 <= beta < 1 for beta in self.betas):
+            raise ValueError(f"betas are {self.betas}; expected two numbers from 0 up to, not including, 1")
+        if self.t_min > self.t_max:
+            raise ValueError(f"t_min is {self.t_min} and t_max {self.t_max}; expected t_min to be at most t_max")
+        return self
 
     @field_validator("train_layers", mode="before")
     @classmethod

@@ -69,7 +69,7 @@ def test_losses_are_those_that_the_command_wrote(
     assert labels.state["fine_tune"]["trainer"] == "command"
     assert not (tmp_path / "hacked").exists()
     before = visible(tmp_path / "labels")
-    labelled(plan, script(tmp_path), tmp_path / "labels", lm="mine")
+    labelled(plan, script(tmp_path), tmp_path / "labels", lm="models/mine")
     assert visible(tmp_path / "labels") == before
 
 

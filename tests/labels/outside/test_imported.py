@@ -13,6 +13,7 @@ from airrep.labels.gather import gather, label_lineage
 from airrep.labels.labels import Labels
 from airrep.labels.outside.imported import import_labels
 from airrep.labels.plan import SubsetPlan
+from airrep.runtime.artifacts import json_digest
 
 
 @pytest.fixture
@@ -106,6 +107,55 @@ def test_a_lacking_subset_is_told_and_may_be_done_without(tmp_path: Path, plan: 
     labels = taken(plan, path, tmp_path / "labels", partial=True)
     assert [str(entry.place) for entry in labels.quarantined] == ["instance 1, subset 3, seed 0"]
     assert np.isnan(labels.losses(1)[0, :, 3]).all()
+
+
+HEADERS = [
+    b"\x93NUMPY\x01\x00\x10\x00((((((((((((((((",
+    b"\x93NUMPY\x01\x00\x04\x00{1:\n",
+    b"\x93NUMPY\x09\x09",
+    b"\x93NUMPY",
+]
+
+
+@pytest.mark.parametrize("shape", ["(-1,)", "(2**70,)", "('a',)", f"({2**70}, 3)", "(1e3,)", "(True,)"])
+def test_an_array_with_a_damaged_shape_is_refused_in_one_line(shape: str, tmp_path: Path, plan: SubsetPlan) -> None:
+    text = f"{{'descr': '<f4', 'fortran_order': False, 'shape': {shape}, }}\n".encode()
+    damaged(tmp_path, plan, b"\x93NUMPY\x01\x00" + len(text).to_bytes(2, "little") + text)
+
+
+@pytest.mark.parametrize("content", HEADERS)
+def test_an_array_with_a_damaged_header_is_refused_in_one_line(
+    content: bytes, tmp_path: Path, plan: SubsetPlan
+) -> None:
+    damaged(tmp_path, plan, content)
+
+
+def damaged(folder: Path, plan: SubsetPlan, content: bytes) -> None:
+    """Check that such a file is refused."""
+    (folder / "losses.npy").write_bytes(content + bytes(64))
+    with pytest.raises(DataError, match=r"^.*losses\.npy: (is no array that can|has shape)[^\n]*\.$"):
+        taken(plan, folder / "losses.npy", folder / "labels")
+
+
+def test_lms_of_one_short_name_are_two(tmp_path: Path, plan: SubsetPlan, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Runs call their folders alike, and owners their models."""
+    monkeypatch.chdir(tmp_path)
+    folders = [tmp_path / run / "checkpoint-500" for run in "AB"]
+    for folder in folders:
+        folder.mkdir(parents=True)
+    names = [*map(str, folders), "orgA/model", "orgB/model", "model", "A/checkpoint-500", None]
+    path = write(tmp_path / "losses.jsonl", rows(plan, truth(plan)))
+    states = [taken(plan, path, tmp_path / f"labels-{k}", lm=name).state["lm"] for k, name in enumerate(names)]
+    shown = ["checkpoint-500"] * 2 + ["model"] * 3 + ["checkpoint-500", "another trainer's"]
+    assert [state["name"] for state in states] == shown
+    prints = [state["fingerprint"] for state in states]
+    assert prints[5] == prints[0]
+    assert len(set(prints)) == 6
+    for number in (4, 6):  # as labels that were made before have it
+        old = json_digest({"kind": "LM of another trainer", "name": shown[number]})
+        assert prints[number] == old
+    with pytest.raises(ArtifactError, match="another LM"):
+        label_lineage([str(tmp_path / "labels-0")], [str(tmp_path / "labels-1")])
 
 
 BAD = [

@@ -98,7 +98,7 @@ class LessAttributor(LanguageAttributor[LessSettings]):
             ConfigError: it is gone or another one now, or the adapters do not fit it.
         """
         lm = load_lm(self._base)
-        if lm.files.digest != self.warmup.base["files"]:
+        if lm.files.digest(lm.settings.trust_remote_code) != self.warmup.base["files"]:
             raise ConfigError(
                 f"{self.name}: {lm.name} is not the LM that {self.warmup.path} began from. Name that: --set base=MODEL"
             )

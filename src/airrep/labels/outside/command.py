@@ -63,7 +63,8 @@ def label_by_command(
         queries: the data that the queries were drawn from; None when that is *train*.
         command: what to run.
         out: the directory.
-        lm: a name for the model that it trains; labels of equal names and commands may be used together.
+        lm: a name for the model that it trains, its folder or its Hub id; labels of equal ones and of equal commands
+            may be used together.
         seeds: number of runs on each subset.
         part: ``"3/10"`` does every tenth task, from the third on.
         engine: where commands run: ``"local"``, ``"ray"`` or an engine; one after the other if None.

@@ -36,7 +36,7 @@ def import_labels(
         queries: the data that the queries were drawn from; None when that is *train*.
         losses: file of losses, as :func:`airrep.labels.outside.losses.read_losses` reads it.
         out: the directory.
-        lm: a name for the model that was trained; labels of equal names may be used together.
+        lm: a name for the model that was trained, its folder or its Hub id; labels of equal ones may be used together.
         seeds: number of runs on each subset, in rows with ``seed``.
         partial: finish without the subsets that the file lacks; their losses are NaN.
 

@@ -181,7 +181,7 @@ def _load(path: Path) -> np.ndarray:
     """An array of numbers."""
     try:
         array: np.ndarray = np.load(path, mmap_mode="r", allow_pickle=False)
-    except (OSError, ValueError, EOFError, SyntaxError) as error:
+    except Exception as error:  # damaged headers of arrays raise nearly anything
         raise DataError(f"{path}: is no array that can be read without pickle. Write it with np.save.") from error
     if array.dtype.kind not in "fiu":
         raise DataError(f"{path}: holds {array.dtype}; expected numbers. Write the losses as float32.")

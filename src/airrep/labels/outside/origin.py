@@ -16,8 +16,11 @@ _UNNAMED = "another trainer's"
 
 def outside_origin(lm: str | None, trainer: Mapping[str, Any]) -> dict[str, Any]:
     """The LM by its name alone, which nobody can check, and the trainer in place of settings of a fine-tune."""
-    name = Path(lm).name if lm else _UNNAMED
-    known = {"name": name, "fingerprint": json_digest({"kind": "LM of another trainer", "name": name})}
+    whole = lm or _UNNAMED
+    # Two runs may each have a checkpoint-500; only the last part is shown, since paths are private.
+    named = str(Path(whole).resolve()) if Path(whole).is_dir() else whole
+    fingerprint = json_digest({"kind": "LM of another trainer", "name": named})
+    known = {"name": Path(whole).name, "fingerprint": fingerprint}
     return {"lm": known, "precision": "unknown", "fine_tune": dict(trainer)}
 
 

@@ -4,7 +4,6 @@ import json
 import re
 from collections.abc import Iterable
 from dataclasses import dataclass
-from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -73,10 +72,9 @@ class LmFiles:
             return ""
         return "base/" if folder == self.weights else "tokenizer/"
 
-    @cached_property
-    def digest(self) -> str:
+    def digest(self, trusted: bool = False) -> str:
         """64 hex digits over all of :meth:`digests`."""
-        return json_digest(self.digests())
+        return json_digest(self.digests(trusted))
 
     @property
     def tokenizer_files(self) -> list[Path]:
