@@ -1,8 +1,9 @@
 """The page in a browser: the flows of a user, at desktop and phone width."""
 
 import json
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 from worlds.browser import CHROMIUM, browser_page, needs_chromium, playwright, served
@@ -114,3 +115,87 @@ def test_without_the_token_the_page_says_so(address: str) -> None:
         page.wait_for_selector("#alert:not([hidden])")
         assert "token: is missing or wrong" in page.locator("#alert").inner_text()
         browser.close()
+
+
+def hold(page: Any, question: str) -> Callable[[], None]:
+    """Holds the next such question to the server; what is returned lets it go, and waits for what would be drawn."""
+    held: list[Any] = []
+
+    def meet(route: Any) -> None:
+        if held:
+            route.continue_()
+        else:
+            held.append(route)
+
+    def release() -> None:
+        held[0].continue_()
+        page.wait_for_timeout(300)
+
+    page.route(f"**/api/{question}", meet)
+    return release
+
+
+def test_late_groups_do_not_take_the_place_of_examples(address: str) -> None:
+    with browser_page(viewport={"width": 1300, "height": 900}) as page:
+        page.goto(f"{address}#q=3")
+        page.wait_for_selector(".hit")
+        release = hold(page, "groups")
+        with page.expect_request("**/api/groups"):
+            page.keyboard.press("g")
+        page.keyboard.press("g")
+        page.wait_for_selector("#status:has-text('60 examples')")
+        release()
+        assert page.locator("table.groups").count() == 0
+        assert page.locator(".hit").count() == 40
+
+
+def test_a_late_ranking_changes_neither_groups_nor_the_query(address: str) -> None:
+    with browser_page(viewport={"width": 1300, "height": 900}) as page:
+        page.goto(f"{address}#p=question+3&r=cats")
+        page.wait_for_selector(".hit")
+        release = hold(page, "top")
+        with page.expect_request("**/api/top"):
+            page.evaluate("location.hash = 'p=question+4&r=cats'")
+        page.evaluate("location.hash = 'p=question+5&r=cats&view=groups'")
+        page.wait_for_selector("table.groups")
+        release()
+        assert page.locator("table.groups").count() == 1
+        assert "question 5" in page.locator("#asked").inner_text()
+        assert "p=question+5" in page.url
+
+
+def test_a_late_ranking_does_not_bring_its_query_back_while_a_filter_is_read(address: str) -> None:
+    with browser_page(viewport={"width": 1300, "height": 900}) as page:
+        page.goto(f"{address}#p=question+3&r=cats")
+        page.wait_for_selector(".hit")
+        release_ranking = hold(page, "top")
+        with page.expect_request("**/api/top"):
+            page.evaluate("location.hash = 'p=question+4&r=cats'")
+        release_counts = hold(page, "count")
+        with page.expect_request("**/api/count"):
+            page.evaluate("location.hash = 'p=question+5&r=cats&where=%22question%22+in+prompt'")
+        release_ranking()
+        release_counts()
+        page.wait_for_selector("#status:has-text('59 examples')")
+        assert "question 5" in page.locator("#asked").inner_text()
+
+
+def test_more_of_a_list_is_asked_as_the_list_was(address: str) -> None:
+    with browser_page(1, viewport={"width": 1300, "height": 900}) as page:
+        page.goto(f"{address}#q=3")
+        page.wait_for_selector(".hit")
+        first = page.locator(".column").first
+        release = hold(page, "top")
+        with page.expect_request("**/api/top"):
+            page.locator(".facet .value input").first.check()
+        first.get_by_text("Show 20 more").click()  # of a list that is about to go
+        release()
+        page.wait_for_selector("#status:has-text('30 examples')")
+        assert page.locator("#content[aria-busy]").count() == 0
+        assert first.locator(".hit").count() == 20
+
+        page.fill("#where", "nothing == 1")
+        page.keyboard.press("Enter")
+        page.wait_for_selector("#where-error:not([hidden])")
+        first.get_by_text("Show 20 more").click()
+        page.wait_for_selector(".hit:nth-child(30)")

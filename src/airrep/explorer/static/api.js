@@ -1,6 +1,7 @@
 // Questions to the server. A later question of one kind takes the place of an earlier one that has no answer yet.
 
 const running = new Map();
+let run = new AbortController();
 
 export class Refused extends Error {}
 
@@ -10,12 +11,28 @@ export async function ask(name, body, kind = name) {
   const control = new AbortController();
   running.set(kind, control);
   try {
-    return await answer(name, body, control.signal);
-  } catch (error) {
-    if (control.signal.aborted) return null;
-    throw error;
+    return await unlessAborted(name, body, control.signal);
   } finally {
     if (running.get(kind) === control) running.delete(kind);
+  }
+}
+
+// All that fills the results is asked in one run. A new run takes the place of the one before, whose questions then have no answer.
+export function begin() {
+  run.abort();
+  run = new AbortController();
+  return run.signal;
+}
+
+// The answer, or null if another run was begun after it was asked.
+export const askInRun = (name, body) => unlessAborted(name, body, run.signal);
+
+async function unlessAborted(name, body, signal) {
+  try {
+    return await answer(name, body, signal);
+  } catch (error) {
+    if (signal.aborted) return null;
+    throw error;
   }
 }
 

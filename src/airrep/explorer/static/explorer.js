@@ -1,6 +1,6 @@
 // The page: state from the address, what is shown, what the user does.
 
-import { ask, Refused } from "./api.js";
+import { ask, askInRun, begin, Refused } from "./api.js";
 import * as basket from "./basket.js";
 import * as chooser from "./chooser.js";
 import { $, announce, counted, fill, h, many } from "./dom.js";
@@ -10,7 +10,7 @@ import * as groups from "./groups.js";
 import * as hits from "./hits.js";
 import { listen, showHelp } from "./keys.js";
 import { marked, placesOf } from "./marks.js";
-import { fromAddress, keepAddress, state } from "./state.js";
+import { fromAddress, keepAddress, lasting, state } from "./state.js";
 
 let about = null;
 let asked = null; // the query as the server has it
@@ -42,41 +42,53 @@ async function guarded(work) {
     if (!(error instanceof Refused)) throw error;
     $("alert").textContent = error.message;
     $("alert").hidden = false;
-    content.removeAttribute("aria-busy");
-    $("status").textContent = "";
+    idle();
     return null;
   }
 }
 
+function idle() {
+  content.removeAttribute("aria-busy");
+  $("status").textContent = "";
+}
+
 async function showAll() {
+  const run = begin(); // from here on an answer to what was asked before is late
   if (state.method === 1 && about.indexes.length < 2 || state.method === "both" && about.indexes.length < 2) state.method = 0;
   drawSwitches();
   // Counts of a large index take seconds at first. Results wait for them only to hear whether a filter can be read.
   const counts = facets.showFacets();
   await basket.nameRows().catch(() => null);
   if (!state.where || await counts) await showResults();
+  else if (!run.aborted) idle();
   await basket.showBasket(about);
   if (state.open !== null) await example.showExample(state.open, state.method === "both" ? 0 : state.method);
   else if ($("example").open) $("example").close();
 }
 
 async function showResults() {
+  begin();
   $("bar").hidden = !state.query;
   if (!state.query) {
     asked = null;
+    idle();
     drawQuery();
     fill(content, welcome());
     return;
   }
   $("status").textContent = state.view === "groups" ? "Scoring groups over all examples…" : "Searching…";
+  content.setAttribute("aria-busy", "true");
   await guarded(async () => {
     if (state.view === "groups") {
-      if (asked === null || !same(asked, state.query)) await findQuery();
+      if ((asked === null || !same(asked, state.query)) && !await findQuery()) return;
       const told = await groups.showGroups(about, content);
-      if (told) status(`${many(told.groups, "group")} · ${told.seconds.toFixed(2)} s`);
+      if (told === null) return;
+      content.removeAttribute("aria-busy");
+      status(`${many(told.groups, "group")} · ${told.seconds.toFixed(2)} s`);
     } else {
       const told = await hits.showHits(about, content);
       if (told === null) return;
+      content.removeAttribute("aria-busy");
       setAsked(told.query);
       hits.activate(hits.page.active, false);
       hits.refreshControls();
@@ -93,16 +105,16 @@ function status(text) {
 const same = (one, ref) => ref.number !== undefined ? one.number === ref.number
   : ref.key !== undefined ? one.key === ref.key : one.prompt === ref.prompt && one.response === ref.response;
 
+// False if another run was begun meanwhile.
 async function findQuery() {
-  const told = await ask("top", { query: state.query, count: 1 }, "query");
+  const told = await askInRun("top", { query: state.query, count: 1 });
   if (told) setAsked(told.query);
+  return told !== null;
 }
 
 function setAsked(query) {
   asked = query;
-  // Asked by its key it may be forgotten by the server; its texts make the address stand alone.
-  if (state.query.key !== undefined) state.query = { prompt: query.prompt, response: query.response };
-  if (state.query.prompt !== undefined) state.query = { prompt: query.prompt, response: query.response, key: undefined };
+  state.query = lasting(state.query, query);
   keepAddress();
   drawQuery();
 }

@@ -1,30 +1,26 @@
 // Groups: how much each value of a field gives to the query.
 
-import { ask } from "./api.js";
+import { askInRun } from "./api.js";
 import { counted, fill, h, signed } from "./dom.js";
 import { channelText } from "./marks.js";
 import { state, toggle } from "./state.js";
 
 let actions = {}; // { tickValue, only }
-let run = 0;
 
 export function setUp(given) {
   actions = given;
 }
 
 export async function showGroups(about, content) {
-  const own = ++run;
-  content.setAttribute("aria-busy", "true");
   const begun = performance.now();
   const wanted = state.method === "both" ? about.indexes.map((_, number) => number) : [state.method];
   const answers = [];
   for (const index of wanted) {
-    const answer = await ask("groups", { query: state.query, by: state.by, index }, `groups ${index}`);
-    if (answer === null || own !== run) return null;
+    const answer = await askInRun("groups", { query: state.query, by: state.by, index });
+    if (answer === null) return null;
     answers.push({ ...answer, method: about.indexes[index].method });
   }
   fill(content, draw(answers, wanted.map((number) => about.indexes[number].caution)));
-  content.removeAttribute("aria-busy");
   return { groups: answers[0].groups.length, seconds: (performance.now() - begun) / 1000, pool: answers[0].pool };
 }
 

@@ -1,13 +1,13 @@
 // Rankings side by side: helpful and harmful examples, or two methods.
 
-import { ask, Refused } from "./api.js";
+import { askInRun, Refused } from "./api.js";
 import { $, announce, counted, fill, h, many, signed } from "./dom.js";
 import { channelBar, channelText, excerpt, extent, phrases, placesOf } from "./marks.js";
-import { filters, state } from "./state.js";
+import { filters, lasting, state } from "./state.js";
 
 const COUNT = 20;
 
-export const page = { columns: [], active: null, run: 0 };
+export const page = { columns: [], active: null };
 let actions = {}; // { open, tick, mark, showQuery }
 
 export function setUp(given) {
@@ -26,27 +26,25 @@ function wantedColumns(about) {
 }
 
 export async function showHits(about, content) {
-  const run = ++page.run;
-  content.setAttribute("aria-busy", "true");
-  const columns = wantedColumns(about).map((column) => ({ ...column, hits: [], more: false }));
+  const columns = wantedColumns(about).map((column) => ({
+    ...column, hits: [], more: false, request: { query: state.query, index: column.number, least: column.least, ...filters() },
+  }));
   const begun = performance.now();
   // One after the other: the first answer holds the query's features, which the second then finds ready.
   for (const column of columns) {
-    const answer = await load(column);
-    if (answer === null || run !== page.run) return null;
+    if (await load(column) === null) return null;
   }
   page.columns = columns;
   page.active = columns[0].hits[0] ?? null;
   draw(content, about);
-  content.removeAttribute("aria-busy");
   const seconds = (performance.now() - begun) / 1000;
   return { query: columns[0].query, matching: columns[0].matching, seconds };
 }
 
 async function load(column) {
-  const body = { query: state.query, index: column.number, least: column.least, start: column.hits.length, count: COUNT, ...filters() };
-  const answer = await ask("top", body, `top ${column.number} ${column.least}`);
+  const answer = await askInRun("top", { ...column.request, start: column.hits.length, count: COUNT });
   if (answer === null) return null;
+  column.request.query = lasting(column.request.query, answer.query);
   column.hits.push(...answer.hits);
   column.more = answer.more;
   column.query = answer.query;
@@ -88,6 +86,7 @@ function heading(column, about) {
 }
 
 async function loadMore(column) {
+  if (column.again.closest("[aria-busy]")) return; // another list is on its way
   column.again.disabled = true;
   const before = column.hits.length;
   try {
@@ -95,10 +94,10 @@ async function loadMore(column) {
   } catch (error) {
     if (!(error instanceof Refused)) throw error;
     announce(error.message);
-    column.again.disabled = false;
     return;
+  } finally {
+    column.again.disabled = false;
   }
-  column.again.disabled = false;
   column.again.hidden = !column.more;
   column.list.append(...column.hits.slice(before).map((hit) => drawHit(hit, column)));
   announce(`${many(column.hits.length, "example")} shown`);

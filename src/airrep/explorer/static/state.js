@@ -64,6 +64,9 @@ export function fromAddress(address) {
   state.open = open !== null && /^\d{1,15}$/.test(open) ? Number(open) : null;
 }
 
+// Asked by its key it may be forgotten by the server; its texts stand alone.
+export const lasting = (query, told) => query.number !== undefined ? query : { prompt: told.prompt, response: told.response };
+
 function readQuery(words) {
   if (/^\d{1,15}$/.test(words.get("q") ?? "")) return { number: Number(words.get("q")) };
   if (words.has("p")) return { prompt: words.get("p"), response: words.get("r") ?? "" };
@@ -88,7 +91,7 @@ export function keepAddress(replace = true) {
   history[replace ? "replaceState" : "pushState"](null, "", whole);
 }
 
-export const filters = () => ({ where: state.where, facets: state.facets });
+export const filters = () => ({ where: state.where, facets: { ...state.facets } });
 
 export const filtered = () => Boolean(state.where) || Object.values(state.facets).some((values) => values.length);
 
