@@ -107,7 +107,7 @@ SMOLLM2 = Judge(
         "logra": ("smollm2/results/{role}-gradients", "Channels-LoGra"),
         "logra-alone": ("smollm2/results/{role}-gradients", "LoGra"),
         "ekfac": ("smollm2/results/{role}-whole-gradients", "Channels-EK-FAC"),
-        "ekfac-alone": ("smollm2/results/{role}-whole-gradients", "EK-FAC"),
+        "ekfac-alone": ("smollm2/results/{role}-whole-gradients", "EK-FAC-0.75"),
     },
 )
 
@@ -123,11 +123,7 @@ def _smaller(name: str, parameters: float) -> Judge:
 CURVE = (_smaller("2.6M", 2.6e6), _smaller("4.5M", 4.5e6), _smaller("57M", 5.7e7), SMOLLM2)
 CURVED = ("tasks", "mixture")
 """Roles that these judged."""
-NOT_RUN = {
-    "smollm2/results/mixture-57M",
-    "smollm2/results/mixture-57M-whole-gradients",
-    "smollm2/results/tasks-57M-whole-gradients",
-}
+NOT_RUN = {"smollm2/results/tasks-57M-whole-gradients", "smollm2/results/safety-whole-gradients"}
 """Evaluations that may be missing; once they are there, they are drawn."""
 
 

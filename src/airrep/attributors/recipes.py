@@ -30,7 +30,7 @@ GRADIENT_RANK, GRADIENT_SAMPLE, GRADIENT_TEMPERATURE, GRADIENT_WEIGHT = 16, 300,
 """Of the gradients of a target LM that is not fine-tuned yet, by LoGra; scores are cosines, so they suit any LM. The
 weight is times 1 − ρ: text that says what the gradients say is worth more beside them than text that does not. The
 sample is what curvature is learnt from: 1,000 examples take three times as long and predict no better."""
-EKFAC_WEIGHT, EKFAC_EXPONENT = 4.0, 0.75
+EKFAC_WEIGHT, EKFAC_EXPONENT = 5.6, 0.75
 """Of whole gradients by EK-FAC, over groups of 16. Their sum grows with a group, counts saturate. The weight is times
 1 − ρ. The exponent lies between that of influence functions, 1, and that of AdamW's first steps, 1/2."""
 FACTORS_RANK = 3

@@ -261,7 +261,7 @@ def test_whole_gradients_are_asked_for_by_name() -> None:
     assert gradients.settings == {"lm": "some/model", "exponent": 0.75, "precision": "float32"}
     (*_, kept) = ChannelsSettings(lm="some/model", gradients="factors").channels
     assert (kept.method, kept.settings) == ("ekfac", {"lm": "some/model", "exponent": 0.75, "rank": 3})
-    assert (gradients.weight, gradients.relative) == (kept.weight, kept.relative) == (4.0, "apart")
+    assert (gradients.weight, gradients.relative) == (kept.weight, kept.relative) == (5.6, "apart")
     assert ChannelsSettings(**settings.model_dump()) == settings
     assert ChannelsSettings(lm="some/model", gradients="logra") == ChannelsSettings(lm="some/model")
 
