@@ -123,7 +123,7 @@ def _smaller(name: str, parameters: float) -> Judge:
 CURVE = (_smaller("2.6M", 2.6e6), _smaller("4.5M", 4.5e6), _smaller("57M", 5.7e7), SMOLLM2)
 CURVED = ("tasks", "mixture")
 """Roles that these judged."""
-NOT_RUN = {"smollm2/results/tasks-57M-whole-gradients", "smollm2/results/safety-whole-gradients"}
+NOT_RUN = {"smollm2/results/tasks-57M-whole-gradients"}
 """Evaluations that may be missing; once they are there, they are drawn."""
 
 

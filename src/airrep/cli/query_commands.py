@@ -190,7 +190,7 @@ def select_command(
         told = f"drawn by importance weight with seed {seed or 0}"
     else:
         wanted: dict[str, Any] = {"diversity": diversity, "by": by, "most": quotas, "tokens": tokens}
-        wanted |= {"tokenizer": tokenizer or "subwords", "where": where, "drop_duplicates": drop_duplicates}
+        wanted |= {"tokenizer": tokenizer, "where": where, "drop_duplicates": drop_duplicates}
         with Meter("encoding queries") as meter:
             found = pick(opened, asked, count, **wanted, progress=meter)
         told = f"the last at rank {found[-1].rank} for its query"

@@ -32,7 +32,7 @@ def select(
     by: str | None = None,
     most: int | Mapping[str, int] | None = None,
     tokens: int | None = None,
-    tokenizer: str = SUBWORDS,
+    tokenizer: str | None = None,
     progress: OnProgress | None = None,
 ) -> SelectionResult[Pick]:
     """Pick the training examples that some query ranks highest (min-rank).
@@ -52,7 +52,7 @@ def select(
         by: a field, such as source.
         most: at most so many of each value of that field (those without it count as one value), or of named ones.
         tokens: budget: picking ends before the pick that would exceed it.
-        tokenizer: counts them: words, subwords, or a folder or Hub id of a model.
+        tokenizer: counts them: words, subwords (if None), or a folder or Hub id of a model.
         progress: called with the number of encoded queries.
 
     Raises:
@@ -87,7 +87,7 @@ def select(
         index,
         limits,
         lambda rows: [every[row] for row in rows.tolist()],
-        _token_counter(index, tokenizer),
+        _token_counter(index, tokenizer or SUBWORDS),
         pooling.channels if isinstance(pooling, ChannelPooling) else (),
     )
     chosen = chooser.choose(allowed if count is None else count)
