@@ -178,9 +178,8 @@ class ChannelsAttributor(SeveralMethods[ChannelsSettings]):
             ConfigError: as of :meth:`reweighed`.
         """
         chosen = self._matched(recipe)
-        return ChannelsAttributor(
-            ChannelsSettings(channels=tuple(_computed_as(one, chosen.get(one.title)) for one in self.channels))
-        )
+        channels = tuple(_computed_as(one, chosen.get(one.title)) for one in self.channels)
+        return self if channels == self.channels else ChannelsAttributor(ChannelsSettings(channels=channels))
 
     def _weighed(self, recipe: Sequence[Channel]) -> tuple[Channel, ...]:
         """The channels as a recipe weighs them."""

@@ -63,8 +63,8 @@ def _orthonormal(block: Float[Tensor, "n w m"]) -> Float[Tensor, "n w m"]:
 def _greatest(block: Float[Tensor, "n w m"]) -> tuple[Float[Tensor, "n m"], Float[Tensor, "n m m"]]:
     """Eigenvalues and eigenvectors of blockᵀ block, the greatest first, float64.
 
-    They stand for a QR or a singular value decomposition of the block: as exact in float64, and graphics cards take
-    many small symmetric matrices at once, but tall ones singly.
+    They stand for a QR or a singular value decomposition of the block, as exact in float64: batches of small symmetric
+    matrices suit graphics cards, those of tall ones are taken apart one by one there.
     """
     tall = block.double()
     values, vectors = torch.linalg.eigh(tall.mT @ tall)
