@@ -181,7 +181,17 @@ def test_options_that_contradict_or_say_nothing_are_refused(run: Run) -> None:
             "has a quota already",
         ),
         (
-            ("mix", "train-index", "queries.jsonl", "--by", "label", "--yaml", "w.yaml", "--llama-factory", "w.yaml"),
+            (
+                "mix",
+                "train-index",
+                "queries.jsonl",
+                "--by",
+                "label",
+                "--yaml",
+                "w.yaml",
+                "--llama-factory",
+                "x/../w.yaml",
+            ),
             "asked for twice",
         ),
         (("mix", "train-index", "queries.jsonl", "--by", "label", "--axolotl", "same", "--out", "same"), "twice"),

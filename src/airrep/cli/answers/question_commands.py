@@ -153,7 +153,7 @@ def mix_command(
     if axolotl is not None:
         check_new_folder(axolotl)
     files = [file for file in (yaml, llama_factory) if file is not None]
-    places = [str(path.absolute()) for path in (*files, axolotl, delivery.run) if path is not None]
+    places = [str(path.resolve()) for path in (*files, axolotl, delivery.run) if path is not None]
     twice = next((path for path in places if places.count(path) > 1), None)
     if twice is not None:
         raise ConfigError(
