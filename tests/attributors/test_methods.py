@@ -173,3 +173,24 @@ def test_an_encoder_trained_for_means_or_other_sizes_says_so(tmp_path: Path) -> 
     assert small.startswith("Groups have 4 members here, those that the encoder was trained on 10 to 20")
     other = index.group_scores(train[:3], [range(10)], "attention").provenance.caution
     assert other == "The encoder was trained for mean pooling, not attention."
+
+
+@pytest.mark.parametrize("learnt", ["response", None])
+def test_an_encoder_that_learnt_from_another_view_says_so(tmp_path: Path, learnt: str | None) -> None:
+    folder = tiny_folder(tmp_path / "encoder", ((16, 16, True),))
+    card = folder / "airrep.json"
+    training = {"settings": {} if learnt is None else {"view": learnt}}
+    card.write_text(json.dumps(json.loads(card.read_text()) | {"trained_for_attribution": True, "training": training}))
+
+    def caution(**settings: str) -> str:
+        index = airrep.build_index(
+            make_corpus(4), tmp_path / "index", "airrep", settings={"encoder": str(folder), **settings}, replace=True
+        )
+        return index.attributor.caution
+
+    view, other = learnt or "whole", "response" if learnt is None else "whole"
+    words = f"The encoder learnt from the view '{view}' and reads '{other}' here: --set view={view}"
+    assert caution(view=view) == ""
+    assert caution(view=other) == words
+    if learnt is not None:
+        assert caution() == words

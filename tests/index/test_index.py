@@ -1,5 +1,7 @@
 """Index: built, resumed, asked, changed, verified."""
 
+import os
+import pickle
 import re
 import subprocess
 import sys
@@ -16,9 +18,11 @@ from worlds.small_world import HashAttributor, make_corpus, tree
 import airrep
 from airrep.arrays import DenseFeatures
 from airrep.attributors.base import OnProgress, OnRows, SlowFit, count_rows
+from airrep.attributors.methods import make_attributor
 from airrep.errors import ArtifactError, ConfigError, DataError
 from airrep.index import editing
 from airrep.index.results import Provenance
+from airrep.index.rows import IndexRows
 from airrep.runtime.artifacts import MANIFEST, locked
 
 
@@ -588,3 +592,61 @@ def test_what_one_of_many_changes_is_told_to_its_digits(tmp_path: Path, pool: st
             np.testing.assert_allclose(found.change, expected, rtol=1e-4)
             found.save(tmp_path / "kept", replace=True)
             np.testing.assert_array_equal(airrep.read_result(tmp_path / "kept").change, found.change)
+
+
+@pytest.mark.parametrize("method", ["tfidf", "bm25", "dsir", "ngram", "channels"])
+def test_one_attributor_serves_two_indexes(tmp_path: Path, queries: airrep.Corpus, method: str) -> None:
+    """What was learnt from the second corpus does not answer for the first."""
+    data = (make_corpus(12), make_corpus(17, "z"))
+    recipe = [{"method": "ngram"}, {"method": "tfidf", "weight": 0.5}]
+    shared = make_attributor(method, {"channels": recipe} if method == "channels" else {})
+    indexes = [airrep.build_index(one, tmp_path / f"{n}", shared) for n, one in enumerate(data)]
+    alone = [airrep.open_index(tmp_path / f"{n}").top(queries, 5) for n in range(2)]
+    for index, wanted in [*zip(indexes, alone, strict=True)] * 2:
+        assert [*index.top(queries, 5).rows()] == [*wanted.rows()]
+
+
+def test_a_filter_means_the_same_however_rows_are_cut(tmp_path: Path) -> None:
+    """Values of another type are unequal, in a shard of their own too; a type that no row has is an error."""
+    records = [{"prompt": "", "response": f"text {n}", "year": 2000 + n} for n in range(6)]
+    late: list[dict[str, object]] = [{"prompt": "", "response": "a", "year": "2024"}]
+    mixed = [*records, *late, {"prompt": "", "response": "b", "year": None}, {"prompt": "", "response": "c"}]
+    for shard_rows in (3, 100):
+        index = airrep.build_index(mixed, tmp_path / f"{shard_rows}", HashAttributor(), shard_rows=shard_rows)
+        assert index.where("year > 2003").tolist() == [4, 5]
+        assert index.where('year == "2024"').tolist() == [6]
+        assert index.where('"02" in year').tolist() == [6]
+        assert index.where(year=[2001, "2024"]).tolist() == [1, 6]
+        assert index.where("year is None").tolist() == [7, 8]
+        with pytest.raises(ConfigError, match="year holds numbers, text and is compared with True"):
+            index.where("year == True")
+    index = airrep.build_index(records, tmp_path / "grown", HashAttributor(), shard_rows=100)
+    index = index.append([{**late[0], "id": "late"}])
+    assert index.where("year > 2003").tolist() == [4, 5]
+
+
+def test_an_index_sent_to_another_process_knows_its_ids(index: airrep.Index, tmp_path: Path) -> None:
+    name, rows = index.example(1).id, IndexRows(index.path)
+    assert rows.rows_of([name]).tolist() == [1]
+    (tmp_path / "sent").write_bytes(pickle.dumps(rows))
+    code = "import pickle, sys; print(pickle.load(open(sys.argv[1], 'rb')).rows_of([sys.argv[2]])[0])"
+    told = [sys.executable, "-c", code, str(tmp_path / "sent"), name]
+    for seed in ("1", "2"):  # Python salts hashes by it
+        done = subprocess.run(
+            told, capture_output=True, text=True, check=True, env={**os.environ, "PYTHONHASHSEED": seed}
+        )
+        assert done.stdout.strip() == "1"
+
+
+def test_names_of_groups_are_texts(index: airrep.Index, queries: airrep.Corpus, tmp_path: Path) -> None:
+    found = index.group_scores(queries, {1: [0, 1], ("a", 2): [2]})  # type: ignore[arg-type]
+    found.save(tmp_path / "result.json")
+    assert found.names == airrep.read_result(tmp_path / "result.json").names == ("1", "('a', 2)")
+
+
+@pytest.mark.parametrize("text", ["\ud800", airrep.Example("p", "\ud800"), [airrep.Example("\ud800", "r")]])
+def test_half_a_character_is_refused_in_a_query(index: airrep.Index, text: object) -> None:
+    with pytest.raises(
+        DataError, match=r"queries(\[0\])?: its (prompt|response) holds a lone surrogate at character 1"
+    ):
+        index.top(text, 1)  # type: ignore[call-overload]

@@ -1,5 +1,7 @@
 """Gains of the counting language model against the equation written out, however groups lie."""
 
+import tracemalloc
+
 import numpy as np
 import pytest
 from scipy import sparse
@@ -57,3 +59,16 @@ def test_groups_of_any_kind(stored: str, members: dict[str, list[int]], monkeypa
 def test_numbers_of_a_table_are_those_of_the_function() -> None:
     values = np.linspace(0, 9, 1000).astype(np.float16)
     assert (group_gains._expm1(values) == np.expm1(values.astype(np.float64))).all()
+
+
+def test_memory_grows_with_the_groups_and_not_with_their_square() -> None:
+    count = 6000
+    rows = sparse.csr_array(np.tile(np.array([[1.0, 0.5, 0.0]], np.float32), (count, 1)))
+    queries = sparse.csr_array(np.array([[0.0, 1.0, 0.0]], np.float32))
+    groups = Groups.from_lists({str(row): [row] for row in range(count)})
+    tracemalloc.start()
+    found = group_scores(queries, [Block(0, rows)], groups, "ngram-lm")
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert found == pytest.approx(0.5)
+    assert peak < 4 * count**2, f"{peak:,} bytes, where a square matrix has {8 * count**2:,}"

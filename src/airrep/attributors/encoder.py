@@ -105,8 +105,18 @@ class AirRepAttributor(EmbeddingAttributor):
     @property
     def caution(self) -> str:
         if self.encoder.trained_for_attribution:
-            return self.encoder.caution
+            return " ".join(filter(None, (self.encoder.caution, self._other_view)))
         return (
             f"The encoder '{self.encoder.name}' is a general sentence encoder, not yet trained for attribution: "
             "scores say what is alike in words and meaning, which is often, but not always, what influenced a model."
+        )
+
+    @property
+    def _other_view(self) -> str:
+        """A caution where the encoder learnt from another view than is read now."""
+        learnt = ((self.encoder.card.training or {}).get("settings") or {}).get("view", "whole")
+        if learnt == self._settings.view:
+            return ""
+        return (
+            f"The encoder learnt from the view '{learnt}' and reads '{self._settings.view}' here: --set view={learnt}"
         )

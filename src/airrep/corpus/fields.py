@@ -8,7 +8,7 @@ import json
 import operator
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, NoReturn, Protocol, TypeAlias
+from typing import Any, Protocol, TypeAlias
 
 import numpy as np
 import pyarrow as pa
@@ -46,10 +46,40 @@ class Field:
     where: str
 
 
+class Comparisons:
+    """What fields of the metadata hold and what they were compared with, in all parts of a table.
+
+    Values of another type than the literal's are unequal to it; a literal of a type that a field never has is an error,
+    which no part by itself can tell.
+    """
+
+    def __init__(self) -> None:
+        self._held: dict[Field, set[str]] = {}
+        self._asked: dict[tuple[Field, frozenset[str]], Scalar] = {}
+
+    def holds(self, field: Field, kinds: set[str]) -> None:
+        """Note the types that a part has."""
+        self._held.setdefault(field, set()).update(kinds)
+
+    def ask(self, field: Field, literal: Scalar, kinds: Iterable[str]) -> None:
+        """Note a literal that is compared with a field, of which values of these types can be what is looked for."""
+        self._asked.setdefault((field, frozenset(kinds)), literal)
+
+    def check(self) -> None:
+        """Raise ConfigError for a literal of a type that its field has in no part."""
+        for (field, kinds), literal in self._asked.items():
+            held = self._held[field]
+            if held and not held & kinds:
+                raise ConfigError(
+                    f"{field.where}: {field.name} holds {', '.join(sorted(held))} and is compared "
+                    f"with {literal!r}; a literal of its type is expected"
+                )
+
+
 class Column(Protocol):
     """The values of a field; each question is answered for every row.
 
-    A literal of a type that the field never has raises ConfigError.
+    A literal that is compared with a column of texts and is none raises ConfigError.
     """
 
     def compare(self, test: str, literal: Scalar) -> Mask:
@@ -62,8 +92,13 @@ class Column(Protocol):
         """Tell where the value is a text with the literal in it, or a list that has it as an element."""
 
 
-def read_fields(table: pa.Table, fields: Iterable[Field], known: Iterable[str] = ()) -> Mapping[Field, Column]:
-    """Return the values of fields that some row of the table, or of the corpus around it (``known``), has."""
+def read_fields(
+    table: pa.Table, fields: Iterable[Field], known: Iterable[str], compared: Comparisons
+) -> Mapping[Field, Column]:
+    """Return the values of fields that some row of the table, or of the corpus around it (``known``), has.
+
+    What they are compared with is noted in *compared*, to be checked when all was asked.
+    """
     wanted = list(fields)
     columns: dict[Field, Column] = {
         field: _TextColumn(table[field.name], field) for field in wanted if not field.nested
@@ -73,7 +108,8 @@ def read_fields(table: pa.Table, fields: Iterable[Field], known: Iterable[str] =
         records, codes = _distinct(table["metadata"])
         _check_known(records, nested, known, len(codes))
         columns |= {
-            field: _JsonColumn([record.get(field.name) for record in records], codes, field) for field in nested
+            field: _JsonColumn([record.get(field.name) for record in records], codes, field, compared)
+            for field in nested
         }
     return columns
 
@@ -182,9 +218,9 @@ def _mask(column: Any) -> Mask:
 class _JsonColumn:
     """The values of one metadata key: row i has ``values[codes[i]]``; values of unlike types are unequal."""
 
-    def __init__(self, values: list[Any], codes: Rows, field: Field) -> None:
-        self._values, self._codes, self._field = values, codes, field
-        self._kinds = value_kinds(values)
+    def __init__(self, values: list[Any], codes: Rows, field: Field, compared: Comparisons) -> None:
+        self._values, self._codes, self._field, self._compared = values, codes, field, compared
+        compared.holds(field, value_kinds(values))
 
     def compare(self, test: str, literal: Scalar) -> Mask:
         kind, holds = self._expected(literal), TESTS[test]
@@ -195,8 +231,7 @@ class _JsonColumn:
         return self._each(lambda value: not isinstance(value, list | dict) and (_kind(value), value) in wanted)
 
     def contains(self, literal: Scalar) -> Mask:
-        if self._kinds and not self._kinds & {"text", "lists"}:
-            self._refuse(literal)
+        self._compared.ask(self._field, literal, ("text", "lists"))
         kind = _kind(literal)
         return self._each(lambda value: _holds(value, literal, kind))
 
@@ -207,15 +242,9 @@ class _JsonColumn:
     def _expected(self, literal: Scalar) -> str:
         """Return the literal's kind, which must be one that the key has."""
         kind = _kind(literal)
-        if kind != "nothing" and self._kinds and kind not in self._kinds:
-            self._refuse(literal)
+        if kind != "nothing":
+            self._compared.ask(self._field, literal, (kind,))
         return kind
-
-    def _refuse(self, literal: Scalar) -> NoReturn:
-        raise ConfigError(
-            f"{self._field.where}: {self._field.name} holds {', '.join(sorted(self._kinds))} and is compared "
-            f"with {literal!r}; a literal of its type is expected"
-        )
 
 
 def _kind(value: object) -> str:

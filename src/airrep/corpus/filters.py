@@ -23,7 +23,7 @@ import numpy as np
 import pyarrow as pa
 
 from airrep.arrays import Mask
-from airrep.corpus.fields import TEXT_FIELDS, Column, Field, Scalar, read_fields
+from airrep.corpus.fields import TEXT_FIELDS, Column, Comparisons, Field, Scalar, read_fields
 from airrep.errors import ConfigError
 
 Node: TypeAlias = Callable[[Mapping[Field, Column]], Mask]
@@ -68,17 +68,22 @@ class Filter:
         named = {"metadata" if field.nested else field.name for field in self.fields}
         return tuple(column for column in (*TEXT_FIELDS, "metadata") if column in named)
 
-    def mask(self, table: pa.Table, known: Iterable[str] = ()) -> Mask:
+    def mask(self, table: pa.Table, known: Iterable[str] = (), compared: Comparisons | None = None) -> Mask:
         """Return, for each of the table's ``n`` rows, whether the expression holds.
 
         Args:
             table: a corpus table, or part of one.
             known: metadata keys that other parts have; a key that this part lacks is then no error.
+            compared: of all parts of a table; the caller looks at the end whether literals had the types of the fields.
 
         Raises:
             ConfigError: a field is unknown (no row has it), or is compared with a literal of another type.
         """
-        return self.of(read_fields(table, self.fields, known))
+        own = Comparisons() if compared is None else compared
+        found = self.of(read_fields(table, self.fields, known, own))
+        if compared is None:
+            own.check()
+        return found
 
     def of(self, columns: Mapping[Field, Column]) -> Mask:
         """As :meth:`mask`, from columns that hold the values of its fields."""
@@ -96,12 +101,19 @@ def compile_filter(expression: str) -> Filter:
     return Filter(expression, tuple(parser.fields), node)
 
 
-def where(table: pa.Table, known: Iterable[str] = (), /, **equals: Scalar | Iterable[Scalar]) -> Mask:
+def where(
+    table: pa.Table,
+    known: Iterable[str] = (),
+    compared: Comparisons | None = None,
+    /,
+    **equals: Scalar | Iterable[Scalar],
+) -> Mask:
     """Return, for each of ``n`` rows, whether every named field equals the given value, or one of several.
 
     Args:
         table: a corpus table, or part of one.
         known: metadata keys that other parts have.
+        compared: as for :meth:`Filter.mask`.
         equals: field names and the value, or several values, of which the field must have one.
 
     Raises:
@@ -110,11 +122,14 @@ def where(table: pa.Table, known: Iterable[str] = (), /, **equals: Scalar | Iter
     if not equals:
         raise ConfigError('where: no field is given; at least one is expected, such as source="forum"')
     fields = {name: Field(name, name not in TEXT_FIELDS, f"where {name}=") for name in equals}
-    columns = read_fields(table, fields.values(), known)
+    own = Comparisons() if compared is None else compared
+    columns = read_fields(table, fields.values(), known, own)
     masks = []
     for name, value in equals.items():
         values = [value] if isinstance(value, Scalar) else list(value)
         masks.append(columns[fields[name]].member(values))
+    if compared is None:
+        own.check()
     return np.asarray(np.logical_and.reduce(masks))
 
 

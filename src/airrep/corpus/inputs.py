@@ -71,7 +71,22 @@ def as_examples(queries: QueriesLike, where: str = "queries") -> Corpus | tuple[
             found = as_corpus(items, where)
     if len(found) == 0:
         raise ConfigError(f"{where}: there are none; expected at least one example. Give a file with some.")
+    if not isinstance(found, Corpus):
+        for number, example in enumerate(found):
+            _check_unicode(example, where if is_one(queries) else f"{where}[{number}]")
     return found
+
+
+def _check_unicode(example: Example, where: str) -> None:
+    """Refuse half a character, as a corpus does: nothing can read it."""
+    for name in ("prompt", "response"):
+        try:
+            getattr(example, name).encode()
+        except UnicodeEncodeError as error:
+            raise DataError(
+                f"{where}: its {name} holds a lone surrogate at character {error.start + 1}; valid Unicode is "
+                "expected. Remove it."
+            ) from None
 
 
 def is_one(queries: QueriesLike) -> bool:

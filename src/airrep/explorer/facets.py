@@ -13,6 +13,7 @@ from airrep.arrays import Mask, Rows
 from airrep.corpus.fields import (
     TEXT_FIELDS,
     Column,
+    Comparisons,
     Field,
     RepeatedColumn,
     distinct_values,
@@ -121,12 +122,14 @@ class Facets:
     def _by_facets(self, chosen: Filter) -> Mask | None:
         """Rows that fulfil a filter, from the values of facets alone; None where one of its fields is no facet."""
         columns: dict[Field, Column] = {}
+        compared = Comparisons()
         for field in chosen.fields:
             facet = self._found(field.name) if field.name in self.fields else None
             if facet is None or facet.values is None or field.nested != (field.name not in TEXT_FIELDS):
                 return None
-            columns[field] = RepeatedColumn(_column(field, facet.values), facet.codes)
+            columns[field] = RepeatedColumn(_column(field, facet.values, compared), facet.codes)
         mask: Mask = chosen.of(columns) & self._index.live
+        compared.check()
         return mask
 
     def counts(self, where: str | None, choices: Choices) -> list[dict[str, Any]]:
@@ -209,8 +212,8 @@ def _coded(table: Any, fields: Sequence[str]) -> Iterator[tuple[str, list[Any], 
             yield name, values, own
 
 
-def _column(field: Field, values: Sequence[Any]) -> Column:
+def _column(field: Field, values: Sequence[Any], compared: Comparisons) -> Column:
     """The different values of a facet as a column."""
     texts = [json.dumps({field.name: value}) for value in values] if field.nested else list(values)
     table = pa.table({"metadata" if field.nested else field.name: pa.array(texts, pa.large_string())})
-    return read_fields(table, [field])[field]
+    return read_fields(table, [field], (), compared)[field]

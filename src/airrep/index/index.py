@@ -71,13 +71,21 @@ class Index(EditableIndex):
         self.changes: Mapping[str, Any] = before.changes if isinstance(before, Index) else {}
         """Settings that are others now than when it was built, those of a recipe not among them."""
 
-    @cached_property
+    @property
     def attributor(self) -> Attributor:
         """The attributor that made the index, ready to encode queries; channels may be given with other weights.
 
         Raises:
             ArtifactError: the attributor that can be had now is not the one that made the index.
         """
+        found = self._attributor
+        # One that was given may have been fitted to another corpus since, or have opened another index.
+        if found is self.given and found.fingerprint != self.manifest["attributor"]:
+            self._make_ready(found)
+        return found
+
+    @cached_property
+    def _attributor(self) -> Attributor:
         if self._asked is not None:
             built, recipe = self._asked
             self._make_ready(built)

@@ -14,7 +14,7 @@ import pyarrow.compute as pc
 
 from airrep.arrays import Mask, Rows
 from airrep.corpus.corpus import Example
-from airrep.corpus.fields import TEXT_FIELDS, field_values
+from airrep.corpus.fields import TEXT_FIELDS, Comparisons, field_values
 from airrep.corpus.filters import compile_filter, where
 from airrep.corpus.table import Column
 from airrep.errors import ArtifactError, ConfigError
@@ -214,12 +214,14 @@ class IndexRows:
         """Which rows fulfil a filter and are not deleted; arguments as for :meth:`where`."""
         mask = self.live.copy()
         chosen = compile_filter(expression) if expression else None
+        compared = Comparisons()
         for shard in self.shards:
             part = slice(shard.start, shard.start + shard.rows)
             if chosen is not None:
-                mask[part] &= chosen.mask(shard.examples.table, self.fields)
+                mask[part] &= chosen.mask(shard.examples.table, self.fields, compared)
             if equals:
-                mask[part] &= where(shard.examples.table, self.fields, **equals)
+                mask[part] &= where(shard.examples.table, self.fields, compared, **equals)
+        compared.check()
         return mask
 
     def rows_of(self, ids: Sequence[str]) -> Rows:
@@ -258,7 +260,7 @@ class IndexRows:
             return Groups.from_labels(self._labels(groups), keep=self.live)
         if not isinstance(groups, Groups):
             named = groups if isinstance(groups, Mapping) else {str(i): rows for i, rows in enumerate(groups)}
-            groups = Groups.from_lists({name: self.check_rows(members) for name, members in named.items()})
+            groups = Groups.from_lists({str(name): self.check_rows(members) for name, members in named.items()})
         gone = groups.rows[~self.live[self.check_rows(groups.rows)]]
         if len(gone):
             raise ConfigError(f"{self.path}: row {gone[0]} was deleted. Leave it out of the group.")

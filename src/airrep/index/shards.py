@@ -47,7 +47,7 @@ def shard_name(start: int, attributor: str, corpus: str) -> str:
 
 
 def id_keys(ids: Iterable[Any]) -> np.ndarray:
-    """64 bits of each id, ascending, good in this process, ``(n,)`` int64."""
+    """64 bits of each id, ascending, good in this process alone, ``(n,)`` int64: Python salts them."""
     return np.sort(np.fromiter(map(hash, ids), np.int64))
 
 
@@ -213,6 +213,10 @@ class Shard:
     dimension: int
     files: Mapping[str, Mapping[str, Any]] = field(repr=False)
     """Size and checksum of each file, its record among them."""
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Without keys of ids, which are good in this process alone."""
+        return {name: value for name, value in vars(self).items() if name != "_id_keys"}
 
     @cached_property
     def block(self) -> "Block":

@@ -88,10 +88,11 @@ class _MemberSums:
 class _PartSums:
     """The same where few parts make up all groups: each row is added once, to its part."""
 
-    def __init__(self, parts: np.ndarray, owner: np.ndarray, columns: int) -> None:
+    def __init__(self, parts: np.ndarray | None, owner: np.ndarray, count: int, columns: int) -> None:
+        """*parts* are those of each group, ``(m, count)``; None: the groups themselves."""
         self._parts, self._owner = parts, owner
-        self._total = np.zeros((parts.shape[1], columns))
-        self._lengths = np.zeros(parts.shape[1])
+        self._total = np.zeros((count, columns))
+        self._lengths = np.zeros(count)
 
     @classmethod
     def of(cls, membership: sparse.csc_array, columns: int) -> "_PartSums | None":
@@ -100,7 +101,7 @@ class _PartSums:
         if m * columns > HELD:
             return None
         if membership.nnz == membership.shape[1]:  # no row is in two groups
-            return cls(np.eye(m), membership.indices, columns)
+            return cls(None, membership.indices, m, columns)
         if m > BITS:
             return None
         groups = np.bitwise_or.reduceat(np.left_shift(1, membership.indices, dtype=np.int64), membership.indptr[:-1])
@@ -108,7 +109,8 @@ class _PartSums:
         kinds = np.flatnonzero(there)
         if len(kinds) * columns > HELD:
             return None
-        return cls((kinds >> np.arange(m)[:, None] & 1).astype(float), (np.cumsum(there) - 1)[groups], columns)
+        parts = (kinds >> np.arange(m)[:, None] & 1).astype(float)
+        return cls(parts, (np.cumsum(there) - 1)[groups], len(kinds), columns)
 
     def add(self, span: "_Span") -> None:
         owner = self._owner[span.rows]
@@ -117,6 +119,8 @@ class _PartSums:
         self._lengths += np.bincount(owner, span.weights, len(self._lengths))
 
     def total(self) -> tuple[SparseFeatures, np.ndarray]:
+        if self._parts is None:
+            return sparse.csr_array(self._total), self._lengths
         return sparse.csr_array(self._parts @ self._total), self._parts @ self._lengths
 
 

@@ -124,7 +124,8 @@ def _pooled(
         return _linear(queries, blocks, groups, pooling, device)
     queries, blocks = narrow(queries, blocks)
     most = BFLOAT16_MOST * pooling.temperature
-    made = [ready(queries[i : i + COLUMNS], precision, most, device) for i in range(0, queries.shape[0], COLUMNS)]
+    together = max(1, min(COLUMNS, SUMS // len(groups)))
+    made = [ready(queries[i : i + together], precision, most, device) for i in range(0, queries.shape[0], together)]
     return _streamed(made, blocks, groups, pooling)
 
 
@@ -434,7 +435,7 @@ class _SumTile:
 
 def _streamed(queries: Sequence[ReadyQueries], blocks: Sequence[Block], groups: Groups, pooling: Pooling) -> np.ndarray:
     """Read the rows for some queries at a time, so that running sums stay few; ``(q, m)``."""
-    together = max(1, min(QUERIES, SUMS // len(groups)) // COLUMNS)
+    together = max(1, min(QUERIES, SUMS // len(groups)) // max(1, queries[0].count)) if queries else 1
     parts = [np.empty((0, len(groups)), dtype=np.float32)]
     for i in range(0, len(queries), together):
         tiles = [_SumTile(some, groups, pooling) for some in queries[i : i + together]]

@@ -254,3 +254,18 @@ def test_a_tokenizer_that_is_not_there_is_told(tmp_path: Path) -> None:
 def test_a_corpus_without_a_token_is_refused() -> None:
     with pytest.raises(ConfigError, match="no training example has a token in the view 'response'"):
         NgramAttributor().fit(examples([("a", ""), ("b", " ")]))
+
+
+def test_an_order_that_the_corpus_lacks_counts_when_it_comes(tmp_path: Path) -> None:
+    """The corpus of the build has single words alone; longer responses are appended."""
+    settings = {"orders": [1, 3], "tokenizer": "words"}
+    build_index(
+        Corpus.from_examples(examples([("a", "yes"), ("b", "no")])), tmp_path / "index", "ngram", settings=settings
+    )
+    longer = [("c", "one two three four"), ("d", "four three two one")]
+    append(Index(tmp_path / "index"), Corpus.from_examples(examples(longer)))
+    index = Index(tmp_path / "index")
+    with np.errstate(all="raise"):
+        hits = index.top(Example("", "one two three four"), 2)
+    assert hits[0].example.response == "one two three four"
+    assert hits[0].score > hits[1].score, "the same words in another order are less"

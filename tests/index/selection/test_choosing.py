@@ -11,6 +11,7 @@ from worlds.tiny_bert import tiny_folder
 import airrep
 from airrep.corpus.corpus import Example
 from airrep.errors import ConfigError
+from airrep.index.selection import choosing
 from airrep.index.selection.choosing import CANDIDATES, value_of
 
 
@@ -163,3 +164,16 @@ def test_bad_questions_are_told(index: airrep.Index, more: dict[str, object], wo
 
 def test_values_fall_with_the_logarithm_of_the_place() -> None:
     np.testing.assert_allclose(value_of(np.array([0, 9, 99]), 99), [1, 0.5, 0])
+
+
+def test_a_budget_reads_more_candidates_as_it_needs_them(index: airrep.Index, monkeypatch: pytest.MonkeyPatch) -> None:
+    queries = make_corpus(3, "q")
+    wanted = airrep.select(index, queries, tokens=10**6, tokenizer="words")
+    monkeypatch.setattr(choosing, "FIRST", 1)
+    monkeypatch.setattr(choosing, "CANDIDATES", 2)
+    assert airrep.select(index, queries, tokens=10**6, tokenizer="words") == wanted
+    asked: list[int] = []
+    inside = choosing.Chooser._grow
+    monkeypatch.setattr(choosing.Chooser, "_grow", lambda self, count: (asked.append(count), inside(self, count))[1])
+    airrep.select(index, queries, tokens=23, tokenizer="words")
+    assert max(asked) < len(index), "no more than the budget asks for"

@@ -59,7 +59,8 @@ class Background(NamedTuple):
         if len(self.columns):
             place = np.minimum(np.searchsorted(self.columns, columns), len(self.columns) - 1)
             counts = np.where(self.columns[place] == columns, self.counts[place], 1)
-        whole, different = self.totals[order_of(columns)].T
+        # An order that the corpus has no n-gram of counts as if it had one, so that it may come with appended examples.
+        whole, different = self.totals[order_of(columns)].clip(min=1).T
         return np.asarray((counts + smoothing) / (whole + smoothing * different))
 
 

@@ -17,6 +17,8 @@ NUMBERS = 2**28
 """Features of candidates that are held at most, 1 GiB of float32."""
 CANDIDATES = 10
 """Rows of best rank that are candidates, times the number wanted."""
+FIRST = 1000
+"""Picks for which they are read at first, where more can come later."""
 
 
 @dataclass(frozen=True)
@@ -104,7 +106,9 @@ class Chooser:
 
     def choose(self, count: int) -> list[Choice]:
         """So many rows, or fewer where the next one does not fit into the budget."""
-        self._grow(min(self._count, CANDIDATES * count))
+        # By rank alone more candidates can come later; a budget without a count may allow as many as there are rows.
+        first = count if self._limits.diversity else min(count, FIRST)
+        self._grow(min(self._count, CANDIDATES * first))
         while len(self._chosen) < count:
             if not self._open.any():
                 self._grow(min(self._count, 2 * len(self.rows)))

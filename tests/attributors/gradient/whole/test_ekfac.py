@@ -366,3 +366,21 @@ def test_an_example_whose_gradient_is_not_finite_keeps_nothing(lm: str, monkeypa
     gone = ~found.any(axis=1)
     assert 1 <= gone.sum() < len(TRAIN)
     np.testing.assert_array_equal(found[~gone], whole[~gone])
+
+
+def test_one_method_opens_two_indexes_one_after_the_other(lm: str, tmp_path: Path) -> None:
+    """Curvature is not put together from two corpora."""
+    other = Corpus.from_examples([Example(f"about {n}", f"said {n * n} times") for n in range(9)])
+    settings = {"lm": lm, "precision": "float32"}
+    for name, data in (("one", TRAIN), ("other", other)):
+        airrep.build_index(data, tmp_path / name, "ekfac", settings=settings)
+
+    def scores(index: airrep.Index) -> np.ndarray:
+        return np.concatenate([block for _, block in index.scores(QUERIES)], axis=1)
+
+    alone = [scores(airrep.open_index(tmp_path / name)) for name in ("one", "other")]
+    method = make(lm, store="none")
+    both = [airrep.open_index(tmp_path / name, method) for name in ("one", "other")]
+    for _ in range(2):
+        for index, wanted in zip(both, alone, strict=True):
+            np.testing.assert_allclose(scores(index), wanted, rtol=1e-4, atol=1e-4 * np.abs(wanted).max())

@@ -112,7 +112,11 @@ class EkfacAttributor(LanguageAttributor[EkfacSettings], SlowFit, DirectAttribut
             learnt = self._learn(sample, progress)
             self._learnt = {**learnt, KEY: np.frombuffer(bytes.fromhex(key), np.uint8)}
             keep_arrays(self.folder, key, self._learnt)
-        for cached in ("_factors", "_inverse"):  # those of an earlier corpus
+        self._forget()
+
+    def _forget(self) -> None:
+        """Drop what was made of the factors of an earlier corpus."""
+        for cached in ("_factors", "_inverse"):
             self.__dict__.pop(cached, None)
 
     def _learn(self, sample: Corpus, progress: OnProgress | None) -> dict[str, np.ndarray]:
@@ -310,7 +314,7 @@ class EkfacAttributor(LanguageAttributor[EkfacSettings], SlowFit, DirectAttribut
 
     def load_state(self, folder: Path) -> None:
         self._learnt = unpack_arrays((folder / STATE).read_bytes())
-        self.__dict__.pop("_factors", None)
+        self._forget()
 
     def _fitted(self) -> Mapping[str, np.ndarray]:
         return self.check_fitted(self._learnt)
