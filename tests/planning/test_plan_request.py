@@ -1,5 +1,6 @@
 """What can be planned, and what the benchmarks measure on tiny models."""
 
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -7,9 +8,11 @@ from worlds.letters import TEXTS
 from worlds.tiny_bert import tiny_folder
 from worlds.tiny_lms import tiny_lm
 
+from airrep.attributors.recipes import default_channels
 from airrep.errors import ConfigError
 from airrep.planning.plan_request import ENCODER, PlanRequest, run_benchmarks
 from airrep.planning.predict import make_plan
+from airrep.planning.trial_method import MethodTask, try_method
 from airrep.runtime.engine import InProcess
 
 
@@ -111,3 +114,22 @@ def test_the_sample_is_drawn_at_random(models: tuple[str, str], monkeypatch: pyt
     assert taken[0] == taken[1]
     assert set(taken[0]) != set(taken[2])
     assert taken[0] != [f"e{number}" for number in range(100)]
+
+
+def test_channels_are_tried_anew_each_time(
+    models: tuple[str, str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Their gradients are not taken from the user's store, in which a second plan would find them, nor put there."""
+    monkeypatch.setenv("AIRREP_CACHE", str(tmp_path))
+    encoder, lm = models
+    recipe = default_channels(lm)
+    own = [
+        one.model_copy(update={"settings": {"encoder": encoder}}) if one.method == "airrep" else one for one in recipe
+    ]
+    task = MethodTask("channels", {"lm": lm, "channels": [one.model_dump() for one in own]}, TEXTS, 1.0)
+    for _ in range(2):
+        trial = try_method(task)
+        assert all(seconds > 0 for seconds in trial.repeats.seconds)
+        assert trial.store_bytes_per_example > 1000
+        assert trial.parameters is not None, "they read an LM"
+    assert not [*tmp_path.rglob("*.safetensors")]

@@ -151,7 +151,7 @@ def delete_command(
     if (where is None) == (not ids):
         raise ConfigError("delete: expected --where or --id. Say which examples to delete.")
     opened = open_moved_index(path)
-    now = editing.delete(opened, opened.where(where) if where else opened.rows_of(ids or []))
+    now = editing.delete(opened, opened.where(where) if where is not None else opened.rows_of(ids or []))
     note(f"{path}: {len(opened) - len(now):,} examples deleted, {len(now):,} left")
 
 

@@ -170,7 +170,7 @@ def select_command(
     from airrep.cli.show.console import Meter
     from airrep.index.selection.picking import resample
     from airrep.index.selection.picking import select as pick
-    from airrep.index.selection.picks import SelectionResult, check_writable
+    from airrep.index.selection.picks import SelectionResult, check_selection
 
     if seed is not None and not by_weight:
         raise ConfigError("--seed: belongs to --resample; ranks need no chance. Add --resample, or leave it out.")
@@ -179,7 +179,7 @@ def select_command(
     if by_weight and (count is None or diversity or by or most or tokens is not None):
         raise ConfigError("--resample: needs --count, and takes no --diversity, --by, --most or --tokens. Change that.")
     if out is not None:
-        check_writable(out, replace=replace)
+        check_selection(out, replace=replace)
     elif not as_json:
         raise ConfigError("select: expected --out FILE, --json, or both. Say where the examples go.")
     quotas = _quotas(most)

@@ -8,6 +8,7 @@ from typing import Any, TypeAlias
 import pyarrow as pa
 
 from airrep.corpus.corpus import Corpus, Example, read_corpus
+from airrep.corpus.schemas.values import text_or_blank
 from airrep.errors import ConfigError, DataError
 
 CorpusLike: TypeAlias = Any
@@ -79,14 +80,11 @@ def as_examples(queries: QueriesLike, where: str = "queries") -> Corpus | tuple[
 
 def _check_unicode(example: Example, where: str) -> None:
     """Refuse half a character, as a corpus does: nothing can read it."""
-    for name in ("prompt", "response"):
-        try:
-            getattr(example, name).encode()
-        except UnicodeEncodeError as error:
-            raise DataError(
-                f"{where}: its {name} holds a lone surrogate at character {error.start + 1}; valid Unicode is "
-                "expected. Remove it."
-            ) from None
+    try:
+        text_or_blank("prompt", example.prompt)
+        text_or_blank("response", example.response)
+    except DataError as error:
+        raise DataError(f"{where}: {error}") from None
 
 
 def is_one(queries: QueriesLike) -> bool:
@@ -116,7 +114,14 @@ def _items(data: Any, where: str) -> list[Any]:
     if isinstance(data, bytes) or not (isinstance(data, Iterable) or hasattr(data, "__arrow_c_stream__")):
         raise ConfigError(f"{where}: is a {type(data).__name__}; expected {EXPECTED}. Give one of these.")
     if hasattr(data, "__arrow_c_stream__") and not isinstance(data, Sequence):
-        table = data if isinstance(data, pa.Table) else pa.table(data)
+        try:
+            table = data if isinstance(data, pa.Table) else pa.table(data)
+        except (pa.ArrowException, OverflowError) as error:  # pandas lets a column hold values of several types
+            reason = str(error).splitlines()[0]
+            raise DataError(
+                f"{where}: a column holds values of several types ({reason}); one type for each is expected. Give "
+                "data.to_dict('records'), or make the column's values of one type"
+            ) from None
         index = [name for name in table.column_names if name.startswith("__index_level_")]  # pandas' own row names
         records: list[Any] = table.drop_columns(index).to_pylist()
         return records

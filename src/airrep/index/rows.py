@@ -213,7 +213,7 @@ class IndexRows:
     def mask(self, expression: str | None = None, **equals: Any) -> Mask:
         """Which rows fulfil a filter and are not deleted; arguments as for :meth:`where`."""
         mask = self.live.copy()
-        chosen = compile_filter(expression) if expression else None
+        chosen = compile_filter(expression) if expression is not None else None
         compared = Comparisons()
         for shard in self.shards:
             part = slice(shard.start, shard.start + shard.rows)

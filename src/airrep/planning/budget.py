@@ -270,6 +270,7 @@ def _too_little(seconds: float, costs: Costs, examples: int, workers: int, epoch
     while _weighing(60 * minutes, costs, examples, workers, epochs) is None:
         minutes += 1 + minutes // 10
     return (
-        f"budget: {seconds:.0f} seconds are too little on this machine; expected {minutes} minutes or more. "
+        f"budget: {max(0.0, seconds):.0f} seconds of it are left to learn in, too little on this machine; expected "
+        f"{minutes} minutes or more. "
         "Give more time, more workers or a smaller language model."
     )

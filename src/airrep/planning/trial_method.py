@@ -13,6 +13,7 @@ from airrep.attributors.base import Attributor
 from airrep.attributors.direct import DirectAttributor, keep_all
 from airrep.attributors.language import LanguageAttributor
 from airrep.attributors.methods import attributor_of_new_index
+from airrep.attributors.sums.channels import ChannelsAttributor
 from airrep.corpus.corpus import Corpus
 from airrep.encoder.load import PackedEncoder
 from airrep.encoder.tokens import TextTokenizer
@@ -73,7 +74,8 @@ class _Try:
         self._method = _make(task, self._store)
         self._method.load()
         self._device = device_of(self._method.settings)
-        refused = self._method.lm.unusable(task.examples) if isinstance(self._method, LanguageAttributor) else {}
+        reader = reader_of(self._method)
+        refused = reader.lm.unusable(task.examples) if reader is not None else {}
         self._examples = task.examples.take([row for row in range(len(task.examples)) if row not in refused])
         self._refused, self._slices = len(refused), Slices(self._examples)
         self._found: list[tuple[float, float, int]] = []
@@ -135,18 +137,31 @@ class _Try:
         return _Made(self._method.encode_train(part), keep_all(self._method, part))
 
     def _check_seconds(self, part: Corpus) -> float:
-        if not isinstance(self._method, LanguageAttributor):
+        if (reader := reader_of(self._method)) is None:
             return 0.0
         with measuring() as meter:
-            self._method.lm.unusable(part)
+            reader.lm.unusable(part)
         return meter.spent.cpu / len(part)
 
 
 def _make(task: MethodTask, store: Path) -> Attributor:
-    made = attributor_of_new_index(task.method, task.settings)
+    """The method, whose gradients and those of its channels are kept in a store that is empty."""
+    made, own = attributor_of_new_index(task.method, task.settings), {"store": str(store)}
+    if isinstance(made, ChannelsAttributor):
+        told = made.settings.model_dump(mode="json", exclude_none=True)
+        for channel, part in zip(told["channels"], made.parts, strict=True):
+            if "store" in type(part.settings).model_fields:
+                channel["settings"] |= own
+        return attributor_of_new_index(task.method, told)
     if "store" not in type(made.settings).model_fields:
         return made
-    return attributor_of_new_index(task.method, {**task.settings, "store": str(store)})
+    return attributor_of_new_index(task.method, {**task.settings, **own})
+
+
+def reader_of(method: Attributor) -> LanguageAttributor[Any] | None:
+    """The method, or the first of its channels, that reads a language model; None if there is none."""
+    parts = method.parts if isinstance(method, ChannelsAttributor) else (method,)
+    return next((part for part in parts if isinstance(part, LanguageAttributor)), None)
 
 
 def _fresh_seconds(spent: MeasuredCost, examples: int) -> float:
@@ -157,8 +172,8 @@ def _fresh_seconds(spent: MeasuredCost, examples: int) -> float:
 
 def lengths_of(method: Attributor, examples: Corpus) -> np.ndarray:
     """Tokens of each example as the method's model reads them, ``(n,)``; characters where it has none."""
-    if isinstance(method, LanguageAttributor):
-        return method.lm.tokenise(examples).lengths
+    if (reader := reader_of(method)) is not None:
+        return reader.lm.tokenise(examples).lengths
     encoder = getattr(method, "encoder", None)
     if isinstance(encoder, PackedEncoder):
         return encoder_lengths(encoder, examples)
@@ -193,6 +208,5 @@ def _size(folder: Path) -> int:
 
 def parameters_of(method: Attributor) -> int | None:
     """Of a method's language model; None without one."""
-    if not isinstance(method, LanguageAttributor):
-        return None
-    return int(sum(weight.numel() for weight in method.lm.model.parameters()))
+    reader = reader_of(method)
+    return None if reader is None else int(sum(weight.numel() for weight in reader.lm.model.parameters()))

@@ -314,6 +314,8 @@ def check_file(path: Path, entry: Mapping[str, Any]) -> None:
             return
         digest = file_digest(path)
     except OSError as error:
+        if isinstance(error, PermissionError):
+            raise ArtifactError(f"{path}: cannot be read ({error.strerror}). Mend its permissions.") from error
         raise ArtifactError(
             f"{path}: cannot be read ({error.strerror}): it was altered, or replaced while it was open. "
             "Open it again; if that fails, build it again."
@@ -321,6 +323,16 @@ def check_file(path: Path, entry: Mapping[str, Any]) -> None:
     if digest != entry["sha256"]:
         raise ArtifactError(f"{path}: was altered after it was written. Restore it or build it again.")
     _whole.add(known)
+
+
+def is_made(folder: Path) -> bool:
+    """Whether a folder is an artifact, or one that is being made; nothing is checked."""
+    if folder.suffix == ".partial" or (folder / REQUEST).is_file():
+        return True
+    try:
+        return f'"{_OWN}"'.encode() in (folder / MANIFEST).read_bytes()
+    except OSError:
+        return False
 
 
 def partial_path(out: Path) -> Path:
@@ -402,8 +414,13 @@ def real_path(out: str | PathLike[str]) -> Path:
     url = url_of(out)
     if url is not None:
         return made_at(url)
+    if not str(out):
+        raise ArtifactError("out: is an empty path; expected the name of a folder or file. Give one.")
     path = path_of(out)  # publishing renames directories, which would replace the link and leave its target
-    return path.resolve() if path.is_symlink() else path
+    path = path.resolve() if path.is_symlink() or not path.name else path
+    if not path.name:
+        raise ArtifactError(f"{path}: has no name of its own; expected a folder below it. Give another path.")
+    return path
 
 
 def make_partial(out: Path) -> Path:

@@ -99,11 +99,20 @@ def _read_mapping(path: Path) -> dict[str, Any]:
     values = read_yaml(path)
     if not isinstance(values, dict):
         raise ConfigError(f"{path}: is not a mapping of settings; expected lines such as 'shard_rows: 4096'.")
+    odd = next((name for name in values if not isinstance(name, str)), None)
+    if odd is not None:
+        raise ConfigError(
+            f"{path}: {odd!r} is no name of a setting; expected text. Write it in quotes, or leave it out."
+        )
     return values
 
 
 def _parse_yaml(text: str, where: str) -> Any:
     try:
         return yaml.safe_load(text)
-    except yaml.YAMLError as error:
+    except yaml.MarkedYAMLError as error:
+        mark, reason = error.problem_mark or error.context_mark, error.problem or error.context or "of another form"
+        place = "" if mark is None or "\n" not in text.strip() else f":{mark.line + 1}"
+        raise ConfigError(f"{where}{place}: is not YAML: {reason}. Correct it.") from error
+    except (yaml.YAMLError, ValueError) as error:  # ValueError: a date that does not exist
         raise ConfigError(f"{where}: is not YAML: {str(error).splitlines()[0]}. Correct it.") from error

@@ -317,7 +317,7 @@ def test_refuses_a_file_it_may_not_read(tmp_path: Path, monkeypatch: pytest.Monk
 
     path = write(tmp_path / "a.jsonl", GOOD)
     monkeypatch.setattr(Path, "open", refuse)
-    with pytest.raises(DataError, match=r"a.jsonl: cannot be read to its end \(Permission denied\)"):
+    with pytest.raises(DataError, match=r"a.jsonl: cannot be read \(Permission denied\). Mend its permissions"):
         read_corpus(path)
 
 

@@ -147,7 +147,7 @@ def record(artifact: Path, step: Step, inputs: Mapping[str, str], *, changed: bo
         wanted = not known
     if wanted:
         line = {"airrep": __version__, "step": step.to_dict(), "folder": _folder(artifact), "inputs": dict(inputs)}
-        append_line(artifact / HISTORY, json.dumps(line, ensure_ascii=False))
+        append_line(artifact / HISTORY, json.dumps(line))  # in ASCII: names of files may be bytes that are no text
         if (url := published_from(artifact)) is not None:
             put_files(artifact, url, [HISTORY])
 

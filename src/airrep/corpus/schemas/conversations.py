@@ -22,6 +22,8 @@ _ROLES = {
     "function": "tool",
 }
 """Roles by other names: of ShareGPT, LangChain, Gemini, LLaMA-Factory."""
+_SILENT = ("system", "tool")
+"""Roles that may say nothing: an empty system prompt is left out, a tool may have no result."""
 _TEXT_PARTS = ("text", "input_text", "output_text")
 
 
@@ -53,7 +55,11 @@ def read_messages(messages: object, name: str = "messages") -> list[Message]:
     listed: Sequence[object] = messages  # type: ignore[assignment]
     if not len(listed):
         raise DataError(f"{name} is an empty list; objects with role and content are expected")
-    return [_message(number, message) for number, message in enumerate(listed, 1)]
+    found = [_message(number, message) for number, message in enumerate(listed, 1)]
+    said = [message for message in found if message.content or message.role != "system"]
+    if not said:
+        raise DataError(f"{name} holds no message by the assistant; one is expected")
+    return said
 
 
 def of_exchanges(exchanges: object, name: str) -> list[Message]:
@@ -80,7 +86,7 @@ def tools_message(tools: object) -> list[Message]:
 
 def system_message(system: object, name: str = "system") -> list[Message]:
     """Return a system prompt as a message; none for a blank one."""
-    if system is None or (isinstance(system, str) and not system.strip()):
+    if _is_blank(system):
         return []
     return [Message("system", text(name, system))]
 
@@ -138,8 +144,14 @@ def _message(number: int, message: object) -> Message:
         raise DataError(f"message {number} is {describe(message)}; an object with role and content is expected")
     role_key, content_key = ("from", "value") if message.get("role") is None and "from" in message else _KEYS
     role = text(f"the {role_key} of message {number}", message.get(role_key)).lower()
-    content = _content(number, content_key, message)
-    return Message(_ROLES.get(role, role), content, message.get("weight") != 0)
+    role = _ROLES.get(role, role)
+    if role in _SILENT and _is_blank(message.get(content_key)) and not message.get("tool_calls"):
+        return Message(role, "")
+    return Message(role, _content(number, content_key, message), message.get("weight") != 0)
+
+
+def _is_blank(value: object) -> bool:
+    return value is None or (isinstance(value, str) and not value.strip())
 
 
 _KEYS = ("role", "content")
@@ -149,7 +161,7 @@ def _content(number: int, key: str, message: Mapping[str, Any]) -> str:
     """Return the text of a message: of its parts, and of the calls of tools in it."""
     where, value = f"the {key} of message {number}", message.get(key)
     calls = _calls(number, message)
-    if calls and (value is None or (isinstance(value, str) and not value.strip())):
+    if calls and _is_blank(value):
         return calls
     if is_messages(value):
         value = "\n".join(_part(where, part) for part in value)  # type: ignore[union-attr]

@@ -41,8 +41,13 @@ _NAMES = {
     ("instruction", "output"): "instruction, input and output (Alpaca)",
     ("instruction", "response"): "instruction, context and response (Dolly)",
 }
-_JOINED = {"output": "input", "response": "context"}
-"""Beside an instruction: what is joined to it, by the name of the response."""
+_JOINED = {
+    ("instruction", "output"): ("input", "context"),
+    ("instruction", "response"): ("context", "input"),
+    ("question", "answer"): ("context",),
+    ("question", "response"): ("context",),
+}
+"""What is joined to a prompt: the first of these names that the record has, of which the first is the form's own."""
 _WITH_TURNS = ("instruction", "question", "query")
 """Prompts that may have a system prompt and a history beside them. Beside ``prompt`` these are metadata, as written
 examples are read back to what they were."""
@@ -86,8 +91,9 @@ def _read_pair(rest: dict[str, Any], prompt_key: str, response_key: str, turns: 
     form = _NAMES.get((prompt_key, response_key), f"{prompt_key} and {response_key}")
     if is_messages(prompt) or is_messages(response):
         return _conversational(rest, (prompt_key, prompt), (response_key, response), form, turns)
-    if prompt_key == "instruction":
-        prompt = _with_input(prompt, rest, _JOINED[response_key])
+    prompt, joined = _with_input(prompt, rest, prompt_key, response_key)
+    if joined is not None:
+        form = f"{prompt_key}, {joined} and {response_key}"
     if prompt_key in _WITH_TURNS:
         before = _before(rest)
         if before:
@@ -128,16 +134,25 @@ def _said(role: str, field: tuple[str, object]) -> list[Message]:
     return [Message(role, text(field[0], field[1]))]
 
 
-def _with_input(instruction: object, rest: dict[str, Any], name: str) -> object:
-    """Join an instruction and its input by a blank line, as Alpaca does."""
-    extra = rest.pop(name, None)
-    if extra is None:
-        return instruction
-    if not isinstance(extra, str):
-        raise DataError(f"{name} is {describe(extra)}; text is expected")
-    if not extra or extra.isspace() or not isinstance(instruction, str):
-        return instruction
-    return f"{instruction}\n\n{extra}"
+def _with_input(prompt: object, rest: dict[str, Any], prompt_key: str, response_key: str) -> tuple[object, str | None]:
+    """Join an instruction or question and its input by a blank line, as Alpaca does.
+
+    Returns:
+        The prompt, and the name of what was joined where the form is not named after it.
+    """
+    usual, *_ = names_of = _JOINED.get((prompt_key, response_key), (None,))
+    name = next((one for one in names_of if one is not None and rest.get(one) is not None), None)
+    if name is None or not isinstance(prompt, str):
+        return prompt, None
+    own = prompt_key == "instruction" and name == usual
+    if not isinstance(rest[name], str):
+        if own:
+            raise DataError(f"{name} is {describe(rest[name])}; text is expected")
+        return prompt, None  # a list of passages, say: metadata, as of old
+    extra = rest.pop(name)
+    if not extra or extra.isspace():
+        return prompt, None
+    return f"{prompt}\n\n{extra}", None if own else name
 
 
 def _read_preference(rest: dict[str, Any], preferences: Preferences) -> Read:
@@ -152,8 +167,9 @@ def _read_preference(rest: dict[str, Any], preferences: Preferences) -> Read:
 def _read_chat(rest: dict[str, Any], name: str, turns: Turns) -> Read:
     tools = rest.pop("tools", None)
     before = tools_message(rest.pop("functions", None) if tools is None else tools)
-    if name != "messages" and isinstance(rest.get("system"), str):
-        before += system_message(rest.pop("system"))
+    for key in ("system", "system_prompt"):
+        if isinstance(rest.get(key), str):
+            before += system_message(rest.pop(key), key)
     return read_chat(rest.pop(name), name, turns, before)
 
 

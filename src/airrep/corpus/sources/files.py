@@ -72,6 +72,8 @@ def _opened(path: Place) -> Iterator[IO[bytes]]:
                 yield io.BufferedReader(cast(io.RawIOBase, raw), _READ_SIZE)
     except OSError as error:
         reason = error.strerror or str(error)
+        if isinstance(error, PermissionError):
+            raise DataError(f"{path}: cannot be read ({reason}). Mend its permissions") from None
         raise DataError(
             f"{path}: cannot be read to its end ({reason}); a whole file is expected. Get it anew"
         ) from None
@@ -110,6 +112,11 @@ def _parquet(path: Place, longest: int) -> Numbered:  # noqa: ARG001
             reason = str(error).splitlines()[0]
             raise DataError(
                 f"{path}: cannot be read as Parquet ({reason}); a whole file is expected. Get it anew"
+            ) from None
+        except (ValueError, OverflowError) as error:  # a date beyond the year 9999, say, which Python has no value for
+            raise DataError(
+                f"{path}: holds a value that cannot be read ({str(error).splitlines()[0]}); ordinary texts, numbers "
+                "and dates are expected. Drop the column or write it as text"
             ) from None
 
 

@@ -1,5 +1,6 @@
 """Folders of data files or of texts as one source."""
 
+import os
 import re
 from bisect import bisect_right
 from collections.abc import Iterator, Mapping
@@ -9,6 +10,7 @@ from typing import Any, cast
 from airrep.corpus.sources.files import LONGEST_LINE, Place, open_file, open_text, reader_of
 from airrep.corpus.sources.source import RecordSource
 from airrep.errors import DataError
+from airrep.runtime.artifacts import is_made
 from airrep.runtime.remote.data import RemoteData
 
 _TEXTS = (".txt", ".md")
@@ -52,7 +54,16 @@ def _files(folder: Place) -> list[Place]:
 
 
 def _below(folder: Path) -> Iterator[Path]:
-    return (path for path in folder.rglob("*") if path.is_file())
+    """Files below a folder, in linked folders too, each folder once; what airrep made there is no data."""
+    seen: set[tuple[int, int]] = set()
+    for here, inner, names in os.walk(folder, followlinks=True):
+        place, status = Path(here), Path(here).stat()
+        known = (status.st_dev, status.st_ino) in seen
+        seen.add((status.st_dev, status.st_ino))
+        if known or (place != folder and is_made(place)):
+            inner.clear()
+            continue
+        yield from (place / name for name in names if (place / name).is_file())
 
 
 def _inside(path: Place, folder: Place) -> PurePath:

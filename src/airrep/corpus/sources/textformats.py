@@ -78,6 +78,10 @@ def _reason(error: ValueError | RecursionError) -> str:
     return "nested too deeply" if isinstance(error, RecursionError) else str(error)
 
 
+_TOKEN = 16
+"""Characters that a word or an escape of JSON has at most: so near the end it may be cut."""
+
+
 class _Scanner:
     """JSON values read one after another from a text stream, holding about one value at a time."""
 
@@ -119,7 +123,9 @@ class _Scanner:
                 value, end = _DECODER.raw_decode(self._buffer, self._position)
             except json.JSONDecodeError as error:
                 distance = error.pos - self._position  # reading on moves the position
-                if not self._more():
+                # What is wrong far before the end of what was read stays wrong, but for a text that has no end yet.
+                cut = error.msg.startswith("Unterminated") or error.pos > len(self._buffer) - _TOKEN
+                if not cut or not self._more():
                     self._move(self._position + distance)
                     raise self.error(error.msg) from None
             except (ValueError, RecursionError) as error:

@@ -103,12 +103,20 @@ class SelectionResult(Tabular, Sequence[AnyPick], Generic[AnyPick]):
             ArtifactError: *out* exists and *replace* is false, or it cannot be written.
         """
         path = Path(out)
-        check_writable(path, replace=replace)
+        check_selection(path, replace=replace)
         write_output(path, (f"{json.dumps(pick.to_dict(), ensure_ascii=False)}\n".encode() for pick in self.picks))
         return path
 
     write = save
     """Earlier name of :meth:`save`."""
+
+
+def check_selection(path: Path, *, replace: bool) -> None:
+    """As :func:`check_writable`, of JSON lines: refuses the name of another format, which could not be read again."""
+    if path.suffix.lower() in (".parquet", ".csv", ".tsv", ".json", ".gz", ".zst", ".arrow"):
+        name = f"{path.stem.partition('.')[0]}.jsonl"
+        raise ArtifactError(f"{path}: a selection is written as JSON lines; expected a name such as {name}. Give that.")
+    check_writable(path, replace=replace)
 
 
 def check_writable(path: Path, *, replace: bool) -> None:

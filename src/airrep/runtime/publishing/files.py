@@ -49,7 +49,9 @@ def writing(path: Path) -> Iterator[None]:
     except OSError as error:
         if error.errno in LIMITS:
             raise ArtifactError(f"{path}: cannot be written: {LIMITS[error.errno]}") from error
-        reason = _REASONS.get(error.errno or 0, str(error))
+        # pyarrow tells a full disk without its number, as bytes that were asked for and bytes that were written
+        short = error.errno is None and " requested and " in str(error)
+        reason = _REASONS.get(errno.ENOSPC if short else error.errno or 0, str(error))
         raise ArtifactError(
             f"{path}: cannot be written: {reason}; what was there before is unchanged. "
             "Mend that and run the same command again: finished parts are kept."
