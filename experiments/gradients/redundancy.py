@@ -32,7 +32,15 @@ def read(name: str, instance: LabelledInstance, work: Path) -> tuple[np.ndarray,
     kept = work / f"redundancy-{name}.npz"
     if not kept.exists():
         work.mkdir(parents=True, exist_ok=True)
-        settings = {"lm": str(LM), "precision": "float32", "store": "none", "preset": "measured", "rank": 16}
+        settings = {
+            "lm": str(LM),
+            "precision": "float32",
+            "store": "none",
+            "preset": "measured",
+            "rank": 16,
+            "sketch": None,
+            "exponent": 1.0,
+        }
         attributor = make_attributor("logra", settings)
         attributor.fit(instance.train)
         members = instance.train.take(compact_subsets(instance.subsets)[0])

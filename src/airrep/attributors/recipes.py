@@ -7,7 +7,7 @@ from typing import Any, Literal, get_args
 from pydantic import Field, ValidationInfo, field_validator, model_validator
 
 from airrep.attributors.installed import installed_method
-from airrep.attributors.settings import METHOD_SETTINGS, TOKENIZERS, Grouping, MapWeight
+from airrep.attributors.settings import METHOD_SETTINGS, TOKENIZERS, Grouping, LograSettings, MapWeight
 from airrep.errors import ConfigError
 from airrep.lm.folders.forms import settled_name
 from airrep.runtime.artifacts import fetched, read_manifest
@@ -26,10 +26,9 @@ ENCODER_WEIGHT, ENCODER_TEMPERATURE = 0.3, 1.5
 """Of signed attention over scores of the default encoder, whose spread says by itself where it knows little."""
 KIND_WEIGHTS = (0.1, 0.03, 1.0)
 """Of the same channels where a query's kind is asked for: by the others one shared rare n-gram outweighs all else."""
-GRADIENT_RANK, GRADIENT_SAMPLE, GRADIENT_TEMPERATURE, GRADIENT_WEIGHT = 16, 300, 0.4, 2.8
-"""Of the gradients of a target LM that is not fine-tuned yet, by LoGra; scores are cosines, so they suit any LM. The
-weight is times 1 − ρ: text that says what the gradients say is worth more beside them than text that does not. The
-sample is what curvature is learnt from: 1,000 examples take three times as long and predict no better."""
+GRADIENT_WEIGHT = 2.8
+"""Of the gradients of a target LM that is not fine-tuned yet, by LoGra as it was measured to do best. It is times
+1 − ρ: text that says what the gradients say is worth more beside them than text that does not."""
 EKFAC_WEIGHT, EKFAC_EXPONENT = 5.6, 0.75
 """Of whole gradients by EK-FAC, over groups of 16. Their sum grows with a group, counts saturate. The weight is times
 1 − ρ. The exponent lies between that of influence functions, 1, and that of AdamW's first steps, 1/2."""
@@ -231,12 +230,12 @@ def default_channels(
             name="gradients",
         )
         return (*text, exact)
-    settings = {"lm": lm, "rank": GRADIENT_RANK, "modules": ("all-linear",), "sample": GRADIENT_SAMPLE, **weights}
+    settings = {**LograSettings.measured, "lm": lm, **weights}
     squeezed = Channel(
         method="logra",
+        pool=settings.pop("pool"),
+        temperature=settings.pop("temperature"),
         settings=settings,
-        pool="attention",
-        temperature=GRADIENT_TEMPERATURE,
         weight=GRADIENT_WEIGHT,
         relative="apart",
         name="gradients",

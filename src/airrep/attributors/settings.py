@@ -246,9 +246,9 @@ class PresetSettings(GradientSettings):
     preset: Literal["measured", "paper"] | None = None
     """What modules, pool and temperature are where they are not set. 'measured', which new indexes take: all linear
     maps, and attention at the temperature that did best, if scores are cosines (unit=true, checkpoints=final); LoGra
-    learns curvature from 300 examples. 'paper': the maps of MLPs, summed scores, 1,000 examples; so do stacks, channels
-    of recipes of your own and all that earlier versions made, unless they say 'measured'. The default channels have
-    settings of their own: all linear maps, rank 16, attention at temperature 0.4, 300 examples."""
+    has rank 64, a sketch of 16,384 numbers, exponent 0.5 and curvature from 300 examples, as the default channels with
+    an LM. 'paper': the maps of MLPs, summed scores, 1,000 examples; so do stacks, channels of recipes of your own and
+    all that earlier versions made, unless they say 'measured'."""
     pool: Literal["sum", "mean", "attention", "signed-attention"] | None = None
     """The pool that suits the scores, for questions that name none; None: the sum."""
     temperature: float = Field(default=1.0, gt=0, allow_inf_nan=False)
@@ -264,9 +264,14 @@ class PresetSettings(GradientSettings):
         given = {name: value for name, value in values.items() if name != "preset"}
         if preset == "paper":
             return given
-        cosines = given.get("unit", True) in (True,) and given.get("checkpoints", "final") == "final"
-        unsuited = ("pool", "temperature") if "pool" in given or not cosines else ()
+        unsuited = cls._unsuited(given)
         return {**{name: value for name, value in cls.measured.items() if name not in unsuited}, **given}
+
+    @classmethod
+    def _unsuited(cls, given: Mapping[str, Any]) -> tuple[str, ...]:
+        """Settings of the preset that do not go with what is given: a temperature was measured of cosines alone."""
+        cosines = given.get("unit", True) in (True,) and given.get("checkpoints", "final") == "final"
+        return ("pool", "temperature") if "pool" in given or not cosines else ()
 
     @model_validator(mode="after")
     def _fitting_temperature(self) -> Self:
@@ -288,8 +293,16 @@ class TracinSettings(CheckpointSettings, PresetSettings, MapWeightSettings):
 class LograSettings(PresetSettings, MapWeightSettings):
     """Settings of LoGra."""
 
-    added = (*MapWeightSettings.added, *PRESET)
-    measured: ClassVar = {"modules": ("all-linear",), "sample": 300, "pool": "attention", "temperature": 0.4}
+    added = (*MapWeightSettings.added, *PRESET, "exponent", "sketch")
+    measured: ClassVar = {
+        "modules": ("all-linear",),
+        "rank": 64,
+        "sketch": 2**14,
+        "exponent": 0.5,
+        "sample": 300,
+        "pool": "attention",
+        "temperature": 0.4,
+    }
 
     projection: Literal["pca", "random"] = "pca"
     """Small matrices: leading directions of activations and output gradients, or random ones."""
@@ -301,6 +314,26 @@ class LograSettings(PresetSettings, MapWeightSettings):
     """Training examples, drawn at random, that directions and Kronecker factors are learnt from."""
     unit: bool = True
     """Scale features to length 1."""
+    exponent: float = Field(default=1.0, ge=0, le=1, allow_inf_nan=False)
+    """p: gradients are multiplied by (H + λI)^(-p/2), so a score has (H + λI)^(-p) in it. 1 as in the paper; 0.5 is the
+    root of the curvature, by which AdamW divides."""
+    sketch: int | None = Field(default=None, ge=1)
+    """Keep so many numbers of an example: the rank² of each linear map are mixed at random into an equal share of them.
+    More of a gradient of high rank survives so than by a lower rank. A map narrower than the rank keeps its width.
+    None: all are kept."""
+
+    @classmethod
+    def _unsuited(cls, given: Mapping[str, Any]) -> tuple[str, ...]:
+        """Of what cannot be sketched, neither the sketch nor the high rank."""
+        others = {"projection": "pca", "curvature": "kfac"}
+        plain = any(given.get(name, usual) != usual for name, usual in others.items()) or given.get("rank", 1) is None
+        return (*super()._unsuited(given), *(("sketch", "rank") if plain else ()))
+
+    @model_validator(mode="after")
+    def _sketched_directions(self) -> Self:
+        if self.sketch is not None and (self.rank is None or self.projection != "pca" or self.curvature != "kfac"):
+            raise ValueError("sketch: mixes whitened directions; expected a rank, projection=pca and curvature=kfac")
+        return self
 
 
 class EkfacSettings(MapWeightSettings):

@@ -161,19 +161,22 @@ class Corpus(Sequence[Example]):
         return _example(*(self.table.column(column)[number].as_py() for column in range(len(COLUMNS))))
 
     def take(self, rows: Sequence[int] | Rows) -> "Corpus":
-        """Return the corpus of the given rows, in the given order.
+        """Return the corpus of the given rows, in their order; or of those that one truth value for each row chooses.
 
         Raises:
             IndexError: a row is not between 0 and n − 1.
-            DataError: a row is given twice.
+            DataError: a row is given twice, or rows are not whole numbers.
         """
-        wanted = np.asarray(rows, np.int64)
+        given = np.asarray(rows) if len(rows) else np.empty(0, np.int64)
+        wanted = np.flatnonzero(given) if given.dtype == np.bool_ and given.shape == (len(self),) else given
+        if wanted.ndim != 1 or not np.issubdtype(wanted.dtype, np.integer):
+            raise DataError("rows: are not whole numbers; expected some, or a truth value for each row. Give those")
         outside = wanted[(wanted < 0) | (wanted >= len(self))]
         if len(outside):
             raise IndexError(f"row {outside[0]} of a corpus of {len(self)} examples")
         if len(np.unique(wanted)) < len(wanted):
             raise DataError("rows: one is given twice; a corpus holds each example once. Leave repeats out")
-        return Corpus(take(self.table, wanted))
+        return Corpus(take(self.table, wanted.astype(np.int64)))
 
     def __iter__(self) -> Iterator[Example]:
         for batch in self.table.to_batches(max_chunksize=_BATCH_ROWS):

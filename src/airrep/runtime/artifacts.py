@@ -45,6 +45,7 @@ SWAPPED = ".swapped"
 REQUEST = "request.json"
 """File of an unfinished directory with the request that it was begun for."""
 _OWN = "manifest_sha256"
+_PARTIAL = ".partial"
 """Key of a manifest: the checksum over all of its other lines."""
 _OWN_LINE = re.compile(rb'(?<=\n) "manifest_sha256": "([^"\n]*)",\n|,\n "manifest_sha256": "([^"\n]*)"(?=\n}\n)')
 _UNKNOWN = "checksum of the other lines"
@@ -254,7 +255,7 @@ def as_written(path: Path) -> Iterator[None]:
 def _why_absent(folder: Path) -> str:
     if not folder.exists() and not (folder.name and partial_path(folder).is_dir()):
         return f"{folder}: does not exist; expected a directory that airrep wrote. Check the path."
-    if folder.name.endswith(".partial") or not folder.exists():
+    if folder.suffix == _PARTIAL or not folder.exists():
         return f"{folder}: is unfinished. Run the command that was building it again: it goes on where it stopped."
     return f"{folder}: has no {MANIFEST}; expected a directory that airrep wrote. Check the path."
 
@@ -327,7 +328,7 @@ def check_file(path: Path, entry: Mapping[str, Any]) -> None:
 
 def is_made(folder: Path) -> bool:
     """Whether a folder is an artifact, or one that is being made; nothing is checked."""
-    if folder.suffix == ".partial" or (folder / REQUEST).is_file():
+    if folder.suffix == _PARTIAL or (folder / REQUEST).is_file():
         return True
     try:
         return f'"{_OWN}"'.encode() in (folder / MANIFEST).read_bytes()
@@ -337,7 +338,7 @@ def is_made(folder: Path) -> bool:
 
 def partial_path(out: Path) -> Path:
     """Path of the directory in which an artifact is written until it is whole."""
-    return out.with_name(out.name + ".partial")
+    return out.with_name(out.name + _PARTIAL)
 
 
 @contextmanager
@@ -420,6 +421,8 @@ def real_path(out: str | PathLike[str]) -> Path:
     path = path.resolve() if path.is_symlink() or not path.name else path
     if not path.name:
         raise ArtifactError(f"{path}: has no name of its own; expected a folder below it. Give another path.")
+    if path.suffix == _PARTIAL:
+        raise ArtifactError(f"{path}: names that end in {_PARTIAL} are those of unfinished work. Give another name.")
     return path
 
 

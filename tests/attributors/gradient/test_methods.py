@@ -137,7 +137,8 @@ def test_nothing_is_computed_twice_on_the_same_lm(lm: str, computed: list[int], 
 def test_an_index_answers_like_the_method(lm: str, tmp_path: Path) -> None:
     train, queries = make_corpus(20), make_corpus(3, "q")
     for name in ("logra", "trak"):
-        chosen = {"modules": ["all-linear"]}
+        chosen: dict[str, Any] = {"modules": ["all-linear"]}
+        chosen |= {"exponent": 1.0, "sketch": None} if name == "logra" else {}
         airrep.build_index(train, tmp_path / name, name, settings={"lm": lm, "rank": 3, **chosen}, shard_rows=8)
         method = make(name, lm, **chosen)
         method.fit(train)

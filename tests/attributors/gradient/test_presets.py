@@ -60,8 +60,8 @@ def test_a_preset_is_what_modules_pool_and_temperature_say(name: str) -> None:
     assert chosen(settings_of(name)) == plain
     assert settings_of(name, preset="paper") == settings_of(name)
     made = settings_of(name, preset="measured")
-    assert (chosen(made), made.rank, made.preset) == (whole, 8, None)
-    own = {} if name == "tracin" else {"sample": 300}
+    own = {} if name == "tracin" else {"rank": 64, "sketch": 2**14, "exponent": 0.5, "sample": 300}
+    assert (chosen(made), made.rank, made.preset) == (whole, own.get("rank", 8), None)
     assert settings_of(name, modules=["all-linear"], pool=pool, temperature=temperature, **own) == made
 
 
@@ -81,6 +81,9 @@ def test_what_is_given_counts_before_the_preset(name: str) -> None:
         samples = [settings_of(name, preset=preset).sample for preset in (None, "paper", "measured")]
         assert samples == [1000, 1000, 300]
         assert settings_of(name, preset="measured", sample=20, unit=False).sample == 20
+        for plain in ({"rank": None}, {"projection": "random"}, {"curvature": "fisher"}):
+            made = settings_of(name, preset="measured", **plain)
+            assert (made.sketch, made.rank) == (None, None if "rank" in plain else 8), "what no sketch goes with"
     assert measured(unit=False) == (("all-linear",), None, 1.0), "lengths are kept: no temperature was measured"
     paper = settings_of(name, preset="paper", pool="attention", temperature=0.2, modules=["all-linear"])
     assert chosen(paper) == (("all-linear",), "attention", 0.2)
@@ -124,7 +127,8 @@ def test_settings_that_were_written_are_read_as_the_same(name: str) -> None:
 def test_new_indexes_take_what_was_measured_best(name: str, lm: str, tmp_path: Path) -> None:
     built = airrep.build_index(TRAIN, tmp_path / "new", name, settings=at(lm))
     pool, temperature = OWN[name]
-    equal = make_attributor(name, at(lm, modules=["all-linear"], pool=pool, temperature=temperature))
+    own = {} if name == "tracin" else {"sketch": 2**14, "exponent": 0.5}
+    equal = make_attributor(name, at(lm, modules=["all-linear"], pool=pool, temperature=temperature, **own))
     equal.fit(TRAIN)
     assert built.manifest["attributor"] == equal.fingerprint
     opened = airrep.open_index(built.path)

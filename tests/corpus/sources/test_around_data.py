@@ -3,6 +3,7 @@
 from datetime import date
 from pathlib import Path
 
+import numpy as np
 import pandas as pd
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -10,7 +11,7 @@ import pytest
 from worlds.small_world import make_corpus
 
 import airrep
-from airrep.errors import ConfigError, DataError
+from airrep.errors import ArtifactError, ConfigError, DataError
 
 
 def test_an_index_below_its_data_is_no_data(tmp_path: Path) -> None:
@@ -79,3 +80,23 @@ def test_an_empty_filter_is_no_filter(tmp_path: Path) -> None:
         with pytest.raises(ConfigError, match="comparisons of a field with a literal are expected"):
             index.top("a text", 1, where=expression)
     assert len(index.where()) == 5
+
+
+def test_whole_numbers_that_pandas_made_floats_are_labels_and_ids(tmp_path: Path) -> None:
+    pd.DataFrame({"prompt": ["a", "b"], "response": ["c", "d"], "label": [3, None]}).to_parquet(tmp_path / "a.parquet")
+    assert airrep.read_corpus(tmp_path / "a.parquet").values("label") == ["3", None]
+
+
+def test_rows_are_taken_by_truth_values_too() -> None:
+    corpus = make_corpus(4)
+    assert corpus.take(np.array([True, False, True, False])).fingerprint == corpus.take([0, 2]).fingerprint
+    assert len(corpus.take([])) == 0
+    for wrong in ([0.7], [True, False], ["0"]):
+        with pytest.raises(DataError, match="rows: are not whole numbers"):
+            corpus.take(wrong)  # type: ignore[arg-type]
+
+
+def test_names_of_unfinished_work_are_refused(tmp_path: Path) -> None:
+    for name in ("made.partial", ""):
+        with pytest.raises(ArtifactError, match="unfinished work|empty path"):
+            airrep.build_index(make_corpus(3), tmp_path / name if name else "", "tfidf")

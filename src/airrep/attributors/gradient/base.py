@@ -13,7 +13,13 @@ from airrep.arrays import DenseFeatures
 from airrep.attributors.base import OnRows
 from airrep.attributors.gradient.curvature import unit
 from airrep.attributors.gradient.map_weights import WeighsBlocks
-from airrep.attributors.gradient.projection import Projections, check_rank, project_gradients, random_projections
+from airrep.attributors.gradient.projection import (
+    Finish,
+    Projections,
+    check_rank,
+    project_gradients,
+    random_projections,
+)
 from airrep.attributors.gradient.reading import Objective, Site, find_sites
 from airrep.attributors.gradient.store import GradientStore, by_chunks, store_folder
 from airrep.attributors.language import LanguageAttributor
@@ -84,9 +90,14 @@ class GradientAttributor(LanguageAttributor[S]):
             ConfigError: there are none of these names, or the rank is larger than one of them.
         """
         found = find_sites(self.lm.model, self._settings.modules, f"lm {self.lm.name}")
-        if self._settings.rank is not None:
+        if self._settings.rank is not None and self.rank_must_fit:
             check_rank(found, self._settings.rank)
         return found
+
+    @property
+    def rank_must_fit(self) -> bool:
+        """Whether no linear map may be narrower than the rank."""
+        return True
 
     @cached_property
     def folder(self) -> Path | None:
@@ -102,6 +113,11 @@ class GradientAttributor(LanguageAttributor[S]):
     def _random(self) -> Projections | None:
         rank = self._settings.rank
         return None if rank is None else random_projections(self.sites, rank, self._settings.seed)
+
+    @property
+    def finish(self) -> Finish | None:
+        """What makes features of projected gradients as they are read; None: they stay as they are."""
+        return None
 
     @property
     def projected_by(self) -> object:
@@ -170,6 +186,7 @@ class GradientAttributor(LanguageAttributor[S]):
                 self.projections,
                 objective=self.objective,
                 reduction=self._settings.reduction,
+                finish=self.finish,
             )
         finally:
             if weights.path is not None:

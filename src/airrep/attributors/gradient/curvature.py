@@ -58,16 +58,18 @@ class Kronecker:
         of_outputs, outward = linalg.eigh(outputs.astype(np.float64))
         return cls(inward, outward, tokens * np.outer(of_outputs.clip(min=0), of_inputs.clip(min=0)))
 
-    def whiten(self, gradients: Float[np.ndarray, "n o i"], damping: float) -> Float[np.ndarray, "n o i"]:
-        """(H + λI)^(-1/2) of each gradient, in the eigenbasis, which inner products do not see.
+    def whiten(
+        self, gradients: Float[np.ndarray, "n o i"], damping: float, exponent: float = 1.0
+    ) -> Float[np.ndarray, "n o i"]:
+        """(H + λI)^(-p/2) of each gradient, in the eigenbasis, which inner products do not see.
 
-        λ is *damping* times the mean eigenvalue.
+        λ is *damping* times the mean eigenvalue, p the *exponent*.
 
         Raises:
             TrainingError: the curvature is zero, or has zeros and no damping.
         """
         rotated = np.matmul(self.outward.T, np.matmul(gradients, self.inward))
-        white: np.ndarray = rotated / np.sqrt(damped(self.eigenvalues, damping))
+        white: np.ndarray = rotated / stretch(self.eigenvalues, damping, exponent)
         return white
 
 
@@ -87,6 +89,12 @@ def damped(eigenvalues: np.ndarray, damping: float) -> np.ndarray:
     return found
 
 
+def stretch(eigenvalues: np.ndarray, damping: float, exponent: float) -> np.ndarray:
+    """(λ_i + λ)^(p/2), by which gradients are divided along each eigendirection; errors of :func:`damped`."""
+    found: np.ndarray = damped(eigenvalues, damping) ** (exponent / 2)
+    return found
+
+
 @dataclass(frozen=True, eq=False)
 class Fisher:
     """Raw Fisher matrix F = (1/n) Σ g gᵀ, taken apart: F = Q diag(λ) Qᵀ."""
@@ -102,9 +110,11 @@ class Fisher:
         eigenvalues, vectors = linalg.eigh(matrix)
         return cls(vectors, eigenvalues.clip(min=0))
 
-    def whiten(self, gradients: Float[np.ndarray, "n d"], damping: float) -> Float[np.ndarray, "n d"]:
-        """(F + λI)^(-1/2) of each gradient, in the eigenbasis; λ and errors as for :class:`Kronecker`."""
-        found: np.ndarray = gradients @ (self.vectors / np.sqrt(damped(self.eigenvalues, damping)))
+    def whiten(
+        self, gradients: Float[np.ndarray, "n d"], damping: float, exponent: float = 1.0
+    ) -> Float[np.ndarray, "n d"]:
+        """(F + λI)^(-p/2) of each gradient, in the eigenbasis; λ, p and errors as for :class:`Kronecker`."""
+        found: np.ndarray = gradients @ (self.vectors / stretch(self.eigenvalues, damping, exponent))
         return found
 
     def inverse(self, damping: float) -> Float64[np.ndarray, "d d"]:

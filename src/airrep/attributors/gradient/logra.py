@@ -1,19 +1,21 @@
 """Attribution by whitened projected gradients: LoGra."""
 
 from collections.abc import Iterator, Mapping, Sequence
+from functools import cached_property
 from pathlib import Path
 from typing import TypeAlias
 
 import numpy as np
 import torch
 from jaxtyping import Float
+from torch import Tensor
 
 from airrep.arrays import DenseFeatures
 from airrep.attributors.base import OnProgress, OnRows, SlowFit, count_rows
 from airrep.attributors.gradient.base import PresetAttributor
-from airrep.attributors.gradient.curvature import Fisher, Kronecker, principal_directions, unit
+from airrep.attributors.gradient.curvature import Fisher, Kronecker, principal_directions, stretch, unit
 from airrep.attributors.gradient.map_weights import WeighsBlocks
-from airrep.attributors.gradient.projection import Covariances, Projections
+from airrep.attributors.gradient.projection import Covariances, Finish, Projections, RandomProjection
 from airrep.attributors.gradient.reading import Site, read_gradients
 from airrep.attributors.gradient.store import (
     array_digest,
@@ -46,7 +48,10 @@ class LograAttributor(PresetAttributor[LograSettings], WeighsBlocks[LograSetting
 
     :meth:`fit` learns from a sample of the training corpus the small matrices P (leading directions of inputs and of
     output gradients) and the curvature H of what they leave, map by map: Kronecker factors (K-FAC), or the whole matrix
-    (raw Fisher). λ = ``damping`` × the mean eigenvalue of H is added to it.
+    (raw Fisher). λ = ``damping`` × the mean eigenvalue of H is added to it. With ``exponent`` p the power is −p/2.
+
+    With ``sketch`` what each linear map gives is mixed at random while it is read, by a count sketch, which keeps inner
+    products in expectation. So the rank can be high and the features few.
     """
 
     name = "logra"
@@ -61,7 +66,63 @@ class LograAttributor(PresetAttributor[LograSettings], WeighsBlocks[LograSetting
             return self._random
         learnt = self._fitted()
         pairs = ((site.name, learnt[f"in-{n}"], learnt[f"out-{n}"]) for n, site in enumerate(self.sites))
-        return {name: (torch.from_numpy(inward), torch.from_numpy(out)) for name, inward, out in pairs}
+        found = {name: (torch.from_numpy(inward), torch.from_numpy(out)) for name, inward, out in pairs}
+        return found if self.settings.sketch is None else self._turned(found)
+
+    def _turned(self, projections: Projections) -> Projections:
+        """Projections onto the eigenbasis of the curvature."""
+        return {
+            name: (inward @ torch.from_numpy(own.inward).float(), out @ torch.from_numpy(own.outward).float())
+            for (name, (inward, out)), own in zip(projections.items(), self._factors, strict=True)
+        }
+
+    @property
+    def finish(self) -> Finish | None:
+        chosen = self.settings
+        if chosen.sketch is None:
+            return None
+        divisors = (stretch(own.eigenvalues, chosen.damping, chosen.exponent) for own in self._factors)
+        names = (site.name for site in self.sites)
+        held = {name: torch.from_numpy(each).float() for name, each in zip(names, divisors, strict=True)}
+        return WhitenedSketch(held, self._share, chosen.seed, self.lm.execution.device)
+
+    @property
+    def rank_must_fit(self) -> bool:
+        return self.settings.sketch is None
+
+    @property
+    def _share(self) -> int:
+        """Numbers that are kept of a linear map at most."""
+        assert self.settings.sketch is not None
+        return max(1, self.settings.sketch // len(self.sites))
+
+    @cached_property
+    def widths(self) -> tuple[int, ...]:
+        if self.settings.sketch is None:
+            return super().widths
+        ranks = [(self._rank(site.width_in), self._rank(site.width_out)) for site in self.sites]
+        return tuple(min(inward * out, self._share) for inward, out in ranks)
+
+    def _rank(self, width: int) -> int:
+        assert self.settings.rank is not None
+        return min(self.settings.rank, width)
+
+    @property
+    def _factors(self) -> Iterator[Kronecker]:
+        """Curvature of each linear map."""
+        learnt = self._fitted()
+        return (
+            Kronecker(learnt[f"inward-{n}"], learnt[f"outward-{n}"], learnt[f"values-{n}"])
+            for n in range(len(self.sites))
+        )
+
+    @property
+    def recipe(self) -> dict[str, object]:
+        chosen = self.settings
+        if chosen.sketch is None:
+            return super().recipe
+        key = self._fitted()[KEY].tobytes().hex()
+        return {**super().recipe, "whitened": [key, chosen.damping, chosen.exponent], "sketch": chosen.sketch}
 
     @property
     def _by_directions(self) -> bool:
@@ -77,7 +138,9 @@ class LograAttributor(PresetAttributor[LograSettings], WeighsBlocks[LograSetting
 
     @property
     def fingerprint(self) -> str:
-        own = {**{name: getattr(self.settings, name) for name in ("damping", "unit")}, **self.weighing, **self.pooled}
+        chosen, newer = self.settings, {"exponent": 1.0, "sketch": None}
+        own = {**{name: getattr(chosen, name) for name in ("damping", "unit")}, **self.weighing, **self.pooled}
+        own |= {name: value for name, old in newer.items() if (value := getattr(chosen, name)) != old}
         return json_digest({"method": self.name, "learnt": self._fitted()[KEY].tobytes().hex(), **own})
 
     def fit(self, train: Corpus, progress: OnProgress | None = None) -> None:
@@ -148,8 +211,7 @@ class LograAttributor(PresetAttributor[LograSettings], WeighsBlocks[LograSetting
     def _small(self, site: Site, inputs: np.ndarray, outputs: np.ndarray) -> tuple[np.ndarray, np.ndarray] | None:
         """The small matrices of a linear map; None for whole gradients."""
         if self._by_directions:
-            rank = self.settings.rank or 0
-            found = (principal_directions(inputs, rank), principal_directions(outputs, rank))
+            found = [principal_directions(each, self._rank(len(each))) for each in (inputs, outputs)]
             return found[0].astype(np.float32), found[1].astype(np.float32)
         random = self._random
         return None if random is None else (random[site.name][0].numpy(), random[site.name][1].numpy())
@@ -167,16 +229,17 @@ class LograAttributor(PresetAttributor[LograSettings], WeighsBlocks[LograSetting
 
     def _features(self, examples: Sequence[Example], on_rows: OnRows | None) -> Float[np.ndarray, "n d"]:
         rows = self.gradients(examples, on_rows=on_rows).rows.astype(np.float64)
-        parts = np.split(rows, np.cumsum(self.widths)[:-1], axis=1)
-        white = np.concatenate([self._whiten(n, part) for n, part in enumerate(parts)], axis=1)
-        return unit(white) if self.settings.unit else white
+        if self.settings.sketch is None:
+            parts = np.split(rows, np.cumsum(self.widths)[:-1], axis=1)
+            rows = np.concatenate([self._whiten(n, part) for n, part in enumerate(parts)], axis=1)
+        return unit(rows) if self.settings.unit else rows
 
     def _whiten(self, n: int, part: Float[np.ndarray, "n d"]) -> Float[np.ndarray, "n d"]:
-        learnt, damping = self._fitted(), self.settings.damping
+        learnt, damping, exponent = self._fitted(), self.settings.damping, self.settings.exponent
         if self.settings.curvature == "fisher":
-            return Fisher(learnt[f"vectors-{n}"], learnt[f"values-{n}"]).whiten(part, damping)
+            return Fisher(learnt[f"vectors-{n}"], learnt[f"values-{n}"]).whiten(part, damping, exponent)
         factors = Kronecker(learnt[f"inward-{n}"], learnt[f"outward-{n}"], learnt[f"values-{n}"])
-        white = factors.whiten(part.reshape(len(part), *factors.eigenvalues.shape), damping)
+        white = factors.whiten(part.reshape(len(part), *factors.eigenvalues.shape), damping, exponent)
         return white.reshape(part.shape)
 
     def save_state(self, folder: Path) -> None:
@@ -187,6 +250,24 @@ class LograAttributor(PresetAttributor[LograSettings], WeighsBlocks[LograSetting
 
     def _fitted(self) -> Arrays:
         return self.check_fitted(self._learnt)
+
+
+class WhitenedSketch:
+    """Whitens the gradients of each linear map, in the eigenbasis of its curvature, and sketches them."""
+
+    def __init__(self, divisors: Mapping[str, Float[Tensor, "o i"]], share: int, seed: int, device: str) -> None:
+        self._divisors = {name: each.to(device) for name, each in divisors.items()}
+        self._share = share
+        self._sketch = RandomProjection(share, seed, device)
+
+    def width(self, site: Site) -> int:
+        """Numbers that are kept of a linear map: all, if they are few."""
+        return min(self._divisors[site.name].numel(), self._share)
+
+    def of(self, site: Site, gradients: Float[Tensor, "n o i"]) -> Float[Tensor, "n w"]:
+        """The features of one linear map."""
+        white = (gradients.float() / self._divisors[site.name]).flatten(1)
+        return self._sketch.of(site.name, white) if white.shape[1] > self._share else white
 
 
 def groups_of(sites: Sequence[Site], numbers: int) -> Iterator[tuple[Site, ...]]:

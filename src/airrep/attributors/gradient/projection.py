@@ -1,7 +1,7 @@
 """Gradients made small: two-sided projection, covariances, signed sums."""
 
 from collections.abc import Mapping, Sequence
-from typing import NamedTuple, TypeAlias
+from typing import NamedTuple, Protocol, TypeAlias
 
 import numpy as np
 import torch
@@ -46,20 +46,34 @@ def check_rank(sites: Sequence[Site], rank: int) -> None:
         )
 
 
+class Finish(Protocol):
+    """Makes a site's features of its projected gradients."""
+
+    def width(self, site: Site) -> int:
+        """Features of a site."""
+
+    def of(self, site: Site, gradients: Float[Tensor, "n o i"]) -> Float[Tensor, "n w"]:
+        """Features of some documents; they are added up over parts of a document, so this is linear."""
+
+
 class GradientProjector:
     """Reads each document's gradients, projected on both sides: ``(count, d)``, site after site, row-major.
 
-    Without projections these are whole gradients.
+    Without projections these are whole gradients; with a *finish* they are what that makes of them.
     """
 
-    def __init__(self, sites: Sequence[Site], projections: Projections | None, device: str) -> None:
+    def __init__(
+        self, sites: Sequence[Site], projections: Projections | None, device: str, finish: Finish | None = None
+    ) -> None:
         shapes = [
             (site.width_out, site.width_in)
             if projections is None
             else (projections[site.name][1].shape[1], projections[site.name][0].shape[1])
             for site in sites
         ]
-        ends = np.cumsum([out * inward for out, inward in shapes])
+        widths = [out * inward for out, inward in shapes]
+        ends = np.cumsum(widths if finish is None else [finish.width(site) for site in sites])
+        self._finish = finish
         self.dimension = int(ends[-1])
         """Features of an example, ``d``."""
         starts = [0, *ends[:-1].tolist()]
@@ -79,7 +93,9 @@ class GradientProjector:
             self._places, self.features = places, gradients.new_zeros(places.count, self.dimension)
         if self._matrices is not None:
             gradients = gradients @ self._matrices[site.name][1].to(gradients.dtype)
-        self.features[:, self._parts[site.name]] += places.products(gradients, kept).flatten(1)
+        found = places.products(gradients, kept)
+        own = found.flatten(1) if self._finish is None else self._finish.of(site, found)
+        self.features[:, self._parts[site.name]] += own
 
 
 class ProjectedGradients(NamedTuple):
@@ -98,9 +114,10 @@ def project_gradients(
     *,
     objective: Objective = "loss",
     reduction: Reduction = "mean",
+    finish: Finish | None = None,
 ) -> ProjectedGradients:
     """Projected gradients of every document; arguments and errors as for :func:`read_gradients`."""
-    reader = GradientProjector(sites, projections, lm.execution.device)
+    reader = GradientProjector(sites, projections, lm.execution.device, finish)
     kind = np.float64 if lm.model.dtype == torch.float64 else np.float32
     features = np.zeros((len(documents), reader.dimension), kind)
     doubts = np.zeros(len(documents), kind)

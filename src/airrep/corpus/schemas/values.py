@@ -24,11 +24,13 @@ def text_or_blank(field: str, value: object) -> str:
 
 
 def name(field: str, value: object) -> str:
-    """Return text or an integer as text."""
+    """Return text or a whole number as text."""
     if isinstance(value, str):
         return _storable(field, value)
     if isinstance(value, int | np.integer) and not isinstance(value, bool):
         return str(value)
+    if isinstance(value, float | np.floating) and float(value).is_integer():  # pandas makes 1.0 of 1 beside a gap
+        return str(int(value))
     raise DataError(f"{field} is {describe(value)}; text or an integer is expected")
 
 
