@@ -646,7 +646,5 @@ def test_names_of_groups_are_texts(index: airrep.Index, queries: airrep.Corpus, 
 
 @pytest.mark.parametrize("text", ["\ud800", airrep.Example("p", "\ud800"), [airrep.Example("\ud800", "r")]])
 def test_half_a_character_is_refused_in_a_query(index: airrep.Index, text: object) -> None:
-    with pytest.raises(
-        DataError, match=r"queries(\[0\])?: its (prompt|response) holds a lone surrogate at character 1"
-    ):
+    with pytest.raises(DataError, match=r"queries(\[0\])?: (prompt|response) holds a lone surrogate .* at character 1"):
         index.top(text, 1)  # type: ignore[call-overload]

@@ -262,8 +262,8 @@ def test_an_order_that_the_corpus_lacks_counts_when_it_comes(tmp_path: Path) -> 
     build_index(
         Corpus.from_examples(examples([("a", "yes"), ("b", "no")])), tmp_path / "index", "ngram", settings=settings
     )
-    longer = [("c", "one two three four"), ("d", "four three two one")]
-    append(Index(tmp_path / "index"), Corpus.from_examples(examples(longer)))
+    longer = [Example("", text, id=name) for name, text in (("c", "one two three four"), ("d", "four three two one"))]
+    append(Index(tmp_path / "index"), Corpus.from_examples(longer))
     index = Index(tmp_path / "index")
     with np.errstate(all="raise"):
         hits = index.top(Example("", "one two three four"), 2)
