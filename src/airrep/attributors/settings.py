@@ -318,7 +318,7 @@ class LograSettings(PresetSettings, MapWeightSettings):
     """p: gradients are multiplied by (H + λI)^(-p/2), so a score has (H + λI)^(-p) in it. 1 as in the paper; 0.5 is the
     root of the curvature, by which AdamW divides."""
     sketch: int | None = Field(default=None, ge=1)
-    """Keep so many numbers of an example: the rank² of each linear map are mixed at random into an equal share of them.
+    """Keep so many numbers of an example, one of each linear map at least: its rank² are mixed at random into a share.
     More of a gradient of high rank survives so than by a lower rank. A map narrower than the rank keeps its width.
     None: all are kept."""
 

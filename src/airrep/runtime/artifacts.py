@@ -327,8 +327,11 @@ def check_file(path: Path, entry: Mapping[str, Any]) -> None:
 
 
 def is_made(folder: Path) -> bool:
-    """Whether a folder is an artifact, or one that is being made; nothing is checked."""
-    if folder.suffix == _PARTIAL or (folder / REQUEST).is_file():
+    """Whether a folder is an artifact, or one that is being made; nothing is checked.
+
+    A request alone tells nothing: others name files of theirs so. Labels have one beside the folder of their results.
+    """
+    if folder.suffix == _PARTIAL or ((folder / REQUEST).is_file() and (folder / "results").is_dir()):
         return True
     try:
         return f'"{_OWN}"'.encode() in (folder / MANIFEST).read_bytes()

@@ -22,8 +22,17 @@ def test_an_index_below_its_data_is_no_data(tmp_path: Path) -> None:
     airrep.build_index(whole, data / "index", "tfidf")
     (data / "begun.partial").mkdir()
     (data / "begun.partial" / "costs.jsonl").write_text('{"stage": 1}\n')
+    (data / "labels" / "results").mkdir(parents=True)
+    (data / "labels" / "request.json").write_text("{}")
     assert airrep.read_corpus(data).fingerprint == whole.fingerprint
     airrep.build_index(airrep.read_corpus(data), data / "index", "tfidf")
+
+
+def test_a_folder_of_requests_is_data_like_any_other(tmp_path: Path) -> None:
+    (tmp_path / "data" / "part").mkdir(parents=True)
+    make_corpus(3).to_jsonl(tmp_path / "data" / "part" / "a.jsonl")
+    (tmp_path / "data" / "part" / "request.json").write_text('[{"prompt": "more", "response": "data"}]')
+    assert len(airrep.read_corpus(tmp_path / "data")) == 4
 
 
 def test_linked_folders_are_read_once(tmp_path: Path) -> None:

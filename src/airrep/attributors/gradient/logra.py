@@ -110,11 +110,11 @@ class LograAttributor(PresetAttributor[LograSettings], WeighsBlocks[LograSetting
     @property
     def _factors(self) -> Iterator[Kronecker]:
         """Curvature of each linear map."""
+        return (self._factor(n) for n in range(len(self.sites)))
+
+    def _factor(self, n: int) -> Kronecker:
         learnt = self._fitted()
-        return (
-            Kronecker(learnt[f"inward-{n}"], learnt[f"outward-{n}"], learnt[f"values-{n}"])
-            for n in range(len(self.sites))
-        )
+        return Kronecker(learnt[f"inward-{n}"], learnt[f"outward-{n}"], learnt[f"values-{n}"])
 
     @property
     def recipe(self) -> dict[str, object]:
@@ -238,7 +238,7 @@ class LograAttributor(PresetAttributor[LograSettings], WeighsBlocks[LograSetting
         learnt, damping, exponent = self._fitted(), self.settings.damping, self.settings.exponent
         if self.settings.curvature == "fisher":
             return Fisher(learnt[f"vectors-{n}"], learnt[f"values-{n}"]).whiten(part, damping, exponent)
-        factors = Kronecker(learnt[f"inward-{n}"], learnt[f"outward-{n}"], learnt[f"values-{n}"])
+        factors = self._factor(n)
         white = factors.whiten(part.reshape(len(part), *factors.eigenvalues.shape), damping, exponent)
         return white.reshape(part.shape)
 

@@ -140,11 +140,11 @@ def _with_input(prompt: object, rest: dict[str, Any], prompt_key: str, response_
     Returns:
         The prompt, and the name of what was joined where the form is not named after it.
     """
-    usual, *_ = names_of = _JOINED.get((prompt_key, response_key), (None,))
-    name = next((one for one in names_of if one is not None and rest.get(one) is not None), None)
+    known = _JOINED.get((prompt_key, response_key), ())
+    name = next((one for one in known if rest.get(one) is not None), None)
     if name is None or not isinstance(prompt, str):
         return prompt, None
-    own = prompt_key == "instruction" and name == usual
+    own = prompt_key == "instruction" and name == known[0]
     if not isinstance(rest[name], str):
         if own:
             raise DataError(f"{name} is {describe(rest[name])}; text is expected")
