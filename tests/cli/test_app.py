@@ -159,7 +159,7 @@ def test_typed_query(world: Run) -> None:
         (("queries.jsonl", "--prompt", "a"), "queries: expected a file, or --prompt and --response"),
         (("--prompt", "a"), "--prompt is given without --response"),
         (("nowhere.jsonl",), "nowhere.jsonl"),
-        (("queries.jsonl", "-k", "31"), "31"),
+        (("queries.jsonl", "-k", "0"), "k is 0"),
         (("queries.jsonl", "--where", "flavour == 1"), "flavour"),
         (("queries.jsonl", "--where", "__import__('os')"), "where"),
     ],

@@ -364,11 +364,24 @@ def test_deleted_examples_may_come_back(index: airrep.Index) -> None:
         editing.delete(again, range(again.rows))
 
 
+def test_where_fewer_fulfil_the_filter_all_are_given(index: airrep.Index, queries: airrep.Corpus) -> None:
+    every = index.top(queries[0], k=1000)
+    assert len(every) == len(index)
+    some = index.where('source == "books"')
+    found = index.top(queries[0], k=len(some) + 1, where='source == "books"')
+    assert sorted(hit.row for hit in found) == some.tolist()
+    for ask in (airrep.harmful, airrep.top_of_set, airrep.explain):
+        result = ask(index, queries, k=1000)
+        assert result == ask(index, queries, k=len(index))
+
+
 def test_bad_questions_are_told(index: airrep.Index, queries: airrep.Corpus) -> None:
-    with pytest.raises(ConfigError, match="51"):
-        index.top(queries, k=51)
-    with pytest.raises(ConfigError, match="0"):
+    with pytest.raises(ConfigError, match="top: k is 0; expected at least 1"):
         index.top(queries, k=0)
+    with pytest.raises(ConfigError, match=r"top: k is 1\.5; a whole number is expected"):
+        index.top(queries, k=1.5)
+    with pytest.raises(ConfigError, match="top: k is 10, but no example fulfils the filter"):
+        index.top(queries, where='source == "nowhere"')
     with pytest.raises(ConfigError, match="queries: there are none"):
         index.top([], k=1)
     with pytest.raises(ConfigError, match="has no row 50; expected 0 to 49"):

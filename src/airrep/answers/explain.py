@@ -18,7 +18,7 @@ from airrep.index.index import Index, Queries
 from airrep.index.reasons import Reasons, Scored
 from airrep.index.results import Provenance, Record
 from airrep.index.why import Why
-from airrep.scoring.blocks import Block, check_count
+from airrep.scoring.blocks import Block, at_most
 
 CONTRAST = "score for the answer minus score for the better answer"
 TOGETHER = 64
@@ -90,7 +90,7 @@ def explain(
         index: the index to ask.
         answers: prompts with the answers to explain.
         better: the same prompts with better answers, in any order.
-        k: how many training examples for each.
+        k: how many training examples for each; all, where fewer fulfil the filter.
         where: a filter; only examples that fulfil it count.
         why: tell what each channel gave, and which words are the same.
         tokens: tell which words of the answer each example helps; encodes the answer once for each word, or
@@ -98,8 +98,7 @@ def explain(
         progress: called with the number of encoded texts.
 
     Raises:
-        ConfigError: k is not between 1 and the number of examples to choose from, an answer has no better one, or a bad
-            filter.
+        ConfigError: k is below 1, an answer has no better one, or a filter is bad or fulfilled by no example.
 
     Example:
         >>> told = airrep.explain(index, queries[0], k=3)
@@ -109,7 +108,7 @@ def explain(
     asked = _listed(answers)
     pairs = None if better is None else match_better(asked, _listed(better))
     keep = index.mask(where)
-    check_count("explain: k", k, int(keep.sum()))
+    k = at_most("explain: k", k, int(keep.sum()))
     encoded = index.encode_queries(asked if pairs is None else [*asked, *pairs], progress)
     reasons = Reasons(index, index.attributor) if why else None
     found: list[Explained] = []

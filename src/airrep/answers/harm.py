@@ -15,7 +15,7 @@ from airrep.index.index import Index, Queries
 from airrep.index.reasons import Reasons, Scored
 from airrep.index.results import Provenance, Record
 from airrep.index.why import Why
-from airrep.scoring.blocks import check_count
+from airrep.scoring.blocks import at_most
 from airrep.scoring.topk import top_k
 
 HARM = -2.0
@@ -104,7 +104,7 @@ def harmful(
         progress: called with the number of encoded queries.
 
     Raises:
-        ConfigError: k is not between 1 and the number of examples to choose from, or a bad filter.
+        ConfigError: k is below 1, or a filter is bad or fulfilled by no example.
 
     Example:
         >>> found = airrep.harmful(index, queries, k=3)
@@ -113,7 +113,7 @@ def harmful(
     """
     asked = [queries] if isinstance(queries, Example) else list(queries)
     keep = index.mask(where)
-    check_count("harmful: k", k, int(keep.sum()))
+    k = at_most("harmful: k", k, int(keep.sum()))
     encoded = index.encode_queries(asked, progress)
     spread = spread_of(encoded, index.blocks, keep)
     found = top_k(encoded, index.blocks, k, keep=keep, least=True)
@@ -192,13 +192,13 @@ def top_of_set(
     Args:
         index: the index to ask.
         queries: the set.
-        k: how many.
+        k: how many; all, where fewer fulfil the filter.
         least: those that harm it most instead.
         where: a filter; only examples that fulfil it count.
         progress: called with the number of encoded queries.
 
     Raises:
-        ConfigError: k is not between 1 and the number of examples to choose from, or a bad filter.
+        ConfigError: k is below 1, or a filter is bad or fulfilled by no example.
         DataError: no query tells the examples apart.
 
     Example:
@@ -207,7 +207,7 @@ def top_of_set(
         [1, 2, 3]
     """
     keep = index.mask(where)
-    check_count("top of a set: k", k, int(keep.sum()))
+    k = at_most("top of a set: k", k, int(keep.sum()))
     encoded = index.encode_queries(queries, progress)
     spread = spread_of(encoded, index.blocks, keep)
     uneven = np.flatnonzero(spread.deviation > 0)

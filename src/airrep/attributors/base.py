@@ -11,7 +11,7 @@ from typing import ClassVar, Generic, TypeVar
 from airrep.arrays import Features
 from airrep.corpus.corpus import Corpus, Example
 from airrep.corpus.places import Places
-from airrep.errors import ConfigError, NotFittedError
+from airrep.errors import ConfigError, DataError, NotFittedError
 from airrep.runtime.settings import Settings
 from airrep.scoring.pooling import AnyPooling, Pool, Pooling, PoolLike
 
@@ -156,6 +156,10 @@ class Attributor(ABC):
     def fit(self, train: Corpus) -> None:
         """Learn from the training corpus what the features need; most methods need nothing."""
 
+    def unusable(self, examples: Sequence[Example]) -> Mapping[int, str]:  # noqa: ARG002
+        """Row and reason of each example that the method cannot read, and so refuses."""
+        return {}
+
     @abstractmethod
     def encode_train(self, examples: Sequence[Example], on_rows: OnRows | None = None) -> Features:
         """φ_train of each example, ``(rows, d)``.
@@ -203,6 +207,18 @@ def fit_method(attributor: Attributor, train: Corpus, progress: OnProgress | Non
         attributor.fit(train)
 
 
+def usable(method: Attributor, corpus: Corpus, what: str) -> Corpus:
+    """The examples that a method can read; errors call the corpus *what*.
+
+    Raises:
+        DataError: there are none.
+    """
+    refused = method.unusable(corpus)
+    if len(refused) == len(corpus):
+        raise DataError(f"{what}: no example can be read, the first: {refused[0]} Check the data and the model.")
+    return corpus.without(refused)
+
+
 class MethodAttributor(Attributor, Generic[S]):
     """A method of airrep's own, made with its settings."""
 
@@ -229,6 +245,9 @@ class SeveralMethods(MethodAttributor[S], SlowFit):
     @abstractmethod
     def parts(self) -> Sequence[Attributor]:
         """The other methods."""
+
+    def unusable(self, examples: Sequence[Example]) -> Mapping[int, str]:
+        return {row: reason for part in self.parts for row, reason in part.unusable(examples).items()}
 
     @property
     def counted(self) -> tuple[bool, ...]:

@@ -43,6 +43,9 @@ class LanguageAttributor(MethodAttributor[S]):
     def execution(self) -> Mapping[str, str]:
         return {"precision": self.lm.execution.precision}
 
+    def unusable(self, examples: Sequence[Example]) -> Mapping[int, str]:
+        return self.lm.unusable(examples)
+
     def fit(self, train: Corpus) -> None:
         """Check that the LM can read every example; DataError if it cannot."""
         self.lm.check_readable(train, self.name)

@@ -60,20 +60,33 @@ def index_command(
     values = configuring.values(encoder=encoder, lm=lm, precision=precision, device=device)
     corpus, existed = reading.read(train), not is_free(real_path(out))
     with Meter("encoding") as meter:
-        how: Any = {"settings": values, "shard_rows": shard_rows, "replace": replace, "engine": running.make()}
+        how: Any = {
+            "settings": values,
+            "skip_invalid": reading.skip_invalid,
+            "shard_rows": shard_rows,
+            "replace": replace,
+            "engine": running.make(),
+        }
         if shard is not None:
             part = build_part(corpus, out, shard, method, state=state, progress=meter, **how)
         else:
             built = build_index(corpus, out, method, progress=meter, **how)
     if shard is not None:
         name, count = part.lineage["method"], len(part.shards)
+        _tell_left_out(out, len(corpus) - part.rows)
         note(f"{out}: part {part.share} of {part.rows:,} examples, {count} shards, method {name}; next: airrep join")
         _tell_cautions(part.lineage, [corpus], out)  # every part is given all examples
         return
+    _tell_left_out(out, len(corpus) - len(built))
     outcome = "was finished already" if existed and not replace else "built"
     note(f"{out}: {outcome}: {len(built):,} examples, method {built.method}; next: airrep top {out} QUERIES")
     _tell_cautions(built.manifest, [corpus], out)
     _tell_empty(built, out)
+
+
+def _tell_left_out(out: Path, count: int) -> None:
+    if count:
+        note(f"{out}: {count:,} examples left out, which the language model cannot read whole")
 
 
 def _tell_cautions(lineage: "Mapping[str, Any]", examples: "Iterable[Corpus]", out: Path) -> None:
@@ -134,7 +147,7 @@ def append_command(
 
     opened, corpus = open_moved_index(path, encoder=encoder, lm=lm), reading.read(more)
     with Meter("encoding") as meter:
-        now = editing.append(opened, corpus, progress=meter)
+        now = editing.append(opened, corpus, skip_invalid=reading.skip_invalid, progress=meter)
     note(f"{path}: {len(now) - len(opened):,} examples added, {len(now):,} in all")
 
 

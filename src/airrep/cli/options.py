@@ -31,7 +31,10 @@ if TYPE_CHECKING:
     Kept: TypeAlias = Answer | Comparison | Diagnosis | Evaluation | Plan | Result
 
 
-DATA_HELP = "JSONL, JSON, CSV, TSV or Parquet (also .gz, .zst), a folder, a saved Hugging Face dataset, or a Hub id."
+DATA_HELP = (
+    "JSONL, JSON, CSV, TSV or Parquet (also .gz, .zst), a folder, a saved Hugging Face dataset, a Hub id, or - for "
+    "JSON lines on standard input."
+)
 CHOICE_HELP = "DIR#0,3-5 takes some instances of a directory that `airrep label` wrote."
 LABELS_HELP = "Directories that `airrep label` wrote; DIR#0,3-5 takes some instances of one."
 START_HELP = "Encoder to start from: 'default', 'untrained', a folder or a Hub id."
@@ -202,6 +205,8 @@ class ReadingOptions:
         told = [f"{count:,} as {_as_typed(form)}" for form, count in corpus.forms.items() if form not in _OBVIOUS]
         if told:
             note(f"{path}: {len(corpus):,} examples; records read: {', '.join(told)}")
+        if corpus.apart:
+            note(f"{path}: {len(corpus.apart):,} files are not read, the first: {corpus.apart[0]}")
         if corpus.skipped.count:
             note(f"{path}: {corpus.skipped.count:,} records left out, the first: {corpus.skipped.messages[0]}")
         return corpus

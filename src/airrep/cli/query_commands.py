@@ -21,7 +21,7 @@ app = typer.Typer()
 def top_command(
     asking: options.QueryOptions,
     delivery: options.OutputOptions,
-    k: Annotated[int, typer.Option("-k", help="How many training examples for each query.")] = 10,
+    k: Annotated[int, typer.Option("-k", help="How many training examples for each query, at most.")] = 10,
     least: Annotated[bool, "The most harmful instead of the most helpful."] = False,
     harmful: Annotated[
         bool,

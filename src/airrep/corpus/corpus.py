@@ -5,7 +5,7 @@ A corpus is a pyarrow table with the columns ``id``, ``prompt``, ``response``, `
 """
 
 import json
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -84,6 +84,7 @@ class Corpus(Sequence[Example]):
         table: the rows as a pyarrow Table.
         skipped: records that ``skip_invalid`` left out while reading; none for any other corpus.
         forms: how many records were read in which form, such as "messages"; none for any other corpus.
+        apart: files of a folder that were not read, each with why; none for any other corpus.
 
     Example:
         >>> corpus = airrep.Corpus.from_records([{"prompt": "Who won?", "response": "Nobody yet."}])
@@ -92,7 +93,12 @@ class Corpus(Sequence[Example]):
     """
 
     def __init__(
-        self, table: pa.Table, *, skipped: Skipped | None = None, forms: Mapping[str, int] | None = None
+        self,
+        table: pa.Table,
+        *,
+        skipped: Skipped | None = None,
+        forms: Mapping[str, int] | None = None,
+        apart: Sequence[str] = (),
     ) -> None:
         if table.schema.names != list(COLUMNS) or table.schema.types != SCHEMA.types:
             found = ", ".join(f"{column.name} ({column.type})" for column in table.schema)
@@ -100,6 +106,7 @@ class Corpus(Sequence[Example]):
         self.table = table
         self.skipped = Skipped() if skipped is None else skipped
         self.forms = dict(forms or {})
+        self.apart = tuple(apart)
 
     @classmethod
     def from_examples(cls, examples: Iterable[Example]) -> Self:
@@ -159,6 +166,10 @@ class Corpus(Sequence[Example]):
             return self.take(np.arange(start, stop, step))
         number = range(len(self))[row]
         return _example(*(self.table.column(column)[number].as_py() for column in range(len(COLUMNS))))
+
+    def without(self, rows: Collection[int]) -> "Corpus":
+        """Return the corpus without the given rows; itself if there are none."""
+        return self.take([row for row in range(len(self)) if row not in rows]) if rows else self
 
     def take(self, rows: Sequence[int] | Rows) -> "Corpus":
         """Return the corpus of the given rows, in their order; or of those that one truth value for each row chooses.
@@ -289,7 +300,7 @@ def read_corpus(
     if progress is not None:
         source = source._replace(records=_counted(source.records, progress))
     table, skipped, forms = _read(source, schema, skip_invalid)
-    return Corpus(table, skipped=skipped, forms=forms)
+    return Corpus(table, skipped=skipped, forms=forms, apart=source.apart)
 
 
 def _counted(

@@ -7,7 +7,7 @@ from functools import cached_property, partial
 from pathlib import Path
 from typing import Any
 
-from airrep.attributors.base import Attributor, OnProgress, fit_method
+from airrep.attributors.base import Attributor, OnProgress, fit_method, usable
 from airrep.attributors.direct import direct_parts
 from airrep.attributors.methods import METHODS, attributor_of_new_index, default_method, packages_of
 from airrep.corpus.corpus import Corpus
@@ -34,6 +34,7 @@ def build_index(
     method: str | Attributor | None = None,
     *,
     settings: Mapping[str, Any] | None = None,
+    skip_invalid: bool = False,
     shard_rows: int = SHARD_ROWS,
     replace: bool = False,
     progress: OnProgress | None = None,
@@ -52,6 +53,8 @@ def build_index(
         method: a method's name (see ``airrep methods``), or an attributor; None: the channels that airrep ships, or
             its encoder alone where *settings* name one.
         settings: settings of the method, unless it is an attributor.
+        skip_invalid: leave out examples that the method's language model cannot read, as those whose response is too
+            long; otherwise they are an error.
         shard_rows: examples in one shard; what an interruption can lose.
         replace: replace an index that is there and differs.
         progress: called with the number of finished rows.
@@ -70,7 +73,7 @@ def build_index(
         60
     """
     path = real_path(out)
-    method, train = checked(train, method, settings, shard_rows)
+    method, train = checked(train, method, settings, shard_rows, skip_invalid)
     plan = BuildPlan(method, train, shard_rows, fit(method, train, progress))
     stage = index_stage(path, plan.request, replace)
     if not _is_finished(stage):
@@ -79,7 +82,11 @@ def build_index(
 
 
 def checked(
-    train: CorpusLike, method: str | Attributor | None, settings: Mapping[str, Any] | None, shard_rows: int
+    train: CorpusLike,
+    method: str | Attributor | None,
+    settings: Mapping[str, Any] | None,
+    shard_rows: int,
+    skip_invalid: bool,
 ) -> tuple[Attributor, Corpus]:
     """The attributor and the corpus of a build; arguments and errors as for :func:`build_index`."""
     train = as_corpus(train)
@@ -91,7 +98,7 @@ def checked(
         raise ConfigError(f"shard_rows={shard_rows}: expected 1 or more. Correct the value.")
     if not isinstance(method, Attributor):
         method = attributor_of_new_index(method or default_method(settings or {}), settings)
-    return method, train
+    return method, usable(method, train, "train") if skip_invalid else train
 
 
 def index_stage(path: Path, request: Mapping[str, Any], replace: bool) -> Stage:

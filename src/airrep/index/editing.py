@@ -12,7 +12,7 @@ import numpy as np
 import pyarrow as pa
 
 from airrep.arrays import Features, Rows, stack_rows
-from airrep.attributors.base import Attributor, OnProgress
+from airrep.attributors.base import Attributor, OnProgress, usable
 from airrep.corpus.corpus import Corpus
 from airrep.corpus.inputs import CorpusLike, as_corpus
 from airrep.errors import ArtifactError, ConfigError, DataError
@@ -41,9 +41,9 @@ class EditableIndex(IndexRows):
     def reopened(self, attributor: Attributor | None = None) -> Self:
         """The index as it is on disk now; with another attributor if one is given."""
 
-    def append(self, more: CorpusLike, *, progress: OnProgress | None = None) -> Self:
+    def append(self, more: CorpusLike, *, skip_invalid: bool = False, progress: OnProgress | None = None) -> Self:
         """The index with more examples at its end; see :func:`append`."""
-        return append(self, more, progress=progress)
+        return append(self, more, skip_invalid=skip_invalid, progress=progress)
 
     def delete(self, rows: RowsLike) -> Self:
         """The index without some examples; see :func:`delete`."""
@@ -57,7 +57,9 @@ class EditableIndex(IndexRows):
 AnyIndex = TypeVar("AnyIndex", bound=EditableIndex)
 
 
-def append(index: AnyIndex, more: CorpusLike, *, progress: OnProgress | None = None) -> AnyIndex:
+def append(
+    index: AnyIndex, more: CorpusLike, *, skip_invalid: bool = False, progress: OnProgress | None = None
+) -> AnyIndex:
     """Encode more examples and add them at the end of an index.
 
     What :meth:`Attributor.fit` learnt stays as it was. Examples that are all in the index already, with the same
@@ -66,6 +68,7 @@ def append(index: AnyIndex, more: CorpusLike, *, progress: OnProgress | None = N
     Args:
         index: the index; other openings of it keep the old state.
         more: examples to add, in any form that :func:`airrep.build_index` takes.
+        skip_invalid: as for :func:`airrep.build_index`.
         progress: called with the number of finished rows.
 
     Returns:
@@ -80,6 +83,7 @@ def append(index: AnyIndex, more: CorpusLike, *, progress: OnProgress | None = N
         raise DataError("append: the corpus is empty; expected at least one example. Give a file with some.")
     with _changing(index):
         now = index.reopened(index.attributor)
+        more = usable(now.attributor, more, "append") if skip_invalid else more
         if _has_all(now, more):
             return _tidied(now)
         corpora = with_appended(now.manifest["corpora"], corpus_entry(now.attributor, more))

@@ -1,6 +1,5 @@
 """An index on disk: opened as memory maps, asked for scores."""
 
-import operator
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
@@ -26,7 +25,7 @@ from airrep.index.results import REMOVAL, GroupResult, Hit, Hits, Provenance, To
 from airrep.index.rows import DIRECT, PACKAGES, GroupsLike, IndexRows, RowsLike
 from airrep.index.shards import ChannelBlocks, Held
 from airrep.runtime.artifacts import as_written, check_file, json_digest
-from airrep.scoring.blocks import Block
+from airrep.scoring.blocks import Block, at_most
 from airrep.scoring.group_scores import channel_scores, exact_group_scores, group_scores, sum_channels
 from airrep.scoring.groups import Groups
 from airrep.scoring.pooling import AnyPooling, ChannelPooling, PoolLike
@@ -205,7 +204,7 @@ class Index(EditableIndex):
         Args:
             queries: one example, as an :class:`Example`, a dict, or a text, which is the response to an empty prompt;
                 or several, as a corpus, a list, a Hugging Face ``Dataset``, a table or the ``Path`` of a file.
-            k: how many.
+            k: how many; all, where fewer fulfil the filter.
             least: the most harmful instead, most harmful first.
             where: a filter; only examples that fulfil it count.
             why: tell what each channel gave to each score, and which words of the two texts are the same
@@ -213,13 +212,14 @@ class Index(EditableIndex):
             progress: called with the number of encoded queries.
 
         Raises:
-            ConfigError: k is not between 1 and the number of examples to choose from, or a bad filter.
+            ConfigError: k is below 1, or a filter is bad or fulfilled by no example.
         """
         if is_one(queries):
             return self.top([queries], k, least=least, where=where, why=why, progress=progress)[0]
         asked, keep = as_examples(queries), self.mask(where)
+        k = at_most("top: k", k, int(keep.sum()))
         encoded = self.encode_queries(asked, progress)
-        found = top_k(encoded, self.blocks, _whole(k), keep=keep, least=least)
+        found = top_k(encoded, self.blocks, k, keep=keep, least=least)
         rankings = [self._hits(rows, scores) for rows, scores in zip(found.rows, found.scores, strict=True)]
         if why:
             rankings = self._with_reasons(asked, encoded, rankings)
@@ -451,13 +451,6 @@ def _state_named(attributor: Attributor, name: str) -> Iterator[None]:
 
 def _parts(result: GroupResult) -> Iterable[tuple[str, GroupScores]]:
     return (result.channels or {}).items()
-
-
-def _whole(k: Any) -> int:
-    try:
-        return operator.index(k)
-    except TypeError as error:
-        raise ConfigError(f"k={k!r}: is not a whole number. Ask for 1 example or more.") from error
 
 
 def open_index(path: str | Path, attributor: Attributor | None = None) -> Index:

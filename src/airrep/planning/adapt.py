@@ -135,7 +135,7 @@ class Adaptation:
         row, reason = next(iter(refused.items()))
         if tell is not None:
             tell(f"{len(refused):,} examples are left out; the first, '{self.corpus[row].id}': {reason}")
-        return self.corpus.take([row for row in range(len(self.corpus)) if row not in refused])
+        return self.corpus.without(refused)
 
     def _training(self, plan: LearnPlan) -> TrainingSettings:
         """What worked best in `experiments/LOG.md`, for layers and for the projection alone."""

@@ -51,7 +51,7 @@ def try_labels(task: LabelTrial) -> Trial:
     """
     lm, device = load_lm(task.lm), device_of(task.lm)
     refused = lm.unusable(task.examples)
-    examples = task.examples.take([row for row in range(len(task.examples)) if row not in refused])
+    examples = task.examples.without(refused)
     slices, pace = Slices(examples), Pace(device)
     tuned: list[tuple[float, float, int]] = []
     asked: list[tuple[float, float, int]] = []

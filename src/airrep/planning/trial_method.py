@@ -74,9 +74,8 @@ class _Try:
         self._method = _make(task, self._store)
         self._method.load()
         self._device = device_of(self._method.settings)
-        reader = reader_of(self._method)
-        refused = reader.lm.unusable(task.examples) if reader is not None else {}
-        self._examples = task.examples.take([row for row in range(len(task.examples)) if row not in refused])
+        refused = self._method.unusable(task.examples)
+        self._examples = task.examples.without(refused)
         self._refused, self._slices = len(refused), Slices(self._examples)
         self._found: list[tuple[float, float, int]] = []
         self._fresh = 0  # examples whose rows were not in the store

@@ -4,6 +4,7 @@ A block is one immutable shard of an index, usually memory maps. Nothing here ho
 block as float32 at a time, so memory does not grow with the number of rows.
 """
 
+import operator
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple, TypeAlias, overload
@@ -314,3 +315,14 @@ def check_count(what: str, count: int, kept: int) -> None:
         raise ConfigError(f"{what} is {count}, but no example fulfils the filter. Choose another filter.")
     if count > kept:
         raise ConfigError(f"{what} is {count}, but there are {kept} examples to choose from. Ask for at most {kept}.")
+
+
+def at_most(what: str, count: Any, kept: int) -> int:
+    """*count* rows, or all where fewer are to choose from; errors call the number *what*."""
+    try:
+        asked = operator.index(count)
+    except TypeError as error:
+        raise ConfigError(f"{what} is {count!r}; a whole number is expected. Ask for 1 example or more.") from error
+    chosen = min(asked, kept) if kept else asked
+    check_count(what, chosen, kept)
+    return chosen

@@ -3,6 +3,7 @@
 import contextlib
 import gzip
 import importlib
+import io
 import json
 import tempfile
 import tracemalloc
@@ -25,6 +26,13 @@ ROWS = [
     {"prompt": 'Say "hi",\nthen stop', "response": "hi\t‖ é", "label": "talk"},
     {"prompt": "third", "response": "3"},
 ]
+
+
+class Input:
+    """Standard input of some bytes."""
+
+    def __init__(self, content: bytes) -> None:
+        self.buffer = io.BytesIO(content)
 
 
 def lines(rows: list[dict[str, Any]]) -> bytes:
@@ -443,3 +451,14 @@ def test_a_record_longer_than_the_limit_is_refused_in_little_memory(tmp_path: Pa
         assert len(read_corpus(path)) == 2
     with pytest.raises(ConfigError, match="longest_line=0: expected 1 MiB or more"):
         read_corpus(path, longest_line=0)
+
+
+def test_json_lines_come_from_standard_input(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "rows.jsonl").write_bytes(lines(ROWS))
+    monkeypatch.setattr("sys.stdin", Input(lines(ROWS)))
+    assert read_corpus("-") == read_corpus(tmp_path / "rows.jsonl")
+    with pytest.raises(DataError, match=r"^-: holds no records"):  # what was read once is gone
+        read_corpus("-")
+    monkeypatch.setattr("sys.stdin", Input(lines(ROWS) + b"{"))
+    with pytest.raises(DataError, match=r"^-:4: "):
+        read_corpus("-")

@@ -93,3 +93,18 @@ def test_refuses_a_folder_without_data(tmp_path: Path) -> None:
     (tmp_path / "model.safetensors").write_bytes(b"")
     with pytest.raises(DataError, match=r"is a folder without data files; .* Check the path"):
         read_corpus(tmp_path)
+
+
+def test_what_is_not_read_is_told(tmp_path: Path) -> None:
+    for name in ("train.jsonl", "test.jsonl"):
+        put(tmp_path / name, name)
+    for name in ("README.md", "notes.docx", ".hidden.docx"):
+        (tmp_path / name).write_text("x")
+    corpus = read_corpus(tmp_path)
+    assert [one.prompt for one in corpus] == ["train.jsonl"]
+    assert corpus.apart == (
+        "README.md: is a text beside data, which tells about them",
+        "notes.docx: its suffix is not known",
+        "test.jsonl: is of another split",
+    )
+    assert read_corpus(tmp_path / "test.jsonl").apart == ()

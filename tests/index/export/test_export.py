@@ -7,6 +7,7 @@ import sys
 from collections.abc import Iterator
 from importlib.util import find_spec
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -112,6 +113,22 @@ def test_parquet_keeps_every_text_and_every_type(hostile: airrep.Index, small_pi
     assert table["metadata_"].to_pylist()[3] == "empty"
     assert table["a.b"].to_pylist()[2] == "dot"
     assert len({name.casefold() for name in table.column_names}) == len(table.column_names)
+
+
+@pytest.mark.parametrize(
+    ("values", "kind", "read"),
+    [
+        ([2**53 + 1, 1], pa.int64(), [2**53 + 1, 1]),
+        ([2**53 + 1, 0.5], pa.large_string(), ["9007199254740993", "0.5"]),
+        ([2**53, 0.5], pa.float64(), [2.0**53, 0.5]),
+    ],
+)
+def test_whole_numbers_stay_whole(tmp_path: Path, values: list[float], kind: Any, read: list[Any]) -> None:
+    """Beside fractions a column of floats would round those above 2^53."""
+    rows = Corpus.from_examples(Example("p", "r", str(n), metadata={"n": n}) for n in values)
+    index = airrep.build_index(rows, tmp_path / "index", HashAttributor())
+    column = pq.read_table(export_index(index, tmp_path / "out.parquet").path).column("n")
+    assert (column.type, column.to_pylist()) == (kind, read)
 
 
 def test_embedding_atlas_gets_one_text_and_a_vector(hostile: airrep.Index, tmp_path: Path) -> None:

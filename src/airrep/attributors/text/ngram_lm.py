@@ -139,6 +139,9 @@ class NgramAttributor(MethodAttributor[NgramSettings]):
             known["lm"] = self.lm.fingerprint
         return json_digest({"method": self.name, **known})
 
+    def unusable(self, examples: Sequence[Example]) -> Mapping[int, str]:
+        return {} if self._settings.lm is None else self.lm.unusable(examples)
+
     def fit(self, train: Corpus) -> None:
         """Count the n-grams of the training corpus.
 

@@ -1,6 +1,7 @@
 """The reader for each kind of file, by its suffix."""
 
 import io
+import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path, PurePath
@@ -42,6 +43,11 @@ def open_file(path: Place, longest: int = LONGEST_LINE) -> RecordSource:
         known = ", ".join(_READERS)
         raise DataError(f"{path}: the suffix is not known; expected {known}, alone or with .gz or .zst. Rename it")
     return RecordSource(str(path), "line" if read in (_jsonl, _json, _csv) else "row", read(path, longest << 20))
+
+
+def open_input(longest: int = LONGEST_LINE) -> RecordSource:
+    """Return the records of standard input, which are JSON lines, decompressed."""
+    return RecordSource("-", "line", json_lines(sys.stdin.buffer, longest << 20))
 
 
 def open_text(path: Place, longest: int = LONGEST_LINE) -> RecordSource:

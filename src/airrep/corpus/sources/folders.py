@@ -26,31 +26,34 @@ def open_folder(folder: Place, split: str | None = None, longest: int = LONGEST_
     If the name of every file tells a split, those of one are read, by default of "train". Records without a source
     get the name of their file, numbers of shards left out, if there are several such names.
     """
-    files = _of_split(folder, _files(folder), split)
+    known, others = _files(folder)
+    files = _of_split(folder, known, split)
+    apart = [f"{_inside(path, folder)}: {why}" for path, why in others]
+    apart += [f"{_inside(path, folder)}: is of another split" for path in known if path not in set(files)]
     names = [_name(_inside(file, folder)) for file in files]
     sources: list[str | None] = list(names) if len(set(names)) > 1 else [None] * len(files)
     opened: list[tuple[int, RecordSource]] = []
-    return RecordSource(
-        str(folder), "record", _numbered(folder, files, sources, opened, longest), lambda number: _place(opened, number)
-    )
+    records = _numbered(folder, files, sources, opened, longest)
+    return RecordSource(str(folder), "record", records, lambda number: _place(opened, number), tuple(apart))
 
 
-def _files(folder: Place) -> list[Place]:
+def _files(folder: Place) -> tuple[list[Place], list[tuple[Place, str]]]:
+    """Files to read, and the others below a folder, each with why it is not read."""
     found = sorted(
         path
         for path in (_below(folder) if isinstance(folder, Path) else folder.files())
-        if (reader_of(path) is not None or _is_text(path))
-        and path.name not in _NO_DATA
-        and not any(part.startswith(".") for part in _inside(path, folder).parts)
+        if path.name not in _NO_DATA and not any(part.startswith(".") for part in _inside(path, folder).parts)
     )
-    # Beside data, a text tells about them.
-    chosen = [path for path in found if not _is_text(path)] or found
+    data, texts = [path for path in found if reader_of(path) is not None], [path for path in found if _is_text(path)]
+    chosen = data or texts
+    others = [(path, "is a text beside data, which tells about them") for path in texts if data]
+    others += [(path, "its suffix is not known") for path in found if reader_of(path) is None and not _is_text(path)]
     if not chosen:
         raise DataError(
             f"{folder}: is a folder without data files; a data file, a folder of such, or one written by "
             "datasets.save_to_disk is expected. Check the path"
         )
-    return chosen
+    return chosen, others
 
 
 def _below(folder: Path) -> Iterator[Path]:

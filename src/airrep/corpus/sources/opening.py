@@ -5,7 +5,7 @@ from os import PathLike
 from pathlib import Path
 
 from airrep.corpus.sources.datasets import SAVED, is_saved, open_hub, open_saved
-from airrep.corpus.sources.files import LONGEST_LINE, open_file, reader_of
+from airrep.corpus.sources.files import LONGEST_LINE, open_file, open_input, reader_of
 from airrep.corpus.sources.folders import open_folder
 from airrep.corpus.sources.source import RecordSource
 from airrep.errors import ConfigError, DataError
@@ -26,6 +26,8 @@ def open_source(
     if (url := url_of(path)) is not None:
         return _open_url(RemoteData(url), split, config, longest)
     place, name = path_of(path), str(path)
+    if name == "-":
+        return open_input(longest)
     if not name.strip():
         raise DataError(
             "data: the name is empty; a file, a folder or a Hub id is expected. Check the variable it is of"

@@ -15,6 +15,8 @@ class RecordSource(NamedTuple):
     records: Iterator[tuple[int, object]]
     placed: Callable[[int], str] | None = None
     """Where a record of several files stands; such records are numbered through."""
+    apart: tuple[str, ...] = ()
+    """Files of a folder that are not read, each with why."""
 
     def place(self, number: int) -> str:
         """Return where a record stands, for an error message."""

@@ -23,6 +23,8 @@ MOST_FIELDS = 500
 """Metadata fields that get a column each; of more, all are JSON in one column."""
 ROW, TEXT, VECTOR, METADATA = "row", "text", "vector", "metadata"
 """Names of columns beside those of an example."""
+_EXACT = 2**53
+"""Largest whole number that a float holds exactly, beside which none is lost in a column of floats."""
 _LARGEST = 2**63 - 1
 _compute: Any = pyarrow.compute  # its type stubs refuse large_string
 
@@ -147,7 +149,7 @@ def _kind(value: object) -> str:
     if isinstance(value, bool):  # before numbers, as Python's True is an int
         return "bool"
     if isinstance(value, int):
-        return "int" if abs(value) <= _LARGEST else "other"
+        return "int" if abs(value) <= _EXACT else "large" if abs(value) <= _LARGEST else "other"
     return "float" if isinstance(value, float) else "other"
 
 
@@ -156,7 +158,7 @@ def _type_of(kinds: Iterable[str]) -> pa.DataType:
     found = set(kinds) - {"null"}
     if found == {"bool"}:
         return pa.bool_()
-    if found == {"int"}:
+    if found and found <= {"int", "large"}:
         return pa.int64()
     return pa.float64() if found and found <= {"int", "float"} else pa.large_string()
 

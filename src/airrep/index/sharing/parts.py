@@ -88,6 +88,7 @@ def build_part(
     *,
     state: str | Path | None = None,
     settings: Mapping[str, Any] | None = None,
+    skip_invalid: bool = False,
     shard_rows: int = SHARD_ROWS,
     replace: bool = False,
     progress: OnProgress | None = None,
@@ -111,7 +112,7 @@ def build_part(
         ConfigError: there are fewer shards than parts; and as for :func:`airrep.build_index`, as all other errors.
     """
     mine, path = Share.parse(share), real_path(out)
-    method, train = checked(train, method, settings, shard_rows)
+    method, train = checked(train, method, settings, shard_rows, skip_invalid)
     shards = -(-len(train) // shard_rows)
     if shards < mine.of:
         raise ConfigError(
