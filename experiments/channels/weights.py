@@ -38,7 +38,7 @@ TINY, SMOLLM2 = HERE / "work" / "shared" / "models" / "tiny-lm", HERE / "work" /
 SAMPLE = 300
 """Examples that the curvature of EK-FAC is learnt from."""
 FACTORS: dict[str, dict[Literal[True, "apart"], tuple[float, ...]]] = {
-    "logra": {True: (0.5, 0.7, 1.0, 1.4, 2.0, 2.8), "apart": (1.4, 2.0, 2.4, 2.8, 3.4, 4.0)},
+    "logra": {True: (0.5, 0.7, 1.0, 1.4, 2.0, 2.8), "apart": (1.4, 2.0, 2.8, 4.0, 5.6, 8.0)},
     "ekfac": {True: (1.0, 1.4, 2.0, 2.8, 4.0, 5.6, 8.0), "apart": (2.0, 4.0, 5.6, 8.0, 11.0, 16.0, 32.0)},
 }
 """Weights of gradients that are tried, by how they are taken and how they are relative."""

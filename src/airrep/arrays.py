@@ -129,10 +129,11 @@ def multiply_rows(
     return scaled
 
 
-def map_array(path: Path) -> np.ndarray:
+def map_array(path: Path, behind: int = 0) -> np.ndarray:
     """An array of a ``.npy`` file, read from the disk where it is touched; what is written to it stays in memory.
 
-    Python's own maps keep a descriptor each, of which a process has a thousand, so torch maps the file.
+    Python's own maps keep a descriptor each, of which a process has a thousand, so torch maps the file; *behind* bytes
+    at its end belong to none.
 
     Raises:
         OSError: it cannot be opened.
@@ -143,11 +144,12 @@ def map_array(path: Path) -> np.ndarray:
             raise ValueError("a header of another version")
         shape, fortran, dtype = np.lib.format.read_array_header_1_0(stream)
         begin, size = stream.tell(), os.fstat(stream.fileno()).st_size
-    if dtype.hasobject or size != begin + dtype.itemsize * math.prod(shape):
+    stop = size - behind
+    if dtype.hasobject or stop != begin + dtype.itemsize * math.prod(shape):
         raise ValueError("other bytes than its header says")
-    if size == begin:
+    if stop == begin:
         return np.empty(shape, dtype)
-    return _map(path, size)[begin:].view(dtype).reshape(shape, order="F" if fortran else "C")
+    return _map(path, size)[begin:stop].view(dtype).reshape(shape, order="F" if fortran else "C")
 
 
 def _map(path: Path, size: int) -> np.ndarray:

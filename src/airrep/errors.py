@@ -44,7 +44,7 @@ class ConfigError(AirRepError, ValueError):
         ...     index.top(queries, k=0)
         ... except airrep.errors.ConfigError as error:
         ...     print(error)
-        top_k: k is 0; expected at least 1. Ask for one example or more.
+        top: k is 0; expected at least 1. Ask for one example or more.
     """
 
 

@@ -151,6 +151,18 @@ def test_bare_transformers(tmp_path: Path) -> None:
         ("2_Dense/config.json", {"activation_function": "torch.nn.modules.activation.Tanh"}),
         ("2_Dense/config.json", {"use_residual": True}),
         ("config_sentence_transformers.json", {"prompts": {"query": "a"}, "default_prompt_name": "query"}),
+        ("config_sentence_transformers.json", {"truncate_dim": 8}),
+        ("sentence_bert_config.json", {"config_args": {"num_hidden_layers": 1}}),
+        ("sentence_bert_config.json", {"tokenizer_args": {"model_max_length": 5}}),
+        ("sentence_bert_config.json", {"processing_kwargs": {"text": {"max_length": 5}}}),
+        ("tokenizer_config.json", {"do_lower_case": False}),
+        ("tokenizer_config.json", {"strip_accents": True}),
+        ("tokenizer_config.json", {"truncation_side": "left"}),
+        ("tokenizer.json", {"truncation": {"direction": "Left", "max_length": 9}}),
+        (
+            "1_Pooling/config.json",
+            {"pooling_mode": None, "pooling_mode_mean_tokens": False, "pooling_mode_cls_token": 1},
+        ),
     ],
 )
 def test_unusual_folders_are_left_to_the_library(folder: Path, file: str, changes: dict[str, object]) -> None:
@@ -158,6 +170,21 @@ def test_unusual_folders_are_left_to_the_library(folder: Path, file: str, change
 
     edit(folder / file, **changes)
     assert read_layout(folder).format == "library"
+
+
+@pytest.mark.parametrize(
+    ("file", "changes"),
+    [
+        ("sentence_bert_config.json", {"max_seq_length": 9, "do_lower_case": False, "config_args": {}}),
+        ("tokenizer_config.json", {"do_lower_case": True, "strip_accents": None, "truncation_side": "right"}),
+        ("config_sentence_transformers.json", {"truncate_dim": None, "prompts": {"query": "a "}}),
+    ],
+)
+def test_settings_that_change_nothing_run_packed(folder: Path, file: str, changes: dict[str, object]) -> None:
+    from airrep.encoder.folders import read_layout
+
+    edit(folder / file, **changes)
+    assert read_layout(folder).format == "sentence-transformers"
 
 
 # Saving

@@ -283,6 +283,37 @@ def test_any_other_architecture_is_run_by_its_library(tiny: Path, tmp_path: Path
     assert moved.fingerprint != load_encoder(tmp_path / "moved", device="cpu", max_tokens=11).fingerprint
 
 
+def test_queries_of_a_router_take_their_own_way(tiny: Path, tmp_path: Path) -> None:
+    from sentence_transformers import SentenceTransformer
+    from sentence_transformers.base.modules import Dense, Router
+    from torch import nn
+
+    routes = [Dense(16, 8, activation_function=nn.Identity()) for _ in range(2)]
+    router = Router.for_query_document(query_modules=[routes[0]], document_modules=[routes[1]])
+    library = SentenceTransformer(modules=[*SentenceTransformer(str(tiny), device="cpu"), router], device="cpu")
+    library.save(str(tmp_path / "routed"))
+    encoder = load_encoder(tmp_path / "routed", device="cpu")
+    found = [encoder.encode_texts(TEXTS, queries=queries) for queries in (True, False)]
+    np.testing.assert_allclose(found[0], library.encode_query(TEXTS), atol=1e-6)
+    np.testing.assert_allclose(found[1], library.encode_document(TEXTS), atol=1e-6)
+    assert np.abs(found[0] - found[1]).max() > 0.1
+    assert not encoder.symmetric
+    assert load_encoder(tiny).symmetric
+
+
+def test_weights_that_run_rounded_are_saved_whole(tiny: Path, tmp_path: Path) -> None:
+    shutil.copytree(tiny, tmp_path / "cls")
+    config = tmp_path / "cls" / "1_Pooling" / "config.json"
+    config.write_text(config.read_text("utf-8").replace('"mean"', '"cls"'), "utf-8")
+    rounded = load_encoder(tmp_path / "cls", device="cpu", precision="bfloat16", max_tokens=9)
+    rounded.save(tmp_path / "saved")
+    exact = load_encoder(tmp_path / "cls", device="cpu", max_tokens=9).encode_texts(TEXTS)
+    assert errors(load_encoder(tmp_path / "saved", device="cpu").encode_texts(TEXTS), exact) == 0
+    for wrong in (-1, 0, 2, 25):
+        with pytest.raises(ConfigError, match=f"max_tokens is {wrong}; expected 3 to 24"):
+            load_encoder(tmp_path / "cls", device="cpu", max_tokens=wrong)
+
+
 @pytest.mark.parametrize(
     ("settings", "message"),
     [

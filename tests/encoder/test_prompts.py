@@ -150,3 +150,13 @@ def test_order_k_pools_need_one_prompt_for_both_sides(tmp_path: Path) -> None:
     asked = {"query_prompt": "", "train_prompt": ""}
     for folder, settings, symmetric in ((plain, {}, True), (prompted, {}, False), (prompted, asked, True)):
         assert make_attributor("gte", {"encoder": str(folder), **settings}).symmetric is symmetric
+
+
+def test_a_template_that_hides_the_view_is_refused(tmp_path: Path) -> None:
+    folder = str(tiny_folder(tmp_path / "tiny"))
+    method = make_attributor("airrep", {"encoder": folder, "template": "q {prompt}", "view": "response"})
+    with pytest.raises(ConfigError, match=r"the template 'q \{prompt\}' shows no response, which is all that view="):
+        method.encode_train([Example("a", "b", "c")])
+    assert make_attributor("airrep", {"encoder": folder, "template": "q {prompt}"}).encode_train(
+        [Example("a", "b", "c")]
+    ).any()

@@ -323,11 +323,11 @@ def test_every_text_is_escaped(text: str) -> None:
 
 
 def test_control_and_direction_characters_are_seen_and_do_nothing() -> None:
-    text = "a\0b\x1b[31m\x85\u202eevil\u2066\u2069\r\nnext\ttab \u200f"
+    text = "a\0b\x1b[31m\x85\u202eevil\u2066\u2069\r\nnext\ttab \u200f\u200b\ufeff\U000e0041 \ud83d"
     run = top({"q1": [(1.0, 1)]})
     run["queries"][0]["query"]["prompt"] = text
     html = render_report([run], title="\u202e")
-    assert "a␀b␛[31m⟨U+0085⟩⟨U+202E⟩evil⟨U+2066⟩⟨U+2069⟩\nnext\ttab \u200f" in html
+    assert "a␀b␛[31m⟨U+0085⟩⟨U+202E⟩evil⟨U+2066⟩⟨U+2069⟩\nnext\ttab ⟨U+200F⟩⟨U+200B⟩⟨U+FEFF⟩⟨U+E0041⟩ ⟨U+D83D⟩" in html
     assert not re.search("[\0-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]", html)
 
 
@@ -389,6 +389,21 @@ def test_no_page_is_written_over_another_file(tmp_path: Path) -> None:
     assert not (tmp_path / "report.html").exists()
 
 
+def test_a_shorter_report_leaves_no_page_of_the_longer_one(tmp_path: Path) -> None:
+    def report(count: int, **how: Any) -> None:
+        write_report([what_if({f"q{n}": (0.0, 1.0) for n in range(count)})], tmp_path / "report.html", **how)
+
+    report(2001)
+    (tmp_path / "report-4.html").write_text("mine")
+    report(1001, replace=True)
+    assert sorted(file.name for file in tmp_path.iterdir()) == ["report-2.html", "report-4.html", "report.html"]
+
+
+def test_half_a_character_in_a_title_is_no_error(tmp_path: Path) -> None:
+    page = write_report([top({"q1": [(1.0, 1)]})], tmp_path / "report.html", title="caf\udce9")
+    assert "caf" in page.read_text("utf-8")
+
+
 def test_bars_are_drawn_around_zero_on_one_scale_for_a_query() -> None:
     page = Page(render_report([top({"q1": [(3.0, 1)]}), top({"q1": [(-1.0, 2)]}, order="most harmful first")]))
     bars = [drawn for drawn in page.all("rect") if drawn.get("class") in ("up", "down")]
@@ -439,7 +454,7 @@ def test_group_ranking_keeps_the_order_of_ties() -> None:
     named = [NamedGroup(name=name, size=1) for name in "abc"]
     ranked = report_data.rank_groups(named, [[1.0, 2.0, 2.0], [1.0, 0.0, 0.0]])
     assert [(row.rank, row.group.name, row.score, row.first) for row in ranked] == [
-        (1, "a", 1.0, 1), (2, "b", 1.0, 1), (3, "c", 1.0, 0),
+        (1, "a", 1.0, 1), (2, "b", 1.0, 1), (3, "c", 1.0, 1),
     ]  # fmt: skip
 
 

@@ -51,6 +51,13 @@ def test_the_layers_above_stored_hidden_states_give_the_encoder_s_features(froze
     np.testing.assert_allclose(found, features(frozen)[rows[batch.rows]], atol=2e-5)
 
 
+def test_files_keep_no_descriptor(frozen: Frozen, tmp_path: Path) -> None:
+    before = len(list(Path("/proc/self/fd").iterdir()))
+    stored = Activations(tmp_path, frozen)
+    assert len(list(Path("/proc/self/fd").iterdir())) == before
+    assert len(stored.hidden(np.arange(18))) == len(frozen.texts.ids)
+
+
 def test_the_heads_above_stored_means_give_the_encoder_s_features(frozen: Frozen, tmp_path: Path) -> None:
     stored = Activations(tmp_path, replace(frozen, depth=2))
     rows = np.array([17, 2, 9, 2, 11])

@@ -39,6 +39,12 @@ def test_rates_rise_and_then_follow_their_schedule(schedule: str, expected: list
     assert [rate_factor(step, settings) for step in range(10)] == pytest.approx(expected)
 
 
+@pytest.mark.parametrize(("steps", "expected"), [(4, [1 / 3, 2 / 3, 1, 0.5]), (1, [1])])
+def test_a_short_run_reaches_the_full_rate(steps: int, expected: list[float]) -> None:
+    settings = TrainingSettings.of({"steps": steps, "warmup_steps": 100})
+    assert [rate_factor(step, settings) for step in range(steps)] == pytest.approx(expected)
+
+
 def test_a_cosine_ends_near_nothing_and_passes_the_middle() -> None:
     settings = TrainingSettings.of({"steps": 100, "warmup_steps": 0, "schedule": "cosine"})
     assert rate_factor(0, settings) == 1

@@ -17,6 +17,7 @@ from worlds.training_world import planted, tiny_settings
 from airrep.attributors.methods import make_attributor
 from airrep.encoder.folders import read_card
 from airrep.encoder.load import load_encoder
+from airrep.encoder.prompts import Prompts, write_prompts
 from airrep.errors import ArtifactError, ConfigError, DataError, TrainingError
 from airrep.evaluation.judging import held_out_lds, score_instance
 from airrep.labels.instance import LabelledInstance
@@ -436,3 +437,28 @@ def test_other_layers_are_refused_in_words(given: object) -> None:
 def test_rates_and_thresholds_that_cannot_hold_are_refused_in_one_line(given: dict[str, Any], message: str) -> None:
     with pytest.raises(ConfigError, match=rf"^settings: {message}[^\n]*\. Correct the value\.$"):
         TrainingSettings.of(given)
+
+
+def test_an_encoder_keeps_the_prompts_that_it_was_trained_behind(tmp_path: Path) -> None:
+    start = tiny_folder(tmp_path / "start", ((16, 16, True),))
+    write_prompts(start, Prompts("q : ", "a : "))
+    result = train_encoder(LEARN, [UNSEEN], tmp_path / "encoder", tiny_settings(tmp_path))
+    encoder = load_encoder(result.path, precision="float32", device="cpu")
+    assert encoder.prompts == Prompts("q : ", "a : ")
+    found = held_out_lds([score_instance(encoder, UNSEEN, "attention")], [UNSEEN], resamples=40)
+    assert result.held_out_lds == pytest.approx(found.value, abs=2e-3)
+
+
+def test_what_each_chunk_drops_is_part_of_the_request(tmp_path: Path) -> None:
+    train_encoder(LEARN, [], tmp_path / "dropping", tiny_settings(tmp_path, dropout=0.2))
+    with pytest.raises(ArtifactError, match="chunk_tokens"):
+        train_encoder(LEARN, [], tmp_path / "dropping", tiny_settings(tmp_path, dropout=0.2, chunk_tokens=256))
+    first = train_encoder(LEARN, [], tmp_path / "plain", tiny_settings(tmp_path))
+    again = train_encoder(LEARN, [], tmp_path / "plain", tiny_settings(tmp_path, chunk_tokens=256))
+    assert again.training == first.training
+
+
+def test_names_on_the_card_are_no_markup(tmp_path: Path) -> None:
+    odd = replace(LEARN[0], name="x | y\n# z <script>`")
+    result = train_encoder([odd], [], tmp_path / "encoder", tiny_settings(tmp_path))
+    assert "| x \\| y # z &lt;script>' | 120 |" in (result.path / "README.md").read_text()

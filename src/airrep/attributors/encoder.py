@@ -11,6 +11,7 @@ from airrep.corpus.corpus import Example
 from airrep.corpus.views import seen, something_seen
 from airrep.encoder.base import Encoder
 from airrep.encoder.load import load_encoder
+from airrep.errors import ConfigError
 from airrep.runtime.artifacts import json_digest
 from airrep.scoring.pooling import Pool
 
@@ -59,7 +60,7 @@ class EmbeddingAttributor(MethodAttributor[EncoderSettings]):
 
     @property
     def symmetric(self) -> bool:
-        return self.encoder.prompts.query == self.encoder.prompts.train
+        return self.encoder.symmetric
 
     @property
     def execution(self) -> Mapping[str, str]:
@@ -75,6 +76,11 @@ class EmbeddingAttributor(MethodAttributor[EncoderSettings]):
     def _encode(self, examples: Sequence[Example], on_rows: OnRows | None, *, queries: bool) -> DenseFeatures:
         """Features of what the view shows; 0 where that is nothing."""
         view = self._settings.view
+        if view != "whole" and f"{{{view}}}" not in self.encoder.template:
+            raise ConfigError(
+                f"{self.name}: the template {self.encoder.template!r} shows no {view}, which is all that view={view} "
+                "reads. Give another template, or another view."
+            )
         if view == "whole":
             return self.encoder.encode(examples, on_rows, queries=queries)
         features = self.encoder.encode([seen(example, view) for example in examples], on_rows, queries=queries)

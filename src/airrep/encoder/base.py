@@ -109,9 +109,17 @@ class Encoder(ABC):
     def _write(self, folder: Path, model_format: Format, storage: Storage) -> None:
         """Write the model into an empty folder."""
 
+    @property
+    def symmetric(self) -> bool:
+        """Whether queries are encoded as training examples are."""
+        return self.prompts.query == self.prompts.train
+
+    def _prompt(self, queries: bool) -> str:
+        return self.prompts.query if queries else self.prompts.train
+
     @abstractmethod
-    def _encode_window(self, texts: Sequence[str], prompt: str) -> Iterator[tuple[Rows, DenseFeatures]]:
-        """Row numbers and features of texts, each behind the prompt, part by part."""
+    def _encode_window(self, texts: Sequence[str], queries: bool) -> Iterator[tuple[Rows, DenseFeatures]]:
+        """Row numbers and features of texts, each behind its prompt, part by part."""
 
     def encode(
         self, examples: Sequence[Example], progress: Progress | None = None, *, queries: bool = False
@@ -143,12 +151,11 @@ class Encoder(ABC):
     def _encode(
         self, count: int, texts_of: Callable[[slice], Sequence[str]], progress: Progress | None, queries: bool
     ) -> DenseFeatures:
-        prompt = self.prompts.query if queries else self.prompts.train
         features = np.empty((count, self.dimension), np.float32)
         for start in range(0, count, _WINDOW):
             texts = texts_of(slice(start, start + _WINDOW))
             check_texts(texts, start)
-            for rows, part in self._encode_window(texts, prompt):
+            for rows, part in self._encode_window(texts, queries):
                 features[start + rows] = part
                 if progress is not None:
                     progress(len(rows))

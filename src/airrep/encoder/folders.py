@@ -35,6 +35,18 @@ _BERT_ONLY = {
     "is_decoder": False,
     "add_cross_attention": False,
 }
+_PLAIN = {
+    "transformer_task": "feature-extraction",
+    "modality_config": {"text": {"method": "forward", "method_output_name": "last_hidden_state"}},
+    "module_output_name": "token_embeddings",
+}
+"""Settings of a transformer module that change nothing, beside its longest text."""
+_NORMALIZING = {
+    "do_lower_case": "lowercase",
+    "strip_accents": "strip_accents",
+    "tokenize_chinese_chars": "handle_chinese_chars",
+}
+"""Settings that a library puts in place of those of the normalizer in ``tokenizer.json``."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -138,7 +150,7 @@ def _library_layout(folder: Path, modules: Path) -> Layout:
     if re.fullmatch(r"Transformer Pooling( Dense| Normalize)*", " ".join(kinds)) is None:
         return by_library
     dense = [path for kind, path in zip(kinds, paths, strict=True) if kind == "Dense"]
-    if not (_is_packable(paths[0]) and _is_mean(paths[1]) and all(map(_is_linear, dense))) or _has_prompt(folder):
+    if not (_is_packable(paths[0]) and _is_mean(paths[1]) and all(map(_is_linear, dense))) or _has_own_ways(folder):
         return by_library
     heads = [path if path in dense else None for path in paths[2:]]
     return Layout(folder, "sentence-transformers", paths[0], tuple(heads), tuple(paths))
@@ -160,10 +172,21 @@ def _plain_layout(folder: Path, config: dict[str, Any]) -> Layout:
 def _is_packable(transformer: Path) -> bool:
     """Whether the transformer is a BERT as :mod:`airrep.encoder.bert` computes it, with a tokenizer it can read."""
     config = read_json(transformer / "config.json")
-    lowers = read_optional(transformer / "sentence_bert_config.json").get("do_lower_case")
+    library = read_optional(transformer / "sentence_bert_config.json")
+    other_ways = any(value and value != _PLAIN.get(key) for key, value in library.items() if key != "max_seq_length")
     older_tokenizer = not (transformer / "tokenizer.json").exists() and (transformer / "vocab.txt").exists()
     is_bert = config.get("model_type") == "bert" and is_plain_bert(config)
-    return is_bert and not (lowers or older_tokenizer)
+    return is_bert and not (other_ways or older_tokenizer) and _is_as_stored(transformer)
+
+
+def _is_as_stored(transformer: Path) -> bool:
+    """Whether the settings of a tokenizer leave what ``tokenizer.json`` does as it is."""
+    stored, settings = (read_optional(transformer / name) for name in ("tokenizer.json", "tokenizer_config.json"))
+    normalizer, truncation = stored.get("normalizer") or {}, stored.get("truncation") or {}
+    if not isinstance(normalizer, dict) or not isinstance(truncation, dict):  # refused where it is read
+        return True
+    same = all(settings[key] == normalizer.get(name) for key, name in _NORMALIZING.items() if key in settings)
+    return same and "Left" not in (truncation.get("direction"), str(settings.get("truncation_side")).title())
 
 
 def is_plain_bert(config: dict[str, Any]) -> bool:
@@ -176,7 +199,7 @@ def _is_mean(pooling: Path) -> bool:
     config = read_json(pooling / "config.json")
     mode = config.get("pooling_mode")
     if mode is None:
-        active = [key for key, value in config.items() if key.startswith("pooling_mode_") and value is True]
+        active = [key for key, value in config.items() if key.startswith("pooling_mode_") and value]
         return active in ([], ["pooling_mode_mean_tokens"])
     return mode in ("mean", ["mean"])
 
@@ -189,9 +212,10 @@ def _is_linear(dense: Path) -> bool:
     return activation == "Identity" and not config.get("use_residual") and names == {"sentence_embedding"}
 
 
-def _has_prompt(folder: Path) -> bool:
-    """Whether ``SentenceTransformer.encode`` would put a text before each text on its own."""
-    return bool(read_optional(folder / SETTINGS).get("default_prompt_name"))
+def _has_own_ways(folder: Path) -> bool:
+    """Whether ``SentenceTransformer.encode`` puts a text before each text, or cuts features off, on its own."""
+    settings = read_optional(folder / SETTINGS)
+    return bool(settings.get("default_prompt_name")) or settings.get("truncate_dim") is not None
 
 
 def _check_weights(folder: Path, layout: Layout) -> None:

@@ -67,7 +67,8 @@ class PackedEncoder(Encoder):
         }
         return json_digest(parts | self._decisive())
 
-    def _encode_window(self, texts: Sequence[str], prompt: str) -> Iterator[tuple[Rows, DenseFeatures]]:
+    def _encode_window(self, texts: Sequence[str], queries: bool) -> Iterator[tuple[Rows, DenseFeatures]]:
+        prompt = self._prompt(queries)
         sequences = self._tokenize([prompt + text for text in texts] if prompt else texts)
         lengths = np.array([len(sequence) for sequence in sequences], np.int64)
         for batch in pack(lengths, self._batch_tokens):

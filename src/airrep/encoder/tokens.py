@@ -11,7 +11,7 @@ from tokenizers import Tokenizer
 
 from airrep.errors import ConfigError, DataError
 
-_LEAST_TOKENS = 3  # two of them special ones
+LEAST_TOKENS = 3  # two of them special ones
 _CHUNK_TEXTS = 256
 _CHUNK_CHARACTERS = 1 << 20
 _CHARACTERS_A_TOKEN = 16  # a guess: a text for which it was too few is read again, whole
@@ -72,8 +72,8 @@ class TextTokenizer:
 
 def check_max_tokens(max_tokens: int, most: int, where: str) -> int:
     """Return *max_tokens* if the encoder can read so many."""
-    if not _LEAST_TOKENS <= max_tokens <= most:
-        raise ConfigError(f"{where}: max_tokens is {max_tokens}; expected {_LEAST_TOKENS} to {most}. Change it.")
+    if not LEAST_TOKENS <= max_tokens <= most:
+        raise ConfigError(f"{where}: max_tokens is {max_tokens}; expected {LEAST_TOKENS} to {most}. Change it.")
     return max_tokens
 
 

@@ -13,6 +13,7 @@ from airrep.encoder.checkpoints import is_finite
 from airrep.encoder.exports import write_card
 from airrep.encoder.folders import DOWNLOADED, Card
 from airrep.encoder.prompts import Prompts
+from airrep.encoder.tokens import LEAST_TOKENS, check_max_tokens
 from airrep.errors import ConfigError, DataError
 from airrep.runtime.artifacts import file_digest, json_digest
 from airrep.runtime.devices import ResolvedPrecision
@@ -40,9 +41,12 @@ class LibraryEncoder(Encoder):
         prompts: Prompts,
         code: Sequence[Path] = (),
     ) -> None:
-        self._library = _load_library(name, folder, precision, device, trusted=bool(code))
+        self._folder, self._trusted = folder, bool(code)
+        self._library = _load_library(name, folder, precision, device, trusted=self._trusted)
         if max_tokens is not None:
-            self._library.max_seq_length = max_tokens
+            most = _positions(self._library) or max(max_tokens, LEAST_TOKENS)
+            self._library.max_seq_length = check_max_tokens(max_tokens, most, f"encoder {name}")
+        self._routed = any(type(module).__name__ == "Router" for module in self._library.modules())
         longest = self._library.max_seq_length
         super().__init__(name, card, int(longest) if longest else 0, precision, device, prompts)
         files = sorted({*_model_files(folder), *code})
@@ -54,12 +58,19 @@ class LibraryEncoder(Encoder):
 
     @cached_property
     def fingerprint(self) -> str:
-        return json_digest({"kind": "sentence_transformers", "files": self._files, **self._decisive()})
+        routed = {"routed": True} if self._routed else {}
+        return json_digest({"kind": "sentence_transformers", "files": self._files, **routed, **self._decisive()})
 
-    def _encode_window(self, texts: Sequence[str], prompt: str) -> Iterator[tuple[Rows, DenseFeatures]]:
+    @property
+    def symmetric(self) -> bool:
+        return super().symmetric and not self._routed
+
+    def _encode_window(self, texts: Sequence[str], queries: bool) -> Iterator[tuple[Rows, DenseFeatures]]:
+        library, prompt = self._library, self._prompt(queries)
+        encode = (library.encode_query if queries else library.encode_document) if self._routed else library.encode
         for start in range(0, len(texts), _CHUNK):
             part = list(texts[start : start + _CHUNK])
-            features = self._library.encode(part, prompt=prompt, show_progress_bar=False, convert_to_numpy=True)
+            features = encode(part, prompt=prompt, show_progress_bar=False, convert_to_numpy=True)
             yield np.arange(start, start + len(part)), np.asarray(features, np.float32)
 
     def sentence_transformer(self) -> "SentenceTransformer":
@@ -71,7 +82,11 @@ class LibraryEncoder(Encoder):
                 f"saving {self.name}: only BERT-type encoders can be saved in the airrep format or in "
                 "another storage type. Use model_format='sentence-transformers'."
             )
-        self._library.save(str(folder))
+        library = self._library
+        if self.precision != "float32":  # its weights were rounded
+            library = _load_library(self.name, self._folder, "float32", "cpu", trusted=self._trusted)
+            library.max_seq_length = self._library.max_seq_length
+        library.save(str(folder))
         write_card(self.card, folder)
 
 
@@ -95,6 +110,17 @@ def _load_library(
         if not is_finite(tensor):
             raise DataError(f"encoder {name}: weight {key} is not finite (NaN or infinite). Use another checkpoint.")
     return library
+
+
+def _positions(library: "SentenceTransformer") -> int | None:
+    """Tokens that a model has positions for, where its embeddings tell."""
+    for name, module in library.named_modules():
+        if name.endswith("embeddings.position_embeddings") and hasattr(module, "num_embeddings"):
+            padding = (
+                module.padding_idx
+            )  # in models of the RoBERTa kind the first position comes behind that of padding
+            return int(module.num_embeddings) - (0 if padding is None else int(padding) + 1)
+    return None
 
 
 def _model_files(folder: Path) -> list[Path]:

@@ -26,9 +26,10 @@ class Family(NamedTuple):
     methods: tuple[str, ...]
 
 
+_GRADIENTS = ("tracin", "logra", "trak", "dsdm", "less", "influence", "ekfac", "readout")
 FAMILIES = (
     Family("representations", "#8fb8ea", "", ("airrep", "gte", "rds", "stack")),
-    Family("gradients", "#f4c7a5", "////", ("tracin", "logra", "trak", "dsdm", "less", "influence")),
+    Family("gradients", "#f4c7a5", "////", _GRADIENTS),
     Family("others", "#ffffff", "", ()),
 )
 COLOURS = ("#0b5394", "#b8460e", "#00745a", "#8e3a8a", "#1a1d22", "#a37200", "#2f8fc4", "#7a7f87", "#c2185b", "#5d8a00")

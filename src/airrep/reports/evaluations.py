@@ -10,7 +10,7 @@ from airrep._version import __version__
 from airrep.errors import ConfigError
 from airrep.reports.exhibits import Exhibit, Section, sections
 from airrep.reports.figures import draw_figure, require_matplotlib
-from airrep.reports.page import asset, check_page_free, environment, policy, short, write_page
+from airrep.reports.page import asset, check_page_free, environment, page_bytes, policy, short, write_page
 from airrep.reports.sources import Given, Sources, read_sources
 from airrep.runtime.publishing.files import writing
 from airrep.runtime.remote.places import here_only
@@ -92,7 +92,7 @@ def write_evaluation_report(
         _remove_old(Path(figures), files)
     for file, content in files.items():
         write_page(file, content)
-    write_page(path, page.html.encode())
+    write_page(path, page_bytes(page.html))
     return path
 
 
@@ -172,11 +172,11 @@ def _figure_files(page: Page, folder: Path) -> dict[Path, bytes]:
     labels, files, captions = _labels(page.sections), {}, []
     for exhibit in page.figures:
         if exhibit.drawing is not None:
-            files[folder / f"{exhibit.name}.svg"] = exhibit.drawing.svg.encode()
+            files[folder / f"{exhibit.name}.svg"] = page_bytes(exhibit.drawing.svg)
             files[folder / f"{exhibit.name}.png"] = exhibit.drawing.png
             lines = [f"{labels[exhibit.name]} ({exhibit.name}): {exhibit.title}.", exhibit.caption, *exhibit.commands]
             captions.append("\n".join(lines) + "\n")
-    return {**files, folder / CAPTIONS: "\n".join(captions).encode()}
+    return {**files, folder / CAPTIONS: page_bytes("\n".join(captions))}
 
 
 def _remove_old(folder: Path, files: Collection[Path]) -> None:

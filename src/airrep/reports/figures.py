@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from xml.etree import ElementTree
 
 from airrep.errors import MissingExtraError
-from airrep.reports.page import short
+from airrep.reports.page import short, visible
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -158,9 +158,9 @@ def _tame(element: ElementTree.Element, name: str) -> None:
 
 def _labelled(root: ElementTree.Element, title: str, description: str) -> str:
     """The text of an SVG with a name for screen readers and a description."""
-    root.attrib |= {"role": "img", "aria-label": title, "class": "drawing"}
+    root.attrib |= {"role": "img", "aria-label": visible(title), "class": "drawing"}
     made = ElementTree.Element(f"{{{SVG}}}desc")
-    made.text = description
+    made.text = visible(description)
     root.insert(0, made)
     ElementTree.register_namespace("", SVG)
     ElementTree.register_namespace("xlink", XLINK)

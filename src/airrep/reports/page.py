@@ -15,12 +15,20 @@ from airrep.runtime.publishing.files import writing
 from airrep.runtime.remote.outputs import is_taken, write_output
 
 _CONTROLS = {code: 0x2400 + code for code in range(32) if code not in (0x09, 0x0A)} | {0x7F: 0x2421}
-_HIDDEN = (*range(0x80, 0xA0), *range(0x202A, 0x202F), *range(0x2066, 0x206A), 0xFFFE, 0xFFFF)
+_HIDDEN = (
+    *range(0x80, 0xA0),
+    *(0x61C, 0x200B, 0x200E, 0x200F),
+    *range(0x2028, 0x202F),
+    *range(0x2060, 0x206A),
+    *range(0xD800, 0xE000),  # halves of a character
+    *(0xFEFF, *range(0xFFF9, 0xFFFC), 0xFFFE, 0xFFFF),
+    *range(0xE0000, 0xE0080),
+)
 _VISIBLE = str.maketrans(_CONTROLS | {code: f"⟨U+{code:04X}⟩" for code in _HIDDEN})
 
 
 def visible(text: str) -> str:
-    """A text with signs in place of control and text-direction characters; lines end in LF."""
+    """A text with signs in place of control, text-direction and invisible characters; lines end in LF."""
     return text.replace("\r\n", "\n").translate(_VISIBLE)
 
 
@@ -92,6 +100,11 @@ def check_page_free(path: Path, replace: bool) -> None:
             raise ArtifactError(
                 f"{path}: exists already; nothing is overwritten. Give another path, or pass --replace."
             )
+
+
+def page_bytes(page: str) -> bytes:
+    """A page as it is written, with ``?`` for half a character, as an argument that is not UTF-8 leaves it."""
+    return page.encode("utf-8", "replace")
 
 
 def write_page(path: Path, content: bytes) -> None:

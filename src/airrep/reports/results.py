@@ -4,6 +4,7 @@ import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache, cached_property, partial
+from itertools import count
 from pathlib import Path
 from typing import Any, NamedTuple, Self
 from urllib.parse import quote
@@ -13,7 +14,18 @@ from jinja2 import Environment
 from airrep._version import __version__
 from airrep.index.results import HARMFUL, Form, Result
 from airrep.reports import results_data as data
-from airrep.reports.page import asset, check_page_free, environment, mark_places, policy, short, visible, write_page
+from airrep.reports.page import (
+    asset,
+    check_page_free,
+    environment,
+    mark_places,
+    page_bytes,
+    policy,
+    short,
+    visible,
+    write_page,
+)
+from airrep.runtime.publishing.files import writing
 
 TITLE = "Training data attribution"
 TEXT_LIMITS = (4_000, 2_000, 1_000, 600, 400)
@@ -65,8 +77,19 @@ def write_report(
     for name in report.names:
         check_page_free(path.with_name(name), replace)
     for number in reversed(range(len(report.names))):  # the first page, which leads to the others, last
-        write_page(path.with_name(report.names[number]), report.render(number).encode())
+        write_page(path.with_name(report.names[number]), page_bytes(report.render(number)))
+    _remove_later(path, len(report.names))
     return path
+
+
+def _remove_later(path: Path, pages: int) -> None:
+    """Remove pages of the report that was here before, behind the last of the new one."""
+    for number in count(pages + 1):
+        page = path.with_name(f"{path.stem}-{number}{path.suffix}")
+        with writing(page):
+            if not page.is_file() or b'<meta name="generator" content="airrep' not in page.read_bytes():
+                return
+            page.unlink()
 
 
 def render_report(

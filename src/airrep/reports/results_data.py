@@ -1,6 +1,6 @@
 """Results checked, merged by query, ranked and summed for the page."""
 
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal, NamedTuple, TypeAlias
@@ -179,6 +179,8 @@ def rank_groups(
 ) -> list[RankedGroup]:
     """Rank groups by their mean score over queries, most helpful first; ties keep the groups' order.
 
+    Several groups may be first of one query, where they tie.
+
     Args:
         groups: the groups.
         rows: the scores of all groups for each query.
@@ -186,10 +188,10 @@ def rank_groups(
     """
     means = _means(rows)
     parts = list(zip(*map(_means, channels), strict=True)) if channels else [()] * len(means)
-    firsts = [max(range(len(row)), key=row.__getitem__) for row in rows if row]
+    firsts = Counter(group for row in rows for group, score in enumerate(row) if score == max(row))
     order = sorted(range(len(means)), key=lambda group: -means[group])
     return [
-        RankedGroup(rank, groups[group], means[group], firsts.count(group), parts[group])
+        RankedGroup(rank, groups[group], means[group], firsts[group], parts[group])
         for rank, group in enumerate(order, 1)
     ]
 

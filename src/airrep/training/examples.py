@@ -121,8 +121,9 @@ class Collector:
         """Add the texts of an instance."""
         used = np.unique(instance.subsets.rows)
         train = np.full(len(instance.train), -1, np.int64)
-        train[used] = self._add(instance.train.take(used))
-        return Prepared(instance.name, train, self._add(instance.queries), instance.subsets, instance.losses)
+        train[used] = self._add(instance.train.take(used), self._encoder.prompts.train)
+        queries = self._add(instance.queries, self._encoder.prompts.query)
+        return Prepared(instance.name, train, queries, instance.subsets, instance.losses)
 
     def prepare_taught(self, instance: LabelledInstance, scale: Scale) -> TaughtInstance:
         """Add the texts of an instance that is to be learnt from, if its labels rank anything."""
@@ -141,15 +142,18 @@ class Collector:
 
     def foresee(self, instances: Iterable[LabelledInstance]) -> None:
         """Add all texts of some instances in their own order, so that activations of other draws can be shared."""
-        parts = (part for instance in instances for part in (instance.train, instance.queries))
-        self._number(sorted({self._render(example) for part in parts for example in part}))
+        prompts, texts = self._encoder.prompts, set[str]()
+        for one in instances:
+            texts.update(self._render(example, prompts.train) for example in one.train)
+            texts.update(self._render(example, prompts.query) for example in one.queries)
+        self._number(sorted(texts))
 
-    def _add(self, examples: Iterable[Example]) -> Rows:
-        return self._number([self._render(example) for example in examples])
+    def _add(self, examples: Iterable[Example], prompt: str) -> Rows:
+        return self._number([self._render(example, prompt) for example in examples])
 
-    def _render(self, example: Example) -> str:
+    def _render(self, example: Example, prompt: str) -> str:
         # No example of a corpus has a blank prompt or response, so every view shows something.
-        return self._encoder.render(seen(example, self._view))
+        return prompt + self._encoder.render(seen(example, self._view))
 
     def _number(self, texts: list[str]) -> Rows:
         check_texts(texts)

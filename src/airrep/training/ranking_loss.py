@@ -9,6 +9,7 @@ import torch
 
 from airrep.arrays import GroupScores, Mask
 from airrep.errors import ConfigError, DataError
+from airrep.evaluation.statistics.bootstrap import varies
 from airrep.evaluation.statistics.metrics import check_losses
 
 Scale: TypeAlias = Literal["std", "var"]
@@ -16,9 +17,6 @@ Scale: TypeAlias = Literal["std", "var"]
 
 Reduction: TypeAlias = Literal["mean", "sum"]
 """Mean or sum of the terms of counted pairs."""
-
-FLAT = 2.0**-20
-"""Losses of a query that differ by no more than this times the greatest of them do not vary: 8 float32 roundings."""
 
 PAIRS = {"cpu": 2**16, "cuda": 2**24}
 """Pairs held at once by each kind of device: bounds memory."""
@@ -73,7 +71,7 @@ def normalise_losses(losses: np.ndarray, scale: Scale = "std") -> RankLabels:
     known = np.where(there, wide, 0.0)
     centred = np.where(there, wide - known.sum(axis=1, keepdims=True) / np.maximum(counts, 1), 0.0)
     variance = (centred**2).sum(axis=1, keepdims=True) / np.maximum(counts, 1)
-    kept = (counts[:, 0] > 1) & _varies(wide, there)
+    kept = (counts[:, 0] > 1) & varies(wide, there)
     if not kept.any():
         raise DataError(
             "labels: no query's loss varies over the subsets; expected at least one that does. "
@@ -83,14 +81,6 @@ def normalise_losses(losses: np.ndarray, scale: Scale = "std") -> RankLabels:
     with np.errstate(divide="ignore", invalid="ignore"):
         labels = np.where(there & kept[:, None], -centred / divisor, np.nan)
     return RankLabels(labels.astype(np.float32), kept)
-
-
-def _varies(losses: np.ndarray, there: Mask) -> Mask:
-    """Which rows differ by more than rounding, ``(q,)``."""
-    most = np.where(there, losses, -np.inf).max(axis=1)
-    least = np.where(there, losses, np.inf).min(axis=1)
-    varies: Mask = most - least > FLAT * np.maximum(np.abs(most), np.abs(least))
-    return varies & there.any(axis=1)
 
 
 def ranking_loss(

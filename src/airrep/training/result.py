@@ -17,6 +17,7 @@ from airrep.encoder.base import Encoder
 from airrep.encoder.checkpoints import StoredEncoder
 from airrep.encoder.exports import write_sentence_transformer
 from airrep.encoder.folders import read_card
+from airrep.encoder.prompts import Prompts, write_prompts
 from airrep.errors import ArtifactError
 from airrep.labels.instance import LabelledInstance
 from airrep.labels.teacher import Teaching
@@ -31,8 +32,8 @@ KIND = "encoder"
 WORK = "work"
 """Checkpoints and activations of an unfinished run, deleted once it is sealed."""
 
-_EXECUTION = ("device", "memory_budget", "chunk_tokens", "checkpoint_every")
-"""Settings that change how training runs, not its result."""
+_EXECUTION = ("device", "memory_budget", "checkpoint_every")
+"""Settings that change how training runs, not its result; ``chunk_tokens`` is one too, unless layers have dropout."""
 
 _MOST_SOURCES = 40
 """Sources that a card lists; the rest are counted."""
@@ -104,10 +105,13 @@ def is_sealed(stage: Stage) -> bool:
     return bool(sealed["request"] == json.loads(canonical_json(stage.request)))
 
 
-def finish(stage: Stage, partial: Path, checkpoint: StoredEncoder, recipe: str | None = None) -> None:
-    """Write the encoder, its card and the *recipe* of what it was trained beside, and seal the unfinished folder."""
+def finish(stage: Stage, partial: Path, checkpoint: StoredEncoder, prompts: Prompts, recipe: str | None = None) -> None:
+    """Write the encoder, its card and the *recipe* of what it was trained beside, and seal the unfinished folder.
+
+    It keeps the *prompts* of its start, behind which it was trained.
+    """
     with writing(stage.path):
-        written = _write_model(partial, checkpoint, recipe)
+        written = _write_model(partial, checkpoint, prompts, recipe)
         _seal(partial, checkpoint, stage.request, written)
         remove_work(partial)
 
@@ -117,12 +121,14 @@ def remove_work(partial: Path) -> None:
     shutil.rmtree(partial / WORK, ignore_errors=True)
 
 
-def _write_model(partial: Path, checkpoint: StoredEncoder, recipe: str | None) -> list[str]:
+def _write_model(partial: Path, checkpoint: StoredEncoder, prompts: Prompts, recipe: str | None) -> list[str]:
     """Write the model in the work folder, then move it, so that an interrupted write is never sealed; its names."""
     made = partial / WORK / "encoder"
     shutil.rmtree(made, ignore_errors=True)
     made.mkdir()
     write_sentence_transformer(checkpoint, made)
+    if prompts:
+        write_prompts(made, prompts)
     (made / "README.md").write_text(render_card(checkpoint.card.training or {}), encoding="utf-8")
     if recipe is not None:
         (made / RECIPE).write_text(recipe, encoding="utf-8")
@@ -174,7 +180,10 @@ def describe_teaching(teaching: Teaching) -> dict[str, Any]:
 
 def deciding(settings: TrainingSettings) -> dict[str, Any]:
     """Settings that decide the result, without the start, whose fingerprint stands beside them."""
-    return settings.model_dump(mode="json", exclude={"start", *_EXECUTION})
+    told = settings.model_dump(mode="json", exclude={"start", *_EXECUTION})
+    if not settings.dropout or settings.chunk_tokens is None:  # each chunk draws what it drops
+        del told["chunk_tokens"]
+    return told
 
 
 def _digest_labels(instance: LabelledInstance) -> str:
@@ -225,8 +234,17 @@ def training_lineage(
     }
 
 
+def _plain(value: Any) -> Any:
+    """A value of a card: a text on one line, without signs that would begin a cell, a tag or code."""
+    if not isinstance(value, str):
+        return value
+    return " ".join(value.splitlines()).replace("|", "\\|").replace("<", "&lt;").replace("`", "'")
+
+
 def render_card(training: Mapping[str, Any]) -> str:
     """Render the model card of a trained encoder, its ``README.md``."""
     loader = PackageLoader("airrep")
-    environment = Environment(loader=loader, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True)
+    environment = Environment(
+        loader=loader, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True, finalize=_plain
+    )
     return environment.get_template("encoder_card.md.j2").render(training=training)

@@ -33,11 +33,12 @@ def _part_of(name: str) -> Part:
 
 def rate_factor(step: int, settings: TrainingSettings) -> float:
     """Share of the full learning rates at step *step*, from 0: warm-up, then the schedule."""
-    if step < settings.warmup_steps:
-        return (step + 1) / (settings.warmup_steps + 1)
+    rising = min(settings.warmup_steps, settings.steps // 2)  # the full rate is reached, however short the run
+    if step < rising:
+        return (step + 1) / (rising + 1)
     if settings.schedule == "constant":
         return 1.0
-    done = (step - settings.warmup_steps) / max(1, settings.steps - settings.warmup_steps)
+    done = (step - rising) / max(1, settings.steps - rising)
     return 1 - done if settings.schedule == "linear" else (1 + math.cos(math.pi * done)) / 2
 
 

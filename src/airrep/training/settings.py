@@ -70,7 +70,7 @@ class TrainingSettings(Settings):
     betas: tuple[float, float] = (0.9, 0.999)
     """AdamW's decay rates of the first and second moment."""
     warmup_steps: int = Field(default=100, ge=0)
-    """Steps over which the learning rates rise from 0."""
+    """Steps over which the learning rates rise from 0; half of all steps at most."""
     schedule: Literal["constant", "linear", "cosine"] = "linear"
     """Learning rates after the warm-up: as they are, or down to 0 at the last step."""
     clip: float | None = Field(default=1.0, gt=0, allow_inf_nan=False)

@@ -162,7 +162,8 @@ def _request(
     made_by = {"start": start.fingerprint, "settings": deciding(settings), "lineage": {**lineage}}
     taught = {} if teaching is None else {"teacher": describe_teaching(teaching)}
     given = {"beside": describe_channels(beside)} if beside else {}
-    return {**described, **made_by, **taught, **given}
+    prompts = {"prompts": [start.prompts.query, start.prompts.train]} if start.prompts else {}
+    return {**described, **made_by, **taught, **given, **prompts}
 
 
 def _train(task: Task, stage: Stage, activations: Path | None) -> None:
@@ -190,4 +191,4 @@ def _train(task: Task, stage: Stage, activations: Path | None) -> None:
             checkpoint, recipe = run.finished(stage.request["lineage"])
         if first:
             append_cost(partial, JUDGE, judging.spent)
-            finish(stage, partial, checkpoint, recipe)
+            finish(stage, partial, checkpoint, task.start.prompts, recipe)

@@ -12,7 +12,7 @@ import torch
 from jaxtyping import Float, Float32
 from torch import Tensor
 
-from airrep.arrays import DenseFeatures, GroupScores, Rows
+from airrep.arrays import DenseFeatures, GroupScores, Rows, map_array
 from airrep.encoder.bert import Drop, PackedTokens, SentenceBert
 from airrep.errors import ConfigError, TrainingError
 from airrep.evaluation.judging import compact_subsets, score_features
@@ -29,6 +29,8 @@ Storage: TypeAlias = Literal["float16", "float32"]
 """Type of stored hidden states."""
 BLOCK = 1024
 """Texts in one file, which an interruption can lose."""
+_CHECKSUM = hashlib.sha256().digest_size
+"""Bytes behind the array of such a file."""
 BYTES_A_TOKEN = 80
 """float32 activations that one token leaves in one layer's graph, in bytes for each unit of width."""
 
@@ -147,8 +149,8 @@ def _open(path: Path, frozen: Frozen, block: range) -> np.ndarray | None:
     try:
         if not _is_whole(path):
             return None
-        found: np.ndarray = np.load(path, mmap_mode="r", allow_pickle=False)
-    except (OSError, ValueError, EOFError):
+        found = map_array(path, behind=_CHECKSUM)
+    except (OSError, ValueError):
         return None
     return found if found.shape == shape and found.dtype == frozen.dtype else None
 
@@ -173,7 +175,7 @@ def _to_bytes(array: np.ndarray) -> bytes:
 
 def _is_whole(path: Path) -> bool:
     """Whether the bytes are those that were written."""
-    summed, left = hashlib.sha256(), path.stat().st_size - hashlib.sha256().digest_size
+    summed, left = hashlib.sha256(), path.stat().st_size - _CHECKSUM
     with path.open("rb") as stream:
         while left > 0 and (part := stream.read(min(left, 1 << 20))):
             summed.update(part)

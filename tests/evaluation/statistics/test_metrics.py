@@ -106,6 +106,17 @@ def test_constant_queries_follow_the_policy_and_are_counted(nan: Constant, expec
     assert np.isnan(result.per_query).tolist() == ([False, True, True, False] if nan == "drop" else [False] * 4)
 
 
+def test_what_differs_by_rounding_alone_is_constant() -> None:
+    """Ranks of float32 noise are no signal; differences of many roundings are."""
+    scores, losses = make_noise(5, 4, 12)
+    scores[1], losses[2] = 1 + 2e-7 * scores[1], 3 + 2e-7 * losses[2]
+    scores[3] = 1 + 1e-5 * scores[3]
+    result = lds(scores, losses, resamples=50)
+    assert np.isnan(result.per_query).tolist() == [False, True, True, False]
+    losses[0, 3] = NAN
+    assert np.isnan(lds(scores, losses, resamples=50).per_query).tolist() == [False, True, True, False]
+
+
 def test_constant_queries_can_be_an_error() -> None:
     scores, losses = make_noise(3, 3, 6)
     scores[1] = 2

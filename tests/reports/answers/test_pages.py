@@ -10,6 +10,7 @@ import airrep
 from airrep.answers.audit import SameMeaning, SameText
 from airrep.corpus.corpus import Example
 from airrep.reports.answers.pages import write_answer_report
+from airrep.reports.numbers import signed, unsigned
 
 
 def test_the_same_answers_give_the_same_bytes(index: airrep.Index, tmp_path: Path) -> None:
@@ -45,3 +46,17 @@ def test_what_is_no_answer_is_told(index: airrep.Index, tmp_path: Path) -> None:
     with pytest.raises(airrep.errors.ConfigError, match="no answers"):
         write_answer_report([], tmp_path / "a.html")
     assert not (tmp_path / "a.html").exists()
+
+
+def test_answers_of_two_indexes_say_whose_they_are(index: airrep.Index, corpus: airrep.Corpus, tmp_path: Path) -> None:
+    words = airrep.build_index(corpus, tmp_path / "words", "tfidf")
+    queries = make_corpus(2, "q")
+    page = write_answer_report([airrep.explain(one, queries, k=1) for one in (index, words)], tmp_path / "a.html")
+    for one in (index, words):
+        assert f": {one.method}, index {one.provenance().index[:12]}" in page.read_text()
+
+
+def test_small_scores_are_not_shown_as_nothing() -> None:
+    shown = [signed(value) for value in (6.68e-6, -6.68e-6, 0.0, 0.0005, 1.5)]
+    assert shown == ["+6.7e-06", "-6.7e-06", "+0.000", "+0.001", "+1.500"]
+    assert [unsigned(value, 4) for value in (2e-9, 0.25)] == ["2.0e-09", "0.2500"]

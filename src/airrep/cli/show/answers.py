@@ -17,6 +17,7 @@ from airrep.cli.show.summaries import is_long, print_common, say_where_all_are
 from airrep.cli.show.why import CAUSE, MARK, channel_parts, told_hit
 from airrep.corpus.corpus import Example
 from airrep.index.results import order_in_words
+from airrep.reports.numbers import signed
 
 SAME = 3
 """Phrases printed that a training example has with the better answer."""
@@ -42,9 +43,9 @@ def print_explained(result: ExplainResult) -> None:
         numbers = ("answer − better", "deviations", "answer", "better") if contrast else ("score", "deviations")
         table = Table("#", *numbers, "id", "prompt → response")
         for lesson in one.lessons:
-            parts = [f"{lesson.score:+.3f}", f"{lesson.deviations:+.1f}"]
+            parts = [signed(lesson.score), f"{lesson.deviations:+.1f}"]
             if lesson.better_score is not None:
-                parts += [f"{lesson.answer_score:+.3f}", f"{lesson.better_score:+.3f}"]
+                parts += [signed(lesson.answer_score), signed(lesson.better_score)]
             text = _lesson_text(lesson, one.answer.response)
             table.add_row(str(lesson.rank), *parts, snippet(lesson.example.id, 20), text)
         out().print(table)
@@ -74,7 +75,7 @@ def _lesson_text(lesson: Lesson, response: str) -> Text:
         for place, token in enumerate(found):
             line.append(" · " if place else "", style="dim")
             line.append(printable(" ".join(response[token.start : token.stop].split()))[:60], style=MARK)
-            line.append(f" {token.score:+.3f}", style="dim")
+            line.append(f" {signed(token.score)}", style="dim")
     return line
 
 
@@ -109,7 +110,7 @@ def print_harmful(result: HarmResult) -> None:
             text = Text.from_markup(text_of(harm.example)) if harm.why is None else told_hit(harm.example, harm.why)
             if harm.hub:
                 text.append(" (hub)", style="bold")
-            numbers = (f"{harm.deviations:+.1f}", f"{harm.score:+.3f}")
+            numbers = (f"{harm.deviations:+.1f}", signed(harm.score))
             table.add_row(str(harm.rank), *numbers, snippet(harm.example.id, 20), text)
         out().print(table)
     if long:
@@ -135,7 +136,7 @@ def print_set(result: SetResult) -> None:
     out().print(f"{order} for all {result.queries:,} queries together{left}", highlight=False)
     table = Table("#", "mean effect", "helped", "id", "prompt → response")
     for hit in result.hits:
-        numbers = (f"{hit.score:+.3f}", f"{hit.helped:.0%}")
+        numbers = (signed(hit.score), f"{hit.helped:.0%}")
         table.add_row(str(hit.rank), *numbers, snippet(hit.example.id, 20), text_of(hit.example))
     out().print(table)
     print_origin(result)

@@ -24,6 +24,7 @@ from airrep.cli.show.summaries import (
 from airrep.cli.show.why import CAUSE, has_same_words, marked_query, told_hit
 from airrep.corpus.corpus import Example
 from airrep.index.results import GroupResult, Hits, TopResult, WhatIfResult, order_in_words
+from airrep.reports.numbers import signed
 from airrep.runtime.remote.places import shown
 
 
@@ -65,7 +66,7 @@ def _hits_table(hits: Hits) -> Table:
         text: str | Text = f"{snippet(example.prompt, 90)} [dim]→[/] {snippet(example.response, 60)}"
         if hit.why is not None:
             text = told_hit(example, hit.why)
-        table.add_row(str(hit.rank), f"{hit.score:+.3f}", snippet(example.id, 20), *origin, text)
+        table.add_row(str(hit.rank), signed(hit.score), snippet(example.id, 20), *origin, text)
     return table
 
 
@@ -82,8 +83,8 @@ def print_groups(result: GroupResult, general: str = "") -> None:
                 str(rank),
                 snippet(name, 60),
                 f"{sizes[name]:,}",
-                f"{score:+.4f}",
-                *(f"{p[name]:+.4f}" for p in parts.values()),
+                signed(score, 4),
+                *(signed(p[name], 4) for p in parts.values()),
             ]
             for rank, (name, score) in enumerate(result.ranked(number), start=1)
         ]
@@ -109,7 +110,7 @@ def print_what_if(result: WhatIfResult, general: str = "") -> None:
     table = Table("query", "prompt", "before", "after", "change", *(snippet(channel, 40) for channel in parts))
     for place, query in enumerate(() if is_long(len(result.queries)) else result.queries):
         numbers = (result.before, result.after, result.change, *parts.values())
-        row = (f"{one[place]:+.4f}" for one in numbers)
+        row = (signed(one[place], 4) for one in numbers)
         table.add_row(snippet(query.id, 20), snippet(query.prompt, 80), *row)
     if table.row_count:
         console.print(table)

@@ -11,6 +11,7 @@ from rich.table import Table
 from airrep.cli.show.console import snippet
 from airrep.corpus.corpus import Example
 from airrep.index.results import GroupResult, TopResult, WhatIfResult, order_in_words
+from airrep.reports.numbers import signed, unsigned
 
 FEW = 20
 """Of more queries, none is shown by itself."""
@@ -78,7 +79,7 @@ def print_common(console: Console, ranked: Sequence[Iterable[Ranked]], verb: str
     for some in often:
         example, mean = some[0].example, np.mean([hit.score for hit in some])
         text = f"{snippet(example.prompt, 90)} [dim]→[/] {snippet(example.response, 60)}"
-        table.add_row(f"{len(some):,}", f"{mean:+.3f}", snippet(example.id, 20), text)
+        table.add_row(f"{len(some):,}", signed(float(mean)), snippet(example.id, 20), text)
     console.print(f"{distinct}; those of several:", highlight=False)
     console.print(table)
 
@@ -90,12 +91,12 @@ def print_group_means(console: Console, result: GroupResult) -> None:
     """
     scores = result.scores.astype(np.float64)
     above = (scores > scores.mean(axis=1, keepdims=True)).sum(axis=0)
-    first = np.bincount(scores.argmax(axis=1), minlength=len(result.names))
+    first = (scores == scores.max(axis=1, keepdims=True)).sum(axis=0)
     table = Table("group", "examples", "mean score", "spread", "first of", "above the query's mean")
     rows = []
     for group in np.argsort(-scores.mean(axis=0), kind="stable"):
         mean, spread = scores[:, group].mean(), scores[:, group].std()
-        numbers = (f"{mean:+.4f}", f"{spread:.4f}", f"{first[group]:,}", f"{above[group]:,}")
+        numbers = (signed(mean, 4), unsigned(spread, 4), f"{first[group]:,}", f"{above[group]:,}")
         rows.append((snippet(result.names[group], 60), f"{result.sizes[group]:,}", *numbers))
     add_both_ends(table, rows)
     console.print(f"over {len(result.queries):,} queries", highlight=False)
@@ -107,7 +108,7 @@ def print_mean_change(console: Console, result: WhatIfResult) -> None:
     change = result.change.astype(np.float64)
     below, above = int((change < 0).sum()), int((change > 0).sum())
     console.print(
-        f"over {len(change):,} queries: mean change {change.mean():+.4f}, spread {change.std():.4f}; "
+        f"over {len(change):,} queries: mean change {signed(change.mean(), 4)}, spread {unsigned(change.std(), 4)}; "
         f"below 0, so that what was left out had been helping, for {below:,}; above 0 for {above:,}",
         highlight=False,
         soft_wrap=True,

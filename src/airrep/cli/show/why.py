@@ -10,6 +10,7 @@ from airrep.corpus.corpus import Example
 from airrep.corpus.places import Field, Span
 from airrep.index.results import Hits
 from airrep.index.why import SameWords, Why
+from airrep.reports.numbers import signed
 
 MARK = "bold underline"
 CAUSE = "same words are what the lexical part of the score saw; they need not be its cause"
@@ -43,13 +44,13 @@ def told_hit(example: Example, why: Why) -> Text:
         for place, same in enumerate(told):
             line.append(" · " if place else "", style="dim")
             line.append(printable(_cut(same.text, 60)), style=MARK)
-            line.append(f" {same.score:+.3f}", style="dim")
+            line.append(f" {signed(same.score)}", style="dim")
     return line
 
 
 def channel_parts(channels: Mapping[str, float]) -> str:
     """What each channel gave, in one line."""
-    return " · ".join(f"{printable(_cut(name, 40))} {score:+.3f}" for name, score in channels.items())
+    return " · ".join(f"{printable(_cut(name, 40))} {signed(score)}" for name, score in channels.items())
 
 
 def _cut(text: str, length: int) -> str:

@@ -13,6 +13,18 @@ CELLS = 2**16
 """Queries times subsets that are ranked at once: bounds memory, does not change results."""
 
 
+FLAT = 2.0**-20
+"""Values of a query that differ by no more than this times the greatest of them do not vary: 8 float32 roundings."""
+
+
+def varies(values: np.ndarray, known: np.ndarray | None = None) -> np.ndarray:
+    """Which rows of ``(q, m)`` differ by more than rounding, where they are *known* (None for all), ``(q,)``."""
+    most = (values if known is None else np.where(known, values, -np.inf)).max(axis=1)
+    least = (values if known is None else np.where(known, values, np.inf)).min(axis=1)
+    with np.errstate(invalid="ignore"):  # of a row that has none
+        return np.asarray(most - least > FLAT * np.maximum(np.abs(most), np.abs(least)))
+
+
 class Ranked:
     """Some queries' values, ranked in one resample of the subsets.
 
@@ -38,8 +50,12 @@ class Ranking:
     """The values of some queries over the same subsets, sorted once, ranked under any resample of the subsets."""
 
     def __init__(self, values: np.ndarray, known: np.ndarray | None = None) -> None:
-        """Sort each row ``(q, m)``; values that are not *known* (None for all) have no rank and no weight."""
+        """Sort each row ``(q, m)``; values that are not *known* (None for all) have no rank and no weight.
+
+        All values of a row that differs by rounding alone are equal: a rank of noise is no signal.
+        """
         self.known = known
+        values = np.where(varies(values, known)[:, None], values, 0)
         keys = values if known is None else np.where(known, values, np.inf)
         self.order = np.argsort(keys, axis=1, kind="stable")
         self._sorted = np.take_along_axis(keys, self.order, axis=1)

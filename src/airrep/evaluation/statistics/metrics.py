@@ -89,7 +89,7 @@ def spearman(one: np.ndarray, other: np.ndarray) -> np.ndarray:
         other: ``(q, m)`` finite.
 
     Returns:
-        ``(q,)`` float64; NaN where a row is constant.
+        ``(q,)`` float64; NaN where a row is constant, or differs by no more than 2⁻²⁰ of its greatest value.
 
     Raises:
         DataError: shapes that do not fit, fewer than two columns, or a value that is not finite.

@@ -8,7 +8,7 @@ from airrep.answers.answer import PREDICTION, Answer
 from airrep.errors import ConfigError
 from airrep.reports.answers.tables import KINDS, answer_tables
 from airrep.reports.exhibits import Exhibit, Section
-from airrep.reports.page import asset, check_page_free, environment, policy, write_page
+from airrep.reports.page import asset, check_page_free, environment, page_bytes, policy, write_page
 from airrep.reports.sources import Run
 
 TITLE = "Answers about training data"
@@ -67,12 +67,13 @@ def write_answer_report(
     found = [one if isinstance(one, Answer) else read_answer(one) for one in answers]
     if not found:
         raise ConfigError("report: no answers; expected at least one. Give the path of one.")
-    write_page(path, _page(found, title).encode())
+    write_page(path, page_bytes(_page(found, title)))
     return path
 
 
 def _page(answers: Sequence[Answer], title: str | None) -> str:
-    shown = [_section(number, answer) for number, answer in enumerate(answers, 1)]
+    several = len({one.provenance.index for one in answers}) > 1
+    shown = [_section(number, answer, several) for number, answer in enumerate(answers, 1)]
     names = [exhibit.name for section in shown for exhibit in section.exhibits]
     styles = [asset("report.css"), asset("evaluations.css")]
     origins = dict.fromkeys((one.provenance.method, one.provenance.index[:12], one.provenance.sign) for one in answers)
@@ -97,10 +98,13 @@ def _page(answers: Sequence[Answer], title: str | None) -> str:
     )
 
 
-def _section(number: int, answer: Answer) -> Section:
-    name = f"{answer.kind}-{number}"
+def _section(number: int, answer: Answer, several: bool) -> Section:
+    name, origin = f"{answer.kind}-{number}", answer.provenance
+    heading = HEADINGS[answer.kind]
+    if several:
+        heading += f": {origin.method}, index {origin.index[:12]}"
     exhibits = [
         Exhibit(f"{name}-{place}", table.title, table.caption, (), (table,) if table.lines else ())
         for place, table in enumerate(answer_tables(answer), 1)
     ]
-    return Section(name, HEADINGS[answer.kind], tuple(exhibits))
+    return Section(name, heading, tuple(exhibits))

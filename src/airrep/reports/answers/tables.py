@@ -12,6 +12,7 @@ from airrep.answers.mix import MixResult
 from airrep.corpus.corpus import Example
 from airrep.index.results import order_in_words
 from airrep.index.why import Why
+from airrep.reports.numbers import signed
 from airrep.reports.page import short
 from airrep.reports.tables import Cell, Line, Table, true_minus
 
@@ -149,7 +150,7 @@ def _text(example: Example) -> str:
 
 
 def _signed(value: float, digits: int = 3) -> str:
-    return true_minus(f"{value:+.{digits}f}")
+    return true_minus(signed(value, digits))
 
 
 _MAKERS: Mapping[type[Answer], Callable[[Any], Iterable[Table]]] = {

@@ -12,8 +12,8 @@ from airrep.attributors.recipes import MOST_CHANNELS, Channel, ChannelsSettings
 from airrep.attributors.sums.channels import ChannelsAttributor, channel_pooling
 from airrep.errors import ConfigError, DataError
 from airrep.evaluation.judging import score_instance
+from airrep.evaluation.statistics.bootstrap import FLAT
 from airrep.labels.instance import LabelledInstance
-from airrep.training.ranking_loss import FLAT
 
 GivenScores: TypeAlias = Float32[np.ndarray, "c q m"]
 """Group scores of each channel, of queries and subsets; higher = more helpful."""
