@@ -105,7 +105,7 @@ def test_items_alike_in_meaning(tmp_path: Path) -> None:
 
 
 def test_bad_questions_are_told(world: airrep.Index) -> None:
-    with pytest.raises(ConfigError, match="there are no items"):
+    with pytest.raises(ConfigError, match="items: there are none"):
         airrep.audit(world, [])
     for settings in ({"order": 3}, {"nearly": 0.99}, {"contained": 1.1}, {"cosine": 2.0}, {"cosine": float("nan")}):
         with pytest.raises(ConfigError, match="audit: "):
@@ -114,7 +114,7 @@ def test_bad_questions_are_told(world: airrep.Index) -> None:
 
 def test_hostile_texts(world: airrep.Index) -> None:
     items = [
-        Example("\x1b[31m" + "a " * 500_000, "\x00", "big"),
+        Example("\x1b[31m" + "a " * 500_000, "\x01", "big"),
         Example("ﬁne … ①", "??", "odd"),
         Example("…", "!", "none"),
     ]

@@ -183,3 +183,16 @@ def test_robust_deviations() -> None:
     np.testing.assert_allclose(robust_deviations(np.ones(4)), 0)
     alike = np.array([0.0] * 60 + [0.05] * 39 + [0.9])  # most are the median
     assert robust_deviations(alike)[-1] > 20
+
+
+def test_scripts_without_spaces_have_near_duplicates_and_leaks(tmp_path: Path) -> None:
+    text = "春天来了，公园里的樱花都开了，很多人带着孩子去拍照，大家都非常高兴，晚上一起在河边的小店里吃饭唱歌"
+    others = [Example("问", chr(0x4E00 + number) * 30, f"other {number}") for number in range(8)]
+    index = build(
+        [Example("问", text, "first"), Example("问", text.replace("拍照", "照相"), "again"), *others], tmp_path
+    )
+    assert told(airrep.clean(index, kinds=["duplicate"]), "duplicate") == {"again"}
+    leaked = airrep.audit(
+        index, [Example("请说", f"我说{text}吗", "leaked"), Example("请说", "无关的回答在这里", "new")]
+    )
+    assert [item.verdict == "clean" for item in leaked.items] == [False, True]

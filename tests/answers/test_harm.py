@@ -1,9 +1,11 @@
 """Harm beside the spread, hubs, and one question for a set."""
 
+import json
 from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
+import pandas as pd
 import pytest
 from worlds.small_world import HashAttributor, make_corpus
 from worlds.stored_features import stored_scores
@@ -112,3 +114,17 @@ def test_streams_do_not_depend_on_their_parts() -> None:
         np.testing.assert_allclose(moments.spread.mean, values.mean(axis=1), rtol=1e-12)
         np.testing.assert_allclose(moments.spread.deviation, values.std(axis=1), rtol=1e-9)
         assert leaders.rows.tolist() == np.argsort(-values, axis=1, kind="stable")[:, :5].tolist()
+
+
+def test_questions_take_data_in_every_form(index: airrep.Index, queries: airrep.Corpus, tmp_path: Path) -> None:
+    rows = [one.to_dict() for one in queries]
+    (tmp_path / "rows.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    forms = [rows, pd.DataFrame(rows), tmp_path / "rows.jsonl"]
+    for ask in (airrep.harmful, airrep.top_of_set, airrep.explain, airrep.audit):
+        expected = ask(index, queries)
+        for form in forms:
+            assert ask(index, form) == expected
+        assert ask(index, rows[0]) == ask(index, [queries[0]])
+        assert ask(index, rows[0]["response"]).to_dict()
+        with pytest.raises(ConfigError, match="there are none"):
+            ask(index, [])

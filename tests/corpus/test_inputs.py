@@ -101,7 +101,10 @@ def test_other_data_are_refused_in_one_line(data: object, told: str) -> None:
 
 
 def test_a_text_that_names_a_file_is_not_taken_for_a_query(tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match=r"is a file; expected a text. Give Path\("):
-        as_examples(str(_path(tmp_path)))
+    for place in (str(_path(tmp_path)), "missing.jsonl", "away/missing.csv.gz", f"{tmp_path}/"):
+        with pytest.raises(ConfigError, match=r"a data file or a folder; expected a text. Give Path\("):
+            as_examples(place)
+    for said in ("see data.jsonl", "tmp", "a/b", "x" * 3000 + ".csv", "file.txt"):
+        assert as_examples(said)[0].response == said
     with pytest.raises(ConfigError, match="queries: there are none"):
         as_examples([])

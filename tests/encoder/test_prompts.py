@@ -157,6 +157,8 @@ def test_a_template_that_hides_the_view_is_refused(tmp_path: Path) -> None:
     method = make_attributor("airrep", {"encoder": folder, "template": "q {prompt}", "view": "response"})
     with pytest.raises(ConfigError, match=r"the template 'q \{prompt\}' shows no response, which is all that view="):
         method.encode_train([Example("a", "b", "c")])
-    assert make_attributor("airrep", {"encoder": folder, "template": "q {prompt}"}).encode_train(
-        [Example("a", "b", "c")]
-    ).any()
+    assert (
+        make_attributor("airrep", {"encoder": folder, "template": "q {prompt}"})
+        .encode_train([Example("a", "b", "c")])
+        .any()
+    )

@@ -13,6 +13,7 @@ from airrep.answers.texts import kept_examples, words_of
 from airrep.arrays import Mask
 from airrep.attributors.base import OnProgress, count_rows
 from airrep.corpus.corpus import Example
+from airrep.corpus.inputs import as_examples
 from airrep.errors import ConfigError
 from airrep.index.index import Index, Queries
 from airrep.index.results import Provenance, Record
@@ -136,9 +137,9 @@ def audit(
         >>> len(found.items)
         2
     """
-    asked, keep, chosen = list(items), index.mask(where), settings or AuditSettings()
-    if not asked or not keep.any():
-        raise ConfigError("audit: there are no items, or no training examples to look at. Give some.")
+    asked, keep, chosen = list(as_examples(items, "items")), index.mask(where), settings or AuditSettings()
+    if not keep.any():
+        raise ConfigError("audit: there are no training examples to look at. Choose another filter.")
     texts = _same_texts(index, asked, keep, chosen, progress)
     stored = StoredMeaning.of(index)
     meanings = [None] * len(asked) if stored is None else _same_meanings(stored, asked, keep)

@@ -13,6 +13,7 @@ from airrep.answers.tokens import Token, token_scores
 from airrep.arrays import Features, Mask, Rows
 from airrep.attributors.base import OnProgress
 from airrep.corpus.corpus import Example
+from airrep.corpus.inputs import as_examples
 from airrep.errors import ConfigError
 from airrep.index.index import Index, Queries
 from airrep.index.reasons import Reasons, Scored
@@ -125,10 +126,7 @@ def explain(
 
 
 def _listed(examples: Example | Queries) -> list[Example]:
-    found = [examples] if isinstance(examples, Example) else list(examples)
-    if not found or not all(isinstance(one, Example) for one in found):
-        raise ConfigError("explain: there are no answers, or they are not examples. Give one or more examples.")
-    return found
+    return list(as_examples(examples, "answers"))
 
 
 def match_better(answers: Sequence[Example], better: Sequence[Example]) -> list[Example]:

@@ -10,6 +10,7 @@ from airrep.answers.spread import Leaders, Spread, spread_of, stream_scores
 from airrep.arrays import Features, Mask
 from airrep.attributors.base import OnProgress
 from airrep.corpus.corpus import Example
+from airrep.corpus.inputs import as_examples
 from airrep.errors import ConfigError, DataError
 from airrep.index.index import Index, Queries
 from airrep.index.reasons import Reasons, Scored
@@ -111,7 +112,7 @@ def harmful(
         >>> len(found.queries)
         5
     """
-    asked = [queries] if isinstance(queries, Example) else list(queries)
+    asked = list(as_examples(queries))
     keep = index.mask(where)
     k = at_most("harmful: k", k, int(keep.sum()))
     encoded = index.encode_queries(asked, progress)

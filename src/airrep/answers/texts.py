@@ -1,14 +1,12 @@
 """Examples of an index as words: normalised, and their n-grams."""
 
-import re
 import unicodedata
 from collections.abc import Iterator, Sequence
 
 from airrep.arrays import Mask
 from airrep.corpus.corpus import Example
+from airrep.corpus.words import WORD
 from airrep.index.rows import IndexRows
-
-_WORD = re.compile(r"\w+")
 
 
 def kept_examples(index: IndexRows, keep: Mask) -> Iterator[tuple[int, Example]]:
@@ -30,8 +28,11 @@ def kept_values(index: IndexRows, keep: Mask, field: str) -> list[str | None]:
 
 
 def words_of(text: str) -> list[str]:
-    """The words of a text in their normal form: any case, any width, without punctuation and white space."""
-    return _WORD.findall(unicodedata.normalize("NFKC", text).casefold())
+    """The words of a text in their normal form: any case, any width, without punctuation and white space.
+
+    Of scripts without spaces between words, such as Chinese and Thai, each sign is one.
+    """
+    return WORD.findall(unicodedata.normalize("NFKC", text).casefold())
 
 
 def ngrams_of(words: Sequence[str], order: int) -> list[str]:

@@ -9,14 +9,13 @@ import numpy as np
 from airrep.answers.spread import stream_scores
 from airrep.arrays import Rows
 from airrep.corpus.corpus import Example
+from airrep.corpus.words import WORD
 from airrep.index.index import Index
 
 PIECES = 128
 """Pieces of a response at most; the words of longer ones are taken together, so an answer costs no more encodings."""
 
-# Scripts that put no space between words are read sign by sign: kana, Han, Thai, Lao, Khmer, Burmese.
-_UNSPACED = "\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u3040-\u30ff\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff"
-_WORD = re.compile(rf"[{_UNSPACED}]|(?:(?![{_UNSPACED}])\w)+|[^\w\s]")
+_WORD = re.compile(rf"{WORD.pattern}|[^\w\s]")
 
 
 @dataclass(frozen=True)

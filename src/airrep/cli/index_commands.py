@@ -111,9 +111,9 @@ def _tell_cautions(lineage: "Mapping[str, Any]", examples: "Iterable[Corpus]", o
         note(f"{out}: the view of channel '{channel}' shows nothing of {count:,} examples; they score 0 there")
 
 
-def _tell_empty(built: "IndexRows", out: Path) -> None:
-    if built.empty:
-        note(f"{out}: the features of {built.empty:,} examples are all 0, so they score 0 with every query")
+def _tell_empty(built: "IndexRows", out: Path, before: int = 0) -> None:
+    if built.empty > before:
+        note(f"{out}: the features of {built.empty - before:,} examples are all 0, so they score 0 with every query")
 
 
 @app.command("join")
@@ -149,6 +149,7 @@ def append_command(
     with Meter("encoding") as meter:
         now = editing.append(opened, corpus, skip_invalid=reading.skip_invalid, progress=meter)
     note(f"{path}: {len(now) - len(opened):,} examples added, {len(now):,} in all")
+    _tell_empty(now, path, opened.empty)
 
 
 @app.command("delete")

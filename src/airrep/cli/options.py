@@ -2,7 +2,7 @@
 
 import inspect
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from copy import copy
 from dataclasses import MISSING, dataclass, fields, is_dataclass
 from functools import wraps
@@ -299,6 +299,18 @@ class OutputOptions:
         else:
             note(f"{self.run}: was finished already{hint}")
             show(found, print_result, self.as_json)
+
+
+def tell_turns(prompts: Iterable[str | None], out: Path) -> None:
+    """Say of how many examples that were written the prompt was several messages, whose roles are text now."""
+    from airrep.corpus.schemas.conversations import holds_turns
+
+    count = sum(1 for prompt in prompts if prompt and holds_turns(prompt))
+    if count:
+        note(
+            f"{out}: {count:,} prompts were several messages and are one text here; to train on them as a conversation "
+            "take the records of these ids from your own data"
+        )
 
 
 def show(found: "Kept | Stack", print_found: Callable[[Any], None], as_json: bool) -> None:

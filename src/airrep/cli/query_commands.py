@@ -199,6 +199,7 @@ def select_command(
     if out is not None:
         found.write(out, replace=replace)
         note(f"{out}: {len(found):,} examples, {told}")
+        options.tell_turns((one.example.prompt for one in found), out)
     if as_json:
         print_json(found.to_dict())
 

@@ -10,4 +10,5 @@ schemas/  Schemas of records: from a raw record to prompts and responses.
 sources/  Sources of records: files, folders, datasets of Hugging Face.
 table     The table behind a corpus: records assembled, checked, taken from, digested.
 views     Views: what of an example a representation reads.
+words     Words of texts, of scripts with spaces between them and without.
 """

@@ -9,6 +9,7 @@ import pyarrow as pa
 
 from airrep.corpus.corpus import Corpus, Example, read_corpus
 from airrep.corpus.schemas.values import text_or_blank
+from airrep.corpus.sources.files import reader_of
 from airrep.errors import ConfigError, DataError
 
 CorpusLike: TypeAlias = Any
@@ -94,9 +95,22 @@ def is_one(queries: QueriesLike) -> bool:
 
 def _text(text: str, where: str) -> Example:
     """A text as the response to an empty prompt, as records that hold a text alone are read."""
-    if len(text) < 1024 and "\n" not in text and Path(text).suffix and Path(text).is_file():
-        raise ConfigError(f"{where}: '{text}' is a file; expected a text. Give Path({text!r}), or read_corpus of it.")
+    if len(text) < 1024 and "\n" not in text and _is_place(text):
+        raise ConfigError(
+            f"{where}: '{text}' is, or has the name of, a data file or a folder; expected a text. Give Path({text!r}), "
+            "or Example(prompt, response) for an answer that reads so."
+        )
     return Example(prompt="", response=text)
+
+
+def _is_place(text: str) -> bool:
+    """Whether a line is more likely where data are than what somebody said."""
+    place = Path(text)
+    try:
+        there = (bool(place.suffix) and place.is_file()) or ("/" in text and place.is_dir())
+    except (OSError, ValueError):  # a name that is too long, or none
+        return False
+    return there or (" " not in text and reader_of(place) is not None)
 
 
 def _one_record(data: Mapping[Any, Any], where: str) -> Mapping[Any, Any]:

@@ -3,6 +3,7 @@
 import datetime
 import hashlib
 import json
+import math
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, NamedTuple, get_args
@@ -58,7 +59,7 @@ class Schema:
         """
         if not isinstance(record, dict | Mapping):
             raise DataError(f"the record is {describe(record)}; an object with named fields is expected")
-        rest = dict(record)
+        rest = {key: _or_none(value) for key, value in record.items()}
         form, pairs = self._read(rest)
         key = rest.pop(self.id_field or "id", None)
         if key is None and self.id_field is not None:  # who names the field wants no ids made from texts
@@ -81,6 +82,11 @@ class Schema:
         prompt_name, prompt = _pop_first(rest, prompts, found, "prompt")
         response_name, response = _pop_first(rest, responses, found, "response")
         return Read(f"{prompt_name} and {response_name}", [Pair(prompt, response)])
+
+
+def _or_none(value: object) -> object:
+    """A value; None for NaN, which stands for an empty cell in records of pandas."""
+    return None if isinstance(value, float) and math.isnan(value) else value
 
 
 def _example(pair: Pair, key: object, of_label: object, source: object, metadata: Mapping[str, Any]) -> Fields:

@@ -250,3 +250,29 @@ def test_nothing_that_is_printed_steers_the_terminal(run: Run) -> None:
         assert ran.out or ran.err
         if command[-1] == "--json" and command[0] == "top":
             assert json.loads(ran.out)["queries"][0]["query"]["prompt"] == STEERING
+
+
+def test_conversations_that_became_one_text_are_told(run: Run) -> None:
+    turns = [{"role": "system", "content": "s"}, {"role": "user", "content": "answer"}]
+    record = {"messages": [*turns, {"role": "assistant", "content": "answer 21"}], "source": "chat", "id": "chat 1"}
+    Path("chat.jsonl").write_text(json.dumps(record) + "\n")
+    assert run("append", "index", "chat.jsonl").status == 0
+    asked = ("index", "--prompt", "answer", "--response", "answer 21")
+    told = "1 prompts were several messages and are one text here"
+    assert told in run("select", *asked, "--count", "31", "--out", "picked.jsonl").err
+    assert told in run("clean", "index", "--kind", "duplicate", "--lists", "lists").err
+    assert told in run("mix", *asked, "--axolotl", "axolotl").err
+    where = ("--where", 'id != "chat 1"')
+    assert "one text here" not in run("select", *asked, *where, "--count", "30", "--out", "plain.jsonl").err
+
+
+def test_nothing_shared_and_nothing_that_stands_out_are_told(run: Run) -> None:
+    Path("odd.jsonl").write_text('{"prompt": "zzz", "response": "yyy"}\n')
+    assert "the features of 1 examples are all 0" in run("append", "index", "odd.jsonl").err
+    said = "every score is 0: the query shares nothing with any example"
+    assert said in run("top", "index", "--prompt", "zzz", "--response", "yyy").out
+    assert said not in run("top", "index", "queries.jsonl").out
+    write("same.jsonl", [airrep.Example(f"p{number}", "yes", f"s{number}") for number in range(12)])
+    run("index", "same.jsonl", "--out", "same", "--method", "tfidf", "--set", "view=response")
+    assert "none stands out" in run("explain", "same", "--prompt", "p", "--response", "yes").out
+    assert "none stands out" not in run("explain", "index", "--prompt", "p", "--response", "answer 21").out

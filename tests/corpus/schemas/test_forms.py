@@ -9,6 +9,7 @@ import pytest
 
 from airrep.corpus.corpus import Corpus
 from airrep.corpus.records import Schema
+from airrep.corpus.schemas.conversations import holds_turns
 from airrep.errors import ConfigError, DataError
 
 CALL = {
@@ -306,3 +307,51 @@ def test_refuses_choices_that_are_none() -> None:
         Schema(turns="first")  # type: ignore[arg-type]
     with pytest.raises(ConfigError, match=r"preferences 'rejected': expected chosen or both. Choose one."):
         Schema(preferences="rejected")  # type: ignore[arg-type]
+
+
+def test_what_is_thought_and_called_is_part_of_the_answer() -> None:
+    ask = {"role": "user", "content": "12*9?"}
+    for name in ("reasoning_content", "reasoning", "thinking"):
+        answer = {"role": "assistant", name: "90 and 18", "content": "108"}
+        assert read({"messages": [ask, answer]}) == [("12*9?", "90 and 18\n108")]
+        assert read({"messages": [ask, answer | {"content": None}]}) == [("12*9?", "90 and 18")]
+        assert read({"messages": [ask, answer | {name: None}]}) == [("12*9?", "108")]
+    parts = [
+        {"type": "thinking", "thinking": "look"},
+        {"type": "tool_use", "id": "1", "name": "weather", "input": {"city": "Bern"}},
+    ]
+    result = {"type": "tool_result", "tool_use_id": "1", "content": [{"type": "text", "text": "rain"}]}
+    said = [ask, {"role": "assistant", "content": parts}, {"role": "user", "content": [result]}]
+    call = 'look\n{"name": "weather", "arguments": {"city": "Bern"}}'
+    assert read({"messages": said[:2]}) == [("12*9?", call)]
+    last = {"role": "assistant", "content": "It rains."}
+    assert read({"messages": [*said, last]}) == [(f"User: 12*9?\nAssistant: {call}\nUser: rain", "It rains.")]
+
+
+def test_messages_as_json_of_a_cell() -> None:
+    messages = said(("user", "a"), ("assistant", "b"))
+    assert read({"messages": json.dumps(messages)}) == [("a", "b")]
+    for wrong in ("[", '"a"', "[" * 100_000):
+        with pytest.raises(DataError, match="messages is text; a list of objects with role and content is expected"):
+            read({"messages": wrong})
+
+
+def test_preference_pairs_join_what_is_asked_about() -> None:
+    pair = {"chosen": "Bonne nuit", "rejected": "Noches"}
+    asked = {"instruction": "Translate", "input": "Good night"}
+    assert read(asked | pair) == [("Translate\n\nGood night", "Bonne nuit")]
+    assert read({"question": "Who?", "context": "It was I."} | pair) == [("Who?\n\nIt was I.", "Bonne nuit")]
+    assert read({"prompt": "p", "input": "metadata"} | pair) == [("p", "Bonne nuit")]
+
+
+def test_empty_cells_of_pandas_are_missing() -> None:
+    record = {"instruction": "i", "input": float("nan"), "output": "o", "stars": float("nan")}
+    (example,) = Corpus.from_records([record])
+    assert (example.prompt, example.metadata) == ("i", {})
+
+
+def test_prompts_of_several_messages_are_told_from_others() -> None:
+    prompts = [Corpus.from_records([{"messages": said(*turns, ("assistant", "c"))}])[0].prompt for turns in (
+        [("user", "a")], [("system", "s"), ("user", "a")], [("user", "a"), ("assistant", "b"), ("user", "a")],
+    )]  # fmt: skip
+    assert list(map(holds_turns, [*prompts, "See User: a", "Users: a"])) == [False, True, True, False, False]

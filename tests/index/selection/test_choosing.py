@@ -105,6 +105,8 @@ def test_quotas_hold_and_the_best_within_them_are_picked(index: airrep.Index) ->
 
 def test_quotas_that_cannot_be_met_are_told(index: airrep.Index) -> None:
     queries = make_corpus(3, "q")
+    with pytest.raises(ConfigError, match="select: the quotas allow no example; expected one at least"):
+        airrep.select(index, queries, count=1, by="source", most=0)
     with pytest.raises(ConfigError, match="select: count is 13, but there are 12 examples to choose from"):
         airrep.select(index, queries, 13, by="label", most=4)
     with pytest.raises(ConfigError, match="has no field 'tag'"):

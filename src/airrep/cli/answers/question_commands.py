@@ -90,6 +90,7 @@ def clean_command(
     if lists is not None:
         result.write_lists(opened, lists)
         note(f"{lists}: {result.examples - len(result.rows):,} examples to keep, {len(result.rows):,} to drop")
+        options.tell_turns(opened.values("prompt"), lists)
     delivery.deliver(result, print_cleaned)
 
 
@@ -171,4 +172,5 @@ def mix_command(
     if axolotl is not None:
         drawn = write_axolotl(result, opened, axolotl, seed=seed)
         note(f"{axolotl}: {sum(drawn.values()):,} of {sum(one.examples for one in result.sources):,} examples, written")
+        options.tell_turns(opened.values("prompt"), axolotl)
     delivery.deliver(result, print_mix)

@@ -19,6 +19,8 @@ from airrep.corpus.corpus import Example
 from airrep.index.results import order_in_words
 from airrep.reports.numbers import signed
 
+ALIKE = 2.0
+"""Deviations above the mean below which the first example is told not to stand out."""
 SAME = 3
 """Phrases printed that a training example has with the better answer."""
 TOKENS = 5
@@ -49,6 +51,10 @@ def print_explained(result: ExplainResult) -> None:
             text = _lesson_text(lesson, one.answer.response)
             table.add_row(str(lesson.rank), *parts, snippet(lesson.example.id, 20), text)
         out().print(table)
+        if one.lessons and one.lessons[0].deviations < ALIKE:
+            told = "none stands out: many examples score like the first. Where answers are short, try "
+            told += "airrep clean INDEX --kind label --label response, or an index with --lm"
+            out().print(f"[dim]{told}[/]", highlight=False, soft_wrap=True)
     if long:
         print_common(out(), [one.lessons for one in result.answers], "are among those that taught most")
         say_where_all_are(out(), len(result.answers), report=False)

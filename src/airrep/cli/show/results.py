@@ -39,6 +39,8 @@ def print_top(result: TopResult) -> None:
         else:
             console.print(f"{order} for {_named(hits.query)}", soft_wrap=True, highlight=False)
         console.print(_hits_table(hits))
+        if not any(hit.score for hit in hits):
+            console.print("[dim]every score is 0: the query shares nothing with any example[/]", highlight=False)
     if len(result) > 1:
         print_common_hits(console, result)
     _print_provenance(console, result)

@@ -1,6 +1,7 @@
 """Conversations: messages of any usual form to prompts and responses."""
 
 import json
+import re
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from typing import Any, NamedTuple
@@ -25,6 +26,9 @@ _ROLES = {
 _SILENT = ("system", "tool")
 """Roles that may say nothing: an empty system prompt is left out, a tool may have no result."""
 _TEXT_PARTS = ("text", "input_text", "output_text")
+_REASONING = ("reasoning_content", "reasoning", "thinking")
+"""What an assistant thinks before it answers: it is learnt as the answer is."""
+_TURN = re.compile(r"(?:^|\n)(?:Tools|System|User|Assistant|Tool): ")
 
 
 class Message(NamedTuple):
@@ -50,6 +54,9 @@ def is_messages(value: object) -> bool:
 
 def read_messages(messages: object, name: str = "messages") -> list[Message]:
     """Return the messages of a list of objects with role and content, or from and value."""
+    if isinstance(messages, str):  # a cell of a table, say, which has no lists
+        with suppress(ValueError, RecursionError):
+            messages = json.loads(messages)
     if not is_messages(messages):
         raise DataError(f"{name} is {describe(messages)}; a list of objects with role and content is expected")
     listed: Sequence[object] = messages  # type: ignore[assignment]
@@ -120,6 +127,11 @@ def prompt_of(messages: Sequence[Message]) -> str:
     return "\n".join(f"{message.role.capitalize()}: {message.content}" for message in messages)
 
 
+def holds_turns(prompt: str) -> bool:
+    """Whether a prompt reads as :func:`prompt_of` writes several messages: their roles are text in it now."""
+    return _TURN.match(prompt) is not None
+
+
 def _answers(messages: list[Message], name: str) -> list[int]:
     """Return places of the assistant's messages that are trained on and have something before them."""
     places = [place for place, message in enumerate(messages) if message.role == "assistant"]
@@ -160,13 +172,15 @@ _KEYS = ("role", "content")
 def _content(number: int, key: str, message: Mapping[str, Any]) -> str:
     """Return the text of a message: of its parts, and of the calls of tools in it."""
     where, value = f"the {key} of message {number}", message.get(key)
+    before = next((message[name] for name in _REASONING if isinstance(message.get(name), str)), "")
     calls = _calls(number, message)
-    if calls and _is_blank(value):
-        return calls
+    around = [part for part in (before, calls) if part.strip()]
+    if around and _is_blank(value):
+        return "\n".join(around)
     if is_messages(value):
         value = "\n".join(_part(where, part) for part in value)  # type: ignore[union-attr]
     said = text(where, value)
-    return f"{said}\n{calls}" if calls else said
+    return "\n".join(part for part in (before, said, calls) if part.strip() or part is said)
 
 
 def _part(where: str, part: object) -> str:
@@ -180,6 +194,13 @@ def _part(where: str, part: object) -> str:
         return str(part["refusal"])
     if kind in _TEXT_PARTS or (kind is None and part.get("text") is not None):
         return text(f"{where}, a part of it,", part.get("text"))
+    if kind in _REASONING and isinstance(part.get(kind, part.get("text")), str):
+        return str(part.get(kind, part.get("text")))
+    if kind == "tool_use" and isinstance(part.get("name"), str):
+        return _json(f"{where}, a part of it,", {"name": part["name"], "arguments": part.get("input")})
+    if kind == "tool_result" and part.get("content") is not None:
+        said = part["content"]
+        return "\n".join(_part(where, one) for one in said) if is_messages(said) else text(where, said)
     return f"[{text(f'the type of a part of {where}', kind).removesuffix('_url')}]"
 
 

@@ -158,6 +158,8 @@ def _with_input(prompt: object, rest: dict[str, Any], prompt_key: str, response_
 def _read_preference(rest: dict[str, Any], preferences: Preferences) -> Read:
     prompt_key = next((name for name in (*_ASKED, *CHATS) if rest.get(name) is not None), None)
     prompt = None if prompt_key is None else rest.pop(prompt_key)
+    if prompt_key in ("instruction", "question"):
+        prompt, _ = _with_input(prompt, rest, prompt_key, "response")
     before = tools_message(rest.pop("tools", None)) + _before(rest)
     both = preferences == "both"
     pairs = read_preference(prompt, before, rest.pop("chosen"), rest.pop("rejected", None), both=both)

@@ -79,6 +79,8 @@ def select(
     every = index.values(by) if by is not None else [None] * index.rows
     _check_quotas(by, limits.quotas, every)
     allowed = limits.reach([every[row] for row in np.flatnonzero(keep).tolist()])
+    if rankable and not allowed:
+        raise ConfigError("select: the quotas allow no example; expected one at least. Raise them.")
     check_count("select: count", allowed if count is None else count, allowed)
     ranking, pooling = _Ranking(encoded, index, keep), index.attributor.pooling()
     chooser = Chooser(
