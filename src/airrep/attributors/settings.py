@@ -72,7 +72,7 @@ class EncoderSettings(Settings):
 class TfidfSettings(Settings):
     """Settings of the TF-IDF baseline: scikit-learn's, with its defaults."""
 
-    added = ("view",)
+    added = ("view", "signs")
 
     ngrams: int = Field(default=1, ge=1, le=5)
     """Longest word n-gram."""
@@ -80,10 +80,15 @@ class TfidfSettings(Settings):
     """Training examples a term must occur in."""
     view: View = "whole"
     """What of an example is read: whole, response or prompt."""
+    signs: bool = False
+    """Whether scripts that put no space between words, as Chinese, Japanese and Thai, are read sign by sign; if
+    not, all between two spaces or stops is one word."""
 
 
 class Bm25Settings(Settings):
     """Settings of BM25, the defaults being those of Lucene."""
+
+    added = ("signs",)
 
     view: View = "response"
     """What of an example is read: whole, response or prompt."""
@@ -91,12 +96,15 @@ class Bm25Settings(Settings):
     """k: the smaller, the less a term counts that comes again."""
     length: float = Field(default=0.75, ge=0, le=1)
     """b: how much long examples are held back."""
+    signs: bool = False
+    """Whether scripts that put no space between words, as Chinese, Japanese and Thai, are read sign by sign; if
+    not, all between two spaces or stops is one word."""
 
 
 class NgramSettings(Settings):
     """Settings of the counting language model over n-grams."""
 
-    added = ("skip", "copied", "space", "lm", "base", "device", "precision")
+    added = ("skip", "copied", "space", "signs", "lm", "base", "device", "precision")
 
     view: View = "response"
     """What of an example is read: whole, response or prompt. The loss counts the response alone."""
@@ -127,6 +135,9 @@ class NgramSettings(Settings):
     copied: bool = False
     """Whether words that the prompt has count as one mark, so that copying is counted, not what is copied; with the
     tokenizer 'words' and the view 'response'."""
+    signs: bool = False
+    """Whether scripts that put no space between words, as Chinese, Japanese and Thai, are read sign by sign, with the
+    tokenizer 'words'; if not, all between two spaces or stops is one word."""
 
     @model_validator(mode="before")
     @classmethod
@@ -421,7 +432,7 @@ class InfluenceSettings(LmSettings):
 class DsirSettings(Settings):
     """Settings of DSIR, the defaults being those of its authors."""
 
-    added = ("view",)
+    added = ("view", "signs")
 
     ngrams: int = Field(default=2, ge=1, le=5)
     """Longest word n-gram."""
@@ -431,6 +442,9 @@ class DsirSettings(Settings):
     """Added to probabilities before their logarithm."""
     view: View = "whole"
     """What of an example is read: whole, response or prompt."""
+    signs: bool = False
+    """Whether scripts that put no space between words, as Chinese, Japanese and Thai, are read sign by sign; if
+    not, all between two spaces or stops is one word."""
 
 
 class PrecomputedSettings(Settings):

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
 
     from airrep.corpus.corpus import Corpus
     from airrep.index.rows import IndexRows
+    from airrep.runtime.settings import Settings
 
 app = typer.Typer()
 
@@ -81,6 +82,7 @@ def index_command(
     outcome = "was finished already" if existed and not replace else "built"
     note(f"{out}: {outcome}: {len(built):,} examples, method {built.method}; next: airrep top {out} QUERIES")
     _tell_cautions(built.manifest, [corpus], out)
+    _tell_scripts(built.attributor.settings, corpus, out)
     _tell_empty(built, out)
 
 
@@ -109,6 +111,20 @@ def _tell_cautions(lineage: "Mapping[str, Any]", examples: "Iterable[Corpus]", o
             unseen.update(method.unseen(some))
     for channel, count in unseen.items():
         note(f"{out}: the view of channel '{channel}' shows nothing of {count:,} examples; they score 0 there")
+
+
+def _tell_scripts(settings: "Settings", corpus: "Corpus", out: Path) -> None:
+    """Say of a method that counts words where few stand between spaces."""
+    from airrep.corpus.words import unspaced
+
+    if getattr(settings, "signs", True) or getattr(settings, "tokenizer", "words") != "words":
+        return
+    count = sum(unspaced(text) for text in corpus.table["response"].to_pylist() if text)
+    if count:
+        note(
+            f"{out}: {count:,} responses are of a script without spaces between words, so whole clauses are words; "
+            "--set signs=true reads them sign by sign"
+        )
 
 
 def _tell_empty(built: "IndexRows", out: Path, before: int = 0) -> None:

@@ -12,7 +12,7 @@ from sklearn.feature_extraction.text import CountVectorizer
 from airrep.arrays import SparseFeatures
 from airrep.attributors.base import MethodAttributor, OnRows
 from airrep.attributors.settings import Bm25Settings
-from airrep.attributors.text.terms import term_places
+from airrep.attributors.text.terms import term_pattern, term_places
 from airrep.corpus.corpus import Corpus, Example
 from airrep.corpus.places import Places
 from airrep.corpus.views import seen_text
@@ -58,7 +58,7 @@ class Bm25Attributor(MethodAttributor[Bm25Settings]):
         Raises:
             ConfigError: no example has a term.
         """
-        vectorizer = CountVectorizer(dtype=np.float32)
+        vectorizer = CountVectorizer(token_pattern=term_pattern(self._settings.signs), dtype=np.float32)
         try:
             counts = vectorizer.fit_transform(self._texts(train))
         except ValueError as error:
@@ -110,6 +110,8 @@ class Bm25Attributor(MethodAttributor[Bm25Settings]):
     def load_state(self, folder: Path) -> None:
         terms = json.loads((folder / "terms.json").read_bytes())
         weights, mean = (np.load(folder / f"{name}.npy", allow_pickle=False) for name in ("weights", "mean_length"))
-        vectorizer = CountVectorizer(vocabulary=terms, dtype=np.float32)
+        vectorizer = CountVectorizer(
+            vocabulary=terms, token_pattern=term_pattern(self._settings.signs), dtype=np.float32
+        )
         vectorizer.transform([""])  # now it has numbered the terms
         self._learnt = _Learnt(vectorizer, terms, weights, float(mean))

@@ -13,7 +13,7 @@ from airrep.arrays import SparseFeatures
 from airrep.attributors.base import MethodAttributor, OnRows
 from airrep.attributors.settings import DsirSettings, TfidfSettings
 from airrep.attributors.text.ngrams import NgramCounter, log_ratio
-from airrep.attributors.text.terms import term_places
+from airrep.attributors.text.terms import term_pattern, term_places
 from airrep.corpus.corpus import Corpus, Example
 from airrep.corpus.places import Places
 from airrep.corpus.views import View, seen_text
@@ -91,6 +91,7 @@ class TfidfAttributor(MethodAttributor[TfidfSettings]):
             ngram_range=(1, self._settings.ngrams),
             min_df=self._settings.min_count,
             vocabulary=vocabulary,
+            token_pattern=term_pattern(self._settings.signs),
             dtype=np.float32,
         )
 
@@ -115,7 +116,7 @@ class DsirAttributor(MethodAttributor[DsirSettings]):
 
     def __init__(self, settings: DsirSettings | None = None) -> None:
         super().__init__(settings or DsirSettings())
-        self._counter = NgramCounter(self._settings.ngrams, self._settings.buckets)
+        self._counter = NgramCounter(self._settings.ngrams, self._settings.buckets, self._settings.signs)
         self._source: np.ndarray | None = None
 
     @property

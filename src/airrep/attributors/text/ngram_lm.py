@@ -109,7 +109,7 @@ class NgramAttributor(MethodAttributor[NgramSettings]):
 
     @cached_property
     def _tokenizer(self) -> tuple[Split, str]:
-        split, digest = tokenizer_of(self._settings.tokenizer)
+        split, digest = tokenizer_of(self._settings.tokenizer, self._settings.signs)
         return (BehindSpace(split) if self._settings.space else split), digest
 
     @cached_property
@@ -202,7 +202,7 @@ class NgramAttributor(MethodAttributor[NgramSettings]):
         text = seen_text(example, settings.view)
         found = self._tokenizer[0].find(text if text.strip() else "")
         if settings.copied:
-            found = FoundTokens(mark_copied(found.numbers, example.prompt), found.starts, found.stops)
+            found = FoundTokens(self._marked(found.numbers, example), found.starts, found.stops)
         return Places.of(example, settings.view, *ngram_places(found, settings.orders, settings.skip > 0))
 
     def _counted(self, examples: Sequence[Example], weighed: bool = False) -> Iterator[Counted]:
@@ -228,7 +228,7 @@ class NgramAttributor(MethodAttributor[NgramSettings]):
         found = [self._tokenizer[0].find(one.response) for one in examples]
         numbers = [own.numbers for own in found]
         if self._settings.copied:
-            numbers = [mark_copied(ids, one.prompt) for ids, one in zip(numbers, examples, strict=True)]
+            numbers = [self._marked(ids, one) for ids, one in zip(numbers, examples, strict=True)]
         return numbers, unexpected(self.lm, examples, found)
 
     def _tokens(self, examples: Sequence[Example]) -> list[np.ndarray]:
@@ -237,7 +237,10 @@ class NgramAttributor(MethodAttributor[NgramSettings]):
         tokens = self._tokenizer[0]([text if text.strip() else "" for text in texts])
         if not self._settings.copied:
             return tokens
-        return [mark_copied(ids, one.prompt) for ids, one in zip(tokens, examples, strict=True)]
+        return [self._marked(ids, one) for ids, one in zip(tokens, examples, strict=True)]
+
+    def _marked(self, tokens: np.ndarray, example: Example) -> np.ndarray:
+        return mark_copied(tokens, example.prompt, self._settings.signs)
 
     def save_state(self, folder: Path) -> None:
         known = self._fitted()

@@ -17,6 +17,7 @@ from airrep.arrays import SparseFeatures
 from airrep.corpus.corpus import Example
 from airrep.corpus.places import Places, lower_case
 from airrep.corpus.views import View, seen_text
+from airrep.corpus.words import WORD
 from airrep.errors import ConfigError, DataError
 
 CACHED = 2**19
@@ -25,11 +26,8 @@ BATCH = 4096
 """Texts counted at a time where only the sum is wanted."""
 
 _WORD = re.compile(r"\w+|[^\w\s]+")
-
-
-def split_words(text: str) -> list[str]:
-    """The words of a text, in lower case."""
-    return _WORD.findall(text.lower())
+_SIGNS = re.compile(rf"{WORD.pattern}|[^\w\s]+")
+"""The same, with signs of scripts without spaces as words."""
 
 
 def bucket_of(ngram: str, buckets: int) -> int:
@@ -40,11 +38,14 @@ def bucket_of(ngram: str, buckets: int) -> int:
 class NgramCounter:
     """Counts all word n-grams of a text up to some length in hash buckets."""
 
-    def __init__(self, longest: int = 2, buckets: int = 10_000) -> None:
-        """Count n-grams of up to *longest* words; those that share a bucket are counted together."""
+    def __init__(self, longest: int = 2, buckets: int = 10_000, signs: bool = False) -> None:
+        """Count n-grams of up to *longest* words; those that share a bucket are counted together.
+
+        With *signs* those of scripts that put no space between words are words each.
+        """
         if longest < 1 or buckets < 1:
             raise ConfigError(f"ngrams {longest}, buckets {buckets}: expected 1 or more. Correct the value.")
-        self.longest, self.buckets = longest, buckets
+        self.longest, self.buckets, self._word = longest, buckets, _SIGNS if signs else _WORD
         self._numbers = _BucketCache(buckets)
 
     def count(self, texts: Iterable[str]) -> SparseFeatures:
@@ -52,7 +53,7 @@ class NgramCounter:
         numbers: list[int] = []
         ends = [0]
         for text in texts:
-            numbers.extend(map(self._numbers.__getitem__, self._ngrams(split_words(text))))
+            numbers.extend(map(self._numbers.__getitem__, self._ngrams(self._word.findall(text.lower()))))
             ends.append(len(numbers))
         whole = np.int32 if len(numbers) < 2**31 else np.int64
         parts = (np.ones(len(numbers), dtype=np.float32), np.array(numbers, dtype=whole), np.array(ends, dtype=whole))
@@ -63,7 +64,7 @@ class NgramCounter:
     def places(self, example: Example, view: View) -> Places:
         """Where the n-grams of an example stand in the text that a view shows."""
         low, origin = lower_case(seen_text(example, view))
-        words = list(_WORD.finditer(low))
+        words = list(self._word.finditer(low))
         starts = origin[[word.start() for word in words]]
         stops = origin[[word.end() - 1 for word in words]] + 1
         count = [len(words) - n + 1 for n in range(1, self.longest + 1) if n <= len(words)]

@@ -7,6 +7,12 @@ from sklearn.feature_extraction.text import CountVectorizer
 from airrep.corpus.corpus import Example
 from airrep.corpus.places import Places, lower_case
 from airrep.corpus.views import View, seen_text
+from airrep.corpus.words import LETTERS, UNSPACED
+
+
+def term_pattern(signs: bool) -> str:
+    """What a term's words are: two letters or more, as scikit-learn has them; and single *signs* of other scripts."""
+    return rf"[{UNSPACED}]|{LETTERS}{{2,}}" if signs else r"(?u)\b\w\w+\b"
 
 
 def term_places(example: Example, view: View, vectorizer: CountVectorizer) -> Places:

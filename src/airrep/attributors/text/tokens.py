@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, NamedTuple, Protocol
 import numpy as np
 
 from airrep.attributors.settings import MOST_ORDERS
+from airrep.corpus.words import WORD
 from airrep.errors import ConfigError
 from airrep.lm.folders.forms import find_lm, settled
 from airrep.runtime.hub import download, model_folder
@@ -29,8 +30,8 @@ LENGTH = 0
 COLUMNS = 1 + MOST_ORDERS * BUCKETS
 
 _START, _END, _FIRST = 0, 1, 2
-_WORD = re.compile(r"\w+|[^\w\s]")
-_LETTERS = re.compile(r"\w+")
+_LETTERS = {False: re.compile(r"\w+"), True: WORD}
+"""Words, without or with each sign of scripts that put no space between them."""
 _ODD = np.uint64(0x9E3779B97F4A7C15)
 
 
@@ -82,17 +83,19 @@ class BehindSpace:
         return FoundTokens(numbers, np.maximum(starts - 1, 0), np.maximum(stops - 1, 0))
 
 
-def tokenizer_of(name: str) -> tuple[Split, str]:
+def tokenizer_of(name: str, signs: bool = False) -> tuple[Split, str]:
     """A tokenizer, and 64 hex digits over what decides its tokens.
 
     Args:
         name: :data:`WORDS`, :data:`SUBWORDS`, a folder with ``tokenizer.json``, or a model on the Hub.
+        signs: whether :data:`WORDS` takes scripts that put no space between words sign by sign.
 
     Raises:
         ConfigError: there is no such tokenizer.
     """
     if name == WORDS:
-        return _Words(), sha256(_WORD.pattern.encode()).hexdigest()
+        words = _Words(signs)
+        return words, sha256(words.pattern.pattern.encode()).hexdigest()
     path = _file_of(name)
     content = path.read_bytes()
     from tokenizers import Tokenizer
@@ -125,11 +128,14 @@ class _Pieces:
 class _Words:
     """Words and single signs."""
 
+    def __init__(self, signs: bool) -> None:
+        self.pattern = re.compile(rf"{_LETTERS[signs].pattern}|[^\w\s]")
+
     def __call__(self, texts: Sequence[str]) -> list[np.ndarray]:
-        return [np.fromiter(map(_word_number, _WORD.findall(text)), np.int64) for text in texts]
+        return [np.fromiter(map(_word_number, self.pattern.findall(text)), np.int64) for text in texts]
 
     def find(self, text: str) -> FoundTokens:
-        found = [(_word_number(word[0]), word.start(), word.end()) for word in _WORD.finditer(text)]
+        found = [(_word_number(word[0]), word.start(), word.end()) for word in self.pattern.finditer(text)]
         return FoundTokens(*np.array(found, np.int64).reshape(-1, 3).T)
 
 
@@ -165,9 +171,9 @@ MARK = _word_number("")
 """Number of all words that are copied; no word is empty."""
 
 
-def mark_copied(tokens: np.ndarray, prompt: str) -> np.ndarray:
+def mark_copied(tokens: np.ndarray, prompt: str, signs: bool = False) -> np.ndarray:
     """Numbers of the words of a response, those that its prompt has as one mark; single signs stay as they are."""
-    known = np.fromiter(map(_word_number, _LETTERS.findall(prompt)), np.int64)
+    known = np.fromiter(map(_word_number, _LETTERS[signs].findall(prompt)), np.int64)
     return np.where(np.isin(tokens, known), MARK, tokens)
 
 

@@ -164,7 +164,7 @@ def _token_counter(index: Index, tokenizer: str) -> Callable[[Rows], list[int]]:
     """Counts the tokens of prompt and response of rows; a chat template's are not in."""
 
     def count(rows: Rows) -> list[int]:
-        split, _ = tokenizer_of(tokenizer)
+        split, _ = tokenizer_of(tokenizer, signs=True)
         examples = index.examples(rows)
         texts = [text for example in examples for text in (example.prompt, example.response)]
         lengths = [len(found) for found in split(texts)]
