@@ -20,7 +20,7 @@ from airrep.attributors.recipes import EKFAC_WEIGHT
 HERE = Path(__file__).parent
 ROLES = ("tasks", "mixture", "general", "safety")
 ROUNDED = 2e-3
-"""Part of the scores that rounding may change: in some results text was scored on a CPU and its sum on a card, in bfloat16."""
+"""Part of the scores that rounding may change: some have text from a CPU and the sum from a card, in bfloat16."""
 
 
 def main() -> None:
