@@ -119,7 +119,8 @@ def _tell_scripts(settings: "Settings", corpus: "Corpus", out: Path) -> None:
 
     if getattr(settings, "signs", True) or getattr(settings, "tokenizer", "words") != "words":
         return
-    count = sum(unspaced(text) for text in corpus.table["response"].to_pylist() if text)
+    responses = corpus.table.select(["response"]).to_batches(max_chunksize=4096)
+    count = sum(unspaced(str(text)) for batch in responses for text in batch.column(0).to_pylist())
     if count:
         note(
             f"{out}: {count:,} responses are of a script without spaces between words, so whole clauses are words; "

@@ -7,7 +7,6 @@ evaluation_tables  Tables of evaluations, and the texts of a row for page and te
 evaluations        Evaluations as one self-contained HTML page, and figures as files.
 exhibits           The tables and figures that a set of evaluations gives.
 figures            Figures drawn by matplotlib as SVG and PNG.
-numbers            Numbers as texts.
 other_tables       Tables of comparisons, diagnoses and plans.
 page               Self-contained HTML pages: templates, policy, text made safe.
 results            Results of top, group and what-if as one HTML page.

@@ -11,7 +11,6 @@ import pytest
 
 from airrep.attributors.conformance import check_attributor
 from airrep.attributors.settings import NgramSettings
-from airrep.attributors.text import tokens
 from airrep.attributors.text.ngram_lm import NgramAttributor
 from airrep.attributors.text.tokens import SUBWORDS, ngram_columns, order_of, tokenizer_of
 from airrep.corpus.corpus import Corpus, Example
@@ -36,6 +35,9 @@ TEXTS = [
 ]
 QUERIES = [("q", "the cat sat"), ("r", "something else"), ("s", ""), ("t", "on the log 3")]
 
+WORD = re.compile(r"\w+|[^\w\s]")
+"""What the tokenizer 'words' finds in texts with spaces."""
+
 
 def examples(texts: list[tuple[str, str]]) -> list[Example]:
     return [Example(prompt, response, id=str(n)) for n, (prompt, response) in enumerate(texts)]
@@ -52,7 +54,7 @@ GAP = 0
 
 def grams(text: str, n: int) -> list[tuple[str, ...]]:
     """The n-grams of a text by words, or its pairs with a gap; none where it has no word."""
-    words = tokens._WORD.findall(text)
+    words = WORD.findall(text)
     if not words:
         return []
     series = ["<s>", *words, "</s>"][1 if n == 1 else 0 :]
@@ -62,7 +64,7 @@ def grams(text: str, n: int) -> list[tuple[str, ...]]:
 
 
 def size(text: str) -> int:
-    words = tokens._WORD.findall(text)
+    words = WORD.findall(text)
     return len(words) + 1 if words else 0
 
 
@@ -130,7 +132,7 @@ def test_a_second_example_that_says_the_same_adds_nothing_and_another_dilutes() 
 def marked(example: Example) -> str:
     """The response with words that the prompt has replaced by one that no text here has."""
     known = set(re.findall(r"\w+", example.prompt))
-    return " ".join("copied" if word in known else word for word in tokens._WORD.findall(example.response))
+    return " ".join("copied" if word in known else word for word in WORD.findall(example.response))
 
 
 def test_copied_words_count_as_one_mark() -> None:

@@ -10,7 +10,7 @@ import airrep
 from airrep.answers.audit import SameMeaning, SameText
 from airrep.corpus.corpus import Example
 from airrep.reports.answers.pages import write_answer_report
-from airrep.reports.numbers import signed, unsigned
+from airrep.reports.tables import signed, unsigned
 
 
 def test_the_same_answers_give_the_same_bytes(index: airrep.Index, tmp_path: Path) -> None:

@@ -35,6 +35,11 @@ def bucket_of(ngram: str, buckets: int) -> int:
     return int.from_bytes(sha256(ngram.encode()).digest(), "big") % buckets
 
 
+def split_words(text: str, signs: bool = False) -> list[str]:
+    """The words of a text, in lower case; of scripts without spaces each sign, if *signs*."""
+    return (_SIGNS if signs else _WORD).findall(text.lower())
+
+
 class NgramCounter:
     """Counts all word n-grams of a text up to some length in hash buckets."""
 
@@ -45,7 +50,7 @@ class NgramCounter:
         """
         if longest < 1 or buckets < 1:
             raise ConfigError(f"ngrams {longest}, buckets {buckets}: expected 1 or more. Correct the value.")
-        self.longest, self.buckets, self._word = longest, buckets, _SIGNS if signs else _WORD
+        self.longest, self.buckets, self._signs = longest, buckets, signs
         self._numbers = _BucketCache(buckets)
 
     def count(self, texts: Iterable[str]) -> SparseFeatures:
@@ -53,7 +58,7 @@ class NgramCounter:
         numbers: list[int] = []
         ends = [0]
         for text in texts:
-            numbers.extend(map(self._numbers.__getitem__, self._ngrams(self._word.findall(text.lower()))))
+            numbers.extend(map(self._numbers.__getitem__, self._ngrams(split_words(text, self._signs))))
             ends.append(len(numbers))
         whole = np.int32 if len(numbers) < 2**31 else np.int64
         parts = (np.ones(len(numbers), dtype=np.float32), np.array(numbers, dtype=whole), np.array(ends, dtype=whole))
@@ -64,7 +69,7 @@ class NgramCounter:
     def places(self, example: Example, view: View) -> Places:
         """Where the n-grams of an example stand in the text that a view shows."""
         low, origin = lower_case(seen_text(example, view))
-        words = list(self._word.finditer(low))
+        words = list((_SIGNS if self._signs else _WORD).finditer(low))
         starts = origin[[word.start() for word in words]]
         stops = origin[[word.end() - 1 for word in words]] + 1
         count = [len(words) - n + 1 for n in range(1, self.longest + 1) if n <= len(words)]

@@ -17,7 +17,7 @@ from airrep.cli.show.summaries import is_long, print_common, say_where_all_are
 from airrep.cli.show.why import CAUSE, MARK, channel_parts, told_hit
 from airrep.corpus.corpus import Example
 from airrep.index.results import order_in_words
-from airrep.reports.numbers import signed
+from airrep.reports.tables import signed
 
 ALIKE = 2.0
 """Deviations above the mean below which the first example is told not to stand out."""

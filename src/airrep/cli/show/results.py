@@ -24,7 +24,7 @@ from airrep.cli.show.summaries import (
 from airrep.cli.show.why import CAUSE, has_same_words, marked_query, told_hit
 from airrep.corpus.corpus import Example
 from airrep.index.results import GroupResult, Hits, TopResult, WhatIfResult, order_in_words
-from airrep.reports.numbers import signed
+from airrep.reports.tables import signed
 from airrep.runtime.remote.places import shown
 
 

@@ -11,7 +11,7 @@ from rich.table import Table
 from airrep.cli.show.console import snippet
 from airrep.corpus.corpus import Example
 from airrep.index.results import GroupResult, TopResult, WhatIfResult, order_in_words
-from airrep.reports.numbers import signed, unsigned
+from airrep.reports.tables import signed, unsigned
 
 FEW = 20
 """Of more queries, none is shown by itself."""

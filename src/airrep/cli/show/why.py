@@ -10,7 +10,7 @@ from airrep.corpus.corpus import Example
 from airrep.corpus.places import Field, Span
 from airrep.index.results import Hits
 from airrep.index.why import SameWords, Why
-from airrep.reports.numbers import signed
+from airrep.reports.tables import signed
 
 MARK = "bold underline"
 CAUSE = "same words are what the lexical part of the score saw; they need not be its cause"

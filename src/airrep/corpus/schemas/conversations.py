@@ -28,7 +28,7 @@ _SILENT = ("system", "tool")
 _TEXT_PARTS = ("text", "input_text", "output_text")
 _REASONING = ("reasoning_content", "reasoning", "thinking")
 """What an assistant thinks before it answers: it is learnt as the answer is."""
-_TURN = re.compile(r"(?:^|\n)(?:Tools|System|User|Assistant|Tool): ")
+_TURN = re.compile(r"(?:Tools|System|User|Assistant|Tool): ")
 
 
 class Message(NamedTuple):
@@ -170,17 +170,16 @@ _KEYS = ("role", "content")
 
 
 def _content(number: int, key: str, message: Mapping[str, Any]) -> str:
-    """Return the text of a message: of its parts, and of the calls of tools in it."""
+    """Return the text of a message: what was thought before it, its parts, and the calls of tools in it."""
     where, value = f"the {key} of message {number}", message.get(key)
-    before = next((message[name] for name in _REASONING if isinstance(message.get(name), str)), "")
-    calls = _calls(number, message)
-    around = [part for part in (before, calls) if part.strip()]
-    if around and _is_blank(value):
-        return "\n".join(around)
+    thought = next((message[name] for name in _REASONING if isinstance(message.get(name), str)), "")
+    before, after = ([part] if part.strip() else [] for part in (thought, _calls(number, message)))
+    if _is_blank(value) and (before or after):
+        return "\n".join([*before, *after])
     if is_messages(value):
         value = "\n".join(_part(where, part) for part in value)  # type: ignore[union-attr]
     said = text(where, value)
-    return "\n".join(part for part in (before, said, calls) if part.strip() or part is said)
+    return "\n".join([*before, said, *after])
 
 
 def _part(where: str, part: object) -> str:

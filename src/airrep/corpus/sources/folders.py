@@ -28,8 +28,8 @@ def open_folder(folder: Place, split: str | None = None, longest: int = LONGEST_
     """
     known, others = _files(folder)
     files = _of_split(folder, known, split)
+    others += [(path, "is of another split") for path in sorted(set(known) - set(files))]
     apart = [f"{_inside(path, folder)}: {why}" for path, why in others]
-    apart += [f"{_inside(path, folder)}: is of another split" for path in known if path not in set(files)]
     names = [_name(_inside(file, folder)) for file in files]
     sources: list[str | None] = list(names) if len(set(names)) > 1 else [None] * len(files)
     opened: list[tuple[int, RecordSource]] = []

@@ -12,9 +12,8 @@ from airrep.answers.mix import MixResult
 from airrep.corpus.corpus import Example
 from airrep.index.results import order_in_words
 from airrep.index.why import Why
-from airrep.reports.numbers import signed
 from airrep.reports.page import short
-from airrep.reports.tables import Cell, Line, Table, true_minus
+from airrep.reports.tables import Cell, Line, Table, signed, true_minus
 
 TEXT = 1500
 """Characters shown of a text."""
