@@ -50,6 +50,7 @@ def test_a_sum_leaves_out_what_one_of_its_channels_cannot_read(lm: str) -> None:
     channels = [{"method": "ngram", "settings": {"lm": lm, "device": "cpu"}}, {"method": "tfidf"}]
     assert list(make_attributor("channels", {"channels": channels}).unusable(some(LONG))) == [5]
     assert make_attributor("channels", {"channels": channels[1:]}).unusable(some(LONG)) == {}
+    assert list(make_attributor("influence", {"lm": lm, "device": "cpu"}).unusable(some(LONG))) == [5]
 
 
 def test_parts_leave_out_the_same(tmp_path: Path, lm: str) -> None:

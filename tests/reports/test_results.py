@@ -393,10 +393,15 @@ def test_a_shorter_report_leaves_no_page_of_the_longer_one(tmp_path: Path) -> No
     def report(count: int, **how: Any) -> None:
         write_report([what_if({f"q{n}": (0.0, 1.0) for n in range(count)})], tmp_path / "report.html", **how)
 
-    report(2001)
-    (tmp_path / "report-4.html").write_text("mine")
+    report(3001)
+    own = write_report([top({"q1": [(1.0, 1)]})], tmp_path / "report-5.html").read_bytes()  # a report by itself
     report(1001, replace=True)
-    assert sorted(file.name for file in tmp_path.iterdir()) == ["report-2.html", "report-4.html", "report.html"]
+    assert sorted(file.name for file in tmp_path.iterdir()) == ["report-2.html", "report-5.html", "report.html"]
+    assert (tmp_path / "report-5.html").read_bytes() == own
+    write_report([top({"q1": [(1.0, 1)]})], tmp_path / "other-2.html")
+    write_report([top({"q1": [(1.0, 1)]})], tmp_path / "other.html")
+    write_report([top({"q1": [(1.0, 1)]})], tmp_path / "other.html", replace=True)
+    assert (tmp_path / "other-2.html").exists()
 
 
 def test_half_a_character_in_a_title_is_no_error(tmp_path: Path) -> None:

@@ -116,9 +116,8 @@ def _positions(library: "SentenceTransformer") -> int | None:
     """Tokens that a model has positions for, where its embeddings tell."""
     for name, module in library.named_modules():
         if name.endswith("embeddings.position_embeddings") and hasattr(module, "num_embeddings"):
-            padding = (
-                module.padding_idx
-            )  # in models of the RoBERTa kind the first position comes behind that of padding
+            # In models of the RoBERTa kind the first position comes behind that of padding.
+            padding = module.padding_idx
             return int(module.num_embeddings) - (0 if padding is None else int(padding) + 1)
     return None
 

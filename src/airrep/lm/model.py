@@ -120,7 +120,7 @@ class TargetLM:
             row = min(refused)
             raise DataError(
                 f"{method}: {len(refused):,} of {len(examples):,} examples cannot be read by the LM; the first, "
-                f"'{examples[row].id}': {refused[row]}"
+                f"'{examples[row].id}': {refused[row]} `airrep index --skip-invalid` leaves such out."
             )
 
     def _refusal(self, examples: Sequence[Example]) -> str | None:

@@ -78,16 +78,18 @@ def write_report(
         check_page_free(path.with_name(name), replace)
     for number in reversed(range(len(report.names))):  # the first page, which leads to the others, last
         write_page(path.with_name(report.names[number]), page_bytes(report.render(number)))
-    _remove_later(path, len(report.names))
+    if replace:
+        _remove_later(path, len(report.names))
     return path
 
 
 def _remove_later(path: Path, pages: int) -> None:
-    """Remove pages of the report that was here before, behind the last of the new one."""
+    """Remove pages of the report that was here before, behind the last of the new one: those that lead back to it."""
+    back = f'<a href="{quote(path.name)}">1 to '.encode()
     for number in count(pages + 1):
         page = path.with_name(f"{path.stem}-{number}{path.suffix}")
         with writing(page):
-            if not page.is_file() or b'<meta name="generator" content="airrep' not in page.read_bytes():
+            if not page.is_file() or back not in page.read_bytes():
                 return
             page.unlink()
 

@@ -188,7 +188,10 @@ def rank_groups(
     """
     means = _means(rows)
     parts = list(zip(*map(_means, channels), strict=True)) if channels else [()] * len(means)
-    firsts = Counter(group for row in rows for group, score in enumerate(row) if score == max(row))
+    greatest = [max(row, default=0.0) for row in rows]
+    firsts = Counter(
+        group for row, most in zip(rows, greatest, strict=True) for group, score in enumerate(row) if score == most
+    )
     order = sorted(range(len(means)), key=lambda group: -means[group])
     return [
         RankedGroup(rank, groups[group], means[group], firsts[group], parts[group])

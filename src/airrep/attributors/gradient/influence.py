@@ -82,6 +82,9 @@ class InfluenceAttributor(MethodAttributor[InfluenceSettings], SlowFit):
     def execution(self) -> Mapping[str, str]:
         return self._whole.execution
 
+    def unusable(self, examples: Sequence[Example]) -> Mapping[int, str]:
+        return self._whole.unusable(examples)
+
     def fit(self, train: Corpus, progress: OnProgress | None = None) -> None:
         """Read the gradients of the corpus, and take the Hessian apart or keep what its products need.
 

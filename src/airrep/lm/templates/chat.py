@@ -205,7 +205,7 @@ class Chat:
             raise DataError(
                 f'example "{example.id}": its response has {len(response)} tokens; expected 1 to {most}, since one '
                 f"token must come before it (max_tokens is {self.max_tokens}). Shorten the response, or leave the "
-                "example out (--skip-invalid)."
+                "example out."
             )
         head = self._fit(begin + prompt, self.max_tokens - len(response))
         if not head:  # a tokenizer without tokens for begin and end: its first token is read, not learnt
