@@ -55,6 +55,7 @@ _HOMES = {
     "read_training_record": "lm.trainer.record",
     "sample": "labels.sampling",
     "select": "index.selection.picking",
+    "take_records": "corpus.originals",
     "top_of_set": "answers.harm",
     "train_encoder": "training.train",
     "warm_up": "lm.warmup",

@@ -15,6 +15,7 @@ from airrep.attributors.methods import make_attributor as make_attributor
 from airrep.corpus.corpus import Corpus as Corpus
 from airrep.corpus.corpus import Example as Example
 from airrep.corpus.corpus import read_corpus as read_corpus
+from airrep.corpus.originals import take_records as take_records
 from airrep.encoder.base import Encoder as Encoder
 from airrep.encoder.load import load_encoder as load_encoder
 from airrep.errors import (

@@ -3,6 +3,7 @@
 import inspect
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from copy import copy
 from dataclasses import MISSING, dataclass, fields, is_dataclass
 from functools import wraps
@@ -196,12 +197,8 @@ class ReadingOptions:
         from airrep.cli.show.console import Meter
         from airrep.corpus.corpus import read_corpus
 
-        options = dict(vars(self))
-        try:
-            with Meter("reading") as meter:
-                corpus = read_corpus(path, config=options.pop("data_config"), **options, progress=meter)
-        except (ConfigError, DataError) as error:
-            raise type(error)(_as_typed(str(error))) from None
+        with self._typed(), Meter("reading") as meter:
+            corpus = read_corpus(path, **self._named(), progress=meter)
         told = [f"{count:,} as {_as_typed(form)}" for form, count in corpus.forms.items() if form not in _OBVIOUS]
         if told:
             note(f"{path}: {len(corpus):,} examples; records read: {', '.join(told)}")
@@ -210,6 +207,25 @@ class ReadingOptions:
         if corpus.skipped.count:
             note(f"{path}: {corpus.skipped.count:,} records left out, the first: {corpus.skipped.messages[0]}")
         return corpus
+
+    def taken(self, path: str, examples: str) -> Iterator[dict[str, Any]]:
+        """The records of data that examples were read from."""
+        from airrep.corpus.originals import take_records
+
+        with self._typed():
+            yield from take_records(path, examples, **self._named())
+
+    def _named(self) -> dict[str, Any]:
+        """The options as the functions that read have them."""
+        return {"config" if name == "data_config" else name: value for name, value in vars(self).items()}
+
+    @contextmanager
+    def _typed(self) -> Iterator[None]:
+        """Name options as they are typed in errors."""
+        try:
+            yield
+        except (ConfigError, DataError) as error:
+            raise type(error)(_as_typed(str(error))) from None
 
     def read_if(self, path: str | None) -> "Corpus | None":
         """Read a corpus if one is named."""
@@ -301,15 +317,15 @@ class OutputOptions:
             show(found, print_result, self.as_json)
 
 
-def tell_turns(prompts: Iterable[str | None], out: Path) -> None:
+def tell_turns(prompts: Iterable[str | None], out: Path, file: str = "") -> None:
     """Say of how many examples that were written the prompt was several messages, whose roles are text now."""
     from airrep.corpus.schemas.conversations import holds_turns
 
     count = sum(1 for prompt in prompts if prompt and holds_turns(prompt))
     if count:
         note(
-            f"{out}: {count:,} prompts were several messages and are one text here; to train on them as a conversation "
-            "take the records of these ids from your own data"
+            f"{out}: {count:,} prompts were several messages and are one text here; to train on conversations: "
+            f"airrep take YOUR-DATA {out / file} --out records.jsonl"
         )
 
 

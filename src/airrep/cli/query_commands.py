@@ -1,5 +1,6 @@
-"""Commands that ask an index: top, group, what-if, select."""
+"""Commands that ask an index: top, group, what-if, select, take."""
 
+from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -202,6 +203,33 @@ def select_command(
         options.tell_turns((one.example.prompt for one in found), out)
     if as_json:
         print_json(found.to_dict())
+
+
+@app.command("take")
+@shared_options
+def take_command(
+    data: Annotated[str, typer.Argument(metavar="DATA", help=f"What the index was made from. {options.DATA_HELP}")],
+    examples: Annotated[str, typer.Argument(metavar="EXAMPLES", help="Examples that select, clean or mix wrote.")],
+    reading: options.ReadingOptions,
+    out: Annotated[Path, "JSONL file to write."],
+    replace: options.ReplaceOption = False,
+) -> None:
+    """Copy the records that examples were read from, as they are: messages, tools, rejected answers stay."""
+    from airrep.corpus.records import encode_record
+    from airrep.index.selection.picks import check_selection
+    from airrep.runtime.remote.outputs import write_output
+
+    check_selection(out, replace=replace)
+    count = 0
+
+    def lines() -> Iterator[bytes]:
+        nonlocal count
+        for record in reading.taken(data, examples):
+            count += 1
+            yield f"{encode_record(record)}\n".encode()
+
+    write_output(out, lines())
+    note(f"{out}: {count:,} records of {data}, as they are there")
 
 
 def _quotas(most: list[str] | None) -> int | dict[str, int] | None:

@@ -47,6 +47,11 @@ def as_corpus(data: CorpusLike, where: str = "train") -> Corpus:
     return Corpus.from_records([_record(item, where) for item in items])
 
 
+def as_records(data: CorpusLike, where: str = "data") -> Sequence[Mapping[str, Any]]:
+    """The records of data that are not at a path; of examples what is written of them. Errors as :func:`as_corpus`."""
+    return [_record(item, where) for item in _items(data, where)]
+
+
 def as_examples(queries: QueriesLike, where: str = "queries") -> Corpus | tuple[Example, ...]:
     """Queries as examples; those that are examples already stay as they are, several with one id too.
 

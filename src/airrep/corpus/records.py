@@ -59,7 +59,7 @@ class Schema:
         """
         if not isinstance(record, dict | Mapping):
             raise DataError(f"the record is {describe(record)}; an object with named fields is expected")
-        rest = {key: _or_none(value) for key, value in record.items()}
+        rest = without_nan(record)
         form, pairs = self._read(rest)
         key = rest.pop(self.id_field or "id", None)
         if key is None and self.id_field is not None:  # who names the field wants no ids made from texts
@@ -84,9 +84,9 @@ class Schema:
         return Read(f"{prompt_name} and {response_name}", [Pair(prompt, response)])
 
 
-def _or_none(value: object) -> object:
-    """A value; None for NaN, which stands for an empty cell in records of pandas."""
-    return None if isinstance(value, float) and math.isnan(value) else value
+def without_nan(record: Mapping[str, Any]) -> dict[str, Any]:
+    """A record with None for NaN, which stands for an empty cell in records of pandas."""
+    return {key: None if isinstance(value, float) and math.isnan(value) else value for key, value in record.items()}
 
 
 def _example(pair: Pair, key: object, of_label: object, source: object, metadata: Mapping[str, Any]) -> Fields:
@@ -154,6 +154,11 @@ def _plain(value: object) -> object:
 _encode: Callable[[object], str] = json.JSONEncoder(
     ensure_ascii=False, sort_keys=True, separators=(",", ":"), allow_nan=False, default=_plain
 ).encode
+
+
+def encode_record(record: Mapping[str, Any]) -> str:
+    """Return a whole record as one line of JSON, its fields in their order."""
+    return json.dumps(record, ensure_ascii=False, default=_plain)
 
 
 def encode_metadata(metadata: Mapping[str, Any]) -> str | None:

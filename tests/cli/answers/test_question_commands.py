@@ -252,18 +252,46 @@ def test_nothing_that_is_printed_steers_the_terminal(run: Run) -> None:
             assert json.loads(ran.out)["queries"][0]["query"]["prompt"] == STEERING
 
 
-def test_conversations_that_became_one_text_are_told(run: Run) -> None:
+def test_conversations_that_became_one_text_are_told_and_found_again(run: Run) -> None:
     turns = [{"role": "system", "content": "s"}, {"role": "user", "content": "answer"}]
     record = {"messages": [*turns, {"role": "assistant", "content": "answer 21"}], "source": "chat", "id": "chat 1"}
     Path("chat.jsonl").write_text(json.dumps(record) + "\n")
     assert run("append", "index", "chat.jsonl").status == 0
+    Path("data.jsonl").write_text(Path("train.jsonl").read_text() + Path("chat.jsonl").read_text())
     asked = ("index", "--prompt", "answer", "--response", "answer 21")
     told = "1 prompts were several messages and are one text here"
-    assert told in run("select", *asked, "--count", "31", "--out", "picked.jsonl").err
-    assert told in run("clean", "index", "--kind", "duplicate", "--lists", "lists").err
-    assert told in run("mix", *asked, "--axolotl", "axolotl").err
+    for listed, command in (
+        ("picked.jsonl", ("select", *asked, "--count", "31", "--out", "picked.jsonl")),
+        ("lists/keep.jsonl", ("clean", "index", "--kind", "duplicate", "--lists", "lists")),
+        ("axolotl", ("mix", *asked, "--axolotl", "axolotl")),
+    ):
+        said = run(*command).err
+        assert told in said
+        assert f"airrep take YOUR-DATA {listed} --out records.jsonl" in said
+        assert run("take", "data.jsonl", listed, "--out", "records.jsonl", "--replace").err.endswith(
+            "as they are there\n"
+        )
+        assert json.loads(Path("records.jsonl").read_text().splitlines()[-1]) == record
     where = ("--where", 'id != "chat 1"')
     assert "one text here" not in run("select", *asked, *where, "--count", "30", "--out", "plain.jsonl").err
+
+
+def test_records_that_cannot_be_taken_leave_no_file(run: Run) -> None:
+    Path("other.jsonl").write_text('{"id": "e1", "prompt": "another", "response": "thing"}\n')
+    for data, listed, said in (
+        ("other.jsonl", "train.jsonl", 'other.jsonl:1: the example "e1" has another prompt or response'),
+        ("train.jsonl", "queries.jsonl", "the options of reading"),
+        ("lost.jsonl", "train.jsonl", "lost.jsonl: no such file"),
+        ("train.jsonl", "index", "index/costs.jsonl:1: has no id"),
+    ):
+        ran = run("take", data, listed, "--out", "records.jsonl")
+        assert (ran.status, ran.err.count("\n")) == (1, 1)
+        assert said in ran.err
+        assert not Path("records.jsonl").exists()
+    assert run("take", "train.jsonl", "train.jsonl", "--out", "records.jsonl").status == 0
+    assert Path("records.jsonl").read_bytes() == Path("train.jsonl").read_bytes()
+    assert "exists already" in run("take", "train.jsonl", "train.jsonl", "--out", "records.jsonl").err
+    assert "expected a name such as" in run("take", "train.jsonl", "train.jsonl", "--out", "r.parquet").err
 
 
 def test_nothing_shared_and_nothing_that_stands_out_are_told(run: Run) -> None:

@@ -355,3 +355,10 @@ def test_prompts_of_several_messages_are_told_from_others() -> None:
         [("user", "a")], [("system", "s"), ("user", "a")], [("user", "a"), ("assistant", "b"), ("user", "a")],
     )]  # fmt: skip
     assert list(map(holds_turns, [*prompts, "See User: a", "Users: a"])) == [False, True, True, False, False]
+
+
+def test_an_answer_to_avoid_is_told() -> None:
+    records = [{"prompt": "p", "completion": text, "label": good} for text, good in (("a", True), ("b", False))]
+    corpus = Corpus.from_records(records)
+    assert [example.label for example in corpus] == ["true", "false"]
+    assert [form for form in corpus.forms if "KTO" in form] == [list(corpus.forms)[1]]

@@ -76,7 +76,7 @@ def clean_command(
     moved: MovedOption = None,
 ) -> None:
     """Find likely wrong labels and answers, near duplicates, outliers, and what harms many queries; with reasons."""
-    from airrep.answers.clean import KINDS, clean
+    from airrep.answers.clean import KEEP, KINDS, clean
     from airrep.cli.show.answers import print_cleaned
     from airrep.cli.show.console import Meter
     from airrep.runtime.remote.outputs import check_new_folder
@@ -90,7 +90,7 @@ def clean_command(
     if lists is not None:
         result.write_lists(opened, lists)
         note(f"{lists}: {result.examples - len(result.rows):,} examples to keep, {len(result.rows):,} to drop")
-        options.tell_turns(opened.values("prompt"), lists)
+        options.tell_turns(opened.values("prompt"), lists, KEEP)
     delivery.deliver(result, print_cleaned)
 
 

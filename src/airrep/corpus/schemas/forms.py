@@ -91,6 +91,8 @@ def _read_pair(rest: dict[str, Any], prompt_key: str, response_key: str, turns: 
     form = _NAMES.get((prompt_key, response_key), f"{prompt_key} and {response_key}")
     if is_messages(prompt) or is_messages(response):
         return _conversational(rest, (prompt_key, prompt), (response_key, response), form, turns)
+    if response_key == "completion" and rest.get("label") is False:
+        form = f"{form}, label false (in KTO data an answer to avoid; here as any other, unless a filter leaves it out)"
     prompt, joined = _with_input(prompt, rest, prompt_key, response_key)
     if joined is not None:
         form = f"{prompt_key}, {joined} and {response_key}"

@@ -1,0 +1,150 @@
+"""Records that examples were read from, as their data hold them: messages stay messages."""
+
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping
+from os import PathLike
+from typing import Any
+
+from airrep.corpus.corpus import Example
+from airrep.corpus.inputs import CorpusLike, as_records
+from airrep.corpus.records import Fields, Schema, content_hash, without_nan
+from airrep.corpus.schemas.forms import Preferences, Turns
+from airrep.corpus.schemas.values import describe, name
+from airrep.corpus.sources.files import LONGEST_LINE
+from airrep.corpus.sources.opening import open_source
+from airrep.corpus.sources.source import RecordSource
+from airrep.errors import DataError
+
+
+def take_records(
+    data: CorpusLike,
+    examples: str | PathLike[str] | Iterable[Any],
+    *,
+    prompt_field: str | None = None,
+    response_field: str | None = None,
+    id_field: str | None = None,
+    label_field: str | None = None,
+    source_field: str | None = None,
+    turns: Turns = "last",
+    preferences: Preferences = "chosen",
+    split: str | None = None,
+    config: str | None = None,
+    skip_invalid: bool = False,
+    longest_line: int = LONGEST_LINE,
+) -> Iterator[dict[str, Any]]:
+    """Yield the records of data that examples were read from, unchanged and in the order of the data.
+
+    An example is a prompt and a response, so messages, tools and rejected answers of its record are no longer in it.
+    The data are read once, as a stream. A record is yielded once, however many of its turns are asked for.
+
+    Args:
+        data: a path or Hub id, as :func:`airrep.read_corpus` takes it, read with the same options; or what
+            :func:`airrep.build_index` was given: dicts, a ``Dataset``, a table.
+        examples: a file of examples with their ids, such as `select`, `clean` and `mix` write; or examples, picks, ids.
+
+    Raises:
+        DataError: the data have no example of some id, or another under it; a record is not valid.
+
+    Example:
+        >>> picked = airrep.select(index, queries, count=2)
+        >>> [record["id"] for record in airrep.take_records("train.jsonl", picked)]
+        ['e0', 'e2']
+    """
+    schema = Schema(prompt_field, response_field, id_field, label_field, source_field, turns, preferences)
+    wanted = _Wanted(examples, longest_line)
+    if isinstance(data, str | PathLike):
+        source = open_source(data, split, config, longest_line)
+    else:
+        source = RecordSource("data", "record", enumerate(as_records(data), 1))
+    for number, record in source.records:
+        try:
+            if isinstance(record, DataError):
+                raise record
+            _, found = schema.parse(record)
+            asked = [wanted.takes(fields) for fields in found]
+        except DataError as error:
+            if not skip_invalid:
+                raise DataError(f"{source.place(number)}: {error}") from None
+            continue
+        if any(asked):
+            assert isinstance(record, Mapping)
+            yield without_nan(record)
+    wanted.check_found(source.name)
+
+
+class _Wanted:
+    """Ids of examples that are looked for, and the hash of each one's texts where they are known."""
+
+    def __init__(self, examples: str | PathLike[str] | Iterable[Any], longest_line: int) -> None:
+        self.name = str(examples) if isinstance(examples, str | PathLike) else "examples"
+        self._left = dict(_listed(examples, longest_line))
+        self.count = len(self._left)
+        self._made = {key.rpartition("-")[0] if _is_numbered(key) else key for key in self._left}
+        self._seen = Counter[str]()
+
+    def takes(self, fields: Fields) -> bool:
+        """Whether an example is looked for; of several with one id the first is.
+
+        Raises:
+            DataError: it has the id of one that is, and other texts.
+        """
+        key = fields.id or self._made_id(fields)
+        if key not in self._left:
+            return False
+        texts = self._left[key]
+        if texts is not None and texts != content_hash(fields.prompt, fields.response):
+            raise DataError(
+                f'the example "{key}" has another prompt or response than in {self.name}; the data it was read from '
+                "are expected. Give these, and the options of reading that they were indexed with"
+            )
+        del self._left[key]
+        return True
+
+    def _made_id(self, fields: Fields) -> str:
+        """The id that a corpus gives an example without one: where equal texts occur again their number is added."""
+        made = content_hash(fields.prompt, fields.response)
+        if made not in self._made:  # so that memory is that of the list, not of the data
+            return made
+        self._seen[made] += 1
+        return made if self._seen[made] == 1 else f"{made}-{self._seen[made]}"
+
+    def check_found(self, data: str) -> None:
+        """Refuse that some were not found."""
+        if self._left:
+            raise DataError(
+                f'{data}: has no example "{next(iter(self._left))}", nor {len(self._left) - 1:,} more of the '
+                f"{self.count:,} in {self.name}; the data they were read from are expected. Give these, and the "
+                "options of reading that they were indexed with"
+            )
+
+
+def _is_numbered(key: str) -> bool:
+    """Whether an id may be one that a corpus made of equal texts."""
+    made, dash, number = key.rpartition("-")
+    return bool(dash) and len(made) == 16 and number.isdecimal()
+
+
+def _listed(examples: str | PathLike[str] | Iterable[Any], longest_line: int) -> Iterator[tuple[str, str | None]]:
+    """Each id, and the hash of its texts if they stand beside it."""
+    if not isinstance(examples, str | PathLike):
+        for one in examples:
+            example = getattr(one, "example", one)
+            if isinstance(example, str):
+                yield example, None
+            elif isinstance(example, Example) and example.id is not None:
+                yield example.id, content_hash(example.prompt, example.response)
+            else:
+                raise DataError(f"examples: holds {describe(example)}; ids, or examples that have one, are expected")
+        return
+    source = open_source(examples, longest=longest_line)
+    for number, record in source.records:
+        if isinstance(record, DataError):
+            raise DataError(f"{source.place(number)}: {record}")
+        key = record.get("id") if isinstance(record, Mapping) else None
+        if not isinstance(record, Mapping) or key is None:
+            raise DataError(
+                f"{source.place(number)}: has no id; examples as select, clean and mix write them are expected"
+            )
+        prompt, response = record.get("prompt"), record.get("response")
+        told = isinstance(prompt, str) and isinstance(response, str)
+        yield str(name("id", key)), content_hash(prompt, response) if told else None  # type: ignore[arg-type]

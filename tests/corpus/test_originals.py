@@ -1,0 +1,112 @@
+"""Records that examples were read from, in every form of data."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+import airrep
+from airrep.corpus.originals import take_records
+from airrep.errors import ConfigError, DataError
+
+ASKED = [{"role": "system", "content": "Be brief."}, {"role": "user", "content": "2+2?"}]
+RECORDS: list[dict[str, Any]] = [
+    {"messages": [*ASKED, {"role": "assistant", "content": "4"}], "id": "a", "price": 0.1, "more": {"x": [1, None]}},
+    {"prompt": "3+3?", "chosen": "6", "rejected": "7", "id": 5},
+    {"instruction": "Add.", "input": "2 2", "output": "4"},
+    {"instruction": "Add.", "input": "2 2", "output": "4", "note": "again"},
+    {"question": "Who?", "context": "By Ada.", "answer": "Ada ☃"},
+]
+
+
+def written(records: list[Any], name: str = "data.jsonl") -> Path:
+    Path(name).write_text("".join(json.dumps(record) + "\n" for record in records))
+    return Path(name)
+
+
+@pytest.fixture(autouse=True)
+def _in_a_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+
+
+def test_each_example_leads_back_to_its_record() -> None:
+    data = written(RECORDS)
+    corpus = airrep.read_corpus(data)
+    for example, record in zip(corpus, RECORDS, strict=True):
+        assert list(take_records(data, [example])) == [record]
+        assert list(take_records(data, [example.id])) == [record]
+    assert corpus[3].id == f"{corpus[2].id}-2"  # equal texts without an id
+
+
+def test_all_records_come_in_the_order_of_the_data_and_once() -> None:
+    data = written(RECORDS)
+    ids = [example.id for example in airrep.read_corpus(data)]
+    assert list(take_records(data, [*reversed(ids), *ids])) == RECORDS
+
+
+def test_a_written_list_is_read_and_its_texts_are_compared() -> None:
+    data, other = written(RECORDS), written([{"id": "a", "prompt": "5+5?", "response": "10"}], "other.jsonl")
+    corpus = airrep.read_corpus(data)
+    listed = written([{**corpus[n].to_dict(), "selected_by": {"rank": n}} for n in (1, 0)], "listed.jsonl")
+    assert list(take_records(data, listed)) == RECORDS[:2]
+    with pytest.raises(
+        DataError, match=r'^data\.jsonl:1: the example "a" has another prompt or response than in other'
+    ):
+        list(take_records(data, other))
+    ids_alone = written([{"id": 5}, {"id": "a"}], "ids.jsonl")
+    assert list(take_records(data, ids_alone)) == RECORDS[:2]
+
+
+def test_turns_and_answers_of_a_record_lead_to_the_whole_of_it_once() -> None:
+    said = [{"role": role, "content": text} for role, text in zip(["user", "assistant"] * 2, "abcd", strict=True)]
+    data = written([{"messages": said, "id": "chat"}, {"messages": said[:2], "id": "short"}, RECORDS[1]])
+    examples = airrep.read_corpus(data, turns="all", preferences="both")
+    assert [example.id for example in examples] == ["chat/1", "chat/2", "short", "5/chosen", "5/rejected"]
+    taken = list(take_records(data, ["chat/2", "chat/1", "5/rejected"], turns="all", preferences="both"))
+    assert taken == [{"messages": said, "id": "chat"}, RECORDS[1]]
+    with pytest.raises(DataError, match=r'data\.jsonl: has no example "chat/2", nor 0 more of the 1 in examples'):
+        list(take_records(data, ["chat/2"]))
+
+
+def test_named_fields_parquet_and_csv() -> None:
+    table = pa.table({"key": ["x", "y"], "q": ["1", "2"], "a": ["one", "two"], "list": [[1, 2], None]})
+    pq.write_table(table, "data.parquet")
+    names = {"prompt_field": "q", "response_field": "a", "id_field": "key"}
+    assert list(take_records("data.parquet", ["y"], **names)) == [{"key": "y", "q": "2", "a": "two", "list": None}]
+    Path("data.csv").write_text('key,q,a\nx,1,"one, two"\n')
+    assert list(take_records("data.csv", ["x"], **names)) == [{"key": "x", "q": "1", "a": "one, two"}]
+
+
+def test_data_of_a_program() -> None:
+    ids = [example.id for example in airrep.read_corpus(written(RECORDS))]
+    assert list(take_records(RECORDS, ids[1:3])) == RECORDS[1:3]
+    table = pa.Table.from_pylist([{"prompt": "1", "response": "one", "seen": float("nan")}])
+    made = airrep.Corpus.from_records(table.to_pylist())[0]
+    assert list(take_records(table, [made])) == [{"prompt": "1", "response": "one", "seen": None}]
+    with pytest.raises(DataError, match=r'^data: has no example "b", nor 1 more of the 3 in examples'):
+        list(take_records(RECORDS, ["a", "b", "c"]))
+
+
+def test_invalid_records_and_repeated_ids() -> None:
+    data = written([{"id": "a", "prompt": "x"}, RECORDS[0], {**RECORDS[0], "more": "later"}])
+    with pytest.raises(DataError, match=r"^data\.jsonl:1: no prompt and response"):
+        list(take_records(data, ["a"]))
+    assert list(take_records(data, ["a"], skip_invalid=True)) == [RECORDS[0]]  # as a corpus, which keeps the first
+
+
+def test_what_is_no_list_of_examples_is_refused() -> None:
+    data = written(RECORDS)
+    with pytest.raises(DataError, match=r"^none\.jsonl:1: has no id; examples as select, clean and mix write them"):
+        list(take_records(data, written([{"prompt": "a"}], "none.jsonl")))
+    with pytest.raises(DataError, match=r"^lost\.jsonl: no such file"):
+        list(take_records(data, "lost.jsonl"))
+    with pytest.raises(DataError, match=r"^examples: holds a number; ids, or examples that have one"):
+        list(take_records(data, [5]))
+    with pytest.raises(ConfigError, match="turns 'each': expected last or all"):
+        list(take_records(data, ["a"], turns="each"))  # type: ignore[arg-type]
+    Path("broken.jsonl").write_text('{"id": "a"}\n{')
+    with pytest.raises(DataError, match=r"^broken\.jsonl:2: not JSON"):
+        list(take_records(data, "broken.jsonl"))
