@@ -38,7 +38,7 @@ def plan_command(
     examples: Annotated[
         int | None, "Examples of the corpus, when not those of DATA; their texts are taken as typical."
     ] = None,
-    method: Annotated[list[str] | None, "Method to compare with; may be repeated (logra, tracin)."] = None,
+    method: Annotated[list[str] | None, "Method to plan for, beside the encoder; may be repeated; channels and logra if not given."] = None,
     *,
     encoder: Annotated[str, "Sentence encoder: 'default', a folder or a Hub id."] = "default",
     planned: PlanOptions,
@@ -78,7 +78,7 @@ def plan_command(
     texts = reading.read(data or _bundled())
     count, values = len(texts) if examples is None else examples, configuring.values(device=device)
     named: dict[str, Any] = {**planned, "encoder": encoder, "workers": workers, "seed": seed}
-    wish = PlanRequest.of(texts, count, lm, values, methods=tuple(method or ("logra", "tracin")), **named)
+    wish = PlanRequest.of(texts, count, lm, values, methods=tuple(method or PlanRequest.methods), **named)
     runs = runs_against(wish, against) if against else _newest(wish)
     measures = run_benchmarks(wish, note)
     made = make_plan(wish, measures, command_line(sys.argv[1:]), [run.compare(measures) for run in runs])

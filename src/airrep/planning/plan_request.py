@@ -41,7 +41,8 @@ class PlanRequest:
     examples: int
     """Examples of the corpus."""
     lm: LmSettings
-    methods: tuple[str, ...] = ("logra", "tracin")
+    methods: tuple[str, ...] = ("channels", "logra")
+    """Methods beside the encoder: what `airrep index --lm` takes, and its gradients alone."""
     settings: Mapping[str, Any] = field(default_factory=dict)
     """Settings of methods; each takes those that it knows."""
     encoder: str = DEFAULT
