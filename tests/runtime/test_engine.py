@@ -2,15 +2,25 @@
 
 import os
 import socket
-from collections.abc import Callable
+import time
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import pytest
 import torch
-from worlds.toy_tasks import FullDisk, Stumbling, make_count, make_name_gpu, make_name_process, make_square, square
+from worlds.toy_tasks import (
+    FullDisk,
+    RunsProgram,
+    Stumbling,
+    make_count,
+    make_name_gpu,
+    make_name_process,
+    make_square,
+    square,
+)
 
 from airrep.errors import ArtifactError, ConfigError, TrainingError
-from airrep.runtime.engine import MOST_LOSSES, Backlog, Engine, InProcess, Reply
+from airrep.runtime.engine import MOST_LOSSES, Backlog, Crew, Engine, InProcess, Reply, Worker, WorkerLostError
 from airrep.runtime.processes import LocalProcesses
 
 
@@ -152,6 +162,64 @@ def test_workers_end_when_the_run_is_left(tmp_path: Path) -> None:
     run.close()
     with pytest.raises(ProcessLookupError):
         os.kill(worker, 0)
+
+
+@pytest.mark.parametrize("ending", ["error", "left"])
+def test_programs_that_workers_run_end_with_them(tmp_path: Path, ending: str) -> None:
+    run = LocalProcesses(2).run(RunsProgram(tmp_path, ending), range(2))
+    if ending == "error":
+        with pytest.raises(ConfigError):
+            next(run)
+    else:
+        assert next(run).task == 1
+        run.close()
+    program = int((tmp_path / "program").read_text())
+    end = time.monotonic() + 60
+    while _lives(program) and time.monotonic() < end:
+        time.sleep(0.01)
+    assert not _lives(program)
+
+
+def _lives(process: int) -> bool:
+    """Whether a process runs; one that ended may stand in the table until its new parent asks for it."""
+    try:
+        return Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+    except FileNotFoundError:
+        return False
+
+
+def test_a_worker_in_the_place_of_another_has_its_gpu() -> None:
+    begun: list[int] = []
+
+    class Ending(Worker):
+        """Its first task fills the disk, of the first worker, or loses the second one."""
+
+        def hand(self, task: object) -> None:
+            self.handed = task
+
+        def reply(self) -> Reply[int]:
+            if self.handed == 1 and len(begun) == 3:
+                raise WorkerLostError("lost", "lost")
+            return Reply(full="the disk is full") if self.handed == 0 and self.slot == 0 else Reply(value=0)
+
+        def end(self) -> None:
+            pass
+
+    class Three(Crew[Ending]):
+        unready = "workers"
+
+        def begin(self, slot: int) -> Ending:
+            begun.append(slot)
+            return Ending()
+
+        def wait(self, workers: Sequence[Ending]) -> list[Ending]:
+            for worker in workers:
+                worker.ready = True
+            return [one for one in workers if one.task is not None]
+
+    outcomes = list(Three(3, 1).outcomes(Backlog(range(4), 1)))
+    assert len(outcomes) == 4
+    assert begun == [0, 1, 2, 1]
 
 
 def test_a_fatal_reply_keeps_the_kind_of_its_error() -> None:

@@ -3,6 +3,7 @@
 import errno
 import os
 import signal
+import subprocess
 import time
 from collections.abc import Callable
 from contextlib import suppress
@@ -51,6 +52,28 @@ class Stumbling:
         if number == 3 and self.how == "bug":
             raise ZeroDivisionError
         return number * number
+
+
+class RunsProgram:
+    """Work that runs a program, and its process ids in a folder; the second task ends while the first one's runs."""
+
+    def __init__(self, folder: Path, ending: str) -> None:
+        self.folder, self.ending = folder, ending
+
+    def __call__(self) -> Callable[[int], int]:
+        return self.work
+
+    def work(self, number: int) -> int:
+        program = self.folder / "program"
+        if number == 0:
+            # As a user's script that starts a trainer, which notes its id.
+            code = f"sleep 600 & echo $! > {program}.tmp; mv {program}.tmp {program}; wait"
+            return subprocess.run(["sh", "-c", code], check=False).returncode
+        while not program.exists():
+            time.sleep(0.01)
+        if self.ending == "error":
+            raise ConfigError("work: cannot be.")
+        return number
 
 
 class FullDisk:

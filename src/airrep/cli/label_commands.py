@@ -55,7 +55,7 @@ def sample_command(
     plan = sampling.sample(corpus, out, chosen, asked, replace=replace)
     count = sum(len(instance.subsets) for instance in plan.instances)
     others = "" if queries is None else f" --queries {queries}"
-    following = f"airrep label {out} {data}{others} --lm MODEL"
+    following = f"airrep label {out} {data}{others} --lm MODEL --out LABELS"
     if write is not None:
         write_subset_files(plan, corpus, asked, write, replace=replace)
         note(f"{write}: subsets and queries as JSONL, listed in {LIST}")

@@ -38,7 +38,9 @@ def plan_command(
     examples: Annotated[
         int | None, "Examples of the corpus, when not those of DATA; their texts are taken as typical."
     ] = None,
-    method: Annotated[list[str] | None, "Method to plan for, beside the encoder; may be repeated; channels and logra if not given."] = None,
+    method: Annotated[
+        list[str] | None, "Method to plan for, beside the encoder; may be repeated; channels and logra if not given."
+    ] = None,
     *,
     encoder: Annotated[str, "Sentence encoder: 'default', a folder or a Hub id."] = "default",
     planned: PlanOptions,

@@ -198,6 +198,8 @@ class Worker(ABC):
     """Does one task at a time, elsewhere; its first reply says whether it is ready."""
 
     ready = False
+    slot = 0
+    """Its place among the workers, which decides its GPU."""
     task: int | None = None
     """Number of the task that it is doing."""
 
@@ -242,7 +244,7 @@ class Crew(ABC, Generic[W]):
     def outcomes(self, backlog: Backlog[T, R]) -> Generator[Outcome[T, R], None, None]:
         """Do all tasks, then end the workers."""
         try:
-            self._workers.extend(self.begin(slot) for slot in range(self._count))
+            self._workers.extend(self._begun(slot) for slot in range(self._count))
             while backlog.left:
                 self._hand_out(backlog)
                 for worker in self.wait([one for one in self._workers if one.task is not None or not one.ready]):
@@ -294,5 +296,9 @@ class Crew(ABC, Generic[W]):
                 remedy = f"expected room for {self._count}. Take fewer workers, or a smaller model."
                 raise TrainingError(f"{self.unready} ({cause}); {remedy}")
         worker.end()
-        slot = self._workers.index(worker)
-        self._workers[slot] = self.begin(slot)
+        self._workers[self._workers.index(worker)] = self._begun(worker.slot)
+
+    def _begun(self, slot: int) -> W:
+        worker = self.begin(slot)
+        worker.slot = slot
+        return worker

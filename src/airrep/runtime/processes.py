@@ -109,7 +109,10 @@ class _Process(Worker):
         return reply
 
     def end(self) -> None:
-        self.process.kill()
+        try:
+            os.killpg(self.process.pid or 0, signal.SIGKILL)  # with the programs that it runs, such as a user's trainer
+        except ProcessLookupError:  # it has not come so far as to have a group, or has ended
+            self.process.kill()
         self.process.join()
         self.connection.close()
 
@@ -145,7 +148,8 @@ class _Processes(Crew[_Process]):
 
 def _serve(connection: Connection, environment: Mapping[str, str]) -> None:
     """Run a worker: set it up, then do task after task until it is ended."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches the whole group; the parent ends its workers
+    os.setpgid(0, 0)  # a group of its own, which ends as a whole
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent ends its workers
     threading.Thread(target=_end_with_parent, daemon=True).start()
     os.environ.update(environment)
     work, reply = set_up(connection.recv_bytes())
@@ -173,4 +177,4 @@ def _end_with_parent() -> None:
     parent = multiprocessing.parent_process()
     if parent is not None:
         parent.join()
-        os._exit(1)
+        os.killpg(0, signal.SIGKILL)

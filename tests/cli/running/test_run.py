@@ -264,7 +264,16 @@ def test_files_that_a_step_made_are_passed_over(run: Run) -> None:
     ran = run("run", "all.yaml", "--set", "top.replace=true")
     assert "step 2 (select): chosen.jsonl: exists already" in ran.err
     assert ran.err.endswith("In a config: replace: true\n")
-    Path(".all.yaml.done.jsonl").write_text("{nonsense")
+    record = Path(".all.yaml.done.jsonl")
+    with record.open("a") as stream:
+        stream.write('{"step": {"sel')  # as a kill leaves it
+    Path("page.html").unlink()
+    assert do(run, "run all.yaml --set select.replace=true").err.count("was done already") == 2
+    Path("chosen.jsonl").unlink()
+    do(run, "run all.yaml")
+    assert do(run, "run all.yaml").err.count("was done already") == 4
+    write("q.jsonl", make_corpus(2, "q"))
+    record.write_text("{nonsense")
     assert "step 2 (select): chosen.jsonl: exists already" in run("run", "all.yaml", "--set", "top.replace=true").err
 
 

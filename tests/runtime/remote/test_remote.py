@@ -4,6 +4,7 @@ import contextlib
 import json
 import sys
 from collections.abc import Iterator
+from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
@@ -236,6 +237,23 @@ def test_an_interrupted_fetch_goes_on(memory: Place, monkeypatch: pytest.MonkeyP
     before = list(asked)
     assert len(airrep.Index(f"{memory.url}/index")) == 12
     assert not set(before[:2]) & set(asked[len(before) :]), "what was there is not fetched again"
+
+
+def test_a_file_that_broke_off_is_fetched_anew(memory: Place, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    storage = Storage(f"{memory.url}/files")
+    storage.files.pipe_file(storage.at("a"), bytes(100))
+    whole = folders._chunks
+
+    def broken(storage: Storage, name: str) -> Iterator[bytes]:
+        yield next(whole(storage, name))[:10]
+        raise ArtifactError("the network is gone.")
+
+    monkeypatch.setattr(folders, "_chunks", broken)
+    with pytest.raises(ArtifactError, match="network"):
+        folders.fetch_file(storage, tmp_path / "here", "a")
+    assert list((tmp_path / "here").iterdir()) == []
+    monkeypatch.setattr(folders, "_chunks", whole)
+    assert folders.fetch_file(storage, tmp_path / "here", "a") == sha256(bytes(100)).hexdigest()
 
 
 def test_files_of_others_are_left_alone(place: Place) -> None:

@@ -1,12 +1,15 @@
 """Files that the steps of a config made, told beside it."""
 
 import json
+from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 from airrep.cli.running.history import named_by
 from airrep.cli.running.steps import Step
 from airrep.errors import ArtifactError
+from airrep.runtime.publishing.files import append_line
 
 
 class MadeFiles:
@@ -30,17 +33,17 @@ class MadeFiles:
         named = named_by(step)
         if not set(named) - before:
             return
-        line = json.dumps({"step": step.to_dict(), "named": named}, ensure_ascii=False)
         try:
-            with self._path.open("a", encoding="utf-8") as stream:
-                stream.write(line + "\n")
-        except OSError as error:
-            raise ArtifactError(
-                f"{self._path}: cannot be written: {error.strerror}. Put the config into a folder of your own."
-            ) from error
+            append_line(self._path, json.dumps({"step": step.to_dict(), "named": named}))
+        except ArtifactError as error:
+            raise ArtifactError(f"{error} Or put the config into a folder of your own.") from error
 
-    def _lines(self) -> list[Any]:
+    def _lines(self) -> Iterator[Any]:
+        """What was recorded; a line that an interruption cut, or that somebody changed, tells nothing."""
         try:
-            return [json.loads(text) for text in self._path.read_text(encoding="utf-8").splitlines() if text.strip()]
-        except (OSError, ValueError, RecursionError):
-            return []
+            lines = self._path.read_bytes().split(b"\n")
+        except OSError:
+            return
+        for line in lines:
+            with suppress(ValueError, RecursionError):
+                yield json.loads(line)

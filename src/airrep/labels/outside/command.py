@@ -1,13 +1,11 @@
 """Labels by a command of the user's, run for each subset."""
 
-import contextlib
 import shlex
 import shutil
 import signal
 import subprocess
 import tempfile
-import threading
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -27,7 +25,6 @@ from airrep.runtime.engine import Engine, InProcess
 from airrep.runtime.ray_engine import make_engine
 
 NEEDED = ("{train}", "{losses}")
-PLACES = (*NEEDED, "{queries}", "{seed}", "{subset}", "{folder}")
 _ERRORS = 4096  # bytes of stderr that are kept
 _LINES = 3
 
@@ -202,8 +199,7 @@ def run(words: Sequence[str], name: str, errors: Path) -> None:
     """Run a program without a shell, its stderr into a file; TrainingError with its last words if it fails."""
     with errors.open("wb") as stderr:
         try:
-            with _interruptible():
-                process = subprocess.Popen(words, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=stderr)
+            process = subprocess.Popen(words, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=stderr)
         except OSError as error:
             raise ConfigError(
                 f"--command: cannot be started ({error.strerror}). Begin a script with #!/bin/sh."
@@ -225,16 +221,3 @@ def _last_lines(path: Path) -> str:
         lines = [line.strip() for line in stream.read().decode(errors="replace").splitlines() if line.strip()]
     text = " | ".join(lines[-_LINES:])
     return "".join(letter if letter.isprintable() else " " for letter in text)[-500:]
-
-
-@contextlib.contextmanager
-def _interruptible() -> Iterator[None]:
-    """Let Ctrl-C end a program that is started inside; workers ignore it, and programs inherit that."""
-    if signal.getsignal(signal.SIGINT) != signal.SIG_IGN or threading.current_thread() is not threading.main_thread():
-        yield
-        return
-    signal.signal(signal.SIGINT, signal.SIG_DFL)
-    try:
-        yield
-    finally:
-        signal.signal(signal.SIGINT, signal.SIG_IGN)

@@ -18,7 +18,7 @@ from typing import Any
 from filelock import FileLock
 
 from airrep.errors import ArtifactError
-from airrep.runtime.publishing.files import sync, write_file, writing
+from airrep.runtime.publishing.files import sync, write_file, write_output, writing
 from airrep.runtime.publishing.folders import new_place
 from airrep.runtime.remote.places import cache, name_of, stand_for
 from airrep.runtime.remote.storage import Storage, telling
@@ -137,15 +137,14 @@ def _fetch_listed(storage: Storage, folder: Path, item: tuple[str, Mapping[str, 
 
 def fetch_file(storage: Storage, folder: Path, name: str) -> str:
     """Fetch one file below a URL into a folder; its sha256 (ArtifactError)."""
-    target = folder / name
     digest = hashlib.sha256()
-    with writing(target):
-        target.parent.mkdir(parents=True, exist_ok=True)
-        with target.open("wb") as written:
-            for content in _chunks(storage, name):
-                digest.update(content)
-                written.write(content)
-        sync(target)
+
+    def hashed() -> Iterator[bytes]:
+        for content in _chunks(storage, name):
+            digest.update(content)
+            yield content
+
+    write_output(folder / name, hashed())
     return digest.hexdigest()
 
 

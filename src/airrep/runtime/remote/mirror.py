@@ -35,7 +35,7 @@ class Mirror:
         """
         if self._storage is None:
             return
-        names, strange = self._there(), set()
+        names = self._there()
         strange = {name for name in names if not self._is_part(name)}
         if strange and not names & self._changing:
             raise ArtifactError(
