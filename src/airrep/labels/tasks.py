@@ -82,7 +82,7 @@ def list_tasks(
     A key is a digest of the LM and the fine-tuning settings, the texts of the subset in order of rows, the texts of
     the queries, and the seed of the fine-tune; it does not depend on how many subsets or instances there are.
     """
-    hashes, asked = content_hashes(train), content_hashes(queries)
+    hashes, asked = train.content_hashes, queries.content_hashes
     texts = [_digest(asked[plan.query_rows(number)]) for number in range(len(plan))]
     setting = json_digest(settings)
 
@@ -111,11 +111,6 @@ def used_examples(plan: SubsetPlan, train: Corpus, queries: Corpus) -> list[Exam
 def fine_tune_seed(plan: SubsetPlan, place: Place) -> int:
     """The seed of one fine-tune; it fixes the order of its data."""
     return stream_seed(plan.settings.seed, "fine-tune", place.instance, place.subset or 0, place.seed)
-
-
-def content_hashes(corpus: Corpus) -> np.ndarray:
-    """The content hash of each example, ``(n,)`` of 16 bytes."""
-    return np.array([example.content_hash for example in corpus], dtype="S16")
 
 
 def _digest(hashes: np.ndarray) -> str:

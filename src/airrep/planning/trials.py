@@ -99,14 +99,12 @@ def distinct_rows(examples: Corpus) -> Rows:
     Raises:
         ConfigError: there are too few to measure on.
     """
-    first: dict[str, int] = {}
-    for row, example in enumerate(examples):
-        first.setdefault(example.content_hash, row)
+    first: Rows = np.sort(np.unique(examples.content_hashes, return_index=True)[1])
     if len(first) < LEAST:
         raise ConfigError(
             f"plan: {len(first)} examples are too few to measure on; expected {LEAST} or more. Give more data."
         )
-    return np.array(list(first.values()), np.int64)
+    return first
 
 
 def repeat(slices: Slices, seconds: float, work: Callable[[Corpus], None], pace: "Pace", largest: int) -> None:
