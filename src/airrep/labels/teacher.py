@@ -9,7 +9,7 @@ import numpy as np
 import pyarrow as pa
 from pydantic import Field, field_validator
 
-from airrep.arrays import Features, Rows, stack_rows
+from airrep.arrays import Features, Rows
 from airrep.attributors.base import OnProgress
 from airrep.corpus.corpus import Corpus
 from airrep.errors import ConfigError, DataError
@@ -247,7 +247,7 @@ class _TeacherCorpus:
     def features(self, rows: Rows, progress: OnProgress | None) -> "_QueryFeatures":
         """Features of some queries: stored ones where they serve, else computed."""
         if self.queries is self.corpus and self.index.attributor.symmetric:
-            return _QueryFeatures(self, rows, _stored(self.index, self.rows[rows]))
+            return _QueryFeatures(self, rows, self.index.features(self.rows[rows]))
         return _QueryFeatures(self, rows, self.index.encode_queries(self.queries.take(rows), progress))
 
 
@@ -257,16 +257,6 @@ def _part(rows: Rows, settings: TeacherSettings, name: str) -> Rows:
         return rows
     part: Rows = rows[draw_without_repeats(stream(settings.seed, "teacher", name), len(rows), settings.examples)]
     return part
-
-
-def _stored(index: Index, rows: Rows) -> Features:
-    """Features of some rows, ascending, float32 ``(rows, d)``."""
-    parts = []
-    for shard in index.shards:
-        first, last = np.searchsorted(rows, [shard.start, shard.start + shard.rows])
-        if last > first:
-            parts.append(shard.features(rows[first:last] - shard.start))
-    return stack_rows(parts)
 
 
 @dataclass(frozen=True, eq=False)
