@@ -1,14 +1,13 @@
 """The fine-tunes that labels are made of, with content keys."""
 
 import hashlib
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
 from airrep.corpus.corpus import Corpus, Example
-from airrep.errors import ConfigError
 from airrep.labels.plan import SubsetPlan
 from airrep.runtime.artifacts import json_digest
 from airrep.runtime.seeding import stream_seed
@@ -37,31 +36,6 @@ class LabelTask:
     place: Place
     key: str
     """16 hex digits: equal keys give equal losses."""
-
-
-@dataclass(frozen=True)
-class TaskShare:
-    """Every *of*-th task, from task *number* on: a share of the work that needs no coordination."""
-
-    number: int = 1
-    of: int = 1
-
-    @classmethod
-    def parse(cls, text: str | None) -> "TaskShare":
-        """Read a part such as ``"3/10"``; None is all."""
-        number, slash, of = (text or "1/1").partition("/")
-        if not (slash and number.isdecimal() and of.isdecimal() and 1 <= int(number) <= int(of)):
-            raise ConfigError(f"--part {text}: expected a number from 1 on and how many parts. Write 3/10, say.")
-        return cls(int(number), int(of))
-
-    @property
-    def name(self) -> str:
-        """The part in names of files."""
-        return f"{self.number}of{self.of}"
-
-    def share(self, tasks: Sequence[LabelTask]) -> list[LabelTask]:
-        """The tasks of this part."""
-        return list(tasks[self.number - 1 :: self.of])
 
 
 def list_places(plan: SubsetPlan, seeds: int) -> Iterator[Place]:
