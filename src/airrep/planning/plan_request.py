@@ -10,7 +10,7 @@ from airrep.encoder.folders import DEFAULT
 from airrep.errors import ConfigError, TrainingError
 from airrep.lm.folders.forms import find_lm
 from airrep.lm.settings import FineTuneSettings, LmSettings
-from airrep.planning.budget import HELD_OUT_SHARE, LEAST_HELD_OUT, MOST_HELD_OUT, LearnPlan
+from airrep.planning.budget import HELD_OUT_SHARE, LearnPlan, held_out_subsets
 from airrep.planning.trial_learning import LabelTrial, TrainTask, try_labels, try_training
 from airrep.planning.trial_method import MethodTask, try_method
 from airrep.planning.trials import Trial, distinct_rows
@@ -107,13 +107,12 @@ class PlanRequest:
 
     @property
     def learning(self) -> LearnPlan:
-        """Labels and training as numbers, split as `airrep adapt` does."""
-        held_out = max(LEAST_HELD_OUT, min(MOST_HELD_OUT, self.subsets // 6))
+        """Labels and training as numbers, split by the rules of `airrep adapt`."""
         share = HELD_OUT_SHARE / 2
         return LearnPlan(
             size=max(2, self.size),
             subsets=max(2, self.subsets),
-            held_out_subsets=held_out,
+            held_out_subsets=held_out_subsets(self.subsets),
             pool=max(2, self.size, round((1 - 2 * share) * self.examples)),
             held_out_pool=max(2, self.size, round(share * self.examples)),
             queries=self.queries,
