@@ -10,8 +10,7 @@ from typing import Any
 import numpy as np
 
 from airrep.corpus.corpus import Corpus
-from airrep.encoder.load import PackedEncoder, load_encoder
-from airrep.errors import ConfigError
+from airrep.encoder.load import PackedEncoder
 from airrep.labels.instance import LabelledInstance
 from airrep.lm.model import load_lm
 from airrep.lm.settings import FineTuneSettings, LmSettings
@@ -25,6 +24,7 @@ from airrep.scoring.groups import Groups
 from airrep.training.result import WORK
 from airrep.training.run import Material, Task, TrainingRun
 from airrep.training.settings import TrainingSettings
+from airrep.training.start import load_trainable
 
 STEPS = 4
 """Training steps that are taken; the first warms up."""
@@ -101,9 +101,7 @@ def try_training(task: TrainTask) -> Trial:
     Raises:
         ConfigError: an encoder that airrep cannot train.
     """
-    encoder = load_encoder(task.encoder, precision="float32")
-    if not isinstance(encoder, PackedEncoder):
-        raise ConfigError(f"encoder {task.encoder}: cannot be trained by airrep; expected a BERT-type one.")
+    encoder = load_trainable(task.encoder)
     settings = _settings(task)
     device = device_of(settings)
     clock = 0 if device == "cpu" else 1
