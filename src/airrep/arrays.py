@@ -9,7 +9,7 @@ import os
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias, overload
 
 import numpy as np
 from scipy import sparse
@@ -66,9 +66,6 @@ class MixedFeatures:
 
     def __neg__(self) -> "MixedFeatures":
         return MixedFeatures(-self.dense, -self.sparse, self.powers, self.factors)
-
-    def __sub__(self, other: "MixedFeatures") -> "MixedFeatures":
-        return MixedFeatures(self.dense - other.dense, self.sparse - other.sparse)
 
 
 Features: TypeAlias = DenseFeatures | SparseFeatures | MixedFeatures
@@ -127,6 +124,22 @@ def multiply_rows(
     scaled: SparseFeatures = features.copy()
     scaled.data *= np.repeat(factors.astype(np.float32), np.diff(features.indptr))
     return scaled
+
+
+@overload
+def unit_rows(features: np.ndarray) -> np.ndarray: ...
+@overload
+def unit_rows(features: SparseFeatures) -> SparseFeatures: ...
+def unit_rows(features: DenseFeatures | SparseFeatures) -> DenseFeatures | SparseFeatures:
+    """Rows brought to length 1; rows of zeros stay."""
+    if isinstance(features, np.ndarray):
+        lengths = np.linalg.norm(features, axis=1, keepdims=True)
+        dense: DenseFeatures = np.divide(features, lengths, out=np.zeros_like(features), where=lengths > 0)
+        return dense
+    lengths = np.sqrt(np.asarray(features.multiply(features).sum(axis=1))).ravel()
+    scale = np.divide(1.0, lengths, out=np.zeros_like(lengths), where=lengths > 0)
+    units: SparseFeatures = sparse.csr_array(sparse.diags_array(scale) @ features)
+    return units
 
 
 def map_array(path: Path, behind: int = 0) -> np.ndarray:

@@ -11,8 +11,8 @@ from worlds.small_world import HashAttributor, make_corpus
 import airrep
 from airrep.answers import clean as module
 from airrep.answers.clean import CleanResult, CleanSettings
-from airrep.answers.likeness.neighbours import Neighbours, disagreement, robust_deviations, unit_rows, vote
-from airrep.arrays import DenseFeatures
+from airrep.answers.likeness.neighbours import Neighbours, disagreement, robust_deviations, vote
+from airrep.arrays import DenseFeatures, unit_rows
 from airrep.corpus.corpus import Example
 from airrep.errors import ArtifactError, ConfigError
 

@@ -102,6 +102,12 @@ def test_an_example_writes_what_it_has() -> None:
     assert hash(example) == hash(Example("p", "r", "e", source="s", metadata={}))
 
 
+def test_content_hashes_are_those_of_the_examples_in_order() -> None:
+    corpus = Corpus.from_examples([Example("é", "b", "1"), Example("", "c", "2"), Example("é", "b", "3")])
+    assert corpus.content_hashes.tolist() == [example.content_hash.encode() for example in corpus]
+    assert len(corpus[:0].content_hashes) == 0
+
+
 def test_the_default_id_is_the_content_hash() -> None:
     example = Corpus.from_records([{"prompt": "What is 1+1?", "response": "2"}])[0]
     assert example.id == example.content_hash == "b7885d3c82821bcb"

@@ -13,7 +13,7 @@ from worlds.training_world import planted
 from airrep.attributors.base import TrainedGroups
 from airrep.errors import ConfigError, DataError
 from airrep.evaluation.comparison import compare_evaluations
-from airrep.evaluation.loo import LooStudy, Removals, evaluate_loo, pearson, signal_to_noise
+from airrep.evaluation.loo import LooStudy, Removals, evaluate_loo, signal_to_noise
 from airrep.evaluation.result import read_evaluation
 from airrep.evaluation.statistics.ceilings import noise_ceiling
 from airrep.evaluation.statistics.metrics import lds
@@ -252,12 +252,6 @@ def test_removals_without_losses_do_not_count_and_none_counts_twice(tmp_path):
     for ask, given in ((LooStudy, ("x", index)), (evaluate_loo, index)):
         with pytest.raises(ConfigError, match="^instances a and copy/0: have the same examples, subsets and losses"):
             ask([given], [holes, copy])
-
-
-def test_pearson_leaves_out_queries_that_do_not_vary():
-    scores = np.array([[0.1, 0.1, 0.1], [1.0, 2.0, 4.0], [1.0, 2.0, 3.0]])
-    effects = np.array([[1.0, 2.0, 3.0], [0.3, 0.3, 0.3], [2.0, np.nan, 6.0]])
-    assert pearson(scores, effects).tolist() == pytest.approx([1.0])
 
 
 def test_rows_are_paired_and_come_back_from_the_disk(tmp_path):

@@ -283,3 +283,10 @@ def test_examples_of_many_rows_are_those_of_each(tmp_path: Path) -> None:
     rows = np.array([7, 0, 19, 7, 3, 2])
     assert index.examples(rows) == [index.example(row) for row in rows.tolist()]
     assert index.examples(np.empty(0, np.int64)) == []
+
+
+def test_features_of_rows_are_theirs_in_their_order(tmp_path: Path) -> None:
+    index = airrep.build_index(make_corpus(20), tmp_path / "index", HashAttributor(), shard_rows=3)
+    whole = np.concatenate([shard.features() for shard in index.shards])
+    rows = np.array([7, 0, 19, 7, 3, 2])
+    np.testing.assert_array_equal(index.features(rows), whole[rows])

@@ -24,10 +24,9 @@ from airrep.labels.ledger import holding
 from airrep.labels.plan import SamplingSettings, SubsetPlan
 from airrep.labels.request import KIND
 from airrep.labels.sampling import sample
-from airrep.labels.tasks import TaskShare
 from airrep.lm.settings import FineTuneSettings, LmSettings
 from airrep.runtime.artifacts import LOCK, locked, read_manifest, write_manifest
-from airrep.runtime.engine import Engine, InProcess, Outcome, R, T
+from airrep.runtime.engine import Engine, InProcess, Outcome, R, Share, T
 from airrep.runtime.processes import LocalProcesses
 from airrep.runtime.seeding import stream_seed
 
@@ -314,7 +313,7 @@ def start_at_once(*works: Callable[[], object]) -> list[str]:
 
 def hold(folder: Path, part: str) -> Callable[[], None]:
     def held() -> None:
-        with holding(folder, TaskShare.parse(part)):
+        with holding(folder, Share.parse(part, "--part")):
             time.sleep(1)
 
     return held
@@ -426,7 +425,7 @@ def test_other_directories_are_left_alone(tmp_path: Path, plan: SubsetPlan) -> N
 
 def test_two_drivers_of_one_part_are_refused(tmp_path: Path, plan: SubsetPlan) -> None:
     (tmp_path / "labels").mkdir()
-    with holding(tmp_path / "labels", TaskShare(2, 3)):
+    with holding(tmp_path / "labels", Share(2, 3)):
         with pytest.raises(ArtifactError, match=r"another process is making these labels \(part 2/3\)"):
             farm(plan, tmp_path / "labels", part="2/3")
         with pytest.raises(ArtifactError, match="is making these labels in 3 parts, not 1"):
@@ -434,12 +433,9 @@ def test_two_drivers_of_one_part_are_refused(tmp_path: Path, plan: SubsetPlan) -
         farm(plan, tmp_path / "labels", part="1/3")
 
 
-@pytest.mark.parametrize("part", ["0/3", "4/3", "3", "a/b", "1/0", "-1/3", ""])
+@pytest.mark.parametrize("part", ["0/3", "4/3", "3", "a/b", "1/0", "-1/3"])
 def test_parts_that_do_not_exist_are_refused(tmp_path: Path, plan: SubsetPlan, part: str) -> None:
-    if part == "":
-        assert TaskShare.parse(part) == TaskShare()
-        return
-    with pytest.raises(ConfigError, match="expected a number from 1 on and how many parts. Write 3/10, say"):
+    with pytest.raises(ConfigError, match=rf"--part {part}: expected i/n with i from 1 to n, as 3/10"):
         farm(plan, tmp_path / "labels", part=part)
 
 

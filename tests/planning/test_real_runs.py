@@ -20,13 +20,13 @@ from airrep.labels.labels import open_labels
 from airrep.lm.settings import LmSettings
 from airrep.planning.plan_request import Measures
 from airrep.planning.real_runs import BY_THE_CLOCK, OTHER_LM, last_runs, real_run, runs_against
-from airrep.planning.trials import Repeats, Trial
+from airrep.planning.trials import MethodTrial, Repeats
 from airrep.runtime.costs import label_cost, training_cost
 from airrep.runtime.devices import resolve_precision
 from airrep.runtime.metering import COSTS
 from airrep.training.train import train_encoder
 
-TFIDF = Trial(Repeats((1.0, 2.0), (100.0, 200.0), (5, 10)), (20,), 1e9, "cpu", fits=((160.0, 0.8), (320.0, 1.6)))
+TFIDF = MethodTrial(Repeats((1.0, 2.0), (100.0, 200.0), (5, 10)), (20,), 1e9, "cpu", fits=((160.0, 0.8), (320.0, 1.6)))
 WITH_TFIDF = replace(WISH, methods=("tfidf",))
 ALL = Measures({**MEASURES.methods, "tfidf": TFIDF}, MEASURES.labels, MEASURES.training)
 

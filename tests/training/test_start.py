@@ -9,11 +9,18 @@ from worlds.tiny_bert import tiny_checkpoint, tiny_model
 from worlds.training_world import planted, tiny_settings
 
 from airrep.encoder.load import PackedEncoder
+from airrep.errors import ConfigError
 from airrep.evaluation.statistics.metrics import lds
 from airrep.runtime.devices import Team
 from airrep.training.examples import Collector
-from airrep.training.start import best_scale, scale_scores, with_trainable_head
+from airrep.training.start import best_scale, load_trainable, scale_scores, with_trainable_head
 from airrep.training.trunk import Trunk, score_prepared
+
+
+def test_an_encoder_that_does_not_run_packed_cannot_be_trained(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("airrep.training.start.load_encoder", lambda *_, **__: object())
+    with pytest.raises(ConfigError, match="encoder other: is not a BERT-type encoder with mean pooling"):
+        load_trainable("other")
 
 
 def test_scores_are_multiplied_by_the_factor() -> None:

@@ -1,13 +1,11 @@
 """Trials with made-up rates, and what is planned from them."""
 
-from dataclasses import replace
-
 from worlds.small_world import make_corpus
 
 from airrep.corpus.corpus import Corpus
 from airrep.lm.settings import LmSettings
 from airrep.planning.plan_request import ENCODER, Measures, PlanRequest
-from airrep.planning.trials import Repeats, Trial
+from airrep.planning.trials import LabelTrial, MethodTrial, Repeats, TrainingTrial
 
 TEXTS: Corpus = make_corpus(100)
 WISH = PlanRequest(
@@ -15,16 +13,19 @@ WISH = PlanRequest(
 )
 
 
-def _trial(seconds: float, **more: object) -> Trial:
+def _repeats(seconds: float) -> Repeats:
     """So many seconds for each token, of 20 in each example."""
-    repeats = Repeats((100 * seconds, 200 * seconds, 300 * seconds), (100.0, 200.0, 300.0), (5, 10, 15))
-    made = Trial(repeats, (10, 30, 20, 20), 1e9, "cpu")
-    return replace(made, **more)
+    return Repeats((100 * seconds, 200 * seconds, 300 * seconds), (100.0, 200.0, 300.0), (5, 10, 15))
 
 
-ENCODING = _trial(0.001, fits=((160.0, 0.0), (320.0, 0.0)), bytes_per_example=1164.0, row_bytes=1536.0)
-GRADIENTS = _trial(
-    0.004,
+def _trial(seconds: float) -> tuple[Repeats, tuple[int, ...], float, str]:
+    """What every trial has, of so many seconds for each token."""
+    return _repeats(seconds), (10, 30, 20, 20), 1e9, "cpu"
+
+
+ENCODING = MethodTrial(*_trial(0.001), fits=((160.0, 0.0), (320.0, 0.0)), bytes_per_example=1164.0, row_bytes=1536.0)
+GRADIENTS = MethodTrial(
+    *_trial(0.004),
     fits=((160.0, 1.8), (1280.0, 7.4)),
     check_seconds=0.01,
     sample=500,
@@ -33,6 +34,6 @@ GRADIENTS = _trial(
     row_bytes=6144.0,
     parameters=7,
 )
-LABELS = _trial(0.002, others=_trial(0.0005).repeats, parameters=7)
-TRAINING = _trial(0.003, layers=6, others=Repeats((1.0,), (100.0,), (5,)))
+LABELS = LabelTrial(*_trial(0.002), losses=_repeats(0.0005), parameters=7)
+TRAINING = TrainingTrial(*_trial(0.003), layers=6)
 MEASURES = Measures({ENCODER: ENCODING, "logra": GRADIENTS}, LABELS, TRAINING)

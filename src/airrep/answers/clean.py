@@ -13,10 +13,10 @@ import numpy as np
 from airrep.answers.answer import Answer
 from airrep.answers.harm import HARM
 from airrep.answers.likeness.duplicates import near_duplicates
-from airrep.answers.likeness.neighbours import Neighbours, disagreement, robust_deviations, unit_rows, vote
+from airrep.answers.likeness.neighbours import Neighbours, disagreement, robust_deviations, vote
 from airrep.answers.spread import spread_of, stream_scores
 from airrep.answers.texts import kept_examples, kept_values
-from airrep.arrays import Mask
+from airrep.arrays import Mask, unit_rows
 from airrep.attributors.base import OnProgress, count_rows
 from airrep.attributors.methods import make_attributor
 from airrep.corpus.corpus import Example

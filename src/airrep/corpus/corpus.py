@@ -203,6 +203,15 @@ class Corpus(Sequence[Example]):
         """SHA-256 (64 hex digits) over all rows in order; the same whatever file they came from."""
         return table_digest(self.table)
 
+    @cached_property
+    def content_hashes(self) -> np.ndarray:
+        """:attr:`Example.content_hash` of each row, ``(n,)`` of 16 bytes, from the texts alone."""
+        batches = self.table.select(["prompt", "response"]).to_batches(max_chunksize=_BATCH_ROWS)
+        pairs = (zip(*(column.to_pylist() for column in batch.columns), strict=True) for batch in batches)
+        found = np.array([content_hash(*pair) for part in pairs for pair in part], dtype="S16")
+        found.flags.writeable = False
+        return found
+
     @property
     def ids(self) -> Column:
         """The ids in row order (large_string)."""

@@ -14,7 +14,7 @@ from airrep.arrays import Rows
 from airrep.attributors.base import OnProgress
 from airrep.corpus.corpus import Corpus
 from airrep.errors import ConfigError, DataError
-from airrep.evaluation.pool import Named, TrainingPool, check_same_pools, cost_of, text_hashes
+from airrep.evaluation.pool import Named, TrainingPool, check_same_pools, cost_of
 from airrep.evaluation.result import Difference, Evaluation, Row, check_names
 from airrep.evaluation.statistics.means import CONFIDENCE, TaskResamples, task_means
 from airrep.index.index import Index
@@ -90,7 +90,7 @@ class Classification:
         self._indexes, self._queries, self._settings = indexes, queries, settings
         self._pools = [TrainingPool.of(index, settings.by, settings.where) for _, index in indexes]
         check_same_pools([name for name, _ in indexes], self._pools)
-        self._hashes = np.array(text_hashes(queries), dtype="S16")
+        self._hashes = queries.content_hashes
         self._wanted = queries.values(settings.by, indexes[0][1].fields)
         known = {value for value in (*self._wanted, *self._pools[0].values) if value is not None}
         self._classes = {name: code for code, name in enumerate(sorted(known))}

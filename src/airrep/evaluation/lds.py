@@ -10,7 +10,7 @@ import numpy as np
 from airrep.arrays import Features, GroupScores, Rows
 from airrep.errors import ConfigError, DataError
 from airrep.evaluation.judging import Losses, best_of, difference_over, lds_over, scales, shared_queries
-from airrep.evaluation.pool import Named, cost_of, text_hashes
+from airrep.evaluation.pool import Named, cost_of
 from airrep.evaluation.result import Difference, Evaluation, Row, check_names
 from airrep.evaluation.statistics.ceilings import Ceiling, mean_ceiling
 from airrep.evaluation.statistics.labels import seeds_alike
@@ -31,10 +31,10 @@ class RowFinder:
         self.index = index
         # Only members of subsets are scored, so an index may lack the rest of the train pool.
         self._used = {id(instance): np.unique(instance.subsets.rows) for instance in instances}
-        self._texts = {id(one): text_hashes(one.train.take(self._used[id(one)])) for one in instances}
-        self._rows: dict[str, list[int]] = {text: [] for texts in self._texts.values() for text in texts}
+        self._texts = {id(one): one.train.content_hashes[self._used[id(one)]].tolist() for one in instances}
+        self._rows: dict[bytes, list[int]] = {text: [] for texts in self._texts.values() for text in texts}
         for shard in index.shards:
-            for row, text in enumerate(text_hashes(shard.examples), shard.start):
+            for row, text in enumerate(shard.examples.content_hashes.tolist(), shard.start):
                 if index.live[row] and (rows := self._rows.get(text)) is not None:
                     rows.append(row)
 
@@ -54,7 +54,7 @@ class RowFinder:
             DataError: an example is not there, or was deleted.
         """
         used, rows = self._used[id(instance)], np.full(len(instance.train), -1, np.int64)
-        met: dict[str, int] = {}
+        met: dict[bytes, int] = {}
         for place, text in zip(used.tolist(), self._texts[id(instance)], strict=True):
             copy, known = met.get(text, 0), self._rows[text]
             rows[place] = known[copy] if copy < len(known) else -1
@@ -316,8 +316,7 @@ def facts_of(instances: Sequence[LabelledInstance]) -> dict[str, Any]:
 
 
 def _in_pool(instance: LabelledInstance) -> int:
-    pool = set(text_hashes(instance.train))
-    return sum(text in pool for text in instance.query_texts)
+    return int(np.isin(instance.queries.content_hashes, instance.train.content_hashes).sum())
 
 
 SPREAD_QUERIES, SPREAD_ROWS = 50, 1000

@@ -11,6 +11,7 @@ from airrep.arrays import GroupScores, Rows
 from airrep.errors import ConfigError, DataError
 from airrep.evaluation.lds import Contender, LdsStudy, facts_of, named, telling_seeds
 from airrep.evaluation.result import Evaluation
+from airrep.evaluation.statistics.labels import pearson
 from airrep.evaluation.statistics.metrics import RESAMPLES
 from airrep.index.index import Index
 from airrep.labels.instance import LabelledInstance
@@ -164,21 +165,6 @@ def signal_to_noise(by_seed: Sequence[np.ndarray]) -> float | None:
     return signal / chance if chance > 0 else None
 
 
-def pearson(scores: np.ndarray, effects: np.ndarray) -> np.ndarray:
-    """Pearson's correlation of each query whose scores and effects both vary, at most ``(q,)`` float64.
-
-    Scores are ``(q, K)``, finite; effects ``(q, K)``, NaN where missing.
-    """
-    known = ~np.isnan(effects)
-    count = np.maximum(known.sum(axis=1, keepdims=True), 1)
-    one, other = (np.where(known, values.astype(np.float64), 0) for values in (scores, effects))
-    one, other = (np.where(known, values - values.sum(axis=1, keepdims=True) / count, 0) for values in (one, other))
-    varies = _varies(scores, known) & _varies(effects, known)
-    norms = np.sqrt((one**2).sum(axis=1) * (other**2).sum(axis=1))
-    found: np.ndarray = (one * other).sum(axis=1)[varies] / norms[varies]
-    return found
-
-
 def _less_all(losses: np.ndarray) -> np.ndarray:
     """Losses after each removal, less those of subset 0, all examples: ``(..., 1 + K)`` to ``(..., K)`` float64."""
     plain: np.ndarray = losses[..., 1:].astype(np.float64) - losses[..., :1]
@@ -196,13 +182,6 @@ def _check_removals(instance: LabelledInstance, left_out: Sequence[Rows]) -> Non
 
 def _mean_pearson(scores: Sequence[GroupScores], removals: Sequence[Removals]) -> float | None:
     """Mean over instances of the mean over queries of Pearson's correlation; None where none varies."""
-    means = [
-        np.nanmean(found) for f, one in zip(scores, removals, strict=True) if len(found := pearson(f, one.effects))
-    ]
+    found = (pearson(f, one.effects, ~np.isnan(one.effects)) for f, one in zip(scores, removals, strict=True))
+    means = [known.mean() for each in found if len(known := each[~np.isnan(each)])]
     return float(np.mean(means)) if means else None
-
-
-def _varies(values: np.ndarray, known: np.ndarray) -> np.ndarray:
-    """Which rows have two different known values, ``(q,)``."""
-    least, most = np.where(known, values, np.inf).min(axis=1), np.where(known, values, -np.inf).max(axis=1)
-    return np.asarray(least < most)

@@ -9,9 +9,7 @@ from typing import Self, TypeAlias
 import numpy as np
 
 from airrep.arrays import Mask, Rows
-from airrep.corpus.corpus import Corpus
 from airrep.corpus.fields import field_values
-from airrep.corpus.records import content_hash
 from airrep.errors import DataError
 from airrep.evaluation.result import Cost
 from airrep.index.index import Index
@@ -39,12 +37,9 @@ class TrainingPool:
         Raises:
             ConfigError: a bad filter, or no example has the field.
         """
-        values: list[str | None] = []
-        hashes: list[str] = []
-        for shard in index.shards:
-            values += field_values(shard.examples.table, by, index.fields)
-            hashes += text_hashes(shard.examples)
-        return cls(np.array(hashes, dtype="S16"), tuple(values), index.mask(where))
+        parts = [shard.examples for shard in index.shards]
+        values = (value for part in parts for value in field_values(part.table, by, index.fields))
+        return cls(np.concatenate([part.content_hashes for part in parts]), tuple(values), index.mask(where))
 
     @cached_property
     def order(self) -> Rows:
@@ -68,12 +63,6 @@ class TrainingPool:
         known = self.hashes[self.order]  # sorted, so that a search finds both ends of the copies
         found: np.ndarray = np.searchsorted(known, hashes, "right") - np.searchsorted(known, hashes, "left")
         return found
-
-
-def text_hashes(corpus: Corpus) -> list[str]:
-    """The content hash of each example, from the columns alone."""
-    columns = (corpus.table[name].to_pylist() for name in ("prompt", "response"))
-    return [content_hash(prompt, response) for prompt, response in zip(*columns, strict=True)]
 
 
 def check_same_pools(names: Sequence[str], pools: Sequence[TrainingPool]) -> None:

@@ -2,7 +2,7 @@
 
 import operator
 from bisect import bisect_right
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import cached_property
 from itertools import pairwise
 from pathlib import Path
@@ -12,7 +12,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from airrep.arrays import Mask, Rows
+from airrep.arrays import Features, Mask, Rows, stack_rows
 from airrep.corpus.corpus import Example
 from airrep.corpus.fields import TEXT_FIELDS, Comparisons, field_values
 from airrep.corpus.filters import compile_filter, where
@@ -186,17 +186,28 @@ class IndexRows:
     def examples(self, rows: Rows) -> list[Example]:
         """The examples of some rows, in their order; for many far quicker than one by one."""
         numbers = self.check_rows(rows)
+        found = list[Any]([None]) * len(numbers)
+        for shard, places in self._by_shard(numbers):
+            inside, back = np.unique(numbers[places] - shard.start, return_inverse=True)
+            here = list(shard.examples.take(inside))
+            for place, number in zip(places.tolist(), back.tolist(), strict=True):
+                found[place] = here[number]
+        return found
+
+    def features(self, rows: Rows) -> Features:
+        """The stored features of some rows, in their order, float32; there is one row at least."""
+        numbers = self.check_rows(rows)
+        parts = list(self._by_shard(numbers))
+        below = stack_rows([shard.features(numbers[places] - shard.start) for shard, places in parts])
+        return below[np.argsort(np.concatenate([places for _, places in parts]))]
+
+    def _by_shard(self, numbers: Rows) -> Iterator[tuple[Shard, Rows]]:
+        """Each shard that has some of the rows, with the places of these, in order of rows."""
         order = np.argsort(numbers, kind="stable")
-        ordered, found = numbers[order], list[Any]([None]) * len(numbers)
-        starts = [shard.start for shard in self.shards]
-        cuts = np.searchsorted(ordered, [*starts, self.rows]).tolist()
+        cuts = np.searchsorted(numbers[order], [*(shard.start for shard in self.shards), self.rows]).tolist()
         for shard, (first, last) in zip(self.shards, pairwise(cuts), strict=True):
             if first < last:
-                inside, back = np.unique(ordered[first:last] - shard.start, return_inverse=True)
-                here = list(shard.examples.take(inside))
-                for place, number in zip(order[first:last].tolist(), back.tolist(), strict=True):
-                    found[place] = here[number]
-        return found
+                yield shard, order[first:last]
 
     def where(self, expression: str | None = None, **equals: Any) -> Rows:
         """Rows of examples that fulfil a filter and are not deleted.

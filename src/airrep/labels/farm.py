@@ -18,10 +18,10 @@ from airrep.labels.labels import Labels
 from airrep.labels.ledger import Ledger, Quarantined, QueryLosses, holding, waiting_lock
 from airrep.labels.plan import SubsetPlan
 from airrep.labels.request import GROWING, KIND, LabelRequest, is_label_file, seal_labels, tidy, training_part
-from airrep.labels.tasks import LabelTask, TaskShare, list_tasks, used_examples
+from airrep.labels.tasks import LabelTask, list_tasks, used_examples
 from airrep.lm.settings import FineTuneSettings, LmSettings
 from airrep.runtime.artifacts import MANIFEST, REQUEST, real_path
-from airrep.runtime.engine import Engine, InProcess, Outcome
+from airrep.runtime.engine import Engine, InProcess, Outcome, Share
 from airrep.runtime.publishing.files import append_line, writing
 from airrep.runtime.ray_engine import make_engine
 from airrep.runtime.remote.mirror import Mirror
@@ -175,7 +175,7 @@ def make_labels(
         raise ConfigError(f"seeds={seeds}: expected 1 or more. Correct the value.")
     if retries < 0:  # the engine would refuse it only after files were written
         raise ConfigError(f"retries={retries}: expected 0 or more. Correct the value.")
-    share = TaskShare.parse(part)
+    share = Share.parse(part or "1/1", "--part")
     request = _request(source, data, seeds)
     folder = make_folder(out)
     with holding(folder, share):
@@ -297,14 +297,14 @@ class TaskProgress:
 class _FarmRun:
     """One part of a label directory while it is being made."""
 
-    def __init__(self, folder: Path, request: LabelRequest, part: TaskShare, mirror: Mirror) -> None:
+    def __init__(self, folder: Path, request: LabelRequest, part: Share, mirror: Mirror) -> None:
         self._folder = folder
         self._mirror = mirror
         self._request = request
         self._part = part
         self._ledger = Ledger(folder, request.settings, part)
         self._sealed: Labels | None = None
-        self.share = part.share(request.tasks)
+        self.share = request.tasks[part.part]
 
     def begin(self, retry_quarantined: bool, check: Callable[[list[LabelTask]], None]) -> list[LabelTask]:
         """Check and claim the directory; the tasks of this part that are still to be done."""

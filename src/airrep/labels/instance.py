@@ -48,7 +48,7 @@ class LabelledInstance:
     @property
     def query_texts(self) -> list[str]:
         """Content hash of each query."""
-        return [query.content_hash for query in self.queries]
+        return [text.decode() for text in self.queries.content_hashes.tolist()]
 
 
 def refuse_removals(instance: LabelledInstance) -> None:
@@ -63,17 +63,21 @@ def refuse_removals(instance: LabelledInstance) -> None:
 
 def check_disjoint(seen: Sequence[LabelledInstance], held_out: Sequence[LabelledInstance]) -> None:
     """Refuse *held_out* with an example or a query that is also in *seen*, by its texts."""
-    known = {
-        example.content_hash for instance in seen for part in (instance.train, instance.queries) for example in part
-    }
+    known = texts_of(seen)
     for instance in held_out:
         for part in (instance.train, instance.queries):
-            for example in part:
-                if example.content_hash in known:
-                    raise DataError(
-                        f"instance {instance.name}: its example '{example.id}' was trained on; expected unseen ones. "
-                        "Draw the held-out instance from other examples."
-                    )
+            rows = np.flatnonzero(np.isin(part.content_hashes, known))
+            if len(rows):
+                raise DataError(
+                    f"instance {instance.name}: its example '{part[int(rows[0])].id}' was trained on; expected unseen "
+                    "ones. Draw the held-out instance from other examples."
+                )
+
+
+def texts_of(instances: Sequence[LabelledInstance]) -> np.ndarray:
+    """Content hashes of all examples and queries."""
+    parts = [part.content_hashes for instance in instances for part in (instance.train, instance.queries)]
+    return np.concatenate([np.empty(0, "S16"), *parts])
 
 
 def identity(instance: LabelledInstance) -> str:

@@ -20,8 +20,9 @@ from jaxtyping import Float32
 
 from airrep.errors import ArtifactError
 from airrep.labels.plan import npy_bytes
-from airrep.labels.tasks import LabelTask, Place, TaskShare
+from airrep.labels.tasks import LabelTask, Place
 from airrep.runtime.artifacts import LOCK, canonical_json, locked
+from airrep.runtime.engine import Share
 from airrep.runtime.publishing.files import remove_leftovers, write_file, writing
 
 RESULTS = "results"
@@ -48,11 +49,11 @@ class Quarantined:
 class Ledger:
     """Files of finished tasks and of those that were given up."""
 
-    def __init__(self, folder: Path, settings: str, part: TaskShare | None = None) -> None:
+    def __init__(self, folder: Path, settings: str, part: Share | None = None) -> None:
         """Open a label directory; *settings* are 8 hex digits, *part* is needed for writing alone."""
         self.folder = folder
         self.settings = settings
-        self._part = part or TaskShare()
+        self._part = part or Share()
 
     def result_path(self, key: str) -> Path:
         """Path of a task's losses."""
@@ -144,10 +145,10 @@ def _checksum(path: Path, content: bytes) -> bytes:
 
 
 @contextmanager
-def holding(folder: Path, part: TaskShare) -> Iterator[None]:
+def holding(folder: Path, part: Share) -> Iterator[None]:
     """Hold the right to write one part of a label directory."""
     busy = (
-        f"another process is making these labels (part {part.number}/{part.of}). "
+        f"another process is making these labels (part {part}). "
         "Wait until it has finished, or give each process its own --part."
     )
     with ExitStack() as held:
@@ -157,7 +158,7 @@ def holding(folder: Path, part: TaskShare) -> Iterator[None]:
         yield
 
 
-def _refuse_other_shares(folder: Path, part: TaskShare) -> None:
+def _refuse_other_shares(folder: Path, part: Share) -> None:
     """Refuse 3 parts while others work in 10: both would do the same tasks."""
     for path in folder.glob(f"{LOCK}-*of*"):
         of = path.name.rpartition("of")[2]

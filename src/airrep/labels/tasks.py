@@ -1,14 +1,13 @@
 """The fine-tunes that labels are made of, with content keys."""
 
 import hashlib
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
 from airrep.corpus.corpus import Corpus, Example
-from airrep.errors import ConfigError
 from airrep.labels.plan import SubsetPlan
 from airrep.runtime.artifacts import json_digest
 from airrep.runtime.seeding import stream_seed
@@ -39,31 +38,6 @@ class LabelTask:
     """16 hex digits: equal keys give equal losses."""
 
 
-@dataclass(frozen=True)
-class TaskShare:
-    """Every *of*-th task, from task *number* on: a share of the work that needs no coordination."""
-
-    number: int = 1
-    of: int = 1
-
-    @classmethod
-    def parse(cls, text: str | None) -> "TaskShare":
-        """Read a part such as ``"3/10"``; None is all."""
-        number, slash, of = (text or "1/1").partition("/")
-        if not (slash and number.isdecimal() and of.isdecimal() and 1 <= int(number) <= int(of)):
-            raise ConfigError(f"--part {text}: expected a number from 1 on and how many parts. Write 3/10, say.")
-        return cls(int(number), int(of))
-
-    @property
-    def name(self) -> str:
-        """The part in names of files."""
-        return f"{self.number}of{self.of}"
-
-    def share(self, tasks: Sequence[LabelTask]) -> list[LabelTask]:
-        """The tasks of this part."""
-        return list(tasks[self.number - 1 :: self.of])
-
-
 def list_places(plan: SubsetPlan, seeds: int) -> Iterator[Place]:
     """Every place, in the order of work: the first seed of all subsets comes before the second of any."""
     for seed in range(seeds):
@@ -82,7 +56,7 @@ def list_tasks(
     A key is a digest of the LM and the fine-tuning settings, the texts of the subset in order of rows, the texts of
     the queries, and the seed of the fine-tune; it does not depend on how many subsets or instances there are.
     """
-    hashes, asked = content_hashes(train), content_hashes(queries)
+    hashes, asked = train.content_hashes, queries.content_hashes
     texts = [_digest(asked[plan.query_rows(number)]) for number in range(len(plan))]
     setting = json_digest(settings)
 
@@ -111,11 +85,6 @@ def used_examples(plan: SubsetPlan, train: Corpus, queries: Corpus) -> list[Exam
 def fine_tune_seed(plan: SubsetPlan, place: Place) -> int:
     """The seed of one fine-tune; it fixes the order of its data."""
     return stream_seed(plan.settings.seed, "fine-tune", place.instance, place.subset or 0, place.seed)
-
-
-def content_hashes(corpus: Corpus) -> np.ndarray:
-    """The content hash of each example, ``(n,)`` of 16 bytes."""
-    return np.array([example.content_hash for example in corpus], dtype="S16")
 
 
 def _digest(hashes: np.ndarray) -> str:

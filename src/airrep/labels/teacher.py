@@ -9,12 +9,12 @@ import numpy as np
 import pyarrow as pa
 from pydantic import Field, field_validator
 
-from airrep.arrays import Features, Rows, stack_rows
+from airrep.arrays import Features, Rows
 from airrep.attributors.base import OnProgress
 from airrep.corpus.corpus import Corpus
 from airrep.errors import ConfigError, DataError
 from airrep.index.index import Index
-from airrep.labels.instance import LabelledInstance
+from airrep.labels.instance import LabelledInstance, texts_of
 from airrep.labels.plan import SamplingSettings
 from airrep.labels.sampling import draw_rows
 from airrep.labels.subsets import draw_without_repeats
@@ -145,7 +145,7 @@ def teach(
     chosen = settings or TeacherSettings()
     pooling = index.attributor.pooling(chosen.pool, chosen.temperature)
     with measuring(device_of(index.attributor.settings)) as meter:
-        source = _TeacherCorpus.of(index, queries, _texts_of(unseen), chosen)
+        source = _TeacherCorpus.of(index, queries, texts_of(unseen), chosen)
         if tell is not None and source.left_out:
             tell(f"{index.path}: {source.left_out:,} examples are in held-out or test instances and were left out")
         draws = [source.draw(chosen, number) for number in range(chosen.instances)]
@@ -153,16 +153,6 @@ def teach(
         instances = [features.label(draw, pooling, number) for number, draw in enumerate(draws)]
     described = _described(index, source, chosen, pooling)
     return Teaching(instances, chosen.steps, chosen.members, chosen.rate, described, meter.spent)
-
-
-def _texts_of(instances: Sequence[LabelledInstance]) -> set[str]:
-    """Content hashes of all examples and queries."""
-    return {
-        example.content_hash
-        for instance in instances
-        for part in (instance.train, instance.queries)
-        for example in part
-    }
 
 
 def _described(
@@ -210,18 +200,20 @@ class _TeacherCorpus:
     """Number of examples and queries with a held-out or test text."""
 
     @classmethod
-    def of(cls, index: Index, queries: Corpus | None, unseen: set[str], settings: TeacherSettings) -> "_TeacherCorpus":
+    def of(
+        cls, index: Index, queries: Corpus | None, unseen: np.ndarray, settings: TeacherSettings
+    ) -> "_TeacherCorpus":
         """Take the examples without unseen texts, at most as many as the settings say."""
         whole = Corpus(pa.concat_tables([shard.examples.table for shard in index.shards]))
         live = np.flatnonzero(index.live)
-        rows = live[~_is_in(whole.take(live), unseen)]
+        rows = live[~np.isin(whole.content_hashes[live], unseen)]
         if not len(rows):
             raise DataError(f"{index.path}: all examples are held out; expected others. Teach with another index.")
         out, rows = len(live) - len(rows), _part(rows, settings, "examples")
         corpus = whole.take(rows)
         if queries is None:
             return cls(index, corpus, rows, corpus, out)
-        kept = np.flatnonzero(~_is_in(queries, unseen))
+        kept = np.flatnonzero(~np.isin(queries.content_hashes, unseen))
         if not len(kept):
             raise DataError("teacher queries: all are held out; expected others. Give other queries.")
         taken = queries.take(_part(kept, settings, "queries"))
@@ -255,7 +247,7 @@ class _TeacherCorpus:
     def features(self, rows: Rows, progress: OnProgress | None) -> "_QueryFeatures":
         """Features of some queries: stored ones where they serve, else computed."""
         if self.queries is self.corpus and self.index.attributor.symmetric:
-            return _QueryFeatures(self, rows, _stored(self.index, self.rows[rows]))
+            return _QueryFeatures(self, rows, self.index.features(self.rows[rows]))
         return _QueryFeatures(self, rows, self.index.encode_queries(self.queries.take(rows), progress))
 
 
@@ -265,21 +257,6 @@ def _part(rows: Rows, settings: TeacherSettings, name: str) -> Rows:
         return rows
     part: Rows = rows[draw_without_repeats(stream(settings.seed, "teacher", name), len(rows), settings.examples)]
     return part
-
-
-def _is_in(corpus: Corpus, hashes: set[str]) -> np.ndarray:
-    """Which examples have one of the hashes, ``(n,)`` bool."""
-    return np.fromiter((example.content_hash in hashes for example in corpus), bool, len(corpus))
-
-
-def _stored(index: Index, rows: Rows) -> Features:
-    """Features of some rows, ascending, float32 ``(rows, d)``."""
-    parts = []
-    for shard in index.shards:
-        first, last = np.searchsorted(rows, [shard.start, shard.start + shard.rows])
-        if last > first:
-            parts.append(shard.features(rows[first:last] - shard.start))
-    return stack_rows(parts)
 
 
 @dataclass(frozen=True, eq=False)

@@ -12,7 +12,6 @@ from airrep.attributors.recipes import Channel, ChannelsSettings
 from airrep.attributors.settings import METHOD_SETTINGS
 from airrep.corpus.corpus import Corpus
 from airrep.encoder.folders import DEFAULT, parse_json
-from airrep.encoder.load import PackedEncoder, load_encoder
 from airrep.errors import AirRepError, ArtifactError, ConfigError
 from airrep.labels.farm import TaskReport, label, make_folder
 from airrep.labels.instance import LabelledInstance, check_disjoint
@@ -29,6 +28,7 @@ from airrep.runtime.seeding import stream
 from airrep.training.linear.stack import Stack, learn_stack
 from airrep.training.run import OnRecord
 from airrep.training.settings import TrainingSettings
+from airrep.training.start import load_trainable
 from airrep.training.train import train_encoder
 
 PLAN = "plan.json"
@@ -231,14 +231,6 @@ def _stored_plan(path: Path, request: dict[str, Any]) -> LearnPlan:
     return LearnPlan.of(stored["plan"], where=str(path))
 
 
-def load_packed(name: str) -> PackedEncoder:
-    """Load an encoder that airrep can train, and refuse others."""
-    encoder = load_encoder(name, precision="float32")
-    if not isinstance(encoder, PackedEncoder):
-        raise ConfigError(f"encoder {name}: cannot be trained by airrep; expected a BERT-type encoder. Use 'default'.")
-    return encoder
-
-
 def rivals(lm: str, base: str | None = None) -> dict[str, Attributor]:
     """What is of use without labels, which what was learnt must beat."""
     return {
@@ -276,7 +268,7 @@ def measure_machine(corpus: Corpus, lm: LmSettings, tuning: FineTuneSettings, st
     """What one worker of this machine needs, from a few fine-tuned, evaluated and encoded examples."""
     rows = stream(seed, "adapt", "measure").permutation(len(corpus))[:MEASURED]
     examples = corpus.take(sorted(rows))
-    target, encoder = load_lm(lm), load_packed(start)
+    target, encoder = load_lm(lm), load_trainable(start)
     documents = target.tokenise(examples)
     once = tuning.model_copy(update={"epochs": 1})
     with one_thread():

@@ -240,11 +240,19 @@ def _plan_of(size: int, examples: int, epochs: int) -> LearnPlan | None:
     )
 
 
+def held_out_subsets(subsets: int) -> int:
+    """Subsets to judge by, a sixth within bounds; as many others stop the encoder.
+
+    `airrep adapt` takes it of all its fine-tunes, `airrep plan` of those that are learnt from.
+    """
+    return max(LEAST_HELD_OUT, min(MOST_HELD_OUT, subsets // 6))
+
+
 def _with_subsets(plan: LearnPlan, worker_seconds: float, costs: Costs) -> LearnPlan:
     """As many subsets as there is time for, a part of them to stop and judge by."""
     one = plan.size * plan.epochs * costs.fine_tune + plan.queries * costs.evaluate
     count = int(worker_seconds / one)
-    judge = max(LEAST_HELD_OUT, min(MOST_HELD_OUT, count // 6))
+    judge = held_out_subsets(count)
     most = 100 * plan.pool // plan.size
     return plan.model_copy(update={"subsets": max(2, min(count - 2 * judge, most)), "held_out_subsets": judge})
 

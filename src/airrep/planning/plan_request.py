@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any, TypeAlias
 
 from airrep.attributors.methods import method_named
@@ -10,11 +11,11 @@ from airrep.encoder.folders import DEFAULT
 from airrep.errors import ConfigError, TrainingError
 from airrep.lm.folders.forms import find_lm
 from airrep.lm.settings import FineTuneSettings, LmSettings
-from airrep.planning.budget import HELD_OUT_SHARE, LEAST_HELD_OUT, MOST_HELD_OUT, LearnPlan
-from airrep.planning.trial_learning import LabelTrial, TrainTask, try_labels, try_training
+from airrep.planning.budget import HELD_OUT_SHARE, LearnPlan, held_out_subsets
+from airrep.planning.trial_learning import TrainTask, TuneTask, try_labels, try_training
 from airrep.planning.trial_method import MethodTask, try_method
-from airrep.planning.trials import Trial, distinct_rows
-from airrep.runtime.engine import Engine
+from airrep.planning.trials import LabelTrial, MethodTrial, TrainingTrial, distinct_rows
+from airrep.runtime.engine import Engine, R, T
 from airrep.runtime.processes import LocalProcesses
 from airrep.runtime.seeding import stream
 
@@ -24,7 +25,6 @@ SAMPLE = 4000
 LEFT_OUT = ("airrep", "datamodels", "stack", "precomputed")
 """Methods that are planned for anyway, or that no language model and corpus alone can tell about."""
 
-PlanTask: TypeAlias = MethodTask | LabelTrial | TrainTask
 Tell: TypeAlias = Callable[[str], None]
 
 
@@ -107,13 +107,12 @@ class PlanRequest:
 
     @property
     def learning(self) -> LearnPlan:
-        """Labels and training as numbers, split as `airrep adapt` does."""
-        held_out = max(LEAST_HELD_OUT, min(MOST_HELD_OUT, self.subsets // 6))
+        """Labels and training as numbers, split by the rules of `airrep adapt`."""
         share = HELD_OUT_SHARE / 2
         return LearnPlan(
             size=max(2, self.size),
             subsets=max(2, self.subsets),
-            held_out_subsets=held_out,
+            held_out_subsets=held_out_subsets(self.subsets),
             pool=max(2, self.size, round((1 - 2 * share) * self.examples)),
             held_out_pool=max(2, self.size, round(share * self.examples)),
             queries=self.queries,
@@ -128,15 +127,15 @@ class PlanRequest:
 class Measures:
     """Measurements of this machine."""
 
-    methods: Mapping[str, Trial]
+    methods: Mapping[str, MethodTrial]
     """By name, the encoder among them."""
-    labels: Trial
-    training: Trial
+    labels: LabelTrial
+    training: TrainingTrial
 
     @property
     def parameters(self) -> int:
         """The LM's number of parameters."""
-        return self.labels.parameters or 0
+        return self.labels.parameters
 
 
 def run_benchmarks(request: PlanRequest, tell: Tell, engine: Engine | None = None) -> Measures:
@@ -154,33 +153,28 @@ def run_benchmarks(request: PlanRequest, tell: Tell, engine: Engine | None = Non
     texts = request.texts.take(rows)
     distinct_rows(texts)
     share = request.seconds / (len(request.methods) + 3)
-    tasks: dict[str, PlanTask] = {
-        ENCODER: MethodTask(ENCODER, {"encoder": request.encoder, "device": request.lm.device}, texts, share),
-        **{name: MethodTask(name, request.settings_of(name), texts, share) for name in request.methods},
-        "labels": LabelTrial(request.lm, request.tuning, request.size, texts, share),
-        "training": TrainTask(request.encoder, request.train_layers, texts, share, request.seed),
-    }
-    found = {}
-    for name, task in tasks.items():
+
+    def measure(name: str, work: Callable[[T], R], task: T) -> R:
         tell(f"measuring {name}, about {share:.0f} s")
-        found[name] = _run(name, task, engine or LocalProcesses(1))
-    labels, training = found.pop("labels"), found.pop("training")
-    return Measures(found, labels, training)
+        return _run(name, work, task, engine or LocalProcesses(1))
+
+    encoder = {"encoder": request.encoder, "device": request.lm.device}
+    settings = {ENCODER: encoder, **{name: request.settings_of(name) for name in request.methods}}
+    methods = {
+        name: measure(name, try_method, MethodTask(name, given, texts, share)) for name, given in settings.items()
+    }
+    labels = TuneTask(request.lm, request.tuning, request.size, texts, share)
+    training = TrainTask(request.encoder, request.train_layers, texts, share, request.seed)
+    return Measures(methods, measure("labels", try_labels, labels), measure("training", try_training, training))
 
 
-def _run(name: str, task: PlanTask, engine: Engine) -> Trial:
-    (outcome,) = engine.run(measurer, [task], 0)
+def _run(name: str, work: Callable[[T], R], task: T, engine: Engine) -> R:
+    (outcome,) = engine.run(partial(_itself, work), [task], 0)
     if outcome.value is None:
         raise TrainingError(f"plan: {name} could not be measured: {outcome.error}")
     return outcome.value
 
 
-def measurer() -> Callable[[PlanTask], Trial]:
-    """The function that measures, made in a worker."""
-    return _measure
-
-
-def _measure(task: PlanTask) -> Trial:
-    if isinstance(task, MethodTask):
-        return try_method(task)
-    return try_labels(task) if isinstance(task, LabelTrial) else try_training(task)
+def _itself(work: Callable[[T], R]) -> Callable[[T], R]:
+    """The work, which needs nothing made in a worker."""
+    return work

@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 from airrep.planning.budget import Costs
 from airrep.planning.plan import KIND, MethodPlan, Plan, Predicted, PredictionCheck, crossover, line, mean_of, rate
 from airrep.planning.plan_request import ENCODER, Measures, PlanRequest
-from airrep.planning.trials import Repeats, Trial
+from airrep.planning.trials import MethodTrial, Repeats
 from airrep.runtime.metering import describe_machine
 
 SHARD_ROWS = 4096
@@ -91,7 +91,7 @@ class MethodCost(NamedTuple):
     """For one example."""
 
 
-def method_cost(request: PlanRequest, trial: Trial) -> MethodCost:
+def method_cost(request: PlanRequest, trial: MethodTrial) -> MethodCost:
     """What a method costs that is not trained."""
     start, by_token = line(*trial.fits)
     slope = by_token * mean_of(trial.lengths, request.examples).value
@@ -101,7 +101,7 @@ def method_cost(request: PlanRequest, trial: Trial) -> MethodCost:
     return MethodCost(Predicted(start + learnt), Predicted(encoding.value + each, encoding.half))
 
 
-def planned_memory(request: PlanRequest, trial: Trial) -> float:
+def planned_memory(request: PlanRequest, trial: MethodTrial) -> float:
     """Peak of a process: what was measured, the corpus's texts, and a shard's features."""
     texts = sum(len(f"{example.prompt}{example.response}".encode()) for example in request.texts[:1000])
     corpus = HELD_TEXTS * request.examples * texts / min(1000, len(request.texts))
@@ -128,8 +128,7 @@ def label_seconds(request: PlanRequest, measures: Measures) -> Predicted:
 def label_rates(request: PlanRequest, measures: Measures) -> tuple[Predicted, Predicted]:
     """Seconds of fine-tuning on one example, with all epochs, and of one query's loss."""
     trial = measures.labels
-    assert trial.others is not None
-    tune, ask = (one_example(each, trial.lengths, request.examples) for each in (trial.repeats, trial.others))
+    tune, ask = (one_example(each, trial.lengths, request.examples) for each in (trial.repeats, trial.losses))
     return tune, ask
 
 

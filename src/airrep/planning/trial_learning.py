@@ -10,14 +10,13 @@ from typing import Any
 import numpy as np
 
 from airrep.corpus.corpus import Corpus
-from airrep.encoder.load import PackedEncoder, load_encoder
-from airrep.errors import ConfigError
+from airrep.encoder.load import PackedEncoder
 from airrep.labels.instance import LabelledInstance
 from airrep.lm.model import load_lm
 from airrep.lm.settings import FineTuneSettings, LmSettings
 from airrep.planning.budget import STEP_QUERIES, STEP_SUBSETS
 from airrep.planning.trial_method import encoder_lengths
-from airrep.planning.trials import FIRST, Pace, Repeats, Slices, Trial, memory_now, repeat
+from airrep.planning.trials import FIRST, LabelTrial, Pace, Repeats, Slices, TrainingTrial, memory_now, repeat
 from airrep.runtime.devices import team_of
 from airrep.runtime.metering import clocks, device_of, measuring
 from airrep.runtime.seeding import stream
@@ -25,6 +24,7 @@ from airrep.scoring.groups import Groups
 from airrep.training.result import WORK
 from airrep.training.run import Material, Task, TrainingRun
 from airrep.training.settings import TrainingSettings
+from airrep.training.start import load_trainable
 
 STEPS = 4
 """Training steps that are taken; the first warms up."""
@@ -33,7 +33,7 @@ MOST_TEXTS = 1000
 
 
 @dataclass(frozen=True)
-class LabelTrial:
+class TuneTask:
     """Fine-tunes to be tried on at most *size* examples each, for about so many seconds."""
 
     lm: LmSettings
@@ -43,15 +43,14 @@ class LabelTrial:
     seconds: float
 
 
-def try_labels(task: LabelTrial) -> Trial:
+def try_labels(task: TuneTask) -> LabelTrial:
     """Fine-tune the LM on slices as labels do, and evaluate it on them.
 
     Raises:
         ConfigError: too few examples, or no such LM.
     """
     lm, device = load_lm(task.lm), device_of(task.lm)
-    refused = lm.unusable(task.examples)
-    examples = task.examples.without(refused)
+    examples = task.examples.without(lm.unusable(task.examples))
     slices, pace = Slices(examples), Pace(device)
     tuned: list[tuple[float, float, int]] = []
     asked: list[tuple[float, float, int]] = []
@@ -72,13 +71,12 @@ def try_labels(task: LabelTrial) -> Trial:
     tuned.clear()
     asked.clear()
     repeat(slices, task.seconds, one, pace, task.size)
-    return Trial(
+    return LabelTrial(
         Repeats.of(tuned),
         tuple(lm.tokenise(examples).lengths.tolist()),
         memory_now(),
         device,
-        refused=len(refused),
-        others=Repeats.of(asked),
+        losses=Repeats.of(asked),
         parameters=sum(weight.numel() for weight in lm.model.parameters()),
         fingerprint=lm.fingerprint,
     )
@@ -95,15 +93,13 @@ class TrainTask:
     seed: int
 
 
-def try_training(task: TrainTask) -> Trial:
+def try_training(task: TrainTask) -> TrainingTrial:
     """Take a few training steps on real texts with random losses, which cost what others do.
 
     Raises:
         ConfigError: an encoder that airrep cannot train.
     """
-    encoder = load_encoder(task.encoder, precision="float32")
-    if not isinstance(encoder, PackedEncoder):
-        raise ConfigError(f"encoder {task.encoder}: cannot be trained by airrep; expected a BERT-type one.")
+    encoder = load_trainable(task.encoder)
     settings = _settings(task)
     device = device_of(settings)
     clock = 0 if device == "cpu" else 1
@@ -112,15 +108,10 @@ def try_training(task: TrainTask) -> Trial:
     with tempfile.TemporaryDirectory() as folder, team_of(settings.device) as team:
         (Path(folder) / WORK).mkdir()
         work = Task(encoder, [taught], [], [], settings, team, lambda line: ends.append((clocks()[clock], line)))
-        material = Material.of(work)
-        with measuring(device) as setup:
-            run = TrainingRun(work, material, Path(folder), Path(folder) / "activations")
-        run.train()
+        TrainingRun(work, Material.of(work), Path(folder), Path(folder) / "activations").train()
     steps = [(end - begin, float(line["tokens"]), int(line["texts"])) for (begin, _), (end, line) in pairwise(ends)]
-    ready = (setup.spent.seconds, float(material.texts.lengths.sum()), len(material.texts))
     lengths = tuple(encoder_lengths(encoder, task.examples).tolist())
-    layers = encoder.checkpoint.model.shape.layers
-    return Trial(Repeats.of(steps), lengths, memory_now(), device, others=Repeats.of([ready]), layers=layers)
+    return TrainingTrial(Repeats.of(steps), lengths, memory_now(), device, encoder.checkpoint.model.shape.layers)
 
 
 def _settings(task: TrainTask) -> TrainingSettings:

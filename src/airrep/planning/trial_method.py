@@ -18,7 +18,7 @@ from airrep.corpus.corpus import Corpus
 from airrep.encoder.load import PackedEncoder
 from airrep.encoder.tokens import TextTokenizer
 from airrep.index.shards import write_shard
-from airrep.planning.trials import FIRST, Pace, Repeats, Slices, Trial, memory_now, own_seconds, repeat
+from airrep.planning.trials import FIRST, MethodTrial, Pace, Repeats, Slices, memory_now, own_seconds, repeat
 from airrep.runtime.costs import encoding_cost, is_of_features
 from airrep.runtime.metering import ENCODE, Measured, MeasuredCost, device_of, measuring
 
@@ -37,7 +37,7 @@ class MethodTask:
     seconds: float
 
 
-def try_method(task: MethodTask) -> Trial:
+def try_method(task: MethodTask) -> MethodTrial:
     """Fit a method to two sizes of sample, and encode slices.
 
     Raises:
@@ -81,7 +81,7 @@ class _Try:
         self._fresh = 0  # examples whose rows were not in the store
         self._last: tuple[Corpus, _Made] | None = None
 
-    def run(self) -> Trial:
+    def run(self) -> MethodTrial:
         """Try it."""
         fits = list(self._fits())
         pace = Pace(self._device)
@@ -91,7 +91,7 @@ class _Try:
         repeat(self._slices, ENCODE_SHARE * self._seconds, self._encode, pace, LARGEST_SLICE)
         assert self._last is not None
         part, made = self._last
-        return Trial(
+        return MethodTrial(
             Repeats.of(self._found),
             tuple(lengths_of(self._method, self._examples).tolist()),
             memory_now(),

@@ -39,21 +39,25 @@ class Repeats:
 
 @dataclass(frozen=True)
 class Trial:
-    """What came of a micro-benchmark."""
+    """What came of a micro-benchmark of any kind."""
 
     repeats: Repeats
-    """Encoding; fine-tuning with all its epochs; training steps."""
+    """The work, slice by slice."""
     lengths: tuple[int, ...]
     """Tokens of each example of the sample, as the model reads them."""
     memory: float
     """Most bytes held at once."""
     device: str
+
+
+@dataclass(frozen=True)
+class MethodTrial(Trial):
+    """Of a method; its repeats encode."""
+
+    fits: tuple[tuple[float, float], tuple[float, float]]
+    """Tokens and seconds of two fits."""
     refused: int = 0
     """Examples of the sample that the LM cannot read, which were left out."""
-    others: Repeats | None = None
-    """Losses of queries; or getting ready to train, which computes activations below the layers that learn."""
-    fits: tuple[tuple[float, float], ...] = ()
-    """Tokens and seconds of two fits."""
     check_seconds: float = 0.0
     """Of looking whether the LM can read one example, part of a fit."""
     sample: int | None = None
@@ -63,10 +67,26 @@ class Trial:
     row_bytes: float = 0.0
     """Of one example's features while they are computed."""
     parameters: int | None = None
+    """Of the LM; None where the method reads none."""
+
+
+@dataclass(frozen=True)
+class LabelTrial(Trial):
+    """Of labels; its repeats fine-tune with all epochs."""
+
+    losses: Repeats
+    """Evaluations of queries."""
+    parameters: int
     """Of the LM."""
     fingerprint: str | None = None
     """Of the LM."""
-    layers: int = 1
+
+
+@dataclass(frozen=True)
+class TrainingTrial(Trial):
+    """Of training; its repeats are steps."""
+
+    layers: int
     """Of the encoder."""
 
 
@@ -99,14 +119,12 @@ def distinct_rows(examples: Corpus) -> Rows:
     Raises:
         ConfigError: there are too few to measure on.
     """
-    first: dict[str, int] = {}
-    for row, example in enumerate(examples):
-        first.setdefault(example.content_hash, row)
+    first: Rows = np.sort(np.unique(examples.content_hashes, return_index=True)[1])
     if len(first) < LEAST:
         raise ConfigError(
             f"plan: {len(first)} examples are too few to measure on; expected {LEAST} or more. Give more data."
         )
-    return np.array(list(first.values()), np.int64)
+    return first
 
 
 def repeat(slices: Slices, seconds: float, work: Callable[[Corpus], None], pace: "Pace", largest: int) -> None:

@@ -14,7 +14,7 @@ from collections import deque
 from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any, ClassVar, Generic, TypeVar
+from typing import Any, ClassVar, Generic, NamedTuple, Self, TypeVar
 
 from airrep.errors import AirRepError, ConfigError, MissingExtraError, TrainingError
 
@@ -27,6 +27,39 @@ MOST_LOSSES = 8
 T = TypeVar("T")
 R = TypeVar("R")
 W = TypeVar("W", bound="Worker")
+
+
+class Share(NamedTuple):
+    """Every *of*-th piece of work, from piece *number* on: a share that needs no coordination with the others."""
+
+    number: int = 1
+    """From 1 on."""
+    of: int = 1
+
+    @classmethod
+    def parse(cls, text: str, flag: str) -> Self:
+        """From ``"i/n"``, which was given with a flag.
+
+        Raises:
+            ConfigError: it is no such text, or i is not from 1 to n.
+        """
+        number, _, of = text.partition("/")
+        if not (number.isdecimal() and of.isdecimal() and 1 <= int(number) <= int(of)):
+            raise ConfigError(f"{flag} {text}: expected i/n with i from 1 to n, as 3/10. Correct it.")
+        return cls(int(number), int(of))
+
+    def __str__(self) -> str:
+        return f"{self.number}/{self.of}"
+
+    @property
+    def name(self) -> str:
+        """The share in names of files."""
+        return f"{self.number}of{self.of}"
+
+    @property
+    def part(self) -> slice:
+        """Its part of a list of all pieces."""
+        return slice(self.number - 1, None, self.of)
 
 
 @dataclass(frozen=True)

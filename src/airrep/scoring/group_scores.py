@@ -7,7 +7,7 @@ group. M_x, a running maximum, is raised only when a piece goes far above it. Wh
 group's own scores, that one is worked out again in float64.
 """
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -94,7 +94,8 @@ def group_scores(
     _check_rows(groups, rows)
     queries = check_queries(queries, blocks)
     if isinstance(pool, ChannelPooling):
-        return _channel_scores(queries, blocks, groups, pool, precision, device)
+        parts = channel_scores(queries, blocks, groups, pool, precision=precision, device=device)
+        return sum_channels(part for _, part in parts)
     pooling = Pooling.parse(pool, temperature)
     with np.errstate(over="ignore", invalid="ignore"):  # looked for below
         if pooling.kind == "order":
@@ -109,9 +110,14 @@ def group_scores(
             scores = top_means(queries, blocks, groups, pooling.k, precision=precision, most=most, device=device)
         else:
             scores = _pooled(queries, blocks, groups, pooling, precision, device)
+    return _finite(scores)
+
+
+def _finite(scores: np.ndarray) -> np.ndarray:
     if not np.isfinite(scores).all():
         raise DataError(
-            "group scores: one is not finite in float32; expected smaller features. Check the model for overflow."
+            f"group scores: one is not finite in {scores.dtype}; expected smaller features. "
+            "Check the model for overflow."
         )
     return scores
 
@@ -129,21 +135,6 @@ def _pooled(
     return _streamed(made, blocks, groups, pooling)
 
 
-def _channel_scores(
-    queries: Features,
-    blocks: Sequence[Block],
-    groups: Groups,
-    pooling: ChannelPooling,
-    precision: Precision,
-    device: str,
-) -> np.ndarray:
-    """Σ_c g_c(x, S), ``(q, m)``: each channel by its own features and pool."""
-    if not isinstance(queries, MixedFeatures):
-        raise DataError("queries: are not of channels, as their pool is. Encode them with the index's method.")
-    parts = channel_scores(queries, blocks, groups, pooling, precision=precision, device=device)
-    return sum_channels(part for _, part in parts)
-
-
 def channel_scores(
     queries: Features,
     blocks: Sequence[Block],
@@ -158,26 +149,33 @@ def channel_scores(
     Raises:
         ConfigError, DataError: as for :func:`group_scores`.
     """
+
+    def score(part: Features, own: Sequence[Block], pool: Pooling) -> np.ndarray:
+        return group_scores(part, own, groups, pool, precision=precision, device=device)
+
+    yield from _by_channel(queries, blocks, pooling, score)
+
+
+def _by_channel(
+    queries: Features,
+    blocks: Sequence[Block],
+    pooling: ChannelPooling,
+    score: Callable[[Features, Sequence[Block], Pooling], np.ndarray],
+) -> Iterator[tuple[str, np.ndarray]]:
+    """The name of each channel, and what *score* makes of its own features and pool, times the queries' factors."""
     if not isinstance(queries, MixedFeatures):
         raise DataError("queries: are not of channels, as their pool is. Encode them with the index's method.")
     for channel in pooling.channels:
-        part, own, factors = _channel(queries, blocks, channel)
-        scores = group_scores(part, own, groups, channel.pooling, precision=precision, device=device)
-        yield channel.name, scores if factors is None else scores * factors.astype(np.float32)
-
-
-def _channel(
-    queries: MixedFeatures, blocks: Sequence[Block], channel: ChannelPool
-) -> tuple[Features, Sequence[Block], np.ndarray | None]:
-    """The features of one channel, and what its group scores are multiplied by, ``(q, 1)``, if by anything."""
-    part, own = channel_part(queries, blocks, channel)
-    if queries.factors is None or channel.factor is None:
-        return part, own, None
-    # Pools such as attention take scores as they were, not those that a query's factor made larger or smaller.
-    factors = queries.factors[:, channel.factor]
-    assert not isinstance(part, MixedFeatures)
-    plain = multiply_rows(part, np.divide(1.0, factors, out=np.zeros_like(factors), where=factors > 0))
-    return plain, own, factors[:, None]
+        part, own = channel_part(queries, blocks, channel)
+        if queries.factors is None or channel.factor is None:
+            yield channel.name, score(part, own, channel.pooling)
+            continue
+        # Pools such as attention take scores as they were, not those that a query's factor made larger or smaller.
+        factors = queries.factors[:, channel.factor]
+        assert not isinstance(part, MixedFeatures)
+        plain = multiply_rows(part, np.divide(1.0, factors, out=np.zeros_like(factors), where=factors > 0))
+        scores = score(plain, own, channel.pooling)
+        yield channel.name, scores * factors[:, None].astype(scores.dtype)
 
 
 def exact_group_scores(
@@ -191,34 +189,27 @@ def exact_group_scores(
     Raises:
         ConfigError, DataError: as for :func:`group_scores`.
     """
-    if isinstance(pool, ChannelPooling):
-        _check_rows(groups, check_blocks(blocks).rows)
-        queries = check_queries(queries, blocks)
-        if not isinstance(queries, MixedFeatures):
-            raise DataError("queries: are not of channels, as their pool is. Encode them with the index's method.")
-        found = {}
-        for channel in pool.channels:
-            part, own, factors = _channel(queries, blocks, channel)
-            (scores,) = exact_group_scores(part, own, groups, channel.pooling).values()
-            found[channel.name] = scores if factors is None else scores * factors.astype(np.float64)
-        return found
-    pooling = Pooling.parse(pool)
     _check_rows(groups, check_blocks(blocks).rows)
+    if isinstance(pool, ChannelPooling):
+        asked = check_queries(queries, blocks)
+        return dict(_by_channel(asked, blocks, pool, lambda part, own, one: _exact_scores(part, own, groups, one)))
+    pooling = Pooling.parse(pool)
+    return {pooling.text: _exact_scores(queries, blocks, groups, pooling)}
+
+
+def _exact_scores(queries: Features, blocks: Sequence[Block], groups: Groups, pooling: Pooling) -> np.ndarray:
+    """Group scores, ``(q, m)`` float64."""
     queries = check_queries(queries, blocks)
     if pooling.kind == "ngram-lm":
-        scores = _gain_scores(queries, blocks, groups)
-    else:
-        queries, blocks = narrow(queries, blocks)
-        most = BFLOAT16_MOST * pooling.temperature
-        with np.errstate(over="ignore", invalid="ignore"):  # looked for below
-            parts = (
-                _exact(ready(queries[i : i + COLUMNS], "float32", most, "cpu"), blocks, groups, pooling)
-                for i in range(0, queries.shape[0], COLUMNS)
-            )
-            scores = np.concatenate([np.empty((0, len(groups))), *parts])
-    if not np.isfinite(scores).all():
-        raise DataError("group scores: one is not finite; expected smaller features. Check the model for overflow.")
-    return {pooling.text: scores}
+        return _finite(_gain_scores(queries, blocks, groups))
+    queries, blocks = narrow(queries, blocks)
+    most = BFLOAT16_MOST * pooling.temperature
+    with np.errstate(over="ignore", invalid="ignore"):  # looked for below
+        parts = (
+            _exact(ready(queries[i : i + COLUMNS], "float32", most, "cpu"), blocks, groups, pooling)
+            for i in range(0, queries.shape[0], COLUMNS)
+        )
+        return _finite(np.concatenate([np.empty((0, len(groups))), *parts]))
 
 
 def _exact(queries: ReadyQueries, blocks: Sequence[Block], groups: Groups, pooling: Pooling) -> np.ndarray:

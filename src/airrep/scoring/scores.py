@@ -53,6 +53,7 @@ def score_all(queries: Features, train: Features) -> Scores:
 
 
 def _stream(queries: Features, blocks: Sequence[Block], size: int, device: str) -> Iterator[tuple[int, np.ndarray]]:
+    # Not by `products.ready`: it multiplies rows by queries, in oneDNN where that is quick, whose last bits are others.
     room = room_for(blocks, size, device)
     dense = queries.dense if isinstance(queries, MixedFeatures) else queries
     products = None

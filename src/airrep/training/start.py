@@ -1,8 +1,8 @@
 """The encoder that training starts from, its head and its scale."""
 
 import copy
-from collections.abc import Iterator, Sequence
-from typing import NamedTuple
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -32,16 +32,21 @@ _LEAST_OF_ENCODER = 0.25
 
 
 def load_start(settings: TrainingSettings) -> PackedEncoder:
-    """Load the encoder that training starts from, in float32 on the CPU.
+    """Load the encoder that training starts from, on the CPU; errors as of :func:`load_trainable`."""
+    return load_trainable(settings.start, device="cpu", max_tokens=settings.max_tokens)
+
+
+def load_trainable(name: str, **settings: Any) -> PackedEncoder:
+    """Load an encoder that airrep can train, in float32; *settings* as for :func:`airrep.encoder.load.load_encoder`.
 
     Raises:
         ConfigError: it does not run packed, or cannot be found.
     """
-    encoder = load_encoder(settings.start, precision="float32", device="cpu", max_tokens=settings.max_tokens)
+    encoder = load_encoder(name, precision="float32", **settings)
     if not isinstance(encoder, PackedEncoder):
         raise ConfigError(
-            f"start {settings.start}: is not a BERT-type encoder with mean pooling, so airrep cannot train it; "
-            "expected one that `airrep` runs packed. Use 'default', or another model."
+            f"encoder {name}: is not a BERT-type encoder with mean pooling, so airrep cannot train it; expected one "
+            "that `airrep` runs packed. Use 'default', or another model."
         )
     return encoder
 
@@ -95,9 +100,7 @@ def best_scale(trunk: Trunk, instances: Sequence[Prepared], settings: TrainingSe
 
     The factors tried are the means over instances of :func:`airrep.evaluation.judging.scales`.
     """
-    if settings.pool == "mean":  # whose ranks no factor changes
-        return 1.0
-    return _best_scale([_Part.of(trunk, instance) for instance in instances[:_MOST_INSTANCES]], settings)
+    return _best_scale((_Part.of(trunk, instance) for instance in instances[:_MOST_INSTANCES]), settings)
 
 
 def begin(trunk: Trunk, instances: Sequence[Prepared], settings: TrainingSettings) -> TrainingCheckpoint:
@@ -146,9 +149,10 @@ def _weights_alone(given: Sequence[TaughtInstance], settings: TrainingSettings) 
     return fit_weights(columns, labels, settings.t_min, settings.t_max)
 
 
-def _best_scale(tried: Sequence["_Part"], settings: TrainingSettings) -> float:
-    if settings.pool == "mean":
+def _best_scale(parts: Iterable["_Part"], settings: TrainingSettings) -> float:
+    if settings.pool == "mean":  # whose ranks no factor changes, so no part need be made
         return 1.0
+    tried = list(parts)
     means: list[float] = np.mean(
         [scales(score_all(part.queries[:50], part.train[:1000])) for part in tried], axis=0
     ).tolist()
@@ -176,7 +180,7 @@ class _Part(NamedTuple):
         most = int(_MOST_MEMBERS / instance.subsets.sizes.mean()) if trunk.learns else _MOST_SUBSETS
         chosen = instance.usable_subsets[: max(_LEAST_SUBSETS, min(_MOST_SUBSETS, most))]
         asked = np.flatnonzero(~np.isnan(instance.losses[:, chosen]).all(axis=1))
-        asked = asked[np.unique(np.linspace(0, len(asked) - 1, _MOST_QUERIES).astype(int))] if len(asked) else asked
+        asked = spread_out(asked, _MOST_QUERIES)
         members = [instance.subsets.members(int(j)) for j in chosen]
         used, places = np.unique(np.concatenate(members), return_inverse=True)
         offsets = np.cumsum([0, *map(len, members)])

@@ -14,6 +14,7 @@ from airrep.evaluation.statistics.labels import (
     lengthened,
     one_number,
     overlap_of,
+    pearson,
     seeds_alike,
     shown,
     split_halves,
@@ -21,6 +22,15 @@ from airrep.evaluation.statistics.labels import (
 )
 from airrep.evaluation.statistics.metrics import lds
 from airrep.scoring.groups import Groups
+
+
+def test_pearson_is_over_what_is_known_of_rows_that_vary() -> None:
+    one = np.array([[0.1, 0.1, 0.1], [1.0, 2.0, 4.0], [1.0, 2.0, 3.0]])
+    other = np.array([[1.0, 2.0, 3.0], [0.3, 0.3, 0.3], [2.0, np.nan, 6.0]])
+    np.testing.assert_allclose(pearson(one, other, ~np.isnan(other)), [np.nan, np.nan, 1.0])
+    random = np.random.default_rng(0).normal(size=(2, 5, 7))
+    expected = [stats.pearsonr(a, b).statistic for a, b in zip(*random, strict=True)]
+    np.testing.assert_allclose(pearson(*random), expected)
 
 
 def test_the_variance_of_subsets_and_seeds_is_the_textbooks() -> None:

@@ -220,6 +220,9 @@ def test_bad_requests_are_one_line(world, tmp_path):
     instance, _ = linear_world(n=8, q=3, m=8)
     with pytest.raises(ConfigError, match="folds=5: expected 3 to 4 for 8 subsets"):
         fit_datamodels(instance, tmp_path / "dm")
+    for m in (4, 5):
+        with pytest.raises(ConfigError, match=f"{m} subsets are too few; expected 6 or more, 2 for each of 3 folds"):
+            fit_datamodels(linear_world(n=8, q=3, m=m)[0], tmp_path / "dm")
     with pytest.raises(ConfigError, match=r"^L: has 2 instances; expected one.*Choose it: L#0$"):
         the_only([instance, instance], "L")
     altered = Path(world[2].path) / "weights.npy"

@@ -5,8 +5,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from airrep.answers.likeness.neighbours import unit_rows
-from airrep.arrays import Mask
+from airrep.arrays import Mask, unit_rows
 from airrep.attributors.base import Attributor, OnRows
 from airrep.attributors.encoder import EmbeddingAttributor
 from airrep.attributors.sums.channels import ChannelsAttributor

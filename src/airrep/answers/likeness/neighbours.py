@@ -10,13 +10,6 @@ from airrep.scoring.blocks import block_of
 from airrep.scoring.topk import top_k
 
 
-def unit_rows(vectors: np.ndarray) -> np.ndarray:
-    """Vectors brought to length 1; those of length 0 stay."""
-    lengths = np.linalg.norm(vectors, axis=1, keepdims=True)
-    units: np.ndarray = np.divide(vectors, lengths, out=np.zeros_like(vectors), where=lengths > 0)
-    return units
-
-
 @dataclass(frozen=True)
 class Neighbours:
     """The nearest other examples of each one, nearest first."""

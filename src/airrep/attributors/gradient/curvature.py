@@ -124,7 +124,10 @@ class Fisher:
 
 
 def unit(rows: Float[np.ndarray, "n d"]) -> Float[np.ndarray, "n d"]:
-    """Each row scaled to length 1; rows of zeros, and rows that are not finite, are zeros."""
+    """Each row scaled to length 1; rows of zeros, and rows that are not finite, are zeros.
+
+    Unlike :func:`airrep.arrays.unit_rows`, in float64: gradients may be so small that their squares are none.
+    """
     wide = np.where(np.isfinite(rows).all(axis=1, keepdims=True), rows, 0.0).astype(np.float64)
     largest = np.abs(wide).max(axis=1, keepdims=True, initial=0.0)
     scaled = wide / np.where(largest > 0, largest, 1.0)  # so that no square is lost

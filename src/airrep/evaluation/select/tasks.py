@@ -9,7 +9,6 @@ from pydantic import Field
 from airrep.arrays import Rows
 from airrep.corpus.corpus import Corpus
 from airrep.errors import DataError
-from airrep.evaluation.pool import text_hashes
 from airrep.runtime.settings import Settings
 
 
@@ -53,7 +52,6 @@ class Tasks:
         self.rows = _rows_by_task(self.of_each)
         """Queries of each task."""
         self.selecting_rows = self.rows if selecting is None else _rows_by_task(_task_of_each(selecting, by, known))
-        self._hashes = np.array(text_hashes(queries), dtype="S16")
         lacking = next((task for task in self.rows if task not in self.selecting_rows), None)
         if lacking is not None:
             raise DataError(
@@ -65,12 +63,12 @@ class Tasks:
     def seen(self) -> np.ndarray:
         """Content hashes of all queries."""
         if self.selecting is self.queries:
-            return self._hashes
-        return np.append(self._hashes, np.array(text_hashes(self.selecting), dtype="S16"))
+            return self.queries.content_hashes
+        return np.append(self.queries.content_hashes, self.selecting.content_hashes)
 
     def texts(self, task: str) -> list[str]:
         """Content hashes of the queries to be answered, in order."""
-        return [text.decode() for text in self._hashes[self.rows[task]].tolist()]
+        return [text.decode() for text in self.queries.content_hashes[self.rows[task]].tolist()]
 
     def facts(self) -> dict[str, Any]:
         """Facts for reports, as JSON values; ``clusters`` is the task of each query."""

@@ -243,6 +243,27 @@ def lds_of(number: np.ndarray, losses: np.ndarray) -> float:
     return _mean_spearman(np.broadcast_to(number, losses.shape), -losses)
 
 
+def pearson(one: np.ndarray, other: np.ndarray, known: np.ndarray | None = None) -> np.ndarray:
+    """Pearson's correlation of each row ``(q, m)``, over what is *known* of both (None for all), ``(q,)`` float64.
+
+    NaN where a side does not vary. That two known values differ at all is enough: this guards the division alone, while
+    ranks, which make even rounding look like a signal of full size, have :func:`.bootstrap.varies`.
+    """
+    there = np.ones(one.shape, bool) if known is None else known
+    count = np.maximum(there.sum(axis=1, keepdims=True), 1)
+    a, b = (np.where(there, side.astype(np.float64), 0) for side in (one, other))
+    a, b = (np.where(there, side - side.sum(axis=1, keepdims=True) / count, 0) for side in (a, b))
+    varies = _differ(one, there) & _differ(other, there)
+    scale = np.where(varies, np.sqrt((a**2).sum(axis=1) * (b**2).sum(axis=1)), 1.0)
+    return np.where(varies, (a * b).sum(axis=1) / scale, np.nan)
+
+
+def _differ(values: np.ndarray, known: np.ndarray) -> np.ndarray:
+    """Which rows have two different known values, ``(q,)``."""
+    least, most = np.where(known, values, np.inf).min(axis=1), np.where(known, values, -np.inf).max(axis=1)
+    return np.asarray(least < most)
+
+
 def _splits(seeds: int) -> Sequence[tuple[Sequence[int], Sequence[int]]]:
     half = seeds // 2
     if seeds <= 8:
@@ -269,17 +290,9 @@ def _correlations(one: np.ndarray, other: np.ndarray) -> tuple[np.ndarray, np.nd
         rows = np.flatnonzero(pattern_of.ravel() == number)
         a, b = (side[np.ix_(rows, columns)].astype(np.float64) for side in (one, other))
         if columns.sum() > 1:
-            ranked[rows] = _pearson(stats.rankdata(a, axis=1), stats.rankdata(b, axis=1))
-            plain[rows] = _pearson(a, b)
+            ranked[rows] = pearson(stats.rankdata(a, axis=1), stats.rankdata(b, axis=1))
+            plain[rows] = pearson(a, b)
     return ranked, plain
-
-
-def _pearson(one: np.ndarray, other: np.ndarray) -> np.ndarray:
-    """Correlation of each row; NaN where one side does not vary."""
-    a, b = (side - side.mean(axis=1, keepdims=True) for side in (one, other))
-    varies = (np.ptp(one, axis=1) > 0) & (np.ptp(other, axis=1) > 0)
-    scale = np.where(varies, np.sqrt((a**2).sum(axis=1) * (b**2).sum(axis=1)), 1.0)
-    return np.where(varies, (a * b).sum(axis=1) / scale, np.nan)
 
 
 def _mean(values: np.ndarray) -> np.ndarray:

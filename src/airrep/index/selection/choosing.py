@@ -8,7 +8,7 @@ from typing import NamedTuple
 import numpy as np
 from scipy import sparse
 
-from airrep.arrays import DenseFeatures, MixedFeatures, Rows, SparseFeatures, stack_rows
+from airrep.arrays import DenseFeatures, Features, MixedFeatures, Rows, SparseFeatures, unit_rows
 from airrep.errors import ConfigError
 from airrep.index.rows import DIRECT, IndexRows
 from airrep.scoring.pooling import ChannelPool
@@ -174,28 +174,19 @@ def _unit_features(index: IndexRows, rows: Rows, channels: Sequence[ChannelPool]
             f"select: {index.method} keeps no features, by which examples are alike. Leave diversity out, or choose by "
             "an index of another method."
         )
-    order = np.argsort(rows, kind="stable")
-    parts: list[DenseFeatures | SparseFeatures] = []
-    for shard in index.shards:
-        first, last = np.searchsorted(rows[order], [shard.start, shard.start + shard.rows])
-        if first < last:
-            found = shard.features(rows[order][first:last] - shard.start)
-            if isinstance(found, MixedFeatures):
-                found = _of_channels(found, channels)
-            if isinstance(found, np.ndarray) and len(rows) * found.shape[1] > NUMBERS:
-                raise ConfigError(
-                    f"select: {len(rows):,} candidates of {found.shape[1]:,} features each are too many for diversity. "
-                    "Ask for fewer examples with --count, or choose among fewer with --where."
-                )
-            parts.append(found)
-    stacked = stack_rows(parts)
-    back = np.argsort(order, kind="stable")
-    assert not isinstance(stacked, MixedFeatures)
-    return _unit(stacked)[back]
+    first = _of_channels(index.features(rows[:1]), channels)  # tells how many numbers there are, before all are read
+    if isinstance(first, np.ndarray) and len(rows) * first.shape[1] > NUMBERS:
+        raise ConfigError(
+            f"select: {len(rows):,} candidates of {first.shape[1]:,} features each are too many for diversity. "
+            "Ask for fewer examples with --count, or choose among fewer with --where."
+        )
+    return unit_rows(_of_channels(index.features(rows), channels))
 
 
-def _of_channels(features: MixedFeatures, channels: Sequence[ChannelPool]) -> DenseFeatures | SparseFeatures:
-    """The dense features of some channels, side by side; the sparse ones where none of them is dense."""
+def _of_channels(features: Features, channels: Sequence[ChannelPool]) -> DenseFeatures | SparseFeatures:
+    """Of several channels the dense features side by side, or the sparse ones where none is dense; others as are."""
+    if not isinstance(features, MixedFeatures):
+        return features
     if not channels:  # a stack of older versions
         return features.dense if features.dense.shape[1] else features.sparse
     dense = [features.dense[:, one.start : one.stop] for one in channels if one.dense]
@@ -203,15 +194,3 @@ def _of_channels(features: MixedFeatures, channels: Sequence[ChannelPool]) -> De
         return np.concatenate(dense, axis=1)
     thin: SparseFeatures = sparse.hstack([features.sparse[:, one.start : one.stop] for one in channels], format="csr")
     return thin
-
-
-def _unit(features: DenseFeatures | SparseFeatures) -> DenseFeatures | SparseFeatures:
-    """Rows brought to length 1; rows of zeros stay."""
-    if isinstance(features, np.ndarray):
-        lengths = np.linalg.norm(features, axis=1, keepdims=True)
-        dense: DenseFeatures = np.divide(features, lengths, out=np.zeros_like(features), where=lengths > 0)
-        return dense
-    lengths = np.sqrt(np.asarray(features.multiply(features).sum(axis=1))).ravel()
-    scale = np.divide(1.0, lengths, out=np.zeros_like(lengths), where=lengths > 0)
-    units: SparseFeatures = sparse.csr_array(sparse.diags_array(scale) @ features)
-    return units

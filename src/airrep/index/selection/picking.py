@@ -223,5 +223,4 @@ def _log_weights(index: Index, queries: Queries) -> np.ndarray:
 
 
 def _content_keys(index: Index) -> np.ndarray:
-    hashes = [example.content_hash for shard in index.shards for example in shard.examples]
-    return np.array([int(value, 16) for value in hashes], dtype=np.uint64)
+    return np.concatenate([shard.examples.content_hashes for shard in index.shards])

@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, NamedTuple, Self
+from typing import Any, NamedTuple
 
 from airrep.attributors.base import Attributor, OnProgress
 from airrep.corpus.corpus import Corpus
@@ -11,41 +11,12 @@ from airrep.errors import ArtifactError, ConfigError
 from airrep.index.building import SHARD_ROWS, BuildPlan, checked, fit, has_shards, save_state
 from airrep.index.sealing import write_shards
 from airrep.runtime.artifacts import check_digests, fetched, read_manifest, real_path, seal
-from airrep.runtime.engine import Engine
+from airrep.runtime.engine import Engine, Share
 from airrep.runtime.metering import FIT, MeasuredCost, append_cost
 from airrep.runtime.ray_engine import make_engine
 from airrep.runtime.stage import Stage, refuse_difference
 
 KIND = "index-part"
-
-
-class Share(NamedTuple):
-    """Every n-th shard, from the i-th on."""
-
-    number: int
-    """i, from 1 on."""
-    of: int
-    """n."""
-
-    @classmethod
-    def parse(cls, text: str) -> Self:
-        """From ``"i/n"``.
-
-        Raises:
-            ConfigError: it is no such text, or i is not from 1 to n.
-        """
-        number, _, of = text.partition("/")
-        if not (number.isdecimal() and of.isdecimal() and 1 <= int(number) <= int(of)):
-            raise ConfigError(f"--shard {text}: expected i/n with i from 1 to n, as 3/10. Correct it.")
-        return cls(int(number), int(of))
-
-    def __str__(self) -> str:
-        return f"{self.number}/{self.of}"
-
-    @property
-    def shards(self) -> slice:
-        """Its part of a list of shards."""
-        return slice(self.number - 1, None, self.of)
 
 
 class IndexPart(NamedTuple):
@@ -76,7 +47,7 @@ def open_part(path: str | Path) -> IndexPart:
     """
     folder = fetched(path)
     found = read_manifest(folder, KIND)
-    share = Share.parse(found["share"])
+    share = Share.parse(found["share"], "--shard")
     return IndexPart(folder, share, found["rows"], tuple(found["shards"]), found["lineage"], found["files"])
 
 
@@ -111,7 +82,7 @@ def build_part(
     Raises:
         ConfigError: there are fewer shards than parts; and as for :func:`airrep.build_index`, as all other errors.
     """
-    mine, path = Share.parse(share), real_path(out)
+    mine, path = Share.parse(share, "--shard"), real_path(out)
     method, train = checked(train, method, settings, shard_rows, skip_invalid)
     shards = -(-len(train) // shard_rows)
     if shards < mine.of:
@@ -154,7 +125,7 @@ def _build(stage: Stage, plan: BuildPlan, share: Share, progress: OnProgress | N
             plan.attributor,
             plan.train,
             plan.shard_rows,
-            share=share.shards,
+            share=share.part,
             progress=progress,
             engine=engine,
         )

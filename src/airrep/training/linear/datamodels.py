@@ -154,8 +154,7 @@ def _problem_of(instance: LabelledInstance) -> _Problem:
 
 def _texts(corpus: Corpus) -> tuple[np.ndarray, np.ndarray]:
     """Content hashes, ascending and each once, and the place of each example among them."""
-    hashes = np.array([example.content_hash.encode() for example in corpus], "S16")
-    found, place = np.unique(hashes, return_inverse=True)
+    found, place = np.unique(corpus.content_hashes, return_inverse=True)
     return found, place
 
 

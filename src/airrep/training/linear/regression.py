@@ -141,9 +141,13 @@ def cross_validate(path: PenaltyPath, targets: np.ndarray, folds: int, seed: int
     that predictions owe nothing to the rows they are judged on. *targets* are ``(q, m)``; *seed* decides the cut.
 
     Raises:
-        ConfigError: fewer than 3 folds, or fewer than two rows in each.
+        ConfigError: fewer than 3 folds, or fewer than two rows in each, as with fewer than 6 rows.
     """
     m = targets.shape[1]
+    if m // 2 < 3:
+        raise ConfigError(
+            f"folds={folds}: {m} subsets are too few; expected 6 or more, 2 for each of 3 folds. Label more."
+        )
     if not 3 <= folds <= m // 2:
         raise ConfigError(f"folds={folds}: expected 3 to {m // 2} for {m} subsets. Change it, or label more subsets.")
     parts = [np.sort(part) for part in np.array_split(stream(seed, "folds").permutation(m), folds)]

@@ -198,14 +198,14 @@ def _check(members: Sequence[Channel], learn: Sequence[LabelledInstance], held_o
             raise ConfigError(f"stack: has no {name}; expected one or more. Name some.")
     for instance in (*learn, *held_out):
         normalise_losses(instance.losses)  # refuses labels that say nothing, before any work
-    known = {query.content_hash for instance in learn for query in instance.queries}
+    known = np.concatenate([instance.queries.content_hashes for instance in learn])
     for instance in held_out:
-        for query in instance.queries:
-            if query.content_hash in known:
-                raise DataError(
-                    f"instance {instance.name}: its query '{query.id}' was learnt from; expected unseen ones. "
-                    "Hold out an instance with other queries."
-                )
+        seen = np.flatnonzero(np.isin(instance.queries.content_hashes, known))
+        if len(seen):
+            raise DataError(
+                f"instance {instance.name}: its query '{instance.queries[int(seen[0])].id}' was learnt from; expected "
+                "unseen ones. Hold out an instance with other queries."
+            )
 
 
 def _with_map_weights(channel: Channel, weights: Mapping[str, float] | None) -> Channel:
