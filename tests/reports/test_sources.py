@@ -110,6 +110,16 @@ def test_a_curve_refuses_words_and_a_number_that_stands_twice() -> None:
         Sources([source("a", size="nan")]).curve("lds", "size")
 
 
+def test_commas_of_thousands_are_read_and_other_commas_are_no_number() -> None:
+    """``lr=0,5`` was once drawn at 5, and ``1,5`` at 15."""
+    made = [source(text, n=text) for text in ("1,000", "-2,000,000.5", "1_500")]
+    ((_, points),) = Sources(made).curve("lds", "n")
+    assert [point.at for point in points] == [-2_000_000.5, 1000.0, 1500.0]
+    for text in ("0,5", "1,5", "1,0000", "12,34,567", ",100", "1000,000", "1,000,", "0.1,000"):
+        with pytest.raises(ConfigError, match=f"tagged n={text}, which is not a number"):
+            Sources([source("a", n=text)]).curve("lds", "n")
+
+
 def test_subsets_are_counted_by_facts_or_else_by_matrices() -> None:
     assert ReportSource("a", made_evaluation(facts={"subsets": {"a": 3, "b": 4}})).subsets == 7
     matrices = {"losses/a": np.zeros((40, 5)), "0/a": np.zeros((40, 5)), "losses/b": np.zeros((40, 6))}

@@ -1,6 +1,7 @@
 """Evaluations, comparisons and plans to report: found, named, joined."""
 
 import json
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
@@ -18,6 +19,8 @@ from airrep.planning.plan import KIND as PLAN
 from airrep.planning.plan import Plan, plan_of
 from airrep.runtime.artifacts import check_digests, fetched, read_manifest
 
+_THOUSANDS = re.compile(r"[+-]?\d{1,3}(,\d{3})+(\.\d*)?")
+"""Numbers whose commas are those of thousands: ``0,5`` is none of them."""
 DIAGNOSIS = "diagnosis"
 KINDS = (KIND, PLAN, COMPARISON, DIAGNOSIS)
 """Kinds of artifacts that a report of evaluations is made from."""
@@ -304,7 +307,7 @@ def _pooled(source: ReportSource, others: Sequence[ReportSource]) -> list[str]:
 def _number(source: ReportSource, tag: str) -> float:
     text = source.evaluation.tags[tag]
     try:
-        value = float(text.replace("_", "").replace(",", ""))
+        value = float(text.replace(",", "") if _THOUSANDS.fullmatch(text.strip()) else text)
     except ValueError:
         value = float("nan")
     if not np.isfinite(value):
