@@ -31,7 +31,7 @@ def _row(method: MethodPlan) -> tuple[str, ...]:
 
 
 def _between(interval: Interval | None) -> str:
-    return PLAIN.interval(interval or (0.0, 0.0), duration)
+    return PLAIN.interval(interval, duration)
 
 
 def _say_learning(plan: Plan) -> None:
