@@ -112,7 +112,7 @@ def print_harmful(result: HarmResult) -> None:
             table.add_row(str(harm.rank), *numbers, snippet(harm.example.id, 20), text)
         out().print(table)
     if long:
-        print_common(out(), [one.harms for one in result.queries], "are told to harm one")
+        print_common(out(), [one.harms for one in result.queries], "are told to harm one", least=True)
         say_where_all_are(out(), len(result.queries), report=False)
     if result.hubs:
         out().print(

@@ -172,7 +172,9 @@ def _mixed(result: MixResult, lengths: Lengths) -> Iterator[Table]:
         )
         for one in result.sources
     )
-    caption = f"Weight: share of the {result.top:,} examples that help a query most, mean of {result.queries:,} queries."
+    caption = (
+        f"Weight: share of the {result.top:,} examples that help a query most, mean of {result.queries:,} queries."
+    )
     yield Table.of_texts((result.by, *columns), rows, title="Weights of sources", caption=caption)
 
 
