@@ -8,6 +8,8 @@ import pytest
 from worlds.made_evaluations import PLAN, made_evaluation, write_artifact
 
 from airrep.errors import ArtifactError, ConfigError
+from airrep.evaluation.comparison import Comparison
+from airrep.evaluation.diagnosis.diagnosis import Diagnosis
 from airrep.evaluation.result import Evaluation
 from airrep.reports.sources import (
     ReportSource,
@@ -142,21 +144,22 @@ def test_rows_keep_the_order_in_which_they_first_appear() -> None:
 def test_artifacts_of_each_kind_are_read(tmp_path: Path) -> None:
     made_evaluation().write(tmp_path / "lds")
     plan = write_artifact(tmp_path / "plan", "plan", PLAN)
-    comparison = write_artifact(tmp_path / "comparison", "comparison", {"pairs": []})
-    diagnosis = write_artifact(tmp_path / "diagnosis", "diagnosis", {"findings": []})
-    found = read_sources([tmp_path / "lds", plan, comparison, str(diagnosis)])
+    Comparison("lds", "subject", (), (), None, 100).write(tmp_path / "comparison")
+    Diagnosis(()).write(tmp_path / "diagnosis")
+    found = read_sources([tmp_path / "lds", plan, tmp_path / "comparison", str(tmp_path / "diagnosis")])
     assert [one.name for one in found.evaluations] == ["lds"]
     assert found.plans[0][1].crossovers[0].examples == 261_750.0
     assert [name for name, _ in (*found.comparisons, *found.diagnoses)] == ["comparison", "diagnosis"]
 
 
-def test_a_comparison_whose_manifest_was_read_is_not_opened_again(
+def test_an_evaluation_whose_manifest_was_read_is_not_opened_again(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    opened = [Run.open(write_artifact(tmp_path / "comparison", "comparison", {"pairs": []}))]
-    monkeypatch.setattr("airrep.reports.sources.read_manifest", None)
-    assert read_sources(opened).comparisons == [("comparison", {"pairs": []})]
-    with pytest.raises(ConfigError, match=r"comparison is given twice; expected each run once"):
+    made_evaluation().write(tmp_path / "lds")
+    opened = [Run.open(tmp_path / "lds")]
+    monkeypatch.setattr("airrep.evaluation.result.read_manifest", None)
+    assert [one.name for one in read_sources(opened).evaluations] == ["lds"]
+    with pytest.raises(ConfigError, match=r"lds is given twice; expected each run once"):
         read_sources([*opened, *opened])
 
 

@@ -1,6 +1,5 @@
 """Evaluations, comparisons and plans to report: found, named, joined."""
 
-import json
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -13,15 +12,16 @@ import numpy as np
 
 from airrep.errors import ConfigError
 from airrep.evaluation.comparison import KIND as COMPARISON
-from airrep.evaluation.comparison import RESULT, Named, compare_evaluations
+from airrep.evaluation.comparison import Comparison, Named, compare_evaluations, read_comparison
+from airrep.evaluation.diagnosis.diagnosis import KIND as DIAGNOSIS
+from airrep.evaluation.diagnosis.diagnosis import Diagnosis, read_diagnosis
 from airrep.evaluation.result import KIND, Difference, Evaluation, Measure, Row, evaluation_of
 from airrep.planning.plan import KIND as PLAN
 from airrep.planning.plan import Plan, plan_of
-from airrep.runtime.artifacts import check_digests, fetched, read_manifest
+from airrep.runtime.artifacts import fetched, read_manifest
 
 _THOUSANDS = re.compile(r"[+-]?\d{1,3}(,\d{3})+(\.\d*)?")
 """Numbers whose commas are those of thousands: ``0,5`` is none of them."""
-DIAGNOSIS = "diagnosis"
 KINDS = (KIND, PLAN, COMPARISON, DIAGNOSIS)
 """Kinds of artifacts that a report of evaluations is made from."""
 
@@ -160,8 +160,8 @@ class Sources:
 
     evaluations: list[ReportSource] = field(default_factory=list)
     """As they were given."""
-    comparisons: list[tuple[str, Mapping[str, Any]]] = field(default_factory=list)
-    diagnoses: list[tuple[str, Mapping[str, Any]]] = field(default_factory=list)
+    comparisons: list[tuple[str, Comparison]] = field(default_factory=list)
+    diagnoses: list[tuple[str, Diagnosis]] = field(default_factory=list)
     plans: list[tuple[str, Plan]] = field(default_factory=list)
     curves: Sequence[str] = ()
     """Tags that curves are drawn of. All of them are to be given: one evaluation may be a point of several."""
@@ -230,10 +230,10 @@ def read_sources(runs: Sequence[Given], *, join: bool = False, curves: Sequence[
             sources.evaluations.append(ReportSource(name, run))
         elif run.kind == PLAN:
             sources.plans.append((name, plan_of(run.path, run.manifest)))
-        elif run.kind in (COMPARISON, DIAGNOSIS):
-            check_digests(run.path, run.manifest["files"])
-            others = sources.comparisons if run.kind == COMPARISON else sources.diagnoses
-            others.append((name, json.loads((run.path / RESULT).read_bytes())))
+        elif run.kind == COMPARISON:
+            sources.comparisons.append((name, read_comparison(run.path)))
+        elif run.kind == DIAGNOSIS:
+            sources.diagnoses.append((name, read_diagnosis(run.path)))
         else:
             sources.evaluations.append(ReportSource(name, evaluation_of(run.path, run.manifest)))
     if join:
