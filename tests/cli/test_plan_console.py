@@ -4,28 +4,6 @@ import pytest
 
 from airrep.cli.show.plan import crossover_words, print_plan
 from airrep.planning.plan import Crossover, Plan, PredictionCheck
-from airrep.reports.tables import amount, duration
-
-
-@pytest.mark.parametrize(
-    ("seconds", "text"),
-    [
-        (0, "0 s"),
-        (5e-6, "5 µs"),
-        (0.0214, "21.4 ms"),
-        (48.1, "48.1 s"),
-        (90, "1.5 min"),
-        (18_144, "5.04 h"),
-        (1e6, "11.6 d"),
-    ],
-)
-def test_durations_are_in_the_unit_that_suits_them(seconds: float, text: str) -> None:
-    assert duration(seconds) == text
-
-
-@pytest.mark.parametrize(("count", "text"), [(0, "0 B"), (100, "100 B"), (1536, "1.5 KiB"), (2**33, "8 GiB")])
-def test_bytes_are_in_the_unit_that_suits_them(count: float, text: str) -> None:
-    assert amount(count) == text
 
 
 def found(examples: float | None, interval: tuple[float, float] | None, why: str = "") -> Crossover:
