@@ -3,7 +3,6 @@
 import dataclasses
 from pathlib import Path
 
-import numpy as np
 import pytest
 from worlds.made_evaluations import PLAN, made_evaluation, write_artifact
 
@@ -15,7 +14,6 @@ from airrep.reports.sources import (
     ReportSource,
     Run,
     Sources,
-    count_of,
     label_panels,
     panel_rows,
     read_sources,
@@ -122,18 +120,10 @@ def test_commas_of_thousands_are_read_and_other_commas_are_no_number() -> None:
             Sources([source("a", n=text)]).curve("lds", "n")
 
 
-def test_subsets_are_counted_by_facts_or_else_by_matrices() -> None:
-    assert ReportSource("a", made_evaluation(facts={"subsets": {"a": 3, "b": 4}})).subsets == 7
-    matrices = {"losses/a": np.zeros((40, 5)), "0/a": np.zeros((40, 5)), "losses/b": np.zeros((40, 6))}
-    assert ReportSource("a", made_evaluation(facts={}, matrices=matrices)).subsets == 11
+def test_subsets_are_known_of_measures_that_have_some() -> None:
+    assert ReportSource("a", made_evaluation(facts={"subsets": 7})).subsets == 7
     assert ReportSource("a", made_evaluation("classify", facts={})).subsets is None
-    assert ReportSource("a", made_evaluation("loo", facts={"removals": 5}, matrices=matrices)).subsets is None
-
-
-def test_counts_come_from_numbers_and_from_lists() -> None:
-    assert [count_of(value) for value in (3, 3.0, [1, 2], ["a", "b", "c"], {"a": 4}, None, True, "x")] == [
-        3, 3, 3, 3, 4, None, None, None,
-    ]  # fmt: skip
+    assert ReportSource("a", made_evaluation("loo", facts={"removals": 5})).subsets is None
 
 
 def test_rows_keep_the_order_in_which_they_first_appear() -> None:

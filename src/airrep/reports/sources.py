@@ -134,11 +134,8 @@ class ReportSource:
     @property
     def subsets(self) -> int | None:
         """Number of subsets it was judged on, in all instances; None for measures without subsets."""
-        facts = self.evaluation.facts
-        if "subsets" in facts or "removals" in facts:
-            return count_of(facts.get("subsets"))
-        losses = [matrix for name, matrix in self.evaluation.matrices.items() if name.startswith("losses/")]
-        return sum(matrix.shape[1] for matrix in losses) if losses else None
+        found: int | None = self.evaluation.facts.get("subsets")
+        return found
 
     @property
     def dropped(self) -> tuple[int, int]:
@@ -326,19 +323,6 @@ def _check_apart(label: str, tag: str, points: Sequence[Point]) -> None:
                 f"--curve {tag}: {one.source.name} and {other.source.name}{where} have the same value {one.at:g}; "
                 "expected one run for each. Give one of them, or tag them apart."
             )
-
-
-def count_of(value: object) -> int | None:
-    """A count that may also be given as a list or an object of counts, or a list of names."""
-    if isinstance(value, bool) or value is None:
-        return None
-    if isinstance(value, int | float):
-        return int(value)
-    parts = list(value.values()) if isinstance(value, Mapping) else value
-    if isinstance(parts, list | tuple):
-        counts = [part for part in parts if isinstance(part, int)]
-        return sum(counts) if len(counts) == len(parts) else len(parts)
-    return None
 
 
 def panel_rows(panels: Sequence[ReportSource]) -> list[str]:
