@@ -2,30 +2,8 @@
 
 import pytest
 
-from airrep.cli.show.plan import crossover_words
-from airrep.planning.plan import Crossover
-from airrep.reports.tables import amount, duration
-
-
-@pytest.mark.parametrize(
-    ("seconds", "text"),
-    [
-        (0, "0 s"),
-        (5e-6, "5 µs"),
-        (0.0214, "21.4 ms"),
-        (48.1, "48.1 s"),
-        (90, "1.5 min"),
-        (18_144, "5.04 h"),
-        (1e6, "11.6 d"),
-    ],
-)
-def test_durations_are_in_the_unit_that_suits_them(seconds: float, text: str) -> None:
-    assert duration(seconds) == text
-
-
-@pytest.mark.parametrize(("count", "text"), [(0, "0 B"), (100, "100 B"), (1536, "1.5 KiB"), (2**33, "8 GiB")])
-def test_bytes_are_in_the_unit_that_suits_them(count: float, text: str) -> None:
-    assert amount(count) == text
+from airrep.cli.show.plan import crossover_words, print_plan
+from airrep.planning.plan import Crossover, Plan, PredictionCheck
 
 
 def found(examples: float | None, interval: tuple[float, float] | None, why: str = "") -> Crossover:
@@ -41,3 +19,27 @@ def test_crossovers_are_sentences() -> None:
     assert crossover_words(found(0.0, (0.0, 0.0), "free")) == "the encoder is ahead from the first example: free"
     assert "first example (95 %: from at most 110 on): free" in crossover_words(found(0.0, (0.0, 110.2), "free"))
     assert "from 0 examples on (no interval: too few)" in crossover_words(found(0.0, None, "too few"))
+
+
+def test_an_interval_that_is_not_known_is_left_blank(capsys: pytest.CaptureFixture[str]) -> None:
+    """It was once printed as ``0 s to 0 s``."""
+    check = PredictionCheck(what="an index", predicted_seconds=7.0, measured_seconds=8.0)
+    facts = {"learning": dict.fromkeys(("subsets", "size", "held_out_subsets", "steps"), 1), "label_wall_seconds": 1.0}
+    parts = {"labels": 1.0, "training": 1.0}
+    method = {"name": "airrep", "fixed_seconds": 2.0, "seconds_per_example": 3.0, "interval": (2.5, 3.5)}
+    print_plan(
+        Plan.model_validate(
+            {
+                "measure": "plan",
+                "corpus": 10,
+                "lm_parameters": 5,
+                "methods": [{**method, "fixed_parts": parts}],
+                "crossovers": [],
+                "last_real": [check],
+                "facts": facts,
+            }
+        )
+    )
+    shown = capsys.readouterr().out
+    assert "2.5 s to 3.5 s" in shown
+    assert "0 s to 0 s" not in shown

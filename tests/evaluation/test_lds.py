@@ -271,8 +271,7 @@ def test_an_evaluation_comes_back_from_the_disk_as_it_was(folder, tmp_path):
     asked = [dataclasses.replace(ONE, by_seed=by_seed, losses=losses), TWO]
     made = evaluate_lds([_index(folder), _index(folder, "other")], asked, resamples=20, names=["one", "ü"])
     made = dataclasses.replace(made, tags={"role": "tasks"}, command="airrep evaluate lds")
-    made.write(tmp_path / "run")
-    back = read_evaluation(tmp_path / "run")
+    back = read_evaluation(made.save(tmp_path / "run"))
     assert back.to_dict() == json.loads(json.dumps(made.to_dict()))
     assert (back.queries, back.request) == (made.queries, made.request)
     for one, other in zip(back.rows, made.rows, strict=True):

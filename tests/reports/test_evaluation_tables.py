@@ -41,7 +41,16 @@ def test_fractions_are_shown_times_a_hundred(value: float | None, shown: str) ->
 
 @pytest.mark.parametrize(
     ("value", "shown"),
-    [(8, "8 B"), (1164, "1.16 kB"), (999.7, "1 kB"), (41520, "41.5 kB"), (2.5e9, "2.5 GB"), (3e15, "3,000 TB")],
+    [
+        (0, "0 B"),
+        (8, "8 B"),
+        (1000, "1,000 B"),
+        (1164, "1.14 KiB"),
+        (1023.7, "1 KiB"),
+        (41520, "40.5 KiB"),
+        (2**33, "8 GiB"),
+        (3e15, "2,728 TiB"),
+    ],
 )
 def test_sizes_have_three_digits(value: float, shown: str) -> None:
     assert bytes_text(value) == shown
@@ -51,6 +60,7 @@ def test_sizes_have_three_digits(value: float, shown: str) -> None:
     ("value", "shown"),
     [
         (0, "0 s"),
+        (1e-18, "0 s"),
         (4.2e-5, "42 µs"),
         (0.0713, "71.3 ms"),
         (99.96, "100 s"),
@@ -86,7 +96,7 @@ def test_one_evaluation_has_no_mean_and_a_row_without_cost_a_dash() -> None:
     bare = dataclasses.replace(made.rows[1], cost=None)
     table = value_table("", panels(dataclasses.replace(made, rows=(made.rows[0], bare))))
     assert table.columns == ("Method", "run 0", "Storage per example", "Seconds per example")
-    assert texts(line(table, "airrep")) == ["42.0", "1.16 kB", "9.6 ms"]
+    assert texts(line(table, "airrep")) == ["42.0", "1.14 KiB", "9.6 ms"]
     assert texts(line(table, "logra")) == ["33.0", "–", "–"]
     none = dataclasses.replace(made, rows=tuple(dataclasses.replace(row, cost=None) for row in made.rows))
     assert value_table("", panels(none)).columns == ("Method", "run 0")
@@ -120,7 +130,7 @@ def test_costs_that_differ_between_roles_are_a_range() -> None:
     made = made_evaluation(names=("airrep",), tags={"role": "a"})
     dear = dataclasses.replace(made.rows[0], cost=Cost(2328.0, None))
     other = dataclasses.replace(made, rows=(dear,), tags={"role": "b"})
-    assert texts(line(value_table("", panels(made, other)), "airrep"))[3:] == ["1.16 kB to 2.33 kB", "9.6 ms"]
+    assert texts(line(value_table("", panels(made, other)), "airrep"))[3:] == ["1.14 KiB to 2.27 KiB", "9.6 ms"]
 
 
 def test_seconds_by_the_clock_are_told_from_cpu_time() -> None:

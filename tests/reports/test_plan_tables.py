@@ -10,7 +10,7 @@ def test_a_plan_gives_costs_crossovers_and_what_real_runs_took() -> None:
     costs, crossovers, real = plan_tables(Plan.model_validate(PLAN))
     assert costs.columns[3] == "100,000 examples"
     airrep = costs.lines[0]
-    assert [cell.text for cell in airrep.cells] == ["25 h", "9.6 ms", "25.3 h", "1.16 kB", "1.2 GB"]
+    assert [cell.text for cell in airrep.cells] == ["25 h", "9.6 ms", "25.3 h", "1.14 KiB", "1.12 GiB"]
     assert airrep.cells[1].under == "[8.64 ms, 11 ms]"
     assert [(line.head.text, line.cells[0].text) for line in crossovers.lines] == [
         ("logra", "261,750"),

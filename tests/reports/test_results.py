@@ -6,6 +6,7 @@ import re
 from html.parser import HTMLParser
 from itertools import pairwise
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 from urllib.parse import unquote
 
@@ -17,7 +18,7 @@ from airrep.errors import ArtifactError, ConfigError, DataError
 from airrep.index.results import GroupResult, Hit, Hits, NamedGroup, Provenance, TopForm, TopResult, WhatIfResult
 from airrep.reports import results_data as report_data
 from airrep.reports.page import short, visible
-from airrep.reports.results import Scale, cut, render_report, write_report
+from airrep.reports.results import Scale, cut, write_report
 
 VOID = {"meta", "link", "input", "br"}
 PROVENANCE = {
@@ -28,6 +29,12 @@ PROVENANCE = {
     "sign": "higher = more helpful",
 }
 POOLED = PROVENANCE | {"pool": "attention"}
+
+
+def render_report(results: Any, **fields: Any) -> str:
+    """The text of a report's only page, or of its first."""
+    with TemporaryDirectory() as folder:
+        return write_report(results, Path(folder) / "report.html", **fields).read_bytes().decode()
 
 
 def example(name: str, **fields: Any) -> dict[str, Any]:

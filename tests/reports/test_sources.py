@@ -3,17 +3,17 @@
 import dataclasses
 from pathlib import Path
 
-import numpy as np
 import pytest
 from worlds.made_evaluations import PLAN, made_evaluation, write_artifact
 
 from airrep.errors import ArtifactError, ConfigError
+from airrep.evaluation.comparison import Comparison
+from airrep.evaluation.diagnosis.diagnosis import Diagnosis
 from airrep.evaluation.result import Evaluation
 from airrep.reports.sources import (
     ReportSource,
     Run,
     Sources,
-    count_of,
     label_panels,
     panel_rows,
     read_sources,
@@ -110,18 +110,20 @@ def test_a_curve_refuses_words_and_a_number_that_stands_twice() -> None:
         Sources([source("a", size="nan")]).curve("lds", "size")
 
 
-def test_subsets_are_counted_by_facts_or_else_by_matrices() -> None:
-    assert ReportSource("a", made_evaluation(facts={"subsets": {"a": 3, "b": 4}})).subsets == 7
-    matrices = {"losses/a": np.zeros((40, 5)), "0/a": np.zeros((40, 5)), "losses/b": np.zeros((40, 6))}
-    assert ReportSource("a", made_evaluation(facts={}, matrices=matrices)).subsets == 11
+def test_commas_of_thousands_are_read_and_other_commas_are_no_number() -> None:
+    """``lr=0,5`` was once drawn at 5, and ``1,5`` at 15."""
+    made = [source(text, n=text) for text in ("1,000", "-2,000,000.5", "1_500")]
+    ((_, points),) = Sources(made).curve("lds", "n")
+    assert [point.at for point in points] == [-2_000_000.5, 1000.0, 1500.0]
+    for text in ("0,5", "1,5", "1,0000", "12,34,567", ",100", "1000,000", "1,000,", "0.1,000"):
+        with pytest.raises(ConfigError, match=f"tagged n={text}, which is not a number"):
+            Sources([source("a", n=text)]).curve("lds", "n")
+
+
+def test_subsets_are_known_of_measures_that_have_some() -> None:
+    assert ReportSource("a", made_evaluation(facts={"subsets": 7})).subsets == 7
     assert ReportSource("a", made_evaluation("classify", facts={})).subsets is None
-    assert ReportSource("a", made_evaluation("loo", facts={"removals": 5}, matrices=matrices)).subsets is None
-
-
-def test_counts_come_from_numbers_and_from_lists() -> None:
-    assert [count_of(value) for value in (3, 3.0, [1, 2], ["a", "b", "c"], {"a": 4}, None, True, "x")] == [
-        3, 3, 3, 3, 4, None, None, None,
-    ]  # fmt: skip
+    assert ReportSource("a", made_evaluation("loo", facts={"removals": 5})).subsets is None
 
 
 def test_rows_keep_the_order_in_which_they_first_appear() -> None:
@@ -132,21 +134,22 @@ def test_rows_keep_the_order_in_which_they_first_appear() -> None:
 def test_artifacts_of_each_kind_are_read(tmp_path: Path) -> None:
     made_evaluation().write(tmp_path / "lds")
     plan = write_artifact(tmp_path / "plan", "plan", PLAN)
-    comparison = write_artifact(tmp_path / "comparison", "comparison", {"pairs": []})
-    diagnosis = write_artifact(tmp_path / "diagnosis", "diagnosis", {"findings": []})
-    found = read_sources([tmp_path / "lds", plan, comparison, str(diagnosis)])
+    Comparison("lds", "subject", (), (), None, 100).write(tmp_path / "comparison")
+    Diagnosis(()).write(tmp_path / "diagnosis")
+    found = read_sources([tmp_path / "lds", plan, tmp_path / "comparison", str(tmp_path / "diagnosis")])
     assert [one.name for one in found.evaluations] == ["lds"]
     assert found.plans[0][1].crossovers[0].examples == 261_750.0
     assert [name for name, _ in (*found.comparisons, *found.diagnoses)] == ["comparison", "diagnosis"]
 
 
-def test_a_comparison_whose_manifest_was_read_is_not_opened_again(
+def test_an_evaluation_whose_manifest_was_read_is_not_opened_again(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    opened = [Run.open(write_artifact(tmp_path / "comparison", "comparison", {"pairs": []}))]
-    monkeypatch.setattr("airrep.reports.sources.read_manifest", None)
-    assert read_sources(opened).comparisons == [("comparison", {"pairs": []})]
-    with pytest.raises(ConfigError, match=r"comparison is given twice; expected each run once"):
+    made_evaluation().write(tmp_path / "lds")
+    opened = [Run.open(tmp_path / "lds")]
+    monkeypatch.setattr("airrep.evaluation.result.read_manifest", None)
+    assert [one.name for one in read_sources(opened).evaluations] == ["lds"]
+    with pytest.raises(ConfigError, match=r"lds is given twice; expected each run once"):
         read_sources([*opened, *opened])
 
 

@@ -177,8 +177,11 @@ class Evaluation:
         kept = {"facts": dict(self.facts), "tags": dict(self.tags), "query_count": len(self.queries)}
         return {**own, **kept, "rows": [row.to_dict() for row in self.rows]}
 
-    def save(self, path: str | Path, *, replace: bool = False) -> None:
+    def save(self, path: str | Path, *, replace: bool = False) -> Path:
         """Write it as an artifact; one that is not complete keeps its answers, so that they need not be made again.
+
+        Returns:
+            The path, as it was given.
 
         Raises:
             ArtifactError: something is there already, be it the answers of an unfinished `select`, or it cannot be
@@ -195,6 +198,7 @@ class Evaluation:
             write_file(out / QUERIES, self._parquet())
             if self.matrices:
                 write_file(out / MATRICES, save({name: np.ascontiguousarray(m) for name, m in self.matrices.items()}))
+        return Path(path)
 
     write = save
     """Earlier name of :meth:`save`."""

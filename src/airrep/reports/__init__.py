@@ -10,7 +10,7 @@ figures            Figures drawn by matplotlib as SVG and PNG.
 other_tables       Tables of comparisons, diagnoses and plans.
 page               Self-contained HTML pages: templates, policy, text made safe.
 results            Results of top, group and what-if as one HTML page.
-results_data       Results checked, merged by query, ranked and summed for the page.
+results_data       Results checked, merged by query, ranked and summed for page and terminal.
 sources            Evaluations, comparisons and plans to report: found, named, joined.
 tables             The one Table of page and terminal, and numbers as text.
 """

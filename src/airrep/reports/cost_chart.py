@@ -83,9 +83,10 @@ def _size_key(figure: "Figure", panels: Sequence[ReportSource]) -> None:
     from matplotlib.lines import Line2D
 
     sizes = [row.cost.bytes_per_example for panel in panels for row in timed(panel) if row.cost is not None]
-    low, high = (round(math.log10(max(end(sizes), 1.0))) for end in (min, max))
+    low, high = (round(math.log(max(end(sizes), 1.0), 8)) for end in (min, max))
     step = max(1, -(-(high - low) // 4))
-    marks = [10.0**power for power in range(max(low, 2), max(high, 2) + 1, step)]
+    # powers of 8 are whole numbers of bytes, KiB and MiB
+    marks = [8.0**power for power in range(max(low, 2), max(high, 2) + 1, step)]
     look: dict[str, Any] = {"marker": "o", "linestyle": "", "color": "#e6e8eb", "markeredgecolor": INK}
     dots = [Line2D([], [], markersize=_diameter(size), **look) for size in marks]
     texts = [f"storage per example: {bytes_text(size)}" if size == marks[0] else bytes_text(size) for size in marks]

@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from airrep.evaluation.result import Difference, Evaluation, Measure, Row, caution_on
-from airrep.reports.sources import Point, ReportSource, Sources, count_of, panel_rows
+from airrep.reports.sources import Point, ReportSource, Sources, panel_rows
 from airrep.reports.tables import (
     NOTHING,
     PAGE,
@@ -172,7 +172,7 @@ def clock_text(rows: Sequence[Row]) -> str:
 
 def _references(panels: Sequence[ReportSource], *, blank: int) -> list[Line]:
     """Lines to compare rows with: noise ceiling, chance, signal-to-noise ratio."""
-    noise = [fact(panel, "signal_to_noise", "snr") for panel in panels]
+    noise = [fact(panel, "signal_to_noise") for panel in panels]
     known = [
         ("Noise ceiling", "a perfect predictor", [panel.evaluation.ceiling for panel in panels], PAGE.hundred),
         ("Chance", "", [fact(panel, "chance") for panel in panels], PAGE.hundred),
@@ -185,10 +185,10 @@ def _references(panels: Sequence[ReportSource], *, blank: int) -> list[Line]:
     ]
 
 
-def fact(panel: ReportSource, *names: str) -> float | None:
-    """The first of some facts that is a number."""
-    values = [panel.evaluation.facts.get(name) for name in names]
-    return next((float(value) for value in values if is_number(value)), None)
+def fact(panel: ReportSource, name: str) -> float | None:
+    """A fact that is a number; None where it is not known."""
+    value = panel.evaluation.facts.get(name)
+    return float(value) if is_number(value) else None
 
 
 def _plain(value: float | None) -> str:
@@ -228,12 +228,12 @@ def _counts(sources: Sequence[ReportSource]) -> str:
     known: dict[str, list[int | None]] = {
         "queries": [len(one.queries) for one in made],
         "subsets": [source.subsets for source in sources],
-        "removals": [count_of(one.facts.get("removals")) for one in made],
+        "removals": [one.facts.get("removals") for one in made],
     }
     words = [f"{text} {name}" for name, values in known.items() if (text := span_text(values)) != NOTHING]
     by_row = "" if len(set(dropped)) == 1 else ", depending on the row"
     scant = caution_on(min(one.distinct_queries for one in made))
-    gone = sum(count_of(one.facts.get("losses_missing")) or 0 for one in made)
+    gone = sum(one.facts.get("losses_missing", 0) for one in made)
     holes = f"; {gone:,} single losses missing" if gone else ""
     return f"{', '.join(words)}; {span_text(dropped)} queries left out{by_row}{holes}{f'; {scant}' if scant else ''}."
 

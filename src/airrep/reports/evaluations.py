@@ -10,9 +10,10 @@ from airrep._version import __version__
 from airrep.errors import ConfigError
 from airrep.reports.exhibits import Exhibit, Section, sections
 from airrep.reports.figures import draw_figure, require_matplotlib
-from airrep.reports.page import asset, check_page_free, environment, page_bytes, policy, short, write_page
+from airrep.reports.page import asset, check_page_free, environment, page_bytes, policy, short
 from airrep.reports.sources import Given, Sources, read_sources
 from airrep.runtime.publishing.files import writing
+from airrep.runtime.remote.outputs import write_output
 from airrep.runtime.remote.places import here_only
 
 TITLE = "Evaluation of training data attribution"
@@ -91,8 +92,8 @@ def write_evaluation_report(
     if figures is not None:
         _remove_old(Path(figures), files)
     for file, content in files.items():
-        write_page(file, content)
-    write_page(path, page_bytes(page.html))
+        write_output(file, content)
+    write_output(path, page_bytes(page.html))
     return path
 
 

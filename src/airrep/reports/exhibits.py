@@ -26,7 +26,7 @@ from airrep.reports.evaluation_tables import (
     words_of,
 )
 from airrep.reports.figures import Drawing
-from airrep.reports.other_tables import comparison_table, diagnosis_tables, plan_about, plan_tables
+from airrep.reports.other_tables import comparison_table, findings_table, plan_about, plan_tables
 from airrep.reports.sources import Point, ReportSource, Sources, label_panels, panel_rows
 from airrep.reports.tables import Table
 
@@ -76,9 +76,10 @@ def sections(sources: Sources, *, figures: bool) -> list[Section]:
             )
     found = [_measure(measure, sources, figures=figures) for measure in WORDS if measure in sources.panels]
     found += [_plan(f"plan-{number}", plan, figures=figures) for number, (_, plan) in enumerate(sources.plans, 1)]
-    compared = [comparison_table(name, value) for name, value in sources.comparisons]
+    compared = [comparison_table(name, one) for name, one in sources.comparisons]
     found.append(Section("comparisons", "Comparisons", _numbered("comparison", compared)))
-    found.append(Section("diagnosis", "Diagnosis", _numbered("diagnosis", diagnosis_tables(sources))))
+    diagnosed = [findings_table(name, one) for name, one in sources.diagnoses]
+    found.append(Section("diagnosis", "Diagnosis", _numbered("diagnosis", diagnosed)))
     runs = (_table("runs-table", sources_table(sources)),) if sources.evaluations else ()
     found.append(Section("runs", "Runs and commands", runs))
     return [section for section in found if section.exhibits]

@@ -1,13 +1,13 @@
 """Tables of comparisons, diagnoses and plans."""
 
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Sequence
+from typing import cast
 
 from airrep.evaluation.comparison import Comparison, Pair
+from airrep.evaluation.diagnosis.diagnosis import Diagnosis
 from airrep.evaluation.result import Difference, Measure
 from airrep.planning.plan import Plan
-from airrep.reports.evaluation_tables import ABOVE, BELOW, LEVEL, WORDS, commands, gap_texts
-from airrep.reports.sources import Sources
+from airrep.reports.evaluation_tables import ABOVE, BELOW, LEVEL, WORDS, gap_texts
 from airrep.reports.tables import (
     NOTHING,
     PAGE,
@@ -21,18 +21,15 @@ from airrep.reports.tables import (
     p_number,
     seconds_text,
     span_text,
-    true_minus,
 )
 from airrep.scoring.pooling import pooling_text
 
-_FINDING = ("level", "number", "verdict", "about", "advice")
 
-
-def comparison_table(name: str, value: Mapping[str, Any]) -> Table:
-    """Differences and p-values of a comparison, a JSON object: one line for each pair of rows."""
-    measure: Measure = value["measure"]
-    drawn = measure in ("lds", "loo") and value.get("resamples")  # the others compare without draws
-    draws = f" {value['resamples']:,} bootstrap draws." if drawn else ""
+def comparison_table(name: str, comparison: Comparison) -> Table:
+    """Differences and p-values of a comparison: one line for each pair of rows."""
+    measure = cast(Measure, comparison.measure)
+    drawn = measure in ("lds", "loo")  # the others compare without draws
+    draws = f" {comparison.resamples:,} bootstrap draws." if drawn else ""
     caption = (
         f"{WORDS[measure].heading}. Difference × 100 of the first less the second, paired on the same queries, with "
         f"95 % intervals; two-sided p-values for a difference of 0, also adjusted for all pairs here (Holm).{draws} "
@@ -40,8 +37,8 @@ def comparison_table(name: str, value: Mapping[str, Any]) -> Table:
         f"{ABOVE} or {BELOW}: above or below by an adjusted p-value under 0.05."
     )
     columns = ("First", "Second", "Difference", "p", "p, adjusted", "Ratio")
-    lines = tuple(_pair_line(Pair(**pair)) for pair in value.get("pairs", ()))
-    return Table(f"Comparison: {name}", columns, lines, caption, _made_by(value.get("command")))
+    lines = tuple(map(_pair_line, comparison.pairs))
+    return Table(f"Comparison: {name}", columns, lines, caption, _made_by(comparison.command))
 
 
 def _pair_line(pair: Pair) -> Line:
@@ -76,55 +73,21 @@ def comparison_tables(comparison: Comparison) -> tuple[Table, Table]:
     return Table.of_texts(heads, rows), Table.of_texts(columns, pairs)
 
 
-def _made_by(command: object) -> tuple[str, ...]:
-    return (str(command),) if command else ()
+def _made_by(command: str) -> tuple[str, ...]:
+    return (command,) if command else ()
 
 
-def diagnosis_tables(sources: Sources) -> list[Table]:
-    """Findings of diagnoses, worst first; then diagnoses among the facts of evaluations."""
-    found = [findings_table(name, value) for name, value in sources.diagnoses]
-    for source in sources.evaluations:
-        value = source.evaluation.facts.get("diagnosis")
-        if not value:
-            continue
-        whole = isinstance(value, Mapping) and "findings" in value
-        made = commands([source])
-        title = f"Diagnosis: {source.role}"
-        found.append(findings_table(source.role, value, made) if whole else plain_table(title, value, made))
-    return found
-
-
-def findings_table(name: str, value: Mapping[str, Any], made: tuple[str, ...] = ()) -> Table:
-    """Each finding of a diagnosis, a JSON object, with its advice."""
-    rows = ([str(one.get(key, "")) for key in ("name", *_FINDING)] for one in value.get("findings", ()))
-    columns = ("Finding", *map(label_of, _FINDING))
-    caption = str(value.get("sentence", ""))
-    own = _made_by(value.get("command"))
-    return Table.of_texts(columns, rows, title=f"Diagnosis: {name}", caption=caption, commands=own or made)
-
-
-def plain_table(title: str, value: Any, made: tuple[str, ...] = ()) -> Table:
-    """Any JSON value as names and values; nested names are joined by dots."""
-    rows = ((label_of(name), text) for name, text in _flat(value))
-    return Table.of_texts(("", "Value"), rows, title=title, commands=made)
-
-
-def _flat(value: Any, name: str = "") -> list[tuple[str, str]]:
-    if isinstance(value, Mapping):
-        return [pair for key, part in value.items() for pair in _flat(part, f"{name}.{key}" if name else str(key))]
-    if isinstance(value, list | tuple) and any(isinstance(part, Mapping | list | tuple) for part in value):
-        return [pair for number, part in enumerate(value, 1) for pair in _flat(part, f"{name} {number}".strip())]
-    if isinstance(value, list | tuple):
-        return [(name, ", ".join(_word(part) for part in value))]
-    return [(name, _word(value))]
-
-
-def _word(value: object) -> str:
-    if isinstance(value, bool) or value is None:
-        return {True: "yes", False: "no", None: NOTHING}[value]
-    if isinstance(value, float):
-        return true_minus(f"{value:,.4g}")
-    return f"{value:,}" if isinstance(value, int) else str(value)
+def findings_table(name: str, diagnosis: Diagnosis) -> Table:
+    """Each finding of a diagnosis with its advice."""
+    keys = ("name", "level", "number", "verdict", "about", "advice")
+    rows = ([str(getattr(one, key)) for key in keys] for one in diagnosis.findings)
+    return Table.of_texts(
+        ("Finding", *map(label_of, keys[1:])),
+        rows,
+        title=f"Diagnosis: {name}",
+        caption=diagnosis.sentence,
+        commands=_made_by(diagnosis.command),
+    )
 
 
 def plan_tables(plan: Plan) -> list[Table]:

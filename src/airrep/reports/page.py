@@ -12,7 +12,7 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 from airrep.corpus.places import Span
 from airrep.errors import ArtifactError
 from airrep.runtime.publishing.files import writing
-from airrep.runtime.remote.outputs import is_taken, write_output
+from airrep.runtime.remote.outputs import is_taken
 
 _CONTROLS = {code: 0x2400 + code for code in range(32) if code not in (0x09, 0x0A)} | {0x7F: 0x2421}
 _HIDDEN = (
@@ -105,8 +105,3 @@ def check_page_free(path: Path, replace: bool) -> None:
 def page_bytes(page: str) -> bytes:
     """A page as it is written, with ``?`` for half a character, as an argument that is not UTF-8 leaves it."""
     return page.encode("utf-8", "replace")
-
-
-def write_page(path: Path, content: bytes) -> None:
-    """Write a file, whole or not at all, with the directories that it is in."""
-    write_output(path, content)

@@ -14,18 +14,9 @@ from jinja2 import Environment
 from airrep._version import __version__
 from airrep.index.results import HARMFUL, Form, Result
 from airrep.reports import results_data as data
-from airrep.reports.page import (
-    asset,
-    check_page_free,
-    environment,
-    mark_places,
-    page_bytes,
-    policy,
-    short,
-    visible,
-    write_page,
-)
+from airrep.reports.page import asset, check_page_free, environment, mark_places, page_bytes, policy, short, visible
 from airrep.runtime.publishing.files import writing
+from airrep.runtime.remote.outputs import write_output
 
 TITLE = "Training data attribution"
 TEXT_LIMITS = (4_000, 2_000, 1_000, 600, 400)
@@ -77,7 +68,7 @@ def write_report(
     for name in report.names:
         check_page_free(path.with_name(name), replace)
     for number in reversed(range(len(report.names))):  # the first page, which leads to the others, last
-        write_page(path.with_name(report.names[number]), page_bytes(report.render(number)))
+        write_output(path.with_name(report.names[number]), page_bytes(report.render(number)))
     if replace:
         _remove_later(path, len(report.names))
     return path
@@ -92,13 +83,6 @@ def _remove_later(path: Path, pages: int) -> None:
             if not page.is_file() or back not in page.read_bytes():
                 return
             page.unlink()
-
-
-def render_report(
-    results: Sequence[Result | Mapping[str, Any]], *, title: str | None = None, notes: Sequence[str] = ()
-) -> str:
-    """The page that :func:`write_report` writes, or the first of them; raises its ConfigError and DataError."""
-    return _Report.of(results, "report.html", title, notes).render(0)
 
 
 @dataclass(frozen=True)

@@ -1,9 +1,12 @@
-"""Results checked, merged by query, ranked and summed for the page."""
+"""Results checked, merged by query, ranked and summed for page and terminal."""
 
-from collections import Counter, defaultdict
-from collections.abc import Mapping, Sequence
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Literal, NamedTuple, TypeAlias
+from typing import Any, Literal, NamedTuple, Protocol, TypeAlias, TypeVar
+
+import numpy as np
+from numpy.typing import ArrayLike
 
 from airrep.corpus.corpus import Example
 from airrep.corpus.places import Span
@@ -28,7 +31,7 @@ ROLL_UP_ROWS = 20
 FIRST_GROUPS, LAST_GROUPS = 20, 10
 """Groups shown from both ends of a long ranking."""
 
-
+T = TypeVar("T")
 Entry: TypeAlias = QueryHits | QueryScores | QueryChange
 
 
@@ -63,10 +66,35 @@ class RankedGroup(NamedTuple):
     rank: int
     group: NamedGroup
     score: float
+    """Mean over queries."""
+    spread: float
+    """Standard deviation over queries."""
     first: int
     """Queries for which the group is the most helpful one."""
+    above: int
+    """Queries whose mean over the groups it exceeds: scores of different queries differ in size."""
     channels: tuple[float, ...] = ()
     """What each channel gave, mean over queries, where that is told."""
+
+
+class Ranked(Protocol):
+    """A training example in a ranking for a query."""
+
+    @property
+    def rank(self) -> int:
+        """1 = first."""
+
+    @property
+    def row(self) -> int:
+        """Its row in the index."""
+
+    @property
+    def score(self) -> float:
+        """Its score for the query."""
+
+    @property
+    def example(self) -> Example:
+        """The example."""
 
 
 class Recurring(NamedTuple):
@@ -172,38 +200,33 @@ def channel_rows(entries: Sequence[QueryScores], names: Sequence[str]) -> list[l
     return [[entry.channels[name] for entry in entries if entry.channels is not None] for name in names]
 
 
-def rank_groups(
-    groups: Sequence[NamedGroup],
-    rows: Sequence[Sequence[float]],
-    channels: Sequence[Sequence[Sequence[float]]] = (),
-) -> list[RankedGroup]:
+def rank_groups(groups: Sequence[NamedGroup], scores: ArrayLike, channels: ArrayLike = ()) -> list[RankedGroup]:
     """Rank groups by their mean score over queries, most helpful first; ties keep the groups' order.
 
     Several groups may be first of one query, where they tie.
 
     Args:
         groups: the groups.
-        rows: the scores of all groups for each query.
-        channels: for each channel, such rows of what it gave.
+        scores: the scores of all groups for each query, ``(q, m)``.
+        channels: what each channel gave of them, ``(c, q, m)``.
     """
-    means = _means(rows)
-    parts = list(zip(*map(_means, channels), strict=True)) if channels else [()] * len(means)
-    greatest = [max(row, default=0.0) for row in rows]
-    firsts = Counter(
-        group for row, most in zip(rows, greatest, strict=True) for group, score in enumerate(row) if score == most
-    )
-    order = sorted(range(len(means)), key=lambda group: -means[group])
+    rows = np.asarray(scores, np.float64)
+    if not rows.size:
+        return []
+    parts = np.asarray(channels, np.float64).reshape(-1, *rows.shape).mean(axis=1)
+    means, spreads = rows.mean(axis=0), rows.std(axis=0)
+    first = (rows == rows.max(axis=1, keepdims=True)).sum(axis=0)
+    above = (rows > rows.mean(axis=1, keepdims=True)).sum(axis=0)
     return [
-        RankedGroup(rank, groups[group], means[group], firsts[group], parts[group])
-        for rank, group in enumerate(order, 1)
+        RankedGroup(
+            *(rank, groups[at], float(means[at]), float(spreads[at]), int(first[at]), int(above[at])),
+            tuple(parts[:, at].tolist()),
+        )
+        for rank, at in enumerate(np.argsort(-means, kind="stable"), 1)
     ]
 
 
-def _means(rows: Sequence[Sequence[float]]) -> list[float]:
-    return [sum(column) / len(rows) for column in zip(*rows, strict=True)]
-
-
-def both_ends(ranking: Sequence[RankedGroup]) -> tuple[Sequence[RankedGroup], int, Sequence[RankedGroup]]:
+def both_ends(ranking: Sequence[T]) -> tuple[Sequence[T], int, Sequence[T]]:
     """The first groups, how many are left out in between, and the last groups of a ranking."""
     left_out = max(len(ranking) - FIRST_GROUPS - LAST_GROUPS, 0)
     split = FIRST_GROUPS if left_out else len(ranking)
@@ -211,23 +234,33 @@ def both_ends(ranking: Sequence[RankedGroup]) -> tuple[Sequence[RankedGroup], in
 
 
 def recurring(run: TopForm, numbers: Mapping[str, int]) -> list[Recurring]:
-    """The examples among the hits of two queries or more: most queries first, then strongest mean, then row.
+    """The first of the examples in common (:func:`in_common`) of a run.
 
     Args:
         run: a ranking for several queries.
         numbers: the number of each query, by its id.
     """
-    seen: dict[int, list[tuple[int, Hit]]] = defaultdict(list)
-    for entry in run.queries:
-        for hit in entry.hits:
-            seen[hit.row].append((numbers[entry.query.id], hit))
-    repeated = {row: found for row, found in sorted(seen.items()) if len(found) > 1}
-    rows = [_recurring(found) for found in repeated.values()]
-    direction = -1 if run.order == HELPFUL else 1
-    return sorted(rows, key=lambda row: (-len(row.queries), direction * row.mean))[:OVERVIEW_ROWS]
+    ranked = [(numbers[entry.query.id], entry.hits) for entry in run.queries]
+    return in_common(ranked, least=run.order != HELPFUL)[:OVERVIEW_ROWS]
 
 
-def _recurring(found: Sequence[tuple[int, Hit]]) -> Recurring:
+def in_common(ranked: Iterable[tuple[int, Iterable[Ranked]]], *, least: bool = False) -> list[Recurring]:
+    """The examples that two queries or more have: most queries first, then strongest mean, then row.
+
+    Args:
+        ranked: the number and the ranking of each query.
+        least: whether low scores are the strong ones.
+    """
+    seen: dict[int, list[tuple[int, Ranked]]] = defaultdict(list)
+    for number, hits in ranked:
+        for hit in hits:
+            seen[hit.row].append((number, hit))
+    rows = [_recurring(found) for _, found in sorted(seen.items()) if len(found) > 1]
+    direction = 1 if least else -1
+    return sorted(rows, key=lambda row: (-len(row.queries), direction * row.mean))
+
+
+def _recurring(found: Sequence[tuple[int, Ranked]]) -> Recurring:
     hits = [hit for _, hit in found]
     mean = sum(hit.score for hit in hits) / len(hits)
     return Recurring(hits[0].example, tuple(number for number, _ in found), mean, min(hit.rank for hit in hits))

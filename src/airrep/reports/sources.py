@@ -1,6 +1,6 @@
 """Evaluations, comparisons and plans to report: found, named, joined."""
 
-import json
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
@@ -12,13 +12,16 @@ import numpy as np
 
 from airrep.errors import ConfigError
 from airrep.evaluation.comparison import KIND as COMPARISON
-from airrep.evaluation.comparison import RESULT, Named, compare_evaluations
+from airrep.evaluation.comparison import Comparison, Named, compare_evaluations, read_comparison
+from airrep.evaluation.diagnosis.diagnosis import KIND as DIAGNOSIS
+from airrep.evaluation.diagnosis.diagnosis import Diagnosis, read_diagnosis
 from airrep.evaluation.result import KIND, Difference, Evaluation, Measure, Row, evaluation_of
 from airrep.planning.plan import KIND as PLAN
 from airrep.planning.plan import Plan, plan_of
-from airrep.runtime.artifacts import check_digests, fetched, read_manifest
+from airrep.runtime.artifacts import fetched, read_manifest
 
-DIAGNOSIS = "diagnosis"
+_THOUSANDS = re.compile(r"[+-]?\d{1,3}(,\d{3})+(\.\d*)?")
+"""Numbers whose commas are those of thousands: ``0,5`` is none of them."""
 KINDS = (KIND, PLAN, COMPARISON, DIAGNOSIS)
 """Kinds of artifacts that a report of evaluations is made from."""
 
@@ -131,11 +134,8 @@ class ReportSource:
     @property
     def subsets(self) -> int | None:
         """Number of subsets it was judged on, in all instances; None for measures without subsets."""
-        facts = self.evaluation.facts
-        if "subsets" in facts or "removals" in facts:
-            return count_of(facts.get("subsets"))
-        losses = [matrix for name, matrix in self.evaluation.matrices.items() if name.startswith("losses/")]
-        return sum(matrix.shape[1] for matrix in losses) if losses else None
+        found: int | None = self.evaluation.facts.get("subsets")
+        return found
 
     @property
     def dropped(self) -> tuple[int, int]:
@@ -157,8 +157,8 @@ class Sources:
 
     evaluations: list[ReportSource] = field(default_factory=list)
     """As they were given."""
-    comparisons: list[tuple[str, Mapping[str, Any]]] = field(default_factory=list)
-    diagnoses: list[tuple[str, Mapping[str, Any]]] = field(default_factory=list)
+    comparisons: list[tuple[str, Comparison]] = field(default_factory=list)
+    diagnoses: list[tuple[str, Diagnosis]] = field(default_factory=list)
     plans: list[tuple[str, Plan]] = field(default_factory=list)
     curves: Sequence[str] = ()
     """Tags that curves are drawn of. All of them are to be given: one evaluation may be a point of several."""
@@ -227,10 +227,10 @@ def read_sources(runs: Sequence[Given], *, join: bool = False, curves: Sequence[
             sources.evaluations.append(ReportSource(name, run))
         elif run.kind == PLAN:
             sources.plans.append((name, plan_of(run.path, run.manifest)))
-        elif run.kind in (COMPARISON, DIAGNOSIS):
-            check_digests(run.path, run.manifest["files"])
-            others = sources.comparisons if run.kind == COMPARISON else sources.diagnoses
-            others.append((name, json.loads((run.path / RESULT).read_bytes())))
+        elif run.kind == COMPARISON:
+            sources.comparisons.append((name, read_comparison(run.path)))
+        elif run.kind == DIAGNOSIS:
+            sources.diagnoses.append((name, read_diagnosis(run.path)))
         else:
             sources.evaluations.append(ReportSource(name, evaluation_of(run.path, run.manifest)))
     if join:
@@ -304,7 +304,7 @@ def _pooled(source: ReportSource, others: Sequence[ReportSource]) -> list[str]:
 def _number(source: ReportSource, tag: str) -> float:
     text = source.evaluation.tags[tag]
     try:
-        value = float(text.replace("_", "").replace(",", ""))
+        value = float(text.replace(",", "") if _THOUSANDS.fullmatch(text.strip()) else text)
     except ValueError:
         value = float("nan")
     if not np.isfinite(value):
@@ -323,19 +323,6 @@ def _check_apart(label: str, tag: str, points: Sequence[Point]) -> None:
                 f"--curve {tag}: {one.source.name} and {other.source.name}{where} have the same value {one.at:g}; "
                 "expected one run for each. Give one of them, or tag them apart."
             )
-
-
-def count_of(value: object) -> int | None:
-    """A count that may also be given as a list or an object of counts, or a list of names."""
-    if isinstance(value, bool) or value is None:
-        return None
-    if isinstance(value, int | float):
-        return int(value)
-    parts = list(value.values()) if isinstance(value, Mapping) else value
-    if isinstance(parts, list | tuple):
-        counts = [part for part in parts if isinstance(part, int)]
-        return sum(counts) if len(counts) == len(parts) else len(parts)
-    return None
 
 
 def panel_rows(panels: Sequence[ReportSource]) -> list[str]:

@@ -122,37 +122,37 @@ def three(value: float) -> str:
     return true_minus(f"{value:,.0f}" if abs(value) >= 99.95 else f"{value:.3g}")
 
 
-_UP_TO_S = ((1e-3, "µs", 1e-6), (1, "ms", 1e-3))
-_SECONDS = (*_UP_TO_S, (120, "s", 1), (7200, "min", 60), (172800, "h", 3600), (0, "days", 86400))
-_DURATIONS = (*_UP_TO_S, (60, "s", 1), (3600, "min", 60), (86400, "h", 3600), (0, "d", 86400))
-_BYTES = ((999.5, "B", 1), (999.5e3, "kB", 1e3), (999.5e6, "MB", 1e6), (999.5e9, "GB", 1e9), (0, "TB", 1e12))
-_AMOUNTS = ((2**10, "B", 1), (2**20, "KiB", 2**10), (2**30, "MiB", 2**20), (2**40, "GiB", 2**30), (0, "TiB", 2**40))
+_SECONDS = (
+    (1e-3, "µs", 1e-6),
+    (1, "ms", 1e-3),
+    (120, "s", 1),
+    (7200, "min", 60),
+    (172800, "h", 3600),
+    (0, "days", 86400),
+)
+_BYTES = (
+    (1023.5, "B", 1),
+    (1023.5 * 2**10, "KiB", 2**10),
+    (1023.5 * 2**20, "MiB", 2**20),
+    (1023.5 * 2**30, "GiB", 2**30),
+    (0, "TiB", 2**40),
+)
 """Units, each with the value from which on the next one is taken; 0 for the last."""
 
 
-def _in_units(value: float, units: Sequence[tuple[float, str, float]], show: Callable[[float], str] = three) -> str:
+def _in_units(value: float, units: Sequence[tuple[float, str, float]]) -> str:
     unit, size = next((unit, size) for limit, unit, size in units if value < limit or not limit)
-    return f"{show(value / size)} {unit}"
+    return f"{three(value / size)} {unit}"
 
 
 def bytes_text(value: float) -> str:
-    """A size, to three digits."""
+    """A size to three digits, such as ``"1.5 GiB"``."""
     return _in_units(value, _BYTES)
 
 
 def seconds_text(value: float) -> str:
-    """A time, to three digits, in the unit that suits it."""
-    return _in_units(value, _SECONDS) if value else "0 s"
-
-
-def duration(seconds: float) -> str:
-    """A time on the terminal, such as ``"1.5 h"``."""
-    return "0 s" if seconds < 1e-6 else _in_units(seconds, _DURATIONS, "{:.3g}".format)
-
-
-def amount(count: float) -> str:
-    """Bytes on the terminal, such as ``"1.5 GiB"``."""
-    return "0 B" if count < 1 else _in_units(count, _AMOUNTS, "{:.3g}".format)
+    """A time to three digits, in the unit that suits it, such as ``"2.5 min"``."""
+    return "0 s" if value < 1e-9 else _in_units(value, _SECONDS)
 
 
 def p_text(value: float) -> str:

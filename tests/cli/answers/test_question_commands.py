@@ -141,8 +141,8 @@ def test_clean_writes_lists(run: Run) -> None:
     assert [one.id for one in airrep.read_corpus("lists/drop.jsonl")] == ["again"]
     assert "exists already" in run("clean", "twice", "--lists", "lists").err
     table = run("clean", "twice", "queries.jsonl", "--kind", "duplicate", "--kind", "harmful").out
-    assert "duplicate: repeats an earlier example: 1 of 31" in table
-    assert "harmful: for many queries: 0 of 31" in table
+    assert "Duplicate: repeats an earlier example. 1 of 31." in table
+    assert "Harmful: for many queries. 0 of 31." in table
     assert "ngrams" in run("clean", "twice", "--set", "ngrams=x").err
     assert (run("clean", "twice", "--kind", "typo").status, run("clean", "nowhere").status) == (1, 1)
 
@@ -215,7 +215,7 @@ def test_many_groups_and_leaks_are_cut_short(run: Run) -> None:
     )
     assert run("index", "copies.jsonl", "--out", "copied", "--method", "tfidf").status == 0
     ran = run("audit", "copied", "copies.jsonl")
-    assert "10 more are not shown; all are in --json and --out RUN" in ran.out
+    assert "The first 20 of 30; all are in --json and --out RUN." in ran.out
     names = json.dumps({f"group {number}": [number % 30] for number in range(1000)})
     Path("groups.json").write_text(names)
     ran = run("group", "index", "queries.jsonl", "--groups", "groups.json")

@@ -2,21 +2,22 @@
 
 from collections.abc import Iterator
 
+from rich.markup import escape
 from rich.table import Table
 from rich.text import Text
 
 from airrep.answers.answer import PREDICTION, Answer
-from airrep.answers.audit import Audited, AuditResult
+from airrep.answers.audit import AuditResult
 from airrep.answers.clean import CleanResult
 from airrep.answers.explain import Explained, ExplainResult, Lesson
 from airrep.answers.harm import HARM, HarmResult, SetResult
 from airrep.answers.mix import MixResult
 from airrep.answers.tokens import Token
-from airrep.cli.show.console import out, printable, snippet
+from airrep.cli.show.console import out, print_table, printable, snippet
 from airrep.cli.show.summaries import is_long, print_common, say_where_all_are
 from airrep.cli.show.why import CAUSE, MARK, channel_parts, told_hit
 from airrep.corpus.corpus import Example
-from airrep.index.results import order_in_words
+from airrep.reports.answers.tables import TERMINAL, answer_tables
 from airrep.reports.tables import signed
 
 ALIKE = 2.0
@@ -25,15 +26,6 @@ SAME = 3
 """Phrases printed that a training example has with the better answer."""
 TOKENS = 5
 """Words printed that a training example helps, or harms, most; --json tells all."""
-FOUND = 20
-"""Findings printed of each kind; --json and --lists tell all."""
-HEADINGS = {
-    "label": "label: likely wrong",
-    "answer": "answer: unlike those of the nearest prompts",
-    "duplicate": "duplicate: repeats an earlier example",
-    "outlier": "outlier: far from all others",
-    "harmful": "harmful: for many queries",
-}
 
 
 def print_explained(result: ExplainResult) -> None:
@@ -120,14 +112,14 @@ def print_harmful(result: HarmResult) -> None:
             table.add_row(str(harm.rank), *numbers, snippet(harm.example.id, 20), text)
         out().print(table)
     if long:
-        print_common(out(), [one.harms for one in result.queries], "are told to harm one")
+        print_common(out(), [one.harms for one in result.queries], "are told to harm one", least=True)
         say_where_all_are(out(), len(result.queries), report=False)
     if result.hubs:
         out().print(
             "hubs, among the worst of at least half of the queries: odd in themselves, perhaps", highlight=False
         )
         table = Table("queries", "id", "prompt → response")
-        for hub in result.hubs[:FOUND]:
+        for hub in result.hubs[: TERMINAL.rows]:
             table.add_row(f"{hub.queries:,}", snippet(hub.example.id, 20), text_of(hub.example))
         out().print(table)
     print_origin(result)
@@ -137,78 +129,35 @@ def print_harmful(result: HarmResult) -> None:
 
 def print_set(result: SetResult) -> None:
     """Print what helps, or harms, a set of queries."""
-    order = order_in_words(result.least, (hit.score for hit in result.hits))
-    left = f" ({result.even:,} more tell no examples apart)" if result.even else ""
-    out().print(f"{order} for all {result.queries:,} queries together{left}", highlight=False)
-    table = Table("#", "mean effect", "helped", "id", "prompt → response")
-    for hit in result.hits:
-        numbers = (signed(hit.score), f"{hit.helped:.0%}")
-        table.add_row(str(hit.rank), *numbers, snippet(hit.example.id, 20), text_of(hit.example))
-    out().print(table)
+    _print_tables(result)
     print_origin(result)
 
 
 def print_cleaned(result: CleanResult) -> None:
     """Print the findings, kind by kind."""
-    for kind in result.checked:
-        found = [finding for finding in result.findings if finding.kind == kind]
-        more = f", the first {FOUND}" if len(found) > FOUND else ""
-        out().print(f"[bold]{HEADINGS[kind]}[/]: {len(found):,} of {result.examples:,}{more}", highlight=False)
-        if found:
-            table = Table("id", "reason", "prompt → response")
-            for finding in found[:FOUND]:
-                table.add_row(snippet(finding.example.id, 20), snippet(finding.reason, 120), text_of(finding.example))
-            out().print(table)
-    for name, why in result.skipped.items():
-        out().print(f"[dim]{name}: not looked for: {snippet(why)}[/]", highlight=False)
+    _print_tables(result)
     out().print("[dim]Findings are reasons to look, not proof; docs/answers.md tells how often they are right.[/]")
 
 
 def print_audited(result: AuditResult) -> None:
     """Print the items that the training data contain, with the texts."""
-    leaks = result.leaks
-    chosen = result.settings
-    if leaks:
-        table = Table("id", "verdict", "words", "cosine", "item and what is like it")
-        for one in leaks[:FOUND]:
-            share = "" if one.text is None else f"{one.text.share:.0%}"
-            cosine = "" if one.meaning is None else f"{one.meaning.cosine:.3f}"
-            table.add_row(snippet(one.item.id, 20), one.verdict, share, cosine, _leak_text(one))
-        out().print(table)
-        if len(leaks) > FOUND:
-            out().print(f"[dim]{len(leaks) - FOUND:,} more are not shown; all are in --json and --out RUN[/]")
-    counts = {verdict: result.count(verdict) for verdict in dict.fromkeys(one.verdict for one in result.items)}
-    told = ", ".join(f"{count:,} {verdict}" for verdict, count in counts.items())
-    out().print(f"{len(result.items):,} items: {told}", highlight=False)
-    words = f"words: share of {chosen.order}-grams in one example, from {chosen.contained:.0%} contained, "
-    words += f"from {chosen.nearly:.0%} nearly"
-    meaning = f"meaning: cosine from {chosen.cosine:g}"
-    if result.encoder is None:
-        meaning = "meaning was not compared: the index holds no embeddings (take one of channels or airrep)"
-    out().print(f"[dim]{words}; {meaning}[/]", highlight=False)
-
-
-def _leak_text(one: Audited) -> str:
-    lines = [text_of(one.item)]
-    if one.text is not None and one.verdict != "alike in meaning":
-        of = "" if one.text.part == "item" else " (prompt)"
-        lines.append(f"[dim]in[/] {snippet(one.text.example.id, 20)}{of}: [{MARK}]{snippet(one.text.words)}[/]")
-    elif one.meaning is not None:
-        lines.append(f"[dim]like[/] {snippet(one.meaning.example.id, 20)}: {text_of(one.meaning.example)}")
-    return "\n".join(lines)
+    _print_tables(result)
 
 
 def print_mix(result: MixResult) -> None:
     """Print the weights of sources."""
-    out().print(f"weights by {snippet(result.by, 40)} for {result.queries:,} queries", highlight=False)
-    table = Table("source", "examples", "share", "weight", "95 % interval", "weight / share")
-    for one in result.sources:
-        interval = f"{one.low:.1%} to {one.high:.1%}"
-        numbers = (f"{one.examples:,}", f"{one.share:.1%}", f"{one.weight:.1%}", interval, f"{one.lift:.2f}")
-        table.add_row(snippet(one.name, 60), *numbers)
-    out().print(table)
-    out().print(f"[dim]weight: share of the {result.top:,} examples that help a query most, mean of the queries[/]")
+    _print_tables(result)
     print_origin(result)
+
+
+def _print_tables(result: Answer) -> None:
+    """Print the tables that a page of the answer has, with shorter texts."""
+    for table in answer_tables(result, TERMINAL):
+        caption = f". {table.caption}" if table.caption else ""
+        told = f"[bold]{escape(printable(table.title))}[/]{escape(printable(caption))}"
+        out().print(told, highlight=False, soft_wrap=True)
+        if table.lines:
+            print_table(table)
 
 
 def print_origin(result: Answer) -> None:

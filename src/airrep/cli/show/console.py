@@ -11,7 +11,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from rich.table import Table as RichTable
 
 if TYPE_CHECKING:
-    from airrep.reports.tables import Table
+    from airrep.reports.tables import Cell, Table
 
 QUIET_SECONDS = 2.0
 LINE_SECONDS = 10.0
@@ -105,12 +105,21 @@ def snippet(text: str, length: int = SNIPPET) -> str:
 
 
 def print_table(table: "Table", longest: int | None = None) -> None:
-    """Print the texts of a table, whole or cut to the *longest*; those of its heading to 40 characters."""
+    """Print the texts of a table, whole or cut to the *longest*; those of its heading to 40 characters.
+
+    A cell's second line is dim.
+    """
     shown = RichTable(*(snippet(column, 40) for column in table.columns))
     for line in table.lines:
-        texts = (cell.text for cell in (line.head, *line.cells))
-        shown.add_row(*(escape(printable(text)) if longest is None else snippet(text, longest) for text in texts))
+        shown.add_row(*(_cell_markup(cell, longest) for cell in (line.head, *line.cells)))
     out().print(shown)
+
+
+def _cell_markup(cell: "Cell", longest: int | None) -> str:
+    text, under = (
+        escape(printable(part)) if longest is None else snippet(part, longest) for part in (cell.text, cell.under)
+    )
+    return f"{text}\n[dim]{under}[/]" if under else text
 
 
 def print_fields(fields: Mapping[str, Any]) -> None:

@@ -183,7 +183,7 @@ def print_diagnosis(diagnosis: "Diagnosis") -> None:
     shown.add_column("verdict")
     shown.add_column("finding, its advice", overflow="fold", min_width=28)
     shown.add_column("number, what it means")
-    for line in findings_table("", diagnosis.to_dict()).lines:
+    for line in findings_table("", diagnosis).lines:
         texts = (escape(printable(cell.text)) for cell in (line.head, *line.cells))
         name, level, number, verdict, about, advice = texts
         named = [name, *([] if about == "labels" else [about]), f"[dim]#{advice.partition('#')[2]}[/]"]

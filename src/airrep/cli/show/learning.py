@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from airrep.cli.show.console import LINE_SECONDS, err, print_fields, print_table, printable, say
 from airrep.cli.show.results import size_of
-from airrep.reports.tables import SIGNED, Table
+from airrep.reports.tables import SIGNED, Table, seconds_text
 from airrep.runtime.remote.places import shown
 
 if TYPE_CHECKING:
@@ -23,14 +23,6 @@ MOST_JUMPS, MOST_ROWS = 10, 8
 """Jumps of a training's loss that are shown, and rows of each; --json tells all."""
 
 
-def clock(seconds: float) -> str:
-    """A duration as people read it: ``8 s``, ``12 min``, ``3 h 20 min``."""
-    if seconds < 90:
-        return f"{seconds:.0f} s"
-    minutes = round(seconds / 60)
-    return f"{minutes} min" if minutes < 90 else f"{minutes // 60} h {minutes % 60} min"
-
-
 class TaskMeter:
     """Fine-tunes on stderr: the first, then one line every ten seconds, each failure, and the last."""
 
@@ -43,7 +35,7 @@ class TaskMeter:
             _line(f"{report.name}: given up: {printable(report.error)}")
         elif now - self._shown >= LINE_SECONDS or report.done == report.total:
             self._shown = now
-            left = "" if report.left is None else f", {clock(report.left)} left"
+            left = "" if report.left is None else f", {seconds_text(round(report.left))} left"
             _line(f"{report.name}: {report.seconds:.1f} s; {report.done:,} of {report.total:,} done{left}")
 
 
@@ -74,7 +66,8 @@ class StepMeter:
     def _left(self, step: int) -> str:
         if self._steps is None:
             return ""
-        return f", {clock((self._steps - step) * self._spent / max(1, self._seen))} left at most"
+        left = (self._steps - step) * self._spent / max(1, self._seen)
+        return f", {seconds_text(round(left))} left at most"
 
 
 def _number(loss: float | None) -> str:

@@ -2,7 +2,7 @@
 
 from airrep.cli.show.console import print_table, printable, say
 from airrep.planning.plan import Crossover, Interval, MethodPlan, Plan
-from airrep.reports.tables import PLAIN, Table, amount, duration
+from airrep.reports.tables import PLAIN, Table, bytes_text, seconds_text
 
 
 def print_plan(plan: Plan) -> None:
@@ -20,28 +20,29 @@ def print_plan(plan: Plan) -> None:
 def _row(method: MethodPlan) -> tuple[str, ...]:
     return (
         method.name,
-        duration(method.fixed_seconds),
-        duration(method.seconds_per_example),
+        seconds_text(method.fixed_seconds),
+        seconds_text(method.seconds_per_example),
         _between(method.interval),
-        duration(method.corpus_seconds or 0.0),
-        amount(method.memory_bytes or 0.0),
-        amount(method.disk_bytes or 0.0),
-        amount(method.store_bytes or 0.0),
+        seconds_text(method.corpus_seconds or 0.0),
+        bytes_text(method.memory_bytes or 0.0),
+        bytes_text(method.disk_bytes or 0.0),
+        bytes_text(method.store_bytes or 0.0),
     )
 
 
 def _between(interval: Interval | None) -> str:
-    return PLAIN.interval(interval or (0.0, 0.0), duration)
+    return PLAIN.interval(interval, seconds_text)
 
 
 def _say_learning(plan: Plan) -> None:
     learning, parts = plan.facts["learning"], plan.methods[0].fixed_parts
+    workers = f"{plan.workers} worker{'s share' if plan.workers != 1 else ' takes'}"
     say(
         f"labels: {learning['subsets']:,} fine-tunes on {learning['size']:,} examples to learn from, twice "
-        f"{learning['held_out_subsets']:,} to stop and judge by, {duration(parts['labels'])}; training: "
-        f"{learning['steps']:,} steps, {duration(parts['training'])}. Seconds are those of one core (of the GPU where "
-        f"there is one); {plan.workers} worker{'s share' if plan.workers != 1 else ' takes'} labels and encoding: "
-        f"{duration(plan.facts['label_wall_seconds'])} for labels by the clock"
+        f"{learning['held_out_subsets']:,} to stop and judge by, {seconds_text(parts['labels'])}; training: "
+        f"{learning['steps']:,} steps, {seconds_text(parts['training'])}. Seconds are those of one core (of the GPU "
+        f"where there is one); {workers} labels and encoding: {seconds_text(plan.facts['label_wall_seconds'])} for "
+        "labels by the clock"
     )
 
 
@@ -60,7 +61,11 @@ def _print_checks(plan: Plan) -> None:
     rows = []
     for one in plan.last_real:
         ratio = "" if one.ratio is None else f"{one.ratio:.2f}"
-        memory = "" if one.memory_bytes is None else "{}, was {}".format(*map(amount, one.memory_bytes))
-        times = (duration(one.predicted_seconds), _between(one.predicted_interval), duration(one.measured_seconds))
+        memory = "" if one.memory_bytes is None else "{}, was {}".format(*map(bytes_text, one.memory_bytes))
+        times = (
+            seconds_text(one.predicted_seconds),
+            _between(one.predicted_interval),
+            seconds_text(one.measured_seconds),
+        )
         rows.append((one.what, *times, ratio, memory, "; ".join(one.conditions)))
     print_table(Table.of_texts(("real run", "predicted", "95 % interval", "measured", "ratio", "memory", "but"), rows))

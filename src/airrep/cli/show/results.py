@@ -24,7 +24,7 @@ from airrep.cli.show.summaries import (
 from airrep.cli.show.why import CAUSE, has_same_words, marked_query, told_hit
 from airrep.corpus.corpus import Example
 from airrep.index.results import GroupResult, Hits, TopResult, WhatIfResult, order_in_words
-from airrep.reports.tables import signed
+from airrep.reports.tables import bytes_text, signed
 from airrep.runtime.remote.places import shown
 
 
@@ -180,7 +180,7 @@ def print_manifest(path: Path, manifest: Mapping[str, Any]) -> None:
 def size_of(manifest: Mapping[str, Any]) -> str:
     """Number of an artifact's files, and their size in all."""
     size = sum(entry["bytes"] for entry in manifest["files"].values())
-    return f"{len(manifest['files'])}, {size / 1e6:,.1f} MB"
+    return f"{len(manifest['files'])}, {bytes_text(size)}"
 
 
 def _packages(manifest: Mapping[str, Any]) -> str:

@@ -1,40 +1,20 @@
 """Print what the answers for many queries have in common."""
 
-from collections import defaultdict
 from collections.abc import Iterable, Sequence
-from typing import Protocol
 
 import numpy as np
 from rich.console import Console
 from rich.table import Table
 
 from airrep.cli.show.console import snippet
-from airrep.corpus.corpus import Example
-from airrep.index.results import GroupResult, TopResult, WhatIfResult, order_in_words
+from airrep.index.results import GroupResult, NamedGroup, TopResult, WhatIfResult, order_in_words
+from airrep.reports.results_data import Ranked, both_ends, in_common, rank_groups
 from airrep.reports.tables import signed, unsigned
 
 FEW = 20
 """Of more queries, none is shown by itself."""
-FIRST, LAST = 20, 10
-"""Groups shown from both ends of a long ranking."""
 EXAMPLES = 10
 """Training examples shown, of those that many queries have in common."""
-
-
-class Ranked(Protocol):
-    """A training example in a ranking."""
-
-    @property
-    def row(self) -> int:
-        """Its row in the index."""
-
-    @property
-    def score(self) -> float:
-        """Its score for the query."""
-
-    @property
-    def example(self) -> Example:
-        """The example."""
 
 
 def is_long(queries: int) -> bool:
@@ -44,60 +24,56 @@ def is_long(queries: int) -> bool:
 
 def add_both_ends(table: Table, rows: Sequence[Sequence[str]]) -> None:
     """Add the first and last rows of a long ranking to a table, and say how many are left out in between."""
-    left_out = len(rows) - FIRST - LAST
-    if left_out <= 0:
-        left_out, first = 0, rows
-    else:
-        first = rows[:FIRST]
+    first, left_out, last = both_ends(rows)
     for row in first:
         table.add_row(*row)
     if left_out:
         where = min(1, len(table.columns) - 1)
         table.add_row(*[""] * where, f"… {left_out:,} more, in --json", style="dim")
-        for row in rows[-LAST:]:
-            table.add_row(*row)
+    for row in last:
+        table.add_row(*row)
 
 
 def print_common_hits(console: Console, result: TopResult) -> None:
     """Print the training examples that most queries rank among their first."""
     order = order_in_words(result.least, (hit.score for hits in result for hit in hits))
-    print_common(console, list(result), f"are among the {order}")
+    print_common(console, list(result), f"are among the {order}", least=result.least)
 
 
-def print_common(console: Console, ranked: Sequence[Iterable[Ranked]], verb: str) -> None:
-    """Print the training examples that most of the queries have in common; *verb* says what they are to a query."""
-    found: dict[int, list[Ranked]] = defaultdict(list)
-    for hits in ranked:
-        for hit in hits:
-            found[hit.row].append(hit)
-    often = sorted((some for some in found.values() if len(some) > 1), key=lambda some: -len(some))[:EXAMPLES]
-    distinct = f"{len(found):,} different examples {verb} of {len(ranked):,} queries"
+def print_common(console: Console, ranked: Sequence[Iterable[Ranked]], verb: str, *, least: bool = False) -> None:
+    """Print the training examples that most of the queries have in common.
+
+    Args:
+        console: where to.
+        ranked: the ranking of each query.
+        verb: what the examples are to a query.
+        least: whether low scores are the strong ones.
+    """
+    count = len({hit.row for hits in ranked for hit in hits})
+    distinct = f"{count:,} different examples {verb} of {len(ranked):,} queries"
+    often = in_common(enumerate(ranked), least=least)[:EXAMPLES]
     if not often:
         console.print(f"{distinct}, none of them for two", highlight=False)
         return
     table = Table("queries", "mean score", "id", "prompt → response")
-    for some in often:
-        example, mean = some[0].example, np.mean([hit.score for hit in some])
-        text = f"{snippet(example.prompt, 90)} [dim]→[/] {snippet(example.response, 60)}"
-        table.add_row(f"{len(some):,}", signed(float(mean)), snippet(example.id, 20), text)
+    for one in often:
+        text = f"{snippet(one.example.prompt, 90)} [dim]→[/] {snippet(one.example.response, 60)}"
+        table.add_row(f"{len(one.queries):,}", signed(one.mean), snippet(one.example.id, 20), text)
     console.print(f"{distinct}; those of several:", highlight=False)
     console.print(table)
 
 
 def print_group_means(console: Console, result: GroupResult) -> None:
-    """Print mean and spread of each group's scores, and how many queries agree.
-
-    Queries differ in the size of their scores, so agreement is counted against each query's own mean over the groups.
-    """
-    scores = result.scores.astype(np.float64)
-    above = (scores > scores.mean(axis=1, keepdims=True)).sum(axis=0)
-    first = (scores == scores.max(axis=1, keepdims=True)).sum(axis=0)
+    """Print mean and spread of each group's scores, and how many queries agree."""
+    groups = list(map(NamedGroup, result.names, result.sizes))
     table = Table("group", "examples", "mean score", "spread", "first of", "above the query's mean")
-    rows = []
-    for group in np.argsort(-scores.mean(axis=0), kind="stable"):
-        mean, spread = scores[:, group].mean(), scores[:, group].std()
-        numbers = (signed(mean, 4), unsigned(spread, 4), f"{first[group]:,}", f"{above[group]:,}")
-        rows.append((snippet(result.names[group], 60), f"{result.sizes[group]:,}", *numbers))
+    rows = [
+        (
+            *(snippet(one.group.name, 60), f"{one.group.size:,}", signed(one.score, 4), unsigned(one.spread, 4)),
+            *(f"{one.first:,}", f"{one.above:,}"),
+        )
+        for one in rank_groups(groups, result.scores)
+    ]
     add_both_ends(table, rows)
     console.print(f"over {len(result.queries):,} queries", highlight=False)
     console.print(table)

@@ -8,8 +8,9 @@ from airrep.answers.answer import PREDICTION, Answer
 from airrep.errors import ConfigError
 from airrep.reports.answers.tables import KINDS, answer_tables
 from airrep.reports.exhibits import Exhibit, Section
-from airrep.reports.page import asset, check_page_free, environment, page_bytes, policy, write_page
+from airrep.reports.page import asset, check_page_free, environment, page_bytes, policy
 from airrep.reports.sources import Run
+from airrep.runtime.remote.outputs import write_output
 
 TITLE = "Answers about training data"
 HEADINGS = {
@@ -67,7 +68,7 @@ def write_answer_report(
     found = [one if isinstance(one, Answer) else read_answer(one) for one in answers]
     if not found:
         raise ConfigError("report: no answers; expected at least one. Give the path of one.")
-    write_page(path, page_bytes(_page(found, title)))
+    write_output(path, page_bytes(_page(found, title)))
     return path
 
 

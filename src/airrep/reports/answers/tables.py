@@ -1,7 +1,8 @@
-"""The tables of an answer, with whole texts."""
+"""The tables of an answer, for page and terminal."""
 
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from typing import Any
+from typing import Any, NamedTuple
 
 from airrep.answers.answer import Answer
 from airrep.answers.audit import Audited, AuditResult
@@ -13,33 +14,58 @@ from airrep.corpus.corpus import Example
 from airrep.index.results import order_in_words
 from airrep.index.why import Why
 from airrep.reports.page import short
-from airrep.reports.tables import Cell, Line, Table, signed, true_minus
+from airrep.reports.tables import NOTHING, Cell, Line, Table, signed, true_minus
 
-TEXT = 1500
-"""Characters shown of a text."""
-ROWS = 500
-"""Lines of a table: the artifact has all of them."""
+HEADINGS = {
+    "label": "Label: likely wrong",
+    "answer": "Answer: unlike those of the nearest prompts",
+    "duplicate": "Duplicate: repeats an earlier example",
+    "outlier": "Outlier: far from all others",
+    "harmful": "Harmful: for many queries",
+}
+"""Titles of the findings of each kind."""
 
 
-def answer_tables(answer: Answer) -> list[Table]:
+class Lengths(NamedTuple):
+    """How much is shown of a table, and characters of its texts."""
+
+    rows: int
+    name: int | None
+    """Of an example's id; None for all of it."""
+    source: int | None
+    prompt: int
+    response: int
+    reason: int
+    words: int
+    """Of the words that an item and an example share."""
+    rest: str = ""
+    """Where the rows are that are not shown."""
+
+
+PAGE = Lengths(rows=500, name=None, source=None, prompt=1500, response=1500, reason=300, words=1500)
+TERMINAL = Lengths(20, 20, 60, 90, 60, 120, 160, "; all are in --json and --out RUN")
+
+
+def answer_tables(answer: Answer, lengths: Lengths = PAGE) -> list[Table]:
     """The tables of an answer, in order; at least one."""
-    return list(_MAKERS[type(answer)](answer))
+    return list(_MAKERS[type(answer)](answer, lengths))
 
 
-def _explained(result: ExplainResult) -> Iterator[Table]:
+def _explained(result: ExplainResult, lengths: Lengths) -> Iterator[Table]:
     for one in result.answers:
         contrast = one.better is not None
         numbers = ("answer − better", "deviations", "answer", "better") if contrast else ("score", "deviations")
-        lines = [_lesson(lesson, one) for lesson in one.lessons]
-        yield _table(f"What taught {one.answer.id}", (*numbers, "prompt → response"), lines, _asked(one))
+        lines = [_lesson(lesson, one, lengths) for lesson in one.lessons]
+        columns = (*numbers, "prompt → response")
+        yield _table(f"What taught {one.answer.id}", columns, lines, lengths, _asked(one, lengths))
 
 
-def _asked(one: Explained) -> str:
-    told = f"{short(one.answer.prompt, TEXT)} → {short(one.answer.response, TEXT)}"
-    return told if one.better is None else f"{told}, in place of {short(one.better.response, TEXT)}"
+def _asked(one: Explained, lengths: Lengths) -> str:
+    told = _text(one.answer, lengths)
+    return told if one.better is None else f"{told}, in place of {short(one.better.response, lengths.response)}"
 
 
-def _lesson(lesson: Lesson, one: Explained) -> Line:
+def _lesson(lesson: Lesson, one: Explained, lengths: Lengths) -> Line:
     numbers = [_signed(lesson.score), _signed(lesson.deviations, 1)]
     if lesson.better_score is not None:
         numbers += [_signed(lesson.answer_score), _signed(lesson.better_score)]
@@ -48,7 +74,7 @@ def _lesson(lesson: Lesson, one: Explained) -> Line:
         f"“{short(one.answer.response[token.start : token.stop], 40)}” {_signed(token.score)}"
         for token in sorted(lesson.tokens or (), key=lambda token: -abs(token.score))[:8]
     ]
-    return _line(f"{lesson.rank}. {lesson.example.id}", numbers, lesson.example, " · ".join(filter(None, notes)))
+    return _line(lesson.example, numbers, lengths, lesson.rank, " · ".join(filter(None, notes)))
 
 
 def _reasons(why: Why | None, name: str = "") -> str:
@@ -59,70 +85,85 @@ def _reasons(why: Why | None, name: str = "") -> str:
     return name + " · ".join([*parts, *([f"same words: {words}"] if words else [])])
 
 
-def _harmful(result: HarmResult) -> Iterator[Table]:
+def _harmful(result: HarmResult, lengths: Lengths) -> Iterator[Table]:
     for one in result.queries:
         lines = [
             _line(
-                f"{harm.rank}. {harm.example.id}",
-                [_signed(harm.deviations, 1), _signed(harm.score)],
                 harm.example,
+                [_signed(harm.deviations, 1), _signed(harm.score)],
+                lengths,
+                harm.rank,
                 " · ".join(filter(None, ("a hub" if harm.hub else "", _reasons(harm.why)))),
             )
             for harm in one.harms
         ]
         columns = ("deviations", "score", "prompt → response")
-        asked = f"{short(one.query.prompt, TEXT)} → {short(one.query.response, TEXT)}"
-        yield _table(f"What harms {one.query.id}", columns, lines, asked if lines else f"{asked}: nothing that is told")
+        asked = _text(one.query, lengths) + ("" if lines else ": nothing that is told")
+        yield _table(f"What harms {one.query.id}", columns, lines, lengths, asked)
     if result.hubs:
-        lines = [_line(hub.example.id, [f"{hub.queries:,}"], hub.example) for hub in result.hubs]
-        yield _table(
-            "Hubs", ("queries", "prompt → response"), lines, "Among the worst of at least half of the queries."
-        )
+        lines = [_line(hub.example, [f"{hub.queries:,}"], lengths) for hub in result.hubs]
+        caption = "Among the worst of at least half of the queries."
+        yield _table("Hubs", ("queries", "prompt → response"), lines, lengths, caption)
 
 
-def _of_set(result: SetResult) -> Iterator[Table]:
-    lines = [
-        _line(f"{hit.rank}. {hit.example.id}", [_signed(hit.score), f"{hit.helped:.0%}"], hit.example)
-        for hit in result.hits
-    ]
+def _of_set(result: SetResult, lengths: Lengths) -> Iterator[Table]:
+    lines = [_line(hit.example, [_signed(hit.score), f"{hit.helped:.0%}"], lengths, hit.rank) for hit in result.hits]
     order = order_in_words(result.least, (hit.score for hit in result.hits))
-    columns = ("mean effect", "helped", "prompt → response")
-    yield _table(f"{order.capitalize()} for all {result.queries:,} queries together", columns, lines)
+    title = f"{order.capitalize()} for all {result.queries:,} queries together"
+    caption = f"{result.even:,} more queries tell no examples apart." if result.even else ""
+    yield _table(title, ("mean effect", "helped", "prompt → response"), lines, lengths, caption)
 
 
-def _cleaned(result: CleanResult) -> Iterator[Table]:
+def _cleaned(result: CleanResult, lengths: Lengths) -> Iterator[Table]:
+    columns = ("reason", "prompt → response")
     for kind in result.checked:
         found = [one for one in result.findings if one.kind == kind]
-        lines = [_line(one.example.id, [short(one.reason, 300)], one.example) for one in found]
-        yield _table(
-            kind.capitalize(), ("reason", "prompt → response"), lines, f"{len(found):,} of {result.examples:,}."
-        )
+        lines = [_line(one.example, [short(one.reason, lengths.reason)], lengths) for one in found]
+        yield _table(HEADINGS[kind], columns, lines, lengths, f"{len(found):,} of {result.examples:,}.")
     for name, reason in result.skipped.items():
-        yield _table(name.capitalize(), ("reason",), [], f"Not looked for: {short(reason, 300)}")
+        why = f"Not looked for: {short(reason, lengths.reason)}"
+        yield _table(HEADINGS.get(name, name.capitalize()), columns, [], lengths, why)
 
 
-def _audited(result: AuditResult) -> Iterator[Table]:
+def _audited(result: AuditResult, lengths: Lengths) -> Iterator[Table]:
     lines = []
     for one in result.leaks:
-        share = "–" if one.text is None else f"{one.text.share:.0%}"
-        cosine = "–" if one.meaning is None else f"{one.meaning.cosine:.3f}"
-        lines.append(_line(one.item.id, [one.verdict, share, cosine], one.item, _like(one)))
-    columns = ("verdict", "words", "cosine", "item and what is like it")
-    yield _table("Evaluation items", columns, lines, f"{len(lines):,} of {len(result.items):,} items.")
+        share = NOTHING if one.text is None else f"{one.text.share:.0%}"
+        cosine = NOTHING if one.meaning is None else f"{one.meaning.cosine:.3f}"
+        lines.append(_line(one.item, [one.verdict, share, cosine], lengths, note=_like(one, lengths)))
+    counts = Counter(one.verdict for one in result.items)
+    told = ", ".join(f"{count:,} {verdict}" for verdict, count in counts.items())
+    caption = f"{len(result.items):,} items: {told}. {_thresholds(result)}"
+    yield _table(
+        "Evaluation items", ("verdict", "words", "cosine", "item and what is like it"), lines, lengths, caption
+    )
 
 
-def _like(found: Audited) -> str:
+def _thresholds(result: AuditResult) -> str:
+    chosen = result.settings
+    words = f"Words: share of {chosen.order}-grams in one example, from {chosen.contained:.0%} contained, "
+    words += f"from {chosen.nearly:.0%} nearly"
+    meaning = f"meaning: cosine from {chosen.cosine:g}."
+    if result.encoder is None:
+        meaning = "meaning was not compared: the index holds no embeddings (take one of channels or airrep)."
+    return f"{words}; {meaning}"
+
+
+def _like(found: Audited, lengths: Lengths) -> str:
     text, meaning = found.text, found.meaning
     if text is not None and found.verdict != "alike in meaning":
-        return f"in {text.example.id}: {short(text.words, TEXT)}"
-    return "" if meaning is None else f"like {meaning.example.id}: {_text(meaning.example)}"
+        of = "" if text.part == "item" else " (prompt)"
+        return f"in {_cut(text.example.id, lengths.name)}{of}: {short(text.words, lengths.words)}"
+    return (
+        "" if meaning is None else f"like {_cut(meaning.example.id, lengths.name)}: {_text(meaning.example, lengths)}"
+    )
 
 
-def _mixed(result: MixResult) -> Iterator[Table]:
+def _mixed(result: MixResult, lengths: Lengths) -> Iterator[Table]:
     columns = ("examples", "share", "weight", "95 % interval", "weight / share")
     rows = (
         (
-            one.name,
+            _cut(one.name, lengths.source),
             f"{one.examples:,}",
             f"{one.share:.1%}",
             f"{one.weight:.1%}",
@@ -131,28 +172,36 @@ def _mixed(result: MixResult) -> Iterator[Table]:
         )
         for one in result.sources
     )
-    caption = f"Share of the {result.top:,} examples that help a query most, mean of {result.queries:,} queries."
+    caption = (
+        f"Weight: share of the {result.top:,} examples that help a query most, mean of {result.queries:,} queries."
+    )
     yield Table.of_texts((result.by, *columns), rows, title="Weights of sources", caption=caption)
 
 
-def _table(title: str, columns: Iterable[str], lines: list[Line], caption: str = "") -> Table:
-    more = f" The first {ROWS:,} of {len(lines):,}." if len(lines) > ROWS else ""
-    return Table(title, ("example", *columns), tuple(lines[:ROWS]), caption + more, words=True)
+def _table(title: str, columns: Iterable[str], lines: list[Line], lengths: Lengths, caption: str = "") -> Table:
+    more = f" The first {lengths.rows:,} of {len(lines):,}{lengths.rest}." if len(lines) > lengths.rows else ""
+    return Table(title, ("example", *columns), tuple(lines[: lengths.rows]), caption + more, words=True)
 
 
-def _line(head: str, numbers: Iterable[str], example: Example, note: str = "") -> Line:
-    return Line(Cell(head), (*map(Cell, numbers), Cell(_text(example), note)))
+def _line(example: Example, numbers: Iterable[str], lengths: Lengths, rank: int | None = None, note: str = "") -> Line:
+    name = _cut(example.id, lengths.name)
+    head = name if rank is None else f"{rank}. {name}"
+    return Line(Cell(head), (*map(Cell, numbers), Cell(_text(example, lengths), note)))
 
 
-def _text(example: Example) -> str:
-    return f"{short(example.prompt, TEXT)} → {short(example.response, TEXT)}"
+def _cut(text: str, length: int | None) -> str:
+    return text if length is None else short(text, length)
+
+
+def _text(example: Example, lengths: Lengths) -> str:
+    return f"{short(example.prompt, lengths.prompt)} → {short(example.response, lengths.response)}"
 
 
 def _signed(value: float, digits: int = 3) -> str:
     return true_minus(signed(value, digits))
 
 
-_MAKERS: Mapping[type[Answer], Callable[[Any], Iterable[Table]]] = {
+_MAKERS: Mapping[type[Answer], Callable[[Any, Lengths], Iterable[Table]]] = {
     ExplainResult: _explained,
     CleanResult: _cleaned,
     AuditResult: _audited,
