@@ -1,6 +1,5 @@
 """The base of all answers: a JSON form, written and read back."""
 
-import json
 from abc import ABC
 from dataclasses import asdict
 from functools import cache
@@ -9,9 +8,9 @@ from typing import Any, ClassVar, Self
 
 from pydantic import ConfigDict, TypeAdapter, ValidationError
 
-from airrep.errors import ArtifactError, DataError
+from airrep.errors import DataError
 from airrep.index.results import RESULTS, Provenance, first_problem
-from airrep.runtime.artifacts import canonical_json, check_digests, fetched, new_artifact, read_manifest
+from airrep.runtime.artifacts import canonical_json, fetched, new_artifact, read_json, read_manifest
 from airrep.runtime.publishing.files import write_file
 
 PREDICTION = "Scores are predictions of what fine-tuning does, not proof of it."
@@ -50,14 +49,9 @@ class Answer(ABC):
             DataError: it lacks something, or holds what an answer cannot.
         """
         folder = fetched(path)
-        manifest = read_manifest(folder)
-        if manifest["kind"] != cls.kind:
-            raise ArtifactError(
-                f"{folder}: is of kind '{manifest['kind']}'; expected '{cls.kind}'. Give the path of one of those."
-            )
-        check_digests(folder, manifest["files"])
+        value = read_json(folder, read_manifest(folder, cls.kind), RESULTS)
         try:
-            found: Self = _form(cls).validate_python(json.loads((folder / RESULTS).read_bytes()))
+            found: Self = _form(cls).validate_python(value)
         except ValidationError as error:
             raise DataError(
                 f"{folder}: is not the form of {cls.kind}: {first_problem(error)}. Run it again."

@@ -15,7 +15,15 @@ from airrep.evaluation.judging import difference_over
 from airrep.evaluation.result import Difference, Evaluation, Row
 from airrep.evaluation.statistics.means import TaskResamples, paired_ratio
 from airrep.evaluation.statistics.metrics import RESAMPLES, judge
-from airrep.runtime.artifacts import canonical_json, fetched, json_digest, new_artifact, read_manifest
+from airrep.runtime.artifacts import (
+    as_written,
+    canonical_json,
+    fetched,
+    json_digest,
+    new_artifact,
+    read_json,
+    read_manifest,
+)
 from airrep.runtime.publishing.files import write_file
 from airrep.runtime.stage import Stage
 
@@ -102,15 +110,16 @@ def read_comparison(path: str | Path) -> Comparison:
         ArtifactError: nothing there, unfinished, altered, or not a comparison.
     """
     folder = fetched(path)
-    manifest = read_manifest(folder, KIND, verify=True)
-    value = json.loads((folder / RESULT).read_bytes())
-    for entry in (*value["rows"], *value["pairs"]):
-        entry["interval"] = tuple(entry["interval"])
-        if entry.get("ratio_interval") is not None:
-            entry["ratio_interval"] = tuple(entry["ratio_interval"])
-    rows = tuple(ComparedRow(**row) for row in value.pop("rows"))
-    pairs = tuple(Pair(**pair) for pair in value.pop("pairs"))
-    return Comparison(**value, rows=rows, pairs=pairs, request=manifest["request"])
+    manifest = read_manifest(folder, KIND)
+    value = read_json(folder, manifest, RESULT)
+    with as_written(folder):
+        for entry in (*value["rows"], *value["pairs"]):
+            entry["interval"] = tuple(entry["interval"])
+            if entry.get("ratio_interval") is not None:
+                entry["ratio_interval"] = tuple(entry["ratio_interval"])
+        rows = tuple(ComparedRow(**row) for row in value.pop("rows"))
+        pairs = tuple(Pair(**pair) for pair in value.pop("pairs"))
+        return Comparison(**value, rows=rows, pairs=pairs, request=manifest["request"])
 
 
 def find_comparison(path: str | Path, request: dict[str, Any]) -> Comparison | None:

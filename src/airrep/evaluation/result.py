@@ -1,7 +1,6 @@
 """Evaluations: rows with values per query, intervals and differences; written and read."""
 
 import io
-import json
 import shlex
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -17,11 +16,11 @@ from airrep.errors import ArtifactError, DataError
 from airrep.runtime.artifacts import (
     as_written,
     canonical_json,
-    check_digests,
     check_kind,
     fetched,
     new_artifact,
     partial_path,
+    read_json,
     read_manifest,
     real_path,
 )
@@ -232,9 +231,8 @@ def read_evaluation(path: str | Path) -> Evaluation:
 def evaluation_of(folder: Path, manifest: Mapping[str, Any]) -> Evaluation:
     """The evaluation whose manifest was read already; errors as of :func:`read_evaluation`."""
     check_kind(folder, manifest, KIND)
-    check_digests(folder, manifest["files"])
+    value = read_json(folder, manifest, RESULT)
     with as_written(folder):
-        value = json.loads((folder / RESULT).read_bytes())
         if "rows" not in value:
             raise ArtifactError(f"{folder}: is an evaluation of an older airrep. Run its command again with --replace.")
         table = pq.read_table(folder / QUERIES)

@@ -1,6 +1,5 @@
 """Results of asking an index: written, read, with method, pool, sign, units."""
 
-import json
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
@@ -28,9 +27,9 @@ from airrep.index.why import Why
 from airrep.runtime.artifacts import (
     as_written,
     canonical_json,
-    check_digests,
     fetched,
     new_artifact,
+    read_json,
     read_manifest,
 )
 from airrep.runtime.publishing.files import write_file
@@ -516,6 +515,6 @@ def read_result(path: str | Path) -> TopResult | GroupResult | WhatIfResult:
             f"{folder}: is of kind '{manifest['kind']}'; expected a run of `airrep top`, `group` or `what-if` "
             "made with --out (or, for a report, an evaluation, comparison, plan or diagnosis). Give the path of that."
         )
-    check_digests(folder, manifest["files"])
+    value = read_json(folder, manifest, RESULTS)
     with as_written(folder):
-        return read_form(json.loads((folder / RESULTS).read_bytes()), f"{folder}:").result()
+        return read_form(value, f"{folder}:").result()

@@ -13,7 +13,7 @@ from scipy import stats
 from airrep.errors import DataError
 from airrep.evaluation.statistics.means import fieller
 from airrep.index.results import first_problem
-from airrep.runtime.artifacts import canonical_json, check_digests, fetched, new_artifact, read_manifest
+from airrep.runtime.artifacts import canonical_json, fetched, new_artifact, read_json, read_manifest
 from airrep.runtime.publishing.files import write_file
 
 KIND: Final = "plan"
@@ -239,8 +239,8 @@ def read_plan(path: Path) -> Plan:
 
 def plan_of(path: Path, manifest: Mapping[str, Any]) -> Plan:
     """The plan whose manifest was read already; errors as of :func:`read_plan`."""
-    check_digests(path, manifest["files"])
+    value = read_json(path, manifest, RESULT)
     try:
-        return Plan.model_validate_json((path / RESULT).read_bytes())
+        return Plan.model_validate(value)
     except ValidationError as error:
         raise DataError(f"{path}: is not a plan as expected: {first_problem(error)}. Run airrep plan again.") from error

@@ -253,6 +253,17 @@ def as_written(path: Path) -> Iterator[None]:
         ) from error
 
 
+def read_json(folder: Path, manifest: Mapping[str, Any], name: str) -> Any:
+    """What a JSON file of an artifact holds, whose manifest was read already, after a check of all its files.
+
+    Raises:
+        ArtifactError: a file was altered, is missing, or is no JSON.
+    """
+    check_digests(folder, manifest["files"])
+    with as_written(folder):
+        return json.loads((folder / name).read_bytes())
+
+
 def _why_absent(folder: Path) -> str:
     if not folder.exists() and not (folder.name and partial_path(folder).is_dir()):
         return f"{folder}: does not exist; expected a directory that airrep wrote. Check the path."

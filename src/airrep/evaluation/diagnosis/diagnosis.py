@@ -1,6 +1,5 @@
 """Diagnose labels and indexes; write and read the findings."""
 
-import json
 import statistics
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -16,7 +15,7 @@ from airrep.evaluation.diagnosis.of_labels import label_findings
 from airrep.evaluation.statistics.metrics import RESAMPLES
 from airrep.index.index import Index
 from airrep.labels.instance import LabelledInstance, distinct, identity
-from airrep.runtime.artifacts import canonical_json, fetched, new_artifact, read_manifest
+from airrep.runtime.artifacts import as_written, canonical_json, fetched, new_artifact, read_json, read_manifest
 from airrep.runtime.costs import read_label_times
 from airrep.runtime.publishing.files import write_file
 from airrep.runtime.stage import Stage
@@ -131,10 +130,11 @@ def read_diagnosis(path: str | Path) -> Diagnosis:
         ArtifactError: nothing there, unfinished, altered, or not a diagnosis.
     """
     folder = fetched(path)
-    manifest = read_manifest(folder, KIND, verify=True)
-    value = json.loads((folder / RESULT).read_bytes())
-    findings = tuple(Finding.from_dict(found) for found in value["findings"])
-    return Diagnosis(findings, value["facts"], value["command"], manifest["request"])
+    manifest = read_manifest(folder, KIND)
+    value = read_json(folder, manifest, RESULT)
+    with as_written(folder):
+        findings = tuple(Finding.from_dict(found) for found in value["findings"])
+        return Diagnosis(findings, value["facts"], value["command"], manifest["request"])
 
 
 def find_diagnosis(path: str | Path, request: Mapping[str, Any]) -> Diagnosis | None:
