@@ -1,7 +1,7 @@
 """Attribution by influence functions with EK-FAC curvature, without projection."""
 
 from collections.abc import Iterator, Mapping, Sequence
-from functools import cached_property
+from functools import cache, cached_property
 from typing import ClassVar
 
 import numpy as np
@@ -191,8 +191,14 @@ class EkfacAttributor(
         key = json_digest(
             {"scores": self.fingerprint, **self.reading, "queries": [query.content_hash for query in queries]}
         )
-        scoring = _Scoring(self, queries)
-        return GradientStore(self.folder, key, len(queries)).rows(train, scoring.compute, on_rows)
+
+        @cache  # gradients of queries are taken once, and only if an example is not in the store
+        def held() -> HeldGradients:
+            return self.held(queries)
+
+        return GradientStore(self.folder, key, len(queries)).rows(
+            train, lambda missing: self.pass_by(missing, held()), on_rows
+        )
 
     def held(self, queries: Sequence[Example]) -> HeldGradients:
         """Gradients of queries, (H + λI)⁻ᵖ applied, times the weights of linear maps; lengths are without weights.
@@ -266,18 +272,3 @@ class EkfacAttributor(
     def _by_length(self, scores: torch.Tensor, held: HeldGradients) -> torch.Tensor:
         """Scores of what is kept, divided by the lengths of queries' gradients if settings say so."""
         return torch.where(held.lengths > 0, scores / held.lengths, 0.0) if self.settings.unit else scores
-
-
-class _Scoring:
-    """Scores chunks of training examples for the same queries, whose gradients are taken once, when needed."""
-
-    def __init__(self, method: EkfacAttributor, queries: Sequence[Example]) -> None:
-        self._method, self._queries = method, queries
-
-    @cached_property
-    def _held(self) -> HeldGradients:
-        return self._method.held(self._queries)
-
-    def compute(self, train: Sequence[Example]) -> Float32[np.ndarray, "n q"]:
-        """Scores of some training examples."""
-        return self._method.pass_by(train, self._held)
