@@ -2,6 +2,7 @@
 
 import json
 import sys
+import warnings
 from pathlib import Path
 from typing import Any
 
@@ -133,7 +134,9 @@ def test_adapters_that_leave_no_weight_in_two_layers_are_merged_into_a_tied_lm(
     config: dict[str, Any], tmp_path: Path
 ) -> None:
     model = train(tiny_lm(tmp_path / "base", "qwen2"), tmp_path / "adapter", **config)
-    lm = load(tmp_path / "adapter")
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", UserWarning)  # what peft tells of tied weights does not hold here
+        lm = load(tmp_path / "adapter")
     np.testing.assert_allclose(lm.losses(lm.tokenise(some_examples())), losses_of(model, lm), rtol=1e-4)
 
 

@@ -47,13 +47,12 @@ class StoredAdapters:
             from peft import PeftModel
         except ImportError as error:
             raise MissingExtraError(f"{self._where}: {ADAPTER}", "peft") from error
-        with self.fitting(model, "loaded"), torch.random.fork_rng(devices=[]), warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # of names that do not fit, which _check_loaded refuses
+        with self.fitting(model, "loaded"):
             # peft would read the file onto a CUDA device wherever there is one, whatever device the LM is on.
             wrapped = PeftModel.from_pretrained(
                 model, self._folder, adapter_name=NAME, is_trainable=False, torch_device="cpu"
             )
-        self._check_loaded(wrapped)
+            self._check_loaded(wrapped)
         return wrapped
 
     @contextmanager
@@ -61,7 +60,11 @@ class StoredAdapters:
         """Let what peft raises, where adapters cannot be *done* into a model, become a one-line ConfigError."""
         kind = type(model).__name__
         try:
-            yield
+            with torch.random.fork_rng(devices=[]), warnings.catch_warnings():
+                warnings.simplefilter("ignore")  # of names that do not fit and of tied weights, which are refused
+                yield
+        except ConfigError:
+            raise
         except (OSError, ValueError, RuntimeError, KeyError, TypeError, AttributeError, ImportError) as error:
             raise ConfigError(
                 f"{self._where}: {ADAPTER} cannot be {done} into a {kind}: {first_line(error)}. {self._remedy}"
