@@ -2,6 +2,7 @@
 
 import json
 import sys
+import warnings
 from pathlib import Path
 from typing import Any
 
@@ -133,7 +134,9 @@ def test_adapters_that_leave_no_weight_in_two_layers_are_merged_into_a_tied_lm(
     config: dict[str, Any], tmp_path: Path
 ) -> None:
     model = train(tiny_lm(tmp_path / "base", "qwen2"), tmp_path / "adapter", **config)
-    lm = load(tmp_path / "adapter")
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", UserWarning)  # what peft tells of tied weights does not hold here
+        lm = load(tmp_path / "adapter")
     np.testing.assert_allclose(lm.losses(lm.tokenise(some_examples())), losses_of(model, lm), rtol=1e-4)
 
 
@@ -164,11 +167,11 @@ def test_the_adapters_own_tokenizer_counts(tmp_path: Path) -> None:
         ({"peft_type": "\n" * 2**20}, "its adapters are of type '"),
         ({"init_lora_weights": "pissa_niter_4"}, "its adapters began as 'pissa_niter_4', which changes the base too"),
         ({"megatron_config": {"a": 1}, "megatron_core": "os"}, "names program code (megatron_config)"),
-        ({"r": 5}, "its adapters cannot be merged into a LlamaForCausalLM: "),
-        ({"r": "x"}, "its adapters cannot be merged into a LlamaForCausalLM: "),
-        ({"target_modules": ["nowhere"]}, "its adapters cannot be merged into a LlamaForCausalLM: "),
+        ({"r": 5}, "adapter_model.safetensors cannot be loaded into a LlamaForCausalLM: "),
+        ({"r": "x"}, "adapter_model.safetensors cannot be loaded into a LlamaForCausalLM: "),
+        ({"target_modules": ["nowhere"]}, "adapter_model.safetensors cannot be loaded into a LlamaForCausalLM: "),
         ({"target_modules": ["q_proj", "k_proj", "v_proj", "down_proj"]}, "which would be random"),
-        ({"target_modules": ["q_proj", "v_proj"]}, "is not in the LM after loading, so they belong to another"),
+        ({"target_modules": ["q_proj", "v_proj"]}, "is not in the LM after loading, so the adapters belong to another"),
     ],
 )
 def test_adapters_that_do_not_fit_are_refused_in_one_line(changes: dict[str, Any], reason: str, tmp_path: Path) -> None:
@@ -190,7 +193,9 @@ def test_damaged_or_infinite_adapters_are_refused(tmp_path: Path) -> None:
     stored = load_file(path)
     name = next(iter(stored))
     save_file({**stored, name: stored[name] * float("nan")}, path)
-    with pytest.raises(ConfigError, match=r"of its adapters is not finite"):
+    with pytest.raises(
+        ConfigError, match=r"^lm .*: weight .* in adapter_model\.safetensors is not finite\. Use another checkpoint\.$"
+    ):
         load(tmp_path / "adapter")
     path.write_bytes(b"no tensors")
     with pytest.raises(ConfigError, match=r"adapter_model\.safetensors cannot be read: .*Save it again\.$"):
@@ -200,7 +205,7 @@ def test_damaged_or_infinite_adapters_are_refused(tmp_path: Path) -> None:
 def test_adapters_of_a_wider_lm_are_refused(tmp_path: Path) -> None:
     tiny_lm(tmp_path / "base")
     train(tiny_lm(tmp_path / "wide", hidden_size=32), tmp_path / "adapter")
-    with pytest.raises(ConfigError, match=r"cannot be merged into a LlamaForCausalLM: .*--set base=MODEL$"):
+    with pytest.raises(ConfigError, match=r"cannot be loaded into a LlamaForCausalLM: .*--set base=MODEL$"):
         load(tmp_path / "adapter", base=str(tmp_path / "base"))
 
 

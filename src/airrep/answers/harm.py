@@ -11,7 +11,7 @@ from airrep.arrays import Features, Mask
 from airrep.attributors.base import OnProgress
 from airrep.corpus.corpus import Example
 from airrep.corpus.inputs import as_examples
-from airrep.errors import ConfigError, DataError
+from airrep.errors import DataError
 from airrep.index.index import Index, Queries
 from airrep.index.reasons import Reasons, Scored
 from airrep.index.results import Provenance, Record
@@ -232,11 +232,3 @@ def _leaders(encoded: Features, index: Index, keep: Mask, spread: Spread, sign: 
         effects = spread.effects(scores)
         leaders.see(rows, sign * effects.mean(axis=0)[None], (effects > 0).mean(axis=0)[None])
     return leaders
-
-
-def check_kind(*, harmful: bool, least: bool, aggregate: bool, why: bool) -> None:
-    """Refuse questions that do not go together."""
-    if harmful and (least or aggregate):
-        raise ConfigError("top: --harmful goes with neither --least nor --aggregate. Ask one question at a time.")
-    if why and aggregate:
-        raise ConfigError("top: --why tells of one query's hits, not of --aggregate. Leave one out.")

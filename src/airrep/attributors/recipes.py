@@ -84,7 +84,7 @@ class Channel(Settings):
             raise ValueError(f"expected a method that is no sum of others, unlike {' and '.join(SUMS)}")
         return method
 
-    def told(self, common: Mapping[str, Any], tokenizer: str | None) -> "Channel":
+    def with_common(self, common: Mapping[str, Any], tokenizer: str | None) -> "Channel":
         """The channel with those of some settings that its method has, paths made whole; ConfigError for bad ones."""
         known = METHOD_SETTINGS.get(self.method) or _settings_of_package(self.method)
         if known is None:
@@ -182,7 +182,7 @@ class ChannelsSettings(Settings):
             raise ValueError("expected a weight above 0; all are 0")
         if all(channel.relative for channel in channels if channel.weight > 0):
             raise ValueError("expected one whose weight is not relative; set relative: false for one")
-        return tuple(channel.told(common, tokenizer) for channel in channels)
+        return tuple(channel.with_common(common, tokenizer) for channel in channels)
 
 
 def default_channels(
@@ -194,7 +194,13 @@ def default_channels(
     counts less, and its gradients are a channel more: the directions in which they point, by LoGra; or whole ones, by
     EK-FAC, as they pass or as factors; with weights of linear maps, if given.
     """
-    text = (
+    text = _text_channels(lm)
+    return text if lm is None or gradients == "none" else (*text, _gradient_channel(lm, gradients, map_weights))
+
+
+def _text_channels(lm: str | None) -> tuple[Channel, ...]:
+    """N-grams of the LM's tokens, or of subwords, n-grams of words, and the encoder."""
+    return (
         Channel(
             method="ngram",
             settings={"tokenizer": lm or "subwords", "smoothing": SMOOTHING, "skip": GAP_WEIGHT, "space": True},
@@ -215,32 +221,19 @@ def default_channels(
             name="encoder",
         ),
     )
-    if lm is None or gradients == "none":
-        return text
+
+
+def _gradient_channel(lm: str, gradients: Gradients, map_weights: object) -> Channel:
+    """The LM's gradients, by LoGra or EK-FAC."""
     weights = {} if map_weights is None else {"map_weights": map_weights}
-    if gradients != "logra":
-        own: dict[str, object] = {"lm": lm, "exponent": EKFAC_EXPONENT}
-        own |= {"rank": FACTORS_RANK} if gradients == "factors" else {}
-        exact = Channel(
-            method="ekfac",
-            settings={**own, **weights},
-            pool="sum",
-            weight=EKFAC_WEIGHT,
-            relative="apart",
-            name="gradients",
-        )
-        return (*text, exact)
-    settings = {**LograSettings.measured, "lm": lm, **weights}
-    squeezed = Channel(
-        method="logra",
-        pool=settings.pop("pool"),
-        temperature=settings.pop("temperature"),
-        settings=settings,
-        weight=GRADIENT_WEIGHT,
-        relative="apart",
-        name="gradients",
-    )
-    return (*text, squeezed)
+    shared: dict[str, Any] = {"name": "gradients", "relative": "apart"}
+    if gradients == "logra":
+        settings = {**LograSettings.measured, "lm": lm, **weights}
+        pooled = {name: settings.pop(name) for name in ("pool", "temperature")}
+        return Channel(method="logra", settings=settings, weight=GRADIENT_WEIGHT, **pooled, **shared)
+    rank = {"rank": FACTORS_RANK} if gradients == "factors" else {}
+    settings = {"lm": lm, "exponent": EKFAC_EXPONENT, **rank, **weights}
+    return Channel(method="ekfac", settings=settings, pool="sum", weight=EKFAC_WEIGHT, **shared)
 
 
 def kind_channels() -> tuple[Channel, ...]:

@@ -62,7 +62,7 @@ def _ask_beside_spread(
     from airrep.cli.show.answers import print_harmful, print_set
     from airrep.cli.show.console import Meter
 
-    harm.check_kind(harmful=harmful, least=least, aggregate=aggregate, why=why)
+    _check_flags(harmful=harmful, least=least, aggregate=aggregate, why=why)
     delivery.check(harm.HarmResult.kind if harmful else harm.SetResult.kind)
     opened, asked = asking.index(), asking.asked()
     with Meter("encoding queries") as meter:
@@ -71,6 +71,14 @@ def _ask_beside_spread(
         else:
             found = harm.top_of_set(opened, asked, k, least=least, where=where, progress=meter)
             delivery.deliver(found, print_set)
+
+
+def _check_flags(*, harmful: bool, least: bool, aggregate: bool, why: bool) -> None:
+    """Refuse questions that do not go together."""
+    if harmful and (least or aggregate):
+        raise ConfigError("top: --harmful goes with neither --least nor --aggregate. Ask one question at a time.")
+    if why and aggregate:
+        raise ConfigError("top: --why tells of one query's hits, not of --aggregate. Leave one out.")
 
 
 @app.command("group")

@@ -16,13 +16,13 @@ from torch import Tensor
 from airrep.errors import ConfigError, MissingExtraError, TrainingError
 from airrep.lm.files import make_plain
 from airrep.lm.folders.forms import ADAPTER, ADAPTER_CONFIG
+from airrep.lm.peft_loading import NAME, StoredAdapters, first_line
 from airrep.lm.settings import FineTuneSettings
 from airrep.runtime.seeding import stream_seed
 
 MOMENTS = "moments.safetensors"
 """Adam's moments of each number of the adapters, beside them."""
 
-_NAME = "default"
 _PREFIX = "base_model.model."
 _A, _B = (f".lora_{letter}.weight" for letter in "AB")
 
@@ -70,7 +70,7 @@ def _attach(model: Any, settings: FineTuneSettings, seed: int) -> Any:
         with torch.random.fork_rng(devices=[]), warnings.catch_warnings():
             warnings.filterwarnings("ignore", "Model has `tie_word_embeddings=True`")  # _check_targets refuses it
             warnings.filterwarnings("ignore", "fan_in_fan_out is set to")  # peft takes that of each layer's type
-            adapters = LoraModel(model, config, _NAME)
+            adapters = LoraModel(model, config, NAME)
     except ValueError as error:
         raise ConfigError(
             f"lora_targets: {str(error).partition(chr(10))[0]}. Give names of linear maps of this LM."
@@ -135,7 +135,7 @@ def adapter_weights(model: Any) -> dict[str, torch.nn.Parameter]:
 
 def file_name(name: str) -> str:
     """Name in peft's files of an adapter's weight, given by its name in the model."""
-    return _PREFIX + name.replace(f".{_NAME}.", ".")
+    return _PREFIX + name.replace(f".{NAME}.", ".")
 
 
 def whole_weights(model: Any) -> dict[str, Tensor]:
@@ -148,7 +148,7 @@ def whole_weights(model: Any) -> dict[str, Tensor]:
     for name, module in model.named_modules():
         if hasattr(module, "get_delta_weight"):
             with torch.no_grad():
-                found[f"{name}.weight"] = found[f"{name}.weight"] + module.get_delta_weight(_NAME)
+                found[f"{name}.weight"] = found[f"{name}.weight"] + module.get_delta_weight(NAME)
     return found
 
 
@@ -157,7 +157,7 @@ def save_adapters(model: Any, optimizer: torch.optim.Optimizer, folder: Path, ba
 
     The optimizer has taken a step at least; *base* names the model without adapters.
     """
-    config = copy.copy(model.peft_config[_NAME])
+    config = copy.copy(model.peft_config[NAME])
     config.base_model_name_or_path, config.inference_mode = base, True
     config.save_pretrained(folder)
     weights = adapter_weights(model)
@@ -177,7 +177,7 @@ def load_moments(folder: Path) -> dict[str, tuple[Tensor, Tensor]]:
     try:
         stored = load_file(path)
     except (OSError, SafetensorError) as error:
-        raise ConfigError(f"{path}: cannot be read: {_first_line(error)}. Run `airrep warmup` again.") from error
+        raise ConfigError(f"{path}: cannot be read: {first_line(error)}. Run `airrep warmup` again.") from error
     names = (name.removeprefix("first.") for name in stored if name.startswith("first."))
     return {name: (stored[f"first.{name}"], stored[f"second.{name}"]) for name in names}
 
@@ -190,69 +190,29 @@ def _save(tensors: Mapping[str, Tensor], path: Path) -> None:
 def load_adapters(model: Any, folder: Path) -> None:
     """Put adapters between the weights of a model, where they stay, from a folder that peft or we wrote.
 
-    Loaded weights are compared with the file, bit by bit: names that do not fit would leave random numbers there.
-
     Raises:
-        ConfigError: there are none, they do not fit the model, they are more than low-rank adapters of linear maps,
-            or they were never trained.
+        ConfigError: there are none, they do not fit the model, they are not finite or more than low-rank adapters of
+            linear maps, or they were never trained.
+        MissingExtraError: the package peft is missing.
     """
-    try:
-        from peft import PeftModel
-    except ImportError as error:
-        raise MissingExtraError("adapters", "peft") from error
-    stored = _read(folder)
-    try:
-        with torch.random.fork_rng(devices=[]), warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # of names that do not fit, which _check_loaded refuses
-            # peft would read the file onto a CUDA device wherever there is one, whatever device the LM is on.
-            PeftModel.from_pretrained(model, folder, adapter_name=_NAME, is_trainable=False, torch_device="cpu")
-    except (OSError, ValueError, RuntimeError, KeyError, TypeError, AttributeError, ImportError) as error:
-        raise ConfigError(
-            f"adapters {folder}: cannot be loaded into a {type(model).__name__}: {_first_line(error)}. "
-            "Give the LM that they were trained on."
-        ) from error
-    _check_loaded(model, stored, folder)
-    make_plain(model)
-
-
-def _read(folder: Path) -> dict[str, Tensor]:
-    """Tensors of a folder's adapters by name."""
     for name in (ADAPTER_CONFIG, ADAPTER):
         if not (folder / name).is_file():
             raise ConfigError(
                 f"adapters {folder}: there is no {name}; expected what save_pretrained of peft writes. Give its folder."
             )
-    try:
-        stored = load_file(folder / ADAPTER)
-    except (OSError, SafetensorError) as error:
-        raise ConfigError(f"{folder / ADAPTER}: cannot be read: {_first_line(error)}. Save it again.") from error
-    foreign = next((name for name in stored if not name.endswith((_A, _B))), None)
+    stored = StoredAdapters(folder, f"adapters {folder}", "Give the LM that they were trained on.")
+    _check_kind(stored.weights, folder)
+    stored.put_into(model)
+    make_plain(model)
+
+
+def _check_kind(weights: Mapping[str, Tensor], folder: Path) -> None:
+    """Refuse weights of more than linear maps, whose moments are not known, and those that were not trained."""
+    foreign = next((name for name in weights if not name.endswith((_A, _B))), None)
     if foreign is not None:
         raise ConfigError(
             f"adapters {folder}: hold {foreign}; expected low-rank adapters of linear maps (LoRA) and nothing else. "
             "Train adapters without DoRA, embeddings or modules_to_save."
         )
-    return stored
-
-
-def _check_loaded(model: Any, stored: Mapping[str, Tensor], folder: Path) -> None:
-    """Refuse adapters in a model that are not those of the file."""
-    loaded = adapter_weights(model)
-    missing = next((name for name in loaded if name not in stored), None)
-    if missing is not None:
-        raise ConfigError(
-            f"adapters {folder}: have no {missing}, which would be random; expected all that {ADAPTER_CONFIG} names. "
-            "Save them again."
-        )
-    for name, tensor in stored.items():
-        if name not in loaded or not torch.equal(loaded[name].detach().cpu(), tensor.to(loaded[name].dtype)):
-            raise ConfigError(
-                f"adapters {folder}: {name} is not in the model after loading; expected its numbers to the bit. "
-                "Give the LM that they were trained on."
-            )
-    if not any(bool(tensor.any()) for name, tensor in stored.items() if name.endswith(_B)):
+    if not any(bool(tensor.any()) for name, tensor in weights.items() if name.endswith(_B)):
         raise ConfigError(f"adapters {folder}: every B is 0, so they were not trained. Train them.")
-
-
-def _first_line(error: Exception) -> str:
-    return str(error).strip().partition("\n")[0].rstrip(".:") or type(error).__name__

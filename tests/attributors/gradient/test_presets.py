@@ -298,6 +298,6 @@ def test_leaving_out_stays_a_sum(lm: str, tmp_path: Path) -> None:
 
 def test_what_a_stack_learns_keeps_a_temperature_of_1(lm: str) -> None:
     method = attributor_of_new_index("logra", at(lm))
-    channel = Channel(method="logra", settings=at(lm, preset="measured")).told({}, None)
+    channel = Channel(method="logra", settings=at(lm, preset="measured")).with_common({}, None)
     for pooling in (Pooling("attention"), Pooling("attention", temperature=0.4), Pooling("sum")):
         assert channel_pooling(_with_pooling(channel, method, pooling), method) == pooling

@@ -4,6 +4,7 @@ base         The base class of gradient methods, and TracIn.
 curvature    Curvature of gradients: Kronecker factors (LoGra), raw Fisher (TRAK, DsDm).
 hessian      The Hessian of an LM's training loss, and how to solve with it.
 influence    Attribution by the influence function with the exact Hessian.
+learnt       Methods that learn arrays from a corpus, and keep them in the store.
 less         Attribution by gradients of low-rank adapters: LESS.
 logra        Attribution by whitened projected gradients: LoGra.
 map_weights  Weights of linear maps in the scores of gradient methods.

@@ -23,7 +23,13 @@ from airrep.attributors.gradient.projection import (
 from airrep.attributors.gradient.reading import Objective, Site, find_sites
 from airrep.attributors.gradient.store import GradientStore, by_chunks, store_folder
 from airrep.attributors.language import LanguageAttributor
-from airrep.attributors.settings import CheckpointSettings, GradientSettings, PresetSettings, TracinSettings
+from airrep.attributors.settings import (
+    CheckpointSettings,
+    EkfacSettings,
+    GradientSettings,
+    PresetSettings,
+    TracinSettings,
+)
 from airrep.corpus.corpus import Corpus, Example
 from airrep.errors import ConfigError
 from airrep.lm.folders.forms import weights_digest
@@ -31,6 +37,7 @@ from airrep.lm.warmup import checkpoints_of
 from airrep.runtime.artifacts import json_digest
 from airrep.scoring.pooling import Pool
 
+R = TypeVar("R", bound=GradientSettings | EkfacSettings)
 S = TypeVar("S", bound=GradientSettings)
 C = TypeVar("C", bound=CheckpointSettings)
 P = TypeVar("P", bound=PresetSettings)
@@ -66,7 +73,31 @@ class Gradients:
     """Mean chance of another token than the response's, 1 − p."""
 
 
-class GradientAttributor(LanguageAttributor[S]):
+class ReadsGradients(LanguageAttributor[R]):
+    """A method that reads gradients of the LM by the weights of its linear maps."""
+
+    @cached_property
+    def sites(self) -> tuple[Site, ...]:
+        """The linear maps whose gradients are taken; ConfigError if there are none of these names."""
+        return find_sites(self.lm.model, self._settings.modules, f"lm {self.lm.name}")
+
+    @cached_property
+    def folder(self) -> Path | None:
+        """The directory of the store of gradients and of what is learnt from them; None: nothing is kept."""
+        return store_folder(self._settings.store)
+
+    @property
+    def reading(self) -> dict[str, object]:
+        """The fields of a fingerprint that decide whole gradients of the loss."""
+        return {
+            "lm": self.lm.fingerprint,
+            "sites": [site.name for site in self.sites],
+            "reduction": self._settings.reduction,
+            "precision": self.lm.execution.precision,
+        }
+
+
+class GradientAttributor(ReadsGradients[S]):
     """A method that reads the gradient of each example's own loss over its response tokens.
 
     Gradients are kept in a store, and found there by everything that decides them: another method or another index
@@ -89,7 +120,7 @@ class GradientAttributor(LanguageAttributor[S]):
         Raises:
             ConfigError: there are none of these names, or the rank is larger than one of them.
         """
-        found = find_sites(self.lm.model, self._settings.modules, f"lm {self.lm.name}")
+        found = super().sites
         if self._settings.rank is not None and self.rank_must_fit:
             check_rank(found, self._settings.rank)
         return found
@@ -98,11 +129,6 @@ class GradientAttributor(LanguageAttributor[S]):
     def rank_must_fit(self) -> bool:
         """Whether no linear map may be narrower than the rank."""
         return True
-
-    @cached_property
-    def folder(self) -> Path | None:
-        """The directory of the store of gradients and curvature; None: nothing is kept."""
-        return store_folder(self._settings.store)
 
     @property
     def projections(self) -> Projections | None:
@@ -123,16 +149,6 @@ class GradientAttributor(LanguageAttributor[S]):
     def projected_by(self) -> object:
         """A JSON value that decides the small matrices."""
         return None if self._settings.rank is None else ["random", self._settings.rank, self._settings.seed]
-
-    @property
-    def reading(self) -> dict[str, object]:
-        """The fields of a fingerprint that decide whole gradients of the loss."""
-        return {
-            "lm": self.lm.fingerprint,
-            "sites": [site.name for site in self.sites],
-            "reduction": self._settings.reduction,
-            "precision": self.lm.execution.precision,
-        }
 
     @property
     def recipe(self) -> dict[str, object]:

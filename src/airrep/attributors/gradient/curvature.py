@@ -82,11 +82,16 @@ def damped(eigenvalues: np.ndarray, damping: float) -> np.ndarray:
     found: np.ndarray = eigenvalues + damping * eigenvalues.mean()
     noise = found.size * np.finfo(np.float64).eps * np.abs(found).max(initial=0.0)  # of a decomposition in float64
     if not np.isfinite(found).all() or found.min() <= noise:
-        raise TrainingError(
-            "curvature: is zero, singular or not finite, so that it cannot be inverted; expected gradients that differ "
-            "and damping above 0. Raise damping, give more examples, or leave modules without gradients out."
-        )
+        raise no_inverse()
     return found
+
+
+def no_inverse() -> TrainingError:
+    """The error that curvature is zero in a direction, or not finite."""
+    return TrainingError(
+        "curvature: is zero, singular or not finite, so that it cannot be inverted; expected gradients that differ "
+        "and damping above 0. Raise damping, give more examples, or leave modules without gradients out."
+    )
 
 
 def stretch(eigenvalues: np.ndarray, damping: float, exponent: float) -> np.ndarray:

@@ -2,7 +2,6 @@
 
 from collections.abc import Mapping, Sequence
 from functools import cached_property
-from pathlib import Path
 from typing import ClassVar
 
 import numpy as np
@@ -10,19 +9,18 @@ from jaxtyping import Float32
 from scipy import linalg
 
 from airrep.arrays import DenseFeatures
-from airrep.attributors.base import MethodAttributor, OnProgress, OnRows, SlowFit, count_rows
+from airrep.attributors.base import OnProgress, OnRows, count_rows
 from airrep.attributors.gradient.base import TracinAttributor
 from airrep.attributors.gradient.hessian import Hessian, check_size, factor, solve
-from airrep.attributors.gradient.reading import Site, find_sites
+from airrep.attributors.gradient.learnt import LearnsArrays, with_key
+from airrep.attributors.gradient.reading import Site
 from airrep.attributors.gradient.store import (
     GradientStore,
     by_chunks,
     chunk_rows,
     chunks,
     keep_arrays,
-    pack_arrays,
     recall_arrays,
-    unpack_arrays,
 )
 from airrep.attributors.settings import InfluenceSettings, TracinSettings
 from airrep.corpus.corpus import Corpus, Example
@@ -31,8 +29,6 @@ from airrep.lm.documents import Documents
 from airrep.lm.settings import LmSettings
 from airrep.runtime.artifacts import json_digest
 from airrep.scoring.pooling import Pool
-
-STATE = "state.safetensors"
 
 MOST = 2**20
 """Most weights for conjugate gradients; a training example then takes 2 MiB of an index."""
@@ -47,7 +43,7 @@ LARGEST = 1024.0
 """The largest training feature of conjugate gradients, so that float16 holds it and those of later examples."""
 
 
-class InfluenceAttributor(MethodAttributor[InfluenceSettings], SlowFit):
+class InfluenceAttributor(LearnsArrays[InfluenceSettings]):
     """Score = ∇ℓ(x)ᵀ (H + λI)⁻¹ ∇ℓ(z) (Eq. 2, with the other sign: higher = z lowers the loss of x).
 
     H is the Hessian of the mean training loss with respect to the weights of chosen linear maps, gradients are those
@@ -61,12 +57,12 @@ class InfluenceAttributor(MethodAttributor[InfluenceSettings], SlowFit):
 
     name = "influence"
     pool: ClassVar[Pool] = "sum"
+    made_of_learnt = ("_hessian",)
 
     def __init__(self, settings: InfluenceSettings) -> None:
         super().__init__(settings)
         shared = settings.model_dump(include={*LmSettings.model_fields, "modules", "reduction", "store"})
         self._whole = _WholeGradients(TracinSettings(**shared, rank=None, unit=False))
-        self._learnt: Mapping[str, np.ndarray] | None = None
 
     @property
     def symmetric(self) -> bool:
@@ -76,7 +72,7 @@ class InfluenceAttributor(MethodAttributor[InfluenceSettings], SlowFit):
     def fingerprint(self) -> str:
         names = ("solver", "damping") if self.symmetric else ("solver", "damping", "tolerance")
         own = {name: getattr(self._settings, name) for name in names}
-        return json_digest({"method": self.name, "curvature": self._fitted()["key"].tobytes().hex(), **own})
+        return json_digest({"method": self.name, "curvature": self.learnt_key, **own})
 
     @property
     def execution(self) -> Mapping[str, str]:
@@ -101,7 +97,7 @@ class InfluenceAttributor(MethodAttributor[InfluenceSettings], SlowFit):
         largest = self._largest(train, progress)
         documents = self._whole.lm.tokenise(train)
         learnt = self._factor(key, documents, progress) if self.symmetric else _corpus(documents, LARGEST / largest)
-        self._take({**learnt, "key": np.frombuffer(bytes.fromhex(key), np.uint8)})
+        self.take_learnt(with_key(learnt, key))
         if not self.symmetric:  # find out now, not at the first query, whether the damping will do
             self.encode_queries(train[:TRIED])
 
@@ -172,19 +168,6 @@ class InfluenceAttributor(MethodAttributor[InfluenceSettings], SlowFit):
         documents = Documents(learnt["ids"], learnt["offsets"], learnt["starts"])
         return Hessian(self._whole.lm, documents, self._whole.sites, self._settings.reduction)
 
-    def save_state(self, folder: Path) -> None:
-        (folder / STATE).write_bytes(pack_arrays(self._fitted()))
-
-    def load_state(self, folder: Path) -> None:
-        self._take(unpack_arrays((folder / STATE).read_bytes()))
-
-    def _take(self, learnt: Mapping[str, np.ndarray]) -> None:
-        self._learnt = learnt
-        self.__dict__.pop("_hessian", None)  # the cached one is of an earlier corpus
-
-    def _fitted(self) -> Mapping[str, np.ndarray]:
-        return self.check_fitted(self._learnt)
-
 
 class _WholeGradients(TracinAttributor):
     """Gradients of whole weights; by default of those of the last linear map in an MLP."""
@@ -194,9 +177,8 @@ class _WholeGradients(TracinAttributor):
     @cached_property
     def sites(self) -> tuple[Site, ...]:
         """The linear maps whose weights count as parameters."""
-        named = self.settings.modules
-        found = find_sites(self.lm.model, named, f"lm {self.lm.name}")
-        return found[-1:] if named is None else found
+        found = super().sites
+        return found[-1:] if self.settings.modules is None else found
 
 
 def _corpus(documents: Documents, scale: float) -> Mapping[str, np.ndarray]:

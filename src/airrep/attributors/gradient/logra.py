@@ -2,8 +2,6 @@
 
 from collections.abc import Iterator, Mapping, Sequence
 from functools import cached_property
-from pathlib import Path
-from typing import TypeAlias
 
 import numpy as np
 import torch
@@ -11,39 +9,24 @@ from jaxtyping import Float
 from torch import Tensor
 
 from airrep.arrays import DenseFeatures
-from airrep.attributors.base import OnProgress, OnRows, SlowFit, count_rows
+from airrep.attributors.base import OnProgress, OnRows, count_rows
 from airrep.attributors.gradient.base import PresetAttributor
 from airrep.attributors.gradient.curvature import Fisher, Kronecker, principal_directions, stretch, unit
+from airrep.attributors.gradient.learnt import Arrays, LearnsArrays, sample_of
 from airrep.attributors.gradient.map_weights import WeighsBlocks
 from airrep.attributors.gradient.projection import Covariances, Finish, Projections, RandomProjection
 from airrep.attributors.gradient.reading import Site, read_gradients
-from airrep.attributors.gradient.store import (
-    array_digest,
-    by_chunks,
-    keep_arrays,
-    pack_arrays,
-    recall_arrays,
-    unpack_arrays,
-)
+from airrep.attributors.gradient.store import array_digest, by_chunks
 from airrep.attributors.settings import LograSettings
 from airrep.corpus.corpus import Corpus, Example
 from airrep.errors import TrainingError
 from airrep.runtime.artifacts import json_digest
-from airrep.runtime.seeding import stream
 
 HELD = 2**29
 """Numbers of covariances held at a time, 2 GiB; LMs of over 180M weights or so take several passes over the sample."""
 
-STATE = "state.safetensors"
 
-KEY = "key"
-"""Name of the fingerprint among the arrays."""
-
-Arrays: TypeAlias = Mapping[str, np.ndarray]
-"""Directions and curvature by name and number of the linear map, and the fingerprint of all that decides them."""
-
-
-class LograAttributor(PresetAttributor[LograSettings], WeighsBlocks[LograSettings], SlowFit):
+class LograAttributor(PresetAttributor[LograSettings], WeighsBlocks[LograSettings], LearnsArrays[LograSettings]):
     """φ(z) = norm[H^(-1/2) P ∇ℓ(z)] (Eq. 5), P ∇ℓ being projected on both sides of each linear map.
 
     :meth:`fit` learns from a sample of the training corpus the small matrices P (leading directions of inputs and of
@@ -55,10 +38,6 @@ class LograAttributor(PresetAttributor[LograSettings], WeighsBlocks[LograSetting
     """
 
     name = "logra"
-
-    def __init__(self, settings: LograSettings) -> None:
-        super().__init__(settings)
-        self._learnt: Arrays | None = None
 
     @property
     def projections(self) -> Projections | None:
@@ -121,8 +100,11 @@ class LograAttributor(PresetAttributor[LograSettings], WeighsBlocks[LograSetting
         chosen = self.settings
         if chosen.sketch is None:
             return super().recipe
-        key = self._fitted()[KEY].tobytes().hex()
-        return {**super().recipe, "whitened": [key, chosen.damping, chosen.exponent], "sketch": chosen.sketch}
+        return {
+            **super().recipe,
+            "whitened": [self.learnt_key, chosen.damping, chosen.exponent],
+            "sketch": chosen.sketch,
+        }
 
     @property
     def _by_directions(self) -> bool:
@@ -141,7 +123,7 @@ class LograAttributor(PresetAttributor[LograSettings], WeighsBlocks[LograSetting
         chosen, newer = self.settings, {"exponent": 1.0, "sketch": None}
         own = {**{name: getattr(chosen, name) for name in ("damping", "unit")}, **self.weighing, **self.pooled}
         own |= {name: value for name, old in newer.items() if (value := getattr(chosen, name)) != old}
-        return json_digest({"method": self.name, "learnt": self._fitted()[KEY].tobytes().hex(), **own})
+        return json_digest({"method": self.name, "learnt": self.learnt_key, **own})
 
     def fit(self, train: Corpus, progress: OnProgress | None = None) -> None:
         """Learn directions and curvature from a sample, or find what an earlier run learnt.
@@ -156,25 +138,22 @@ class LograAttributor(PresetAttributor[LograSettings], WeighsBlocks[LograSetting
         chosen = self.settings
         if chosen.curvature == "fisher":
             self.check_fisher(self.widths)
-        rows = stream(chosen.seed, "sample").permutation(len(train))[: chosen.sample]
-        sample = train.take(np.sort(rows))
+        sample = sample_of(train, chosen.sample, chosen.seed)
         # without damping, which is added later: indexes that differ by it share what is learnt
         settings = {name: getattr(chosen, name) for name in ("projection", "curvature", "rank", "seed")}
         key = json_digest({"learnt": settings, **self.reading, "sample": sample.fingerprint})
-        self._learnt = recall_arrays(self.folder, key)
-        if self._learnt is None:
-            self._learn(sample, progress)
-            # laid out as they are when they are read back, since products round by layout on some processors
-            learnt = {name: np.ascontiguousarray(array) for name, array in self._fitted().items()}
-            self._learnt = {**learnt, KEY: np.frombuffer(bytes.fromhex(key), np.uint8)}
-            keep_arrays(self.folder, key, self._learnt)
+        self.recall_or_learn(self.folder, key, lambda: self._learn(sample, progress))
 
-    def _learn(self, sample: Corpus, progress: OnProgress | None) -> None:
-        """Directions come first: they project the gradients that the curvature is learnt from."""
+    def _learn(self, sample: Corpus, progress: OnProgress | None) -> Arrays:
+        """Directions and curvature, by name and number of the linear map.
+
+        Directions come first: they project the gradients that the curvature is learnt from.
+        """
         factored = self.settings.curvature == "kfac"
         self._learnt = dict(self._from_covariances(sample, progress)) if factored or self._by_directions else {}
         if not factored:
             self._learnt = {**self._learnt, **dict(self._fishers(self.gradients(sample).rows))}
+        return self._learnt
 
     def _from_covariances(self, sample: Corpus, progress: OnProgress | None) -> Iterator[tuple[str, np.ndarray]]:
         """Directions of each linear map, and the Kronecker factors of what they leave, taken apart."""
@@ -241,15 +220,6 @@ class LograAttributor(PresetAttributor[LograSettings], WeighsBlocks[LograSetting
         factors = self._factor(n)
         white = factors.whiten(part.reshape(len(part), *factors.eigenvalues.shape), damping, exponent)
         return white.reshape(part.shape)
-
-    def save_state(self, folder: Path) -> None:
-        (folder / STATE).write_bytes(pack_arrays(self._fitted()))
-
-    def load_state(self, folder: Path) -> None:
-        self._learnt = unpack_arrays((folder / STATE).read_bytes())
-
-    def _fitted(self) -> Arrays:
-        return self.check_fitted(self._learnt)
 
 
 class WhitenedSketch:

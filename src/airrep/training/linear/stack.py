@@ -219,7 +219,9 @@ def _told_apart(channels: Sequence[Channel]) -> list[Channel]:
         make_attributor(one.method, one.settings)  # refuses the last as early as the first
     titles = [one.title for one in channels]
     return [
-        one.told({}, None).model_copy(update={"name": f"{title} ({number})" if titles.count(title) > 1 else title})
+        one.with_common({}, None).model_copy(
+            update={"name": f"{title} ({number})" if titles.count(title) > 1 else title}
+        )
         for number, (title, one) in enumerate(zip(titles, channels, strict=True), start=1)
     ]
 

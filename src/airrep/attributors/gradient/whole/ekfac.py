@@ -1,47 +1,38 @@
 """Attribution by influence functions with EK-FAC curvature, without projection."""
 
 from collections.abc import Iterator, Mapping, Sequence
-from functools import cached_property
-from pathlib import Path
+from functools import cache, cached_property
 from typing import ClassVar
 
 import numpy as np
 import torch
 from jaxtyping import Float16, Float32
 
-from airrep.attributors.base import OnProgress, OnRows, SlowFit, count_rows
+from airrep.attributors.base import OnProgress, OnRows, count_rows
 from airrep.attributors.direct import DirectAttributor
+from airrep.attributors.gradient.base import ReadsGradients
+from airrep.attributors.gradient.learnt import LearnsArrays, sample_of
 from airrep.attributors.gradient.logra import HELD, groups_of
 from airrep.attributors.gradient.map_weights import MapGroups, WeighsMaps, parts_of
 from airrep.attributors.gradient.projection import Covariances
-from airrep.attributors.gradient.reading import Site, find_sites, read_gradients
-from airrep.attributors.gradient.store import (
-    GradientStore,
-    keep_arrays,
-    pack_arrays,
-    recall_arrays,
-    store_folder,
-    unpack_arrays,
-)
+from airrep.attributors.gradient.reading import Site, read_gradients
+from airrep.attributors.gradient.store import GradientStore
 from airrep.attributors.gradient.whole.factors import Factors, HeldGradients, Scorer, Squares, eigenbases
 from airrep.attributors.gradient.whole.kept import KeptReader, Layout, scores_of_kept, sizes_of
-from airrep.attributors.language import LanguageAttributor
 from airrep.attributors.settings import EkfacSettings
 from airrep.corpus.corpus import Corpus, Example
 from airrep.runtime.artifacts import json_digest
-from airrep.runtime.seeding import stream
 from airrep.scoring.pooling import Pool
 
-STATE = "state.safetensors"
-KEY = "key"
-"""Name of the fingerprint among the arrays."""
 QUERY_NUMBERS = 2**29
 """Numbers of queries' gradients that are held at a time, 2 GiB; for more queries the examples pass several times."""
 WHOLE, RANK = 2**24, 16
 """Weights up to which gradients of queries are held whole, and the rank of their factors beyond."""
 
 
-class EkfacAttributor(LanguageAttributor[EkfacSettings], SlowFit, DirectAttributor, WeighsMaps[EkfacSettings]):
+class EkfacAttributor(
+    ReadsGradients[EkfacSettings], LearnsArrays[EkfacSettings], DirectAttributor, WeighsMaps[EkfacSettings]
+):
     """Score = ∇ℓ(x)ᵀ (H + λI)⁻ᵖ ∇ℓ(z), with whole gradients of linear maps and EK-FAC curvature H.
 
     H is block-diagonal, one block a linear map: eigenvectors of its Kronecker factors, and eigenvalues that are the
@@ -56,36 +47,14 @@ class EkfacAttributor(LanguageAttributor[EkfacSettings], SlowFit, DirectAttribut
 
     name = "ekfac"
     pool: ClassVar[Pool] = "sum"
-
-    def __init__(self, settings: EkfacSettings) -> None:
-        super().__init__(settings)
-        self._learnt: Mapping[str, np.ndarray] | None = None
-
-    @cached_property
-    def sites(self) -> tuple[Site, ...]:
-        """The linear maps whose gradients are taken; ConfigError if there are none of these names."""
-        return find_sites(self.lm.model, self.settings.modules, f"lm {self.lm.name}")
-
-    @cached_property
-    def folder(self) -> Path | None:
-        """The directory of the store of factors and scores; None: nothing is kept."""
-        return store_folder(self.settings.store)
-
-    @property
-    def _reading(self) -> dict[str, object]:
-        return {
-            "lm": self.lm.fingerprint,
-            "sites": [site.name for site in self.sites],
-            "reduction": self.settings.reduction,
-            "precision": self.lm.execution.precision,
-        }
+    made_of_learnt = ("_factors", "_inverse")
 
     @property
     def fingerprint(self) -> str:
         own: dict[str, object] = {"damping": self.settings.damping, "unit": self.settings.unit}
         own |= {} if self.settings.exponent == 1 else {"exponent": self.settings.exponent}
         own |= {"query_rank": self.held_rank} | ({"rank": self.settings.rank} if self.kept else {}) | self.weighing
-        return json_digest({"method": self.name, "learnt": self._fitted()[KEY].tobytes().hex(), **own})
+        return json_digest({"method": self.name, "learnt": self.learnt_key, **own})
 
     @cached_property
     def held_rank(self) -> int | None:
@@ -104,20 +73,9 @@ class EkfacAttributor(LanguageAttributor[EkfacSettings], SlowFit, DirectAttribut
         """
         super().fit(train)
         self.check_weights()
-        rows = stream(self.settings.seed, "sample").permutation(len(train))[: self.settings.sample]
-        sample = train.take(np.sort(rows))
-        key = json_digest({"ekfac": self._reading, "sample": sample.fingerprint})
-        self._learnt = recall_arrays(self.folder, key)
-        if self._learnt is None:
-            learnt = self._learn(sample, progress)
-            self._learnt = {**learnt, KEY: np.frombuffer(bytes.fromhex(key), np.uint8)}
-            keep_arrays(self.folder, key, self._learnt)
-        self._forget()
-
-    def _forget(self) -> None:
-        """Drop what was made of the factors of an earlier corpus."""
-        for cached in ("_factors", "_inverse"):
-            self.__dict__.pop(cached, None)
+        sample = sample_of(train, self.settings.sample, self.settings.seed)
+        key = json_digest({"ekfac": self.reading, "sample": sample.fingerprint})
+        self.recall_or_learn(self.folder, key, lambda: self._learn(sample, progress))
 
     def _learn(self, sample: Corpus, progress: OnProgress | None) -> dict[str, np.ndarray]:
         """First the bases, from covariances, in as many passes as memory asks for; then the eigenvalues."""
@@ -231,10 +189,16 @@ class EkfacAttributor(LanguageAttributor[EkfacSettings], SlowFit, DirectAttribut
         self, train: Sequence[Example], queries: Sequence[Example], on_rows: OnRows | None
     ) -> Float32[np.ndarray, "n q"]:
         key = json_digest(
-            {"scores": self.fingerprint, **self._reading, "queries": [query.content_hash for query in queries]}
+            {"scores": self.fingerprint, **self.reading, "queries": [query.content_hash for query in queries]}
         )
-        scoring = _Scoring(self, queries)
-        return GradientStore(self.folder, key, len(queries)).rows(train, scoring.compute, on_rows)
+
+        @cache  # gradients of queries are taken once, and only if an example is not in the store
+        def held() -> HeldGradients:
+            return self.held(queries)
+
+        return GradientStore(self.folder, key, len(queries)).rows(
+            train, lambda missing: self.pass_by(missing, held()), on_rows
+        )
 
     def held(self, queries: Sequence[Example]) -> HeldGradients:
         """Gradients of queries, (H + λI)⁻ᵖ applied, times the weights of linear maps; lengths are without weights.
@@ -308,28 +272,3 @@ class EkfacAttributor(LanguageAttributor[EkfacSettings], SlowFit, DirectAttribut
     def _by_length(self, scores: torch.Tensor, held: HeldGradients) -> torch.Tensor:
         """Scores of what is kept, divided by the lengths of queries' gradients if settings say so."""
         return torch.where(held.lengths > 0, scores / held.lengths, 0.0) if self.settings.unit else scores
-
-    def save_state(self, folder: Path) -> None:
-        (folder / STATE).write_bytes(pack_arrays(self._fitted()))
-
-    def load_state(self, folder: Path) -> None:
-        self._learnt = unpack_arrays((folder / STATE).read_bytes())
-        self._forget()
-
-    def _fitted(self) -> Mapping[str, np.ndarray]:
-        return self.check_fitted(self._learnt)
-
-
-class _Scoring:
-    """Scores chunks of training examples for the same queries, whose gradients are taken once, when needed."""
-
-    def __init__(self, method: EkfacAttributor, queries: Sequence[Example]) -> None:
-        self._method, self._queries = method, queries
-
-    @cached_property
-    def _held(self) -> HeldGradients:
-        return self._method.held(self._queries)
-
-    def compute(self, train: Sequence[Example]) -> Float32[np.ndarray, "n q"]:
-        """Scores of some training examples."""
-        return self._method.pass_by(train, self._held)

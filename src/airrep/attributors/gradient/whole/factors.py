@@ -8,6 +8,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from airrep.arrays import Rows
+from airrep.attributors.gradient.curvature import no_inverse
 from airrep.attributors.gradient.projection import Covariances
 from airrep.attributors.gradient.reading import Places, Reduction, Site, read_gradients
 from airrep.attributors.gradient.whole.low_rank import low_rank
@@ -43,11 +44,9 @@ class Factors:
             TrainingError: one of them is not above 0, or not finite.
         """
         found = self.eigenvalues + damping * self.eigenvalues.mean()
+        # Means of squares have no rounding below which they are zero, as the eigenvalues of a decomposition have.
         if not bool(torch.isfinite(found).all()) or not bool((found > 0).all()):
-            raise TrainingError(
-                "curvature: is singular or not finite, so that it cannot be inverted. Raise damping, give more "
-                "examples, or leave modules without gradients out."
-            )
+            raise no_inverse()
         return found**-exponent
 
 
