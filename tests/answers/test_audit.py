@@ -99,7 +99,7 @@ def test_items_alike_in_meaning(tmp_path: Path) -> None:
     same = airrep.audit(alone, items).items[0].meaning
     assert same is not None
     assert same.cosine == pytest.approx(one.meaning.cosine, abs=1e-4)
-    assert AuditResult.read(result.write(tmp_path / "run")) == result
+    assert AuditResult.read(result.save(tmp_path / "run")) == result
     with pytest.raises(ArtifactError, match="expected 'mix'"):
         MixResult.read(tmp_path / "run")
 

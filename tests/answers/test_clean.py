@@ -81,7 +81,7 @@ def test_what_is_planted_is_found_and_nothing_else(tmp_path: Path) -> None:
     assert reasons["e3"].startswith("of its nearest prompts 100% say 'tax', 0% '")
     assert "with 'e10'" in next(one.reason for one in result.findings if one.example.id == "copy 10")
     assert result.rows == sorted(set(result.rows))
-    assert CleanResult.read(result.write(tmp_path / "run")) == result
+    assert CleanResult.read(result.save(tmp_path / "run")) == result
 
 
 def test_lists_part_the_examples(tmp_path: Path) -> None:

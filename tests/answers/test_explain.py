@@ -99,7 +99,7 @@ def test_what_pushes_to_the_bad_answer_leads(tmp_path: Path) -> None:
 def test_answers_are_written_and_read(index: airrep.Index, tmp_path: Path) -> None:
     bad, good = pairs(2)
     result = airrep.explain(index, bad, good, k=2)
-    assert ExplainResult.read(result.write(tmp_path / "run")) == result
+    assert ExplainResult.read(result.save(tmp_path / "run")) == result
     assert result.to_dict()["kind"] == "explain"
     with pytest.raises(ArtifactError, match="is of kind 'explain'; expected 'harmful'"):
         HarmResult.read(tmp_path / "run")
@@ -170,4 +170,4 @@ def test_tokens_find_the_word_that_was_taught(tmp_path: Path) -> None:
 
 def test_tokens_are_written_and_read(tmp_path: Path, index: airrep.Index) -> None:
     result = airrep.explain(index, pairs(2)[0], k=2, tokens=True)
-    assert ExplainResult.read(result.write(tmp_path / "run")) == result
+    assert ExplainResult.read(result.save(tmp_path / "run")) == result

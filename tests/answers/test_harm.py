@@ -88,9 +88,9 @@ def test_a_set_is_asked_in_unit_deviations(index: airrep.Index, queries: airrep.
 
 def test_results_are_written_and_read(index: airrep.Index, queries: airrep.Corpus, tmp_path: Path) -> None:
     harmed = airrep.harmful(index, queries)
-    assert HarmResult.read(harmed.write(tmp_path / "harm")) == harmed
+    assert HarmResult.read(harmed.save(tmp_path / "harm")) == harmed
     together = airrep.top_of_set(index, queries)
-    assert SetResult.read(together.write(tmp_path / "set")) == together
+    assert SetResult.read(together.save(tmp_path / "set")) == together
 
 
 def test_queries_that_tell_nothing_apart(tmp_path: Path, corpus: airrep.Corpus, queries: airrep.Corpus) -> None:

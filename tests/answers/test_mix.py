@@ -89,7 +89,7 @@ def test_configurations_can_be_read(index: airrep.Index, queries: airrep.Corpus,
     assert dict(zip(named, shares, strict=True)) == plain["weights"]
     assert sum(shares) == pytest.approx(1, abs=1e-9)
     assert result.to_dict()["sources"][0]["lift"] == result.sources[0].lift
-    assert MixResult.read(result.write(tmp_path / "run")) == result
+    assert MixResult.read(result.save(tmp_path / "run")) == result
 
 
 def test_bad_questions_are_told(index: airrep.Index, queries: airrep.Corpus) -> None:

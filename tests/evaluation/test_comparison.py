@@ -137,7 +137,7 @@ def test_runs_that_cannot_be_paired_are_refused():
 def test_a_comparison_comes_back_from_the_disk_and_is_found_by_its_request(tmp_path: Path):
     runs = [("x", evaluation(WORLDS, ["bad", "good"]))]
     made = compare_evaluations(runs, resamples=20, command="airrep compare x")
-    made.write(tmp_path / "run")
+    made.save(tmp_path / "run")
     assert read_comparison(tmp_path / "run") == made
     assert json.loads((tmp_path / "run" / "result.json").read_text()) == made.to_dict()
     before = tree(tmp_path / "run")
@@ -146,7 +146,7 @@ def test_a_comparison_comes_back_from_the_disk_and_is_found_by_its_request(tmp_p
     with pytest.raises(ArtifactError, match="holds a comparison made with another to "):
         find_comparison(tmp_path / "run", comparison_request(runs, "good", 20))
     with pytest.raises(ArtifactError, match="exists already"):
-        made.write(tmp_path / "run")
+        made.save(tmp_path / "run")
     assert tree(tmp_path / "run") == before
 
 
@@ -156,7 +156,7 @@ def test_a_run_replaced_by_one_of_other_values_is_another_comparison(tmp_path: P
     lacking = over_queries({**values, "b": np.where(np.arange(6) == 2, np.nan, values["b"])})
     whole = over_queries(values)
     assert lacking.request == whole.request
-    compare_evaluations([("x", lacking)], resamples=20).write(tmp_path / "run")
+    compare_evaluations([("x", lacking)], resamples=20).save(tmp_path / "run")
     assert find_comparison(tmp_path / "run", comparison_request([("x", lacking)], resamples=20)) is not None
     with pytest.raises(ArtifactError, match="holds a comparison made with another run 1"):
         find_comparison(tmp_path / "run", comparison_request([("x", whole)], resamples=20))
@@ -165,7 +165,7 @@ def test_a_run_replaced_by_one_of_other_values_is_another_comparison(tmp_path: P
     changed = {**other.matrices, "1/1": other.matrices["1/1"] * np.float32(1.01)}
     other = dataclasses.replace(other, matrices=changed)
     assert comparison_request([("x", one)]) != comparison_request([("x", other)])
-    one.write(tmp_path / "stored")
+    one.save(tmp_path / "stored")
     stored = read_evaluation(tmp_path / "stored")
     assert comparison_request([("x", stored)]) == comparison_request([("x", one)])
 

@@ -285,7 +285,7 @@ def test_an_evaluation_comes_back_from_the_disk_as_it_was(folder, tmp_path):
 
 def test_the_same_request_finds_what_is_there_and_another_is_told_the_difference(folder, tmp_path):
     out, index = tmp_path / "run", _index(folder)
-    evaluate_lds([index], [ONE], resamples=20).write(out)
+    evaluate_lds([index], [ONE], resamples=20).save(out)
     before = tree(out)
     found = find_evaluation(out, LdsStudy([("x", index)], [ONE], resamples=20).request)
     assert isinstance(found, Evaluation)
@@ -301,7 +301,7 @@ def test_the_same_request_finds_what_is_there_and_another_is_told_the_difference
         with pytest.raises(ArtifactError, match=f"holds an evaluation made with another {name} "):
             find_evaluation(out, other.request)
     with pytest.raises(ArtifactError, match="exists already"):
-        evaluate_lds([index], [ONE], resamples=20).write(out)
+        evaluate_lds([index], [ONE], resamples=20).save(out)
     assert tree(out) == before
     (out / "scores.safetensors").write_bytes(b"x")
     with pytest.raises(ArtifactError, match="scores.safetensors"):
@@ -311,13 +311,13 @@ def test_the_same_request_finds_what_is_there_and_another_is_told_the_difference
 def test_what_a_kill_left_behind_is_no_evaluation_and_is_not_in_the_way(folder, tmp_path):
     out, index = tmp_path / "run", _index(folder)
     made = evaluate_lds([index], [ONE], resamples=20)
-    made.write(tmp_path / "whole")
+    made.save(tmp_path / "whole")
     partial = tmp_path / "run.partial"  # as a kill before the last rename leaves it
     shutil.copytree(tmp_path / "whole", partial)
     (partial / ".lock").touch()
     (partial / "result.json").write_text("{")
     assert find_evaluation(out, made.request) is None
-    made.write(out)
+    made.save(out)
     assert {path.name: path.read_bytes() for path in out.iterdir() if path.name != ".lock"} == {
         path.name: path.read_bytes() for path in (tmp_path / "whole").iterdir() if path.name != ".lock"
     }

@@ -217,7 +217,7 @@ def test_comparing_stored_effects_gives_the_differences_of_the_evaluation(tmp_pa
     _, holes = seeds_apart(tmp_path)
     indexes = [index_of(tmp_path, holes), index_of(tmp_path, holes, seed="other")]
     made = evaluate_loo(indexes, [holes], resamples=50, names=["true", "false"])
-    made.write(tmp_path / "run")
+    made.save(tmp_path / "run")
     (pair,) = compare_evaluations([("run", read_evaluation(tmp_path / "run"))], "true", resamples=50).pairs
     gap = made.rows[1].difference
     assert (pair.one, pair.difference, pair.p_value) == ("false", pytest.approx(gap.value), pytest.approx(gap.p_value))
@@ -261,7 +261,7 @@ def test_rows_are_paired_and_come_back_from_the_disk(tmp_path):
     assert made.measure == "loo"
     assert made.rows[1].difference.value < 0
     assert made.rows[1].difference.p_value < 0.1
-    made.write(tmp_path / "run")
+    made.save(tmp_path / "run")
     back = read_evaluation(tmp_path / "run")
     assert back.request == LooStudy(list(zip("xy", indexes, strict=True)), [instance], resamples=50).request
     np.testing.assert_array_equal(back.rows[0].per_query, made.rows[0].per_query)

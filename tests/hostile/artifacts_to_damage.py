@@ -133,7 +133,7 @@ def _ask_recipe(path: Path) -> str:
 
 
 def _evaluation(path: Path) -> None:
-    made_evaluation().write(path)
+    made_evaluation().save(path)
 
 
 def _ask_evaluation(path: Path) -> str:

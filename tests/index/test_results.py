@@ -56,7 +56,7 @@ RESULTS = {
 @pytest.mark.parametrize("name", RESULTS)
 def test_a_result_is_read_back_as_the_result_it_was(name: str, tmp_path: Path) -> None:
     made: Result = RESULTS[name]
-    read = read_result(made.write(tmp_path / "run"))
+    read = read_result(made.save(tmp_path / "run"))
     assert type(read) is type(made)
     assert read.provenance == made.provenance
     assert read.to_dict() == made.to_dict() == json.loads((tmp_path / "run" / "results.json").read_bytes())
@@ -65,7 +65,7 @@ def test_a_result_is_read_back_as_the_result_it_was(name: str, tmp_path: Path) -
 
 
 def test_rankings_are_read_as_hits_of_examples(tmp_path: Path) -> None:
-    read = read_result(_top(least=True).write(tmp_path / "run"))
+    read = read_result(_top(least=True).save(tmp_path / "run"))
     assert read == _top(least=True)
     assert isinstance(read, TopResult)
     assert [hit.example.metadata for hit in read[0]] == [TRAIN.metadata, {}]
@@ -120,7 +120,7 @@ def test_a_result_without_queries_or_groups_keeps_its_shape(tmp_path: Path) -> N
     for place, shape in enumerate([(0, 2), (2, 0)]):
         queries, names = tuple(QUERIES)[: shape[0]], ("a", "b")[: shape[1]]
         made = GroupResult(queries, names, (1, 1)[: shape[1]], np.zeros(shape, np.float32), POOLED)
-        assert np.asarray(read_result(made.write(tmp_path / str(place)))).shape == shape
+        assert np.asarray(read_result(made.save(tmp_path / str(place)))).shape == shape
 
 
 def test_numbers_from_elsewhere_lose_no_digits(tmp_path: Path) -> None:
@@ -193,7 +193,7 @@ def test_scores_of_other_groups_are_refused(tmp_path: Path) -> None:
 def test_other_artifacts_and_altered_results_are_refused(tmp_path: Path) -> None:
     with pytest.raises(ArtifactError, match="is of kind 'plan'; expected a run of `airrep top`"):
         read_result(write_artifact(tmp_path / "plan", "plan", {}))
-    run = _top().write(tmp_path / "run")
+    run = _top().save(tmp_path / "run")
     (run / "results.json").write_text("{}")
     with pytest.raises(ArtifactError, match="has 2 bytes"):
         read_result(run)

@@ -185,7 +185,7 @@ def _plan() -> Plan:
 
 
 def test_a_plan_tells_what_the_readers_of_its_file_expect(tmp_path: Path) -> None:
-    _plan().write(tmp_path / "plan")
+    _plan().save(tmp_path / "plan")
     value = json.loads((tmp_path / "plan" / "result.json").read_bytes())
     assert value["measure"] == "plan"
     assert {name: value[name] for name in ("command", "machine", "corpus", "lm", "lm_parameters")} == {
@@ -209,13 +209,13 @@ def test_a_plan_tells_what_the_readers_of_its_file_expect(tmp_path: Path) -> Non
 
 
 def test_a_plan_is_an_artifact_that_is_not_overwritten(tmp_path: Path) -> None:
-    _plan().write(tmp_path / "plan")
+    _plan().save(tmp_path / "plan")
     manifest = read_manifest(tmp_path / "plan", "plan")
     check_digests(tmp_path / "plan", manifest["files"])
     assert manifest["provenance"]["crossover with logra, examples"] == "240"
     with pytest.raises(ArtifactError, match="exists already"):
-        _plan().write(tmp_path / "plan")
-    _plan().write(tmp_path / "plan", replace=True)
+        _plan().save(tmp_path / "plan")
+    _plan().save(tmp_path / "plan", replace=True)
 
 
 def test_a_crossover_that_never_comes_is_null() -> None:
@@ -224,7 +224,7 @@ def test_a_crossover_that_never_comes_is_null() -> None:
 
 
 def test_a_plan_is_read_back_as_it_was_written(tmp_path: Path) -> None:
-    _plan().write(tmp_path / "plan")
+    _plan().save(tmp_path / "plan")
     assert read_plan(tmp_path / "plan") == _plan()
     assert read_plan(tmp_path / "plan").to_dict() == _plan().to_dict()
 

@@ -229,7 +229,7 @@ def test_the_command_reads_evaluations(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    lds("tasks").write("lds")
+    lds("tasks").save("lds")
     write_artifact(Path("top"), "top", {})
     assert run("report", "lds", "--out", "page.html", "--no-figures", monkeypatch=monkeypatch) == 0
     assert "Linear datamodelling score" in Path("page.html").read_text()

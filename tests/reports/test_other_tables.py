@@ -15,7 +15,7 @@ from airrep.reports.sources import ReportSource, Sources, read_sources
 
 def test_a_comparison_is_a_line_for_each_pair(tmp_path: Path) -> None:
     made = compare_evaluations([("run", made_evaluation("classify"))], resamples=200, command="airrep compare run")
-    made.write(tmp_path / "comparison")
+    made.save(tmp_path / "comparison")
     ((name, read),) = read_sources([tmp_path / "comparison"]).comparisons
     table = comparison_table(name, read)
     assert table.columns == ("First", "Second", "Difference", "p", "p, adjusted", "Ratio")
@@ -48,7 +48,7 @@ def test_ratios_are_shown_with_their_intervals_where_there_are_some() -> None:
 
 def test_a_diagnosis_is_a_line_for_each_finding(tmp_path: Path) -> None:
     finding = Finding("label spread", "bad", "0.02 nats", "Labels hardly vary.", "label-spread")
-    Diagnosis((finding,), command="airrep diagnose labels").write(tmp_path / "diagnosis")
+    Diagnosis((finding,), command="airrep diagnose labels").save(tmp_path / "diagnosis")
     ((name, read),) = read_sources([tmp_path / "diagnosis"]).diagnoses
     table = findings_table(name, read)
     assert table.title == "Diagnosis: diagnosis"

@@ -132,10 +132,10 @@ def test_rows_keep_the_order_in_which_they_first_appear() -> None:
 
 
 def test_artifacts_of_each_kind_are_read(tmp_path: Path) -> None:
-    made_evaluation().write(tmp_path / "lds")
+    made_evaluation().save(tmp_path / "lds")
     plan = write_artifact(tmp_path / "plan", "plan", PLAN)
-    Comparison("lds", "subject", (), (), None, 100).write(tmp_path / "comparison")
-    Diagnosis(()).write(tmp_path / "diagnosis")
+    Comparison("lds", "subject", (), (), None, 100).save(tmp_path / "comparison")
+    Diagnosis(()).save(tmp_path / "diagnosis")
     found = read_sources([tmp_path / "lds", plan, tmp_path / "comparison", str(tmp_path / "diagnosis")])
     assert [one.name for one in found.evaluations] == ["lds"]
     assert found.plans[0][1].crossovers[0].examples == 261_750.0
@@ -145,7 +145,7 @@ def test_artifacts_of_each_kind_are_read(tmp_path: Path) -> None:
 def test_an_evaluation_whose_manifest_was_read_is_not_opened_again(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    made_evaluation().write(tmp_path / "lds")
+    made_evaluation().save(tmp_path / "lds")
     opened = [Run.open(tmp_path / "lds")]
     monkeypatch.setattr("airrep.evaluation.result.read_manifest", None)
     assert [one.name for one in read_sources(opened).evaluations] == ["lds"]
@@ -154,7 +154,7 @@ def test_an_evaluation_whose_manifest_was_read_is_not_opened_again(
 
 
 def test_results_and_evaluations_are_not_mixed(tmp_path: Path) -> None:
-    made_evaluation().write(tmp_path / "lds")
+    made_evaluation().save(tmp_path / "lds")
     top = write_artifact(tmp_path / "top", "top", {})
     with pytest.raises(ConfigError, match=r"lds is of kind 'evaluation' and .*top of kind 'top'; expected evaluations"):
         read_sources([top, tmp_path / "lds"])
@@ -170,7 +170,7 @@ def test_no_runs_and_runs_of_other_kinds_are_errors(tmp_path: Path) -> None:
 def test_a_run_that_is_given_twice_is_refused_however_it_is_written(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    made_evaluation().write(tmp_path / "lds")
+    made_evaluation().save(tmp_path / "lds")
     (tmp_path / "link").symlink_to(tmp_path / "lds")
     monkeypatch.chdir(tmp_path)
     with pytest.raises(ConfigError, match=r"^report: lds is given twice; expected each run once\. Leave one out\.$"):

@@ -29,7 +29,7 @@ class Answer(ABC):
         values: dict[str, Any] = _form(type(self)).dump_python(self, mode="json")
         return {"kind": self.kind, **values}
 
-    def write(self, out: str | Path, *, replace: bool = False) -> Path:
+    def save(self, out: str | Path, *, replace: bool = False) -> Path:
         """Write the answer as an artifact.
 
         Raises:

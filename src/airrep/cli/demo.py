@@ -29,7 +29,7 @@ def run_demo(out: Path, *, replace: bool = False) -> None:
     say("\n3. Which data set helps each of them most?")
     print_groups(index.group_scores(shown, "source"), index.attributor.caution)
     say(f"\n4. Pick the {PICKED} training examples that suit all {len(queries)} queries best")
-    select(index, queries, PICKED).write(out / "selected.jsonl", replace=True)
+    select(index, queries, PICKED).save(out / "selected.jsonl", replace=True)
     say(f"\n5. Write the report for all {len(queries)} queries")
     page = _write_report(index, queries, out, replace)
     say(_ending(out, page))
@@ -48,7 +48,7 @@ def _write_report(index: Index, queries: Corpus, out: Path, replace: bool) -> Pa
         "by-source": index.group_scores(queries, "source"),
     }
     for name, result in results.items():
-        result.write(out / name, replace=replace or (out / name).exists())
+        result.save(out / name, replace=replace or (out / name).exists())
     return write_report(list(results.values()), out / "report.html", title="airrep demo", replace=True)
 
 

@@ -297,7 +297,7 @@ class OutputOptions:
     def deliver(self, result: "Kept", print_result: Callable[[Any], None], told: str | None = None) -> None:
         """Write a result if asked, and show it."""
         if self.run is not None:
-            result.write(self.run, replace=self.replace)
+            result.save(self.run, replace=self.replace)
             note(told or f"written to {self.run}; next: airrep report {self.run} --out report.html")
         show(result, print_result, self.as_json)
 

@@ -206,7 +206,7 @@ def select_command(
         if tokens is not None:
             told = f"of {sum(one.tokens or 0 for one in found):,} tokens, {told}"
     if out is not None:
-        found.write(out, replace=replace)
+        found.save(out, replace=replace)
         note(f"{out}: {len(found):,} examples, {told}")
         options.tell_turns((one.example.prompt for one in found), out)
     if as_json:

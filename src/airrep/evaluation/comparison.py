@@ -92,7 +92,7 @@ class Comparison:
         plain: dict[str, Any] = json.loads(json.dumps({**own, **parts}))
         return plain
 
-    def write(self, path: str | Path, *, replace: bool = False) -> None:
+    def save(self, path: str | Path, *, replace: bool = False) -> Path:
         """Write it as an artifact.
 
         Raises:
@@ -101,10 +101,11 @@ class Comparison:
         content = {"measure": self.measure, "provenance": {"command": self.command}, "request": self.request}
         with new_artifact(Path(path), KIND, content, replace=replace) as out:
             write_file(out / RESULT, canonical_json(self.to_dict()))
+        return Path(path)
 
 
 def read_comparison(path: str | Path) -> Comparison:
-    """Read what :meth:`Comparison.write` wrote; every byte is checked.
+    """Read what :meth:`Comparison.save` wrote; every byte is checked.
 
     Raises:
         ArtifactError: nothing there, unfinished, altered, or not a comparison.

@@ -199,9 +199,6 @@ class Evaluation:
                 write_file(out / MATRICES, save({name: np.ascontiguousarray(m) for name, m in self.matrices.items()}))
         return Path(path)
 
-    write = save
-    """Earlier name of :meth:`save`."""
-
     def _parquet(self) -> bytes:
         """One line for each query, one column for each row."""
         columns = {"instance": [name for name, _ in self.queries], "query": [name for _, name in self.queries]}
@@ -214,7 +211,7 @@ class Evaluation:
 
 
 def read_evaluation(path: str | Path) -> Evaluation:
-    """Read what :meth:`Evaluation.write` wrote; every byte is checked.
+    """Read what :meth:`Evaluation.save` wrote; every byte is checked.
 
     Raises:
         ArtifactError: nothing there, unfinished, altered, or not an evaluation.

@@ -211,7 +211,7 @@ class Plan(PlanPart):
         """A JSON object."""
         return self.model_dump(mode="json", by_alias=True)
 
-    def write(self, path: str | Path, *, replace: bool = False) -> None:
+    def save(self, path: str | Path, *, replace: bool = False) -> Path:
         """Write it as an artifact.
 
         Raises:
@@ -224,6 +224,7 @@ class Plan(PlanPart):
         provenance = {"command": self.command, "machine": self.machine, **shown}
         with new_artifact(Path(path), KIND, {"measure": KIND, "provenance": provenance}, replace=replace) as folder:
             write_file(folder / RESULT, canonical_json(self.to_dict()))
+        return Path(path)
 
 
 def read_plan(path: Path) -> Plan:

@@ -368,7 +368,7 @@ def test_a_diagnosis_is_written_and_found_again_by_its_inputs(tmp_path: Path, bu
     order = [levels.index(one.level) for one in made.findings]
     assert order == sorted(order)
     assert {one.about for one in made.findings} == {"labels", str(index.path)}
-    made.write(tmp_path / "run")
+    made.save(tmp_path / "run")
     request = diagnosis_request([plain], [index], None, 1.0)
     again = find_diagnosis(tmp_path / "run", request)
     assert again is not None

@@ -190,7 +190,7 @@ def test_failed_fine_tunes_are_named_and_lose_no_others(index: Index, tmp_path: 
 def test_a_kill_loses_one_fine_tune_and_the_bytes_are_the_same(index: Index, tfidf: Index, tmp_path: Path) -> None:
     indexes, settings = [("hash", index), ("tfidf", tfidf)], _settings(seeds=2)
     straight = tmp_path / "straight"
-    evaluate_selection(indexes, QUERIES, ParrotWorld(), settings, out=straight).write(straight)
+    evaluate_selection(indexes, QUERIES, ParrotWorld(), settings, out=straight).save(straight)
     out, log = tmp_path / "killed", tmp_path / "log"
     slow = ParrotWorld(str(log), seconds=0.2)
     child = in_child(lambda: evaluate_selection(indexes, QUERIES, slow, settings, out=out))
@@ -200,7 +200,7 @@ def test_a_kill_loses_one_fine_tune_and_the_bytes_are_the_same(index: Index, tfi
     os.waitpid(child, 0)
     begun = len(_fine_tunes(log))
     quick = ParrotWorld(str(log))
-    evaluate_selection(indexes, QUERIES, quick, settings, out=out).write(out)
+    evaluate_selection(indexes, QUERIES, quick, settings, out=out).save(out)
     total = read_evaluation(out).facts["fine_tunes"]
     assert total < len(_fine_tunes(log)) + 1 <= total + 2  # the one in hand was done twice
     assert begun < total
@@ -214,18 +214,18 @@ def test_answers_outlive_an_evaluation_that_was_finished_without_some(index: Ind
     out, straight, log = tmp_path / "run", tmp_path / "straight", tmp_path / "log"
     bad, settings = ParrotWorld(str(log), poison=poison), _settings(random=False)
     part = evaluate_selection([("hash", index)], QUERIES, bad, settings, out=out, retries=0, partial=True)
-    part.write(out)
+    part.save(out)
     assert not read_evaluation(out).complete
     assert not (tmp_path / "run.partial").exists()
     for failing in (bad, bad):  # finished without it twice: the others are still there
         part = evaluate_selection([("hash", index)], QUERIES, failing, settings, out=out, retries=0, partial=True)
-        part.write(out, replace=True)
+        part.save(out, replace=True)
     assert len(_fine_tunes(log)) == 3 + 2
     whole = evaluate_selection([("hash", index)], QUERIES, ParrotWorld(str(log)), settings, out=out)
     assert len(_fine_tunes(log)) == 3 + 2 + 1
     assert whole.complete
-    whole.write(out, replace=True)
-    evaluate_selection([("hash", index)], QUERIES, ParrotWorld(), settings, out=straight).write(straight)
+    whole.save(out, replace=True)
+    evaluate_selection([("hash", index)], QUERIES, ParrotWorld(), settings, out=straight).save(straight)
     assert tree(out) == tree(straight)
 
 
@@ -243,7 +243,7 @@ def test_what_another_request_left_unfinished_is_kept_unless_replaced(index: Ind
     assert len(_fine_tunes(log)) == done + other.facts["fine_tunes"]
     with pytest.raises(ArtifactError, match=r"another .*count \(5; now 6\)"):
         evaluate_selection([("hash", index)], QUERIES, world, _settings(), out=out)
-    other.write(out)
+    other.save(out)
     assert not kept.exists()
     assert not (out / "request.json").exists()
 
@@ -269,9 +269,9 @@ def test_another_measure_does_not_swallow_answers(index: Index, tmp_path: Path) 
     before = tree(tmp_path / "run.partial")
     other = replace(selected, measure="lds")
     with pytest.raises(ArtifactError, match=r"run: is where .* by select was begun; .*run\.partial has its answers"):
-        other.write(out)
+        other.save(out)
     assert tree(tmp_path / "run.partial") == before
-    other.write(out, replace=True)
+    other.save(out, replace=True)
     assert read_evaluation(out).measure == "lds"
 
 
@@ -352,7 +352,7 @@ def test_a_real_small_lm_goes_the_whole_way(index: Index, tmp_path: Path) -> Non
     settings = _settings(max_new_tokens=8)
     out = tmp_path / "run"
     evaluation = evaluate_selection([("hash", index)], QUERIES, lm, settings, tuning, out=out)
-    evaluation.write(out)
+    evaluation.save(out)
     assert [row.name for row in evaluation.rows] == ["hash", "random", "none"]
     again = evaluate_selection([("hash", index)], QUERIES, lm, settings, tuning)
     assert [row.per_query.tolist() for row in again.rows] == [row.per_query.tolist() for row in evaluation.rows]

@@ -18,7 +18,7 @@ def test_the_same_answers_give_the_same_bytes(index: airrep.Index, tmp_path: Pat
     answers = [airrep.explain(index, queries, k=2), airrep.mix(index, queries), airrep.top_of_set(index, queries)]
     first = write_answer_report(answers, tmp_path / "a.html", title="Mine").read_bytes()
     for number, answer in enumerate(answers):
-        answer.write(tmp_path / str(number))
+        answer.save(tmp_path / str(number))
     read = write_answer_report([tmp_path / str(n) for n in range(3)], tmp_path / "b.html", title="Mine").read_bytes()
     assert first == read
     page = first.decode()

@@ -141,7 +141,7 @@ def test_an_index_is_made_at_a_url_and_asked_by_others(place: Place, tmp_path: P
     assert opened.top(QUERIES, k=3).to_dict()["queries"] == here.top(QUERIES, k=3).to_dict()["queries"]
     forget_all()
     assert build(place).manifest == made.manifest, "it is found finished"
-    opened.top(QUERIES).write(f"{place.url}/top")
+    opened.top(QUERIES).save(f"{place.url}/top")
     assert len(airrep.read_result(f"{place.url}/top").queries) == 2  # type: ignore[attr-defined]
 
 
@@ -262,7 +262,7 @@ def test_files_of_others_are_left_alone(place: Place) -> None:
         airrep.build_index(RECORDS, url, method="tfidf", replace=True)
     build(place)
     with pytest.raises(ArtifactError, match=r"/index: is of kind 'index', not 'top', so it is not replaced"):
-        airrep.Index(f"{place.url}/index").top(QUERIES).write(f"{place.url}/index", replace=True)
+        airrep.Index(f"{place.url}/index").top(QUERIES).save(f"{place.url}/index", replace=True)
     assert place.names("data") == {"mine.jsonl"}
     assert len(airrep.Index(f"{place.url}/index")) == 12
 

@@ -52,7 +52,7 @@ class Diagnosis:
         found = [one.to_dict() for one in self.findings]
         return {"sentence": self.sentence, "facts": dict(self.facts), "command": self.command, "findings": found}
 
-    def write(self, path: str | Path, *, replace: bool = False) -> None:
+    def save(self, path: str | Path, *, replace: bool = False) -> Path:
         """Write it as an artifact.
 
         Raises:
@@ -62,6 +62,7 @@ class Diagnosis:
         content = {"provenance": {"command": self.command, **shown}, "request": dict(self.request)}
         with new_artifact(Path(path), KIND, content, replace=replace) as out:
             write_file(out / RESULT, canonical_json(self.to_dict()))
+        return Path(path)
 
 
 def diagnose(
@@ -124,7 +125,7 @@ def _digest(instance: LabelledInstance) -> str:
 
 
 def read_diagnosis(path: str | Path) -> Diagnosis:
-    """Read what :meth:`Diagnosis.write` wrote; every byte is checked.
+    """Read what :meth:`Diagnosis.save` wrote; every byte is checked.
 
     Raises:
         ArtifactError: nothing there, unfinished, altered, or not a diagnosis.
