@@ -9,7 +9,7 @@ import pytest
 
 from airrep.corpus.corpus import Corpus
 from airrep.corpus.records import Schema
-from airrep.corpus.schemas.conversations import holds_turns
+from airrep.corpus.schemas.conversations import Message, holds_turns, messages_of, prompt_of
 from airrep.errors import ConfigError, DataError
 
 CALL = {
@@ -362,3 +362,21 @@ def test_an_answer_to_avoid_is_told() -> None:
     corpus = Corpus.from_records(records)
     assert [example.label for example in corpus] == ["true", "false"]
     assert [form for form in corpus.forms if "KTO" in form] == [list(corpus.forms)[1]]
+
+
+@pytest.mark.parametrize(
+    "messages",
+    [
+        [("user", "a")],
+        [("system", "s\n\nt"), ("user", "a\n")],
+        [("tools", "[]"), ("system", "s"), ("user", "a"), ("assistant", ""), ("tool", "{}\n"), ("user", "b\n\n")],
+    ],
+)
+def test_messages_come_back_from_their_prompt(messages: list[tuple[str, str]]) -> None:
+    wanted = [Message(*one) for one in messages]
+    assert messages_of(prompt_of(wanted)) == wanted
+
+
+@pytest.mark.parametrize("prompt", ["", "a", "User: a", "x\nUser: a", "Userx: a\nUser: b"])
+def test_other_prompts_are_one_message_of_the_user(prompt: str) -> None:
+    assert messages_of(prompt) == [Message("user", prompt)]

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 from worlds.tiny_lms import CHAT, VOCABULARY, some_examples, tiny_tokenizer
 
-from airrep.corpus.corpus import Example
+from airrep.corpus.corpus import Corpus, Example
 from airrep.errors import ConfigError, DataError
 from airrep.lm.templates.chat import PLAIN, Chat
 
@@ -58,6 +58,61 @@ def test_what_comes_before_the_response_is_what_generation_sees() -> None:
         prompts = chat.prompt_ids([example.prompt for example in some_examples()], 64)
         for row, prompt in enumerate(prompts):
             assert documents.sequence(row)[: documents.starts[row]].tolist() == prompt
+
+
+TALK = [
+    {"role": "system", "content": "Be brief."},
+    {"role": "user", "content": "2+2?\n\nAs a word."},
+    {"role": "assistant", "content": "Four"},
+    {"role": "user", "content": "And 3+3?"},
+]
+ROLES = "{% for m in messages %}<|{{ m['role'] }}|>{{ m['content'] }}{% endfor %}"
+ROLES += "{% if add_generation_prompt %}<|assistant|>{% endif %}"
+AS_TEXT = "<|user|>System: Be brief.\nUser: 2+2?\n\nAs a word.\nAssistant: Four\nUser: And 3+3?<|assistant|>"
+
+
+def talk(messages: list[dict[str, str]]) -> Example:
+    """The example that data with these messages have."""
+    return Corpus.from_records([{"messages": [*messages, {"role": "assistant", "content": "Six"}]}])[0]
+
+
+def test_a_prompt_of_several_messages_is_given_to_the_template_as_they_were() -> None:
+    tokenizer = tiny_tokenizer(chat=ROLES)
+    chat, example = make(tokenizer, max_tokens=512), talk(TALK)
+    wanted = tokenizer.apply_chat_template(TALK, tokenize=False, add_generation_prompt=True)
+    assert chat.render(example) == (wanted, "Six")
+    assert wanted == "<|system|>Be brief.<|user|>2+2?\n\nAs a word.<|assistant|>Four<|user|>And 3+3?<|assistant|>"
+    assert chat.prompt_text(example.prompt) == wanted
+    assert chat.response_places([example])[0].starts.tolist() == [0, 1, 2]
+
+
+def test_tools_are_text_of_the_system_prompt() -> None:
+    record = {"tools": [{"name": "f"}], "messages": [*TALK, {"role": "assistant", "content": "Six"}]}
+    (example,) = Corpus.from_records([record])
+    prompt = make(tiny_tokenizer(chat=ROLES), max_tokens=512).prompt_text(example.prompt)
+    assert prompt.startswith('<|system|>Tools: [{"name": "f"}]\n\nBe brief.<|user|>2+2?')
+
+
+@pytest.mark.parametrize(
+    "template",
+    [
+        "{% if messages[0]['role'] == 'system' %}{{ raise_exception('no system') }}{% endif %}" + ROLES,
+        ROLES.replace("<|{{", "{% if m['role'] != 'system' %}<|{{").replace("{% endfor", "{% endif %}{% endfor"),
+    ],
+    ids=["refuses", "leaves out"],
+)
+def test_where_a_template_does_not_take_such_messages_they_stay_one_text(template: str) -> None:
+    chat = make(tiny_tokenizer(chat=template), max_tokens=512)
+    assert chat.render(talk(TALK)) == (AS_TEXT, "Six")
+    assert chat.render(talk(TALK[1:])).prompt.startswith("<|user|>2+2?\n\nAs a word.<|assistant|>Four<|user|>")
+
+
+def test_prompts_that_are_no_messages_stay_as_they_are() -> None:
+    chat = make(tiny_tokenizer(chat=ROLES), max_tokens=512)
+    for prompt in ("User: alone", "See\nUser: a\nAssistant: b", "User: a\nAssistant: b", "System: a"):
+        assert chat.prompt_text(prompt) == f"<|user|>{prompt}<|assistant|>"
+    plain = make(max_tokens=512)
+    assert plain.render(talk(TALK)).prompt == PLAIN.partition(" {response}")[0].format(prompt=talk(TALK).prompt)
 
 
 def test_a_generation_prompt_that_the_full_text_lacks_is_no_obstacle() -> None:

@@ -28,7 +28,7 @@ _SILENT = ("system", "tool")
 _TEXT_PARTS = ("text", "input_text", "output_text")
 _REASONING = ("reasoning_content", "reasoning", "thinking")
 """What an assistant thinks before it answers: it is learnt as the answer is."""
-_TURN = re.compile(r"(?:Tools|System|User|Assistant|Tool): ")
+_TURN = re.compile(r"^(Tools|System|User|Assistant|Tool): ", re.MULTILINE)
 
 
 class Message(NamedTuple):
@@ -130,6 +130,17 @@ def prompt_of(messages: Sequence[Message]) -> str:
 def holds_turns(prompt: str) -> bool:
     """Whether a prompt reads as :func:`prompt_of` writes several messages: their roles are text in it now."""
     return _TURN.match(prompt) is not None
+
+
+def messages_of(prompt: str) -> list[Message]:
+    """Return the messages that :func:`prompt_of` wrote as a prompt; any other prompt is one of the user's.
+
+    A line within a message that begins as a message does is taken for one; written again, the prompt is the same.
+    """
+    _, *parts = _TURN.split(prompt)
+    contents = [*(content.removesuffix("\n") for content in parts[1:-1:2]), *parts[-1:]]
+    found = [Message(role.lower(), content) for role, content in zip(parts[::2], contents, strict=True)]
+    return found if found and prompt_of(found) == prompt else [Message("user", prompt)]
 
 
 def _answers(messages: list[Message], name: str) -> list[int]:

@@ -7,6 +7,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from airrep.corpus.corpus import Example
+from airrep.corpus.schemas.conversations import messages_of
 from airrep.errors import ConfigError, DataError
 from airrep.lm.documents import Documents
 from airrep.lm.folders.forms import short
@@ -69,13 +70,14 @@ class Chat:
         self._end = ends if self.plain is not None else []
         self._around_text = ([tokenizer.bos_token_id] if tokenizer.bos_token_id is not None else ends, ends)
         self._check_known([self._begin + self._end, *self._around_text])
+        self._taken: dict[tuple[str, ...], bool] = {}
 
     def prompt_text(self, prompt: str) -> str:
         """Text that the LM reads before it answers; none without a prompt."""
         if not prompt.strip():
             return ""
         if self.plain is None:
-            return self._chat(_messages(prompt), add_generation_prompt=True)
+            return self._chat(self._asked(prompt), add_generation_prompt=True)
         return self.plain[0].replace("{prompt}", prompt)
 
     def render(self, example: Example) -> Rendered:
@@ -92,16 +94,38 @@ class Chat:
     def _render_chat(self, example: Example) -> Rendered:
         """Response = what the full text has beyond the prompt; by a marked response where the two do not fit."""
         prompt = self.prompt_text(example.prompt)
-        full = self._chat(_messages(example.prompt, example.response))
+        asked = self._asked(example.prompt)
+        full = self._chat([*asked, _message("assistant", example.response)])
         if full.startswith(prompt) and example.response.strip() in full[len(prompt) :]:
             return Rendered(prompt, full[len(prompt) :])
-        head, mark, tail = self._chat(_messages(example.prompt, _MARK)).rpartition(_MARK)
+        head, mark, tail = self._chat([*asked, _message("assistant", _MARK)]).rpartition(_MARK)
         if not mark:
             raise DataError(
                 f'example "{example.id}": the chat template of {self.name} leaves its response out, so there is '
                 "nothing to learn. Use template=plain."
             )
         return Rendered(head, example.response + tail)
+
+    def _asked(self, prompt: str) -> list[dict[str, str]]:
+        """The messages of a prompt; one of the user's, if the template does not take messages of such roles."""
+        messages = _messages(prompt)
+        roles = tuple(message["role"] for message in messages)
+        if roles == ("user",):
+            return messages
+        if roles not in self._taken:
+            self._taken[roles] = self._takes(roles)
+        return messages if self._taken[roles] else [_message("user", prompt)]
+
+    def _takes(self, roles: Sequence[str]) -> bool:
+        """Whether the template writes messages of these roles, all of them, and an answer can follow."""
+        marks = [f"{_MARK}{number}." for number in range(len(roles))]
+        if roles[-1] not in ("user", "tool"):
+            return False
+        try:
+            text = self._chat([_message(*one) for one in zip(roles, marks, strict=True)], add_generation_prompt=True)
+        except ConfigError:  # many refuse a system prompt, tools, or two messages of one role in a row
+            return False
+        return all(mark in text for mark in marks)
 
     def _chat(self, messages: list[dict[str, str]], *, add_generation_prompt: bool = False) -> str:
         """Fill in the chat template, within limits; a template that asks for the date always gets the same."""
@@ -267,6 +291,14 @@ def _takes_powers(template: str) -> bool:
     return any(two == "**" and one not in ("(", ",") for one, two in pairwise(tokens))  # after those, it unpacks
 
 
-def _messages(prompt: str, response: str | None = None) -> list[dict[str, str]]:
-    asked = [{"role": "user", "content": prompt}]
-    return asked if response is None else [*asked, {"role": "assistant", "content": response}]
+def _messages(prompt: str) -> list[dict[str, str]]:
+    """The messages of a prompt; tools, which templates know in many forms, are text of the system prompt."""
+    found = messages_of(prompt)
+    first = next((number for number, one in enumerate(found) if one.role not in ("tools", "system")), len(found))
+    before = [f"Tools: {one.content}" if one.role == "tools" else one.content for one in found[:first]]
+    head = [_message("system", "\n\n".join(before))] if before else []
+    return head + [_message(one.role, one.content) for one in found[first:]]
+
+
+def _message(role: str, content: str) -> dict[str, str]:
+    return {"role": role, "content": content}
