@@ -37,6 +37,10 @@ FACTORS_RANK = 3
 Gradients = Literal["none", "logra", "ekfac", "factors"]
 GRADIENTS: tuple[Gradients, ...] = get_args(Gradients)
 """Ways in which the default channels can read gradients."""
+OF_LM = ("max_tokens", "template")
+"""Settings that an LM is read with; encoders have others of these names."""
+_COMMON = ("lm", "base", "device", "precision", *OF_LM)
+"""Settings that channels share."""
 RECIPE = "channels.yaml"
 """Name of a recipe in a folder."""
 LARGEST_WEIGHT = 1e30
@@ -89,7 +93,10 @@ class Channel(Settings):
         known = METHOD_SETTINGS.get(self.method) or _settings_of_package(self.method)
         if known is None:
             return self
-        given = {name: value for name, value in common.items() if name in known.model_fields}
+        reads = "lm" in known.model_fields
+        given = {
+            name: value for name, value in common.items() if name in known.model_fields and (reads or name not in OF_LM)
+        }
         if tokenizer is not None and "tokenizer" in known.model_fields and self.settings.get("tokenizer") != "words":
             given["tokenizer"] = tokenizer
         checked = known.of({**self.settings, **given}, where=f"channel {self.title}")
@@ -111,7 +118,7 @@ def _settings_of_package(method: str) -> type[Settings] | None:
 class ChannelsSettings(Settings):
     """Settings of a sum of channels."""
 
-    added = ("lm", "base", "device", "precision", "gradients", "map_weights")
+    added = ("lm", "base", "device", "precision", "max_tokens", "template", "gradients", "map_weights")
 
     tokenizer: str | None = None
     """Folder or Hub id of a model, best the target LM, whose tokens are counted by all channels but those of words;
@@ -125,6 +132,11 @@ class ChannelsSettings(Settings):
     """Of all channels that compute on one: auto, cpu, cuda or cuda:N."""
     precision: str | None = None
     """Likewise: auto, float32 or bfloat16."""
+    max_tokens: int | None = Field(default=None, ge=8)
+    """Longest example that the LM reads, in all channels that ask it; None: its positions, at most 2048. A response
+    that is longer cannot be read."""
+    template: str | None = None
+    """Likewise, of the LM's prompts: None, 'plain', or a text with {prompt} and {response}."""
     gradients: Gradients | None = None
     """How the default channels read the LM's gradients: 'logra', or None, keeps them small in the index; 'ekfac' takes
     them whole, which predicts best, and reads all examples again for each new question; 'factors' keeps factors of rank
@@ -151,6 +163,9 @@ class ChannelsSettings(Settings):
                 f"{named}: are those of the LM in the default channels; expected an lm and no channels, or for an "
                 "index that exists --set channels=default as well"
             )
+        unread = next((name for name in OF_LM if values.get(name) is not None), None)
+        if unread is not None and channels in (DEFAULT, KIND) and values.get("lm") is None:
+            raise ValueError(f"{unread}: belongs to an lm, and no channel reads one; expected an lm")
         if channels == DEFAULT:
             lm = values.get("lm")
             channels = default_channels(None if lm is None else str(lm), how if how in GRADIENTS else "logra", maps)
@@ -170,9 +185,7 @@ class ChannelsSettings(Settings):
     @classmethod
     def _complete(cls, channels: tuple[Channel, ...], known: ValidationInfo) -> tuple[Channel, ...]:
         """Put what is set for all where it belongs, and check that names differ."""
-        common = {
-            name: known.data[name] for name in ("lm", "base", "device", "precision") if known.data.get(name) is not None
-        }
+        common = {name: known.data[name] for name in _COMMON if known.data.get(name) is not None}
         tokenizer = known.data.get("tokenizer") or known.data.get("lm")
         titles = [channel.title for channel in channels]
         twice = next((title for title in titles if titles.count(title) > 1), None)

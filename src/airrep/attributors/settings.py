@@ -104,7 +104,7 @@ class Bm25Settings(Settings):
 class NgramSettings(Settings):
     """Settings of the counting language model over n-grams."""
 
-    added = ("skip", "copied", "space", "signs", "lm", "base", "device", "precision")
+    added = ("skip", "copied", "space", "signs", "lm", "base", "device", "precision", "max_tokens", "template")
 
     view: View = "response"
     """What of an example is read: whole, response or prompt. The loss counts the response alone."""
@@ -117,6 +117,10 @@ class NgramSettings(Settings):
     """Of the LM: auto, cpu, cuda or cuda:N."""
     precision: Literal["auto", "float32", "bfloat16"] = "auto"
     """Of the LM's matrix products; auto takes bfloat16 where the device is fast at it."""
+    max_tokens: int | None = Field(default=None, ge=8)
+    """Longest example that the LM reads; None: its positions, at most 2048."""
+    template: str | None = None
+    """Of the LM's prompts, as for gradient methods; None: its chat template, or plain text where it has none."""
     orders: tuple[int, ...] = (1, 2, 3)
     """Lengths of the n-grams, at most four of them, whose gains are added up."""
     tokenizer: str = "words"

@@ -22,7 +22,7 @@ from airrep.attributors.sums.channels import ChannelsAttributor
 from airrep.attributors.sums.reference import relative_weights
 from airrep.cli.app import main
 from airrep.corpus.corpus import Corpus, Example
-from airrep.errors import ArtifactError, ConfigError
+from airrep.errors import ArtifactError, ConfigError, DataError
 from airrep.evaluation.classify import ClassifySettings, classify
 from airrep.evaluation.judging import encode_instance, score_features, score_instance
 from airrep.evaluation.pool import cost_of
@@ -212,6 +212,24 @@ def test_a_target_lm_is_counted_by_and_read_as_a_channel_more() -> None:
     assert encoder.settings == {"encoder": "default", "device": "cpu"}
     assert (gradients.method, gradients.settings["lm"], gradients.settings["device"]) == ("logra", "some/model", "cpu")
     assert ChannelsSettings(**settings.model_dump()) == settings
+
+
+def test_how_the_lm_reads_is_set_for_all_channels_that_ask_it() -> None:
+    tokens, words, encoder, gradients = ChannelsSettings(lm="some/model", max_tokens=8192, template="plain").channels
+    for channel in (tokens, words, gradients):
+        assert (channel.settings["max_tokens"], channel.settings["template"]) == (8192, "plain")
+    assert encoder.settings == {"encoder": "default"}
+    with pytest.raises(ConfigError, match="max_tokens: belongs to an lm, and no channel reads one; expected an lm"):
+        ChannelsSettings.of({"max_tokens": 8192})
+
+
+def test_a_response_of_any_length_is_read_where_the_lm_has_room(tmp_path: Path) -> None:
+    lm = tiny_lm(tmp_path / "lm", max_position_embeddings=256)
+    train = Corpus.from_examples([*TRAIN, Example("p", "word " * 20, "long")])
+    settings: dict[str, Any] = {"lm": lm, "gradients": "none"}
+    with pytest.raises(DataError, match=r"its response has \d+ tokens; expected 1 to 59"):
+        build_index(train, tmp_path / "short", "channels", settings=settings | {"max_tokens": 60})
+    assert len(build_index(train, tmp_path / "index", "channels", settings=settings | {"max_tokens": 200})) == 8
 
 
 def test_gradients_are_left_out_by_name() -> None:

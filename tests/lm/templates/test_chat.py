@@ -177,7 +177,7 @@ def test_a_response_too_long_by_itself_names_the_example() -> None:
         make(max_tokens=32).tokenise([ASKED, Example("why", "x" * 30, "long")])
     assert str(caught.value) == (
         'example "long": its response has 32 tokens; expected 1 to 31, since one token must come before it '
-        "(max_tokens is 32). Shorten the response, or leave the example out."
+        "(max_tokens is 32). Raise max_tokens if the LM reads more, shorten the response, or leave the example out."
     )
 
 

@@ -228,8 +228,8 @@ class Chat:
         if not 0 < len(response) <= most:
             raise DataError(
                 f'example "{example.id}": its response has {len(response)} tokens; expected 1 to {most}, since one '
-                f"token must come before it (max_tokens is {self.max_tokens}). Shorten the response, or leave the "
-                "example out."
+                f"token must come before it (max_tokens is {self.max_tokens}). Raise max_tokens if the LM reads more, "
+                "shorten the response, or leave the example out."
             )
         head = self._fit(begin + prompt, self.max_tokens - len(response))
         if not head:  # a tokenizer without tokens for begin and end: its first token is read, not learnt
