@@ -56,17 +56,24 @@ def test_a_written_list_is_read_and_its_texts_are_compared() -> None:
         DataError, match=r'^data\.jsonl:1: the example "a" has another prompt or response than in other'
     ):
         list(take_records(data, other))
+    decided = [{"id": "a", "row": 0, "decision": "drop"}, {"id": "5", "row": 1, "decision": "keep"}]
+    assert list(take_records(data, written(decided, "decided.jsonl"))) == RECORDS[1:2]
     ids_alone = written([{"id": 5}, {"id": "a"}], "ids.jsonl")
     assert list(take_records(data, ids_alone)) == RECORDS[:2]
 
 
-def test_turns_and_answers_of_a_record_lead_to_the_whole_of_it_once() -> None:
+def test_turns_and_answers_of_a_record_lead_to_the_whole_of_it_once(caplog: pytest.LogCaptureFixture) -> None:
     said = [{"role": role, "content": text} for role, text in zip(["user", "assistant"] * 2, "abcd", strict=True)]
     data = written([{"messages": said, "id": "chat"}, {"messages": said[:2], "id": "short"}, RECORDS[1]])
     examples = airrep.read_corpus(data, turns="all", preferences="both")
     assert [example.id for example in examples] == ["chat/1", "chat/2", "short", "5/chosen", "5/rejected"]
-    taken = list(take_records(data, ["chat/2", "chat/1", "5/rejected"], turns="all", preferences="both"))
+    whole = ["chat/2", "chat/1", "5/rejected", "5/chosen"]
+    taken = list(take_records(data, whole, turns="all", preferences="both"))
     assert taken == [{"messages": said, "id": "chat"}, RECORDS[1]]
+    assert caplog.messages == []
+    part = list(take_records(data, ["chat/2", "5/rejected"], turns="all", preferences="both"))
+    assert part == taken
+    assert caplog.messages == ["data.jsonl: 2 of the records have turns or answers that are not among examples, too."]
     with pytest.raises(DataError, match=r'data\.jsonl: has no example "chat/2", nor 0 more of the 1 in examples'):
         list(take_records(data, ["chat/2"]))
 

@@ -225,9 +225,11 @@ def take_command(
     """Copy the records that examples were read from, as they are: messages, tools, rejected answers stay."""
     from airrep.corpus.records import encode_record
     from airrep.index.selection.picks import check_selection
-    from airrep.runtime.remote.outputs import write_output
+    from airrep.runtime.remote.outputs import is_same_file, write_output
 
     check_selection(out, replace=replace)
+    if any(is_same_file(out, read) for read in (data, examples)):
+        raise ConfigError(f"take: --out {out} is what is read. Give another file.")
     count = 0
 
     def lines() -> Iterator[bytes]:

@@ -1,5 +1,6 @@
 """Records that examples were read from, as their data hold them: messages stay messages."""
 
+import logging
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from os import PathLike
@@ -14,6 +15,10 @@ from airrep.corpus.sources.files import LONGEST_LINE
 from airrep.corpus.sources.opening import open_source
 from airrep.corpus.sources.source import RecordSource
 from airrep.errors import DataError
+
+_log = logging.getLogger(__name__)
+DROP = "drop"
+"""Decision of `airrep serve` on an example that is not to be kept."""
 
 
 def take_records(
@@ -35,12 +40,14 @@ def take_records(
     """Yield the records of data that examples were read from, unchanged and in the order of the data.
 
     An example is a prompt and a response, so messages, tools and rejected answers of its record are no longer in it.
-    The data are read once, as a stream. A record is yielded once, however many of its turns are asked for.
+    The data are read once, as a stream. A record is yielded once, however many of its turns are asked for; if it has
+    others too, as after cleaning, a warning says of how many records that is so.
 
     Args:
         data: a path or Hub id, as :func:`airrep.read_corpus` takes it, read with the same options; or what
             :func:`airrep.build_index` was given: dicts, a ``Dataset``, a table.
-        examples: a file of examples with their ids, such as `select`, `clean` and `mix` write; or examples, picks, ids.
+        examples: a file of examples with their ids, such as `select`, `clean` and `mix` write, or of decisions of
+            `airrep serve`, of which those to drop are left out; or examples, picks, ids.
 
     Raises:
         DataError: the data have no example of some id, or another under it; a record is not valid.
@@ -56,6 +63,7 @@ def take_records(
         source = open_source(data, split, config, longest_line)
     else:
         source = RecordSource("data", "record", enumerate(as_records(data), 1))
+    partly = 0
     for number, record in source.records:
         try:
             if isinstance(record, DataError):
@@ -68,8 +76,16 @@ def take_records(
             continue
         if any(asked):
             assert isinstance(record, Mapping)
+            partly += not all(asked)
             yield without_nan(record)
     wanted.check_found(source.name)
+    if partly:
+        _log.warning(
+            "%s: %s of the records have turns or answers that are not among %s, too.",
+            source.name,
+            f"{partly:,}",
+            wanted.name,
+        )
 
 
 class _Wanted:
@@ -145,6 +161,8 @@ def _listed(examples: str | PathLike[str] | Iterable[Any], longest_line: int) ->
             raise DataError(
                 f"{source.place(number)}: has no id; examples as select, clean and mix write them are expected"
             )
+        if record.get("decision") == DROP:
+            continue
         prompt, response = record.get("prompt"), record.get("response")
         told = isinstance(prompt, str) and isinstance(response, str)
         yield str(name("id", key)), content_hash(prompt, response) if told else None  # type: ignore[arg-type]

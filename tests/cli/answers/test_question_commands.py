@@ -291,6 +291,8 @@ def test_records_that_cannot_be_taken_leave_no_file(run: Run) -> None:
     assert run("take", "train.jsonl", "train.jsonl", "--out", "records.jsonl").status == 0
     assert Path("records.jsonl").read_bytes() == Path("train.jsonl").read_bytes()
     assert "exists already" in run("take", "train.jsonl", "train.jsonl", "--out", "records.jsonl").err
+    again = run("take", "train.jsonl", "train.jsonl", "--out", "./train.jsonl", "--replace")
+    assert again.err == "airrep: error: take: --out train.jsonl is what is read. Give another file.\n"
     assert "expected a name such as" in run("take", "train.jsonl", "train.jsonl", "--out", "r.parquet").err
 
 

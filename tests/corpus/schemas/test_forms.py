@@ -362,6 +362,9 @@ def test_an_answer_to_avoid_is_told() -> None:
     corpus = Corpus.from_records(records)
     assert [example.label for example in corpus] == ["true", "false"]
     assert [form for form in corpus.forms if "KTO" in form] == [list(corpus.forms)[1]]
+    asked, answered = [said(("user", "p"))], [said(("assistant", "a"))]
+    odd = [{"prompt": asked[0], "completion": answered[0], "label": False}, {**records[1], "label": "False"}]
+    assert all("KTO" in form for form in Corpus.from_records(odd).forms)
 
 
 @pytest.mark.parametrize(

@@ -89,10 +89,10 @@ def _read_pair(rest: dict[str, Any], prompt_key: str, response_key: str, turns: 
     """Read a prompt and a response that stand in two fields, either a text or a list of messages."""
     prompt, response = rest.pop(prompt_key), rest.pop(response_key)
     form = _NAMES.get((prompt_key, response_key), f"{prompt_key} and {response_key}")
+    if response_key == "completion" and str(rest.get("label")).lower() == "false":  # CSV has it as a text
+        form = f"{form}, label false (in KTO data an answer to avoid; here as any other, unless a filter leaves it out)"
     if is_messages(prompt) or is_messages(response):
         return _conversational(rest, (prompt_key, prompt), (response_key, response), form, turns)
-    if response_key == "completion" and rest.get("label") is False:
-        form = f"{form}, label false (in KTO data an answer to avoid; here as any other, unless a filter leaves it out)"
     prompt, joined = _with_input(prompt, rest, prompt_key, response_key)
     if joined is not None:
         form = f"{prompt_key}, {joined} and {response_key}"

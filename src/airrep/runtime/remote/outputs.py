@@ -22,6 +22,13 @@ def is_taken(out: str | PathLike[str]) -> bool:
         return bool(storage.files.exists(storage.path))
 
 
+def is_same_file(one: str | PathLike[str], other: str | PathLike[str]) -> bool:
+    """Whether two paths or URLs name one file."""
+    if url_of(one) is not None or url_of(other) is not None:
+        return url_of(one) == url_of(other)
+    return path_of(one).resolve() == path_of(other).resolve()
+
+
 def write_output(out: Path, content: bytes | Iterable[bytes]) -> None:
     """Write a file, whole or not at all, with the directories that it is in (ArtifactError).
 
