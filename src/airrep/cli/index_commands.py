@@ -13,6 +13,7 @@ from airrep.errors import AirRepError, ConfigError
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
+    from airrep.attributors.base import Attributor
     from airrep.corpus.corpus import Corpus
     from airrep.index.rows import IndexRows
     from airrep.runtime.settings import Settings
@@ -83,6 +84,8 @@ def index_command(
     note(f"{out}: {outcome}: {len(built):,} examples, method {built.method}; next: airrep top {out} QUERIES")
     _tell_cautions(built.manifest, [corpus], out)
     _tell_scripts(built.attributor.settings, corpus, out)
+    if outcome == "built":
+        _tell_long_prompts(built.attributor, corpus, out)
     _tell_empty(built, out)
 
 
@@ -126,6 +129,24 @@ def _tell_scripts(settings: "Settings", corpus: "Corpus", out: Path) -> None:
             f"{out}: {count:,} responses are of a script without spaces between words, so whole clauses are words; "
             "--set signs=true reads them sign by sign"
         )
+
+
+def _tell_long_prompts(method: "Attributor", corpus: "Corpus", out: Path) -> None:
+    """Say of how many prompts an encoder does not read the end, where the question may stand."""
+    from airrep.attributors.encoder import EmbeddingAttributor
+    from airrep.attributors.sums.channels import ChannelsAttributor
+
+    parts = method.parts if isinstance(method, ChannelsAttributor) else (method,)
+    encoders = [
+        one.encoder for one in parts if isinstance(one, EmbeddingAttributor) and one.settings.view != "response"
+    ]
+    words = min((encoder.prompt_words for encoder in encoders), default=0)
+    if not words:
+        return
+    prompts = corpus.table.select(["prompt"]).to_batches(max_chunksize=4096)
+    count = sum(len(str(text).split(None, words)) > words for batch in prompts for text in batch.column(0).to_pylist())
+    if count:
+        note(f"{out}: of {count:,} prompts the encoder reads the first {words} words, so perhaps not the question")
 
 
 def _tell_empty(built: "IndexRows", out: Path, before: int = 0) -> None:

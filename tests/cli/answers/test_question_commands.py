@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 from worlds.commands import Run, runner
 from worlds.small_world import make_corpus
+from worlds.tiny_bert import tiny_folder
 
 import airrep
 from airrep.answers.audit import AuditResult
@@ -306,3 +307,15 @@ def test_nothing_shared_and_nothing_that_stands_out_are_told(run: Run) -> None:
     run("index", "same.jsonl", "--out", "same", "--method", "tfidf", "--set", "view=response")
     assert "none stands out" in run("explain", "same", "--prompt", "p", "--response", "yes").out
     assert "none stands out" not in run("explain", "index", "--prompt", "p", "--response", "answer 21").out
+
+
+def test_prompts_that_the_encoder_does_not_read_to_their_end_are_told_once(run: Run) -> None:
+    tiny_folder(Path("encoder"))
+    words = [airrep.Example("word " * count, "answer", str(count)) for count in (255, 256, 257, 400)]
+    write("long.jsonl", words)
+    told = "long: of 2 prompts the encoder reads the first 256 words, so perhaps not the question"
+    build = ("index", "long.jsonl", "--out", "long", "--method", "airrep", "--encoder", "encoder")
+    assert told in run(*build).err
+    assert told not in run(*build).err
+    assert "the first" not in run(*build[:3], "--out", "views", *build[-4:], "--set", "view=response").err
+    assert "the first" not in run("index", "long.jsonl", "--out", "tfidf", "--method", "tfidf").err
