@@ -42,7 +42,7 @@ def test_the_next_command_names_the_queries_and_what_removals_are_for(folder):
     sizes = ["--instances", 1, "--train-count", 8, "--query-count", 4, "--removals", 3]
     sampled = _run("sample", "pool.jsonl", "--queries", "asked.jsonl", "--out", "left-out", *sizes, folder=folder)
     following = sampled.stderr.strip().split("next: airrep ")[1]
-    assert following == "label left-out pool.jsonl --queries asked.jsonl --lm MODEL"
+    assert following == "label left-out pool.jsonl --queries asked.jsonl --lm MODEL --out LABELS"
     forgotten = _run("label", "left-out", "pool.jsonl", "--lm", "lm", "--out", "effects", folder=folder)
     assert "was drawn from another queries corpus" in forgotten.stderr
     assert "as DATA or with --queries" in forgotten.stderr
