@@ -52,6 +52,10 @@ def test_index_twice_is_told(world: Run) -> None:
     assert ran.status == 1
     assert ran.err.startswith("airrep: error: runs/index: holds an index made with another attributor")
     assert ran.err.count("\n") == 1
+    write("train.jsonl", make_corpus(31))  # the words that the attributor learnt differ too
+    ran = world("index", "train.jsonl", "--out", "runs/index", "--method", "tfidf")
+    assert ran.status == 1
+    assert ran.err.startswith("airrep: error: runs/index: holds an index made with another corpus")
 
 
 def test_top_as_json_and_as_table(world: Run) -> None:
