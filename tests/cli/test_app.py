@@ -400,6 +400,12 @@ def test_records_left_out_are_counted(run: Run) -> None:
     ran = run("index", "train.jsonl", "--out", "i", "--method", "tfidf", "--skip-invalid")
     assert ran.status == 0
     assert "1 records left out, the first: train.jsonl:7" in ran.err
+    Path("turns.jsonl").write_text(
+        '{"messages": [{"role": "user", "content": "a"}, {"role": "assistant", "content": "b"}]}\n'
+        '{"messages": [{"role": "assistant", "content": "b"}, {"role": "user", "content": "a"}]}\n'
+    )
+    ran = run("index", "turns.jsonl", "--out", "j", "--method", "tfidf", "--skip-invalid")
+    assert "Take every turn with --turns all, or leave" in ran.err
 
 
 @pytest.fixture
