@@ -52,6 +52,10 @@ def test_index_twice_is_told(world: Run) -> None:
     assert ran.status == 1
     assert ran.err.startswith("airrep: error: runs/index: holds an index made with another attributor")
     assert ran.err.count("\n") == 1
+    write("train.jsonl", make_corpus(31))  # the words that the attributor learnt differ too
+    ran = world("index", "train.jsonl", "--out", "runs/index", "--method", "tfidf")
+    assert ran.status == 1
+    assert ran.err.startswith("airrep: error: runs/index: holds an index made with another corpus")
 
 
 def test_top_as_json_and_as_table(world: Run) -> None:
@@ -396,6 +400,12 @@ def test_records_left_out_are_counted(run: Run) -> None:
     ran = run("index", "train.jsonl", "--out", "i", "--method", "tfidf", "--skip-invalid")
     assert ran.status == 0
     assert "1 records left out, the first: train.jsonl:7" in ran.err
+    Path("turns.jsonl").write_text(
+        '{"messages": [{"role": "user", "content": "a"}, {"role": "assistant", "content": "b"}]}\n'
+        '{"messages": [{"role": "assistant", "content": "b"}, {"role": "user", "content": "a"}]}\n'
+    )
+    ran = run("index", "turns.jsonl", "--out", "j", "--method", "tfidf", "--skip-invalid")
+    assert "Take every turn with --turns all, or leave" in ran.err
 
 
 @pytest.fixture

@@ -11,7 +11,7 @@ import airrep
 from airrep.corpus.corpus import Corpus, Example
 from airrep.explorer import questions, requests
 from airrep.explorer.explorer import Explorer
-from airrep.explorer.texts import why_json
+from airrep.explorer.texts import example_json, why_json
 from airrep.index.editing import delete
 
 
@@ -241,3 +241,22 @@ def test_requests_that_cannot_be_meant_are_refused(kind: type[requests.Request],
 def test_queries_that_do_not_exist_are_told(explorer: Explorer, query: dict, told: str) -> None:
     with pytest.raises(airrep.AirRepError, match=told):
         questions.top(explorer, requests.TopRequest(query=requests.QueryRef(**query)))
+
+
+def test_the_last_message_of_a_long_prompt_is_listed_with_its_places(tmp_path: Path) -> None:
+    before = "System: a zebra " + "polite " * 300
+    corpus = Corpus.from_examples(
+        [Example(f"{before}\nUser: which zebra?", "none", id="a"), Example("q", "a car", id="b")]
+    )
+    index = airrep.build_index(corpus, tmp_path / "index", "bm25", settings={"view": "whole"})
+    hit = index.top(Example("zebra", "zebra", id="q"), k=1, why=True)[0]
+    shown = example_json(hit.example)
+    assert shown["prompt"] == "… User: which zebra?"
+    assert shown["lengths"]["prompt"] == len(shown["prompt"])
+    assert example_json(hit.example, None)["prompt"] == hit.example.prompt
+    assert hit.why is not None
+    (word,) = why_json(hit.example, hit.example, hit.why)["words"]
+    assert [shown["prompt"][start:stop] for _, start, stop in word["example"]] == ["zebra"]
+    explorer = Explorer(index, corpus)
+    (listed, _) = questions.list_queries(explorer, requests.ListRequest())["queries"]
+    assert listed["prompt"] == "… User: which zebra?"

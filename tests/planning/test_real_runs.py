@@ -135,6 +135,25 @@ def test_the_newest_run_of_each_kind_below_a_folder_is_found(tmp_path: Path) -> 
     assert last_runs(WISH, tmp_path) == {}
 
 
+def test_runs_of_the_same_settings_and_texts_come_before_newer_ones(tmp_path: Path) -> None:
+    train = make_corpus(100)
+    made = [
+        ("same", train, {}),
+        ("newer", train, {}),
+        ("other_texts", make_corpus(100, "other"), {}),
+        ("other_settings", train, {"ngrams": 2}),
+        ("neither", make_corpus(100, "other"), {"ngrams": 2}),
+    ]
+    for age, (name, corpus, settings) in enumerate(made, 1):
+        airrep.build_index(corpus, tmp_path / name, "tfidf", settings=settings)
+        os.utime(tmp_path / name, (1000 * age, 1000 * age))
+    wish = replace(WITH_TFIDF, texts=train)
+    for best in ("newer", "same", "other_texts", "neither"):
+        assert [path.name for path in last_runs(wish, tmp_path)] == [best]
+        for gone in (best, *(["other_settings"] if best == "other_texts" else [])):
+            shutil.rmtree(tmp_path / gone)
+
+
 def test_unfinished_hidden_and_altered_runs_are_passed_over(tmp_path: Path) -> None:
     good = _index(tmp_path / "good")
     for name in (".hidden/run", "work.partial", "altered", "a/b/c/d/too_deep"):

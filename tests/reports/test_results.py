@@ -18,7 +18,7 @@ from airrep.errors import ArtifactError, ConfigError, DataError
 from airrep.index.results import GroupResult, Hit, Hits, NamedGroup, Provenance, TopForm, TopResult, WhatIfResult
 from airrep.reports import results_data as report_data
 from airrep.reports.page import short, visible
-from airrep.reports.results import Scale, cut, write_report
+from airrep.reports.results import Scale, apart, cut, write_report
 
 VOID = {"meta", "link", "input", "br"}
 PROVENANCE = {
@@ -630,3 +630,19 @@ def test_what_is_not_a_result_is_refused(broken: dict[str, Any], message: str) -
     with pytest.raises(DataError, match=message) as caught:
         render_report([broken])
     assert "\n" not in str(caught.value)
+
+
+def test_the_last_message_of_a_long_prompt_is_seen_and_those_before_are_folded() -> None:
+    before, last = "System: " + "polite " * 100, "User: where is it? " + "now " * 200
+    prompt = f"{before}\n{last}"
+    assert apart(prompt, 4000) == (f"{before}\n", 0, last, len(before) + 1)
+    assert apart(prompt, 1000) == (prompt[: 1000 - len(last)], len(prompt) - 1000, last, len(before) + 1)
+    assert apart(prompt, 400) == ("", len(before) + 1, last, len(before) + 1)
+    assert apart("long " * 100, 4000) == ("", 0, "long " * 100, 0)
+    run = top({"q1": [(1.0, 1)]})
+    run["queries"][0]["hits"][0]["example"]["prompt"] = prompt
+    run["queries"][0]["hits"][0]["why"] = why("where", (len(before) + 7, len(before) + 12))
+    html = render_report([run])
+    page = Page(html)
+    assert "characters before the last message System: polite" in page.line
+    assert "User: <mark>where</mark> is it?" in html

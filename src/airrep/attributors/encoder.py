@@ -124,5 +124,6 @@ class AirRepAttributor(EmbeddingAttributor):
         if learnt == self._settings.view:
             return ""
         return (
-            f"The encoder learnt from the view '{learnt}' and reads '{self._settings.view}' here: --set view={learnt}"
+            f"The encoder learnt from the view '{learnt}' and reads '{self._settings.view}' here: give it "
+            f"view={learnt}, by --set or, in a recipe, in the settings of its channel"
         )

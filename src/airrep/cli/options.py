@@ -205,7 +205,9 @@ class ReadingOptions:
         if corpus.apart:
             note(f"{path}: {len(corpus.apart):,} files are not read, the first: {corpus.apart[0]}")
         if corpus.skipped.count:
-            note(f"{path}: {corpus.skipped.count:,} records left out, the first: {corpus.skipped.messages[0]}")
+            note(
+                f"{path}: {corpus.skipped.count:,} records left out, the first: {_as_typed(corpus.skipped.messages[0])}"
+            )
         return corpus
 
     def taken(self, path: str, examples: str) -> Iterator[dict[str, Any]]:

@@ -49,8 +49,8 @@ def plan_command(
         list[Path] | None,
         typer.Option(
             metavar="RUN",
-            help="A real index, labels or encoder to predict as well, or a folder of such: the newest of each; "
-            "repeatable. Not given: the newest below the current folder.",
+            help="A real index, labels or encoder to predict as well, or a folder of such: of each the newest, "
+            "those of the same settings and texts first; repeatable. Not given: the newest below the current folder.",
         ),
     ] = None,
     seed: Annotated[int, "Of the random sample of texts."] = 0,

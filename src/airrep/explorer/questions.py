@@ -22,7 +22,7 @@ from airrep.explorer.requests import (
     WhatIfRequest,
 )
 from airrep.explorer.served import ServedIndex
-from airrep.explorer.texts import LISTED, cut, example_json, why_json
+from airrep.explorer.texts import LISTED, cut, example_json, shown_prompt, why_json
 from airrep.index.reasons import Reasons, Scored
 from airrep.scoring.topk import top_k
 
@@ -83,7 +83,11 @@ def _holds(query: Example, wanted: str) -> bool:
 
 
 def _listed(query: Example) -> dict[str, Any]:
-    return {"prompt": cut(query.prompt, LISTED), "response": cut(query.response, LISTED), "source": query.source}
+    return {
+        "prompt": cut(shown_prompt(query.prompt, LISTED), LISTED),
+        "response": cut(query.response, LISTED),
+        "source": query.source,
+    }
 
 
 def top(explorer: Explorer, asked: TopRequest) -> dict[str, Any]:

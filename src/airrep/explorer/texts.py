@@ -5,25 +5,34 @@ from typing import Any
 
 from airrep.corpus.corpus import Example
 from airrep.corpus.places import Span
+from airrep.corpus.turns import DOTS, from_last_message
 from airrep.index.why import Why
 
 SHOWN = 1200
 """Characters shown of a text in a list; the whole is shown on its own."""
+SEEN = 420
+"""Of these, characters that are seen before an example is opened."""
 LISTED = 160
 """Characters shown of a query in a list."""
 
 
 def example_json(example: Example, length: int | None = SHOWN) -> dict[str, Any]:
     """An example's fields; texts are cut after some characters, none if *length* is None."""
+    prompt = shown_prompt(example.prompt, length)
     return {
         "id": example.id,
-        "prompt": cut(example.prompt, length),
+        "prompt": cut(prompt, length),
         "response": cut(example.response, length),
-        "lengths": {"prompt": len(example.prompt), "response": len(example.response)},
+        "lengths": {"prompt": len(prompt), "response": len(example.response)},
         "label": example.label,
         "source": example.source,
         "metadata": dict(example.metadata),
     }
+
+
+def shown_prompt(prompt: str, length: int | None) -> str:
+    """A prompt as lists show it: of several messages that do not fit, the last."""
+    return prompt if length is None else from_last_message(prompt, min(length, SEEN))
 
 
 def cut(text: str, length: int | None) -> str:
@@ -51,9 +60,13 @@ def _places(example: Example, spans: Iterable[Span], length: int | None) -> list
     """Field, start and stop of each place that is shown, in the units by which JavaScript counts characters."""
     told: list[list[Any]] = []
     for span in spans:
-        text = cut(getattr(example, span.field), length)
-        if span.start < len(text):
-            told.append([span.field, _units(text[: span.start]), _units(text[: span.stop])])
+        whole = getattr(example, span.field)
+        text = shown_prompt(whole, length) if span.field == "prompt" else whole
+        before = len(whole) - len(text)  # characters left out at the beginning
+        text = cut(text, length)
+        start, stop = span.start - before, span.stop - before
+        if (len(DOTS) if before else 0) <= start < len(text):
+            told.append([span.field, _units(text[:start]), _units(text[:stop])])
     return told
 
 

@@ -134,12 +134,15 @@ class BuildPlan:
 
     @cached_property
     def request(self) -> dict[str, Any]:
-        """The JSON object that decides the bytes of the index; equal requests give equal indexes."""
+        """The JSON object that decides the bytes of the index; equal requests give equal indexes.
+
+        Errors name the first difference: the corpus comes before the attributor, which differs too if it learnt there.
+        """
         return {
             "method": self.attributor.name,
+            "corpus": self.train.fingerprint,
             "attributor": self.attributor.fingerprint,
             "execution": dict(self.attributor.execution),
-            "corpus": self.train.fingerprint,
             "shard_rows": self.shard_rows,
         }
 

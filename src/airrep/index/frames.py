@@ -5,6 +5,7 @@ from html import escape
 from itertools import islice
 from typing import TYPE_CHECKING, Any
 
+from airrep.corpus.turns import from_last_message
 from airrep.errors import MissingExtraError
 
 if TYPE_CHECKING:
@@ -52,16 +53,17 @@ class Tabular(ABC):
         shown = list(islice(self.rows(), ROWS_SHOWN + 1))
         names = list(shown[0]) if shown else []
         head = "".join(f"<th>{escape(name)}</th>" for name in names)
-        lines = (f"<tr>{''.join(map(_cell, row.values()))}</tr>" for row in shown[:ROWS_SHOWN])
+        lines = (f"<tr>{''.join(map(_cell, row, row.values()))}</tr>" for row in shown[:ROWS_SHOWN])
         more = "<p>… and more: <code>to_pandas()</code></p>" if len(shown) > ROWS_SHOWN else ""
         title = f"<p>{escape(type(self).__name__)}: {escape(self.summary())}</p>"
         return f"{title}<table><thead><tr>{head}</tr></thead><tbody>{''.join(lines)}</tbody></table>{more}"
 
 
-def _cell(value: Any) -> str:
+def _cell(name: str, value: Any) -> str:
     if isinstance(value, float):
         return f'<td style="text-align: right">{value:+.4g}</td>'
-    return f"<td>{escape(shortened(str(value)))}</td>" if value is not None else "<td></td>"
+    text = "" if value is None else str(value)
+    return f"<td>{escape(shortened(from_last_message(text, LONGEST) if name == 'prompt' else text))}</td>"
 
 
 def shortened(text: str, longest: int = LONGEST) -> str:

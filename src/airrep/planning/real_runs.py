@@ -42,6 +42,8 @@ class RealRun:
     predict: Callable[[Measures], Predicted]
     same_model: bool = True
     """Whether it read the LM, or the encoder, that is planned for."""
+    alike: tuple[bool, bool] = (True, True)
+    """Whether its settings, and its texts, are those planned for."""
     memory: Callable[[Measures], tuple[float, float]] | None = None
     """Peak bytes of a process, predicted and measured; None where they are not known."""
     lm_fingerprint: str | None = None
@@ -106,12 +108,10 @@ def _index(request: PlanRequest, run: Path, manifest: Mapping[str, Any]) -> Real
     method = method_named(name)
     planned = method.settings.of({**method.defaults, **method.new, **given}).model_dump(mode="json")
     others = list(_models(planned, manifest["settings"]))
-    conditions = [
-        *others,
-        *_settings(short_text(planned), short_text(manifest["settings"])),
-        *_surroundings(request, cost.conditions),
-    ]
-    if all(corpus["fingerprint"] != request.texts.fingerprint for corpus in manifest["corpora"]):
+    settings = list(_settings(short_text(planned), short_text(manifest["settings"])))
+    conditions = [*others, *settings, *_surroundings(request, cost.conditions)]
+    same_texts = any(corpus["fingerprint"] == request.texts.fingerprint for corpus in manifest["corpora"])
+    if not same_texts:
         conditions.append("other texts")
     return RealRun(
         subject=name,
@@ -120,6 +120,7 @@ def _index(request: PlanRequest, run: Path, manifest: Mapping[str, Any]) -> Real
         conditions=tuple(conditions),
         predict=predict,
         same_model=not others,
+        alike=(not settings, same_texts),
         memory=None if cost.memory is None else memory,
     )
 
@@ -190,6 +191,7 @@ def _labels(request: PlanRequest, run: Path) -> RealRun:
         ),
         predict=predict,
         same_model=same,
+        alike=(True, not known["other texts"]),
         lm_fingerprint=lm["fingerprint"],
     )
 
@@ -230,11 +232,12 @@ def _training(request: PlanRequest, run: Path, manifest: Mapping[str, Any]) -> R
             *_surroundings(request, cost.conditions),
         ),
         predict=lambda measures: step_text_seconds(request, measures).times(texts),
+        alike=(not other, False),
     )
 
 
 def runs_against(request: PlanRequest, given: Sequence[Path]) -> list[RealRun]:
-    """Real runs to compare a plan with: those given, and the newest ones of folders that are given.
+    """Real runs to compare a plan with: those given, and the best ones of folders that are given.
 
     Raises:
         ConfigError: a run that is not planned for or whose cost is not known, or a folder without any that could serve.
@@ -255,19 +258,20 @@ def runs_against(request: PlanRequest, given: Sequence[Path]) -> list[RealRun]:
 
 
 def last_runs(request: PlanRequest, folder: Path) -> dict[Path, RealRun]:
-    """The newest run of each planned method, of labels and of training below a folder, by path.
+    """A run of each planned method, of labels and of training below a folder, by path.
 
+    Those of the settings and texts that are planned for come first, of these the newest.
     Indexes and labels of another LM or encoder, and runs that cannot be compared, are passed over.
     """
-    newest: dict[str, tuple[Path, RealRun]] = {}
+    best: dict[str, tuple[Path, RealRun]] = {}
     for path in sorted(_runs(folder), key=_written, reverse=True):
         try:
             run = real_run(request, path)
         except AirRepError:
             continue
-        if run.same_model:
-            newest.setdefault(run.subject, (path, run))
-    return dict(newest[subject] for subject in sorted(newest))
+        if run.same_model and (run.subject not in best or run.alike > best[run.subject][1].alike):
+            best[run.subject] = (path, run)
+    return dict(best[subject] for subject in sorted(best))
 
 
 def _runs(folder: Path) -> Iterator[Path]:

@@ -10,6 +10,7 @@ from pathlib import Path
 from jinja2 import Environment, PackageLoader, StrictUndefined
 
 from airrep.corpus.places import Span
+from airrep.corpus.turns import from_last_message
 from airrep.errors import ArtifactError
 from airrep.runtime.publishing.files import writing
 from airrep.runtime.remote.outputs import is_taken
@@ -37,6 +38,11 @@ def short(text: str, length: int = 90) -> str:
     line = " ".join(visible(text[: 2 * length]).split())
     whole = len(text) <= 2 * length and len(line) <= length
     return line if whole else line[: length - 1].rstrip() + "…"
+
+
+def short_prompt(prompt: str, length: int = 90) -> str:
+    """The beginning of a prompt on one line; of several messages that do not fit, of the last."""
+    return short(from_last_message(prompt, length), length)
 
 
 def mark_places(text: str, spans: Iterable[Span], limit: int) -> list[tuple[int, int]]:
@@ -70,7 +76,7 @@ def environment() -> Environment:
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    made.filters |= {"marked": marked, "short": short, "visible": visible}
+    made.filters |= {"marked": marked, "short": short, "short_prompt": short_prompt, "visible": visible}
     return made
 
 

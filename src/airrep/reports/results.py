@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache, cached_property, partial
 from itertools import count
 from pathlib import Path
@@ -12,6 +12,8 @@ from urllib.parse import quote
 from jinja2 import Environment
 
 from airrep._version import __version__
+from airrep.corpus.places import Span
+from airrep.corpus.turns import last_message
 from airrep.index.results import HARMFUL, Form, Result
 from airrep.reports import results_data as data
 from airrep.reports.page import asset, check_page_free, environment, mark_places, page_bytes, policy, short, visible
@@ -222,6 +224,30 @@ def cut(text: str, limit: int, head: int = EXCERPT) -> Prose:
     return Prose(shown[:split], shown[split:], left_out)
 
 
+class Apart(NamedTuple):
+    """A prompt of several messages, those before the last one apart."""
+
+    before: str
+    """What is seen of them after unfolding."""
+    left_out: int
+    """Characters before the last message that the page does not hold."""
+    last: str
+    start: int
+    """Where the last begins in the prompt; 0 for one that is shown from its beginning."""
+
+
+def apart(prompt: str, limit: int, head: int = EXCERPT) -> Apart:
+    """Take a long prompt apart, so that its last message is seen at first; both parts have *limit* characters."""
+    start = last_message(prompt, head * 5 // 4)
+    before = prompt[: min(start, max(limit - (len(prompt) - start), 0))]
+    return Apart(before, start - len(before), prompt[start:], start)
+
+
+def shifted(spans: Iterable[Span], start: int) -> list[Span]:
+    """Stretches of a text as they stand in the part of it that begins at *start*."""
+    return [replace(span, start=span.start - start, stop=span.stop - start) for span in spans]
+
+
 def _cautions(runs: Sequence[Form]) -> list[str]:
     """Each caution once; not those that others begin with, which say more."""
     found = dict.fromkeys(run.provenance.caution for run in runs if run.provenance.caution)
@@ -232,7 +258,7 @@ def _cautions(runs: Sequence[Form]) -> list[str]:
 def _environment() -> Environment:
     """The templates, with what this page needs in them."""
     made = environment().overlay()
-    made.filters = made.filters | {"cut": cut, "mark_places": mark_places}
+    made.filters = made.filters | {"apart": apart, "cut": cut, "mark_places": mark_places, "shifted": shifted}
     own = {"data": data, "Scale": Scale, "HARMFUL": HARMFUL, "EXCERPT": EXCERPT, "TEXT_LIMIT": TEXT_LIMITS[0]}
     made.globals = made.globals | own
     return made

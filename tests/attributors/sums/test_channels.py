@@ -112,6 +112,8 @@ def test_a_single_example_is_a_group_of_one(index: Index) -> None:
 
 def test_one_pool_over_all_is_that_of_the_summed_scores(index: Index) -> None:
     single = np.concatenate([scores for _, scores in index.scores(ASKED)], axis=1)
+    with pytest.raises(ConfigError, match="temperature 0.3: .* pool 'channels' .* name pool attention or signed-atten"):
+        index.group_scores(ASKED, "source", temperature=0.3)
     found = index.group_scores(ASKED, {"some": ["0", "1", "4"]}, "attention", temperature=0.3)
     np.testing.assert_allclose(found.scores[:, 0], pool_scores(single[:, [0, 1, 4]], "attention", 0.3), rtol=1e-3)
     assert (found.provenance.pool, found.provenance.temperature) == ("attention", 0.3)

@@ -319,3 +319,40 @@ def test_prompts_that_the_encoder_does_not_read_to_their_end_are_told_once(run: 
     assert told not in run(*build).err
     assert "the first" not in run(*build[:3], "--out", "views", *build[-4:], "--set", "view=response").err
     assert "the first" not in run("index", "long.jsonl", "--out", "tfidf", "--method", "tfidf").err
+
+
+def test_tables_show_the_question_of_a_conversation(run: Run) -> None:
+    """A system prompt and tools, alike in all rows, do not hide it: in the terminal and on the page."""
+    said = "\n".join(f"answer {n}" for n in range(3))
+    for name in ("train", "queries"):
+        records = [
+            {
+                "tools": [{"type": "function", "function": {"name": "search", "description": "of parcels " * 20}}],
+                "messages": [
+                    {"role": "system", "content": "You are a polite agent. " * 80},
+                    {"role": "user", "content": f"Where is parcel {number} of mine? {'I wait. ' * 300}"},
+                    {"role": "assistant", "content": f"{said} of {number}"},
+                ],
+                "source": f"shop {number % 2}",
+            }
+            for number in range(4)
+        ]
+        Path(f"{name}.jsonl").write_text("".join(json.dumps(one) + "\n" for one in records))
+    assert run("index", "train.jsonl", "--out", "chats", "--method", "tfidf").status == 0
+    asked = "… User: Where is parcel 3 of mine?"
+    for command in (
+        ("top", "chats", "queries.jsonl", "--out", "run"),
+        ("top", "chats", "queries.jsonl", "--why"),
+        ("what-if", "chats", "queries.jsonl", "--remove", "source == 'shop 1'", "--out", "removed"),
+        ("explain", "chats", "queries.jsonl", "--out", "explained"),
+        ("clean", "chats", "--kind", "duplicate"),
+        ("audit", "chats", "queries.jsonl"),
+    ):
+        ran = run(*command)
+        assert ran.status == 0, ran.err
+        assert asked in " ".join(ran.out.replace("│", " ").split()), command
+        assert "System:" not in ran.out
+    for page, kept in (("a.html", ("run", "removed")), ("b.html", ("explained",))):
+        ran = run("report", *kept, "--out", page)
+        assert ran.status == 0, ran.err
+        assert "User: Where is parcel 3 of mine? I wait." in Path(page).read_text()

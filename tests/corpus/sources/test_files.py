@@ -228,6 +228,11 @@ BAD_FILES: list[tuple[str, bytes | str, str]] = [
         'prompt,response\na,b\n"c,d\ne,f\n',
         "a.csv:3: a quoted cell never ends; a closing quote is expected",
     ),
+    ("a.csv", '"Frage";"Antwort"\n"a";"b"\n', "a.csv:1: cells seem to be separated by ';'; commas are expected"),
+    ("a.csv", "prompt;response\na;b\n", "a.csv:1: cells seem to be separated by ';'; .*. Save it with commas"),
+    ("a.csv", "prompt\tresponse\na\tb\n", "a.csv:1: cells seem to be separated by tabs; .*. Name it .tsv"),
+    ("a.csv", "prompt|response\na|b\n", r"a.csv:1: cells seem to be separated by '\|'; commas are expected"),
+    ("a.csv", "a;b,c\nc,d\n", "a.csv:2: no prompt and response; found a;b, c; expected"),
     ("a.csv", 'prompt,response\n"a"b,c\n', "a.csv:2: text after a closing quote; quotes inside"),
     (
         "a.csv",

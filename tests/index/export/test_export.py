@@ -323,3 +323,16 @@ def test_the_command(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: py
     )
     assert "expected a directory that airrep wrote" in run("export nowhere --to csv --out o.y")[1]
     assert not (tmp_path / "i" / ".steps.jsonl").exists()
+
+
+@pytest.mark.parametrize(
+    ("to", "name", "expected"),
+    [("csv", "x.parquet", "x.csv"), ("parquet", "x.CSV", "x.parquet"), ("embedding-atlas", "x.csv.gz", "x.parquet")],
+)
+def test_the_name_of_another_format_is_refused(
+    hostile: airrep.Index, tmp_path: Path, to: str, name: str, expected: str
+) -> None:
+    with pytest.raises(ConfigError, match=f"{to} is not written under this suffix; expected a name such as {expected}"):
+        export_index(hostile, tmp_path / name, to)
+    assert not (tmp_path / name).exists()
+    assert export_index(hostile, tmp_path / "export.of.mine", to).rows

@@ -107,8 +107,12 @@ def test_quotas_that_cannot_be_met_are_told(index: airrep.Index) -> None:
     queries = make_corpus(3, "q")
     with pytest.raises(ConfigError, match="select: the quotas allow no example; expected one at least"):
         airrep.select(index, queries, count=1, by="source", most=0)
-    with pytest.raises(ConfigError, match="select: count is 13, but there are 12 examples to choose from"):
+    with pytest.raises(ConfigError, match="count is 13, but the quotas, at most 4 of each label, allow 12 of"):
         airrep.select(index, queries, 13, by="label", most=4)
+    with pytest.raises(ConfigError, match=r"the quotas, those of source, allow \d+ of .*, or raise the quotas"):
+        airrep.select(index, queries, len(index), by="source", most={"forum": 1})
+    with pytest.raises(ConfigError, match=rf"there are {len(index)} examples to choose from"):
+        airrep.select(index, queries, len(index) + 1, by="label", most=len(index))
     with pytest.raises(ConfigError, match="has no field 'tag'"):
         airrep.select(index, queries, 3, by="tag", most=4)
 

@@ -113,7 +113,12 @@ class ChannelsAttributor(SeveralMethods[ChannelsSettings]):
         """
         if isinstance(pool, ChannelPooling):
             return pool
-        if pool is not None or temperature != 1:
+        if pool is None and temperature != 1:
+            raise ConfigError(
+                f"temperature {temperature}: belongs to attention, and pool 'channels' pools each channel at its own. "
+                "Leave it out, or name pool attention or signed-attention."
+            )
+        if pool is not None:
             return super().pooling(pool, temperature)
         places = _places([one.encode_train([]) for one in self.parts])
         parts = zip(self.channels, self._pools, places, strict=True)

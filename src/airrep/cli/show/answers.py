@@ -13,7 +13,7 @@ from airrep.answers.explain import Explained, ExplainResult, Lesson
 from airrep.answers.harm import HARM, HarmResult, SetResult
 from airrep.answers.mix import MixResult
 from airrep.answers.tokens import Token
-from airrep.cli.show.console import out, print_table, printable, snippet
+from airrep.cli.show.console import out, print_table, printable, prompt_snippet, snippet
 from airrep.cli.show.summaries import is_long, print_common, say_where_all_are
 from airrep.cli.show.why import CAUSE, MARK, channel_parts, told_hit
 from airrep.corpus.corpus import Example
@@ -56,7 +56,7 @@ def print_explained(result: ExplainResult) -> None:
 
 
 def _answered(one: Explained) -> str:
-    answer = f"[bold]{snippet(one.answer.id, 40)}[/]: {snippet(one.answer.prompt, 100)} [dim]→[/] "
+    answer = f"[bold]{snippet(one.answer.id, 40)}[/]: {prompt_snippet(one.answer.prompt, 100)} [dim]→[/] "
     answer += snippet(one.answer.response, 100)
     return answer if one.better is None else f"{answer} [dim]in place of[/] {snippet(one.better.response, 100)}"
 
@@ -89,7 +89,7 @@ def _leading_tokens(lesson: Lesson) -> Iterator[tuple[str, list[Token]]]:
 
 def text_of(example: Example) -> str:
     """A training example in one line."""
-    return f"{snippet(example.prompt, 90)} [dim]→[/] {snippet(example.response, 60)}"
+    return f"{prompt_snippet(example.prompt, 90)} [dim]→[/] {snippet(example.response, 60)}"
 
 
 def print_harmful(result: HarmResult) -> None:
@@ -97,7 +97,7 @@ def print_harmful(result: HarmResult) -> None:
     long = is_long(len(result.queries))
     for one in () if long else result.queries:
         out().print(
-            f"harmful for [bold]{snippet(one.query.id, 40)}[/]: {snippet(one.query.prompt, 100)}", soft_wrap=True
+            f"harmful for [bold]{snippet(one.query.id, 40)}[/]: {prompt_snippet(one.query.prompt, 100)}", soft_wrap=True
         )
         if not one.harms:
             told = f"no example scores below 0 and {-HARM:g} deviations below the mean: none is told to harm"

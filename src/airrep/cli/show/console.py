@@ -10,6 +10,8 @@ from rich.markup import escape
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 from rich.table import Table as RichTable
 
+from airrep.corpus.turns import from_last_message
+
 if TYPE_CHECKING:
     from airrep.reports.tables import Cell, Table
 
@@ -102,6 +104,11 @@ def snippet(text: str, length: int = SNIPPET) -> str:
     """A text on one line, cut to *length* characters, safe to print."""
     line = printable(" ".join(text[: 4 * length].split()))  # not all of the text: it may be megabytes
     return escape(line if len(line) <= length and len(text) <= 4 * length else line[: length - 1] + "…")
+
+
+def prompt_snippet(prompt: str, length: int) -> str:
+    """A prompt as :func:`snippet` cuts texts; of several messages that do not fit, the last."""
+    return snippet(from_last_message(prompt, length), length)
 
 
 def print_table(table: "Table", longest: int | None = None) -> None:

@@ -12,7 +12,7 @@ from rich.text import Text
 
 from airrep.attributors.methods import Method, Refused
 from airrep.attributors.recipes import short_text
-from airrep.cli.show.console import out, print_fields, printable, snippet
+from airrep.cli.show.console import out, print_fields, printable, prompt_snippet, snippet
 from airrep.cli.show.summaries import (
     add_both_ends,
     is_long,
@@ -50,7 +50,7 @@ def print_top(result: TopResult) -> None:
 
 
 def _named(query: Example) -> str:
-    return f"[bold]{snippet(query.id, 40)}[/]: {snippet(query.prompt, 100)}"
+    return f"[bold]{snippet(query.id, 40)}[/]: {prompt_snippet(query.prompt, 100)}"
 
 
 def _hits_table(hits: Hits) -> Table:
@@ -65,7 +65,7 @@ def _hits_table(hits: Hits) -> Table:
     for hit in hits:
         example = hit.example
         origin = [snippet("/".join(filter(None, (example.source, example.label))), 30)] if named else []
-        text: str | Text = f"{snippet(example.prompt, 90)} [dim]→[/] {snippet(example.response, 60)}"
+        text: str | Text = f"{prompt_snippet(example.prompt, 90)} [dim]→[/] {snippet(example.response, 60)}"
         if hit.why is not None:
             text = told_hit(example, hit.why)
         table.add_row(str(hit.rank), signed(hit.score), snippet(example.id, 20), *origin, text)
@@ -113,7 +113,7 @@ def print_what_if(result: WhatIfResult, general: str = "") -> None:
     for place, query in enumerate(() if is_long(len(result.queries)) else result.queries):
         numbers = (result.before, result.after, result.change, *parts.values())
         row = (signed(one[place], 4) for one in numbers)
-        table.add_row(snippet(query.id, 20), snippet(query.prompt, 80), *row)
+        table.add_row(snippet(query.id, 20), prompt_snippet(query.prompt, 80), *row)
     if table.row_count:
         console.print(table)
     if len(result.queries) > 1:

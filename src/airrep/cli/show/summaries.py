@@ -6,7 +6,7 @@ import numpy as np
 from rich.console import Console
 from rich.table import Table
 
-from airrep.cli.show.console import snippet
+from airrep.cli.show.console import prompt_snippet, snippet
 from airrep.index.results import GroupResult, NamedGroup, TopResult, WhatIfResult, order_in_words
 from airrep.reports.results_data import Ranked, both_ends, in_common, rank_groups
 from airrep.reports.tables import signed, unsigned
@@ -57,7 +57,7 @@ def print_common(console: Console, ranked: Sequence[Iterable[Ranked]], verb: str
         return
     table = Table("queries", "mean score", "id", "prompt → response")
     for one in often:
-        text = f"{snippet(one.example.prompt, 90)} [dim]→[/] {snippet(one.example.response, 60)}"
+        text = f"{prompt_snippet(one.example.prompt, 90)} [dim]→[/] {snippet(one.example.response, 60)}"
         table.add_row(f"{len(one.queries):,}", signed(one.mean), snippet(one.example.id, 20), text)
     console.print(f"{distinct}; those of several:", highlight=False)
     console.print(table)

@@ -8,6 +8,7 @@ from rich.text import Text
 from airrep.cli.show.console import printable
 from airrep.corpus.corpus import Example
 from airrep.corpus.places import Field, Span
+from airrep.corpus.turns import last_message
 from airrep.index.results import Hits
 from airrep.index.why import SameWords, Why
 from airrep.reports.tables import signed
@@ -68,11 +69,17 @@ def _of(field: Field, spans: Iterable[Span]) -> list[Span]:
 
 
 def marked(text: str, spans: Sequence[Span], length: int) -> Text:
-    """A text on one line, cut to about *length* characters around its first marks."""
-    first = min((span.start for span in spans), default=0)
-    start = first - BEFORE if first + BEFORE > length else 0  # else the mark is seen from the beginning on
+    """A text on one line, cut to about *length* characters around its first marks.
+
+    Of several messages the last is shown, if it has marks or none has.
+    """
+    begin = last_message(text, length)
+    if spans and all(span.start < begin for span in spans):
+        begin = 0
+    first = min((span.start for span in spans if span.start >= begin), default=begin)
+    start = first - BEFORE if first + BEFORE > begin + length else begin  # else the mark is seen from there on
     window = text[start : start + 4 * length]
-    signs: list[tuple[str, bool]] = [("…", False)] if start else []
+    signs: list[tuple[str, bool]] = [("…", False), *([(" ", False)] if start == begin else [])] if start else []
     marks = _flags(spans, start, len(window))
     for sign, mark in zip(window, marks, strict=True):
         if not sign.isspace():
@@ -92,5 +99,6 @@ def _flags(spans: Iterable[Span], start: int, count: int) -> list[bool]:
     flags = [False] * count
     for span in spans:
         first, last = max(span.start - start, 0), min(span.stop - start, count)
-        flags[first:last] = [True] * max(last - first, 0)
+        if first < last:  # a negative *last* would count from the end
+            flags[first:last] = [True] * (last - first)
     return flags

@@ -7,6 +7,7 @@ be read but leaves the rest of the file readable is yielded as a DataError; anyt
 import json
 import re
 from collections.abc import Iterable, Iterator
+from itertools import chain
 from typing import IO, TextIO
 
 from airrep.errors import DataError
@@ -19,6 +20,12 @@ _SPACE = " \t\n\r"
 _BLANK = re.compile(f"[{_SPACE}]*")
 _QUOTED = re.compile(r'[^"]*(?:""[^"]*)*')
 _BUFFER = 1 << 20
+_OTHER_DELIMITERS = {
+    ";": "';'; commas are expected. Save it with commas",
+    "\t": "tabs; commas are expected. Name it .tsv, or save it with commas",
+    "|": "'|'; commas are expected. Save it with commas",
+}
+"""What separates cells in files that are named .csv all the same, and what to do."""
 
 
 def _refuse(literal: str) -> object:
@@ -185,6 +192,11 @@ def csv_records(lines: Iterable[str], name: str, delimiter: str, longest: int) -
 
     Cells may be quoted (RFC 4180), and then hold delimiters, doubled quotes and line ends, at any length.
     """
+    lines = iter(lines)
+    first = next(lines, None)
+    if first is not None:
+        _check_delimiter(first, name, delimiter)
+        lines = chain([first], lines)
     rows = csv_rows(lines, name, delimiter, longest)
     _, header = next(rows, (0, []))
     twice = sorted({column for column in header if header.count(column) > 1})
@@ -199,6 +211,13 @@ def csv_records(lines: Iterable[str], name: str, delimiter: str, longest: int) -
                 number,
                 DataError(f"{count}; one cell for each column is expected. Quote cells that hold delimiters"),
             )
+
+
+def _check_delimiter(header: str, name: str, delimiter: str) -> None:
+    """Refuse a CSV file whose header has no comma, but a sign by which other programs separate cells."""
+    sign = next((sign for sign in _OTHER_DELIMITERS if sign in header), None)
+    if sign is not None and delimiter == "," and delimiter not in header:
+        raise DataError(f"{name}:1: cells seem to be separated by {_OTHER_DELIMITERS[sign]}")
 
 
 def csv_rows(lines: Iterable[str], name: str, delimiter: str, longest: int) -> Iterator[tuple[int, list[str]]]:

@@ -17,6 +17,8 @@ from airrep.runtime.remote.outputs import new_place
 from airrep.runtime.remote.places import url_of
 
 FORMATS = ("embedding-atlas", "parquet", "csv", "lance")
+SUFFIXES = (".parquet", ".csv", ".lance", ".tsv", ".json", ".jsonl", ".ndjson", ".arrow", ".xlsx", ".gz", ".zst")
+"""By which other tools know a format."""
 
 
 @dataclass(frozen=True)
@@ -60,11 +62,12 @@ def export_index(
         progress: called with the numbers of written rows and of all.
 
     Raises:
-        ConfigError: no such format, a bad filter, or nothing to export.
+        ConfigError: no such format, a file name of another one, a bad filter, or nothing to export.
         ArtifactError: something is there already, the index was altered, or the file cannot be written.
         MissingExtraError: Lance without pylance.
     """
     writer, path = _writer(index, to, exact), Path(out)
+    _check_suffix(path, to)
     check_target(path, folder=writer.folder, replace=replace)
     asked = vectors and to != "csv"
     columns = ExportedColumns(index, index.mask(where), to == "embedding-atlas", asked, dots=to != "lance")
@@ -86,6 +89,14 @@ def _writer(index: IndexRows, to: str, exact: bool) -> Writer:
     if to not in FORMATS:
         raise ConfigError(f"format '{to}': does not exist; expected one of {', '.join(FORMATS)}. Choose one.")
     return ParquetWriter({"airrep": __version__, "index": index.fingerprint, "method": index.method})
+
+
+def _check_suffix(path: Path, to: str) -> None:
+    """Refuse the name of another format, as which the file could not be read."""
+    suffix = ".parquet" if to == "embedding-atlas" else f".{to}"
+    if path.suffix.lower() in SUFFIXES and path.suffix.lower() != suffix:
+        name = f"{path.stem.partition('.')[0]}{suffix}"
+        raise ConfigError(f"{path}: {to} is not written under this suffix; expected a name such as {name}. Give that.")
 
 
 def _counted(columns: ExportedColumns, progress: OnProgress | None) -> Iterator[pa.RecordBatch]:

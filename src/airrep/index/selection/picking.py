@@ -81,6 +81,12 @@ def select(
     allowed = limits.reach([every[row] for row in np.flatnonzero(keep).tolist()])
     if rankable and not allowed:
         raise ConfigError("select: the quotas allow no example; expected one at least. Raise them.")
+    if count is not None and allowed < count <= rankable:
+        quota = f"at most {most} of each {by}" if isinstance(most, int) else f"those of {by}"
+        raise ConfigError(
+            f"select: count is {count}, but the quotas, {quota}, allow {allowed} of {rankable} examples. Ask for at "
+            f"most {allowed}, or raise the quotas."
+        )
     check_count("select: count", allowed if count is None else count, allowed)
     ranking, pooling = _Ranking(encoded, index, keep), index.attributor.pooling()
     chooser = Chooser(

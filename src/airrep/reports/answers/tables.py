@@ -13,7 +13,7 @@ from airrep.answers.mix import MixResult
 from airrep.corpus.corpus import Example
 from airrep.index.results import order_in_words
 from airrep.index.why import Why
-from airrep.reports.page import short
+from airrep.reports.page import short, short_prompt
 from airrep.reports.tables import NOTHING, Cell, Line, Table, signed, true_minus
 
 HEADINGS = {
@@ -194,7 +194,7 @@ def _cut(text: str, length: int | None) -> str:
 
 
 def _text(example: Example, lengths: Lengths) -> str:
-    return f"{short(example.prompt, lengths.prompt)} → {short(example.response, lengths.response)}"
+    return f"{short_prompt(example.prompt, lengths.prompt)} → {short(example.response, lengths.response)}"
 
 
 def _signed(value: float, digits: int = 3) -> str:
