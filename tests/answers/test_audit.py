@@ -201,3 +201,13 @@ def test_what_was_copied_often_is_contained_still(tmp_path: Path) -> None:
     nearly = Example(item.prompt.replace("word0 ", "other "), item.response, "nearly")
     found = airrep.audit(index, [item, nearly, Example(text(100, 20), "the answer", "solved")]).items
     assert [one.verdict for one in found] == ["contained", "contained", "contained"]
+
+
+def test_short_questions_after_a_system_prompt_are_not_nearly_contained(tmp_path: Path) -> None:
+    """Alone they are too short to be looked for; after a system prompt they were long enough."""
+    system = f"System: {text(0, 60)}\nUser: "
+    train = [Example(f"{system}{text(100 + 5 * n, 5)}", text(300, n), f"t{n}") for n in range(1, 20)]
+    index = airrep.build_index(airrep.Corpus.from_examples(train), tmp_path / "index", HashAttributor())
+    items = [Example(f"{system}{text(110, 4)} or", "a long answer that nobody has given so far", "short")]
+    items.append(Example(train[1].prompt, "a long answer that nobody has given so far", "the same prompt"))
+    assert [one.verdict for one in airrep.audit(index, items).items] == ["clean", "contained"]

@@ -179,6 +179,9 @@ def _same_texts(
     rare.see(Seen(row, _whole(example)) for row, example in kept_examples(index, keep))
     found: list[tuple[SameText | None, _Found]] = []
     for place in range(len(items)):
+        if 0 < rare.size(place + len(items)) < min(settings.order, looked.size(place + len(items))):
+            # What nearly is a short question after a long system prompt is many items', as without it (_long_prompt).
+            rare.found[place + len(items)] = None
         whole, prompt = (_contained(index, looked, rare, one, settings) for one in (place, place + len(items)))
         if whole is not None or prompt is not None:
             found.append((_same_text(index, looked, place, len(items), whole, prompt), "contained"))

@@ -5,5 +5,5 @@ containment  Which texts an example contains, by shares of their word n-grams.
 duplicates   Near duplicates by words, found exactly, without hashing into sketches.
 meaning      Embeddings that an index holds already, and the nearest of them.
 neighbours   Nearest examples by meaning: who disagrees with them, who has none.
-records      Which examples are parts of one record: turns of a chat, responses of a preference pair.
+records      Which examples are parts of one record: turns, or a preference pair.
 """

@@ -81,6 +81,10 @@ class Containment:
             self._seen[ngram] += self._records.get(ngram) != record
             self._records[ngram] = record
 
+    def size(self, place: int) -> int:
+        """Number of a text's different n-grams."""
+        return len(self._texts[place].ngrams)
+
     def share(self, place: int, example: str) -> float:
         """Share of a text's different n-grams that stand in an example; 0 for a text of none."""
         text = self._texts[place]

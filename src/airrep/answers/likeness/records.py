@@ -1,4 +1,4 @@
-"""Which examples are parts of one record: turns of a chat, responses of a preference pair."""
+"""Which examples are parts of one record: turns, or a preference pair."""
 
 from collections.abc import Hashable
 
