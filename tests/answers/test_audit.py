@@ -8,7 +8,7 @@ from worlds.small_world import HashAttributor
 
 import airrep
 from airrep.answers.audit import AuditResult, AuditSettings
-from airrep.answers.likeness.containment import Containment
+from airrep.answers.likeness.containment import Containment, Seen
 from airrep.answers.mix import MixResult
 from airrep.corpus.corpus import Example
 from airrep.errors import ArtifactError, ConfigError
@@ -66,7 +66,8 @@ def test_a_share_is_that_of_different_ngrams(world: airrep.Index) -> None:
     assert one.text is not None
     assert (one.text.part, one.text.share) == ("prompt", 1.0)
     looked = Containment([text(0, 12) + " " + text(350, 20), "a b c d e f g h a b c d e f g h"], 8)
-    looked.see([(5, text(0, 30)), (6, text(2, 10)), (7, "x a b c d e f g h y"), (8, "a b c d e f g h")])
+    examples = [(5, text(0, 30)), (6, text(2, 10)), (7, "x a b c d e f g h y"), (8, "a b c d e f g h")]
+    looked.see(Seen(*example) for example in examples)
     assert looked.found[0] == (5 / 25, 5)
     assert looked.found[1] == (1 / 8, 7)
     assert looked.same_words(0, text(3, 100)) == text(3, 9)
@@ -152,10 +153,61 @@ def test_all_of_a_few_ngrams_that_no_template_has_is_not_contained(tmp_path: Pat
 
 def test_ngrams_of_templates_are_not_looked_for_again() -> None:
     looked = Containment([text(0, 20), text(0, 8)], 8)
-    examples = [(row, text(0, 10)) for row in range(4)] + [(4, text(3, 12)), (5, text(0, 20))]
+    examples = [Seen(row, f"{text(0, 10)} {row}") for row in range(4)] + [Seen(4, text(3, 12)), Seen(5, text(0, 20))]
     looked.see(examples)
     assert looked.found == [(1.0, 5), (1.0, 0)]
     rare = looked.without_common(4)  # the n-grams from word 0, 1 and 2 stand in five
     rare.see(examples[:5])
     assert rare.found == [(5 / 10, 4), (0.0, -1)]
     assert rare.same_words(0, text(0, 12)) == text(3, 9)
+
+
+def test_equal_examples_and_parts_of_a_record_make_nothing_common() -> None:
+    looked = Containment([text(0, 20)], 8)
+    looked.see(Seen(row, text(0, 20).upper()) for row in range(20))
+    looked.see(Seen(row, f"{text(0, 20)} {row}", "chat") for row in range(20, 40))
+    rare = looked.without_common(2)
+    rare.see([Seen(40, text(0, 12))])
+    assert rare.found == [(5 / 13, 40)]
+
+
+def test_a_shared_system_prompt_contains_no_item(tmp_path: Path) -> None:
+    """Of 40 other questions under the system prompt of all chats most were called contained, for its words alone."""
+    random = np.random.default_rng(5)
+
+    def chat(number: int, end: str = "") -> Example:
+        asked, answered = (" ".join(f"w{one}" for one in random.integers(10_000, size=12)) for _ in range(2))
+        return Example(f"System: {text(0, 400)}\nUser: {asked}", answered + end, f"e{number}")
+
+    train, items = [chat(number) for number in range(100)], [chat(number) for number in range(100, 140)]
+    leaks = [
+        train[3],
+        Example(train[4].prompt, "another", "prompt"),
+        Example(train[5].prompt, train[5].response + " x"),
+    ]
+    index = airrep.build_index(airrep.Corpus.from_examples(train), tmp_path / "index", HashAttributor())
+    found = airrep.audit(index, [*items, *leaks]).items
+    assert [one.verdict for one in found] == ["clean"] * 40 + ["contained"] * 3
+    assert [one.text and one.text.example.id for one in found[40:]] == ["e3", "e4", "e5"]
+    few = airrep.build_index(airrep.Corpus.from_examples(train[:5]), tmp_path / "few", HashAttributor())
+    assert airrep.audit(few, items[:1]).items[0].verdict == "contained"  # of five, nothing is common
+
+
+def test_what_was_copied_often_is_contained_still(tmp_path: Path) -> None:
+    item = Example(text(0, 20), text(20, 10), "item")
+    copies = [Example(item.prompt, item.response, f"copy {n}") for n in range(30)]
+    solved = [Example(text(100, 20), f"{text(200, 10)} {n}", f"solved {n}") for n in range(30)]
+    index = airrep.build_index(airrep.Corpus.from_examples([*copies, *solved]), tmp_path / "index", HashAttributor())
+    nearly = Example(item.prompt.replace("word0 ", "other "), item.response, "nearly")
+    found = airrep.audit(index, [item, nearly, Example(text(100, 20), "the answer", "solved")]).items
+    assert [one.verdict for one in found] == ["contained", "contained", "contained"]
+
+
+def test_short_questions_after_a_system_prompt_are_not_nearly_contained(tmp_path: Path) -> None:
+    """Alone they are too short to be looked for; after a system prompt they were long enough."""
+    system = f"System: {text(0, 60)}\nUser: "
+    train = [Example(f"{system}{text(100 + 5 * n, 5)}", text(300, n), f"t{n}") for n in range(1, 20)]
+    index = airrep.build_index(airrep.Corpus.from_examples(train), tmp_path / "index", HashAttributor())
+    items = [Example(f"{system}{text(110, 4)} or", "a long answer that nobody has given so far", "short")]
+    items.append(Example(train[1].prompt, "a long answer that nobody has given so far", "the same prompt"))
+    assert [one.verdict for one in airrep.audit(index, items).items] == ["clean", "contained"]

@@ -116,6 +116,17 @@ def test_deleted_and_filtered_rows_are_not_looked_at(tmp_path: Path) -> None:
     assert few.skipped["outlier"] == "there are 8 examples; expected 22 or more"
 
 
+def test_parts_of_one_record_are_no_duplicates_of_each_other(tmp_path: Path) -> None:
+    """Each rejected answer was told as a duplicate of the chosen one to the same long prompt."""
+    words = [f"{place} " + " ".join(f"w{place}x{number}" for number in range(30)) for place in range(20)]
+    pairs = [{"prompt": text, "chosen": "It is so.", "rejected": "It is not."} for text in words]
+    for name, records in (("with", [{**pair, "id": f"r{n}"} for n, pair in enumerate(pairs)]), ("without", pairs)):
+        corpus = airrep.Corpus.from_records([*records, *pairs[:1]], preferences="both")
+        index = airrep.build_index(corpus, tmp_path / name, HashAttributor())
+        found = airrep.clean(index, kinds=["duplicate"]).findings
+        assert sorted((one.row, one.value) for one in found) == [(40, 1.0), (41, 1.0)]
+
+
 def test_what_harms_many_queries_is_found(tmp_path: Path) -> None:
     class Hub(HashAttributor):
         def _features(self, example: Example) -> np.ndarray:

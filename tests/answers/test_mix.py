@@ -12,7 +12,7 @@ from worlds.stored_features import stored_scores
 
 import airrep
 from airrep.answers.mix import MixResult
-from airrep.answers.mixed_files import write_axolotl
+from airrep.answers.mixed_files import drawn_rows, write_axolotl
 from airrep.arrays import DenseFeatures
 from airrep.corpus.corpus import Corpus, Example
 from airrep.errors import ArtifactError, ConfigError
@@ -42,6 +42,8 @@ def test_weights_are_shares_of_the_best(index: airrep.Index) -> None:
         assert one.low == pytest.approx(one.weight - error, abs=0.3 * error)
         assert one.high == pytest.approx(one.weight + error, abs=0.3 * error)
     assert sum(weights(result).values()) == pytest.approx(1)
+    assert result.without == sources.count(None) > 0
+    assert airrep.mix(index, queries, top=0.2, where="source == 'forum' or source == 'books'").without == 0
     assert airrep.mix(index, queries, top=0.2) == result
     assert airrep.mix(index, queries, top=0.2, seed=1) != result
 
@@ -125,11 +127,14 @@ def test_files_for_axolotl_hold_examples_to_the_weights(tmp_path: Path) -> None:
     assert counts.keys() == {name for name, weight in weights.items() if weight > 0}
     assert all(abs(count - weights[name] * total) <= 1 + weights[name] * len(counts) for name, count in counts.items())
     assert any(count == sources.count(name) for name, count in counts.items())
+    rows = drawn_rows(result, index)
+    assert {name: len(drawn) for name, drawn in rows.items()} == counts
     entries = yaml.safe_load((tmp_path / "mixed" / "datasets.yaml").read_text())["datasets"]
     for (name, count), entry in zip(counts.items(), entries, strict=True):
         kept = {one.id: [one.prompt, one.response] for one in corpus if one.source == name}
         lines = [json.loads(line) for line in (tmp_path / "mixed" / entry["path"]).read_text().splitlines()]
         assert len({line["id"] for line in lines}) == len(lines) == count
+        assert [line["id"] for line in lines] == [index.example(row).id for row in rows[name].tolist()]
         for line in lines:
             said = [message["content"] for message in line["messages"]]
             assert said == [text for text in kept[line["id"]] if text]

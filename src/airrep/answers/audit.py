@@ -7,8 +7,10 @@ from typing import ClassVar, Literal, TypeAlias
 import numpy as np
 
 from airrep.answers.answer import Answer
-from airrep.answers.likeness.containment import Containment
+from airrep.answers.likeness.common import most_of_texts
+from airrep.answers.likeness.containment import Contained, Containment, Seen
 from airrep.answers.likeness.meaning import StoredMeaning
+from airrep.answers.likeness.records import RecordKeys
 from airrep.answers.texts import kept_examples, words_of
 from airrep.arrays import Mask
 from airrep.attributors.base import OnProgress, count_rows
@@ -18,8 +20,6 @@ from airrep.errors import ConfigError
 from airrep.index.index import Index, Queries
 from airrep.index.results import Provenance, Record
 
-COMMON, COMMON_SHARE = 10, 0.001
-"""An n-gram in more than so many training examples, and more than this share of them, is a template's."""
 Verdict: TypeAlias = Literal["contained", "nearly contained", "alike in meaning", "clean", "too short to tell"]
 Part: TypeAlias = Literal["item", "prompt"]
 _Found: TypeAlias = Literal["contained", "not contained", "too short"]
@@ -32,7 +32,7 @@ class AuditSettings:
     order: int = 8
     """Words of an n-gram; a shorter text is one n-gram, and one of fewer than 4 words is not looked for."""
     contained: float = 0.95
-    """Share of n-grams from which on a text is contained."""
+    """Share of n-grams from which on a text is contained, of all and of those that are no template's."""
     nearly: float = 0.5
     """Share, of the n-grams that are no template's, from which on it is nearly contained."""
     cosine: float = 0.97
@@ -117,10 +117,11 @@ def audit(
     """Look for evaluation items in the training data, by words and by meaning.
 
     By words: the greatest share of the item's different word 8-grams that one training example has, of the whole item
-    (prompt and response) or of its prompt alone; any case, without punctuation. An item that is not contained by that
-    is looked for once more without n-grams of templates, which stand in more than 10 examples and 0.1 % of all. By
-    meaning: the greatest cosine of
-    embeddings, of the index's own sentence encoder if it has one. All training examples are compared.
+    (prompt and response) or of its prompt alone; any case, without punctuation. N-grams of templates and system
+    prompts, which stand in more than 10 different examples and 0.5 % of all, tell nothing: an item is contained if the
+    same example has most of its other n-grams too, or all of it. (Equal examples count once there, and so do the parts
+    of a record.) By meaning: the greatest cosine of embeddings, of the index's own sentence encoder if it has one. All
+    training examples are compared.
 
     Args:
         index: the index of the training data.
@@ -169,22 +170,46 @@ def _same_texts(
         [_whole(item) for item in items] + [_long_prompt(item, settings) for item in items], settings.order
     )
     count = int(keep.sum())
-    on_rows = count_rows(count, progress)
+    on_rows, keys = count_rows(count, progress), RecordKeys()
     for row, example in kept_examples(index, keep):
-        looked.see([(row, _whole(example))])
+        looked.see([Seen(row, _whole(example), keys.of(example))])
         on_rows(1)
     # What stands in many examples, such as "answer with yes or no", would make items of one template look alike.
-    rare = looked.without_common(max(COMMON, COMMON_SHARE * count))
-    rare.see((row, _whole(example)) for row, example in kept_examples(index, keep))
+    rare = looked.without_common(most_of_texts(count))
+    rare.see(Seen(row, _whole(example)) for row, example in kept_examples(index, keep))
     found: list[tuple[SameText | None, _Found]] = []
     for place in range(len(items)):
-        whole, _ = _same_text(index, looked, place, len(items))
-        if whole is not None and whole.share >= settings.contained:
-            found.append((whole, "contained"))
-        else:
-            some, short = _same_text(index, rare, place, len(items))
-            found.append((some, "too short" if short else "not contained"))
+        if 0 < rare.size(place + len(items)) < min(settings.order, looked.size(place + len(items))):
+            # What nearly is a short question after a long system prompt is many items', as without it (_long_prompt).
+            rare.found[place + len(items)] = None
+        whole, prompt = (_contained(index, looked, rare, one, settings) for one in (place, place + len(items)))
+        if whole is not None or prompt is not None:
+            found.append((_same_text(index, looked, place, len(items), whole, prompt), "contained"))
+            continue
+        some = _same_text(index, rare, place, len(items), rare.found[place], rare.found[place + len(items)])
+        found.append((some, "too short" if rare.found[place] is None else "not contained"))
     return found
+
+
+def _contained(
+    index: Index, looked: Containment, rare: Containment, place: int, settings: AuditSettings
+) -> Contained | None:
+    """The example that contains a text; None if none does.
+
+    It has all of it; or enough of it, and enough of what no template has, that a shared system prompt is not enough.
+    """
+    best = looked.found[place]
+    if best is None or best.share < settings.contained:
+        return None
+    if best.share == 1.0:
+        return best
+    for found in (best, rare.found[place]):
+        if found is not None and found.row >= 0:
+            example = _whole(index.example(found.row))
+            share = looked.share(place, example)
+            if min(share, rare.share(place, example)) >= settings.contained:
+                return Contained(share, found.row)
+    return None
 
 
 def _whole(example: Example) -> str:
@@ -196,18 +221,18 @@ def _long_prompt(item: Example, settings: AuditSettings) -> str:
     return item.prompt if len(words_of(item.prompt)) >= settings.order else ""
 
 
-def _same_text(index: Index, looked: Containment, place: int, items: int) -> tuple[SameText | None, bool]:
-    whole, prompt = looked.found[place], looked.found[place + items]
-    if whole is None:
-        return None, True
-    alone = prompt is not None and prompt.share > whole.share
-    best = prompt if alone and prompt is not None else whole
-    if best.row < 0:
-        return None, False
+def _same_text(
+    index: Index, looked: Containment, place: int, items: int, whole: Contained | None, prompt: Contained | None
+) -> SameText | None:
+    """What has most of an item, or of its prompt if that is more; None where nothing has any of it."""
+    alone = prompt is not None and (whole is None or prompt.share > whole.share)
+    best = prompt if alone else whole
+    if best is None or best.row < 0:
+        return None
     example = index.example(best.row)
     part: Part = "prompt" if alone else "item"
     words = looked.same_words(place + items if alone else place, _whole(example))
-    return SameText(part, best.share, words, best.row, example), False
+    return SameText(part, best.share, words, best.row, example)
 
 
 def _same_meanings(stored: StoredMeaning, items: Sequence[Example], keep: Mask) -> list[SameMeaning | None]:

@@ -14,6 +14,7 @@ from airrep.answers.answer import Answer
 from airrep.answers.harm import HARM
 from airrep.answers.likeness.duplicates import near_duplicates
 from airrep.answers.likeness.neighbours import Neighbours, disagreement, robust_deviations, vote
+from airrep.answers.likeness.records import RecordKeys
 from airrep.answers.spread import spread_of, stream_scores
 from airrep.answers.texts import kept_examples, kept_values
 from airrep.arrays import Mask, unit_rows
@@ -43,7 +44,7 @@ class CleanSettings:
     disagreement: float = 4.0
     """Robust deviations from which on an answer disagrees with those of its nearest prompts."""
     duplicate: float = 0.8
-    """Jaccard similarity of word 3-grams from which on an example repeats an earlier one."""
+    """Jaccard similarity of word 3-grams, without those of templates, from which on an example repeats another."""
     outlier: float = 5.0
     """Robust deviations from which on an example is far from all others."""
     outlier_neighbours: int = 20
@@ -142,7 +143,8 @@ def clean(
 ) -> CleanResult:
     """Find training examples with likely wrong labels or answers, repeats, outliers, and those that harm many queries.
 
-    Nothing is changed: findings are reasons to look, and how often they are right depends on the data.
+    Nothing is changed: findings are reasons to look, and how often they are right depends on the data. What is common
+    to many texts, such as a system prompt, makes no duplicates, and parts of one record are none of each other.
 
     Args:
         index: the index whose examples are looked at.
@@ -276,7 +278,8 @@ class _Looking:
 
     def _duplicates(self) -> Iterator[tuple[int, float, str]]:
         texts = [f"{example.prompt}\n{example.response}" for example in self._examples]
-        found = near_duplicates(texts, self._settings.duplicate)
+        keys = RecordKeys()
+        found = near_duplicates(texts, self._settings.duplicate, [keys.of(example) for example in self._examples])
         for place, first, share in sorted(found, key=lambda one: -one.share):
             yield place, share, f"shares {share:.0%} of the word 3-grams of both with '{self._examples[first].id}'"
 

@@ -62,6 +62,8 @@ class MixResult(Answer):
     provenance: Provenance
     where: str | None = None
     """The filter of the examples that counted."""
+    without: int = 0
+    """Examples without the field: they count for no source, and are in no weight."""
     kind: ClassVar[str] = "mix"
 
     def to_dict(self) -> dict[str, Any]:
@@ -113,7 +115,8 @@ def mix(
 
     For each query the K examples of greatest score count, K being the share *top* of those that have a source; where
     the K-th score is that of several examples, all of these count in equal parts. A weight is the mean over the
-    queries, so it adds up to 1 with the others; its interval is that of 1,000 resamples of the queries.
+    queries, so it adds up to 1 with the others; its interval is that of 1,000 resamples of the queries. Examples
+    without a source are left out, and counted in the result.
 
     Args:
         index: the index of all sources together.
@@ -146,7 +149,9 @@ def mix(
     shares = _shares(encoded, index, codes, len(names), count)
     sizes = np.bincount(codes[codes >= 0], minlength=len(names))
     weights = _weights(names, sizes, shares, seed)
-    return MixResult(by, weights, len(shares), count, replace(index.provenance(), units=UNITS), where)
+    return MixResult(
+        by, weights, len(shares), count, replace(index.provenance(), units=UNITS), where, named.count(None)
+    )
 
 
 def _shares(encoded: Features, index: Index, codes: np.ndarray, sources: int, count: int) -> np.ndarray:

@@ -9,6 +9,7 @@ import yaml
 
 from airrep.answers.mix import MixResult
 from airrep.answers.texts import kept_values
+from airrep.arrays import Rows
 from airrep.corpus.corpus import Example
 from airrep.errors import ConfigError
 from airrep.index.index import Index
@@ -23,6 +24,16 @@ def drawn_counts(result: MixResult) -> dict[str, int]:
     weighed = [source for source in result.sources if source.weight > 0]
     total = min(source.examples / source.weight for source in weighed)
     return {source.name: max(1, min(source.examples, math.floor(source.weight * total + 1e-9))) for source in weighed}
+
+
+def drawn_rows(result: MixResult, index: Index, seed: int = 0) -> dict[str, Rows]:
+    """Rows of the examples of each source that are drawn at random to the weights, ascending."""
+    keep = index.mask(result.where)
+    rows, named = np.flatnonzero(keep), np.array(kept_values(index, keep, result.by), dtype=object)
+    return {
+        name: np.sort(stream(seed, "mixed", name).choice(rows[named == name], count, replace=False))
+        for name, count in drawn_counts(result).items()
+    }
 
 
 def write_axolotl(result: MixResult, index: Index, out: str | Path, *, seed: int = 0) -> dict[str, int]:
@@ -47,14 +58,13 @@ def write_axolotl(result: MixResult, index: Index, out: str | Path, *, seed: int
     """
     if index.fingerprint != result.provenance.index:
         raise ConfigError(f"{index.path}: is not the index that was weighed, or was changed since. Mix again.")
-    counts, rows = drawn_counts(result), np.flatnonzero(index.mask(result.where))
-    named = np.array(kept_values(index, index.mask(result.where), result.by), dtype=object)
+    drawn = drawn_rows(result, index, seed)
+    counts = {name: len(rows) for name, rows in drawn.items()}
     digits, entries = len(str(len(counts))), []
     with new_folder(Path(out)) as folder:
-        for number, (name, count) in enumerate(counts.items(), 1):
-            drawn = stream(seed, "mixed", name).choice(rows[named == name], count, replace=False)
+        for number, rows in enumerate(drawn.values(), 1):
             file = f"source-{number:0{digits}}.jsonl"  # a source's name may be none that a file can have
-            lines = (json.dumps(_messages(index.example(row)), ensure_ascii=False) for row in np.sort(drawn).tolist())
+            lines = (json.dumps(_messages(index.example(row)), ensure_ascii=False) for row in rows.tolist())
             (folder / file).write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
             entries.append({"path": file, "ds_type": "json", "type": "chat_template", "field_messages": "messages"})
         told = zip(counts, entries, strict=True)

@@ -53,3 +53,71 @@ def test_case_width_and_punctuation_do_not_matter() -> None:
 def test_long_texts_are_no_trouble() -> None:
     texts = [" ".join(f"{a}{b}" for a, b in product(range(300), range(300))), "x" * 1_000_000, "\x00\ud7ff" * 10]
     assert [one.place for one in near_duplicates([*texts, *texts], 0.9)] == [3, 4, 5]
+
+
+RANDOM = np.random.default_rng(7)
+WORDS = [f"word{number}" for number in range(5000)]
+
+
+def said(count: int) -> str:
+    return " ".join(RANDOM.choice(WORDS, count).tolist())
+
+
+def changed(text: str, place: int) -> str:
+    words = text.split()
+    words[place] = "another"
+    return " ".join(words)
+
+
+def pairs(texts: list[str], threshold: float = 0.8) -> list[tuple[int, int]]:
+    return [(one.place, one.first) for one in near_duplicates(texts, threshold)]
+
+
+def test_a_shared_system_prompt_makes_no_duplicates_and_hides_none() -> None:
+    """400 chats of one system prompt of 400 words were all told, as they shared most of their words."""
+    system, chats = said(400), [said(30) for _ in range(400)]
+    chats += [changed(chats[5], 0), chats[6], changed(chats[7], 15)]  # the last changes 3 of 28 n-grams: 0.81
+    assert pairs([f"{system} {chat}" for chat in chats]) == pairs(chats) == [(400, 5), (401, 6), (402, 7)]
+
+
+def test_several_templates_make_no_duplicates() -> None:
+    heads = [said(60) for _ in range(5)]
+    assert pairs([f"{heads[number % 5]} {said(8)}" for number in range(200)]) == []
+
+
+def test_copies_are_found_even_where_most_texts_are_copies() -> None:
+    text = said(40)
+    texts = [text] * 30 + [said(40) for _ in range(20)] + [changed(text, 39)]
+    assert pairs(texts) == [*((place, 0) for place in range(1, 30)), (50, 0)]
+    assert pairs([f"{text} {place % 12}" for place in range(36)])[-12:] == [(24 + place, place) for place in range(12)]
+
+
+def test_in_small_data_nothing_is_common() -> None:
+    head = said(60)
+    for count in (2, 5, 10):
+        texts = [f"{head} {said(3)}" for _ in range(count)]
+        assert pairs(texts) == [(place, 0) for place in range(1, count)]
+
+
+def test_phrases_that_many_texts_have_are_no_templates() -> None:
+    """Common 3-grams alone change no similarity: those of a template stand in stretches of 8 words."""
+    texts = [f"{said(6)} one of the most {said(6)} as well as a {said(6)}" for _ in range(60)]
+    texts += [changed(texts[0], 0), changed(texts[1], 24)]
+    found = near_duplicates(texts, 0.8)
+    assert [tuple(one) for one in found] == [pytest.approx(one) for one in plain(texts, 0.8)]
+    assert len(found) == 2
+
+
+def test_texts_of_one_record_are_no_duplicates_of_each_other() -> None:
+    text, other = said(30), said(30)
+    texts = [text, text, changed(text, 0), other, text, changed(other, 0)]
+    found = near_duplicates(texts, 0.8, records=["a", "a", "a", "b", "c", "d"])
+    assert [(one.place, one.first) for one in found] == [(4, 0), (5, 3)]
+
+
+def test_turns_of_a_long_chat_make_no_template() -> None:
+    start = said(40)
+    turns = [f"{start} {said(1)}" for _ in range(20)]
+    texts = [*turns, changed(turns[0], 0), *(said(20) for _ in range(20))]
+    records = ["chat"] * 20 + list(range(21))  # type: ignore[operator]
+    assert [(one.place, one.first) for one in near_duplicates(texts, 0.8, records)] == [(20, 0)]

@@ -170,6 +170,10 @@ def test_mix_writes_configurations(run: Run) -> None:
     assert "interleave_probs" in Path("lf.yaml").read_text()
     assert "exists already" in run("mix", "index", "queries.jsonl", "--yaml", "a/mix.yaml").err
     assert "95 % interval" in run("mix", "index", "queries.jsonl", "--by", "label").out
+    told = "examples have no field 'source': they are left out."
+    assert told in " ".join(run("mix", "index", "queries.jsonl").out.split())
+    only = ("--where", "source == 'forum' or source == 'books'")
+    assert "left out" not in run("mix", "index", "queries.jsonl", *only).out
     assert run("mix", "index", "queries.jsonl", "--by", "tag").status == 1
 
 
@@ -275,6 +279,22 @@ def test_conversations_that_became_one_text_are_told_and_found_again(run: Run) -
         assert json.loads(Path("records.jsonl").read_text().splitlines()[-1]) == record
     where = ("--where", 'id != "chat 1"')
     assert "one text here" not in run("select", *asked, *where, "--count", "30", "--out", "plain.jsonl").err
+
+
+def test_only_conversations_that_were_written_are_told(run: Run) -> None:
+    """The notes counted those of the whole index: dropped ones, deleted ones, and ones that a filter left out."""
+    turns = "System: s\nUser: {} is a question of seven words, or of eight\nAssistant: a\nUser: b"
+    chats = [airrep.Example(turns.format(n), "c", f"chat {n}", source=f"chat {n // 4}") for n in (0, 0, 1, 2, 3, 4, 5)]
+    chats[1] = airrep.Example(turns.format(0) + "!", "c", "again", source="chat 0")
+    write("chats.jsonl", chats)
+    assert run("index", "chats.jsonl", "--out", "chats", "--method", "tfidf").status == 0
+    said = run("clean", "chats", "--kind", "duplicate", "--lists", "lists", "--where", "source == 'chat 0'").err
+    kept = len(Path("lists/keep.jsonl").read_text().splitlines())
+    assert kept < 5
+    assert f"lists: {kept} prompts were several messages" in said
+    said = run("mix", "chats", "chats.jsonl", "--top", "1", "--axolotl", "axolotl").err
+    drawn = sum(len(file.read_text().splitlines()) for file in Path("axolotl").glob("*.jsonl"))
+    assert f"axolotl: {drawn} prompts were several messages" in said
 
 
 def test_records_that_cannot_be_taken_leave_no_file(run: Run) -> None:

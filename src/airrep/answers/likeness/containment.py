@@ -1,7 +1,7 @@
 """Which texts an example contains, by shares of their word n-grams."""
 
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Hashable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import NamedTuple
 
@@ -9,6 +9,15 @@ from airrep.answers.texts import ngrams_of, words_of
 
 SHORTEST = 4
 """Words that a text needs at least: shorter ones stand in many examples by chance."""
+
+
+class Seen(NamedTuple):
+    """An example that is looked into."""
+
+    row: int
+    text: str
+    record: Hashable = None
+    """What it is a part of; None where it is a record of its own."""
 
 
 class Contained(NamedTuple):
@@ -37,6 +46,8 @@ class Containment:
 
     def _look_for(self, texts: list[_Text]) -> None:
         self._texts, self._seen = texts, Counter[str]()
+        self._records: dict[str, Hashable] = {}
+        self._hashes: set[int] = set()
         self._places: defaultdict[int, defaultdict[str, list[int]]] = defaultdict(lambda: defaultdict(list))
         for place, text in enumerate(self._texts):
             for ngram in text.ngrams:
@@ -44,22 +55,44 @@ class Containment:
         self.found: list[Contained | None] = [Contained(0.0, -1) if text.ngrams else None for text in self._texts]
         """Of each text the example that has most of it, row -1 where none has any; None for texts too short to tell."""
 
-    def see(self, examples: Iterable[tuple[int, str]]) -> None:
-        """Take the row numbers and texts of further examples into account."""
-        for row, example in examples:
+    def see(self, examples: Iterable[Seen]) -> None:
+        """Take further examples into account."""
+        for row, example, record in examples:
             words = words_of(example)
             counts: Counter[int] = Counter()
+            found: list[str] = []
             for order, places in self._places.items():
                 for ngram in places.keys() & set(ngrams_of(words, order)):
                     counts.update(places[ngram])
-                    self._seen[ngram] += 1
+                    found.append(ngram)
+            if found:
+                self._count(found, hash(tuple(words)), row if record is None else record)
             for place, count in counts.items():
                 share, best = count / len(self._texts[place].ngrams), self.found[place]
                 if best is not None and share > best.share:
                     self.found[place] = Contained(share, row)
 
+    def _count(self, ngrams: Sequence[str], text: int, record: Hashable) -> None:
+        """Count n-grams once for all examples of the same words, and once for all parts of a record."""
+        if text in self._hashes:
+            return
+        self._hashes.add(text)
+        for ngram in ngrams:
+            self._seen[ngram] += self._records.get(ngram) != record
+            self._records[ngram] = record
+
+    def size(self, place: int) -> int:
+        """Number of a text's different n-grams."""
+        return len(self._texts[place].ngrams)
+
+    def share(self, place: int, example: str) -> float:
+        """Share of a text's different n-grams that stand in an example; 0 for a text of none."""
+        text = self._texts[place]
+        there = text.ngrams & set(ngrams_of(words_of(example), text.order))
+        return len(there) / max(len(text.ngrams), 1)
+
     def without_common(self, most: float) -> "Containment":
-        """The same texts without the n-grams that stand in more than so many of the examples seen; nothing seen yet."""
+        """The same texts without n-grams that stand in more than so many different examples; nothing seen yet."""
         common = {ngram for ngram, count in self._seen.items() if count > most}
         other = Containment([], 0)
         other._look_for([replace(text, ngrams=text.ngrams - common) for text in self._texts])

@@ -77,6 +77,7 @@ def clean_command(
 ) -> None:
     """Find likely wrong labels and answers, near duplicates, outliers, and what harms many queries; with reasons."""
     from airrep.answers.clean import KEEP, KINDS, clean
+    from airrep.answers.texts import kept_values
     from airrep.cli.show.answers import print_cleaned
     from airrep.cli.show.console import Meter
     from airrep.runtime.remote.outputs import check_new_folder
@@ -90,7 +91,9 @@ def clean_command(
     if lists is not None:
         result.write_lists(opened, lists)
         note(f"{lists}: {result.examples - len(result.rows):,} examples to keep, {len(result.rows):,} to drop")
-        options.tell_turns(opened.values("prompt"), lists, KEEP)
+        kept = opened.mask(where)
+        kept[result.rows] = False
+        options.tell_turns(kept_values(opened, kept, "prompt"), lists, KEEP)
     delivery.deliver(result, print_cleaned)
 
 
@@ -144,7 +147,7 @@ def mix_command(
 ) -> None:
     """Weigh sources for a target: each one's share of the examples that help it most, with intervals."""
     from airrep.answers.mix import mix
-    from airrep.answers.mixed_files import write_axolotl
+    from airrep.answers.mixed_files import drawn_rows, write_axolotl
     from airrep.cli.show.answers import print_mix
     from airrep.cli.show.console import Meter
     from airrep.index.selection.picks import check_writable
@@ -172,5 +175,6 @@ def mix_command(
     if axolotl is not None:
         drawn = write_axolotl(result, opened, axolotl, seed=seed)
         note(f"{axolotl}: {sum(drawn.values()):,} of {sum(one.examples for one in result.sources):,} examples, written")
-        options.tell_turns(opened.values("prompt"), axolotl)
+        rows = [row for rows in drawn_rows(result, opened, seed).values() for row in rows.tolist()]
+        options.tell_turns((opened.example(row).prompt for row in rows), axolotl)
     delivery.deliver(result, print_mix)

@@ -175,6 +175,8 @@ def _mixed(result: MixResult, lengths: Lengths) -> Iterator[Table]:
     caption = (
         f"Weight: share of the {result.top:,} examples that help a query most, mean of {result.queries:,} queries."
     )
+    if result.without:
+        caption += f" {result.without:,} examples have no field '{result.by}': they are left out."
     yield Table.of_texts((result.by, *columns), rows, title="Weights of sources", caption=caption)
 
 
