@@ -11,6 +11,7 @@ from airrep.answers.mix import MixResult
 from airrep.answers.texts import kept_values
 from airrep.arrays import Rows
 from airrep.corpus.corpus import Example
+from airrep.corpus.schemas.conversations import chat_message, chat_of
 from airrep.errors import ConfigError
 from airrep.index.index import Index
 from airrep.runtime.remote.outputs import new_folder
@@ -40,7 +41,7 @@ def write_axolotl(result: MixResult, index: Index, out: str | Path, *, seed: int
     """Write examples drawn to the weights as one JSONL for each source, and the data-set entries of axolotl for them.
 
     Axolotl takes each of its data sets whole, so weights become numbers of examples: drawn at random, none twice, as
-    many as the scarcest source allows. Each line holds ``messages``, the prompt as the user's and the response as the
+    many as the scarcest source allows. Each line holds ``messages``, those of the prompt and the response as the
     assistant's; ``datasets.yaml`` names the files by their paths from the folder that holds it.
 
     Args:
@@ -75,5 +76,5 @@ def write_axolotl(result: MixResult, index: Index, out: str | Path, *, seed: int
 
 
 def _messages(example: Example) -> dict[str, object]:
-    said = [("user", example.prompt), ("assistant", example.response)]
-    return {"messages": [{"role": role, "content": text} for role, text in said if text], "id": example.id}
+    asked = chat_of(example.prompt) if example.prompt else []
+    return {"messages": [*asked, chat_message("assistant", example.response)], "id": example.id}

@@ -147,7 +147,7 @@ def mix_command(
 ) -> None:
     """Weigh sources for a target: each one's share of the examples that help it most, with intervals."""
     from airrep.answers.mix import mix
-    from airrep.answers.mixed_files import drawn_rows, write_axolotl
+    from airrep.answers.mixed_files import write_axolotl
     from airrep.cli.show.answers import print_mix
     from airrep.cli.show.console import Meter
     from airrep.index.selection.picks import check_writable
@@ -175,6 +175,4 @@ def mix_command(
     if axolotl is not None:
         drawn = write_axolotl(result, opened, axolotl, seed=seed)
         note(f"{axolotl}: {sum(drawn.values()):,} of {sum(one.examples for one in result.sources):,} examples, written")
-        rows = [row for rows in drawn_rows(result, opened, seed).values() for row in rows.tolist()]
-        options.tell_turns((opened.example(row).prompt for row in rows), axolotl)
     delivery.deliver(result, print_mix)

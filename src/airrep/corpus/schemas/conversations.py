@@ -143,6 +143,23 @@ def messages_of(prompt: str) -> list[Message]:
     return found if found and prompt_of(found) == prompt else [Message("user", prompt)]
 
 
+def chat_of(prompt: str) -> list[dict[str, str]]:
+    """Return the messages of a prompt as chat templates and trainers take them: objects with role and content.
+
+    Tools, which templates know in many forms, are text of the system message.
+    """
+    found = messages_of(prompt)
+    first = next((number for number, one in enumerate(found) if one.role not in ("tools", "system")), len(found))
+    before = [f"Tools: {one.content}" if one.role == "tools" else one.content for one in found[:first]]
+    system = [chat_message("system", "\n\n".join(before))] if before else []
+    return system + [chat_message(one.role, one.content) for one in found[first:]]
+
+
+def chat_message(role: str, content: str) -> dict[str, str]:
+    """Return one message as chat templates and trainers take it."""
+    return {"role": role, "content": content}
+
+
 def _answers(messages: list[Message], name: str) -> list[int]:
     """Return places of the assistant's messages that are trained on and have something before them."""
     places = [place for place, message in enumerate(messages) if message.role == "assistant"]

@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from airrep.corpus.corpus import Example
-from airrep.corpus.schemas.conversations import messages_of
+from airrep.corpus.schemas.conversations import chat_message, chat_of
 from airrep.errors import ConfigError, DataError
 from airrep.lm.documents import Documents
 from airrep.lm.folders.forms import short
@@ -95,10 +95,10 @@ class Chat:
         """Response = what the full text has beyond the prompt; by a marked response where the two do not fit."""
         prompt = self.prompt_text(example.prompt)
         asked = self._asked(example.prompt)
-        full = self._chat([*asked, _message("assistant", example.response)])
+        full = self._chat([*asked, chat_message("assistant", example.response)])
         if full.startswith(prompt) and example.response.strip() in full[len(prompt) :]:
             return Rendered(prompt, full[len(prompt) :])
-        head, mark, tail = self._chat([*asked, _message("assistant", _MARK)]).rpartition(_MARK)
+        head, mark, tail = self._chat([*asked, chat_message("assistant", _MARK)]).rpartition(_MARK)
         if not mark:
             raise DataError(
                 f'example "{example.id}": the chat template of {self.name} leaves its response out, so there is '
@@ -108,13 +108,13 @@ class Chat:
 
     def _asked(self, prompt: str) -> list[dict[str, str]]:
         """The messages of a prompt; one of the user's, if the template does not take messages of such roles."""
-        messages = _messages(prompt)
+        messages = chat_of(prompt)
         roles = tuple(message["role"] for message in messages)
         if roles == ("user",):
             return messages
         if roles not in self._taken:
             self._taken[roles] = self._takes(roles)
-        return messages if self._taken[roles] else [_message("user", prompt)]
+        return messages if self._taken[roles] else [chat_message("user", prompt)]
 
     def _takes(self, roles: Sequence[str]) -> bool:
         """Whether the template writes messages of these roles, all of them, and an answer can follow."""
@@ -122,7 +122,9 @@ class Chat:
         if roles[-1] not in ("user", "tool"):
             return False
         try:
-            text = self._chat([_message(*one) for one in zip(roles, marks, strict=True)], add_generation_prompt=True)
+            text = self._chat(
+                [chat_message(*one) for one in zip(roles, marks, strict=True)], add_generation_prompt=True
+            )
         except ConfigError:  # many refuse a system prompt, tools, or two messages of one role in a row
             return False
         return all(mark in text for mark in marks)
@@ -289,16 +291,3 @@ def _takes_powers(template: str) -> bool:
     except TemplateError:  # told when it is used
         return False
     return any(two == "**" and one not in ("(", ",") for one, two in pairwise(tokens))  # after those, it unpacks
-
-
-def _messages(prompt: str) -> list[dict[str, str]]:
-    """The messages of a prompt; tools, which templates know in many forms, are text of the system prompt."""
-    found = messages_of(prompt)
-    first = next((number for number, one in enumerate(found) if one.role not in ("tools", "system")), len(found))
-    before = [f"Tools: {one.content}" if one.role == "tools" else one.content for one in found[:first]]
-    head = [_message("system", "\n\n".join(before))] if before else []
-    return head + [_message(one.role, one.content) for one in found[first:]]
-
-
-def _message(role: str, content: str) -> dict[str, str]:
-    return {"role": role, "content": content}
