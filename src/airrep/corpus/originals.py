@@ -69,11 +69,14 @@ def take_records(
             if isinstance(record, DataError):
                 raise record
             _, found = schema.parse(record)
-            asked = [wanted.takes(fields) for fields in found]
         except DataError as error:
             if not skip_invalid:
                 raise DataError(f"{source.place(number)}: {error}") from None
             continue
+        try:
+            asked = [wanted.takes(fields) for fields in found]
+        except DataError as error:
+            raise DataError(f"{source.place(number)}: {error}") from None
         if any(asked):
             assert isinstance(record, Mapping)
             partly += not all(asked)

@@ -380,6 +380,8 @@ def test_messages_come_back_from_their_prompt(messages: list[tuple[str, str]]) -
     assert messages_of(prompt_of(wanted)) == wanted
 
 
-@pytest.mark.parametrize("prompt", ["", "a", "User: a", "x\nUser: a", "Userx: a\nUser: b"])
+@pytest.mark.parametrize(
+    "prompt", ["", "a", "User: a", "x\nUser: a", "Userx: a\nUser: b", "User: a\nTools: b\nUser: c"]
+)
 def test_other_prompts_are_one_message_of_the_user(prompt: str) -> None:
     assert messages_of(prompt) == [Message("user", prompt)]

@@ -68,6 +68,7 @@ TALK = [
 ]
 ROLES = "{% for m in messages %}<|{{ m['role'] }}|>{{ m['content'] }}{% endfor %}"
 ROLES += "{% if add_generation_prompt %}<|assistant|>{% endif %}"
+SILENT = ROLES.replace("<|{{", "{% if m['role'] != 'system' %}<|{{").replace("{% endfor", "{% endif %}{% endfor")
 AS_TEXT = "<|user|>System: Be brief.\nUser: 2+2?\n\nAs a word.\nAssistant: Four\nUser: And 3+3?<|assistant|>"
 
 
@@ -97,9 +98,14 @@ def test_tools_are_text_of_the_system_prompt() -> None:
     "template",
     [
         "{% if messages[0]['role'] == 'system' %}{{ raise_exception('no system') }}{% endif %}" + ROLES,
-        ROLES.replace("<|{{", "{% if m['role'] != 'system' %}<|{{").replace("{% endfor", "{% endif %}{% endfor"),
+        SILENT,
+        SILENT.replace(
+            "{{ m['content']",
+            "{% if loop.last and m['role'] == 'user' and messages[0]['role'] == 'system' %}{{ messages[0]['content'] }}"
+            "{% endif %}{{ m['content']",
+        ),
     ],
-    ids=["refuses", "leaves out"],
+    ids=["refuses", "leaves out", "writes it only where no answer follows"],
 )
 def test_where_a_template_does_not_take_such_messages_they_stay_one_text(template: str) -> None:
     chat = make(tiny_tokenizer(chat=template), max_tokens=512)

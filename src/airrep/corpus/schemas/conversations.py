@@ -140,7 +140,8 @@ def messages_of(prompt: str) -> list[Message]:
     _, *parts = _TURN.split(prompt)
     contents = [*(content.removesuffix("\n") for content in parts[1:-1:2]), *parts[-1:]]
     found = [Message(role.lower(), content) for role, content in zip(parts[::2], contents, strict=True)]
-    return found if found and prompt_of(found) == prompt else [Message("user", prompt)]
+    known = found and prompt_of(found) == prompt and all(one.role != "tools" for one in found[1:])
+    return found if known else [Message("user", prompt)]
 
 
 def chat_of(prompt: str) -> list[dict[str, str]]:

@@ -117,17 +117,18 @@ class Chat:
         return messages if self._taken[roles] else [chat_message("user", prompt)]
 
     def _takes(self, roles: Sequence[str]) -> bool:
-        """Whether the template writes messages of these roles, all of them, and an answer can follow."""
+        """Whether the template writes messages of these roles, all of them, with an answer behind them and without."""
         marks = [f"{_MARK}{number}." for number in range(len(roles))]
+        asked = [chat_message(*one) for one in zip(roles, marks, strict=True)]
         if roles[-1] not in ("user", "tool"):
             return False
         try:
-            text = self._chat(
-                [chat_message(*one) for one in zip(roles, marks, strict=True)], add_generation_prompt=True
-            )
+            before = self._chat(asked, add_generation_prompt=True)
+            whole = self._chat([*asked, chat_message("assistant", _MARK)])
         except ConfigError:  # many refuse a system prompt, tools, or two messages of one role in a row
             return False
-        return all(mark in text for mark in marks)
+        # Some write the system prompt into the last message alone, and only if that is the user's.
+        return all(mark in before and mark in whole for mark in marks)
 
     def _chat(self, messages: list[dict[str, str]], *, add_generation_prompt: bool = False) -> str:
         """Fill in the chat template, within limits; a template that asks for the date always gets the same."""
