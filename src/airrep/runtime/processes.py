@@ -109,10 +109,10 @@ class _Process(Worker):
         return reply
 
     def end(self) -> None:
-        try:
-            os.killpg(self.process.pid or 0, signal.SIGKILL)  # with the programs that it runs, such as a user's trainer
-        except ProcessLookupError:  # it has not come so far as to have a group, or has ended
-            self.process.kill()
+        with suppress(ProcessLookupError, PermissionError):  # it has no group of its own yet, or has ended
+            if self.process.pid is not None:
+                os.killpg(self.process.pid, signal.SIGKILL)  # with the programs that it runs, as a user's trainer
+        self.process.kill()
         self.process.join()
         self.connection.close()
 

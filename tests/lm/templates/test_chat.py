@@ -113,6 +113,20 @@ def test_where_a_template_does_not_take_such_messages_they_stay_one_text(templat
     assert chat.render(talk(TALK[1:])).prompt.startswith("<|user|>2+2?\n\nAs a word.<|assistant|>Four<|user|>")
 
 
+def test_a_template_that_refuses_an_empty_message_gets_one_text() -> None:
+    chat = make(
+        tiny_tokenizer(
+            chat=ROLES.replace("<|{{", "{% if not m['content'] %}{{ raise_exception('empty') }}{% endif %}<|{{")
+        ),
+        512,
+    )
+    said = [("user", "a"), ("assistant", "b"), ("tool", ""), ("user", "c")]
+    empty = talk([{"role": role, "content": content} for role, content in said])
+    assert chat.render(empty).prompt == f"<|user|>{empty.prompt}<|assistant|>"
+    full = talk([{"role": role, "content": content or "d"} for role, content in said])
+    assert "<|tool|>d<|user|>c" in chat.render(full).prompt
+
+
 def test_prompts_that_are_no_messages_stay_as_they_are() -> None:
     chat = make(tiny_tokenizer(chat=ROLES), max_tokens=512)
     for prompt in ("User: alone", "See\nUser: a\nAssistant: b", "User: a\nAssistant: b", "System: a"):

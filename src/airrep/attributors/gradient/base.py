@@ -120,7 +120,8 @@ class GradientAttributor(ReadsGradients[S]):
         Raises:
             ConfigError: there are none of these names, or the rank is larger than one of them.
         """
-        found = super().sites
+        # not super().sites, which would be cached under the same name before the check
+        found = find_sites(self.lm.model, self._settings.modules, f"lm {self.lm.name}")
         if self._settings.rank is not None and self.rank_must_fit:
             check_rank(found, self._settings.rank)
         return found

@@ -70,7 +70,7 @@ class Chat:
         self._end = ends if self.plain is not None else []
         self._around_text = ([tokenizer.bos_token_id] if tokenizer.bos_token_id is not None else ends, ends)
         self._check_known([self._begin + self._end, *self._around_text])
-        self._taken: dict[tuple[str, ...], bool] = {}
+        self._taken: dict[tuple[tuple[str, bool], ...], bool] = {}
 
     def prompt_text(self, prompt: str) -> str:
         """Text that the LM reads before it answers; none without a prompt."""
@@ -109,18 +109,21 @@ class Chat:
     def _asked(self, prompt: str) -> list[dict[str, str]]:
         """The messages of a prompt; one of the user's, if the template does not take messages of such roles."""
         messages = chat_of(prompt)
-        roles = tuple(message["role"] for message in messages)
-        if roles == ("user",):
+        form = tuple((message["role"], bool(message["content"].strip())) for message in messages)
+        if len(form) == 1 and form[0][0] == "user":
             return messages
-        if roles not in self._taken:
-            self._taken[roles] = self._takes(roles)
-        return messages if self._taken[roles] else [chat_message("user", prompt)]
+        if form not in self._taken:
+            self._taken[form] = self._takes(form)
+        return messages if self._taken[form] else [chat_message("user", prompt)]
 
-    def _takes(self, roles: Sequence[str]) -> bool:
-        """Whether the template writes messages of these roles, all of them, with an answer behind them and without."""
-        marks = [f"{_MARK}{number}." for number in range(len(roles))]
-        asked = [chat_message(*one) for one in zip(roles, marks, strict=True)]
-        if roles[-1] not in ("user", "tool"):
+    def _takes(self, form: Sequence[tuple[str, bool]]) -> bool:
+        """Whether the template writes messages of these roles, all of them, with an answer behind them and without.
+
+        Some of them may be empty, such as a tool's result: the form says which have content.
+        """
+        marks = [f"{_MARK}{number}." if content else "" for number, (_, content) in enumerate(form)]
+        asked = [chat_message(role, mark) for (role, _), mark in zip(form, marks, strict=True)]
+        if form[-1][0] not in ("user", "tool"):
             return False
         try:
             before = self._chat(asked, add_generation_prompt=True)
