@@ -153,3 +153,10 @@ def test_what_does_not_go_together_is_refused() -> None:
 
 def test_settings_of_before_are_written_as_before() -> None:
     assert not {"sketch", "exponent"} & set(LograSettings.of({"lm": "x"}, "logra").model_dump())
+
+
+def test_a_rank_that_does_not_fit_is_refused_each_time(lm: str) -> None:
+    method = make_attributor("tracin", {"lm": lm, "rank": 9999, "store": "none"})
+    for _ in range(2):
+        with pytest.raises(ConfigError, match="9999"):
+            method.encode_train(make_corpus(4)[:4])
