@@ -63,6 +63,11 @@ def take_records(
         source = open_source(data, split, config, longest_line)
     else:
         source = RecordSource("data", "record", enumerate(as_records(data), 1))
+    yield from _taken(source, schema, wanted, skip_invalid=skip_invalid)
+
+
+def _taken(source: RecordSource, schema: Schema, wanted: "_Wanted", *, skip_invalid: bool) -> Iterator[dict[str, Any]]:
+    """The records of a source that hold an example that is looked for."""
     partly = 0
     for number, record in source.records:
         try:
