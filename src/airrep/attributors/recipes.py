@@ -163,9 +163,6 @@ class ChannelsSettings(Settings):
                 f"{named}: are those of the LM in the default channels; expected an lm and no channels, or for an "
                 "index that exists --set channels=default as well"
             )
-        unread = next((name for name in OF_LM if values.get(name) is not None), None)
-        if unread is not None and channels in (DEFAULT, KIND) and values.get("lm") is None:
-            raise ValueError(f"{unread}: belongs to an lm, and no channel reads one; expected an lm")
         if channels == DEFAULT:
             lm = values.get("lm")
             channels = default_channels(None if lm is None else str(lm), how if how in GRADIENTS else "logra", maps)
@@ -173,6 +170,9 @@ class ChannelsSettings(Settings):
             channels = kind_channels()
         elif isinstance(channels, str):
             channels = read_channels(channels)
+        unread = next((name for name in OF_LM if values.get(name) is not None), None)
+        if unread is not None and values.get("lm") is None and not _read_lm(channels):
+            raise ValueError(f"{unread}: belongs to an lm, and no channel reads one; expected an lm")
         told = {"map_weights", *(("gradients",) if how in GRADIENTS else ())}  # the channels say it from now on
         return {**{name: value for name, value in values.items() if name not in told}, "channels": channels}
 
@@ -268,6 +268,15 @@ def short_text(settings: Mapping[str, Any]) -> dict[str, Any]:
         return dict(settings)
     known = (Channel.model_validate(one) for one in channels)
     return {**settings, "channels": " + ".join(f"{one.weight:.3g} × {one.title}" for one in known)}
+
+
+def _read_lm(channels: object) -> bool:
+    """Whether some channel of a recipe, as it stands in a file or as it is made, has an LM."""
+    listed = channels if isinstance(channels, list | tuple) else ()
+    settings = (
+        one.settings if isinstance(one, Channel) else isinstance(one, Mapping) and one.get("settings") for one in listed
+    )
+    return any(isinstance(own, Mapping) and own.get("lm") is not None for own in settings)
 
 
 def read_channels(name: str) -> object:

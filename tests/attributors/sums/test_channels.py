@@ -223,6 +223,10 @@ def test_how_the_lm_reads_is_set_for_all_channels_that_ask_it() -> None:
     assert encoder.settings == {"encoder": "default"}
     with pytest.raises(ConfigError, match="max_tokens: belongs to an lm, and no channel reads one; expected an lm"):
         ChannelsSettings.of({"max_tokens": 8192})
+    with pytest.raises(ConfigError, match="max_tokens: belongs to an lm, and no channel reads one"):
+        ChannelsSettings.of({"max_tokens": 64, "channels": [{"method": "ngram"}]})
+    own = ChannelsSettings.of({"max_tokens": 64, "channels": [{"method": "ngram", "settings": {"lm": "some/model"}}]})
+    assert own.channels[0].settings["max_tokens"] == 64
 
 
 def test_a_response_of_any_length_is_read_where_the_lm_has_room(tmp_path: Path) -> None:

@@ -467,3 +467,10 @@ def test_json_lines_come_from_standard_input(tmp_path: Path, monkeypatch: pytest
     monkeypatch.setattr("sys.stdin", Input(lines(ROWS) + b"{"))
     with pytest.raises(DataError, match=r"^-:4: "):
         read_corpus("-")
+
+
+def test_a_sign_in_a_quoted_name_separates_nothing(tmp_path: Path) -> None:
+    path = tmp_path / "a.csv"
+    path.write_text('"asked; short"\nx\n')
+    with pytest.raises(DataError, match="found asked; short"):
+        read_corpus(path)

@@ -20,6 +20,8 @@ _SPACE = " \t\n\r"
 _BLANK = re.compile(f"[{_SPACE}]*")
 _QUOTED = re.compile(r'[^"]*(?:""[^"]*)*')
 _BUFFER = 1 << 20
+_IN_QUOTES = re.compile(r'"(?:[^"]|"")*"')
+"""A cell in quotes."""
 _OTHER_DELIMITERS = {
     ";": "';'; commas are expected. Save it with commas",
     "\t": "tabs; commas are expected. Name it .tsv, or save it with commas",
@@ -215,7 +217,8 @@ def csv_records(lines: Iterable[str], name: str, delimiter: str, longest: int) -
 
 def _check_delimiter(header: str, name: str, delimiter: str) -> None:
     """Refuse a CSV file whose header has no comma, but a sign by which other programs separate cells."""
-    sign = next((sign for sign in _OTHER_DELIMITERS if sign in header), None)
+    bare = _IN_QUOTES.sub("", header)  # in quotes it is a part of a name
+    sign = next((sign for sign in _OTHER_DELIMITERS if sign in bare), None)
     if sign is not None and delimiter == "," and delimiter not in header:
         raise DataError(f"{name}:1: cells seem to be separated by {_OTHER_DELIMITERS[sign]}")
 
