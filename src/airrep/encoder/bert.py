@@ -20,7 +20,7 @@ from jaxtyping import Float, Float32, Int64
 from torch import Tensor, nn
 from torch.nn import functional
 
-from airrep.runtime.devices import ROW_STEP, linear
+from airrep.runtime.devices import ROW_STEP, linear, without_cudnn
 from airrep.runtime.packing import Batch, EqualRun
 
 _EMBEDDINGS: dict[str, tuple[str, ...]] = {
@@ -156,7 +156,8 @@ def _attend_run(qkv: Float[Tensor, "r h3"], run: EqualRun, heads: int) -> Float[
         with torch.autocast("cpu", enabled=False):
             return _attend_run(qkv.float(), run, heads)
     query, key, value = qkv.view(run.sequences, run.length, 3, heads, -1).permute(2, 0, 3, 1, 4)
-    mixed = functional.scaled_dot_product_attention(query, key, value)
+    with without_cudnn():
+        mixed = functional.scaled_dot_product_attention(query, key, value)
     return mixed.transpose(1, 2).reshape(run.sequences * run.length, -1)
 
 

@@ -15,6 +15,7 @@ from torch.nn import functional
 
 from airrep.errors import ConfigError
 from airrep.lm.documents import Span
+from airrep.runtime.devices import without_cudnn
 
 NAME = "airrep_packed"
 """Name of the attention in transformers."""
@@ -34,7 +35,8 @@ def library_attention(model: Any) -> Iterator[None]:
     """Let a model use the attention of transformers, which takes masks and a cache."""
     model.set_attn_implementation("sdpa" if getattr(model, "_supports_sdpa", False) else "eager")
     try:
-        yield
+        with without_cudnn():
+            yield
     finally:
         model.set_attn_implementation(NAME)
 
@@ -83,15 +85,16 @@ def _attend_span(
     banded = window is not None and span.longest > window
     if not _shares_heads(query, banded):
         key, value = (each.repeat_interleave(query.shape[1] // each.shape[1], dim=1) for each in (key, value))
-    mixed = functional.scaled_dot_product_attention(
-        _table(span, query),
-        _table(span, key),
-        _table(span, value),
-        attn_mask=_band(span.longest, window or 0, query.device) if banded else None,
-        is_causal=not banded,
-        scale=scaling,
-        enable_gqa=key.shape[1] != query.shape[1],
-    )
+    with without_cudnn():
+        mixed = functional.scaled_dot_product_attention(
+            _table(span, query),
+            _table(span, key),
+            _table(span, value),
+            attn_mask=_band(span.longest, window or 0, query.device) if banded else None,
+            is_causal=not banded,
+            scale=scaling,
+            enable_gqa=key.shape[1] != query.shape[1],
+        )
     flat = mixed.transpose(1, 2).flatten(0, 1)
     return flat if span.keep is None else _Unpad.apply(flat, span.keep)
 

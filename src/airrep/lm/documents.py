@@ -98,11 +98,11 @@ class PackedDocuments(NamedTuple):
     owners: Int64[Tensor, " r"]
 
     @classmethod
-    def from_batch(cls, documents: Documents, batch: Batch, device: str = "cpu", evenness: float = 1.0) -> Self:
+    def from_batch(cls, documents: Documents, batch: Batch, device: str = "cpu", padding: int = 0) -> Self:
         """Lay the documents of a batch end to end.
 
-        *evenness* is the shortest document of a span, as a share of its longest. 1: only equal lengths together,
-        nothing is padded. Less: fewer calls of attention, which then pads.
+        *padding* is how many free places a span may have. 0: only equal lengths together. More: fewer calls of
+        attention.
         """
         ids = np.concatenate([documents.sequence(row) for row in batch.rows])
         positions = batch.positions
@@ -112,18 +112,18 @@ class PackedDocuments(NamedTuple):
         return cls(
             torch.from_numpy(ids)[None].to(device),
             torch.from_numpy(positions)[None].to(device),
-            spans_of(batch.lengths, device, evenness),
+            spans_of(batch.lengths, device, padding),
             *tensors,
         )
 
 
-def spans_of(lengths: Rows, device: str = "cpu", evenness: float = 1.0) -> tuple[Span, ...]:
+def spans_of(lengths: Rows, device: str = "cpu", padding: int = 0) -> tuple[Span, ...]:
     """Cut documents, longest first, into spans of similar lengths (see :meth:`PackedDocuments.from_batch`)."""
     spans = []
     first = 0
     while first < len(lengths):
-        shortest = evenness * lengths[first]
-        last = first + int(np.searchsorted(-lengths[first:], -shortest, side="right"))
+        free = np.cumsum(lengths[first] - lengths[first:])
+        last = first + int(np.searchsorted(free, padding, side="right"))
         spans.append(_span(lengths[first:last], device))
         first = last
     return tuple(spans)

@@ -123,7 +123,7 @@ def accumulate(model: Any, documents: Documents, execution: Execution) -> Tensor
     tokens = int(documents.response_lengths.sum())
     total = torch.zeros((), device=execution.device)
     for batch in pack(documents.lengths, execution.batch_tokens):
-        packed = PackedDocuments.from_batch(documents, batch, execution.device, execution.evenness)
+        packed = PackedDocuments.from_batch(documents, batch, execution.device, execution.padding)
         with execution.autocast():
             loss = token_losses(model, packed).sum() / tokens
         torch.autograd.backward(loss)

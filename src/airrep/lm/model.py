@@ -43,7 +43,7 @@ Losses: TypeAlias = Float32[np.ndarray, " n"]
 _MOST_TOKENS = 2048  # longest example where no limit is asked for: many LMs have far more positions
 _CPU_BATCH_TOKENS = 2048
 _CUDA_BATCH_TOKENS = 16384
-_CUDA_EVENNESS = 0.5  # fewer calls of attention, which then pads: to at most twice the tokens
+_CUDA_PADDING = 8192  # fewer calls of attention: on a card each costs more than the places that it fills
 _CHUNK = 256
 _PROBE = ((3, 1, 4, 1, 5), (2, 7, 1, 8))
 _TOLERANCES = {"float32": 1e-3, "bfloat16": 5e-2}
@@ -284,7 +284,7 @@ class TargetLM:
         """Packed batches of similar lengths."""
         execution = self.execution
         for batch in pack(documents.lengths, execution.batch_tokens):
-            yield batch, PackedDocuments.from_batch(documents, batch, execution.device, execution.evenness)
+            yield batch, PackedDocuments.from_batch(documents, batch, execution.device, execution.padding)
 
     def generate(self, examples: Sequence[Example], max_new_tokens: int = 64) -> list[str]:
         """Answer the examples' prompts: always the most likely next token, at most *max_new_tokens* of them.
@@ -375,7 +375,7 @@ def _as_recorded(settings: LmSettings, folder: Path) -> LmSettings:
 def _execution(settings: LmSettings, device: str, precision: ResolvedPrecision) -> Execution:
     cuda = torch.device(device).type == "cuda"
     tokens = settings.batch_tokens or (_CUDA_BATCH_TOKENS if cuda else _CPU_BATCH_TOKENS)
-    return Execution(device, precision, tokens, _CUDA_EVENNESS if cuda else 1.0)
+    return Execution(device, precision, tokens, _CUDA_PADDING if cuda else 0)
 
 
 def _max_tokens(settings: LmSettings, model: Any) -> int:

@@ -26,13 +26,13 @@ class Execution:
         device: a device of torch, such as ``"cpu"``.
         precision: type of matrix products.
         batch_tokens: tokens of a micro-batch.
-        evenness: shortest document in one call of attention, as a share of its longest.
+        padding: free places that one call of attention may have.
     """
 
     device: str
     precision: ResolvedPrecision
     batch_tokens: int
-    evenness: float
+    padding: int
 
     def autocast(self) -> AbstractContextManager[object]:
         """Run matrix products in the precision; weights stay as they are."""

@@ -86,6 +86,20 @@ def autocast(precision: str, device: str) -> AbstractContextManager[object]:
     return torch.autocast(torch.device(device).type, torch.bfloat16, enabled=precision == "bfloat16")
 
 
+@contextmanager
+def without_cudnn() -> Iterator[None]:
+    """Compute attention by other kernels than cuDNN's, which torch prefers on Hopper cards in half precision.
+
+    It makes a plan for each new shape, some 45 ms of the processor each way, and batches of texts hardly repeat one.
+    """
+    asked = torch.backends.cuda.cudnn_sdp_enabled()
+    torch.backends.cuda.enable_cudnn_sdp(False)
+    try:
+        yield
+    finally:
+        torch.backends.cuda.enable_cudnn_sdp(asked)
+
+
 def linear(x: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
     """x Wᵀ + b: ``(t, i)`` by ``(o, i)`` and ``(o,)`` to ``(t, o)``; quick where t is a multiple of ROW_STEP."""
     if len(x) % ROW_STEP == 0 and takes_onednn(x, weight):

@@ -114,8 +114,8 @@ def test_batches_padding_order_and_company_do_not_matter(tmp_path: Path, monkeyp
     sites = chosen(lm, *SITES["llama"])
     vectors = some_vectors(3, 80)
     whole = Hessian(executed(lm, batch_tokens=10_000), documents, sites).products(vectors)
-    for batch_tokens, evenness in [(1, 1.0), (100, 0.5), (10_000, 0.0)]:
-        run = executed(lm, batch_tokens=batch_tokens, evenness=evenness)
+    for batch_tokens, padding in [(1, 0), (100, 30), (10_000, 10_000)]:
+        run = executed(lm, batch_tokens=batch_tokens, padding=padding)
         assert unlike(Hessian(run, documents, sites).products(vectors), whole) < EXACT
     shuffled = documents.take(np.random.default_rng(0).permutation(9))
     assert unlike(Hessian(lm, shuffled, sites).products(vectors), whole) < EXACT

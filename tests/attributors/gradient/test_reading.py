@@ -97,9 +97,9 @@ def test_batches_padding_and_order_do_not_matter(tmp_path: Path, kind: str) -> N
     sites = find_sites(lm.model, None, "lm")
     projections = random_projections(sites, 5, seed=1)
     whole = project_gradients(executed(lm, batch_tokens=10_000), documents, sites, projections)
-    for batch_tokens, evenness in [(1, 1.0), (37, 1.0), (100, 0.5), (10_000, 0.0), (10_000, 0.7)]:
+    for batch_tokens, padding in [(1, 0), (37, 0), (100, 30), (10_000, 10_000), (10_000, 10)]:
         found = project_gradients(
-            executed(lm, batch_tokens=batch_tokens, evenness=evenness), documents, sites, projections
+            executed(lm, batch_tokens=batch_tokens, padding=padding), documents, sites, projections
         )
         assert unlike(found.features, whole.features) < EXACT
         np.testing.assert_allclose(found.doubts, whole.doubts, rtol=EXACT)

@@ -96,7 +96,7 @@ class Hessian:
     def _gradient(self, batch: Batch) -> tuple[Float64[Tensor, " d"], int]:
         """A batch's share of the mean loss's gradient, to be differentiated, and the size of its largest tensor."""
         execution, documents = self._execution, self._documents
-        packed = PackedDocuments.from_batch(documents, batch, execution.device, execution.evenness)
+        packed = PackedDocuments.from_batch(documents, batch, execution.device, execution.padding)
         logits = token_logits(self._model, packed)
         losses = functional.cross_entropy(logits, packed.targets, reduction="none")
         if self._reduction == "mean":

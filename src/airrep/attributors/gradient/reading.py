@@ -156,7 +156,7 @@ def read_gradients(
     execution = lm.execution
     with memory_named("gradients"), _frozen(lm.model), _SiteHooks(sites, reader, execution.device) as hooks:
         for batch in pack(documents.lengths, execution.batch_tokens):
-            packed = PackedDocuments.from_batch(documents, batch, execution.device, execution.evenness)
+            packed = PackedDocuments.from_batch(documents, batch, execution.device, execution.padding)
             hooks.places = Places(batch, execution.device)
             with torch.enable_grad(), execution.autocast():
                 each, chances = _objective(token_logits(lm.model, packed), packed.targets, objective)
