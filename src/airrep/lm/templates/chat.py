@@ -1,13 +1,13 @@
 """Apply the chat template to an example: tokens as the target LM reads them."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from itertools import pairwise
 from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 
 from airrep.corpus.corpus import Example
-from airrep.corpus.schemas.conversations import chat_message, chat_of
+from airrep.corpus.schemas.conversations import chat_message, chat_of, holds_turns
 from airrep.errors import ConfigError, DataError
 from airrep.lm.documents import Documents
 from airrep.lm.folders.forms import short
@@ -118,6 +118,18 @@ class Chat:
         if len(form) == 1 and form[0][0] == "user":
             return messages
         return messages if self._are_taken(shortest(form)) else [chat_message("user", prompt)]
+
+    def reads_messages(self, prompt: str) -> bool:
+        """Whether the LM reads a prompt as the messages that it is made of, not as one text of the user's."""
+        return self.plain is None and holds_turns(prompt) and self._asked(prompt) != [chat_message("user", prompt)]
+
+    def rendering(self, prompts: Iterable[str]) -> dict[str, str]:
+        """How some of the prompts are read, where the LM's fingerprint does not tell it: as messages; else empty.
+
+        Until prompts of several messages were given to chat templates as messages, they were one text of the user's.
+        The fingerprint is the same since, so that all that was made of other prompts is found again; this tells it.
+        """
+        return {"rendering": "messages"} if self.plain is None and any(map(self.reads_messages, prompts)) else {}
 
     def _are_taken(self, form: Form) -> bool:
         """Whether the template takes messages of this form; tried once."""
