@@ -8,6 +8,7 @@ from worlds.small_world import HashAttributor
 
 import airrep
 from airrep.answers.audit import AuditResult, AuditSettings
+from airrep.answers.likeness.common import Templates
 from airrep.answers.likeness.containment import Containment, Seen
 from airrep.answers.mix import MixResult
 from airrep.corpus.corpus import Example
@@ -71,6 +72,16 @@ def test_a_share_is_that_of_different_ngrams(world: airrep.Index) -> None:
     assert looked.found[0] == (5 / 25, 5)
     assert looked.found[1] == (1 / 8, 7)
     assert looked.same_words(0, text(3, 100)) == text(3, 9)
+
+
+def test_what_was_taken_for_templates_is_told(tmp_path: Path) -> None:
+    train = [Example(f"{text(0, 20)} {text(30 + 9 * place, 9)}", "so it is", f"t{place}") for place in range(12)]
+    index = airrep.build_index(airrep.Corpus.from_examples(train), tmp_path / "index", HashAttributor())
+    items = [Example(f"Well, {text(0, 12)}", text(300 + place, 9), f"q{place}") for place in range(3)]
+    result = airrep.audit(index, [*items, Example(text(200, 9), text(220, 9), "other")])
+    assert result.templates == Templates(stretches=5, texts=3, commonest=text(0, 8), commonest_texts=12)
+    assert AuditResult.read(result.save(tmp_path / "run")) == result
+    assert airrep.audit(index, items, where="id in ('t1', 't2')").templates is None
 
 
 def test_thresholds_decide(world: airrep.Index) -> None:

@@ -196,6 +196,26 @@ def test_robust_deviations() -> None:
     assert robust_deviations(alike)[-1] > 20
 
 
+def test_what_was_taken_for_templates_is_told(tmp_path: Path) -> None:
+    """More than 10 near copies of a text passed for a template, and no word was said of it."""
+    head, pasted = " ".join(f"h{place}" for place in range(20)), [f"w{place}" for place in range(40)]
+    examples = [
+        Example(f"{head} p{number}", f"r{number} s{number} t{number} u{number}", f"e{number}") for number in range(20)
+    ]
+    copies = [" ".join([*pasted[:place], "else", *pasted[place + 1 :]]) for place in range(5, 35, 2)]
+    examples += [
+        Example(" ".join(pasted), "...", "copied"),
+        *(Example(one, "...", f"copy {n}") for n, one in enumerate(copies)),
+    ]
+    result = airrep.clean(build(examples, tmp_path), kinds=["duplicate"])
+    assert told(result, "duplicate") == {f"copy {number}" for number in range(len(copies))}
+    assert result.templates is not None
+    assert (result.templates.commonest, result.templates.commonest_texts) == (" ".join(f"h{n}" for n in range(8)), 20)
+    assert CleanResult.read(result.save(tmp_path / "run")) == result
+    assert result.to_dict()["templates"]["texts"] == 20 + 1 + len(copies)
+    assert airrep.clean(build(examples[:5], tmp_path / "few"), kinds=["duplicate"]).templates is None
+
+
 def test_scripts_without_spaces_have_near_duplicates_and_leaks(tmp_path: Path) -> None:
     text = "春天来了，公园里的樱花都开了，很多人带着孩子去拍照，大家都非常高兴，晚上一起在河边的小店里吃饭唱歌"
     others = [Example("问", chr(0x4E00 + number) * 30, f"other {number}") for number in range(8)]

@@ -472,6 +472,24 @@ def test_a_real_lm_gives_the_same_bytes_on_one_worker_and_two(tmp_path: Path) ->
     assert here.state["precision"] == "float32"
 
 
+def test_labels_of_conversations_read_otherwise_are_not_continued(tmp_path: Path) -> None:
+    from worlds.old_chats import conversations_as_texts, make_chats
+    from worlds.tiny_lms import CHAT, tiny_lm, tiny_tokenizer
+
+    plans = [make_plan(tmp_path / f"plan-{count}", subsets=count, instances=1) for count in (2, 3)]
+    folder = tiny_lm(tmp_path / "lm", tokenizer=tiny_tokenizer(chat=CHAT), max_position_embeddings=512)
+    lm, chats = LmSettings(lm=folder, device="cpu", precision="float32"), make_chats(40)
+    asked = [plan.settings.model_copy(update={"query_count": 4}) for plan in plans]
+    chat_plans = [sample(chats, tmp_path / f"chats-{one.subsets}", one) for one in asked]
+    with conversations_as_texts():
+        label(chat_plans[0], chats, None, lm, FINE_TUNE, tmp_path / "chats")
+        label(plans[0], TRAIN, QUERIES, lm, FINE_TUNE, tmp_path / "texts")
+    for plan in chat_plans:
+        with pytest.raises(ArtifactError, match=r"another rendering \(None; now messages\)"):
+            label(plan, chats, None, lm, FINE_TUNE, tmp_path / "chats")
+    assert label(plans[1], TRAIN, QUERIES, lm, FINE_TUNE, tmp_path / "texts").complete
+
+
 @pytest.mark.slow
 def test_a_real_lm_that_diverges_is_quarantined(tmp_path: Path) -> None:
     from worlds.tiny_lms import tiny_lm

@@ -9,6 +9,7 @@ import pytest
 import torch
 from safetensors.torch import load_file
 from transformers import AutoModelForCausalLM, AutoTokenizer
+from worlds.old_chats import conversations_as_texts, make_chats
 from worlds.tiny_lms import CHAT, some_examples, tiny_lm, tiny_tokenizer
 
 from airrep.corpus.corpus import Corpus, Example
@@ -75,6 +76,23 @@ def test_settings_of_generation_that_transformers_would_not_write_are_kept(
     (Path(base) / "generation_config.json").write_text(json.dumps(published))
     warmup = warm_up(train, tmp_path / "warm", settings(base), FAST, count=5)
     assert json.loads((warmup.path / "generation_config.json").read_text()) == published
+
+
+def test_a_warm_up_on_conversations_read_otherwise_is_told(train: Corpus, tmp_path: Path) -> None:
+    base = tiny_lm(tmp_path / "lm", tokenizer=tiny_tokenizer(chat=CHAT), max_position_embeddings=512)
+    with conversations_as_texts():
+        warm_up(make_chats(5), tmp_path / "chats", settings(base), FAST)
+        texts = warm_up(train, tmp_path / "texts", settings(base), FAST, count=5)
+        plain = warm_up(make_chats(5), tmp_path / "plain", settings(base, template="plain"), FAST)
+    with pytest.raises(ArtifactError, match=r"holds a warm-up made with another rendering \(None; now messages\)"):
+        warm_up(make_chats(5), tmp_path / "chats", settings(base), FAST)
+    made = warm_up(make_chats(5), tmp_path / "chats", settings(base), FAST, replace=True)
+    again = [
+        warm_up(make_chats(5), tmp_path / "chats", settings(base), FAST),
+        warm_up(train, tmp_path / "texts", settings(base), FAST, count=5),
+        warm_up(make_chats(5), tmp_path / "plain", settings(base, template="plain"), FAST),
+    ]
+    assert [one.manifest for one in again] == [one.manifest for one in (made, texts, plain)]
 
 
 def test_only_files_inside_the_folder_are_copied(base: str, train: Corpus, tmp_path: Path) -> None:

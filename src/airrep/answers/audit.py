@@ -7,7 +7,7 @@ from typing import ClassVar, Literal, TypeAlias
 import numpy as np
 
 from airrep.answers.answer import Answer
-from airrep.answers.likeness.common import most_of_texts
+from airrep.answers.likeness.common import Templates, most_of_texts
 from airrep.answers.likeness.containment import Contained, Containment, Seen
 from airrep.answers.likeness.meaning import StoredMeaning
 from airrep.answers.likeness.records import RecordKeys
@@ -94,6 +94,8 @@ class AuditResult(Answer):
     encoder: str | None
     """What told meanings; None where the index holds no embeddings, so that words alone were compared."""
     provenance: Provenance
+    templates: Templates | None = None
+    """Stretches of words of the items that told nothing, as too many training examples have them."""
     kind: ClassVar[str] = "audit"
 
     def count(self, verdict: Verdict) -> int:
@@ -141,7 +143,7 @@ def audit(
     asked, keep, chosen = list(as_examples(items, "items")), index.mask(where), settings or AuditSettings()
     if not keep.any():
         raise ConfigError("audit: there are no training examples to look at. Choose another filter.")
-    texts = _same_texts(index, asked, keep, chosen, progress)
+    texts, templates = _same_texts(index, asked, keep, chosen, progress)
     stored = StoredMeaning.of(index)
     meanings = [None] * len(asked) if stored is None else _same_meanings(stored, asked, keep)
     audited = (
@@ -149,7 +151,7 @@ def audit(
         for item, (text, found), meaning in zip(asked, texts, meanings, strict=True)
     )
     encoder = None if stored is None else str(stored.encoder.settings.encoder)
-    return AuditResult(tuple(audited), chosen, encoder, index.provenance())
+    return AuditResult(tuple(audited), chosen, encoder, index.provenance(), templates)
 
 
 def _verdict(text: SameText | None, found: _Found, meaning: SameMeaning | None, settings: AuditSettings) -> Verdict:
@@ -164,8 +166,8 @@ def _verdict(text: SameText | None, found: _Found, meaning: SameMeaning | None, 
 
 def _same_texts(
     index: Index, items: Sequence[Example], keep: Mask, settings: AuditSettings, progress: OnProgress | None
-) -> list[tuple[SameText | None, _Found]]:
-    """Of each item the example with most of its words, and what they tell by themselves."""
+) -> tuple[list[tuple[SameText | None, _Found]], Templates | None]:
+    """Of each item the example with most of its words, and what they tell by themselves; and what tells nothing."""
     looked = Containment(
         [_whole(item) for item in items] + [_long_prompt(item, settings) for item in items], settings.order
     )
@@ -188,7 +190,7 @@ def _same_texts(
             continue
         some = _same_text(index, rare, place, len(items), rare.found[place], rare.found[place + len(items)])
         found.append((some, "too short" if rare.found[place] is None else "not contained"))
-    return found
+    return found, looked.common_of(len(items), most_of_texts(count))
 
 
 def _contained(

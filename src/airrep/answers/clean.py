@@ -12,7 +12,8 @@ import numpy as np
 
 from airrep.answers.answer import Answer
 from airrep.answers.harm import HARM
-from airrep.answers.likeness.duplicates import near_duplicates
+from airrep.answers.likeness.common import Templates
+from airrep.answers.likeness.duplicates import find_duplicates
 from airrep.answers.likeness.neighbours import Neighbours, disagreement, robust_deviations, vote
 from airrep.answers.likeness.records import RecordKeys
 from airrep.answers.spread import spread_of, stream_scores
@@ -93,6 +94,8 @@ class CleanResult(Answer):
     where: str | None
     """The filter that chose the examples."""
     provenance: Provenance
+    templates: Templates | None = None
+    """Stretches of words that made no duplicates, as too many examples have them; None without any."""
     kind: ClassVar[str] = "clean"
 
     @cached_property
@@ -181,7 +184,8 @@ def clean(
             findings += looking.look(kind)
     checked = tuple(kind for kind in KINDS if kind in kinds and kind not in skipped)
     count = int(keep.sum())
-    return CleanResult(tuple(findings), count, checked, skipped, chosen, encoder, where, index.provenance())
+    made = index.provenance()
+    return CleanResult(tuple(findings), count, checked, skipped, chosen, encoder, where, made, looking.templates)
 
 
 class _Looking:
@@ -200,6 +204,8 @@ class _Looking:
         self._index, self._keep, self._settings = index, keep, settings
         self._label, self._queries, self._encoder, self._progress = label, queries, encoder, progress
         self._rows = np.flatnonzero(keep)
+        self.templates: Templates | None = None
+        """What :meth:`look` took for templates, once it has looked for duplicates."""
 
     def cannot(self, kind: Kind) -> str:
         """Why a kind cannot be checked; empty if it can."""
@@ -279,7 +285,8 @@ class _Looking:
     def _duplicates(self) -> Iterator[tuple[int, float, str]]:
         texts = [f"{example.prompt}\n{example.response}" for example in self._examples]
         keys = RecordKeys()
-        found = near_duplicates(texts, self._settings.duplicate, [keys.of(example) for example in self._examples])
+        records = [keys.of(example) for example in self._examples]
+        found, self.templates = find_duplicates(texts, self._settings.duplicate, records)
         for place, first, share in sorted(found, key=lambda one: -one.share):
             yield place, share, f"shares {share:.0%} of the word 3-grams of both with '{self._examples[first].id}'"
 

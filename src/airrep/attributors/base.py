@@ -3,7 +3,7 @@
 import shutil
 import tempfile
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import ClassVar, Generic, TypeVar
@@ -160,6 +160,13 @@ class Attributor(ABC):
         """Row and reason of each example that the method cannot read, and so refuses."""
         return {}
 
+    def rendering(self, examples: Iterable[Example]) -> Mapping[str, str]:  # noqa: ARG002
+        """Facts of how these examples are read that the fingerprint does not tell; empty for most methods and data.
+
+        The examples may be iterated over several times.
+        """
+        return {}
+
     @abstractmethod
     def encode_train(self, examples: Sequence[Example], on_rows: OnRows | None = None) -> Features:
         """φ_train of each example, ``(rows, d)``.
@@ -248,6 +255,9 @@ class SeveralMethods(MethodAttributor[S], SlowFit):
 
     def unusable(self, examples: Sequence[Example]) -> Mapping[int, str]:
         return {row: reason for part in self.parts for row, reason in part.unusable(examples).items()}
+
+    def rendering(self, examples: Iterable[Example]) -> Mapping[str, str]:
+        return {name: value for part in self.parts for name, value in part.rendering(examples).items()}
 
     @property
     def counted(self) -> tuple[bool, ...]:

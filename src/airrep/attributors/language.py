@@ -1,6 +1,6 @@
 """Attribution by one forward pass of a language model: RDS, readout."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from functools import cached_property
 from typing import ClassVar, TypeVar
 
@@ -45,6 +45,9 @@ class LanguageAttributor(MethodAttributor[S]):
 
     def unusable(self, examples: Sequence[Example]) -> Mapping[int, str]:
         return self.lm.unusable(examples)
+
+    def rendering(self, examples: Iterable[Example]) -> Mapping[str, str]:
+        return self.lm.rendering(examples)
 
     def fit(self, train: Corpus) -> None:
         """Check that the LM can read every example; DataError if it cannot."""

@@ -144,6 +144,7 @@ class BuildPlan:
             "attributor": self.attributor.fingerprint,
             "execution": dict(self.attributor.execution),
             "shard_rows": self.shard_rows,
+            **self.attributor.rendering(self.train),
         }
 
     @property

@@ -5,6 +5,7 @@ import io
 from abc import abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple, Self, TypeVar
 
@@ -13,7 +14,7 @@ import pyarrow as pa
 
 from airrep.arrays import Features, Rows, stack_rows
 from airrep.attributors.base import Attributor, OnProgress, usable
-from airrep.corpus.corpus import Corpus
+from airrep.corpus.corpus import Corpus, Example
 from airrep.corpus.inputs import CorpusLike, as_corpus
 from airrep.errors import ArtifactError, ConfigError, DataError
 from airrep.index.rows import DIRECT, PACKAGES, IndexRows, RowsLike
@@ -23,6 +24,14 @@ from airrep.runtime.artifacts import describe_files, json_digest, locked
 from airrep.runtime.publishing.files import write_file
 from airrep.runtime.remote.places import shown
 
+RENDERING = "rendering"
+"""Field of a corpus in the manifest: how the method reads some of it, where its fingerprint does not tell."""
+READ_BEFORE = (
+    "its conversations were read as one text each when it was made, and are read as messages now, so that features of "
+    "both do not fit together. Build it again with --replace."
+)
+LOOKED = 1000
+"""Examples of each shard that are looked at to find conversations."""
 LINEAGE = ("request", "method", "settings", "attributor", "corpora", "generation")
 
 
@@ -86,6 +95,8 @@ def append(
         more = usable(now.attributor, more, "append") if skip_invalid else more
         if _has_all(now, more):
             return _tidied(now)
+        if now.attributor.rendering(more) and read_before(now, now.attributor):
+            raise ArtifactError(f"{now.path}: {READ_BEFORE}")
         corpora = with_appended(now.manifest["corpora"], corpus_entry(now.attributor, more))
         return _sealed(now, corpora, _appended(now, more, progress), now.manifest["deleted"], now.manifest)
 
@@ -234,8 +245,25 @@ def compact(index: AnyIndex, *, progress: OnProgress | None = None) -> AnyIndex:
         if len(now.deleted) == 0 and all(shard.rows == shard_rows for shard in now.shards[:-1]):
             return _tidied(now)
         names = _rewrite(now, now.shards, np.flatnonzero(now.live), 0, progress)
-        corpora = [{"fingerprint": json_digest(names), "rows": len(now), "compacted": True}]
+        rendering = {name: value for one in now.manifest["corpora"] for name, value in one.items() if name == RENDERING}
+        corpora = [{"fingerprint": json_digest(names), "rows": len(now), "compacted": True, **rendering}]
         return _sealed(now, corpora, names)
+
+
+@dataclass(frozen=True)
+class _Heads:
+    """The first examples of each shard, read as they are iterated over."""
+
+    shards: Sequence[Shard]
+
+    def __iter__(self) -> Iterator[Example]:
+        return (example for shard in self.shards for example in shard.examples[:LOOKED])
+
+
+def read_before(index: IndexRows, attributor: Attributor) -> bool:
+    """Whether LMs read conversations of an index as one text each when it was made; now they read messages."""
+    known = any(RENDERING in entry for entry in index.manifest["corpora"])
+    return not known and bool(attributor.rendering(_Heads(index.shards)))
 
 
 class _Part(NamedTuple):

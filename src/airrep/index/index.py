@@ -1,5 +1,6 @@
 """An index on disk: opened as memory maps, asked for scores."""
 
+import logging
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
@@ -19,7 +20,7 @@ from airrep.corpus.corpus import Example
 from airrep.corpus.inputs import QueriesLike, as_examples, is_one
 from airrep.errors import ArtifactError, ConfigError
 from airrep.index.direct import DirectScores
-from airrep.index.editing import EditableIndex
+from airrep.index.editing import READ_BEFORE, EditableIndex, read_before
 from airrep.index.reasons import Reasons, Scored
 from airrep.index.results import REMOVAL, GroupResult, Hit, Hits, Provenance, TopResult, WhatIfResult
 from airrep.index.rows import DIRECT, PACKAGES, GroupsLike, IndexRows, RowsLike
@@ -37,6 +38,8 @@ IDS_SHOWN = 5
 """Ids of examples told of a removal that no filter says."""
 RECIPE = ("channels", "gradients", "map_weights")
 """Settings of channels that say which of them count, and for how much."""
+
+_log = logging.getLogger(__name__)
 
 
 class Index(EditableIndex):
@@ -142,6 +145,8 @@ class Index(EditableIndex):
                 f"{self._other_packages(attributor)}. "
                 "Give the model that it was built with (--encoder or --lm), or build it again with --replace."
             )
+        if read_before(self, attributor):  # told, not refused: its other rows are as they should be
+            _log.warning("%s: %s", self.path, READ_BEFORE)
 
     def _other_packages(self, attributor: Attributor) -> str:
         """Words for packages of methods that have another version now."""

@@ -22,7 +22,8 @@ ALL = slice(None)
 
 def corpus_entry(attributor: Attributor, corpus: Corpus) -> dict[str, Any]:
     """The manifest's entry of a corpus that was encoded."""
-    return {"fingerprint": corpus.fingerprint, "rows": len(corpus), **attributor.execution}
+    entry = {"fingerprint": corpus.fingerprint, "rows": len(corpus)}
+    return {**entry, **attributor.execution, **attributor.rendering(corpus)}
 
 
 def with_appended(corpora: Sequence[Mapping[str, Any]], entry: Mapping[str, Any]) -> list[Mapping[str, Any]]:

@@ -13,7 +13,7 @@ from airrep.attributors.base import OnProgress
 from airrep.corpus.corpus import Corpus
 from airrep.corpus.inputs import CorpusLike, as_corpus
 from airrep.errors import ConfigError, DataError, TrainingError
-from airrep.labels.fine_tuner import FineTuner, LabelSetup, Learner, load_first
+from airrep.labels.fine_tuner import FineTuner, LabelSetup, Learner, load_first, rendering_of
 from airrep.labels.labels import Labels
 from airrep.labels.ledger import Ledger, Quarantined, QueryLosses, holding, waiting_lock
 from airrep.labels.plan import SubsetPlan
@@ -227,6 +227,7 @@ class _Farm(LossSource):
     ) -> None:
         loaded, load, name, self._precision, self._here = load_first(lm, engine)
         self._lm = {"name": name, "fingerprint": loaded.fingerprint, **loaded.reading}
+        self._rendering = rendering_of(loaded, train, queries)
         self._setup = LabelSetup(load, fine_tune, train, queries, loaded.fingerprint, plan)
         self._engine = engine
         self._loaded: Learner[Any] | None = loaded
@@ -234,7 +235,7 @@ class _Farm(LossSource):
     @property
     def origin(self) -> dict[str, Any]:
         tuning = self._setup.fine_tune.model_dump(mode="json")
-        return {"lm": self._lm, "precision": self._precision, "fine_tune": tuning}
+        return {"lm": self._lm, "precision": self._precision, "fine_tune": tuning, **self._rendering}
 
     def check(self, tasks: Sequence[LabelTask]) -> None:  # noqa: ARG002
         """Refuse, before the first fine-tune, examples of the plan that the LM cannot read."""

@@ -98,6 +98,12 @@ def load_first(lm: LmSettings | Callable[[], L], engine: Engine) -> FirstLoad[L]
     return FirstLoad(loaded, load, name, load.settings.precision if known else "float32", here)
 
 
+def rendering_of(lm: Learner[Any], *corpora: Corpus) -> Mapping[str, str]:
+    """How the LM reads conversations, where its fingerprint does not tell it; see :meth:`TargetLM.rendering`."""
+    tell = getattr(lm, "rendering", None)  # which learners of one's own need not have
+    return {} if tell is None else {name: value for one in corpora for name, value in tell(one).items()}
+
+
 def _loader(lm: LmSettings) -> LoadLm:
     """The loader of every worker, with the precision that this machine chooses, so that all have the same."""
     if lm.precision != "auto":

@@ -34,6 +34,9 @@ KIND = "labels"
 GROWING = ("instances", "subsets", "removals", "seeds")
 """Settings that may grow from one run to the next: finished tasks keep their keys and losses."""
 
+RENDERING = "rendering"
+"""How the LM reads conversations, where its fingerprint does not tell it."""
+
 Read: TypeAlias = Callable[[LabelTask], QueryLosses | None]
 """Reads the losses of a task; None if it was given up."""
 
@@ -126,7 +129,9 @@ def _comparable(old: Mapping[str, Any], new: Mapping[str, Any]) -> Iterator[dict
 
 def training_part(state: Mapping[str, Any]) -> dict[str, Any]:
     """LM, precision and fine-tuning, which decide losses for every subset and query."""
-    return {"lm": state["lm"]["fingerprint"], "precision": state["precision"], "fine_tune": state["fine_tune"]}
+    rendering = {name: state[name] for name in (RENDERING,) if name in state}
+    lm = {"lm": state["lm"]["fingerprint"], "precision": state["precision"], "fine_tune": state["fine_tune"]}
+    return lm | rendering
 
 
 def _check_ours(folder: Path) -> None:

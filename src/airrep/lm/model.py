@@ -1,6 +1,7 @@
 """The target LM: fine-tune, per-example loss, hidden states, generate."""
 
-from collections.abc import Iterator, Mapping, Sequence
+import sys
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import cached_property
 from pathlib import Path
@@ -12,7 +13,8 @@ import torch
 from jaxtyping import Float, Float32
 from torch import Tensor
 
-from airrep.corpus.corpus import Example
+from airrep.corpus.corpus import Corpus, Example
+from airrep.corpus.records import content_hash
 from airrep.errors import ConfigError, DataError, TrainingError
 from airrep.lm.adapters import load_whole
 from airrep.lm.attention import library_attention
@@ -93,6 +95,20 @@ class TargetLM:
         """Longest example, and the template of examples: ``"chat"`` (the LM's own), ``"plain"`` or a text."""
         own = "chat" if self.chat.plain is None else "plain"
         return {"max_tokens": self.max_tokens, "template": self.settings.template or own}
+
+    def rendering(self, examples: Iterable[Example]) -> dict[str, str]:
+        """How some of the examples are read, where the fingerprint does not tell it; see :meth:`Chat.rendering`."""
+        return self.chat.rendering(example.prompt for example in examples)
+
+    def key(self, example: Example) -> str:
+        """16 hex digits: the hash of the texts, and of how they are read where the fingerprint does not tell it."""
+        texts = example.content_hash
+        return content_hash("messages", texts) if self.chat.reads_messages(example.prompt) else texts
+
+    def corpus_key(self, corpus: Corpus) -> str:
+        """64 hex digits: the fingerprint of a corpus, and of how it is read where that of the LM does not tell it."""
+        own = self.rendering(corpus)
+        return json_digest({"corpus": corpus.fingerprint, **own}) if own else corpus.fingerprint
 
     def tokenise(self, examples: Sequence[Example]) -> Documents:
         """Token ids of each example, in order; prompts are cut at their front to fit, responses never.
@@ -364,6 +380,17 @@ def load_lm(settings: LmSettings | Mapping[str, Any] | str | Path) -> TargetLM:
     lm = TargetLM(settings, files, model, chat, _execution(settings, device, precision))
     _check_packing(lm)
     return lm
+
+
+def load_chat(settings: LmSettings) -> Chat:
+    """What renders examples for an LM, without the LM itself: its tokens are not compared with its embeddings.
+
+    Raises:
+        ConfigError: there is no such LM, or its tokenizer or chat template cannot be used.
+    """
+    files = find_lm(settings.lm, settings.trust_remote_code, settings.base)
+    tokenizer = load_tokenizer(files.tokenizer, settings.lm, settings.trust_remote_code)
+    return Chat(tokenizer, settings.lm, _MOST_TOKENS, sys.maxsize, _as_recorded(settings, files.folder).template)
 
 
 def _as_recorded(settings: LmSettings, folder: Path) -> LmSettings:

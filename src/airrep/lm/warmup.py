@@ -3,6 +3,7 @@
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -14,13 +15,14 @@ from safetensors.torch import save_file
 from airrep.arrays import Rows
 from airrep.corpus.corpus import Corpus
 from airrep.corpus.inputs import CorpusLike, as_corpus
+from airrep.corpus.schemas.conversations import holds_turns
 from airrep.errors import ArtifactError, ConfigError, DataError
 from airrep.lm.files import WARM_UP, copied_files, is_warm_up, write_lm
 from airrep.lm.fine_tune import FineTuneReport, OnStep, StepDone, count_steps
 from airrep.lm.folders.checkpoints import Checkpoint, trainer_checkpoints
 from airrep.lm.folders.forms import find_lm
 from airrep.lm.lora import save_adapters, whole_weights
-from airrep.lm.model import TargetLM, load_lm
+from airrep.lm.model import TargetLM, load_chat, load_lm
 from airrep.lm.settings import FineTuneSettings, LmSettings
 from airrep.runtime.artifacts import check_sizes, fetched, read_manifest, real_path, seal, versions
 from airrep.runtime.devices import resolve_device, resolve_precision
@@ -193,7 +195,18 @@ def _request(
         "precision": resolve_precision(lm.precision, resolve_device(lm.device)),
         "fine_tune": fine_tune.model_dump(mode="json"),
         **draw,
+        **_rendering(corpus, lm),
     }
+
+
+def _rendering(corpus: Corpus, lm: LmSettings) -> dict[str, str]:
+    """How the LM reads conversations, where its files do not tell it; see :meth:`Chat.rendering`.
+
+    Of a corpus without conversations, as most are, no tokenizer is loaded.
+    """
+    prompts = (example.prompt for example in corpus if holds_turns(example.prompt))
+    first = next(prompts, None)
+    return {} if first is None else load_chat(lm).rendering(chain([first], prompts))
 
 
 @contextmanager

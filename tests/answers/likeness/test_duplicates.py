@@ -5,7 +5,8 @@ from itertools import product
 import numpy as np
 import pytest
 
-from airrep.answers.likeness.duplicates import near_duplicates
+from airrep.answers.likeness.common import Templates
+from airrep.answers.likeness.duplicates import find_duplicates, near_duplicates
 
 
 def ngrams(text: str) -> set[tuple[str, ...]]:
@@ -106,6 +107,59 @@ def test_phrases_that_many_texts_have_are_no_templates() -> None:
     found = near_duplicates(texts, 0.8)
     assert [tuple(one) for one in found] == [pytest.approx(one) for one in plain(texts, 0.8)]
     assert len(found) == 2
+
+
+def test_near_copies_are_found_however_many_they_are() -> None:
+    """More than 10 near copies of a text, none of them the same, were taken for a template and not told."""
+    text, others = said(60), [said(60) for _ in range(200)]
+    for count in (5, 12, 40, 150):
+        copies = [text, *(changed(text, int(place)) for place in RANDOM.integers(60, size=count))]
+        texts = [*others[:100], *copies, *others[100:]]
+        wanted = [(place, 100) for place in range(101, 101 + count)]
+        assert pairs(texts) == wanted
+        system = said(200)
+        assert pairs([f"{system} {one}" for one in texts], 0.9) == wanted
+
+
+def test_words_put_in_left_out_or_cut_off_make_near_copies() -> None:
+    text = said(60).split()
+    copies = [[*text[:n], "more", *text[n:]] for n in range(5, 50, 5)]
+    copies += [[*text[:n], *text[n + 2 :]] for n in range(6, 50, 5)] + [text[:55], text[4:]]
+    texts = [" ".join(words) for words in ([text, *copies, *(said(60).split() for _ in range(50))])]
+    assert pairs(texts) == [(place, 0) for place in range(1, 1 + len(copies))]
+
+
+def test_what_is_filled_into_a_template_makes_no_copies() -> None:
+    """Their words differ in one place alone, however few they are and however many share them."""
+    head, tail = said(40), said(20)
+    for words in (1, 2, 6):
+        slots = [" ".join([f"slot{n}", *said(words).split()][:words]) for n in range(60)]
+        assert pairs([f"{head} {slot} {tail}" for slot in slots]) == []
+        assert pairs([f"{head} {tail} {slot}" for slot in slots]) == []
+    places, tones = [said(2) for _ in range(4)], [said(1) for _ in range(3)]
+    filled = [f"{head} {places[n % 4]} {tail} {tones[n % 3]} end{n}" for n in range(240)]
+    assert pairs(filled) == []
+
+
+def test_a_dated_system_prompt_makes_no_copies() -> None:
+    head, tail = said(50), said(50)
+    assert pairs([f"{head} {n % 28} may {2000 + n % 20} {tail} {said(12)}" for n in range(300)]) == []
+
+
+def test_near_copies_of_one_record_are_none_of_each_other() -> None:
+    text = said(60)
+    texts = [text, *(changed(text, place) for place in range(2, 58, 2))]
+    records = [place // 2 for place in range(len(texts))]
+    found = [(one.place, one.first) for one in near_duplicates(texts, 0.8, records)]
+    assert found == [(place, 0) for place in range(2, len(texts))]
+
+
+def test_what_was_taken_for_templates_is_told() -> None:
+    system, other = said(30), said(10)
+    texts = [f"{system} {said(20)}" for _ in range(40)] + [f"{said(20)} {other}" for _ in range(15)] + [said(30)] * 30
+    told = find_duplicates([*texts, texts[0]], 0.8).templates
+    assert told == Templates(stretches=23 + 3, texts=56, commonest=" ".join(system.split()[:8]), commonest_texts=40)
+    assert find_duplicates([said(30)] * 30, 0.8).templates is None
 
 
 def test_texts_of_one_record_are_no_duplicates_of_each_other() -> None:

@@ -30,6 +30,14 @@ def test_turns_of_a_chat_have_one_key_with_and_without_ids() -> None:
     assert len(set(groups(shuffled))) > 4  # hashes tell nothing; only neighbours are joined
 
 
+def test_turns_with_pasted_transcripts_have_one_key() -> None:
+    pasted = "User: a\nAssistant: b\nUser: c"
+    records = [
+        chat([first, "As said:\nUser: a", "Why?", "So."], system) for first in ("a", pasted) for system in ("s", None)
+    ]
+    assert groups(airrep.Corpus.from_records(records, turns="all")) == [0, 0, 2, 2, 4, 4, 6, 6]
+
+
 def test_responses_of_a_pair_have_one_key_with_and_without_ids() -> None:
     pair = {"prompt": "Why?", "chosen": "Because it is so.", "rejected": "Because it is."}
     for ids in ([{"id": "x"}, {"id": "y"}], [{}, {}]):

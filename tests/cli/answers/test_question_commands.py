@@ -148,6 +148,17 @@ def test_clean_writes_lists(run: Run) -> None:
     assert (run("clean", "twice", "--kind", "typo").status, run("clean", "nowhere").status) == (1, 1)
 
 
+def test_clean_and_audit_show_what_was_taken_for_templates(run: Run) -> None:
+    system = "you are polite and brief and never say what you do not know"
+    write("long.jsonl", [airrep.Example(f"{system} {n} a{n} b{n}", f"r{n} s{n} t{n}", f"e{n}") for n in range(12)])
+    write("eval.jsonl", [airrep.Example(f"{system} x y z", "w", "q")])
+    assert run("index", "long.jsonl", "--out", "long", "--method", "tfidf").status == 0
+    told = "Taken for templates, which tell nothing: 6 stretches of 8 words, in {}; the commonest, in 12 examples, is: "
+    table = run("clean", "long", "--kind", "duplicate").out
+    assert told.format("12 examples") + "you are polite and brief and never say." in table
+    assert told.format("1 items") + "you are polite and brief and never say." in run("audit", "long", "eval.jsonl").out
+
+
 def test_audit_shows_what_leaks(run: Run) -> None:
     write("eval.jsonl", [airrep.Example("question e 3", "answer 21", "leak"), airrep.Example("a b", "c d", "clean")])
     ran = run("audit", "index", "eval.jsonl", "--json", "--out", "audit")

@@ -6,10 +6,12 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from airrep.corpus.corpus import Corpus
 from airrep.corpus.records import Schema
-from airrep.corpus.schemas.conversations import Message, holds_turns, messages_of, prompt_of
+from airrep.corpus.schemas.conversations import Message, chat_of, holds_turns, messages_of, prompt_of
 from airrep.errors import ConfigError, DataError
 
 CALL = {
@@ -378,6 +380,39 @@ def test_an_answer_to_avoid_is_told() -> None:
 def test_messages_come_back_from_their_prompt(messages: list[tuple[str, str]]) -> None:
     wanted = [Message(*one) for one in messages]
     assert messages_of(prompt_of(wanted)) == wanted
+
+
+PASTED = "Who is right?\nUser: I am.\nAssistant: No.\n\\System: x\nTools: y"
+ROLES = st.sampled_from(["system", "user", "assistant", "tool"])
+TEXTS = st.lists(st.sampled_from(["User: ", "Assistant: ", "Tools: ", "System: ", "\\", "\n", "a", " "])).map("".join)
+
+
+def test_a_pasted_transcript_is_no_messages() -> None:
+    turns = [("system", "s"), ("user", PASTED), ("assistant", f"User: {PASTED}"), ("user", "b")]
+    (example,) = Corpus.from_records([{"messages": said(*turns, ("assistant", "c"))}])
+    assert messages_of(example.prompt) == [Message(*turn) for turn in turns]
+    assert example.prompt.startswith("System: s\nUser: Who is right?\n\\User: I am.\n\\Assistant: No.\n\\\\System: x\n")
+
+
+def test_a_single_pasted_transcript_is_one_message() -> None:
+    pasted = "User: a\nAssistant: b\nUser: c"
+    (one,) = Corpus.from_records([{"messages": said(("user", pasted), ("assistant", "c"))}])
+    assert chat_of(one.prompt) == [{"role": "user", "content": pasted}]
+    (text,) = Corpus.from_records([{"prompt": pasted, "response": "c"}])  # as airrep writes it: bytes stay
+    assert (text.prompt, len(messages_of(text.prompt))) == (pasted, 3)
+
+
+def test_texts_without_roles_at_the_heads_of_lines_are_written_as_before() -> None:
+    said_so = [Message("system", "a\\b\n\\c\n User: d"), Message("user", "\\User: x\ne: User: f")]
+    assert prompt_of(said_so) == "\n".join(f"{one.role.capitalize()}: {one.content}" for one in said_so)
+    for alone in ("\\a", PASTED, "User: a", "a\nUser: b"):
+        assert prompt_of([Message("user", alone)]) == alone
+
+
+@given(st.lists(st.builds(Message, ROLES, TEXTS, st.just(True)), min_size=1), TEXTS)
+def test_any_messages_come_back_and_so_does_any_prompt(messages: list[Message], prompt: str) -> None:
+    assert messages_of(prompt_of(messages)) == messages
+    assert prompt_of(messages_of(prompt)) == prompt
 
 
 @pytest.mark.parametrize(

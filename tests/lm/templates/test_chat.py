@@ -1,13 +1,16 @@
 """Examples become the tokens that the LM reads; responses are never cut."""
 
+from itertools import pairwise
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from worlds.tiny_lms import CHAT, VOCABULARY, some_examples, tiny_tokenizer
 
 from airrep.corpus.corpus import Corpus, Example
 from airrep.errors import ConfigError, DataError
-from airrep.lm.templates.chat import PLAIN, Chat
+from airrep.lm.templates.chat import PLAIN, Chat, shortest
 
 ASKED = Example("why", "so it is", "one")
 
@@ -125,6 +128,42 @@ def test_a_template_that_refuses_an_empty_message_gets_one_text() -> None:
     assert chat.render(empty).prompt == f"<|user|>{empty.prompt}<|assistant|>"
     full = talk([{"role": role, "content": content or "d"} for role, content in said])
     assert "<|tool|>d<|user|>c" in chat.render(full).prompt
+
+
+def test_chats_of_any_length_are_tried_as_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    chat, tried = make(tiny_tokenizer(chat=ROLES), max_tokens=512), []
+    takes = chat._takes
+    monkeypatch.setattr(chat, "_takes", lambda form: tried.append(form) or takes(form))
+    record = {"messages": [{"role": role, "content": "a"} for _ in range(30) for role in ("user", "assistant")]}
+    prompts = [chat.render(example).prompt for example in Corpus.from_records([record], turns="all")]
+    assert prompts == ["<|user|>a" + "<|assistant|>a<|user|>a" * turn + "<|assistant|>" for turn in range(30)]
+    assert [len(form) for form in tried] == [3]
+
+
+def test_what_is_kept_of_forms_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("airrep.lm.templates.chat._FORMS", 2)
+    chat = make(tiny_tokenizer(chat=ROLES), max_tokens=512)
+    for roles in (["tool"], ["assistant"], ["user"], ["tool", "tool"]):
+        prompt = talk([{"role": role, "content": "a"} for role in ("user", *roles, "user")]).prompt
+        assert chat.prompt_text(prompt) == f"<|user|>a{''.join(f'<|{role}|>a' for role in roles)}<|user|>a<|assistant|>"
+        assert len(chat._taken) <= 2
+
+
+@given(st.lists(st.tuples(st.sampled_from(["system", "user", "assistant", "tool"]), st.booleans()), min_size=1))
+def test_a_shortest_form_has_the_ends_and_the_steps_of_the_whole(form: list[tuple[str, bool]]) -> None:
+    short = shortest(tuple(form))
+    assert (short[0], short[-1], set(pairwise(short))) == (form[0], form[-1], set(pairwise(form)))
+    assert shortest(short) == short
+    assert len(short) <= len(form)
+
+
+def test_long_chats_that_a_template_refuses_stay_one_text() -> None:
+    refuses = "{% if loop.index0 and messages[loop.index0 - 1]['role'] == m['role'] %}{{ raise_exception('twice') }}"
+    chat = make(tiny_tokenizer(chat=ROLES.replace("<|{{", refuses + "{% endif %}<|{{")), max_tokens=512)
+    turn = [{"role": "user", "content": "a"}, {"role": "assistant", "content": "b"}]
+    taken, refused = talk([*turn * 9, turn[0]]), talk([*turn * 5, turn[0], *turn * 4, turn[0]])
+    assert chat.render(taken).prompt == "<|user|>a<|assistant|>b" * 9 + "<|user|>a<|assistant|>"
+    assert chat.render(refused).prompt == f"<|user|>{refused.prompt}<|assistant|>"
 
 
 def test_prompts_that_are_no_messages_stay_as_they_are() -> None:

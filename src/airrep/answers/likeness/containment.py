@@ -5,6 +5,7 @@ from collections.abc import Hashable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import NamedTuple
 
+from airrep.answers.likeness.common import Templates
 from airrep.answers.texts import ngrams_of, words_of
 
 SHORTEST = 4
@@ -100,6 +101,17 @@ class Containment:
             if found is not None:
                 other.found[place] = Contained(0.0, -1)  # of common n-grams alone: long enough, and nowhere
         return other
+
+    def common_of(self, first: int, most: float) -> Templates | None:
+        """What :meth:`without_common` leaves out of the first so many texts; None if nothing."""
+        texts = [text.ngrams for text in self._texts[:first]]
+        common = {ngram: self._seen[ngram] for own in texts for ngram in own if self._seen[ngram] > most}
+        if not common:
+            return None
+        often = max(common.values())
+        words = (ngram for text in self._texts[:first] for ngram in ngrams_of(text.words, text.order))
+        commonest = next(ngram for ngram in words if common.get(ngram) == often)
+        return Templates(len(common), sum(not own.isdisjoint(common) for own in texts), commonest, often)
 
     def same_words(self, place: int, example: str) -> str:
         """The longest stretch of a text's words whose n-grams are all looked for, and stand in an example."""

@@ -3,14 +3,17 @@
 import math
 from bisect import bisect_left
 from collections import Counter, defaultdict
-from collections.abc import Hashable, Sequence
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from typing import NamedTuple
 
-from airrep.answers.likeness.common import STRETCH, most_of_texts
+from airrep.answers.likeness.common import STRETCH, Templates, most_of_texts
+from airrep.answers.likeness.copies import Ngrams, copies_among_templates
 from airrep.answers.texts import ngrams_of, words_of
 
 ORDER = 3
 """Words of an n-gram."""
+KEPT = 8
+"""Copies of a family that others are compared with."""
 
 
 class Duplicate(NamedTuple):
@@ -21,18 +24,34 @@ class Duplicate(NamedTuple):
     first: int
     """Place of the earlier text, which is no duplicate itself."""
     share: float
-    """Jaccard similarity of their sets of n-grams that are no template's, at most 1; 1 for equal words."""
+    """Jaccard similarity of their sets of n-grams that are no template's, at most 1; 1 for equal words.
+
+    Of near copies of a text that are so many that its words are common, of all their n-grams.
+    """
+
+
+class Found(NamedTuple):
+    """Near duplicates in the order of the texts, and what was taken for templates; None if nothing was."""
+
+    duplicates: list[Duplicate]
+    templates: Templates | None
 
 
 def near_duplicates(
     texts: Sequence[str], threshold: float, records: Sequence[Hashable] | None = None
 ) -> list[Duplicate]:
+    """The near duplicates that :func:`find_duplicates` finds."""
+    return find_duplicates(texts, threshold, records).duplicates
+
+
+def find_duplicates(texts: Sequence[str], threshold: float, records: Sequence[Hashable] | None = None) -> Found:
     """Texts whose word 3-grams have a Jaccard similarity of *threshold* or more with those of an earlier, kept text.
 
     A text of the same words as an earlier one always is a duplicate. Others must be as similar without templates too:
     without the 3-grams of word 8-grams that stand in more than 10 different texts and more than 0.5 % of all, such as
-    a system prompt's. (So more near copies of one text than that are taken for a template, and are not told.) Two sets
-    of that similarity share one of the rarest ⌊|A| − t|A|⌋ + 1 n-grams of each (prefix filter), so looking under these
+    a system prompt's. Only near copies of a text that are so many that its words are common, too, need not be so: see
+    :func:`copies_among_templates`; each is compared with the first few of them that are kept. Two sets of that
+    similarity share one of the rarest ⌊|A| − t|A|⌋ + 1 n-grams of each (prefix filter), so looking under these
     alone misses no pair. Of several earlier texts the most similar is told, of equal ones the first.
 
     Args:
@@ -43,8 +62,13 @@ def near_duplicates(
     records = range(len(texts)) if records is None else records
     firsts, sets = _read(texts)
     counts = Counter(ngram for place, one in enumerate(sets) if firsts[place] == place for ngram in one)
-    all_ngrams = _numbered(sets, firsts, counts, _templates(texts, firsts, sets, counts, records))
+    common = _common_stretches(texts, firsts, sets, counts, records)
+    all_ngrams, first_of = _numbered(sets, firsts, counts, common)
+    copies = copies_among_templates(
+        all_ngrams, [place for place in range(len(texts)) if firsts[place] == place], first_of
+    )
     kept: defaultdict[int, list[int]] = defaultdict(list)
+    kept_copies: defaultdict[int, list[int]] = defaultdict(list)
     are_kept, found = set(), []
     for place, own in enumerate(all_ngrams):
         if firsts[place] in are_kept and records[firsts[place]] != records[place]:
@@ -54,21 +78,29 @@ def near_duplicates(
         prefix = own.numbers[: own.telling and own.telling - math.ceil(threshold * own.telling - 1e-9) + 1]
         others = {other for number in prefix for other in kept[number] if records[other] != records[place]}
         best = _most_alike(place, all_ngrams, others, threshold)
+        home = copies.get(firsts[place])
+        family = [] if home is None else kept_copies[home]
+        if best is None:
+            near = [other for other in family if records[other] != records[place]]
+            best = _most_like_whole(place, all_ngrams, near, threshold)
         if best is not None:
             found.append(best)
             continue
         are_kept.add(place)
+        if len(family) < KEPT:
+            family.append(place)
         for number in prefix:
             kept[number].append(place)
-    return found
+    return Found(found, _told(common, all_ngrams))
 
 
-class _Ngrams(NamedTuple):
-    """The n-grams of a text as ascending numbers; those of templates have the greatest."""
-
-    numbers: list[int]
-    telling: int
-    """How many of them, the first, are no template's."""
+def _told(common: Mapping[str, int], ngrams: Sequence[Ngrams]) -> Templates | None:
+    """What was taken for templates."""
+    if not common:
+        return None
+    first = max(common, key=common.__getitem__)
+    texts = sum(len(numbers) - telling > STRETCH - ORDER for numbers, telling in ngrams)
+    return Templates(len(common), texts, first, common[first])
 
 
 def _read(texts: Sequence[str]) -> tuple[list[int], list[set[str]]]:
@@ -85,14 +117,14 @@ def _read(texts: Sequence[str]) -> tuple[list[int], list[set[str]]]:
     return firsts, sets
 
 
-def _templates(
+def _common_stretches(
     texts: Sequence[str],
     firsts: Sequence[int],
     sets: Sequence[set[str]],
     in_texts: Counter[str],
     records: Sequence[Hashable],
-) -> set[str]:
-    """The n-grams of all common stretches of words."""
+) -> dict[str, int]:
+    """All common stretches of words as the texts have them one after the other, and in how many texts they stand."""
     most = most_of_texts(len(texts))
     common = {ngram for ngram, count in in_texts.items() if count > most}
     counts: Counter[str] = Counter()
@@ -103,37 +135,41 @@ def _templates(
         for stretch in _stretches(words_of(texts[place]), common):
             counts[stretch] += seen_in.get(stretch) != records[place]  # turns of a chat repeat what was said before
             seen_in[stretch] = records[place]
-    stretches = (stretch.split(" ") for stretch, count in counts.items() if count > most)
-    return {ngram for words in stretches for ngram in ngrams_of(words, ORDER)}
+    return {stretch: count for stretch, count in counts.items() if count > most}
 
 
-def _stretches(words: Sequence[str], common: set[str]) -> set[str]:
-    """The stretches of words whose n-grams are all common: no other stretch can be."""
-    found, size = set(), 0
+def _stretches(words: Sequence[str], common: set[str]) -> dict[str, None]:
+    """The stretches of words whose n-grams are all common, once each and in order: no other stretch can be."""
+    found: dict[str, None] = {}
+    size = 0
     for start, ngram in enumerate(ngrams_of(words, ORDER)):
         size = size + 1 if ngram in common else 0
         if size > STRETCH - ORDER:
-            found.add(" ".join(words[start + ORDER - STRETCH : start + ORDER]))
+            found[" ".join(words[start + ORDER - STRETCH : start + ORDER])] = None
     return found
 
 
 def _numbered(
-    sets: Sequence[set[str]], firsts: Sequence[int], counts: Counter[str], templates: set[str]
-) -> list[_Ngrams]:
-    """Sets as ascending numbers: the rarest n-gram of all texts has the least, and those of templates the greatest."""
+    sets: Sequence[set[str]], firsts: Sequence[int], counts: Counter[str], common: Iterable[str]
+) -> tuple[list[Ngrams], Callable[[float], int]]:
+    """Sets as ascending numbers: the rarest n-gram of all texts has the least, and those of templates the greatest.
+
+    The function gives the first number of an n-gram that stands in at least so many texts, and is no template's.
+    """
+    templates = {ngram for stretch in common for ngram in ngrams_of(stretch.split(" "), ORDER)}
     order = sorted(counts, key=lambda ngram: (ngram in templates, counts[ngram], ngram))
     number, telling = {ngram: place for place, ngram in enumerate(order)}, len(order) - len(templates)
-    found: list[_Ngrams] = []
+    found: list[Ngrams] = []
     for place, one in enumerate(sets):
         if firsts[place] < place:
             found.append(found[firsts[place]])
             continue
         numbers = sorted(number[ngram] for ngram in one)
-        found.append(_Ngrams(numbers, bisect_left(numbers, telling)))
-    return found
+        found.append(Ngrams(numbers, bisect_left(numbers, telling)))
+    return found, lambda least: bisect_left(order, least, hi=telling, key=counts.__getitem__)
 
 
-def _most_alike(place: int, ngrams: Sequence[_Ngrams], others: set[int], threshold: float) -> Duplicate | None:
+def _most_alike(place: int, ngrams: Sequence[Ngrams], others: set[int], threshold: float) -> Duplicate | None:
     own, telling = set(ngrams[place].numbers), ngrams[place].telling
     best = None
     for other in sorted(others):
@@ -146,5 +182,17 @@ def _most_alike(place: int, ngrams: Sequence[_Ngrams], others: set[int], thresho
             continue
         both += len(own.intersection(numbers[size:]))
         if both / (len(own) + len(numbers) - both) >= threshold - 1e-9:
+            best = Duplicate(place, other, share)
+    return best
+
+
+def _most_like_whole(place: int, ngrams: Sequence[Ngrams], others: Iterable[int], threshold: float) -> Duplicate | None:
+    """The text with most of all n-grams of another, the first of several; None if none has enough."""
+    own, best = set(ngrams[place].numbers), None
+    for other in others:
+        numbers = ngrams[other].numbers
+        both = len(own.intersection(numbers))
+        share = both / (len(own) + len(numbers) - both)
+        if share >= threshold - 1e-9 and (best is None or share > best.share):
             best = Duplicate(place, other, share)
     return best

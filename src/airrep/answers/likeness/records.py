@@ -3,7 +3,7 @@
 from collections.abc import Hashable
 
 from airrep.corpus.corpus import Example
-from airrep.corpus.schemas.conversations import holds_turns
+from airrep.corpus.schemas.conversations import answered
 
 PARTS = ("turn", "preference")
 """Metadata keys that tell which part of its record an example is."""
@@ -46,5 +46,4 @@ def _follows(example: Example, before: Example) -> bool:
     turns = first.get("turn"), second.get("turn")
     if not (isinstance(turns[0], int) and isinstance(turns[1], int) and turns[0] < turns[1]):
         return False
-    asked = before.prompt if holds_turns(before.prompt) else f"User: {before.prompt}"
-    return example.prompt.startswith(f"{asked}\nAssistant: {before.response}\n")
+    return example.prompt.startswith(answered(before.prompt, before.response))

@@ -167,7 +167,7 @@ class GradientAttributor(ReadsGradients[S]):
         """
         key = json_digest({**self.recipe, "weights": weights.name})
         if key not in self._stores:
-            self._stores[key] = GradientStore(self.folder, key, self.dimension + 1)
+            self._stores[key] = GradientStore(self.folder, key, self.dimension + 1, self.lm.key)
         # 1 − p stands in a last column, so that one store has both
         found = self._stores[key].rows(examples, lambda missing: self._compute(missing, weights), on_rows)
         return Gradients(found[:, :-1], found[:, -1])

@@ -1,6 +1,6 @@
 """Attribution by the influence function with the exact Hessian."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from functools import cached_property
 from typing import ClassVar
 
@@ -81,6 +81,9 @@ class InfluenceAttributor(LearnsArrays[InfluenceSettings]):
     def unusable(self, examples: Sequence[Example]) -> Mapping[int, str]:
         return self._whole.unusable(examples)
 
+    def rendering(self, examples: Iterable[Example]) -> Mapping[str, str]:
+        return self._whole.rendering(examples)
+
     def fit(self, train: Corpus, progress: OnProgress | None = None) -> None:
         """Read the gradients of the corpus, and take the Hessian apart or keep what its products need.
 
@@ -93,7 +96,7 @@ class InfluenceAttributor(LearnsArrays[InfluenceSettings]):
         self._check_size()
         # the Hessian is computed in float64, whatever the precision of the gradients
         reading = {name: value for name, value in self._whole.reading.items() if name != "precision"}
-        key = json_digest({"hessian": reading, "train": train.fingerprint})
+        key = json_digest({"hessian": reading, "train": self._whole.lm.corpus_key(train)})
         largest = self._largest(train, progress)
         documents = self._whole.lm.tokenise(train)
         learnt = self._factor(key, documents, progress) if self.symmetric else _corpus(documents, LARGEST / largest)
@@ -151,7 +154,7 @@ class InfluenceAttributor(LearnsArrays[InfluenceSettings]):
         if self.symmetric:
             return self.encode_train(examples, on_rows)
         key = json_digest({"solved": self.fingerprint, **self.execution})
-        store = GradientStore(self._whole.folder, key, self._whole.dimension)
+        store = GradientStore(self._whole.folder, key, self._whole.dimension, self._whole.lm.key)
         found: np.ndarray = store.rows(examples, self._solve, on_rows) / self._fitted()["scale"]
         return found.astype(np.float32)
 

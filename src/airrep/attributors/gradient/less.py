@@ -167,7 +167,8 @@ class LessAttributor(LanguageAttributor[LessSettings]):
         """Unit rows of projected gradients, from the store or computed."""
         if side not in self._stores:
             key = json_digest({**self._recipe, **self.execution, "side": side})
-            self._stores[side] = GradientStore(store_folder(self._settings.store), key, self._settings.dimension)
+            folder, dimension = store_folder(self._settings.store), self._settings.dimension
+            self._stores[side] = GradientStore(folder, key, dimension, self.lm.key)
         return by_chunks(examples, self._settings.dimension, lambda part: self._unit_rows(side, part, on_rows))
 
     def _unit_rows(self, side: Side, examples: Sequence[Example], on_rows: OnRows | None) -> Float[np.ndarray, "n p"]:

@@ -141,7 +141,7 @@ class LograAttributor(PresetAttributor[LograSettings], WeighsBlocks[LograSetting
         sample = sample_of(train, chosen.sample, chosen.seed)
         # without damping, which is added later: indexes that differ by it share what is learnt
         settings = {name: getattr(chosen, name) for name in ("projection", "curvature", "rank", "seed")}
-        key = json_digest({"learnt": settings, **self.reading, "sample": sample.fingerprint})
+        key = json_digest({"learnt": settings, **self.reading, "sample": self.lm.corpus_key(sample)})
         self.recall_or_learn(self.folder, key, lambda: self._learn(sample, progress))
 
     def _learn(self, sample: Corpus, progress: OnProgress | None) -> Arrays:

@@ -1,13 +1,14 @@
 """Gradients kept on disk, found again by text.
 
 A store is a directory of immutable blocks, one folder of them for each recipe. A block is a file named by the checksum
-of its bytes: the hash of each example's texts, and the rows. It does not matter which run or which index asked for them
-first; two that write at once do each other no harm.
+of its bytes: the key of each example, a hash of its texts, and the rows. It does not matter which run or which index
+asked for them first; two that write at once do each other no harm.
 """
 
 import hashlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import nullcontext
+from operator import attrgetter
 from pathlib import Path
 from typing import TypeVar
 
@@ -47,13 +48,21 @@ def store_folder(setting: str | None) -> Path | None:
 class GradientStore:
     """Rows of one recipe, ``(n, d)`` float32: equal keys promise equal rows.
 
-    The folder is that of all recipes; None keeps nothing.
+    The folder is that of all recipes; None keeps nothing. *key_of* gives the key of an example, 16 hex digits; by
+    default it is the hash of its texts.
     """
 
-    def __init__(self, folder: Path | None, key: str, dimension: int) -> None:
+    def __init__(
+        self,
+        folder: Path | None,
+        key: str,
+        dimension: int,
+        key_of: Callable[[Example], str] = attrgetter("content_hash"),
+    ) -> None:
         self._name = key[:32]
         self._folder = None if folder is None else folder / self._name
         self._dimension = dimension
+        self._key_of = key_of
         self._found: dict[str, tuple[Path, int]] = {}
         self._known: set[Path] = set()
 
@@ -65,7 +74,7 @@ class GradientStore:
         Raises:
             ArtifactError: a block was altered, or one cannot be written.
         """
-        keys = [example.content_hash for example in examples]
+        keys = [self._key_of(example) for example in examples]
         self._look()
         unique = dict(zip(keys, examples, strict=True))
         missing = [key for key in unique if key not in self._found]

@@ -28,7 +28,7 @@ class _Learnt(NamedTuple):
     """(F + λI)⁻¹ at each of the weights, times the scale."""
     scale: float
     train: str
-    """Fingerprint of the training corpus."""
+    """Fingerprint of the training corpus, as the LM reads it."""
 
 
 class TrakAttributor(CheckpointAttributor[TrakSettings], SlowFit):
@@ -72,7 +72,8 @@ class TrakAttributor(CheckpointAttributor[TrakSettings], SlowFit):
         # the mean squared length of (F + λI)⁻¹ g over the corpus, which is the trace of F (F + λI)⁻²
         squares = [np.sum(fisher.eigenvalues / damped(fisher.eigenvalues, damping) ** 2) for fisher in fishers]
         scale = float(1 / np.sqrt(sum(squares)))
-        self._learnt = _Learnt(tuple(fisher.inverse(damping) * scale for fisher in fishers), scale, train.fingerprint)
+        inverses = tuple(fisher.inverse(damping) * scale for fisher in fishers)
+        self._learnt = _Learnt(inverses, scale, self.lm.corpus_key(train))
 
     def _fisher(self, train: Corpus, weights: LmWeights, progress: OnProgress | None) -> Fisher:
         total = np.zeros((self.dimension, self.dimension))

@@ -1,6 +1,6 @@
 """Attribution by a counting language model over the n-grams of responses."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import cached_property
 from hashlib import sha256
 from pathlib import Path
@@ -141,6 +141,9 @@ class NgramAttributor(MethodAttributor[NgramSettings]):
 
     def unusable(self, examples: Sequence[Example]) -> Mapping[int, str]:
         return {} if self._settings.lm is None else self.lm.unusable(examples)
+
+    def rendering(self, examples: Iterable[Example]) -> Mapping[str, str]:
+        return {} if self._settings.lm is None else self.lm.rendering(examples)
 
     def fit(self, train: Corpus) -> None:
         """Count the n-grams of the training corpus.

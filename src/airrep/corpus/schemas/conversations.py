@@ -29,6 +29,12 @@ _TEXT_PARTS = ("text", "input_text", "output_text")
 _REASONING = ("reasoning_content", "reasoning", "thinking")
 """What an assistant thinks before it answers: it is learnt as the answer is."""
 _TURN = re.compile(r"^(Tools|System|User|Assistant|Tool): ", re.MULTILINE)
+_LOOKS_SO = re.compile(r"\n(?=\\*(?:Tools|System|User|Assistant|Tool): )")
+"""Before a line within a message that begins as a message does, such as one of a pasted transcript, or as such a line
+is written: behind a backslash. The prompt is all that is stored, so only its text can tell which lines are messages; as
+in mailboxes (mboxrd), a line that has the sign already gets one more, so that each text comes back."""
+_WRITTEN_SO = re.compile(r"\n\\(?=\\*(?:Tools|System|User|Assistant|Tool): )")
+_ESCAPE = "\n\\\\"
 
 
 class Message(NamedTuple):
@@ -121,10 +127,32 @@ def every_turn(messages: list[Message], name: str = "messages", first: int = 0) 
 
 
 def prompt_of(messages: Sequence[Message]) -> str:
-    """Return messages as a prompt: a user's only one as it stands, else a line ``Role: content`` each."""
+    """Return messages as a prompt: a user's only one as it stands, else a line ``Role: content`` each.
+
+    A line within a message that itself begins with such a role is written behind a backslash; and so is a user's only
+    one that reads as several messages.
+
+    Example:
+        >>> print(prompt_of([Message("system", "Be brief."), Message("user", "Who is right?\\nUser: I am.")]))
+        System: Be brief.
+        User: Who is right?
+        \\User: I am.
+    """
     if len(messages) == 1 and messages[0].role == "user":
-        return messages[0].content
-    return "\n".join(f"{message.role.capitalize()}: {message.content}" for message in messages)
+        content = messages[0].content
+        return f"\\{content}" if _several(content.lstrip("\\")) else content
+    return "\n".join(map(_lines, messages))
+
+
+def answered(prompt: str, response: str) -> str:
+    """Return how the prompts of a conversation's later turns begin, by those of an earlier one."""
+    asked = messages_of(prompt)
+    before = _lines(asked[0]) if len(asked) == 1 and asked[0].role == "user" else prompt
+    return f"{before}\n{_lines(Message('assistant', response))}\n"
+
+
+def _lines(message: Message) -> str:
+    return f"{message.role.capitalize()}: {_LOOKS_SO.sub(_ESCAPE, message.content)}"
 
 
 def holds_turns(prompt: str) -> bool:
@@ -135,13 +163,27 @@ def holds_turns(prompt: str) -> bool:
 def messages_of(prompt: str) -> list[Message]:
     """Return the messages that :func:`prompt_of` wrote as a prompt; any other prompt is one of the user's.
 
-    A line within a message that begins as a message does is taken for one; written again, the prompt is the same.
+    A prompt that was a text from the start and reads as several messages is taken for them: so the files that airrep
+    writes are conversations still when they are read again.
     """
+    bare = prompt.lstrip("\\")
+    found = _several(bare)
+    if len(bare) < len(prompt):  # a user's only one, which must not be taken for several
+        return [Message("user", prompt[1:] if found else prompt)]
+    return found or [Message("user", prompt)]
+
+
+def _several(prompt: str) -> list[Message]:
+    """Return the messages of a prompt that are lines of it; none if it was not written so."""
+    if not holds_turns(prompt):
+        return []
     _, *parts = _TURN.split(prompt)
     contents = [*(content.removesuffix("\n") for content in parts[1:-1:2]), *parts[-1:]]
-    found = [Message(role.lower(), content) for role, content in zip(parts[::2], contents, strict=True)]
-    known = found and prompt_of(found) == prompt and all(one.role != "tools" for one in found[1:])
-    return found if known else [Message("user", prompt)]
+    pairs = zip(parts[::2], contents, strict=True)
+    found = [Message(role.lower(), _WRITTEN_SO.sub("\n", content)) for role, content in pairs]
+    alone = len(found) == 1 and found[0].role == "user"
+    known = not alone and all(one.role != "tools" for one in found[1:]) and "\n".join(map(_lines, found)) == prompt
+    return found if known else []
 
 
 def chat_of(prompt: str) -> list[dict[str, str]]:

@@ -19,7 +19,7 @@ from airrep.evaluation.select.competitors import Contest
 from airrep.evaluation.select.f1 import f1_rows
 from airrep.evaluation.select.tasks import SelectSettings
 from airrep.labels.farm import TaskProgress, TaskReport
-from airrep.labels.fine_tuner import load_first
+from airrep.labels.fine_tuner import load_first, rendering_of
 from airrep.lm.settings import FineTuneSettings, LmSettings
 from airrep.runtime.artifacts import LOCK, REQUEST, json_digest
 from airrep.runtime.engine import Engine, InProcess
@@ -154,6 +154,7 @@ class DataSelection:
             "precision": precision,
             "fine_tune": self._fine_tune.model_dump(mode="json"),
             "max_new_tokens": settings.max_new_tokens,
+            **rendering_of(self._loaded, self._contest.train, self._contest.tasks.queries),
         }
         subject = {**training, **self._contest.subject}
         self._training = json_digest(training)

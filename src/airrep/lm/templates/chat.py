@@ -1,13 +1,13 @@
 """Apply the chat template to an example: tokens as the target LM reads them."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from itertools import pairwise
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 
 from airrep.corpus.corpus import Example
-from airrep.corpus.schemas.conversations import chat_message, chat_of
+from airrep.corpus.schemas.conversations import chat_message, chat_of, holds_turns
 from airrep.errors import ConfigError, DataError
 from airrep.lm.documents import Documents
 from airrep.lm.folders.forms import short
@@ -26,6 +26,11 @@ _LONGEST = 2**20
 """Characters that a template may add to a text, beside eight times its length."""
 _LONGEST_TEMPLATE = 2**20
 """Characters of a template; those of today's models have some thousands."""
+_FORMS = 256
+"""Forms of conversations of which is kept whether the template takes them; a data set has a handful."""
+
+Form: TypeAlias = tuple[tuple[str, bool], ...]
+"""The role of each message, and whether it has content: some templates refuse an empty one."""
 
 
 class Rendered(NamedTuple):
@@ -70,7 +75,7 @@ class Chat:
         self._end = ends if self.plain is not None else []
         self._around_text = ([tokenizer.bos_token_id] if tokenizer.bos_token_id is not None else ends, ends)
         self._check_known([self._begin + self._end, *self._around_text])
-        self._taken: dict[tuple[tuple[str, bool], ...], bool] = {}
+        self._taken: dict[Form, bool] = {}
 
     def prompt_text(self, prompt: str) -> str:
         """Text that the LM reads before it answers; none without a prompt."""
@@ -93,8 +98,8 @@ class Chat:
 
     def _render_chat(self, example: Example) -> Rendered:
         """Response = what the full text has beyond the prompt; by a marked response where the two do not fit."""
-        prompt = self.prompt_text(example.prompt)
         asked = self._asked(example.prompt)
+        prompt = self._chat(asked, add_generation_prompt=True)
         full = self._chat([*asked, chat_message("assistant", example.response)])
         if full.startswith(prompt) and example.response.strip() in full[len(prompt) :]:
             return Rendered(prompt, full[len(prompt) :])
@@ -112,15 +117,30 @@ class Chat:
         form = tuple((message["role"], bool(message["content"].strip())) for message in messages)
         if len(form) == 1 and form[0][0] == "user":
             return messages
-        if form not in self._taken:
-            self._taken[form] = self._takes(form)
-        return messages if self._taken[form] else [chat_message("user", prompt)]
+        return messages if self._are_taken(shortest(form)) else [chat_message("user", prompt)]
 
-    def _takes(self, form: Sequence[tuple[str, bool]]) -> bool:
-        """Whether the template writes messages of these roles, all of them, with an answer behind them and without.
+    def reads_messages(self, prompt: str) -> bool:
+        """Whether the LM reads a prompt as the messages that it is made of, not as one text of the user's."""
+        return self.plain is None and holds_turns(prompt) and self._asked(prompt) != [chat_message("user", prompt)]
 
-        Some of them may be empty, such as a tool's result: the form says which have content.
+    def rendering(self, prompts: Iterable[str]) -> dict[str, str]:
+        """How some of the prompts are read, where the LM's fingerprint does not tell it: as messages; else empty.
+
+        Until prompts of several messages were given to chat templates as messages, they were one text of the user's.
+        The fingerprint is the same since, so that all that was made of other prompts is found again; this tells it.
         """
+        return {"rendering": "messages"} if self.plain is None and any(map(self.reads_messages, prompts)) else {}
+
+    def _are_taken(self, form: Form) -> bool:
+        """Whether the template takes messages of this form; tried once."""
+        if form not in self._taken:
+            if len(self._taken) >= _FORMS:
+                self._taken.clear()
+            self._taken[form] = self._takes(form)
+        return self._taken[form]
+
+    def _takes(self, form: Form) -> bool:
+        """Whether the template writes messages of this form, all of them, with an answer behind them and without."""
         marks = [f"{_MARK}{number}." if content else "" for number, (_, content) in enumerate(form)]
         asked = [chat_message(role, mark) for (role, _), mark in zip(form, marks, strict=True)]
         if form[-1][0] not in ("user", "tool"):
@@ -250,6 +270,27 @@ class Chat:
         first = self.tokenizer.bos_token_id
         kept = 1 if first is not None and ids[:1] == [first] and room > 1 else 0
         return ids if over <= 0 else ids[:kept] + ids[kept + over :]
+
+
+def shortest(form: Form) -> Form:
+    """The form of a shorter conversation that a template takes if it takes this one: without rounds that are repeated.
+
+    What a template refuses or leaves out depends on which message is the first and the last and which follows which
+    (two of the user's, a system prompt that is not in front), not on how many there are. So a round back to the same
+    kind of message goes if each of its steps was seen before it, and chats of any length are tried as one.
+
+    Example:
+        >>> talk = (("user", True), ("assistant", True))
+        >>> [role for role, _ in shortest(talk * 200 + talk[:1])]
+        ['user', 'assistant', 'user']
+    """
+    kept: list[tuple[str, bool]] = []
+    for one in form:
+        kept.append(one)
+        start = max((place for place in range(len(kept) - 1) if kept[place] == one), default=len(kept) - 1)
+        if set(pairwise(kept[start:])) <= set(pairwise(kept[: start + 1])):
+            del kept[start + 1 :]
+    return tuple(kept)
 
 
 def _plain_template(tokenizer: Any, template: str | None) -> tuple[str, str, str] | None:

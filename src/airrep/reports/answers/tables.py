@@ -9,6 +9,7 @@ from airrep.answers.audit import Audited, AuditResult
 from airrep.answers.clean import CleanResult
 from airrep.answers.explain import Explained, ExplainResult, Lesson
 from airrep.answers.harm import HarmResult, SetResult
+from airrep.answers.likeness.common import STRETCH, Templates
 from airrep.answers.mix import MixResult
 from airrep.corpus.corpus import Example
 from airrep.index.results import order_in_words
@@ -119,7 +120,10 @@ def _cleaned(result: CleanResult, lengths: Lengths) -> Iterator[Table]:
     for kind in result.checked:
         found = [one for one in result.findings if one.kind == kind]
         lines = [_line(one.example, [short(one.reason, lengths.reason)], lengths) for one in found]
-        yield _table(HEADINGS[kind], columns, lines, lengths, f"{len(found):,} of {result.examples:,}.")
+        caption = f"{len(found):,} of {result.examples:,}."
+        if kind == "duplicate":
+            caption += _templates(result.templates, STRETCH, "examples", lengths)
+        yield _table(HEADINGS[kind], columns, lines, lengths, caption)
     for name, reason in result.skipped.items():
         why = f"Not looked for: {short(reason, lengths.reason)}"
         yield _table(HEADINGS.get(name, name.capitalize()), columns, [], lengths, why)
@@ -134,8 +138,19 @@ def _audited(result: AuditResult, lengths: Lengths) -> Iterator[Table]:
     counts = Counter(one.verdict for one in result.items)
     told = ", ".join(f"{count:,} {verdict}" for verdict, count in counts.items())
     caption = f"{len(result.items):,} items: {told}. {_thresholds(result)}"
+    caption += _templates(result.templates, result.settings.order, "items", lengths)
     yield _table(
         "Evaluation items", ("verdict", "words", "cosine", "item and what is like it"), lines, lengths, caption
+    )
+
+
+def _templates(found: Templates | None, words: int, texts: str, lengths: Lengths) -> str:
+    """What was taken for templates, as a sentence behind others; empty if nothing was."""
+    if found is None:
+        return ""
+    return (
+        f" Taken for templates, which tell nothing: {found.stretches:,} stretches of {words} words, in {found.texts:,} "
+        f"{texts}; the commonest, in {found.commonest_texts:,} examples, is: {short(found.commonest, lengths.words)}."
     )
 
 

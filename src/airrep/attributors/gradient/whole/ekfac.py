@@ -74,7 +74,7 @@ class EkfacAttributor(
         super().fit(train)
         self.check_weights()
         sample = sample_of(train, self.settings.sample, self.settings.seed)
-        key = json_digest({"ekfac": self.reading, "sample": sample.fingerprint})
+        key = json_digest({"ekfac": self.reading, "sample": self.lm.corpus_key(sample)})
         self.recall_or_learn(self.folder, key, lambda: self._learn(sample, progress))
 
     def _learn(self, sample: Corpus, progress: OnProgress | None) -> dict[str, np.ndarray]:
@@ -189,14 +189,14 @@ class EkfacAttributor(
         self, train: Sequence[Example], queries: Sequence[Example], on_rows: OnRows | None
     ) -> Float32[np.ndarray, "n q"]:
         key = json_digest(
-            {"scores": self.fingerprint, **self.reading, "queries": [query.content_hash for query in queries]}
+            {"scores": self.fingerprint, **self.reading, "queries": [self.lm.key(query) for query in queries]}
         )
 
         @cache  # gradients of queries are taken once, and only if an example is not in the store
         def held() -> HeldGradients:
             return self.held(queries)
 
-        return GradientStore(self.folder, key, len(queries)).rows(
+        return GradientStore(self.folder, key, len(queries), self.lm.key).rows(
             train, lambda missing: self.pass_by(missing, held()), on_rows
         )
 
