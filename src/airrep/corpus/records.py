@@ -10,6 +10,7 @@ from typing import Any, NamedTuple, get_args
 
 import numpy as np
 
+from airrep.corpus.encodings import remedy_of_text
 from airrep.corpus.schemas.conversations import Pair, is_messages
 from airrep.corpus.schemas.forms import PAIRS, Preferences, Read, Turns, names, read_chat, read_form
 from airrep.corpus.schemas.values import describe, label, name, text, text_or_blank
@@ -180,7 +181,8 @@ def _not_json(values: Mapping[Any, Any]) -> str:
         try:
             _encode({key: value}).encode()
         except UnicodeEncodeError:
-            return f'field "{key}" holds a lone surrogate; valid Unicode is expected. Remove it'
+            what_to_do = remedy_of_text(f"{key} {value}") or "Remove it"
+            return f'field "{key}" holds a lone surrogate; valid Unicode is expected. {what_to_do}'
         except (TypeError, ValueError, RecursionError) as error:
             return f'field "{key}" is no JSON value ({error}); JSON values are expected. Drop it or write text'
     return "the metadata is no JSON object; text as field names is expected"
