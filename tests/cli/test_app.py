@@ -609,6 +609,35 @@ def test_interruption_ends_with_130(run: Run, monkeypatch: pytest.MonkeyPatch) -
     assert "airrep: interrupted; run the same command again to go on" in ran.err
 
 
+def test_parts_of_objects_filter_and_group_and_unlike_values_stay_apart(run: Run) -> None:
+    metas = [{"lang": "en", "n": 1}, {"lang": "de", "n": "1"}, {"lang": "en", "n": 1}, {"n": "2"}]
+    records = [{"prompt": f"p {n}", "response": f"word {n}", "id": str(n), "meta": m} for n, m in enumerate(metas)]
+    Path("train.jsonl").write_text("".join(json.dumps(record) + "\n" for record in records))
+    write("queries.jsonl", make_corpus(2, "q"))
+    assert run("index", "train.jsonl", "--out", "i", "--method", "tfidf", "--shard-rows", "1").status == 0
+
+    def ids(expression: str) -> set[str]:
+        ran = run("top", "i", "queries.jsonl", "--where", expression, "--json")
+        return {hit["example"]["id"] for hit in json.loads(ran.out)["queries"][0]["hits"]}
+
+    assert (ids('meta.lang == "en"'), ids("meta.lang is None"), ids("meta.n == 1")) == ({"0", "2"}, {"3"}, {"0", "2"})
+    ran = run("top", "i", "queries.jsonl", "--where", "meta.long == 1")
+    assert (ran.status, ran.err.count("\n")) == (1, 1)
+    assert "where 'meta.long == 1', column 1: there is no field \"meta.long\"" in ran.err
+
+    def names(field: str) -> list[str]:
+        ran = run("group", "i", "queries.jsonl", "--by", field, "--json")
+        assert ran.status == 0, ran.err
+        return [group["name"] for group in json.loads(ran.out)["groups"]]
+
+    assert names("meta.lang") == ["en", "de", "(none)"]
+    assert names("meta.n") == ["1", '"1"', "2"]  # only those that look alike are in quotes
+    assert run("group", "i", "queries.jsonl", "--by", "meta.long").err.startswith("airrep: error: field: there is no")
+    assert (
+        run("select", "i", "queries.jsonl", "--count", "1", "--by", "meta.lang", "--most", "en=0", "--json").status == 0
+    )
+
+
 def test_out_is_checked_before_the_work(world: Run) -> None:
     before = airrep.open_index("runs/index").fingerprint
     ran = world("top", "runs/index", "queries.jsonl", "--out", "runs/index", "--replace")

@@ -221,13 +221,13 @@ class Corpus(Sequence[Example]):
         """Return one field of every example as text: numbers and other JSON values as JSON; None if missing.
 
         Args:
-            field: id, prompt, response, label, source or a key of the metadata.
+            field: id, prompt, response, label, source or a key of the metadata; ``meta.lang`` is a part of an object.
             known: metadata keys that are no error even if no example has them.
 
         Raises:
             ConfigError: no example has the field.
         """
-        return field_values(self.table, field, known)
+        return field_values([self.table], field, known)
 
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, Corpus):

@@ -14,7 +14,7 @@ import pyarrow.compute as pc
 
 from airrep.arrays import Features, Mask, Rows, stack_rows
 from airrep.corpus.corpus import Example
-from airrep.corpus.fields import TEXT_FIELDS, Comparisons, field_values
+from airrep.corpus.fields import TEXT_FIELDS, Comparisons, field_values, top_of
 from airrep.corpus.filters import compile_filter, where
 from airrep.corpus.table import Column
 from airrep.errors import ArtifactError, ConfigError
@@ -312,21 +312,26 @@ class IndexRows:
             raise ConfigError(f"filter {expression}: no example fulfils it; expected some. Choose another filter.")
         return found
 
-    def values(self, field: str) -> list[str | None]:
+    def values(self, field: str, *, quoted: bool = False) -> list[str | None]:
         """One field of every row as text, deleted ones too; None where it is missing.
+
+        Args:
+            field: its name; ``meta.lang`` is a part of an object.
+            quoted: put a text that looks like another value of the field, as "1" like 1, in quotes.
 
         Raises:
             ConfigError: no such field.
         """
         known = (*TEXT_FIELDS, *self.fields)
-        if field not in known:
+        if field not in known and top_of(field) not in self.fields:
             raise ConfigError(f"{self.path}: has no field '{field}'; it has {', '.join(known)}. Name one of them.")
-        return [value for shard in self.shards for value in field_values(shard.examples.table, field, self.fields)]
+        tables = (shard.examples.table for shard in self.shards)
+        return field_values(tables, field, self.fields, quoted=quoted)
 
     def _labels(self, field: str) -> "list[str | None] | pa.ChunkedArray[Any]":
-        """One field of every row; columns of texts stay on the disk."""
+        """One field of every row; columns of texts stay on the disk. Unlike values that look alike stay apart."""
         if field not in TEXT_FIELDS:
-            return self.values(field)
+            return self.values(field, quoted=True)
         return pa.chunked_array([chunk for shard in self.shards for chunk in shard.examples.table[field].chunks])
 
     def verify(self) -> None:
