@@ -479,6 +479,26 @@ def test_sample_writes_files_for_another_trainer(run: Run) -> None:
     assert len(Path("files/subsets.jsonl").read_text().splitlines()) == 3
 
 
+def test_more_workers_than_cores_are_told_and_reckon_no_less_time(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: dict[str, Any] = {}
+
+    def adapt(*_: Any, **named: Any) -> Any:
+        asked.update(named)
+        raise ConfigError("enough")
+
+    write("train.jsonl", make_corpus(3))
+    monkeypatch.setattr("airrep.runtime.metering.cores", lambda: 2)
+    monkeypatch.setattr("airrep.planning.adapt.Adaptation", adapt)
+    told = "--workers 5: this machine has 2 cores for them; more than 2 are no faster on the CPU\n"
+    err = run("adapt", "train.jsonl", "--lm", "lm", "--out", "o", "--workers", "5").err
+    assert err.startswith(told)
+    assert (asked["workers"], asked["engine"].workers) == (2, 5)
+    assert "this machine" not in run("adapt", "train.jsonl", "--lm", "lm", "--out", "o", "--workers", "2").err
+    assert asked["workers"] == 2
+    ran = run("index", "train.jsonl", "--out", "i", "--method", "tfidf", "--workers", "3")
+    assert (ran.status, "--workers 3: this machine has 2 cores" in ran.err) == (0, True)
+
+
 def test_adapt_takes_settings_of_the_lm_and_of_the_fine_tuning(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     asked: list[Any] = []
 

@@ -160,7 +160,17 @@ class EngineOptions:
             raise ConfigError("--address, --gpus: belong to Ray. Add --engine ray, or leave them out.")
         if self.engine == "local" and self.workers in (None, 1):
             return None
+        if self.engine == "local":
+            tell_workers(self.workers or 1)
         return make_engine(self.engine, workers=self.workers, address=self.address, gpus=self.gpus, where="--engine")
+
+
+def tell_workers(workers: int) -> None:
+    """Say of more workers than this machine has cores that they share them."""
+    from airrep.runtime.metering import cores
+
+    if workers > (have := cores()):
+        note(f"--workers {workers}: this machine has {have} cores for them; more than {have} are no faster on the CPU")
 
 
 _OBVIOUS = ("prompt and response",)

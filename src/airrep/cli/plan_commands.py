@@ -77,6 +77,7 @@ def plan_command(
     delivery.check(KIND)
     if data is None and examples is None:
         raise ConfigError("plan: expected DATA or --examples. Say what is to be planned for.")
+    options.tell_workers(workers)
     texts = reading.read(data or _bundled())
     count, values = len(texts) if examples is None else examples, configuring.values(device=device)
     named: dict[str, Any] = {**planned, "encoder": encoder, "workers": workers, "seed": seed}
