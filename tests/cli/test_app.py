@@ -658,6 +658,84 @@ def test_parts_of_objects_filter_and_group_and_unlike_values_stay_apart(run: Run
     )
 
 
+def _chats(first: int, count: int, **more: Any) -> str:
+    """Conversations of two turns, as JSON lines."""
+    lines = []
+    for number in range(first, first + count):
+        said = [("user", f"q {number}"), ("assistant", f"a {number}"), ("user", f"again {number}"), ("assistant", "b")]
+        messages = [{"role": role, "content": text} for role, text in said]
+        lines.append(json.dumps({"chat": messages, "id": str(number), **more}) + "\n")
+    return "".join(lines)
+
+
+def test_append_reads_as_the_index_was_read(run: Run) -> None:
+    Path("train.jsonl").write_text(_chats(0, 4))
+    Path("more.jsonl").write_text(_chats(4, 2))
+    Path("others.jsonl").write_text(_chats(6, 1))
+    options = ("--response-field", "chat", "--turns", "all")
+    assert run("index", "train.jsonl", "--out", "i", "--method", "tfidf", *options).status == 0
+    ran = run("append", "i", "more.jsonl")
+    assert ran.status == 0, ran.err
+    told = "i: was read with --response-field chat --turns all, and so are these; other options count before\n"
+    assert told in ran.err
+    assert "4 examples added, 12 in all" in ran.err
+    ran = run("append", "i", "others.jsonl", "--turns", "last", "--response-field", "chat")
+    assert "1 examples added, 13 in all" in ran.err
+    assert "was read with" not in ran.err
+    assert run("delete", "i", "--id", "0/1").status == run("compact", "i").status == 0
+    Path("last.jsonl").write_text(_chats(7, 1))
+    assert "2 examples added, 14 in all" in run("append", "i", "last.jsonl").err
+
+
+def test_append_to_an_index_of_before_reads_as_asked(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    Path("train.jsonl").write_text(_chats(0, 4))
+    with monkeypatch.context() as before:
+        before.setattr("airrep.index.building.reading_entry", lambda reading: {})
+        assert run("index", "train.jsonl", "--out", "i", "--method", "tfidf", "--response-field", "chat").status == 0
+    assert "reading" not in json.loads(Path("i/manifest.json").read_text())
+    Path("more.jsonl").write_text(_chats(4, 1))
+    assert "no prompt and response" in run("append", "i", "more.jsonl").err
+    assert "1 examples added" in run("append", "i", "more.jsonl", "--response-field", "chat").err
+    write("plain.jsonl", make_corpus(3))
+    assert run("index", "plain.jsonl", "--out", "plain", "--method", "tfidf").status == 0
+    assert "reading" not in json.loads(Path("plain/manifest.json").read_text())
+
+
+def test_parts_that_are_joined_know_how_they_were_read(run: Run) -> None:
+    Path("train.jsonl").write_text(_chats(0, 4))
+    options = ("--method", "tfidf", "--response-field", "chat", "--shard-rows", "2")
+    for part in "12":
+        assert run("index", "train.jsonl", "--out", part, *options, "--shard", f"{part}/2").status == 0
+    assert run("join", "1", "2", "--out", "i").status == 0
+    Path("more.jsonl").write_text(_chats(4, 1))
+    assert "was read with --response-field chat," in run("append", "i", "more.jsonl").err
+
+
+def test_select_tells_how_to_get_preference_pairs_and_conversations(run: Run) -> None:
+    pairs = [{"prompt": f"p {n}", "chosen": f"good {n}", "rejected": f"bad {n}", "id": str(n)} for n in range(6)]
+    Path("pairs.jsonl").write_text("".join(json.dumps(pair) + "\n" for pair in pairs))
+    write("queries.jsonl", make_corpus(2, "q"))
+    for flags in ((), ("--preferences", "both")):
+        assert run("index", "pairs.jsonl", "--out", "i", "--method", "tfidf", *flags, "--replace").status == 0
+        err = run("select", "i", "queries.jsonl", "--count", "2", "--out", "s.jsonl", "--replace").err
+        take = ("take", "pairs.jsonl", *flags, "s.jsonl", "--out", "records.jsonl")
+        command = " ".join(("airrep take YOUR-DATA", *take[2:]))
+        assert err.endswith(
+            f"s.jsonl: examples of preference pairs have one answer each; to train on the pairs: {command}\n"
+        )
+        assert run(*take, "--replace").status == 0
+        assert all("rejected" in json.loads(line) for line in Path("records.jsonl").read_text().splitlines())
+    Path("chats.jsonl").write_text(_chats(0, 4).replace("chat", "messages"))
+    assert run("index", "chats.jsonl", "--out", "c", "--method", "tfidf", "--turns", "all").status == 0
+    first = run("select", "c", "queries.jsonl", "--count", "1", "--where", "turn == 1", "--out", "f.jsonl").err
+    assert "f.jsonl: examples are single turns of conversations; to train on the conversations: airrep take" in first
+    write("plain.jsonl", make_corpus(6))
+    assert run("index", "plain.jsonl", "--out", "p", "--method", "tfidf").status == 0
+    assert "take" not in run("select", "p", "queries.jsonl", "--count", "2", "--out", "plain-picks.jsonl").err
+    assert run("append", "p", "pairs.jsonl").status == 0
+    assert "to train on the pairs" in run("select", "p", "queries.jsonl", "--count", "9", "--out", "n.jsonl").err
+
+
 def test_out_is_checked_before_the_work(world: Run) -> None:
     before = airrep.open_index("runs/index").fingerprint
     ran = world("top", "runs/index", "queries.jsonl", "--out", "runs/index", "--replace")

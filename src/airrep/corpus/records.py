@@ -5,7 +5,7 @@ import hashlib
 import json
 import math
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field, fields
 from typing import Any, NamedTuple, get_args
 
 import numpy as np
@@ -53,6 +53,12 @@ class Schema:
             if given not in known:
                 raise ConfigError(f"{setting} {given!r}: expected {' or '.join(known)}. Choose one.")
 
+    @property
+    def chosen(self) -> dict[str, str]:
+        """The options that are not the defaults, by name."""
+        values = {option.name: (getattr(self, option.name), option.default) for option in fields(self)}
+        return {name: value for name, (value, default) in values.items() if value != default}
+
     def parse(self, record: object) -> tuple[str, list[Fields]]:
         """Return the form of a record and the fields of each example in it.
 
@@ -83,6 +89,16 @@ class Schema:
         prompt_name, prompt = _pop_first(rest, prompts, found, "prompt")
         response_name, response = _pop_first(rest, responses, found, "response")
         return Read(f"{prompt_name} and {response_name}", [Pair(prompt, response)])
+
+
+@dataclass(frozen=True, slots=True)
+class Reading:
+    """How records were read."""
+
+    options: Mapping[str, str] = field(default_factory=dict)
+    """Those of :class:`Schema` that were not the defaults, by name."""
+    forms: tuple[str, ...] = ()
+    """Forms of the records."""
 
 
 def without_nan(record: Mapping[str, Any]) -> dict[str, Any]:

@@ -16,6 +16,7 @@ from airrep.arrays import Features, Mask, Rows, stack_rows
 from airrep.corpus.corpus import Example
 from airrep.corpus.fields import TEXT_FIELDS, Comparisons, field_values, top_of
 from airrep.corpus.filters import compile_filter, where
+from airrep.corpus.records import Reading, Schema
 from airrep.corpus.table import Column
 from airrep.errors import ArtifactError, ConfigError
 from airrep.index.shards import LAYOUTS, SHARD, Blocks, Shard, Sieve, id_keys, reading
@@ -40,6 +41,8 @@ DIRECT = "direct"
 """Key of a manifest: whether a method keeps no features, but scores examples when a query is asked about."""
 PACKAGES = "method_packages"
 """Entry of a manifest: the packages that bring the method, where airrep does not."""
+READING = "reading"
+"""Entry of a manifest: how the records were read that the index was built from, where that was not the usual way."""
 
 RowsLike = np.ndarray | Iterable[int] | Iterable[str] | str
 GroupsLike = str | Groups | Mapping[str, RowsLike] | Sequence[RowsLike]
@@ -128,6 +131,14 @@ class IndexRows:
     def fields(self) -> tuple[str, ...]:
         """The metadata fields that some example has."""
         return tuple(self.manifest["fields"])
+
+    @property
+    def reading(self) -> Reading:
+        """How the records were read that it was built from; nothing for an index of before, or of examples."""
+        found = self.manifest.get(READING, {})
+        with as_written(self.path / MANIFEST):
+            options = {str(name): str(value) for name, value in found.get("options", {}).items()}
+            return Reading(Schema(**options).chosen, tuple(map(str, found.get("forms", ()))))  # type: ignore[arg-type]
 
     @cached_property
     def fingerprint(self) -> str:
