@@ -676,7 +676,7 @@ def test_append_reads_as_the_index_was_read(run: Run) -> None:
     assert run("index", "train.jsonl", "--out", "i", "--method", "tfidf", *options).status == 0
     ran = run("append", "i", "more.jsonl")
     assert ran.status == 0, ran.err
-    told = "i: was read with --response-field chat --turns all, and so are these; other options count before\n"
+    told = "i: was read with --response-field chat --turns all, and so are these; options given count before\n"
     assert told in ran.err
     assert "4 examples added, 12 in all" in ran.err
     ran = run("append", "i", "others.jsonl", "--turns", "last", "--response-field", "chat")

@@ -216,6 +216,9 @@ def test_a_key_with_dots_comes_before_a_part_of_an_object() -> None:
     assert (kept("a.b == 1", table), kept("a.b == 2", table), kept("a.c.d > 2", table)) == ("0", "1", "01")
     assert where(table, **{"a.b": [1, 2]}).tolist() == [True, True]
     assert kept("a.b == 1", table[:0]) == ""
+    assert kept("a.b is None", table[1:]) == ""
+    other = Corpus.from_examples([Example("p", "r", "2", metadata={"c": 1})]).table
+    assert compile_filter("a.b is None").mask(other, ["a.b", "c"]).tolist() == [True]
     assert compile_filter("a.x is None").mask(table, compared=Comparisons()).tolist() == [True, True]  # of one part
 
 

@@ -196,7 +196,7 @@ def _as_before(index: "IndexRows", reading: options.ReadingOptions, typed: "Coll
     """Options of reading, of which those that were not typed are the index's; it is told which these are."""
     recorded = {name: value for name, value in index.reading.options.items() if name not in typed}
     if recorded:
-        note(f"{index.path}: was read with {options.flags_of(recorded)}, and so are these; other options count before")
+        note(f"{index.path}: was read with {options.flags_of(recorded)}, and so are these; options given count before")
     return reading.or_else(recorded)
 
 

@@ -57,10 +57,15 @@ class Comparisons:
     def __init__(self) -> None:
         self._held: dict[Field, set[str]] = {}
         self._asked: dict[tuple[Field, frozenset[str]], Scalar] = {}
+        self._known: set[Field] = set()
 
     def holds(self, field: Field, kinds: set[str]) -> None:
         """Note the types that a part has."""
         self._held.setdefault(field, set()).update(kinds)
+
+    def know(self, field: Field) -> None:
+        """Note a field that is a key of parts which are not asked here."""
+        self._known.add(field)
 
     def ask(self, field: Field, literal: Scalar, kinds: Iterable[str]) -> None:
         """Note a literal that is compared with a field, of which values of these types can be what is looked for."""
@@ -72,7 +77,7 @@ class Comparisons:
         A key that no row has is refused before; of the parts of its objects only all rows together can tell.
         """
         for field, held in self._held.items():
-            if "." in field.name and not held:
+            if "." in field.name and not held and field not in self._known:
                 raise ConfigError(_no_part(field.where, field.name))
         for (field, kinds), literal in self._asked.items():
             held = self._held.get(field, set())
@@ -106,7 +111,10 @@ def read_fields(
 
     What they are compared with is noted in *compared*, to be checked when all was asked.
     """
-    wanted = list(fields)
+    wanted, known = list(fields), frozenset(known)
+    for field in wanted:
+        if field.name in known:
+            compared.know(field)
     columns: dict[Field, Column] = {
         field: _TextColumn(table[field.name], field) for field in wanted if not field.nested
     }
@@ -131,12 +139,13 @@ def field_values(
     if name in TEXT_FIELDS:
         return [text for table in tables for text in table[name].to_pylist()]
     parts: list[tuple[list[Any], Rows]] = []
+    known = frozenset(known)
     for table in tables:
         records, codes = _distinct(table["metadata"])
         _check_known(records, [Field(name, True, "field")], known, len(codes))
         parts.append(([part_of(record, name) for record in records], codes))
     distinct = [value for values, codes in parts if len(codes) for value in values]
-    if "." in name and distinct and all(value is None for value in distinct):
+    if "." in name and name not in known and distinct and all(value is None for value in distinct):
         raise ConfigError(_no_part("field", name))
     alike = {shown_value(value) for value in distinct if not isinstance(value, str)} if quoted else set()
     found: list[str | None] = []
