@@ -17,6 +17,8 @@ class OnceCommand(TyperCommand):
         Raises:
             ConfigError: an option that takes one value is given twice.
         """
+        if ctx.resilient_parsing:  # a shell asks how a line may go on
+            return super().parse_args(ctx, args)
         _, _, given = self.make_parser(ctx).parse_args(list(args))  # it takes them out of the list
         for option, count in Counter(given).items():
             several = getattr(option, "multiple", True) or getattr(option, "is_flag", False)
