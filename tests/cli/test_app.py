@@ -479,6 +479,26 @@ def test_sample_writes_files_for_another_trainer(run: Run) -> None:
     assert len(Path("files/subsets.jsonl").read_text().splitlines()) == 3
 
 
+def test_more_workers_than_cores_are_told_and_reckon_no_less_time(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: dict[str, Any] = {}
+
+    def adapt(*_: Any, **named: Any) -> Any:
+        asked.update(named)
+        raise ConfigError("enough")
+
+    write("train.jsonl", make_corpus(3))
+    monkeypatch.setattr("airrep.runtime.metering.cores", lambda: 2)
+    monkeypatch.setattr("airrep.planning.adapt.Adaptation", adapt)
+    told = "--workers 5: this machine has 2 cores for them; more than 2 are no faster on the CPU\n"
+    err = run("adapt", "train.jsonl", "--lm", "lm", "--out", "o", "--workers", "5").err
+    assert err.startswith(told)
+    assert (asked["workers"], asked["engine"].workers) == (2, 5)
+    assert "this machine" not in run("adapt", "train.jsonl", "--lm", "lm", "--out", "o", "--workers", "2").err
+    assert asked["workers"] == 2
+    ran = run("index", "train.jsonl", "--out", "i", "--method", "tfidf", "--workers", "3")
+    assert (ran.status, "--workers 3: this machine has 2 cores" in ran.err) == (0, True)
+
+
 def test_adapt_takes_settings_of_the_lm_and_of_the_fine_tuning(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     asked: list[Any] = []
 
@@ -607,6 +627,113 @@ def test_interruption_ends_with_130(run: Run, monkeypatch: pytest.MonkeyPatch) -
     ran = run("index", "train.jsonl", "--out", "i")
     assert ran.status == 130
     assert "airrep: interrupted; run the same command again to go on" in ran.err
+
+
+def test_parts_of_objects_filter_and_group_and_unlike_values_stay_apart(run: Run) -> None:
+    metas = [{"lang": "en", "n": 1}, {"lang": "de", "n": "1"}, {"lang": "en", "n": 1}, {"n": "2"}]
+    records = [{"prompt": f"p {n}", "response": f"word {n}", "id": str(n), "meta": m} for n, m in enumerate(metas)]
+    Path("train.jsonl").write_text("".join(json.dumps(record) + "\n" for record in records))
+    write("queries.jsonl", make_corpus(2, "q"))
+    assert run("index", "train.jsonl", "--out", "i", "--method", "tfidf", "--shard-rows", "1").status == 0
+
+    def ids(expression: str) -> set[str]:
+        ran = run("top", "i", "queries.jsonl", "--where", expression, "--json")
+        return {hit["example"]["id"] for hit in json.loads(ran.out)["queries"][0]["hits"]}
+
+    assert (ids('meta.lang == "en"'), ids("meta.lang is None"), ids("meta.n == 1")) == ({"0", "2"}, {"3"}, {"0", "2"})
+    ran = run("top", "i", "queries.jsonl", "--where", "meta.long == 1")
+    assert (ran.status, ran.err.count("\n")) == (1, 1)
+    assert "where 'meta.long == 1', column 1: there is no field \"meta.long\"" in ran.err
+
+    def names(field: str) -> list[str]:
+        ran = run("group", "i", "queries.jsonl", "--by", field, "--json")
+        assert ran.status == 0, ran.err
+        return [group["name"] for group in json.loads(ran.out)["groups"]]
+
+    assert names("meta.lang") == ["en", "de", "(none)"]
+    assert names("meta.n") == ["1", '"1"', "2"]  # only those that look alike are in quotes
+    assert run("group", "i", "queries.jsonl", "--by", "meta.long").err.startswith("airrep: error: field: there is no")
+    assert (
+        run("select", "i", "queries.jsonl", "--count", "1", "--by", "meta.lang", "--most", "en=0", "--json").status == 0
+    )
+
+
+def _chats(first: int, count: int, **more: Any) -> str:
+    """Conversations of two turns, as JSON lines."""
+    lines = []
+    for number in range(first, first + count):
+        said = [("user", f"q {number}"), ("assistant", f"a {number}"), ("user", f"again {number}"), ("assistant", "b")]
+        messages = [{"role": role, "content": text} for role, text in said]
+        lines.append(json.dumps({"chat": messages, "id": str(number), **more}) + "\n")
+    return "".join(lines)
+
+
+def test_append_reads_as_the_index_was_read(run: Run) -> None:
+    Path("train.jsonl").write_text(_chats(0, 4))
+    Path("more.jsonl").write_text(_chats(4, 2))
+    Path("others.jsonl").write_text(_chats(6, 1))
+    options = ("--response-field", "chat", "--turns", "all")
+    assert run("index", "train.jsonl", "--out", "i", "--method", "tfidf", *options).status == 0
+    ran = run("append", "i", "more.jsonl")
+    assert ran.status == 0, ran.err
+    told = "i: was read with --response-field chat --turns all, and so are these; options given count before\n"
+    assert told in ran.err
+    assert "4 examples added, 12 in all" in ran.err
+    ran = run("append", "i", "others.jsonl", "--turns", "last", "--response-field", "chat")
+    assert "1 examples added, 13 in all" in ran.err
+    assert "was read with" not in ran.err
+    assert run("delete", "i", "--id", "0/1").status == run("compact", "i").status == 0
+    Path("last.jsonl").write_text(_chats(7, 1))
+    assert "2 examples added, 14 in all" in run("append", "i", "last.jsonl").err
+
+
+def test_append_to_an_index_of_before_reads_as_asked(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    Path("train.jsonl").write_text(_chats(0, 4))
+    with monkeypatch.context() as before:
+        before.setattr("airrep.index.building.reading_entry", lambda reading: {})
+        assert run("index", "train.jsonl", "--out", "i", "--method", "tfidf", "--response-field", "chat").status == 0
+    assert "reading" not in json.loads(Path("i/manifest.json").read_text())
+    Path("more.jsonl").write_text(_chats(4, 1))
+    assert "no prompt and response" in run("append", "i", "more.jsonl").err
+    assert "1 examples added" in run("append", "i", "more.jsonl", "--response-field", "chat").err
+    write("plain.jsonl", make_corpus(3))
+    assert run("index", "plain.jsonl", "--out", "plain", "--method", "tfidf").status == 0
+    assert "reading" not in json.loads(Path("plain/manifest.json").read_text())
+
+
+def test_parts_that_are_joined_know_how_they_were_read(run: Run) -> None:
+    Path("train.jsonl").write_text(_chats(0, 4))
+    options = ("--method", "tfidf", "--response-field", "chat", "--shard-rows", "2")
+    for part in "12":
+        assert run("index", "train.jsonl", "--out", part, *options, "--shard", f"{part}/2").status == 0
+    assert run("join", "1", "2", "--out", "i").status == 0
+    Path("more.jsonl").write_text(_chats(4, 1))
+    assert "was read with --response-field chat," in run("append", "i", "more.jsonl").err
+
+
+def test_select_tells_how_to_get_preference_pairs_and_conversations(run: Run) -> None:
+    pairs = [{"prompt": f"p {n}", "chosen": f"good {n}", "rejected": f"bad {n}", "id": str(n)} for n in range(6)]
+    Path("pairs.jsonl").write_text("".join(json.dumps(pair) + "\n" for pair in pairs))
+    write("queries.jsonl", make_corpus(2, "q"))
+    for flags in ((), ("--preferences", "both")):
+        assert run("index", "pairs.jsonl", "--out", "i", "--method", "tfidf", *flags, "--replace").status == 0
+        err = run("select", "i", "queries.jsonl", "--count", "2", "--out", "s.jsonl", "--replace").err
+        take = ("take", "pairs.jsonl", *flags, "s.jsonl", "--out", "records.jsonl")
+        command = " ".join(("airrep take YOUR-DATA", *take[2:]))
+        assert err.endswith(
+            f"s.jsonl: examples of preference pairs have one answer each; to train on the pairs: {command}\n"
+        )
+        assert run(*take, "--replace").status == 0
+        assert all("rejected" in json.loads(line) for line in Path("records.jsonl").read_text().splitlines())
+    Path("chats.jsonl").write_text(_chats(0, 4).replace("chat", "messages"))
+    assert run("index", "chats.jsonl", "--out", "c", "--method", "tfidf", "--turns", "all").status == 0
+    first = run("select", "c", "queries.jsonl", "--count", "1", "--where", "turn == 1", "--out", "f.jsonl").err
+    assert "f.jsonl: examples are single turns of conversations; to train on the conversations: airrep take" in first
+    write("plain.jsonl", make_corpus(6))
+    assert run("index", "plain.jsonl", "--out", "p", "--method", "tfidf").status == 0
+    assert "take" not in run("select", "p", "queries.jsonl", "--count", "2", "--out", "plain-picks.jsonl").err
+    assert run("append", "p", "pairs.jsonl").status == 0
+    assert "to train on the pairs" in run("select", "p", "queries.jsonl", "--count", "9", "--out", "n.jsonl").err
 
 
 def test_out_is_checked_before_the_work(world: Run) -> None:

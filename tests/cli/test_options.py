@@ -8,6 +8,7 @@ from typing import Annotated, Any, get_args, get_type_hints
 import pytest
 import typer
 from typer.testing import CliRunner
+from worlds.commands import runner
 
 from airrep.cli.evaluate_commands import SelectionOptions
 from airrep.cli.flags import SettingsFlags
@@ -96,3 +97,28 @@ def test_a_command_takes_option_classes_and_gives_their_fields_other_help() -> N
     assert "--no-dry-run" not in shown
     assert "Also write the result" not in shown
     assert run(command, "a", "--no-dry-run").exit_code == 2
+
+
+def test_an_option_given_twice_of_which_one_counts_is_refused(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run = runner(capsys, monkeypatch)
+    ran = run("explain", "idx", "--prompt", "p", "--response", "r", "--better", "a", "--better=b")
+    assert (ran.status, ran.out) == (1, "")
+    assert ran.err == (
+        "airrep: error: explain: --better is given 2 times, and one value counts; expected it once. "
+        "Leave the others out.\n"
+    )
+    assert "--count is given 2 times" in run("select", "idx", "q", "--count", "3", "--count", "3").err
+    assert "report: --title is given 3 times" in run("report", "r", *(["--title", "t"] * 3), "--out", "o").err
+    assert "lds: --pool is given 2 times" in run("evaluate", "lds", "i", "--pool", "sum", "--pool", "mean").err
+    ran = run("index", "data.jsonl", "--out", "o", "--set", "ngrams=1", "--set", "ngrams=2", "--set", "view=response")
+    assert "--set ngrams=2: 'ngrams' is set already" in ran.err
+
+
+def test_flags_and_options_that_may_be_repeated_are_as_before(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run = runner(capsys, monkeypatch)
+    assert run("methods", "tfidf", "--json", "--json").status == 0
+    assert "times" not in run("delete", "idx", "--id", "a", "--id", "b").err

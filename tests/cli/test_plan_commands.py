@@ -10,6 +10,7 @@ from worlds.tiny_bert import tiny_folder
 from worlds.tiny_lms import tiny_lm
 
 import airrep
+from airrep.errors import ConfigError
 from airrep.runtime.engine import InProcess
 
 
@@ -52,6 +53,45 @@ def test_a_plan_is_written_printed_and_compared_with_a_real_run(run, tmp_path: P
     status, _, told = run(*arguments)
     assert status == 1
     assert "exists already" in told
+
+
+@pytest.mark.usefixtures("_here")
+def test_methods_without_lm_are_planned_without_one(run, tmp_path: Path) -> None:
+    airrep.build_index(TEXTS, tmp_path / "index", "dsir")
+    asked = ("plan", "data.jsonl", "--encoder", "encoder", "--method", "dsir", "--seconds", "2", "--device", "cpu")
+    status, shown, told = run(*asked, "--against", "index", "--out", "plan")
+    assert status == 0, told
+    assert "plan: no LM: nothing is fine-tuned, so the encoder is taken as it is" in told
+    assert "measuring labels" not in told
+    assert "400 examples; " in shown
+    assert "without labels and training of its own. Seconds are those of one core" in " ".join(shown.split())
+    value = json.loads((tmp_path / "plan" / "result.json").read_bytes())
+    assert [method["name"] for method in value["methods"]] == ["airrep", "dsir"]
+    assert list(value["methods"][0]["fixed_parts"]) == ["fit"]
+    assert (value["lm"], value["crossovers"]) == (None, [])
+    assert value["last_real"][0]["what"].startswith("index: 400 examples by dsir")
+    assert run("report", "plan", "--out", "plan.html", "--no-figures").status == 0
+    for more, message in (
+        (("--method", "logra"), "plan: method 'logra' reads a language model. Give --lm, or leave it out."),
+        (("--set", "epochs=3"), "plan: 'epochs' is a setting of fine-tuning, and there is no LM. Give --lm, or"),
+        (("--set", "max_tokens=3"), "plan: none of the methods has a setting 'max_tokens'"),
+    ):
+        ran = run(*asked, *more)
+        assert (ran.status, message in ran.err) == (1, True), ran.err
+
+
+@pytest.mark.usefixtures("_here")
+def test_what_is_planned_by_default_depends_on_the_lm(run, monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[tuple[str, ...]] = []
+
+    def benchmark(request, tell):
+        asked.append(request.methods)
+        raise ConfigError("enough")
+
+    monkeypatch.setattr("airrep.planning.plan_request.run_benchmarks", benchmark)
+    for flags in ((), ("--lm", "lm"), ("--set", "lm=lm")):
+        assert "enough" in run("plan", "data.jsonl", *flags).err
+    assert asked == [("channels",), ("channels", "logra"), ("channels", "logra")]
 
 
 @pytest.mark.usefixtures("_here")

@@ -121,14 +121,14 @@ def test_select_goes_the_whole_way_and_is_done_once(run: Run) -> None:
 
 
 def test_select_goes_on_from_what_partial_left_out(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
-    asked = (*SELECT, "--no-random", "--retries", "0", "--json", "--out", "left")
+    asked = (*SELECT, "--no-random", "--retries", "0", "--json")
     log = Path("log")
 
-    def select(*more: str, poison: str = "") -> Ran:
+    def select(*more: str, poison: str = "", out: str = "left") -> Ran:
         monkeypatch.setattr("airrep.labels.fine_tuner._loader", lambda lm: ParrotWorld(str(log), poison=poison))
-        return run(*asked, *more)
+        return run(*asked, "--out", out, *more)
 
-    assert select("--out", "elsewhere")[0] == 0
+    assert select(out="elsewhere")[0] == 0
     first, *others = [set(line.split()[1:]) for line in log.read_text().splitlines()]
     poison = min(first - set().union(*others))
     log.unlink()

@@ -45,6 +45,12 @@ def test_queries_that_come_twice_or_stand_in_the_train_pool_are_told(capsys: pyt
     assert "; queries that are in their train pool: 3, which helps whoever finds equal texts; " in shown
 
 
+def test_pages_tell_queries_that_come_twice() -> None:
+    for different, told in ((25, " 40 queries, 25 of them different; "), (40, " 40 queries; ")):
+        made = made_evaluation("classify", queries=40, facts={"distinct_queries": different})
+        assert told in value_table("", label_panels([ReportSource("a", made)])).caption
+
+
 @pytest.mark.parametrize(("queries", "different", "told"), [(9, 9, True), (10, 10, False), (10, 9, True)])
 def test_few_queries_are_told(capsys: pytest.CaptureFixture[str], queries: int, different: int, told: bool) -> None:
     facts = {"queries": queries, "subsets": 30, "instances": ["a"], "seeds": [1], "distinct_queries": different}

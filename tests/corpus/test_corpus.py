@@ -266,6 +266,10 @@ def test_values_of_a_field() -> None:
     assert corpus.values("label") == corpus.values("other", ["other"]) == [None] * 7
     with pytest.raises(ConfigError, match=r'field: there is no field "n"; expected one of id, prompt.*, m'):
         corpus.values("n")
+    assert corpus.values("other.k", ["other.k"]) == [None] * 7
+    assert corpus.values("m.k") == [None] * 6 + ["1"]
+    with pytest.raises(ConfigError, match=r'field: there is no field "m.l"; expected a part that some example has'):
+        corpus.values("m.l")
 
 
 def test_is_a_sequence() -> None:

@@ -10,6 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from airrep.corpus.corpus import Corpus, Example
+from airrep.corpus.fields import Comparisons
 from airrep.corpus.filters import compile_filter, where
 from airrep.errors import ConfigError
 
@@ -17,7 +18,14 @@ ROWS = [
     Example("What is 1+1?", "2", "a", "math", "forum", {"year": 2019, "tags": ["easy", 1], "ok": True}),
     Example("Recipe for soup", "boil", "b", "food", None, {"year": 2021.5, "odd key": "x y", "ok": False}),
     Example("Wie geht's?", "gut", "c", None, "wiki", {"year": 2022, "tags": "easygoing", "mixed": "3"}),
-    Example("Zebra é", "ja", "d", "math", "wiki", {"mixed": 3, "label": "inner", "object": {"k": 1}}),
+    Example(
+        "Zebra é",
+        "ja",
+        "d",
+        "math",
+        "wiki",
+        {"mixed": 3, "label": "inner", "object": {"k": 1, "inner": "deep", "list": ["x"]}},
+    ),
 ]
 TABLE = Corpus.from_examples(ROWS).table
 
@@ -79,6 +87,13 @@ def kept(expression: str, table: pa.Table = TABLE) -> str:
         ('mixed in ["3", 3]', "cd"),
         ("mixed < 4", "d"),
         ("object is not None", "d"),
+        ('object.inner == "deep"', "d"),
+        ('object["inner"] == "deep" and object.k != 2', "d"),
+        ('metadata["object"]["inner"] in ["deep"]', "d"),
+        ("metadata.object.inner is None", "abc"),
+        ('"x" in object.list', "d"),
+        ('"deep" == object.inner', "d"),
+        ("2018 < metadata.year", "abc"),
         (' ( label == "math" )\t', "ad"),
         ('label == "food" or label == "math" and source == "wiki"', "bd"),
         ('(label == "food" or label == "math") and source == "wiki"', "d"),
@@ -113,6 +128,11 @@ def test_keeps(expression: str, ids: str) -> None:
             "year == '2019'",
             r"column 1: year holds numbers and is compared with '2019'; a literal of its type",
         ),
+        ("object.iner == 'deep'", r'column 1: there is no field "object.iner"; expected a part that some example has'),
+        ("year.of is None", r'column 1: there is no field "year.of"'),
+        ("objcet.inner is None", r'column 1: there is no field "objcet.inner"; expected one of id'),
+        ("object.inner == 1", r"column 1: object.inner holds text and is compared with 1"),
+        ("object().inner == 1", r"column 1: an attribute stands where a field is expected"),
         ("ok == 1", r"column 1: ok holds true or false and is compared with 1"),
         ("object == 1", r"column 1: object holds objects and is compared with 1"),
         ("'x' in year", r"column 8: year holds numbers and is compared with 'x'"),
@@ -188,6 +208,18 @@ def test_a_part_may_lack_a_key_that_another_part_has() -> None:
     assert where(part, ["year"], year=[2019, None]).tolist() == [True]
     with pytest.raises(ConfigError, match=r'there is no field "year"; expected one of .*label, mixed, object$'):
         compile_filter("year is None").mask(part)
+
+
+def test_a_key_with_dots_comes_before_a_part_of_an_object() -> None:
+    rows = [{"a.b": 1, "a": {"b": 2, "c.d": 3}}, {"a": {"b": 2, "c": {"d": 4}}}]
+    table = Corpus.from_examples([Example("p", "r", str(n), metadata=one) for n, one in enumerate(rows)]).table
+    assert (kept("a.b == 1", table), kept("a.b == 2", table), kept("a.c.d > 2", table)) == ("0", "1", "01")
+    assert where(table, **{"a.b": [1, 2]}).tolist() == [True, True]
+    assert kept("a.b == 1", table[:0]) == ""
+    assert kept("a.b is None", table[1:]) == ""
+    other = Corpus.from_examples([Example("p", "r", "2", metadata={"c": 1})]).table
+    assert compile_filter("a.b is None").mask(other, ["a.b", "c"]).tolist() == [True]
+    assert compile_filter("a.x is None").mask(table, compared=Comparisons()).tolist() == [True, True]  # of one part
 
 
 def test_no_rows_and_many_chunks() -> None:

@@ -7,6 +7,7 @@ import re
 import numpy as np
 import pytest
 
+from airrep.corpus.corpus import Corpus
 from airrep.corpus.records import Fields, Schema, content_hash, encode_metadata, encode_metadata_text
 from airrep.errors import DataError
 
@@ -70,6 +71,22 @@ def test_optional_fields_can_be_named() -> None:
     record = {"prompt": "p", "response": "r", "key": "k", "task": "t", "site": "s", "label": "other"}
     fields = parse(record, id_field="key", label_field="task", source_field="site")
     assert fields[2:] == ("k", "t", "s", '{"label":"other"}')
+
+
+def test_named_fields_may_be_parts_of_objects() -> None:
+    said = [{"role": "user", "content": "q"}, {"role": "assistant", "content": "a"}]
+    record = {"data": {"q": "p", "a": {"text": "r"}, "chat": said}, "meta": {"lang": "en", "kind": 3, "id": "x"}}
+    named = {"id_field": "meta.id", "label_field": "meta.kind", "source_field": "meta.lang"}
+    (example,) = Corpus.from_records([record], prompt_field="data.q", response_field="data.a.text", **named)
+    assert (example.prompt, example.response, example.id) == ("p", "r", "x")
+    assert (example.label, example.source, example.metadata) == ("3", "en", record)
+    (chat,) = Corpus.from_records([record], response_field="data.chat", **named)
+    assert (chat.prompt, chat.response) == ("q", "a")
+    with pytest.raises(DataError, match='the prompt field "data.x" is missing; found data, meta'):
+        Corpus.from_records([record], prompt_field="data.x")
+    dotted = {"prompt": "p", "response": "r", "meta.lang": "de", "meta": {"lang": "en"}}
+    (example,) = Corpus.from_records([dotted], source_field="meta.lang")
+    assert (example.source, example.metadata) == ("de", {"meta": {"lang": "en"}})
 
 
 def test_metadata_is_canonical_json() -> None:

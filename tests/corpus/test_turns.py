@@ -3,7 +3,7 @@
 import pytest
 
 from airrep.corpus.schemas.conversations import Message, prompt_of
-from airrep.corpus.turns import from_last_message, last_message
+from airrep.corpus.turns import from_last_message, last_message, message_at
 
 SYSTEM = Message("system", "You are a polite agent. " * 40)
 TOOLS = Message("tools", '[{"type": "function", "name": "search"}]')
@@ -35,3 +35,13 @@ def test_a_long_last_message_is_shown_from_its_beginning() -> None:
 def test_other_prompts_stay(prompt: str) -> None:
     assert from_last_message(prompt, 90) == prompt
     assert last_message(prompt, 90) == 0
+
+
+def test_the_message_of_a_place() -> None:
+    prompt = prompt_of([SYSTEM, Message("user", "Hello"), ASKED])
+    places = [prompt.index(text) for text in ("polite", "\nUser: Hello", "Hello", "Where")]
+    assert [prompt[message_at(prompt, place) :][:11] for place in places] == [
+        "System: You",
+        *["User: Hello"] * 2,
+        "User: Where",
+    ]

@@ -260,3 +260,18 @@ def test_the_last_message_of_a_long_prompt_is_listed_with_its_places(tmp_path: P
     explorer = Explorer(index, corpus)
     (listed, _) = questions.list_queries(explorer, requests.ListRequest())["queries"]
     assert listed["prompt"] == "… User: which zebra?"
+
+
+def test_same_words_before_the_last_message_alone_are_listed_with_their_message(tmp_path: Path) -> None:
+    before = "System: " + "polite " * 300
+    prompt = f"{before}\nUser: which zebra?\nAssistant: this zebra\nUser: thanks"
+    corpus = Corpus.from_examples([Example(prompt, "none", id="a"), Example("q", "a car", id="b")])
+    index = airrep.build_index(corpus, tmp_path / "index", "bm25", settings={"view": "whole"})
+    explorer = Explorer(index, Corpus.from_examples([Example("zebra", "zebra", id="q")]))
+    hit = questions.top(explorer, requests.TopRequest(query=ref()))["hits"][0]
+    assert hit["prompt"] == "… User: which zebra?\nAssistant: this zebra\nUser: thanks"
+    (word,) = hit["words"]
+    assert [hit["prompt"][start:stop] for _, start, stop in word["example"]] == ["zebra", "zebra"]
+    whole = questions.example(explorer, requests.ExampleRequest(row=hit["row"], query=ref()))
+    assert whole["prompt"] == prompt
+    assert [prompt[start:stop] for _, start, stop in whole["words"][0]["example"]] == ["zebra", "zebra"]

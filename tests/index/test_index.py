@@ -1,5 +1,6 @@
 """Index: built, resumed, asked, changed, verified."""
 
+import json
 import os
 import pickle
 import re
@@ -661,3 +662,20 @@ def test_names_of_groups_are_texts(index: airrep.Index, queries: airrep.Corpus, 
 def test_half_a_character_is_refused_in_a_query(index: airrep.Index, text: object) -> None:
     with pytest.raises(DataError, match=r"queries(\[0\])?: (prompt|response) holds a lone surrogate .* at character 1"):
         index.top(text, 1)  # type: ignore[call-overload]
+
+
+def test_more_is_read_as_the_index_was(tmp_path: Path) -> None:
+    records = [{"q": f"question {n}", "a": f"answer {n}", "id": str(n)} for n in range(8)]
+    (tmp_path / "train.jsonl").write_text("".join(json.dumps(record) + "\n" for record in records[:4]))
+    (tmp_path / "more.jsonl").write_text("".join(json.dumps(record) + "\n" for record in records[4:6]))
+    corpus = airrep.read_corpus(tmp_path / "train.jsonl", prompt_field="q", response_field="a")
+    index = airrep.build_index(corpus[:3], tmp_path / "index", "tfidf")  # a part is read as the whole
+    assert index.reading.options == {"prompt_field": "q", "response_field": "a"}
+    index = index.append(tmp_path / "more.jsonl").append(records[6:])
+    assert [index.example(row).prompt for row in range(7)] == [f"question {n}" for n in (0, 1, 2, 4, 5, 6, 7)]
+    index = index.append(airrep.Corpus.from_records([{"prompt": "p", "response": "r"}])).append(
+        [airrep.Example("p", "s")]
+    )
+    assert len(index) == 9
+    with pytest.raises(DataError, match='the prompt field "q" is missing; found prompt, response'):
+        index.append([{"prompt": "p", "response": "t"}])

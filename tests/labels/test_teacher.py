@@ -433,16 +433,14 @@ def run(labelled: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.
 
 
 TRAIN = ("--held-out", "labels#0", "--data", "data.jsonl", "--start", "tiny", "--set", "initial_scale=0.1")
-TEACHER = (
-    "--teacher",
-    "other",
-    "--teacher-sizes",
-    "1,6",
-    "--teacher-instances",
-    "2",
-    "--set",
-    "teacher_query_count=9",
-)
+ASKED = {"--teacher": "other", "--teacher-sizes": "1,6", "--teacher-instances": "2", "--set": "teacher_query_count=9"}
+TEACHER = tuple(word for pair in ASKED.items() for word in pair)
+
+
+def teacher(**changed: str) -> tuple[str, ...]:
+    """The options of the teacher, some of them with other values."""
+    other = {"--set" if name == "set" else f"--teacher-{name}": value for name, value in changed.items()}
+    return tuple(word for pair in (ASKED | other).items() for word in pair)
 
 
 def test_the_command_teaches_then_trains_and_says_what_it_left_out(run: Command) -> None:
@@ -477,7 +475,7 @@ def test_the_command_takes_a_teacher_alone_with_queries_from_elsewhere(run: Comm
         (("labels#1", *TRAIN, "--teacher-steps", "4"), "teacher_steps: is set, and there is no teacher"),
         (("labels#1", *TRAIN, "--teacher-queries", "data.jsonl"), "teacher_queries: is set, and there is no teacher"),
         (("labels#1", *TRAIN, *TEACHER, "--set", "teacher_taste=4"), "'taste' is not a setting here"),
-        (("labels#1", *TRAIN, *TEACHER, "--teacher-sizes", "1,none"), "expected numbers from 1 up"),
+        (("labels#1", *TRAIN, *teacher(sizes="1,none")), "expected numbers from 1 up"),
     ],
 )
 def test_the_command_refuses_in_one_line_what_cannot_be_taught(
@@ -493,14 +491,14 @@ def test_the_command_refuses_in_one_line_what_cannot_be_taught(
 @pytest.mark.parametrize(
     ("arguments", "problem", "count"),
     [
-        (("--teacher-sizes", "1,90"), "instance 1: 90 examples are to be drawn from a train pool of 83", 9),
-        (("--set", "teacher_query_count=500"), "instance 0: 92 examples of the query corpus may be drawn", 500),
+        (teacher(sizes="1,90"), "instance 1: 90 examples are to be drawn from a train pool of 83", 9),
+        (teacher(set="teacher_query_count=500"), "instance 0: 92 examples of the query corpus may be drawn", 500),
     ],
 )
 def test_draws_that_fail_are_told_in_the_settings_of_the_command(
     run: Command, arguments: Sequence[str], problem: str, count: int
 ) -> None:
-    status, said = run("train", "labels#1", *TRAIN, *TEACHER, *arguments, "--out", "nothing")
+    status, said = run("train", "labels#1", *TRAIN, *arguments, "--out", "nothing")
     last = said.splitlines()[-1]
     assert status == 1
     assert last.startswith(f"airrep: error: teacher other: {problem}; expected ")

@@ -1,7 +1,10 @@
 """Engines: the same outcomes everywhere, retries, lost workers."""
 
 import os
+import signal
 import socket
+import subprocess
+import sys
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -225,3 +228,72 @@ def test_a_worker_in_the_place_of_another_has_its_gpu() -> None:
 def test_a_fatal_reply_keeps_the_kind_of_its_error() -> None:
     with pytest.raises(ArtifactError, match="x: is full"):
         Reply(fatal=(ArtifactError, "x: is full")).check()
+
+
+TICKING = """
+import os, sys, time
+from pathlib import Path
+from airrep.runtime.processes import LocalProcesses
+
+def make():
+    return tick
+
+def tick(task):
+    Path(sys.argv[1], f"{os.getpid()}.worker").touch()
+    while not Path(sys.argv[1], "enough").exists():
+        time.sleep(0.01)
+    return task
+
+if __name__ == "__main__":
+    import signal
+    print(sorted(outcome.value for outcome in LocalProcesses(2).run(make, [1, 2])))
+    assert signal.getsignal(signal.SIGTSTP) is signal.SIG_DFL
+"""
+
+
+def test_workers_stop_with_their_program_and_go_on_with_it(tmp_path: Path) -> None:
+    (script := tmp_path / "ticking.py").write_text(TICKING)
+    # a group of its own, as a shell gives a job: to orphaned ones the system passes no SIGTSTP
+    with subprocess.Popen([sys.executable, script, tmp_path], process_group=0, stdout=subprocess.PIPE) as program:
+        try:
+            wait_until(lambda: len(list(tmp_path.glob("*.worker"))) == 2)
+            workers = [int(path.stem) for path in tmp_path.glob("*.worker")]
+            for _ in range(2):
+                program.send_signal(signal.SIGTSTP)
+                wait_until(lambda: {_state(process) for process in (program.pid, *workers)} == {"T"})
+                program.send_signal(signal.SIGCONT)
+                wait_until(lambda: "T" not in {_state(process) for process in (program.pid, *workers)})
+            (tmp_path / "enough").touch()
+            assert program.communicate(timeout=60)[0] == b"[1, 2]\n"
+            assert program.returncode == 0
+        finally:
+            program.kill()
+
+
+def wait_until(holds: Callable[[], bool]) -> None:
+    """Wait at most a minute."""
+    until = time.monotonic() + 60
+    while not holds():
+        assert time.monotonic() < until
+        time.sleep(0.02)
+
+
+def _state(process: int) -> str:
+    """T for a process that is stopped, as Linux tells."""
+    return Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()[0]
+
+
+def test_a_program_keeps_its_own_way_of_stopping() -> None:
+    before = signal.signal(signal.SIGTSTP, signal.SIG_IGN)
+    try:
+        run = LocalProcesses(1).run(make_name_process, range(2))
+        next(run)
+        assert signal.getsignal(signal.SIGTSTP) is signal.SIG_IGN
+        run.close()
+    finally:
+        signal.signal(signal.SIGTSTP, before)
+    run = LocalProcesses(1).run(make_name_process, range(2))
+    next(run)
+    assert signal.getsignal(signal.SIGTSTP) is not signal.SIG_DFL
+    run.close()
+    assert signal.getsignal(signal.SIGTSTP) is signal.SIG_DFL

@@ -23,6 +23,7 @@ from airrep.cli import (
 from airrep.cli.answers import question_commands
 from airrep.cli.options import JsonOption, ReplaceOption, note, print_json, shared_options
 from airrep.cli.running import run_commands
+from airrep.cli.running.once import OnceCommand
 from airrep.cli.running.recording import RecordedCommand
 from airrep.errors import AirRepError, ConfigError
 from airrep.runtime.remote.places import here_only
@@ -250,6 +251,8 @@ for commands in (
 ):
     for command in commands.registered_commands:
         command.cls = RecordedCommand  # what a command makes records the command
+for command in (*own.registered_commands, *run_commands.app.registered_commands):
+    command.cls = OnceCommand
 
 
 def main() -> None:

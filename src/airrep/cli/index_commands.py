@@ -11,7 +11,7 @@ from airrep.cli.options import note, open_moved_index, shared_options
 from airrep.errors import AirRepError, ConfigError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Collection, Iterable, Mapping
 
     from airrep.attributors.base import Attributor
     from airrep.corpus.corpus import Corpus
@@ -173,21 +173,31 @@ def join_command(
 @app.command("append")
 @shared_options
 def append_command(
+    ctx: typer.Context,
     path: options.IndexArgument,
     more: options.DataArgument,
     reading: options.ReadingOptions,
     encoder: options.EncoderOption = None,
     lm: options.TargetOption = None,
 ) -> None:
-    """Add examples to an index."""
+    """Add examples to an index, read as those were that it was built from; options of reading count before."""
     from airrep.cli.show.console import Meter
     from airrep.index import editing
 
-    opened, corpus = open_moved_index(path, encoder=encoder, lm=lm), reading.read(more)
+    opened = open_moved_index(path, encoder=encoder, lm=lm)
+    corpus = _as_before(opened, reading, options.typed(ctx)).read(more)
     with Meter("encoding") as meter:
         now = editing.append(opened, corpus, skip_invalid=reading.skip_invalid, progress=meter)
     note(f"{path}: {len(now) - len(opened):,} examples added, {len(now):,} in all")
     _tell_empty(now, path, opened.empty)
+
+
+def _as_before(index: "IndexRows", reading: options.ReadingOptions, typed: "Collection[str]") -> options.ReadingOptions:
+    """Options of reading, of which those that were not typed are the index's; it is told which these are."""
+    recorded = {name: value for name, value in index.reading.options.items() if name not in typed}
+    if recorded:
+        note(f"{index.path}: was read with {options.flags_of(recorded)}, and so are these; options given count before")
+    return reading.or_else(recorded)
 
 
 @app.command("delete")

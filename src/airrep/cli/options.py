@@ -2,14 +2,15 @@
 
 import inspect
 import re
+import shlex
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from copy import copy
-from dataclasses import MISSING, dataclass, fields, is_dataclass
+from dataclasses import MISSING, dataclass, fields, is_dataclass, replace
 from functools import wraps
 from inspect import Parameter as Option
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, ClassVar, TypeAlias, get_args, get_origin, get_type_hints
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Self, TypeAlias, get_args, get_origin, get_type_hints
 
 import typer
 
@@ -19,6 +20,7 @@ from airrep.errors import ConfigError, DataError
 if TYPE_CHECKING:
     from airrep.answers.answer import Answer
     from airrep.corpus.corpus import Corpus
+    from airrep.corpus.records import Reading
     from airrep.evaluation.comparison import Comparison
     from airrep.evaluation.diagnosis.diagnosis import Diagnosis
     from airrep.evaluation.result import Evaluation
@@ -160,10 +162,25 @@ class EngineOptions:
             raise ConfigError("--address, --gpus: belong to Ray. Add --engine ray, or leave them out.")
         if self.engine == "local" and self.workers in (None, 1):
             return None
+        if self.engine == "local":
+            tell_workers(self.workers or 1)
         return make_engine(self.engine, workers=self.workers, address=self.address, gpus=self.gpus, where="--engine")
 
 
+def tell_workers(workers: int) -> None:
+    """Say of more workers than this machine has cores that they share them."""
+    from airrep.runtime.metering import cores
+
+    if workers > (have := cores()):
+        note(f"--workers {workers}: this machine has {have} cores for them; more than {have} are no faster on the CPU")
+
+
 _OBVIOUS = ("prompt and response",)
+
+
+def flags_of(options: Mapping[str, str]) -> str:
+    """Options of reading as they are typed."""
+    return shlex.join([word for name, value in options.items() for word in (f"--{name.replace('_', '-')}", value)])
 
 
 def _as_typed(text: str) -> str:
@@ -172,6 +189,12 @@ def _as_typed(text: str) -> str:
     text = re.sub(r"\b(turns|preferences|split)=[\"']?(\w+)[\"']?", r"--\1 \2", text)
     text = text.replace("with longest_line", "with --longest-line").replace("longest_line=", "--longest-line ")
     return re.sub(r"\bwith split\b", "with --split", text).replace("config or split", "--data-config or --split")
+
+
+def typed(ctx: typer.Context) -> set[str]:
+    """Names of the options that were given on the command line."""
+    sources = {name: ctx.get_parameter_source(name) for name in ctx.params}
+    return {name for name, source in sources.items() if source is not None and source.name == "COMMANDLINE"}
 
 
 @dataclass(frozen=True)
@@ -191,6 +214,11 @@ class ReadingOptions:
     data_config: Annotated[str | None, "Config of a dataset of the Hub."] = None
     skip_invalid: Annotated[bool, "Leave out records that cannot be used."] = False
     longest_line: Annotated[int, "MiB that one line, or one record that spans lines, may have."] = 64
+
+    def or_else(self, recorded: Mapping[str, str]) -> Self:
+        """These options, but for some that are recorded."""
+        options: dict[str, Any] = dict(recorded)
+        return replace(self, **options)
 
     def read(self, path: str) -> "Corpus":
         """Read a corpus, and say as what it was read and how many records were left out."""
@@ -319,16 +347,23 @@ class OutputOptions:
             show(found, print_result, self.as_json)
 
 
-def tell_turns(prompts: Iterable[str | None], out: Path, file: str = "") -> None:
-    """Say of how many examples that were written the prompt was several messages, whose roles are text now."""
+def tell_records(reading: "Reading", prompts: Iterable[str | None], out: Path, file: str = "") -> None:
+    """Say of examples that were written what their records have and they have not, and how to get the records.
+
+    *reading* is how the index's records were read: `airrep take` needs the same options.
+    """
     from airrep.corpus.schemas.conversations import holds_turns
+    from airrep.corpus.schemas.forms import PAIRED
 
     count = sum(1 for prompt in prompts if prompt and holds_turns(prompt))
-    if count:
-        note(
-            f"{out}: {count:,} prompts were several messages and are one text here; to train on conversations: "
-            f"airrep take YOUR-DATA {out / file} --out records.jsonl"
-        )
+    words = ("airrep take YOUR-DATA", flags_of(reading.options), f"{out / file} --out records.jsonl")
+    take = " ".join(filter(None, words))
+    if any(form.startswith(PAIRED) for form in reading.forms):
+        note(f"{out}: examples of preference pairs have one answer each; to train on the pairs: {take}")
+    elif count:
+        note(f"{out}: {count:,} prompts were several messages and are one text here; to train on conversations: {take}")
+    elif reading.options.get("turns") == "all":
+        note(f"{out}: examples are single turns of conversations; to train on the conversations: {take}")
 
 
 def show(found: "Kept | Stack", print_found: Callable[[Any], None], as_json: bool) -> None:

@@ -32,14 +32,18 @@ PlanOptions = Annotated[
 @app.command("plan")
 @shared_options
 def plan_command(
-    lm: options.LmOption,
     reading: options.ReadingOptions,
     data: Annotated[str | None, typer.Argument(metavar="[DATA]", help=f"Data to plan for. {options.DATA_HELP}")] = None,
+    lm: Annotated[
+        str | None,
+        f"{options.LM_HELP[:-1]}; without it no labels, no training and no method that reads one are planned.",
+    ] = None,
     examples: Annotated[
         int | None, "Examples of the corpus, when not those of DATA; their texts are taken as typical."
     ] = None,
     method: Annotated[
-        list[str] | None, "Method to plan for, beside the encoder; may be repeated; channels and logra if not given."
+        list[str] | None,
+        "Method to plan for, beside the encoder; may be repeated; channels, with --lm also logra, if not given.",
     ] = None,
     *,
     encoder: Annotated[str, "Sentence encoder: 'default', a folder or a Hub id."] = "default",
@@ -69,18 +73,23 @@ def plan_command(
     from airrep.cli.show.plan import print_plan
     from airrep.evaluation.result import command_line
     from airrep.planning.plan import KIND
-    from airrep.planning.plan_request import PlanRequest, run_benchmarks
-    from airrep.planning.predict import make_plan
+    from airrep.planning.plan_request import PlanRequest, needs_lm, run_benchmarks
+    from airrep.planning.predict import NO_LM, make_plan
     from airrep.planning.real_runs import runs_against
 
     delivery = options.OutputOptions(as_json, out, replace)
     delivery.check(KIND)
     if data is None and examples is None:
         raise ConfigError("plan: expected DATA or --examples. Say what is to be planned for.")
+    options.tell_workers(workers)
     texts = reading.read(data or _bundled())
     count, values = len(texts) if examples is None else examples, configuring.values(device=device)
     named: dict[str, Any] = {**planned, "encoder": encoder, "workers": workers, "seed": seed}
-    wish = PlanRequest.of(texts, count, lm, values, methods=tuple(method or PlanRequest.methods), **named)
+    lm = lm or values.pop("lm", None)
+    usual = tuple(name for name in PlanRequest.methods if lm is not None or not needs_lm(name))
+    wish = PlanRequest.of(texts, count, lm, values, methods=tuple(method or usual), **named)
+    if lm is None:
+        note(f"plan: {NO_LM}; give --lm to plan for these too")
     runs = runs_against(wish, against) if against else _newest(wish)
     measures = run_benchmarks(wish, note)
     made = make_plan(wish, measures, command_line(sys.argv[1:]), [run.compare(measures) for run in runs])

@@ -208,7 +208,7 @@ def select_command(
     if out is not None:
         found.save(out, replace=replace)
         note(f"{out}: {len(found):,} examples, {told}")
-        options.tell_turns((one.example.prompt for one in found), out)
+        options.tell_records(opened.reading, (one.example.prompt for one in found), out)
     if as_json:
         print_json(found.to_dict())
 

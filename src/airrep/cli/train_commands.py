@@ -213,6 +213,7 @@ def adapt_command(
     from airrep.cli.show.learning import StepMeter, TaskMeter
     from airrep.planning.adapt import Adaptation
     from airrep.planning.budget import parse_duration
+    from airrep.runtime.metering import cores
     from airrep.runtime.remote.places import here_only
 
     here_only(out, "an adaptation is made")
@@ -225,7 +226,7 @@ def adapt_command(
         out,
         start=start,
         engine=options.EngineOptions(workers).make(),
-        workers=workers or 1,
+        workers=min(workers or 1, cores()),  # by which the time is reckoned: more do not go faster
         on_task=TaskMeter(),
         on_step=StepMeter(),
     )

@@ -18,7 +18,7 @@ import pyarrow as pa
 
 from airrep.arrays import Rows
 from airrep.corpus.fields import field_values
-from airrep.corpus.records import RESERVED, Fields, Schema, checked, content_hash
+from airrep.corpus.records import RESERVED, Fields, Reading, Schema, checked, content_hash
 from airrep.corpus.schemas.forms import Preferences, Turns
 from airrep.corpus.sources.files import LONGEST_LINE
 from airrep.corpus.sources.opening import open_source
@@ -85,6 +85,7 @@ class Corpus(Sequence[Example]):
         skipped: records that ``skip_invalid`` left out while reading; none for any other corpus.
         forms: how many records were read in which form, such as "messages"; none for any other corpus.
         apart: files of a folder that were not read, each with why; none for any other corpus.
+        reading: how records were read, whole or in part; nothing for a corpus of something else.
 
     Example:
         >>> corpus = airrep.Corpus.from_records([{"prompt": "Who won?", "response": "Nobody yet."}])
@@ -99,6 +100,7 @@ class Corpus(Sequence[Example]):
         skipped: Skipped | None = None,
         forms: Mapping[str, int] | None = None,
         apart: Sequence[str] = (),
+        reading: Reading | None = None,
     ) -> None:
         if table.schema.names != list(COLUMNS) or table.schema.types != SCHEMA.types:
             found = ", ".join(f"{column.name} ({column.type})" for column in table.schema)
@@ -107,6 +109,7 @@ class Corpus(Sequence[Example]):
         self.skipped = Skipped() if skipped is None else skipped
         self.forms = dict(forms or {})
         self.apart = tuple(apart)
+        self.reading = Reading() if reading is None else reading
 
     @classmethod
     def from_examples(cls, examples: Iterable[Example]) -> Self:
@@ -148,7 +151,7 @@ class Corpus(Sequence[Example]):
         schema = Schema(prompt_field, response_field, id_field, label_field, source_field, turns, preferences)
         source = RecordSource("records", "record", enumerate(records, 1))
         table, skipped, forms = _read(source, schema, skip_invalid)
-        return cls(table, skipped=skipped, forms=forms)
+        return cls(table, skipped=skipped, forms=forms, reading=Reading(schema.chosen, tuple(sorted(forms))))
 
     def __len__(self) -> int:
         return int(self.table.num_rows)
@@ -162,7 +165,7 @@ class Corpus(Sequence[Example]):
         if isinstance(row, slice):
             start, stop, step = row.indices(len(self))
             if step == 1:
-                return Corpus(self.table.slice(start, max(stop - start, 0)))
+                return Corpus(self.table.slice(start, max(stop - start, 0)), reading=self.reading)
             return self.take(np.arange(start, stop, step))
         number = range(len(self))[row]
         return _example(*(self.table.column(column)[number].as_py() for column in range(len(COLUMNS))))
@@ -187,7 +190,7 @@ class Corpus(Sequence[Example]):
             raise IndexError(f"row {outside[0]} of a corpus of {len(self)} examples")
         if len(np.unique(wanted)) < len(wanted):
             raise DataError("rows: one is given twice; a corpus holds each example once. Leave repeats out")
-        return Corpus(take(self.table, wanted.astype(np.int64)))
+        return Corpus(take(self.table, wanted.astype(np.int64)), reading=self.reading)
 
     def __iter__(self) -> Iterator[Example]:
         for batch in self.table.to_batches(max_chunksize=_BATCH_ROWS):
@@ -221,13 +224,13 @@ class Corpus(Sequence[Example]):
         """Return one field of every example as text: numbers and other JSON values as JSON; None if missing.
 
         Args:
-            field: id, prompt, response, label, source or a key of the metadata.
+            field: id, prompt, response, label, source or a key of the metadata; ``meta.lang`` is a part of an object.
             known: metadata keys that are no error even if no example has them.
 
         Raises:
             ConfigError: no example has the field.
         """
-        return field_values(self.table, field, known)
+        return field_values([self.table], field, known)
 
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, Corpus):
@@ -309,7 +312,8 @@ def read_corpus(
     if progress is not None:
         source = source._replace(records=_counted(source.records, progress))
     table, skipped, forms = _read(source, schema, skip_invalid)
-    return Corpus(table, skipped=skipped, forms=forms, apart=source.apart)
+    reading = Reading(schema.chosen, tuple(sorted(forms)))
+    return Corpus(table, skipped=skipped, forms=forms, apart=source.apart, reading=reading)
 
 
 def _counted(

@@ -1,7 +1,8 @@
 """Fields of a corpus table, each compared with literals row by row.
 
-A field is a column of texts (id, prompt, response, label, source) or a key of the metadata. Every question is
-answered for all rows at once; a row that lacks the field has the value None, which equals nothing but None.
+A field is a column of texts (id, prompt, response, label, source) or a key of the metadata; ``meta.lang`` is the part
+``lang`` of the object ``meta``, unless there is a key of this very name. Every question is answered for all rows at
+once; a row that lacks the field has the value None, which equals nothing but None.
 """
 
 import json
@@ -56,19 +57,30 @@ class Comparisons:
     def __init__(self) -> None:
         self._held: dict[Field, set[str]] = {}
         self._asked: dict[tuple[Field, frozenset[str]], Scalar] = {}
+        self._known: set[Field] = set()
 
     def holds(self, field: Field, kinds: set[str]) -> None:
         """Note the types that a part has."""
         self._held.setdefault(field, set()).update(kinds)
+
+    def know(self, field: Field) -> None:
+        """Note a field that is a key of parts which are not asked here."""
+        self._known.add(field)
 
     def ask(self, field: Field, literal: Scalar, kinds: Iterable[str]) -> None:
         """Note a literal that is compared with a field, of which values of these types can be what is looked for."""
         self._asked.setdefault((field, frozenset(kinds)), literal)
 
     def check(self) -> None:
-        """Raise ConfigError for a literal of a type that its field has in no part."""
+        """Raise ConfigError for a part of an object that no row has, and a literal of a type that its field never has.
+
+        A key that no row has is refused before; of the parts of its objects only all rows together can tell.
+        """
+        for field, held in self._held.items():
+            if "." in field.name and not held and field not in self._known:
+                raise ConfigError(_no_part(field.where, field.name))
         for (field, kinds), literal in self._asked.items():
-            held = self._held[field]
+            held = self._held.get(field, set())
             if held and not held & kinds:
                 raise ConfigError(
                     f"{field.where}: {field.name} holds {', '.join(sorted(held))} and is compared "
@@ -99,7 +111,10 @@ def read_fields(
 
     What they are compared with is noted in *compared*, to be checked when all was asked.
     """
-    wanted = list(fields)
+    wanted, known = list(fields), frozenset(known)
+    for field in wanted:
+        if field.name in known:
+            compared.know(field)
     columns: dict[Field, Column] = {
         field: _TextColumn(table[field.name], field) for field in wanted if not field.nested
     }
@@ -108,21 +123,51 @@ def read_fields(
         records, codes = _distinct(table["metadata"])
         _check_known(records, nested, known, len(codes))
         columns |= {
-            field: _JsonColumn([record.get(field.name) for record in records], codes, field, compared)
+            field: _JsonColumn([part_of(record, field.name) for record in records], codes, field, compared)
             for field in nested
         }
     return columns
 
 
-def field_values(table: pa.Table, name: str, known: Iterable[str] = ()) -> list[str | None]:
-    """Return one field of every row as text; see :meth:`airrep.corpus.corpus.Corpus.values`."""
+def field_values(
+    tables: Iterable[pa.Table], name: str, known: Iterable[str] = (), *, quoted: bool = False
+) -> list[str | None]:
+    """Return one field of every row of some tables as text; see :meth:`airrep.corpus.corpus.Corpus.values`.
+
+    With *quoted* a text that looks like another value of the field, as "1" like 1, is in quotes.
+    """
     if name in TEXT_FIELDS:
-        texts: list[str | None] = table[name].to_pylist()
-        return texts
-    records, codes = _distinct(table["metadata"])
-    _check_known(records, [Field(name, True, "field")], known, len(codes))
-    shown = [shown_value(record.get(name)) for record in records]
-    return [shown[code] for code in codes.tolist()]
+        return [text for table in tables for text in table[name].to_pylist()]
+    parts: list[tuple[list[Any], Rows]] = []
+    known = frozenset(known)
+    for table in tables:
+        records, codes = _distinct(table["metadata"])
+        _check_known(records, [Field(name, True, "field")], known, len(codes))
+        parts.append(([part_of(record, name) for record in records], codes))
+    distinct = [value for values, codes in parts if len(codes) for value in values]
+    if "." in name and name not in known and distinct and all(value is None for value in distinct):
+        raise ConfigError(_no_part("field", name))
+    alike = {shown_value(value) for value in distinct if not isinstance(value, str)} if quoted else set()
+    found: list[str | None] = []
+    for values, codes in parts:
+        shown = [
+            _encode(value) if isinstance(value, str) and value in alike else shown_value(value) for value in values
+        ]
+        found.extend(shown[code] for code in codes.tolist())
+    return found
+
+
+def part_of(record: Mapping[str, Any], name: str) -> Any:
+    """The value of a key, or of a part of the objects below: of ``{"meta": {"lang": "en"}}``, "meta.lang" is "en"."""
+    if name in record or "." not in name:
+        return record.get(name)
+    first, _, rest = name.partition(".")
+    inner = record.get(first)
+    return part_of(inner, rest) if isinstance(inner, Mapping) else None
+
+
+def _no_part(where: str, name: str) -> str:
+    return f'{where}: there is no field "{name}"; expected a part that some example has. Correct the name.'
 
 
 def distinct_values(table: pa.Table, names: Sequence[str]) -> Iterator[tuple[list[Any], Rows]]:
@@ -156,8 +201,13 @@ def _check_known(records: list[dict[str, Any]], fields: list[Field], known: Iter
     """Refuse fields that no record has and that are not known otherwise; without rows, none."""
     found = {key for record in records for key in record}.union(known)
     for field in fields:
-        if rows and field.name not in found:
+        if rows and not found.intersection({field.name, top_of(field.name)}):
             raise ConfigError(f'{field.where}: there is no field "{field.name}"; expected {_listed(found)}')
+
+
+def top_of(name: str) -> str:
+    """The key whose objects a name with dots may be a part of."""
+    return name.partition(".")[0]
 
 
 def _listed(keys: set[str]) -> str:
@@ -220,7 +270,8 @@ class _JsonColumn:
 
     def __init__(self, values: list[Any], codes: Rows, field: Field, compared: Comparisons) -> None:
         self._values, self._codes, self._field, self._compared = values, codes, field, compared
-        compared.holds(field, value_kinds(values))
+        if len(codes):
+            compared.holds(field, value_kinds(values))
 
     def compare(self, test: str, literal: Scalar) -> Mask:
         kind, holds = self._expected(literal), TESTS[test]

@@ -8,7 +8,8 @@
 An expression is parsed as Python and translated piece by piece; nothing of it is ever run. It may hold
 comparisons of one field with one literal (``==``, ``!=``, ``<``, ``<=``, ``>``, ``>=``, ``is None``,
 ``is not None``), ``in`` and ``not in`` a list of literals, ``"text" in field``, ``and``, ``or``, ``not``
-and parentheses. Fields are id, prompt, response, label, source and the keys of the metadata. A missing
+and parentheses. Fields are id, prompt, response, label, source and the keys of the metadata; ``meta.lang`` and
+``metadata["meta"]["lang"]`` are a part of an object. A missing
 value equals nothing but None, is in no list without None, and is neither below nor above anything.
 """
 
@@ -224,13 +225,15 @@ class _Parser:
         return lambda columns: columns[field].compare(test, literal)
 
     def _field(self, node: ast.expr) -> Field:
-        match node:
-            case ast.Name(id="metadata"):
+        match _path(node):
+            case ["metadata"]:
                 raise self._error(node, "metadata alone is no field", 'a key is expected. Write metadata["key"]')
-            case ast.Name(id=name):
+            case ["metadata", *keys]:
+                field = Field(".".join(keys), True, self._place(node))
+            case [name]:
                 field = Field(name, name not in TEXT_FIELDS, self._place(node))
-            case ast.Subscript(value=ast.Name(id="metadata"), slice=ast.Constant(value=str(name))):
-                field = Field(name, True, self._place(node))
+            case [first, _, *_] as keys if first not in TEXT_FIELDS:  # which have no parts
+                field = Field(".".join(keys), True, self._place(node))
             case _:
                 raise self._error(node, f"{_words(node)} stands where a field is expected")
         self.fields.append(field)
@@ -247,7 +250,22 @@ class _Parser:
 
 
 def _is_field(node: ast.expr) -> bool:
-    return isinstance(node, ast.Name | ast.Subscript)
+    return isinstance(node, ast.Name | ast.Subscript | ast.Attribute)
+
+
+def _path(node: ast.expr) -> list[str]:
+    """The keys by which a field is found, from the outermost on: ``meta.lang`` and ``meta["lang"]`` have two.
+
+    Empty if the node is no field.
+    """
+    match node:
+        case ast.Name(id=name):
+            return [name]
+        case ast.Attribute(value=outer, attr=key) | ast.Subscript(value=outer, slice=ast.Constant(value=str(key))):
+            above = _path(outer)
+            return [*above, key] if above else []
+        case _:
+            return []
 
 
 def _words(node: ast.expr) -> str:

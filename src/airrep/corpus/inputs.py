@@ -21,30 +21,32 @@ EXPECTED = "a Path, a Corpus, a Dataset, a table, or a list of examples or dicts
 NAMES_SHOWN = 80
 
 
-def as_corpus(data: CorpusLike, where: str = "train") -> Corpus:
+def as_corpus(data: CorpusLike, where: str = "train", options: Mapping[str, Any] | None = None) -> Corpus:
     """The corpus of any data.
 
     Args:
         data: a path or the Hub id of a dataset; a corpus; a Hugging Face ``Dataset``; a table of pandas, polars or
             pyarrow; or examples or records (dicts with the fields of a data file).
         where: name of the data in errors.
+        options: of reading files and records, as :func:`airrep.read_corpus` takes them; for examples they are none.
 
     Raises:
         DataError: a record is not valid, or a file cannot be read.
         ConfigError: the data are something else.
     """
+    options = options or {}
     if isinstance(data, Corpus):
         return data
     if isinstance(data, str | PathLike):
-        return read_corpus(data)
+        return read_corpus(data, **options)
     if isinstance(data, Example):
         return Corpus.from_examples([data])
     if isinstance(data, Mapping):
-        return Corpus.from_records([_one_record(data, where)])
+        return Corpus.from_records([_one_record(data, where)], **options)
     items = _items(data, where)
     if items and all(isinstance(item, Example) for item in items):
         return Corpus.from_examples(items)
-    return Corpus.from_records([_record(item, where) for item in items])
+    return Corpus.from_records([_record(item, where) for item in items], **options)
 
 
 def as_records(data: CorpusLike, where: str = "data") -> Sequence[Mapping[str, Any]]:

@@ -5,11 +5,13 @@ import hashlib
 import json
 import math
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field, fields
 from typing import Any, NamedTuple, get_args
 
 import numpy as np
 
+from airrep.corpus.encodings import remedy_of_text
+from airrep.corpus.fields import part_of
 from airrep.corpus.schemas.conversations import Pair, is_messages
 from airrep.corpus.schemas.forms import PAIRS, Preferences, Read, Turns, names, read_chat, read_form
 from airrep.corpus.schemas.values import describe, label, name, text, text_or_blank
@@ -52,6 +54,12 @@ class Schema:
             if given not in known:
                 raise ConfigError(f"{setting} {given!r}: expected {' or '.join(known)}. Choose one.")
 
+    @property
+    def chosen(self) -> dict[str, str]:
+        """The options that are not the defaults, by name."""
+        values = {option.name: (getattr(self, option.name), option.default) for option in fields(self)}
+        return {name: value for name, (value, default) in values.items() if value != default}
+
     def parse(self, record: object) -> tuple[str, list[Fields]]:
         """Return the form of a record and the fields of each example in it.
 
@@ -61,11 +69,11 @@ class Schema:
             raise DataError(f"the record is {describe(record)}; an object with named fields is expected")
         rest = without_nan(record)
         form, pairs = self._read(rest)
-        key = rest.pop(self.id_field or "id", None)
+        key = _taken(rest, self.id_field or "id")
         if key is None and self.id_field is not None:  # who names the field wants no ids made from texts
             raise DataError(f'the id field "{self.id_field}" is empty, null or missing; found {names(record)}')
-        of_label = rest.pop(self.label_field or "label", None)
-        source = rest.pop(self.source_field or "source", None)
+        of_label = _taken(rest, self.label_field or "label")
+        source = _taken(rest, self.source_field or "source")
         metadata = _merged(rest) if "metadata" in rest else rest
         return form, [_example(pair, key, of_label, source, metadata) for pair in pairs]
 
@@ -74,14 +82,24 @@ class Schema:
         if self.prompt_field is None and self.response_field is None:
             return read_form(rest, self.turns, self.preferences)
         chat = None if self.prompt_field is not None else self.response_field
-        if chat is not None and is_messages(rest.get(chat)):
-            return read_chat(rest.pop(chat), chat, self.turns)
+        if chat is not None and is_messages(part_of(rest, chat)):
+            return read_chat(_taken(rest, chat), chat, self.turns)
         found = dict(rest)  # for the error: the prompt is out of ``rest`` when the response is looked for
         prompts = [prompt for prompt, _ in PAIRS] if self.prompt_field is None else [self.prompt_field]
         responses = [response for _, response in PAIRS] if self.response_field is None else [self.response_field]
         prompt_name, prompt = _pop_first(rest, prompts, found, "prompt")
         response_name, response = _pop_first(rest, responses, found, "response")
         return Read(f"{prompt_name} and {response_name}", [Pair(prompt, response)])
+
+
+@dataclass(frozen=True, slots=True)
+class Reading:
+    """How records were read."""
+
+    options: Mapping[str, str] = field(default_factory=dict)
+    """Those of :class:`Schema` that were not the defaults, by name."""
+    forms: tuple[str, ...] = ()
+    """Forms of the records."""
 
 
 def without_nan(record: Mapping[str, Any]) -> dict[str, Any]:
@@ -98,12 +116,17 @@ def _example(pair: Pair, key: object, of_label: object, source: object, metadata
     return checked(pair.prompt, pair.response, own, of_label, source, {name_of_part: part, **metadata})
 
 
+def _taken(rest: dict[str, Any], name: str) -> Any:
+    """Take a field out of a record; the part of an object that ``meta.lang`` names stays in it, too."""
+    return rest.pop(name) if name in rest else part_of(rest, name)
+
+
 def _pop_first(rest: dict[str, Any], keys: Iterable[str], found: Mapping[str, Any], what: str) -> tuple[str, object]:
     """Take the first of ``keys`` that is there out of ``rest``."""
     keys = list(dict.fromkeys(keys))
     for key in keys:
-        if rest.get(key) is not None:
-            return key, rest.pop(key)
+        if part_of(rest, key) is not None:
+            return key, _taken(rest, key)
     state = "empty or null" if any(key in found for key in keys) else "missing"
     wanted = " or ".join(f'"{key}"' for key in keys)
     raise DataError(
@@ -180,7 +203,8 @@ def _not_json(values: Mapping[Any, Any]) -> str:
         try:
             _encode({key: value}).encode()
         except UnicodeEncodeError:
-            return f'field "{key}" holds a lone surrogate; valid Unicode is expected. Remove it'
+            what_to_do = remedy_of_text(f"{key} {value}") or "Remove it"
+            return f'field "{key}" holds a lone surrogate; valid Unicode is expected. {what_to_do}'
         except (TypeError, ValueError, RecursionError) as error:
             return f'field "{key}" is no JSON value ({error}); JSON values are expected. Drop it or write text'
     return "the metadata is no JSON object; text as field names is expected"

@@ -16,7 +16,13 @@ def last_message(prompt: str, length: int) -> int:
         return 0
     if len(prompt) <= 2 * length and len(" ".join(prompt.split())) <= length:
         return 0
-    return max(prompt.rfind(f"\n{role}: ") + 1 for role in _ROLES)
+    return message_at(prompt, len(prompt))
+
+
+def message_at(prompt: str, place: int) -> int:
+    """Where the message begins that a place of a conversation is in."""
+    heads = [f"\n{role}: " for role in _ROLES]
+    return max(prompt.rfind(head, 0, place + len(head)) + 1 for head in heads)
 
 
 def from_last_message(prompt: str, length: int) -> str:

@@ -117,7 +117,7 @@ def _hits(index: ServedIndex, query: Example, features: Any, scored: list[Scored
     told = []
     for rank, (hit, why) in enumerate(zip(scored, reasons, strict=True), start + 1):
         example = index.example(hit.row)
-        own = {"rank": rank, "row": hit.row, "score": hit.score, **example_json(example)}
+        own = {"rank": rank, "row": hit.row, "score": hit.score, **example_json(example, why=why)}
         told.append({**own, **why_json(query, example, why)})
     return told
 

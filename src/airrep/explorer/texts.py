@@ -1,11 +1,11 @@
 """Texts of examples as JSON: cut, with the places of same words."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 from airrep.corpus.corpus import Example
 from airrep.corpus.places import Span
-from airrep.corpus.turns import DOTS, from_last_message
+from airrep.corpus.turns import DOTS, last_message, message_at
 from airrep.index.why import Why
 
 SHOWN = 1200
@@ -16,9 +16,12 @@ LISTED = 160
 """Characters shown of a query in a list."""
 
 
-def example_json(example: Example, length: int | None = SHOWN) -> dict[str, Any]:
-    """An example's fields; texts are cut after some characters, none if *length* is None."""
-    prompt = shown_prompt(example.prompt, length)
+def example_json(example: Example, length: int | None = SHOWN, why: Why | None = None) -> dict[str, Any]:
+    """An example's fields; texts are cut after some characters, none if *length* is None.
+
+    Give *why* where :func:`why_json` tells places too, so that both speak of the same part of a conversation.
+    """
+    prompt = shown_prompt(example.prompt, length, _first_same(why))
     return {
         "id": example.id,
         "prompt": cut(prompt, length),
@@ -30,9 +33,24 @@ def example_json(example: Example, length: int | None = SHOWN) -> dict[str, Any]
     }
 
 
-def shown_prompt(prompt: str, length: int | None) -> str:
-    """A prompt as lists show it: of several messages that do not fit, the last."""
-    return prompt if length is None else from_last_message(prompt, min(length, SEEN))
+def shown_prompt(prompt: str, length: int | None, same: Sequence[Span] = ()) -> str:
+    """A prompt as lists show it: of several messages that do not fit, the last.
+
+    Where no place of the *same* words is there, it begins with the message that has the first of them.
+    """
+    if length is None:
+        return prompt
+    start = last_message(prompt, min(length, SEEN))
+    if start and same and all(span.start < start for span in same):
+        start = message_at(prompt, same[0].start)
+    return DOTS + prompt[start:] if start else prompt
+
+
+def _first_same(why: Why | None) -> list[Span]:
+    """Places of same words in the prompt of a training example, those that gave most first."""
+    if why is None:
+        return []
+    return [span for same in why.same_words for span in same.example if span.field == "prompt"]
 
 
 def cut(text: str, length: int | None) -> str:
@@ -42,26 +60,30 @@ def cut(text: str, length: int | None) -> str:
 
 def why_json(query: Example, example: Example, why: Why, length: int | None = SHOWN) -> dict[str, Any]:
     """What makes up a score: channels, and the same words with their places in both texts as they are shown."""
+    prompt = shown_prompt(example.prompt, length, _first_same(why))
     return {
         "channels": why.channels,
         "words": [
             {
                 "text": same.text,
                 "score": same.score,
-                "query": _places(query, same.query, None),
-                "example": _places(example, same.example, length),
+                "query": _places(query, query.prompt, same.query, None),
+                "example": _places(example, prompt, same.example, length),
             }
             for same in why.same_words
         ],
     }
 
 
-def _places(example: Example, spans: Iterable[Span], length: int | None) -> list[list[Any]]:
-    """Field, start and stop of each place that is shown, in the units by which JavaScript counts characters."""
+def _places(example: Example, prompt: str, spans: Iterable[Span], length: int | None) -> list[list[Any]]:
+    """Field, start and stop of each place that is shown, in the units by which JavaScript counts characters.
+
+    *prompt* is the example's as it is shown, before it is cut.
+    """
     told: list[list[Any]] = []
     for span in spans:
         whole = getattr(example, span.field)
-        text = shown_prompt(whole, length) if span.field == "prompt" else whole
+        text = prompt if span.field == "prompt" else whole
         before = len(whole) - len(text)  # characters left out at the beginning
         text = cut(text, length)
         start, stop = span.start - before, span.stop - before

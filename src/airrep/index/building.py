@@ -14,8 +14,8 @@ from airrep.corpus.corpus import Corpus
 from airrep.corpus.inputs import CorpusLike, as_corpus
 from airrep.errors import ArtifactError, ConfigError, DataError
 from airrep.index.index import Index
-from airrep.index.rows import DIRECT, KIND, PACKAGES
-from airrep.index.sealing import corpus_entry, seal_index, write_shards
+from airrep.index.rows import DIRECT, KIND, PACKAGES, READING
+from airrep.index.sealing import corpus_entry, reading_entry, seal_index, write_shards
 from airrep.index.shards import SHARD
 from airrep.runtime.artifacts import real_path
 from airrep.runtime.engine import Engine
@@ -161,6 +161,7 @@ class BuildPlan:
             **({"caution": attributor.caution} if attributor.caution else {}),
             **({DIRECT: True} if direct_parts(attributor) else {}),
             **({PACKAGES: packages} if (packages := packages_of(attributor)) else {}),
+            **({READING: reading} if (reading := reading_entry(self.train.reading)) else {}),
         }
 
 

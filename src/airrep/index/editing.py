@@ -5,7 +5,7 @@ import io
 from abc import abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, NamedTuple, Self, TypeVar
 
@@ -16,9 +16,10 @@ from airrep.arrays import Features, Rows, stack_rows
 from airrep.attributors.base import Attributor, OnProgress, usable
 from airrep.corpus.corpus import Corpus, Example
 from airrep.corpus.inputs import CorpusLike, as_corpus
+from airrep.corpus.records import Reading
 from airrep.errors import ArtifactError, ConfigError, DataError
-from airrep.index.rows import DIRECT, PACKAGES, IndexRows, RowsLike
-from airrep.index.sealing import corpus_entry, remove_strays, seal_index, with_appended, write_shards
+from airrep.index.rows import DIRECT, PACKAGES, READING, IndexRows, RowsLike
+from airrep.index.sealing import corpus_entry, reading_entry, remove_strays, seal_index, with_appended, write_shards
 from airrep.index.shards import SHARD, Shard, is_whole, read_record, shard_name, write_shard
 from airrep.runtime.artifacts import describe_files, json_digest, locked
 from airrep.runtime.publishing.files import write_file
@@ -76,7 +77,9 @@ def append(
 
     Args:
         index: the index; other openings of it keep the old state.
-        more: examples to add, in any form that :func:`airrep.build_index` takes.
+        more: examples to add, in any form that :func:`airrep.build_index` takes. Files and records are read as those
+            were that the index was built from, if it was from such: with ``turns="all"``, say. For other options
+            give :func:`airrep.read_corpus` of them.
         skip_invalid: as for :func:`airrep.build_index`.
         progress: called with the number of finished rows.
 
@@ -87,7 +90,7 @@ def append(
         DataError: there is nothing to add, or an id is in the index already.
         ArtifactError: another process is writing there, or the encoder is not the one that made the index.
     """
-    more = as_corpus(more, "append")
+    more = as_corpus(more, "append", index.reading.options)
     if len(more) == 0:
         raise DataError("append: the corpus is empty; expected at least one example. Give a file with some.")
     with _changing(index):
@@ -98,7 +101,13 @@ def append(
         if now.attributor.rendering(more) and read_before(now, now.attributor):
             raise ArtifactError(f"{now.path}: {READ_BEFORE}")
         corpora = with_appended(now.manifest["corpora"], corpus_entry(now.attributor, more))
-        return _sealed(now, corpora, _appended(now, more, progress), now.manifest["deleted"], now.manifest)
+        names, reading = _appended(now, more, progress), _with_forms(now.reading, more.reading.forms)
+        return _sealed(now, corpora, names, now.manifest["deleted"], now.manifest, reading)
+
+
+def _with_forms(reading: Reading, forms: Sequence[str]) -> Reading:
+    """How an index's records were read, with forms of appended ones; the options stay those of the build."""
+    return replace(reading, forms=tuple(sorted({*reading.forms, *forms})))
 
 
 @contextmanager
@@ -317,13 +326,15 @@ def _sealed(
     names: Sequence[str],
     deleted: str | None = None,
     before: Mapping[str, Any] | None = None,
+    reading: Reading | None = None,
 ) -> AnyIndex:
     """Write the next state of an index, which takes effect with its manifest, and open it.
 
-    *before* is the manifest that has most of the shards already.
+    *before* is the manifest that has most of the shards already; *reading* is kept as it is if None.
     """
     old = {name: index.manifest[name] for name in LINEAGE}
-    told = {name: index.manifest[name] for name in ("caution", DIRECT, PACKAGES) if name in index.manifest}
+    told = {name: index.manifest[name] for name in ("caution", DIRECT, PACKAGES, READING) if name in index.manifest}
+    told |= {READING: entry} if reading is not None and (entry := reading_entry(reading)) else {}
     lineage = {**old, "corpora": list(corpora), "generation": old["generation"] + 1, **told}
     seal_index(index.path, lineage, names, deleted, before)
     return index.reopened()

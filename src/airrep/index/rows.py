@@ -14,8 +14,9 @@ import pyarrow.compute as pc
 
 from airrep.arrays import Features, Mask, Rows, stack_rows
 from airrep.corpus.corpus import Example
-from airrep.corpus.fields import TEXT_FIELDS, Comparisons, field_values
+from airrep.corpus.fields import TEXT_FIELDS, Comparisons, field_values, top_of
 from airrep.corpus.filters import compile_filter, where
+from airrep.corpus.records import Reading, Schema
 from airrep.corpus.table import Column
 from airrep.errors import ArtifactError, ConfigError
 from airrep.index.shards import LAYOUTS, SHARD, Blocks, Shard, Sieve, id_keys, reading
@@ -40,6 +41,8 @@ DIRECT = "direct"
 """Key of a manifest: whether a method keeps no features, but scores examples when a query is asked about."""
 PACKAGES = "method_packages"
 """Entry of a manifest: the packages that bring the method, where airrep does not."""
+READING = "reading"
+"""Entry of a manifest: how the records were read that the index was built from, where that was not the usual way."""
 
 RowsLike = np.ndarray | Iterable[int] | Iterable[str] | str
 GroupsLike = str | Groups | Mapping[str, RowsLike] | Sequence[RowsLike]
@@ -128,6 +131,14 @@ class IndexRows:
     def fields(self) -> tuple[str, ...]:
         """The metadata fields that some example has."""
         return tuple(self.manifest["fields"])
+
+    @property
+    def reading(self) -> Reading:
+        """How the records were read that it was built from; nothing for an index of before, or of examples."""
+        found = self.manifest.get(READING, {})
+        with as_written(self.path / MANIFEST):
+            options = {str(name): str(value) for name, value in found.get("options", {}).items()}
+            return Reading(Schema(**options).chosen, tuple(map(str, found.get("forms", ()))))  # type: ignore[arg-type]
 
     @cached_property
     def fingerprint(self) -> str:
@@ -312,21 +323,26 @@ class IndexRows:
             raise ConfigError(f"filter {expression}: no example fulfils it; expected some. Choose another filter.")
         return found
 
-    def values(self, field: str) -> list[str | None]:
+    def values(self, field: str, *, quoted: bool = False) -> list[str | None]:
         """One field of every row as text, deleted ones too; None where it is missing.
+
+        Args:
+            field: its name; ``meta.lang`` is a part of an object.
+            quoted: put a text that looks like another value of the field, as "1" like 1, in quotes.
 
         Raises:
             ConfigError: no such field.
         """
         known = (*TEXT_FIELDS, *self.fields)
-        if field not in known:
+        if field not in known and top_of(field) not in self.fields:
             raise ConfigError(f"{self.path}: has no field '{field}'; it has {', '.join(known)}. Name one of them.")
-        return [value for shard in self.shards for value in field_values(shard.examples.table, field, self.fields)]
+        tables = (shard.examples.table for shard in self.shards)
+        return field_values(tables, field, self.fields, quoted=quoted)
 
     def _labels(self, field: str) -> "list[str | None] | pa.ChunkedArray[Any]":
-        """One field of every row; columns of texts stay on the disk."""
+        """One field of every row; columns of texts stay on the disk. Unlike values that look alike stay apart."""
         if field not in TEXT_FIELDS:
-            return self.values(field)
+            return self.values(field, quoted=True)
         return pa.chunked_array([chunk for shard in self.shards for chunk in shard.examples.table[field].chunks])
 
     def verify(self) -> None:

@@ -8,6 +8,8 @@ from typing import Any
 
 from airrep.attributors.base import Attributor, OnProgress, count_rows
 from airrep.corpus.corpus import Corpus
+from airrep.corpus.records import Reading
+from airrep.corpus.schemas.forms import PLAIN
 from airrep.index.rows import KIND
 from airrep.index.shards import SHARD, is_whole, read_record, shard_name, write_shard
 from airrep.index.workers import NewShard, encode_shards
@@ -24,6 +26,13 @@ def corpus_entry(attributor: Attributor, corpus: Corpus) -> dict[str, Any]:
     """The manifest's entry of a corpus that was encoded."""
     entry = {"fingerprint": corpus.fingerprint, "rows": len(corpus)}
     return {**entry, **attributor.execution, **attributor.rendering(corpus)}
+
+
+def reading_entry(reading: Reading) -> dict[str, Any]:
+    """The manifest's entry of how records were read; empty where all had a prompt and a response by name."""
+    forms = [form for form in reading.forms if form != PLAIN]
+    entry = {"options": dict(reading.options), "forms": forms}
+    return entry if any(entry.values()) else {}
 
 
 def with_appended(corpora: Sequence[Mapping[str, Any]], entry: Mapping[str, Any]) -> list[Mapping[str, Any]]:

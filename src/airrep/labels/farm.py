@@ -21,7 +21,7 @@ from airrep.labels.request import GROWING, KIND, LabelRequest, is_label_file, se
 from airrep.labels.tasks import LabelTask, list_tasks, used_examples
 from airrep.lm.settings import FineTuneSettings, LmSettings
 from airrep.runtime.artifacts import MANIFEST, REQUEST, real_path
-from airrep.runtime.engine import Engine, InProcess, Outcome, Share
+from airrep.runtime.engine import Engine, InProcess, Outcome, Share, check_retries
 from airrep.runtime.publishing.files import append_line, writing
 from airrep.runtime.ray_engine import make_engine
 from airrep.runtime.remote.mirror import Mirror
@@ -173,8 +173,7 @@ def make_labels(
     """Fill a label directory with losses from a source; arguments and errors as of :func:`label`."""
     if seeds < 1:
         raise ConfigError(f"seeds={seeds}: expected 1 or more. Correct the value.")
-    if retries < 0:  # the engine would refuse it only after files were written
-        raise ConfigError(f"retries={retries}: expected 0 or more. Correct the value.")
+    check_retries(retries)  # the engine would only after files were written
     share = Share.parse(part or "1/1", "--part")
     request = _request(source, data, seeds)
     folder = make_folder(out)

@@ -40,7 +40,8 @@ class PlanRequest:
     """Examples like those of the corpus."""
     examples: int
     """Examples of the corpus."""
-    lm: LmSettings
+    lm: LmSettings | None
+    """None: nothing is fine-tuned, so no labels and no training are planned, and the encoder is taken as it is."""
     methods: tuple[str, ...] = ("channels", "logra")
     """Methods beside the encoder: what `airrep index --lm` takes, and its gradients alone."""
     settings: Mapping[str, Any] = field(default_factory=dict)
@@ -65,7 +66,7 @@ class PlanRequest:
 
     @classmethod
     def of(
-        cls, texts: Corpus, examples: int, lm: str, settings: Mapping[str, Any], train_layers: str, **rest: Any
+        cls, texts: Corpus, examples: int, lm: str | None, settings: Mapping[str, Any], train_layers: str, **rest: Any
     ) -> "PlanRequest":
         """A request with settings of methods, of the LM and of fine-tuning in one mapping.
 
@@ -78,7 +79,15 @@ class PlanRequest:
         if train_layers != "all" and not train_layers.isdecimal():
             raise ConfigError(f"plan: train_layers is '{train_layers}'; expected all, or a number. Correct the value.")
         layers = train_layers if train_layers == "all" else int(train_layers)
-        lm_settings, tuning = LmSettings.of({**of_lm, "lm": lm}), FineTuneSettings.of(of_tuning)
+        tuning = FineTuneSettings.of(of_tuning)
+        if lm is None:
+            if of_tuning:
+                raise ConfigError(
+                    f"plan: '{next(iter(of_tuning))}' is a setting of fine-tuning, and there is no LM. Give --lm, or "
+                    "leave it out."
+                )
+            return cls(texts, examples, None, settings={**of_lm, **others}, train_layers=layers, **rest)
+        lm_settings = LmSettings.of({**of_lm, "lm": lm})
         return cls(texts, examples, lm_settings, settings=others, tuning=tuning, train_layers=layers, **rest)
 
     def __post_init__(self) -> None:
@@ -94,15 +103,23 @@ class PlanRequest:
                 raise ConfigError(
                     f"plan: method '{method}' is not planned for by --method. Name others, such as logra."
                 )
+            if self.lm is None and needs_lm(method):
+                raise ConfigError(f"plan: method '{method}' reads a language model. Give --lm, or leave it out.")
         known = {name for method in self.methods for name in method_named(method).settings.model_fields}
+        known |= {"device"} if self.lm is None else set()  # the encoder's
         unknown = next((name for name in self.settings if name not in known), None)
         if unknown is not None:
             raise ConfigError(f"plan: none of the methods has a setting '{unknown}'. Correct the name.")
 
+    @property
+    def device(self) -> str:
+        """What models compute on, as it was asked for."""
+        return str(self.settings.get("device", "auto")) if self.lm is None else self.lm.device
+
     def settings_of(self, method: str) -> dict[str, Any]:
         """Settings of a method: of the LM where it reads one, and those that it knows."""
         fields = method_named(method).settings.model_fields
-        given = self.lm.model_dump(exclude_defaults=True) if "lm" in fields else {}
+        given = self.lm.model_dump(exclude_defaults=True) if self.lm is not None and "lm" in fields else {}
         return {name: value for name, value in {**given, **self.settings}.items() if name in fields}
 
     @property
@@ -123,19 +140,33 @@ class PlanRequest:
         )
 
 
+def needs_lm(method: str) -> bool:
+    """Whether a method cannot do without a language model."""
+    field = method_named(method).settings.model_fields.get("lm")
+    return field is not None and field.is_required()
+
+
 @dataclass(frozen=True)
 class Measures:
     """Measurements of this machine."""
 
     methods: Mapping[str, MethodTrial]
     """By name, the encoder among them."""
-    labels: LabelTrial
-    training: TrainingTrial
+    labels: LabelTrial | None = None
+    """None without an LM, as is training."""
+    training: TrainingTrial | None = None
 
     @property
-    def parameters(self) -> int:
-        """The LM's number of parameters."""
-        return self.labels.parameters
+    def parameters(self) -> int | None:
+        """The LM's number of parameters; None without one."""
+        return None if self.labels is None else self.labels.parameters
+
+    @property
+    def learning(self) -> tuple[LabelTrial, TrainingTrial]:
+        """Those of labels and of training, where an LM is planned for."""
+        assert self.labels is not None
+        assert self.training is not None
+        return self.labels, self.training
 
 
 def run_benchmarks(request: PlanRequest, tell: Tell, engine: Engine | None = None) -> Measures:
@@ -148,21 +179,24 @@ def run_benchmarks(request: PlanRequest, tell: Tell, engine: Engine | None = Non
         ConfigError: too few examples, no such LM, or a setting that does not fit.
         TrainingError: a benchmark failed.
     """
-    find_lm(request.lm.lm, request.lm.trust_remote_code, request.lm.base)
+    if request.lm is not None:
+        find_lm(request.lm.lm, request.lm.trust_remote_code, request.lm.base)
     rows = stream(request.seed, "plan").permutation(len(request.texts))[:SAMPLE]
     texts = request.texts.take(rows)
     distinct_rows(texts)
-    share = request.seconds / (len(request.methods) + 3)
+    share = request.seconds / (len(request.methods) + (1 if request.lm is None else 3))
 
     def measure(name: str, work: Callable[[T], R], task: T) -> R:
         tell(f"measuring {name}, about {share:.0f} s")
         return _run(name, work, task, engine or LocalProcesses(1))
 
-    encoder = {"encoder": request.encoder, "device": request.lm.device}
+    encoder = {"encoder": request.encoder, "device": request.device}
     settings = {ENCODER: encoder, **{name: request.settings_of(name) for name in request.methods}}
     methods = {
         name: measure(name, try_method, MethodTask(name, given, texts, share)) for name, given in settings.items()
     }
+    if request.lm is None:
+        return Measures(methods)
     labels = TuneTask(request.lm, request.tuning, request.size, texts, share)
     training = TrainTask(request.encoder, request.train_layers, texts, share, request.seed)
     return Measures(methods, measure("labels", try_labels, labels), measure("training", try_training, training))

@@ -14,6 +14,7 @@ SHARD_ROWS = 4096
 """Examples whose features are held at once."""
 HELD_FEATURES, HELD_TEXTS = 3, 2
 """Copies of a shard's features, and of the corpus's texts, that are in memory at once at most."""
+NO_LM = "no LM: nothing is fine-tuned, so the encoder is taken as it is, without labels and training of its own"
 
 
 def make_plan(
@@ -27,7 +28,7 @@ def make_plan(
         command=command,
         machine=describe_machine(),
         corpus=request.examples,
-        lm=lm_name(request.lm.lm),
+        lm=None if request.lm is None else lm_name(request.lm.lm),
         lm_parameters=measures.parameters,
         workers=request.workers,
         methods=(
@@ -52,8 +53,8 @@ def _method_plan(
 ) -> MethodPlan:
     trial, examples = measures.methods[name], request.examples
     seconds, memory = cost.fixed.plus(cost.each.times(examples)), planned_memory(request, trial)
-    if name == ENCODER:
-        memory = max(memory, measures.labels.memory, measures.training.memory)
+    if name == ENCODER and request.lm is not None:
+        memory = max(memory, *(trial.memory for trial in measures.learning))
     return MethodPlan(
         name=name,
         fixed_seconds=cost.fixed.value,
@@ -109,8 +110,10 @@ def planned_memory(request: PlanRequest, trial: MethodTrial) -> float:
 
 
 def encoder_cost(request: PlanRequest, measures: Measures) -> tuple[MethodCost, dict[str, float]]:
-    """What the trained encoder costs, and the parts of what it costs before the first example."""
+    """What the encoder costs, trained where there is an LM, and the parts of what it costs before the first example."""
     plain = method_cost(request, measures.methods[ENCODER])
+    if request.lm is None:
+        return plain, {"fit": plain.fixed.value}
     labels, training = label_seconds(request, measures), training_seconds(request, measures, plain.each)
     parts = {"labels": labels.value, "training": training.value, "fit": plain.fixed.value}
     return MethodCost(labels.plus(training, plain.fixed), plain.each), parts
@@ -127,7 +130,7 @@ def label_seconds(request: PlanRequest, measures: Measures) -> Predicted:
 
 def label_rates(request: PlanRequest, measures: Measures) -> tuple[Predicted, Predicted]:
     """Seconds of fine-tuning on one example, with all epochs, and of one query's loss."""
-    trial = measures.labels
+    trial, _ = measures.learning
     tune, ask = (one_example(each, trial.lengths, request.examples) for each in (trial.repeats, trial.losses))
     return tune, ask
 
@@ -135,7 +138,7 @@ def label_rates(request: PlanRequest, measures: Measures) -> tuple[Predicted, Pr
 def training_seconds(request: PlanRequest, measures: Measures, encode: Predicted) -> Predicted:
     """Of steps as measured, and of encoding all texts once, stopping and judging as `airrep adapt` reckons them."""
     plan = request.learning
-    layers = measures.training.layers
+    layers = measures.learning[1].layers
     costs = Costs(fine_tune=1.0, evaluate=1.0, encode=max(encode.value, 1e-9), layers=max(1, layers))
     fixed = plan.fixed_seconds(costs)
     share = encode.half / max(encode.value, 1e-9)
@@ -146,31 +149,39 @@ def training_seconds(request: PlanRequest, measures: Measures, encode: Predicted
 
 def step_text_seconds(request: PlanRequest, measures: Measures) -> Predicted:
     """Of one text in a training step."""
-    return one_example(measures.training.repeats, measures.training.lengths, request.examples)
+    _, trial = measures.learning
+    return one_example(trial.repeats, trial.lengths, request.examples)
 
 
 def _facts(request: PlanRequest, measures: Measures) -> dict[str, Any]:
     """What was measured, and what was assumed."""
-    plan, trial = request.learning, measures.labels
-    tune, ask = label_rates(request, measures)
     tokens = {name: mean_of(one.lengths, request.examples).value for name, one in measures.methods.items()}
-    labels = label_seconds(request, measures)
+    trials = (*measures.methods.values(), *(() if request.lm is None else measures.learning))
     return {
-        "learning": plan.model_dump(mode="json"),
-        "label_wall_seconds": labels.value / request.workers,
+        **({"assumed": NO_LM} if request.lm is None else _learning_facts(request, measures)),
+        "tokens_per_example": tokens,
+        "repeats": {name: len(one.repeats.seconds) for name, one in measures.methods.items()},
+        "measured_examples": {name: sum(one.repeats.examples) for name, one in measures.methods.items()},
+        "unreadable": {name: one.refused for name, one in measures.methods.items() if one.refused},
+        "devices": sorted({one.device for one in trials}),
+        "threads": 1,
+        "settings": {name: str(value) for name, value in request.settings.items()},
+        "memory": "peak resident memory of a process of its own for each, measured; the corpus's texts and the "
+        "features of a shard are added",
+    }
+
+
+def _learning_facts(request: PlanRequest, measures: Measures) -> dict[str, Any]:
+    """Facts on labels and training."""
+    trial, training = measures.learning
+    tune, ask = label_rates(request, measures)
+    return {
+        "learning": request.learning.model_dump(mode="json"),
+        "label_wall_seconds": label_seconds(request, measures).value / request.workers,
         "fine_tune_seconds_per_example": tune.value,
         "fine_tune_interval": list(tune.interval),
         "query_seconds": ask.value,
         "query_interval": list(ask.interval),
         "label_memory_bytes": trial.memory,
-        "training_memory_bytes": measures.training.memory,
-        "tokens_per_example": tokens,
-        "repeats": {name: len(one.repeats.seconds) for name, one in measures.methods.items()},
-        "measured_examples": {name: sum(one.repeats.examples) for name, one in measures.methods.items()},
-        "unreadable": {name: one.refused for name, one in measures.methods.items() if one.refused},
-        "devices": sorted({one.device for one in (*measures.methods.values(), trial, measures.training)}),
-        "threads": 1,
-        "settings": {name: str(value) for name, value in request.settings.items()},
-        "memory": "peak resident memory of a process of its own for each, measured; the corpus's texts and the "
-        "features of a shard are added",
+        "training_memory_bytes": training.memory,
     }

@@ -10,6 +10,7 @@ from airrep.attributors.methods import method_named
 from airrep.attributors.recipes import short_text
 from airrep.errors import AirRepError, ConfigError
 from airrep.labels.labels import Labels, holds_labels, open_labels
+from airrep.lm.settings import LmSettings
 from airrep.planning.plan import Predicted, PredictionCheck
 from airrep.planning.plan_request import ENCODER, Measures, PlanRequest
 from airrep.planning.predict import label_rates, lm_name, method_cost, planned_memory, step_text_seconds
@@ -51,7 +52,8 @@ class RealRun:
 
     def compare(self, measures: Measures) -> PredictionCheck:
         """The two beside each other."""
-        lms = {self.lm_fingerprint or measures.labels.fingerprint, measures.labels.fingerprint}
+        planned = None if measures.labels is None else measures.labels.fingerprint
+        lms = {self.lm_fingerprint or planned, planned}
         conditions = (*self.conditions, *((OTHER_LM,) if self.same_model and len(lms) > 1 else ()))
         predicted = self.predict(measures)
         return PredictionCheck(
@@ -77,13 +79,21 @@ def real_run(request: PlanRequest, run: Path) -> RealRun:
         ArtifactError: there is none, or it was altered.
     """
     if holds_labels(run):
-        return _labels(request, run)
+        return _labels(request, _learnt_with_lm(request, run), run)
     manifest = read_manifest(run)
     if manifest["kind"] == "index":
         return _index(request, run, manifest)
     if manifest["kind"] == "encoder":
+        _learnt_with_lm(request, run)
         return _training(request, run, manifest)
     raise ConfigError(f"{run}: is of kind '{manifest['kind']}'; expected an index, labels or an encoder. Leave it out.")
+
+
+def _learnt_with_lm(request: PlanRequest, run: Path) -> LmSettings:
+    """The LM that labels and training are planned with (ConfigError where they are not)."""
+    if request.lm is None:
+        raise ConfigError(f"{run}: labels and training are not planned for without an LM. Give --lm, or leave it out.")
+    return request.lm
 
 
 def _index(request: PlanRequest, run: Path, manifest: Mapping[str, Any]) -> RealRun:
@@ -145,7 +155,7 @@ def _settings(planned: Mapping[str, Any], there: Mapping[str, Any]) -> Iterator[
 
 def _surroundings(request: PlanRequest, there: Conditions) -> Iterator[str]:
     """Device, threads and machine, where they are known and others."""
-    device = device_of(request.lm)
+    device = device_of(request)
     if there.devices not in ((), (device,)):
         yield f"on {' and '.join(there.devices)}, planned {device}"
     if there.threads not in ((), (1,)):
@@ -158,12 +168,12 @@ def _precision(request: PlanRequest, there: str | None, planned: str) -> Iterato
     """A precision of matrix products, where it is known and another; runs say what ``"auto"`` meant for them."""
     from airrep.runtime.devices import resolve_precision
 
-    ours = resolve_precision(planned, device_of(request.lm))
+    ours = resolve_precision(planned, device_of(request))
     if there not in (None, ours):
         yield f"in {there}, planned {ours}"
 
 
-def _labels(request: PlanRequest, run: Path) -> RealRun:
+def _labels(request: PlanRequest, planned: LmSettings, run: Path) -> RealRun:
     labels, cost = open_labels(run), label_cost(run)
     if cost is None:
         raise _unknown(run, "it has no times.jsonl")
@@ -177,7 +187,7 @@ def _labels(request: PlanRequest, run: Path) -> RealRun:
         return tune.times(tuned * size * epochs).plus(ask.times(tuned * queries))
 
     lm = labels.state["lm"]
-    same = lm["name"] == lm_name(request.lm.lm)
+    same = lm["name"] == lm_name(planned.lm)
     measured, by_clock = _measured(request, cost.cpu_seconds, cost.seconds)
     known = {f"lm {lm['name']}": not same, "other texts": request.texts.fingerprint != labels.state["train"]}
     return RealRun(
@@ -187,7 +197,7 @@ def _labels(request: PlanRequest, run: Path) -> RealRun:
         conditions=(
             *by_clock,
             *(name for name, holds in known.items() if holds),
-            *_precision(request, labels.state.get("precision"), request.lm.precision),
+            *_precision(request, labels.state.get("precision"), planned.precision),
         ),
         predict=predict,
         same_model=same,
@@ -198,7 +208,7 @@ def _labels(request: PlanRequest, run: Path) -> RealRun:
 
 def _measured(request: PlanRequest, cpu: float | None, clock: float) -> tuple[float, tuple[str, ...]]:
     """Seconds, and what is to be said of them: those of the CPU, where they are planned for and known."""
-    return (cpu, ()) if cpu is not None and device_of(request.lm) == "cpu" else (clock, (BY_THE_CLOCK,))
+    return (cpu, ()) if cpu is not None and device_of(request) == "cpu" else (clock, (BY_THE_CLOCK,))
 
 
 def _sizes(labels: Labels) -> tuple[float, float]:

@@ -225,8 +225,10 @@ def about(panels: Sequence[ReportSource]) -> str:
 def _counts(sources: Sequence[ReportSource]) -> str:
     made = [source.evaluation for source in sources]
     dropped = [count for source in sources for count in source.dropped]
+    repeated = any(one.distinct_queries < len(one.queries) for one in made)
     known: dict[str, list[int | None]] = {
         "queries": [len(one.queries) for one in made],
+        "of them different": [one.distinct_queries for one in made] if repeated else [],
         "subsets": [source.subsets for source in sources],
         "removals": [one.facts.get("removals") for one in made],
     }

@@ -183,12 +183,17 @@ def answer_all(work: Callable[[T], R], task: T) -> Reply[R]:
         return Reply(fatal=(type(error), str(error)))
 
 
+def check_retries(retries: int) -> None:
+    """Refuse a number of retries below 0 (ConfigError); stages ask before their first file or model."""
+    if retries < 0:
+        raise ConfigError(f"retries={retries}: expected 0 or more. Correct the value.")
+
+
 class Backlog(Generic[T, R]):
     """Tasks that wait, with the attempts at each."""
 
     def __init__(self, tasks: Sequence[T], retries: int) -> None:
-        if retries < 0:
-            raise ConfigError(f"retries={retries}: expected 0 or more. Correct the value.")
+        check_retries(retries)
         self.tasks = tasks
         self._retries = retries
         self._waiting = deque(range(len(tasks)))

@@ -27,14 +27,14 @@ Clocks: TypeAlias = tuple[float, float]
 @cache
 def describe_machine() -> str:
     """Describe this machine, as ``"2 cores of Intel Xeon Processor, 8 GiB memory"``, with its GPU but no host name."""
-    parts = [f"{_cores()} cores of {_processor()}"]
+    parts = [f"{cores()} cores of {_processor()}"]
     memory = memory_bytes()
     if memory is not None:
         parts.append(f"{memory / 2**30:.0f} GiB memory")
     return ", ".join([*parts, *_gpu()])
 
 
-def _cores() -> int:
+def cores() -> int:
     """Number of cores that this process may use."""
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 

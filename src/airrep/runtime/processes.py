@@ -6,8 +6,8 @@ import pickle
 import signal
 import sys
 import threading
-from collections.abc import Callable, Generator, Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from multiprocessing.connection import Connection, wait
 from typing import Any
@@ -50,7 +50,9 @@ class LocalProcesses(Engine):
         backlog: Backlog[T, R] = Backlog(tasks, retries)
         if not tasks:
             return
-        yield from _Processes(pickled(setup), self._environments(len(tasks)), retries).outcomes(backlog)
+        crew = _Processes(pickled(setup), self._environments(len(tasks)), retries)
+        with _pausing(crew):
+            yield from crew.outcomes(backlog)
 
     def _environments(self, tasks: int) -> list[dict[str, str]]:
         gpus = visible_gpus() if self.gpus is None else self.gpus
@@ -108,10 +110,14 @@ class _Process(Worker):
             raise WorkerLostError(cause, cause) from None
         return reply
 
-    def end(self) -> None:
+    def send(self, number: signal.Signals) -> None:
+        """Send a signal to the process and the programs that it runs, as a user's trainer."""
         with suppress(ProcessLookupError, PermissionError):  # it has no group of its own yet, or has ended
             if self.process.pid is not None:
-                os.killpg(self.process.pid, signal.SIGKILL)  # with the programs that it runs, as a user's trainer
+                os.killpg(self.process.pid, number)
+
+    def end(self) -> None:
+        self.send(signal.SIGKILL)
         self.process.kill()
         self.process.join()
         self.connection.close()
@@ -141,9 +147,50 @@ class _Processes(Crew[_Process]):
     def begin(self, slot: int) -> _Process:
         return _Process(self._setup, self._environments[slot])
 
+    def send(self, number: signal.Signals) -> None:
+        """Send all workers a signal."""
+        for worker in self._workers:
+            worker.send(number)
+
     def wait(self, workers: Sequence[_Process]) -> list[_Process]:
         waited: dict[object, _Process] = {worker.connection: worker for worker in workers}
         return [waited[connection] for connection in wait([worker.connection for worker in workers])]
+
+
+_running: set[_Processes] = set()
+"""The workers of all runs that go on."""
+
+
+@contextmanager
+def _pausing(crew: _Processes) -> Iterator[None]:
+    """Let workers stop with this process on Ctrl-Z, and go on with it: the terminal does not reach their groups."""
+    _running.add(crew)
+    if _in_main_thread() and signal.getsignal(signal.SIGTSTP) is signal.SIG_DFL:  # else a program has its own way
+        signal.signal(signal.SIGTSTP, _pause)
+    try:
+        yield
+    finally:
+        _running.discard(crew)
+        if not _running and _in_main_thread() and signal.getsignal(signal.SIGTSTP) is _pause:
+            signal.signal(signal.SIGTSTP, signal.SIG_DFL)
+
+
+def _in_main_thread() -> bool:
+    return threading.current_thread() is threading.main_thread()  # no other may set handlers
+
+
+def _pause(number: int, frame: object) -> None:  # noqa: ARG001
+    """Stop all workers and this process, until it is told to go on."""
+    _send_all(signal.SIGSTOP)
+    signal.signal(signal.SIGTSTP, signal.SIG_DFL)
+    signal.pthread_kill(threading.get_ident(), signal.SIGTSTP)  # returns when the process goes on
+    signal.signal(signal.SIGTSTP, _pause)
+    _send_all(signal.SIGCONT)
+
+
+def _send_all(number: signal.Signals) -> None:
+    for crew in list(_running):
+        crew.send(number)
 
 
 def _serve(connection: Connection, environment: Mapping[str, str]) -> None:

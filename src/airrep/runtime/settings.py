@@ -72,13 +72,17 @@ def read_settings(path: Path | None, overrides: Sequence[str] = ()) -> dict[str,
     """Read settings from a YAML file, then apply ``key=value`` overrides; values are YAML.
 
     Raises:
-        ConfigError: the file is missing or not a mapping, or an override has no ``=``.
+        ConfigError: the file is missing or not a mapping, or an override has no ``=`` or is of a name that came before.
     """
     values: dict[str, Any] = _read_mapping(path) if path is not None else {}
+    seen: set[str] = set()
     for override in overrides:
         name, equals, value = override.partition("=")
         if not equals or not name.strip():
             raise ConfigError(f"--set {override}: is not of the form key=value. Write --set max_tokens=256, say.")
+        if name.strip() in seen:
+            raise ConfigError(f"--set {override}: '{name.strip()}' is set already; expected it once. Leave one out.")
+        seen.add(name.strip())
         values[name.strip()] = _parse_yaml(value, f"--set {override}")
     return values
 

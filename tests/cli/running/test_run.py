@@ -202,6 +202,17 @@ def test_what_is_without_history_tells_what_its_manifest_has(run: Run) -> None:
     assert read_history(Path("index"))[0].step.options["data"] == "train.jsonl", "recorded from now on"
 
 
+def test_an_index_without_history_tells_how_it_was_read(run: Run) -> None:
+    records = [{"q": f"question {number}", "a": f"answer {number}"} for number in range(3)]
+    Path("qa.jsonl").write_text("".join(json.dumps(record) + "\n" for record in records))
+    airrep.build_index(airrep.read_corpus("qa.jsonl", prompt_field="q", response_field="a"), "index", "tfidf")
+    text = do(run, "show index --config").out.replace("FILL-IN", "qa.jsonl")
+    step = {"data": "qa.jsonl", "method": "tfidf", "prompt-field": "q", "response-field": "a", "out": "index"}
+    assert yaml.safe_load(text)["steps"][0]["index"] == step
+    Path("config.yaml").write_text(text)
+    assert "was finished already" in do(run, "run config.yaml").err
+
+
 def test_channels_and_results_without_history(run: Run) -> None:
     index = airrep.build_index(make_corpus(30), "sum", settings={"channels": [{"method": "tfidf"}, {"method": "bm25"}]})
     queries = make_corpus(3, "q")

@@ -133,6 +133,26 @@ def test_numbers_in_csv_stay_text(tmp_path: Path) -> None:
     assert corpus[0].to_dict() == {"id": "07", "prompt": "007", "response": "1,5", "year": "2020"}
 
 
+@pytest.mark.parametrize("sign", [";", "\t", "|", ","])
+@pytest.mark.parametrize("suffix", ["csv", "tsv", "csv.gz"])
+def test_the_delimiter_is_told_by_the_first_lines(sign: str, suffix: str, tmp_path: Path) -> None:
+    content = table(sign)
+    packed = gzip.compress(content, mtime=0) if suffix.endswith("gz") else content
+    assert read_corpus(write(tmp_path / f"data.{suffix}", packed)) == Corpus.from_records(ROWS)
+
+
+def test_other_signs_in_names_and_texts_are_text(tmp_path: Path) -> None:
+    for content in (
+        'prompt;"response";"note, long"\na, b; c, d; e\n',
+        "prompt;response;note, long\na, b; c, d;e\n",
+        "prompt|response|note; or, more\na|c|e\n",
+    ):
+        (example,) = read_corpus(write(tmp_path / "data.csv", content))
+        assert (example.prompt, len(example.metadata)) == (content.split("\n")[1][: len(example.prompt)], 1)
+    (example,) = read_corpus(write(tmp_path / "data.csv", "text\na|b;c\n"))
+    assert example.response == "a|b;c"
+
+
 def test_csv_quotes_inside_an_unquoted_cell_are_text(tmp_path: Path) -> None:
     corpus = read_corpus(write(tmp_path / "data.tsv", 'prompt\tresponse\nthe 5" disk\the said "no"\n'))
     assert (corpus[0].prompt, corpus[0].response) == ('the 5" disk', 'he said "no"')
@@ -196,7 +216,18 @@ BAD_FILES: list[tuple[str, bytes | str, str]] = [
         GOOD.encode() + b'{"prompt": "\xff"}',
         "a.jsonl:2: byte 13 of the line is not UTF-8; UTF-8 is expected",
     ),
-    ("a.jsonl", GOOD.encode("utf-16"), "a.jsonl:1: byte 1 of the line is not UTF-8"),
+    ("a.jsonl", GOOD.encode("utf-16"), "a.jsonl: is UTF-16, .*UTF-8 is expected. Convert it: iconv -f UTF-16 -t UTF-8"),
+    ("a.csv", "prompt,response\na,b\n".encode("utf-16"), "a.csv: is UTF-16, as its first bytes tell"),
+    ("a.csv", "prompt,response\na,b\n".encode("utf-16-le"), "a.csv: is UTF-16LE, .* iconv -f UTF-16LE -t UTF-8 FILE"),
+    ("a.json", f"[{GOOD}]".encode("utf-32"), "a.json: is UTF-32, as its first bytes tell"),
+    (
+        "a.jsonl",
+        '{"prompt": "Le café est fermé", "response": "r"}\n'.encode("cp1252"),
+        "a.jsonl:1: byte 19 of .*perhaps Windows-1252. Convert it: iconv -f WINDOWS-1252 -t UTF-8 FILE > NEW",
+    ),
+    ("a.csv", "prompt,response\na,It’s a naïve one\n".encode("cp1252"), "a.csv:2: response holds .*Windows-1252"),
+    ("a.csv", "prompt,response,x\na,b,Größe\n".encode("cp1252"), 'a.csv:2: field "x" holds .*perhaps Windows-1252'),
+    ("a.csv", "prompt,response\na,Привет\n".encode("cp1251"), r"a.csv:2: response holds [^.]*expected. Remove it"),
     ("a.json", "[1, 2]", "a.json:1: the record is a number; an object with named fields is expected"),
     ("a.json", '"text"', r"a.json:1: not JSON \(starts with '\"'\); an array of objects is expected"),
     ("a.json", '[\n{"prompt": "p",\n}]', r"a.json:3: not JSON \(Expecting property name"),
@@ -228,10 +259,8 @@ BAD_FILES: list[tuple[str, bytes | str, str]] = [
         'prompt,response\na,b\n"c,d\ne,f\n',
         "a.csv:3: a quoted cell never ends; a closing quote is expected",
     ),
-    ("a.csv", '"Frage";"Antwort"\n"a";"b"\n', "a.csv:1: cells seem to be separated by ';'; commas are expected"),
-    ("a.csv", "prompt;response\na;b\n", "a.csv:1: cells seem to be separated by ';'; .*. Save it with commas"),
-    ("a.csv", "prompt\tresponse\na\tb\n", "a.csv:1: cells seem to be separated by tabs; .*. Name it .tsv"),
-    ("a.csv", "prompt|response\na|b\n", r"a.csv:1: cells seem to be separated by '\|'; commas are expected"),
+    ("a.csv", "a;b|c\n1;2|3\n", r"a.csv:1: ';' or '\|' may separate the cells; one sign is expected. Save it with"),
+    ("a.csv", "a\tb|c\n\n", r"a.csv:1: a tab or '\|' may separate the cells"),
     ("a.csv", "a;b,c\nc,d\n", "a.csv:2: no prompt and response; found a;b, c; expected"),
     ("a.csv", 'prompt,response\n"a"b,c\n', "a.csv:2: text after a closing quote; quotes inside"),
     (

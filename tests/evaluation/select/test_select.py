@@ -5,6 +5,7 @@ import signal
 import time
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -185,6 +186,18 @@ def test_failed_fine_tunes_are_named_and_lose_no_others(index: Index, tmp_path: 
     whole = evaluate_selection([("hash", index)], QUERIES, ParrotWorld(), settings, out=out)
     assert whole.rows[0].dropped == 0
     assert whole.facts["failed"] == []
+
+
+def test_retries_are_checked_before_any_work(index: Index, tmp_path: Path) -> None:
+    def load() -> Any:
+        raise AssertionError("the LM is loaded")
+
+    with pytest.raises(ConfigError, match="retries=-1: expected 0 or more"):
+        evaluate_selection([("hash", index)], QUERIES, load, _settings(), out=tmp_path / "run", retries=-1)
+    study = DataSelection([("hash", index)], QUERIES, ParrotWorld(str(tmp_path / "log")), _settings())
+    with pytest.raises(ConfigError, match="retries=-1: expected 0 or more"):
+        study.run(tmp_path / "run", retries=-1)
+    assert list(tmp_path.glob("run*")) == []
 
 
 def test_a_kill_loses_one_fine_tune_and_the_bytes_are_the_same(index: Index, tfidf: Index, tmp_path: Path) -> None:

@@ -93,7 +93,7 @@ def clean_command(
         note(f"{lists}: {result.examples - len(result.rows):,} examples to keep, {len(result.rows):,} to drop")
         kept = opened.mask(where)
         kept[result.rows] = False
-        options.tell_turns(kept_values(opened, kept, "prompt"), lists, KEEP)
+        options.tell_records(opened.reading, kept_values(opened, kept, "prompt"), lists, KEEP)
     delivery.deliver(result, print_cleaned)
 
 

@@ -79,6 +79,7 @@ def _index(path: Path, manifest: Manifest) -> tuple[Step, dict[str, str]]:
         del options["shard-rows"]
     if not settings:
         del options["set"]
+    options |= {name.replace("_", "-"): value for name, value in manifest.get("reading", {}).get("options", {}).items()}
     appended = sum(entry["rows"] for entry in corpora[1:])
     more = f"; {appended:,} examples were appended later" if appended else ""
     return Step("index", options), {"data": _corpus(manifest["request"]["corpus"], corpora[0]["rows"]) + more}

@@ -3,12 +3,11 @@
 from contextlib import suppress
 from typing import Any
 
-from typer.core import TyperCommand
-
+from airrep.cli.running.once import OnceCommand
 from airrep.errors import ArtifactError
 
 
-class RecordedCommand(TyperCommand):
+class RecordedCommand(OnceCommand):
     """A command that adds itself to the history of the artifact which it made or changed."""
 
     def invoke(self, ctx: Any) -> Any:

@@ -4,13 +4,19 @@ from airrep.cli.show.console import print_table, printable, say
 from airrep.planning.plan import Crossover, Interval, MethodPlan, Plan
 from airrep.reports.tables import PLAIN, Table, bytes_text, seconds_text
 
+SECONDS = "Seconds are those of one core (of the GPU where there is one)"
+
 
 def print_plan(plan: Plan) -> None:
     """Print what each method needs, the crossovers, and how far such predictions were from real runs."""
-    say(f"{plan.corpus:,} examples, LM {printable(plan.lm or '')} of {plan.lm_parameters:,} parameters; {plan.machine}")
+    lm = "" if plan.lm is None else f", LM {printable(plan.lm)} of {plan.lm_parameters:,} parameters"
+    say(f"{plan.corpus:,} examples{lm}; {plan.machine}")
     columns = ("method", "before the first", "each example", "95 % interval", "in all", "memory", "index", "store")
     print_table(Table.of_texts(columns, (_row(method) for method in plan.methods)))
-    _say_learning(plan)
+    if "learning" in plan.facts:
+        _say_learning(plan)
+    else:
+        say(f"{plan.facts['assumed']}. {SECONDS}")
     for found in plan.crossovers:
         say(f"against {found.method}: {crossover_words(found)}")
     if plan.last_real:
@@ -40,9 +46,8 @@ def _say_learning(plan: Plan) -> None:
     say(
         f"labels: {learning['subsets']:,} fine-tunes on {learning['size']:,} examples to learn from, twice "
         f"{learning['held_out_subsets']:,} to stop and judge by, {seconds_text(parts['labels'])}; training: "
-        f"{learning['steps']:,} steps, {seconds_text(parts['training'])}. Seconds are those of one core (of the GPU "
-        f"where there is one); {workers} labels and encoding: {seconds_text(plan.facts['label_wall_seconds'])} for "
-        "labels by the clock"
+        f"{learning['steps']:,} steps, {seconds_text(parts['training'])}. {SECONDS}; "
+        f"{workers} labels and encoding: {seconds_text(plan.facts['label_wall_seconds'])} for labels by the clock"
     )
 
 

@@ -35,6 +35,10 @@ PAIRS = (
     ("input", "output"),
 )
 """Names of prompt and response, in order of precedence."""
+PLAIN = "prompt and response"
+"""The form of a record that has these two fields."""
+PAIRED = "preference pairs"
+"""What the forms of preference pairs begin with."""
 CHATS = ("messages", "conversations", "conversation")
 """Names of a list of messages; they are looked for after the pairs."""
 _NAMES = {
@@ -165,7 +169,7 @@ def _read_preference(rest: dict[str, Any], preferences: Preferences) -> Read:
     before = tools_message(rest.pop("tools", None)) + _before(rest)
     both = preferences == "both"
     pairs = read_preference(prompt, before, rest.pop("chosen"), rest.pop("rejected", None), both=both)
-    return Read(f"preference pairs ({'chosen and rejected' if both else 'chosen'})", pairs)
+    return Read(f"{PAIRED} ({'chosen and rejected' if both else 'chosen'})", pairs)
 
 
 def _read_chat(rest: dict[str, Any], name: str, turns: Turns) -> Read:

@@ -5,6 +5,7 @@ from typing import Any
 
 import numpy as np
 
+from airrep.corpus.encodings import remedy_of_text
 from airrep.errors import DataError
 
 
@@ -51,7 +52,7 @@ def _storable(field: str, value: str) -> str:
         code = f"\\u{ord(value[error.start]):04x}"
         raise DataError(
             f"{field} holds a lone surrogate or a byte that is not UTF-8 ({code} at character "
-            f"{error.start + 1}); valid Unicode is expected. Remove it"
+            f"{error.start + 1}); valid Unicode is expected. {remedy_of_text(value) or 'Remove it'}"
         ) from None
     return value
 

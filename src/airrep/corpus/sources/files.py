@@ -10,6 +10,7 @@ from typing import IO, Literal, TypeAlias, cast
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from airrep.corpus.encodings import conversion, wide_encoding
 from airrep.corpus.sources.source import RecordSource
 from airrep.corpus.sources.textformats import Numbered, csv_records, json_array, json_lines, text_lines, too_long
 from airrep.errors import DataError
@@ -86,14 +87,29 @@ def _opened(path: Place) -> Iterator[IO[bytes]]:
 
 
 @contextmanager
+def _opened_utf8(path: Place) -> Iterator[IO[bytes]]:
+    """Open a file of text, which must not be of an encoding in which every character has several bytes."""
+    with _opened(path) as stream:
+        _check_width(stream, str(path))
+        yield stream
+
+
+def _check_width(stream: IO[bytes], name: str) -> None:
+    """Refuse UTF-16 and UTF-32, which would be an error in each line."""
+    start = stream.peek(4)[:4] if isinstance(stream, io.BufferedReader) else b""
+    if (encoding := wide_encoding(start)) is not None:
+        raise DataError(f"{name}: is {encoding}, as its first bytes tell; UTF-8 is expected. {conversion(encoding)}")
+
+
+@contextmanager
 def _opened_text(path: Place) -> Iterator[io.TextIOWrapper]:
     """Open a file as UTF-8 text; bytes that are not UTF-8 become surrogates, which no record may hold."""
-    with _opened(path) as stream:
+    with _opened_utf8(path) as stream:
         yield io.TextIOWrapper(stream, encoding="utf-8-sig", errors="surrogateescape", newline="\n")
 
 
 def _jsonl(path: Place, longest: int) -> Numbered:
-    with _opened(path) as stream:
+    with _opened_utf8(path) as stream:
         yield from json_lines(stream, longest)
 
 

@@ -7,9 +7,11 @@ be read but leaves the rest of the file readable is yielded as a DataError; anyt
 import json
 import re
 from collections.abc import Iterable, Iterator
-from itertools import chain
+from itertools import chain, islice
 from typing import IO, TextIO
 
+from airrep.corpus.encodings import remedy
+from airrep.corpus.sources.delimiters import delimiter_of
 from airrep.errors import DataError
 
 Numbered = Iterator[tuple[int, object]]
@@ -20,14 +22,6 @@ _SPACE = " \t\n\r"
 _BLANK = re.compile(f"[{_SPACE}]*")
 _QUOTED = re.compile(r'[^"]*(?:""[^"]*)*')
 _BUFFER = 1 << 20
-_IN_QUOTES = re.compile(r'"(?:[^"]|"")*"')
-"""A cell in quotes."""
-_OTHER_DELIMITERS = {
-    ";": "';'; commas are expected. Save it with commas",
-    "\t": "tabs; commas are expected. Name it .tsv, or save it with commas",
-    "|": "'|'; commas are expected. Save it with commas",
-}
-"""What separates cells in files that are named .csv all the same, and what to do."""
 
 
 def _refuse(literal: str) -> object:
@@ -75,7 +69,8 @@ def _parse_line(line: bytes) -> object:
             return DataError(f"not JSON (extra data at character {end + 1}); one JSON object per line is expected")
         return value
     except UnicodeDecodeError as error:
-        return DataError(f"byte {error.start + 1} of the line is not UTF-8; UTF-8 is expected. Save the file as UTF-8")
+        what_to_do = remedy(line) or "Save the file as UTF-8"
+        return DataError(f"byte {error.start + 1} of the line is not UTF-8; UTF-8 is expected. {what_to_do}")
     except (ValueError, RecursionError) as error:
         return DataError(f"not JSON ({_reason(error)}); one JSON object per line is expected")
 
@@ -192,14 +187,14 @@ def _elements(scanner: _Scanner) -> Numbered:
 def csv_records(lines: Iterable[str], name: str, delimiter: str, longest: int) -> Numbered:
     """Yield each row as a mapping from the header's names to its cells, as text; an empty cell is None.
 
-    Cells may be quoted (RFC 4180), and then hold delimiters, doubled quotes and line ends, at any length.
+    *delimiter* is that of the file's name; its first two lines may tell another. Cells may be quoted (RFC 4180), and
+    then hold delimiters, doubled quotes and line ends, at any length.
     """
     lines = iter(lines)
-    first = next(lines, None)
-    if first is not None:
-        _check_delimiter(first, name, delimiter)
-        lines = chain([first], lines)
-    rows = csv_rows(lines, name, delimiter, longest)
+    first = list(islice(lines, 2))
+    header_line, row_line = [*first, "", ""][:2]
+    delimiter = delimiter_of(header_line, row_line, delimiter, name)
+    rows = csv_rows(chain(first, lines), name, delimiter, longest)
     _, header = next(rows, (0, []))
     twice = sorted({column for column in header if header.count(column) > 1})
     if twice:
@@ -213,14 +208,6 @@ def csv_records(lines: Iterable[str], name: str, delimiter: str, longest: int) -
                 number,
                 DataError(f"{count}; one cell for each column is expected. Quote cells that hold delimiters"),
             )
-
-
-def _check_delimiter(header: str, name: str, delimiter: str) -> None:
-    """Refuse a CSV file whose header has no comma, but a sign by which other programs separate cells."""
-    bare = _IN_QUOTES.sub("", header)  # in quotes it is a part of a name
-    sign = next((sign for sign in _OTHER_DELIMITERS if sign in bare), None)
-    if sign is not None and delimiter == "," and delimiter not in header:
-        raise DataError(f"{name}:1: cells seem to be separated by {_OTHER_DELIMITERS[sign]}")
 
 
 def csv_rows(lines: Iterable[str], name: str, delimiter: str, longest: int) -> Iterator[tuple[int, list[str]]]:

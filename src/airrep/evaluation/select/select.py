@@ -22,7 +22,7 @@ from airrep.labels.farm import TaskProgress, TaskReport
 from airrep.labels.fine_tuner import load_first, rendering_of
 from airrep.lm.settings import FineTuneSettings, LmSettings
 from airrep.runtime.artifacts import LOCK, REQUEST, json_digest
-from airrep.runtime.engine import Engine, InProcess
+from airrep.runtime.engine import Engine, InProcess, check_retries
 from airrep.runtime.publishing.files import write_file, writing
 from airrep.runtime.ray_engine import make_engine
 from airrep.runtime.stage import Stage
@@ -75,7 +75,7 @@ def evaluate_selection(
         on_task: told about each fine-tune.
 
     Raises:
-        ConfigError: a setting that does not fit.
+        ConfigError: a setting that does not fit, or fewer than 0 retries.
         DataError: other examples in some index, a query without task, or a text that the LM cannot read.
         ArtifactError: another process writes there, another request was left unfinished there, or answers cannot be
             kept.
@@ -87,6 +87,7 @@ def evaluate_selection(
         >>> [row.name for row in found.rows]
         ['tfidf', 'random', 'none']
     """
+    check_retries(retries)
     study = DataSelection(
         indexes,
         as_corpus(queries, "queries"),
@@ -178,6 +179,7 @@ class DataSelection:
     ) -> Evaluation:
         """Select, fine-tune, ask, compare; arguments as for :func:`evaluate_selection`, *progress* is told about
         selections."""
+        check_retries(retries)
         with _kept(out, self.request, replace=replace) as files:
             competitors = self._contest.competitors(self._training, progress)
             jobs = list_jobs(choice for competitor in competitors for choice in competitor.choices)
