@@ -13,7 +13,7 @@ from airrep.corpus.places import Span
 from airrep.errors import ArtifactError, DataError
 from airrep.index.results import GroupResult, Hit, Hits, Provenance, Result, TopResult, WhatIfResult, read_result
 from airrep.index.why import SameWords, Why
-from airrep.runtime.artifacts import new_artifact
+from airrep.runtime.artifacts.making import new_artifact
 from airrep.runtime.publishing.files import write_file
 
 QUERIES = Corpus.from_examples([Example("who?", "me", "q1"), Example("why?", "so", "q2", label="l")])

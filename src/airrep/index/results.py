@@ -24,14 +24,11 @@ from airrep.corpus.records import RESERVED
 from airrep.errors import ArtifactError, DataError
 from airrep.index.frames import Tabular, shortened
 from airrep.index.why import Why
-from airrep.runtime.artifacts import (
-    as_written,
-    canonical_json,
-    fetched,
-    new_artifact,
-    read_json,
-    read_manifest,
-)
+from airrep.runtime.artifacts.checks import as_written, read_json
+from airrep.runtime.artifacts.digests import canonical_json
+from airrep.runtime.artifacts.making import new_artifact
+from airrep.runtime.artifacts.manifests import read_manifest
+from airrep.runtime.artifacts.urls import fetched
 from airrep.runtime.publishing.files import write_file
 from airrep.scoring.pooling import pooling_text
 

@@ -26,7 +26,7 @@ from airrep.lm.lora import MOMENTS, file_name, load_adapters, load_moments
 from airrep.lm.model import TargetLM, load_lm
 from airrep.lm.settings import LmSettings
 from airrep.lm.warmup import Warmup, open_warmup
-from airrep.runtime.artifacts import file_digest, json_digest
+from airrep.runtime.artifacts.digests import file_digest, json_digest
 
 Side: TypeAlias = Literal["train", "queries"]
 

@@ -11,7 +11,9 @@ from typing import Any
 from airrep._version import __version__
 from airrep.cli.running.steps import Step
 from airrep.errors import ArtifactError
-from airrep.runtime.artifacts import HISTORY, MANIFEST, file_digest, json_digest, real_path
+from airrep.runtime.artifacts.digests import file_digest, json_digest
+from airrep.runtime.artifacts.names import HISTORY, MANIFEST
+from airrep.runtime.artifacts.targets import real_path
 from airrep.runtime.publishing.files import append_line
 from airrep.runtime.remote.folders import put_files
 from airrep.runtime.remote.places import published_from, url_of

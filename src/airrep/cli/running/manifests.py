@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from airrep.cli.running.config import FILL_IN, WrittenStep
 from airrep.cli.running.steps import Commands, Step
 from airrep.errors import ConfigError
-from airrep.runtime.artifacts import read_manifest
+from airrep.runtime.artifacts.manifests import read_manifest
 from airrep.runtime.settings import Settings
 
 if TYPE_CHECKING:

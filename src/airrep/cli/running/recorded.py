@@ -8,7 +8,8 @@ from airrep.cli.running.history import IN_PLACE, Line, artifact_of, named_paths,
 from airrep.cli.running.manifests import step_of_manifest
 from airrep.cli.running.steps import Commands
 from airrep.errors import ConfigError
-from airrep.runtime.artifacts import MANIFEST, read_manifest
+from airrep.runtime.artifacts.manifests import read_manifest
+from airrep.runtime.artifacts.names import MANIFEST
 
 
 def config_of(path: Path, commands: Commands) -> str:

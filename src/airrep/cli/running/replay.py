@@ -13,7 +13,7 @@ from airrep.cli.running.files import MadeFiles
 from airrep.cli.running.history import artifact_of, inputs_of, named_paths, read_history
 from airrep.cli.running.steps import PROGRAM, Commands, Context, Step, UsageError, shell_line, step_of
 from airrep.errors import AirRepError, ArtifactError
-from airrep.runtime.artifacts import MANIFEST
+from airrep.runtime.artifacts.names import MANIFEST
 
 RESUMING, GROWING = ("evaluate",), ("label", "adapt")
 """Commands that find what they made, and resume the fine-tunes in it that failed: always, or until it is whole."""

@@ -21,7 +21,7 @@ from airrep.attributors.gradient.whole.factors import Factors, HeldGradients, Sc
 from airrep.attributors.gradient.whole.kept import KeptReader, Layout, scores_of_kept, sizes_of
 from airrep.attributors.settings import EkfacSettings
 from airrep.corpus.corpus import Corpus, Example
-from airrep.runtime.artifacts import json_digest
+from airrep.runtime.artifacts.digests import json_digest
 from airrep.scoring.pooling import Pool
 
 QUERY_NUMBERS = 2**29
