@@ -9,7 +9,9 @@ from typing import Any, ClassVar, Self
 from pydantic import ConfigDict, TypeAdapter, ValidationError
 
 from airrep.errors import DataError
-from airrep.index.results import RESULTS, Provenance, first_problem
+from airrep.index.results.forms import first_problem
+from airrep.index.results.kinds import RESULTS
+from airrep.index.results.provenance import Provenance
 from airrep.runtime.artifacts.checks import read_json
 from airrep.runtime.artifacts.digests import canonical_json
 from airrep.runtime.artifacts.making import new_artifact

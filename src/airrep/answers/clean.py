@@ -24,7 +24,8 @@ from airrep.attributors.methods import make_attributor
 from airrep.corpus.corpus import Example
 from airrep.errors import ConfigError
 from airrep.index.index import Index, Queries
-from airrep.index.results import Provenance, Record
+from airrep.index.results.hits import Record
+from airrep.index.results.provenance import Provenance
 from airrep.runtime.remote.outputs import check_new_folder, new_folder
 
 Kind: TypeAlias = Literal["label", "answer", "duplicate", "outlier", "harmful"]

@@ -14,7 +14,8 @@ from airrep.corpus.inputs import as_examples
 from airrep.errors import DataError
 from airrep.index.index import Index, Queries
 from airrep.index.reasons import Reasons, Scored
-from airrep.index.results import Provenance, Record
+from airrep.index.results.hits import Record
+from airrep.index.results.provenance import Provenance
 from airrep.index.why import Why
 from airrep.scoring.blocks import at_most
 from airrep.scoring.topk import top_k

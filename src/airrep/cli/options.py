@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from airrep.evaluation.diagnosis.diagnosis import Diagnosis
     from airrep.evaluation.result import Evaluation
     from airrep.index.index import Index
-    from airrep.index.results import Result
+    from airrep.index.results.kinds import Result
     from airrep.lm.settings import FineTuneSettings, LmSettings
     from airrep.planning.plan import Plan
     from airrep.runtime.engine import Engine

@@ -22,7 +22,9 @@ from airrep.errors import ArtifactError, ConfigError
 from airrep.index.direct import DirectScores
 from airrep.index.editing import READ_BEFORE, EditableIndex, read_before
 from airrep.index.reasons import Reasons, Scored
-from airrep.index.results import REMOVAL, GroupResult, Hit, Hits, Provenance, TopResult, WhatIfResult
+from airrep.index.results.hits import Hit, Hits
+from airrep.index.results.kinds import GroupResult, TopResult, WhatIfResult
+from airrep.index.results.provenance import REMOVAL, Provenance
 from airrep.index.rows import DIRECT, PACKAGES, GroupsLike, IndexRows, RowsLike
 from airrep.index.shards import ChannelBlocks, Held
 from airrep.runtime.artifacts.checks import as_written, check_file

@@ -11,10 +11,8 @@ from numpy.typing import ArrayLike
 from airrep.corpus.corpus import Example
 from airrep.corpus.places import Span
 from airrep.errors import ConfigError
-from airrep.index.results import (
-    HELPFUL,
+from airrep.index.results.forms import (
     Form,
-    Hit,
     NamedGroup,
     QueryChange,
     QueryHits,
@@ -23,6 +21,8 @@ from airrep.index.results import (
     WhatIfForm,
     read_form,
 )
+from airrep.index.results.hits import Hit
+from airrep.index.results.provenance import HELPFUL
 
 OVERVIEW_ROWS = 20
 """Most recurring examples, and most changed queries, shown in the overview."""

@@ -208,7 +208,8 @@ def _typed(name: str, method: str, settings: Mapping[str, Any]) -> str:
 
 def _asked(path: Path, manifest: Manifest) -> tuple[Step, dict[str, str]]:
     """Of top, group and what-if."""
-    from airrep.index.results import HARMFUL, RESULTS
+    from airrep.index.results.kinds import RESULTS
+    from airrep.index.results.provenance import HARMFUL
 
     origin, kind = manifest["provenance"], manifest["kind"]
     result = json.loads((path / RESULTS).read_bytes())

@@ -7,7 +7,9 @@ from rich.console import Console
 from rich.table import Table
 
 from airrep.cli.show.console import prompt_snippet, snippet
-from airrep.index.results import GroupResult, NamedGroup, TopResult, WhatIfResult, order_in_words
+from airrep.index.results.forms import NamedGroup
+from airrep.index.results.kinds import GroupResult, TopResult, WhatIfResult
+from airrep.index.results.provenance import order_in_words
 from airrep.reports.results_data import Ranked, both_ends, in_common, rank_groups
 from airrep.reports.tables import signed, unsigned
 
