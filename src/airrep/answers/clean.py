@@ -66,7 +66,7 @@ class CleanSettings:
 
 
 @dataclass(frozen=True)
-class Finding:
+class ExampleFinding:
     """One reason to look at a training example."""
 
     kind: Kind
@@ -83,7 +83,7 @@ class Finding:
 class CleanResult(Answer):
     """What was found, strongest first within each kind, and how it was looked for."""
 
-    findings: tuple[Finding, ...]
+    findings: tuple[ExampleFinding, ...]
     examples: int
     """How many were looked at."""
     checked: tuple[Kind, ...]
@@ -175,7 +175,7 @@ def clean(
     keep = index.mask(where)
     chosen = settings or CleanSettings()
     looking = _Looking(index, keep, chosen, label, queries, encoder, progress)
-    findings: list[Finding] = []
+    findings: list[ExampleFinding] = []
     skipped: dict[str, str] = {}
     for kind in (kind for kind in KINDS if kind in kinds):
         cannot = looking.cannot(kind)
@@ -220,7 +220,7 @@ class _Looking:
             return "there are no queries"
         return ""
 
-    def look(self, kind: Kind) -> list[Finding]:
+    def look(self, kind: Kind) -> list[ExampleFinding]:
         """All findings of a kind, the strongest first."""
         looks: dict[Kind, Callable[[], Iterator[tuple[int, float, str]]]] = {
             "label": self._wrong_labels,
@@ -231,9 +231,9 @@ class _Looking:
         }
         return [self._finding(kind, *found) for found in looks[kind]()]
 
-    def _finding(self, kind: Kind, place: int, value: float, reason: str) -> Finding:
+    def _finding(self, kind: Kind, place: int, value: float, reason: str) -> ExampleFinding:
         row = int(self._rows[place])
-        return Finding(kind, float(np.float32(value)), reason, row, self._index.example(row))
+        return ExampleFinding(kind, float(np.float32(value)), reason, row, self._index.example(row))
 
     @cached_property
     def _examples(self) -> list[Example]:

@@ -44,7 +44,7 @@ class ComparedRow(NamedTuple):
     dropped: int
 
 
-class Pair(NamedTuple):
+class ComparedPair(NamedTuple):
     """How much one row exceeds another, over the queries that count for both."""
 
     one: str
@@ -71,7 +71,7 @@ class Comparison:
     subject: str
     rows: tuple[ComparedRow, ...]
     """Best first."""
-    pairs: tuple[Pair, ...]
+    pairs: tuple[ComparedPair, ...]
     to: str | None
     """The row that the others are compared with; None for all pairs."""
     resamples: int
@@ -115,7 +115,7 @@ def read_comparison(path: str | Path) -> Comparison:
             if entry.get("ratio_interval") is not None:
                 entry["ratio_interval"] = tuple(entry["ratio_interval"])
         rows = tuple(ComparedRow(**row) for row in value.pop("rows"))
-        pairs = tuple(Pair(**pair) for pair in value.pop("pairs"))
+        pairs = tuple(ComparedPair(**pair) for pair in value.pop("pairs"))
         return Comparison(**value, rows=rows, pairs=pairs, request=manifest["request"])
 
 
@@ -162,7 +162,9 @@ def compare_evaluations(
     adjusted = holm([gap.p_value for gap in gaps])
     sides = tuple(one.side for one in contestants)
     found = [
-        Pair(sides[i].name, sides[j].name, gap.value, gap.interval, gap.p_value, p, *_ratio(sides[i], sides[j], gap))
+        ComparedPair(
+            sides[i].name, sides[j].name, gap.value, gap.interval, gap.p_value, p, *_ratio(sides[i], sides[j], gap)
+        )
         for (i, j), gap, p in zip(pairs, gaps, adjusted, strict=True)
     ]
     name = None if reference is None else sides[reference].name

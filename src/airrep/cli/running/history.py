@@ -30,7 +30,7 @@ LONGEST_PATH = 4096
 
 
 @dataclass(frozen=True)
-class Line:
+class HistoryLine:
     """One command in the history of an artifact."""
 
     step: Step
@@ -52,7 +52,7 @@ def artifact_of(step: Step) -> Path | None:
     return real_path(named) if url_of(named) else Path(named)
 
 
-def read_history(artifact: Path) -> list[Line]:
+def read_history(artifact: Path) -> list[HistoryLine]:
     """The history of an artifact; empty if none was recorded.
 
     Raises:
@@ -69,9 +69,9 @@ def read_history(artifact: Path) -> list[Line]:
         raise ArtifactError(f"{path}: cannot be read as commands of airrep. Delete it.") from error
 
 
-def _line(value: Mapping[str, Any]) -> Line:
+def _line(value: Mapping[str, Any]) -> HistoryLine:
     ((command, options),) = value["step"].items()
-    return Line(Step(str(command), dict(options)), str(value["folder"]), dict(value["inputs"]))
+    return HistoryLine(Step(str(command), dict(options)), str(value["folder"]), dict(value["inputs"]))
 
 
 def inputs_of(step: Step) -> dict[str, str]:
