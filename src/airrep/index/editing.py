@@ -334,8 +334,8 @@ def _sealed(
     *before* is the manifest that has most of the shards already; *reading* is kept as it is if None.
     """
     old = {name: index.manifest[name] for name in LINEAGE}
-    told = {name: index.manifest[name] for name in ("caution", DIRECT, PACKAGES, READING) if name in index.manifest}
-    told |= {READING: entry} if reading is not None and (entry := reading_entry(reading)) else {}
-    lineage = {**old, "corpora": list(corpora), "generation": old["generation"] + 1, **told}
+    optional = {name: index.manifest[name] for name in ("caution", DIRECT, PACKAGES, READING) if name in index.manifest}
+    optional |= {READING: entry} if reading is not None and (entry := reading_entry(reading)) else {}
+    lineage = {**old, "corpora": list(corpora), "generation": old["generation"] + 1, **optional}
     seal_index(index.path, lineage, names, deleted, before)
     return index.reopened()

@@ -67,10 +67,10 @@ class Replay:
             if ended.exit_code:
                 raise self._config.failed(numbered, f"ended with status {ended.exit_code}") from ended
         except (AirRepError, UsageError, OSError) as error:
-            told = " ".join(str(error).split()) or type(error).__name__
-            if "--replace" in told:
-                told += " In a config: replace: true"
-            raise self._config.failed(numbered, told) from error
+            reason = " ".join(str(error).split()) or type(error).__name__
+            if "--replace" in reason:
+                reason += " In a config: replace: true"
+            raise self._config.failed(numbered, reason) from error
         artifact = artifact_of(step)
         if artifact is not None:
             self._before[artifact.resolve()].append(step)

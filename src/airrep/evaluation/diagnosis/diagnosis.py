@@ -102,10 +102,10 @@ def diagnose(
     """
     labels = LabelStatistics(instances, seconds)
     request = diagnosis_request(instances, indexes, pool, temperature)
-    found = label_findings(labels)
+    findings = label_findings(labels)
     for index in indexes:
-        found += index_findings(index, labels, pool, temperature, resamples=resamples)
-    ordered = sorted(found, key=lambda one: LEVELS.index(one.level))
+        findings += index_findings(index, labels, pool, temperature, resamples=resamples)
+    ordered = sorted(findings, key=lambda one: LEVELS.index(one.level))
     return Diagnosis(tuple(ordered), jsonable(labels.summary()), command, request)
 
 
