@@ -21,7 +21,8 @@ from airrep.attributors.methods import make_attributor
 from airrep.index.rows import IndexRows
 from airrep.index.sharing.joining import join_parts
 from airrep.index.sharing.parts import build_part
-from airrep.runtime.artifacts import MANIFEST, file_digest
+from airrep.runtime.artifacts.digests import file_digest
+from airrep.runtime.artifacts.names import MANIFEST
 from airrep.scoring.groups import Groups
 
 DEMO = Path(airrep.__file__).parent / "data" / "train.jsonl"

@@ -18,7 +18,8 @@ import airrep
 BESIDE = {
     "encoder.load": ["load_encoder"],
     "evaluation.result": ["Evaluation"],
-    "index.results": ["GroupResult", "Hit", "TopResult", "WhatIfResult"],
+    "index.results.hits": ["Hit"],
+    "index.results.kinds": ["GroupResult", "TopResult", "WhatIfResult"],
     "labels.labels": ["Labels"],
 }
 """Types of what public names give, and a loader: they have examples too."""

@@ -19,7 +19,7 @@ from safetensors.torch import load_file, save
 from airrep.encoder.exports import new_folder
 from airrep.encoder.folders import CARD, INDEX, WEIGHTS, read_card, read_json
 from airrep.encoder.load import load_encoder
-from airrep.runtime.artifacts import canonical_json
+from airrep.runtime.artifacts.digests import canonical_json
 from airrep.training.result import render_card
 
 FILES = Path(__file__).parent / "files"

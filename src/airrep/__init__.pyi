@@ -58,27 +58,13 @@ from airrep.index.editing import compact as compact
 from airrep.index.editing import delete as delete
 from airrep.index.index import Index as Index
 from airrep.index.index import open_index as open_index
-from airrep.index.results import (
-    GroupResult as GroupResult,
-)
-from airrep.index.results import (
-    Hit as Hit,
-)
-from airrep.index.results import (
-    Hits as Hits,
-)
-from airrep.index.results import (
-    Provenance as Provenance,
-)
-from airrep.index.results import (
-    TopResult as TopResult,
-)
-from airrep.index.results import (
-    WhatIfResult as WhatIfResult,
-)
-from airrep.index.results import (
-    read_result as read_result,
-)
+from airrep.index.results.hits import Hit as Hit
+from airrep.index.results.hits import Hits as Hits
+from airrep.index.results.kinds import GroupResult as GroupResult
+from airrep.index.results.kinds import TopResult as TopResult
+from airrep.index.results.kinds import WhatIfResult as WhatIfResult
+from airrep.index.results.provenance import Provenance as Provenance
+from airrep.index.results.reading import read_result as read_result
 from airrep.index.selection.picking import resample as resample
 from airrep.index.selection.picking import select as select
 from airrep.index.selection.picks import Draw as Draw

@@ -17,7 +17,7 @@ from worlds.toy_farm import FINE_TUNE, QUERIES, TRAIN, ToyWorld, make_plan
 import airrep
 from airrep.attributors.methods import METHODS
 from airrep.errors import ConfigError
-from airrep.index.results import order_in_words
+from airrep.index.results.provenance import order_in_words
 from airrep.labels.farm import label as toy_label
 
 

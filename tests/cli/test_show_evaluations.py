@@ -4,7 +4,7 @@ import pytest
 from worlds.made_evaluations import made_evaluation
 
 from airrep.cli.show.evaluations import print_classification, print_comparison, print_correlations
-from airrep.evaluation.comparison import ComparedRow, Comparison, Pair
+from airrep.evaluation.comparison import ComparedPair, ComparedRow, Comparison
 from airrep.reports.evaluation_tables import value_table
 from airrep.reports.sources import ReportSource, label_panels
 
@@ -79,7 +79,7 @@ def test_few_queries_are_told_in_every_other_way_as_well(capsys: pytest.CaptureF
         ComparedRow("a", "r", "gte", None, None, 0.5, (0.4, 0.6), 0),
         ComparedRow("b", "r", "gte", None, None, 0.4, (0.3, 0.5), 0),
     )
-    pair = Pair("a", "b", 0.1, (0.0, 0.2), 0.04, 0.04)
+    pair = ComparedPair("a", "b", 0.1, (0.0, 0.2), 0.04, 0.04)
     print_comparison(Comparison("classify", "0" * 64, rows, (pair,), None, 0, queries=5))
     print_comparison(Comparison("classify", "0" * 64, rows, (pair,), None, 0))
     assert " ".join(capsys.readouterr().out.split()).count("so few queries say little about others") == 2

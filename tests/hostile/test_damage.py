@@ -20,7 +20,8 @@ from hostile.artifacts_to_damage import KINDS, Kind, whole_losses
 from worlds.children import children_seconds, in_child
 
 from airrep.errors import AirRepError
-from airrep.runtime.artifacts import MANIFEST, json_digest
+from airrep.runtime.artifacts.digests import json_digest
+from airrep.runtime.artifacts.names import MANIFEST
 
 LONG = os.environ.get("AIRREP_HOSTILE") == "long"
 SEED = os.environ.get("AIRREP_HOSTILE_SEED", "0")

@@ -40,7 +40,8 @@ from airrep.lm.settings import FineTuneSettings, LmSettings
 from airrep.planning import plan_request
 from airrep.planning.adapt import Adaptation
 from airrep.planning.budget import LearnPlan
-from airrep.runtime.artifacts import MANIFEST, read_manifest
+from airrep.runtime.artifacts.manifests import read_manifest
+from airrep.runtime.artifacts.names import MANIFEST
 from airrep.runtime.engine import InProcess
 from airrep.training.train import train_encoder
 

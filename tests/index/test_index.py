@@ -22,9 +22,10 @@ from airrep.attributors.base import OnProgress, OnRows, SlowFit, count_rows
 from airrep.attributors.methods import make_attributor
 from airrep.errors import ArtifactError, ConfigError, DataError
 from airrep.index import editing
-from airrep.index.results import Provenance
+from airrep.index.results.provenance import Provenance
 from airrep.index.rows import IndexRows
-from airrep.runtime.artifacts import MANIFEST, locked
+from airrep.runtime.artifacts.locks import locked
+from airrep.runtime.artifacts.names import MANIFEST
 
 
 def features(corpus: airrep.Corpus) -> np.ndarray:

@@ -18,7 +18,7 @@ from airrep.corpus.places import Places, Span
 from airrep.index.building import build_index
 from airrep.index.editing import delete
 from airrep.index.index import Index
-from airrep.index.results import TopResult
+from airrep.index.results.kinds import TopResult
 from airrep.index.why import LETTERS, PHRASES, SPANS, Products, SameWords, same_words
 
 TRAIN = Corpus.from_examples(

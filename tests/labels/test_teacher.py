@@ -29,7 +29,8 @@ from airrep.labels.instance import LabelledInstance
 from airrep.labels.plan import SamplingSettings
 from airrep.labels.sampling import sample
 from airrep.labels.teacher import TeacherSettings, Teaching, split_teacher_settings, teach
-from airrep.runtime.artifacts import check_digests, read_manifest
+from airrep.runtime.artifacts.checks import check_digests
+from airrep.runtime.artifacts.manifests import read_manifest
 from airrep.runtime.costs import read_costs
 from airrep.runtime.metering import TEACH
 from airrep.runtime.seeding import stream

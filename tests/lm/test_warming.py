@@ -17,7 +17,8 @@ from airrep.errors import ArtifactError, ConfigError, DataError, TrainingError
 from airrep.lm.model import load_lm
 from airrep.lm.settings import FineTuneSettings, LmSettings
 from airrep.lm.warmup import Warmup, checkpoints_of, warm_up
-from airrep.runtime.artifacts import partial_path, read_manifest
+from airrep.runtime.artifacts.manifests import read_manifest
+from airrep.runtime.artifacts.names import partial_path
 from airrep.runtime.seeding import stream_seed
 
 FAST = FineTuneSettings(learning_rate=1e-2, batch_examples=5)

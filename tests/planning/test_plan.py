@@ -23,7 +23,9 @@ from airrep.planning.plan import (
     rate,
     read_plan,
 )
-from airrep.runtime.artifacts import check_digests, new_artifact, read_manifest
+from airrep.runtime.artifacts.checks import check_digests
+from airrep.runtime.artifacts.making import new_artifact
+from airrep.runtime.artifacts.manifests import read_manifest
 from airrep.runtime.publishing.files import write_file
 
 

@@ -5,7 +5,7 @@ from pathlib import Path
 
 from worlds.made_evaluations import made_evaluation
 
-from airrep.evaluation.comparison import Comparison, Pair, compare_evaluations
+from airrep.evaluation.comparison import ComparedPair, Comparison, compare_evaluations
 from airrep.evaluation.diagnosis.diagnosis import Diagnosis
 from airrep.evaluation.diagnosis.findings import Finding
 from airrep.reports.evaluation_tables import sources_table
@@ -29,17 +29,17 @@ def test_a_comparison_is_a_line_for_each_pair(tmp_path: Path) -> None:
     assert table.commands == ("airrep compare run",)
 
 
-def compared(*pairs: Pair) -> Comparison:
+def compared(*pairs: ComparedPair) -> Comparison:
     return Comparison("lds", "subject", (), pairs, None, 100)
 
 
 def test_differences_that_an_adjustment_undoes_have_no_mark() -> None:
-    undone, kept = (Pair("a", "b", -0.1, (-0.2, -0.01), 0.03, adjusted) for adjusted in (0.09, 0.04))
+    undone, kept = (ComparedPair("a", "b", -0.1, (-0.2, -0.01), 0.03, adjusted) for adjusted in (0.09, 0.04))
     assert [line.cells[1].mark for line in comparison_table("", compared(undone, kept)).lines] == ["", "▼"]
 
 
 def test_ratios_are_shown_with_their_intervals_where_there_are_some() -> None:
-    pair = Pair("a", "b", 0.1, (0.0, 0.2), 0.03, 0.09)
+    pair = ComparedPair("a", "b", 0.1, (0.0, 0.2), 0.03, 0.09)
     found = compared(pair._replace(ratio=1.5, ratio_interval=(1.25, 1.75)), pair)
     shown, absent = (line.cells[4] for line in comparison_table("", found).lines)
     assert (shown.text, shown.under) == ("1.50", "[1.25, 1.75]")

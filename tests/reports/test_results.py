@@ -15,7 +15,10 @@ import pytest
 
 from airrep.corpus.corpus import Corpus, Example
 from airrep.errors import ArtifactError, ConfigError, DataError
-from airrep.index.results import GroupResult, Hit, Hits, NamedGroup, Provenance, TopForm, TopResult, WhatIfResult
+from airrep.index.results.forms import NamedGroup, TopForm
+from airrep.index.results.hits import Hit, Hits
+from airrep.index.results.kinds import GroupResult, TopResult, WhatIfResult
+from airrep.index.results.provenance import Provenance
 from airrep.reports import results_data as report_data
 from airrep.reports.page import short, visible
 from airrep.reports.results import Scale, apart, cut, write_report

@@ -25,7 +25,7 @@ from airrep.evaluation.pool import cost_of
 from airrep.index import editing
 from airrep.labels.farm import label
 from airrep.labels.teacher import Teaching
-from airrep.runtime.artifacts import read_manifest
+from airrep.runtime.artifacts.manifests import read_manifest
 from airrep.runtime.costs import (
     encoding_cost,
     index_cost,

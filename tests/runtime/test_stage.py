@@ -7,7 +7,10 @@ from typing import Any
 import pytest
 
 from airrep.errors import ArtifactError
-from airrep.runtime.artifacts import LOCK, locked, make_partial, partial_path, read_manifest, seal
+from airrep.runtime.artifacts.locks import locked
+from airrep.runtime.artifacts.manifests import read_manifest, seal
+from airrep.runtime.artifacts.names import LOCK, partial_path
+from airrep.runtime.artifacts.unfinished import make_partial
 from airrep.runtime.stage import REQUEST, Stage
 
 OTHER = "an unfinished note of another text"

@@ -21,7 +21,10 @@ from airrep.encoder.prompts import Prompts, write_prompts
 from airrep.errors import ArtifactError, ConfigError, DataError, TrainingError
 from airrep.evaluation.judging import held_out_lds, score_instance
 from airrep.labels.instance import LabelledInstance
-from airrep.runtime.artifacts import check_digests, locked, make_partial, read_manifest
+from airrep.runtime.artifacts.checks import check_digests
+from airrep.runtime.artifacts.locks import locked
+from airrep.runtime.artifacts.manifests import read_manifest
+from airrep.runtime.artifacts.unfinished import make_partial
 from airrep.scoring.groups import Groups
 from airrep.training.result import WORK
 from airrep.training.settings import TrainingSettings

@@ -7,7 +7,8 @@ from typing import Any
 import numpy as np
 
 from airrep.evaluation.result import Cost, Difference, Evaluation, Measure, Row
-from airrep.runtime.artifacts import canonical_json, new_artifact
+from airrep.runtime.artifacts.digests import canonical_json
+from airrep.runtime.artifacts.making import new_artifact
 from airrep.runtime.publishing.files import write_file
 
 METHODS = {

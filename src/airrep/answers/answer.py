@@ -9,8 +9,14 @@ from typing import Any, ClassVar, Self
 from pydantic import ConfigDict, TypeAdapter, ValidationError
 
 from airrep.errors import DataError
-from airrep.index.results import RESULTS, Provenance, first_problem
-from airrep.runtime.artifacts import canonical_json, fetched, new_artifact, read_json, read_manifest
+from airrep.index.results.forms import first_problem
+from airrep.index.results.kinds import RESULTS
+from airrep.index.results.provenance import Provenance
+from airrep.runtime.artifacts.checks import read_json
+from airrep.runtime.artifacts.digests import canonical_json
+from airrep.runtime.artifacts.making import new_artifact
+from airrep.runtime.artifacts.manifests import read_manifest
+from airrep.runtime.artifacts.urls import fetched
 from airrep.runtime.publishing.files import write_file
 
 PREDICTION = "Scores are predictions of what fine-tuning does, not proof of it."

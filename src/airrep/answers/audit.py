@@ -18,7 +18,8 @@ from airrep.corpus.corpus import Example
 from airrep.corpus.inputs import as_examples
 from airrep.errors import ConfigError
 from airrep.index.index import Index, Queries
-from airrep.index.results import Provenance, Record
+from airrep.index.results.hits import Record
+from airrep.index.results.provenance import Provenance
 
 Verdict: TypeAlias = Literal["contained", "nearly contained", "alike in meaning", "clean", "too short to tell"]
 Part: TypeAlias = Literal["item", "prompt"]

@@ -24,7 +24,8 @@ from airrep.attributors.methods import make_attributor
 from airrep.corpus.corpus import Example
 from airrep.errors import ConfigError
 from airrep.index.index import Index, Queries
-from airrep.index.results import Provenance, Record
+from airrep.index.results.hits import Record
+from airrep.index.results.provenance import Provenance
 from airrep.runtime.remote.outputs import check_new_folder, new_folder
 
 Kind: TypeAlias = Literal["label", "answer", "duplicate", "outlier", "harmful"]
@@ -65,7 +66,7 @@ class CleanSettings:
 
 
 @dataclass(frozen=True)
-class Finding:
+class ExampleFinding:
     """One reason to look at a training example."""
 
     kind: Kind
@@ -82,7 +83,7 @@ class Finding:
 class CleanResult(Answer):
     """What was found, strongest first within each kind, and how it was looked for."""
 
-    findings: tuple[Finding, ...]
+    findings: tuple[ExampleFinding, ...]
     examples: int
     """How many were looked at."""
     checked: tuple[Kind, ...]
@@ -174,7 +175,7 @@ def clean(
     keep = index.mask(where)
     chosen = settings or CleanSettings()
     looking = _Looking(index, keep, chosen, label, queries, encoder, progress)
-    findings: list[Finding] = []
+    findings: list[ExampleFinding] = []
     skipped: dict[str, str] = {}
     for kind in (kind for kind in KINDS if kind in kinds):
         cannot = looking.cannot(kind)
@@ -219,7 +220,7 @@ class _Looking:
             return "there are no queries"
         return ""
 
-    def look(self, kind: Kind) -> list[Finding]:
+    def look(self, kind: Kind) -> list[ExampleFinding]:
         """All findings of a kind, the strongest first."""
         looks: dict[Kind, Callable[[], Iterator[tuple[int, float, str]]]] = {
             "label": self._wrong_labels,
@@ -230,9 +231,9 @@ class _Looking:
         }
         return [self._finding(kind, *found) for found in looks[kind]()]
 
-    def _finding(self, kind: Kind, place: int, value: float, reason: str) -> Finding:
+    def _finding(self, kind: Kind, place: int, value: float, reason: str) -> ExampleFinding:
         row = int(self._rows[place])
-        return Finding(kind, float(np.float32(value)), reason, row, self._index.example(row))
+        return ExampleFinding(kind, float(np.float32(value)), reason, row, self._index.example(row))
 
     @cached_property
     def _examples(self) -> list[Example]:

@@ -17,7 +17,8 @@ from airrep.corpus.inputs import as_examples
 from airrep.errors import ConfigError
 from airrep.index.index import Index, Queries
 from airrep.index.reasons import Reasons, Scored
-from airrep.index.results import Provenance, Record
+from airrep.index.results.hits import Record
+from airrep.index.results.provenance import Provenance
 from airrep.index.why import Why
 from airrep.scoring.blocks import Block, at_most
 

@@ -14,7 +14,8 @@ from airrep.corpus.inputs import as_examples
 from airrep.errors import DataError
 from airrep.index.index import Index, Queries
 from airrep.index.reasons import Reasons, Scored
-from airrep.index.results import Provenance, Record
+from airrep.index.results.hits import Record
+from airrep.index.results.provenance import Provenance
 from airrep.index.why import Why
 from airrep.scoring.blocks import at_most
 from airrep.scoring.topk import top_k
@@ -126,15 +127,15 @@ def harmful(
     reasons = Reasons(index, index.attributor) if why else None
     for place, query in enumerate(asked):
         columns = (effects[place].tolist(), found.scores[place].tolist(), found.rows[place].tolist())
-        told = tuple(
+        listed = tuple(
             Harm(rank, effect, score, None if named is None else row in named, row, index.example(row))
             for rank, (effect, score, row) in enumerate(zip(*columns, strict=True), start=1)
             if harms[place, rank - 1]
         )
         if reasons is not None:
-            whys = reasons.of(query, encoded[[place]], [Scored(harm.row, harm.score) for harm in told])
-            told = tuple(replace(harm, why=one) for harm, one in zip(told, whys, strict=True))
-        harmed.append(Harmed(query, *spread.told(place), told))
+            whys = reasons.of(query, encoded[[place]], [Scored(harm.row, harm.score) for harm in listed])
+            listed = tuple(replace(harm, why=one) for harm, one in zip(listed, whys, strict=True))
+        harmed.append(Harmed(query, *spread.told(place), listed))
     return HarmResult(tuple(harmed), tuple(hubs or ()), k, index.provenance())
 
 

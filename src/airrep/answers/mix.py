@@ -15,7 +15,7 @@ from airrep.arrays import Features, Mask
 from airrep.attributors.base import OnProgress
 from airrep.errors import ConfigError
 from airrep.index.index import Index, Queries
-from airrep.index.results import Provenance
+from airrep.index.results.provenance import Provenance
 from airrep.runtime.seeding import stream
 from airrep.scoring.topk import top_k
 

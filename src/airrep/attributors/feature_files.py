@@ -22,7 +22,7 @@ import numpy as np
 
 from airrep.arrays import DenseFeatures, Rows
 from airrep.errors import DataError
-from airrep.runtime.artifacts import file_digest, json_digest
+from airrep.runtime.artifacts.digests import file_digest, json_digest
 
 _CHUNK = re.compile(r"log_rank_(\d+)_chunk_(\d+)\.mmap")
 _BLOCK_BYTES = 2**26

@@ -14,7 +14,7 @@ from airrep.corpus.corpus import Corpus, Example
 from airrep.errors import ConfigError
 from airrep.lm.model import TargetLM, shared_lm
 from airrep.lm.settings import LmSettings
-from airrep.runtime.artifacts import json_digest
+from airrep.runtime.artifacts.digests import json_digest
 from airrep.runtime.seeding import stream
 from airrep.scoring.pooling import Pool
 

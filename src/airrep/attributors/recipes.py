@@ -10,7 +10,8 @@ from airrep.attributors.installed import installed_method
 from airrep.attributors.settings import METHOD_SETTINGS, TOKENIZERS, Grouping, LograSettings, MapWeight
 from airrep.errors import ConfigError
 from airrep.lm.folders.forms import settled_name
-from airrep.runtime.artifacts import fetched, read_manifest
+from airrep.runtime.artifacts.manifests import read_manifest
+from airrep.runtime.artifacts.urls import fetched
 from airrep.runtime.settings import Settings, read_settings, read_yaml
 
 MOST_CHANNELS = 16

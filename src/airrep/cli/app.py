@@ -110,7 +110,7 @@ def report_command(
 
         write_answer_report(opened, out, title=title, replace=replace)
     else:
-        from airrep.index.results import read_result
+        from airrep.index.results.reading import read_result
         from airrep.reports.results import write_report
 
         write_report([read_result(run) for run in runs], out, title=title, replace=replace)
@@ -134,7 +134,9 @@ def show_command(
     from airrep.cli.show.results import print_manifest
     from airrep.labels.labels import holds_labels
     from airrep.lm.trainer.record import ABOUT
-    from airrep.runtime.artifacts import check_digests, check_sizes, fetched, read_manifest
+    from airrep.runtime.artifacts.checks import check_digests, check_sizes
+    from airrep.runtime.artifacts.manifests import read_manifest
+    from airrep.runtime.artifacts.urls import fetched
 
     path = fetched(path, loose=True)
     if holds_labels(path):
@@ -160,7 +162,7 @@ def show_command(
 def _print_config(ctx: typer.Context, path: Path) -> None:
     from airrep.cli.running.recorded import config_of
     from airrep.cli.running.steps import Commands
-    from airrep.runtime.artifacts import fetched
+    from airrep.runtime.artifacts.urls import fetched
 
     typer.echo(config_of(fetched(path, loose=True), Commands.of(ctx)), nl=False)
 

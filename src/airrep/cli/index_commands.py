@@ -57,7 +57,7 @@ def index_command(
     from airrep.cli.show.console import Meter
     from airrep.index.building import build_index
     from airrep.index.sharing.parts import build_part
-    from airrep.runtime.artifacts import is_free, real_path
+    from airrep.runtime.artifacts.targets import is_free, real_path
 
     values = configuring.values(encoder=encoder, lm=lm, precision=precision, device=device)
     corpus, existed = reading.read(train), not is_free(real_path(out))

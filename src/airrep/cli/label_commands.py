@@ -184,7 +184,7 @@ def warmup_command(
     """
     from airrep.cli.show.learning import StepMeter, print_warmup, warmup_summary
     from airrep.lm.warmup import warm_up
-    from airrep.runtime.artifacts import is_free, real_path
+    from airrep.runtime.artifacts.targets import is_free, real_path
 
     model, tuning = configuring.of_lm(lm, computing)
     meter, existed = StepMeter(), not is_free(real_path(out))

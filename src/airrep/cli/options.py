@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from airrep.evaluation.diagnosis.diagnosis import Diagnosis
     from airrep.evaluation.result import Evaluation
     from airrep.index.index import Index
-    from airrep.index.results import Result
+    from airrep.index.results.kinds import Result
     from airrep.lm.settings import FineTuneSettings, LmSettings
     from airrep.planning.plan import Plan
     from airrep.runtime.engine import Engine
@@ -319,7 +319,7 @@ class OutputOptions:
 
     def check(self, kind: str) -> None:
         """Check, before any work, that the result may be written."""
-        from airrep.runtime.artifacts import check_free, real_path
+        from airrep.runtime.artifacts.targets import check_free, real_path
 
         if self.run is not None:
             check_free(real_path(self.run), kind, replace=self.replace)

@@ -193,24 +193,24 @@ def select_command(
         raise ConfigError("select: expected --out FILE, --json, or both. Say where the examples go.")
     quotas = _quotas(most)
     opened, asked = asking.index(), asking.asked()
-    found: SelectionResult[Any]
+    selection: SelectionResult[Any]
     if by_weight:
-        found = resample(opened, asked, count or 0, seed=seed or 0, where=where, drop_duplicates=drop_duplicates)
-        told = f"drawn by importance weight with seed {seed or 0}"
+        selection = resample(opened, asked, count or 0, seed=seed or 0, where=where, drop_duplicates=drop_duplicates)
+        how = f"drawn by importance weight with seed {seed or 0}"
     else:
         wanted: dict[str, Any] = {"diversity": diversity, "by": by, "most": quotas, "tokens": tokens}
         wanted |= {"tokenizer": tokenizer, "where": where, "drop_duplicates": drop_duplicates}
         with Meter("encoding queries") as meter:
-            found = pick(opened, asked, count, **wanted, progress=meter)
-        told = f"the last at rank {found[-1].rank} for its query"
+            selection = pick(opened, asked, count, **wanted, progress=meter)
+        how = f"the last at rank {selection[-1].rank} for its query"
         if tokens is not None:
-            told = f"of {sum(one.tokens or 0 for one in found):,} tokens, {told}"
+            how = f"of {sum(one.tokens or 0 for one in selection):,} tokens, {how}"
     if out is not None:
-        found.save(out, replace=replace)
-        note(f"{out}: {len(found):,} examples, {told}")
-        options.tell_records(opened.reading, (one.example.prompt for one in found), out)
+        selection.save(out, replace=replace)
+        note(f"{out}: {len(selection):,} examples, {how}")
+        options.tell_records(opened.reading, (one.example.prompt for one in selection), out)
     if as_json:
-        print_json(found.to_dict())
+        print_json(selection.to_dict())
 
 
 @app.command("take")

@@ -20,7 +20,7 @@ from airrep.encoder.prompts import NO_PROMPTS, Prompts, choose_prompts, counts_p
 from airrep.encoder.tokens import TextTokenizer, check_max_tokens
 from airrep.encoder.unpacked import LibraryEncoder
 from airrep.errors import ConfigError
-from airrep.runtime.artifacts import json_digest
+from airrep.runtime.artifacts.digests import json_digest
 from airrep.runtime.devices import Precision, ResolvedPrecision, resolve_device, resolve_precision
 from airrep.runtime.hub import CODE, check_own_code
 from airrep.runtime.packing import pack

@@ -15,7 +15,7 @@ from airrep.encoder.folders import DOWNLOADED, Card
 from airrep.encoder.prompts import Prompts
 from airrep.encoder.tokens import LEAST_TOKENS, check_max_tokens
 from airrep.errors import ConfigError, DataError
-from airrep.runtime.artifacts import file_digest, json_digest
+from airrep.runtime.artifacts.digests import file_digest, json_digest
 from airrep.runtime.devices import ResolvedPrecision
 
 if TYPE_CHECKING:

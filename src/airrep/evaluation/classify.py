@@ -18,7 +18,7 @@ from airrep.evaluation.pool import Named, TrainingPool, check_same_pools, cost_o
 from airrep.evaluation.result import Difference, Evaluation, Row, check_names
 from airrep.evaluation.statistics.means import CONFIDENCE, TaskResamples, task_means
 from airrep.index.index import Index
-from airrep.runtime.artifacts import json_digest
+from airrep.runtime.artifacts.digests import json_digest
 from airrep.runtime.settings import Settings
 from airrep.scoring.topk import top_k
 

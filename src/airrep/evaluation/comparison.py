@@ -15,15 +15,11 @@ from airrep.evaluation.judging import difference_over
 from airrep.evaluation.result import Difference, Evaluation, Row
 from airrep.evaluation.statistics.means import TaskResamples, paired_ratio
 from airrep.evaluation.statistics.metrics import RESAMPLES, judge
-from airrep.runtime.artifacts import (
-    as_written,
-    canonical_json,
-    fetched,
-    json_digest,
-    new_artifact,
-    read_json,
-    read_manifest,
-)
+from airrep.runtime.artifacts.checks import as_written, read_json
+from airrep.runtime.artifacts.digests import canonical_json, json_digest
+from airrep.runtime.artifacts.making import new_artifact
+from airrep.runtime.artifacts.manifests import read_manifest
+from airrep.runtime.artifacts.urls import fetched
 from airrep.runtime.publishing.files import write_file
 from airrep.runtime.stage import Stage
 
@@ -48,7 +44,7 @@ class ComparedRow(NamedTuple):
     dropped: int
 
 
-class Pair(NamedTuple):
+class ComparedPair(NamedTuple):
     """How much one row exceeds another, over the queries that count for both."""
 
     one: str
@@ -75,7 +71,7 @@ class Comparison:
     subject: str
     rows: tuple[ComparedRow, ...]
     """Best first."""
-    pairs: tuple[Pair, ...]
+    pairs: tuple[ComparedPair, ...]
     to: str | None
     """The row that the others are compared with; None for all pairs."""
     resamples: int
@@ -119,7 +115,7 @@ def read_comparison(path: str | Path) -> Comparison:
             if entry.get("ratio_interval") is not None:
                 entry["ratio_interval"] = tuple(entry["ratio_interval"])
         rows = tuple(ComparedRow(**row) for row in value.pop("rows"))
-        pairs = tuple(Pair(**pair) for pair in value.pop("pairs"))
+        pairs = tuple(ComparedPair(**pair) for pair in value.pop("pairs"))
         return Comparison(**value, rows=rows, pairs=pairs, request=manifest["request"])
 
 
@@ -166,7 +162,9 @@ def compare_evaluations(
     adjusted = holm([gap.p_value for gap in gaps])
     sides = tuple(one.side for one in contestants)
     found = [
-        Pair(sides[i].name, sides[j].name, gap.value, gap.interval, gap.p_value, p, *_ratio(sides[i], sides[j], gap))
+        ComparedPair(
+            sides[i].name, sides[j].name, gap.value, gap.interval, gap.p_value, p, *_ratio(sides[i], sides[j], gap)
+        )
         for (i, j), gap, p in zip(pairs, gaps, adjusted, strict=True)
     ]
     name = None if reference is None else sides[reference].name

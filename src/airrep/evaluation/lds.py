@@ -17,7 +17,7 @@ from airrep.evaluation.statistics.labels import seeds_alike
 from airrep.evaluation.statistics.metrics import RESAMPLES, MethodsLds, judge
 from airrep.index.index import Index
 from airrep.labels.instance import LabelledInstance, distinct, identity, refuse_removals
-from airrep.runtime.artifacts import json_digest
+from airrep.runtime.artifacts.digests import json_digest
 from airrep.scoring.group_scores import group_scores
 from airrep.scoring.groups import Groups
 from airrep.scoring.pooling import AnyPooling, Pooling, PoolLike

@@ -7,7 +7,7 @@ export/     Export of an index to files that other tools read.
 frames      Results as rows of plain values, data frames and short tables for notebooks.
 index       An index on disk: opened as memory maps, asked for scores.
 reasons     Why single examples score as they do: their channels, the same words.
-results     Results of asking an index: written, read, with method, pool, sign, units.
+results/    Results of asking an index: written, read, with method, pool, sign, units.
 rows        Rows of an index on disk: shards, examples, filters, ids, groups.
 sealing     Write the shards of an index, and seal them with its manifest.
 selection/  Pick training data from an index.

@@ -21,7 +21,8 @@ from airrep.errors import ArtifactError, ConfigError, DataError
 from airrep.index.rows import DIRECT, PACKAGES, READING, IndexRows, RowsLike
 from airrep.index.sealing import corpus_entry, reading_entry, remove_strays, seal_index, with_appended, write_shards
 from airrep.index.shards import SHARD, Shard, is_whole, read_record, shard_name, write_shard
-from airrep.runtime.artifacts import describe_files, json_digest, locked
+from airrep.runtime.artifacts.digests import describe_files, json_digest
+from airrep.runtime.artifacts.locks import locked
 from airrep.runtime.publishing.files import write_file
 from airrep.runtime.remote.places import shown
 
@@ -333,8 +334,8 @@ def _sealed(
     *before* is the manifest that has most of the shards already; *reading* is kept as it is if None.
     """
     old = {name: index.manifest[name] for name in LINEAGE}
-    told = {name: index.manifest[name] for name in ("caution", DIRECT, PACKAGES, READING) if name in index.manifest}
-    told |= {READING: entry} if reading is not None and (entry := reading_entry(reading)) else {}
-    lineage = {**old, "corpora": list(corpora), "generation": old["generation"] + 1, **told}
+    optional = {name: index.manifest[name] for name in ("caution", DIRECT, PACKAGES, READING) if name in index.manifest}
+    optional |= {READING: entry} if reading is not None and (entry := reading_entry(reading)) else {}
+    lineage = {**old, "corpora": list(corpora), "generation": old["generation"] + 1, **optional}
     seal_index(index.path, lineage, names, deleted, before)
     return index.reopened()

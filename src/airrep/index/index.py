@@ -22,10 +22,13 @@ from airrep.errors import ArtifactError, ConfigError
 from airrep.index.direct import DirectScores
 from airrep.index.editing import READ_BEFORE, EditableIndex, read_before
 from airrep.index.reasons import Reasons, Scored
-from airrep.index.results import REMOVAL, GroupResult, Hit, Hits, Provenance, TopResult, WhatIfResult
+from airrep.index.results.hits import Hit, Hits
+from airrep.index.results.kinds import GroupResult, TopResult, WhatIfResult
+from airrep.index.results.provenance import REMOVAL, Provenance
 from airrep.index.rows import DIRECT, PACKAGES, GroupsLike, IndexRows, RowsLike
 from airrep.index.shards import ChannelBlocks, Held
-from airrep.runtime.artifacts import as_written, check_file, json_digest
+from airrep.runtime.artifacts.checks import as_written, check_file
+from airrep.runtime.artifacts.digests import json_digest
 from airrep.scoring.blocks import Block, at_most
 from airrep.scoring.group_scores import channel_scores, exact_group_scores, group_scores, sum_channels
 from airrep.scoring.groups import Groups

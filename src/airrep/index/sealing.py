@@ -13,7 +13,9 @@ from airrep.corpus.schemas.forms import PLAIN
 from airrep.index.rows import KIND
 from airrep.index.shards import SHARD, is_whole, read_record, shard_name, write_shard
 from airrep.index.workers import NewShard, encode_shards
-from airrep.runtime.artifacts import REQUEST, describe_files, json_digest, versions, write_manifest
+from airrep.runtime.artifacts.digests import describe_files, json_digest
+from airrep.runtime.artifacts.manifests import versions, write_manifest
+from airrep.runtime.artifacts.names import REQUEST
 from airrep.runtime.engine import Engine
 from airrep.runtime.metering import ENCODE, append_cost
 from airrep.runtime.publishing.files import remove_leftovers

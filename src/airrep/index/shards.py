@@ -16,14 +16,8 @@ from scipy import sparse
 from airrep.arrays import Features, MixedFeatures, Rows, SparseFeatures, map_array
 from airrep.corpus.corpus import Corpus
 from airrep.errors import ArtifactError, DataError
-from airrep.runtime.artifacts import (
-    canonical_json,
-    check_digests,
-    check_file,
-    describe_files,
-    json_digest,
-    within_limits,
-)
+from airrep.runtime.artifacts.checks import check_digests, check_file
+from airrep.runtime.artifacts.digests import canonical_json, describe_files, json_digest, within_limits
 from airrep.runtime.publishing.files import write_file
 from airrep.runtime.publishing.folders import new_place
 

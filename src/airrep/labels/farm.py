@@ -20,7 +20,8 @@ from airrep.labels.plan import SubsetPlan
 from airrep.labels.request import GROWING, KIND, LabelRequest, is_label_file, seal_labels, tidy, training_part
 from airrep.labels.tasks import LabelTask, list_tasks, used_examples
 from airrep.lm.settings import FineTuneSettings, LmSettings
-from airrep.runtime.artifacts import MANIFEST, REQUEST, real_path
+from airrep.runtime.artifacts.names import MANIFEST, REQUEST
+from airrep.runtime.artifacts.targets import real_path
 from airrep.runtime.engine import Engine, InProcess, Outcome, Share, check_retries
 from airrep.runtime.publishing.files import append_line, writing
 from airrep.runtime.ray_engine import make_engine

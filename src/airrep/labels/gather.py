@@ -14,7 +14,7 @@ from airrep.corpus.corpus import Corpus, read_corpus
 from airrep.errors import ArtifactError, ConfigError, DataError
 from airrep.labels.instance import LabelledInstance
 from airrep.labels.labels import Labels, open_labels
-from airrep.runtime.artifacts import file_digest
+from airrep.runtime.artifacts.digests import file_digest
 from airrep.scoring.groups import Groups
 
 TRAIN, TEST, LDS = "train.jsonl", "test.jsonl", "lds.jsonl"

@@ -17,16 +17,11 @@ from airrep.labels.ledger import Ledger, Quarantined, QueryLosses
 from airrep.labels.plan import SubsetPlan, open_plan
 from airrep.labels.request import KIND, keys_name, read_state
 from airrep.labels.tasks import LabelTask, Place, list_places
-from airrep.runtime.artifacts import (
-    MANIFEST,
-    REQUEST,
-    as_written,
-    check_digests,
-    check_sizes,
-    fetched,
-    json_digest,
-    read_manifest,
-)
+from airrep.runtime.artifacts.checks import as_written, check_digests, check_sizes
+from airrep.runtime.artifacts.digests import json_digest
+from airrep.runtime.artifacts.manifests import read_manifest
+from airrep.runtime.artifacts.names import MANIFEST, REQUEST
+from airrep.runtime.artifacts.urls import fetched
 
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
 """Names of files and folders that a request gives."""

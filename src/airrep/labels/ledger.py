@@ -21,7 +21,9 @@ from jaxtyping import Float32
 from airrep.errors import ArtifactError
 from airrep.labels.plan import npy_bytes
 from airrep.labels.tasks import LabelTask, Place
-from airrep.runtime.artifacts import LOCK, canonical_json, locked
+from airrep.runtime.artifacts.digests import canonical_json
+from airrep.runtime.artifacts.locks import locked
+from airrep.runtime.artifacts.names import LOCK
 from airrep.runtime.engine import Share
 from airrep.runtime.publishing.files import remove_leftovers, write_file, writing
 

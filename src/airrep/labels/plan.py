@@ -22,7 +22,11 @@ from airrep.arrays import Rows
 from airrep.corpus.corpus import Corpus
 from airrep.errors import DataError
 from airrep.labels.subsets import Instance
-from airrep.runtime.artifacts import as_written, fetched, json_digest, new_artifact, read_manifest
+from airrep.runtime.artifacts.checks import as_written
+from airrep.runtime.artifacts.digests import json_digest
+from airrep.runtime.artifacts.making import new_artifact
+from airrep.runtime.artifacts.manifests import read_manifest
+from airrep.runtime.artifacts.urls import fetched
 from airrep.runtime.publishing.files import write_file
 from airrep.runtime.settings import Settings
 from airrep.scoring.groups import Groups

@@ -9,7 +9,7 @@ import numpy as np
 
 from airrep.corpus.corpus import Corpus, Example
 from airrep.labels.plan import SubsetPlan
-from airrep.runtime.artifacts import json_digest
+from airrep.runtime.artifacts.digests import json_digest
 from airrep.runtime.seeding import stream_seed
 
 KEY_DIGITS = 16

@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from airrep.errors import ConfigError
-from airrep.lm.documents import Span
+from airrep.lm.documents import AttentionSpan
 from airrep.runtime.devices import without_cudnn
 
 NAME = "airrep_packed"
@@ -48,7 +48,7 @@ def attend(
     value: Float[Tensor, "1 kv_heads t e"],
     _mask: Tensor | None = None,
     *,
-    spans: tuple[Span, ...] | None = None,
+    spans: tuple[AttentionSpan, ...] | None = None,
     scaling: float | None = None,
     sliding_window: int | None = None,
     **others: Any,
@@ -61,7 +61,9 @@ def attend(
     return torch.cat(mixed)[None], None
 
 
-def _checked(module: nn.Module, spans: tuple[Span, ...] | None, others: dict[str, Any]) -> tuple[Span, ...]:
+def _checked(
+    module: nn.Module, spans: tuple[AttentionSpan, ...] | None, others: dict[str, Any]
+) -> tuple[AttentionSpan, ...]:
     kind = type(module).__name__
     if spans is None:
         raise ConfigError(f"{kind}: does not hand arguments on to its attention. Use another LM.")
@@ -74,7 +76,7 @@ def _checked(module: nn.Module, spans: tuple[Span, ...] | None, others: dict[str
 
 
 def _attend_span(
-    span: Span,
+    span: AttentionSpan,
     query: Float[Tensor, "s heads d"],
     key: Float[Tensor, "s kv_heads d"],
     value: Float[Tensor, "s kv_heads e"],
@@ -107,7 +109,7 @@ def _shares_heads(query: Tensor, banded: bool) -> bool:
     return not query.is_cuda or (query.dtype in (torch.float16, torch.bfloat16) and not banded)
 
 
-def _table(span: Span, rows: Float[Tensor, "s heads d"]) -> Float[Tensor, "sequences heads longest d"]:
+def _table(span: AttentionSpan, rows: Float[Tensor, "s heads d"]) -> Float[Tensor, "sequences heads longest d"]:
     padded: Tensor = rows if span.pad is None else _Pad.apply(rows, span.pad, span.keep)
     table: Tensor = padded.unflatten(0, (span.sequences, span.longest)).transpose(1, 2)
     return table

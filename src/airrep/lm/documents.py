@@ -64,7 +64,7 @@ class Documents:
         return Documents.of((self.sequence(row), int(self.starts[row])) for row in rows)
 
 
-class Span(NamedTuple):
+class AttentionSpan(NamedTuple):
     """Neighbouring documents that attention handles in one call: ``sequences`` of up to ``longest`` tokens.
 
     ``pad`` names for each place of the ``(sequences, longest)`` table a token, and ``keep`` for each token its
@@ -92,7 +92,7 @@ class PackedDocuments(NamedTuple):
 
     ids: Int64[Tensor, "1 t"]
     positions: Int64[Tensor, "1 t"]
-    spans: tuple[Span, ...]
+    spans: tuple[AttentionSpan, ...]
     predictors: Int64[Tensor, " r"]
     targets: Int64[Tensor, " r"]
     owners: Int64[Tensor, " r"]
@@ -117,7 +117,7 @@ class PackedDocuments(NamedTuple):
         )
 
 
-def spans_of(lengths: Rows, device: str = "cpu", padding: int = 0) -> tuple[Span, ...]:
+def spans_of(lengths: Rows, device: str = "cpu", padding: int = 0) -> tuple[AttentionSpan, ...]:
     """Cut documents, longest first, into spans of similar lengths (see :meth:`PackedDocuments.from_batch`)."""
     spans = []
     first = 0
@@ -129,13 +129,15 @@ def spans_of(lengths: Rows, device: str = "cpu", padding: int = 0) -> tuple[Span
     return tuple(spans)
 
 
-def _span(lengths: Rows, device: str) -> Span:
+def _span(lengths: Rows, device: str) -> AttentionSpan:
     longest, tokens = int(lengths[0]), int(lengths.sum())
     if tokens == len(lengths) * longest:
-        return Span(tokens, len(lengths), longest, None, None)
+        return AttentionSpan(tokens, len(lengths), longest, None, None)
     starts = np.cumsum(lengths) - lengths
     places = np.arange(longest)[None, :]
     # Free places hold copies of the document's last token, which no kept place attends to.
     pad = starts[:, None] + np.minimum(places, lengths[:, None] - 1)
     keep = np.flatnonzero((places < lengths[:, None]).ravel())
-    return Span(tokens, len(lengths), longest, *(torch.from_numpy(each.ravel()).to(device) for each in (pad, keep)))
+    return AttentionSpan(
+        tokens, len(lengths), longest, *(torch.from_numpy(each.ravel()).to(device) for each in (pad, keep))
+    )

@@ -14,7 +14,8 @@ from safetensors.torch import load_file
 from airrep.errors import ConfigError
 from airrep.lm.attention import NAME, register
 from airrep.lm.folders.forms import CONFIG, LmFiles
-from airrep.runtime.artifacts import MANIFEST, read_manifest
+from airrep.runtime.artifacts.manifests import read_manifest
+from airrep.runtime.artifacts.names import MANIFEST
 
 WARM_UP = "warm-up"
 """Kind of the artifacts that are LMs."""

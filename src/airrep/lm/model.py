@@ -35,7 +35,7 @@ from airrep.lm.network import (
 )
 from airrep.lm.settings import FineTuneSettings, LmSettings
 from airrep.lm.templates.chat import PLAIN, Chat
-from airrep.runtime.artifacts import json_digest
+from airrep.runtime.artifacts.digests import json_digest
 from airrep.runtime.devices import ResolvedPrecision, resolve_device, resolve_precision
 from airrep.runtime.packing import Batch, pack
 

@@ -24,7 +24,10 @@ from airrep.lm.folders.forms import find_lm
 from airrep.lm.lora import save_adapters, whole_weights
 from airrep.lm.model import TargetLM, load_chat, load_lm
 from airrep.lm.settings import FineTuneSettings, LmSettings
-from airrep.runtime.artifacts import check_sizes, fetched, read_manifest, real_path, seal, versions
+from airrep.runtime.artifacts.checks import check_sizes
+from airrep.runtime.artifacts.manifests import read_manifest, seal, versions
+from airrep.runtime.artifacts.targets import real_path
+from airrep.runtime.artifacts.urls import fetched
 from airrep.runtime.devices import resolve_device, resolve_precision
 from airrep.runtime.publishing.files import writing
 from airrep.runtime.seeding import stream, stream_seed

@@ -20,7 +20,8 @@ from airrep.labels.sampling import sample
 from airrep.lm.model import load_lm
 from airrep.lm.settings import FineTuneSettings, LmSettings
 from airrep.planning.budget import STEP_QUERIES, STEP_SUBSETS, Costs, LearnPlan, choose, time_left
-from airrep.runtime.artifacts import canonical_json, locked
+from airrep.runtime.artifacts.digests import canonical_json
+from airrep.runtime.artifacts.locks import locked
 from airrep.runtime.engine import Engine, one_thread
 from airrep.runtime.publishing.files import write_file
 from airrep.runtime.remote.places import here_only

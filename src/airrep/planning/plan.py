@@ -12,8 +12,12 @@ from scipy import stats
 
 from airrep.errors import DataError
 from airrep.evaluation.statistics.means import fieller
-from airrep.index.results import first_problem
-from airrep.runtime.artifacts import canonical_json, fetched, new_artifact, read_json, read_manifest
+from airrep.index.results.forms import first_problem
+from airrep.runtime.artifacts.checks import read_json
+from airrep.runtime.artifacts.digests import canonical_json
+from airrep.runtime.artifacts.making import new_artifact
+from airrep.runtime.artifacts.manifests import read_manifest
+from airrep.runtime.artifacts.urls import fetched
 from airrep.runtime.publishing.files import write_file
 
 KIND: Final = "plan"

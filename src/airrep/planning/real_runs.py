@@ -14,7 +14,8 @@ from airrep.lm.settings import LmSettings
 from airrep.planning.plan import Predicted, PredictionCheck
 from airrep.planning.plan_request import ENCODER, Measures, PlanRequest
 from airrep.planning.predict import label_rates, lm_name, method_cost, planned_memory, step_text_seconds
-from airrep.runtime.artifacts import MANIFEST, REQUEST, read_manifest
+from airrep.runtime.artifacts.manifests import read_manifest
+from airrep.runtime.artifacts.names import MANIFEST, REQUEST
 from airrep.runtime.costs import Conditions, index_cost, label_cost, training_cost
 from airrep.runtime.metering import describe_machine, device_of
 from airrep.training.settings import TrainingSettings

@@ -88,19 +88,19 @@ def sections(sources: Sources, *, figures: bool) -> list[Section]:
 def _measure(measure: Measure, sources: Sources, *, figures: bool) -> Section:
     panels, heading = sources.panels[measure], WORDS[measure].heading
     values = value_table(f"{heading}: all methods", panels)
-    found = [_table(f"{measure}-values", values)]
+    exhibits = [_table(f"{measure}-values", values)]
     if figures:
-        found.append(_bars(f"{measure}-bars", panels, values))
+        exhibits.append(_bars(f"{measure}-bars", panels, values))
     if figures and measure == "lds" and any(map(timed, panels)):
-        found.append(_cost(f"{measure}-cost", panels))
+        exhibits.append(_cost(f"{measure}-cost", panels))
     for number, tag in enumerate(dict.fromkeys(sources.curves), 1):
         if groups := sources.curve(measure, tag):
-            found.append(_curve(f"{measure}-curve-{number}", tag, groups, figures=figures))
+            exhibits.append(_curve(f"{measure}-curve-{number}", tag, groups, figures=figures))
     for number, panel in enumerate(panels, 1):
         extras, parts = extras_table(panel), parts_table(panel)
-        found += [_table(f"{measure}-more-{number}", extras)] if extras else []
-        found += [_table(f"{measure}-parts-{number}", parts, folded=True)] if parts else []
-    return Section(measure, heading, tuple(found))
+        exhibits += [_table(f"{measure}-more-{number}", extras)] if extras else []
+        exhibits += [_table(f"{measure}-parts-{number}", parts, folded=True)] if parts else []
+    return Section(measure, heading, tuple(exhibits))
 
 
 def _table(name: str, table: Table, *, folded: bool = False) -> Exhibit:
@@ -163,7 +163,7 @@ def _curve(name: str, tag: str, groups: Sequence[tuple[str, Sequence[Point]]], *
 
 def _plan(name: str, plan: Plan, *, figures: bool) -> Section:
     tables = plan_tables(plan)
-    found = _numbered(f"{name}-table", tables)
+    exhibits = _numbered(f"{name}-table", tables)
     caption = (
         "Predicted process CPU time in all, what is paid once included; both axes are logarithmic. Bands: 95 % "
         f"intervals. Circles and dotted lines: from here on AirRep takes less. {plan_about(plan)}"
@@ -171,5 +171,5 @@ def _plan(name: str, plan: Plan, *, figures: bool) -> Section:
     if figures and plan.methods:
         costs, title = tables[0], "Cost against examples processed"
         lines = Exhibit(f"{name}-lines", title, caption, costs.commands, (costs,), True, partial(plan_lines, plan))
-        found = (lines, *found)
-    return Section(name, "Cost", found)
+        exhibits = (lines, *exhibits)
+    return Section(name, "Cost", exhibits)

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from typing import cast
 
-from airrep.evaluation.comparison import Comparison, Pair
+from airrep.evaluation.comparison import ComparedPair, Comparison
 from airrep.evaluation.diagnosis.diagnosis import Diagnosis
 from airrep.evaluation.result import Difference, Measure
 from airrep.planning.plan import Plan
@@ -41,7 +41,7 @@ def comparison_table(name: str, comparison: Comparison) -> Table:
     return Table(f"Comparison: {name}", columns, lines, caption, _made_by(comparison.command))
 
 
-def _pair_line(pair: Pair) -> Line:
+def _pair_line(pair: ComparedPair) -> Line:
     one, other, gap, ends, p_value, adjusted, ratio, ratio_ends = pair_texts(pair, PAGE)
     mark = "" if pair.adjusted >= LEVEL else ABOVE if pair.difference > 0 else BELOW
     return Line(
@@ -50,7 +50,7 @@ def _pair_line(pair: Pair) -> Line:
     )
 
 
-def pair_texts(pair: Pair, style: Style) -> tuple[str, ...]:
+def pair_texts(pair: ComparedPair, style: Style) -> tuple[str, ...]:
     """Texts of a pair: rows, difference × 100, p-values, ratio; intervals behind what they are of."""
     known = pair.ratio is not None and pair.ratio_interval is not None
     ratio = (f"{pair.ratio:.2f}", style.interval(pair.ratio_interval, "{:.2f}".format)) if known else ("", "")

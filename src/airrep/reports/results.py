@@ -14,7 +14,9 @@ from jinja2 import Environment
 from airrep._version import __version__
 from airrep.corpus.places import Span
 from airrep.corpus.turns import last_message
-from airrep.index.results import HARMFUL, Form, Result
+from airrep.index.results.forms import Form
+from airrep.index.results.kinds import Result
+from airrep.index.results.provenance import HARMFUL
 from airrep.reports import results_data as data
 from airrep.reports.page import asset, check_page_free, environment, mark_places, page_bytes, policy, short, visible
 from airrep.runtime.publishing.files import writing

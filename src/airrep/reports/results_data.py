@@ -11,10 +11,8 @@ from numpy.typing import ArrayLike
 from airrep.corpus.corpus import Example
 from airrep.corpus.places import Span
 from airrep.errors import ConfigError
-from airrep.index.results import (
-    HELPFUL,
+from airrep.index.results.forms import (
     Form,
-    Hit,
     NamedGroup,
     QueryChange,
     QueryHits,
@@ -23,6 +21,8 @@ from airrep.index.results import (
     WhatIfForm,
     read_form,
 )
+from airrep.index.results.hits import Hit
+from airrep.index.results.provenance import HELPFUL
 
 OVERVIEW_ROWS = 20
 """Most recurring examples, and most changed queries, shown in the overview."""
@@ -50,7 +50,7 @@ class QueryPart:
         return [hit for _, entry in self.entries if isinstance(entry, QueryHits) for hit in entry.hits]
 
 
-class Share(NamedTuple):
+class HitShare(NamedTuple):
     """How many of some hits have one source or label."""
 
     name: str | None
@@ -77,7 +77,7 @@ class RankedGroup(NamedTuple):
     """What each channel gave, mean over queries, where that is told."""
 
 
-class Ranked(Protocol):
+class RankedExample(Protocol):
     """A training example in a ranking for a query."""
 
     @property
@@ -178,14 +178,14 @@ def most_changed(run: WhatIfForm) -> list[QueryChange]:
     return sorted(run.queries, key=lambda entry: -abs(entry.change))[:OVERVIEW_ROWS]
 
 
-def roll_up(hits: Sequence[Hit], key: Literal["source", "label"]) -> list[Share]:
+def roll_up(hits: Sequence[Hit], key: Literal["source", "label"]) -> list[HitShare]:
     """Count and sum hits by source or label, most hits first, then by name; nothing if no hit has a value."""
     scores: dict[str | None, list[float]] = defaultdict(list)
     for hit in hits:
         scores[getattr(hit.example, key)].append(hit.score)
     if not scores.keys() - {None}:
         return []
-    shares = [Share(name, len(those), len(those) / len(hits), sum(those)) for name, those in scores.items()]
+    shares = [HitShare(name, len(those), len(those) / len(hits), sum(those)) for name, those in scores.items()]
     return sorted(shares, key=lambda share: (-share.hits, share.name is None, share.name or ""))
 
 
@@ -244,14 +244,14 @@ def recurring(run: TopForm, numbers: Mapping[str, int]) -> list[Recurring]:
     return in_common(ranked, least=run.order != HELPFUL)[:OVERVIEW_ROWS]
 
 
-def in_common(ranked: Iterable[tuple[int, Iterable[Ranked]]], *, least: bool = False) -> list[Recurring]:
+def in_common(ranked: Iterable[tuple[int, Iterable[RankedExample]]], *, least: bool = False) -> list[Recurring]:
     """The examples that two queries or more have: most queries first, then strongest mean, then row.
 
     Args:
         ranked: the number and the ranking of each query.
         least: whether low scores are the strong ones.
     """
-    seen: dict[int, list[tuple[int, Ranked]]] = defaultdict(list)
+    seen: dict[int, list[tuple[int, RankedExample]]] = defaultdict(list)
     for number, hits in ranked:
         for hit in hits:
             seen[hit.row].append((number, hit))
@@ -260,7 +260,7 @@ def in_common(ranked: Iterable[tuple[int, Iterable[Ranked]]], *, least: bool = F
     return sorted(rows, key=lambda row: (-len(row.queries), direction * row.mean))
 
 
-def _recurring(found: Sequence[tuple[int, Ranked]]) -> Recurring:
+def _recurring(found: Sequence[tuple[int, RankedExample]]) -> Recurring:
     hits = [hit for _, hit in found]
     mean = sum(hit.score for hit in hits) / len(hits)
     return Recurring(hits[0].example, tuple(number for number, _ in found), mean, min(hit.rank for hit in hits))

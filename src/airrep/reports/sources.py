@@ -18,7 +18,8 @@ from airrep.evaluation.diagnosis.diagnosis import Diagnosis, read_diagnosis
 from airrep.evaluation.result import KIND, Difference, Evaluation, Measure, Row, evaluation_of
 from airrep.planning.plan import KIND as PLAN
 from airrep.planning.plan import Plan, plan_of
-from airrep.runtime.artifacts import fetched, read_manifest
+from airrep.runtime.artifacts.manifests import read_manifest
+from airrep.runtime.artifacts.urls import fetched
 
 _THOUSANDS = re.compile(r"[+-]?\d{1,3}(,\d{3})+(\.\d*)?")
 """Numbers whose commas are those of thousands: ``0,5`` is none of them."""

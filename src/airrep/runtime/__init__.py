@@ -1,6 +1,6 @@
 """The ground under every stage: settings, artifacts, seeds, engines, devices, costs.
 
-artifacts    Artifacts in general: directories written atomically, manifest last.
+artifacts/   Artifacts in general: directories written atomically, manifest last.
 costs        Costs of real runs, read from files beside their artifacts.
 devices      Device, precision, float32 products and processes that work runs on.
 engine       Engines: the base class, and the dispatch that hands lost tasks out again.

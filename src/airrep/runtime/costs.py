@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from airrep.errors import ArtifactError
-from airrep.runtime.artifacts import read_manifest
+from airrep.runtime.artifacts.manifests import read_manifest
 from airrep.runtime.metering import COSTS, ENCODE, FIT, JUDGE, SETUP, TEACH, Measured, MeasuredCost, StoreRows
 
 _DENSE = ("features.npy", "codes.npy", "scales.npy", "bounds.npy")

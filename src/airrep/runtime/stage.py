@@ -8,22 +8,15 @@ from pathlib import Path
 from typing import Any
 
 from airrep.errors import ArtifactError
-from airrep.runtime.artifacts import (
-    FINISH_FIRST,
-    REQUEST,
-    bring,
-    canonical_json,
-    check_digests,
-    check_replaceable,
-    clear,
-    locked,
-    make_partial,
-    publish,
-    read_manifest,
-    real_path,
-    send,
-    tidy,
-)
+from airrep.runtime.artifacts.checks import check_digests
+from airrep.runtime.artifacts.digests import canonical_json
+from airrep.runtime.artifacts.locks import locked
+from airrep.runtime.artifacts.making import publish
+from airrep.runtime.artifacts.manifests import read_manifest
+from airrep.runtime.artifacts.names import REQUEST
+from airrep.runtime.artifacts.targets import check_replaceable, real_path
+from airrep.runtime.artifacts.unfinished import FINISH_FIRST, clear, make_partial, tidy
+from airrep.runtime.artifacts.urls import bring, send
 from airrep.runtime.publishing.files import remove_leftovers, write_file, writing
 from airrep.runtime.remote.places import shown
 

@@ -21,7 +21,9 @@ from airrep.encoder.prompts import Prompts, write_prompts
 from airrep.errors import ArtifactError
 from airrep.labels.instance import LabelledInstance
 from airrep.labels.teacher import Teaching
-from airrep.runtime.artifacts import MANIFEST, REQUEST, canonical_json, partial_path, read_manifest, seal, versions
+from airrep.runtime.artifacts.digests import canonical_json
+from airrep.runtime.artifacts.manifests import read_manifest, seal, versions
+from airrep.runtime.artifacts.names import MANIFEST, REQUEST, partial_path
 from airrep.runtime.publishing.files import writing
 from airrep.runtime.stage import Stage
 from airrep.training.settings import TrainingSettings

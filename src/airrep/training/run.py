@@ -297,15 +297,15 @@ class TrainingRun:
 
     def _settled(self, best: Mapping[str, Tensor]) -> Mapping[str, Tensor]:
         """Weights with the share of the encoder that held-out labels ask for, where there are some beside channels."""
-        told = [instance for instance in self._material.held_out if instance.given is not None]
-        if not told:
+        instances = [instance for instance in self._material.held_out if instance.given is not None]
+        if not instances:
             return best
         put_weights(self._trunk, best)
         *own, last = weights_of(best[LOG_WEIGHTS])
-        given = [sum_given(own, instance.given) for instance in told if instance.given is not None]
+        given = [sum_given(own, instance.given) for instance in instances if instance.given is not None]
         alone = replaced(self._trunk, beside=None)
-        encoder = [np.float32(last) * score_prepared(alone, one, self._task.settings.pool) for one in told]
-        share = best_share(given, encoder, [instance.losses for instance in told])
+        encoder = [np.float32(last) * score_prepared(alone, one, self._task.settings.pool) for one in instances]
+        share = best_share(given, encoder, [instance.losses for instance in instances])
         moved = best[LOG_WEIGHTS].clone()
         moved[-1] += math.log(share)
         return {**best, LOG_WEIGHTS: moved}

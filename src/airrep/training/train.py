@@ -10,7 +10,7 @@ from airrep.encoder.load import PackedEncoder
 from airrep.errors import ConfigError, DataError
 from airrep.labels.instance import LabelledInstance, check_disjoint
 from airrep.labels.teacher import Teaching, check_teaching
-from airrep.runtime.artifacts import partial_path
+from airrep.runtime.artifacts.names import partial_path
 from airrep.runtime.devices import resolve_device, resolve_precision, team_of
 from airrep.runtime.metering import JUDGE, SETUP, TEACH, append_cost, device_of, measuring
 from airrep.runtime.publishing.files import writing

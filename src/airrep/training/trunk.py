@@ -16,7 +16,7 @@ from airrep.arrays import DenseFeatures, GroupScores, Rows, map_array
 from airrep.encoder.bert import Drop, PackedTokens, SentenceBert
 from airrep.errors import ConfigError, TrainingError
 from airrep.evaluation.judging import compact_subsets, score_features
-from airrep.runtime.artifacts import json_digest
+from airrep.runtime.artifacts.digests import json_digest
 from airrep.runtime.devices import Team, autocast
 from airrep.runtime.packing import Batch, pack
 from airrep.runtime.publishing.files import write_file, writing

@@ -250,7 +250,7 @@ def test_what_cannot_be_attributed_is_refused(folder: str) -> None:
 
 def test_gradients_that_are_all_zero_are_refused(folder: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(
-        "airrep.attributors.gradient.reading.Places.products", lambda _, g, a: g.new_zeros(len(g), 8, 6)[:1]
+        "airrep.attributors.gradient.reading.DocumentPlaces.products", lambda _, g, a: g.new_zeros(len(g), 8, 6)[:1]
     )
     with pytest.raises(TrainingError, match="influence: all gradients are zero or not finite. Name other modules"):
         fitted(folder)

@@ -19,7 +19,7 @@ from airrep.attributors.gradient.projection import (
     project_gradients,
     random_projections,
 )
-from airrep.attributors.gradient.reading import Places, Site, find_sites, read_gradients
+from airrep.attributors.gradient.reading import DocumentPlaces, Site, find_sites, read_gradients
 from airrep.corpus.corpus import Example
 from airrep.errors import ConfigError
 from airrep.lm.documents import Documents
@@ -332,7 +332,7 @@ def test_covariances_of_wide_maps_are_whole_and_leave_out_what_is_not_finite() -
         own[4, :2] = np.inf, -np.inf
         whole[[part.start + 3, part.start + 4]] = False
         sums.keep(site, torch.from_numpy(own))
-        sums.take(site, torch.empty(0), torch.from_numpy(gradients[part]), cast(Places, None))
+        sums.take(site, torch.empty(0), torch.from_numpy(gradients[part]), cast(DocumentPlaces, None))
     found = [each.numpy() for each in sums.of("wide")]
     for matrix, rows in zip(found, (inputs[whole], gradients), strict=True):
         wanted = rows.T.astype(np.float64) @ rows / whole.sum()
@@ -349,7 +349,7 @@ def test_each_site_is_given_once_a_batch_with_the_tokens_in_order(llama: TargetL
         def keep(self, site: Site, inputs: torch.Tensor) -> torch.Tensor:
             return inputs
 
-        def take(self, site: Site, kept: torch.Tensor, gradients: torch.Tensor, places: Places) -> None:
+        def take(self, site: Site, kept: torch.Tensor, gradients: torch.Tensor, places: DocumentPlaces) -> None:
             self.pairs.append((site.name, kept, gradients, places.count))
 
     documents = llama.tokenise(some_examples(5))
@@ -366,8 +366,8 @@ def test_each_site_is_given_once_a_batch_with_the_tokens_in_order(llama: TargetL
 
 
 def test_a_table_has_each_documents_tokens_and_zeros_behind() -> None:
-    places = Places(Batch(np.array([4, 0, 2]), np.array([3, 3, 1])), "cpu")
+    places = DocumentPlaces(Batch(np.array([4, 0, 2]), np.array([3, 3, 1])), "cpu")
     rows = torch.arange(1.0, 8.0)[:, None]
     assert places.table(rows)[:, :, 0].tolist() == [[1, 2, 3], [4, 5, 6], [7, 0, 0]]
-    even = Places(Batch(np.array([1, 0]), np.array([2, 2])), "cpu")
+    even = DocumentPlaces(Batch(np.array([1, 0]), np.array([2, 2])), "cpu")
     assert even.table(rows[:4])[:, :, 0].tolist() == [[1, 2], [3, 4]]

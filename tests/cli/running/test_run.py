@@ -19,7 +19,7 @@ from airrep.attributors.recipes import Channel, parse_channels
 from airrep.cli import app as cli
 from airrep.cli.running.history import HISTORY, read_history
 from airrep.errors import ArtifactError
-from airrep.runtime.artifacts import new_artifact
+from airrep.runtime.artifacts.making import new_artifact
 
 
 @pytest.fixture

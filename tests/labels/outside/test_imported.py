@@ -13,7 +13,7 @@ from airrep.labels.gather import gather, label_lineage
 from airrep.labels.labels import Labels
 from airrep.labels.outside.imported import import_labels
 from airrep.labels.plan import SubsetPlan
-from airrep.runtime.artifacts import json_digest
+from airrep.runtime.artifacts.digests import json_digest
 
 
 @pytest.fixture

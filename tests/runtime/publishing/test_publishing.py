@@ -11,18 +11,21 @@ import pytest
 from worlds.kills import kill_at, list_changes
 
 from airrep.errors import ArtifactError
-from airrep.runtime import artifacts
+from airrep.runtime.artifacts.making import new_artifact
+from airrep.runtime.artifacts.manifests import read_manifest, seal
+from airrep.runtime.artifacts.names import LOCK
+from airrep.runtime.artifacts.unfinished import tidy
 from airrep.runtime.publishing import files, folders
 
 
 def make(path: Path, text: str, **options: bool) -> None:
-    with artifacts.new_artifact(path, "note", {"about": text}, **options) as folder:
+    with new_artifact(path, "note", {"about": text}, **options) as folder:
         files.write_file(folder / "note.txt", text.encode())
 
 
 def about(path: Path) -> str:
     """What a whole artifact is about; every byte of it is checked."""
-    manifest = artifacts.read_manifest(path, "note", verify=True)
+    manifest = read_manifest(path, "note", verify=True)
     assert (path / "note.txt").read_text() == manifest["about"]
     return str(manifest["about"])
 
@@ -85,7 +88,7 @@ def test_what_airrep_0_1_left_of_an_older_version_is_removed(tmp_path: Path) -> 
     (half / "note.txt").write_text("half of it")
     make(tmp_path / "a", "new", replace=True)
     assert about(tmp_path / "a") == "new"
-    (half / artifacts.LOCK).touch()
+    (half / LOCK).touch()
     make(tmp_path / "a", "newer", replace=True)
     assert names(tmp_path) == ["a"]
 
@@ -94,10 +97,10 @@ def test_a_manifest_names_what_was_written_not_what_lies_there(tmp_path: Path) -
     (tmp_path / "note.txt").write_text("hello")
     for left in (".manifest.json.tmp", ".airrep-0123456789abcdef.tmp", ".nfs0001", "other.txt"):
         (tmp_path / left).write_text("left over")
-    artifacts.seal(tmp_path, "note", {}, written=["note.txt"])
-    assert set(artifacts.read_manifest(tmp_path, "note", verify=True)["files"]) == {"note.txt"}
-    artifacts.seal(tmp_path, "note", {})
-    assert set(artifacts.read_manifest(tmp_path, "note", verify=True)["files"]) == {"note.txt", "other.txt"}
+    seal(tmp_path, "note", {}, written=["note.txt"])
+    assert set(read_manifest(tmp_path, "note", verify=True)["files"]) == {"note.txt"}
+    seal(tmp_path, "note", {})
+    assert set(read_manifest(tmp_path, "note", verify=True)["files"]) == {"note.txt", "other.txt"}
 
 
 def test_temporary_files_have_names_that_nobody_can_guess(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -207,7 +210,7 @@ def test_what_a_living_writer_has_not_finished_stays(tmp_path: Path) -> None:
     with folders.new_folder(tmp_path / "a") as folder:
         (folder / "one.txt").write_text("one")
         files.remove_leftovers(tmp_path)
-        artifacts.tidy(tmp_path / "other")
+        tidy(tmp_path / "other")
     assert (tmp_path / "a/one.txt").read_text() == "one"
 
 

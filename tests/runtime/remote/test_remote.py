@@ -15,7 +15,8 @@ import airrep
 from airrep.cli.app import main
 from airrep.encoder.load import load_encoder
 from airrep.errors import AirRepError, ArtifactError, ConfigError, DataError, MissingExtraError
-from airrep.runtime.artifacts import MANIFEST, fetched
+from airrep.runtime.artifacts.names import MANIFEST
+from airrep.runtime.artifacts.urls import fetched
 from airrep.runtime.remote import folders
 from airrep.runtime.remote.places import path_of, shown, url_of
 from airrep.runtime.remote.storage import Storage

@@ -27,7 +27,7 @@ from airrep.evaluation.judging import HeldOutLds, held_out_lds, score_instance
 from airrep.index.building import build_index
 from airrep.labels.instance import LabelledInstance
 from airrep.labels.teacher import TeacherSettings, teach
-from airrep.runtime.artifacts import read_manifest
+from airrep.runtime.artifacts.manifests import read_manifest
 from airrep.runtime.devices import Team
 from airrep.training.beside.given import GivenChannels
 from airrep.training.beside.mixture import LOG_WEIGHTS, Mixture

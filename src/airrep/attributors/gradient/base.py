@@ -34,7 +34,7 @@ from airrep.corpus.corpus import Corpus, Example
 from airrep.errors import ConfigError
 from airrep.lm.folders.forms import weights_digest
 from airrep.lm.warmup import checkpoints_of
-from airrep.runtime.artifacts import json_digest
+from airrep.runtime.artifacts.digests import json_digest
 from airrep.scoring.pooling import Pool
 
 R = TypeVar("R", bound=GradientSettings | EkfacSettings)

@@ -27,7 +27,7 @@ from airrep.corpus.corpus import Corpus, Example
 from airrep.errors import ConfigError, TrainingError
 from airrep.lm.documents import Documents
 from airrep.lm.settings import LmSettings
-from airrep.runtime.artifacts import json_digest
+from airrep.runtime.artifacts.digests import json_digest
 from airrep.scoring.pooling import Pool
 
 MOST = 2**20

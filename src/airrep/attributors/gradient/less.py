@@ -14,7 +14,7 @@ from airrep.arrays import DenseFeatures
 from airrep.attributors.base import OnRows
 from airrep.attributors.gradient.curvature import unit
 from airrep.attributors.gradient.projection import RandomProjection
-from airrep.attributors.gradient.reading import Places, Site, find_sites, read_gradients
+from airrep.attributors.gradient.reading import DocumentPlaces, Site, find_sites, read_gradients
 from airrep.attributors.gradient.store import GradientStore, by_chunks, store_folder
 from airrep.attributors.language import LanguageAttributor
 from airrep.attributors.settings import LessSettings
@@ -26,7 +26,7 @@ from airrep.lm.lora import MOMENTS, file_name, load_adapters, load_moments
 from airrep.lm.model import TargetLM, load_lm
 from airrep.lm.settings import LmSettings
 from airrep.lm.warmup import Warmup, open_warmup
-from airrep.runtime.artifacts import file_digest, json_digest
+from airrep.runtime.artifacts.digests import file_digest, json_digest
 
 Side: TypeAlias = Literal["train", "queries"]
 
@@ -190,7 +190,7 @@ class _AdapterReader:
     def __init__(self, sketch: RandomProjection, adam: Mapping[str, AdamMoments] | None) -> None:
         self._sketch = sketch
         self._adam = adam
-        self._places: Places | None = None
+        self._places: DocumentPlaces | None = None
 
     @property
     def projected(self) -> Float[Tensor, "count p"]:
@@ -201,7 +201,7 @@ class _AdapterReader:
         """Hold the inputs."""
         return inputs
 
-    def take(self, site: Site, kept: Tensor, gradients: Float[Tensor, "t o"], places: Places, /) -> None:
+    def take(self, site: Site, kept: Tensor, gradients: Float[Tensor, "t o"], places: DocumentPlaces, /) -> None:
         """Add a site's share of the projections."""
         if places is not self._places:  # the first site of another batch
             self._places = places

@@ -20,7 +20,7 @@ from airrep.attributors.gradient.store import array_digest, by_chunks
 from airrep.attributors.settings import LograSettings
 from airrep.corpus.corpus import Corpus, Example
 from airrep.errors import TrainingError
-from airrep.runtime.artifacts import json_digest
+from airrep.runtime.artifacts.digests import json_digest
 
 HELD = 2**29
 """Numbers of covariances held at a time, 2 GiB; LMs of over 180M weights or so take several passes over the sample."""

@@ -8,7 +8,7 @@ import torch
 from jaxtyping import Float, Int8, Int64
 from torch import Tensor
 
-from airrep.attributors.gradient.reading import Objective, Places, Reduction, Site, read_gradients
+from airrep.attributors.gradient.reading import DocumentPlaces, Objective, Reduction, Site, read_gradients
 from airrep.errors import ConfigError
 from airrep.lm.documents import Documents
 from airrep.lm.model import TargetLM
@@ -79,7 +79,7 @@ class GradientProjector:
         starts = [0, *ends[:-1].tolist()]
         self._parts = {site.name: slice(a, int(b)) for site, a, b in zip(sites, starts, ends, strict=True)}
         self._matrices = projections and {name: (a.to(device), g.to(device)) for name, (a, g) in projections.items()}
-        self._places: Places | None = None
+        self._places: DocumentPlaces | None = None
         self.features = torch.empty(0, self.dimension)
         """Features of the last batch."""
 
@@ -87,7 +87,7 @@ class GradientProjector:
         """Project the inputs."""
         return inputs if self._matrices is None else inputs @ self._matrices[site.name][0].to(inputs.dtype)
 
-    def take(self, site: Site, kept: Tensor, gradients: Float[Tensor, "t o"], places: Places, /) -> None:
+    def take(self, site: Site, kept: Tensor, gradients: Float[Tensor, "t o"], places: DocumentPlaces, /) -> None:
         """Project the gradients, multiply, and add up over each document's tokens."""
         if places is not self._places:
             self._places, self.features = places, gradients.new_zeros(places.count, self.dimension)
@@ -147,7 +147,7 @@ class Covariances:
         self.tokens[site.name] += self._add(site.name, 0, inputs)
         return inputs.new_empty(0)
 
-    def take(self, site: Site, _kept: Tensor, gradients: Float[Tensor, "t o"], _places: Places, /) -> None:
+    def take(self, site: Site, _kept: Tensor, gradients: Float[Tensor, "t o"], _places: DocumentPlaces, /) -> None:
         """Add the output gradients."""
         self._add(site.name, 1, gradients)
 

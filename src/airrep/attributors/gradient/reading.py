@@ -89,7 +89,7 @@ def _linears(model: nn.Module) -> Iterator[Site]:
             yield Site(name, module, module.in_features, module.out_features)
 
 
-class Places:
+class DocumentPlaces:
     """Places of a packed batch's documents in its list of tokens."""
 
     def __init__(self, batch: Batch, device: str) -> None:
@@ -121,7 +121,7 @@ class Reader(Protocol):
     def keep(self, site: Site, inputs: Float[Tensor, "t i"], /) -> Tensor:
         """Take a site's inputs; returns the part to hold until the gradients come."""
 
-    def take(self, site: Site, kept: Tensor, gradients: Float[Tensor, "t o"], places: Places, /) -> None:
+    def take(self, site: Site, kept: Tensor, gradients: Float[Tensor, "t o"], places: DocumentPlaces, /) -> None:
         """Take the gradients of the summed objective with respect to a site's outputs."""
 
 
@@ -157,7 +157,7 @@ def read_gradients(
     with memory_named("gradients"), _frozen(lm.model), _SiteHooks(sites, reader, execution.device) as hooks:
         for batch in pack(documents.lengths, execution.batch_tokens):
             packed = PackedDocuments.from_batch(documents, batch, execution.device, execution.padding)
-            hooks.places = Places(batch, execution.device)
+            hooks.places = DocumentPlaces(batch, execution.device)
             with torch.enable_grad(), execution.autocast():
                 each, chances = _objective(token_logits(lm.model, packed), packed.targets, objective)
             lengths = torch.bincount(packed.owners, minlength=len(batch.rows)).to(each)
@@ -194,7 +194,7 @@ def _frozen(model: Any) -> Iterator[None]:
 class _SiteHooks(ExitStack):
     """Hooks on sites, in place while the context lasts."""
 
-    places: Places
+    places: DocumentPlaces
 
     def __init__(self, sites: Sequence[Site], reader: Reader, device: str) -> None:
         super().__init__()

@@ -15,7 +15,7 @@ from airrep.attributors.direct import DirectAttributor, RecentColumns, with_colu
 from airrep.attributors.recipes import Channel
 from airrep.corpus.corpus import Corpus, Example, read_corpus
 from airrep.errors import ArtifactError, DataError
-from airrep.runtime.artifacts import json_digest
+from airrep.runtime.artifacts.digests import json_digest
 from airrep.runtime.seeding import stream
 from airrep.scoring.blocks import block_of
 from airrep.scoring.group_scores import group_scores

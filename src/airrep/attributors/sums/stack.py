@@ -15,7 +15,10 @@ from airrep.attributors.recipes import LEARNT
 from airrep.attributors.settings import StackSettings
 from airrep.corpus.corpus import Example
 from airrep.errors import ConfigError
-from airrep.runtime.artifacts import check_sizes, fetched, json_digest, read_manifest
+from airrep.runtime.artifacts.checks import check_sizes
+from airrep.runtime.artifacts.digests import json_digest
+from airrep.runtime.artifacts.manifests import read_manifest
+from airrep.runtime.artifacts.urls import fetched
 from airrep.scoring.pooling import Pool
 
 

@@ -17,7 +17,7 @@ from airrep.corpus.corpus import Corpus, Example
 from airrep.corpus.places import Places
 from airrep.corpus.views import seen_text
 from airrep.errors import ConfigError
-from airrep.runtime.artifacts import canonical_json, json_digest
+from airrep.runtime.artifacts.digests import canonical_json, json_digest
 from airrep.scoring.pooling import Pool
 
 

@@ -18,7 +18,7 @@ from airrep.corpus.corpus import Corpus, Example
 from airrep.corpus.places import Places
 from airrep.corpus.views import View, seen_text
 from airrep.errors import ConfigError, DataError
-from airrep.runtime.artifacts import canonical_json, json_digest
+from airrep.runtime.artifacts.digests import canonical_json, json_digest
 from airrep.scoring.pooling import Pool
 
 TOGETHER = 256

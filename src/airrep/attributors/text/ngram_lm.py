@@ -31,7 +31,7 @@ from airrep.corpus.places import Places
 from airrep.corpus.views import seen_text
 from airrep.errors import ConfigError
 from airrep.lm.settings import LmSettings
-from airrep.runtime.artifacts import json_digest
+from airrep.runtime.artifacts.digests import json_digest
 from airrep.scoring.pooling import Pool
 
 if TYPE_CHECKING:

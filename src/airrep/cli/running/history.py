@@ -11,7 +11,9 @@ from typing import Any
 from airrep._version import __version__
 from airrep.cli.running.steps import Step
 from airrep.errors import ArtifactError
-from airrep.runtime.artifacts import HISTORY, MANIFEST, file_digest, json_digest, real_path
+from airrep.runtime.artifacts.digests import file_digest, json_digest
+from airrep.runtime.artifacts.names import HISTORY, MANIFEST
+from airrep.runtime.artifacts.targets import real_path
 from airrep.runtime.publishing.files import append_line
 from airrep.runtime.remote.folders import put_files
 from airrep.runtime.remote.places import published_from, url_of
@@ -28,7 +30,7 @@ LONGEST_PATH = 4096
 
 
 @dataclass(frozen=True)
-class Line:
+class HistoryLine:
     """One command in the history of an artifact."""
 
     step: Step
@@ -50,7 +52,7 @@ def artifact_of(step: Step) -> Path | None:
     return real_path(named) if url_of(named) else Path(named)
 
 
-def read_history(artifact: Path) -> list[Line]:
+def read_history(artifact: Path) -> list[HistoryLine]:
     """The history of an artifact; empty if none was recorded.
 
     Raises:
@@ -67,9 +69,9 @@ def read_history(artifact: Path) -> list[Line]:
         raise ArtifactError(f"{path}: cannot be read as commands of airrep. Delete it.") from error
 
 
-def _line(value: Mapping[str, Any]) -> Line:
+def _line(value: Mapping[str, Any]) -> HistoryLine:
     ((command, options),) = value["step"].items()
-    return Line(Step(str(command), dict(options)), str(value["folder"]), dict(value["inputs"]))
+    return HistoryLine(Step(str(command), dict(options)), str(value["folder"]), dict(value["inputs"]))
 
 
 def inputs_of(step: Step) -> dict[str, str]:

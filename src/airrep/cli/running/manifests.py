@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from airrep.cli.running.config import FILL_IN, WrittenStep
 from airrep.cli.running.steps import Commands, Step
 from airrep.errors import ConfigError
-from airrep.runtime.artifacts import read_manifest
+from airrep.runtime.artifacts.manifests import read_manifest
 from airrep.runtime.settings import Settings
 
 if TYPE_CHECKING:
@@ -208,7 +208,8 @@ def _typed(name: str, method: str, settings: Mapping[str, Any]) -> str:
 
 def _asked(path: Path, manifest: Manifest) -> tuple[Step, dict[str, str]]:
     """Of top, group and what-if."""
-    from airrep.index.results import HARMFUL, RESULTS
+    from airrep.index.results.kinds import RESULTS
+    from airrep.index.results.provenance import HARMFUL
 
     origin, kind = manifest["provenance"], manifest["kind"]
     result = json.loads((path / RESULTS).read_bytes())

@@ -4,11 +4,12 @@ from contextlib import chdir
 from pathlib import Path
 
 from airrep.cli.running.config import WrittenStep, config_text
-from airrep.cli.running.history import IN_PLACE, Line, artifact_of, named_paths, read_history
+from airrep.cli.running.history import IN_PLACE, HistoryLine, artifact_of, named_paths, read_history
 from airrep.cli.running.manifests import step_of_manifest
 from airrep.cli.running.steps import Commands
 from airrep.errors import ConfigError
-from airrep.runtime.artifacts import MANIFEST, read_manifest
+from airrep.runtime.artifacts.manifests import read_manifest
+from airrep.runtime.artifacts.names import MANIFEST
 
 
 def config_of(path: Path, commands: Commands) -> str:
@@ -40,7 +41,7 @@ class _Chain:
         self._folder = folder
         self._seen: set[Path] = set()
 
-    def of(self, artifact: Path, history: list[Line]) -> list[WrittenStep]:
+    def of(self, artifact: Path, history: list[HistoryLine]) -> list[WrittenStep]:
         """The steps of an artifact."""
         self._seen.add(artifact.resolve())
         steps: list[WrittenStep] = []
@@ -58,7 +59,7 @@ class _Chain:
             steps[-1].before = [*steps[-1].before, changes]
         return steps
 
-    def _named(self, line: Line) -> list[tuple[str, Path]]:
+    def _named(self, line: HistoryLine) -> list[tuple[str, Path]]:
         """The artifacts that a line names beside its own, by whole paths, and those that hold a file which it names."""
         if not self._folder.is_dir():
             return []
@@ -82,7 +83,7 @@ class _Chain:
         return self.of(artifact, history), ""
 
 
-def _unrecorded_changes(artifact: Path, history: list[Line]) -> str:
+def _unrecorded_changes(artifact: Path, history: list[HistoryLine]) -> str:
     """A comment on changes of an index that its history does not tell."""
     try:
         generation = int(read_manifest(artifact).get("generation", 0))

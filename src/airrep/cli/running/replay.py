@@ -13,7 +13,7 @@ from airrep.cli.running.files import MadeFiles
 from airrep.cli.running.history import artifact_of, inputs_of, named_paths, read_history
 from airrep.cli.running.steps import PROGRAM, Commands, Context, Step, UsageError, shell_line, step_of
 from airrep.errors import AirRepError, ArtifactError
-from airrep.runtime.artifacts import MANIFEST
+from airrep.runtime.artifacts.names import MANIFEST
 
 RESUMING, GROWING = ("evaluate",), ("label", "adapt")
 """Commands that find what they made, and resume the fine-tunes in it that failed: always, or until it is whole."""
@@ -67,10 +67,10 @@ class Replay:
             if ended.exit_code:
                 raise self._config.failed(numbered, f"ended with status {ended.exit_code}") from ended
         except (AirRepError, UsageError, OSError) as error:
-            told = " ".join(str(error).split()) or type(error).__name__
-            if "--replace" in told:
-                told += " In a config: replace: true"
-            raise self._config.failed(numbered, told) from error
+            reason = " ".join(str(error).split()) or type(error).__name__
+            if "--replace" in reason:
+                reason += " In a config: replace: true"
+            raise self._config.failed(numbered, reason) from error
         artifact = artifact_of(step)
         if artifact is not None:
             self._before[artifact.resolve()].append(step)

@@ -14,7 +14,7 @@ from airrep.evaluation.result import caution_on, read_evaluation
 from airrep.reports.evaluation_tables import MOST_TASKS, rows_table, tasks_table
 from airrep.reports.other_tables import comparison_tables, findings_table
 from airrep.reports.tables import PLAIN, SIGNED, Table, held_out_table, span_text
-from airrep.runtime.artifacts import read_manifest
+from airrep.runtime.artifacts.manifests import read_manifest
 
 if TYPE_CHECKING:
     from airrep.evaluation.comparison import Comparison

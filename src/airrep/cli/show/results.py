@@ -23,7 +23,9 @@ from airrep.cli.show.summaries import (
 )
 from airrep.cli.show.why import CAUSE, has_same_words, marked_query, told_hit
 from airrep.corpus.corpus import Example
-from airrep.index.results import GroupResult, Hits, TopResult, WhatIfResult, order_in_words
+from airrep.index.results.hits import Hits
+from airrep.index.results.kinds import GroupResult, TopResult, WhatIfResult
+from airrep.index.results.provenance import order_in_words
 from airrep.reports.tables import bytes_text, signed
 from airrep.runtime.remote.places import shown
 

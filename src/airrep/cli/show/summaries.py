@@ -7,8 +7,10 @@ from rich.console import Console
 from rich.table import Table
 
 from airrep.cli.show.console import prompt_snippet, snippet
-from airrep.index.results import GroupResult, NamedGroup, TopResult, WhatIfResult, order_in_words
-from airrep.reports.results_data import Ranked, both_ends, in_common, rank_groups
+from airrep.index.results.forms import NamedGroup
+from airrep.index.results.kinds import GroupResult, TopResult, WhatIfResult
+from airrep.index.results.provenance import order_in_words
+from airrep.reports.results_data import RankedExample, both_ends, in_common, rank_groups
 from airrep.reports.tables import signed, unsigned
 
 FEW = 20
@@ -40,7 +42,9 @@ def print_common_hits(console: Console, result: TopResult) -> None:
     print_common(console, list(result), f"are among the {order}", least=result.least)
 
 
-def print_common(console: Console, ranked: Sequence[Iterable[Ranked]], verb: str, *, least: bool = False) -> None:
+def print_common(
+    console: Console, ranked: Sequence[Iterable[RankedExample]], verb: str, *, least: bool = False
+) -> None:
     """Print the training examples that most of the queries have in common.
 
     Args:

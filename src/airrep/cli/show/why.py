@@ -9,7 +9,7 @@ from airrep.cli.show.console import printable
 from airrep.corpus.corpus import Example
 from airrep.corpus.places import Field, Span
 from airrep.corpus.turns import last_message
-from airrep.index.results import Hits
+from airrep.index.results.hits import Hits
 from airrep.index.why import SameWords, Why
 from airrep.reports.tables import signed
 

@@ -10,7 +10,7 @@ from typing import Any, cast
 from airrep.corpus.sources.files import LONGEST_LINE, Place, open_file, open_text, reader_of
 from airrep.corpus.sources.source import RecordSource
 from airrep.errors import DataError
-from airrep.runtime.artifacts import is_made
+from airrep.runtime.artifacts.manifests import is_made
 from airrep.runtime.remote.data import RemoteData
 
 _TEXTS = (".txt", ".md")

@@ -9,7 +9,7 @@ from airrep.corpus.sources.files import LONGEST_LINE, open_file, open_input, rea
 from airrep.corpus.sources.folders import open_folder
 from airrep.corpus.sources.source import RecordSource
 from airrep.errors import ConfigError, DataError
-from airrep.runtime.artifacts import fetched
+from airrep.runtime.artifacts.urls import fetched
 from airrep.runtime.remote.data import RemoteData
 from airrep.runtime.remote.places import path_of, url_of
 

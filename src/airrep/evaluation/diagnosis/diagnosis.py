@@ -15,7 +15,11 @@ from airrep.evaluation.diagnosis.of_labels import label_findings
 from airrep.evaluation.statistics.metrics import RESAMPLES
 from airrep.index.index import Index
 from airrep.labels.instance import LabelledInstance, distinct, identity
-from airrep.runtime.artifacts import as_written, canonical_json, fetched, new_artifact, read_json, read_manifest
+from airrep.runtime.artifacts.checks import as_written, read_json
+from airrep.runtime.artifacts.digests import canonical_json
+from airrep.runtime.artifacts.making import new_artifact
+from airrep.runtime.artifacts.manifests import read_manifest
+from airrep.runtime.artifacts.urls import fetched
 from airrep.runtime.costs import read_label_times
 from airrep.runtime.publishing.files import write_file
 from airrep.runtime.stage import Stage
@@ -98,10 +102,10 @@ def diagnose(
     """
     labels = LabelStatistics(instances, seconds)
     request = diagnosis_request(instances, indexes, pool, temperature)
-    found = label_findings(labels)
+    findings = label_findings(labels)
     for index in indexes:
-        found += index_findings(index, labels, pool, temperature, resamples=resamples)
-    ordered = sorted(found, key=lambda one: LEVELS.index(one.level))
+        findings += index_findings(index, labels, pool, temperature, resamples=resamples)
+    ordered = sorted(findings, key=lambda one: LEVELS.index(one.level))
     return Diagnosis(tuple(ordered), jsonable(labels.summary()), command, request)
 
 

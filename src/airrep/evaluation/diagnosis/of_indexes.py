@@ -112,12 +112,12 @@ def index_findings(
     """
     scored = IndexScores(index, labels.instances, pool, temperature)
     ceiling = None if labels.ceiling is None else labels.ceiling.lds
-    found = [reach(scored, ceiling, resamples), flatness(scored), emptiness(scored), training(scored)]
+    findings = [reach(scored, ceiling, resamples), flatness(scored), emptiness(scored), training(scored)]
     if scored.pooling.attends:
-        found.append(attention(scored))
+        findings.append(attention(scored))
     if not scored.constant:
-        found += places(scored, labels)
-    return found
+        findings += places(scored, labels)
+    return findings
 
 
 def reach(scored: IndexScores, ceiling: float | None, resamples: int) -> Finding:

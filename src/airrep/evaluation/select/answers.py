@@ -9,7 +9,7 @@ from typing import Any, NamedTuple, Protocol
 from airrep.arrays import Rows
 from airrep.corpus.corpus import Example
 from airrep.labels.fine_tuner import D, Learner, Tuner, WorkerSetup
-from airrep.runtime.artifacts import canonical_json, json_digest
+from airrep.runtime.artifacts.digests import canonical_json, json_digest
 from airrep.runtime.publishing.files import write_file, writing
 
 

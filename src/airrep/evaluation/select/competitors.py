@@ -17,7 +17,7 @@ from airrep.evaluation.result import Cost, check_names
 from airrep.evaluation.select.answers import Choice
 from airrep.evaluation.select.tasks import SelectSettings, Tasks
 from airrep.index.index import Index
-from airrep.runtime.artifacts import json_digest
+from airrep.runtime.artifacts.digests import json_digest
 from airrep.runtime.seeding import stream, stream_seed
 from airrep.scoring.min_rank import min_rank
 

@@ -21,7 +21,8 @@ from airrep.evaluation.select.tasks import SelectSettings
 from airrep.labels.farm import TaskProgress, TaskReport
 from airrep.labels.fine_tuner import load_first, rendering_of
 from airrep.lm.settings import FineTuneSettings, LmSettings
-from airrep.runtime.artifacts import LOCK, REQUEST, json_digest
+from airrep.runtime.artifacts.digests import json_digest
+from airrep.runtime.artifacts.names import LOCK, REQUEST
 from airrep.runtime.engine import Engine, InProcess, check_retries
 from airrep.runtime.publishing.files import write_file, writing
 from airrep.runtime.ray_engine import make_engine

@@ -121,12 +121,12 @@ def _moved(part: np.ndarray, whole: np.ndarray) -> np.ndarray:
 
 def _means(rho: np.ndarray, together: Sequence[np.ndarray]) -> list[tuple[int, float]]:
     """Number of queries of each set that vary, and their mean, shrunk towards that of all by what chance explains."""
-    known = [found[~np.isnan(found)] for found in (rho[queries] for queries in together)]
-    sets = [found for found in known if len(found)]
+    known = [values[~np.isnan(values)] for values in (rho[queries] for queries in together)]
+    sets = [values for values in known if len(values)]
     if len(sets) < 2:
-        return [(len(found), float(found.mean())) for found in sets]
-    means = np.array([found.mean() for found in sets])
-    chance = float(np.mean([found.var(ddof=1) / len(found) for found in sets if len(found) > 1] or [0.0]))
+        return [(len(values), float(values.mean())) for values in sets]
+    means = np.array([values.mean() for values in sets])
+    chance = float(np.mean([values.var(ddof=1) / len(values) for values in sets if len(values) > 1] or [0.0]))
     apart, middle = float(means.var(ddof=1)), float(np.concatenate(sets).mean())
     kept = max(0.0, 1 - chance / apart) if apart > 0 else 0.0
-    return [(len(found), middle + kept * (float(found.mean()) - middle)) for found in sets]
+    return [(len(values), middle + kept * (float(values.mean()) - middle)) for values in sets]

@@ -12,7 +12,7 @@ from airrep.errors import ConfigError
 from airrep.index.export.columns import ExportedColumns
 from airrep.index.export.files import CsvWriter, LanceWriter, ParquetWriter, Writer, check_target
 from airrep.index.rows import IndexRows
-from airrep.runtime.artifacts import real_path
+from airrep.runtime.artifacts.targets import real_path
 from airrep.runtime.remote.outputs import new_place
 from airrep.runtime.remote.places import url_of
 

@@ -54,7 +54,7 @@ class Limits:
         return int(sum(min(count, self.most(value)) for value, count in Counter(values).items()))
 
 
-class Choice(NamedTuple):
+class ChosenRow(NamedTuple):
     """One chosen row."""
 
     place: int
@@ -100,11 +100,11 @@ class Chooser:
         self._units: DenseFeatures | SparseFeatures | None = None
         self._redundancy = np.empty(0)
         self._open = np.empty(0, bool)
-        self._chosen: list[Choice] = []
+        self._chosen: list[ChosenRow] = []
         self._used = 0
         self._taken: Counter[str | None] = Counter()
 
-    def choose(self, count: int) -> list[Choice]:
+    def choose(self, count: int) -> list[ChosenRow]:
         """So many rows, or fewer where the next one does not fit into the budget."""
         # By rank alone more candidates can come later; a budget without a count may allow as many as there are rows.
         first = count if self._limits.diversity else min(count, FIRST)
@@ -127,7 +127,7 @@ class Chooser:
         """Choose a candidate; false if it does not fit into the budget."""
         if self._limits.tokens is not None and self._used + self.tokens[place] > self._limits.tokens:
             return False
-        self._chosen.append(Choice(place, float(self._redundancy[place])))
+        self._chosen.append(ChosenRow(place, float(self._redundancy[place])))
         self._used += self.tokens[place] if self.tokens else 0
         self._open[place] = False
         value = self._values[place] if self._values else None

@@ -9,7 +9,8 @@ from typing import Any, ClassVar, Generic, TypeVar, overload
 from airrep.corpus.corpus import Example
 from airrep.errors import ArtifactError
 from airrep.index.frames import Tabular
-from airrep.index.results import Provenance, fields_of
+from airrep.index.results.hits import fields_of
+from airrep.index.results.provenance import Provenance
 from airrep.runtime.remote.outputs import is_taken, write_output
 from airrep.runtime.remote.places import url_of
 

@@ -10,7 +10,10 @@ from airrep.corpus.inputs import CorpusLike
 from airrep.errors import ArtifactError, ConfigError
 from airrep.index.building import SHARD_ROWS, BuildPlan, checked, fit, has_shards, save_state
 from airrep.index.sealing import write_shards
-from airrep.runtime.artifacts import check_digests, fetched, read_manifest, real_path, seal
+from airrep.runtime.artifacts.checks import check_digests
+from airrep.runtime.artifacts.manifests import read_manifest, seal
+from airrep.runtime.artifacts.targets import real_path
+from airrep.runtime.artifacts.urls import fetched
 from airrep.runtime.engine import Engine, Share
 from airrep.runtime.metering import FIT, MeasuredCost, append_cost
 from airrep.runtime.ray_engine import make_engine

@@ -13,7 +13,7 @@ from airrep.labels.outside.origin import no_losses, outside_origin
 from airrep.labels.outside.subset_files import subset_name
 from airrep.labels.plan import SubsetPlan
 from airrep.labels.tasks import LabelTask, Place
-from airrep.runtime.artifacts import file_digest
+from airrep.runtime.artifacts.digests import file_digest
 from airrep.runtime.engine import Outcome
 
 

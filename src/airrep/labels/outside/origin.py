@@ -9,7 +9,7 @@ import numpy as np
 from airrep.labels.ledger import QueryLosses
 from airrep.labels.plan import SubsetPlan
 from airrep.labels.tasks import Place
-from airrep.runtime.artifacts import json_digest
+from airrep.runtime.artifacts.digests import json_digest
 
 _UNNAMED = "another trainer's"
 

@@ -8,7 +8,7 @@ from typing import Any
 from airrep.corpus.corpus import Corpus
 from airrep.labels.plan import SubsetPlan
 from airrep.labels.tasks import Place
-from airrep.runtime.artifacts import seal
+from airrep.runtime.artifacts.manifests import seal
 from airrep.runtime.stage import Stage
 
 KIND = "subset files"

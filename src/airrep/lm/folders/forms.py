@@ -9,7 +9,7 @@ from typing import Any
 
 from airrep.errors import ConfigError
 from airrep.lm.folders.checkpoints import checkpoints_in, last_checkpoint
-from airrep.runtime.artifacts import file_digest, json_digest
+from airrep.runtime.artifacts.digests import file_digest, json_digest
 from airrep.runtime.hub import CODE, check_own_code, download, model_folder
 
 CONFIG = "config.json"

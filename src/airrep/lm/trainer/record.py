@@ -18,7 +18,7 @@ _FEWEST = 5
 
 
 @dataclass(frozen=True)
-class Step:
+class LoggedStep:
     """What a trainer logged at once: one step, or several if it logs less often."""
 
     first: int
@@ -59,7 +59,7 @@ class TrainingRecord:
 
     path: Path
     about: Mapping[str, Any]
-    steps: tuple[Step, ...]
+    steps: tuple[LoggedStep, ...]
 
     def __repr__(self) -> str:
         return f"TrainingRecord({self.path}: {len(self.steps):,} entries, {len(self.jumps()):,} jumps)"
@@ -130,7 +130,7 @@ def rank_files(folder: Path) -> dict[int, Path]:
     return {rank: folder / f"steps-{rank}.jsonl" for rank in sorted(int(name) for name in found if name.isdecimal())}
 
 
-def _merged(ranks: list[list[dict[str, Any]]], processes: int) -> list[Step]:
+def _merged(ranks: list[list[dict[str, Any]]], processes: int) -> list[LoggedStep]:
     """Entries of all processes by their steps; those at the end that some process did not write are left out.
 
     A training that was resumed by more or fewer processes has entries of both numbers.
@@ -150,11 +150,11 @@ def _lines(path: Path) -> Iterator[dict[str, Any]]:
             yield json.loads(line)
 
 
-def _together(parts: list[dict[str, Any]]) -> Step:
+def _together(parts: list[dict[str, Any]]) -> LoggedStep:
     """One entry of all processes: each logged the same mean loss, and has rows of its own."""
     first = parts[0]
     rows = tuple(row for part in parts for row in part["rows"])
-    return Step(first["first"], first["last"], first["loss"], first["learning_rate"], rows)
+    return LoggedStep(first["first"], first["last"], first["loss"], first["learning_rate"], rows)
 
 
 def steps_until(path: Path, step: int) -> list[bytes]:

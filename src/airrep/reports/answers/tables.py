@@ -12,7 +12,7 @@ from airrep.answers.harm import HarmResult, SetResult
 from airrep.answers.likeness.common import STRETCH, Templates
 from airrep.answers.mix import MixResult
 from airrep.corpus.corpus import Example
-from airrep.index.results import order_in_words
+from airrep.index.results.provenance import order_in_words
 from airrep.index.why import Why
 from airrep.reports.page import short, short_prompt
 from airrep.reports.tables import NOTHING, Cell, Line, Table, signed, true_minus

@@ -14,7 +14,8 @@ from airrep.corpus.corpus import Corpus
 from airrep.errors import ConfigError, DataError
 from airrep.evaluation.statistics.metrics import RESAMPLES, Interval, LdsResult, lds
 from airrep.labels.instance import LabelledInstance, identity
-from airrep.runtime.artifacts import new_artifact, real_path
+from airrep.runtime.artifacts.making import new_artifact
+from airrep.runtime.artifacts.targets import real_path
 from airrep.runtime.settings import Settings
 from airrep.runtime.stage import Stage
 from airrep.training.linear.regression import (

@@ -19,7 +19,8 @@ from airrep.errors import AirRepError, ConfigError, DataError
 from airrep.evaluation.judging import SPREADS, best_of, compare_held_out, held_out_lds, score_instance
 from airrep.evaluation.statistics.metrics import RESAMPLES
 from airrep.labels.instance import LabelledInstance, identity
-from airrep.runtime.artifacts import new_artifact, real_path
+from airrep.runtime.artifacts.making import new_artifact
+from airrep.runtime.artifacts.targets import real_path
 from airrep.runtime.stage import Stage
 from airrep.scoring.pooling import ATTENTIONS, Pooling
 from airrep.training.linear.map_weights import learn_map_weights

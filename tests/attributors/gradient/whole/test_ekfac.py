@@ -12,7 +12,7 @@ from worlds.small_world import make_corpus
 from worlds.tiny_lms import tiny_lm
 
 import airrep
-from airrep.attributors.gradient.reading import Places, find_sites
+from airrep.attributors.gradient.reading import DocumentPlaces, find_sites
 from airrep.attributors.gradient.whole.ekfac import EkfacAttributor
 from airrep.attributors.gradient.whole.factors import HeldGradients
 from airrep.attributors.gradient.whole.low_rank import low_rank, low_rank_product
@@ -228,14 +228,14 @@ def test_a_query_without_a_finite_gradient_scores_nothing(
 ) -> None:
     method = fitted(lm, query_rank=rank, store="none")
     whole = method.held(QUERIES)
-    products = Places.products
+    products = DocumentPlaces.products
 
     def broken(self: Any, gradients: Any, inputs: Any) -> Any:
         found = products(self, gradients, inputs).clone()
         found[0, 0, 0] = np.nan
         return found
 
-    monkeypatch.setattr(Places, "products", broken)
+    monkeypatch.setattr(DocumentPlaces, "products", broken)
     found = method.held(QUERIES)
     gone = (found.lengths == 0).numpy()
     assert 1 <= gone.sum() < len(QUERIES)
@@ -353,7 +353,7 @@ def test_a_channel_that_keeps_factors_reads_no_example_again(lm: str, tmp_path: 
 
 def test_an_example_whose_gradient_is_not_finite_keeps_nothing(lm: str, monkeypatch: pytest.MonkeyPatch) -> None:
     method = fitted(lm, rank=2, store="none")
-    table = Places.table
+    table = DocumentPlaces.table
 
     def broken(self: Any, rows: Any) -> Any:
         found = table(self, rows).clone()
@@ -361,7 +361,7 @@ def test_an_example_whose_gradient_is_not_finite_keeps_nothing(lm: str, monkeypa
         return found
 
     whole = method.keep(TRAIN)
-    monkeypatch.setattr(Places, "table", broken)
+    monkeypatch.setattr(DocumentPlaces, "table", broken)
     found = method.keep(TRAIN)
     gone = ~found.any(axis=1)
     assert 1 <= gone.sum() < len(TRAIN)

@@ -18,10 +18,10 @@ from airrep.attributors.gradient.projection import Covariances
 from airrep.attributors.gradient.reading import Site, read_gradients
 from airrep.attributors.gradient.store import GradientStore
 from airrep.attributors.gradient.whole.factors import Factors, HeldGradients, Scorer, Squares, eigenbases
-from airrep.attributors.gradient.whole.kept import KeptReader, Layout, scores_of_kept, sizes_of
+from airrep.attributors.gradient.whole.kept import FactorLayout, KeptReader, scores_of_kept, sizes_of
 from airrep.attributors.settings import EkfacSettings
 from airrep.corpus.corpus import Corpus, Example
-from airrep.runtime.artifacts import json_digest
+from airrep.runtime.artifacts.digests import json_digest
 from airrep.scoring.pooling import Pool
 
 QUERY_NUMBERS = 2**29
@@ -141,8 +141,8 @@ class EkfacAttributor(
         return (slice(first, first + size) for first in range(0, len(queries), size))
 
     @cached_property
-    def _layout(self) -> Layout | None:
-        return None if self.settings.rank is None else Layout(self.sites, self.settings.rank)
+    def _layout(self) -> FactorLayout | None:
+        return None if self.settings.rank is None else FactorLayout(self.sites, self.settings.rank)
 
     @property
     def kept(self) -> int:

@@ -10,7 +10,7 @@ from torch import Tensor
 from airrep.arrays import Rows
 from airrep.attributors.gradient.curvature import no_inverse
 from airrep.attributors.gradient.projection import Covariances
-from airrep.attributors.gradient.reading import Places, Reduction, Site, read_gradients
+from airrep.attributors.gradient.reading import DocumentPlaces, Reduction, Site, read_gradients
 from airrep.attributors.gradient.whole.low_rank import low_rank
 from airrep.errors import TrainingError
 from airrep.lm.documents import Documents
@@ -80,7 +80,7 @@ class Squares:
         """Turn the inputs into the basis."""
         return inputs @ self._bases[site.name][0].to(inputs)
 
-    def take(self, site: Site, kept: Tensor, gradients: Float[Tensor, "t o"], places: Places, /) -> None:
+    def take(self, site: Site, kept: Tensor, gradients: Float[Tensor, "t o"], places: DocumentPlaces, /) -> None:
         """Turn the output gradients, multiply, square and add up."""
         squares = places.products(gradients @ self._bases[site.name][1].to(gradients), kept).square_()
         finite = torch.isfinite(squares).flatten(1).all(dim=1)
@@ -114,7 +114,7 @@ class HeldGradients:
         self._factors, self._rank, self._kind = factors, rank, kind
         self._inverse = inverse
         self._batch: dict[str, tuple[Tensor, ...]] = {}
-        self._places: Places | None = None
+        self._places: DocumentPlaces | None = None
         self._squares = torch.empty(0)
         self.sites: dict[str, tuple[Tensor, ...]] = {}
         """By linear map: ``(q, o·i)``; or factors ``(o, q·r)`` and ``(i, q·r)``, whose products are the gradients."""
@@ -125,7 +125,7 @@ class HeldGradients:
         """Turn the inputs into the basis."""
         return inputs @ self._factors[site.name].inward.to(inputs)
 
-    def take(self, site: Site, kept: Tensor, gradients: Float[Tensor, "t o"], places: Places, /) -> None:
+    def take(self, site: Site, kept: Tensor, gradients: Float[Tensor, "t o"], places: DocumentPlaces, /) -> None:
         """Form the gradients, and divide them by the curvature."""
         if places is not self._places:
             self._places, self._squares = places, gradients.new_zeros(places.count)
@@ -196,7 +196,7 @@ class Scorer:
         self._queries = len(held.lengths)
         self._factors = factors
         self._inverse = inverse or {}
-        self._places: Places | None = None
+        self._places: DocumentPlaces | None = None
         self.scores = torch.empty(0)
         """Scores of the last batch, by group."""
         self.squares = torch.empty(0)
@@ -206,7 +206,7 @@ class Scorer:
         """Hold the inputs."""
         return inputs
 
-    def take(self, site: Site, kept: Tensor, gradients: Float[Tensor, "t o"], places: Places, /) -> None:
+    def take(self, site: Site, kept: Tensor, gradients: Float[Tensor, "t o"], places: DocumentPlaces, /) -> None:
         """Add one linear map's part of the scores."""
         if places is not self._places:
             self._places = places

@@ -8,7 +8,7 @@ import torch
 from jaxtyping import Float, Float16
 from torch import Tensor
 
-from airrep.attributors.gradient.reading import Places, Site
+from airrep.attributors.gradient.reading import DocumentPlaces, Site
 from airrep.attributors.gradient.whole.factors import HELD_PRODUCTS, Factors
 from airrep.attributors.gradient.whole.low_rank import low_rank_product
 
@@ -22,7 +22,7 @@ class _Part(NamedTuple):
     rank: int
 
 
-class Layout:
+class FactorLayout:
     """Rows of factors: one linear map after the other."""
 
     def __init__(self, sites: Sequence[Site], rank: int) -> None:
@@ -51,12 +51,12 @@ class KeptReader:
     """Reads gradients of documents as rows of factors; with *inverse*, scaled so that H^(-p/2) ∇ℓ has length 1."""
 
     def __init__(
-        self, layout: Layout, factors: Mapping[str, Factors], inverse: Mapping[str, Tensor] | None = None
+        self, layout: FactorLayout, factors: Mapping[str, Factors], inverse: Mapping[str, Tensor] | None = None
     ) -> None:
         self._layout, self._factors = layout, factors
         self._sizes = sizes_of(factors)
         self._inverse = inverse
-        self._places: Places | None = None
+        self._places: DocumentPlaces | None = None
         self._rows = torch.empty(0)
         self._good = torch.empty(0, dtype=torch.bool)
         self._squares = torch.empty(0)
@@ -65,7 +65,7 @@ class KeptReader:
         """Hold the inputs."""
         return inputs
 
-    def take(self, site: Site, kept: Tensor, gradients: Float[Tensor, "t o"], places: Places, /) -> None:
+    def take(self, site: Site, kept: Tensor, gradients: Float[Tensor, "t o"], places: DocumentPlaces, /) -> None:
         """Factor each document's gradient at one linear map."""
         if places is not self._places:
             self._places = places
@@ -103,7 +103,7 @@ class KeptReader:
 
 def scores_of_kept(
     rows: Float16[np.ndarray, "n d"],
-    layout: Layout,
+    layout: FactorLayout,
     held: Mapping[str, tuple[Tensor, ...]],
     queries: int,
     sizes: Mapping[str, Tensor],

@@ -11,9 +11,12 @@ from worlds.made_evaluations import write_artifact
 from airrep.corpus.corpus import Corpus, Example
 from airrep.corpus.places import Span
 from airrep.errors import ArtifactError, DataError
-from airrep.index.results import GroupResult, Hit, Hits, Provenance, Result, TopResult, WhatIfResult, read_result
+from airrep.index.results.hits import Hit, Hits
+from airrep.index.results.kinds import GroupResult, Result, TopResult, WhatIfResult
+from airrep.index.results.provenance import Provenance
+from airrep.index.results.reading import read_result
 from airrep.index.why import SameWords, Why
-from airrep.runtime.artifacts import new_artifact
+from airrep.runtime.artifacts.making import new_artifact
 from airrep.runtime.publishing.files import write_file
 
 QUERIES = Corpus.from_examples([Example("who?", "me", "q1"), Example("why?", "so", "q2", label="l")])

@@ -9,22 +9,28 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from airrep.errors import ArtifactError
-from airrep.runtime import artifacts
+from airrep.runtime.artifacts.checks import check_digests, check_sizes
+from airrep.runtime.artifacts.digests import canonical_json, json_digest
+from airrep.runtime.artifacts.locks import locked
+from airrep.runtime.artifacts.making import new_artifact
+from airrep.runtime.artifacts.manifests import read_manifest
+from airrep.runtime.artifacts.names import MANIFEST, partial_path
+from airrep.runtime.artifacts.targets import check_free
 from airrep.runtime.publishing import files
 
 
 def make(path: Path, text: str = "hello", **options: bool) -> None:
-    with artifacts.new_artifact(path, "note", {"about": "a test"}, **options) as folder:
+    with new_artifact(path, "note", {"about": "a test"}, **options) as folder:
         files.write_file(folder / "note.txt", text.encode())
 
 
 def test_artifact_holds_its_files_and_checksums(tmp_path: Path) -> None:
     make(tmp_path / "a")
-    manifest = artifacts.read_manifest(tmp_path / "a", "note")
+    manifest = read_manifest(tmp_path / "a", "note")
     assert manifest["about"] == "a test"
     assert manifest["files"]["note.txt"]["bytes"] == 5
-    artifacts.check_digests(tmp_path / "a", manifest["files"])
-    assert not artifacts.partial_path(tmp_path / "a").exists()
+    check_digests(tmp_path / "a", manifest["files"])
+    assert not partial_path(tmp_path / "a").exists()
 
 
 def test_existing_artifact_is_kept_unless_replaced(tmp_path: Path) -> None:
@@ -49,7 +55,7 @@ def test_replace_spares_artifacts_of_another_kind_and_backups(tmp_path: Path) ->
     make(tmp_path / "a")
     (tmp_path / "a.old").mkdir()
     with pytest.raises(ArtifactError, match="is of kind 'note', not 'top', so it is not replaced"):
-        artifacts.check_free(tmp_path / "a", "top", replace=True)
+        check_free(tmp_path / "a", "top", replace=True)
     make(tmp_path / "a", "other", replace=True)
     assert (tmp_path / "a.old").is_dir()
     (tmp_path / "b.partial").mkdir()
@@ -67,11 +73,11 @@ def test_symbolic_links_are_written_through(tmp_path: Path) -> None:
 
 
 def test_failure_leaves_no_finished_looking_artifact(tmp_path: Path) -> None:
-    with pytest.raises(ZeroDivisionError), artifacts.new_artifact(tmp_path / "a", "note", {}) as folder:
+    with pytest.raises(ZeroDivisionError), new_artifact(tmp_path / "a", "note", {}) as folder:
         files.write_file(folder / "note.txt", b"half")
         raise ZeroDivisionError
     with pytest.raises(ArtifactError, match=r"is unfinished\. Run the command that was building it again"):
-        artifacts.read_manifest(tmp_path / "a")
+        read_manifest(tmp_path / "a")
     make(tmp_path / "a")
 
 
@@ -87,40 +93,40 @@ def test_failure_leaves_no_finished_looking_artifact(tmp_path: Path) -> None:
 )
 def test_bad_manifest_is_told(tmp_path: Path, damage, message: str) -> None:
     make(tmp_path / "a")
-    damage(tmp_path / "a" / artifacts.MANIFEST)
+    damage(tmp_path / "a" / MANIFEST)
     with pytest.raises(ArtifactError, match=message):
-        artifacts.read_manifest(tmp_path / "a")
+        read_manifest(tmp_path / "a")
 
 
 def test_other_kind_and_absence_are_told(tmp_path: Path) -> None:
     make(tmp_path / "a")
     with pytest.raises(ArtifactError, match="is of kind 'note'; expected 'index'"):
-        artifacts.read_manifest(tmp_path / "a", "index")
+        read_manifest(tmp_path / "a", "index")
     with pytest.raises(ArtifactError, match=r"b: does not exist; expected a directory that airrep wrote\. Check"):
-        artifacts.read_manifest(tmp_path / "b")
+        read_manifest(tmp_path / "b")
 
 
 def test_altered_missing_and_cut_files_are_told(tmp_path: Path) -> None:
     make(tmp_path / "a")
-    files = artifacts.read_manifest(tmp_path / "a")["files"]
+    files = read_manifest(tmp_path / "a")["files"]
     note = tmp_path / "a/note.txt"
     note.write_text("hellO")
-    artifacts.check_sizes(tmp_path / "a", files)
+    check_sizes(tmp_path / "a", files)
     with pytest.raises(ArtifactError, match=r"note\.txt: was altered after it was written"):
-        artifacts.check_digests(tmp_path / "a", files)
+        check_digests(tmp_path / "a", files)
     note.write_text("hell")
     with pytest.raises(ArtifactError, match=r"note\.txt: has 4 bytes; expected 5"):
-        artifacts.check_sizes(tmp_path / "a", files)
+        check_sizes(tmp_path / "a", files)
     note.unlink()
     with pytest.raises(ArtifactError, match=r"note\.txt: is missing"):
-        artifacts.check_sizes(tmp_path / "a", files)
+        check_sizes(tmp_path / "a", files)
 
 
 def test_second_writer_is_refused(tmp_path: Path) -> None:
-    with artifacts.locked(tmp_path):
-        with pytest.raises(ArtifactError, match=r"another process is writing there\. Wait"), artifacts.locked(tmp_path):
+    with locked(tmp_path):
+        with pytest.raises(ArtifactError, match=r"another process is writing there\. Wait"), locked(tmp_path):
             pytest.fail("two writers at once")
-    with artifacts.locked(tmp_path):
+    with locked(tmp_path):
         pass
 
 
@@ -149,9 +155,9 @@ def test_failed_write_keeps_the_old_file(tmp_path: Path, monkeypatch: pytest.Mon
 
 
 def test_json_has_one_spelling() -> None:
-    assert artifacts.canonical_json({"b": 1, "a": "ü"}) == artifacts.canonical_json({"a": "ü", "b": 1})
-    assert json.loads(artifacts.canonical_json([1])) == [1]
-    assert artifacts.json_digest({"b": 1, "a": 2}) == artifacts.json_digest({"a": 2, "b": 1})
+    assert canonical_json({"b": 1, "a": "ü"}) == canonical_json({"a": "ü", "b": 1})
+    assert json.loads(canonical_json([1])) == [1]
+    assert json_digest({"b": 1, "a": 2}) == json_digest({"a": 2, "b": 1})
 
 
 VALUES = st.recursive(
@@ -163,7 +169,7 @@ VALUES = st.recursive(
 @given(VALUES)
 def test_json_is_that_of_the_library(value: object) -> None:
     expected = json.dumps(value, indent=1, sort_keys=True, ensure_ascii=False, allow_nan=False) + "\n"
-    assert artifacts.canonical_json(value).decode() == expected
+    assert canonical_json(value).decode() == expected
 
 
 def test_unfinished_work_of_a_long_stage_is_not_emptied(tmp_path: Path) -> None:
@@ -173,9 +179,9 @@ def test_unfinished_work_of_a_long_stage_is_not_emptied(tmp_path: Path) -> None:
     (begun / "request.json").write_text("{}")
     (begun / "shard").write_text("hours")
     with pytest.raises(ArtifactError, match=r"x\.partial: holds the unfinished work of another command\. Finish"):
-        with artifacts.new_artifact(tmp_path / "x", "top", {}):
+        with new_artifact(tmp_path / "x", "top", {}):
             raise AssertionError("it was begun")
     assert (begun / "shard").read_text() == "hours"
-    with artifacts.new_artifact(tmp_path / "x", "top", {}, replace=True):
+    with new_artifact(tmp_path / "x", "top", {}, replace=True):
         pass
     assert not begun.exists()

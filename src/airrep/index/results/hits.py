@@ -1,0 +1,83 @@
+"""Hits: training examples in a ranking for a query."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Annotated, Any, TypeAlias, overload
+
+from pydantic import BeforeValidator, PlainSerializer
+
+from airrep.corpus.corpus import Example
+from airrep.corpus.records import RESERVED
+from airrep.index.frames import Tabular, shortened
+from airrep.index.results.provenance import HARMFUL, HELPFUL, Provenance
+from airrep.index.why import Why
+
+
+def _fields_of(record: Any) -> Any:
+    """A record as the fields of an example, whose metadata stands beside them (:meth:`Example.to_dict`)."""
+    if not isinstance(record, Mapping):
+        return record
+    own = {name: record[name] for name in RESERVED if name in record}
+    plain = {name: value for name, value in record.items() if name not in RESERVED}
+    nested = own.get("metadata")
+    return {"id": None, **own, "metadata": {**plain, **nested} if isinstance(nested, Mapping) else plain}
+
+
+Record: TypeAlias = Annotated[Example, BeforeValidator(_fields_of), PlainSerializer(Example.to_dict)]
+"""An example that is written as a record."""
+
+
+@dataclass(frozen=True)
+class Hit:
+    """One training example in a ranking for a query.
+
+    Example:
+        >>> hit = index.top("answer 14", k=1)[0]
+        >>> hit.rank, hit.example.response
+        (1, 'answer 14')
+    """
+
+    rank: int
+    """1 = first."""
+    score: float
+    """Influence score; higher = more helpful."""
+    row: int
+    """Row number in the index."""
+    example: Record
+    why: Why | None = None
+    """What makes up the score, where that was asked for."""
+
+
+def fields_of(example: Example) -> dict[str, Any]:
+    """The fields of a training example in a row of a result."""
+    own = {"id": example.id, "prompt": example.prompt, "response": example.response}
+    return {**own, "label": example.label, "source": example.source}
+
+
+@dataclass(frozen=True, repr=False)
+class Hits(Tabular, Sequence[Hit]):
+    """The first training examples of one query, best first (or most harmful first, if ``least``)."""
+
+    query: Example
+    hits: tuple[Hit, ...]
+    provenance: Provenance
+    least: bool = False
+
+    @overload
+    def __getitem__(self, position: int) -> Hit: ...
+    @overload
+    def __getitem__(self, position: slice) -> tuple[Hit, ...]: ...
+    def __getitem__(self, position: int | slice) -> Hit | tuple[Hit, ...]:
+        return self.hits[position]
+
+    def __len__(self) -> int:
+        return len(self.hits)
+
+    def rows(self) -> Iterator[dict[str, Any]]:
+        for hit in self.hits:
+            parts = {} if hit.why is None else {f"from {name}": part for name, part in hit.why.channels.items()}
+            yield {"rank": hit.rank, "score": hit.score, "row": hit.row, **fields_of(hit.example), **parts}
+
+    def summary(self) -> str:
+        order = HARMFUL if self.least else HELPFUL
+        return f"{len(self)} examples for {shortened(self.query.response, 40)!r}, {order}"
