@@ -74,6 +74,8 @@ def test_methods_without_lm_are_planned_without_one(run, tmp_path: Path) -> None
     for more, message in (
         (("--method", "logra"), "plan: method 'logra' reads a language model. Give --lm, or leave it out."),
         (("--set", "epochs=3"), "plan: 'epochs' is a setting of fine-tuning, and there is no LM. Give --lm, or"),
+        (("--train-layers", "1"), "--train-layers: belongs to labels and training, which need an LM. Give --lm, or"),
+        (("--steps", "7"), "--steps: belongs to labels and training, which need an LM. Give --lm, or leave it out."),
         (("--set", "max_tokens=3"), "plan: none of the methods has a setting 'max_tokens'"),
     ):
         ran = run(*asked, *more)

@@ -180,7 +180,7 @@ def append_command(
     encoder: options.EncoderOption = None,
     lm: options.TargetOption = None,
 ) -> None:
-    """Add examples to an index, read as those were that it was built from; options of reading count before."""
+    """Add examples to an index, read as those were that it was built from, but for options that are given."""
     from airrep.cli.show.console import Meter
     from airrep.index import editing
 
@@ -193,11 +193,18 @@ def append_command(
 
 
 def _as_before(index: "IndexRows", reading: options.ReadingOptions, typed: "Collection[str]") -> options.ReadingOptions:
-    """Options of reading, of which those that were not typed are the index's; it is told which these are."""
-    recorded = {name: value for name, value in index.reading.options.items() if name not in typed}
+    """Options of reading, of which those that were not typed are the index's; it is told which these are.
+
+    Fields go together: records that have another field of the prompt may have no label at all.
+    """
+    others = set(typed) | (set(options.FIELDS) if set(typed) & set(options.FIELDS) else set())
+    recorded = {name: value for name, value in index.reading.options.items() if name not in others}
     if recorded:
-        note(f"{index.path}: was read with {options.flags_of(recorded)}, and so are these; options given count before")
-    return reading.or_else(recorded)
+        note(
+            f"{index.path}: was read with {options.flags_of(recorded)}, and so are these; options that are given "
+            "replace these, one of a field all of them"
+        )
+    return reading.with_recorded(recorded)
 
 
 @app.command("delete")

@@ -197,6 +197,10 @@ def typed(ctx: typer.Context) -> set[str]:
     return {name for name, source in sources.items() if source is not None and source.name == "COMMANDLINE"}
 
 
+FIELDS = ("prompt_field", "response_field", "id_field", "label_field", "source_field")
+"""Options of reading that name fields of records."""
+
+
 @dataclass(frozen=True)
 class ReadingOptions:
     """Options of reading a data file."""
@@ -215,8 +219,8 @@ class ReadingOptions:
     skip_invalid: Annotated[bool, "Leave out records that cannot be used."] = False
     longest_line: Annotated[int, "MiB that one line, or one record that spans lines, may have."] = 64
 
-    def or_else(self, recorded: Mapping[str, str]) -> Self:
-        """These options, but for some that are recorded."""
+    def with_recorded(self, recorded: Mapping[str, str]) -> Self:
+        """These options, with recorded ones in their place."""
         options: dict[str, Any] = dict(recorded)
         return replace(self, **options)
 
@@ -356,14 +360,18 @@ def tell_records(reading: "Reading", prompts: Iterable[str | None], out: Path, f
     from airrep.corpus.schemas.forms import PAIRED
 
     count = sum(1 for prompt in prompts if prompt and holds_turns(prompt))
-    words = ("airrep take YOUR-DATA", flags_of(reading.options), f"{out / file} --out records.jsonl")
-    take = " ".join(filter(None, words))
-    if any(form.startswith(PAIRED) for form in reading.forms):
-        note(f"{out}: examples of preference pairs have one answer each; to train on the pairs: {take}")
-    elif count:
-        note(f"{out}: {count:,} prompts were several messages and are one text here; to train on conversations: {take}")
-    elif reading.options.get("turns") == "all":
-        note(f"{out}: examples are single turns of conversations; to train on the conversations: {take}")
+    facts = {
+        "examples of preference pairs have one answer each": any(form.startswith(PAIRED) for form in reading.forms),
+        f"{count:,} prompts were several messages and are one text here": count > 0,
+        "examples are single turns of conversations": reading.options.get("turns") == "all",
+    }
+    told = [fact for fact, holds in facts.items() if holds]
+    if not told:
+        return
+    take = ["airrep take YOUR-DATA", *filter(None, [flags_of(reading.options)]), f"{out / file} --out records.jsonl"]
+    if reading.mixed:
+        take[1:-1] = ["OPTIONS-THAT-IT-WAS-READ-WITH"]
+    note(f"{out}: {'; '.join(told)}; to train on the records themselves: {' '.join(take)}")
 
 
 def show(found: "Kept | Stack", print_found: Callable[[Any], None], as_json: bool) -> None:

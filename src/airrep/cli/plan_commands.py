@@ -19,6 +19,8 @@ if TYPE_CHECKING:
 app = typer.Typer()
 
 
+OF_LEARNING = {"subsets", "size", "queries", "steps", "train_layers"}
+"""Options that say how much is learnt from labels."""
 PlanOptions = Annotated[
     Mapping[str, Any],
     SettingsFlags(
@@ -32,6 +34,7 @@ PlanOptions = Annotated[
 @app.command("plan")
 @shared_options
 def plan_command(
+    ctx: typer.Context,
     reading: options.ReadingOptions,
     data: Annotated[str | None, typer.Argument(metavar="[DATA]", help=f"Data to plan for. {options.DATA_HELP}")] = None,
     lm: Annotated[
@@ -86,6 +89,10 @@ def plan_command(
     count, values = len(texts) if examples is None else examples, configuring.values(device=device)
     named: dict[str, Any] = {**planned, "encoder": encoder, "workers": workers, "seed": seed}
     lm = lm or values.pop("lm", None)
+    unused = sorted(options.typed(ctx) & OF_LEARNING)
+    if lm is None and unused:
+        name = unused[0].replace("_", "-")
+        raise ConfigError(f"--{name}: belongs to labels and training, which need an LM. Give --lm, or leave it out.")
     usual = tuple(name for name in PlanRequest.methods if lm is not None or not needs_lm(name))
     wish = PlanRequest.of(texts, count, lm, values, methods=tuple(method or usual), **named)
     if lm is None:

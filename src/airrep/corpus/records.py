@@ -100,6 +100,8 @@ class Reading:
     """Those of :class:`Schema` that were not the defaults, by name."""
     forms: tuple[str, ...] = ()
     """Forms of the records."""
+    mixed: bool = False
+    """Whether some were read with other options."""
 
 
 def without_nan(record: Mapping[str, Any]) -> dict[str, Any]:

@@ -29,8 +29,8 @@ from airrep.runtime.remote.places import shown
 RENDERING = "rendering"
 """Field of a corpus in the manifest: how the method reads some of it, where its fingerprint does not tell."""
 READ_BEFORE = (
-    "its conversations were read as one text each when it was made, and are read as messages now, so that features of "
-    "both do not fit together. Build it again with --replace."
+    "it does not say that its conversations were read as messages, as they are now; if each was read as one text, "
+    "features of both do not fit together. Build it again with --replace."
 )
 LOOKED = 1000
 """Examples of each shard that are looked at to find conversations."""
@@ -102,13 +102,14 @@ def append(
         if now.attributor.rendering(more) and read_before(now, now.attributor):
             raise ArtifactError(f"{now.path}: {READ_BEFORE}")
         corpora = with_appended(now.manifest["corpora"], corpus_entry(now.attributor, more))
-        names, reading = _appended(now, more, progress), _with_forms(now.reading, more.reading.forms)
+        names, reading = _appended(now, more, progress), _with_more(now.reading, more.reading)
         return _sealed(now, corpora, names, now.manifest["deleted"], now.manifest, reading)
 
 
-def _with_forms(reading: Reading, forms: Sequence[str]) -> Reading:
-    """How an index's records were read, with forms of appended ones; the options stay those of the build."""
-    return replace(reading, forms=tuple(sorted({*reading.forms, *forms})))
+def _with_more(reading: Reading, more: Reading) -> Reading:
+    """How an index's records were read, with appended ones; the options stay those of the build."""
+    mixed = reading.mixed or more.mixed or bool(more.forms and more.options != reading.options)
+    return replace(reading, forms=tuple(sorted({*reading.forms, *more.forms})), mixed=mixed)
 
 
 @contextmanager

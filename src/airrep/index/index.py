@@ -43,6 +43,8 @@ RECIPE = ("channels", "gradients", "map_weights")
 """Settings of channels that say which of them count, and for how much."""
 
 _log = logging.getLogger(__name__)
+_WARNED: set[Path] = set()
+"""Indexes of whose conversations this process has warned: one command opens an index several times."""
 
 
 class Index(EditableIndex):
@@ -148,7 +150,8 @@ class Index(EditableIndex):
                 f"{self._other_packages(attributor)}. "
                 "Give the model that it was built with (--encoder or --lm), or build it again with --replace."
             )
-        if read_before(self, attributor):  # told, not refused: its other rows are as they should be
+        if self.path not in _WARNED and read_before(self, attributor):
+            _WARNED.add(self.path)  # told, not refused: its other rows are as they should be
             _log.warning("%s: %s", self.path, READ_BEFORE)
 
     def _other_packages(self, attributor: Attributor) -> str:

@@ -132,7 +132,8 @@ class IndexRows:
         found = self.manifest.get(READING, {})
         with as_written(self.path / MANIFEST):
             options = {str(name): str(value) for name, value in found.get("options", {}).items()}
-            return Reading(Schema(**options).chosen, tuple(map(str, found.get("forms", ()))))  # type: ignore[arg-type]
+            chosen = Schema(**options).chosen  # type: ignore[arg-type]  # checks what stands in the manifest
+            return Reading(chosen, tuple(map(str, found.get("forms", ()))), bool(found.get("mixed")))
 
     @cached_property
     def fingerprint(self) -> str:

@@ -33,7 +33,7 @@ def corpus_entry(attributor: Attributor, corpus: Corpus) -> dict[str, Any]:
 def reading_entry(reading: Reading) -> dict[str, Any]:
     """The manifest's entry of how records were read; empty where all had a prompt and a response by name."""
     forms = [form for form in reading.forms if form != PLAIN]
-    entry = {"options": dict(reading.options), "forms": forms}
+    entry = {"options": dict(reading.options), "forms": forms, **({"mixed": True} if reading.mixed else {})}
     return entry if any(entry.values()) else {}
 
 

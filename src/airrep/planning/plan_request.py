@@ -100,8 +100,9 @@ class PlanRequest:
         for method in self.methods:
             method_named(method)
             if method in LEFT_OUT:
+                other = "tfidf" if self.lm is None else "logra"
                 raise ConfigError(
-                    f"plan: method '{method}' is not planned for by --method. Name others, such as logra."
+                    f"plan: method '{method}' is not planned for by --method. Name others, such as {other}."
                 )
             if self.lm is None and needs_lm(method):
                 raise ConfigError(f"plan: method '{method}' reads a language model. Give --lm, or leave it out.")

@@ -113,8 +113,10 @@ def test_an_index_of_conversations_read_otherwise_is_told(
     old = airrep.open_index(tmp_path / "old")
     with caplog.at_level(logging.WARNING, "airrep"):
         old.top(TEXTS[0], k=1)
-    assert "old: its conversations were read as one text each when it was made" in caplog.text
-    with pytest.raises(ArtifactError, match=r"old: its conversations were read as one text each.*--replace\.$"):
+    assert caplog.text.count("old: it does not say that its conversations were read as messages") == 1
+    with pytest.raises(
+        ArtifactError, match=r"old: it does not say that its conversations were read as messages.*--replace\.$"
+    ):
         old.append(make_chats(2, "d"))
     assert len(old.append(MORE)) == 18
     caplog.clear()
