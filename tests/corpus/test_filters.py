@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from airrep.corpus.corpus import Corpus, Example
-from airrep.corpus.fields import Comparisons
+from airrep.corpus.fields import Comparisons, field_values
 from airrep.corpus.filters import compile_filter, where
 from airrep.errors import ConfigError
 
@@ -156,7 +156,10 @@ def test_keeps(expression: str, ids: str) -> None:
         ("year == 1 + 1", r"column 9: BinOp, which no where-expression holds, stands"),
         ("year == -'a'", r"column 9: UnaryOp"),
         ("label.upper() == 'A'", r"column 1: a call stands where a field is expected"),
-        ("label.name == 'A'", r"column 1: an attribute stands where a field is expected"),
+        (
+            "label.name == 'A'",
+            r'an attribute stands where a field is expected; label is a text .* metadata\["label.name"\]$',
+        ),
         ("__import__('os').system('x')", r"column 1: a call stands where a comparison is expected"),
         ("[x for x in label]", r"column 1: ListComp"),
         ("(lambda: 1)()", r"column 1: a call stands"),
@@ -220,6 +223,33 @@ def test_a_key_with_dots_comes_before_a_part_of_an_object() -> None:
     other = Corpus.from_examples([Example("p", "r", "2", metadata={"c": 1})]).table
     assert compile_filter("a.b is None").mask(other, ["a.b", "c"]).tolist() == [True]
     assert compile_filter("a.x is None").mask(table, compared=Comparisons()).tolist() == [True, True]  # of one part
+
+
+def test_brackets_are_exact_steps_and_names_with_dots_take_what_fits() -> None:
+    rows = [
+        {"meta.lang": "literal", "meta": {"lang": "en"}},
+        {"a.b": {"c": 1}, "a": {"b": {"d": 2}}, "": 7},
+        {"meta": {"deep": {"x.y": "lit", "x": {"y": "obj"}}}},
+    ]
+    table = Corpus.from_examples([Example("p", "r", str(n), metadata=one) for n, one in enumerate(rows)]).table
+    assert kept('metadata["meta"]["lang"] == "en" and metadata["meta.lang"] == "literal"', table) == "0"
+    assert kept('meta["lang"] == "en" and meta.lang == "literal"', table) == "0"
+    assert (kept("a.b.c == 1", table), kept("a.b.d == 2", table), kept('a["b"]["d"] == 2', table)) == ("1", "1", "1")
+    assert kept('meta.deep.x.y == "lit" and meta.deep["x"]["y"] == "obj"', table) == "2"
+    assert kept('metadata[""] == 7', table) == "1"
+    assert where(table, **{"": 7}).tolist() == [False, True, False]
+    assert field_values([table], "a.b.c") == [None, "1", None]
+    for wrong in ('metadata["a.c"] == 1', 'metadata["meta.deep"] is None', 'a["b.c"] == 1'):
+        with pytest.raises(ConfigError, match="column 1: there is no field"):
+            kept(wrong, table)
+
+
+def test_quoted_values_that_differ_stay_apart() -> None:
+    values = ["1", 1, '"1"', "2", '"2"', '"\\"1\\""', True, "true"]
+    table = Corpus.from_examples([Example("p", "r", str(n), metadata={"k": v}) for n, v in enumerate(values)]).table
+    found = field_values([table], "k", quoted=True)
+    assert len(set(found)) == len(values)
+    assert found[:5] == ['"1"', "1", '"\\"1\\""', "2", '"2"']
 
 
 def test_no_rows_and_many_chunks() -> None:

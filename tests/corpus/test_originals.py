@@ -76,7 +76,7 @@ def test_turns_and_answers_of_a_record_lead_to_the_whole_of_it_once(caplog: pyte
     part = list(take_records(data, ["chat/2", "5/rejected"], turns="all", preferences="both"))
     assert part == taken
     assert caplog.messages == ["data.jsonl: 2 of the records have turns or answers that are not among examples, too."]
-    with pytest.raises(DataError, match=r'data\.jsonl: has no example "chat/2", nor 0 more of the 1 in examples'):
+    with pytest.raises(DataError, match=r'data\.jsonl: has no example "chat/2" of the 1 in examples'):
         list(take_records(data, ["chat/2"]))
 
 

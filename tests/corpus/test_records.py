@@ -188,6 +188,8 @@ def test_refuses_a_named_field_that_is_not_there() -> None:
         parse(OK, prompt_field="text")
     with pytest.raises(DataError, match='the response field "gold" is empty or null'):
         parse(OK | {"gold": None}, response_field="gold")
+    with pytest.raises(DataError, match='the prompt field "q.text" is empty or null'):
+        parse({"q": {"text": None}, "response": "r"}, prompt_field="q.text")
     with pytest.raises(DataError, match=re.escape('the id field "key" is empty, null or missing; found prompt')):
         parse(OK, id_field="key")
 

@@ -1,7 +1,8 @@
 """Fields of a corpus table, each compared with literals row by row.
 
 A field is a column of texts (id, prompt, response, label, source) or a key of the metadata; ``meta.lang`` is the part
-``lang`` of the object ``meta``, unless there is a key of this very name. Every question is answered for all rows at
+``lang`` of the object ``meta``, unless there is a key of this very name. A field may have a path of keys instead, whose
+dots are dots. Every question is answered for all rows at
 once; a row that lacks the field has the value None, which equals nothing but None.
 """
 
@@ -35,6 +36,7 @@ TESTS: dict[str, Callable[[Any, Any], bool]] = {
 
 _compute: Any = pyarrow.compute  # its type stubs refuse large_string
 _KEYS_LISTED = 20
+_MISSING = object()
 _encode = json.JSONEncoder(ensure_ascii=False).encode
 
 
@@ -45,6 +47,31 @@ class Field:
     name: str
     nested: bool
     where: str
+    path: tuple[str, ...] = ()
+    """Keys from the outermost object inwards, each taken as it is; if there are none, the name tells."""
+
+    @property
+    def may_be_part(self) -> bool:
+        """Whether it may be inside an object."""
+        return len(self.path) > 1 if self.path else "." in self.name
+
+    @property
+    def keys(self) -> tuple[str, ...]:
+        """Keys of the metadata, one of which it is or is inside of."""
+        return self.path[:1] or tuple(keys_of(self.name))
+
+    def of(self, record: Mapping[str, Any]) -> Any:
+        """Its value in a metadata object."""
+        if not self.path:
+            return part_of(record, self.name)
+        value: Any = record
+        for key in self.path:
+            value = value.get(key) if isinstance(value, Mapping) else None
+        return value
+
+    def is_key_of(self, known: Iterable[str]) -> bool:
+        """Whether it is one of some keys itself."""
+        return len(self.path) < 2 and (self.path or (self.name,))[0] in known
 
 
 class Comparisons:
@@ -77,7 +104,7 @@ class Comparisons:
         A key that no row has is refused before; of the parts of its objects only all rows together can tell.
         """
         for field, held in self._held.items():
-            if "." in field.name and not held and field not in self._known:
+            if field.may_be_part and not held and field not in self._known:
                 raise ConfigError(_no_part(field.where, field.name))
         for (field, kinds), literal in self._asked.items():
             held = self._held.get(field, set())
@@ -113,7 +140,7 @@ def read_fields(
     """
     wanted, known = list(fields), frozenset(known)
     for field in wanted:
-        if field.name in known:
+        if field.is_key_of(known):
             compared.know(field)
     columns: dict[Field, Column] = {
         field: _TextColumn(table[field.name], field) for field in wanted if not field.nested
@@ -123,8 +150,7 @@ def read_fields(
         records, codes = _distinct(table["metadata"])
         _check_known(records, nested, known, len(codes))
         columns |= {
-            field: _JsonColumn([part_of(record, field.name) for record in records], codes, field, compared)
-            for field in nested
+            field: _JsonColumn([field.of(record) for record in records], codes, field, compared) for field in nested
         }
     return columns
 
@@ -134,7 +160,8 @@ def field_values(
 ) -> list[str | None]:
     """Return one field of every row of some tables as text; see :meth:`airrep.corpus.corpus.Corpus.values`.
 
-    With *quoted* a text that looks like another value of the field, as "1" like 1, is in quotes.
+    With *quoted* a text that looks like another value of the field, as "1" like 1, is in quotes; so is one that looks
+    like such a text in quotes.
     """
     if name in TEXT_FIELDS:
         return [text for table in tables for text in table[name].to_pylist()]
@@ -148,6 +175,9 @@ def field_values(
     if "." in name and name not in known and distinct and all(value is None for value in distinct):
         raise ConfigError(_no_part("field", name))
     alike = {shown_value(value) for value in distinct if not isinstance(value, str)} if quoted else set()
+    for text in sorted({value for value in distinct if isinstance(value, str)}, key=len) if quoted else ():
+        if text in alike:
+            alike.add(_encode(text))  # which is longer, so that a text that looks like it comes later
     found: list[str | None] = []
     for values, codes in parts:
         shown = [
@@ -157,13 +187,30 @@ def field_values(
     return found
 
 
-def part_of(record: Mapping[str, Any], name: str) -> Any:
-    """The value of a key, or of a part of the objects below: of ``{"meta": {"lang": "en"}}``, "meta.lang" is "en"."""
-    if name in record or "." not in name:
-        return record.get(name)
-    first, _, rest = name.partition(".")
-    inner = record.get(first)
-    return part_of(inner, rest) if isinstance(inner, Mapping) else None
+def part_of(record: Mapping[str, Any], name: str, missing: Any = None) -> Any:
+    """The value of a key, or of a part of the objects below: of ``{"meta": {"lang": "en"}}``, "meta.lang" is "en".
+
+    A key of the whole name comes first, then the longest key that the name begins with and whose object has the rest.
+    """
+    for key in keys_of(name):
+        if key not in record:
+            continue
+        inner = record[key]
+        if key == name:
+            return inner
+        if isinstance(inner, Mapping):
+            found = part_of(inner, name[len(key) + 1 :], _MISSING)
+            if found is not _MISSING:
+                return found
+    return missing
+
+
+def keys_of(name: str) -> Iterator[str]:
+    """The keys that a name with dots may be, or be a part of the object of, from the longest on."""
+    yield name
+    while "." in name:
+        name = name.rpartition(".")[0]
+        yield name
 
 
 def _no_part(where: str, name: str) -> str:
@@ -201,7 +248,7 @@ def _check_known(records: list[dict[str, Any]], fields: list[Field], known: Iter
     """Refuse fields that no record has and that are not known otherwise; without rows, none."""
     found = {key for record in records for key in record}.union(known)
     for field in fields:
-        if rows and not found.intersection({field.name, top_of(field.name)}):
+        if rows and not found.intersection(field.keys):
             raise ConfigError(f'{field.where}: there is no field "{field.name}"; expected {_listed(found)}')
 
 

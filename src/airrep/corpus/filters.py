@@ -9,7 +9,7 @@ An expression is parsed as Python and translated piece by piece; nothing of it i
 comparisons of one field with one literal (``==``, ``!=``, ``<``, ``<=``, ``>``, ``>=``, ``is None``,
 ``is not None``), ``in`` and ``not in`` a list of literals, ``"text" in field``, ``and``, ``or``, ``not``
 and parentheses. Fields are id, prompt, response, label, source and the keys of the metadata; ``meta.lang`` and
-``metadata["meta"]["lang"]`` are a part of an object. A missing
+``metadata["meta"]["lang"]`` are a part of an object, the second whatever other keys have dots. A missing
 value equals nothing but None, is in no list without None, and is neither below nor above anything.
 """
 
@@ -229,15 +229,26 @@ class _Parser:
             case ["metadata"]:
                 raise self._error(node, "metadata alone is no field", 'a key is expected. Write metadata["key"]')
             case ["metadata", *keys]:
-                field = Field(".".join(keys), True, self._place(node))
+                field = self._nested(node, keys)
             case [name]:
                 field = Field(name, name not in TEXT_FIELDS, self._place(node))
             case [first, _, *_] as keys if first not in TEXT_FIELDS:  # which have no parts
-                field = Field(".".join(keys), True, self._place(node))
+                field = self._nested(node, keys)
+            case [first, _, *_] as keys:
+                wanted = f'{first} is a text without parts. A key of this name is metadata["{".".join(keys)}"]'
+                raise self._error(node, f"{_words(node)} stands where a field is expected", wanted)
             case _:
                 raise self._error(node, f"{_words(node)} stands where a field is expected")
         self.fields.append(field)
         return field
+
+    def _nested(self, node: ast.expr, keys: list[str]) -> Field:
+        """A key of the metadata or a part of its object: by a name with dots, or exactly where a key is in brackets."""
+        if not _has_brackets(node):
+            return Field(".".join(keys), True, self._place(node))
+        first, *others = keys
+        name = first if not others else "".join([f'metadata["{first}"]', *(f'["{key}"]' for key in others)])
+        return Field(name, True, self._place(node), tuple(keys))
 
     def _literal(self, node: ast.expr) -> Scalar:
         match node:
@@ -251,6 +262,10 @@ class _Parser:
 
 def _is_field(node: ast.expr) -> bool:
     return isinstance(node, ast.Name | ast.Subscript | ast.Attribute)
+
+
+def _has_brackets(node: ast.expr) -> bool:
+    return any(isinstance(part, ast.Subscript) for part in ast.walk(node))
 
 
 def _path(node: ast.expr) -> list[str]:

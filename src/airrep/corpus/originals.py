@@ -135,10 +135,11 @@ class _Wanted:
     def check_found(self, data: str) -> None:
         """Refuse that some were not found."""
         if self._left:
+            others = f", nor {len(self._left) - 1:,} more" if len(self._left) > 1 else ""
             raise DataError(
-                f'{data}: has no example "{next(iter(self._left))}", nor {len(self._left) - 1:,} more of the '
-                f"{self.count:,} in {self.name}; the data they were read from are expected. Give these, and the "
-                "options of reading that they were indexed with"
+                f'{data}: has no example "{next(iter(self._left))}"{others} of the {self.count:,} in {self.name}; '
+                "the data they were read from are expected. Give these, and the options of reading that they were "
+                "indexed with"
             )
 
 

@@ -20,6 +20,8 @@ from airrep.errors import ConfigError, DataError
 RESERVED = ("id", "prompt", "response", "label", "source", "metadata")
 """Names that written records keep for themselves; metadata of the same name is written under ``metadata``."""
 
+_MISSING = object()
+
 
 class Fields(NamedTuple):
     """Fields of one record that a corpus keeps; ``metadata`` is canonical JSON text, or None if there is none."""
@@ -129,7 +131,7 @@ def _pop_first(rest: dict[str, Any], keys: Iterable[str], found: Mapping[str, An
     for key in keys:
         if part_of(rest, key) is not None:
             return key, _taken(rest, key)
-    state = "empty or null" if any(key in found for key in keys) else "missing"
+    state = "empty or null" if any(part_of(found, key, _MISSING) is not _MISSING for key in keys) else "missing"
     wanted = " or ".join(f'"{key}"' for key in keys)
     raise DataError(
         f"the {what} field {wanted} is {state}; found {names(found)}. Name the field of the {what} with {what}_field"

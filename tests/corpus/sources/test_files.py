@@ -153,6 +153,34 @@ def test_other_signs_in_names_and_texts_are_text(tmp_path: Path) -> None:
     assert example.response == "a|b;c"
 
 
+@pytest.mark.parametrize(
+    ("content", "prompt"),
+    [
+        ('prompt,response,a;b\n"one; with\ncommas; more",b,c\n', "one; with\ncommas; more"),
+        ('prompt;response\n"one, with\ncommas, more";b\n', "one, with\ncommas, more"),
+        ('"prompt";response;"no\nte, long"\na;b;c, d\n', "a"),
+        ("\n\r\nprompt;response\n\na, c;b\n", "a, c"),
+        ("prompt;response;a,b\nx;y;1,50\n", "x"),
+        ('"prompt"\tresponse\tx,y\na, b\tc\td\n', "a, b"),
+        ("sep=;\r\nprompt;response;a,b\nx, y;z;1\n", "x, y"),
+        ('"sep=^"\nprompt^response\na, b^c\n', "a, b"),
+        ('prompt;response\n5" disk, say;b\n', '5" disk, say'),
+        ('prompt;response\n"' + "a, b\n" * 300 + '";b\n', "a, b\n" * 300),
+    ],
+)
+def test_the_delimiter_is_told_by_the_first_records(content: str, prompt: str, tmp_path: Path) -> None:
+    assert read_corpus(write(tmp_path / "data.csv", content))[0].prompt == prompt
+
+
+def test_lines_are_counted_from_before_what_tells_the_delimiter(tmp_path: Path) -> None:
+    for content in ("sep=;\nprompt;response\na\n", '\n"prompt"\na,b\n'):
+        with pytest.raises(DataError, match=r"data.csv:3: (1 cell|2 cells) in a table"):
+            read_corpus(write(tmp_path / "data.csv", content))
+    for content, message in (("\na;b|c\n1;2|3\n", "2: ';' or"), ("\na,a\n1,2\n", '2: the column "a" occurs')):
+        with pytest.raises(DataError, match=f"data.csv:{message}"):
+            read_corpus(write(tmp_path / "data.csv", content))
+
+
 def test_csv_quotes_inside_an_unquoted_cell_are_text(tmp_path: Path) -> None:
     corpus = read_corpus(write(tmp_path / "data.tsv", 'prompt\tresponse\nthe 5" disk\the said "no"\n'))
     assert (corpus[0].prompt, corpus[0].response) == ('the 5" disk', 'he said "no"')

@@ -7,7 +7,7 @@ be read but leaves the rest of the file readable is yielded as a DataError; anyt
 import json
 import re
 from collections.abc import Iterable, Iterator
-from itertools import chain, islice
+from itertools import chain
 from typing import IO, TextIO
 
 from airrep.corpus.encodings import remedy
@@ -187,18 +187,16 @@ def _elements(scanner: _Scanner) -> Numbered:
 def csv_records(lines: Iterable[str], name: str, delimiter: str, longest: int) -> Numbered:
     """Yield each row as a mapping from the header's names to its cells, as text; an empty cell is None.
 
-    *delimiter* is that of the file's name; its first two lines may tell another. Cells may be quoted (RFC 4180), and
+    *delimiter* is that of the file's name; its first records may tell another. Cells may be quoted (RFC 4180), and
     then hold delimiters, doubled quotes and line ends, at any length.
     """
     lines = iter(lines)
-    first = list(islice(lines, 2))
-    header_line, row_line = [*first, "", ""][:2]
-    delimiter = delimiter_of(header_line, row_line, delimiter, name)
+    delimiter, first = delimiter_of(lines, delimiter, name)
     rows = csv_rows(chain(first, lines), name, delimiter, longest)
-    _, header = next(rows, (0, []))
+    start, header = next(rows, (0, []))
     twice = sorted({column for column in header if header.count(column) > 1})
     if twice:
-        raise DataError(f'{name}:1: the column "{twice[0]}" occurs twice; unique names are expected. Rename one')
+        raise DataError(f'{name}:{start}: the column "{twice[0]}" occurs twice; unique names are expected. Rename one')
     for number, cells in rows:
         if len(cells) == len(header):
             yield number, {column: cell or None for column, cell in zip(header, cells, strict=True)}
