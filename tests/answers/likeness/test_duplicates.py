@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from airrep.answers.likeness.common import Templates
-from airrep.answers.likeness.duplicates import find_duplicates, near_duplicates
+from airrep.answers.likeness.duplicates import find_duplicates
 
 
 def ngrams(text: str) -> set[tuple[str, ...]]:
@@ -41,19 +41,20 @@ def test_no_pair_is_missed(threshold: float) -> None:
             other[int(random.integers(len(other)))] = str(random.choice(words))
             texts.append(" ".join(other))
     random.shuffle(texts)
-    found = near_duplicates(texts, threshold)
+    found = find_duplicates(texts, threshold).duplicates
     assert [tuple(one) for one in found] == [pytest.approx(one) for one in plain(texts, threshold)]
     assert len(found) > 3
 
 
 def test_case_width_and_punctuation_do_not_matter() -> None:
     texts = ["Who wrote it, and when?", "who WROTE it and　when", "...", "...", "???", "who wrote that and when"]
-    assert [(one.place, one.first, one.share) for one in near_duplicates(texts, 0.8)] == [(1, 0, 1.0), (3, 2, 1.0)]
+    found = find_duplicates(texts, 0.8).duplicates
+    assert [(one.place, one.first, one.share) for one in found] == [(1, 0, 1.0), (3, 2, 1.0)]
 
 
 def test_long_texts_are_no_trouble() -> None:
     texts = [" ".join(f"{a}{b}" for a, b in product(range(300), range(300))), "x" * 1_000_000, "\x00\ud7ff" * 10]
-    assert [one.place for one in near_duplicates([*texts, *texts], 0.9)] == [3, 4, 5]
+    assert [one.place for one in find_duplicates([*texts, *texts], 0.9).duplicates] == [3, 4, 5]
 
 
 RANDOM = np.random.default_rng(7)
@@ -71,7 +72,7 @@ def changed(text: str, place: int) -> str:
 
 
 def pairs(texts: list[str], threshold: float = 0.8) -> list[tuple[int, int]]:
-    return [(one.place, one.first) for one in near_duplicates(texts, threshold)]
+    return [(one.place, one.first) for one in find_duplicates(texts, threshold).duplicates]
 
 
 def test_a_shared_system_prompt_makes_no_duplicates_and_hides_none() -> None:
@@ -104,7 +105,7 @@ def test_phrases_that_many_texts_have_are_no_templates() -> None:
     """Common 3-grams alone change no similarity: those of a template stand in stretches of 8 words."""
     texts = [f"{said(6)} one of the most {said(6)} as well as a {said(6)}" for _ in range(60)]
     texts += [changed(texts[0], 0), changed(texts[1], 24)]
-    found = near_duplicates(texts, 0.8)
+    found = find_duplicates(texts, 0.8).duplicates
     assert [tuple(one) for one in found] == [pytest.approx(one) for one in plain(texts, 0.8)]
     assert len(found) == 2
 
@@ -129,6 +130,54 @@ def test_words_put_in_left_out_or_cut_off_make_near_copies() -> None:
     assert pairs(texts) == [(place, 0) for place in range(1, 1 + len(copies))]
 
 
+def edited(text: str, kind: str, random: np.random.Generator) -> str:
+    words = text.split()
+    place, new = int(random.integers(len(words))), [f"new{number}" for number in random.integers(10**6, size=4)]
+    changes = {
+        "insert": (place, place, new[:1]),
+        "insert two": (place, place, [new[0], *words[place : place + 1], new[1]]),
+        "phrase": (place, place, new),
+        "delete": (place, place + 1, []),
+        "replace": (place, place + 1, new[:1]),
+        "append": (len(words), len(words), new[:2]),
+        "prefix": (0, 0, new[:2]),
+    }
+    start, end, put = changes[kind]
+    words[start:end] = put
+    return " ".join(words)
+
+
+@pytest.mark.parametrize("count", [12, 40])
+@pytest.mark.parametrize("kind", ["insert", "insert two", "phrase", "delete", "replace", "append", "prefix"])
+def test_copies_changed_in_any_way_are_told_as_between_all_pairs(kind: str, count: int) -> None:
+    """From the eleventh on, copies with a phrase put in, or words in front or at the end, were not told."""
+    for seed in range(4):
+        random = np.random.default_rng(seed)
+        text = " ".join(random.choice(WORDS, int(random.integers(110, 300))))
+        kinds = [kind] * count
+        if kind in ("append", "prefix"):  # a third of them: the same change in half would be a template's
+            kinds[count // 3 :] = ["replace"] * (count - count // 3)
+        copies = [edited(text, one, random) for one in kinds]
+        texts = [*(" ".join(random.choice(WORDS, 100)) for _ in range(50)), *copies]
+        wanted = [place for place, _, _ in plain(texts, 0.8)]
+        assert [place for place, _ in pairs(texts)] == wanted
+        assert len(wanted) > count / 2
+
+
+def test_a_template_with_a_changed_word_makes_no_copies() -> None:
+    """What is filled in differs, whatever else was changed."""
+    random = np.random.default_rng(5)
+    head, tail = said(100), said(60)
+    for kind in ("insert", "phrase", "delete", "replace"):
+        assert pairs([f"{edited(head, kind, random)} slot{n} {tail}" for n in range(40)]) == []
+        assert pairs([f"{edited(head, kind, random)} {tail} slot{n} slot{n + 1}" for n in range(40)]) == []
+
+
+def test_copies_with_other_words_at_the_end_of_each_stay_a_templates() -> None:
+    text = said(100)
+    assert pairs([f"{text} end{n}" for n in range(12)]) == []
+
+
 def test_what_is_filled_into_a_template_makes_no_copies() -> None:
     """Their words differ in one place alone, however few they are and however many share them."""
     head, tail = said(40), said(20)
@@ -150,7 +199,7 @@ def test_near_copies_of_one_record_are_none_of_each_other() -> None:
     text = said(60)
     texts = [text, *(changed(text, place) for place in range(2, 58, 2))]
     records = [place // 2 for place in range(len(texts))]
-    found = [(one.place, one.first) for one in near_duplicates(texts, 0.8, records)]
+    found = [(one.place, one.first) for one in find_duplicates(texts, 0.8, records).duplicates]
     assert found == [(place, 0) for place in range(2, len(texts))]
 
 
@@ -165,7 +214,7 @@ def test_what_was_taken_for_templates_is_told() -> None:
 def test_texts_of_one_record_are_no_duplicates_of_each_other() -> None:
     text, other = said(30), said(30)
     texts = [text, text, changed(text, 0), other, text, changed(other, 0)]
-    found = near_duplicates(texts, 0.8, records=["a", "a", "a", "b", "c", "d"])
+    found = find_duplicates(texts, 0.8, records=["a", "a", "a", "b", "c", "d"]).duplicates
     assert [(one.place, one.first) for one in found] == [(4, 0), (5, 3)]
 
 
@@ -174,4 +223,4 @@ def test_turns_of_a_long_chat_make_no_template() -> None:
     turns = [f"{start} {said(1)}" for _ in range(20)]
     texts = [*turns, changed(turns[0], 0), *(said(20) for _ in range(20))]
     records = ["chat"] * 20 + list(range(21))  # type: ignore[operator]
-    assert [(one.place, one.first) for one in near_duplicates(texts, 0.8, records)] == [(20, 0)]
+    assert [(one.place, one.first) for one in find_duplicates(texts, 0.8, records).duplicates] == [(20, 0)]

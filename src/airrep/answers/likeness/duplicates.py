@@ -12,7 +12,7 @@ from airrep.answers.texts import ngrams_of, words_of
 
 ORDER = 3
 """Words of an n-gram."""
-KEPT = 8
+KEPT = 100
 """Copies of a family that others are compared with."""
 
 
@@ -37,22 +37,15 @@ class Found(NamedTuple):
     templates: Templates | None
 
 
-def near_duplicates(
-    texts: Sequence[str], threshold: float, records: Sequence[Hashable] | None = None
-) -> list[Duplicate]:
-    """The near duplicates that :func:`find_duplicates` finds."""
-    return find_duplicates(texts, threshold, records).duplicates
-
-
 def find_duplicates(texts: Sequence[str], threshold: float, records: Sequence[Hashable] | None = None) -> Found:
     """Texts whose word 3-grams have a Jaccard similarity of *threshold* or more with those of an earlier, kept text.
 
     A text of the same words as an earlier one always is a duplicate. Others must be as similar without templates too:
     without the 3-grams of word 8-grams that stand in more than 10 different texts and more than 0.5 % of all, such as
     a system prompt's. Only near copies of a text that are so many that its words are common, too, need not be so: see
-    :func:`copies_among_templates`; each is compared with the first few of them that are kept. Two sets of that
+    :func:`copies_among_templates`; each is compared with the first 100 of them that are kept. Two sets of that
     similarity share one of the rarest ⌊|A| − t|A|⌋ + 1 n-grams of each (prefix filter), so looking under these
-    alone misses no pair. Of several earlier texts the most similar is told, of equal ones the first.
+    alone misses no pair of others. Of several earlier texts the most similar is told, of equal ones the first.
 
     Args:
         texts: all texts, in their order.
@@ -63,9 +56,9 @@ def find_duplicates(texts: Sequence[str], threshold: float, records: Sequence[Ha
     firsts, sets = _read(texts)
     counts = Counter(ngram for place, one in enumerate(sets) if firsts[place] == place for ngram in one)
     common = _common_stretches(texts, firsts, sets, counts, records)
-    all_ngrams, first_of = _numbered(sets, firsts, counts, common)
+    all_ngrams, first_of, in_order = _numbered(sets, firsts, counts, common)
     copies = copies_among_templates(
-        all_ngrams, [place for place in range(len(texts)) if firsts[place] == place], first_of
+        all_ngrams, [place for place in range(len(texts)) if firsts[place] == place], first_of, in_order
     )
     kept: defaultdict[int, list[int]] = defaultdict(list)
     kept_copies: defaultdict[int, list[int]] = defaultdict(list)
@@ -103,24 +96,24 @@ def _told(common: Mapping[str, int], ngrams: Sequence[Ngrams]) -> Templates | No
     return Templates(len(common), texts, first, common[first])
 
 
-def _read(texts: Sequence[str]) -> tuple[list[int], list[set[str]]]:
-    """Of each text the first place of one with the same words, and its set of n-grams."""
+def _read(texts: Sequence[str]) -> tuple[list[int], list[dict[str, None]]]:
+    """Of each text the first place of one with the same words, and its n-grams, once each and in order."""
     places: dict[str, int] = {}
     firsts: list[int] = []
-    sets: list[set[str]] = []
+    sets: list[dict[str, None]] = []
     for place, text in enumerate(texts):
         words = words_of(text)
         whole = " ".join(words) or text  # signs alone are compared as they are
         first = places.setdefault(whole, place)
         firsts.append(first)
-        sets.append(sets[first] if first < place else set(ngrams_of(words, ORDER)) or {whole})
+        sets.append(sets[first] if first < place else dict.fromkeys(ngrams_of(words, ORDER) or [whole]))
     return firsts, sets
 
 
 def _common_stretches(
     texts: Sequence[str],
     firsts: Sequence[int],
-    sets: Sequence[set[str]],
+    sets: Sequence[Mapping[str, None]],
     in_texts: Counter[str],
     records: Sequence[Hashable],
 ) -> dict[str, int]:
@@ -130,7 +123,7 @@ def _common_stretches(
     counts: Counter[str] = Counter()
     seen_in: dict[str, Hashable] = {}
     for place, own in enumerate(sets):
-        if firsts[place] < place or not common or len(own & common) <= STRETCH - ORDER:
+        if firsts[place] < place or not common or len(own.keys() & common) <= STRETCH - ORDER:
             continue
         for stretch in _stretches(words_of(texts[place]), common):
             counts[stretch] += seen_in.get(stretch) != records[place]  # turns of a chat repeat what was said before
@@ -150,11 +143,12 @@ def _stretches(words: Sequence[str], common: set[str]) -> dict[str, None]:
 
 
 def _numbered(
-    sets: Sequence[set[str]], firsts: Sequence[int], counts: Counter[str], common: Iterable[str]
-) -> tuple[list[Ngrams], Callable[[float], int]]:
+    sets: Sequence[Mapping[str, None]], firsts: Sequence[int], counts: Counter[str], common: Iterable[str]
+) -> tuple[list[Ngrams], Callable[[float], int], Callable[[int], list[int]]]:
     """Sets as ascending numbers: the rarest n-gram of all texts has the least, and those of templates the greatest.
 
-    The function gives the first number of an n-gram that stands in at least so many texts, and is no template's.
+    The functions give the first number of an n-gram that stands in at least so many texts, and is no template's; and
+    the numbers of a text in the order of its words.
     """
     templates = {ngram for stretch in common for ngram in ngrams_of(stretch.split(" "), ORDER)}
     order = sorted(counts, key=lambda ngram: (ngram in templates, counts[ngram], ngram))
@@ -166,7 +160,11 @@ def _numbered(
             continue
         numbers = sorted(number[ngram] for ngram in one)
         found.append(Ngrams(numbers, bisect_left(numbers, telling)))
-    return found, lambda least: bisect_left(order, least, hi=telling, key=counts.__getitem__)
+    return (
+        found,
+        lambda least: bisect_left(order, least, hi=telling, key=counts.__getitem__),
+        lambda place: [number[ngram] for ngram in sets[place]],
+    )
 
 
 def _most_alike(place: int, ngrams: Sequence[Ngrams], others: set[int], threshold: float) -> Duplicate | None:
