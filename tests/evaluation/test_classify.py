@@ -132,13 +132,6 @@ def test_a_query_never_finds_its_own_text_however_often_it_is_there(tmp_path: Pa
             assert all(row % 20 != number for row in of_query)
 
 
-def test_numbers_and_texts_that_look_like_them_are_classes_of_their_own(tmp_path: Path) -> None:
-    values = [1, "1", "2", None]
-    examples = [Example(f"p{n}", "r", str(n), metadata={"k": value}) for n, value in enumerate(values)]
-    index = airrep.build_index(Corpus.from_examples(examples), tmp_path / "mixed", HashAttributor())
-    assert TrainingPool.of(index, "k").values == ("1", '"1"', "2", None)
-
-
 def test_chunks_of_queries_change_nothing(index: Index, monkeypatch: pytest.MonkeyPatch) -> None:
     whole = classify([("coarse", index)], _queries())
     monkeypatch.setattr("airrep.evaluation.classify.CHUNK", 2)

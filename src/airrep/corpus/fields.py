@@ -252,11 +252,6 @@ def _check_known(records: list[dict[str, Any]], fields: list[Field], known: Iter
             raise ConfigError(f'{field.where}: there is no field "{field.name}"; expected {_listed(found)}')
 
 
-def top_of(name: str) -> str:
-    """The key whose objects a name with dots may be a part of."""
-    return name.partition(".")[0]
-
-
 def _listed(keys: set[str]) -> str:
     """List the fields there are."""
     more = f" and {len(keys) - _KEYS_LISTED} more" if len(keys) > _KEYS_LISTED else ""

@@ -38,7 +38,7 @@ class TrainingPool:
             ConfigError: a bad filter, or no example has the field.
         """
         parts = [shard.examples for shard in index.shards]
-        values = field_values((part.table for part in parts), by, index.fields, quoted=True)
+        values = field_values((part.table for part in parts), by, index.fields)
         return cls(np.concatenate([part.content_hashes for part in parts]), tuple(values), index.mask(where))
 
     @cached_property

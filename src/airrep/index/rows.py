@@ -14,7 +14,7 @@ import pyarrow.compute as pc
 
 from airrep.arrays import Features, Mask, Rows, stack_rows
 from airrep.corpus.corpus import Example
-from airrep.corpus.fields import TEXT_FIELDS, Comparisons, field_values, top_of
+from airrep.corpus.fields import TEXT_FIELDS, Comparisons, field_values, keys_of
 from airrep.corpus.filters import compile_filter, where
 from airrep.corpus.records import Reading, Schema
 from airrep.corpus.table import Column
@@ -329,7 +329,7 @@ class IndexRows:
             ConfigError: no such field.
         """
         known = (*TEXT_FIELDS, *self.fields)
-        if field not in known and top_of(field) not in self.fields:
+        if field not in known and not set(keys_of(field)).intersection(self.fields):
             raise ConfigError(f"{self.path}: has no field '{field}'; it has {', '.join(known)}. Name one of them.")
         tables = (shard.examples.table for shard in self.shards)
         return field_values(tables, field, self.fields, quoted=quoted)

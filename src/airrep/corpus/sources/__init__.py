@@ -1,7 +1,7 @@
 """Sources of records: files, folders, datasets of Hugging Face.
 
 datasets     Datasets of Hugging Face: saved folders, and those of the Hub.
-delimiters   The delimiter of a table in text, told by its first lines.
+delimiters   The delimiter of a table in text, told by its first records.
 files        The reader for each kind of file, by its suffix.
 folders      Folders of data files or of texts as one source.
 opening      The source that a path or a name stands for.
