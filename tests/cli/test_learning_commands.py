@@ -46,8 +46,8 @@ def test_the_next_command_names_the_queries_and_what_removals_are_for(folder):
     forgotten = _run("label", "left-out", "pool.jsonl", "--lm", "lm", "--out", "effects", folder=folder)
     assert "was drawn from another queries corpus" in forgotten.stderr
     assert "as DATA or with --queries" in forgotten.stderr
-    said = following.replace("MODEL", "lm").split()
-    labelled = _run(*said, "--out", "effects", "--set", "epochs=1", folder=folder)
+    said = following.replace("MODEL", "lm").replace("LABELS", "effects").split()
+    labelled = _run(*said, "--set", "epochs=1", folder=folder)
     assert labelled.returncode == 0, labelled.stderr
     following = labelled.stderr.strip().split("next: airrep ")[1]
     assert following == "evaluate loo INDEX --labels effects --data pool.jsonl --data asked.jsonl"
