@@ -76,7 +76,8 @@ def names() -> list[str]:
     """All pieces, in order: what fails early first, the long ones last."""
     farm = [f"farm-{role}" for role in ROLES]
     bench = [f"bench-{stage}-{precision}" for stage in STAGES for precision in PRECISIONS]
-    return ["machine", *(f"smoke-{stage}" for stage in SMOKES), "limits", *bench, "bench-scoring", *farm]
+    profiles = [f"profile-{precision}" for precision in PRECISIONS]
+    return ["machine", *(f"smoke-{stage}" for stage in SMOKES), "limits", *bench, "bench-scoring", *profiles, *farm]
 
 
 def run(name: str, kit: Kit) -> dict[str, Any]:
@@ -89,6 +90,8 @@ def run(name: str, kit: Kit) -> dict[str, Any]:
             rows = list(SMOKES[rest](kit))
         elif kind == "farm":
             rows = farm(kit, rest)
+        elif kind == "profile":
+            rows = profile(kit, rest)
         else:
             stage, _, precision = rest.rpartition("-")
             rows = bench(kit, stage, precision)
@@ -663,6 +666,32 @@ def scoring(kit: Kit) -> list[Row]:
 
         found.append(measured(kit, f"group scores, {pool}", "float32", work, rows * asked, "pairs"))
     return found
+
+
+def profile(kit: Kit, precision: str) -> list[Row]:
+    """Where the seconds of a few steps of a fine-tune go, whose batches have shapes that were not seen before."""
+    import torch
+    from torch import profiler
+
+    from airrep.lm.settings import FineTuneSettings
+
+    lm = _lm(kit, precision)
+    documents = documents_of(kit, lm, kit.sized(192, 4))
+    half = len(documents) // 2
+    tuning = FineTuneSettings(epochs=1)
+    lm.fine_tune(documents.take(range(half)), tuning, 0)  # what is made once for a process
+    kinds = [profiler.ProfilerActivity.CPU, *([profiler.ProfilerActivity.CUDA] if kit.cuda else [])]
+    with profiler.profile(activities=kinds) as seen:
+        lm.fine_tune(documents.take(range(half, len(documents))), tuning, 0)
+        _wait(kit)
+    spent = sorted(seen.key_averages(), key=lambda one: one.self_cpu_time_total, reverse=True)
+    of_processor = sum(one.self_cpu_time_total for one in spent)
+    of_card = sum(one.self_device_time_total for one in spent if one.device_type == torch.autograd.DeviceType.CUDA)
+    rows: list[Row] = [{"what": "all", "precision": precision, "seconds": of_processor / 1e6, "card": of_card / 1e6}]
+    for one in spent[:8]:
+        row = {"what": one.key, "precision": precision, "seconds": one.self_cpu_time_total / 1e6, "calls": one.count}
+        rows.append(row | {"of the processor": one.self_cpu_time_total / of_processor})
+    return rows
 
 
 # The label farm.

@@ -17,6 +17,7 @@ from airrep.attributors.base import Attributor, OnProgress, usable
 from airrep.corpus.corpus import Corpus, Example
 from airrep.corpus.inputs import CorpusLike, as_corpus
 from airrep.corpus.records import Reading
+from airrep.corpus.schemas.conversations import RENDERING
 from airrep.errors import ArtifactError, ConfigError, DataError
 from airrep.index.rows import DIRECT, PACKAGES, READING, IndexRows, RowsLike
 from airrep.index.sealing import corpus_entry, reading_entry, remove_strays, seal_index, with_appended, write_shards
@@ -26,8 +27,6 @@ from airrep.runtime.artifacts.locks import locked
 from airrep.runtime.publishing.files import write_file
 from airrep.runtime.remote.places import shown
 
-RENDERING = "rendering"
-"""Field of a corpus in the manifest: how the method reads some of it, where its fingerprint does not tell."""
 READ_BEFORE = (
     "it does not say that its conversations were read as messages, as they are now; if each was read as one text, "
     "features of both do not fit together. Build it again with --replace."

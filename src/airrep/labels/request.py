@@ -11,6 +11,7 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
+from airrep.corpus.schemas.conversations import RENDERING
 from airrep.errors import AirRepError, ArtifactError
 from airrep.labels.ledger import QUARANTINE, RESULTS, SETTINGS_DIGITS, Ledger, Quarantined, QueryLosses
 from airrep.labels.plan import SubsetPlan, npy_bytes, open_plan
@@ -26,9 +27,6 @@ KIND = "labels"
 
 GROWING = ("instances", "subsets", "removals", "seeds")
 """Settings that may grow from one run to the next: finished tasks keep their keys and losses."""
-
-RENDERING = "rendering"
-"""How the LM reads conversations, where its fingerprint does not tell it."""
 
 Read: TypeAlias = Callable[[LabelTask], QueryLosses | None]
 """Reads the losses of a task; None if it was given up."""
@@ -122,9 +120,10 @@ def _comparable(old: Mapping[str, Any], new: Mapping[str, Any]) -> Iterator[dict
 
 def training_part(state: Mapping[str, Any]) -> dict[str, Any]:
     """LM, precision and fine-tuning, which decide losses for every subset and query."""
-    rendering = {name: state[name] for name in (RENDERING,) if name in state}
-    lm = {"lm": state["lm"]["fingerprint"], "precision": state["precision"], "fine_tune": state["fine_tune"]}
-    return lm | rendering
+    part = {"lm": state["lm"]["fingerprint"], "precision": state["precision"], "fine_tune": state["fine_tune"]}
+    if RENDERING in state:
+        part[RENDERING] = state[RENDERING]
+    return part
 
 
 def _check_ours(folder: Path) -> None:

@@ -97,8 +97,10 @@ class PlanRequest:
                 raise ConfigError(f"plan: {name} is {getattr(self, name)}; expected 1 or more. Correct the value.")
         if not 1 <= self.seconds < float("inf"):
             raise ConfigError(f"plan: seconds is {self.seconds:g}; expected 1 or more. Correct the value.")
-        for method in self.methods:
+        for number, method in enumerate(self.methods):
             method_named(method)
+            if method in self.methods[:number]:
+                raise ConfigError(f"plan: method '{method}' is named twice; expected it once. Leave one out.")
             if method in LEFT_OUT:
                 other = "tfidf" if self.lm is None else "logra"
                 raise ConfigError(

@@ -23,6 +23,8 @@ _ROLES = {
     "function": "tool",
 }
 """Roles by other names: of ShareGPT, LangChain, Gemini, LLaMA-Factory."""
+RENDERING = "rendering"
+"""Field of manifests and requests: how some prompts are read, where an LM's fingerprint does not tell it."""
 _SILENT = ("system", "tool")
 """Roles that may say nothing: an empty system prompt is left out, a tool may have no result."""
 _TEXT_PARTS = ("text", "input_text", "output_text")

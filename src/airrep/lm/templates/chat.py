@@ -7,7 +7,7 @@ from typing import Any, NamedTuple, TypeAlias
 import numpy as np
 
 from airrep.corpus.corpus import Example
-from airrep.corpus.schemas.conversations import chat_message, chat_of, holds_turns
+from airrep.corpus.schemas.conversations import RENDERING, chat_message, chat_of, holds_turns
 from airrep.errors import ConfigError, DataError
 from airrep.lm.documents import Documents
 from airrep.lm.folders.forms import short
@@ -129,7 +129,7 @@ class Chat:
         Until prompts of several messages were given to chat templates as messages, they were one text of the user's.
         The fingerprint is the same since, so that all that was made of other prompts is found again; this tells it.
         """
-        return {"rendering": "messages"} if self.plain is None and any(map(self.reads_messages, prompts)) else {}
+        return {RENDERING: "messages"} if self.plain is None and any(map(self.reads_messages, prompts)) else {}
 
     def _are_taken(self, form: Form) -> bool:
         """Whether the template takes messages of this form; tried once."""
