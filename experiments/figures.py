@@ -3,10 +3,10 @@
 Usage: python experiments/figures.py
 
 `lm-size` has LDS × 100 over the size of the language model that judges the same subsets, `cost` over CPU seconds, a
-panel for each role. Values and intervals are those of the artifacts in `*/results/`; the seconds, which no artifact
-has, are those of `smollm2/costs.yaml`. `scale` has the CPU time of an example over the size of the index, as
-`benchmarks/ten_million.py --numbers` wrote it. What was never run (`NOT_RUN`) is left out; if another result is not
-there, nothing is drawn. The same results give the same bytes.
+panel for each role; `subset-size` has it over the size of the subsets. Values and intervals are those of the artifacts
+in `*/results/`; the seconds, which no artifact has, are those of `smollm2/costs.yaml`. `scale` has the CPU time of an
+example over the size of the index, as `benchmarks/ten_million.py --numbers` wrote it. What was never run (`NOT_RUN`)
+is left out; if another result is not there, nothing is drawn. The same results give the same bytes.
 """
 
 import json
@@ -123,7 +123,46 @@ def _smaller(name: str, parameters: float) -> Judge:
 CURVE = (_smaller("2.6M", 2.6e6), _smaller("4.5M", 4.5e6), _smaller("57M", 5.7e7), SMOLLM2)
 CURVED = ("tasks", "mixture")
 """Roles that these judged."""
-NOT_RUN = {"smollm2/results/tasks-57M-whole-gradients"}
+
+
+def _large(role: str) -> Judge:
+    """SmolLM2 on subsets of 1,000."""
+    folders = {"counting": "", "text": "", "logra": "-gradients", "ekfac": "-whole-gradients"}
+    rows = {name: (f"smollm2/results/{role}-1000{folder}", SMOLLM2.rows[name][1]) for name, folder in folders.items()}
+    return Judge("1,000", 1000, rows)
+
+
+def _sized(size: int) -> Judge:
+    """The LM of 4.5M on subsets of another size than the role's own."""
+    folder = f"channels/results/size-{size}"
+    rows = {"text": "Channels-text", "logra": "Channels-LoGra", "ekfac": "Channels-EK-FAC"}
+    whole = {name: (f"{folder}-whole-gradients", row) for name, row in rows.items()}
+    return Judge(str(size), size, {"counting": (folder, "N-grams"), **whole})
+
+
+_OWN_SIZE = Judge(
+    "100",
+    100,
+    {
+        "counting": ("channels/results/tasks-logra", "N-grams-LM"),
+        "text": ("channels/results/tasks-logra", "Channels-text"),
+        "logra": ("channels/results/tasks-logra", "Channels-LoGra"),
+        "ekfac": ("channels/results/tasks-gradients", "Channels-EK-FAC"),
+    },
+)
+_SMALL = Judge("50", 50, {name: SMOLLM2.rows[name] for name in ("counting", "text", "logra", "ekfac")})
+SIZED = {
+    ("tasks", "4.5M: 30 NLP tasks"): (_sized(25), _sized(50), _OWN_SIZE, _sized(200), _sized(400)),
+    ("tasks", "SmolLM2-135M: 30 NLP tasks"): (_SMALL, _large("tasks")),
+    ("mixture", "SmolLM2-135M: mixture"): (_SMALL, _large("mixture")),
+}
+"""Role and title of each panel, and what judged there; a judge's parameters are the examples of a subset."""
+NOT_RUN = {
+    "smollm2/results/tasks-57M-whole-gradients",
+    "smollm2/results/tasks-1000-gradients",
+    "smollm2/results/mixture-1000-gradients",
+    "smollm2/results/mixture-1000-whole-gradients",
+}
 """Evaluations that may be missing; once they are there, they are drawn."""
 
 
@@ -165,6 +204,7 @@ def main() -> None:
 def missing(folder: Path = HERE) -> list[Path]:
     """Files and results that are drawn and are not there."""
     judged = [(SMOLLM2, role) for role in ROLES] + [(judge, role) for judge in CURVE for role in CURVED]
+    judged += [(judge, role) for (role, _), judges in SIZED.items() for judge in judges]
     places = {place.format(role=role) for judge, role in judged for place, _ in judge.rows.values()} - NOT_RUN
     wanted = [folder / "smollm2" / "costs.yaml", NUMBERS, *(folder / place for place in sorted(places))]
     return [path for path in wanted if not path.exists()]
@@ -178,7 +218,16 @@ def figures(folder: Path = HERE) -> dict[str, str]:
     seconds = {name: sum(part["seconds"] for part in parts) for name, parts in costs.items()}
     runs = [json.loads(line) for line in NUMBERS.read_text(encoding="utf-8").splitlines()]
     costs_by_role = {role: judged for role, judged in smollm2.items() if judged}
-    return {"lm-size.svg": lm_size(sizes), "cost.svg": cost(costs_by_role, seconds), "scale.svg": scale(runs)}
+    subsets = {
+        title: [found for judge in judges if (found := read(folder, judge, role))]
+        for (role, title), judges in SIZED.items()
+    }
+    return {
+        "lm-size.svg": lm_size(sizes),
+        "subset-size.svg": subset_size(subsets),
+        "cost.svg": cost(costs_by_role, seconds),
+        "scale.svg": scale(runs),
+    }
 
 
 def read(folder: Path, judge: Judge, role: str) -> Judged | None:
@@ -210,7 +259,7 @@ def lm_size(judged: Mapping[str, Sequence[Judged]]) -> str:
     for number, (role, models) in enumerate(judged.items()):
         x = Axis((1.6e6, 2.4e8), across(number, len(judged)), logarithmic=True)
         ticks = {m.parameters: (m.name,) for m in models}
-        parts += panel(role, x, y, ticks, labelled=number == 0)
+        parts += panel(ROLES[role], x, y, ticks, labelled=number == 0)
         for place, (name, series) in enumerate(SERIES.items()):
             shift = SHIFT * (place - (len(SERIES) - 1) / 2)
             points = [(x.at(m.parameters) + shift, m.rows[name]) for m in models if name in m.rows]
@@ -223,6 +272,24 @@ def lm_size(judged: Mapping[str, Sequence[Judged]]) -> str:
     return page(title, spoken(judged, list(SERIES)), parts, below, 46)
 
 
+def subset_size(judged: Mapping[str, Sequence[Judged]]) -> str:
+    """LDS over the number of examples of a subset."""
+    title = "LDS × 100 over the size of the subsets that are fine-tuned on"
+    names = [name for name in SERIES if any(name in found.rows for sizes in judged.values() for found in sizes)]
+    y = heights(found for sizes in judged.values() for found in sizes)
+    parts = legend(title, names)
+    for number, (panel_title, sizes) in enumerate(judged.items()):
+        x = Axis((17, 1_500), across(number, len(judged)), logarithmic=True)
+        parts += panel(panel_title, x, y, {found.parameters: (found.name,) for found in sizes}, labelled=number == 0)
+        for name in names:
+            parts += drawn(SERIES[name], [(x.at(s.parameters), s.rows[name]) for s in sizes if name in s.rows], y)
+    below = (
+        "Examples of a subset, logarithmic. Bars: 95 % intervals. The model of 4.5M: one pool of 2,400 examples and "
+        "200 queries. SmolLM2-135M: subsets of 50 of 1,200 and 100 queries, subsets of 1,000 of 4,000 and 200 others."
+    )
+    return page(title, spoken(judged, names, "examples"), parts, below, 46)
+
+
 def cost(judged: Mapping[str, Judged], seconds: Mapping[str, float]) -> str:
     """LDS over CPU seconds, of the methods whose cost is known."""
     title = "LDS × 100 over the cost of one attribution, SmolLM2-135M"
@@ -230,7 +297,7 @@ def cost(judged: Mapping[str, Judged], seconds: Mapping[str, float]) -> str:
     parts = legend(title, seconds)
     for number, (role, model) in enumerate(judged.items()):
         x = Axis((2, 6_000), across(number), logarithmic=True)
-        parts += panel(role, x, y, {value: (f"{value:,}",) for value in (10, 100, 1_000)}, labelled=number == 0)
+        parts += panel(ROLES[role], x, y, {value: (f"{value:,}",) for value in (10, 100, 1_000)}, labelled=number == 0)
         for name, value in seconds.items():
             if name in model.rows:
                 parts += drawn(SERIES[name], [(x.at(value), model.rows[name])], y)
@@ -304,10 +371,10 @@ def across(number: int, panels: int = len(ROLES)) -> tuple[float, float]:
     return begin, begin + whole / panels - GAP
 
 
-def panel(role: str, x: Axis, y: Axis, ticks: Mapping[float, Sequence[str]], *, labelled: bool) -> list[str]:
+def panel(title: str, x: Axis, y: Axis, ticks: Mapping[float, Sequence[str]], *, labelled: bool) -> list[str]:
     """Title, grid and ticks; numbers beside the first panel alone."""
     begin, end = x.pixels
-    parts = [text(begin, TOP - 12, ROLES[role], size=14, weight=True)]
+    parts = [text(begin, TOP - 12, title, size=14, weight=True)]
     for percent in range(0, int(y.values[1]) + 1, 10):
         height = y.at(percent)
         parts.append(line(begin, height, end, height, GRID if percent else SOFT, 1))
@@ -341,13 +408,13 @@ def legend(title: str, names: Container[str]) -> list[str]:
     return parts
 
 
-def spoken(judged: Mapping[str, Sequence[Judged]], names: Sequence[str]) -> str:
+def spoken(judged: Mapping[str, Sequence[Judged]], names: Sequence[str], unit: str = "parameters") -> str:
     """All values in words, for those who do not see the figure."""
     told = []
     for role, models in judged.items():
         for model in models:
             values = ", ".join(f"{SERIES[n].label} {ranged(model.rows[n])}" for n in names if n in model.rows)
-            told.append(f"{role}, {model.name} parameters: {values}.")
+            told.append(f"{role}, {model.name} {unit}: {values}.")
     return " ".join(told)
 
 

@@ -116,6 +116,20 @@ def test_an_option_given_twice_of_which_one_counts_is_refused(
     assert "--set ngrams=2: 'ngrams' is set already" in ran.err
 
 
+def test_an_argument_given_as_an_option_is_told_its_place(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run = runner(capsys, monkeypatch)
+    ran = run("top", "idx", "--queries", "q.jsonl")
+    assert (ran.status, ran.out) == (1, "")
+    assert ran.err == (
+        "airrep: error: top: --queries is no option; expected airrep top [OPTIONS] {INDEX} [QUERIES]. "
+        "Give the value alone, at its place.\n"
+    )
+    assert "lds: --index is no option; expected airrep evaluate lds" in run("evaluate", "lds", "--index=i").err
+    assert "No such option: --nope" in run("top", "idx", "q", "--nope").err
+
+
 def test_flags_and_options_that_may_be_repeated_are_as_before(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -15,7 +15,7 @@ sys.path.insert(0, str(FOLDER))
 import figures  # noqa: E402
 
 SVG = "{http://www.w3.org/2000/svg}"
-NAMES = ("lm-size.svg", "cost.svg", "scale.svg")
+NAMES = ("lm-size.svg", "subset-size.svg", "cost.svg", "scale.svg")
 
 
 @pytest.fixture(scope="module")

@@ -200,7 +200,7 @@ def _note_whole(path: Path, manifest: Mapping[str, Any]) -> None:
 @own.command("methods")
 @shared_options
 def methods_command(
-    name: Annotated[str | None, typer.Argument(metavar="[NAME]", help="Only this one, with its settings.")] = None,
+    name: Annotated[str | None, typer.Argument(metavar="NAME", help="Only this one, with its settings.")] = None,
     as_json: JsonOption = False,
 ) -> None:
     """List the attribution methods, those of installed packages too: what each needs and costs."""

@@ -36,7 +36,7 @@ PlanOptions = Annotated[
 def plan_command(
     ctx: typer.Context,
     reading: options.ReadingOptions,
-    data: Annotated[str | None, typer.Argument(metavar="[DATA]", help=f"Data to plan for. {options.DATA_HELP}")] = None,
+    data: Annotated[str | None, typer.Argument(metavar="DATA", help=f"Data to plan for. {options.DATA_HELP}")] = None,
     lm: Annotated[
         str | None,
         f"{options.LM_HELP[:-1]}; without it no labels, no training and no method that reads one are planned.",

@@ -69,7 +69,7 @@ class LabelOptions:
 
     data: options.LabelDataOption = None
     labels: Annotated[
-        list[str] | None, typer.Argument(metavar="[LABELS...]", help=f"What to learn from. {options.LABELS_HELP}")
+        list[str] | None, typer.Argument(metavar="LABELS...", help=f"What to learn from. {options.LABELS_HELP}")
     ] = None
     held_out: Annotated[list[str] | None, "Labels of other examples, to choose the best step by."] = None
     test: Annotated[list[str] | None, "Labels of yet other examples, scored once at the end."] = None

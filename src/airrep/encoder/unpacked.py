@@ -17,6 +17,7 @@ from airrep.encoder.tokens import LEAST_TOKENS, check_max_tokens
 from airrep.errors import ConfigError, DataError
 from airrep.runtime.artifacts.digests import file_digest, json_digest
 from airrep.runtime.devices import ResolvedPrecision
+from airrep.runtime.hub import without_bars
 
 if TYPE_CHECKING:
     from sentence_transformers import SentenceTransformer
@@ -97,9 +98,10 @@ def _load_library(
 
     settings = {"dtype": precision, "use_safetensors": True}
     try:
-        library = SentenceTransformer(
-            str(folder), device=device, local_files_only=True, trust_remote_code=trusted, model_kwargs=settings
-        )
+        with without_bars():
+            library = SentenceTransformer(
+                str(folder), device=device, local_files_only=True, trust_remote_code=trusted, model_kwargs=settings
+            )
     # Any of these, depending on which file is damaged.
     except (OSError, ValueError, RuntimeError, KeyError, ImportError, AttributeError, TypeError) as error:
         reason = str(error).strip().partition("\n")[0]

@@ -16,6 +16,7 @@ from airrep.lm.attention import NAME, register
 from airrep.lm.folders.forms import CONFIG, LmFiles
 from airrep.runtime.artifacts.manifests import read_manifest
 from airrep.runtime.artifacts.names import MANIFEST
+from airrep.runtime.hub import without_bars
 
 WARM_UP = "warm-up"
 """Kind of the artifacts that are LMs."""
@@ -45,7 +46,7 @@ def write_lm(model: Any, files: LmFiles, out: Path) -> None:
 
     own, model.generation_config = model.generation_config, GenerationConfig()  # some that are published are refused
     try:
-        with _without_bars():
+        with without_bars():
             model.save_pretrained(out)
     finally:
         model.generation_config = own
@@ -162,7 +163,7 @@ def _without_dropout(holder: object) -> None:
 def _loading(name: str, part: str) -> Iterator[None]:
     """Load without progress bars; what goes wrong becomes a one-line ConfigError."""
     try:
-        with _without_bars():
+        with without_bars():
             yield
     except (
         OSError,
@@ -175,20 +176,6 @@ def _loading(name: str, part: str) -> Iterator[None]:
         SafetensorError,
     ) as error:
         raise ConfigError(f"lm {name}: {part} cannot be loaded: {_reason(error)}. Give another LM.") from error
-
-
-@contextmanager
-def _without_bars() -> Iterator[None]:
-    """Let transformers draw no progress bars."""
-    from transformers.utils import logging
-
-    shown = logging.is_progress_bar_enabled()
-    logging.disable_progress_bar()
-    try:
-        yield
-    finally:
-        if shown:
-            logging.enable_progress_bar()
 
 
 def _reason(error: Exception) -> str:

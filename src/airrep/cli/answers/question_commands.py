@@ -59,7 +59,7 @@ def clean_command(
     reading: options.ReadingOptions,
     delivery: options.OutputOptions,
     queries: Annotated[
-        str | None, typer.Argument(metavar="[QUERIES]", help=f"Queries, to find what harms many. {options.DATA_HELP}")
+        str | None, typer.Argument(metavar="QUERIES", help=f"Queries, to find what harms many. {options.DATA_HELP}")
     ] = None,
     kind: Annotated[
         list[str] | None,
