@@ -251,7 +251,7 @@ def test_temperature_is_a_flag_of_attention(world: Run) -> None:
     [
         (
             ("--pool", "max"),
-            "--pool max: does not exist; expected sum, mean, attention, signed-attention, top-K, order-K or order-inf",
+            "--pool max: does not exist; expected sum, mean, diminishing, attention, signed-attention, top-K, order-K or order-inf",
         ),
         (("--pool", "top-0"), "--pool top-0: does not exist"),
         (("--pool", "order-"), "--pool order-: does not exist"),
@@ -587,11 +587,10 @@ def test_a_new_index_of_logra_takes_what_was_measured_best(run: Run, tmp_path: P
         made = run("index", train, "--method", "logra", "--lm", lm, "--set", "rank=2", *preset, "--out", out)
         assert made.status == 0, made.err
     told = run("show", "new").out.split()
-    assert "temperature=0.4" in "".join(told)
-    assert "pool=attention," in told
+    assert "pool=diminishing," in told
     assert "temperature" not in run("show", "paper").out
     asked = run("group", "new", "queries.jsonl", "--by", "label")
-    assert "attention at temperature 0.4 pooling" in " ".join(asked.out.split())
+    assert "diminishing pooling" in " ".join(asked.out.split())
     assert "sum pooling" in " ".join(run("group", "paper", "queries.jsonl", "--by", "label").out.split())
     other = json.loads(run("group", "new", "queries.jsonl", "--by", "label", "--pool", "sum", "--json").out)
     assert (other["provenance"]["pool"], other["provenance"]["temperature"]) == ("sum", None)
@@ -601,8 +600,8 @@ def test_a_new_index_of_logra_takes_what_was_measured_best(run: Run, tmp_path: P
 
 def test_methods_tell_what_new_indexes_of_logra_take(run: Run) -> None:
     told = " ".join(run("methods", "logra").out.split())
-    assert "pool attention at temperature 0.4; with --set preset=paper sum" in told
-    for setting in ("preset (measured)", "modules (('all-linear',))", "pool (attention)", "temperature (0.4)"):
+    assert "pool diminishing; with --set preset=paper sum" in told
+    for setting in ("preset (measured)", "modules (('all-linear',))", "pool (diminishing)"):
         assert setting in told, setting
     assert "preset" not in run("methods", "trak").out
     known = json.loads(run("methods", "tracin", "--json").out)[0]["settings"]

@@ -167,7 +167,7 @@ def test_no_temperature_is_too_cold_for_the_exponent() -> None:
             "max",
             1.0,
             ConfigError,
-            "pool 'max': does not exist; expected sum, mean, attention, signed-attention, top-K",
+            "pool 'max': does not exist; expected sum, mean, diminishing, attention, signed-attention, top-K",
         ),
         (np.ones((1, 1)), "order-2", 1.0, ConfigError, "pool 'order-2': needs features, not scores"),
         (np.ones((1, 1)), "mean", 0.2, ConfigError, "temperature 0.2: belongs to attention, not to mean pooling"),

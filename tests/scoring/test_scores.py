@@ -12,11 +12,11 @@ from scipy import sparse
 
 from airrep.errors import ConfigError, DataError
 from airrep.scoring import group_scores as groupscores
-from airrep.scoring import group_tops
 from airrep.scoring.blocks import Block, Piece
 from airrep.scoring.group_scores import group_scores
 from airrep.scoring.groups import Groups
 from airrep.scoring.pooling import pool_scores
+from airrep.scoring.pools import sums, tops
 from airrep.scoring.scores import score_blocks
 
 POOLS = ("sum", "mean", "attention", "signed-attention", "top-3")
@@ -56,7 +56,7 @@ def test_the_size_of_steps_does_not_matter(pool: str, small: tuple[str, ...], mo
     queries, train = world(1, 11, 60, 8, 4.0)
     groups = random_groups(2, 9, 60)
     for name in small:
-        for module in (groupscores, group_tops):
+        for module in (groupscores, sums, tops):
             if hasattr(module, name):
                 monkeypatch.setattr(module, name, SIZES[name])
     expected = expected_scores(queries, train, groups, pool)

@@ -213,7 +213,7 @@ METHODS: Mapping[str, Method] = {
         Method(
             name="logra",
             summary="unit projected gradients, corrected by Kronecker-factored curvature",
-            pool="attention at temperature 0.4; with --set preset=paper sum",
+            pool="diminishing; with --set preset=paper sum",
             needs="--lm MODEL, best before it is fine-tuned; the papers warm it up",
             bytes_per_example=f"{_DENSE}: 49,164 at a sketch of 16,384; with --set sketch=null {_RANKED_ALL}",
             cost=f"{_BACKWARD}; twice that for the sample that curvature is learnt from",

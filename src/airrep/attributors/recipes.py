@@ -27,9 +27,10 @@ ENCODER_WEIGHT, ENCODER_TEMPERATURE = 0.3, 1.5
 """Of signed attention over scores of the default encoder, whose spread says by itself where it knows little."""
 KIND_WEIGHTS = (0.1, 0.03, 1.0)
 """Of the same channels where a query's kind is asked for: by the others one shared rare n-gram outweighs all else."""
-GRADIENT_WEIGHT = 2.8
-"""Of the gradients of a target LM that is not fine-tuned yet, by LoGra as it was measured to do best. It is times
-1 − ρ: text that says what the gradients say is worth more beside them than text that does not."""
+GRADIENT_WEIGHT = 5.6
+"""Of the gradients of a target LM that is not fine-tuned yet, by LoGra as it was measured to do best, members of a
+group that are alike counting for less. It is times 1 − ρ: text that says what the gradients say is worth more beside
+them than text that does not."""
 EKFAC_WEIGHT, EKFAC_EXPONENT = 5.6, 0.75
 """Of whole gradients by EK-FAC, over groups of 16. Their sum grows with a group, counts saturate. The weight is times
 1 − ρ. The exponent lies between that of influence functions, 1, and that of AdamW's first steps, 1/2."""
@@ -243,8 +244,8 @@ def _gradient_channel(lm: str, gradients: Gradients, map_weights: object) -> Cha
     shared: dict[str, Any] = {"name": "gradients", "relative": "apart"}
     if gradients == "logra":
         settings = {**LograSettings.measured, "lm": lm, **weights}
-        pooled = {name: settings.pop(name) for name in ("pool", "temperature")}
-        return Channel(method="logra", settings=settings, weight=GRADIENT_WEIGHT, **pooled, **shared)
+        pool = settings.pop("pool")
+        return Channel(method="logra", settings=settings, pool=pool, weight=GRADIENT_WEIGHT, **shared)
     rank = {"rank": FACTORS_RANK} if gradients == "factors" else {}
     settings = {"lm": lm, "exponent": EKFAC_EXPONENT, **rank, **weights}
     return Channel(method="ekfac", settings=settings, pool="sum", weight=EKFAC_WEIGHT, **shared)

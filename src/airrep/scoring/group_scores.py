@@ -8,7 +8,6 @@ group's own scores, that one is worked out again in float64.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from typing import NamedTuple
 
 import numpy as np
 import torch
@@ -18,7 +17,6 @@ from airrep.errors import ConfigError, DataError
 from airrep.scoring.blocks import (
     Block,
     MappedBlocks,
-    Piece,
     check_blocks,
     check_queries,
     narrow,
@@ -27,11 +25,12 @@ from airrep.scoring.blocks import (
     room_for,
 )
 from airrep.scoring.columns import ColumnRange
-from airrep.scoring.group_gains import gain_scores
-from airrep.scoring.group_orders import order_scores
-from airrep.scoring.group_tops import top_means
 from airrep.scoring.groups import Groups
 from airrep.scoring.pooling import ChannelPool, ChannelPooling, Pooling, PoolLike, exponents
+from airrep.scoring.pools.gains import gain_scores
+from airrep.scoring.pools.orders import order_scores
+from airrep.scoring.pools.sums import MemberChunk, linear_scores, member_chunks
+from airrep.scoring.pools.tops import top_means
 from airrep.scoring.products import LoadedRows, Precision, ReadyQueries, check_precision, load, ready
 
 ROWS, COLUMNS = 2048, 128
@@ -73,8 +72,8 @@ def group_scores(
         queries: ``(q, d)`` float32, or CSR as the blocks.
         blocks: the features of all training examples, in order of rows.
         groups: which rows belong together; they may overlap.
-        pool: ``"sum"``, ``"mean"``, ``"attention"``, ``"signed-attention"``, ``"ngram-lm"``, ``"power-K"``,
-            ``"top-K"``, ``"order-K"`` or ``"order-inf"``; see :class:`airrep.scoring.pooling.Pooling`.
+        pool: ``"sum"``, ``"mean"``, ``"diminishing"``, ``"attention"``, ``"signed-attention"``, ``"ngram-lm"``,
+            ``"power-K"``, ``"top-K"``, ``"order-K"`` or ``"order-inf"``; see :class:`airrep.scoring.pooling.Pooling`.
         temperature: the larger, the flatter the attention.
         precision: ``"bfloat16"`` multiplies in bfloat16, save where norms allow |s| / temperature above 8.
         device: device of the products; order-K always runs on the CPU.
@@ -126,8 +125,10 @@ def _pooled(
     queries: Features, blocks: Sequence[Block], groups: Groups, pooling: Pooling, precision: Precision, device: str
 ) -> np.ndarray:
     """Sums, means, powers and attention, ``(q, m)``."""
-    if pooling.kind in ("sum", "mean") and isinstance(queries, np.ndarray):
-        return _linear(queries, blocks, groups, pooling, device)
+    if pooling.kind == "diminishing":
+        _check_dense(queries, pooling)
+    if pooling.linear and isinstance(queries, np.ndarray):
+        return linear_scores(queries, blocks, groups, pooling, device).astype(np.float32)
     queries, blocks = narrow(queries, blocks)
     most = BFLOAT16_MOST * pooling.temperature
     together = max(1, min(COLUMNS, SUMS // len(groups)))
@@ -202,6 +203,8 @@ def _exact_scores(queries: Features, blocks: Sequence[Block], groups: Groups, po
     queries = check_queries(queries, blocks)
     if pooling.kind == "ngram-lm":
         return _finite(_gain_scores(queries, blocks, groups))
+    if pooling.kind == "diminishing":
+        return _finite(linear_scores(_check_dense(queries, pooling), blocks, groups, pooling, "cpu"))
     queries, blocks = narrow(queries, blocks)
     most = BFLOAT16_MOST * pooling.temperature
     with np.errstate(over="ignore", invalid="ignore"):  # looked for below
@@ -293,47 +296,17 @@ def _gain_scores(queries: Features, blocks: Sequence[Block], groups: Groups) -> 
     return gain_scores(queries, blocks, groups)
 
 
+def _check_dense(queries: Features, pooling: Pooling) -> np.ndarray:
+    if not isinstance(queries, np.ndarray):
+        raise ConfigError(f"pool '{pooling}': needs the dense features of one method; these are others. Take another.")
+    return queries
+
+
 def _check_rows(groups: Groups, rows: int) -> None:
     if not len(groups):
         raise ConfigError("groups: there are none; expected at least one. Give a group with members.")
     if groups.rows.max() >= rows:
         raise ConfigError(f"groups: hold row {groups.rows.max()}; expected at most {rows - 1}. Correct the row number.")
-
-
-class _MemberChunk(NamedTuple):
-    """Rows that are in some group, and which are in which."""
-
-    piece: Piece
-    touched: np.ndarray
-    """Groups with a member here."""
-    members: torch.Tensor
-    """Positions in the piece, group after group."""
-    offsets: torch.Tensor
-    """Place where each touched group's members begin, and the last one's end."""
-
-    def add(self, total: torch.Tensor, values: torch.Tensor) -> None:
-        """Add to ``(m, w)`` totals the sums of values ``(b, w)`` over each group's members."""
-        sums = torch.nn.functional.embedding_bag(
-            self.members, values, self.offsets, mode="sum", include_last_offset=True
-        )
-        if len(sums) == len(total):  # indexing would copy all totals
-            total += sums
-        else:
-            total[self.touched] += sums
-
-
-def _chunks(blocks: Sequence[Block], groups: Groups, size: int, device: str) -> Iterator[_MemberChunk]:
-    used, membership = groups.membership()
-    narrow = np.uint16 if len(groups) < 2**16 else np.int64  # sorted in the time of counting
-    for place, piece in pieces_of(blocks, size, used):
-        ends = membership.indptr[place.start : place.stop + 1]
-        group = membership.indices[ends[0] : ends[-1]].astype(narrow)
-        order = np.argsort(group, kind="stable")
-        counts = np.bincount(group, minlength=len(groups))
-        touched = np.flatnonzero(counts)
-        offsets = np.concatenate([[0], np.cumsum(counts[touched])])
-        row = np.repeat(np.arange(len(ends) - 1), np.diff(ends))[order]
-        yield _MemberChunk(piece, touched, torch.from_numpy(row).to(device), torch.from_numpy(offsets).to(device))
 
 
 class _SumTile:
@@ -352,7 +325,7 @@ class _SumTile:
             pooling.kind == "attention"
         )  # signed scores may all lie far below 0: their first ones set the maximum
 
-    def see(self, chunk: _MemberChunk, rows: LoadedRows, scratch: torch.Tensor) -> None:
+    def see(self, chunk: MemberChunk, rows: LoadedRows, scratch: torch.Tensor) -> None:
         """Take some rows into account."""
         size = len(chunk.piece.rows) * self.numerator.shape[1]
         scores, weights = (part[:size].view(len(chunk.piece.rows), -1) for part in scratch)
@@ -439,7 +412,7 @@ def _stream(tiles: Sequence[_SumTile], blocks: Sequence[Block], groups: Groups, 
     size, device = piece_rows(blocks, ROWS), tiles[0].queries.device
     scratch = torch.empty(2, size * COLUMNS, device=device)
     room = room_for(blocks, size, device)
-    for chunk in _chunks(blocks, groups, size, device):
+    for chunk in member_chunks(blocks, groups, size, device):
         rows = load(chunk.piece, room)
         for tile in tiles:
             tile.see(chunk, rows, scratch)
@@ -447,21 +420,3 @@ def _stream(tiles: Sequence[_SumTile], blocks: Sequence[Block], groups: Groups, 
         return np.concatenate([tile.attention(blocks, size) for tile in tiles], axis=1).T
     sums = np.concatenate([tile.numerator.cpu().numpy() for tile in tiles], axis=1)
     return (sums / groups.sizes[:, None] if pooling.kind == "mean" else sums).T
-
-
-def _linear(queries: np.ndarray, blocks: Sequence[Block], groups: Groups, pooling: Pooling, device: str) -> np.ndarray:
-    """Sums and means as ⟨φ(x), Σ_i φ(z_i)⟩: the features of each group are added up first, in float64."""
-    d, m = queries.shape[1], len(groups)
-    scores = np.empty((len(queries), m), dtype=np.float32)
-    step = max(1, SUMS // max(d, 1))
-    size = piece_rows(blocks, ROWS)
-    room = room_for(blocks, size, device, torch.float64)
-    for first in range(0, m, step):
-        part = groups.part(first, min(first + step, m))
-        sums = torch.zeros(len(part), d, dtype=torch.float64, device=device)
-        for chunk in _chunks(blocks, part, size, device):
-            chunk.add(sums, chunk.piece.dense(room))
-        summed = sums.cpu().numpy() / (part.sizes[:, None] if pooling.kind == "mean" else 1)
-        for i in range(0, len(queries), QUERIES):
-            scores[i : i + QUERIES, first : first + step] = queries[i : i + QUERIES].astype(np.float64) @ summed.T
-    return scores

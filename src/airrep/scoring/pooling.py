@@ -8,16 +8,21 @@ import numpy as np
 
 from airrep.errors import ConfigError, DataError
 
-Pool: TypeAlias = Literal["sum", "mean", "attention", "signed-attention", "ngram-lm"]
+Pool: TypeAlias = Literal["sum", "mean", "diminishing", "attention", "signed-attention", "ngram-lm"]
 """Pool by which a method itself turns the scores of a group's members into one group score."""
 TrainedPool: TypeAlias = Literal["attention", "signed-attention", "mean"]
 """A pool that an encoder can be trained with."""
 Constants: TypeAlias = Literal["exact", "paper"]
 """Coefficients of order-k group influence: those that follow from its definition, or those that the paper prints."""
 
-_POOLS = "sum, mean, attention, signed-attention, top-K, order-K or order-inf, power-K, ngram-lm, with K of at least 1"
+_POOLS = (
+    "sum, mean, diminishing, attention, signed-attention, top-K, order-K or order-inf, power-K, ngram-lm, with K of at "
+    "least 1"
+)
 Scores = TypeVar("Scores", bound=SupportsAbs[Any])
-Kind: TypeAlias = Literal["sum", "mean", "attention", "signed-attention", "ngram-lm", "power", "top", "order"]
+Kind: TypeAlias = Literal[
+    "sum", "mean", "diminishing", "attention", "signed-attention", "ngram-lm", "power", "top", "order"
+]
 ATTENTIONS = ("attention", "signed-attention")
 """Pools that have a temperature: those weighted by the size of scores (Eq. 6), and by the scores themselves."""
 _PLAIN: dict[str, Kind] = {**{pool: pool for pool in get_args(Pool)}, "order-inf": "order"}
@@ -30,10 +35,12 @@ class Pooling:
     """Any way from the scores of a group's members to the group score; :meth:`parse` reads what users type.
 
     ``sum``, ``mean`` and both attentions are as for :func:`pool_scores`; ``top-K`` is the mean of the K highest member
-    scores (of all, where there are fewer), ``power-K`` the sum of their K-th powers, signs kept. Two need features, not
-    scores alone: ``order-K`` is the increase of the query's loss if the group were removed, as far as K terms tell,
-    ``order-inf`` as all of them do (:mod:`airrep.scoring.group_orders`); ``ngram-lm`` is the gain in likelihood by a
-    language model that counts the group's n-grams (:mod:`airrep.scoring.group_gains`).
+    scores (of all, where there are fewer), ``power-K`` the sum of their K-th powers, signs kept. Three need features,
+    not scores alone. ``diminishing`` is the mean of s_i ln(1 + κ_i) / κ_i, where κ_i, at least 0, is the sum of the
+    cosines of member i with the others: who has learnt from one has less to learn from those that are like it
+    (:mod:`airrep.scoring.pools.sums`). ``order-K`` is the increase of the query's loss if the group were removed, as
+    far as K terms tell, ``order-inf`` as all of them do (:mod:`airrep.scoring.pools.orders`). ``ngram-lm`` is the gain
+    in likelihood by a language model that counts the group's n-grams (:mod:`airrep.scoring.pools.gains`).
     """
 
     kind: Kind
@@ -73,6 +80,16 @@ class Pooling:
         return self.kind in ATTENTIONS
 
     @property
+    def linear(self) -> bool:
+        """Whether each member weighs the same for all queries, so that features can be added up first."""
+        return self.kind in ("sum", "mean", "diminishing")
+
+    @property
+    def reads_features(self) -> bool:
+        """Whether the scores of the members alone do not tell the group's."""
+        return self.kind in ("diminishing", "order", "ngram-lm")
+
+    @property
     def text(self) -> str:
         """Text that :meth:`parse` reads, the temperature aside."""
         if self.kind not in ("power", "top", "order"):
@@ -88,9 +105,9 @@ class Pooling:
         """Read a pool.
 
         Args:
-            pool: ``"sum"``, ``"mean"``, ``"attention"``, ``"signed-attention"``, ``"ngram-lm"``, ``"power-K"``,
-                ``"top-K"``, ``"order-K"`` or ``"order-inf"``; ``"order-1-paper"`` and ``"order-2-paper"`` take the
-                constants that the paper prints.
+            pool: ``"sum"``, ``"mean"``, ``"diminishing"``, ``"attention"``, ``"signed-attention"``, ``"ngram-lm"``,
+                ``"power-K"``, ``"top-K"``, ``"order-K"`` or ``"order-inf"``; ``"order-1-paper"`` and
+                ``"order-2-paper"`` take the constants that the paper prints.
             temperature: temperature of attention; 1 leaves a :class:`Pooling` as it is.
             where: name of the pool in errors; its own text if not given.
 
@@ -191,7 +208,7 @@ def pool_scores(scores: np.ndarray, pool: PoolLike, temperature: float = 1.0) ->
         array([0.4], dtype=float32)
     """
     pooling = Pooling.parse(pool, temperature)
-    if pooling.kind in ("order", "ngram-lm"):
+    if pooling.reads_features:
         raise ConfigError(
             f"pool '{pooling}': needs features, not scores. Use airrep.scoring.group_scores.group_scores."
         )

@@ -26,7 +26,7 @@ from airrep.scoring.groups import Groups
 from airrep.scoring.pooling import Pooling
 from airrep.training.linear.stack import _with_pooling
 
-OWN = {"logra": ("attention", 0.4), "tracin": ("signed-attention", 0.3)}
+OWN = {"logra": ("diminishing", 1.0), "tracin": ("signed-attention", 0.3)}
 """Pool and temperature that were measured best."""
 TRAIN, QUERIES = make_corpus(14), make_corpus(3, "q")
 
@@ -76,7 +76,12 @@ def test_what_is_given_counts_before_the_preset(name: str) -> None:
     assert measured(modules=None) == (None, pool, temperature)
     assert measured(pool="sum") == (("all-linear",), "sum", 1.0)
     assert measured(pool="attention") == (("all-linear",), "attention", 1.0)
-    assert measured(temperature=0.7) == (("all-linear",), pool, 0.7)
+    if name == "tracin":
+        assert measured(temperature=0.7) == (("all-linear",), pool, 0.7)
+    else:
+        with pytest.raises(ConfigError, match="temperature: belongs to attention; expected pool=attention or"):
+            measured(temperature=0.7)
+        assert measured(pool="attention", temperature=0.4) == (("all-linear",), "attention", 0.4), "as it was before"
     if name == "logra":
         samples = [settings_of(name, preset=preset).sample for preset in (None, "paper", "measured")]
         assert samples == [1000, 1000, 300]
@@ -118,7 +123,7 @@ def test_settings_of_the_paper_are_written_as_before_presets(settings: Any) -> N
 def test_settings_that_were_written_are_read_as_the_same(name: str) -> None:
     made = settings_of(name, preset="measured")
     written = json.loads(json.dumps(made.model_dump(mode="json")))
-    assert (written["modules"], written["pool"], written["temperature"]) == (["all-linear"], *OWN[name])
+    assert (written["modules"], written["pool"], written.get("temperature", 1.0)) == (["all-linear"], *OWN[name])
     assert "preset" not in written
     assert settings_of(name, **written) == made
 
@@ -133,11 +138,12 @@ def test_new_indexes_take_what_was_measured_best(name: str, lm: str, tmp_path: P
     assert built.manifest["attributor"] == equal.fingerprint
     opened = airrep.open_index(built.path)
     found = opened.group_scores(QUERIES, "label")
-    assert (found.provenance.pool, found.provenance.temperature) == (pool, temperature)
+    told = temperature if name == "tracin" else None
+    assert (found.provenance.pool, found.provenance.temperature) == (pool, told)
     named = opened.group_scores(QUERIES, "label", pool, temperature=temperature)
     np.testing.assert_array_equal(found.scores, named.scores)
     what = opened.what_if(QUERIES, remove='label == "label 0"')
-    assert what.provenance.pooling == f"{pool} at temperature {temperature}"
+    assert what.provenance.pooling == (pool if told is None else f"{pool} at temperature {temperature}")
 
 
 @pytest.mark.parametrize("name", OWN)
@@ -158,13 +164,17 @@ def test_the_papers_preset_builds_what_was_built_before(name: str, lm: str, tmp_
 
 
 def test_a_pool_or_a_temperature_of_ones_own_counts_before_the_methods(lm: str) -> None:
-    method = attributor_of_new_index("logra", at(lm))
-    assert str(method.pooling()) == "attention at temperature 0.4"
-    assert str(method.pooling(temperature=0.7)) == "attention at temperature 0.7"
-    assert str(method.pooling("attention")) == "attention"
+    method = attributor_of_new_index("tracin", at(lm))
+    assert str(method.pooling()) == "signed-attention at temperature 0.3"
+    assert str(method.pooling(temperature=0.7)) == "signed-attention at temperature 0.7"
+    assert str(method.pooling("signed-attention")) == "signed-attention"
     assert str(method.pooling("sum")) == "sum"
-    assert str(method.pooling("signed-attention", 0.3)) == "signed-attention at temperature 0.3"
+    assert str(method.pooling("attention", 0.4)) == "attention at temperature 0.4"
     assert str(method.pooling("order-1")) == "order-1"
+    other = attributor_of_new_index("logra", at(lm))
+    assert str(other.pooling()) == "diminishing"
+    with pytest.raises(ConfigError, match="temperature 0.7: belongs to attention, not to diminishing pooling"):
+        other.pooling(temperature=0.7)
     assert str(attributor_of_new_index("trak", at(lm)).pooling()) == "sum"
 
 
@@ -232,7 +242,7 @@ def test_channels_stay_as_they_are(lm: str) -> None:
     assert str(made._pools[0]) == "sum"
     assert channel.settings == at(lm)
     default = ChannelsSettings(lm=lm).channels[-1]
-    assert (default.pool, default.temperature, default.settings["modules"]) == ("attention", 0.4, ["all-linear"])
+    assert (default.pool, default.temperature, default.settings["modules"]) == ("diminishing", 1.0, ["all-linear"])
     assert not {"preset", "pool", "temperature"} & set(default.settings)
 
 
@@ -262,12 +272,13 @@ def test_evaluations_tell_the_pool_and_its_temperature(name: str, lm: str, tmp_p
         (only,) = evaluate_lds([index], judged, resamples=5, **asked).rows
         return only
 
-    own = row()
-    assert (own.pool, own.temperature) == (pool, temperature)
+    own, told = row(), temperature if name == "tracin" else None
+    assert (own.pool, own.temperature) == (pool, told)
     named = row(pool=pool, temperature=temperature)
-    assert (named.value, named.temperature) == (own.value, temperature)
+    assert (named.value, named.temperature) == (own.value, told)
     assert (row(pool="sum").pool, row(pool="sum").temperature) == ("sum", None)
-    assert (row(pool=pool).temperature, row(temperature=0.7).temperature) == (1.0, 0.7)
+    if name == "tracin":
+        assert (row(pool=pool).temperature, row(temperature=0.7).temperature) == (1.0, 0.7)
     paper = airrep.build_index(TRAIN, tmp_path / "paper", name, settings=at(lm, preset="paper"))
     (summed,) = evaluate_lds([paper], judged, resamples=5).rows
     assert (summed.pool, summed.temperature) == ("sum", None)
@@ -276,14 +287,14 @@ def test_evaluations_tell_the_pool_and_its_temperature(name: str, lm: str, tmp_p
 def test_a_temperature_that_is_chosen_on_labels_may_be_the_methods_own(
     lm: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    index = airrep.build_index(TRAIN, tmp_path / "index", "logra", settings=at(lm))
+    index = airrep.build_index(TRAIN, tmp_path / "index", "tracin", settings=at(lm))
     tried: list[Any] = []
     monkeypatch.setattr(
         "airrep.evaluation.lds.best_of", lambda some, *_: (tried.extend(some), some[0])[1]
     )  # the first of equals
     (row,) = evaluate_lds([index], [labelled("a", 1)], resamples=5, tune=[labelled("b", 2)]).rows
-    assert row.temperature == 0.4
-    assert [str(one) for one in tried[:2]] == ["attention at temperature 0.4", "attention"]
+    assert row.temperature == 0.3
+    assert [str(one) for one in tried[:2]] == ["signed-attention at temperature 0.3", "signed-attention"]
 
 
 def test_leaving_out_stays_a_sum(lm: str, tmp_path: Path) -> None:

@@ -24,7 +24,7 @@ from airrep.runtime.artifacts.digests import json_digest
 from airrep.runtime.seeding import stream
 from airrep.scoring.pooling import AnyPooling, ChannelPool, ChannelPooling, Pool, Pooling, PoolLike
 
-POOLS = ("sum", "mean", "attention", "signed-attention", "ngram-lm", "power", "top")
+POOLS = ("sum", "mean", "diminishing", "attention", "signed-attention", "ngram-lm", "power", "top")
 """Kinds of pools that a channel may have."""
 WEIGHING = ("pool", "temperature", "weight", "relative")
 """Settings of a channel that training features do not depend on."""

@@ -21,6 +21,7 @@ from airrep.scoring.blocks import block_of
 from airrep.scoring.group_scores import group_scores
 from airrep.scoring.groups import Groups
 from airrep.scoring.pooling import Pooling
+from airrep.scoring.pools.sums import pooled_features
 
 REFERENCE, GROUPS, MEMBERS = 256, 64, 16
 """Examples, groups that are drawn from them, and members of each, where there are enough examples."""
@@ -101,7 +102,12 @@ class Reference:
         found = np.empty((len(pools), queries[0].shape[0], GROUPS))
         for place, (part, own, pool) in enumerate(zip(queries, self.parts, pools, strict=True)):
             blocks = [block_of(0, own)]
-            for row in range(part.shape[0]):  # one by one: products of several differ in their last digits
+            # One by one: products of several differ in their last digits.
+            if isinstance(part, np.ndarray) and pool.linear:
+                pooled = pooled_features(blocks, self._groups, pool)
+                found[place] = [(pooled @ one).astype(np.float32) for one in part.astype(np.float64)]
+                continue
+            for row in range(part.shape[0]):
                 found[place, row] = group_scores(part[[row]], blocks, self._groups, pool)[0]
         return found
 

@@ -63,7 +63,7 @@ class MemberFeatures:
 
     def pooled(self, pooling: PoolLike) -> GroupScores:
         """Group scores of the subsets, ``(q, m)``."""
-        if isinstance(pooling, Pooling) and pooling.kind in ("ngram-lm", "order"):
+        if isinstance(pooling, Pooling) and pooling.reads_features:
             return score_features(self.train, self.queries, self.groups, pooling)
         # Scores as features, with unit vectors as queries: many pools are tried, and none multiplies features again.
         return score_features(self.scores, np.eye(self.scores.shape[1], dtype=np.float32), self.groups, pooling)

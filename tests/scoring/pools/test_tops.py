@@ -6,10 +6,10 @@ from reference import pooling
 from scipy import sparse
 
 from airrep.errors import DataError
-from airrep.scoring import group_tops
 from airrep.scoring.blocks import Block, Piece
 from airrep.scoring.group_scores import group_scores
 from airrep.scoring.groups import Groups
+from airrep.scoring.pools import tops
 
 
 def world(seed: int, q: int = 7, n: int = 80, d: int = 6) -> tuple[np.ndarray, np.ndarray, list[list[int]]]:
@@ -35,7 +35,7 @@ def test_it_is_the_mean_of_the_highest(k: int, kind: str, small: bool, monkeypat
     queries, train, members = world(k)
     if small:
         for name, size in {"ROWS": 3, "SPAN": 11, "COLUMNS": 4, "HELD": 30, "GATHERED": 50}.items():
-            monkeypatch.setattr(group_tops, name, size)
+            monkeypatch.setattr(tops, name, size)
     expected = pooling.group_scores(queries, train, members, f"top-{k}")
     blocks = [Block(0, train[:33]), Block(33, train[33:])]
     if kind == "sparse":
@@ -46,13 +46,13 @@ def test_it_is_the_mean_of_the_highest(k: int, kind: str, small: bool, monkeypat
 
 def test_each_example_is_multiplied_once_for_some_queries(monkeypatch: pytest.MonkeyPatch) -> None:
     seen: list[int] = []
-    load = group_tops.load
+    load = tops.load
 
     def counting(piece: Piece, room: object) -> object:
         seen.extend(piece.rows.tolist())
         return load(piece, room)
 
-    monkeypatch.setattr(group_tops, "load", counting)
+    monkeypatch.setattr(tops, "load", counting)
     queries, train, _ = world(4)
     group_scores(queries, [Block(0, train)], named([list(range(j, j + 10)) for j in range(25)]), "top-2")
     assert seen == list(range(34))
@@ -68,15 +68,15 @@ def test_a_score_that_overflows_is_told(sign: int) -> None:
 
 def test_what_is_held_does_not_grow_with_the_rows(monkeypatch: pytest.MonkeyPatch) -> None:
     """However many rows there are, at most SPAN scores a query are there at a time, and K a query and group."""
-    monkeypatch.setattr(group_tops, "SPAN", 16)
+    monkeypatch.setattr(tops, "SPAN", 16)
     shapes: list[tuple[tuple[int, ...], tuple[int, ...]]] = []
-    hold = group_tops._hold
+    hold = tops._hold
 
     def watching(held: object, scores: object, membership: object) -> None:
         shapes.append((tuple(held.shape), tuple(scores.shape)))
         hold(held, scores, membership)
 
-    monkeypatch.setattr(group_tops, "_hold", watching)
+    monkeypatch.setattr(tops, "_hold", watching)
     queries, train, members = world(5)
     group_scores(queries, [Block(0, train)], named(members), "top-4")
     assert len(shapes) == 5

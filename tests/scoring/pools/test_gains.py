@@ -7,11 +7,11 @@ import pytest
 from scipy import sparse
 
 from airrep.arrays import SparseFeatures
-from airrep.scoring import group_gains
 from airrep.scoring.blocks import Block
 from airrep.scoring.columns import ColumnRange, Postings
 from airrep.scoring.group_scores import group_scores
 from airrep.scoring.groups import Groups
+from airrep.scoring.pools import gains
 
 ROWS, COLUMNS = 60, 40
 NESTED = {"all": list(range(ROWS)), "kept": [row for row in range(ROWS) if row % 7]}
@@ -52,13 +52,13 @@ def test_groups_of_any_kind(stored: str, members: dict[str, list[int]], monkeypa
     expected = written_out(queries.toarray(), rows.toarray(), groups)
     found = group_scores(queries, blocks, groups, "ngram-lm")
     assert found == pytest.approx(expected, rel=1e-5)
-    monkeypatch.setattr(group_gains, "HELD", 0)  # the way of groups that have much in common
+    monkeypatch.setattr(gains, "HELD", 0)  # the way of groups that have much in common
     assert group_scores(queries, blocks, groups, "ngram-lm") == pytest.approx(expected, rel=1e-5)
 
 
 def test_numbers_of_a_table_are_those_of_the_function() -> None:
     values = np.linspace(0, 9, 1000).astype(np.float16)
-    assert (group_gains._expm1(values) == np.expm1(values.astype(np.float64))).all()
+    assert (gains._expm1(values) == np.expm1(values.astype(np.float64))).all()
 
 
 def test_memory_grows_with_the_groups_and_not_with_their_square() -> None:

@@ -6,11 +6,11 @@ from reference import group_influence as reference
 from scipy import sparse
 
 from airrep.errors import ConfigError, DataError
-from airrep.scoring import group_orders
 from airrep.scoring.blocks import Block
 from airrep.scoring.group_scores import group_scores
 from airrep.scoring.groups import Groups
 from airrep.scoring.pooling import Pooling
+from airrep.scoring.pools import orders
 
 N, D = 60, 9
 MEMBERS = [[3], [0, 1, 2, 3, 4], list(range(5, 25)), list(range(N - 1))]
@@ -37,8 +37,8 @@ def test_streamed_scores_are_those_of_dense_matrices(
 ) -> None:
     queries, train = whitened(1)
     if small:
-        monkeypatch.setattr(group_orders, "ROWS", 4)
-        monkeypatch.setattr(group_orders, "SUMS", 2 * D)
+        monkeypatch.setattr(orders, "ROWS", 4)
+        monkeypatch.setattr(orders, "SUMS", 2 * D)
     expected = reference.group_scores(queries, train, MEMBERS, N, Pooling.parse(pool).k)
     blocks = [Block(0, train[:17]), Block(17, train[17:])]
     if kind == "sparse":
