@@ -187,6 +187,21 @@ def test_a_short_fine_tune_equals_the_trainer_of_transformers(tmp_path: Path, ll
     np.testing.assert_allclose(llama.losses(documents.take(rows)), wanted, rtol=1e-5)
 
 
+@pytest.mark.parametrize("switch", [torch.no_grad, torch.inference_mode])
+@pytest.mark.parametrize("rank", [None, 2])
+def test_a_fine_tune_switches_gradients_on(switch: Any, rank: int | None, tmp_path: Path, llama: TargetLM) -> None:
+    documents = llama.tokenise(some_examples())
+    tuning = FAST.model_copy(update={"lora_rank": rank})
+    llama.fine_tune(documents, tuning, 1)
+    with switch():
+        other = load(llama.files.weights)
+        other.fine_tune(documents, tuning, 1)
+        np.testing.assert_array_equal(other.losses(documents), llama.losses(documents))
+        other.reset()
+    other.fine_tune(documents, tuning, 1)
+    np.testing.assert_array_equal(other.losses(documents), llama.losses(documents))
+
+
 def test_reset_brings_every_bit_of_the_base_back(llama: TargetLM) -> None:
     documents = llama.tokenise(some_examples())
     weights = {name: tensor.clone() for name, tensor in llama.model.state_dict().items()}

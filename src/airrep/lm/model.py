@@ -147,6 +147,7 @@ class TargetLM:
             return str(error)
         return None
 
+    @torch.inference_mode(False)
     def fine_tune(
         self, documents: Documents, settings: FineTuneSettings, seed: int, on_step: OnStep | None = None
     ) -> FineTuneReport:
@@ -350,6 +351,7 @@ def shared_lm(settings: LmSettings) -> TargetLM:
 _shared: WeakValueDictionary[str, TargetLM] = WeakValueDictionary()
 
 
+@torch.inference_mode(False)  # weights that can be differentiated later, wherever gradients are switched off
 def load_lm(settings: LmSettings | Mapping[str, Any] | str | Path) -> TargetLM:
     """Load a target LM: its folder or Hub id, or settings with it.
 
