@@ -59,7 +59,9 @@ def few_resamples(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.parametrize("switch", [torch.no_grad, torch.inference_mode])
-def test_gradients_that_are_switched_off_are_switched_on(switch: Any, settings: TrainingSettings, tmp_path: Path) -> None:
+def test_gradients_that_are_switched_off_are_switched_on(
+    switch: Any, settings: TrainingSettings, tmp_path: Path
+) -> None:
     train_encoder(LEARN, [UNSEEN], tmp_path / "one", settings)
     with switch():
         train_encoder(LEARN, [UNSEEN], tmp_path / "other", settings)

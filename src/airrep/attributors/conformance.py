@@ -63,7 +63,7 @@ def check_attributor(make: Callable[[], Attributor]) -> None:
         _check_learnt(make, attributor, train)
 
 
-class _Broken(AssertionError):
+class _BrokenPromiseError(AssertionError):
     """A promise is broken; the message says which."""
 
 
@@ -73,9 +73,11 @@ def _promise(what: str) -> Iterator[None]:
     try:
         yield
     except Exception as error:
-        if isinstance(error, _Broken) or (isinstance(error, AirRepError) and not isinstance(error, NotFittedError)):
+        if isinstance(error, _BrokenPromiseError) or (
+            isinstance(error, AirRepError) and not isinstance(error, NotFittedError)
+        ):
             raise
-        raise _Broken(f"check_attributor: {what}: fails with {type(error).__name__}: {error}") from error
+        raise _BrokenPromiseError(f"check_attributor: {what}: fails with {type(error).__name__}: {error}") from error
 
 
 def _ignore(rows: int) -> None:
@@ -240,7 +242,7 @@ def _greatest(features: Features) -> float:
 
 def _require(holds: bool, problem: str) -> None:
     if not holds:
-        raise _Broken(f"check_attributor: {problem}")
+        raise _BrokenPromiseError(f"check_attributor: {problem}")
 
 
 def _check_places(attributor: Attributor, features: Features, train: Corpus) -> None:
