@@ -89,7 +89,7 @@ class Audited:
     """None where the index holds no embeddings."""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class AuditResult(Answer):
     """What was found of each evaluation item, in their order."""
 

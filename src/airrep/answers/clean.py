@@ -82,7 +82,7 @@ class ExampleFinding:
     example: Record
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class CleanResult(Answer):
     """What was found, strongest first within each kind, and how it was looked for."""
 
