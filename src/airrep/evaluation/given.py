@@ -1,7 +1,7 @@
 """Indexes, labelled instances and evaluations as a program gives them."""
 
 from collections.abc import Iterable, Mapping, Sequence
-from os import PathLike
+from pathlib import Path
 from typing import Any, TypeAlias
 
 from airrep.errors import ConfigError
@@ -29,7 +29,7 @@ def named_indexes(
     expected = "indexes, their paths, or pairs (name, index)"
     found: list[tuple[str, Index]] = []
     for name, one in map(_pair, _several(indexes, Index, f"{where}: indexes", expected)):
-        index = open_index(one) if isinstance(one, str | PathLike) else one
+        index = open_index(one) if isinstance(one, str | Path) else one
         if not isinstance(index, Index):
             raise _wrong(f"{where}: indexes", "holds", index, expected)
         found.append((name or str(index.path if index is one else one), index))
@@ -67,7 +67,7 @@ def named_evaluations(runs: EvaluationsLike, where: str) -> list[tuple[str, Eval
     expected = "evaluations, their paths, or pairs (name, evaluation)"
     found: list[tuple[str, Evaluation]] = []
     for number, (name, one) in enumerate(map(_pair, _several(runs, Evaluation, f"{where}: runs", expected)), 1):
-        path = isinstance(one, str | PathLike)
+        path = isinstance(one, str | Path)
         run = read_evaluation(one) if path else one
         if not isinstance(run, Evaluation):
             raise _wrong(f"{where}: runs", "holds", run, expected)
@@ -77,7 +77,7 @@ def named_evaluations(runs: EvaluationsLike, where: str) -> list[tuple[str, Eval
 
 def _several(given: Any, kind: type, where: str, expected: str) -> list[Any]:
     """What is given as a list; one of the kind, or a path, is a list of one."""
-    if isinstance(given, (kind, str, PathLike)):
+    if isinstance(given, (kind, str, Path)):
         return [given]
     if isinstance(given, Mapping) or not isinstance(given, Iterable):
         raise _wrong(where, "is", given, expected)
