@@ -51,7 +51,7 @@ _HOMES = {
     "open_plan": "labels.plan",
     "read_corpus": "corpus.corpus",
     "read_evaluation": "evaluation.result",
-    "read_result": "index.results.reading",
+    "read_result": "answers.reading",
     "read_training_record": "lm.trainer.record",
     "sample": "labels.sampling",
     "select": "index.selection.picking",

@@ -8,6 +8,7 @@ from airrep.answers.explain import explain as explain
 from airrep.answers.harm import harmful as harmful
 from airrep.answers.harm import top_of_set as top_of_set
 from airrep.answers.mix import mix as mix
+from airrep.answers.reading import read_result as read_result
 from airrep.attributors.base import Attributor as Attributor
 from airrep.attributors.conformance import check_attributor as check_attributor
 from airrep.attributors.methods import METHODS as METHODS
@@ -64,7 +65,6 @@ from airrep.index.results.kinds import GroupResult as GroupResult
 from airrep.index.results.kinds import TopResult as TopResult
 from airrep.index.results.kinds import WhatIfResult as WhatIfResult
 from airrep.index.results.provenance import Provenance as Provenance
-from airrep.index.results.reading import read_result as read_result
 from airrep.index.selection.picking import resample as resample
 from airrep.index.selection.picking import select as select
 from airrep.index.selection.picks import Draw as Draw

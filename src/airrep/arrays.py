@@ -14,12 +14,33 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias, overload
 import numpy as np
 from scipy import sparse
 
+from airrep.errors import DataError
+
 if TYPE_CHECKING:
     from typing import Annotated as Bool
     from typing import Annotated as Float32
     from typing import Annotated as Int64
 else:
     from jaxtyping import Bool, Float32, Int64
+
+NumbersLike: TypeAlias = Any
+"""Numbers as an array, nested lists, a table or a tensor: what ``np.asarray`` takes, and tensors of any device."""
+
+
+def as_numbers(values: NumbersLike, what: str) -> np.ndarray:
+    """An array of the numbers given; errors call them *what*.
+
+    Raises:
+        DataError: they are not numbers, or rows differ in length.
+    """
+    try:
+        found = np.asarray(values.detach().cpu() if hasattr(values, "detach") else values)
+    except (TypeError, ValueError) as error:
+        raise DataError(f"{what}: make no array: {str(error).splitlines()[0]}. Give rows of numbers.") from error
+    if found.dtype.kind not in "biuf":
+        raise DataError(f"{what}: are of type {found.dtype}; expected numbers. Give rows of numbers.")
+    return found
+
 
 DenseFeatures: TypeAlias = Float32[np.ndarray, "rows d"]
 """Features of some examples, one row each."""

@@ -88,8 +88,8 @@ def test_thresholds_decide(world: airrep.Index) -> None:
     item = [Example(text(0, 10) + " zzz", text(12, 9), "some")]
     share = 3 / 4  # of its prompt; of the whole item it is 5 / 13
     for nearly, verdict in ((share + 0.01, "clean"), (share - 0.01, "nearly contained")):
-        settings = AuditSettings(nearly=nearly)
-        assert airrep.audit(world, item, settings=settings).items[0].verdict == verdict
+        for settings in ({"nearly": nearly}, AuditSettings(nearly=nearly)):
+            assert airrep.audit(world, item, settings=settings).items[0].verdict == verdict
 
 
 def test_items_alike_in_meaning(tmp_path: Path) -> None:
@@ -121,7 +121,11 @@ def test_bad_questions_are_told(world: airrep.Index) -> None:
         airrep.audit(world, [])
     for settings in ({"order": 3}, {"nearly": 0.99}, {"contained": 1.1}, {"cosine": 2.0}, {"cosine": float("nan")}):
         with pytest.raises(ConfigError, match="audit: "):
-            AuditSettings(**settings)
+            airrep.audit(world, [Example("a", "b")], settings=settings)
+    with pytest.raises(
+        ConfigError, match="'ordre' is not a setting here; expected one of contained, cosine, nearly, order"
+    ):
+        airrep.audit(world, [Example("a", "b")], settings={"ordre": 4})
 
 
 def test_hostile_texts(world: airrep.Index) -> None:

@@ -10,7 +10,7 @@ from worlds.small_world import HashAttributor, make_corpus
 
 import airrep
 from airrep.answers import clean as module
-from airrep.answers.clean import CleanResult, CleanSettings
+from airrep.answers.clean import CleanResult
 from airrep.answers.likeness.neighbours import Neighbours, disagreement, robust_deviations, vote
 from airrep.arrays import DenseFeatures, unit_rows
 from airrep.corpus.corpus import Example
@@ -147,7 +147,7 @@ def test_bad_questions_are_told(tmp_path: Path) -> None:
         airrep.clean(index, label="tag")
     for name, value in (("own_share", 0.0), ("duplicate", 1.5), ("outlier", float("nan")), ("neighbours", 1)):
         with pytest.raises(ConfigError, match=f"clean: {name} is"):
-            CleanSettings(**{name: value})
+            airrep.clean(index, settings={name: value})
     assert airrep.clean(index, kinds=["label"], label="source").skipped == {
         "label": "the field 'source' has fewer than two values"
     }

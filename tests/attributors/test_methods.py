@@ -69,16 +69,83 @@ class NeverTheSame(HashAttributor):
         return f"{NeverTheSame.made:064d}"
 
 
+class LearnsInSecret(HashAttributor):
+    """Features are divided by what the corpus has, which the fingerprint does not tell."""
+
+    learnt = 1.0
+
+    def fit(self, train):
+        self.learnt = float(len(train))
+
+    def encode_train(self, examples, on_rows=None):
+        return super().encode_train(examples, on_rows) / np.float32(self.learnt)
+
+    def save_state(self, folder):
+        (folder / "learnt.txt").write_text(str(self.learnt))
+
+    def load_state(self, folder):
+        self.learnt = float((folder / "learnt.txt").read_text())
+
+
+class ForgetsToSave(LearnsInSecret):
+    def fit(self, train):
+        self.mean = float(len(train))
+
+    def encode_train(self, examples, on_rows=None):
+        if not hasattr(self, "mean"):
+            raise NotFittedError("hash: has not seen the training corpus. Call fit(train) first.")
+        return HashAttributor.encode_train(self, examples, on_rows) / np.float32(self.mean)
+
+    save_state = load_state = HashAttributor.save_state
+
+
+class NoCallback(HashAttributor):
+    def encode_train(self, examples):
+        return super().encode_train(examples)
+
+
+class MissesAnAttribute(HashAttributor):
+    def fit(self, train):
+        self.mean = len(train)
+
+    def encode_train(self, examples, on_rows=None):
+        return super().encode_train(examples, on_rows) / np.float32(self.mean)
+
+
+def giving(features) -> type[HashAttributor]:
+    """A method whose features are these, whatever is asked."""
+    return type("Giving", (HashAttributor,), {"encode_train": lambda self, examples, on_rows=None: features})
+
+
+def having(**attributes) -> type[HashAttributor]:
+    return type("Having", (HashAttributor,), attributes)
+
+
 @pytest.mark.parametrize(
     ("broken", "promise"),
     [
         (CountsTheCall, "features depend on the other examples"),
         (NeverTheSame, "two attributors made alike have different fingerprints"),
+        (LearnsInSecret, "the fingerprint is the same after fit on another corpus, which changes the features"),
+        (ForgetsToSave, "what was learnt, saved by save_state and loaded by load_state: fails with NotFittedError"),
+        (NoCallback, r"encode_train\(examples, on_rows\): fails with TypeError"),
+        (MissesAnAttribute, "encode_train before fit is to work or to raise NotFittedError: fails with AttributeError"),
+        (giving(None), "features are a NoneType, not an array"),
+        (giving([[1.0]] * 8), "features are a list, not an array"),
+        (giving(np.zeros(8, np.float32)), r"features are of shape \(8,\), not \(rows, columns\)"),
+        (giving(np.zeros((8, 2))), "features are float64, not float32"),
+        (having(settings={}), r"settings are a dict, not an airrep\.runtime\.settings\.Settings"),
+        (having(settings=None), "settings are a NoneType"),
+        (having(fingerprint=7), "the fingerprint is 7, not 64 hex digits"),
+        (having(name=None), "name None is not one word"),
+        (HashAttributor(), "was given a HashAttributor, not the class or a function that makes a new one"),
+        (dict, "a dict was made, not an airrep.Attributor"),
+        (airrep.Attributor, "a new attributor: fails with TypeError"),
     ],
 )
-def test_conformance_finds_what_is_broken(broken: type[HashAttributor], promise: str) -> None:
+def test_conformance_finds_what_is_broken(broken, promise: str) -> None:
     airrep.check_attributor(HashAttributor)
-    with pytest.raises(AssertionError, match=promise):
+    with pytest.raises(AssertionError, match=f"^check_attributor: {promise}"):
         airrep.check_attributor(broken)
 
 

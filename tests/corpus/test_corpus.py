@@ -122,6 +122,16 @@ def test_equal_texts_get_numbered_ids(rows_at_once: int, monkeypatch: pytest.Mon
     assert ids == [a, b, f"{a}-2", f"{a}-3", c, f"{b}-2"]
 
 
+@pytest.mark.parametrize(
+    "given", ["text", {"prompt": "a", "response": "b"}, pa.table({"prompt": ["a"], "response": ["b"]})]
+)
+def test_what_is_no_list_of_records_is_refused(given: Any) -> None:
+    with pytest.raises(
+        ConfigError, match=rf"records: are a {type(given).__name__}; expected a list of dicts\. Give one"
+    ):
+        Corpus.from_records(given)
+
+
 def test_equal_texts_with_ids_keep_them() -> None:
     rows = [{"prompt": "a", "response": "r", "id": 1}, {"prompt": "a", "response": "r"}]
     assert Corpus.from_records(rows).ids.to_pylist() == ["1", Example("a", "r", "-").content_hash]

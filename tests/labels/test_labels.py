@@ -28,6 +28,16 @@ def unfinished(tmp_path: Path, plan: SubsetPlan) -> Labels:
     return label(plan, TRAIN, QUERIES, ToyWorld(), FINE_TUNE, tmp_path / "unfinished", part="1/4")
 
 
+def test_subsets_and_corpora_are_given_in_any_form(labels: Labels, plan: SubsetPlan, tmp_path: Path) -> None:
+    train, queries = ([one.to_dict() for one in corpus] for corpus in (TRAIN, QUERIES))
+    by_path = label(plan.path, train, queries, ToyWorld(), FINE_TUNE, tmp_path / "by-path", seeds=2)
+    assert by_path.fingerprint == labels.fingerprint
+    found, wanted = by_path.instances(train, queries), labels.instances(TRAIN, QUERIES)
+    assert [one.train for one in found] == [one.train for one in wanted]
+    with pytest.raises(ArtifactError, match="nowhere: does not exist"):
+        label("nowhere", train, queries, ToyWorld(), FINE_TUNE, tmp_path / "none")
+
+
 def test_instances_hold_examples_queries_subsets_and_losses(labels: Labels, plan: SubsetPlan) -> None:
     instances = open_labels(labels.path).instances(TRAIN, QUERIES)
     assert [instance.name for instance in instances] == ["0", "1"]

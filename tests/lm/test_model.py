@@ -12,6 +12,7 @@ from reference import lm as reference
 from transformers import AutoModelForCausalLM
 from worlds.tiny_lms import CHAT, TYPES, some_examples, tiny_llama4, tiny_lm, tiny_network, tiny_opt, tiny_tokenizer
 
+from airrep.corpus.corpus import Corpus, Example
 from airrep.errors import ConfigError, TrainingError
 from airrep.lm.documents import Documents, PackedDocuments
 from airrep.lm.fine_tune import accumulate, order_of
@@ -185,6 +186,30 @@ def test_a_short_fine_tune_equals_the_trainer_of_transformers(tmp_path: Path, ll
     llama.fine_tune(documents, settings, seed=0)
     wanted = reference.losses(plain.eval(), chosen)
     np.testing.assert_allclose(llama.losses(documents.take(rows)), wanted, rtol=1e-5)
+
+
+@pytest.mark.parametrize("switch", [torch.no_grad, torch.inference_mode])
+@pytest.mark.parametrize("rank", [None, 2])
+def test_a_fine_tune_switches_gradients_on(switch: Any, rank: int | None, tmp_path: Path, llama: TargetLM) -> None:
+    documents = llama.tokenise(some_examples())
+    tuning = FAST.model_copy(update={"lora_rank": rank})
+    llama.fine_tune(documents, tuning, 1)
+    with switch():
+        other = load(llama.files.weights)
+        other.fine_tune(documents, tuning, 1)
+        np.testing.assert_array_equal(other.losses(documents), llama.losses(documents))
+        other.reset()
+    other.fine_tune(documents, tuning, 1)
+    np.testing.assert_array_equal(other.losses(documents), llama.losses(documents))
+
+
+def test_examples_are_tokenised_in_any_form(llama: TargetLM) -> None:
+    examples = some_examples()
+    wanted = listed(llama.tokenise(examples))
+    assert listed(llama.tokenise([one.to_dict() for one in examples])) == wanted
+    assert listed(llama.tokenise(Corpus.from_examples(examples))) == wanted
+    assert listed(llama.tokenise("two")) == listed(llama.tokenise([Example("", "two")]))
+    assert len(llama.tokenise([])) == 0
 
 
 def test_reset_brings_every_bit_of_the_base_back(llama: TargetLM) -> None:

@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+import torch
 from worlds.small_world import tree
 from worlds.tiny_bert import tiny_folder
 from worlds.training_world import planted, tiny_settings
@@ -55,6 +56,16 @@ def records(folder: Path) -> list[dict[str, Any]]:
 def few_resamples(monkeypatch: pytest.MonkeyPatch) -> None:
     """Intervals from so few draws that they cost nothing."""
     monkeypatch.setattr("airrep.training.run.RESAMPLES", 40)
+
+
+@pytest.mark.parametrize("switch", [torch.no_grad, torch.inference_mode])
+def test_gradients_that_are_switched_off_are_switched_on(
+    switch: Any, settings: TrainingSettings, tmp_path: Path
+) -> None:
+    train_encoder(LEARN, [UNSEEN], tmp_path / "one", settings)
+    with switch():
+        train_encoder(LEARN, [UNSEEN], tmp_path / "other", settings)
+    assert (tmp_path / "one/model.safetensors").read_bytes() == (tmp_path / "other/model.safetensors").read_bytes()
 
 
 class Interruption(BaseException):

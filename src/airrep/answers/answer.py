@@ -1,7 +1,7 @@
 """The base of all answers: a JSON form, written and read back."""
 
 from abc import ABC
-from dataclasses import asdict
+from dataclasses import asdict, fields
 from functools import cache
 from pathlib import Path
 from typing import Any, ClassVar, Self
@@ -29,6 +29,16 @@ class Answer(ABC):
     __pydantic_config__: ClassVar[ConfigDict] = ConfigDict(allow_inf_nan=False, ser_json_inf_nan="constants")
     kind: ClassVar[str]
     provenance: Provenance
+
+    def __repr__(self) -> str:
+        shown = []
+        for field in fields(self):  # type: ignore[arg-type]
+            value = getattr(self, field.name)
+            if isinstance(value, tuple | dict):
+                shown.append(f"{len(value):,} {field.name}")
+            elif isinstance(value, str | int):
+                shown.append(f"{field.name}={value!r}")
+        return f"{type(self).__name__}({', '.join(shown)})"
 
     def to_dict(self) -> dict[str, Any]:
         """The answer as JSON values; the layout is in docs/answers.md."""

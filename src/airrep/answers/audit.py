@@ -1,10 +1,11 @@
 """Evaluation items that the training data contain, or nearly contain."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import ClassVar, Literal, TypeAlias
+from typing import Any, ClassVar, Literal, Self, TypeAlias
 
 import numpy as np
+from pydantic import model_validator
 
 from airrep.answers.answer import Answer
 from airrep.answers.likeness.common import Templates, most_of_texts
@@ -20,14 +21,14 @@ from airrep.errors import ConfigError
 from airrep.index.index import Index, Queries
 from airrep.index.results.hits import Record
 from airrep.index.results.provenance import Provenance
+from airrep.runtime.settings import Settings
 
 Verdict: TypeAlias = Literal["contained", "nearly contained", "alike in meaning", "clean", "too short to tell"]
 Part: TypeAlias = Literal["item", "prompt"]
 _Found: TypeAlias = Literal["contained", "not contained", "too short"]
 
 
-@dataclass(frozen=True)
-class AuditSettings:
+class AuditSettings(Settings):
     """Thresholds of an audit."""
 
     order: int = 8
@@ -39,13 +40,15 @@ class AuditSettings:
     cosine: float = 0.97
     """Cosine of embeddings from which on an item is alike in meaning."""
 
-    def __post_init__(self) -> None:
+    @model_validator(mode="after")
+    def _possible(self) -> Self:
         if self.order < 4:
             raise ConfigError(f"audit: n-grams have {self.order} words; expected 4 or more. Take more.")
         if not 0 < self.nearly <= self.contained <= 1:
             raise ConfigError("audit: expected 0 < nearly <= contained <= 1 for the shares of n-grams. Correct them.")
         if not -1 <= self.cosine <= 1:
             raise ConfigError(f"audit: the cosine is {self.cosine}; expected -1 to 1. Correct it.")
+        return self
 
 
 @dataclass(frozen=True)
@@ -86,7 +89,7 @@ class Audited:
     """None where the index holds no embeddings."""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class AuditResult(Answer):
     """What was found of each evaluation item, in their order."""
 
@@ -114,7 +117,7 @@ def audit(
     items: Queries,
     *,
     where: str | None = None,
-    settings: AuditSettings | None = None,
+    settings: AuditSettings | Mapping[str, Any] | None = None,
     progress: OnProgress | None = None,
 ) -> AuditResult:
     """Look for evaluation items in the training data, by words and by meaning.
@@ -130,7 +133,7 @@ def audit(
         index: the index of the training data.
         items: evaluation items, with their reference answers.
         where: a filter; only training examples that fulfil it are looked at.
-        settings: thresholds.
+        settings: thresholds, or a dict of some of them.
         progress: called with the number of training examples that were read.
 
     Raises:
@@ -141,7 +144,7 @@ def audit(
         >>> len(found.items)
         2
     """
-    asked, keep, chosen = list(as_examples(items, "items")), index.mask(where), settings or AuditSettings()
+    asked, keep, chosen = list(as_examples(items, "items")), index.mask(where), AuditSettings.given(settings)
     if not keep.any():
         raise ConfigError("audit: there are no training examples to look at. Choose another filter.")
     texts, templates = _same_texts(index, asked, keep, chosen, progress)

@@ -2,13 +2,14 @@
 
 import json
 from collections import defaultdict
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import Any, ClassVar, Literal, TypeAlias, get_args
+from typing import Any, ClassVar, Literal, Self, TypeAlias, get_args
 
 import numpy as np
+from pydantic import model_validator
 
 from airrep.answers.answer import Answer
 from airrep.answers.harm import HARM
@@ -27,6 +28,7 @@ from airrep.index.index import Index, Queries
 from airrep.index.results.hits import Record
 from airrep.index.results.provenance import Provenance
 from airrep.runtime.remote.outputs import check_new_folder, new_folder
+from airrep.runtime.settings import Settings
 
 Kind: TypeAlias = Literal["label", "answer", "duplicate", "outlier", "harmful"]
 KINDS: tuple[Kind, ...] = get_args(Kind)
@@ -35,8 +37,7 @@ REASONS = "dropped_for"
 KEEP, DROP = "keep.jsonl", "drop.jsonl"
 
 
-@dataclass(frozen=True)
-class CleanSettings:
+class CleanSettings(Settings):
     """Thresholds of what is found; the defaults were measured (docs/answers.md)."""
 
     neighbours: int = 10
@@ -54,7 +55,8 @@ class CleanSettings:
     harmed: float = 0.5
     """Share of the queries from which on an example harms many."""
 
-    def __post_init__(self) -> None:
+    @model_validator(mode="after")
+    def _possible(self) -> Self:
         shares = ("own_share", "duplicate", "harmed")
         wrong = [name for name in shares if not 0 < getattr(self, name) <= 1]
         wrong += [name for name in ("disagreement", "outlier") if not 0 < getattr(self, name) < float("inf")]
@@ -63,6 +65,7 @@ class CleanSettings:
             name = wrong[0]
             expected = "above 0, at most 1" if name in shares else "2 or more" if "neighbours" in name else "above 0"
             raise ConfigError(f"clean: {name} is {getattr(self, name)}; expected {expected}. Correct it.")
+        return self
 
 
 @dataclass(frozen=True)
@@ -79,7 +82,7 @@ class ExampleFinding:
     example: Record
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class CleanResult(Answer):
     """What was found, strongest first within each kind, and how it was looked for."""
 
@@ -142,7 +145,7 @@ def clean(
     label: str = "label",
     where: str | None = None,
     encoder: str = "default",
-    settings: CleanSettings | None = None,
+    settings: CleanSettings | Mapping[str, Any] | None = None,
     progress: OnProgress | None = None,
 ) -> CleanResult:
     """Find training examples with likely wrong labels or answers, repeats, outliers, and those that harm many queries.
@@ -157,7 +160,7 @@ def clean(
         label: the field of the label; ``"response"`` where answers are labels themselves.
         where: a filter; only examples that fulfil it are looked at, and are neighbours.
         encoder: sentence encoder that tells how near texts are.
-        settings: thresholds.
+        settings: thresholds, or a dict of some of them.
         progress: called with the number of encoded examples.
 
     Raises:
@@ -173,7 +176,7 @@ def clean(
         named = f"has no kind '{unknown[0]}'" if unknown else "is asked for nothing"
         raise ConfigError(f"clean: {named}; expected some of {', '.join(KINDS)}. Name those.")
     keep = index.mask(where)
-    chosen = settings or CleanSettings()
+    chosen = CleanSettings.given(settings)
     looking = _Looking(index, keep, chosen, label, queries, encoder, progress)
     findings: list[ExampleFinding] = []
     skipped: dict[str, str] = {}

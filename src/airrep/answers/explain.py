@@ -61,7 +61,7 @@ class Explained:
     lessons: tuple[Lesson, ...]
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class ExplainResult(Answer):
     """What taught each of several answers."""
 

@@ -69,7 +69,7 @@ class Hub:
     example: Record
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class HarmResult(Answer):
     """What harms each of several queries, and the hubs among it."""
 
@@ -163,7 +163,7 @@ class Mean:
     example: Record
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class SetResult(Answer):
     """The examples that help, or harm, a whole set of queries most."""
 

@@ -50,7 +50,7 @@ class SourceWeight:
         return self.weight / self.share
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class MixResult(Answer):
     """Weights of sources for a target, the greatest first."""
 

@@ -1,7 +1,7 @@
 """A public check that an attributor keeps its contract."""
 
-from collections.abc import Callable
-from contextlib import suppress
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any, get_args
@@ -14,7 +14,8 @@ from airrep.attributors.base import Attributor
 from airrep.attributors.direct import DirectAttributor
 from airrep.corpus.corpus import Corpus, Example
 from airrep.corpus.views import seen_text
-from airrep.errors import NotFittedError
+from airrep.errors import AirRepError, NotFittedError
+from airrep.runtime.settings import Settings
 from airrep.scoring.pooling import Pool
 
 TOLERANCE = 1e-3
@@ -25,7 +26,7 @@ def check_attributor(make: Callable[[], Attributor]) -> None:
     """Check that an attribution method keeps the promises that index, scores and evaluation rely on.
 
     Args:
-        make: makes a new attributor, always in the same way.
+        make: makes a new attributor, always in the same way: its class, or a function.
 
     Raises:
         AssertionError: a promise is broken; the message says which.
@@ -34,23 +35,66 @@ def check_attributor(make: Callable[[], Attributor]) -> None:
         >>> airrep.check_attributor(lambda: airrep.make_attributor("tfidf"))  # silent: it keeps the promises
     """
     train = _corpus()
-    attributor = make()
-    _check_identity(attributor)
-    _check_unfitted(make())
-    attributor.fit(train)
-    features = attributor.encode_train(train)
-    _check_features(attributor, train, features)
-    _check_independence(attributor, train, features)
-    _check_fingerprint(make, attributor, train)
-    _check_state(make, attributor, features, train)
-    _check_places(attributor, features, train)
+    with _promise("a new attributor"):
+        attributor = _made(make)
+        _check_identity(attributor)
+    with _promise("encode_train before fit is to work or to raise NotFittedError"):
+        _check_unfitted(make())
+    with _promise("fit(train)"):
+        attributor.fit(train)
+    with _promise("encode_train(examples, on_rows)"):
+        features = attributor.encode_train(train, _ignore)
+    _check_kind(features, len(train))
+    with _promise("encode_queries(examples, on_rows)"):
+        queries = attributor.encode_queries(train, _ignore)
+    _require(np.shape(queries) == features.shape, f"queries are {np.shape(queries)}, features {features.shape}")
+    with _promise("encode_train of no example, of one, of them backwards"):
+        _check_independence(attributor, train, features)
+    with _promise("fingerprint"):
+        _check_fingerprint(make, attributor, train)
+    with _promise("what was learnt, saved by save_state and loaded by load_state"):
+        _check_state(make, attributor, features, train)
+    with _promise("places(example)"):
+        _check_places(attributor, features, train)
     if isinstance(attributor, DirectAttributor):
-        _check_scores(make, attributor, train)
+        with _promise("score(train, queries)"):
+            _check_scores(make, attributor, train)
+    with _promise("fit on another corpus"):
+        _check_learnt(make, attributor, train)
+
+
+class _BrokenPromiseError(AssertionError):
+    """A promise is broken; the message says which."""
+
+
+@contextmanager
+def _promise(what: str) -> Iterator[None]:
+    """Any failure breaks the promise, unless airrep itself refuses data, files or settings."""
+    try:
+        yield
+    except Exception as error:
+        if isinstance(error, _BrokenPromiseError) or (
+            isinstance(error, AirRepError) and not isinstance(error, NotFittedError)
+        ):
+            raise
+        raise _BrokenPromiseError(f"check_attributor: {what}: fails with {type(error).__name__}: {error}") from error
+
+
+def _ignore(rows: int) -> None:
+    """Take the count of rows that are done."""
+
+
+def _made(make: Callable[[], Attributor]) -> Attributor:
+    _require(callable(make), f"was given a {type(make).__name__}, not the class or a function that makes a new one")
+    attributor = make()
+    _require(isinstance(attributor, Attributor), f"a {type(attributor).__name__} was made, not an airrep.Attributor")
+    return attributor
 
 
 def _check_scores(make: Callable[[], Attributor], attributor: DirectAttributor, train: Corpus) -> None:
     """Scores of a method without features depend on the two examples alone, and on what it learnt."""
-    scores = attributor.score(train, train)
+    scores = attributor.score(train, train, _ignore)
+    _require(isinstance(scores, np.ndarray), f"scores are a {type(scores).__name__}, not an array")
     _require(
         scores.shape == (len(train), len(train)), f"scores are {scores.shape} for {len(train)} examples and queries"
     )
@@ -99,10 +143,19 @@ def _corpus() -> Corpus:
     )
 
 
+def _others() -> list[Example]:
+    """Examples of another corpus, whose words partly are those of the first."""
+    texts = [("Name a fruit.", "A pear, a plum."), ("Name a planet.", "Mars is red."), ("Where?", "Where the sky is.")]
+    return [Example(prompt, response, id=f"other-{number}") for number, (prompt, response) in enumerate(texts)]
+
+
 def _check_identity(attributor: Attributor) -> None:
-    _require(attributor.name.isidentifier(), f"name {attributor.name!r} is not one word")
+    name, settings = attributor.name, attributor.settings
+    _require(isinstance(name, str) and name.isidentifier(), f"name {name!r} is not one word")
     _require(attributor.pool in get_args(Pool), f"pool {attributor.pool!r} does not exist")
-    _require(attributor.settings == type(attributor.settings)(**attributor.settings.model_dump()), "settings change")
+    kind = type(settings).__name__
+    _require(isinstance(settings, Settings), f"settings are a {kind}, not an airrep.runtime.settings.Settings")
+    _require(settings == type(settings)(**settings.model_dump()), "settings change")
 
 
 def _check_unfitted(attributor: Attributor) -> None:
@@ -111,21 +164,19 @@ def _check_unfitted(attributor: Attributor) -> None:
         attributor.encode_train(_corpus())
 
 
-def _check_features(attributor: Attributor, train: Corpus, features: Features) -> None:
-    _require(features.shape[0] == len(train), f"{features.shape[0]} rows of features for {len(train)} examples")
+def _check_kind(features: Features, rows: int) -> None:
+    known = isinstance(features, np.ndarray | sparse.csr_array | MixedFeatures)
+    _require(known, f"features are a {type(features).__name__}, not an array or a csr_array")
+    _require(len(features.shape) == 2, f"features are of shape {features.shape}, not (rows, columns)")
+    _require(features.shape[0] == rows, f"{features.shape[0]} rows of features for {rows} examples")
     _require(features.dtype == np.float32, f"features are {features.dtype}, not float32")
-    _require(
-        isinstance(features, np.ndarray | sparse.csr_array | MixedFeatures), f"features are a {type(features).__name__}"
-    )
     _require(bool(np.isfinite(numbers_of(features)).all()), "features are not all finite")
-    queries = attributor.encode_queries(train)
-    _require(queries.shape == features.shape, f"queries are {queries.shape}, training features {features.shape}")
-    empty = attributor.encode_train([])
-    _require(empty.shape == (0, features.shape[1]), f"features of no examples are {empty.shape}")
 
 
 def _check_independence(attributor: Attributor, train: Corpus, features: Features) -> None:
     """Features depend on the example alone, and the same call gives the same bytes."""
+    empty = attributor.encode_train([])
+    _require(np.shape(empty) == (0, features.shape[1]), f"features of no examples are {np.shape(empty)}")
     _require(_same(attributor.encode_train(train), features), "the same call gives other features")
     alone = [attributor.encode_train([example]) for example in train]
     apart = all(_close(one, features[[row]]) for row, one in enumerate(alone))
@@ -136,10 +187,29 @@ def _check_independence(attributor: Attributor, train: Corpus, features: Feature
 
 
 def _check_fingerprint(make: Callable[[], Attributor], attributor: Attributor, train: Corpus) -> None:
+    digits = attributor.fingerprint
+    _require(isinstance(digits, str) and len(digits) == 64, f"the fingerprint is {digits!r}, not 64 hex digits")
     other = make()
     other.fit(train)
-    _require(len(attributor.fingerprint) == 64, "the fingerprint is not 64 hex digits")
-    _require(other.fingerprint == attributor.fingerprint, "two attributors made alike have different fingerprints")
+    _require(other.fingerprint == digits, "two attributors made alike have different fingerprints")
+
+
+def _check_learnt(make: Callable[[], Attributor], attributor: Attributor, train: Corpus) -> None:
+    """What is learnt of another corpus has another fingerprint, if it makes other features."""
+    other = make()
+    try:
+        other.fit(Corpus.from_examples([*train[:4], *_others()]))
+        told = other.fingerprint != attributor.fingerprint
+        same = told or all(map(_same, _outcome(other, train), _outcome(attributor, train)))
+    except AirRepError:  # features that were given, or fitted elsewhere, belong to one corpus
+        return
+    _require(same, "the fingerprint is the same after fit on another corpus, which changes the features")
+
+
+def _outcome(attributor: Attributor, train: Corpus) -> list[Features]:
+    """All that a method makes of examples."""
+    found = [attributor.encode_train(train), attributor.encode_queries(train)]
+    return [*found, attributor.score(train, train)] if isinstance(attributor, DirectAttributor) else found
 
 
 def _check_state(make: Callable[[], Attributor], attributor: Attributor, features: Features, train: Corpus) -> None:
@@ -172,7 +242,7 @@ def _greatest(features: Features) -> float:
 
 def _require(holds: bool, problem: str) -> None:
     if not holds:
-        raise AssertionError(f"check_attributor: {problem}")
+        raise _BrokenPromiseError(f"check_attributor: {problem}")
 
 
 def _check_places(attributor: Attributor, features: Features, train: Corpus) -> None:
@@ -181,9 +251,9 @@ def _check_places(attributor: Attributor, features: Features, train: Corpus) -> 
         places = attributor.places(example)
         if places is None:
             return
-        assert not isinstance(part, np.ndarray), "places: are for sparse features alone"
+        assert not isinstance(part, np.ndarray), "places are for sparse features alone"
         own = part.indices[part.indptr[row] : part.indptr[row + 1]]
-        assert np.isin(places.columns, own).all(), f"places: '{example.id}' has columns that are not its features'"
+        _require(bool(np.isin(places.columns, own).all()), f"places of '{example.id}' are not those of its features")
         inside = (places.starts >= 0) & (places.starts < places.stops)
         inside &= places.stops <= len(seen_text(example, "whole"))
-        assert inside.all(), f"places: '{example.id}' has one outside its texts"
+        _require(bool(inside.all()), f"places of '{example.id}' are not all within its texts")

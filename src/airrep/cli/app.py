@@ -103,7 +103,7 @@ def report_command(
             "report: --figures, --no-figures, --curve and --join are for evaluations; "
             "expected none of them here. Leave them out."
         )
-    from airrep.reports.answers.tables import KINDS as ANSWERS
+    from airrep.answers.reading import ANSWERS
 
     if any(run.kind in ANSWERS for run in opened):
         from airrep.reports.answers.pages import write_answer_report

@@ -147,7 +147,15 @@ class Corpus(Sequence[Example]):
         """Return a corpus of mappings, such as a list of dicts or a Hugging Face ``Dataset``.
 
         Fields and errors are those of :func:`read_corpus`; places are record numbers, from 1 on.
+
+        Raises:
+            ConfigError: something else, such as a table.
         """
+        if isinstance(records, str | bytes | Mapping) or hasattr(records, "__arrow_c_stream__"):
+            raise ConfigError(
+                f"records: are a {type(records).__name__}; expected a list of dicts. Give one, such as "
+                "table.to_dict('records'); functions that ask for data take tables, paths and one dict as they are."
+            )
         schema = Schema(prompt_field, response_field, id_field, label_field, source_field, turns, preferences)
         source = RecordSource("records", "record", enumerate(records, 1))
         table, skipped, forms = _read(source, schema, skip_invalid)

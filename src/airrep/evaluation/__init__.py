@@ -3,6 +3,7 @@
 classify     The identical-class test: the label of the nearest training example.
 comparison   Comparison of evaluations: every pair of rows, tested.
 diagnosis/   Findings that tell why an LDS is low.
+given        Indexes, labelled instances and evaluations as a program gives them.
 judging      Group scores, best scale and LDS of any method on labelled instances.
 lds          LDS of indexes on labelled instances, side by side.
 loo          Leave-one-out: how well scores predict the effects of removing examples.

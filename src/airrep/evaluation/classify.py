@@ -2,7 +2,7 @@
 
 import math
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from functools import cached_property
 from typing import Any
 
@@ -13,7 +13,9 @@ from scipy.optimize import brentq
 from airrep.arrays import Rows
 from airrep.attributors.base import OnProgress
 from airrep.corpus.corpus import Corpus
+from airrep.corpus.inputs import CorpusLike, as_corpus
 from airrep.errors import ConfigError, DataError
+from airrep.evaluation.given import IndexesLike, named_indexes
 from airrep.evaluation.pool import Named, TrainingPool, check_same_pools, cost_of
 from airrep.evaluation.result import Difference, Evaluation, Row, check_names
 from airrep.evaluation.statistics.means import CONFIDENCE, TaskResamples, task_means
@@ -53,7 +55,10 @@ class ClassifySettings(Settings):
 
 
 def classify(
-    indexes: Named, queries: Corpus, settings: ClassifySettings | None = None, progress: OnProgress | None = None
+    indexes: IndexesLike,
+    queries: CorpusLike,
+    settings: ClassifySettings | Mapping[str, Any] | None = None,
+    progress: OnProgress | None = None,
 ) -> Evaluation:
     """Accuracy with which each query's top-1 training example has its class (identical-class test).
 
@@ -62,13 +67,14 @@ def classify(
     them have, of equals to the one that comes first; examples without class have no vote, but count among the k.
 
     Args:
-        indexes: of the same training examples; the first is the one that the others are compared with.
+        indexes: of the same training examples, or their paths, each alone or as ``(name, index)``; the first is the
+            one that the others are compared with.
         queries: with their classes.
-        settings: the defaults if None.
+        settings: or a dict of some of them; the defaults if None.
         progress: called with the number of encoded queries of each index.
 
     Raises:
-        ConfigError: no index, a bad filter, no such field, or more votes than examples.
+        ConfigError: no index, a bad setting or filter, no such field, or more votes than examples.
         DataError: two rows of one name, a query without class, other examples in some index, or no class at all.
 
     Example:
@@ -76,7 +82,8 @@ def classify(
         >>> found.measure, len(found.queries)
         ('classify', 5)
     """
-    return Classification(indexes, queries, settings or ClassifySettings()).run(progress)
+    chosen, asked = ClassifySettings.given(settings), as_corpus(queries, "queries")
+    return Classification(named_indexes(indexes, "classify"), asked, chosen).run(progress)
 
 
 class Classification:

@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from airrep.errors import ArtifactError, ConfigError, DataError
+from airrep.evaluation.given import EvaluationsLike, named_evaluations
 from airrep.evaluation.judging import difference_over
 from airrep.evaluation.result import Difference, Evaluation, Row
 from airrep.evaluation.statistics.means import TaskResamples, paired_ratio
@@ -126,7 +127,7 @@ def find_comparison(path: str | Path, request: dict[str, Any]) -> Comparison | N
 
 
 def compare_evaluations(
-    runs: Named, to: str | None = None, *, resamples: int | None = None, command: str = ""
+    runs: EvaluationsLike, to: str | None = None, *, resamples: int | None = None, command: str = ""
 ) -> Comparison:
     """Test every pair of rows: difference, 95 % interval, two-sided p-value, that adjusted after Holm, and the ratio.
 
@@ -136,7 +137,8 @@ def compare_evaluations(
     :meth:`airrep.evaluation.statistics.means.TaskResamples.difference`).
 
     Args:
-        runs: evaluations of one measure and one subject, with names for errors.
+        runs: evaluations of one measure and one subject, or their paths, each alone or as ``(name, evaluation)``; or
+            one alone. Names tell rows and errors apart.
         to: compare only with the row of this name.
         resamples: bootstrap draws of lds and loo; 1,000 if None.
         command: the command line that asked for it.
@@ -150,6 +152,7 @@ def compare_evaluations(
         >>> found = airrep.classify([("tfidf", index), ("again", index)], queries)
         >>> comparison = airrep.compare_evaluations([("run", found)], to="tfidf", resamples=100)
     """
+    runs = named_evaluations(runs, "compare")
     request = comparison_request(runs, to, resamples)  # first, as it refuses runs that cannot be compared
     contestants = sorted(_contestants(runs), key=lambda one: -one.side.value)
     reference = None if to is None else _find([one.side for one in contestants], to)

@@ -9,6 +9,7 @@ import numpy as np
 
 from airrep.arrays import Features, GroupScores, Rows
 from airrep.errors import ConfigError, DataError
+from airrep.evaluation.given import IndexesLike, InstancesLike, labelled_instances, named_indexes
 from airrep.evaluation.judging import Losses, best_of, difference_over, lds_over, scales, shared_queries
 from airrep.evaluation.pool import Named, cost_of
 from airrep.evaluation.result import Difference, Evaluation, Row, check_names
@@ -87,14 +88,14 @@ class Contender:
 
 
 def evaluate_lds(
-    indexes: Sequence[Index],
-    instances: Sequence[LabelledInstance],
+    indexes: IndexesLike,
+    instances: InstancesLike,
     pool: PoolLike | None = None,
     temperature: float = 1.0,
     *,
-    tune: Sequence[LabelledInstance] = (),
+    tune: InstancesLike = (),
     resamples: int = RESAMPLES,
-    names: Sequence[str] | None = None,
+    names: Sequence[str] | str | None = None,
 ) -> Evaluation:
     """LDS of each index's group scores on labelled subsets: mean over queries of Spearman(f(x, S_j), −ℓ_j(x)).
 
@@ -102,14 +103,15 @@ def evaluate_lds(
     encoded by the index's method.
 
     Args:
-        indexes: the first is the one that the others are compared with.
-        instances: queries, subsets and losses to judge by.
+        indexes: or their paths, or pairs ``(name, index)``, or one alone; the first is the one that the others are
+            compared with.
+        instances: queries, subsets and losses to judge by; or one instance alone.
         pool: of all indexes; each method's own when None.
         temperature: of attention; where *pool* is None, 1 is each method's own.
         tune: other instances; each index whose pool is attention takes the temperature of the highest LDS on these,
             among its own and those that bring the deviation of its scores to 1/8 to 8.
         resamples: bootstrap draws behind each interval.
-        names: of the rows; the paths of the indexes if None.
+        names: of the rows; those of the pairs, or else the paths of the indexes, if None.
 
     Raises:
         ConfigError: no index, no instance, one given twice by its content, both a temperature and instances to tune on,
@@ -122,12 +124,9 @@ def evaluate_lds(
         >>> found.measure, [row.name for row in found.rows]
         ('lds', ['tfidf'])
     """
-    return LdsStudy(named(indexes, names), instances, pool, temperature, tune=tune, resamples=resamples).run()
-
-
-def named(indexes: Sequence[Index], names: Sequence[str] | None) -> Named:
-    """Indexes with the names of their rows; their paths if None."""
-    return list(zip(names or [str(index.path) for index in indexes], indexes, strict=True))
+    opened, judged = named_indexes(indexes, "evaluate lds", names), labelled_instances(instances, "evaluate lds")
+    tuned = labelled_instances(tune, "evaluate lds: tune")
+    return LdsStudy(opened, judged, pool, temperature, tune=tuned, resamples=resamples).run()
 
 
 class LdsStudy:

@@ -9,7 +9,8 @@ import numpy as np
 
 from airrep.arrays import GroupScores, Rows
 from airrep.errors import ConfigError, DataError
-from airrep.evaluation.lds import Contender, LdsStudy, facts_of, named, telling_seeds
+from airrep.evaluation.given import IndexesLike, InstancesLike, labelled_instances, named_indexes
+from airrep.evaluation.lds import Contender, LdsStudy, facts_of, telling_seeds
 from airrep.evaluation.result import Evaluation
 from airrep.evaluation.statistics.labels import pearson
 from airrep.evaluation.statistics.metrics import RESAMPLES
@@ -63,13 +64,13 @@ class Removals:
 
 
 def evaluate_loo(
-    indexes: Sequence[Index],
-    instances: Sequence[LabelledInstance],
+    indexes: IndexesLike,
+    instances: InstancesLike,
     pool: PoolLike | None = None,
     temperature: float = 1.0,
     *,
     resamples: int = RESAMPLES,
-    names: Sequence[str] | None = None,
+    names: Sequence[str] | str | None = None,
 ) -> Evaluation:
     """Leave-one-out: mean over queries of Spearman(f(x, R_j), e_j(x)) over the removed sets R_j.
 
@@ -81,13 +82,14 @@ def evaluate_loo(
     facts, unless seeds change nothing. The matrices ``losses/INSTANCE`` hold the effects.
 
     Args:
-        indexes: the first is the one that the others are compared with.
-        instances: with the whole pool as subset 0, and removals.
+        indexes: or their paths, or pairs ``(name, index)``, or one alone; the first is the one that the others are
+            compared with.
+        instances: with the whole pool as subset 0, and removals; or one instance alone.
         pool: how scores of the removed examples become one; ``sum`` when None, whatever the method's own. Order-K
             predicts the removal beyond first order.
         temperature: of attention.
         resamples: two-way bootstrap draws, of queries and removals, behind each interval.
-        names: of the rows; the paths of the indexes if None.
+        names: of the rows; those of the pairs, or else the paths of the indexes, if None.
 
     Raises:
         ConfigError: no index, no instance, one given twice by its content, or a pool that does not fit.
@@ -99,7 +101,8 @@ def evaluate_loo(
         >>> found.measure, [row.name for row in found.rows]
         ('loo', ['tfidf'])
     """
-    return LooStudy(named(indexes, names), instances, pool, temperature, resamples=resamples).run()
+    opened, judged = named_indexes(indexes, "evaluate loo", names), labelled_instances(instances, "evaluate loo")
+    return LooStudy(opened, judged, pool, temperature, resamples=resamples).run()
 
 
 class LooStudy(LdsStudy):

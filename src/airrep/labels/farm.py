@@ -16,7 +16,7 @@ from airrep.errors import ConfigError, DataError, TrainingError
 from airrep.labels.fine_tuner import FineTuner, LabelSetup, Learner, load_first, rendering_of
 from airrep.labels.labels import Labels
 from airrep.labels.ledger import Ledger, Quarantined, QueryLosses, holding, waiting_lock
-from airrep.labels.plan import SubsetPlan
+from airrep.labels.plan import SubsetPlan, open_plan
 from airrep.labels.request import GROWING, KIND, LabelRequest, is_label_file, seal_labels, tidy, training_part
 from airrep.labels.tasks import LabelTask, list_tasks, used_examples
 from airrep.lm.settings import FineTuneSettings, LmSettings
@@ -29,6 +29,8 @@ from airrep.runtime.remote.mirror import Mirror
 
 TIMES = "times"
 
+PlanLike: TypeAlias = SubsetPlan | str | Path
+"""Subsets, or the directory of them."""
 Outcomes: TypeAlias = Generator[Outcome[LabelTask, QueryLosses], None, None]
 
 
@@ -51,7 +53,7 @@ class TaskReport:
 
 
 def label(
-    plan: SubsetPlan,
+    plan: PlanLike,
     train: CorpusLike,
     queries: CorpusLike | None,
     lm: "LmSettings | Mapping[str, Any] | str | Path | Callable[[], Learner[Any]]",
@@ -74,7 +76,7 @@ def label(
     are missing. The same call gives the same bytes on the CPU whatever the engine, but for ``times*.jsonl``.
 
     Args:
-        plan: the subsets.
+        plan: the subsets, or the directory of them.
         train: the data that they were drawn from, in any form that :func:`airrep.build_index` takes.
         queries: the data that the queries were drawn from; None when that is *train*.
         lm: the target LM: its folder or Hub id, or settings with it; or a function that loads one, called once in each
@@ -105,7 +107,7 @@ def label(
     data = LabelData.given(plan, train, queries)
     learner = lm if callable(lm) else LmSettings.named(lm)
     tuning = FineTuneSettings.given(fine_tune, "fine_tune")
-    farm = _Farm(learner, make_engine(engine) or InProcess(), tuning, plan, data.train, data.queries)
+    farm = _Farm(learner, make_engine(engine) or InProcess(), tuning, data)
     return make_labels(
         farm,
         data,
@@ -129,12 +131,14 @@ class LabelData:
     queries: Corpus
 
     @classmethod
-    def given(cls, plan: SubsetPlan, train: CorpusLike, queries: CorpusLike | None) -> "LabelData":
+    def given(cls, plan: PlanLike, train: CorpusLike, queries: CorpusLike | None) -> "LabelData":
         """Data in any form; without queries of their own, these are drawn from *train*.
 
         Raises:
             DataError: other corpora than those of the plan.
+            ArtifactError: there are no subsets at a path.
         """
+        plan = plan if isinstance(plan, SubsetPlan) else open_plan(plan)
         train = as_corpus(train)
         queries = None if queries is None else as_corpus(queries, "queries")
         plan.check_corpora(train, queries)
@@ -221,14 +225,12 @@ class _Farm(LossSource):
         lm: "LmSettings | Callable[[], Learner[Any]]",
         engine: Engine,
         fine_tune: FineTuneSettings,
-        plan: SubsetPlan,
-        train: Corpus,
-        queries: Corpus,
+        data: "LabelData",
     ) -> None:
         loaded, load, name, self._precision, self._here = load_first(lm, engine)
         self._lm = {"name": name, "fingerprint": loaded.fingerprint, **loaded.reading}
-        self._rendering = rendering_of(loaded, train, queries)
-        self._setup = LabelSetup(load, fine_tune, train, queries, loaded.fingerprint, plan)
+        self._rendering = rendering_of(loaded, data.train, data.queries)
+        self._setup = LabelSetup(load, fine_tune, data.train, data.queries, loaded.fingerprint, data.plan)
         self._engine = engine
         self._loaded: Learner[Any] | None = loaded
 

@@ -11,6 +11,7 @@ import numpy as np
 from jaxtyping import Float32
 
 from airrep.corpus.corpus import Corpus
+from airrep.corpus.inputs import CorpusLike, as_corpus
 from airrep.errors import ArtifactError
 from airrep.labels.instance import LabelledInstance
 from airrep.labels.ledger import Ledger, Quarantined, QueryLosses
@@ -181,13 +182,13 @@ class Labels:
         return [task for task in self.tasks if task.place.instance == instance]
 
     def instances(
-        self, train: Corpus, queries: Corpus | None = None, *, partial: bool = False
+        self, train: CorpusLike, queries: CorpusLike | None = None, *, partial: bool = False
     ) -> list[LabelledInstance]:
         """Every instance with its examples and losses, averaged over its seeds.
 
         Args:
-            train: the corpus that the subsets were drawn from.
-            queries: the corpus of the queries, when they were not drawn from *train*.
+            train: the data that the subsets were drawn from, in any form that :func:`airrep.build_index` takes.
+            queries: the data of the queries, when they were not drawn from *train*.
             partial: accept unfinished labels: NaN where a fine-tune is missing.
 
         Raises:
@@ -195,7 +196,8 @@ class Labels:
         """
         if not partial:
             self._finished_manifest()
-        asked = train if queries is None else queries
+        train = as_corpus(train)
+        asked = train if queries is None else as_corpus(queries, "queries")
         for name, corpus in (("train", train), ("queries", asked)):
             if corpus.fingerprint != self.state[name]:
                 raise ArtifactError(

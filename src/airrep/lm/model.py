@@ -14,6 +14,7 @@ from jaxtyping import Float, Float32
 from torch import Tensor
 
 from airrep.corpus.corpus import Corpus, Example
+from airrep.corpus.inputs import QueriesLike, as_examples
 from airrep.corpus.records import content_hash
 from airrep.errors import ConfigError, DataError, TrainingError
 from airrep.lm.adapters import load_whole
@@ -110,13 +111,17 @@ class TargetLM:
         own = self.rendering(corpus)
         return json_digest({"corpus": corpus.fingerprint, **own}) if own else corpus.fingerprint
 
-    def tokenise(self, examples: Sequence[Example]) -> Documents:
+    def tokenise(self, examples: QueriesLike) -> Documents:
         """Token ids of each example, in order; prompts are cut at their front to fit, responses never.
+
+        Examples come in any form that :meth:`airrep.Index.top` takes queries in.
 
         Raises:
             DataError: a response is empty, or too long by itself.
             ConfigError: the chat template fails.
         """
+        if not isinstance(examples, Corpus) and not _are_examples(examples):
+            examples = as_examples(examples, "examples")
         return self.chat.tokenise(examples)
 
     def unusable(self, examples: Sequence[Example]) -> dict[int, str]:
@@ -147,6 +152,7 @@ class TargetLM:
             return str(error)
         return None
 
+    @torch.inference_mode(False)
     def fine_tune(
         self, documents: Documents, settings: FineTuneSettings, seed: int, on_step: OnStep | None = None
     ) -> FineTuneReport:
@@ -330,6 +336,11 @@ class TargetLM:
         return sorted({token for token in flat if token is not None})
 
 
+def _are_examples(given: QueriesLike) -> bool:
+    """Whether they are read as they are."""
+    return isinstance(given, list | tuple) and all(isinstance(one, Example) for one in given)
+
+
 def shared_lm(settings: LmSettings) -> TargetLM:
     """The LM that another reader of this process holds, of the same settings and files; or :func:`load_lm`.
 
@@ -350,6 +361,7 @@ def shared_lm(settings: LmSettings) -> TargetLM:
 _shared: WeakValueDictionary[str, TargetLM] = WeakValueDictionary()
 
 
+@torch.inference_mode(False)  # weights that can be differentiated later, wherever gradients are switched off
 def load_lm(settings: LmSettings | Mapping[str, Any] | str | Path) -> TargetLM:
     """Load a target LM: its folder or Hub id, or settings with it.
 

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import torch
 
 from airrep.corpus.corpus import Corpus
 from airrep.encoder.load import PackedEncoder
@@ -93,6 +94,7 @@ class TrainTask:
     seed: int
 
 
+@torch.inference_mode(False)
 def try_training(task: TrainTask) -> TrainingTrial:
     """Take a few training steps on real texts with random losses, which cost what others do.
 

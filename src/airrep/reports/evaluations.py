@@ -35,7 +35,7 @@ class Page(NamedTuple):
 
 
 def write_evaluation_report(
-    runs: Sequence[Given],
+    runs: Sequence[Given] | Given,
     out: str | Path,
     *,
     figures: str | Path | None = None,
@@ -52,7 +52,7 @@ def write_evaluation_report(
 
     Args:
         runs: evaluations as objects or as directories that `airrep evaluate` wrote; directories of `airrep compare`,
-            `plan` and `diagnose`.
+            `plan` and `diagnose`; or one alone.
         out: the file to write; missing directories are made.
         figures: a directory for each figure as SVG and PNG, with their captions; none if None.
         draw: whether the page has figures, which need the extra ``figures``; its tables need nothing.
@@ -98,7 +98,7 @@ def write_evaluation_report(
 
 
 def evaluation_page(
-    runs: Sequence[Given],
+    runs: Sequence[Given] | Given,
     *,
     draw: bool = True,
     png: bool = False,

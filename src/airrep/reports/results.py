@@ -6,18 +6,22 @@ from dataclasses import dataclass, replace
 from functools import cache, cached_property, partial
 from itertools import count
 from pathlib import Path
-from typing import Any, NamedTuple, Self
+from typing import Any, NamedTuple, Self, TypeAlias
 from urllib.parse import quote
 
 from jinja2 import Environment
 
 from airrep._version import __version__
+from airrep.answers.answer import Answer
+from airrep.answers.reading import read_result
 from airrep.corpus.places import Span
 from airrep.corpus.turns import last_message
+from airrep.errors import ConfigError
 from airrep.index.results.forms import Form
 from airrep.index.results.kinds import Result
 from airrep.index.results.provenance import HARMFUL
 from airrep.reports import results_data as data
+from airrep.reports.answers.pages import write_answer_report
 from airrep.reports.page import asset, check_page_free, environment, mark_places, page_bytes, policy, short, visible
 from airrep.runtime.publishing.files import writing
 from airrep.runtime.remote.outputs import write_output
@@ -33,8 +37,12 @@ EXCERPT = 320
 """Characters of a longer text that are seen before it is unfolded."""
 
 
+Given: TypeAlias = Result | Answer | Mapping[str, Any] | str | Path
+"""A result as callers give it: itself, its JSON form (not of answers), or its path."""
+
+
 def write_report(
-    results: Sequence[Result | Mapping[str, Any]],
+    results: Sequence[Given] | Given,
     out: str | Path,
     *,
     title: str | None = None,
@@ -47,7 +55,8 @@ def write_report(
     1,000 queries, each page has 1,000, those after the first in files beside it: ``report-2.html`` and so on.
 
     Args:
-        results: runs of top, group and what-if over one index, as objects or in their JSON form.
+        results: runs of top, group and what-if over one index, as objects, directories that they were written to, or in
+            their JSON form; or answers (:func:`airrep.explain` and the like), as objects or directories; or one alone.
         out: the file to write; missing directories are made.
         title: heading of the page.
         notes: sentences set apart at its top, such as what is known about the method.
@@ -57,9 +66,11 @@ def write_report(
         The path of the page, or of the first.
 
     Raises:
-        ConfigError: there are no results, they come from different indexes, or an id means two queries.
+        ConfigError: there are no results, they come from different indexes, an id means two queries, or answers stand
+            among results.
         DataError: one is not the JSON form of a result.
-        ArtifactError: a file exists and *replace* is false, it is a directory, or it cannot be written.
+        ArtifactError: a directory holds no result; or a file exists and *replace* is false, it is a directory, or it
+            cannot be written.
 
     Example:
         >>> path = airrep.write_report([index.top(queries, k=3)], "report.html")
@@ -68,7 +79,16 @@ def write_report(
     """
     path = Path(out)
     check_page_free(path, replace)
-    report = _Report.of(results, path.name, title, notes)
+    given = _read(results)
+    answers = [one for one in given if isinstance(one, Answer)]
+    if answers:
+        if len(answers) < len(given):
+            raise ConfigError(
+                "report: results of top, group or what-if stand among answers; expected one of both alone. Write one "
+                "page for each."
+            )
+        return write_answer_report(answers, out, title=title, notes=notes, replace=replace)
+    report = _Report.of([one for one in given if not isinstance(one, Answer)], path.name, title, notes)
     for name in report.names:
         check_page_free(path.with_name(name), replace)
     for number in reversed(range(len(report.names))):  # the first page, which leads to the others, last
@@ -76,6 +96,12 @@ def write_report(
     if replace:
         _remove_later(path, len(report.names))
     return path
+
+
+def _read(results: Sequence[Given] | Given) -> list[Result | Answer | Mapping[str, Any]]:
+    """What is given, read where it is a path."""
+    several = [results] if isinstance(results, Result | Answer | Mapping | str | Path) else results
+    return [read_result(one) if isinstance(one, str | Path) else one for one in several]
 
 
 def _remove_later(path: Path, pages: int) -> None:
@@ -105,8 +131,6 @@ class _Report:
         cls, results: Sequence[Result | Mapping[str, Any]], name: str, title: str | None, notes: Sequence[str]
     ) -> Self:
         """The report of some results, whose first page has the file name *name*."""
-        if isinstance(results, Result | Mapping):
-            results = [results]
         runs = data.read_runs([result.to_dict() if isinstance(result, Result) else result for result in results])
         parts, file = data.merge(runs), Path(name)
         pages = range(2, -(-len(parts) // PAGE_QUERIES) + 1)

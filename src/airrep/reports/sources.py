@@ -204,11 +204,11 @@ class Sources:
         return list(groups.items())
 
 
-def read_sources(runs: Sequence[Given], *, join: bool = False, curves: Sequence[str] = ()) -> Sources:
+def read_sources(runs: Sequence[Given] | Given, *, join: bool = False, curves: Sequence[str] = ()) -> Sources:
     """Read artifacts, each of which may also be an evaluation object; every byte is checked.
 
     Args:
-        runs: what to read.
+        runs: what to read; or one alone.
         join: whether evaluations of one subject and the same tags are shown as one (:func:`join_evaluations`).
         curves: tags that curves are drawn of.
 
@@ -217,6 +217,7 @@ def read_sources(runs: Sequence[Given], *, join: bool = False, curves: Sequence[
         ArtifactError: one cannot be read, or is of another kind.
         DataError: a plan is not as expected.
     """
+    runs = [runs] if isinstance(runs, Given) else runs
     if not runs:
         raise ConfigError("report: there are no evaluations; at least one is expected. Give some made with --out.")
     _check_once(runs)

@@ -6,6 +6,7 @@ from typing import Any, ClassVar, Literal, SupportsAbs, TypeAlias, TypeVar, get_
 
 import numpy as np
 
+from airrep.arrays import NumbersLike, as_numbers
 from airrep.errors import ConfigError, DataError
 
 Pool: TypeAlias = Literal["sum", "mean", "diminishing", "attention", "signed-attention", "ngram-lm"]
@@ -181,7 +182,7 @@ def _require_positive(temperature: float) -> None:
         raise ConfigError(f"temperature {temperature}: is not above 0 and finite. Give a positive number.")
 
 
-def pool_scores(scores: np.ndarray, pool: PoolLike, temperature: float = 1.0) -> np.ndarray:
+def pool_scores(scores: NumbersLike, pool: PoolLike, temperature: float = 1.0) -> np.ndarray:
     """The plain definition of a group score, for one group.
 
     ``sum`` is Σ_i s_i, ``mean`` is Σ_i s_i / k, and ``attention`` (Eq. 6) is Σ_i softmax_i(|s_i| / T) · s_i
@@ -212,6 +213,7 @@ def pool_scores(scores: np.ndarray, pool: PoolLike, temperature: float = 1.0) ->
         raise ConfigError(
             f"pool '{pooling}': needs features, not scores. Use airrep.scoring.group_scores.group_scores."
         )
+    scores = as_numbers(scores, "group")
     if scores.ndim != 2 or scores.shape[1] == 0:
         raise DataError(f"group: scores are {scores.shape}; expected (q, k) with k > 0. Give it at least one member.")
     wide = scores.astype(np.float64)

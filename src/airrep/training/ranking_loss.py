@@ -7,7 +7,7 @@ from typing import Any, Literal, TypeAlias
 import numpy as np
 import torch
 
-from airrep.arrays import GroupScores, Mask
+from airrep.arrays import GroupScores, Mask, NumbersLike, as_numbers
 from airrep.errors import ConfigError, DataError
 from airrep.evaluation.statistics.bootstrap import varies
 from airrep.evaluation.statistics.metrics import check_losses
@@ -44,7 +44,7 @@ class RankLabels:
         return int((~self.kept).sum())
 
 
-def normalise_losses(losses: np.ndarray, scale: Scale = "std") -> RankLabels:
+def normalise_losses(losses: NumbersLike, scale: Scale = "std") -> RankLabels:
     """Labels from losses: r̂(x, S_i) = −(ℓ_i − mean_j ℓ_j) / deviation_j ℓ_j (Eq. 7).
 
     Mean and deviation (or variance, as the formula is printed) are those of one query over the subsets of one
@@ -65,7 +65,7 @@ def normalise_losses(losses: np.ndarray, scale: Scale = "std") -> RankLabels:
     """
     if scale not in ("std", "var"):
         raise ConfigError(f"scale '{scale}': does not exist; expected std or var. Choose one of them.")
-    wide = check_losses(losses)
+    wide = check_losses(as_numbers(losses, "losses"))
     there = ~np.isnan(wide)
     counts = there.sum(axis=1, keepdims=True)
     known = np.where(there, wide, 0.0)
@@ -84,8 +84,8 @@ def normalise_losses(losses: np.ndarray, scale: Scale = "std") -> RankLabels:
 
 
 def ranking_loss(
-    scores: torch.Tensor,
-    labels: torch.Tensor,
+    scores: NumbersLike,
+    labels: NumbersLike,
     t_min: float = 0.1,
     t_max: float = 5.0,
     reduction: Reduction = "mean",
@@ -97,7 +97,7 @@ def ranking_loss(
     beyond a matrix ``(q, m)`` is that of one block.
 
     Args:
-        scores: ``(q, m)`` group scores f; higher = more helpful.
+        scores: ``(q, m)`` group scores f, a tensor if a gradient is wanted; higher = more helpful.
         labels: ``(q, m)`` labels r̂, higher = better; pairs with a NaN are not counted.
         t_min: the least gap that counts.
         t_max: the greatest weight.
@@ -118,6 +118,7 @@ def ranking_loss(
     _check_thresholds(t_min, t_max)
     if reduction not in ("mean", "sum"):
         raise ConfigError(f"reduction '{reduction}': does not exist; expected mean or sum. Choose one of them.")
+    scores, labels = _tensor(scores), _tensor(labels)
     if scores.ndim != 2 or scores.shape != labels.shape:
         raise DataError(
             f"ranking loss: scores are {tuple(scores.shape)}, labels {tuple(labels.shape)}; "
@@ -128,6 +129,14 @@ def ranking_loss(
     apply: Any = _RankingLoss.apply  # it has no types
     loss: torch.Tensor = apply(scores, labels.detach(), t_min, t_max, reduction)
     return loss
+
+
+def _tensor(values: NumbersLike) -> torch.Tensor:
+    """A tensor as it is, and of other numbers one of at least float32."""
+    if isinstance(values, torch.Tensor):
+        return values
+    found = as_numbers(values, "ranking loss")
+    return torch.tensor(found.astype(np.result_type(found.dtype, np.float32)))
 
 
 def count_pairs(labels: torch.Tensor, t_min: float = 0.1) -> int:

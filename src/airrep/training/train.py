@@ -5,6 +5,8 @@ from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
+import torch
+
 from airrep.attributors.recipes import Channel
 from airrep.encoder.load import PackedEncoder
 from airrep.errors import ConfigError, DataError
@@ -35,6 +37,7 @@ from airrep.training.settings import TrainingSettings
 from airrep.training.start import load_start
 
 
+@torch.inference_mode(False)  # gradients are wanted wherever the caller has switched them off
 def train_encoder(
     instances: Sequence[LabelledInstance],
     held_out: Sequence[LabelledInstance],

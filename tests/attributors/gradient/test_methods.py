@@ -1,5 +1,6 @@
 """TracIn, LoGra, TRAK and DsDm as methods: their formulas, their store, their index, their errors."""
 
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -70,6 +71,28 @@ def raw(lm: str, examples: Corpus, rank: int | None = 3, **more: Any) -> tuple[n
 @pytest.mark.parametrize("name", METHODS)
 def test_every_gradient_method_conforms(name: str, lm: str) -> None:
     airrep.check_attributor(lambda: make(name, lm))
+
+
+SWITCHED_OFF: dict[str, dict[str, Any]] = {
+    **{name.partition(" ")[0]: {"rank": 3} for name in METHODS},
+    "ekfac": {"rank": 2},
+    "influence": {"damping": 3.0, "modules": ["*.0.mlp.down_proj"]},
+}
+
+
+@pytest.mark.parametrize("switch", [torch.no_grad, torch.inference_mode])
+@pytest.mark.parametrize("name", SWITCHED_OFF)
+def test_gradients_that_are_switched_off_are_switched_on(
+    name: str, switch: Any, lm: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    train, scores = make_corpus(6), []
+    for context in (nullcontext, switch):
+        monkeypatch.setenv("AIRREP_CACHE", str(tmp_path / context.__name__))
+        with context():
+            out, settings = tmp_path / f"index-{context.__name__}", {"lm": lm, **SWITCHED_OFF[name]}
+            index = airrep.build_index(train, out, name, settings=settings)
+            scores.append(np.concatenate([part for _, part in index.scores(train)], axis=1))
+    np.testing.assert_array_equal(scores[0], scores[1])
 
 
 def test_methods_conform_without_a_store(lm: str) -> None:

@@ -1,15 +1,20 @@
 """Spearman, LDS with its intervals, comparisons and the noise ceiling."""
 
 import math
+from collections.abc import Callable
 from itertools import combinations
+from typing import Any
 
 import numpy as np
+import pandas as pd
 import pytest
+import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from reference import lds as oracle
 from scipy import stats
 
+from airrep import metrics
 from airrep.errors import ConfigError, DataError
 from airrep.evaluation.statistics.bootstrap import Uncertainty
 from airrep.evaluation.statistics.ceilings import mean_ceiling, noise_ceiling, seeds_averaged
@@ -393,3 +398,36 @@ def test_equals_are_rarely_called_different_and_unequals_mostly(noise: str) -> N
         unequal.append(paired(better, one, losses, resamples=200).p_value < 0.05)
     assert 0.01 <= np.mean(equal) <= 0.09
     assert np.mean(unequal) > 0.9
+
+
+FORMS: dict[str, Callable[[np.ndarray], Any]] = {
+    "lists": np.ndarray.tolist,
+    "a tensor": lambda array: torch.from_numpy(array).requires_grad_(),
+    "a table": pd.DataFrame,
+}
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_measures_take_numbers_in_any_form(form: str) -> None:
+    given = FORMS[form]
+    scores, losses = (one.astype(np.float64) for one in make_noise(1, 6, 8))
+    np.testing.assert_array_equal(metrics.spearman(given(scores), given(losses)), metrics.spearman(scores, losses))
+    assert metrics.lds(given(scores), given(losses)).value == metrics.lds(scores, losses).value
+    pair = metrics.paired(given(scores), given(-losses), given(losses))
+    assert pair.difference == metrics.paired(scores, -losses, losses).difference
+    np.testing.assert_array_equal(metrics.pool_scores(given(scores), "sum"), metrics.pool_scores(scores, "sum"))
+    labels = metrics.normalise_losses(losses).labels.astype(np.float64)
+    np.testing.assert_array_equal(metrics.normalise_losses(given(losses)).labels, labels)
+    wanted = float(metrics.ranking_loss(torch.from_numpy(scores), torch.from_numpy(labels)))
+    assert metrics.ranking_loss(given(scores), given(labels)).item() == pytest.approx(wanted)
+    by_seed = np.stack([losses, losses + 0.01 * scores])
+    seeds = by_seed if form == "a table" else given(by_seed)  # a table has two axes
+    assert metrics.noise_ceiling(seeds) == metrics.noise_ceiling(by_seed)
+
+
+def test_what_is_no_matrix_of_numbers_is_refused() -> None:
+    for measure in (metrics.spearman, metrics.lds):
+        with pytest.raises(DataError, match="make no array: "):
+            measure([[1.0, 2.0], [1.0]], [[1.0, 2.0]])
+        with pytest.raises(DataError, match=r"are of type .*; expected numbers\. Give rows of numbers\."):
+            measure([["a", "b"]], [[1.0, 2.0]])

@@ -9,6 +9,7 @@ from worlds.small_world import make_corpus
 import airrep
 from airrep.answers.audit import SameMeaning, SameText
 from airrep.corpus.corpus import Example
+from airrep.errors import ConfigError
 from airrep.reports.answers.pages import write_answer_report
 from airrep.reports.tables import signed, unsigned
 
@@ -27,6 +28,20 @@ def test_the_same_answers_give_the_same_bytes(index: airrep.Index, tmp_path: Pat
     assert "<script" not in page
     lesson = answers[0].answers[0].lessons[0]
     assert f"{lesson.example.prompt} → {lesson.example.response}" in page
+
+
+def test_write_report_takes_answers_and_their_paths(index: airrep.Index, tmp_path: Path) -> None:
+    answer = airrep.explain(index, make_corpus(2, "q"), k=2)
+    path = answer.save(tmp_path / "run")
+    wanted = write_answer_report([answer], tmp_path / "wanted.html", title="Mine").read_bytes()
+    for number, given in enumerate((answer, [answer], path, [str(path)])):
+        assert airrep.write_report(given, tmp_path / f"{number}.html", title="Mine").read_bytes() == wanted
+    assert "Look." in airrep.write_report(answer, tmp_path / "noted.html", notes=["Look."]).read_text()
+    top = index.top(make_corpus(2, "q"), k=2)
+    with pytest.raises(
+        ConfigError, match="^report: results of top, group or what-if stand among answers; expected one"
+    ):
+        airrep.write_report([top, path], tmp_path / "both.html")
 
 
 def test_an_item_alike_in_meaning_is_shown_with_what_it_is_like(index: airrep.Index, tmp_path: Path) -> None:

@@ -66,6 +66,15 @@ def test_planted_weights_are_recovered_and_unseen_subsets_ranked(world):
     assert lds(score_instance(method, fresh), fresh.losses, resamples=0).value > 0.95
 
 
+def test_settings_are_given_as_a_dict_too(world, tmp_path):
+    made = fit_datamodels(world[0], tmp_path / "dm", {"folds": 4})
+    assert made.report == fit_datamodels(world[0], tmp_path / "other", RegressionSettings(folds=4)).report
+    with pytest.raises(
+        ConfigError, match="settings: 'alpha' is not a setting here; expected one of folds, penalty, seed"
+    ):
+        fit_datamodels(world[0], tmp_path / "dm", {"alpha": 1})
+
+
 def test_the_report_has_intervals_around_its_values(world):
     report = world[2].report
     for value, interval in (("lds", "interval"), ("r_squared", "r_squared_interval")):

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 
 import numpy as np
 import pytest
+import torch
 from scipy import sparse
 from scipy.optimize import minimize
 from worlds.small_world import HashAttributor, make_corpus, tree
@@ -146,6 +147,14 @@ def test_a_channel_that_misleads_is_left_out(tmp_path):
 
     stack = learn_stack([ONE, TWO], [world(0, "a")], [world(1, "b")], tmp_path / "stack")
     assert [one.title for one in stack.channels] == ["two"]
+
+
+@pytest.mark.parametrize("switch", [torch.no_grad, torch.inference_mode])
+def test_weights_are_learnt_where_gradients_are_switched_off(switch, tmp_path):
+    wanted = learn_stack([ONE, TWO], [LEARN], [HELD_OUT], tmp_path / "stack")
+    with switch():
+        found = learn_stack([ONE, TWO], [LEARN], [HELD_OUT], tmp_path / "other")
+    assert shares(found) == shares(wanted)
 
 
 def test_a_channel_that_scores_all_subsets_alike_is_left_out_and_told(tmp_path):

@@ -42,6 +42,7 @@ class Hessian:
     *on_documents* is called with the number of documents each time some are read.
     """
 
+    @torch.inference_mode(False)  # a copy that can be differentiated, wherever gradients are switched off
     def __init__(
         self,
         lm: TargetLM,
@@ -63,6 +64,7 @@ class Hessian:
         self.dimension = sum(weight.numel() for weight in self._weights)
         """Weights, ``d``."""
 
+    @torch.inference_mode(False)
     def products(self, vectors: Float64[np.ndarray, "k d"]) -> Float64[np.ndarray, "k d"]:
         """H v of each row v, all in one pass over the documents; memory is bounded by a batch.
 
@@ -72,7 +74,7 @@ class Hessian:
         asked = torch.from_numpy(vectors).to(self._execution.device)
         total = torch.zeros_like(asked)
         for batch in pack(self._documents.lengths, self._execution.batch_tokens):
-            with memory_named("hessian"), sdpa_kernel(SDPBackend.MATH), torch.enable_grad():
+            with memory_named("hessian"), sdpa_kernel(SDPBackend.MATH):
                 gradient, widest = self._gradient(batch)
                 step = max(1, HELD // widest)
                 for part in (slice(first, first + step) for first in range(0, len(asked), step)):

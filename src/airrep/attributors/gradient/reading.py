@@ -134,6 +134,7 @@ class ReadBatch(NamedTuple):
     """1 − p of each document, the chance of another token, averaged over its response."""
 
 
+@torch.inference_mode(False)  # gradients are wanted wherever the caller has switched them off
 def read_gradients(
     lm: TargetLM,
     documents: Documents,
@@ -158,7 +159,7 @@ def read_gradients(
         for batch in pack(documents.lengths, execution.batch_tokens):
             packed = PackedDocuments.from_batch(documents, batch, execution.device, execution.padding)
             hooks.places = DocumentPlaces(batch, execution.device)
-            with torch.enable_grad(), execution.autocast():
+            with execution.autocast():
                 each, chances = _objective(token_logits(lm.model, packed), packed.targets, objective)
             lengths = torch.bincount(packed.owners, minlength=len(batch.rows)).to(each)
             torch.autograd.backward((each / lengths[packed.owners] if reduction == "mean" else each).sum())

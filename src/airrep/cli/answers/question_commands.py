@@ -117,7 +117,7 @@ def audit_command(
     from airrep.cli.show.console import Meter
 
     delivery.check("audit")
-    settings = AuditSettings(order, contained, nearly, cosine)
+    settings = AuditSettings.of({"order": order, "contained": contained, "nearly": nearly, "cosine": cosine})
     opened, asked = options.open_moved_index(path, moved), reading.read(items)
     with Meter("reading examples") as meter:
         result = audit(opened, asked, where=where, settings=settings, progress=meter)

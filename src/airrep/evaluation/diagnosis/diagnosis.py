@@ -12,6 +12,7 @@ import numpy as np
 from airrep.evaluation.diagnosis.findings import LEVELS, Finding, LabelStatistics, jsonable
 from airrep.evaluation.diagnosis.of_indexes import index_findings
 from airrep.evaluation.diagnosis.of_labels import label_findings
+from airrep.evaluation.given import IndexesLike, InstancesLike, labelled_instances, named_indexes
 from airrep.evaluation.statistics.metrics import RESAMPLES
 from airrep.index.index import Index
 from airrep.labels.instance import LabelledInstance, distinct, identity
@@ -70,8 +71,8 @@ class Diagnosis:
 
 
 def diagnose(
-    instances: Sequence[LabelledInstance],
-    indexes: Sequence[Index] = (),
+    instances: InstancesLike,
+    indexes: IndexesLike = (),
     pool: PoolLike | None = None,
     temperature: float = 1.0,
     *,
@@ -82,8 +83,8 @@ def diagnose(
     """Look for what may hold an LDS back, in labels and in indexes.
 
     Args:
-        instances: queries, subsets and losses.
-        indexes: of any data that contains the train pools.
+        instances: queries, subsets and losses; or one instance alone.
+        indexes: of any data that contains the train pools, or their paths; or one alone.
         pool: of all indexes; each method's own when None.
         temperature: of attention.
         seconds: of one fine-tune, where that is known.
@@ -100,10 +101,12 @@ def diagnose(
         >>> isinstance(found.sentence, str)
         True
     """
-    labels = LabelStatistics(instances, seconds)
-    request = diagnosis_request(instances, indexes, pool, temperature)
+    judged = labelled_instances(instances, "diagnose")
+    opened = [index for _, index in named_indexes(indexes, "diagnose")]
+    labels = LabelStatistics(judged, seconds)
+    request = diagnosis_request(judged, opened, pool, temperature)
     findings = label_findings(labels)
-    for index in indexes:
+    for index in opened:
         findings += index_findings(index, labels, pool, temperature, resamples=resamples)
     ordered = sorted(findings, key=lambda one: LEVELS.index(one.level))
     return Diagnosis(tuple(ordered), jsonable(labels.summary()), command, request)

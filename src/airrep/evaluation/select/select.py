@@ -12,6 +12,7 @@ from airrep.attributors.base import OnProgress
 from airrep.corpus.corpus import Corpus
 from airrep.corpus.inputs import CorpusLike, as_corpus
 from airrep.errors import DataError, TrainingError
+from airrep.evaluation.given import IndexesLike, named_indexes
 from airrep.evaluation.pool import Named
 from airrep.evaluation.result import ANSWERS, KIND, Evaluation
 from airrep.evaluation.select.answers import Answerer, AnswerFiles, AnsweringSetup, Job, list_jobs
@@ -34,7 +35,7 @@ LmLike = LoadLike | Mapping[str, Any] | str | Path
 
 
 def evaluate_selection(
-    indexes: Named,
+    indexes: IndexesLike,
     queries: CorpusLike,
     lm: LmLike,
     settings: SelectSettings | Mapping[str, Any] | None = None,
@@ -57,7 +58,8 @@ def evaluate_selection(
     examples are fine-tuned on once.
 
     Args:
-        indexes: of the same training examples; the first is the one that the others are compared with.
+        indexes: of the same training examples, or their paths, each alone or as ``(name, index)``; the first is the
+            one that the others are compared with.
         queries: prompts to answer, with reference responses and tasks.
         lm: the target LM: its folder or Hub id, or settings with it; or a function that loads one, called once in each
             worker.
@@ -90,7 +92,7 @@ def evaluate_selection(
     """
     check_retries(retries)
     study = DataSelection(
-        indexes,
+        named_indexes(indexes, "evaluate select"),
         as_corpus(queries, "queries"),
         lm if callable(lm) else LmSettings.named(lm),
         SelectSettings.given(settings),

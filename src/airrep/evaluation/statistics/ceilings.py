@@ -5,6 +5,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from airrep.arrays import NumbersLike, as_numbers
 from airrep.errors import ConfigError, DataError
 from airrep.evaluation.statistics.labels import lengthened, seeds_behind, split_halves
 
@@ -23,7 +24,7 @@ class Ceiling(NamedTuple):
     """Mean over queries of the reliability of their losses, 0 to 1: its root is their part of the ceiling."""
 
 
-def noise_ceiling(by_seed: np.ndarray, averaged: float = 1) -> float:
+def noise_ceiling(by_seed: NumbersLike, averaged: float = 1) -> float:
     """Estimate the LDS that a perfect predictor of the true mean losses would reach against real, noisy losses.
 
     The mean over queries of √r, with r the reliability of a query's mean losses over k seeds: what is perfectly
@@ -53,6 +54,7 @@ def noise_ceiling(by_seed: np.ndarray, averaged: float = 1) -> float:
     """
     if averaged < 1:
         raise ConfigError(f"averaged={averaged}: expected 1 or more. Give the number of seeds behind each loss.")
+    by_seed = as_numbers(by_seed, "noise ceiling")
     if by_seed.ndim != 3 or len(by_seed) < 2:
         raise DataError(
             f"noise ceiling: losses are {by_seed.shape}; expected (s, q, m) with two seeds at least. "

@@ -7,6 +7,7 @@ from typing import Literal, NamedTuple, TypeAlias, get_args
 import numpy as np
 from scipy.special import stdtr
 
+from airrep.arrays import NumbersLike, as_numbers
 from airrep.errors import ConfigError, DataError
 from airrep.evaluation.statistics.bootstrap import (
     Draws,
@@ -81,7 +82,7 @@ class PairedResult:
     """How often such an interval holds the difference."""
 
 
-def spearman(one: np.ndarray, other: np.ndarray) -> np.ndarray:
+def spearman(one: NumbersLike, other: NumbersLike) -> np.ndarray:
     """Spearman's rank correlation of each row, with average ranks for ties.
 
     Args:
@@ -99,6 +100,7 @@ def spearman(one: np.ndarray, other: np.ndarray) -> np.ndarray:
         >>> airrep.metrics.spearman(scores, scores**2)
         array([1.])
     """
+    one, other = as_numbers(one, "spearman"), as_numbers(other, "spearman")
     if one.ndim != 2 or one.shape != other.shape or one.shape[1] < 2:
         raise DataError(
             f"spearman: got {one.shape} and {other.shape}; expected two matrices (q, m) with m ≥ 2. Give such."
@@ -109,8 +111,8 @@ def spearman(one: np.ndarray, other: np.ndarray) -> np.ndarray:
 
 
 def lds(
-    group_scores: np.ndarray,
-    losses: np.ndarray,
+    group_scores: NumbersLike,
+    losses: NumbersLike,
     nan: Constant = "drop",
     *,
     resamples: int = RESAMPLES,
@@ -141,13 +143,14 @@ def lds(
         >>> print(airrep.metrics.lds(-losses, losses).value)
         1.0
     """
-    return judge([group_scores], losses, nan=nan, resamples=resamples, seed=seed, confidence=confidence).alone[0]
+    scores, known = as_numbers(group_scores, "group scores"), as_numbers(losses, "losses")
+    return judge([scores], known, nan=nan, resamples=resamples, seed=seed, confidence=confidence).alone[0]
 
 
 def paired(
-    a_scores: np.ndarray,
-    b_scores: np.ndarray,
-    losses: np.ndarray,
+    a_scores: NumbersLike,
+    b_scores: NumbersLike,
+    losses: NumbersLike,
     nan: Constant = "drop",
     *,
     resamples: int = RESAMPLES,
@@ -167,8 +170,10 @@ def paired(
         >>> print(airrep.metrics.paired(-losses, losses, losses).difference)
         2.0
     """
-    both = (a_scores, b_scores)
-    return judge(both, losses, [(0, 1)], nan, resamples=resamples, seed=seed, confidence=confidence).pairs[0]
+    both = [as_numbers(scores, "group scores") for scores in (a_scores, b_scores)]
+    return judge(
+        both, as_numbers(losses, "losses"), [(0, 1)], nan, resamples=resamples, seed=seed, confidence=confidence
+    ).pairs[0]
 
 
 class MethodsLds(NamedTuple):

@@ -13,13 +13,12 @@ from typing import Any
 from airrep.attributors.base import OnProgress
 from airrep.corpus.inputs import CorpusLike
 from airrep.errors import ConfigError, DataError, TrainingError
-from airrep.labels.farm import LabelData, LossSource, Outcomes, TaskReport, make_labels
+from airrep.labels.farm import LabelData, LossSource, Outcomes, PlanLike, TaskReport, make_labels
 from airrep.labels.labels import Labels
 from airrep.labels.ledger import QueryLosses
 from airrep.labels.outside.losses import read_one
 from airrep.labels.outside.origin import no_losses, outside_origin
 from airrep.labels.outside.subset_files import subset_name
-from airrep.labels.plan import SubsetPlan
 from airrep.labels.tasks import LabelTask, fine_tune_seed
 from airrep.runtime.engine import Engine, InProcess
 from airrep.runtime.ray_engine import make_engine
@@ -30,7 +29,7 @@ _LINES = 3
 
 
 def label_by_command(
-    plan: SubsetPlan,
+    plan: PlanLike,
     train: CorpusLike,
     queries: CorpusLike | None,
     command: str,
@@ -55,7 +54,7 @@ def label_by_command(
     :func:`airrep.labels.farm.label`.
 
     Args:
-        plan: the subsets.
+        plan: the subsets, or the directory of them.
         train: the data that they were drawn from, in any form that :func:`airrep.build_index` takes.
         queries: the data that the queries were drawn from; None when that is *train*.
         command: what to run.

@@ -6,19 +6,18 @@ from typing import Any
 
 from airrep.corpus.inputs import CorpusLike
 from airrep.errors import DataError
-from airrep.labels.farm import LabelData, LossSource, Outcomes, make_labels
+from airrep.labels.farm import LabelData, LossSource, Outcomes, PlanLike, make_labels
 from airrep.labels.labels import Labels
 from airrep.labels.outside.losses import read_losses
 from airrep.labels.outside.origin import no_losses, outside_origin
 from airrep.labels.outside.subset_files import subset_name
-from airrep.labels.plan import SubsetPlan
 from airrep.labels.tasks import LabelTask, Place
 from airrep.runtime.artifacts.digests import file_digest
 from airrep.runtime.engine import Outcome
 
 
 def import_labels(
-    plan: SubsetPlan,
+    plan: PlanLike,
     train: CorpusLike,
     queries: CorpusLike | None,
     losses: str | Path,
@@ -31,7 +30,7 @@ def import_labels(
     """Make labels of the losses that another trainer measured after training on each subset.
 
     Args:
-        plan: the subsets.
+        plan: the subsets, or the directory of them.
         train: the data that they were drawn from, in any form that :func:`airrep.build_index` takes.
         queries: the data that the queries were drawn from; None when that is *train*.
         losses: file of losses, as :func:`airrep.labels.outside.losses.read_losses` reads it.

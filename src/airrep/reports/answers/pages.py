@@ -5,8 +5,9 @@ from pathlib import Path
 
 from airrep._version import __version__
 from airrep.answers.answer import PREDICTION, Answer
+from airrep.answers.reading import ANSWERS
 from airrep.errors import ConfigError
-from airrep.reports.answers.tables import KINDS, answer_tables
+from airrep.reports.answers.tables import answer_tables
 from airrep.reports.exhibits import Exhibit, Section
 from airrep.reports.page import asset, check_page_free, environment, page_bytes, policy
 from airrep.reports.sources import Run
@@ -32,12 +33,12 @@ def read_answer(run: str | Path | Run) -> Answer:
         DataError: it holds what an answer cannot.
     """
     opened = run if isinstance(run, Run) else Run.open(run)
-    if opened.kind not in KINDS:
+    if opened.kind not in ANSWERS:
         raise ConfigError(
-            f"report: {opened.path} is of kind '{opened.kind}'; expected answers alone ({', '.join(KINDS)}). "
+            f"report: {opened.path} is of kind '{opened.kind}'; expected answers alone ({', '.join(ANSWERS)}). "
             "Write one page for each."
         )
-    return KINDS[opened.kind].read(opened.path)
+    return ANSWERS[opened.kind].read(opened.path)
 
 
 def write_answer_report(
@@ -45,6 +46,7 @@ def write_answer_report(
     out: str | Path,
     *,
     title: str | None = None,
+    notes: Sequence[str] = (),
     replace: bool = False,
 ) -> Path:
     """Write answers as one HTML page that needs nothing else: no network, no other file, no script.
@@ -53,6 +55,7 @@ def write_answer_report(
         answers: what :func:`airrep.explain` and the like return, or artifacts that hold it.
         out: the file to write; missing directories are made.
         title: heading of the page.
+        notes: sentences set apart at its top.
         replace: whether a file that is there already may be replaced.
 
     Returns:
@@ -68,11 +71,11 @@ def write_answer_report(
     found = [one if isinstance(one, Answer) else read_answer(one) for one in answers]
     if not found:
         raise ConfigError("report: no answers; expected at least one. Give the path of one.")
-    write_output(path, page_bytes(_page(found, title)))
+    write_output(path, page_bytes(_page(found, title, notes)))
     return path
 
 
-def _page(answers: Sequence[Answer], title: str | None) -> str:
+def _page(answers: Sequence[Answer], title: str | None, notes: Sequence[str]) -> str:
     several = len({one.provenance.index for one in answers}) > 1
     shown = [_section(number, answer, several) for number, answer in enumerate(answers, 1)]
     names = [exhibit.name for section in shown for exhibit in section.exhibits]
@@ -84,7 +87,7 @@ def _page(answers: Sequence[Answer], title: str | None) -> str:
         .get_template("evaluations.html.j2")
         .render(
             title=title or TITLE,
-            notes=[*cautions, PREDICTION],
+            notes=[*notes, *cautions, PREDICTION],
             sections=shown,
             labels={name: f"Table {number}" for number, name in enumerate(names, 1)},
             facts={

@@ -226,5 +226,3 @@ _MAKERS: Mapping[type[Answer], Callable[[Any, Lengths], Iterable[Table]]] = {
     HarmResult: _harmful,
     SetResult: _of_set,
 }
-KINDS: Mapping[str, type[Answer]] = {kind.kind: kind for kind in _MAKERS}
-"""Answers of which a page can be made, by the kinds of their artifacts."""

@@ -69,7 +69,7 @@ class _Problem(NamedTuple):
 def fit_datamodels(
     instance: LabelledInstance,
     out: str | Path,
-    settings: RegressionSettings | None = None,
+    settings: RegressionSettings | Mapping[str, Any] | None = None,
     *,
     lineage: Mapping[str, Any] | None = None,
     resamples: int = RESAMPLES,
@@ -83,13 +83,13 @@ def fit_datamodels(
     Args:
         instance: queries, train pool, subsets and losses.
         out: the directory to make; it also gets the examples, as ``train.jsonl`` and ``queries.jsonl``.
-        settings: of the regressions.
+        settings: of the regressions, or a dict of some of them.
         lineage: what the labels were made from, for the manifest.
         resamples: bootstrap draws behind each interval.
         replace: replace datamodels that are there.
 
     Raises:
-        ConfigError: too few subsets for the folds.
+        ConfigError: too few subsets for the folds, or a setting that cannot hold.
         DataError: fewer than two subsets have losses, or no query's loss varies.
         ArtifactError: something else is there, or it cannot be written.
 
@@ -98,7 +98,7 @@ def fit_datamodels(
         >>> "lds" in models.report
         True
     """
-    chosen, path = settings or RegressionSettings(), real_path(out)
+    chosen, path = RegressionSettings.given(settings), real_path(out)
     request = {"instance": identity(instance), "settings": chosen.model_dump(), "resamples": resamples}
     finished = Stage(path, KIND, "datamodels made", request, replace).finished(verify=True)
     if finished is not None:

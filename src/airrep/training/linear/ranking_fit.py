@@ -11,6 +11,7 @@ from airrep.arrays import GroupScores
 from airrep.training.ranking_loss import NoPairsError, count_pairs, ranking_loss
 
 
+@torch.inference_mode(False)  # gradients are wanted wherever the caller has switched them off
 def fit_ranking(
     columns: Sequence[Float[np.ndarray, "c q m"]],
     labels: Sequence[GroupScores],

@@ -1,0 +1,38 @@
+"""Read results of asking an index, and answers, whatever their kind."""
+
+from collections.abc import Mapping
+from pathlib import Path
+
+from airrep.answers.answer import Answer
+from airrep.answers.audit import AuditResult
+from airrep.answers.clean import CleanResult
+from airrep.answers.explain import ExplainResult
+from airrep.answers.harm import HarmResult, SetResult
+from airrep.answers.mix import MixResult
+from airrep.index.results import reading
+from airrep.index.results.kinds import GroupResult, TopResult, WhatIfResult
+from airrep.runtime.artifacts.manifests import read_manifest
+from airrep.runtime.artifacts.urls import fetched
+
+_ANSWERS = (ExplainResult, CleanResult, AuditResult, MixResult, HarmResult, SetResult)
+ANSWERS: Mapping[str, type[Answer]] = {answer.kind: answer for answer in _ANSWERS}
+"""Classes of answers, by the kinds of their artifacts."""
+
+
+def read_result(path: str | Path) -> TopResult | GroupResult | WhatIfResult | Answer:
+    """Read a result that was written as an artifact, after checking its bytes: what its ``save`` wrote.
+
+    Raises:
+        ArtifactError: not a result, unfinished or altered.
+        DataError: it lacks something, or holds what a result cannot.
+
+    Example:
+        >>> path = index.top(queries, k=3).save("runs/hits")
+        >>> len(airrep.read_result("runs/hits"))
+        5
+        >>> airrep.read_result(airrep.explain(index, queries).save("runs/taught"))
+        ExplainResult(5 answers)
+    """
+    folder = fetched(path)
+    kind = read_manifest(folder)["kind"]
+    return ANSWERS[kind].read(folder) if kind in ANSWERS else reading.read_result(folder)
