@@ -2,9 +2,11 @@
 
 import json
 from collections.abc import Callable
+from datetime import date
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pandas as pd
 import pyarrow as pa
 import pytest
@@ -72,6 +74,14 @@ def test_queries_may_have_one_id_twice() -> None:
         as_corpus(twice)
 
 
+def test_queries_are_coerced_as_training_data_are() -> None:
+    given: Any = Example("a", "b", 7, np.int64(1), 2, {"n": np.int64(3), "day": date(2024, 1, 2), "gone": None})
+    plain = Example("a", "b", "7", "1", "2", {"n": 3, "day": "2024-01-02"})
+    assert as_examples([given]) == (plain,) == tuple(Corpus.from_examples([given]))
+    assert type(as_examples(given)[0].metadata["n"]) is int
+    assert as_examples(Example("a", "")) == (Example("a", ""),)  # a query may have no response yet
+
+
 @pytest.mark.parametrize("one", ["text", {"prompt": "a", "response": "b"}, Example("a", "b")])
 def test_one_query_is_told_from_several(one: object) -> None:
     assert is_one(one)
@@ -97,6 +107,21 @@ def test_one_query_is_told_from_several(one: object) -> None:
 def test_other_data_are_refused_in_one_line(data: object, told: str) -> None:
     with pytest.raises((ConfigError, DataError), match=told) as caught:
         as_corpus(data)
+    assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("queries", "told"),
+    [
+        ([Example("a", "b"), Example("a", "b", None)], r"queries\[1\]: id is null"),  # type: ignore[arg-type]
+        (Example("a", "b", metadata={"tags": {1}}), "queries: field .tags. is no JSON value"),
+        (Example("a", "b", metadata={"n": float("nan")}), "queries: field .n. is no JSON value"),
+        (Example("a", "b", metadata=["n"]), "queries: metadata is a list"),  # type: ignore[arg-type]
+    ],
+)
+def test_queries_that_no_corpus_takes_are_refused_in_one_line(queries: Any, told: str) -> None:
+    with pytest.raises(DataError, match=told) as caught:
+        as_examples(queries)
     assert "\n" not in str(caught.value)
 
 

@@ -7,8 +7,7 @@ from typing import Any, TypeAlias
 
 import pyarrow as pa
 
-from airrep.corpus.corpus import Corpus, Example, read_corpus
-from airrep.corpus.schemas.values import text_or_blank
+from airrep.corpus.corpus import Corpus, Example, plain_example, read_corpus
 from airrep.corpus.sources.files import reader_of
 from airrep.errors import ConfigError, DataError
 
@@ -55,7 +54,7 @@ def as_records(data: CorpusLike, where: str = "data") -> Sequence[Mapping[str, A
 
 
 def as_examples(queries: QueriesLike, where: str = "queries") -> Corpus | tuple[Example, ...]:
-    """Queries as examples; those that are examples already stay as they are, several with one id too.
+    """Queries as examples, each as a corpus would hold it; several may have one id.
 
     Args:
         queries: as for :func:`as_corpus`; and a text, or several, each the response to an empty prompt.
@@ -80,17 +79,16 @@ def as_examples(queries: QueriesLike, where: str = "queries") -> Corpus | tuple[
             found = as_corpus(items, where)
     if len(found) == 0:
         raise ConfigError(f"{where}: there are none; expected at least one example. Give a file with some.")
-    if not isinstance(found, Corpus):
-        for number, example in enumerate(found):
-            _check_unicode(example, where if is_one(queries) else f"{where}[{number}]")
-    return found
+    if isinstance(found, Corpus):
+        return found
+    one = is_one(queries)
+    return tuple(_plain(example, where if one else f"{where}[{number}]") for number, example in enumerate(found))
 
 
-def _check_unicode(example: Example, where: str) -> None:
-    """Refuse half a character, as a corpus does: nothing can read it."""
+def _plain(example: Example, where: str) -> Example:
+    """A query's fields checked as those of training data are, and its place in the error."""
     try:
-        text_or_blank("prompt", example.prompt)
-        text_or_blank("response", example.response)
+        return plain_example(example)
     except DataError as error:
         raise DataError(f"{where}: {error}") from None
 
