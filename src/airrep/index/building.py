@@ -62,7 +62,7 @@ def build_index(
             ``"ray"`` or an engine; if None in this process, on all threads.
 
     Raises:
-        ConfigError: no such method or setting.
+        ConfigError: no such method or setting, or a method of one's own that makes no features of all examples.
         DataError: the corpus is empty, or gives features that are not finite.
         TrainingError: workers of the engine fail again and again.
         ArtifactError: something else is there, another process is writing there, or it cannot be written.

@@ -139,6 +139,7 @@ def _appended(index: EditableIndex, more: Corpus, progress: OnProgress | None) -
         fingerprint=made,
         first=index.rows,
         fill=fill,
+        like=index.manifest,
         progress=progress,
     )
     if not small:
@@ -193,7 +194,8 @@ def delete(index: AnyIndex, rows: RowsLike) -> AnyIndex:
 
     Args:
         index: the index.
-        rows: their row numbers, ids, or a filter such as ``'source == "forum"'``; rows deleted before do not matter.
+        rows: their row numbers, ids as text, or a filter such as ``'source == "forum"'``
+            (:meth:`airrep.index.rows.IndexRows.check_rows`); rows deleted before do not matter.
 
     Raises:
         ConfigError: a row that does not exist, or nothing would be left.

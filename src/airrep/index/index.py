@@ -272,7 +272,8 @@ class Index(EditableIndex):
 
         Args:
             queries: as for :meth:`top`.
-            groups: names with lists of ids, arrays of rows or filters; a sequence of such; or a field, as *by*.
+            groups: names with lists of ids, arrays of rows or filters (:meth:`check_rows`); a sequence of such; or a
+                field, as *by*.
             by: a field (``"source"``, ``"label"`` or a metadata field) whose values are the groups.
             pool: ``"sum"``, ``"mean"``, ``"attention"``, ``"signed-attention"``, ``"top-K"``, ``"order-K"`` or
                 ``"order-inf"`` (:class:`airrep.scoring.pooling.Pooling`); the method's own when None.
@@ -323,7 +324,8 @@ class Index(EditableIndex):
 
         Args:
             queries: as for :meth:`top`.
-            remove: examples to leave out: rows, ids, or a filter such as ``'source == "forum"'``.
+            remove: examples to leave out: rows, ids as text, or a filter such as ``'source == "forum"'``
+                (:meth:`check_rows`).
             keep: or the only ones to keep.
             pool: as in :meth:`group_scores`.
             temperature: as in :meth:`group_scores`.

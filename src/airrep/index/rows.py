@@ -185,13 +185,13 @@ class IndexRows:
 
     def example(self, row: int) -> Example:
         """The example of one row."""
-        self.check_rows([row])
+        row = int(self._inside(np.asarray([row]))[0])
         shard = self.shards[bisect_right(self.shards, row, key=operator.attrgetter("start")) - 1]
         return shard.examples[row - shard.start]
 
     def examples(self, rows: Rows) -> list[Example]:
         """The examples of some rows, in their order; for many far quicker than one by one."""
-        numbers = self.check_rows(rows)
+        numbers = self._inside(np.asarray(rows))
         found = list[Any]([None]) * len(numbers)
         for shard, places in self._by_shard(numbers):
             inside, back = np.unique(numbers[places] - shard.start, return_inverse=True)
@@ -202,7 +202,7 @@ class IndexRows:
 
     def features(self, rows: Rows) -> Features:
         """The stored features of some rows, in their order, float32; there is one row at least."""
-        numbers = self.check_rows(rows)
+        numbers = self._inside(np.asarray(rows))
         parts = list(self._by_shard(numbers))
         below = stack_rows([shard.features(numbers[places] - shard.start) for shard, places in parts])
         return below[np.argsort(np.concatenate([places for _, places in parts]))]
@@ -258,27 +258,27 @@ class IndexRows:
     def find(self, ids: Sequence[str] | Column) -> dict[str, int]:
         """Row numbers of those of the ids that are in the index and not deleted."""
         wanted = pa.array(ids, pa.large_string()) if isinstance(ids, Sequence) else ids
-        found: dict[str, int] = {}
+        return {id_: row for id_, row in self._having(wanted) if self.live[row]}
+
+    def _having(self, wanted: Any) -> Iterator[tuple[str, int]]:
+        """Those of the ids that are in the index with their rows, deleted ones too."""
         if not len(wanted):
-            return found
+            return
         sieve = Sieve(id_keys(wanted.to_pylist()))
         for shard in self.shards:
-            if not shard.may_have(sieve):
-                continue
-            here = np.flatnonzero(pc.is_in(shard.examples.ids, value_set=wanted).to_numpy())
-            live = here[self.live[here + shard.start]]
-            names = [str(id_) for id_ in shard.examples.ids.take(pa.array(live)).to_pylist()]
-            found |= zip(names, (live + shard.start).tolist(), strict=True)
-        return found
+            if shard.may_have(sieve):
+                here = np.flatnonzero(pc.is_in(shard.examples.ids, value_set=wanted).to_numpy())
+                names = shard.examples.ids.take(pa.array(here)).to_pylist()
+                yield from zip(names, (here + shard.start).tolist(), strict=True)
 
     def groups(self, groups: GroupsLike) -> Groups:
         """Check and number the members of groups given in any of the forms of :meth:`airrep.Index.group_scores`."""
         if isinstance(groups, str):
             return Groups.from_labels(self._labels(groups), keep=self.live)
         if not isinstance(groups, Groups):
-            named = groups if isinstance(groups, Mapping) else {str(i): rows for i, rows in enumerate(groups)}
-            groups = Groups.from_lists({str(name): self.check_rows(members) for name, members in named.items()})
-        gone = groups.rows[~self.live[self.check_rows(groups.rows)]]
+            named = groups if isinstance(groups, Mapping) else dict(enumerate(groups))
+            groups = Groups.from_lists({name: self.check_rows(named[key]) for name, key in _as_texts(named).items()})
+        gone = groups.rows[~self.live[self._inside(groups.rows)]]
         if len(gone):
             raise ConfigError(f"{self.path}: row {gone[0]} was deleted. Leave it out of the group.")
         return groups
@@ -287,11 +287,12 @@ class IndexRows:
         """Row numbers as int64.
 
         Args:
-            rows: row numbers, ids, one truth value for each row of the index (such as :meth:`mask` gives), or a filter,
-                which some example must fulfil.
+            rows: row numbers, ids as text, one truth value for each row of the index (such as :meth:`mask` gives), or a
+                filter, which some example must fulfil. A NumPy array of whole numbers, as :meth:`where` gives, holds
+                row numbers; in a list, say, none of them may be the id of another row.
 
         Raises:
-            ConfigError: one of them does not exist, or they are something else.
+            ConfigError: one of them does not exist, may be meant as an id, or they are something else.
         """
         if isinstance(rows, str):
             return self._fulfilling(rows)
@@ -303,8 +304,25 @@ class IndexRows:
         numbers = np.asarray(members) if len(members) else np.empty(0, dtype=np.int64)
         if numbers.dtype == np.bool_ and numbers.shape == (self.rows,):  # other booleans fail below as no integers
             return np.flatnonzero(numbers)
-        if numbers.ndim != 1 or not np.issubdtype(numbers.dtype, np.integer):
-            raise ConfigError(f"rows: are not whole numbers; expected row numbers of {self.path}, or ids. Give those.")
+        if members is not rows and np.issubdtype(numbers.dtype, np.integer):
+            self._check_meant(numbers.ravel())
+        return self._inside(numbers)
+
+    def _check_meant(self, numbers: np.ndarray) -> None:
+        """Refuse numbers of which one is the id of another row: who takes ids out of a table means these."""
+        for id_, row in self._having(pa.array(map(str, numbers.tolist()), pa.large_string())):
+            if int(id_) != row:
+                raise ConfigError(
+                    f"{self.path}: {id_} as a number is a row, and is the id of row {row}; expected one meaning. Give "
+                    f"ids as text ({id_!r}), or row numbers as a NumPy array."
+                )
+
+    def _inside(self, numbers: np.ndarray) -> Rows:
+        """Row numbers as int64, once all are known to exist."""
+        if numbers.ndim != 1 or (len(numbers) and not np.issubdtype(numbers.dtype, np.integer)):
+            raise ConfigError(
+                f"rows: are not whole numbers; expected row numbers of {self.path}. Give those; rows_of has them of ids."
+            )
         outside = numbers[(numbers < 0) | (numbers >= self.rows)]
         if len(outside):
             raise ConfigError(
@@ -347,3 +365,12 @@ class IndexRows:
             ArtifactError: a file is missing or altered.
         """
         check_digests(self.path, self.manifest["files"])
+
+
+def _as_texts(named: Iterable[Any]) -> dict[str, Any]:
+    """Names of groups by their text."""
+    texts: dict[str, Any] = {}
+    for name in named:
+        if (other := texts.setdefault(str(name), name)) is not name:
+            raise ConfigError(f"groups: {other!r} and {name!r} are one name as text; expected others. Rename one.")
+    return texts

@@ -89,7 +89,7 @@ def write_shard(
             "rows": len(corpus),
             "dimension": features.shape[1],
             "empty": _count_empty(arrays),
-            "layout": _layout(features),
+            "layout": layout_of(features),
             "fields": _metadata_fields(corpus),
             "arrays": {name: {"dtype": str(a.dtype), "shape": list(a.shape)} for name, a in arrays.items()},
             "files": describe_files(temporary, names),
@@ -121,7 +121,8 @@ def _arrays_of(features: Features, corpus: Corpus) -> dict[str, np.ndarray]:
     return {"features": stored, "codes": codes, "scales": scales, "bounds": bounds}
 
 
-def _layout(features: Features) -> str:
+def layout_of(features: Features) -> str:
+    """How features are stored, one of :data:`LAYOUTS`."""
     if isinstance(features, MixedFeatures):
         return "mixed"
     return "dense" if isinstance(features, np.ndarray) else "csr"
