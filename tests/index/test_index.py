@@ -413,6 +413,9 @@ def test_rows_may_be_masks_or_ids_but_nothing_else(index: airrep.Index, queries:
     for wrong in ([1.7], np.array([True, False]), [[1, 2]]):
         with pytest.raises(ConfigError, match="are not whole numbers; expected row numbers"):
             index.what_if(queries, remove=wrong)
+    with pytest.raises(ConfigError, match=r"are not whole numbers; .* rows_of\(\[id, \.\.\.\]\) has the rows of ids"):
+        index.example("e1")  # type: ignore[arg-type]
+    assert index.example(np.int64(1)).id == "e1"  # type: ignore[arg-type]
     assert editing.delete(index, mask).deleted.tolist() == rows.tolist()
 
 
@@ -500,6 +503,48 @@ def test_another_attributor_is_refused(index: airrep.Index, queries: airrep.Corp
         airrep.open_index(index.path, HashAttributor("other")).top(queries, k=1)
     with pytest.raises(ConfigError, match=r"was built by 'hash', which airrep does not know"):
         airrep.open_index(index.path).top(queries, k=1)
+
+
+def test_what_is_no_attributor_is_refused(index: airrep.Index) -> None:
+    with pytest.raises(ConfigError, match="index: attributor is 'hash'; expected an Attributor, or None"):
+        airrep.open_index(index.path, "hash")  # type: ignore[arg-type]
+
+
+def test_errors_of_an_own_method_are_not_told_as_damage(tmp_path: Path, corpus: airrep.Corpus) -> None:
+    class Learning(HashAttributor):
+        def save_state(self, folder: Path) -> None:
+            (folder / "learnt.txt").write_text("much")
+
+        def load_state(self, folder: Path) -> None:
+            raise TypeError("a bug of its own")
+
+    airrep.build_index(corpus, tmp_path / "own", Learning())
+    with pytest.raises(TypeError, match="a bug of its own"):
+        airrep.open_index(tmp_path / "own", Learning()).top("a", 1)
+
+
+def test_an_open_index_stays_the_same_in_another_working_directory(
+    tmp_path: Path, corpus: airrep.Corpus, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("here", "there"):
+        (tmp_path / name).mkdir()
+    monkeypatch.chdir(tmp_path / "there")
+    airrep.build_index(make_corpus(5, "other"), "index", "tfidf")  # another one under the same name
+    monkeypatch.chdir(tmp_path / "here")
+    built = airrep.build_index(corpus, "index", "tfidf", shard_rows=20)
+    opened, expected = airrep.open_index("index"), airrep.open_index("index").top("answer 14", 3)
+    half = airrep.open_index("index")
+    assert half.rows_of(["e1"]) == [1]
+    assert str(opened.path) == "index"
+    assert repr(opened).startswith("Index('index', ")
+    monkeypatch.chdir(tmp_path / "there")
+    for index in (built, opened, half):
+        assert index.top("answer 14", 3) == expected
+        assert index.path == tmp_path / "here" / "index"
+    index = opened.append(make_corpus(3, "more")).delete(["e1"])
+    monkeypatch.chdir(tmp_path / "here")
+    assert (len(index), str(opened.path)) == (52, "index")
+    index.verify()
 
 
 @pytest.mark.parametrize(

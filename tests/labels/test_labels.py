@@ -49,6 +49,18 @@ def test_labels_need_neither_the_plan_nor_the_results(labels: Labels, tmp_path: 
     assert len(open_labels(tmp_path / "moved").instances(TRAIN, QUERIES)) == 2
 
 
+def test_open_labels_stay_the_same_in_another_working_directory(
+    labels: Labels, unfinished: Labels, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    opened, partly = open_labels("labels"), open_labels("unfinished")
+    assert str(opened.path) == "labels"
+    monkeypatch.chdir(Path(tmp_path.anchor))
+    for one, other in zip(opened.instances(TRAIN, QUERIES), labels.instances(TRAIN, QUERIES), strict=True):
+        np.testing.assert_array_equal(one.losses, other.losses)
+    assert len(partly.missing) == len(unfinished.missing) == 9
+
+
 def test_labels_of_other_corpora_are_refused(labels: Labels) -> None:
     with pytest.raises(ArtifactError, match="was made from another train corpus"):
         labels.instances(TRAIN[:30], QUERIES)

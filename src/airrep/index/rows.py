@@ -25,6 +25,7 @@ from airrep.runtime.artifacts.digests import file_digest, json_digest
 from airrep.runtime.artifacts.manifests import read_manifest
 from airrep.runtime.artifacts.names import MANIFEST
 from airrep.runtime.artifacts.urls import fetched
+from airrep.runtime.remote.places import Anchored
 from airrep.scoring.groups import Groups
 
 if TYPE_CHECKING:
@@ -79,7 +80,7 @@ class IndexRows:
         Raises:
             ArtifactError: not an index, unfinished, of a newer format, or with missing or cut files.
         """
-        self.path = fetched(path)
+        self._place = Anchored.of(fetched(path))
         self._digest = file_digest(self.path / MANIFEST) if (self.path / MANIFEST).is_file() else None
         self._known_shards: dict[str, Shard] = {}
         """Shards of an earlier opening, whose files are mapped already."""
@@ -93,6 +94,11 @@ class IndexRows:
             _check_manifest(self.manifest)
         if before is not None:
             self._known_shards = {shard.folder.name: shard for shard in before.shards}
+
+    @property
+    def path(self) -> Path:
+        """Its directory, as it was given; the whole path where the working directory is another by now."""
+        return self._place.path
 
     def __len__(self) -> int:
         """Number of examples, deleted ones not counted."""
@@ -149,10 +155,10 @@ class IndexRows:
             if name.startswith("shards/"):
                 _, shard, file = name.split("/", 2)
                 files.setdefault(shard, {})[file] = entry
-        layout, made = self.manifest["layout"], []
+        layout, folder, made = self.manifest["layout"], self.path / "shards", []
         for entry in self.manifest["shards"]:
             name, start, rows = entry["name"], entry["start"], entry["rows"]
-            shard = Shard(self.path / "shards" / name, start, rows, layout, self.dimension, files[name])
+            shard = Shard(Anchored.of(folder / name), start, rows, layout, self.dimension, files[name])
             known = self._known_shards.get(name)
             made.append(known if known == shard else shard)
         self._known_shards = {}
@@ -321,7 +327,8 @@ class IndexRows:
         """Row numbers as int64, once all are known to exist."""
         if numbers.ndim != 1 or (len(numbers) and not np.issubdtype(numbers.dtype, np.integer)):
             raise ConfigError(
-                f"rows: are not whole numbers; expected row numbers of {self.path}. Give those; rows_of has them of ids."
+                f"rows: are not whole numbers; expected row numbers of {self.path}. Give those; rows_of([id, ...]) has "
+                "the rows of ids."
             )
         outside = numbers[(numbers < 0) | (numbers >= self.rows)]
         if len(outside):

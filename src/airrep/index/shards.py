@@ -20,6 +20,7 @@ from airrep.runtime.artifacts.checks import check_digests, check_file
 from airrep.runtime.artifacts.digests import canonical_json, describe_files, json_digest, within_limits
 from airrep.runtime.publishing.files import write_file
 from airrep.runtime.publishing.folders import new_place
+from airrep.runtime.remote.places import Anchored
 
 if TYPE_CHECKING:
     from airrep.scoring.blocks import Block
@@ -201,13 +202,18 @@ class Shard:
     Every byte of a file is held against its checksum before the file is read for the first time.
     """
 
-    folder: Path
+    place: Anchored
     start: int
     rows: int
     layout: str
     dimension: int
     files: Mapping[str, Mapping[str, Any]] = field(repr=False)
     """Size and checksum of each file, its record among them."""
+
+    @property
+    def folder(self) -> Path:
+        """Its directory."""
+        return self.place.path
 
     def __getstate__(self) -> dict[str, Any]:
         """Without keys of ids, which are good in this process alone."""
