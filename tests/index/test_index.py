@@ -147,6 +147,8 @@ def test_order_k_is_refused_where_queries_are_encoded_in_another_way(
         ),
         ("sum", 2.0, "temperature 2.0: belongs to attention, not to sum pooling"),
         (None, 0.0, "temperature 0.0: is not above 0 and finite"),
+        (None, None, "temperature None: is not above 0 and finite"),
+        (3, 1.0, "pool 3: does not exist; expected sum, mean"),
         ("order-2", 1.0, "group 'all': has all 50 training examples; pool order-2 is the effect of removing some"),
     ],
 )
@@ -216,6 +218,15 @@ def test_scores_follow_the_rows_when_they_are_reordered(
     backwards = airrep.build_index(corpus.take(np.arange(50)[::-1]), tmp_path / "b", HashAttributor(), shard_rows=16)
     mine = {hit.example.id: hit.score for hit in index.top(queries[0], k=50)}
     assert mine == {hit.example.id: hit.score for hit in backwards.top(queries[0], k=50)}
+
+
+def test_whole_numbers_of_numpy_are_whole_numbers(tmp_path: Path, corpus: airrep.Corpus) -> None:
+    index = airrep.build_index(corpus, tmp_path / "one", HashAttributor(), shard_rows=16)
+    other = airrep.build_index(corpus, tmp_path / "other", HashAttributor(), shard_rows=np.int64(16))  # type: ignore[arg-type]
+    assert tree(index.path) == tree(other.path)
+    expected = index.where(year=2001)
+    np.testing.assert_array_equal(index.where(year=np.int64(2001)), expected)
+    np.testing.assert_array_equal(index.where(year=np.array([2001])), expected)
 
 
 def test_building_again_changes_nothing(tmp_path: Path, index: airrep.Index, corpus: airrep.Corpus) -> None:
@@ -392,6 +403,10 @@ def test_bad_questions_are_told(index: airrep.Index, queries: airrep.Corpus) -> 
         index.example(50)
     with pytest.raises(ConfigError, match="has no field 'flavour'; it has id, prompt, response, label, source, year"):
         index.group_scores(queries, "flavour")
+    with pytest.raises(ConfigError, match="groups: are 3; expected a field, or lists of examples"):
+        index.group_scores(queries, 3)  # type: ignore[arg-type]
+    with pytest.raises(ConfigError, match="where: is 3; expected a filter as text"):
+        index.top(queries, where=3)  # type: ignore[call-overload]
     with pytest.raises(ConfigError, match="expected one of remove and keep"):
         index.what_if(queries)
     with pytest.raises(ConfigError, match="nothing would be left out"):

@@ -2,6 +2,7 @@
 
 import json
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -20,7 +21,8 @@ def plan(tmp_path: Path) -> SubsetPlan:
 
 @pytest.fixture
 def labels(tmp_path: Path, plan: SubsetPlan) -> Labels:
-    return label(plan, TRAIN, QUERIES, ToyWorld(), FINE_TUNE, tmp_path / "labels", seeds=2)
+    seeds: Any = np.int64(2)  # as programs count
+    return label(plan, TRAIN, QUERIES, ToyWorld(), FINE_TUNE, tmp_path / "labels", seeds=seeds)
 
 
 @pytest.fixture

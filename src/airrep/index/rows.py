@@ -281,6 +281,8 @@ class IndexRows:
         """Check and number the members of groups given in any of the forms of :meth:`airrep.Index.group_scores`."""
         if isinstance(groups, str):
             return Groups.from_labels(self._labels(groups), keep=self.live)
+        if not isinstance(groups, Iterable | Groups):
+            raise ConfigError(f"groups: are {groups!r}; expected a field, or lists of examples. Give by='source', say.")
         if not isinstance(groups, Groups):
             named = groups if isinstance(groups, Mapping) else dict(enumerate(groups))
             groups = Groups.from_lists({name: self.check_rows(named[key]) for name, key in _as_texts(named).items()})
@@ -354,7 +356,7 @@ class IndexRows:
             ConfigError: no such field.
         """
         known = (*TEXT_FIELDS, *self.fields)
-        if field not in known and not set(keys_of(field)).intersection(self.fields):
+        if field not in known and not (isinstance(field, str) and set(keys_of(field)).intersection(self.fields)):
             raise ConfigError(f"{self.path}: has no field '{field}'; it has {', '.join(known)}. Name one of them.")
         tables = (shard.examples.table for shard in self.shards)
         return field_values(tables, field, self.fields, quoted=quoted)

@@ -2,6 +2,7 @@
 
 import re
 from dataclasses import dataclass, replace
+from numbers import Real
 from typing import Any, ClassVar, Literal, SupportsAbs, TypeAlias, TypeVar, get_args
 
 import numpy as np
@@ -102,10 +103,9 @@ class Pooling:
         if isinstance(pool, Pooling):
             return pool if temperature == 1 else replace(pool, temperature=temperature)
         _require_positive(temperature)
-        plain = _PLAIN.get(pool)
-        if plain is not None:
-            return cls(plain, temperature=temperature)
-        found = _NUMBERED.fullmatch(pool)
+        if isinstance(pool, str) and pool in _PLAIN:
+            return cls(_PLAIN[pool], temperature=temperature)
+        found = _NUMBERED.fullmatch(pool) if isinstance(pool, str) else None
         if found is None:
             named = where or f"pool {pool!r}"
             raise ConfigError(f"{named}: does not exist; expected {_POOLS}. Choose one of them.")
@@ -160,7 +160,7 @@ def exponents(scores: Scores, kind: str) -> Scores:
 
 
 def _require_positive(temperature: float) -> None:
-    if not 0 < temperature < np.inf:
+    if not isinstance(temperature, Real) or not 0 < temperature < np.inf:
         raise ConfigError(f"temperature {temperature}: is not above 0 and finite. Give a positive number.")
 
 
