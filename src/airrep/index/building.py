@@ -47,8 +47,8 @@ def build_index(
     made in the same way from the same corpus is returned as it is.
 
     Args:
-        train: the training data: a path, a corpus, a Hugging Face ``Dataset``, a table of pandas, polars or pyarrow, or
-            examples or dicts (:func:`airrep.corpus.inputs.as_corpus`).
+        train: the training data: a path, a corpus, a Hugging Face ``Dataset``, a table of pandas, polars or pyarrow, a
+            dict of columns, or examples or dicts (:func:`airrep.corpus.inputs.as_corpus`).
         out: the directory to make.
         method: a method's name (see ``airrep methods``), or an attributor; None: the channels that airrep ships, or
             its encoder alone where *settings* name one.
