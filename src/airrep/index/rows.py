@@ -274,7 +274,8 @@ class IndexRows:
         for shard in self.shards:
             if shard.may_have(sieve):
                 here = np.flatnonzero(pc.is_in(shard.examples.ids, value_set=wanted).to_numpy())
-                names = shard.examples.ids.take(pa.array(here)).to_pylist()
+                places: Any = pa.array(here)
+                names = shard.examples.ids.take(places).to_pylist()
                 yield from zip(names, (here + shard.start).tolist(), strict=True)
 
     def groups(self, groups: GroupsLike) -> Groups:

@@ -39,14 +39,14 @@ def check_encoded(method: str, features: Any, rows: int, like: Mapping[str, Any]
     Raises:
         ConfigError: the method made no features of these rows, or others than of the shard whose record is *like*.
     """
-    kinds = (np.ndarray, sparse.csr_array, sparse.csr_matrix, MixedFeatures)
+    kinds: Any = (np.ndarray, sparse.csr_array, sparse.csr_matrix, MixedFeatures)
     if not isinstance(features, kinds) or len(features.shape) != 2 or features.dtype.kind not in "fiub":
         shape = tuple(getattr(features, "shape", ()))
-        found = f"a {type(features).__name__}{f' {shape} of {features.dtype}' if shape else ''}"
-        raise _bad_method(method, found, "a NumPy or scipy.sparse.csr_array of numbers (rows, d)")
+        what = f"a {type(features).__name__}{f' {shape} of {features.dtype}' if shape else ''}"
+        raise _bad_method(method, what, "a NumPy or scipy.sparse.csr_array of numbers (rows, d)")
     if features.shape[0] != rows:
         raise _bad_method(method, f"{features.shape[0]} rows for {rows} examples", "one row for each")
-    found = {"layout": layout_of(features), "dimension": int(features.shape[1])}
+    found: dict[str, Any] = {"layout": layout_of(features), "dimension": int(features.shape[1])}
     if like is not None and any(like[name] != value for name, value in found.items()):
         words = ["{layout} features of width {dimension:,}".format(**one) for one in (found, like)]
         raise _bad_method(method, words[0], f"{words[1]}, as for the shard before")

@@ -2,7 +2,6 @@
 
 import re
 from dataclasses import dataclass, replace
-from numbers import Real
 from typing import Any, ClassVar, Literal, SupportsAbs, TypeAlias, TypeVar, get_args
 
 import numpy as np
@@ -160,7 +159,11 @@ def exponents(scores: Scores, kind: str) -> Scores:
 
 
 def _require_positive(temperature: float) -> None:
-    if not isinstance(temperature, Real) or not 0 < temperature < np.inf:
+    try:
+        good = 0 < temperature < np.inf
+    except TypeError:  # no number
+        good = False
+    if not good:
         raise ConfigError(f"temperature {temperature}: is not above 0 and finite. Give a positive number.")
 
 
