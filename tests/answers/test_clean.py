@@ -141,6 +141,7 @@ def test_what_harms_many_queries_is_found(tmp_path: Path) -> None:
 
 def test_bad_questions_are_told(tmp_path: Path) -> None:
     index = build([topics(number) for number in range(40)], tmp_path)
+    assert airrep.clean(index, kinds="duplicate") == airrep.clean(index, kinds=["duplicate"])
     with pytest.raises(ConfigError, match="has no kind 'typo'; expected some of label, answer"):
         airrep.clean(index, kinds=["typo"])
     with pytest.raises(ConfigError, match="has no field 'tag'; it has id, prompt"):

@@ -113,6 +113,8 @@ def test_bad_questions_are_told(index: airrep.Index) -> None:
         airrep.explain(index, bad, bad)
     with pytest.raises(ConfigError, match="explain: k is 0"):
         airrep.explain(index, bad, good, k=0)
+    with pytest.raises(ConfigError, match="better: there are none"):
+        airrep.explain(index, [Example("p", "r")], [])
     with pytest.raises(ConfigError, match="answers: there are none"):
         airrep.explain(index, [])
 

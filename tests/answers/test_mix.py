@@ -94,12 +94,18 @@ def test_configurations_can_be_read(index: airrep.Index, queries: airrep.Corpus,
     assert MixResult.read(result.save(tmp_path / "run")) == result
 
 
+def test_whole_numbers_of_numpy_are_whole_numbers(index: airrep.Index, queries: airrep.Corpus) -> None:
+    assert airrep.mix(index, queries, seed=np.int64(3)) == airrep.mix(index, queries, seed=3)  # type: ignore[arg-type]
+
+
 def test_bad_questions_are_told(index: airrep.Index, queries: airrep.Corpus) -> None:
     for top in (0.0, 1.5, float("nan")):
         with pytest.raises(ConfigError, match="the share of examples that count"):
             airrep.mix(index, queries, top=top)
     with pytest.raises(ConfigError, match="has no field 'tag'"):
         airrep.mix(index, queries, by="tag")
+    with pytest.raises(ConfigError, match="has no field 'None'"):
+        airrep.mix(index, queries, by=None)  # type: ignore[arg-type]
     with pytest.raises(ConfigError, match="has 1 values; expected two or more"):
         airrep.mix(index, queries, where="source == 'forum'")
 

@@ -203,6 +203,13 @@ def test_bad_settings_are_told(name: str, values: dict, message: str) -> None:
         make_attributor(name, values)
 
 
+def test_paths_in_settings_are_taken_as_text(tmp_path: Path) -> None:
+    (recipe := tmp_path / "recipe.yaml").write_text("- method: bm25\n- method: ngram\n")
+    for method, name, path in (("channels", "channels", recipe), ("airrep", "encoder", tmp_path)):
+        made = make_attributor(method, {name: path})
+        assert made.settings == make_attributor(method, {name: str(path)}).settings
+
+
 def test_airrep_features_are_the_encoders() -> None:
     train = make_corpus(6)
     attributor = make_attributor("airrep", {"precision": "float32"})

@@ -2,9 +2,11 @@
 
 import json
 from collections.abc import Callable
+from datetime import date
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pandas as pd
 import pyarrow as pa
 import pytest
@@ -36,6 +38,11 @@ FORMS: dict[str, Callable[[Path], Any]] = {
     "pandas with names of rows": lambda folder: pd.DataFrame(RECORDS, index=["a", "b"]),
     "pyarrow": lambda folder: pa.Table.from_pylist(RECORDS),
     "datasets": lambda folder: Dataset.from_list(RECORDS),
+    "a part of datasets": lambda folder: Dataset.from_list(RECORDS)[:2],
+    "datasets as pandas": lambda folder: Dataset.from_list(RECORDS).with_format("pandas"),
+    "datasets as arrow": lambda folder: Dataset.from_list(RECORDS).with_format("arrow"),
+    "datasets as torch": lambda folder: Dataset.from_list(RECORDS).with_format("torch"),
+    "columns": lambda folder: pd.DataFrame(RECORDS).to_dict("list"),
     "examples": lambda folder: list(read_corpus(_path(folder))),
     "examples and dicts": lambda folder: [read_corpus(_path(folder))[0], RECORDS[1]],
 }
@@ -46,6 +53,23 @@ def test_every_form_gives_the_same_corpus(form: str, tmp_path: Path) -> None:
     assert as_corpus(FORMS[form](tmp_path)) == read_corpus(_path(tmp_path))
     if form != "text of a path":  # a text is a query by itself
         assert list(as_examples(FORMS[form](tmp_path))) == list(read_corpus(_path(tmp_path)))
+
+
+def test_lists_of_messages_are_one_record_and_not_columns() -> None:
+    said = {"role": "user", "content": "who?"}, {"role": "assistant", "content": "me"}
+    pair = {"chosen": list(said), "rejected": [said[0], {"role": "assistant", "content": "you"}]}
+    for one, response in ((pair, "me"), ({"messages": said}, "me")):
+        assert is_one(one)
+        assert [example.response for example in as_examples(one)] == [response]
+    columns = {"messages": [list(said)] * 2, "id": ["a", "b"]}
+    assert not is_one(columns)
+    assert [example.id for example in as_examples(columns)] == ["a", "b"]
+
+
+def test_a_transform_of_a_dataset_is_kept() -> None:
+    data = Dataset.from_list(RECORDS)
+    data.set_transform(lambda rows: {"prompt": ["p"] * len(rows["prompt"]), "response": rows["response"]})
+    assert [one.prompt for one in as_corpus(data)] == ["p", "p"]
 
 
 def test_missing_values_of_a_data_frame_stay_missing() -> None:
@@ -72,6 +96,14 @@ def test_queries_may_have_one_id_twice() -> None:
         as_corpus(twice)
 
 
+def test_queries_are_coerced_as_training_data_are() -> None:
+    given: Any = Example("a", "b", 7, np.int64(1), 2, {"n": np.int64(3), "day": date(2024, 1, 2), "gone": None})
+    plain = Example("a", "b", "7", "1", "2", {"n": 3, "day": "2024-01-02"})
+    assert as_examples([given]) == (plain,) == tuple(Corpus.from_examples([given]))
+    assert type(as_examples(given)[0].metadata["n"]) is int
+    assert as_examples(Example("a", "")) == (Example("a", ""),)  # a query may have no response yet
+
+
 @pytest.mark.parametrize("one", ["text", {"prompt": "a", "response": "b"}, Example("a", "b")])
 def test_one_query_is_told_from_several(one: object) -> None:
     assert is_one(one)
@@ -91,12 +123,30 @@ def test_one_query_is_told_from_several(one: object) -> None:
         ([{"prompt": "a"}], "record 1: no prompt and response"),
         ([Example("a", "b"), Example("a", 5)], "response is a number"),  # type: ignore[arg-type]
         ([Example("a", "\ud800")], "response"),
+        (pd.DataFrame(RECORDS)["response"], r"train: is a Series, one column or one row; .* list\(column\) for texts"),
+        (pd.DataFrame(RECORDS).iloc[0], r"train: is a Series, .* or row\.to_dict\(\)"),
+        (pa.table({"prompt": ["a"]})["prompt"], "train: is a ChunkedArray, one column or one row"),
         (pd.DataFrame([{"x": 1}]), "record 1: no prompt and response; found x"),
     ],
 )
 def test_other_data_are_refused_in_one_line(data: object, told: str) -> None:
     with pytest.raises((ConfigError, DataError), match=told) as caught:
         as_corpus(data)
+    assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("queries", "told"),
+    [
+        ([Example("a", "b"), Example("a", "b", None)], r"queries\[1\]: id is null"),  # type: ignore[arg-type]
+        (Example("a", "b", metadata={"tags": {1}}), "queries: field .tags. is no JSON value"),
+        (Example("a", "b", metadata={"n": float("nan")}), "queries: field .n. is no JSON value"),
+        (Example("a", "b", metadata=["n"]), "queries: metadata is a list"),  # type: ignore[arg-type]
+    ],
+)
+def test_queries_that_no_corpus_takes_are_refused_in_one_line(queries: Any, told: str) -> None:
+    with pytest.raises(DataError, match=told) as caught:
+        as_examples(queries)
     assert "\n" not in str(caught.value)
 
 

@@ -10,7 +10,9 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
+import pandas as pd
 import pytest
+import torch
 from reference import group_influence
 from reference.pooling import pool_attention, pool_top
 from scipy import sparse
@@ -145,6 +147,8 @@ def test_order_k_is_refused_where_queries_are_encoded_in_another_way(
         ),
         ("sum", 2.0, "temperature 2.0: belongs to attention, not to sum pooling"),
         (None, 0.0, "temperature 0.0: is not above 0 and finite"),
+        (None, None, "temperature None: is not above 0 and finite"),
+        (3, 1.0, "pool 3: does not exist; expected sum, mean"),
         ("order-2", 1.0, "group 'all': has all 50 training examples; pool order-2 is the effect of removing some"),
     ],
 )
@@ -214,6 +218,15 @@ def test_scores_follow_the_rows_when_they_are_reordered(
     backwards = airrep.build_index(corpus.take(np.arange(50)[::-1]), tmp_path / "b", HashAttributor(), shard_rows=16)
     mine = {hit.example.id: hit.score for hit in index.top(queries[0], k=50)}
     assert mine == {hit.example.id: hit.score for hit in backwards.top(queries[0], k=50)}
+
+
+def test_whole_numbers_of_numpy_are_whole_numbers(tmp_path: Path, corpus: airrep.Corpus) -> None:
+    index = airrep.build_index(corpus, tmp_path / "one", HashAttributor(), shard_rows=16)
+    other = airrep.build_index(corpus, tmp_path / "other", HashAttributor(), shard_rows=np.int64(16))  # type: ignore[arg-type]
+    assert tree(index.path) == tree(other.path)
+    expected = index.where(year=2001)
+    np.testing.assert_array_equal(index.where(year=np.int64(2001)), expected)
+    np.testing.assert_array_equal(index.where(year=np.array([2001])), expected)
 
 
 def test_building_again_changes_nothing(tmp_path: Path, index: airrep.Index, corpus: airrep.Corpus) -> None:
@@ -390,6 +403,10 @@ def test_bad_questions_are_told(index: airrep.Index, queries: airrep.Corpus) -> 
         index.example(50)
     with pytest.raises(ConfigError, match="has no field 'flavour'; it has id, prompt, response, label, source, year"):
         index.group_scores(queries, "flavour")
+    with pytest.raises(ConfigError, match="groups: are 3; expected a field, or lists of examples"):
+        index.group_scores(queries, 3)  # type: ignore[arg-type]
+    with pytest.raises(ConfigError, match="where: is 3; expected a filter as text"):
+        index.top(queries, where=3)  # type: ignore[call-overload]
     with pytest.raises(ConfigError, match="expected one of remove and keep"):
         index.what_if(queries)
     with pytest.raises(ConfigError, match="nothing would be left out"):
@@ -411,7 +428,32 @@ def test_rows_may_be_masks_or_ids_but_nothing_else(index: airrep.Index, queries:
     for wrong in ([1.7], np.array([True, False]), [[1, 2]]):
         with pytest.raises(ConfigError, match="are not whole numbers; expected row numbers"):
             index.what_if(queries, remove=wrong)
+    with pytest.raises(ConfigError, match=r"are not whole numbers; .* rows_of\(\[id, \.\.\.\]\) has the rows of ids"):
+        index.example("e1")  # type: ignore[arg-type]
+    assert index.example(np.int64(1)).id == "e1"  # type: ignore[arg-type]
     assert editing.delete(index, mask).deleted.tolist() == rows.tolist()
+
+
+def test_whole_numbers_that_are_ids_of_other_rows_are_refused(tmp_path: Path) -> None:
+    records = [{"id": 10 + n, "prompt": f"question {n}", "response": f"answer {n}"} for n in range(12)]
+    index = airrep.build_index(records, tmp_path / "index", HashAttributor(), shard_rows=5)
+    told = r"index: 10 as a number is a row, and is the id of row 0; .* text \('10'\), or row numbers as a NumPy array"
+    for asked in ([10, 11], pd.Series([11, 10]), range(12), [np.int64(10)]):
+        with pytest.raises(ConfigError, match=told if not isinstance(asked, pd.Series) else "is the id of row"):
+            index.what_if("a", remove=asked)
+    with pytest.raises(ConfigError, match=told):
+        index.group_scores("a", {"one": [10]})
+    with pytest.raises(ConfigError, match="21 as a number is a row, and is the id of row 11"):
+        index.delete([21])
+    by_ids = index.what_if("a", remove=["10", "11"]).change[0]
+    assert by_ids == index.what_if("a", remove=[0, 1]).change[0]  # no ids
+    assert index.what_if("a", remove=np.array([10, 11])).change[0] != by_ids
+    smaller = index.delete(["10"])
+    with pytest.raises(ConfigError, match="is the id of row 0"):
+        smaller.delete([10])
+    assert index.example(10).id == "20"
+    alike = airrep.build_index([{**one, "id": n} for n, one in enumerate(records)], tmp_path / "b", HashAttributor())
+    assert alike.delete([3]).deleted.tolist() == [3]  # the id of the same row
 
 
 def test_queries_may_be_any_examples(index: airrep.Index, queries: airrep.Corpus) -> None:
@@ -478,6 +520,48 @@ def test_another_attributor_is_refused(index: airrep.Index, queries: airrep.Corp
         airrep.open_index(index.path).top(queries, k=1)
 
 
+def test_what_is_no_attributor_is_refused(index: airrep.Index) -> None:
+    with pytest.raises(ConfigError, match="index: attributor is 'hash'; expected an Attributor, or None"):
+        airrep.open_index(index.path, "hash")  # type: ignore[arg-type]
+
+
+def test_errors_of_an_own_method_are_not_told_as_damage(tmp_path: Path, corpus: airrep.Corpus) -> None:
+    class Learning(HashAttributor):
+        def save_state(self, folder: Path) -> None:
+            (folder / "learnt.txt").write_text("much")
+
+        def load_state(self, folder: Path) -> None:
+            raise TypeError("a bug of its own")
+
+    airrep.build_index(corpus, tmp_path / "own", Learning())
+    with pytest.raises(TypeError, match="a bug of its own"):
+        airrep.open_index(tmp_path / "own", Learning()).top("a", 1)
+
+
+def test_an_open_index_stays_the_same_in_another_working_directory(
+    tmp_path: Path, corpus: airrep.Corpus, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("here", "there"):
+        (tmp_path / name).mkdir()
+    monkeypatch.chdir(tmp_path / "there")
+    airrep.build_index(make_corpus(5, "other"), "index", "tfidf")  # another one under the same name
+    monkeypatch.chdir(tmp_path / "here")
+    built = airrep.build_index(corpus, "index", "tfidf", shard_rows=20)
+    opened, expected = airrep.open_index("index"), airrep.open_index("index").top("answer 14", 3)
+    half = airrep.open_index("index")
+    assert half.rows_of(["e1"]) == [1]
+    assert str(opened.path) == "index"
+    assert repr(opened).startswith("Index('index', ")
+    monkeypatch.chdir(tmp_path / "there")
+    for index in (built, opened, half):
+        assert index.top("answer 14", 3) == expected
+        assert index.path == tmp_path / "here" / "index"
+    index = opened.append(make_corpus(3, "more")).delete(["e1"])
+    monkeypatch.chdir(tmp_path / "here")
+    assert (len(index), str(opened.path)) == (52, "index")
+    index.verify()
+
+
 @pytest.mark.parametrize(
     "name", ["features.npy", "codes.npy", "scales.npy", "bounds.npy", "examples.arrow", "shard.json"]
 )
@@ -519,6 +603,58 @@ def test_features_that_float16_cannot_hold_are_refused(tmp_path: Path, corpus: a
     with pytest.raises(DataError, match=r"example 'e3': a feature is not finite or exceeds 65504"):
         airrep.build_index(corpus, tmp_path / "loud", Loud())
     assert not (tmp_path / "loud").exists()
+
+
+BAD_FEATURES = {
+    r"15 rows for 16 examples; expected one row for each": lambda made: made[:-1],
+    r"17 rows for 16 examples": lambda made: np.vstack([made, made[:1]]),
+    r"a list; expected a NumPy or scipy.sparse.csr_array of numbers \(rows, d\)": lambda made: made.tolist(),
+    r"a Tensor \(16, 16\) of torch.float32; expected a NumPy": lambda made: torch.tensor(made),
+    r"a csc_array \(16, 16\) of float32; expected a NumPy": lambda made: sparse.csc_array(made),
+    r"a ndarray \(256,\) of float32; expected a NumPy": lambda made: made.ravel(),
+    r"a ndarray \(16, 16\) of object; expected a NumPy": lambda made: made.astype(object),
+    "dense features of width 18; expected dense features of width 17": lambda made: np.pad(
+        made, ((0, 0), (0, int(made[0, 0] * 2**14) % 2 + 1))
+    ),
+}
+
+
+@pytest.mark.parametrize("told", BAD_FEATURES)
+def test_features_of_another_form_are_refused_at_once(told: str, tmp_path: Path, corpus: airrep.Corpus) -> None:
+    class Bad(HashAttributor):
+        def encode_train(self, examples, on_rows=None):
+            return BAD_FEATURES[told](super().encode_train(examples))
+
+    with pytest.raises(ConfigError, match=f"^hash: encode_train returned {told}.* Correct the method"):
+        airrep.build_index(corpus[:32], tmp_path / "bad", Bad(), shard_rows=16)
+    assert not (tmp_path / "bad").exists()
+
+
+def test_features_of_another_width_are_refused_when_they_are_appended_or_a_build_goes_on(
+    tmp_path: Path, corpus: airrep.Corpus
+) -> None:
+    class Other(HashAttributor):
+        width = 16
+
+        def encode_train(self, examples, on_rows=None):
+            if self.width == 0:
+                raise MemoryError
+            made = super().encode_train(examples)[:, : self.width]
+            self.width = self.next
+            return made
+
+    method, told = Other(), "dense features of width 8; expected dense features of width 16, as for the shard before"
+    method.next = 0
+    with pytest.raises(MemoryError):
+        airrep.build_index(corpus, tmp_path / "one", method, shard_rows=16)
+    method.width = method.next = 8
+    with pytest.raises(ConfigError, match=told):
+        airrep.build_index(corpus, tmp_path / "one", method, shard_rows=16)
+    method.width = method.next = 16
+    index = airrep.build_index(corpus, tmp_path / "one", method, shard_rows=16)
+    method.width = method.next = 8
+    with pytest.raises(ConfigError, match=told):
+        index.append(make_corpus(3, "more"))
 
 
 @pytest.mark.parametrize("loud", [np.nan, np.inf])
@@ -657,6 +793,8 @@ def test_names_of_groups_are_texts(index: airrep.Index, queries: airrep.Corpus, 
     found = index.group_scores(queries, {1: [0, 1], ("a", 2): [2]})  # type: ignore[arg-type]
     found.save(tmp_path / "result.json")
     assert found.names == airrep.read_result(tmp_path / "result.json").names == ("1", "('a', 2)")
+    with pytest.raises(ConfigError, match="groups: 1 and '1' are one name as text; expected others. Rename one"):
+        index.group_scores(queries, {1: [0], "1": [1, 2]})  # type: ignore[dict-item]
 
 
 @pytest.mark.parametrize("text", ["\ud800", airrep.Example("p", "\ud800"), [airrep.Example("\ud800", "r")]])

@@ -2,6 +2,7 @@
 
 import json
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -20,7 +21,8 @@ def plan(tmp_path: Path) -> SubsetPlan:
 
 @pytest.fixture
 def labels(tmp_path: Path, plan: SubsetPlan) -> Labels:
-    return label(plan, TRAIN, QUERIES, ToyWorld(), FINE_TUNE, tmp_path / "labels", seeds=2)
+    seeds: Any = np.int64(2)  # as programs count
+    return label(plan, TRAIN, QUERIES, ToyWorld(), FINE_TUNE, tmp_path / "labels", seeds=seeds)
 
 
 @pytest.fixture
@@ -57,6 +59,18 @@ def test_labels_need_neither_the_plan_nor_the_results(labels: Labels, tmp_path: 
     (tmp_path / "plan").rename(tmp_path / "gone")
     labels.path.rename(tmp_path / "moved")
     assert len(open_labels(tmp_path / "moved").instances(TRAIN, QUERIES)) == 2
+
+
+def test_open_labels_stay_the_same_in_another_working_directory(
+    labels: Labels, unfinished: Labels, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    opened, partly = open_labels("labels"), open_labels("unfinished")
+    assert str(opened.path) == "labels"
+    monkeypatch.chdir(Path(tmp_path.anchor))
+    for one, other in zip(opened.instances(TRAIN, QUERIES), labels.instances(TRAIN, QUERIES), strict=True):
+        np.testing.assert_array_equal(one.losses, other.losses)
+    assert len(partly.missing) == len(unfinished.missing) == 9
 
 
 def test_labels_of_other_corpora_are_refused(labels: Labels) -> None:

@@ -19,6 +19,7 @@ def test_a_folder_is_named_by_its_whole_path(tmp_path: Path, monkeypatch: pytest
     monkeypatch.chdir(tmp_path)
     assert LmSettings(lm="lm").lm == str(tmp_path / "lm")
     assert LmSettings(lm="owner/name").lm == "owner/name"
+    assert LmSettings.given({"lm": tmp_path / "lm"}).lm == str(tmp_path / "lm")
 
 
 @pytest.mark.parametrize("template", ["{prompt}", "{response} {prompt}", "{prompt} {response} {response}", "chat"])

@@ -2,6 +2,7 @@
 
 from pathlib import Path
 
+import numpy as np
 import pytest
 from worlds.tiny_lms import some_examples, tiny_lm
 
@@ -29,6 +30,15 @@ def warmup(base: str, tmp_path: Path) -> Warmup:
 def settings(folder: str | Path) -> LmSettings:
     """Of an LM on the CPU."""
     return LmSettings(lm=str(folder), precision="float32", device="cpu")
+
+
+def test_whole_numbers_of_numpy_are_whole_numbers(base: str, tmp_path: Path) -> None:
+    train = Corpus.from_examples(Example(f"why {each.prompt}", each.response, each.id) for each in some_examples(5))
+    made = [
+        warm_up(train, tmp_path / name, settings(base), {"batch_examples": 2}, count=kind(4), seed=kind(3))
+        for name, kind in (("one", int), ("other", np.int64))
+    ]
+    assert made[0].manifest["request"] == made[1].manifest["request"]
 
 
 def test_an_lm_without_checkpoints_says_what_makes_some(base: str, warmup: Warmup) -> None:

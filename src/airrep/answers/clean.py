@@ -156,7 +156,7 @@ def clean(
     Args:
         index: the index whose examples are looked at.
         queries: what the data should help with; needed to find what harms many.
-        kinds: what to look for.
+        kinds: what to look for; one kind, or several.
         label: the field of the label; ``"response"`` where answers are labels themselves.
         where: a filter; only examples that fulfil it are looked at, and are neighbours.
         encoder: sentence encoder that tells how near texts are.
@@ -171,6 +171,7 @@ def clean(
         >>> found.examples, found.checked
         (60, ('duplicate',))
     """
+    kinds = [kinds] if isinstance(kinds, str) else kinds
     unknown = [kind for kind in kinds if kind not in KINDS]
     if unknown or not kinds:
         named = f"has no kind '{unknown[0]}'" if unknown else "is asked for nothing"

@@ -107,8 +107,8 @@ def explain(
         >>> [lesson.rank for lesson in told.answers[0].lessons]
         [1, 2, 3]
     """
-    asked = _listed(answers)
-    pairs = None if better is None else match_better(asked, _listed(better))
+    asked = _listed(answers, "answers")
+    pairs = None if better is None else match_better(asked, _listed(better, "better"))
     keep = index.mask(where)
     k = at_most("explain: k", k, int(keep.sum()))
     encoded = index.encode_queries(asked if pairs is None else [*asked, *pairs], progress)
@@ -126,8 +126,8 @@ def explain(
     return ExplainResult(tuple(found), provenance if pairs is None else replace(provenance, units=CONTRAST))
 
 
-def _listed(examples: Example | Queries) -> list[Example]:
-    return list(as_examples(examples, "answers"))
+def _listed(examples: Example | Queries, where: str) -> list[Example]:
+    return list(as_examples(examples, where))
 
 
 def match_better(answers: Sequence[Example], better: Sequence[Example]) -> list[Example]:

@@ -263,10 +263,23 @@ def _fields(example: object) -> tuple[str, list[Fields]]:
     """Return the row of one example, and its form, the only one."""
     if not isinstance(example, Example):
         raise DataError(f"is a {type(example).__name__}; an Example is expected. Use Corpus.from_records for mappings")
-    if example.id is None:
+    return "example", [_row(example)]
+
+
+def _row(one: Example, *, blank: bool = False) -> Fields:
+    if one.id is None:
         raise DataError("id is null; text is expected")
-    row = checked(example.prompt, example.response, example.id, example.label, example.source, example.metadata)
-    return "example", [row]
+    return checked(one.prompt, one.response, one.id, one.label, one.source, one.metadata, blank=blank)
+
+
+def plain_example(example: Example) -> Example:
+    """An example as a corpus would hold it: names as text, metadata as JSON values; its response may be blank.
+
+    Raises:
+        DataError: a field is none that a corpus takes.
+    """
+    row = _row(example, blank=True)
+    return _example(row.id or "", row.prompt, row.response, row.label, row.source, row.metadata)
 
 
 def read_corpus(

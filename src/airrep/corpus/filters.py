@@ -97,6 +97,8 @@ def compile_filter(expression: str) -> Filter:
     Raises:
         ConfigError: it is not one; the message has the column of the first thing wrong.
     """
+    if not isinstance(expression, str):
+        raise ConfigError(f"where: is {expression!r}; expected a filter as text, such as 'label == \"a\"'. Write one.")
     parser = _Parser(expression)
     node = parser.parse()
     return Filter(expression, tuple(parser.fields), node)
@@ -127,8 +129,9 @@ def where(
     columns = read_fields(table, fields.values(), known, own)
     masks = []
     for name, value in equals.items():
-        values = [value] if isinstance(value, Scalar) else list(value)
-        masks.append(columns[fields[name]].member(values))
+        values = [value] if isinstance(value, Scalar | np.generic) else list(value)
+        plain = [one.item() if isinstance(one, np.generic) else one for one in values]
+        masks.append(columns[fields[name]].member(plain))
     if compared is None:
         own.check()
     return np.asarray(np.logical_and.reduce(masks))

@@ -5,16 +5,17 @@ from os import PathLike
 from pathlib import Path
 from typing import Any, TypeAlias
 
+import numpy as np
 import pyarrow as pa
 
-from airrep.corpus.corpus import Corpus, Example, read_corpus
-from airrep.corpus.schemas.values import text_or_blank
+from airrep.corpus.corpus import Corpus, Example, plain_example, read_corpus
 from airrep.corpus.sources.files import reader_of
 from airrep.errors import ConfigError, DataError
 
 CorpusLike: TypeAlias = Any
-"""A path, a :class:`Corpus`, a Hugging Face ``Dataset``, a table of pandas, polars or pyarrow, or several examples as
-:class:`Example` objects or dicts. Beartype and mypy cannot name those of libraries that need not be installed."""
+"""A path, a :class:`Corpus`, a Hugging Face ``Dataset``, a table of pandas, polars or pyarrow, a dict of columns, or
+several examples as :class:`Example` objects or dicts. Beartype and mypy cannot name those of libraries that need not be
+installed."""
 QueriesLike: TypeAlias = Any
 """The same; and one example, one dict, or texts, each the response to an empty prompt. A file is a ``Path``."""
 EXPECTED = "a Path, a Corpus, a Dataset, a table, or a list of examples or dicts"
@@ -26,7 +27,7 @@ def as_corpus(data: CorpusLike, where: str = "train", options: Mapping[str, Any]
 
     Args:
         data: a path or the Hub id of a dataset; a corpus; a Hugging Face ``Dataset``; a table of pandas, polars or
-            pyarrow; or examples or records (dicts with the fields of a data file).
+            pyarrow, or a dict of columns; or examples or records (dicts with the fields of a data file).
         where: name of the data in errors.
         options: of reading files and records, as :func:`airrep.read_corpus` takes them; for examples they are none.
 
@@ -41,8 +42,6 @@ def as_corpus(data: CorpusLike, where: str = "train", options: Mapping[str, Any]
         return read_corpus(data, **options)
     if isinstance(data, Example):
         return Corpus.from_examples([data])
-    if isinstance(data, Mapping):
-        return Corpus.from_records([_one_record(data, where)], **options)
     items = _items(data, where)
     if items and all(isinstance(item, Example) for item in items):
         return Corpus.from_examples(items)
@@ -55,7 +54,7 @@ def as_records(data: CorpusLike, where: str = "data") -> Sequence[Mapping[str, A
 
 
 def as_examples(queries: QueriesLike, where: str = "queries") -> Corpus | tuple[Example, ...]:
-    """Queries as examples; those that are examples already stay as they are, several with one id too.
+    """Queries as examples, each as a corpus would hold it; several may have one id.
 
     Args:
         queries: as for :func:`as_corpus`; and a text, or several, each the response to an empty prompt.
@@ -80,24 +79,23 @@ def as_examples(queries: QueriesLike, where: str = "queries") -> Corpus | tuple[
             found = as_corpus(items, where)
     if len(found) == 0:
         raise ConfigError(f"{where}: there are none; expected at least one example. Give a file with some.")
-    if not isinstance(found, Corpus):
-        for number, example in enumerate(found):
-            _check_unicode(example, where if is_one(queries) else f"{where}[{number}]")
-    return found
+    if isinstance(found, Corpus):
+        return found
+    one = is_one(queries)
+    return tuple(_plain(example, where if one else f"{where}[{number}]") for number, example in enumerate(found))
 
 
-def _check_unicode(example: Example, where: str) -> None:
-    """Refuse half a character, as a corpus does: nothing can read it."""
+def _plain(example: Example, where: str) -> Example:
+    """A query's fields checked as those of training data are, and its place in the error."""
     try:
-        text_or_blank("prompt", example.prompt)
-        text_or_blank("response", example.response)
+        return plain_example(example)
     except DataError as error:
         raise DataError(f"{where}: {error}") from None
 
 
 def is_one(queries: QueriesLike) -> bool:
     """Whether one query alone is given, not a list of one."""
-    return isinstance(queries, str | Example | Mapping)
+    return isinstance(queries, str | Example) or (isinstance(queries, Mapping) and not _are_columns(queries))
 
 
 def _text(text: str, where: str) -> Example:
@@ -120,20 +118,37 @@ def _is_place(text: str) -> bool:
     return there or (" " not in text and reader_of(place) is not None)
 
 
-def _one_record(data: Mapping[Any, Any], where: str) -> Mapping[Any, Any]:
-    """A record, unless it is a mapping of splits or columns."""
+def _of_mapping(data: Mapping[Any, Any], where: str) -> list[Any]:
+    """The one record that a mapping is, or those whose columns it has, as ``dataset[:5]`` does; splits are refused."""
     parts = [name for name, part in data.items() if hasattr(part, "column_names")]
     if parts:
         raise ConfigError(
             f"{where}: has the splits {', '.join(map(str, parts))}; expected one. Give data[{parts[0]!r}]."
         )
-    return data
+    if not _are_columns(data):
+        return [data]
+    return [dict(zip(data, values, strict=True)) for values in zip(*data.values(), strict=True)]
+
+
+def _are_columns(data: Mapping[Any, Any]) -> bool:
+    """Whether all values are lists of one length, and none of objects: those are the messages of one record."""
+    columns = list(data.values())
+    if not columns or not all(isinstance(column, list | tuple | np.ndarray) for column in columns):
+        return False
+    return len(set(map(len, columns))) == 1 and not any(isinstance(one, Mapping) for part in columns for one in part)
 
 
 def _items(data: Any, where: str) -> list[Any]:
-    """The examples or records of a list, a dataset or a table."""
+    """The examples or records of a list, a dataset or a table, or of one mapping."""
+    if isinstance(data, Mapping):
+        return _of_mapping(data, where)
     if isinstance(data, bytes) or not (isinstance(data, Iterable) or hasattr(data, "__arrow_c_stream__")):
         raise ConfigError(f"{where}: is a {type(data).__name__}; expected {EXPECTED}. Give one of these.")
+    if hasattr(data, "to_frame") or isinstance(data, pa.Array | pa.ChunkedArray):
+        raise ConfigError(
+            f"{where}: is a {type(data).__name__}, one column or one row; expected {EXPECTED}. Give list(column) for "
+            "texts of queries, or row.to_dict()."
+        )
     if hasattr(data, "__arrow_c_stream__") and not isinstance(data, Sequence):
         try:
             table = data if isinstance(data, pa.Table) else pa.table(data)
@@ -146,7 +161,15 @@ def _items(data: Any, where: str) -> list[Any]:
         index = [name for name in table.column_names if name.startswith("__index_level_")]  # pandas' own row names
         records: list[Any] = table.drop_columns(index).to_pylist()
         return records
-    return list(data)
+    return list(_plainly(data))
+
+
+def _plainly(data: Any) -> Any:
+    """A Hugging Face dataset with Python's values in place of those of pandas, arrow, torch and the like."""
+    form = getattr(data, "format", None) if hasattr(data, "with_format") else None
+    if form is None or form["type"] in (None, "custom"):  # custom: the user's own transform of each record
+        return data
+    return data.with_format(None, columns=form["columns"])
 
 
 def _record(item: Any, where: str) -> Mapping[str, Any]:

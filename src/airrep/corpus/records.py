@@ -151,12 +151,21 @@ def _merged(rest: dict[str, Any]) -> dict[str, Any]:
 
 
 def checked(
-    prompt: object, response: object, key: object, of_label: object, source: object, metadata: Mapping[str, Any]
+    prompt: object,
+    response: object,
+    key: object,
+    of_label: object,
+    source: object,
+    metadata: Mapping[str, Any],
+    *,
+    blank: bool = False,
 ) -> Fields:
-    """Return valid fields; DataError names the first that is not."""
+    """Return valid fields; DataError names the first that is not. With *blank* the response may be blank."""
+    if metadata and not isinstance(metadata, Mapping):
+        raise DataError(f"metadata is {describe(metadata)}; an object with named fields is expected")
     return Fields(
         text_or_blank("prompt", prompt),
-        text("response", response),
+        text_or_blank("response", response) if blank else text("response", response),
         None if key is None else text("id", name("id", key)),
         None if of_label is None else label(of_label),
         None if source is None else name("source", source),

@@ -205,7 +205,7 @@ def rows(explorer: Explorer, asked: RowsRequest) -> dict[str, Any]:
 
 
 def _live_rows(index: ServedIndex, numbers: list[int]) -> np.ndarray:
-    checked = index.check_rows(numbers)
+    checked = index.check_rows(np.array(numbers))
     gone = checked[~index.live[checked]]
     if len(gone):
         raise ConfigError(f"row {gone[0]}: was deleted from {index.path}. Leave it out.")

@@ -47,8 +47,8 @@ def build_index(
     made in the same way from the same corpus is returned as it is.
 
     Args:
-        train: the training data: a path, a corpus, a Hugging Face ``Dataset``, a table of pandas, polars or pyarrow, or
-            examples or dicts (:func:`airrep.corpus.inputs.as_corpus`).
+        train: the training data: a path, a corpus, a Hugging Face ``Dataset``, a table of pandas, polars or pyarrow, a
+            dict of columns, or examples or dicts (:func:`airrep.corpus.inputs.as_corpus`).
         out: the directory to make.
         method: a method's name (see ``airrep methods``), or an attributor; None: the channels that airrep ships, or
             its encoder alone where *settings* name one.
@@ -62,7 +62,7 @@ def build_index(
             ``"ray"`` or an engine; if None in this process, on all threads.
 
     Raises:
-        ConfigError: no such method or setting.
+        ConfigError: no such method or setting, or a method of one's own that makes no features of all examples.
         DataError: the corpus is empty, or gives features that are not finite.
         TrainingError: workers of the engine fail again and again.
         ArtifactError: something else is there, another process is writing there, or it cannot be written.

@@ -25,7 +25,7 @@ from airrep.index.shards import SHARD, Shard, is_whole, read_record, shard_name,
 from airrep.runtime.artifacts.digests import describe_files, json_digest
 from airrep.runtime.artifacts.locks import locked
 from airrep.runtime.publishing.files import write_file
-from airrep.runtime.remote.places import shown
+from airrep.runtime.remote.places import Anchored, shown
 
 READ_BEFORE = (
     "it does not say that its conversations were read as messages, as they are now; if each was read as one text, "
@@ -139,6 +139,7 @@ def _appended(index: EditableIndex, more: Corpus, progress: OnProgress | None) -
         fingerprint=made,
         first=index.rows,
         fill=fill,
+        like=index.manifest,
         progress=progress,
     )
     if not small:
@@ -147,7 +148,7 @@ def _appended(index: EditableIndex, more: Corpus, progress: OnProgress | None) -
         shard.check_all()  # checksums of the merged shards would hide altered bytes
     folder, rows = index.path / "shards" / new[0], min(fill, len(more))
     files = {**read_record(folder)["files"], **describe_files(folder, [SHARD])}
-    first = Shard(folder, index.rows, rows, small[0].layout, index.dimension, files)
+    first = Shard(Anchored.of(folder), index.rows, rows, small[0].layout, index.dimension, files)
     together = np.arange(begin, first.start + rows)
     return [*names[:-count], *_rewrite(index, [*small, first], together, begin), *new[1:]]
 
@@ -193,7 +194,8 @@ def delete(index: AnyIndex, rows: RowsLike) -> AnyIndex:
 
     Args:
         index: the index.
-        rows: their row numbers, ids, or a filter such as ``'source == "forum"'``; rows deleted before do not matter.
+        rows: their row numbers, ids as text, or a filter such as ``'source == "forum"'``
+            (:meth:`airrep.index.rows.IndexRows.check_rows`); rows deleted before do not matter.
 
     Raises:
         ConfigError: a row that does not exist, or nothing would be left.

@@ -25,6 +25,7 @@ from airrep.runtime.artifacts.digests import file_digest, json_digest
 from airrep.runtime.artifacts.manifests import read_manifest
 from airrep.runtime.artifacts.names import MANIFEST
 from airrep.runtime.artifacts.urls import fetched
+from airrep.runtime.remote.places import Anchored
 from airrep.scoring.groups import Groups
 
 if TYPE_CHECKING:
@@ -79,7 +80,7 @@ class IndexRows:
         Raises:
             ArtifactError: not an index, unfinished, of a newer format, or with missing or cut files.
         """
-        self.path = fetched(path)
+        self._place = Anchored.of(fetched(path))
         self._digest = file_digest(self.path / MANIFEST) if (self.path / MANIFEST).is_file() else None
         self._known_shards: dict[str, Shard] = {}
         """Shards of an earlier opening, whose files are mapped already."""
@@ -93,6 +94,11 @@ class IndexRows:
             _check_manifest(self.manifest)
         if before is not None:
             self._known_shards = {shard.folder.name: shard for shard in before.shards}
+
+    @property
+    def path(self) -> Path:
+        """Its directory, as it was given; the whole path where the working directory is another by now."""
+        return self._place.path
 
     def __len__(self) -> int:
         """Number of examples, deleted ones not counted."""
@@ -149,10 +155,10 @@ class IndexRows:
             if name.startswith("shards/"):
                 _, shard, file = name.split("/", 2)
                 files.setdefault(shard, {})[file] = entry
-        layout, made = self.manifest["layout"], []
+        layout, folder, made = self.manifest["layout"], self.path / "shards", []
         for entry in self.manifest["shards"]:
             name, start, rows = entry["name"], entry["start"], entry["rows"]
-            shard = Shard(self.path / "shards" / name, start, rows, layout, self.dimension, files[name])
+            shard = Shard(Anchored.of(folder / name), start, rows, layout, self.dimension, files[name])
             known = self._known_shards.get(name)
             made.append(known if known == shard else shard)
         self._known_shards = {}
@@ -185,13 +191,13 @@ class IndexRows:
 
     def example(self, row: int) -> Example:
         """The example of one row."""
-        self.check_rows([row])
+        row = int(self._inside(np.asarray([row]))[0])
         shard = self.shards[bisect_right(self.shards, row, key=operator.attrgetter("start")) - 1]
         return shard.examples[row - shard.start]
 
     def examples(self, rows: Rows) -> list[Example]:
         """The examples of some rows, in their order; for many far quicker than one by one."""
-        numbers = self.check_rows(rows)
+        numbers = self._inside(np.asarray(rows))
         found = list[Any]([None]) * len(numbers)
         for shard, places in self._by_shard(numbers):
             inside, back = np.unique(numbers[places] - shard.start, return_inverse=True)
@@ -202,7 +208,7 @@ class IndexRows:
 
     def features(self, rows: Rows) -> Features:
         """The stored features of some rows, in their order, float32; there is one row at least."""
-        numbers = self.check_rows(rows)
+        numbers = self._inside(np.asarray(rows))
         parts = list(self._by_shard(numbers))
         below = stack_rows([shard.features(numbers[places] - shard.start) for shard, places in parts])
         return below[np.argsort(np.concatenate([places for _, places in parts]))]
@@ -258,27 +264,30 @@ class IndexRows:
     def find(self, ids: Sequence[str] | Column) -> dict[str, int]:
         """Row numbers of those of the ids that are in the index and not deleted."""
         wanted = pa.array(ids, pa.large_string()) if isinstance(ids, Sequence) else ids
-        found: dict[str, int] = {}
+        return {id_: row for id_, row in self._having(wanted) if self.live[row]}
+
+    def _having(self, wanted: Any) -> Iterator[tuple[str, int]]:
+        """Those of the ids that are in the index with their rows, deleted ones too."""
         if not len(wanted):
-            return found
+            return
         sieve = Sieve(id_keys(wanted.to_pylist()))
         for shard in self.shards:
-            if not shard.may_have(sieve):
-                continue
-            here = np.flatnonzero(pc.is_in(shard.examples.ids, value_set=wanted).to_numpy())
-            live = here[self.live[here + shard.start]]
-            names = [str(id_) for id_ in shard.examples.ids.take(pa.array(live)).to_pylist()]
-            found |= zip(names, (live + shard.start).tolist(), strict=True)
-        return found
+            if shard.may_have(sieve):
+                here = np.flatnonzero(pc.is_in(shard.examples.ids, value_set=wanted).to_numpy())
+                places: Any = pa.array(here)
+                names = shard.examples.ids.take(places).to_pylist()
+                yield from zip(names, (here + shard.start).tolist(), strict=True)
 
     def groups(self, groups: GroupsLike) -> Groups:
         """Check and number the members of groups given in any of the forms of :meth:`airrep.Index.group_scores`."""
         if isinstance(groups, str):
             return Groups.from_labels(self._labels(groups), keep=self.live)
+        if not isinstance(groups, Iterable | Groups):
+            raise ConfigError(f"groups: are {groups!r}; expected a field, or lists of examples. Give by='source', say.")
         if not isinstance(groups, Groups):
-            named = groups if isinstance(groups, Mapping) else {str(i): rows for i, rows in enumerate(groups)}
-            groups = Groups.from_lists({str(name): self.check_rows(members) for name, members in named.items()})
-        gone = groups.rows[~self.live[self.check_rows(groups.rows)]]
+            named = groups if isinstance(groups, Mapping) else dict(enumerate(groups))
+            groups = Groups.from_lists({name: self.check_rows(named[key]) for name, key in _as_texts(named).items()})
+        gone = groups.rows[~self.live[self._inside(groups.rows)]]
         if len(gone):
             raise ConfigError(f"{self.path}: row {gone[0]} was deleted. Leave it out of the group.")
         return groups
@@ -287,11 +296,12 @@ class IndexRows:
         """Row numbers as int64.
 
         Args:
-            rows: row numbers, ids, one truth value for each row of the index (such as :meth:`mask` gives), or a filter,
-                which some example must fulfil.
+            rows: row numbers, ids as text, one truth value for each row of the index (such as :meth:`mask` gives), or a
+                filter, which some example must fulfil. A NumPy array of whole numbers, as :meth:`where` gives, holds
+                row numbers; in a list, say, none of them may be the id of another row.
 
         Raises:
-            ConfigError: one of them does not exist, or they are something else.
+            ConfigError: one of them does not exist, may be meant as an id, or they are something else.
         """
         if isinstance(rows, str):
             return self._fulfilling(rows)
@@ -303,8 +313,26 @@ class IndexRows:
         numbers = np.asarray(members) if len(members) else np.empty(0, dtype=np.int64)
         if numbers.dtype == np.bool_ and numbers.shape == (self.rows,):  # other booleans fail below as no integers
             return np.flatnonzero(numbers)
-        if numbers.ndim != 1 or not np.issubdtype(numbers.dtype, np.integer):
-            raise ConfigError(f"rows: are not whole numbers; expected row numbers of {self.path}, or ids. Give those.")
+        if members is not rows and np.issubdtype(numbers.dtype, np.integer):
+            self._check_meant(numbers.ravel())
+        return self._inside(numbers)
+
+    def _check_meant(self, numbers: np.ndarray) -> None:
+        """Refuse numbers of which one is the id of another row: who takes ids out of a table means these."""
+        for id_, row in self._having(pa.array(map(str, numbers.tolist()), pa.large_string())):
+            if int(id_) != row:
+                raise ConfigError(
+                    f"{self.path}: {id_} as a number is a row, and is the id of row {row}; expected one meaning. Give "
+                    f"ids as text ({id_!r}), or row numbers as a NumPy array."
+                )
+
+    def _inside(self, numbers: np.ndarray) -> Rows:
+        """Row numbers as int64, once all are known to exist."""
+        if numbers.ndim != 1 or (len(numbers) and not np.issubdtype(numbers.dtype, np.integer)):
+            raise ConfigError(
+                f"rows: are not whole numbers; expected row numbers of {self.path}. Give those; rows_of([id, ...]) has "
+                "the rows of ids."
+            )
         outside = numbers[(numbers < 0) | (numbers >= self.rows)]
         if len(outside):
             raise ConfigError(
@@ -329,7 +357,7 @@ class IndexRows:
             ConfigError: no such field.
         """
         known = (*TEXT_FIELDS, *self.fields)
-        if field not in known and not set(keys_of(field)).intersection(self.fields):
+        if field not in known and not (isinstance(field, str) and set(keys_of(field)).intersection(self.fields)):
             raise ConfigError(f"{self.path}: has no field '{field}'; it has {', '.join(known)}. Name one of them.")
         tables = (shard.examples.table for shard in self.shards)
         return field_values(tables, field, self.fields, quoted=quoted)
@@ -347,3 +375,12 @@ class IndexRows:
             ArtifactError: a file is missing or altered.
         """
         check_digests(self.path, self.manifest["files"])
+
+
+def _as_texts(named: Iterable[Any]) -> dict[str, Any]:
+    """Names of groups by their text."""
+    texts: dict[str, Any] = {}
+    for name in named:
+        if (other := texts.setdefault(str(name), name)) is not name:
+            raise ConfigError(f"groups: {other!r} and {name!r} are one name as text; expected others. Rename one.")
+    return texts

@@ -12,7 +12,7 @@ from airrep.corpus.records import Reading
 from airrep.corpus.schemas.forms import PLAIN
 from airrep.index.rows import KIND
 from airrep.index.shards import SHARD, is_whole, read_record, shard_name, write_shard
-from airrep.index.workers import NewShard, encode_shards
+from airrep.index.workers import NewShard, check_encoded, encode_shards
 from airrep.runtime.artifacts.digests import describe_files, json_digest
 from airrep.runtime.artifacts.manifests import versions, write_manifest
 from airrep.runtime.artifacts.names import REQUEST
@@ -69,6 +69,7 @@ def write_shards(
     fingerprint: str | None = None,
     first: int = 0,
     fill: int | None = None,
+    like: Mapping[str, Any] | None = None,
     share: slice = ALL,
     progress: OnProgress | None = None,
     engine: Engine | None = None,
@@ -77,19 +78,23 @@ def write_shards(
 
     *fingerprint* is that of the attributor that made the index, where it is asked with other weights by now; *first* is
     the row number of the first example, *fill* the size of the first shard, *shard_rows* that of the others,
-    *share* the part of the shards that is to be written; the rest is as for :func:`build_index`.
+    *like* the manifest of an index that they join, *share* the part of the shards that is to be written; the rest is
+    as for :func:`build_index`.
     """
     fingerprint = fingerprint or attributor.fingerprint
     cuts = [0, *range(fill or shard_rows, len(corpus), shard_rows), len(corpus)]
     parts = ((first + start, corpus[start:stop]) for start, stop in list(pairwise(cuts))[share])
     shards = [NewShard(start, shard_name(start, fingerprint, part.fingerprint), part) for start, part in parts]
     missing = [shard for shard in shards if not is_whole(folder / "shards" / shard.name)]
+    whole = {shard.name for shard in shards}.difference(shard.name for shard in missing)
+    like = read_record(folder / "shards" / min(whole)) if like is None and whole else like
     total, left = (sum(len(shard.examples) for shard in some) for some in (shards, missing))
     done = total - left
     on_rows = count_rows(total, progress, done)
     if done:  # by an interrupted run; reported at once, before the first shard of this one
         on_rows(0)
     for shard, made in encode_shards(attributor, missing, engine, on_rows):
+        like = check_encoded(attributor.name, made.features, len(shard.examples), like)
         write_shard(folder / "shards" / shard.name, shard.examples, made.features, fingerprint, made.kept)
         append_cost(folder, ENCODE, made.spent, examples=len(shard.examples), shard=shard.name)
     return [shard.name for shard in shards]

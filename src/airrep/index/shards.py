@@ -20,6 +20,7 @@ from airrep.runtime.artifacts.checks import check_digests, check_file
 from airrep.runtime.artifacts.digests import canonical_json, describe_files, json_digest, within_limits
 from airrep.runtime.publishing.files import write_file
 from airrep.runtime.publishing.folders import new_place
+from airrep.runtime.remote.places import Anchored
 
 if TYPE_CHECKING:
     from airrep.scoring.blocks import Block
@@ -89,7 +90,7 @@ def write_shard(
             "rows": len(corpus),
             "dimension": features.shape[1],
             "empty": _count_empty(arrays),
-            "layout": _layout(features),
+            "layout": layout_of(features),
             "fields": _metadata_fields(corpus),
             "arrays": {name: {"dtype": str(a.dtype), "shape": list(a.shape)} for name, a in arrays.items()},
             "files": describe_files(temporary, names),
@@ -121,7 +122,8 @@ def _arrays_of(features: Features, corpus: Corpus) -> dict[str, np.ndarray]:
     return {"features": stored, "codes": codes, "scales": scales, "bounds": bounds}
 
 
-def _layout(features: Features) -> str:
+def layout_of(features: Features) -> str:
+    """How features are stored, one of :data:`LAYOUTS`."""
     if isinstance(features, MixedFeatures):
         return "mixed"
     return "dense" if isinstance(features, np.ndarray) else "csr"
@@ -200,13 +202,18 @@ class Shard:
     Every byte of a file is held against its checksum before the file is read for the first time.
     """
 
-    folder: Path
+    place: Anchored
     start: int
     rows: int
     layout: str
     dimension: int
     files: Mapping[str, Mapping[str, Any]] = field(repr=False)
     """Size and checksum of each file, its record among them."""
+
+    @property
+    def folder(self) -> Path:
+        """Its directory."""
+        return self.place.path
 
     def __getstate__(self) -> dict[str, Any]:
         """Without keys of ids, which are good in this process alone."""

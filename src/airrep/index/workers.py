@@ -5,16 +5,18 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
+from scipy import sparse
 
-from airrep.arrays import Features
+from airrep.arrays import Features, MixedFeatures
 from airrep.attributors.base import Attributor, OnRows
 from airrep.attributors.direct import direct_parts, keep_all
 from airrep.attributors.methods import make_attributor, method_named
 from airrep.corpus.corpus import Corpus
 from airrep.errors import ArtifactError, ConfigError, TrainingError
+from airrep.index.shards import layout_of
 from airrep.runtime.engine import Engine, InProcess
 from airrep.runtime.metering import MeasuredCost, device_of, measuring
 
@@ -29,6 +31,30 @@ class Encoded(NamedTuple):
     kept: Mapping[str, np.ndarray]
     """What direct methods keep, as of :func:`airrep.attributors.direct.keep_all`."""
     spent: MeasuredCost
+
+
+def check_encoded(method: str, features: Any, rows: int, like: Mapping[str, Any] | None) -> dict[str, Any]:
+    """The layout and dimension of features of a shard of some rows, as its record tells them.
+
+    Raises:
+        ConfigError: the method made no features of these rows, or others than of the shard whose record is *like*.
+    """
+    kinds: Any = (np.ndarray, sparse.csr_array, sparse.csr_matrix, MixedFeatures)
+    if not isinstance(features, kinds) or len(features.shape) != 2 or features.dtype.kind not in "fiub":
+        shape = tuple(getattr(features, "shape", ()))
+        what = f"a {type(features).__name__}{f' {shape} of {features.dtype}' if shape else ''}"
+        raise _bad_method(method, what, "a NumPy or scipy.sparse.csr_array of numbers (rows, d)")
+    if features.shape[0] != rows:
+        raise _bad_method(method, f"{features.shape[0]} rows for {rows} examples", "one row for each")
+    found: dict[str, Any] = {"layout": layout_of(features), "dimension": int(features.shape[1])}
+    if like is not None and any(like[name] != value for name, value in found.items()):
+        words = ["{layout} features of width {dimension:,}".format(**one) for one in (found, like)]
+        raise _bad_method(method, words[0], f"{words[1]}, as for the shard before")
+    return found
+
+
+def _bad_method(method: str, found: str, expected: str) -> ConfigError:
+    return ConfigError(f"{method}: encode_train returned {found}; expected {expected}. Correct the method.")
 
 
 @dataclass(frozen=True)

@@ -23,6 +23,7 @@ from airrep.runtime.artifacts.digests import json_digest
 from airrep.runtime.artifacts.manifests import read_manifest
 from airrep.runtime.artifacts.names import MANIFEST, REQUEST
 from airrep.runtime.artifacts.urls import fetched
+from airrep.runtime.remote.places import Anchored
 
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
 """Names of files and folders that a request gives."""
@@ -45,7 +46,7 @@ class Labels:
         Raises:
             ArtifactError: not one, altered, or with missing or cut files.
         """
-        self.path = fetched(path, loose=True)
+        self._place = Anchored.of(fetched(path, loose=True))
         self.manifest: Mapping[str, Any] | None = None
         if (self.path / MANIFEST).is_file():
             self.manifest = read_manifest(self.path, KIND)
@@ -57,6 +58,11 @@ class Labels:
             _check_state(state)
         self.state: Mapping[str, Any] = state
         self._arrays: dict[str, np.ndarray] = {}
+
+    @property
+    def path(self) -> Path:
+        """Its directory, as it was given; the whole path where the working directory is another by now."""
+        return self._place.path
 
     def __repr__(self) -> str:
         total = len(self.tasks)
@@ -112,7 +118,7 @@ class Labels:
         """Place of each key's losses."""
         return {task.key: task.place for task in self.tasks}
 
-    @cached_property
+    @property
     def _ledger(self) -> Ledger:
         return Ledger(self.path, self.state["settings"])
 

@@ -1,6 +1,7 @@
 """Frozen settings, checked and read from YAML."""
 
 from collections.abc import Mapping, Sequence
+from os import PathLike, fspath
 from pathlib import Path
 from typing import Any, ClassVar, Self
 
@@ -39,13 +40,13 @@ class Settings(BaseModel):
 
     @classmethod
     def of(cls, values: dict[str, Any], where: str = "settings") -> Self:
-        """Check *values* and fill in the defaults.
+        """Check *values* and fill in the defaults; a path, as other stages return it, is taken as its text.
 
         Raises:
             ConfigError: a name that does not exist, or a value that cannot hold.
         """
         try:
-            return cls(**values)
+            return cls(**{name: fspath(one) if isinstance(one, PathLike) else one for name, one in values.items()})
         except ValidationError as error:
             told = error.errors()[0].get("ctx", {}).get("error")
             if isinstance(told, ConfigError):  # it says by itself what to do

@@ -309,6 +309,7 @@ def check_keep(keep: Mask | None, rows: int) -> int:
 
 def check_count(what: str, count: int, kept: int) -> None:
     """Refuse less than one row, or more than there are to choose from; errors call the number *what*."""
+    whole_number(what, count)
     if count < 1:
         raise ConfigError(f"{what} is {count}; expected at least 1. Ask for one example or more.")
     if not kept:
@@ -319,10 +320,15 @@ def check_count(what: str, count: int, kept: int) -> None:
 
 def at_most(what: str, count: Any, kept: int) -> int:
     """*count* rows, or all where fewer are to choose from; errors call the number *what*."""
-    try:
-        asked = operator.index(count)
-    except TypeError as error:
-        raise ConfigError(f"{what} is {count!r}; a whole number is expected. Ask for 1 example or more.") from error
+    asked = whole_number(what, count)
     chosen = min(asked, kept) if kept else asked
     check_count(what, chosen, kept)
     return chosen
+
+
+def whole_number(what: str, count: Any) -> int:
+    """A number of examples as Python's own; refuses what is none (ConfigError)."""
+    try:
+        return operator.index(count)
+    except TypeError as error:
+        raise ConfigError(f"{what} is {count!r}; a whole number is expected. Ask for 1 example or more.") from error

@@ -120,10 +120,9 @@ class Pooling:
         if isinstance(pool, Pooling):
             return pool if temperature == 1 else replace(pool, temperature=temperature)
         _require_positive(temperature)
-        plain = _PLAIN.get(pool)
-        if plain is not None:
-            return cls(plain, temperature=temperature)
-        found = _NUMBERED.fullmatch(pool)
+        if isinstance(pool, str) and pool in _PLAIN:
+            return cls(_PLAIN[pool], temperature=temperature)
+        found = _NUMBERED.fullmatch(pool) if isinstance(pool, str) else None
         if found is None:
             named = where or f"pool {pool!r}"
             raise ConfigError(f"{named}: does not exist; expected {_POOLS}. Choose one of them.")
@@ -178,7 +177,11 @@ def exponents(scores: Scores, kind: str) -> Scores:
 
 
 def _require_positive(temperature: float) -> None:
-    if not 0 < temperature < np.inf:
+    try:
+        good = 0 < temperature < np.inf
+    except TypeError:  # no number
+        good = False
+    if not good:
         raise ConfigError(f"temperature {temperature}: is not above 0 and finite. Give a positive number.")
 
 

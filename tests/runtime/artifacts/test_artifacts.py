@@ -4,6 +4,7 @@ import errno
 import json
 from pathlib import Path
 
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -158,6 +159,9 @@ def test_json_has_one_spelling() -> None:
     assert canonical_json({"b": 1, "a": "ü"}) == canonical_json({"a": "ü", "b": 1})
     assert json.loads(canonical_json([1])) == [1]
     assert json_digest({"b": 1, "a": 2}) == json_digest({"a": 2, "b": 1})
+    assert canonical_json([np.int64(1), {"a": np.float32(0.5)}]) == canonical_json([1, {"a": 0.5}])
+    with pytest.raises(TypeError, match="Object of type set is not JSON serializable"):
+        canonical_json({1})
 
 
 VALUES = st.recursive(

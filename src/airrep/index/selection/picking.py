@@ -15,7 +15,7 @@ from airrep.index.index import Index, Queries
 from airrep.index.selection.choosing import Chooser, Limits
 from airrep.index.selection.picks import Draw, Pick, SelectionResult
 from airrep.runtime.seeding import stream
-from airrep.scoring.blocks import check_count
+from airrep.scoring.blocks import check_count, whole_number
 from airrep.scoring.min_rank import Selection, first_of_each, gumbel_top_k, min_rank
 from airrep.scoring.pooling import ChannelPooling
 from airrep.scoring.scores import score_blocks
@@ -122,6 +122,8 @@ def _limits(
         raise ConfigError("select: by and most belong together: a field, and how many of each value. Give both.")
     if count is None and tokens is None:
         raise ConfigError("select: expected a count, a budget of tokens, or both. Give one.")
+    if count is not None:
+        whole_number("select: count", count)
     quotas, each = (most, None) if isinstance(most, Mapping) else ({}, most)
     limits = Limits(diversity, quotas, each, tokens)
     return None if limits == Limits() else limits

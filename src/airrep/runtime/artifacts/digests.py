@@ -8,6 +8,8 @@ from json.encoder import encode_basestring
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from airrep.errors import ArtifactError
 from airrep.runtime.publishing.files import LIMITS
 
@@ -29,8 +31,15 @@ def _indented(value: object, line: str) -> str:
         return "[" + inner + ("," + inner).join([_indented(part, inner) for part in value]) + line + "]"
     if type(value) is int:
         return str(value)
-    text = json.dumps(value, indent=1, sort_keys=True, ensure_ascii=False, allow_nan=False)
+    text = json.dumps(value, indent=1, sort_keys=True, ensure_ascii=False, allow_nan=False, default=_of_numpy)
     return text.replace("\n", line)  # texts in it have none, as JSON writes these in another way
+
+
+def _of_numpy(value: object) -> object:
+    """A NumPy number as Python's own, which is written alike."""
+    if isinstance(value, np.generic):
+        return value.item()
+    raise TypeError(f"Object of type {type(value).__name__} is not JSON serializable")
 
 
 def json_digest(value: object) -> str:

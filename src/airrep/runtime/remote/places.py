@@ -6,8 +6,10 @@ A URL such as ``s3://bucket/index`` stays one when a command line turns it into 
 import hashlib
 import os
 import re
+from dataclasses import dataclass, field
 from os import PathLike
 from pathlib import Path
+from typing import Self
 
 from airrep.errors import ConfigError
 
@@ -17,6 +19,27 @@ _URL = re.compile(r"([A-Za-z][A-Za-z0-9+.-]+):/+(.*)", re.DOTALL)
 
 _shown: dict[str, str] = {}
 """Paths that stand for URLs in this process, and the URLs."""
+
+
+@dataclass(frozen=True)
+class Anchored:
+    """A path that stays that of the same files when the working directory changes."""
+
+    given: Path = field(compare=False)
+    whole: Path
+
+    @classmethod
+    def of(cls, path: Path) -> Self:
+        """The path of what is there now."""
+        return cls(path, path.absolute())
+
+    @property
+    def path(self) -> Path:
+        """The path as it was given, where that still leads there; the whole one elsewhere."""
+        try:
+            return self.given if self.given.absolute() == self.whole else self.whole
+        except FileNotFoundError:  # the working directory was removed
+            return self.whole
 
 
 def url_of(place: str | PathLike[str]) -> str | None:
