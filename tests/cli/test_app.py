@@ -251,7 +251,7 @@ def test_temperature_is_a_flag_of_attention(world: Run) -> None:
     [
         (
             ("--pool", "max"),
-            "--pool max: does not exist; expected sum, mean, diminishing, attention, signed-attention, top-K, order-K or order-inf",
+            "--pool max: does not exist; expected sum, mean, diminishing, attention, signed-attention, top-K, order-K",
         ),
         (("--pool", "top-0"), "--pool top-0: does not exist"),
         (("--pool", "order-"), "--pool order-: does not exist"),

@@ -143,7 +143,7 @@ def test_order_k_is_refused_where_queries_are_encoded_in_another_way(
         (
             "max",
             1.0,
-            "pool 'max': does not exist; expected sum, mean, diminishing, attention, signed-attention, top-K, order-K or order-inf",
+            "pool 'max': does not exist; expected sum, mean, diminishing, attention, signed-attention, top-K, order-K",
         ),
         ("sum", 2.0, "temperature 2.0: belongs to attention, not to sum pooling"),
         (None, 0.0, "temperature 0.0: is not above 0 and finite"),
