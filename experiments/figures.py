@@ -159,7 +159,6 @@ SIZED = {
 """Role and title of each panel, and what judged there; a judge's parameters are the examples of a subset."""
 NOT_RUN = {
     "smollm2/results/tasks-57M-whole-gradients",
-    "smollm2/results/tasks-1000-gradients",
     "smollm2/results/mixture-1000-gradients",
     "smollm2/results/mixture-1000-whole-gradients",
 }
