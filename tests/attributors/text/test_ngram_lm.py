@@ -183,7 +183,7 @@ def test_an_index_is_changed_and_keeps_its_scores(tmp_path: Path) -> None:
     index = build_index(STORED[:4], tmp_path / "index", method="ngram", shard_rows=2)
     groups = {"a": ["0", "1"], "b": ["2", "4"]}
     before = index.group_scores(ASKED, groups).scores
-    changed = compact(delete(append(index, STORED[4:]), [4]))
+    changed = compact(delete(append(index, STORED[4:]), np.array([4])))
     np.testing.assert_array_equal(Index(changed.path).group_scores(ASKED, groups).scores, before)
     changed.verify()
 
