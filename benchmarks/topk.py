@@ -74,11 +74,13 @@ def against_products(features: np.ndarray, queries: np.ndarray, rounds: int) -> 
     rows = torch.from_numpy(wide)
     for count, asks in ((32, {"torch": 5.0}), (1, {"numpy": 2.0})):
         asked = queries[:count]
-        told = torch.from_numpy(asked)
+        told, codes = torch.from_numpy(asked), torch.from_numpy(np.ascontiguousarray(quantise(asked)[0].T))
+        parts = [torch.from_numpy(block.codes) for block in blocks if block.codes is not None]
         candidates: dict[str, Callable[[], object]] = {
             "torch": lambda told=told: torch.topk(told @ rows.t(), 10),
             "numpy": lambda asked=asked: np.argpartition(asked @ wide.T, -10, axis=1)[:, -10:],
             "airrep": lambda asked=asked: top_k(asked, blocks, 10),
+            "its int8 product": lambda codes=codes, parts=parts: [torch._int_mm(part, codes) for part in parts],
         }
         seconds = interleave(candidates, 3 * rounds)
         print(f"\nTop 10 of {len(features):,} x {D} in memory, queries: {count}")

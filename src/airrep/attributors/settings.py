@@ -260,10 +260,10 @@ class PresetSettings(GradientSettings):
 
     preset: Literal["measured", "paper"] | None = None
     """What modules, pool and temperature are where they are not set. 'measured', which new indexes take: all linear
-    maps, and the pool that did best, if scores are cosines (unit=true, checkpoints=final); LoGra
-    has rank 64, a sketch of 16,384 numbers, exponent 0.5 and curvature from 300 examples, as the default channels with
-    an LM. 'paper': the maps of MLPs, summed scores, 1,000 examples; so do stacks, channels of recipes of your own and
-    all that earlier versions made, unless they say 'measured'."""
+    maps, and the pool that did best, if scores are cosines (unit=true, checkpoints=final); LoGra has rank 64, a
+    sketch of 16,384 numbers, exponent 0.5 and curvature from 300 examples, as the default channels with an LM.
+    'paper': the maps of MLPs, summed scores, 1,000 examples; so do stacks, channels of recipes of your own and all
+    that earlier versions made, unless they say 'measured'."""
     pool: Literal["sum", "mean", "diminishing", "attention", "signed-attention"] | None = None
     """The pool that suits the scores, for questions that name none; None: the sum."""
     temperature: float = Field(default=1.0, gt=0, allow_inf_nan=False)

@@ -298,7 +298,9 @@ def _gain_scores(queries: Features, blocks: Sequence[Block], groups: Groups) -> 
 
 def _check_dense(queries: Features, pooling: Pooling) -> np.ndarray:
     if not isinstance(queries, np.ndarray):
-        raise ConfigError(f"pool '{pooling}': needs the dense features of one method; these are others. Take another.")
+        raise ConfigError(
+            f"pool '{pooling}': needs the dense features of one method; these are others. Take another pool."
+        )
     return queries
 
 

@@ -369,6 +369,10 @@ def test_impossible_recipes_are_told(channels: Any, message: str) -> None:
         ([{"method": "ngarm"}], "method 'ngarm': does not exist"),
         ([{"method": "tfidf", "pool": "order-1"}], r"channel tfidf: has the pool 'order-1'; expected one that scores"),
         ([{"method": "tfidf", "pool": "ngram-lm"}], "counts n-grams, which tfidf has not"),
+        (
+            [{"method": "tfidf", "pool": "diminishing"}],
+            "channel tfidf: has the pool 'diminishing', but its features are sparse; expected dense ones",
+        ),
     ],
 )
 def test_impossible_channels_are_told(tmp_path: Path, channels: list, message: str) -> None:
@@ -383,6 +387,21 @@ def test_powers_of_dense_channels_are_refused(encoder: str) -> None:
     with pytest.raises(ConfigError, match="channel airrep: has the pool 'power-2', but its features are dense"):
         made.fit(TRAIN)
         made.encode_train(TRAIN)
+
+
+def test_a_dense_channel_whose_like_members_count_for_less_is_that_pool_of_its_method(
+    encoder: str, tmp_path: Path
+) -> None:
+    settings = {"encoder": encoder}
+    channels = [{"method": "airrep", "settings": settings, "pool": "diminishing", "weight": 0.5}]
+    groups = {"a": [0, 1, 2], "b": [3], "all": list(range(len(TRAIN)))}
+    summed = build_index(TRAIN, tmp_path / "sum", "channels", settings={"channels": channels})
+    alone = build_index(TRAIN, tmp_path / "alone", "airrep", settings=settings)
+    expected = alone.group_scores(ASKED, groups, "diminishing").scores
+    np.testing.assert_allclose(summed.group_scores(ASKED, groups).scores, 0.5 * expected, rtol=1e-5, atol=1e-7)
+    gone = summed.what_if(ASKED, remove=[0, 1])
+    kept = summed.group_scores(ASKED, {"kept": list(range(2, len(TRAIN))), "all": groups["all"]}).scores
+    np.testing.assert_allclose(gone.change, kept[:, 0] - kept[:, 1], rtol=1e-3, atol=1e-6)
 
 
 def test_a_file_of_ten_thousand_channels_is_refused_in_one_line(tmp_path: Path) -> None:

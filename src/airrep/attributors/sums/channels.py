@@ -278,13 +278,15 @@ class ChannelsAttributor(SeveralMethods[ChannelsSettings]):
     def _beside(self, parts: Sequence[Features]) -> MixedFeatures:
         """Features of all channels side by side."""
         places = _places(parts)
+        for channel, place, pool in zip(self.channels, places, self._pools, strict=True):
+            _check_pool(channel, place, pool)
         dense = [part for part in parts if isinstance(part, np.ndarray)]
         sparse_parts = [part for part in parts if isinstance(part, sparse.csr_array)]
         rows = parts[0].shape[0]
         powers = tuple(
             PowerColumns(place.start, place.stop, pool.k)
             for channel, place, pool in zip(self.channels, places, self._pools, strict=True)
-            if pool.kind == "power" and pool.k is not None and _is_sparse(channel, place)
+            if pool.kind == "power" and pool.k is not None
         )
         return MixedFeatures(
             np.concatenate(dense, axis=1) if dense else np.empty((rows, 0), np.float32),
@@ -341,13 +343,15 @@ class _Place(NamedTuple):
     stop: int
 
 
-def _is_sparse(channel: Channel, place: _Place) -> bool:
-    if place.dense:  # the bounds by which dense features are searched are those of plain products
+def _check_pool(channel: Channel, place: _Place, pool: Pooling) -> None:
+    """Refuse powers of dense features, whose bounds in a search are those of plain products, and cosines of sparse."""
+    wanted = {"power": ("sparse", "tfidf or ngram"), "diminishing": ("dense", "logra or an encoder")}.get(pool.kind)
+    if wanted is not None and place.dense == (wanted[0] == "sparse"):
+        found = "dense" if place.dense else "sparse"
         raise ConfigError(
-            f"channel {channel.title}: has the pool '{channel.pool}', but its features are dense; expected sparse "
-            "ones, such as those of tfidf or ngram. Take another pool."
+            f"channel {channel.title}: has the pool '{pool}', but its features are {found}; expected {wanted[0]} "
+            f"ones, such as those of {wanted[1]}. Take another pool."
         )
-    return True
 
 
 def _places(parts: Sequence[Features]) -> tuple[_Place, ...]:
