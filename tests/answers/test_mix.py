@@ -99,9 +99,9 @@ def test_whole_numbers_of_numpy_are_whole_numbers(index: airrep.Index, queries: 
 
 
 def test_bad_questions_are_told(index: airrep.Index, queries: airrep.Corpus) -> None:
-    for top in (0.0, 1.5, float("nan")):
+    for top in (0.0, 1.5, float("nan"), "all"):
         with pytest.raises(ConfigError, match="the share of examples that count"):
-            airrep.mix(index, queries, top=top)
+            airrep.mix(index, queries, top=top)  # type: ignore[arg-type]
     with pytest.raises(ConfigError, match="has no field 'tag'"):
         airrep.mix(index, queries, by="tag")
     with pytest.raises(ConfigError, match="has no field 'None'"):

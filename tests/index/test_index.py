@@ -8,6 +8,7 @@ import subprocess
 import sys
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -196,6 +197,17 @@ def test_where_filters(index: airrep.Index, corpus: airrep.Corpus, queries: airr
     assert {hit.example.source for hit in hits} == {"books"}
     with pytest.raises(ConfigError, match="flavour"):
         index.where('flavour == "sweet"')
+
+
+@pytest.mark.parametrize(
+    ("shard_rows", "message"), [(0, "expected 1 or more"), ("30", "whole number"), (2.5, "whole number")]
+)
+def test_a_shard_of_no_whole_number_of_examples_is_refused(
+    tmp_path: Path, corpus: airrep.Corpus, shard_rows: Any, message: str
+) -> None:
+    with pytest.raises(ConfigError, match=f"shard_rows.*{message}"):
+        airrep.build_index(corpus, tmp_path / "index", HashAttributor(), shard_rows=shard_rows)
+    assert not list(tmp_path.iterdir())
 
 
 @pytest.mark.parametrize("shard_rows", [1, 7, 50, 4096])

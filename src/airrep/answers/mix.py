@@ -135,7 +135,7 @@ def mix(
         >>> sorted(one.name for one in weights.sources)
         ['books', 'forum']
     """
-    if not 0 < top <= 1:
+    if not (isinstance(top, float | int | np.floating) and 0 < top <= 1):
         raise ConfigError(f"mix: the share of examples that count is {top}; expected above 0 and at most 1. Change it.")
     keep = index.mask(where)
     named = kept_values(index, keep, by)

@@ -23,6 +23,7 @@ from airrep.runtime.metering import FIT, MeasuredCost, append_cost, device_of, m
 from airrep.runtime.publishing.files import writing
 from airrep.runtime.ray_engine import make_engine
 from airrep.runtime.stage import Stage
+from airrep.scoring.blocks import whole_number
 
 SHARD_ROWS = 4096
 """Examples in one shard: what an interruption can lose."""
@@ -94,7 +95,7 @@ def checked(
         raise ConfigError("settings: belong to a method given by name; this attributor has its own. Leave them out.")
     if len(train) == 0:
         raise DataError("train: the corpus is empty; expected at least one example. Give a file with some.")
-    if shard_rows < 1:
+    if whole_number("shard_rows", shard_rows) < 1:
         raise ConfigError(f"shard_rows={shard_rows}: expected 1 or more. Correct the value.")
     if not isinstance(method, Attributor):
         method = attributor_of_new_index(method or default_method(settings or {}), settings)
