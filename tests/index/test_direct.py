@@ -228,6 +228,25 @@ def test_a_channel_may_keep_no_features(tmp_path: Path, lm: str, corpus: Corpus,
     np.testing.assert_allclose(sum(found.channels.values()), found.scores, rtol=1e-4, atol=1e-5)
 
 
+def test_both_ways_of_reading_gradients_stand_in_one_sum(
+    tmp_path: Path, lm: str, corpus: Corpus, queries: Corpus
+) -> None:
+    indexes = {
+        how: airrep.build_index(corpus, tmp_path / how, settings={"lm": lm, "gradients": how, "precision": "float32"})
+        for how in ("none", "logra", "ekfac", "both")
+    }
+    found = {how: one.group_scores(queries, by="source", why=True) for how, one in indexes.items()}
+    parts = found["both"].channels
+    np.testing.assert_allclose(sum(parts.values()), found["both"].scores, rtol=1e-4, atol=1e-5)
+    text = found["none"].scores
+    for how, name in (("logra", "gradients"), ("ekfac", "whole gradients")):
+        np.testing.assert_allclose(parts[name], found[how].scores - text, rtol=1e-3, atol=1e-4)
+        assert parts[name].std() > 0
+    for hits in indexes["both"].top(queries, 4, why=True):
+        for hit in hits:
+            assert sum(hit.why.channels.values()) == pytest.approx(hit.score, rel=1e-4, abs=1e-5)
+
+
 def test_a_channel_that_learns_slowly_reports_it(tmp_path: Path, lm: str, corpus: Corpus) -> None:
     seen: list[tuple[int, int]] = []
     chosen = {"channels": [{"method": "tfidf"}, {"method": "logra", "settings": {"lm": lm, "rank": 2, "sample": 7}}]}

@@ -31,12 +31,14 @@ GRADIENT_WEIGHT = 5.6
 """Of the gradients of a target LM that is not fine-tuned yet, by LoGra as it was measured to do best, members of a
 group that are alike counting for less. It is times 1 − ρ: text that says what the gradients say is worth more beside
 them than text that does not."""
-EKFAC_WEIGHT, EKFAC_EXPONENT = 5.6, 0.75
-"""Of whole gradients by EK-FAC, over groups of 16. Their sum grows with a group, counts saturate. The weight is times
-1 − ρ. The exponent lies between that of influence functions, 1, and that of AdamW's first steps, 1/2."""
+EKFAC_WEIGHT, EKFAC_EXPONENT = 28.0, 0.75
+"""Of whole gradients by EK-FAC, the mean of a group's members. The weight is times 1 − ρ and is large, since over the
+random groups of 16 that tell relative sizes a mean varies more than over the hundreds that are asked about. Text would
+be outweighed in large groups by the sum, which grows where counts saturate. The exponent lies between that of influence
+functions, 1, and that of AdamW's first steps, 1/2. Beside LoGra each keeps its own weight."""
 FACTORS_RANK = 3
 """Of the factors of whole gradients that an index keeps."""
-Gradients = Literal["none", "logra", "ekfac", "factors"]
+Gradients = Literal["none", "logra", "ekfac", "both", "factors"]
 GRADIENTS: tuple[Gradients, ...] = get_args(Gradients)
 """Ways in which the default channels can read gradients."""
 OF_LM = ("max_tokens", "template")
@@ -141,9 +143,10 @@ class ChannelsSettings(Settings):
     """Likewise, of the LM's prompts: None, 'plain', or a text with {prompt} and {response}."""
     gradients: Gradients | None = None
     """How the default channels read the LM's gradients: 'logra', or None, keeps them small in the index; 'ekfac' takes
-    them whole, which predicts best, and reads all examples again for each new question; 'factors' keeps factors of rank
-    3 of whole ones in the index, large: nearly as good on many tasks, worse than text alone on many answers to few
-    questions; 'none' leaves them out, so that the LM reads each example once, forward."""
+    them whole, which predicts better, and reads all examples again for each new question; 'both' adds these up, which
+    predicts best; 'factors' keeps factors of rank 3 of whole ones in the index, large: nearly as good on many tasks,
+    worse than text alone on many answers to few questions; 'none' leaves them out, so that the LM reads each example
+    once, forward."""
     map_weights: dict[str, MapWeight] | Grouping | None = None
     """Weights of linear maps in these gradients, as `airrep methods logra` says; 'maps' for `airrep stack`,
     which learns a weight for each."""
@@ -207,10 +210,15 @@ def default_channels(
 
     One counts tokens, the other words and what is copied from the prompt. With a target LM what that expects already
     counts less, and its gradients are a channel more: the directions in which they point, by LoGra; or whole ones, by
-    EK-FAC, as they pass or as factors; with weights of linear maps, if given.
+    EK-FAC, as they pass or as factors; or one of each; with weights of linear maps, if given.
     """
     text = _text_channels(lm)
-    return text if lm is None or gradients == "none" else (*text, _gradient_channel(lm, gradients, map_weights))
+    if lm is None or gradients == "none":
+        return text
+    if gradients != "both":
+        return (*text, _gradient_channel(lm, gradients, map_weights))
+    whole = _gradient_channel(lm, "ekfac", map_weights).model_copy(update={"name": "whole gradients"})
+    return (*text, _gradient_channel(lm, "logra", map_weights), whole)
 
 
 def _text_channels(lm: str | None) -> tuple[Channel, ...]:
@@ -248,7 +256,7 @@ def _gradient_channel(lm: str, gradients: Gradients, map_weights: object) -> Cha
         return Channel(method="logra", settings=settings, pool=pool, weight=GRADIENT_WEIGHT, **shared)
     rank = {"rank": FACTORS_RANK} if gradients == "factors" else {}
     settings = {"lm": lm, "exponent": EKFAC_EXPONENT, **rank, **weights}
-    return Channel(method="ekfac", settings=settings, pool="sum", weight=EKFAC_WEIGHT, **shared)
+    return Channel(method="ekfac", settings=settings, pool="mean", weight=EKFAC_WEIGHT, **shared)
 
 
 def kind_channels() -> tuple[Channel, ...]:

@@ -285,9 +285,20 @@ def test_whole_gradients_are_asked_for_by_name() -> None:
     assert gradients.settings == {"lm": "some/model", "exponent": 0.75, "precision": "float32"}
     (*_, kept) = ChannelsSettings(lm="some/model", gradients="factors").channels
     assert (kept.method, kept.settings) == ("ekfac", {"lm": "some/model", "exponent": 0.75, "rank": 3})
-    assert (gradients.weight, gradients.relative) == (kept.weight, kept.relative) == (5.6, "apart")
+    for channel in (gradients, kept):
+        assert (channel.pool, channel.weight, channel.relative) == ("mean", 28.0, "apart")
     assert ChannelsSettings(**settings.model_dump()) == settings
     assert ChannelsSettings(lm="some/model", gradients="logra") == ChannelsSettings(lm="some/model")
+
+
+def test_both_ways_of_reading_gradients_add_up() -> None:
+    settings = ChannelsSettings(lm="some/model", gradients="both", map_weights={"*attn*": 0.5})
+    kept, whole = (
+        ChannelsSettings(lm="some/model", gradients=how, map_weights={"*attn*": 0.5}) for how in ("logra", "ekfac")
+    )
+    assert settings.channels[:4] == kept.channels
+    assert settings.channels[4] == whole.channels[3].model_copy(update={"name": "whole gradients"})
+    assert ChannelsSettings(**settings.model_dump()) == settings
 
 
 def test_the_recipe_of_kind_is_of_the_default_channels_of_text_with_other_weights(tmp_path: Path) -> None:
@@ -317,7 +328,10 @@ def test_an_index_with_gradients_is_asked_for_kind_by_its_text_alone() -> None:
     [
         ({"gradients": "ekfac"}, "expected an lm and no channels"),
         ({"gradients": "ekfac", "lm": "m", "channels": [{"method": "ngram"}]}, "expected an lm and no channels"),
-        ({"gradients": "whole", "lm": "m"}, "gradients='whole': input should be 'none', 'logra', 'ekfac' or 'factors'"),
+        (
+            {"gradients": "whole", "lm": "m"},
+            "gradients='whole': input should be 'none', 'logra', 'ekfac', 'both' or 'factors'",
+        ),
     ],
 )
 def test_impossible_gradients_are_told(settings: dict[str, Any], message: str) -> None:
