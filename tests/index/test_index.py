@@ -642,6 +642,19 @@ def test_features_of_another_form_are_refused_at_once(told: str, tmp_path: Path,
     assert not (tmp_path / "bad").exists()
 
 
+@pytest.mark.parametrize("told", list(BAD_FEATURES)[:-1])
+def test_features_of_queries_of_another_form_are_refused(
+    told: str, index: airrep.Index, queries: airrep.Corpus, corpus: airrep.Corpus
+) -> None:
+    class Bad(HashAttributor):
+        def encode_queries(self, examples, on_rows=None):
+            return BAD_FEATURES[told](super().encode_queries(examples))
+
+    asked = airrep.Index(index.path, Bad())
+    with pytest.raises(ConfigError, match=f"^hash: encode_queries returned {told}.* Correct the method"):
+        asked.top(corpus[:16], 3)
+
+
 def test_features_of_another_width_are_refused_when_they_are_appended_or_a_build_goes_on(
     tmp_path: Path, corpus: airrep.Corpus
 ) -> None:

@@ -27,6 +27,7 @@ from airrep.index.results.kinds import GroupResult, TopResult, WhatIfResult
 from airrep.index.results.provenance import REMOVAL, Provenance
 from airrep.index.rows import DIRECT, PACKAGES, GroupsLike, IndexRows, RowsLike
 from airrep.index.shards import ChannelBlocks, Held
+from airrep.index.workers import check_encoded
 from airrep.runtime.artifacts.checks import as_written, check_file
 from airrep.runtime.artifacts.digests import json_digest
 from airrep.scoring.blocks import Block, at_most
@@ -418,12 +419,19 @@ class Index(EditableIndex):
         return replace(made, pool=pooling.text, temperature=temperature, units=units)
 
     def encode_queries(self, queries: Queries, progress: OnProgress | None = None) -> Features:
-        """Features of queries, ``(q, d)``, float32; methods that keep no features score all rows for them here."""
+        """Features of queries, ``(q, d)``, float32; methods that keep no features score all rows for them here.
+
+        Raises:
+            ConfigError: the method made no row of features for each query.
+        """
         examples = as_examples(queries)
         if self._direct is None:
-            return self.attributor.encode_queries(examples, count_rows(len(examples), progress))
-        self._direct.ask(examples, progress)
-        return self.attributor.encode_queries(examples)
+            found = self.attributor.encode_queries(examples, count_rows(len(examples), progress))
+        else:
+            self._direct.ask(examples, progress)
+            found = self.attributor.encode_queries(examples)
+        check_encoded(self.method, found, len(examples), call="encode_queries")
+        return found
 
     def hold_scores(self, queries: Queries) -> None:
         """Let :attr:`blocks` have the scores of methods that keep no features again, for queries encoded long ago."""

@@ -33,8 +33,10 @@ class Encoded(NamedTuple):
     spent: MeasuredCost
 
 
-def check_encoded(method: str, features: Any, rows: int, like: Mapping[str, Any] | None) -> dict[str, Any]:
-    """The layout and dimension of features of a shard of some rows, as its record tells them.
+def check_encoded(
+    method: str, features: Any, rows: int, like: Mapping[str, Any] | None = None, call: str = "encode_train"
+) -> dict[str, Any]:
+    """The layout and dimension of features of some rows, as the record of a shard tells them.
 
     Raises:
         ConfigError: the method made no features of these rows, or others than of the shard whose record is *like*.
@@ -43,18 +45,18 @@ def check_encoded(method: str, features: Any, rows: int, like: Mapping[str, Any]
     if not isinstance(features, kinds) or len(features.shape) != 2 or features.dtype.kind not in "fiub":
         shape = tuple(getattr(features, "shape", ()))
         what = f"a {type(features).__name__}{f' {shape} of {features.dtype}' if shape else ''}"
-        raise _bad_method(method, what, "a NumPy or scipy.sparse.csr_array of numbers (rows, d)")
+        raise _bad_method(method, call, what, "a NumPy or scipy.sparse.csr_array of numbers (rows, d)")
     if features.shape[0] != rows:
-        raise _bad_method(method, f"{features.shape[0]} rows for {rows} examples", "one row for each")
+        raise _bad_method(method, call, f"{features.shape[0]} rows for {rows} examples", "one row for each")
     found: dict[str, Any] = {"layout": layout_of(features), "dimension": int(features.shape[1])}
     if like is not None and any(like[name] != value for name, value in found.items()):
         words = ["{layout} features of width {dimension:,}".format(**one) for one in (found, like)]
-        raise _bad_method(method, words[0], f"{words[1]}, as for the shard before")
+        raise _bad_method(method, call, words[0], f"{words[1]}, as for the shard before")
     return found
 
 
-def _bad_method(method: str, found: str, expected: str) -> ConfigError:
-    return ConfigError(f"{method}: encode_train returned {found}; expected {expected}. Correct the method.")
+def _bad_method(method: str, call: str, found: str, expected: str) -> ConfigError:
+    return ConfigError(f"{method}: {call} returned {found}; expected {expected}. Correct the method.")
 
 
 @dataclass(frozen=True)
