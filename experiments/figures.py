@@ -4,7 +4,8 @@ Usage: python experiments/figures.py
 
 `lm-size` has LDS × 100 over the size of the language model that judges the same subsets, `cost` over CPU seconds, a
 panel for each role; `subset-size` has it over the size of the subsets. Values and intervals are those of the artifacts
-in `*/results/`; the seconds, which no artifact has, are those of `smollm2/costs.yaml`. `scale` has the CPU time of an
+in `*/results/`, and those that `smollm2/weigh.py` made of them; the seconds, which no artifact has, are those of
+`smollm2/costs.yaml`. `scale` has the CPU time of an
 example over the size of the index, as `benchmarks/ten_million.py --numbers` wrote it. What was never run (`NOT_RUN`)
 is left out; if another result is not there, nothing is drawn. The same results give the same bytes.
 """
@@ -60,10 +61,16 @@ SERIES = {
     "expected": Series("text less what the LM expects", "#9a2a86", TRIANGLE),
     "logra": Series("channels with LoGra", "#b3661d", DIAMOND),
     "logra-alone": Series("LoGra alone", "#b3661d", DIAMOND, filled=False),
+    "both": Series("channels with LoGra and EK-FAC", "#2c7a3f", TIP),
     "ekfac": Series("channels with EK-FAC", "#2c7a3f", TIP),
     "ekfac-alone": Series("EK-FAC alone", "#2c7a3f", TIP, filled=False),
 }
-LEGEND = {26: ("counting",), 196: ("text", "expected"), 452: ("logra", "logra-alone"), 674: ("ekfac", "ekfac-alone")}
+LEGEND = {
+    26: ("counting",),
+    196: ("text", "expected"),
+    452: ("logra", "logra-alone"),
+    640: ("both", "ekfac", "ekfac-alone"),
+}
 """Series in columns, by where a column begins in pixels."""
 STEPS = {
     "build, append, change": {
@@ -97,6 +104,8 @@ class Judge(NamedTuple):
     """For each series the evaluation, with {role}, and the name of the row."""
 
 
+WEIGHED = "smollm2/weighed.yaml"
+"""What has no evaluation of its own, by role and series."""
 SMOLLM2 = Judge(
     "135M",
     1.35e8,
@@ -106,7 +115,8 @@ SMOLLM2 = Judge(
         "expected": ("smollm2/results/{role}", "Channels-expected"),
         "logra": ("smollm2/results/{role}-gradients", "Channels-LoGra"),
         "logra-alone": ("smollm2/results/{role}-gradients", "LoGra"),
-        "ekfac": ("smollm2/results/{role}-whole-gradients", "Channels-EK-FAC"),
+        "both": (WEIGHED, "{role} both"),
+        "ekfac": (WEIGHED, "{role} ekfac"),
         "ekfac-alone": ("smollm2/results/{role}-whole-gradients", "EK-FAC-0.75"),
     },
 )
@@ -115,9 +125,11 @@ SMOLLM2 = Judge(
 def _smaller(name: str, parameters: float) -> Judge:
     """A smaller LM that judged the pools, queries and subsets that SmolLM2 judged, too."""
     folder = f"smollm2/results/{{role}}-{name}"
-    rows = {series: (folder, row) for series, (_, row) in SMOLLM2.rows.items() if not series.startswith("ekfac")}
-    whole = {series: (f"{folder}-whole-gradients", row) for series, (_, row) in SMOLLM2.rows.items()}
-    return Judge(name, parameters, {**whole, **rows})
+    rows = {
+        series: (folder, SMOLLM2.rows[series][1]) for series in ("counting", "text", "expected", "logra", "logra-alone")
+    }
+    weighed = {series: (WEIGHED, f"{{role}}-{name} {series}") for series in ("both", "ekfac")}
+    return Judge(name, parameters, {**rows, **weighed, "ekfac-alone": (f"{folder}-whole-gradients", "EK-FAC-0.75")})
 
 
 CURVE = (_smaller("2.6M", 2.6e6), _smaller("4.5M", 4.5e6), _smaller("57M", 5.7e7), SMOLLM2)
@@ -127,15 +139,15 @@ CURVED = ("tasks", "mixture")
 
 def _large(role: str) -> Judge:
     """SmolLM2 on subsets of 1,000."""
-    folders = {"counting": "", "text": "", "logra": "-gradients", "ekfac": "-whole-gradients"}
+    folders = {"counting": "", "text": "", "logra": "-gradients"}
     rows = {name: (f"smollm2/results/{role}-1000{folder}", SMOLLM2.rows[name][1]) for name, folder in folders.items()}
-    return Judge("1,000", 1000, rows)
+    return Judge("1,000", 1000, {**rows, "both": (WEIGHED, f"{role}-1000 both")})
 
 
 def _sized(size: int) -> Judge:
     """The LM of 4.5M on subsets of another size than the role's own."""
     folder = f"channels/results/size-{size}"
-    rows = {"text": "Channels-text", "logra": "Channels-LoGra", "ekfac": "Channels-EK-FAC"}
+    rows = {"text": "Channels-text", "logra": "Channels-LoGra", "both": "Channels-both"}
     whole = {name: (f"{folder}-whole-gradients", row) for name, row in rows.items()}
     return Judge(str(size), size, {"counting": (folder, "N-grams"), **whole})
 
@@ -147,10 +159,10 @@ _OWN_SIZE = Judge(
         "counting": ("channels/results/tasks-logra", "N-grams-LM"),
         "text": ("channels/results/tasks-logra", "Channels-text"),
         "logra": ("channels/results/tasks-logra", "Channels-LoGra"),
-        "ekfac": ("channels/results/tasks-gradients", "Channels-EK-FAC"),
+        "both": ("channels/results/tasks-gradients", "Channels-both"),
     },
 )
-_SMALL = Judge("50", 50, {name: SMOLLM2.rows[name] for name in ("counting", "text", "logra", "ekfac")})
+_SMALL = Judge("50", 50, {name: SMOLLM2.rows[name] for name in ("counting", "text", "logra", "both")})
 SIZED = {
     ("tasks", "4.5M: 30 NLP tasks"): (_sized(25), _sized(50), _OWN_SIZE, _sized(200), _sized(400)),
     ("tasks", "SmolLM2-135M: 30 NLP tasks"): (_SMALL, _large("tasks")),
@@ -160,7 +172,6 @@ SIZED = {
 NOT_RUN = {
     "smollm2/results/tasks-57M-whole-gradients",
     "smollm2/results/mixture-1000-gradients",
-    "smollm2/results/mixture-1000-whole-gradients",
 }
 """Evaluations that may be missing; once they are there, they are drawn."""
 
@@ -170,8 +181,15 @@ class Judged(NamedTuple):
 
     name: str
     parameters: float
-    rows: Mapping[str, Row]
+    rows: "Mapping[str, Row | Weighed]"
     """By series; those that were run."""
+
+
+class Weighed(NamedTuple):
+    """A value of ``weighed.yaml``, as those of rows."""
+
+    value: float
+    interval: tuple[float, float]
 
 
 class Axis(NamedTuple):
@@ -237,10 +255,16 @@ def read(folder: Path, judge: Judge, role: str) -> Judged | None:
         KeyError: an evaluation lacks the row.
     """
     found: dict[str, Evaluation] = {}
-    rows: dict[str, Row] = {}
+    rows: dict[str, Row | Weighed] = {}
+    weighed = folder / WEIGHED
+    others = yaml.safe_load(weighed.read_text(encoding="utf-8")) if weighed.exists() else {}
     for series, (place, name) in judge.rows.items():
         path = folder / place.format(role=role)
-        if path.is_dir():
+        if place == WEIGHED:
+            if (values := others.get(name.format(role=role).split()[0])) is not None:
+                value, low, high = values[name.split()[1]]
+                rows[series] = Weighed(value, (low, high))
+        elif path.is_dir():
             found[place] = found.get(place) or read_evaluation(path)
             rows[series] = {row.name: row for row in found[place].rows}[name]
     if not found:
@@ -254,21 +278,22 @@ def lm_size(judged: Mapping[str, Sequence[Judged]]) -> str:
     """LDS over the number of parameters of the LM that judges."""
     title = "LDS × 100 over the size of the language model that judges"
     y = heights(model for models in judged.values() for model in models)
-    parts = legend(title, SERIES)
+    names = [name for name in SERIES if name != "ekfac"]
+    parts = legend(title, names)
     for number, (role, models) in enumerate(judged.items()):
         x = Axis((1.6e6, 2.4e8), across(number, len(judged)), logarithmic=True)
         ticks = {m.parameters: (m.name,) for m in models}
         parts += panel(ROLES[role], x, y, ticks, labelled=number == 0)
-        for place, (name, series) in enumerate(SERIES.items()):
-            shift = SHIFT * (place - (len(SERIES) - 1) / 2)
+        for place, name in enumerate(names):
+            shift = SHIFT * (place - (len(names) - 1) / 2)
             points = [(x.at(m.parameters) + shift, m.rows[name]) for m in models if name in m.rows]
-            parts += drawn(series, points, y)
+            parts += drawn(SERIES[name], points, y)
     below = (
         "Number of parameters, logarithmic. Bars: 95 % intervals. Every model was fine-tuned on the same 60 subsets of "
         "50 out of 1,200 examples, with the same 100 queries; n-grams are of its own tokens, gradients its own before "
         "fine-tuning. 57M is SmolLM2-135M with 8 of its 30 layers, healed."
     )
-    return page(title, spoken(judged, list(SERIES)), parts, below, 46)
+    return page(title, spoken(judged, names), parts, below, 46)
 
 
 def subset_size(judged: Mapping[str, Sequence[Judged]]) -> str:
@@ -386,7 +411,7 @@ def panel(title: str, x: Axis, y: Axis, ticks: Mapping[float, Sequence[str]], *,
     return parts
 
 
-def drawn(series: Series, points: Sequence[tuple[float, Row]], y: Axis) -> list[str]:
+def drawn(series: Series, points: Sequence[tuple[float, Row | Weighed]], y: Axis) -> list[str]:
     """Intervals, the line and the marks of a series in one panel; points are x in pixels and row."""
     parts = [
         line(x, y.at(100 * row.interval[0]), x, y.at(100 * row.interval[1]), series.colour, 1.5) for x, row in points
@@ -417,7 +442,7 @@ def spoken(judged: Mapping[str, Sequence[Judged]], names: Sequence[str], unit: s
     return " ".join(told)
 
 
-def ranged(row: Row) -> str:
+def ranged(row: Row | Weighed) -> str:
     """A value and its interval, × 100."""
     low, high = row.interval
     return f"{100 * row.value:.1f} ({100 * low:.1f} to {100 * high:.1f})"

@@ -1,9 +1,9 @@
 """Weights of the default channels that hold across roles: learnt from all roles but one, judged on that one.
 
-Usage: python experiments/channels/weights.py [--gradients [ekfac] [--exponent 0.5]] [--lm 4.5M] [--role tasks]
+Usage: python experiments/channels/weights.py [--gradients [ekfac|both] [--exponent 0.5]] [--lm 4.5M] [--role tasks]
 
 In the folder of the repository, after the data steps of `roles` and `smollm2`; with the gradients of the LM if asked,
-by LoGra or by EK-FAC, whose curvature is learnt from 300 examples.
+by LoGra or by EK-FAC, whose curvature is learnt from 300 examples, or by EK-FAC beside LoGra as it ships.
 
 Weights are learnt by Eq. 8 on the instances 0 of the other roles, by the LM of 4.5M parameters and by SmolLM2-135M, the
 larger LM, whose labels count twice. Channels count the tokens of the LM that judges. Nothing of the role that is judged
@@ -39,9 +39,10 @@ SAMPLE = 300
 """Examples that the curvature of EK-FAC is learnt from."""
 FACTORS: dict[str, dict[Literal[True, "apart"], tuple[float, ...]]] = {
     "logra": {True: (0.5, 0.7, 1.0, 1.4, 2.0, 2.8), "apart": (1.4, 2.0, 2.8, 4.0, 5.6, 8.0)},
-    "ekfac": {True: (1.0, 1.4, 2.0, 2.8, 4.0, 5.6, 8.0), "apart": (2.0, 4.0, 5.6, 8.0, 11.0, 16.0, 32.0)},
+    "ekfac": {True: (6.0, 9.0, 12.0, 18.0, 25.0, 35.0), "apart": (12.0, 18.0, 25.0, 28.0, 35.0, 50.0, 70.0)},
+    "both": {"apart": (12.0, 18.0, 25.0, 28.0, 35.0, 50.0, 70.0)},
 }
-"""Weights of gradients that are tried, by how they are taken and how they are relative."""
+"""Weights of gradients, of the last of them, that are tried, by how they are taken and how they are relative."""
 
 
 def labelled(role: str, judged: bool, lms: list[str]) -> dict[str, tuple[LabelledInstance, Path]]:
@@ -154,14 +155,15 @@ def main() -> None:
 
 
 def by_factor(one: Scores, recipe: Sequence[Channel]) -> dict[tuple[bool | str, float], float]:
-    """LDS of an instance for each weight of gradients, relative and apart; infinity: gradients alone."""
+    """LDS of an instance for each weight of gradients, relative and apart; infinity: the last of them alone."""
     text = [channel.weight for channel in recipe if not channel.relative]
+    first = [channel.weight for channel in recipe if channel.relative][:-1]
     found: dict[tuple[bool | str, float], float] = {}
-    for relative, weights in FACTORS["ekfac" if recipe[-1].method == "ekfac" else "logra"].items():
+    for relative, weights in FACTORS["both" if first else recipe[-1].method].items():
         tried = [channel.model_copy(update={"relative": channel.relative and relative}) for channel in recipe]
         for weight in (0.0, *weights):
-            found[relative, weight] = lds(one.parts([*text, weight], tried).sum(axis=0), one)
-    return {**found, (True, np.inf): lds(one.subsets[len(text)], one)}
+            found[relative, weight] = lds(one.parts([*text, *first, weight], tried).sum(axis=0), one)
+    return {**found, ("apart", np.inf): lds(one.subsets[-1], one)}
 
 
 def lds(scores: np.ndarray, one: Scores) -> float:

@@ -7,12 +7,14 @@ from pathlib import Path
 from xml.etree import ElementTree
 
 import pytest
+import yaml
 
 from airrep import read_evaluation
 
 FOLDER = Path(__file__).parents[2] / "experiments"
-sys.path.insert(0, str(FOLDER))
+sys.path[:0] = [str(FOLDER), str(FOLDER / "smollm2")]
 import figures  # noqa: E402
+import weigh  # noqa: E402
 
 SVG = "{http://www.w3.org/2000/svg}"
 NAMES = ("lm-size.svg", "subset-size.svg", "cost.svg", "scale.svg")
@@ -84,7 +86,7 @@ def test_a_result_that_is_not_there_is_left_out(part: Path) -> None:
     judged = figures.read(part, figures.SMOLLM2, "tasks")
     assert set(judged.rows) == {"counting", "text", "expected"}
     svg = figures.lm_size({"tasks": [judged]})
-    assert len(_marks(svg)) == len(figures.SERIES) + 3
+    assert len(_marks(svg)) == len(figures.SERIES) - 1 + 3  # all but one series are in this legend
     assert "EK-FAC" not in (ElementTree.fromstring(svg).findtext(f"{SVG}desc") or "")
 
 
@@ -92,3 +94,18 @@ def test_results_of_other_data_do_not_stand_in_one_panel(part: Path) -> None:
     shutil.copytree(FOLDER / "smollm2/results/general-gradients", part / "smollm2/results/tasks-gradients")
     with pytest.raises(ValueError, match="tasks, 135M: results have several subjects"):
         figures.read(part, figures.SMOLLM2, "tasks")
+
+
+@pytest.mark.parametrize("role", ["safety", "tasks-1000"])
+def test_what_has_no_evaluation_of_its_own_is_made_of_results(role: str) -> None:
+    kept = yaml.safe_load(weigh.WRITTEN.read_text(encoding="utf-8"))
+    assert list(kept) == [*weigh.ROLES, *weigh.MORE]
+    found = {name: weigh.judged(*one) for name, one in weigh.weighed(role).items()}
+    assert found == {name: pytest.approx(values, abs=2e-4) for name, values in kept[role].items()}
+
+
+def test_a_weight_of_0_leaves_the_other_channels() -> None:
+    scores = weigh.Results.of("tasks").scores
+    found = {name: one for name, (one, _) in weigh.weighed("tasks", 0).items()}
+    assert (found["ekfac"] == scores["Channels-expected"]).all()
+    assert found["both"] == pytest.approx(scores["Channels-LoGra"])
