@@ -40,29 +40,18 @@ def main() -> None:
     parser.add_argument("--write", action="store_true", help=f"write {WRITTEN.name} instead")
     given = parser.parse_args()
     if given.write:
-        found = {role: {name: judged(*one) for name, one in weighed(role).items()} for role in (*ROLES, *MORE)}
+        if given.role or given.weight != [EKFAC_WEIGHT]:
+            parser.error("--write is of what ships, on every role; leave weights and roles out")
+        found = {role: Results.of(role).judged_weighed() for role in (*ROLES, *MORE)}
         WRITTEN.write_text("# Written by weigh.py.\n" + yaml.safe_dump(found, sort_keys=False), encoding="utf-8")
         return
     for role in given.role or ROLES:
         rivals = Results.of(role)
         for weight in given.weight:
-            ekfac, both = (scores for scores, _ in weighed(role, weight).values())
+            ekfac, both = rivals.weighed(weight)
             rivals.show(f"{role}, weight {weight:g}", ekfac)
             rivals.scores[f"{weight:g} without LoGra"] = ekfac
             rivals.show(f"{role}, weight {weight:g}, and LoGra", both)
-
-
-def weighed(role: str, weight: float = EKFAC_WEIGHT) -> dict[str, tuple[np.ndarray, np.ndarray]]:
-    """Group scores of text with EK-FAC of this weight, and with LoGra as well, each with the losses; ``(q, m)``."""
-    (own,) = (one["weight"] for one in yaml.safe_load((HERE / "ekfac.yaml").read_text()) if one["method"] == "ekfac")
-    found = Results.of(role)
-    text, alone = found.scores["Channels-expected"], found.scores["EK-FAC-0.75"]
-    part = found.scores["Channels-EK-FAC"] - text
-    c = (part * alone).sum(axis=1, keepdims=True) / (alone**2).sum(axis=1, keepdims=True)
-    if np.abs(c * alone - part).max() > ROUNDED * np.abs(part).max():
-        raise SystemExit(f"{role}: the sum of {own:g} is none of these channels; run its steps again")
-    ekfac = text + weight * MEMBERS / found.size / own * c * alone
-    return {"ekfac": (ekfac, found.losses), "both": (ekfac + found.scores["Channels-LoGra"] - text, found.losses)}
 
 
 def judged(scores: np.ndarray, losses: np.ndarray) -> list[float]:
@@ -74,6 +63,7 @@ def judged(scores: np.ndarray, losses: np.ndarray) -> list[float]:
 class Results(NamedTuple):
     """Group scores of the methods on a role, ``(q, m)`` float64 each, and what they predict."""
 
+    role: str
     scores: dict[str, np.ndarray]
     losses: np.ndarray
     size: int
@@ -91,7 +81,23 @@ class Results(NamedTuple):
                 for place, row in enumerate(found.rows):
                     scores[row.name] = found.matrices[key.replace("losses", str(place), 1)].astype(np.float64)
         (size,) = set(found.facts["subset_size"])
-        return cls(scores, losses, size)
+        return cls(role, scores, losses, size)
+
+    def weighed(self, weight: float = EKFAC_WEIGHT) -> tuple[np.ndarray, np.ndarray]:
+        """Group scores of text with EK-FAC of this weight, and of these with LoGra, ``(q, m)`` each."""
+        recipe = yaml.safe_load((HERE / "ekfac.yaml").read_text(encoding="utf-8"))
+        (own,) = (one["weight"] for one in recipe if one["method"] == "ekfac")
+        text, alone = self.scores["Channels-expected"], self.scores["EK-FAC-0.75"]
+        part = self.scores["Channels-EK-FAC"] - text
+        c = (part * alone).sum(axis=1, keepdims=True) / (alone**2).sum(axis=1, keepdims=True)
+        if np.abs(c * alone - part).max() > ROUNDED * np.abs(part).max():
+            raise SystemExit(f"{self.role}: the sum of {own:g} is none of these channels; run its steps again")
+        ekfac = text + weight * MEMBERS / self.size / own * c * alone
+        return ekfac, ekfac + self.scores["Channels-LoGra"] - text
+
+    def judged_weighed(self) -> dict[str, list[float]]:
+        """LDS and interval of both, as they ship."""
+        return {name: judged(one, self.losses) for name, one in zip(("ekfac", "both"), self.weighed(), strict=True)}
 
     def show(self, name: str, ours: np.ndarray) -> None:
         """Print the LDS of scores, and by how much they are ahead of each method."""

@@ -100,12 +100,12 @@ def test_results_of_other_data_do_not_stand_in_one_panel(part: Path) -> None:
 def test_what_has_no_evaluation_of_its_own_is_made_of_results(role: str) -> None:
     kept = yaml.safe_load(weigh.WRITTEN.read_text(encoding="utf-8"))
     assert list(kept) == [*weigh.ROLES, *weigh.MORE]
-    found = {name: weigh.judged(*one) for name, one in weigh.weighed(role).items()}
+    found = weigh.Results.of(role).judged_weighed()
     assert found == {name: pytest.approx(values, abs=2e-4) for name, values in kept[role].items()}
 
 
 def test_a_weight_of_0_leaves_the_other_channels() -> None:
-    scores = weigh.Results.of("tasks").scores
-    found = {name: one for name, (one, _) in weigh.weighed("tasks", 0).items()}
-    assert (found["ekfac"] == scores["Channels-expected"]).all()
-    assert found["both"] == pytest.approx(scores["Channels-LoGra"])
+    found = weigh.Results.of("tasks")
+    ekfac, both = found.weighed(0)
+    assert (ekfac == found.scores["Channels-expected"]).all()
+    assert both == pytest.approx(found.scores["Channels-LoGra"])

@@ -143,7 +143,7 @@ class ChannelsSettings(Settings):
     """Likewise, of the LM's prompts: None, 'plain', or a text with {prompt} and {response}."""
     gradients: Gradients | None = None
     """How the default channels read the LM's gradients: 'logra', or None, keeps them small in the index; 'ekfac' takes
-    them whole, which predicts better, and reads all examples again for each new question; 'both' adds these up, which
+    them whole, which predicts better, and reads all examples again for each new question; 'both' adds the two up, which
     predicts best; 'factors' keeps factors of rank 3 of whole ones in the index, large: nearly as good on many tasks,
     worse than text alone on many answers to few questions; 'none' leaves them out, so that the LM reads each example
     once, forward."""

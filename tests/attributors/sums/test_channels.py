@@ -556,6 +556,9 @@ def test_weights_of_channels_that_the_index_lacks_are_told(tmp_path: Path) -> No
     _index_of(tmp_path / "words", WORDS)
     with pytest.raises(ConfigError, match="channels: lacks 'tfidf' with the settings of the recipe; it has ngram"):
         _asked(tmp_path / "words", WORDS, TERMS).top([Example("p", "ab", "a")], 1)
+    other = {**TERMS, "name": WORDS.get("name", WORDS["method"])}
+    with pytest.raises(ConfigError, match=r"lacks '.*' .* recipe \(method tfidf; here ngram\); it has"):
+        _asked(tmp_path / "words", other).top([Example("p", "ab", "a")], 1)
 
 
 @pytest.mark.parametrize("method", ["tfidf", "bm25", "dsir", "gte", "airrep", "ngram"])

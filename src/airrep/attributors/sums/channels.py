@@ -218,13 +218,15 @@ class ChannelsAttributor(SeveralMethods[ChannelsSettings]):
         )
 
     def _difference(self, wanted: Channel) -> str:
-        """In which setting a channel differs from the one that has its name here; empty where there is none."""
+        """In which method or setting a channel differs from that of its name here; empty where there is none."""
         named = next(
             (part for one, part in zip(self.channels, self.parts, strict=True) if one.title == wanted.title), None
         )
         made = _made(wanted)
-        if named is None or named.name != made.name:
+        if named is None:
             return ""
+        if named.name != made.name:
+            return f" (method {made.name}; here {named.name})"
         here, there = (one.settings.model_dump(mode="json", exclude={*HOW, MAPS}) for one in (named, made))
         name = next(key for key in sorted({*here, *there}) if here.get(key) != there.get(key))
         return f" ({name}={there.get(name)!r}; here {here.get(name)!r})"
