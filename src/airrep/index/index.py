@@ -328,6 +328,8 @@ class Index(EditableIndex):
     ) -> WhatIfResult:
         """Change of the corpus's group score when part of it is left out, per query (after - before).
 
+        A pool that is a mean rises where what is left out helps less than the average.
+
         Order-k pools score removals only: before is 0, and after is minus the score of what is left out.
 
         Args:
