@@ -14,6 +14,7 @@ from worlds.small_world import HashAttributor, make_corpus
 
 import airrep
 from airrep.arrays import map_array
+from airrep.attributors.text.lexical import TfidfAttributor
 from airrep.errors import ArtifactError
 from airrep.index import sealing, shards
 from airrep.index.editing import count_merged
@@ -255,6 +256,27 @@ def test_appends_in_a_row_look_at_each_file_once_and_take_what_others_did(
     again = index.append(make_corpus(2, "mine"))  # by an opening that does not know of the others
     assert len(again) == 50
     airrep.open_index(tmp_path / "i").verify()
+
+
+def test_appends_in_a_row_load_what_the_method_learnt_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    loads: list[Path] = []
+    own = TfidfAttributor.load_state
+    monkeypatch.setattr(TfidfAttributor, "load_state", lambda self, folder: loads.append(folder) or own(self, folder))
+    airrep.build_index(make_corpus(9), tmp_path / "index", "tfidf")
+    index = airrep.open_index(tmp_path / "index")
+    for number in range(3):
+        index = index.append(make_corpus(2, f"more {number} "))
+    index = index.delete([1]).compact().append(make_corpus(2, "last "))
+    assert len(loads) == 1
+    assert len(index.top(QUERIES, k=99)[0]) == len(index) == 16
+
+
+def test_an_index_that_was_built_anew_meanwhile_is_not_asked_by_what_was_learnt_before(tmp_path: Path) -> None:
+    opened = airrep.build_index(make_corpus(9), tmp_path / "index", "tfidf")
+    old = opened.attributor.fingerprint
+    airrep.build_index(make_corpus(9, "new"), tmp_path / "index", "tfidf", replace=True)
+    now = opened.reopened()
+    assert now.attributor.fingerprint == now.manifest["attributor"] != old
 
 
 @pytest.mark.parametrize("wanted", [1, 50, 5000])

@@ -129,7 +129,11 @@ class Index(EditableIndex):
         return rows if weights == built.weights else json_digest({"index": rows, "weights": weights})
 
     def reopened(self, attributor: Attributor | None = None) -> Self:
-        return type(self)(self.path, attributor or self.given, before=self)
+        found = type(self)(self.path, attributor or self.given, before=self)
+        ready = vars(self).get("_attributor")
+        if ready is not None and attributor in (None, ready) and _learnt(found.manifest) == _learnt(self.manifest):
+            vars(found)["_attributor"] = ready  # with all that it has read: appends in a row need it each time
+        return found
 
     def made_with(self, changes: Mapping[str, Any]) -> Self:
         """The index with its own method made anew, some settings being others now: where a model has moved to, say.
@@ -462,6 +466,12 @@ class Index(EditableIndex):
     def _direct(self) -> DirectScores | None:
         parts = direct_parts(self.attributor) if self.manifest.get(DIRECT) else ()
         return DirectScores(self, parts) if parts else None
+
+
+def _learnt(manifest: Mapping[str, Any]) -> dict[str, Any]:
+    """What an index's attributor depends on: its method, settings, and the files of what it learnt."""
+    state = {name: entry for name, entry in manifest["files"].items() if name.startswith("state/")}
+    return {"attributor": manifest["attributor"], "settings": manifest["settings"], "state": state}
 
 
 @contextmanager
