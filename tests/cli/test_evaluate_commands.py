@@ -145,6 +145,11 @@ def test_evaluate_loo_shows_the_effects_noise(run):
     said = " ".join(out.split())
     assert "signal-to-noise ratio of the effects: " in said
     assert "variance between removals beyond that due to seeds, over the latter; 0 = nothing but chance" in said
+    assert "same sign" not in out
+    status, out, err = run("evaluate", "loo", "tfidf", "--labels", "removals", *LABELS, "--what-if")
+    assert status == 0, err
+    assert "same sign" in out
+    assert "predicted by what-if; effects above 0, so of what had helped: " in " ".join(out.split())
     status, out, err = run("evaluate", "loo", "tfidf", "--labels", "removals", *LABELS, "--json")
     assert json.loads(out)["facts"]["signal_to_noise"] is not None
     assert json.loads(out)["measure"] == "loo"

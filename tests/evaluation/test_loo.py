@@ -120,6 +120,44 @@ def test_the_pool_is_sum_whatever_the_method_s_own_and_another_can_be_asked_for(
     np.testing.assert_allclose(asked, group_influence.group_scores(queries, train, members, N, 2), rtol=1e-4)
 
 
+@pytest.mark.parametrize("pool", [None, "sum", "order-2"])
+def test_what_if_predicts_by_the_change_of_the_whole_pool(tmp_path, pool):
+    instance = world("a", 1, size=2)
+    index = index_of(tmp_path, instance)
+    found = evaluate_loo([index], [instance], pool, what_if=True, resamples=20)
+    texts = [example.prompt for example in instance.train]
+    rows = {example.prompt: row for row, example in enumerate(index.examples(range(N)))}
+    expected = []
+    for j in range(1, 1 + K):
+        left_out = np.setdiff1d(np.arange(N), instance.subsets.members(j))
+        removed = [rows[texts[row]] for row in left_out.tolist()]
+        expected.append(-index.what_if(instance.queries, remove=removed, pool=pool).change)
+    np.testing.assert_allclose(found.matrices["0/a"], np.stack(expected, axis=1), rtol=1e-4, atol=1e-6)
+    row, effects = found.rows[0], found.matrices["losses/a"]
+    assert row.pool == (pool or index.attributor.pooling().text)
+    assert row.more["same_sign"] == np.mean(
+        [np.sign(a) == np.sign(b) for a, b in zip(found.matrices["0/a"].ravel(), effects.ravel(), strict=True)]
+    )
+    assert row.more["largest"] == np.mean(
+        [a.argmax() == b.argmax() for a, b in zip(found.matrices["0/a"], effects, strict=True)]
+    )
+    assert found.facts["helped"] == np.mean(effects > 0)
+    assert row.value == pytest.approx(
+        np.mean([reference.spearman(*pair) for pair in zip(found.matrices["0/a"], effects, strict=True)])
+    )
+
+
+def test_what_if_of_sums_is_the_sum_of_what_is_removed_and_its_request_says_so(tmp_path):
+    instance = world("a", 1)
+    index = index_of(tmp_path, instance)
+    plain, told = (evaluate_loo([index], [instance], "sum", what_if=what_if, resamples=20) for what_if in (False, True))
+    np.testing.assert_allclose(plain.matrices["0/a"], told.matrices["0/a"], rtol=1e-4, atol=1e-5)
+    assert (plain.subject, plain.request | {"prediction": "what-if"}) == (told.subject, told.request)
+    assert "same_sign" not in plain.rows[0].more
+    attending = evaluate_loo([index], [instance], "attention", 0.5, what_if=True, resamples=20).rows[0]
+    assert (attending.pool, attending.temperature) == ("attention", 0.5)
+
+
 def test_the_ceiling_and_the_reliability_are_those_of_the_seeds(tmp_path):
     instance, single = world("a", 1, seeds=3), world("b", 2, seeds=1)
     index = index_of(tmp_path, instance, single)

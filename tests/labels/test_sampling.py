@@ -150,6 +150,31 @@ def test_every_example_of_the_pool_may_be_left_out_once(tmp_path: Path, corpus: 
 
 
 @pytest.mark.parametrize("by", ["source", "label"])
+def test_removals_by_source_leave_out_each_of_the_pool_whole(tmp_path: Path, by: str) -> None:
+    corpus = Corpus.from_examples(Example(f"p{i}", f"r{i}", f"{i}", **{by: "cab"[i % 3]}) for i in range(60))
+    plan = sample(corpus, tmp_path / "plan", changed(kind="removals", removals_by=by, train_count=30, query_count=9))
+    values = np.array(corpus.values(by))
+    assert plan.subset_count == 4
+    for i, instance in enumerate(plan.instances):
+        assert np.array_equal(plan.subset_rows(i, 0), instance.train)
+        for j, name in enumerate("cab", start=1):
+            assert np.array_equal(plan.subset_rows(i, j), instance.train[values[instance.train] != name])
+
+
+def test_pools_with_one_source_or_with_different_numbers_of_them_are_refused(tmp_path: Path) -> None:
+    one, some = (
+        Corpus.from_examples(Example(f"p{i}", f"r{i}", f"{i}", source=name(i)) for i in range(60))
+        for name in (lambda _: "a", lambda i: "ab"[i % 2] if i > 1 else "cd"[i])
+    )
+    drawn = {"kind": "removals", "removals_by": "source", "train_count": 30, "query_count": 9}
+    with pytest.raises(DataError, match="all examples of its train pool have one source; expected two or more"):
+        sample(one, tmp_path / "plan", changed(**drawn))
+    with pytest.raises(DataError, match=r"instance \d: has \d sources, those before \d; expected as many in each"):
+        sample(some, tmp_path / "plan", changed(**drawn, instances=9))
+    assert not (tmp_path / "plan").exists()
+
+
+@pytest.mark.parametrize("by", ["source", "label"])
 def test_stratified_draws_keep_the_proportions_of_the_corpus(tmp_path: Path, by: str) -> None:
     corpus = Corpus.from_examples(
         Example(f"p{i}", f"r{i}", f"{i}", **{by: "rare" if i % 5 == 0 else "common"}) for i in range(200)
@@ -279,8 +304,19 @@ def test_something_else_in_the_way_is_spared(tmp_path: Path, corpus: Corpus) -> 
         ({"disjoint_instances": True, "train_count": None}, DataError, "instance 1: 0 examples of the query corpus"),
         ({"stratify": "source"}, DataError, "example 'e2': has no source; expected one to stratify by"),
         ({"subsets": 1}, ConfigError, "subsets=1: input should be greater than or equal to 2"),
-        ({"kind": "removals"}, ConfigError, "kind=removals, removals=None: do not go together"),
-        ({"removals": 3}, ConfigError, "kind=random, removals=3: do not go together"),
+        ({"kind": "removals"}, ConfigError, "kind=removals, removals=None, removals_by=None: do not go together"),
+        ({"removals": 3}, ConfigError, "kind=random, removals=3, removals_by=None: do not go together"),
+        ({"removals_by": "source"}, ConfigError, "kind=random, removals=None, removals_by=source: do not go together"),
+        (
+            {"kind": "removals", "removals_by": "source", "removals": 3},
+            ConfigError,
+            "removals_by=source: leaves out each source whole; expected neither removals nor removal_size",
+        ),
+        (
+            {"kind": "removals", "removals_by": "source"},
+            DataError,
+            "example 'e2': has no source; expected one to remove by",
+        ),
         ({"held_out": 4}, ConfigError, "held_out=4: is more than instances=3"),
         (
             {"kind": "removals", "removals": 11, "removal_size": 3},

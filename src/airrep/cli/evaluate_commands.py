@@ -171,21 +171,26 @@ def loo_command(
     data: DataOption = None,
     pool: Annotated[str | None, "How scores of examples removed together become one: sum if not given."] = None,
     temperature: options.TemperatureOption = 1.0,
+    what_if: Annotated[
+        bool,
+        "Predict by the change of the whole pool's group score, as `airrep what-if` does, by each method's own pool.",
+    ] = False,
     settings: MovedOption = None,
     resamples: ResamplesOption = 1000,
     partial: options.PartialOption = False,
 ) -> None:
     """How well indexes tell what leaving examples out does: rank correlation of scores and effects over removals.
 
-    LABELS come from `airrep sample --removals K` and `airrep label --seeds R`; with R of 2 or more the effects'
-    signal-to-noise ratio and the noise ceiling are shown beside.
+    LABELS come from `airrep sample --removals K`, or --removals-by source, and `airrep label --seeds R`; with R of 2
+    or more the effects' signal-to-noise ratio and the noise ceiling are shown beside.
     """
     from airrep.cli.show.evaluations import print_correlations
-    from airrep.evaluation.loo import LooStudy
+    from airrep.evaluation.loo import LooStudy, WhatIfStudy
 
     opened = open_named(indexes, settings)
     (judged,) = _gather(labels, data=data, reading=reading, partial=partial, named=labels)
-    asked = LooStudy(opened, judged, pool, temperature, resamples=resamples)
+    study = WhatIfStudy if what_if else LooStudy
+    asked = study(opened, judged, pool, temperature, resamples=resamples)
     judging.deliver(asked.request, asked.run, print_correlations)
 
 

@@ -22,7 +22,7 @@ SamplingOptions = Annotated[
     Mapping[str, Any],
     SettingsFlags(
         "airrep.labels.plan:SamplingSettings",
-        (*_DRAWN, "removals", "seed"),
+        (*_DRAWN, "removals", "removals_by", "seed"),
         spelt={"disjoint_instances": "--disjoint"},
     ),
 ]
@@ -49,7 +49,7 @@ def sample_command(
     from airrep.labels.outside.subset_files import LIST, write_subset_files
     from airrep.labels.plan import SamplingSettings
 
-    kind = {} if drawing["removals"] is None else {"kind": "removals"}
+    kind = {"kind": "removals"} if drawing["removals"] or drawing["removals_by"] else {}
     chosen = SamplingSettings.of(configuring.values(drawing) | kind)
     corpus, asked = reading.read(data), reading.read_if(queries)
     plan = sampling.sample(corpus, out, chosen, asked, replace=replace)

@@ -135,6 +135,8 @@ class LdsStudy:
     measure: ClassVar[Literal["lds", "loo"]] = "lds"
     own_pool: ClassVar[PoolLike | None] = None
     """Pool where the user names none; None for each method's own."""
+    more_request: ClassVar[Mapping[str, Any]] = {}
+    """What else of :attr:`request` decides the result."""
 
     def __init__(
         self,
@@ -163,6 +165,7 @@ class LdsStudy:
             "pool": None if self.pool is None else str(Pooling.parse(self.pool)),
             "temperature": temperature,
             "resamples": resamples,
+            **self.more_request,
         }
         self.subject = json_digest({"measure": self.measure, "instances": list(judged)})
         check_names([name for name, _ in indexes])

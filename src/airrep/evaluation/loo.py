@@ -1,24 +1,25 @@
 """Leave-one-out: how well scores predict the effects of removing examples."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 
 from airrep.arrays import GroupScores, Rows
 from airrep.errors import ConfigError, DataError
 from airrep.evaluation.given import IndexesLike, InstancesLike, labelled_instances, named_indexes
-from airrep.evaluation.lds import Contender, LdsStudy, facts_of, telling_seeds
+from airrep.evaluation.lds import Contender, LdsStudy, RowFinder, facts_of, telling_seeds
 from airrep.evaluation.result import Evaluation
 from airrep.evaluation.statistics.labels import pearson
 from airrep.evaluation.statistics.metrics import RESAMPLES
 from airrep.index.index import Index
 from airrep.labels.instance import LabelledInstance
 from airrep.labels.labels import mean_over_seeds
+from airrep.scoring.group_scores import exact_group_scores
 from airrep.scoring.groups import Groups
-from airrep.scoring.pooling import PoolLike
+from airrep.scoring.pooling import AnyPooling, PoolLike
 
 
 @dataclass(frozen=True, eq=False)
@@ -69,6 +70,7 @@ def evaluate_loo(
     pool: PoolLike | None = None,
     temperature: float = 1.0,
     *,
+    what_if: bool = False,
     resamples: int = RESAMPLES,
     names: Sequence[str] | str | None = None,
 ) -> Evaluation:
@@ -77,17 +79,22 @@ def evaluate_loo(
     The effect e_j(x) is the query's loss after removal j less that with all examples, in nats: of each seed, then the
     mean over the seeds that have both, as what is common to a seed is no effect. The prediction f is the sum of the
     influence scores of the removed examples: to first order, effects of removals add up. Where one example is removed
-    at a time, sum, mean and attention are its score alike. Pearson's correlation, by the same rules, is in each row's
-    ``more``; the labels' signal-to-noise ratio (:func:`signal_to_noise`) and reliability are in the
-    facts, unless seeds change nothing. The matrices ``losses/INSTANCE`` hold the effects.
+    at a time, sum, mean and attention are its score alike. With *what_if* the prediction is what
+    :meth:`airrep.Index.what_if` says of the whole pool, f(x, S) − f(x, S∖R_j) by the method's own pool; the shares of
+    effects whose sign it has, and of queries whose largest effect it says is that, are in each row's ``more``.
+    Pearson's correlation, by the same rules as Spearman's, is there too; the labels' signal-to-noise ratio
+    (:func:`signal_to_noise`) and reliability are in the facts, unless seeds change nothing. The matrices
+    ``losses/INSTANCE`` hold the effects.
 
     Args:
         indexes: or their paths, or pairs ``(name, index)``, or one alone; the first is the one that the others are
             compared with.
         instances: with the whole pool as subset 0, and removals; or one instance alone.
         pool: how scores of the removed examples become one; ``sum`` when None, whatever the method's own. Order-K
-            predicts the removal beyond first order.
+            predicts the removal beyond first order. With *what_if*, how those of the whole pool do; the method's own
+            when None.
         temperature: of attention.
+        what_if: predict by the change of the whole pool's group score.
         resamples: two-way bootstrap draws, of queries and removals, behind each interval.
         names: of the rows; those of the pairs, or else the paths of the indexes, if None.
 
@@ -102,14 +109,15 @@ def evaluate_loo(
         ('loo', ['tfidf'])
     """
     opened, judged = named_indexes(indexes, "evaluate loo", names), labelled_instances(instances, "evaluate loo")
-    return LooStudy(opened, judged, pool, temperature, resamples=resamples).run()
+    study = WhatIfStudy if what_if else LooStudy
+    return study(opened, judged, pool, temperature, resamples=resamples).run()
 
 
 class LooStudy(LdsStudy):
     """An evaluation by leave-one-out, checked."""
 
     measure = "loo"
-    own_pool = "sum"
+    own_pool: ClassVar[PoolLike | None] = "sum"
 
     def _check(self) -> None:
         if self.temperature != 1 and self.asked_pool is None:
@@ -139,6 +147,58 @@ class LooStudy(LdsStudy):
         known = [by_seed for by_seed in telling_seeds(self.scored) if by_seed is not None]
         noise = {"signal_to_noise": signal_to_noise(known) if known else None}
         return {**facts, **named, **noise, "reliability": None if self.ceiling is None else self.ceiling.reliability}
+
+
+class WhatIfStudy(LooStudy):
+    """The same, predicted by what-if of the whole pool."""
+
+    own_pool = None
+    more_request: ClassVar[Mapping[str, Any]] = {"prediction": "what-if"}
+
+    def _check(self) -> None:
+        LdsStudy._check(self)  # a method's own pool may attend, at a temperature
+
+    def contender(self, name: str, index: Index) -> Contender:
+        pooling = index.attributor.pooling(self.pool, self.temperature)
+        if pooling.kind == "order":  # it scores removals as they are
+            found = super().contender(name, index)
+        else:
+            finder = RowFinder(index, self.instances)
+            scores = [_changes(finder, instance, pooling) for instance in self.instances]
+            found = Contender(name, index, pooling, scores, None, {"pearson": _mean_pearson(scores, self.judged)})
+        pairs = [(f, one.effects) for f, one in zip(found.scores, self.judged, strict=True)]
+        return replace(found, more={**found.more, "same_sign": _same_sign(pairs), "largest": _largest(pairs)})
+
+    def facts(self) -> dict[str, Any]:
+        """Facts on all rows; ``helped`` is the share of effects above 0."""
+        effects = np.concatenate([one.effects.ravel() for one in self.judged])
+        helped = float((effects[~np.isnan(effects)] > 0).mean())
+        return {**super().facts(), **self.more_request, "helped": helped}
+
+
+def _changes(finder: RowFinder, instance: LabelledInstance, pooling: AnyPooling) -> GroupScores:
+    """f(x, S) − f(x, S∖R_j) of all removals, ``(q, K)`` float32."""
+    index = finder.index
+    parts = exact_group_scores(index.encode_queries(instance.queries), index.blocks, finder.subsets(instance), pooling)
+    whole = np.sum(list(parts.values()), axis=0)
+    changes: GroupScores = (whole[:, :1] - whole[:, 1:]).astype(np.float32)
+    return changes
+
+
+def _same_sign(pairs: Sequence[tuple[GroupScores, np.ndarray]]) -> float:
+    """Share of effects whose sign the prediction has; pairs of predictions and effects, ``(q, K)``."""
+    known = [((f > 0) == (effects > 0))[~np.isnan(effects)] for f, effects in pairs]
+    return float(np.concatenate(known).mean())
+
+
+def _largest(pairs: Sequence[tuple[GroupScores, np.ndarray]]) -> float | None:
+    """Share of queries, of those with all effects, whose largest one is predicted to be it; None where none has all."""
+    found = []
+    for f, effects in pairs:
+        whole = ~np.isnan(effects).any(axis=1)
+        found.append(f[whole].argmax(axis=1) == effects[whole].argmax(axis=1))
+    known = np.concatenate(found)
+    return float(known.mean()) if len(known) else None
 
 
 def signal_to_noise(by_seed: Sequence[np.ndarray]) -> float | None:

@@ -39,6 +39,8 @@ CUTS = ("train_offsets", "query_offsets", "offsets")
 class SamplingSettings(Settings):
     """Settings of a draw of cross-validation instances; defaults are the paper's."""
 
+    added = ("removals_by",)
+
     kind: Literal["random", "removals"] = "random"
     """Random subsets; or for leave-one-out, the whole pool (subset 0) and the pool less a few examples each."""
     instances: int = Field(default=100, ge=1)
@@ -56,6 +58,8 @@ class SamplingSettings(Settings):
     removals have no example in common."""
     removal_size: int = Field(default=1, ge=1)
     """Examples that one removal leaves out."""
+    removals_by: Literal["source", "label"] | None = None
+    """Not random subsets, but as many as the pool has sources or labels; each leaves out one of them whole."""
     stratify: Literal["source", "label"] | None = None
     """Keep the shares of each source or label. So it is in pools, queries and subsets; None draws plainly."""
     held_out: int = Field(default=0, ge=0)

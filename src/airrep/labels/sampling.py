@@ -45,8 +45,8 @@ def sample(
 
     Raises:
         ConfigError: settings that do not go together.
-        DataError: too few examples, subsets not smaller than their pool, or examples without source or label to
-            stratify by.
+        DataError: too few examples, subsets not smaller than their pool, examples without source or label to
+            stratify or remove by, or pools with different numbers of those to remove.
         ArtifactError: something else is there, another process is writing there, or it cannot be written.
 
     Example:
@@ -73,10 +73,16 @@ def draw_rows(train: Corpus, settings: SamplingSettings, queries: Corpus | None 
 
 def _check(settings: SamplingSettings) -> None:
     """Refuse settings that contradict each other."""
-    if (settings.kind == "removals") != (settings.removals is not None):
+    counted, parted = settings.removals is not None, settings.removals_by is not None
+    if (settings.kind == "removals") != (counted or parted):
         raise ConfigError(
-            f"kind={settings.kind}, removals={settings.removals}: do not go together; "
-            "expected a number of removals with kind=removals alone. Give both or neither."
+            f"kind={settings.kind}, removals={settings.removals}, removals_by={settings.removals_by}: do not go "
+            "together; expected one of the two with kind=removals, neither without. Correct them."
+        )
+    if parted and (counted or settings.removal_size != 1):
+        raise ConfigError(
+            f"removals_by={settings.removals_by}: leaves out each {settings.removals_by} whole; expected neither "
+            "removals nor removal_size beside it. Leave them out."
         )
     if settings.held_out > settings.instances:
         raise ConfigError(
@@ -102,6 +108,8 @@ class _SampledCorpus:
     """``(n,)`` numbers, equal for equal texts of both corpora."""
     strata: np.ndarray | None
     """``(n,)`` numbers; None without strata."""
+    parts: np.ndarray | None = None
+    """``(n,)`` numbers of what removals leave out whole; None without."""
 
     def draw(self, generator: np.random.Generator, allowed: np.ndarray, count: int | None, where: str) -> Rows:
         """Draw rows among those allowed, all of them if no count is given."""
@@ -136,10 +144,10 @@ class _InstanceDraw:
         texts, query_texts = _texts(train, queries)
         first = np.zeros(len(query_texts), bool)
         first[np.unique(query_texts, return_index=True)[1]] = True
-        strata, query_strata = (_strata(corpus, settings.stratify) for corpus in (train, queries))
+        strata, query_strata = (_parts(corpus, settings.stratify, "stratify") for corpus in (train, queries))
         return cls(
             settings,
-            _SampledCorpus("train", "train_count", texts, strata),
+            _SampledCorpus("train", "train_count", texts, strata, _parts(train, settings.removals_by, "remove")),
             _SampledCorpus("query", "query_count", query_texts, query_strata),
             first,
             np.zeros(max(texts.max(), query_texts.max()) + 1, bool),
@@ -152,7 +160,13 @@ class _InstanceDraw:
             pool, queries = self._instance(i)
             rows["train"].append(pool)
             rows["queries"].append(queries)
-            rows["members"] += self._subsets(i, pool)
+            subsets = list(self._subsets(i, pool))
+            if i and len(subsets) * i != len(rows["members"]):
+                raise DataError(
+                    f"instance {i}: has {len(subsets) - 1:,} {self.settings.removals_by}s, those before "
+                    f"{len(rows['members']) // i - 1:,}; expected as many in each. Stratify, or draw larger pools."
+                )
+            rows["members"] += subsets
         return rows
 
     def _instance(self, i: int) -> tuple[Rows, Rows]:
@@ -173,6 +187,9 @@ class _InstanceDraw:
     def _subsets(self, i: int, pool: Rows) -> Iterator[Rows]:
         """Stored rows of each subset of one instance."""
         settings, n = self.settings, len(pool)
+        if self.train.parts is not None:
+            yield from _whole_parts(self.train.parts[pool], f"instance {i}", settings.removals_by)
+            return
         if settings.removals is not None:
             removed = settings.removals * settings.removal_size
             _check_enough(f"instance {i}", settings.removal_size, n, n - 1, "left out of", "removal_size")
@@ -184,6 +201,19 @@ class _InstanceDraw:
         strata = None if self.train.strata is None else self.train.strata[pool]
         for j in range(settings.subsets):
             yield draw_subset(settings.seed, i, j, n, settings.size, strata)
+
+
+def _whole_parts(parts: np.ndarray, where: str, by: str | None) -> Iterator[Rows]:
+    """No row, and then the rows of each part, in the order in which the corpus first has them."""
+    numbers = np.unique(parts)
+    if len(numbers) < 2:
+        raise DataError(
+            f"{where}: all examples of its train pool have one {by}; expected two or more to leave out in turn. "
+            "Give such data, or a number of removals."
+        )
+    yield np.empty(0, np.int64)
+    for number in numbers:
+        yield np.flatnonzero(parts == number)
 
 
 def _check_enough(where: str, wanted: int, n: int, most: int, what: str, setting: str) -> None:
@@ -205,15 +235,15 @@ def _texts(train: Corpus, queries: Corpus) -> tuple[np.ndarray, np.ndarray]:
     return codes[: len(train)], codes[-len(queries) :]
 
 
-def _strata(corpus: Corpus, by: str | None) -> np.ndarray | None:
-    """One number for each example, equal where source or label are."""
+def _parts(corpus: Corpus, by: str | None, what_for: str) -> np.ndarray | None:
+    """One number for each example, equal where source or label are; None where there is nothing to do by them."""
     if by is None:
         return None
     column = corpus.table[by]
     if column.null_count:
         row = int(np.argmax(column.is_null().to_numpy()))
         raise DataError(
-            f"example '{corpus.ids[row].as_py()}': has no {by}; expected one to stratify by. "
-            f"Add it, leave such examples out, or do not stratify by {by}."
+            f"example '{corpus.ids[row].as_py()}': has no {by}; expected one to {what_for} by. "
+            f"Add it, leave such examples out, or do not {what_for} by {by}."
         )
     return id_codes(column)

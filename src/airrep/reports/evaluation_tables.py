@@ -340,6 +340,8 @@ def rows_table(evaluation: Evaluation) -> Table:
     votes = {f"vote@{k}": f"vote@{k}" for k in facts.get("votes", ())}
     beside = {"loo": {"Pearson": "pearson"}, "classify": {"macro": "macro", **votes}}.get(measure, {})
     shares = {"of the same task": "same_task_share", "no words": "wordless_answers"} if measure == "select" else {}
+    if "helped" in facts:
+        shares = {"largest found": "largest", "same sign": "same_sign"}
     rows = [
         (
             *(row.name, row.method, *([pooling_text(row.pool, row.temperature)] if over_subsets else [])),

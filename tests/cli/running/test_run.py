@@ -140,6 +140,16 @@ def test_labels_come_back_with_the_subsets_that_they_are_of(run: Run) -> None:
     assert Path("labels/manifest.json").read_bytes() == before
 
 
+@pytest.mark.parametrize("asked", ["--removals 3", "--removals-by label"])
+def test_a_plan_of_removals_comes_back(run: Run, asked: str) -> None:
+    do(run, f"sample train.jsonl --out left --instances 1 --train-count 20 --query-count 2 {asked}")
+    before = airrep.open_plan("left").fingerprint
+    config(run, "left")
+    shutil.rmtree("left")
+    do(run, "run config.yaml")
+    assert airrep.open_plan("left").fingerprint == before
+
+
 def test_an_evaluation_comes_with_what_it_judges(run: Run) -> None:
     do(run, "index train.jsonl --out index --method tfidf")
     do(run, "index train.jsonl --out words --method bm25")

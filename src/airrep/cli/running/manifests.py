@@ -107,8 +107,9 @@ def _subsets(path: Path, manifest: Manifest) -> tuple[Step, dict[str, str]]:  # 
 
     request = manifest["request"]
     settings = _others(request["settings"], SamplingSettings)
-    settings.pop("kind", None)  # --removals says it
-    options = {"data": FILL_IN, **({"removals": settings.pop("removals")} if "removals" in settings else {})}
+    settings.pop("kind", None)  # --removals and --removals-by say it
+    said = {name: settings.pop(name) for name in ("removals", "removals_by") if name in settings}
+    options = {"data": FILL_IN, **said}
     options |= {"set": settings} if settings else {}
     comments = {"data": _corpus(request["train"])}
     if request["queries"] != request["train"]:

@@ -41,6 +41,8 @@ def print_correlations(evaluation: "Evaluation") -> None:
     say(_counts(evaluation) + _ceiling(evaluation))
     if evaluation.measure == "loo":
         say(_noise(evaluation.facts["signal_to_noise"]))
+    if "helped" in evaluation.facts:
+        say(f"predicted by what-if; effects above 0, so of what had helped: {evaluation.facts['helped']:.1%}")
     _say_cautions(evaluation)
 
 
