@@ -78,7 +78,7 @@ WORDS: Mapping[Measure, Words] = {  # in the order of the page
     "loo": Words(
         "Leave-one-out (LOO)",
         "LOO",
-        "Rank correlation × 100 between predicted and measured effect of removing one example, mean over queries",
+        "Rank correlation × 100 between predicted and measured effect of leaving examples out, mean over queries",
         f"{_BOOTSTRAP} and removals",
     ),
 }
