@@ -766,10 +766,24 @@ def test_texts_cannot_steer_the_terminal(world: Run) -> None:
 
 
 def test_a_reader_that_stops_early_ends_the_command_quietly(world: Run) -> None:
-    command = f"{sys.executable} -m airrep.cli.app top runs/index queries.jsonl -k 30 | head -1"
-    ended = subprocess.run(command, shell=True, capture_output=True, text=True, check=False)
-    assert ended.stderr == ""
-    assert "most helpful for q0" in ended.stdout
+    asked = f"{sys.executable} -m airrep.cli.app top runs/index queries.jsonl -k 30"
+    for more, reader in (("", "head -1"), ("", "true"), ("--json", "true")):
+        command = f"{asked} {more} | {reader}; echo ${{PIPESTATUS[0]}} >&2"
+        ended = subprocess.run(["bash", "-c", command], capture_output=True, text=True, check=False)
+        assert ended.stderr == "1\n"
+        assert ("most helpful for q0" in ended.stdout) == (reader == "head -1")
+
+
+def test_a_lost_worker_s_pipe_does_not_end_the_command() -> None:
+    """What is written to it is an error that is dealt with, and no signal."""
+    code = (
+        "import os, sys; sys.argv = ['airrep', 'methods', '--json']; from airrep.cli.app import main\n"
+        "try: main()\nexcept SystemExit: pass\n"
+        "reader, writer = os.pipe(); os.close(reader)\n"
+        "try: os.write(writer, b'task')\nexcept BrokenPipeError: print('goes on')"
+    )
+    ended = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert (ended.returncode, ended.stdout.splitlines()[-1]) == (0, "goes on")
 
 
 @pytest.mark.slow

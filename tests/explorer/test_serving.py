@@ -1,11 +1,16 @@
 """Serving: the token, the port, the command."""
 
 import socket
+import struct
 import subprocess
 import sys
+import time
+from pathlib import Path
+from urllib.request import urlopen
 
 import pytest
 from typer.testing import CliRunner
+from worlds.small_world import make_corpus
 
 import airrep
 from airrep.cli import app as cli
@@ -52,3 +57,28 @@ def test_without_the_extra_the_command_says_how_to_get_it(index: airrep.Index) -
     assert ended.returncode == 1
     assert "pip install 'airrep[explorer]'" in ended.stderr
     assert "Traceback" not in ended.stderr
+
+
+def hang_up(port: int, reset: bool) -> None:
+    """Ask several times over one connection, and break it off before the answers are read."""
+    with socket.create_connection(("127.0.0.1", port)) as caller:
+        for _ in range(6):
+            caller.sendall(f"GET /api/facets HTTP/1.1\r\nHost: 127.0.0.1:{port}\r\n\r\n".encode())
+        time.sleep(0.002)  # the first answers are on their way
+        if reset:
+            caller.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+
+
+def test_browsers_that_hang_up_do_not_end_the_command(tmp_path: Path) -> None:
+    index = airrep.build_index(make_corpus(9), tmp_path / "index", "tfidf")
+    command = [sys.executable, "-m", "airrep.cli.app", "serve", str(index.path), "--no-token", "--port", "0"]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True) as served:
+        try:
+            assert served.stdout is not None
+            address = next(line for line in served.stdout if "http://" in line).split("http://")[1].strip()
+            for number in range(600):
+                hang_up(int(address.split(":")[1].strip("/")), number % 2 == 0)
+            assert b"<html" in urlopen(f"http://{address}").read()
+            assert served.poll() is None
+        finally:
+            served.kill()

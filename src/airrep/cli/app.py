@@ -2,7 +2,6 @@
 
 import atexit
 import gc
-import signal
 import sys
 from collections.abc import Mapping
 from dataclasses import asdict
@@ -260,10 +259,10 @@ for command in (*own.registered_commands, *run_commands.app.registered_commands)
 def main() -> None:
     """Run the command line; every expected failure is one line on stderr and exit status 1.
 
-    A reader of stdout that stops early, such as ``head``, ends the process as it ends other Unix tools.
+    A reader of stdout that stops early, such as ``head``, ends the command without a word, with status 1: typer and
+    rich see to it. SIGPIPE stays ignored, or a browser that hangs up would end `airrep serve`, and a lost worker the
+    command that waits for it.
     """
-    if hasattr(signal, "SIGPIPE"):  # Windows has none
-        signal.signal(signal.SIGPIPE, signal.SIG_DFL)
     # The interpreter's last collection would walk every object that torch made: 0.3 s of a cold `airrep top`.
     atexit.register(gc.freeze)
     try:
