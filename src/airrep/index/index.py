@@ -131,7 +131,8 @@ class Index(EditableIndex):
     def reopened(self, attributor: Attributor | None = None) -> Self:
         found = type(self)(self.path, attributor or self.given, before=self)
         ready = vars(self).get("_attributor")
-        if ready is not None and attributor in (None, ready) and _learnt(found.manifest) == _learnt(self.manifest):
+        same = attributor in (None, ready) and _learnt(found.manifest) == _learnt(self.manifest)
+        if ready is not None and self._asked is None and same:
             vars(found)["_attributor"] = ready  # with all that it has read: appends in a row need it each time
         return found
 
