@@ -158,6 +158,20 @@ def test_what_if_of_sums_is_the_sum_of_what_is_removed_and_its_request_says_so(t
     assert (attending.pool, attending.temperature) == ("attention", 0.5)
 
 
+def test_what_if_leaves_out_missing_losses_and_says_where_all_are_missing(tmp_path):
+    instance = world("a", 1)
+    index = index_of(tmp_path, instance)
+    holes, bare = instance.losses.copy(), instance.losses.copy()
+    holes[:, 4] = holes[2, 0] = bare[:, 0] = np.nan
+    some, none = (dataclasses.replace(instance, losses=losses, by_seed=None) for losses in (holes, bare))
+    found = evaluate_loo([index], [some], what_if=True, resamples=20)
+    f, effects = (np.delete(np.delete(found.matrices[name], 3, axis=1), 2, axis=0) for name in ("0/a", "losses/a"))
+    assert found.rows[0].more["largest"] == np.mean(f.argmax(axis=1) == effects.argmax(axis=1))
+    assert found.rows[0].more["same_sign"] == np.mean((f > 0) == (effects > 0))
+    with pytest.raises(DataError, match="all are missing"):
+        evaluate_loo([index], [none], what_if=True)
+
+
 def test_the_ceiling_and_the_reliability_are_those_of_the_seeds(tmp_path):
     instance, single = world("a", 1, seeds=3), world("b", 2, seeds=1)
     index = index_of(tmp_path, instance, single)

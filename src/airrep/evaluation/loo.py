@@ -185,18 +185,27 @@ def _changes(finder: RowFinder, instance: LabelledInstance, pooling: AnyPooling)
     return changes
 
 
-def _same_sign(pairs: Sequence[tuple[GroupScores, np.ndarray]]) -> float:
+def _same_sign(pairs: Sequence[tuple[GroupScores, np.ndarray]]) -> float | None:
     """Share of effects whose sign the prediction has; pairs of predictions and effects, ``(q, K)``."""
-    known = [((f > 0) == (effects > 0))[~np.isnan(effects)] for f, effects in pairs]
-    return float(np.concatenate(known).mean())
+    return _share([((f > 0) == (effects > 0))[~np.isnan(effects)] for f, effects in pairs])
 
 
 def _largest(pairs: Sequence[tuple[GroupScores, np.ndarray]]) -> float | None:
-    """Share of queries, of those with all effects, whose largest one is predicted to be it; None where none has all."""
+    """Share of queries whose largest effect is predicted to be it.
+
+    Removals without any loss do not count, and neither do queries that lack one of the others.
+    """
     found = []
     for f, effects in pairs:
-        whole = ~np.isnan(effects).any(axis=1)
-        found.append(f[whole].argmax(axis=1) == effects[whole].argmax(axis=1))
+        there = ~np.isnan(effects).all(axis=0)
+        whole = ~np.isnan(effects[:, there]).any(axis=1)
+        predicted, known = (part[whole][:, there] for part in (f, effects))
+        found.append(predicted.argmax(axis=1) == known.argmax(axis=1) if there.any() else np.empty(0, bool))
+    return _share(found)
+
+
+def _share(found: Sequence[np.ndarray]) -> float | None:
+    """Share of what holds, None where nothing is known."""
     known = np.concatenate(found)
     return float(known.mean()) if len(known) else None
 
