@@ -16,15 +16,17 @@ from worlds.toy_farm import FINE_TUNE, ToyLearner, ToyWorld
 from airrep.corpus.corpus import Corpus, Example
 from airrep.evaluation.result import read_evaluation
 from airrep.labels.farm import label
+from airrep.labels.labels import open_labels
 from airrep.labels.plan import SamplingSettings
 from airrep.labels.sampling import sample
+from airrep.reports.tables import signed
 
 TOPICS = ("apples", "bees", "clocks", "dunes", "elms", "flutes", "gates", "hills")
 
 
 def _corpus(prefix: str, count: int) -> Corpus:
     return Corpus.from_examples(
-        Example(f"{TOPICS[number % 8]} question {prefix}{number}", "answer", f"{prefix}{number}")
+        Example(f"{TOPICS[number % 8]} question {prefix}{number}", "answer", f"{prefix}{number}", source=TOPICS[number % 8])
         for number in range(count)
     )
 
@@ -63,6 +65,9 @@ def folder(tmp_path_factory):
     )
     removals = sample(TRAIN, folder / "removal-plan", settings, QUERIES)
     label(removals, TRAIN, QUERIES, TopicWorld(), FINE_TUNE, folder / "removals", seeds=2)
+    settings = SamplingSettings(kind="removals", instances=1, train_count=40, query_count=4, removals_by="source")
+    sources = sample(TRAIN, folder / "source-plan", settings, QUERIES)
+    label(sources, TRAIN, QUERIES, TopicWorld(), FINE_TUNE, folder / "sources", seeds=2)
     return folder
 
 
@@ -156,6 +161,35 @@ def test_evaluate_loo_shows_the_effects_noise(run):
     _refused(run("evaluate", "loo", "tfidf", "--labels", "labels#0", *LABELS), "labels/0: is not made of removals")
     _refused(run("evaluate", "lds", "tfidf", "--labels", "removals", *LABELS), "removals/0: is made of removals")
     _refused(run("evaluate", "loo", "tfidf", "--labels", "removals", *LABELS, "--temperature", "2"), "belongs to")
+
+
+@pytest.mark.parametrize("asked", ["--subsets 9", "--size 3"])
+@pytest.mark.parametrize("removals", ["--removals 3", "--removals-by source"])
+def test_sizes_of_random_subsets_beside_removals_are_refused(run, asked, removals):
+    drawn = f"sample train.jsonl --out idle --instances 1 {removals} {asked}".split()
+    _refused(run(*drawn), f"{asked.split()[0]}: is of random subsets, and removals are none")
+    assert not Path("idle").exists()
+
+
+def test_evaluate_loo_tells_what_each_source_did(run):
+    judged = ("evaluate", "loo", "tfidf", "--labels", "sources", *LABELS, "--what-if", "--resamples", "50")
+    status, out, err = run(*judged)
+    assert status == 0, err
+    status, told, err = run(*judged, "--json")
+    assert status == 0, err
+    (removed,) = json.loads(told)["facts"]["removed"]
+    assert {one["name"] for one in removed} == {f"source {topic}" for topic in TOPICS}
+    assert sum(one["examples"] for one in removed) == 40
+    labels = open_labels("sources")
+    losses = labels.losses(0).astype(float)
+    pool = set(labels.plan.train_rows(0))
+    for j, one in enumerate(removed, start=1):
+        assert {f"source {TRAIN[row].source}" for row in pool - set(labels.plan.subset_rows(0, j))} == {one["name"]}
+        effects = (losses[:, :, j] - losses[:, :, 0]).mean(axis=0)
+        assert one["effect"] == pytest.approx(effects.mean(), abs=1e-6)
+        assert one["helped"] == (effects > 0).mean()
+        (line,) = (line for line in out.splitlines() if f" {one['name']} " in line)
+        assert signed(one["effect"]) in line
 
 
 def test_the_same_labels_given_twice_are_refused_as_are_equal_names(run):

@@ -22,6 +22,11 @@ def test_a_folder_is_named_by_its_whole_path(tmp_path: Path, monkeypatch: pytest
     assert LmSettings.given({"lm": tmp_path / "lm"}).lm == str(tmp_path / "lm")
 
 
+def test_a_path_is_taken_as_its_text(tmp_path: Path) -> None:
+    given: dict[str, Any] = {"lm": tmp_path}
+    assert LmSettings(**given) == LmSettings.of(given) == LmSettings(lm=str(tmp_path))
+
+
 @pytest.mark.parametrize("template", ["{prompt}", "{response} {prompt}", "{prompt} {response} {response}", "chat"])
 def test_a_template_needs_prompt_and_response_in_this_order(template: str) -> None:
     with pytest.raises(ConfigError, match=r"^lm: template=.*\{prompt\} and then \{response\}, once each"):

@@ -50,6 +50,11 @@ def sample_command(
     from airrep.labels.plan import SamplingSettings
 
     kind = {"kind": "removals"} if drawing["removals"] or drawing["removals_by"] else {}
+    idle = next((name for name in ("subsets", "size") if kind and drawing[name] is not None), None)
+    if idle is not None:
+        raise ConfigError(
+            f"--{idle}: is of random subsets, and removals are none; expected one or the other. Leave --{idle} out."
+        )
     chosen = SamplingSettings.of(configuring.values(drawing) | kind)
     corpus, asked = reading.read(data), reading.read_if(queries)
     plan = sampling.sample(corpus, out, chosen, asked, replace=replace)
@@ -123,7 +128,8 @@ def label_command(
     read = f"--data {data}" if queries is None else f"--data {data} --data {queries}"
     following = f"airrep train {out} {read} --out ENCODER"
     if labels.plan.settings.kind == "removals":
-        following = f"airrep evaluate loo INDEX --labels {out} {read}"
+        whole = "" if labels.plan.settings.removals_by is None else " --what-if"
+        following = f"airrep evaluate loo INDEX --labels {out} {read}{whole}"
     note(f"{labels!r}; {next_step(labels, following)}")
 
 

@@ -140,13 +140,20 @@ class LooStudy(LdsStudy):
         return replace(found, sizes=None if self.asked_pool is None else found.sizes, more=more)
 
     def facts(self) -> dict[str, Any]:
-        """Facts on all rows; ``removal_size`` is the least and the greatest."""
+        """Facts on all rows; ``removal_size`` is the least and the greatest, ``removed`` what each whole source was."""
         facts = facts_of(self.scored)
         renamed = {"subsets": "removals", "subsets_left_out": "removals_left_out", "subset_size": "removal_size"}
         named = {name: facts.pop(old) for old, name in renamed.items()}
         known = [by_seed for by_seed in telling_seeds(self.scored) if by_seed is not None]
         noise = {"signal_to_noise": signal_to_noise(known) if known else None}
-        return {**facts, **named, **noise, "reliability": None if self.ceiling is None else self.ceiling.reliability}
+        reliability = None if self.ceiling is None else self.ceiling.reliability
+        wholes = {"removed": [_removed(one) for one in self.judged]} if self._by_name else {}
+        return {**facts, **named, **noise, "reliability": reliability, **wholes}
+
+    @property
+    def _by_name(self) -> bool:
+        """Whether removals have names, those of whole sources or labels, and not numbers."""
+        return not any(name.isdecimal() for one in self.scored for name in one.subsets.names)
 
 
 class WhatIfStudy(LooStudy):
@@ -174,6 +181,16 @@ class WhatIfStudy(LooStudy):
         effects = np.concatenate([one.effects.ravel() for one in self.judged])
         helped = float((effects[~np.isnan(effects)] > 0).mean())
         return {**super().facts(), **self.more_request, "helped": helped}
+
+
+def _removed(one: Removals) -> list[dict[str, Any]]:
+    """Name and examples of each removed set, and the mean of its effects on queries, in nats, with the share above 0."""
+    found = []
+    for name, size, effects in zip(one.removed.subsets.names, one.removed.subsets.sizes, one.effects.T, strict=True):
+        known = effects[~np.isnan(effects)]
+        mean, helped = (float(known.mean()), float((known > 0).mean())) if len(known) else (None, None)
+        found.append({"name": name, "examples": int(size), "effect": mean, "helped": helped})
+    return found
 
 
 def _changes(finder: RowFinder, instance: LabelledInstance, pooling: AnyPooling) -> GroupScores:

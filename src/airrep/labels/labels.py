@@ -2,10 +2,10 @@
 
 import re
 from collections.abc import Mapping
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 from jaxtyping import Float32
@@ -24,9 +24,12 @@ from airrep.runtime.artifacts.manifests import read_manifest
 from airrep.runtime.artifacts.names import MANIFEST, REQUEST
 from airrep.runtime.artifacts.urls import fetched
 from airrep.runtime.remote.places import Anchored
+from airrep.scoring.groups import Groups
 
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
 """Names of files and folders that a request gives."""
+WHOLE = "all"
+"""Name of the subset that leaves no source or label out."""
 
 
 class Labels:
@@ -214,11 +217,12 @@ class Labels:
 
     def _instance(self, number: int, train: Corpus, queries: Corpus) -> LabelledInstance:
         drawn, by_seed = self.plan.instance(number), self.losses(number)
+        pool, by = train.take(drawn.train), self.plan.settings.removals_by
         return LabelledInstance(
             name=drawn.name,
-            train=train.take(drawn.train),
+            train=pool,
             queries=queries.take(drawn.queries),
-            subsets=drawn.subsets,
+            subsets=drawn.subsets if by is None else _named_by(drawn.subsets, pool, by),
             losses=mean_over_seeds(by_seed),
             base_losses=self.base_losses(number),
             by_seed=by_seed if self.seeds > 1 else None,
@@ -266,6 +270,13 @@ class Labels:
             except Exception as error:  # damaged headers of arrays raise nearly anything
                 raise ArtifactError(f"{self.path / name}: cannot be read, so it was altered. Restore it.") from error
         return self._arrays[name]
+
+
+def _named_by(subsets: Groups, pool: Corpus, by: Literal["source", "label"]) -> Groups:
+    """The whole pool, and the pool without each source or label, named after what is left out."""
+    values, everyone = pool.values(by), np.arange(len(pool))
+    gone = [np.setdiff1d(everyone, subsets.members(j))[0] for j in range(1, len(subsets))]
+    return replace(subsets, names=(WHOLE, *(f"{by} {values[row]}" for row in gone)))
 
 
 def _check_state(state: Mapping[str, Any]) -> None:

@@ -22,6 +22,7 @@ from airrep.reports.tables import (
     p_number,
     p_text,
     seconds_text,
+    signed,
     span_text,
     three,
     true_minus,
@@ -360,6 +361,27 @@ def rows_table(evaluation: Evaluation) -> Table:
 
 def _share(value: float | None) -> str:
     return "" if value is None else f"{100 * value:.0f} %"
+
+
+def removed_table(evaluation: Evaluation) -> Table | None:
+    """What removals of whole sources or labels did to the queries; None where removals have no names."""
+    facts = evaluation.facts
+    if not facts.get("removed"):
+        return None
+    several = len(facts["removed"]) > 1
+    lines = (
+        (
+            f"{name}: {one['name']}" if several else one["name"],
+            f"{one['examples']:,}",
+            "" if one["effect"] is None else signed(one["effect"]),
+            _share(one["helped"]),
+        )
+        for name, removed in zip(facts["instances"], facts["removed"], strict=True)
+        for one in removed
+    )
+    columns = ("left out", "examples", "loss of a query, nats", "queries it had helped")
+    caption = "Change of a query's loss where this is left out, mean over the queries: above 0, it had helped."
+    return Table.of_texts(columns, lines, title="Effect of each source or label", caption=caption)
 
 
 def tasks_table(evaluation: Evaluation) -> Table:

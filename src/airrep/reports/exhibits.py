@@ -21,6 +21,7 @@ from airrep.reports.evaluation_tables import (
     extras_table,
     mark_of,
     parts_table,
+    removed_table,
     sources_table,
     value_table,
     words_of,
@@ -100,6 +101,8 @@ def _measure(measure: Measure, sources: Sources, *, figures: bool) -> Section:
         extras, parts = extras_table(panel), parts_table(panel)
         exhibits += [_table(f"{measure}-more-{number}", extras)] if extras else []
         exhibits += [_table(f"{measure}-parts-{number}", parts, folded=True)] if parts else []
+        removed = removed_table(panel.evaluation)
+        exhibits += [_table(f"{measure}-removed-{number}", removed)] if removed else []
     return Section(measure, heading, tuple(exhibits))
 
 

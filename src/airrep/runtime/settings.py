@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any, ClassVar, Self
 
 import yaml
-from pydantic import BaseModel, ConfigDict, SerializerFunctionWrapHandler, ValidationError, model_serializer
+from pydantic import BaseModel, ConfigDict, SerializerFunctionWrapHandler, ValidationError, model_serializer, model_validator
 
 from airrep.errors import ConfigError
 
@@ -33,6 +33,14 @@ class Settings(BaseModel):
             if name not in self.added or getattr(self, name) != known[name].default
         }
 
+    @model_validator(mode="before")
+    @classmethod
+    def _path_texts(cls, values: Any) -> Any:
+        """A path, as other stages return it, is taken as its text."""
+        if not isinstance(values, Mapping):
+            return values
+        return {name: fspath(one) if isinstance(one, PathLike) else one for name, one in values.items()}
+
     @classmethod
     def given(cls, settings: Self | Mapping[str, Any] | None, where: str = "settings") -> Self:
         """Settings as they are, of a mapping of some of them, or the defaults; the errors of :meth:`of`."""
@@ -40,13 +48,13 @@ class Settings(BaseModel):
 
     @classmethod
     def of(cls, values: dict[str, Any], where: str = "settings") -> Self:
-        """Check *values* and fill in the defaults; a path, as other stages return it, is taken as its text.
+        """Check *values* and fill in the defaults.
 
         Raises:
             ConfigError: a name that does not exist, or a value that cannot hold.
         """
         try:
-            return cls(**{name: fspath(one) if isinstance(one, PathLike) else one for name, one in values.items()})
+            return cls(**values)
         except ValidationError as error:
             told = error.errors()[0].get("ctx", {}).get("error")
             if isinstance(told, ConfigError):  # it says by itself what to do

@@ -22,6 +22,8 @@ INPUTS = 2.0**-8 + 2.0**-16
 """Covers inputs rounded to bfloat16 or TF32, which programs may have allowed torch to do in float32 products."""
 PAIRS = 2048
 """Exact inner products worked out at a time."""
+WIDE = 8192
+"""Scores compared with their limits at a time."""
 
 
 def check_precision(precision: str) -> None:
@@ -165,7 +167,7 @@ class BoundedScores:
         """Pairs that may exceed the floor ``(q,)`` of their query: query, row, score, error bound, exact part."""
         with np.errstate(over="ignore"):
             limit = np.nextafter(((floor - self.widest) / self.unit).astype(np.float32), np.float32(-np.inf))
-        place = np.flatnonzero(self.values >= limit)
+        place = np.flatnonzero(_reached(self.values, limit))
         if not len(place):  # as mostly, once good rows were seen
             return None
         row, query = np.divmod(place, len(limit))
@@ -175,6 +177,18 @@ class BoundedScores:
         row, query = row[chosen], query[chosen]
         known = np.zeros(len(query)) if self.known is None else self.known[row, query]
         return query.astype(np.uint8), row, score[chosen], error[chosen], known
+
+
+def _reached(values: np.ndarray, limit: np.ndarray) -> np.ndarray:
+    """Whether each value ``(b, q)`` reaches the limit ``(q,)`` of its column."""
+    b, q = values.shape
+    together = max(1, WIDE // q)  # rows: numpy compares few long rows twice as fast as many short ones
+    whole = b - b % together
+    found = np.empty((b, q), bool)
+    wide = (values[:whole].reshape(-1, together * q), np.tile(limit, together))
+    np.greater_equal(*wide, out=found[:whole].reshape(-1, together * q))
+    np.greater_equal(values[whole:], limit, out=found[whole:])
+    return found
 
 
 class Scan(Protocol):

@@ -11,7 +11,7 @@ from airrep.evaluation.comparison import KIND as COMPARISON
 from airrep.evaluation.comparison import read_comparison
 from airrep.evaluation.diagnosis.findings import PAGE
 from airrep.evaluation.result import caution_on, read_evaluation
-from airrep.reports.evaluation_tables import MOST_TASKS, rows_table, tasks_table
+from airrep.reports.evaluation_tables import MOST_TASKS, removed_table, rows_table, tasks_table
 from airrep.reports.other_tables import comparison_tables, findings_table
 from airrep.reports.tables import PLAIN, SIGNED, Table, held_out_table, span_text
 from airrep.runtime.artifacts.manifests import read_manifest
@@ -39,6 +39,8 @@ def print_correlations(evaluation: "Evaluation") -> None:
     """Print LDS or leave-one-out correlations, and their noise ceiling."""
     print_table(rows_table(evaluation), LONGEST)
     say(_counts(evaluation) + _ceiling(evaluation))
+    if removed := removed_table(evaluation):
+        print_table(removed, LONGEST)
     if evaluation.measure == "loo":
         say(_noise(evaluation.facts["signal_to_noise"]))
     if "helped" in evaluation.facts:
