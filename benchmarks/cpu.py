@@ -7,20 +7,24 @@ from collections.abc import Callable
 from concurrent.futures import ProcessPoolExecutor
 from pathlib import Path
 
+from threadpoolctl import threadpool_limits
+
 
 def interleave(candidates: dict[str, Callable[[], object]], rounds: int = 5) -> dict[str, float]:
     """Median process CPU seconds of each candidate.
 
     Each round runs every candidate once, so that a slow moment of the machine falls on all of them alike;
-    one round before the first is not counted. Set every library to one thread before calling.
+    one round before the first is not counted. BLAS and OpenMP have one thread: their idle threads spin for a while,
+    on the account of whoever comes next. Give other libraries one thread before calling.
     """
     seconds: dict[str, list[float]] = {name: [] for name in candidates}
-    for round_number in range(rounds + 1):
-        for name, run in candidates.items():
-            start = time.process_time()
-            run()
-            if round_number:
-                seconds[name].append(time.process_time() - start)
+    with threadpool_limits(1):
+        for round_number in range(rounds + 1):
+            for name, run in candidates.items():
+                start = time.process_time()
+                run()
+                if round_number:
+                    seconds[name].append(time.process_time() - start)
     return {name: statistics.median(spent) for name, spent in seconds.items()}
 
 
