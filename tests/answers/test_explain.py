@@ -140,6 +140,23 @@ def test_tokens_are_scores_without_each_word(index: airrep.Index) -> None:
             assert token.score == pytest.approx(lesson.answer_score - score, abs=1e-6)
 
 
+def test_words_that_a_method_does_not_know_do_nothing(tmp_path: Path) -> None:
+    texts = [
+        "copper melts at a thousand degrees",
+        "the cat sat on the mat",
+        "copper wire is red",
+        "melts in your mouth",
+    ]
+    corpus = airrep.Corpus.from_records([{"prompt": f"question {n}", "response": text} for n, text in enumerate(texts)])
+    index = airrep.build_index(corpus, tmp_path / "tfidf", "tfidf")
+    answer = Example("what", "Copper , melts ; hot !", "q")
+    (one,) = airrep.explain(index, answer, k=2, tokens=True).answers
+    for lesson in one.lessons:
+        told = {answer.response[token.start : token.stop]: token.score for token in lesson.tokens or ()}
+        assert {word: told[word] for word in (",", ";", "hot", "!")} == {",": 0, ";": 0, "hot": 0, "!": 0}
+        assert told["Copper"] != 0
+
+
 def test_tokens_are_told_of_rows_after_deleted_ones(index: airrep.Index) -> None:
     answer = Example("what is it?", "The quick brown fox", "q")
     (lesson,) = airrep.explain(index.delete(range(49)), answer, k=1, tokens=True).answers[0].lessons

@@ -14,6 +14,7 @@ import airrep
 from airrep.answers.mix import MixResult
 from airrep.answers.mixed_files import drawn_rows, write_axolotl
 from airrep.arrays import DenseFeatures
+from airrep.attributors.base import OnRows
 from airrep.corpus.corpus import Corpus, Example
 from airrep.errors import ArtifactError, ConfigError
 
@@ -71,6 +72,20 @@ def test_ties_count_in_equal_parts_whatever_their_order(tmp_path: Path) -> None:
         known = 0.025 ** (1 / 3)  # three queries that agree: the exact interval of a share of 1, and of 0
         ends = (result.sources[0].low, result.sources[0].high)
         assert ends == pytest.approx((known / 2, known / 2 + 1 - known))
+
+
+class Tiny(HashAttributor):
+    """The same scores, times a millionth of a millionth."""
+
+    def encode_queries(self, examples: Sequence[Example], on_rows: OnRows | None = None) -> DenseFeatures:
+        return super().encode_queries(examples, on_rows) * np.float32(1e-12)
+
+
+def test_weights_do_not_depend_on_the_size_of_scores(tmp_path: Path, queries: airrep.Corpus) -> None:
+    plain, tiny = (
+        airrep.build_index(make_corpus(100), tmp_path / method.__name__, method()) for method in (HashAttributor, Tiny)
+    )
+    assert weights(airrep.mix(tiny, queries, top=0.2)) == weights(airrep.mix(plain, queries, top=0.2))
 
 
 def test_one_query_says_little_of_others(index: airrep.Index, queries: airrep.Corpus) -> None:

@@ -4,6 +4,7 @@ import json
 import shlex
 import shutil
 from collections.abc import Sequence
+from itertools import cycle
 from pathlib import Path
 
 import numpy as np
@@ -26,8 +27,8 @@ TOPICS = ("apples", "bees", "clocks", "dunes", "elms", "flutes", "gates", "hills
 
 def _corpus(prefix: str, count: int) -> Corpus:
     return Corpus.from_examples(
-        Example(f"{TOPICS[number % 8]} question {prefix}{number}", "answer", f"{prefix}{number}", source=TOPICS[number % 8])
-        for number in range(count)
+        Example(f"{topic} question {prefix}{number}", "answer", f"{prefix}{number}", source=topic)
+        for number, topic in zip(range(count), cycle(TOPICS), strict=False)
     )
 
 

@@ -346,6 +346,8 @@ def test_bad_requests_are_one_line(folder):
         evaluate_lds([_index(folder)], [ONE], resamples=0)
     with pytest.raises(DataError, match="two rows are called 'x'"):
         evaluate_lds([_index(folder), _index(folder)], [ONE], resamples=20, names=["x", "x"])
+    with pytest.raises(ConfigError, match="evaluate lds: two instances are named a; expected different names"):
+        evaluate_lds([_index(folder)], [ONE, dataclasses.replace(TWO, name=ONE.name)])
     with pytest.raises(ConfigError, match="pool 'best'"):
         evaluate_lds([_index(folder)], [ONE], "best")
     stranger = planted(9, "elsewhere", n=20, q=3, m=4, size=5)

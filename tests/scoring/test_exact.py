@@ -82,6 +82,25 @@ def test_channels_with_factors_change_by_their_members_too() -> None:
 
 
 @pytest.mark.parametrize("pool", ["attention", "signed-attention"])
+@pytest.mark.parametrize(("scale", "temperature"), [(1, 1.0), (20, 0.1), (300, 1.0), (1000, 1.0), (5000, 1.0)])
+def test_attention_over_long_features_that_are_nearly_orthogonal(pool: str, scale: float, temperature: float) -> None:
+    """Their scores are small sums of large numbers, of which float32 would leave little."""
+    generator = np.random.default_rng(3)
+    queries, features = (generator.standard_normal((n, 16)) * scale for n in (4, 300))
+    queries[:, 8:], features[:, :8] = 0, 0
+    queries[:, 0], features[:, 0] = scale, generator.standard_normal(300) * 10 / scale
+    features[:, 1:8] = scale  # cancelled by the queries' own
+    queries[:, 7] = -queries[:, 1:7].sum(axis=1)
+    queries, features = queries.astype(np.float32), features.astype(np.float16)
+    groups = Groups.from_lists({"a": np.arange(0, 300, 2), "b": np.arange(300)})
+    found = group_scores(queries, blocks_of(features, 64), groups, pool, temperature=temperature)
+    scores = queries.astype(np.float64) @ features.astype(np.float64).T
+    for column, some in enumerate((scores[:, ::2], scores)):
+        expected = np.array(reference(some, pool, temperature), np.float64)
+        np.testing.assert_allclose(found[:, column], expected, rtol=2e-4, atol=2e-4 * np.abs(some).max())
+
+
+@pytest.mark.parametrize("pool", ["attention", "signed-attention"])
 @pytest.mark.parametrize("value", [0.1, -0.7, 33.3, 700.0])
 def test_attention_over_many_equal_scores_stays_inside_their_range(pool: str, value: float) -> None:
     rows = 100_000

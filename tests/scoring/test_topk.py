@@ -10,8 +10,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import sparse
 
+from airrep.arrays import Features, MixedFeatures
 from airrep.errors import ConfigError, DataError
 from airrep.scoring import products as scans
+from airrep.scoring import topk as search
 from airrep.scoring.blocks import Block, Piece, error_bounds, quantise
 from airrep.scoring.topk import top_k
 
@@ -163,6 +165,61 @@ def test_crowds_of_equal_rows_are_settled_on_the_way() -> None:
         found = top_k(queries, blocks_of(features, (9000,), codes), 5)
         np.testing.assert_array_equal(found.rows, rows)
         np.testing.assert_array_equal(found.scores, scores)
+
+
+def heavy_tailed(seed: int, rows: int, d: int) -> np.ndarray:
+    """Features as gradients have them: a few numbers are so large that a code says nothing of the others."""
+    generator = np.random.default_rng(seed)
+    return (generator.standard_t(1.2, (rows, d)) * 10.0 ** generator.uniform(-1, 1, (rows, 1))).clip(-6e4, 6e4)
+
+
+@pytest.mark.parametrize("mixed", [False, True])
+@pytest.mark.parametrize("count", [1, 40])
+def test_rows_that_bounds_tell_nothing_of_are_not_multiplied_one_by_one(
+    count: int, mixed: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    d, n, k = 256, 4000, 3
+    features = heavy_tailed(0, n, d).astype(np.float16)
+    features[1000:2000] = features[:1000]  # ties, which go by row
+    queries = heavy_tailed(1, count, d).astype(np.float32)
+    settled: list[int] = []
+    exact = scans.inner_products
+
+    def counted(asked: np.ndarray, blocks: Sequence[Block], query: np.ndarray, row: np.ndarray) -> np.ndarray:
+        settled.append(len(row))
+        return exact(asked, blocks, query, row)
+
+    monkeypatch.setattr(search, "inner_products", counted)
+    monkeypatch.setattr(search, "PAIRS", 64)
+    blocks = blocks_of(features, (900, 2500), codes=True)
+    rows, scores = sort_everything(queries, features, k)
+    asked: Features = queries
+    if mixed:
+        empty = [sparse.csr_array((size, 9), dtype=np.float32) for size in (count, 900, 1600, 1500)]
+        asked = MixedFeatures(queries, empty[0])
+        blocks = [block._replace(sparse=some) for block, some in zip(blocks, empty[1:], strict=True)]
+    found = top_k(asked, blocks, k)
+    np.testing.assert_array_equal(found.rows, rows)
+    np.testing.assert_array_equal(found.scores, scores)
+    assert sum(settled) < 20 * count * k
+
+
+@settings(max_examples=40, deadline=None)
+@given(st.integers(0, 2**32 - 1), st.integers(1, 700), st.floats(-12, 4))
+def test_rough_products_are_as_near_as_they_say(seed: int, d: int, power: float) -> None:
+    features = heavy_tailed(seed, 50, d) * 10.0**power
+    queries = heavy_tailed(seed + 1, 7, d).astype(np.float32).astype(np.float64)
+    blocks = blocks_of(features.astype(np.float32), (13, 14))
+    rows = np.flatnonzero(np.random.default_rng(seed).random(50) < 0.6)
+    product, error = scans.rough_products(queries, blocks, rows)
+    query, place = (pairs.ravel() for pairs in np.indices((7, len(rows))))
+    exact = scans.inner_products(queries, blocks, query, rows[place])
+    assert product.shape == (len(rows), 7)
+    bound = error[place] * np.linalg.norm(queries, axis=1)[query]
+    assert (np.abs(product[place, query] - exact) <= bound).all()
+    assert (
+        bound <= 1e-12 * np.linalg.norm(features[rows], axis=1)[place] * np.linalg.norm(queries, axis=1)[query]
+    ).all()
 
 
 def test_sparse_rows_that_share_nothing_with_the_query_tie() -> None:

@@ -215,6 +215,6 @@ def _told(one: Explained, reasons: Reasons, encoded: Features, place: int, count
 
 def _by_token(one: Explained, index: Index, answer: Example) -> Explained:
     """An explained answer, with what each lesson does for its words."""
-    rows, scores = [lesson.row for lesson in one.lessons], [lesson.answer_score for lesson in one.lessons]
-    told = zip(one.lessons, token_scores(index, answer, rows, scores), strict=True)
-    return replace(one, lessons=tuple(replace(lesson, tokens=tuple(found)) for lesson, found in told))
+    found = token_scores(index, answer, [lesson.row for lesson in one.lessons])
+    told = zip(one.lessons, found, strict=True)
+    return replace(one, lessons=tuple(replace(lesson, tokens=tuple(tokens)) for lesson, tokens in told))

@@ -157,10 +157,11 @@ def mix(
 def _shares(encoded: Features, index: Index, codes: np.ndarray, sources: int, count: int) -> np.ndarray:
     """Each source's share of the *count* rows of greatest score, ``(q, sources)``."""
     keep = codes >= 0
-    least = top_k(encoded, index.blocks, count, keep=keep).scores[:, -1:].astype(np.float64)
+    best = top_k(encoded, index.blocks, count, keep=keep).scores.astype(np.float64)
+    least, near = best[:, -1:], TIED**2 * np.abs(best).max(axis=1, keepdims=True)  # the latter where least is about 0
     above, tied = np.zeros((2, encoded.shape[0], sources))
     for scores, members in _by_source(encoded, index, codes, keep, sources):
-        equal = np.isclose(scores, least, rtol=TIED, atol=1e-12)
+        equal = np.isclose(scores, least, rtol=TIED, atol=near)
         above += ((scores > least) & ~equal).astype(np.float64) @ members
         tied += equal.astype(np.float64) @ members
     left = count - above.sum(axis=1, keepdims=True)

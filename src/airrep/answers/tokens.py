@@ -15,6 +15,9 @@ from airrep.index.index import Index
 PIECES = 128
 """Pieces of a response at most; the words of longer ones are taken together, so an answer costs no more encodings."""
 
+ROUNDED = 1e-12
+"""A difference of float64 scores that is smaller than this part of them is none."""
+
 _WORD = re.compile(rf"{WORD.pattern}|[^\w\s]")
 
 
@@ -39,7 +42,7 @@ def split_response(text: str) -> list[tuple[int, int]]:
     return [(words[part[0]][0], words[part[-1]][1]) for part in parts]
 
 
-def token_scores(index: Index, answer: Example, rows: Sequence[int], scores: Sequence[float]) -> list[list[Token]]:
+def token_scores(index: Index, answer: Example, rows: Sequence[int]) -> list[list[Token]]:
     """What each of some training examples does for each word of an answer.
 
     Word by word the answer is encoded and scored once more without it, whatever the method, so the differences need
@@ -50,15 +53,17 @@ def token_scores(index: Index, answer: Example, rows: Sequence[int], scores: Seq
         index: the index.
         answer: the answer.
         rows: training examples.
-        scores: the score of each for the answer.
     """
     pieces = split_response(answer.response)
     shorter = [replace(answer, response=_without(answer.response, *piece)) for piece in pieces]
     asked = [place for place, one in enumerate(shorter) if one.response.strip()]
-    left = np.zeros((len(rows), len(pieces)))
-    if asked and rows:
-        left[:, asked] = _scores_of(index, [replace(shorter[place], id=str(place)) for place in asked], rows)
-    lost = np.asarray(scores)[:, None] - left
+    lost = np.zeros((len(rows), len(pieces)))
+    if pieces and rows:
+        queries = [replace(answer, id="whole"), *(replace(shorter[place], id=str(place)) for place in asked)]
+        whole, *without = _scores_of(index, queries, rows).T
+        lost += whole[:, None]
+        lost[:, asked] -= np.stack(without, axis=1) if asked else 0
+        lost[np.abs(lost) <= ROUNDED * np.abs(whole[:, None])] = 0
     return [
         [Token(start, stop, float(np.float32(value))) for (start, stop), value in zip(pieces, own, strict=True)]
         for own in lost

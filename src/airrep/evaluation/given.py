@@ -7,7 +7,7 @@ from typing import Any, TypeAlias
 from airrep.errors import ConfigError
 from airrep.evaluation.result import Evaluation, read_evaluation
 from airrep.index.index import Index, open_index
-from airrep.labels.instance import LabelledInstance
+from airrep.labels.instance import LabelledInstance, distinct
 
 IndexesLike: TypeAlias = Any
 """Several indexes or their paths, each with its name as a pair ``(name, index)`` or alone; or one, alone."""
@@ -47,13 +47,21 @@ def labelled_instances(instances: InstancesLike, where: str) -> list[LabelledIns
     """Labelled instances, checked to be such.
 
     Raises:
-        ConfigError: something else is given.
+        ConfigError: something else is given, or two of one name or content.
     """
     expected = "labelled instances: open_labels(PATH).instances(TRAIN)"
     found = _several(instances, LabelledInstance, f"{where}: instances", expected)
     for one in found:
         if not isinstance(one, LabelledInstance):
             raise _wrong(f"{where}: instances", "holds", one, expected)
+    names = [one.name for one in found]
+    twice = next((name for name in names if names.count(name) > 1), None)
+    if twice is not None:  # results are kept, and compared, by the names
+        distinct(found)  # which says more of an instance that was given twice
+        raise ConfigError(
+            f"{where}: two instances are named {twice}; expected different names. Rename those of one directory, as "
+            "by dataclasses.replace(one, name=f'a/{one.name}')."
+        )
     return found
 
 

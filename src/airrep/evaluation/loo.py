@@ -184,7 +184,7 @@ class WhatIfStudy(LooStudy):
 
 
 def _removed(one: Removals) -> list[dict[str, Any]]:
-    """Name and examples of each removed set, and the mean of its effects on queries, in nats, with the share above 0."""
+    """Each removed set: its name, its examples, the mean of its effects on queries, in nats, and the share above 0."""
     found = []
     for name, size, effects in zip(one.removed.subsets.names, one.removed.subsets.sizes, one.effects.T, strict=True):
         known = effects[~np.isnan(effects)]

@@ -43,6 +43,8 @@ HEADROOM = 40.0
 """|s| / T may exceed the running maximum by so much: exp(40) is far from overflow in float32."""
 TRUSTED = 512.0
 """Above this |s| / T, float32 rounding of scores shows in their exponentials."""
+ROUGH = 2048.0
+"""Above this product of norms over T, float32 rounding of products shows in them, however small the scores are."""
 FADED = 2.0**-102
 """Least denominator for each member that what float32 exponentials lose below 2^-126 cannot touch."""
 LOOKS = 2
@@ -322,7 +324,7 @@ class _SumTile:
         self.maximum, self.raised = self.numerator.new_zeros(queries.count), False
         self.center = torch.full((queries.count,), torch.inf, device=queries.device)
         """Score of each query, ``(w,)``: distances from it are summed, so that equal scores stay as they are."""
-        self.looks, self.centered = LOOKS, False
+        self.looks, self.centered, self.bound = LOOKS, False, 0.0
         self.begun = (
             pooling.kind == "attention"
         )  # signed scores may all lie far below 0: their first ones set the maximum
@@ -336,6 +338,7 @@ class _SumTile:
             torch.abs(scores, out=weights)
             if self.looks:
                 self._find_center(scores, weights)
+            self.bound = max(self.bound, rows.norm * self.queries.rounded_norm / self.pooling.temperature)
             self._weigh(scores, weights, rows.norm * self.queries.norm / self.pooling.temperature)
             chunk.add(self.denominator, weights)
             if self.centered:
@@ -388,7 +391,7 @@ class _SumTile:
         with np.errstate(divide="ignore", invalid="ignore"):
             scores: np.ndarray = self.numerator.cpu().numpy() / below + center
         doubtful = (below < self.groups.sizes[:, None] * FADED) | (np.abs(maximum) > TRUSTED)
-        doubtful |= np.abs(scores) * FAR < np.abs(center)
+        doubtful |= (np.abs(scores) * FAR < np.abs(center)) | (self.bound > ROUGH)
         for group in np.flatnonzero(doubtful.any(axis=1)):
             some = np.flatnonzero(doubtful[group])
             chosen = (piece for _, piece in pieces_of(blocks, size, self.groups.members(int(group))))

@@ -1,6 +1,6 @@
 """Products of queries with rows: exact, and approximate with error bounds."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, NamedTuple, Protocol, TypeAlias, get_args
 
@@ -20,8 +20,10 @@ ROUNDING = 2.0**-21
 """Covers the float32 roundings of a scaled int8 product, and of the final score."""
 INPUTS = 2.0**-8 + 2.0**-16
 """Covers inputs rounded to bfloat16 or TF32, which programs may have allowed torch to do in float32 products."""
-PAIRS = 2048
-"""Exact inner products worked out at a time."""
+PAIRS, NUMBERS = 2048, 2**21
+"""Rows, and numbers of theirs in float64, that exact inner products are worked out of at a time."""
+TINY = 2.0**-120
+"""Covers what float32 rounds to 0."""
 WIDE = 8192
 """Scores compared with their limits at a time."""
 
@@ -61,12 +63,15 @@ def load(piece: Piece, room: torch.Tensor) -> LoadedRows:
 
 
 class DenseQueries:
-    """Some dense queries, ready to be multiplied with rows."""
+    """Some dense queries, ready to be multiplied with rows.
+
+    ``norm`` is the greatest of their norms, ``rounded_norm`` that of the part whose products are rounded to float32.
+    """
 
     def __init__(self, queries: np.ndarray, precision: Precision, most: float, device: str) -> None:
         self.count, self.device, self.most = len(queries), device, most
         self.queries = torch.from_numpy(queries).to(device)
-        self.norm = float(np.linalg.norm(queries.astype(np.float64), axis=1).max())
+        self.norm = self.rounded_norm = float(np.linalg.norm(queries.astype(np.float64), axis=1).max())
         self.rounded = self.queries.bfloat16() if precision == "bfloat16" else None
 
     def multiply(self, rows: LoadedRows, out: torch.Tensor) -> None:
@@ -87,7 +92,7 @@ class SparseQueries:
 
     def __init__(self, queries: SparseFeatures, device: str, powers: Sequence[PowerColumns] = ()) -> None:
         self.count, self.device, self.powers = queries.shape[0], device, powers
-        self.queries = queries
+        self.queries, self.rounded_norm = queries, 0.0
         self.products = SparseProducts(queries, powers)
         # Powers are bounded by nothing known here, so that attention over them looks at each score.
         self.norm = float("inf") if len(powers) else float(sparse_norm(queries.astype(np.float64), axis=1).max())
@@ -108,7 +113,7 @@ class MixedQueries:
     def __init__(self, queries: MixedFeatures, precision: Precision, most: float, device: str) -> None:
         self.dense = DenseQueries(queries.dense, precision, most, device)
         self.sparse = SparseQueries(queries.sparse, device, queries.powers)
-        self.count, self.device = self.dense.count, device
+        self.count, self.device, self.rounded_norm = self.dense.count, device, self.dense.norm
         self.norm = float(np.hypot(self.dense.norm, self.sparse.norm))
 
     def multiply(self, rows: LoadedRows, out: torch.Tensor) -> None:
@@ -204,7 +209,7 @@ class DenseScan:
     def __init__(self, queries: np.ndarray, room: torch.Tensor) -> None:
         d = queries.shape[1]
         self.room, self.plain = room, torch.from_numpy(queries).to(room.device)
-        wide, tiny = queries.astype(np.float64), np.full(len(queries), d * 2.0**-120)
+        wide, tiny = queries.astype(np.float64), np.full(len(queries), d * TINY)
         norm = np.linalg.norm(wide, axis=1)
         self.norm, self.one = norm, np.ones(len(queries))
         self.plain_slack = np.stack([norm * (1.01 * d * 2.0**-24 + INPUTS), 0 * norm, tiny])
@@ -301,15 +306,38 @@ def fast_int8() -> bool:
 
 
 def inner_products(queries: np.ndarray, blocks: Sequence[Block], query: np.ndarray, row: np.ndarray) -> np.ndarray:
-    """Inner products of pairs (*query*, *row*), dense: float64 sums in one fixed order."""
-    wide, scores = queries.astype(np.float64), np.empty(len(row))
-    starts = np.array([block.start for block in blocks])
+    """Inner products of pairs (*query*, *row*), dense: float64 sums in one fixed order; queries are float64."""
+    scores = np.empty(len(row))
     order = np.argsort(row, kind="stable")
-    owner = np.searchsorted(starts, row[order], side="right") - 1
-    for b in np.unique(owner):
-        mine = order[owner == b]
-        for part in (mine[i : i + PAIRS] for i in range(0, len(mine), PAIRS)):
-            features = as_tensor(blocks[b].dense()[row[part] - starts[b]]).float().double().numpy()
-            with np.errstate(over="ignore"):
-                scores[part] = (wide[query[part]] * features).sum(axis=1)
+    for start, stop, features in _features_of(blocks, row[order]):
+        part = order[start:stop]
+        with np.errstate(over="ignore"):
+            scores[part] = (queries[query[part]] * features).sum(axis=1)
     return scores
+
+
+def rough_products(queries: np.ndarray, blocks: Sequence[Block], rows: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Inner products of all queries, float64, with some rows, ascending, dense: sums in any order, ``(len(rows), q)``.
+
+    Returns:
+        the products, and ``(len(rows),)`` how far they may be from :func:`inner_products`, over the query's norm.
+    """
+    scores, error = np.empty((len(rows), len(queries))), np.empty(len(rows))
+    for start, stop, features in _features_of(blocks, rows):
+        with np.errstate(over="ignore", invalid="ignore"):
+            np.matmul(features, queries.T, out=scores[start:stop])
+        error[start:stop] = np.linalg.norm(features, axis=1) * (queries.shape[1] * 2.0**-51)
+    return scores, error
+
+
+def _features_of(blocks: Sequence[Block], rows: np.ndarray) -> Iterator[tuple[int, int, np.ndarray]]:
+    """Dense features of rows, ascending, in float64, a part at a time: first and last place, ``(stop - start, d)``."""
+    starts = np.array([block.start for block in blocks])
+    owner = np.searchsorted(starts, rows, side="right") - 1
+    for b in np.unique(owner):
+        first, last = np.searchsorted(owner, [b, b + 1]).tolist()
+        features = blocks[b].dense()
+        step = min(PAIRS, max(1, NUMBERS // features.shape[1]))
+        for start in range(first, last, step):
+            stop = min(start + step, last)
+            yield start, stop, features[rows[start:stop] - starts[b]].astype(np.float64)

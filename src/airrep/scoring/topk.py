@@ -26,7 +26,7 @@ from airrep.scoring.blocks import (
     pieces,
     room_for,
 )
-from airrep.scoring.products import PAIRS, Scan, inner_products, scan_of, takes_codes
+from airrep.scoring.products import PAIRS, ROUNDING, TINY, Scan, inner_products, rough_products, scan_of, takes_codes
 
 TILE = 64
 """Queries scanned together: their scores of one piece stay in the cache, and their numbers fit into a uint8."""
@@ -125,6 +125,8 @@ class _CandidateTile:
         self.k, self.count = k, queries.shape[0]
         self.scan: Scan = scan_of(queries, room)
         self.queries, self.blocks = queries, blocks
+        dense = queries.dense if isinstance(queries, MixedFeatures) else queries
+        self.dense = dense.astype(np.float64) if isinstance(dense, np.ndarray) else None
         none = _Candidates(np.empty(0, np.uint8), np.empty(0, np.int64), *(np.empty(0) for _ in range(3)))
         self.found, self.seen = [none], 0
         self.tidy_at = 0
@@ -146,24 +148,43 @@ class _CandidateTile:
             self._tidy()
 
     def _tidy(self) -> None:
-        """Raise the floor, and drop the candidates below it; settle them where they are still too many."""
-        found = self._gather()
-        self.floor = np.maximum(self.floor, _kth_greatest(found.query, found.score - found.error, self.count, self.k))
-        found = found.where(found.score + found.error >= self.floor[found.query])
-        if len(found.query) > 32 * self.count * self.k + 2**16:
+        """Raise the floor, and drop the candidates below it; refine or settle them where they are still too many."""
+        found, most = self._raised(self._gather()), 32 * self.count * self.k + 2**16
+        if len(found.query) > most:
+            found = self._raised(self._refined(found))
+        if len(found.query) > most:
             found = self._settle(found)
             self.floor = np.maximum(self.floor, _kth_greatest(found.query, found.score, self.count, self.k))
         self.found, self.seen = [found], len(found.query)
         self.tidy_at = 2 * self.seen + 2**12
 
+    def _raised(self, found: _Candidates) -> _Candidates:
+        """Raise the floor to what the candidates are known to reach, and drop those below it."""
+        self.floor = np.maximum(self.floor, _kth_greatest(found.query, found.score - found.error, self.count, self.k))
+        return found.where(found.score + found.error >= self.floor[found.query])
+
     def _probe(self) -> None:
-        """Settle the k likeliest of each query first: their exact scores rule out most of the others."""
+        """Settle the k likeliest of each query first, as their exact scores rule out most others; refine the rest."""
         found = self._gather()
         best = _first(found, found.score, self.k)
         score, error = found.score.copy(), found.error.copy()
         score[best], error[best] = self._exact(found.where(best)), 0.0
-        self.found = [found._replace(score=score, error=error)]
-        self._tidy()
+        found = self._raised(found._replace(score=score, error=error))
+        self.found = [self._raised(self._refined(found)) if len(found.query) > PAIRS else found]
+
+    def _refined(self, found: _Candidates) -> _Candidates:
+        """The candidates with far smaller errors, by one product of all queries with their rows, where that is cheap.
+
+        Bounds of int8 products say little of wide features, such as gradients, a few of whose numbers are large.
+        """
+        rows, place = np.unique(found.row, return_inverse=True)  # of those that are final, too, which are few
+        if self.dense is None or len(rows) * (self.count + 8) > 32 * len(found.row):
+            return found
+        product, error = rough_products(self.dense, self.blocks, rows)
+        score = product[place, found.query] + found.known
+        error = error[place] * np.linalg.norm(self.dense, axis=1)[found.query] + np.abs(score) * ROUNDING + TINY
+        rough = found.error > 0  # others are final, rounded to float32
+        return found._replace(score=np.where(rough, score, found.score), error=np.where(rough, error, 0.0))
 
     def _gather(self) -> _Candidates:
         return _Candidates(*(np.concatenate(columns) for columns in zip(*self.found, strict=True)))
@@ -177,9 +198,8 @@ class _CandidateTile:
     def _exact(self, found: _Candidates) -> np.ndarray:
         """Final scores, rounded to float32; those of sparse features alone are final already."""
         score, rough = found.score.copy(), found.error > 0
-        dense = self.queries.dense if isinstance(self.queries, MixedFeatures) else self.queries
-        if isinstance(dense, np.ndarray) and rough.any():
-            exact = inner_products(dense, self.blocks, found.query[rough], found.row[rough]) + found.known[rough]
+        if self.dense is not None and rough.any():
+            exact = inner_products(self.dense, self.blocks, found.query[rough], found.row[rough]) + found.known[rough]
             with np.errstate(over="ignore"):  # looked for in the result
                 score[rough] = exact.astype(np.float32)
         return score

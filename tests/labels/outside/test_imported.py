@@ -13,6 +13,7 @@ from airrep.labels.gather import gather, label_lineage
 from airrep.labels.labels import Labels
 from airrep.labels.outside.imported import import_labels
 from airrep.labels.plan import SubsetPlan
+from airrep.labels.sampling import sample
 from airrep.runtime.artifacts.digests import json_digest
 
 
@@ -86,6 +87,18 @@ def test_losses_before_and_seeds_are_taken(tmp_path: Path, plan: SubsetPlan) -> 
     labels = taken(plan, path, tmp_path / "labels", seeds=2)
     np.testing.assert_array_equal(labels.base_losses(1), 1 + np.arange(queries, dtype=np.float32))
     np.testing.assert_allclose(labels.losses(0)[1] - labels.losses(0)[0], 2, rtol=1e-5)
+
+
+@pytest.mark.parametrize("given", [0, 1])
+def test_losses_before_are_those_of_every_instance_with_these_queries(tmp_path: Path, given: int) -> None:
+    drawn = {"instances": 2, "train_count": 30, "query_count": None, "subsets": 5, "size": 6}
+    plan = sample(TRAIN, tmp_path / "plan", drawn, QUERIES)
+    assert np.array_equal(plan.query_rows(0), plan.query_rows(1))
+    losses = truth(plan)
+    before = [{"subset": f"{given}-before", "query": q, "loss": q + 0.5} for q in range(losses.shape[2])]
+    labels = taken(plan, write(tmp_path / "losses.jsonl", [*rows(plan, losses), *before]), tmp_path / "labels")
+    for i in range(2):
+        np.testing.assert_array_equal(labels.base_losses(i), 0.5 + np.arange(losses.shape[2], dtype=np.float32))
 
 
 def test_one_instance_takes_plain_numbers_and_a_flat_array(tmp_path: Path) -> None:

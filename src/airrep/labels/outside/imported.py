@@ -4,10 +4,13 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from airrep.corpus.inputs import CorpusLike
 from airrep.errors import DataError
 from airrep.labels.farm import LabelData, LossSource, Outcomes, PlanLike, make_labels
 from airrep.labels.labels import Labels
+from airrep.labels.ledger import QueryLosses
 from airrep.labels.outside.losses import read_losses
 from airrep.labels.outside.origin import no_losses, outside_origin
 from airrep.labels.outside.subset_files import subset_name
@@ -81,10 +84,19 @@ class _Imported(LossSource):
             return None
         return f"{self._path.name} has no losses of it"
 
+    def _losses(self, place: Place) -> QueryLosses | None:
+        """Losses of one task; those before any fine-tune may stand under another instance with the same queries."""
+        if place in self._found or place.subset is not None:
+            return self._found.get(place)
+        asked = self._data.plan.query_rows(place.instance)
+        others = (other for other in self._found if other.subset is None)
+        same = (one for one in others if np.array_equal(asked, self._data.plan.query_rows(one.instance)))
+        return next(map(self._found.get, same), None)
+
     def outcomes(self, tasks: list[LabelTask], retries: int) -> Outcomes:  # noqa: ARG002
         for task in tasks:
             reason = self._reason(task.place)
-            found = None if reason is not None else self._found.get(task.place)
+            found = None if reason is not None else self._losses(task.place)
             if found is None and reason is None:
                 found = no_losses(self._data.plan, task.place)
             yield Outcome(task, found, reason, 0.0, 1, 0.0)
