@@ -286,7 +286,7 @@ def test_a_stack_is_learnt_and_says_whether_it_is_worth_it(run):
     status, out, err = run("stack", "labels#1", "--held-out", "labels#0", *LABELS, *members, "--out", "stack")
     assert status == 0, err
     assert "better than all that it was compared with: LDS" in out  # its members are two of a kind
-    assert "next: airrep index DATA --method channels --set channels=stack" in err
+    assert "stack: to ask it nevertheless: airrep index DATA --method channels --set channels=stack" in err
     status, _, err = run("index", "train.jsonl", "--method", "channels", "--set", "channels=stack", "--out", "si")
     assert status == 0, err
     status, out, err = run("evaluate", "lds", "si", "--labels", "labels#0", *LABELS, "--json")

@@ -34,7 +34,7 @@ Kind: TypeAlias = Literal["label", "answer", "duplicate", "outlier", "harmful"]
 KINDS: tuple[Kind, ...] = get_args(Kind)
 REASONS = "dropped_for"
 """Field of a dropped example with the reasons."""
-KEEP, DROP = "keep.jsonl", "drop.jsonl"
+KEEP, DROP = LISTS = "keep.jsonl", "drop.jsonl"
 
 
 class CleanSettings(Settings):
@@ -111,17 +111,18 @@ class CleanResult(Answer):
         """Number of findings of a kind."""
         return sum(finding.kind == kind for finding in self.findings)
 
-    def write_lists(self, index: Index, out: str | Path) -> tuple[Path, Path]:
+    def write_lists(self, index: Index, out: str | Path, *, replace: bool = False) -> tuple[Path, Path]:
         """Write the examples to keep, and those with findings, as ``keep.jsonl`` and ``drop.jsonl`` in a new folder.
 
-        Both read back as training examples; those dropped have their reasons under ``dropped_for``.
+        Both read back as training examples; those dropped have their reasons under ``dropped_for``. With *replace* the
+        folder may be there, if it holds nothing but such files.
 
         Raises:
             ArtifactError: the folder exists, or it cannot be written.
             ConfigError: the index is not the one that was looked at, or it was changed since.
         """
         folder = Path(out)
-        check_new_folder(folder)
+        check_new_folder(folder, LISTS if replace else ())
         if index.fingerprint != self.provenance.index:
             raise ConfigError(f"{index.path}: is not the index that was cleaned, or was changed since. Clean it again.")
         reasons: defaultdict[int, list[dict[str, Any]]] = defaultdict(list)
@@ -131,7 +132,7 @@ class CleanResult(Answer):
         for row, example in kept_examples(index, index.mask(self.where)):
             record = {**example.to_dict(), **({REASONS: reasons[row]} if row in reasons else {})}
             lines[DROP if row in reasons else KEEP].append(json.dumps(record, ensure_ascii=False) + "\n")
-        with new_folder(folder) as partial:
+        with new_folder(folder, replace=replace) as partial:
             for name, written in lines.items():
                 (partial / name).write_bytes("".join(written).encode())
         return folder / KEEP, folder / DROP

@@ -13,9 +13,9 @@ from airrep.answers.spread import stream_scores
 from airrep.answers.texts import kept_values
 from airrep.arrays import Features, Mask
 from airrep.attributors.base import OnProgress
-from airrep.errors import ConfigError
+from airrep.errors import ConfigError, DataError
 from airrep.index.index import Index, Queries
-from airrep.index.results.provenance import Provenance
+from airrep.index.results.provenance import ZERO, Provenance
 from airrep.runtime.seeding import stream
 from airrep.scoring.topk import top_k
 
@@ -158,6 +158,8 @@ def _shares(encoded: Features, index: Index, codes: np.ndarray, sources: int, co
     """Each source's share of the *count* rows of greatest score, ``(q, sources)``."""
     keep = codes >= 0
     best = top_k(encoded, index.blocks, count, keep=keep).scores.astype(np.float64)
+    if not best.any():
+        raise DataError(f"mix: {ZERO}; expected some that do. Give other queries, or another index.")
     least, near = best[:, -1:], TIED**2 * np.abs(best).max(axis=1, keepdims=True)  # the latter where least is about 0
     above, tied = np.zeros((2, encoded.shape[0], sources))
     for scores, members in _by_source(encoded, index, codes, keep, sources):

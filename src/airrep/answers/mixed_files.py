@@ -14,10 +14,12 @@ from airrep.corpus.corpus import Example
 from airrep.corpus.schemas.conversations import chat_message, chat_of
 from airrep.errors import ConfigError
 from airrep.index.index import Index
-from airrep.runtime.remote.outputs import new_folder
+from airrep.runtime.remote.outputs import check_new_folder, new_folder
 from airrep.runtime.seeding import stream
 
 ENTRIES = "datasets.yaml"
+DRAWN = (ENTRIES, "source-*.jsonl")
+"""Patterns of the files in a folder for axolotl."""
 
 
 def drawn_counts(result: MixResult) -> dict[str, int]:
@@ -37,7 +39,9 @@ def drawn_rows(result: MixResult, index: Index, seed: int = 0) -> dict[str, Rows
     }
 
 
-def write_axolotl(result: MixResult, index: Index, out: str | Path, *, seed: int = 0) -> dict[str, int]:
+def write_axolotl(
+    result: MixResult, index: Index, out: str | Path, *, seed: int = 0, replace: bool = False
+) -> dict[str, int]:
     """Write examples drawn to the weights as one JSONL for each source, and the data-set entries of axolotl for them.
 
     Axolotl takes each of its data sets whole, so weights become numbers of examples: drawn at random, none twice, as
@@ -49,6 +53,7 @@ def write_axolotl(result: MixResult, index: Index, out: str | Path, *, seed: int
         index: the index that they were found on.
         out: a new folder.
         seed: of the draw.
+        replace: the folder may be there, if it holds nothing but such files.
 
     Returns:
         Examples written, by source.
@@ -62,7 +67,8 @@ def write_axolotl(result: MixResult, index: Index, out: str | Path, *, seed: int
     drawn = drawn_rows(result, index, seed)
     counts = {name: len(rows) for name, rows in drawn.items()}
     digits, entries = len(str(len(counts))), []
-    with new_folder(Path(out)) as folder:
+    check_new_folder(Path(out), DRAWN if replace else ())
+    with new_folder(Path(out), replace=replace) as folder:
         for number, rows in enumerate(drawn.values(), 1):
             file = f"source-{number:0{digits}}.jsonl"  # a source's name may be none that a file can have
             lines = (json.dumps(_messages(index.example(row)), ensure_ascii=False) for row in rows.tolist())

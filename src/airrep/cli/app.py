@@ -128,6 +128,8 @@ def show_command(
     """Show what a directory holds, and what it was made from; of unfinished labels, what is missing; of evaluations
     and comparisons, their tables; of the record of a training, where its loss jumped."""
     if config:
+        if as_json or verify:
+            raise ConfigError("show: --config prints a config alone; expected no --json or --verify. Leave it out.")
         _print_config(ctx, path)
         return
     from airrep.cli.show.results import print_manifest

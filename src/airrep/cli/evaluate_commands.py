@@ -294,7 +294,7 @@ def stack_command(
     """
     from airrep.attributors.methods import make_attributor
     from airrep.attributors.recipes import parse_channels, parse_method
-    from airrep.cli.show.evaluations import print_stack
+    from airrep.cli.show.evaluations import next_of_stack, print_stack
     from airrep.labels.gather import label_lineage
     from airrep.training.linear.stack import learn_stack
 
@@ -305,7 +305,7 @@ def stack_command(
     learn, judge = _gather(labels, held_out, data=data, reading=reading, partial=partial, named=named)
     made = learn_stack(members, learn, judge, out, rivals=rivals, lineage=lineage, replace=replace, tell=note)
     options.show(made, print_stack, as_json)
-    note(f"{out}: next: airrep index DATA --method channels --set channels={out} --out INDEX")
+    note(next_of_stack(made, out))
 
 
 @diagnosis.command("diagnose")

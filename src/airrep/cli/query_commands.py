@@ -177,6 +177,7 @@ def select_command(
 ) -> None:
     """Pick the training examples with the best rank for any query (min-rank), and say why for each."""
     from airrep.cli.show.console import Meter
+    from airrep.index.results.provenance import ZERO
     from airrep.index.selection.picking import resample
     from airrep.index.selection.picking import select as pick
     from airrep.index.selection.picks import SelectionResult, check_selection
@@ -203,6 +204,8 @@ def select_command(
         with Meter("encoding queries") as meter:
             selection = pick(opened, asked, count, **wanted, progress=meter)
         how = f"the last at rank {selection[-1].rank} for its query"
+        if not any(one.score for one in selection):
+            how += f"; {ZERO}"
         if tokens is not None:
             how = f"of {sum(one.tokens or 0 for one in selection):,} tokens, {how}"
     if out is not None:

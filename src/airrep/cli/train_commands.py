@@ -209,7 +209,7 @@ def adapt_command(
     part. --config and --set hold settings of the fine-tuning, and of how the LM reads and computes. Run it again to go
     on.
     """
-    from airrep.cli.show.evaluations import print_stack
+    from airrep.cli.show.evaluations import next_of_stack, print_stack
     from airrep.cli.show.learning import StepMeter, TaskMeter
     from airrep.planning.adapt import Adaptation
     from airrep.planning.budget import parse_duration
@@ -232,4 +232,4 @@ def adapt_command(
     )
     made = adaptation.run(seconds, note)
     show(made, print_stack, as_json)
-    note(f"{made.path}: next: airrep index DATA --method channels --set channels={made.path} --out INDEX")
+    note(next_of_stack(made, made.path))

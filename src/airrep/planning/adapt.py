@@ -19,7 +19,7 @@ from airrep.labels.plan import SamplingSettings
 from airrep.labels.sampling import sample
 from airrep.lm.model import load_lm
 from airrep.lm.settings import FineTuneSettings, LmSettings
-from airrep.planning.budget import STEP_QUERIES, STEP_SUBSETS, Costs, LearnPlan, choose, time_left
+from airrep.planning.budget import STEP_QUERIES, STEP_SUBSETS, Costs, LearnPlan, check_enough, choose, time_left
 from airrep.runtime.artifacts.digests import canonical_json
 from airrep.runtime.artifacts.locks import locked
 from airrep.runtime.engine import Engine, one_thread
@@ -205,9 +205,10 @@ class Adaptation:
         }
 
     def _choose(self, seconds: float, tell: Tell) -> LearnPlan:
-        tell("measuring this machine")
         begun = time.monotonic()
         usable = self._usable()
+        check_enough(len(usable))
+        tell("measuring this machine")
         costs = measure_machine(usable, self.lm, self.tuning, self.start, self.seed)
         left = seconds - (time.monotonic() - begun)
         plan = choose(left, costs, len(usable), self.workers, self.tuning.epochs)

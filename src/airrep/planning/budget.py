@@ -170,6 +170,7 @@ def choose(seconds: float, costs: Costs, examples: int, workers: int, epochs: in
     Raises:
         ConfigError: too few examples, or too little time for anything of use.
     """
+    check_enough(examples)
     plans = [plan for plan in _useful(seconds, costs, examples, workers, epochs) if plan.pays(costs)]
     if not plans:
         weighing = _weighing(seconds, costs, examples, workers, epochs)
@@ -270,10 +271,16 @@ def _with_layers(plan: LearnPlan, seconds: float, costs: Costs, workers: int) ->
     return None
 
 
-def _too_little(seconds: float, costs: Costs, examples: int, workers: int, epochs: int) -> str:
+def check_enough(examples: int) -> None:
+    """Refuse data of which no budget makes anything (ConfigError)."""
     least = 2 * math.ceil(max(LEAST_QUERIES / WEIGHING_QUERIES, 3 * SIZES[-1] / (1 - WEIGHING_QUERIES)))
     if examples < least:
-        return f"data: {examples:,} examples are too few to adapt to; expected some {least:,} at least. Give more."
+        raise ConfigError(
+            f"data: {examples:,} examples are too few to adapt to; expected some {least:,} at least. Give more."
+        )
+
+
+def _too_little(seconds: float, costs: Costs, examples: int, workers: int, epochs: int) -> str:
     minutes = 1
     while _weighing(60 * minutes, costs, examples, workers, epochs) is None:
         minutes += 1 + minutes // 10

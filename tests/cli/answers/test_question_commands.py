@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 from worlds.commands import Run, runner
-from worlds.small_world import make_corpus
+from worlds.small_world import make_corpus, tree
 from worlds.tiny_bert import tiny_folder
 
 import airrep
@@ -141,6 +141,17 @@ def test_clean_writes_lists(run: Run) -> None:
     assert told["skipped"] == {"harmful": "there are no queries"}
     assert [one.id for one in airrep.read_corpus("lists/drop.jsonl")] == ["again"]
     assert "exists already" in run("clean", "twice", "--lists", "lists").err
+    before = tree(Path("lists"))
+    Path("lists/keep.jsonl").write_text("old")
+    assert (
+        run("clean", "twice", "--kind", "duplicate", "--kind", "harmful", "--lists", "lists", "--replace").status == 0
+    )
+    assert tree(Path("lists")) == before
+    Path("lists/thesis.txt").write_text("years of work")
+    spared = run("clean", "twice", "--lists", "lists", "--replace")
+    assert (spared.status, spared.out) == (1, "")
+    assert "lists: holds 'thesis.txt', which airrep did not write there; nothing is replaced" in spared.err
+    assert Path("lists/thesis.txt").read_text() == "years of work"
     table = run("clean", "twice", "queries.jsonl", "--kind", "duplicate", "--kind", "harmful").out
     assert "Duplicate: repeats an earlier example. 1 of 31." in table
     assert "Harmful: for many queries. 0 of 31." in table
@@ -266,6 +277,39 @@ def test_nothing_that_is_printed_steers_the_terminal(run: Run) -> None:
         assert ran.out or ran.err
         if command[-1] == "--json" and command[0] == "top":
             assert json.loads(ran.out)["queries"][0]["query"]["prompt"] == STEERING
+
+
+ZERO = "every score is 0: the query shares nothing with any example"
+
+
+def test_queries_that_share_nothing_with_the_data_are_told(run: Run) -> None:
+    typed = ("index", "--prompt", "zzzz", "--response", "zzz qqq")
+    asked = {
+        "top": typed,
+        "explain": typed,
+        "group": (*typed, "--by", "source"),
+        "what-if": (*typed, "--remove", "source == 'forum'"),
+    }
+    for command, more in asked.items():
+        ran = run(command, *more)
+        assert ran.status == 0, ran.err
+        assert ZERO in " ".join(ran.out.split()), command
+        assert "none stands out" not in ran.out
+        assert ZERO not in run(command, "index", "queries.jsonl", *more[5:]).out
+    assert ZERO in run("select", *typed, "--count", "2", "--out", "picked.jsonl").err
+    refused = run("mix", *typed)
+    assert (refused.status, refused.out) == (1, "")
+    assert f"mix: {ZERO}; expected some that do" in refused.err
+
+
+def test_files_for_axolotl_are_replaced_where_asked(run: Run) -> None:
+    made = ("mix", "index", "queries.jsonl", "--axolotl", "axolotl")
+    assert run(*made).status == 0
+    before = tree(Path("axolotl"))
+    (Path("axolotl") / "source-9.jsonl").write_text("of another time")
+    assert "exists already" in run(*made).err
+    assert run(*made, "--replace").status == 0
+    assert tree(Path("axolotl")) == before
 
 
 def test_conversations_that_became_one_text_are_told_and_found_again(run: Run) -> None:

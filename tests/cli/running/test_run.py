@@ -150,6 +150,37 @@ def test_a_plan_of_removals_comes_back(run: Run, asked: str) -> None:
     assert airrep.open_plan("left").fingerprint == before
 
 
+@pytest.mark.parametrize(
+    "asked", ["mix runs/index q.jsonl --yaml made.yaml", "clean runs/index --kind duplicate --lists made"]
+)
+def test_steps_that_make_files_beside_an_artifact_are_done_once(run: Run, asked: str) -> None:
+    do(run, "index train.jsonl --out runs/index --method tfidf")
+    do(run, f"{asked} --out runs/made")
+    config(run, "runs/made")
+    assert do(run, "run config.yaml").err.count("was done already") == 2
+    shutil.rmtree("runs")
+    made = Path("made.yaml") if Path("made.yaml").exists() else Path("made")
+    (shutil.rmtree if made.is_dir() else Path.unlink)(made)
+    do(run, "run config.yaml")
+    assert do(run, "run config.yaml").err.count("was done already") == 2
+    assert made.exists()
+
+
+def test_a_folder_that_is_called_like_a_value_undoes_no_step(run: Run) -> None:
+    do(run, "index train.jsonl --out runs/index --method tfidf")
+    do(run, "group runs/index q.jsonl --by source --out runs/groups")
+    config(run, "runs/groups")
+    Path("source").mkdir()
+    assert do(run, "run config.yaml").err.count("was done already") == 2
+    steps = [{"select": {"index": "runs/index", "queries": "q.jsonl", "count": 3, "out": "picked.jsonl"}}]
+    Path("select.yaml").write_text(yaml.safe_dump({"steps": steps}))
+    do(run, "run select.yaml")
+    Path("3").mkdir()
+    assert do(run, "run select.yaml").err.count("was done already") == 1
+    write("q.jsonl", make_corpus(5, "other"))
+    assert "was done already" not in run("run", "select.yaml").err
+
+
 def test_an_evaluation_comes_with_what_it_judges(run: Run) -> None:
     do(run, "index train.jsonl --out index --method tfidf")
     do(run, "index train.jsonl --out words --method bm25")

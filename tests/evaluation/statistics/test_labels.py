@@ -66,6 +66,14 @@ def test_seeds_are_alike_where_they_differ_by_less_than_a_thousandth_of_what_sub
     assert not seeds_alike(np.full((2, 3, 5), 4.0))
 
 
+@pytest.mark.parametrize(("equal", "alike"), [(4, True), (3, False), (2, False)])
+def test_seeds_are_alike_where_most_losses_are_equal_to_the_last_bit(equal: int, alike: bool) -> None:
+    generator = np.random.default_rng(0)
+    losses = np.repeat(generator.standard_normal((1, 9, 6)), 2, axis=0)
+    losses[1, :, equal:] += 0.1 * generator.standard_normal((9, 6 - equal))
+    assert seeds_alike(losses) == alike
+
+
 def test_signal_and_noise_are_told_apart() -> None:
     random = np.random.default_rng(2)
     losses = random.normal(0, 0.4, size=(40, 500)) + random.normal(0, 0.2, size=(2, 40, 500))

@@ -76,7 +76,7 @@ def clean_command(
     moved: MovedOption = None,
 ) -> None:
     """Find likely wrong labels and answers, near duplicates, outliers, and what harms many queries; with reasons."""
-    from airrep.answers.clean import KEEP, KINDS, clean
+    from airrep.answers.clean import KEEP, KINDS, LISTS, clean
     from airrep.answers.texts import kept_values
     from airrep.cli.show.answers import print_cleaned
     from airrep.cli.show.console import Meter
@@ -84,12 +84,12 @@ def clean_command(
 
     delivery.check("clean")
     if lists is not None:
-        check_new_folder(lists)
+        check_new_folder(lists, LISTS if delivery.replace else ())
     opened, asked = options.open_moved_index(path, moved), reading.read_if(queries)
     with Meter("encoding examples") as meter:
         result = clean(opened, asked, kinds=kind or KINDS, label=label, where=where, encoder=encoder, progress=meter)
     if lists is not None:
-        result.write_lists(opened, lists)
+        result.write_lists(opened, lists, replace=delivery.replace)
         note(f"{lists}: {result.examples - len(result.rows):,} examples to keep, {len(result.rows):,} to drop")
         kept = opened.mask(where)
         kept[result.rows] = False
@@ -147,7 +147,7 @@ def mix_command(
 ) -> None:
     """Weigh sources for a target: each one's share of the examples that help it most, with intervals."""
     from airrep.answers.mix import mix
-    from airrep.answers.mixed_files import write_axolotl
+    from airrep.answers.mixed_files import DRAWN, write_axolotl
     from airrep.cli.show.answers import print_mix
     from airrep.cli.show.console import Meter
     from airrep.index.selection.picks import check_writable
@@ -155,7 +155,7 @@ def mix_command(
 
     delivery.check("mix")
     if axolotl is not None:
-        check_new_folder(axolotl)
+        check_new_folder(axolotl, DRAWN if delivery.replace else ())
     files = [file for file in (yaml, llama_factory) if file is not None]
     places = [str(path.resolve()) for path in (*files, axolotl, delivery.run) if path is not None]
     twice = next((path for path in places if places.count(path) > 1), None)
@@ -173,6 +173,6 @@ def mix_command(
         write_output(file, text.encode())
         note(f"{file}: written")
     if axolotl is not None:
-        drawn = write_axolotl(result, opened, axolotl, seed=seed)
+        drawn = write_axolotl(result, opened, axolotl, seed=seed, replace=delivery.replace)
         note(f"{axolotl}: {sum(drawn.values()):,} of {sum(one.examples for one in result.sources):,} examples, written")
     delivery.deliver(result, print_mix)

@@ -6,7 +6,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from airrep.cli.running.history import named_by
+from airrep.cli.running.history import named_by, still_has
 from airrep.cli.running.steps import Step
 from airrep.errors import ArtifactError
 from airrep.runtime.publishing.files import append_line
@@ -21,8 +21,8 @@ class MadeFiles:
 
     def has(self, step: Step) -> bool:
         """Whether the step made files, and they and its inputs are as they were then."""
-        wanted = {"step": step.to_dict(), "named": named_by(step)}
-        return any(line == wanted for line in self._lines())
+        wanted, named = step.to_dict(), named_by(step)
+        return any(line["step"] == wanted and still_has(named, line["named"]) for line in self._lines())
 
     def record(self, step: Step, before: set[str]) -> None:
         """Note what a step made, if its options name something that was not there before.
@@ -46,4 +46,6 @@ class MadeFiles:
             return
         for line in lines:
             with suppress(ValueError, RecursionError):
-                yield json.loads(line)
+                found = json.loads(line)
+                if isinstance(found, dict) and isinstance(found.get("named"), dict) and "step" in found:
+                    yield found

@@ -86,6 +86,11 @@ def named_by(step: Step) -> dict[str, str]:
     return {text: _digest(path) for text, path in sorted(named_paths(step))}
 
 
+def still_has(digests: Mapping[str, str], recorded: Mapping[str, str]) -> bool:
+    """Whether all that was recorded is as it was; what a step's options name by now was made by it, or by nobody."""
+    return all(digests.get(text) == digest for text, digest in recorded.items())
+
+
 def named_paths(step: Step) -> Iterator[tuple[str, Path]]:
     """Each text of a step's options that is the name of something which exists, or has it as a part, and its path."""
     for text in _texts(list(step.options.values())):

@@ -10,7 +10,7 @@ import typer
 from airrep.cli.options import note
 from airrep.cli.running.config import NumberedStep, RunConfig
 from airrep.cli.running.files import MadeFiles
-from airrep.cli.running.history import artifact_of, inputs_of, named_paths, read_history
+from airrep.cli.running.history import artifact_of, inputs_of, named_paths, read_history, still_has
 from airrep.cli.running.steps import PROGRAM, Commands, Context, Step, UsageError, shell_line, step_of
 from airrep.errors import AirRepError, ArtifactError
 from airrep.runtime.artifacts.names import MANIFEST
@@ -88,4 +88,4 @@ class Replay:
             return False
         wanted = [*self._before[artifact.resolve()], step]
         same = [line.step for line in history[: len(wanted)]] == wanted
-        return same and dict(history[len(wanted) - 1].inputs) == inputs_of(step)
+        return same and still_has(inputs_of(step), history[len(wanted) - 1].inputs)

@@ -17,6 +17,7 @@ from airrep.cli.show.console import out, print_table, printable, prompt_snippet,
 from airrep.cli.show.summaries import is_long, print_common, say_where_all_are
 from airrep.cli.show.why import CAUSE, MARK, channel_parts, told_hit
 from airrep.corpus.corpus import Example
+from airrep.index.results.provenance import ZERO
 from airrep.reports.answers.tables import TERMINAL, answer_tables
 from airrep.reports.tables import signed
 
@@ -43,7 +44,9 @@ def print_explained(result: ExplainResult) -> None:
             text = _lesson_text(lesson, one.answer.response)
             table.add_row(str(lesson.rank), *parts, snippet(lesson.example.id, 20), text)
         out().print(table)
-        if one.lessons and one.lessons[0].deviations < ALIKE:
+        if not any(lesson.answer_score or lesson.better_score for lesson in one.lessons):
+            out().print(f"[dim]{ZERO}[/]", highlight=False)
+        elif one.lessons[0].deviations < ALIKE:
             told = "none stands out: many examples score like the first. Where answers are short, try "
             told += "airrep clean INDEX --kind label --label response, or an index with --lm"
             out().print(f"[dim]{told}[/]", highlight=False, soft_wrap=True)

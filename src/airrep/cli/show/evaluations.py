@@ -126,6 +126,12 @@ def print_stack(stack: "Stack") -> None:
     say(stack.report["sentence"])
 
 
+def next_of_stack(stack: "Stack", out: Path) -> str:
+    """What to do with a sum of channels: ask it, unless it is no better than one of them."""
+    ask = f"airrep index DATA --method channels --set channels={out} --out INDEX"
+    return f"{out}: next: {ask}" if stack.report["better"] else f"{out}: to ask it nevertheless: {ask}"
+
+
 def print_classification(evaluation: "Evaluation") -> None:
     """Print accuracies, the first index's differences, and what chance would reach."""
     facts = evaluation.facts

@@ -25,7 +25,7 @@ from airrep.cli.show.why import CAUSE, has_same_words, marked_query, told_hit
 from airrep.corpus.corpus import Example
 from airrep.index.results.hits import Hits
 from airrep.index.results.kinds import GroupResult, TopResult, WhatIfResult
-from airrep.index.results.provenance import order_in_words
+from airrep.index.results.provenance import ZERO, order_in_words
 from airrep.reports.tables import bytes_text, signed
 from airrep.runtime.remote.places import shown
 
@@ -42,7 +42,7 @@ def print_top(result: TopResult) -> None:
             console.print(f"{order} for {_named(hits.query)}", soft_wrap=True, highlight=False)
         console.print(_hits_table(hits))
         if not any(hit.score for hit in hits):
-            console.print("[dim]every score is 0: the query shares nothing with any example[/]", highlight=False)
+            console.print(f"[dim]{ZERO}[/]", highlight=False)
     if len(result) > 1:
         print_common_hits(console, result)
     _print_provenance(console, result)
@@ -96,6 +96,8 @@ def print_groups(result: GroupResult, general: str = "") -> None:
         console.print(table)
     if len(result.queries) > 1:
         print_group_means(console, result)
+    if not result.scores.any():
+        console.print(f"[dim]{ZERO}[/]", highlight=False)
     _print_provenance(console, result, general)
     _say_if_long(console, len(result.queries))
 
@@ -120,6 +122,8 @@ def print_what_if(result: WhatIfResult, general: str = "") -> None:
         console.print(table)
     if len(result.queries) > 1:
         print_mean_change(console, result)
+    if not result.before.any() and not result.after.any():
+        console.print(f"[dim]{ZERO}[/]", highlight=False)
     _print_provenance(console, result, general)
     _say_if_long(console, len(result.queries))
 

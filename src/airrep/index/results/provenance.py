@@ -8,6 +8,7 @@ from airrep.scoring.pooling import pooling_text
 
 REMOVAL = "increase of the query's loss if the group were removed"
 """What an order-k score measures."""
+ZERO = "every score is 0: the query shares nothing with any example"
 HELPFUL: Final = "most helpful first"
 HARMFUL: Final = "most harmful first"
 

@@ -1,7 +1,8 @@
 """Files and folders that a user named, at paths or URLs."""
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
+from fnmatch import fnmatch
 from os import PathLike
 from pathlib import Path
 
@@ -66,15 +67,31 @@ def new_place(out: Path, *, replace: bool = False) -> Iterator[Path]:
 
 
 @contextmanager
-def new_folder(out: Path) -> Iterator[Path]:
+def new_folder(out: Path, *, replace: bool = False) -> Iterator[Path]:
     """Write a folder that is no artifact: yields an empty one to fill; errors as of :func:`new_place`."""
-    with new_place(out) as made:
+    with new_place(out, replace=replace) as made:
         made.mkdir()
         yield made
 
 
-def check_new_folder(out: Path) -> None:
-    """Refuse, before any work, a path or URL that exists (ArtifactError)."""
+def check_new_folder(out: Path, ours: Sequence[str] = ()) -> None:
+    """Refuse, before any work, a path or URL that exists.
+
+    Args:
+        out: the folder to write.
+        ours: patterns of file names; a local folder that holds nothing else may be there, to be replaced.
+
+    Raises:
+        ArtifactError: something is there.
+    """
+    if ours and url_of(out) is None and path_of(out).is_dir():
+        other = (path.name for path in path_of(out).iterdir() if not any(fnmatch(path.name, one) for one in ours))
+        name = next(other, None)
+        if name is not None:
+            raise ArtifactError(
+                f"{out}: holds '{name}', which airrep did not write there; nothing is replaced. Give another path."
+            )
+        return
     if is_taken(out):
         raise ArtifactError(
             f"{url_of(out) or out}: exists already; nothing is overwritten. Give another path, or remove it."
