@@ -19,7 +19,7 @@ from cpu import extra_memory, interleave, verdict
 from airrep.scoring.blocks import Block, error_bounds, quantise
 from airrep.scoring.topk import top_k
 
-D, K, SHARD = 384, 100, 100_000
+D, K, SHARD, WIDE = 384, 100, 100_000, 16_384
 FIELDS = ("features", "codes", "scales", "bounds")
 
 
@@ -91,6 +91,26 @@ def against_products(features: np.ndarray, queries: np.ndarray, rounds: int) -> 
             print(f"  times {name}: {verdict(ratio, asks[name]) if name in asks else f'{ratio:.2f}'}")
 
 
+def against_gradients(generator: np.random.Generator, rows: int, rounds: int) -> None:
+    """Print wide features with few large numbers, as gradients have them, against a plain product in torch."""
+    scales = 10.0 ** generator.uniform(-1, 1, (rows + 64, 1))
+    features = (generator.standard_t(1.5, (rows + 64, WIDE)) * scales).clip(-6e4, 6e4).astype(np.float16)
+    queries, block = features[rows:].astype(np.float32), block_of(0, features[:rows])
+    plain = torch.from_numpy(features[:rows])
+    for count in (64, 1):
+        asked = queries[:count]
+        told = torch.from_numpy(asked)
+        candidates: dict[str, Callable[[], object]] = {
+            "torch": lambda told=told: torch.topk(told @ plain.float().t(), 10),
+            "airrep": lambda asked=asked: top_k(asked, [block], 10),
+        }
+        seconds = interleave(candidates, rounds)
+        print(f"\nTop 10 of {rows:,} x {WIDE:,} as gradients are, stored as float16, queries: {count}")
+        for name, spent in seconds.items():
+            print(f"  {name:17} {spent:7.3f} s")
+        print(f"  times torch: {seconds['torch'] / seconds['airrep']:.2f}")
+
+
 def one_query(generator: np.random.Generator, n: int, folder: Path) -> None:
     """Print the time of one query over an index on disk, opened as memory maps."""
     blocks = []
@@ -123,7 +143,7 @@ def search_of(n: int) -> Callable[[], object]:
 def main() -> None:
     """Print all tables."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    for name, default in (("n", 300_000), ("one", 1_000_000), ("q", 64), ("rounds", 3)):
+    for name, default in (("n", 300_000), ("one", 1_000_000), ("wide", 4_000), ("q", 64), ("rounds", 3)):
         parser.add_argument(f"--{name}", type=int, default=default)
     asked = parser.parse_args()
     torch.set_num_threads(1)
@@ -135,6 +155,7 @@ def main() -> None:
         against_faiss(title, features[: asked.n], queries, asked.rounds)
         if title == "Random directions":
             against_products(features[: asked.n], queries, asked.rounds)
+    against_gradients(generator, asked.wide, asked.rounds)
     with tempfile.TemporaryDirectory() as folder:
         one_query(generator, asked.one, Path(folder))
     print("\nExtra memory of a search for 64 queries")
