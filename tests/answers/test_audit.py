@@ -13,6 +13,7 @@ from airrep.answers.likeness.containment import Containment, Seen
 from airrep.answers.mix import MixResult
 from airrep.corpus.corpus import Example
 from airrep.errors import ArtifactError, ConfigError
+from airrep.reports.answers.tables import answer_tables
 
 WORDS = [f"word{number}" for number in range(400)]
 
@@ -114,6 +115,31 @@ def test_items_alike_in_meaning(tmp_path: Path) -> None:
     assert AuditResult.read(result.save(tmp_path / "run")) == result
     with pytest.raises(ArtifactError, match="expected 'mix'"):
         MixResult.read(tmp_path / "run")
+
+
+def test_texts_that_the_encoder_cannot_read_are_not_judged_by_meaning(tmp_path: Path) -> None:
+    """Each word that its vocabulary lacks is one and the same token, so that such texts had a cosine of 1."""
+    train = [Example("ประเทศไทย?", "กรุงเทพมหานคร!", "thai"), Example("😀 🎉?", "🚀!", "emoji")]
+    train += [Example("Who painted the Mona Lisa?", "Leonardo da Vinci painted it.", "art")]
+    items = [
+        Example("ภาษาอังกฤษ?", "ยากที่สุดเลย!", "q1"),
+        Example("🍕 🍔?", "🌍!", "q2"),
+        Example("Hi.", "What? 🎉", "q3"),
+    ]
+    items += [Example("Who painted the Mona Lisa?", "Leonardo da Vinci has painted it.", "q4")]
+    index = airrep.build_index(airrep.Corpus.from_examples(train), tmp_path / "index")
+    result = airrep.audit(index, items, settings={"order": 30, "cosine": 0.9})
+    assert [one.item.id for one in result.leaks] == ["q4"]
+    assert [one.meaning and one.meaning.example.id for one in result.items] == [None, None, "art", "art"]
+    assert result.not_judged == 2
+    assert result.to_dict()["not_judged"] == 2
+    assert (
+        "Not judged by meaning, as the encoder lacks most of their words: 2 items." in answer_tables(result)[0].caption
+    )
+    assert AuditResult.read(result.save(tmp_path / "run")) == result
+    foreign = airrep.audit(index, items, where="id != 'art'")
+    assert [one.meaning for one in foreign.items] == [None] * 4
+    assert foreign.not_judged == 4
 
 
 def test_bad_questions_are_told(world: airrep.Index) -> None:

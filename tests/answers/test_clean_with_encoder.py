@@ -42,3 +42,26 @@ def test_copies(examples: list[Example], tmp_path: Path) -> None:
     long = [one for one in examples if len(one.prompt.split()) >= 40][:20]
     copies = [replace(one, prompt=f"{one.prompt.upper()} Thanks!", id=f"copy of {one.id}") for one in long]
     assert told([*examples, *copies], "duplicate", tmp_path) == {one.id for one in copies}
+
+
+def test_texts_that_the_encoder_cannot_read_are_not_judged(examples: list[Example], tmp_path: Path) -> None:
+    """All their words are one token: one of another label than the others was told as wrong, all as neighbours."""
+    foreign = [
+        Example(f"{sign} {sign}?", f"{sign}!", f"f{place}", label=examples[0].label)
+        for place, sign in enumerate("😀🎉🚀🍕🍔🌍🎸🐶🐱🌈🔥💧")
+    ]
+    foreign[0] = replace(foreign[0], label=examples[-1].label)
+    corpus = airrep.Corpus.from_examples([*examples, *foreign])
+    index = airrep.build_index(corpus, tmp_path / "index", airrep.make_attributor("tfidf"))
+    kinds = ["label", "answer", "outlier"]
+    found = airrep.clean(index, kinds=kinds)
+    assert found.not_judged == dict.fromkeys(kinds, len(foreign))
+    told_alone = airrep.clean(index.delete(range(len(examples), len(corpus))), kinds=kinds)
+    assert [(one.example.id, one.reason) for one in found.findings] == [
+        (one.example.id, one.reason) for one in told_alone.findings
+    ]
+    unread = airrep.build_index(
+        airrep.Corpus.from_examples(foreign), tmp_path / "foreign", airrep.make_attributor("airrep")
+    )
+    few = airrep.clean(unread, kinds=["label"])
+    assert few.skipped == {"label": "there are 0 examples whose words the encoder knows; expected 12 or more"}

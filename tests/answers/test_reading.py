@@ -21,8 +21,8 @@ MADE = {
 }
 SHORT = {
     "explain": "ExplainResult(5 answers)",
-    "clean": "CleanResult(0 findings, examples=50, 1 checked, 0 skipped, encoder='default')",
-    "audit": "AuditResult(5 items)",
+    "clean": "CleanResult(0 findings, examples=50, 1 checked, 0 skipped, encoder='default', 0 not_judged)",
+    "audit": "AuditResult(5 items, not_judged=0)",
     "mix": "MixResult(by='source', 2 sources, queries=5, top=",
     "harmful": "HarmResult(5 queries, ",
     "top-of-set": "SetResult(2 hits, queries=5, even=0, least=False",

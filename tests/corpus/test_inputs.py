@@ -158,3 +158,33 @@ def test_a_text_that_names_a_file_is_not_taken_for_a_query(tmp_path: Path) -> No
         assert as_examples(said)[0].response == said
     with pytest.raises(ConfigError, match="queries: there are none"):
         as_examples([])
+
+
+def test_missing_values_of_pandas_are_missing() -> None:
+    """NaT was the text "NaT", as it is a date by its type, and NA was refused."""
+    empty = {"prompt": "who?", "response": "me", "label": pd.NA, "source": np.datetime64("NaT"), "day": pd.NaT}
+    inner = {"n": pd.NA, "seen": [pd.NaT, pd.NA]}
+    (example,) = Corpus.from_records([empty | {"stars": np.float32("nan"), "inner": inner}])
+    assert (example.label, example.source) == (None, None)
+    assert example.metadata == {"inner": {"n": None, "seen": [None, None]}}
+    frame = pd.DataFrame({**empty, "day": [pd.Timestamp("2020-01-02"), pd.NaT]}).astype({"day": object})
+    assert [one.metadata for one in Corpus.from_records(frame.to_dict("records"))] == [
+        {"day": "2020-01-02T00:00:00"},
+        {},
+    ]
+
+
+def test_periods_of_pandas_are_their_texts() -> None:
+    """Arrow holds 2020 as 50, the number of years since 1970."""
+    periods = pd.PeriodIndex(["2020", None], freq="Y")
+    frame = pd.DataFrame({"prompt": ["p", "q"], "response": ["r", "s"], "year": periods})
+    for data in (frame, pa.table(frame), frame.to_dict("records")):
+        assert [one.metadata for one in as_corpus(data)] == [{"year": "2020"}, {}]
+
+
+@pytest.mark.parametrize("arrow", [False, True])
+def test_two_columns_of_one_name_are_refused(arrow: bool) -> None:
+    frame = pd.DataFrame([["p", "r", "s"]], columns=["prompt", "response", "prompt"])
+    table = pa.table([["p"], ["r"], ["s"]], names=list(frame.columns))
+    with pytest.raises(DataError, match='^train: the column "prompt" occurs twice; unique names are expected. Rename'):
+        as_corpus(table if arrow else frame)

@@ -150,6 +150,33 @@ def test_rendering(tiny: Path) -> None:
     np.testing.assert_array_equal(encoder.encode([long]), encoder.encode_texts([encoder.render(long)]))
 
 
+def test_shares_of_texts_that_the_vocabulary_lacks(encoder: Encoder) -> None:
+    """Of the tokens or of the characters, whichever is more; the template's own words do not count."""
+    answers = ["plain words", "hello 😀", "😀 🎉 x", "กขฃคฅฆงจฉช plain", "", "[CLS] " * 600]
+    shares = encoder.unknown_shares([Example("", answer) for answer in answers])
+    assert shares.tolist() == pytest.approx([0, 1 / 2, 2 / 3, 10 / 15, 0, 0], abs=0.01)
+    assert encoder.unknown_shares([Example("😀", "🎉"), Example("🚀 " * 300, "known")]).tolist() == [
+        1,
+        pytest.approx(256 / 257, abs=0.01),
+    ]
+    assert encoder.unknown_shares([]).shape == (0,)
+
+
+def test_shares_of_unknown_texts_of_an_encoder_run_by_its_library(tiny: Path, tmp_path: Path) -> None:
+    shutil.copytree(tiny, tmp_path / "cls")
+    config = tmp_path / "cls" / "1_Pooling" / "config.json"
+    config.write_text(config.read_text("utf-8").replace('"mean"', '"cls"'), "utf-8")
+    examples = [Example("", text) for text in ["😀 🎉", *TEXTS]]
+    library, packed = (load_encoder(folder, device="cpu") for folder in (tmp_path / "cls", tiny))
+    assert (library.packed, packed.packed) == (False, True)
+    shares = library.unknown_shares(examples)
+    assert shares[0] == 1
+    assert 0 in shares
+    library.encode(examples)  # leaves its tokenizer in another state
+    np.testing.assert_array_equal(shares, packed.unknown_shares(examples))
+    np.testing.assert_array_equal(shares, library.unknown_shares(examples))
+
+
 def test_global_state_is_left_alone(tiny: Path) -> None:
     before = (torch.get_num_threads(), torch.get_default_dtype(), torch.is_grad_enabled(), torch.get_rng_state())
     load_encoder(tiny, precision="bfloat16", device="cpu").encode_texts(TEXTS)

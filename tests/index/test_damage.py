@@ -34,7 +34,9 @@ def ask_all(path: Path) -> None:
     index.where("year > 2001")
 
 
-@pytest.mark.parametrize(("name", "value"), [("settings", ""), ("request", []), ("fields", "year"), ("corpora", {})])
+@pytest.mark.parametrize(
+    ("name", "value"), [("settings", ""), ("request", []), ("fields", "year"), ("corpora", {}), ("corpora", [True])]
+)
 def test_a_manifest_with_another_kind_of_value_is_refused(index: airrep.Index, name: str, value: object) -> None:
     manifest = {**read_manifest(index.path), name: value}
     write_manifest(index.path, manifest.pop("kind"), manifest)

@@ -4,7 +4,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar, Literal, Self, TypeAlias
 
-import numpy as np
 from pydantic import model_validator
 
 from airrep.answers.answer import Answer
@@ -86,7 +85,7 @@ class Audited:
     text: SameText | None
     """None where no n-gram of it was found, or it is too short."""
     meaning: SameMeaning | None
-    """None where the index holds no embeddings."""
+    """None where the index holds no embeddings, or more than half of the text is unknown to the encoder."""
 
 
 @dataclass(frozen=True, repr=False)
@@ -100,6 +99,8 @@ class AuditResult(Answer):
     provenance: Provenance
     templates: Templates | None = None
     """Stretches of words of the items that told nothing, as too many training examples have them."""
+    not_judged: int = 0
+    """Items not judged by meaning, as more than half of their text, or of all examples', is unknown to the encoder."""
     kind: ClassVar[str] = "audit"
 
     def count(self, verdict: Verdict) -> int:
@@ -126,8 +127,8 @@ def audit(
     (prompt and response) or of its prompt alone; any case, without punctuation. N-grams of templates and system
     prompts, which stand in more than 10 different examples and 0.5 % of all, tell nothing: an item is contained if the
     same example has most of its other n-grams too, or all of it. (Equal examples count once there, and so do the parts
-    of a record.) By meaning: the greatest cosine of embeddings, of the index's own sentence encoder if it has one. All
-    training examples are compared.
+    of a record.) By meaning: the greatest cosine of embeddings, of the index's own sentence encoder if it has one; no
+    texts of which more than half is unknown to it, as they look alike. All training examples are compared.
 
     Args:
         index: the index of the training data.
@@ -155,7 +156,8 @@ def audit(
         for item, (text, found), meaning in zip(asked, texts, meanings, strict=True)
     )
     encoder = None if stored is None else str(stored.encoder.settings.encoder)
-    return AuditResult(tuple(audited), chosen, encoder, index.provenance(), templates)
+    not_judged = 0 if stored is None else meanings.count(None)
+    return AuditResult(tuple(audited), chosen, encoder, index.provenance(), templates, not_judged)
 
 
 def _verdict(text: SameText | None, found: _Found, meaning: SameMeaning | None, settings: AuditSettings) -> Verdict:
@@ -242,6 +244,7 @@ def _same_text(
 
 
 def _same_meanings(stored: StoredMeaning, items: Sequence[Example], keep: Mask) -> list[SameMeaning | None]:
-    found = stored.nearest(items, 1, keep)
-    pairs = zip(found.rows[:, 0].tolist(), np.minimum(found.scores[:, 0], 1).tolist(), strict=True)
-    return [SameMeaning(cosine, row, stored.index.example(row)) for row, cosine in pairs]
+    return [
+        None if found is None else SameMeaning(min(found[1], 1.0), found[0], stored.index.example(found[0]))
+        for found in stored.nearest(items, keep)
+    ]

@@ -3,10 +3,10 @@
 import json
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
-from typing import Any, ClassVar, Literal, Self, TypeAlias, get_args
+from typing import Any, ClassVar, Literal, NamedTuple, Self, TypeAlias, get_args
 
 import numpy as np
 from pydantic import model_validator
@@ -15,14 +15,16 @@ from airrep.answers.answer import Answer
 from airrep.answers.harm import HARM
 from airrep.answers.likeness.common import Templates
 from airrep.answers.likeness.duplicates import find_duplicates
+from airrep.answers.likeness.meaning import mostly_unknown
 from airrep.answers.likeness.neighbours import Neighbours, disagreement, robust_deviations, vote
 from airrep.answers.likeness.records import RecordKeys
 from airrep.answers.spread import spread_of, stream_scores
 from airrep.answers.texts import kept_examples, kept_values
-from airrep.arrays import Mask, unit_rows
+from airrep.arrays import Mask, Rows, unit_rows
 from airrep.attributors.base import OnProgress, count_rows
 from airrep.attributors.methods import make_attributor
 from airrep.corpus.corpus import Example
+from airrep.corpus.views import View, seen
 from airrep.errors import ConfigError
 from airrep.index.index import Index, Queries
 from airrep.index.results.hits import Record
@@ -47,7 +49,9 @@ class CleanSettings(Settings):
     disagreement: float = 4.0
     """Robust deviations from which on an answer disagrees with those of its nearest prompts."""
     duplicate: float = 0.8
-    """Jaccard similarity of word 3-grams, without those of templates, from which on an example repeats another."""
+    """Jaccard similarity of word 3-grams, without those of templates, from which on an example repeats another.
+
+    Examples of the same words but other operators or brackets repeat none."""
     outlier: float = 5.0
     """Robust deviations from which on an example is far from all others."""
     outlier_neighbours: int = 20
@@ -100,6 +104,9 @@ class CleanResult(Answer):
     provenance: Provenance
     templates: Templates | None = None
     """Stretches of words that made no duplicates, as too many examples have them; None without any."""
+    not_judged: dict[str, int] = field(default_factory=dict)
+    """By kind the examples left out, as more than half of their text is unknown to the encoder; only kinds with
+    some."""
     kind: ClassVar[str] = "clean"
 
     @cached_property
@@ -152,7 +159,8 @@ def clean(
     """Find training examples with likely wrong labels or answers, repeats, outliers, and those that harm many queries.
 
     Nothing is changed: findings are reasons to look, and how often they are right depends on the data. What is common
-    to many texts, such as a system prompt, makes no duplicates, and parts of one record are none of each other.
+    to many texts, such as a system prompt, makes no duplicates, and parts of one record are none of each other. Texts
+    of which more than half is unknown to the encoder look alike to it: they get no label, answer or outlier finding.
 
     Args:
         index: the index whose examples are looked at.
@@ -191,7 +199,18 @@ def clean(
     checked = tuple(kind for kind in KINDS if kind in kinds and kind not in skipped)
     count = int(keep.sum())
     made = index.provenance()
-    return CleanResult(tuple(findings), count, checked, skipped, chosen, encoder, where, made, looking.templates)
+    return CleanResult(
+        tuple(findings), count, checked, skipped, chosen, encoder, where, made, looking.templates, looking.not_judged
+    )
+
+
+class _Encoded(NamedTuple):
+    """One view of the kept examples."""
+
+    units: np.ndarray
+    """Their embeddings, of unit length."""
+    known: Mask
+    """Whether half of the text or more is known to the encoder."""
 
 
 class _Looking:
@@ -210,8 +229,11 @@ class _Looking:
         self._index, self._keep, self._settings = index, keep, settings
         self._label, self._queries, self._encoder, self._progress = label, queries, encoder, progress
         self._rows = np.flatnonzero(keep)
+        self._last_near: tuple[Rows, Neighbours] | None = None
         self.templates: Templates | None = None
         """What :meth:`look` took for templates, once it has looked for duplicates."""
+        self.not_judged: dict[str, int] = {}
+        """By kind the examples that :meth:`look` left out as unknown to the encoder."""
 
     def cannot(self, kind: Kind) -> str:
         """Why a kind cannot be checked; empty if it can."""
@@ -221,6 +243,10 @@ class _Looking:
             return f"there are {len(self._rows)} examples; expected {least} or more"
         if kind == "label" and len(set(self._labels) - {None}) < 2:
             return f"the field '{self._label}' has fewer than two values"
+        if kind in ("label", "answer", "outlier") and len(self._known(kind)) < least:
+            return (
+                f"there are {len(self._known(kind))} examples whose words the encoder knows; expected {least} or more"
+            )
         if kind == "harmful" and self._queries is None:
             return "there are no queries"
         return ""
@@ -249,44 +275,66 @@ class _Looking:
         return kept_values(self._index, self._keep, self._label)
 
     @cached_property
-    def _prompts(self) -> np.ndarray:
+    def _prompts(self) -> "_Encoded":
         return self._encoded("prompt")
 
     @cached_property
-    def _responses(self) -> np.ndarray:
+    def _responses(self) -> "_Encoded":
         return self._encoded("response")
 
-    def _encoded(self, view: str) -> np.ndarray:
+    def _encoded(self, view: View) -> "_Encoded":
         attributor = make_attributor("gte", {"encoder": self._encoder, "view": view})
         features = attributor.encode_train(self._examples, count_rows(len(self._examples), self._progress))
         assert isinstance(features, np.ndarray)
-        return unit_rows(features)
+        unknown = mostly_unknown(attributor, [seen(example, view) for example in self._examples])
+        return _Encoded(unit_rows(features), ~unknown)
 
-    @cached_property
-    def _near(self) -> Neighbours:
-        return Neighbours.of(self._prompts, self._settings.neighbours)
+    def _known(self, kind: Kind) -> Rows:
+        """Places of the examples that a kind can be looked for among: texts unknown to the encoder look alike to it."""
+        known = self._prompts.known if kind == "label" else self._prompts.known & self._responses.known
+        return np.flatnonzero(known)
+
+    def _judged(self, kind: Kind) -> Rows:
+        """The same, and takes note of how many are left out."""
+        places = self._known(kind)
+        if len(places) < len(self._rows):
+            self.not_judged[kind] = len(self._rows) - len(places)
+        return places
+
+    def _near(self, places: Rows) -> Neighbours:
+        """Nearest prompts, among those of some places alone."""
+        if self._last_near is None or not np.array_equal(self._last_near[0], places):
+            self._last_near = places, Neighbours.of(self._prompts.units[places], self._settings.neighbours)
+        return self._last_near[1]
 
     def _wrong_labels(self) -> Iterator[tuple[int, float, str]]:
-        votes = vote(self._labels, self._near)
+        known = self._judged("label")
+        labels = [self._labels[place] for place in known.tolist()]
+        votes = vote(labels, self._near(known))
         with np.errstate(invalid="ignore"):
             doubted = np.flatnonzero((votes.own <= self._settings.own_share) & (votes.most >= 0.5))
         for place in doubted[np.argsort(votes.own[doubted] - votes.most[doubted], kind="stable")].tolist():
             reason = f"of its nearest prompts {votes.most[place]:.0%} say '{votes.best[place]}', "
-            yield place, votes.own[place], f"{reason}{votes.own[place]:.0%} '{self._labels[place]}'"
+            yield int(known[place]), votes.own[place], f"{reason}{votes.own[place]:.0%} '{labels[place]}'"
 
     def _wrong_answers(self) -> Iterator[tuple[int, float, str]]:
-        odd = robust_deviations(disagreement(self._prompts, self._responses, self._near))
+        known = self._judged("answer")
+        nearest = self._near(known)
+        odd = robust_deviations(disagreement(self._prompts.units[known], self._responses.units[known], nearest))
         for place in _above(odd, self._settings.disagreement):
-            near = self._examples[int(self._near.places[place, 0])].id
-            yield place, odd[place], f"its answer is unlike those of its nearest prompts, the first '{near}'"
+            near = self._examples[int(known[nearest.places[place, 0]])].id
+            reason = f"its answer is unlike those of its nearest prompts, the first '{near}'"
+            yield int(known[place]), odd[place], reason
 
     def _outliers(self) -> Iterator[tuple[int, float, str]]:
-        both = np.concatenate([self._prompts, self._responses], axis=1) / np.float32(2**0.5)
+        known = self._judged("outlier")
+        both = np.concatenate([self._prompts.units[known], self._responses.units[known]], axis=1) / np.float32(2**0.5)
         near = Neighbours.of(both, self._settings.outlier_neighbours)
         far = robust_deviations(-near.cosines.astype(np.float64).mean(axis=1))
         for place in _above(far, self._settings.outlier):
             cosine = near.cosines[place].mean()
-            yield place, far[place], f"its nearest examples have a mean cosine of {cosine:.2f}, far below others'"
+            reason = f"its nearest examples have a mean cosine of {cosine:.2f}, far below others'"
+            yield int(known[place]), far[place], reason
 
     def _duplicates(self) -> Iterator[tuple[int, float, str]]:
         texts = [f"{example.prompt}\n{example.response}" for example in self._examples]

@@ -1,5 +1,6 @@
 """Examples of an index as words: normalised, and their n-grams."""
 
+import re
 import unicodedata
 from collections.abc import Iterator, Sequence
 
@@ -7,6 +8,10 @@ from airrep.arrays import Mask
 from airrep.corpus.corpus import Example
 from airrep.corpus.words import WORD
 from airrep.index.rows import IndexRows
+
+_OPERATORS = re.compile(r"[<>=+*/%&|^~\[\]{}()#@$\\¬±×÷\u2190-\u2211\u2213-\u22ff]|[-\u2010\u2212](?=\w)")
+"""Signs that tell programs and formulas apart, arrows and those of mathematics among them; those of prose do not."""
+_MINUS = {0x2010: "-", 0x2212: "-"}
 
 
 def kept_examples(index: IndexRows, keep: Mask) -> Iterator[tuple[int, Example]]:
@@ -33,6 +38,16 @@ def words_of(text: str) -> list[str]:
     Of scripts without spaces between words, such as Chinese and Thai, each sign is one.
     """
     return WORD.findall(unicodedata.normalize("NFKC", text).casefold())
+
+
+def operators_of(text: str) -> str:
+    """The operators and brackets of a text in their order, of any width; a minus if it stands before a word.
+
+    Example:
+        >>> operators_of("If (x < 5), then ... well-known - or not")
+        '(<)-'
+    """
+    return "".join(_OPERATORS.findall(unicodedata.normalize("NFKC", text))).translate(_MINUS)
 
 
 def ngrams_of(words: Sequence[str], order: int) -> list[str]:

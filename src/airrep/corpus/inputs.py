@@ -9,7 +9,9 @@ import numpy as np
 import pyarrow as pa
 
 from airrep.corpus.corpus import Corpus, Example, plain_example, read_corpus
+from airrep.corpus.schemas.values import is_missing
 from airrep.corpus.sources.files import reader_of
+from airrep.corpus.sources.source import check_columns
 from airrep.errors import ConfigError, DataError
 
 CorpusLike: TypeAlias = Any
@@ -150,18 +152,30 @@ def _items(data: Any, where: str) -> list[Any]:
             "texts of queries, or row.to_dict()."
         )
     if hasattr(data, "__arrow_c_stream__") and not isinstance(data, Sequence):
-        try:
-            table = data if isinstance(data, pa.Table) else pa.table(data)
-        except (pa.ArrowException, OverflowError) as error:  # pandas lets a column hold values of several types
-            reason = str(error).splitlines()[0]
-            raise DataError(
-                f"{where}: a column holds values of several types ({reason}); one type for each is expected. Give "
-                "data.to_dict('records'), or make the column's values of one type"
-            ) from None
-        index = [name for name in table.column_names if name.startswith("__index_level_")]  # pandas' own row names
-        records: list[Any] = table.drop_columns(index).to_pylist()
-        return records
+        return _rows(data, where)
     return list(_plainly(data))
+
+
+def _rows(data: Any, where: str) -> list[Any]:
+    """The records of a table of pandas, polars or pyarrow."""
+    names = getattr(data, "column_names", getattr(data, "columns", ()))
+    check_columns([str(name) for name in names], where)
+    try:
+        table = data if isinstance(data, pa.Table) else pa.table(data)
+    except (pa.ArrowException, OverflowError) as error:  # pandas lets a column hold values of several types
+        reason = str(error).splitlines()[0]
+        raise DataError(
+            f"{where}: a column holds values of several types ({reason}); one type for each is expected. Give "
+            "data.to_dict('records'), or make the column's values of one type"
+        ) from None
+    index = [name for name in table.column_names if name.startswith("__index_level_")]  # pandas' own row names
+    table = table.drop_columns(index)
+    for place, column in enumerate(table.schema):
+        if getattr(column.type, "extension_name", "") == "pandas.period":  # arrow holds it as a number
+            texts = [None if is_missing(period) else str(period) for period in table[place].to_pandas()]
+            table = table.set_column(place, column.name, pa.array(texts, pa.string()))
+    records: list[Any] = table.to_pylist()
+    return records
 
 
 def _plainly(data: Any) -> Any:

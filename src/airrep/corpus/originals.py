@@ -8,7 +8,7 @@ from typing import Any
 
 from airrep.corpus.corpus import Example
 from airrep.corpus.inputs import CorpusLike, as_records
-from airrep.corpus.records import Fields, Schema, content_hash, without_nan
+from airrep.corpus.records import Fields, Schema, content_hash, without_missing
 from airrep.corpus.schemas.forms import Preferences, Turns
 from airrep.corpus.schemas.values import describe, name
 from airrep.corpus.sources.files import LONGEST_LINE
@@ -85,7 +85,7 @@ def _taken(source: RecordSource, schema: Schema, wanted: "_Wanted", *, skip_inva
         if any(asked):
             assert isinstance(record, Mapping)
             partly += not all(asked)
-            yield without_nan(record)
+            yield without_missing(record)
     wanted.check_found(source.name)
     if partly:
         _log.warning(

@@ -3,7 +3,6 @@
 import datetime
 import hashlib
 import json
-import math
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, fields
 from typing import Any, NamedTuple, get_args
@@ -14,7 +13,7 @@ from airrep.corpus.encodings import remedy_of_text
 from airrep.corpus.fields import part_of
 from airrep.corpus.schemas.conversations import Pair, is_messages
 from airrep.corpus.schemas.forms import PAIRS, Preferences, Read, Turns, names, read_chat, read_form
-from airrep.corpus.schemas.values import describe, label, name, text, text_or_blank
+from airrep.corpus.schemas.values import describe, is_missing, is_of_pandas, label, name, text, text_or_blank
 from airrep.errors import ConfigError, DataError
 
 RESERVED = ("id", "prompt", "response", "label", "source", "metadata")
@@ -69,7 +68,7 @@ class Schema:
         """
         if not isinstance(record, dict | Mapping):
             raise DataError(f"the record is {describe(record)}; an object with named fields is expected")
-        rest = without_nan(record)
+        rest = without_missing(record)
         form, pairs = self._read(rest)
         key = _taken(rest, self.id_field or "id")
         if key is None and self.id_field is not None:  # who names the field wants no ids made from texts
@@ -106,9 +105,9 @@ class Reading:
     """Whether some were read with other options."""
 
 
-def without_nan(record: Mapping[str, Any]) -> dict[str, Any]:
-    """A record with None for NaN, which stands for an empty cell in records of pandas."""
-    return {key: None if isinstance(value, float) and math.isnan(value) else value for key, value in record.items()}
+def without_missing(record: Mapping[str, Any]) -> dict[str, Any]:
+    """A record with None for NaN, NaT and NA, which stand for an empty cell in records of pandas."""
+    return {key: None if is_missing(value) else value for key, value in record.items()}
 
 
 def _example(pair: Pair, key: object, of_label: object, source: object, metadata: Mapping[str, Any]) -> Fields:
@@ -179,7 +178,11 @@ def content_hash(prompt: str, response: str) -> str:
 
 
 def _plain(value: object) -> object:
-    """Turn dates and NumPy values into JSON values."""
+    """Turn dates, NumPy values and those of pandas into JSON values."""
+    if is_missing(value):  # pandas' NaT is a date by its type
+        return None
+    if is_of_pandas(value, "Period"):
+        return str(value)
     if isinstance(value, datetime.date | datetime.time):
         return value.isoformat()
     if isinstance(value, np.ndarray | np.generic):

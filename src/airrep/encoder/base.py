@@ -169,8 +169,26 @@ class Encoder(ABC):
     def render(self, example: Example) -> str:
         """Return the text that is encoded, but for the encoder's prompt: the template with the cut prompt and the
         response filled in."""
-        values = {"{prompt}": first_words(example.prompt, self.prompt_words), "{response}": example.response}
+        values = self._values(example)
         return "".join(values.get(piece, piece) for piece in self._pieces)
+
+    def _values(self, example: Example) -> dict[str, str]:
+        """What is filled into the template."""
+        return {"{prompt}": first_words(example.prompt, self.prompt_words), "{response}": example.response}
+
+    def unknown_shares(self, examples: Sequence[Example]) -> np.ndarray:
+        """Share of each example's own text, ``(n,)``, that the vocabulary lacks: of its tokens or of its characters,
+        whichever is more. All such text looks the same to the encoder. 0 where the vocabulary can write any text."""
+        texts = []
+        for example in examples:
+            values = self._values(example)
+            texts.append("\n".join(values[piece] for piece in self._pieces if piece in values))
+        check_texts(texts)
+        return self._unknown_shares(texts)
+
+    def _unknown_shares(self, texts: Sequence[str]) -> np.ndarray:
+        """The same of texts; 0 if it is not known."""
+        return np.zeros(len(texts))
 
     def save(
         self,

@@ -77,6 +77,9 @@ class PackedEncoder(Encoder):
                 features = self._network(tokens.filled() if self.device == "cpu" else tokens)
             yield batch.rows, features[: len(batch.rows)].cpu().numpy()
 
+    def _unknown_shares(self, texts: Sequence[str]) -> np.ndarray:
+        return self._tokenize.unknown_shares(texts)
+
     def sentence_transformer(self) -> "SentenceTransformer":
         from sentence_transformers import SentenceTransformer
 

@@ -6,8 +6,8 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 import numpy as np
-from jaxtyping import Int64
-from tokenizers import Tokenizer
+from jaxtyping import Float64, Int64
+from tokenizers import Encoding, Tokenizer
 
 from airrep.errors import ConfigError, DataError
 
@@ -32,6 +32,7 @@ class TextTokenizer:
         self._tokenizer = _parse(content, where)
         self._tokenizer.enable_truncation(max_tokens)
         self._max_tokens = max_tokens
+        self._unknown = _unknown_of(content, self._tokenizer)
         pre_tokenizer = content.get("pre_tokenizer")
         splits_at_spaces = isinstance(pre_tokenizer, dict) and pre_tokenizer.get("type") == "BertPreTokenizer"
         self._enough = _CHARACTERS_A_TOKEN * max_tokens if splits_at_spaces else None
@@ -56,6 +57,10 @@ class TextTokenizer:
             sequences += map(self._complete, chunk, clipped, encoded)
         return sequences
 
+    def unknown_shares(self, texts: Sequence[str]) -> Float64[np.ndarray, " texts"]:
+        """Share of each text that has no token of its own: see :func:`unknown_shares`."""
+        return unknown_shares(self._tokenizer, self._unknown, [self._clip(text) for text in texts])
+
     def _clip(self, text: str) -> str:
         """Leave out the text far behind the last token, where words are cut at spaces."""
         if self._enough is None or len(text) <= self._enough:
@@ -68,6 +73,34 @@ class TextTokenizer:
         if len(clipped) == len(text) or len(encoded) == self._max_tokens:
             return encoded
         return np.array(self._tokenizer.encode(text).ids, np.int64)
+
+
+def unknown_shares(tokenizer: Tokenizer, unknown: int | None, texts: Sequence[str]) -> Float64[np.ndarray, " texts"]:
+    """Share of each text's tokens, or of its characters if that is more, that are the token *unknown*.
+
+    Whole words of scripts that a vocabulary lacks are one such token, so that few tokens may hide most of a text.
+    Special tokens do not count; without any unknown token the share is 0.
+    """
+    if unknown is None:
+        return np.zeros(len(texts))
+    encoded = (one for chunk in _chunks(texts) for one in tokenizer.encode_batch(chunk))
+    return np.array([_unknown_share(one, unknown) if unknown in one.ids else 0.0 for one in encoded], np.float64)
+
+
+def _unknown_share(encoded: Encoding, unknown: int) -> float:
+    own = np.array(encoded.special_tokens_mask) == 0
+    is_unknown = own & (np.array(encoded.ids) == unknown)
+    starts, ends = np.array(encoded.offsets).T
+    characters = ends - starts
+    of_characters = characters[is_unknown].sum() / max(characters[own].sum(), 1)
+    return float(max(is_unknown.sum() / max(own.sum(), 1), of_characters))
+
+
+def _unknown_of(content: dict[str, Any], tokenizer: Tokenizer) -> int | None:
+    """The number of the token that stands for what the vocabulary lacks; None without one."""
+    model = content.get("model") or {}
+    number, token = model.get("unk_id"), model.get("unk_token")
+    return number if number is not None or token is None else tokenizer.token_to_id(token)
 
 
 def check_max_tokens(max_tokens: int, most: int, where: str) -> int:

@@ -13,7 +13,7 @@ from airrep.encoder.checkpoints import is_finite
 from airrep.encoder.exports import write_card
 from airrep.encoder.folders import DOWNLOADED, Card
 from airrep.encoder.prompts import Prompts
-from airrep.encoder.tokens import LEAST_TOKENS, check_max_tokens
+from airrep.encoder.tokens import LEAST_TOKENS, check_max_tokens, unknown_shares
 from airrep.errors import ConfigError, DataError
 from airrep.runtime.artifacts.digests import file_digest, json_digest
 from airrep.runtime.devices import ResolvedPrecision
@@ -73,6 +73,13 @@ class LibraryEncoder(Encoder):
             part = list(texts[start : start + _CHUNK])
             features = encode(part, prompt=prompt, show_progress_bar=False, convert_to_numpy=True)
             yield np.arange(start, start + len(part)), np.asarray(features, np.float32)
+
+    def _unknown_shares(self, texts: Sequence[str]) -> np.ndarray:
+        tokenizer = self._library.tokenizer
+        fast = getattr(tokenizer, "backend_tokenizer", None)
+        if fast is None:
+            return super()._unknown_shares(texts)
+        return unknown_shares(fast, tokenizer.unk_token_id, texts)
 
     def sentence_transformer(self) -> "SentenceTransformer":
         return self._library

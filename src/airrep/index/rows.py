@@ -64,6 +64,9 @@ def _check_manifest(manifest: Mapping[str, Any]) -> None:
     whole = all(isinstance(manifest[name], kind) for name, kind in kinds.items())
     if not whole or not all(isinstance(name, str) for name in manifest["fields"]):
         raise TypeError
+    for corpus in manifest["corpora"]:
+        if not isinstance(corpus["fingerprint"], str) or type(corpus["rows"]) is not int:
+            raise TypeError
 
 
 class IndexRows:

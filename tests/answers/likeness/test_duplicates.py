@@ -52,6 +52,40 @@ def test_case_width_and_punctuation_do_not_matter() -> None:
     assert [(one.place, one.first, one.share) for one in found] == [(1, 0, 1.0), (3, 2, 1.0)]
 
 
+@pytest.mark.parametrize(
+    ("one", "other"),
+    [
+        ("if (x < 5) then stop, else go on with the loop", "if (x > 5) then stop, else go on with the loop"),
+        ("close the brackets: [ { (", "close the brackets: [ ( {"),
+        ("what is 7 + 5 in all", "what is 7 - 5 in all"),
+        ("is it warmer than 5 degrees outside", "is it warmer than -5 degrees outside"),
+        ("a → b holds for all of them", "a ← b holds for all of them"),
+        ("( [ <", "( [ {"),
+    ],
+)
+def test_texts_of_other_operators_are_no_duplicates(one: str, other: str) -> None:
+    """Words leave signs out, so that these were told as the same and dropped."""
+    rest = " ".join(f"word{number}" for number in range(60))
+    for ending in ("", f" {rest}", f" {rest} here", f" {rest} there"):
+        assert pairs([f"{one}{ending}", f"{other}{ending}"]) == []
+    texts = [f"{one} {rest}", f"{other} {rest}", f"{other} {rest}!", f"{one.upper()} {rest} so"]
+    assert pairs(texts) == [(2, 1), (3, 0)]
+
+
+def test_signs_of_prose_make_no_difference() -> None:
+    prose = "He said: 'Well, it's twenty-five - or not?' And then he left"
+    others = [prose.replace("'", '"'), prose.replace(" - ", " — "), prose.replace("-f", "\u2010f"), f"{prose}…"]
+    assert pairs([prose, *others]) == [(place, 0) for place in range(1, 5)]
+
+
+def test_many_texts_of_the_same_words_are_told_by_their_operators() -> None:
+    text = said(100)
+    texts = [f"{text} {'<>'[place % 2]} 5" for place in range(30)] + [said(30) for _ in range(30)]
+    assert pairs(texts) == [(place, place % 2) for place in range(2, 30)]
+    near = f"{changed(text, 0)} = 5"
+    assert pairs([*texts, near, near]) == [*pairs(texts), (60, 0), (61, 0)]
+
+
 def test_long_texts_are_no_trouble() -> None:
     texts = [" ".join(f"{a}{b}" for a, b in product(range(300), range(300))), "x" * 1_000_000, "\x00\ud7ff" * 10]
     assert [one.place for one in find_duplicates([*texts, *texts], 0.9).duplicates] == [3, 4, 5]

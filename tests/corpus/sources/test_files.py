@@ -49,10 +49,13 @@ def table(delimiter: str, rows: list[dict[str, Any]] = ROWS) -> bytes:
     return "\n".join([delimiter.join(header), *body, ""]).encode()
 
 
-def parquet(rows: list[dict[str, Any]]) -> bytes:
+def parquet(rows: list[dict[str, Any]] | pa.Table) -> bytes:
     sink = pa.BufferOutputStream()
-    pq.write_table(pa.Table.from_pylist(rows), sink)
+    pq.write_table(rows if isinstance(rows, pa.Table) else pa.Table.from_pylist(rows), sink)
     return sink.getvalue().to_pybytes()
+
+
+TWICE = pa.table([["p"], ["one"], ["other"]], names=["prompt", "response", "response"])
 
 
 FORMATS: dict[str, bytes] = {
@@ -299,6 +302,7 @@ BAD_FILES: list[tuple[str, bytes | str, str]] = [
     ("a.csv", b"prompt,response\na,b\0\n", "a.csv:2: response holds a NUL character"),
     ("a.parquet", parquet(ROWS)[:300], "a.parquet: cannot be read as Parquet .*; a whole file is expected"),
     ("a.parquet", parquet([{"prompt": 1, "response": "r"}]), "a.parquet: row 1: prompt is a number"),
+    ("a.parquet", parquet(TWICE), 'a.parquet: the column "response" occurs twice; unique names are expected'),
     (
         "a.parquet",
         parquet([{"prompt": "p", "response": "r", "x": b"\xff"}]),

@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 from airrep.answers.likeness.common import STRETCH, Templates, most_of_texts
 from airrep.answers.likeness.copies import Ngrams, copies_among_templates
-from airrep.answers.texts import ngrams_of, words_of
+from airrep.answers.texts import ngrams_of, operators_of, words_of
 
 ORDER = 3
 """Words of an n-gram."""
@@ -40,12 +40,13 @@ class Found(NamedTuple):
 def find_duplicates(texts: Sequence[str], threshold: float, records: Sequence[Hashable] | None = None) -> Found:
     """Texts whose word 3-grams have a Jaccard similarity of *threshold* or more with those of an earlier, kept text.
 
-    A text of the same words as an earlier one always is a duplicate. Others must be as similar without templates too:
-    without the 3-grams of word 8-grams that stand in more than 10 different texts and more than 0.5 % of all, such as
-    a system prompt's. Only near copies of a text that are so many that its words are common, too, need not be so: see
-    :func:`copies_among_templates`; each is compared with the first 100 of them that are kept. Two sets of that
-    similarity share one of the rarest ⌊|A| − t|A|⌋ + 1 n-grams of each (prefix filter), so looking under these
-    alone misses no pair of others. Of several earlier texts the most similar is told, of equal ones the first.
+    A text of the same words as an earlier one is a duplicate if its operators and brackets are the same
+    (:func:`operators_of`), which words leave out: `x < 5` is not `x > 5`. Others must be as similar without templates
+    too: without the 3-grams of word 8-grams that stand in more than 10 different texts and more than 0.5 % of all, such
+    as a system prompt's. Only near copies of a text that are so many that its words are common, too, need not be so:
+    see :func:`copies_among_templates`; each is compared with the first 100 of them that are kept. Two sets of that
+    similarity share one of the rarest ⌊|A| − t|A|⌋ + 1 n-grams of each (prefix filter), so looking under these alone
+    misses no pair of others. Of several earlier texts the most similar is told, of equal ones the first.
 
     Args:
         texts: all texts, in their order.
@@ -60,26 +61,37 @@ def find_duplicates(texts: Sequence[str], threshold: float, records: Sequence[Ha
     copies = copies_among_templates(
         all_ngrams, [place for place in range(len(texts)) if firsts[place] == place], first_of, in_order
     )
+
+    def is_other(place: int, other: int) -> bool:
+        """Whether a text may be a near copy of another: of other words, and not of its own record."""
+        return firsts[other] != firsts[place] and records[other] != records[place]
+
     kept: defaultdict[int, list[int]] = defaultdict(list)
     kept_copies: defaultdict[int, list[int]] = defaultdict(list)
-    are_kept, found = set(), []
+    are_kept: dict[tuple[int, str], int] = {}
+    found, known = [], set()
     for place, own in enumerate(all_ngrams):
-        if firsts[place] in are_kept and records[firsts[place]] != records[place]:
-            found.append(Duplicate(place, firsts[place], 1.0))
+        whole = firsts[place]
+        same = are_kept.get((whole, operators_of(texts[place])))
+        if same is not None and records[same] != records[place]:
+            found.append(Duplicate(place, same, 1.0))
             continue
         # A text of templates alone has no prefix: only equal words tell of it.
         prefix = own.numbers[: own.telling and own.telling - math.ceil(threshold * own.telling - 1e-9) + 1]
-        others = {other for number in prefix for other in kept[number] if records[other] != records[place]}
+        others = {other for number in prefix for other in kept[number] if is_other(place, other)}
         best = _most_alike(place, all_ngrams, others, threshold)
-        home = copies.get(firsts[place])
+        home = copies.get(whole)
         family = [] if home is None else kept_copies[home]
         if best is None:
-            near = [other for other in family if records[other] != records[place]]
+            near = [other for other in family if is_other(place, other)]
             best = _most_like_whole(place, all_ngrams, near, threshold)
         if best is not None:
             found.append(best)
             continue
-        are_kept.add(place)
+        are_kept.setdefault((whole, operators_of(texts[place])), place)
+        if whole in known:  # others are held against the first text of these words
+            continue
+        known.add(whole)
         if len(family) < KEPT:
             family.append(place)
         for number in prefix:

@@ -68,3 +68,16 @@ def describe(value: object) -> str:
         (Mapping, "an object"),
     )
     return next((words for kind, words in kinds if isinstance(value, kind)), f"a {type(value).__name__}")
+
+
+def is_missing(value: object) -> bool:
+    """Whether a value is NaN, NaT or pandas' NA, which stand for an empty cell."""
+    if isinstance(value, float | np.floating | np.datetime64 | np.timedelta64):
+        return bool(value != value)
+    return is_of_pandas(value, "NaTType", "NAType")
+
+
+def is_of_pandas(value: object, *types: str) -> bool:
+    """Whether a value is of one of these types of pandas, which need not be loaded to tell."""
+    kind = type(value)
+    return kind.__name__ in types and kind.__module__.partition(".")[0] == "pandas"

@@ -11,7 +11,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from airrep.corpus.encodings import conversion, wide_encoding
-from airrep.corpus.sources.source import RecordSource
+from airrep.corpus.sources.source import RecordSource, check_columns
 from airrep.corpus.sources.textformats import Numbered, csv_records, json_array, json_lines, text_lines, too_long
 from airrep.errors import DataError
 from airrep.runtime.remote.data import RemoteData
@@ -129,6 +129,7 @@ def _parquet(path: Place, longest: int) -> Numbered:  # noqa: ARG001
         whole = pa.BufferReader(_in_memory(path, stream)) if path.suffix.lower() in _COMPRESSIONS else stream
         try:
             with pq.ParquetFile(whole, pre_buffer=False) as file:
+                check_columns(file.schema_arrow.names, str(path))
                 yield from rows_of(file.iter_batches(BATCH_ROWS))
         except (pa.ArrowException, UnicodeDecodeError) as error:
             reason = str(error).splitlines()[0]

@@ -1,7 +1,10 @@
 """Records with their places."""
 
-from collections.abc import Callable, Iterator
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
 from typing import Literal, NamedTuple
+
+from airrep.errors import DataError
 
 
 class RecordSource(NamedTuple):
@@ -27,3 +30,10 @@ class RecordSource(NamedTuple):
     def number(self, number: int) -> str:
         """Return where a record stands, beside another of this source."""
         return f"{self.unit} {number}" if self.placed is None else self.placed(number)
+
+
+def check_columns(names: Sequence[str], where: str) -> None:
+    """Refuse a table in which two columns have one name: one of them would be lost."""
+    twice = sorted(name for name, count in Counter(names).items() if count > 1)
+    if twice:
+        raise DataError(f'{where}: the column "{twice[0]}" occurs twice; unique names are expected. Rename one')

@@ -12,6 +12,7 @@ from typing import IO, TextIO
 
 from airrep.corpus.encodings import remedy
 from airrep.corpus.sources.delimiters import delimiter_of
+from airrep.corpus.sources.source import check_columns
 from airrep.errors import DataError
 
 Numbered = Iterator[tuple[int, object]]
@@ -194,9 +195,7 @@ def csv_records(lines: Iterable[str], name: str, delimiter: str, longest: int) -
     delimiter, first = delimiter_of(lines, delimiter, name)
     rows = csv_rows(chain(first, lines), name, delimiter, longest)
     start, header = next(rows, (0, []))
-    twice = sorted({column for column in header if header.count(column) > 1})
-    if twice:
-        raise DataError(f'{name}:{start}: the column "{twice[0]}" occurs twice; unique names are expected. Rename one')
+    check_columns(header, f"{name}:{start}")
     for number, cells in rows:
         if len(cells) == len(header):
             yield number, {column: cell or None for column, cell in zip(header, cells, strict=True)}

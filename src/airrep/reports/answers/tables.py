@@ -121,6 +121,7 @@ def _cleaned(result: CleanResult, lengths: Lengths) -> Iterator[Table]:
         found = [one for one in result.findings if one.kind == kind]
         lines = [_line(one.example, [short(one.reason, lengths.reason)], lengths) for one in found]
         caption = f"{len(found):,} of {result.examples:,}."
+        caption += _not_judged(result.not_judged.get(kind, 0), "examples")
         if kind == "duplicate":
             caption += _templates(result.templates, STRETCH, "examples", lengths)
         yield _table(HEADINGS[kind], columns, lines, lengths, caption)
@@ -138,6 +139,7 @@ def _audited(result: AuditResult, lengths: Lengths) -> Iterator[Table]:
     counts = Counter(one.verdict for one in result.items)
     told = ", ".join(f"{count:,} {verdict}" for verdict, count in counts.items())
     caption = f"{len(result.items):,} items: {told}. {_thresholds(result)}"
+    caption += _not_judged(result.not_judged, "items")
     caption += _templates(result.templates, result.settings.order, "items", lengths)
     yield _table(
         "Evaluation items", ("verdict", "words", "cosine", "item and what is like it"), lines, lengths, caption
@@ -152,6 +154,11 @@ def _templates(found: Templates | None, words: int, texts: str, lengths: Lengths
         f" Taken for templates, which tell nothing: {found.stretches:,} stretches of {words} words, in {found.texts:,} "
         f"{texts}; the commonest, in {found.commonest_texts:,} examples, is: {short(found.commonest, lengths.words)}."
     )
+
+
+def _not_judged(count: int, texts: str) -> str:
+    """How many texts were not judged by meaning, as a sentence behind others; empty if all were."""
+    return f" Not judged by meaning, as the encoder lacks most of their words: {count:,} {texts}." if count else ""
 
 
 def _thresholds(result: AuditResult) -> str:
