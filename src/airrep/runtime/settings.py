@@ -67,6 +67,10 @@ class Settings(BaseModel):
             if isinstance(told, ConfigError):  # it says by itself what to do
                 raise told from error
             raise ConfigError(f"{where}: {_first_problem(error, sorted(cls.model_fields))}") from error
+        except OSError as error:  # of a check that looks for a path, where the value is longer than any
+            raise ConfigError(
+                f"{where}: '{str(error.filename)[:LONGEST_SHOWN]}…': {error.strerror}. Correct the value."
+            ) from error
 
 
 def _first_problem(error: ValidationError, known: Sequence[str]) -> str:

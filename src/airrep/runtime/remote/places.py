@@ -3,6 +3,7 @@
 A URL such as ``s3://bucket/index`` stays one when a command line turns it into a path, which drops a slash.
 """
 
+import errno
 import hashlib
 import os
 import re
@@ -15,6 +16,8 @@ from airrep.errors import ConfigError
 
 CACHE = "AIRREP_CACHE"
 """Environment variable: the folder of what can be made or fetched again."""
+SHOWN = 60
+"""Characters that an error shows of what is too long for a path."""
 _URL = re.compile(r"([A-Za-z][A-Za-z0-9+.-]+):/+(.*)", re.DOTALL)
 
 _shown: dict[str, str] = {}
@@ -60,9 +63,21 @@ def url_of(place: str | PathLike[str]) -> str | None:
 
 
 def path_of(place: str | PathLike[str]) -> Path:
-    """The path that a place is, which is no URL of a storage."""
+    """The path that a place is, which is no URL of a storage.
+
+    Raises:
+        ConfigError: it is longer than any path.
+    """
     match = _URL.fullmatch(os.fspath(place))
-    return Path(place) if match is None else Path("/" + match[2])
+    path = Path(place) if match is None else Path("/" + match[2])
+    try:
+        path.lstat()
+    except (OSError, ValueError) as error:  # of any other kind, whoever reads or writes it says more
+        if isinstance(error, OSError) and error.errno == errno.ENAMETOOLONG:
+            raise ConfigError(
+                f"{str(place)[:SHOWN]}…: is longer than a path may be; expected the name of a file or folder. Give one."
+            ) from error
+    return path
 
 
 def here_only(place: str | PathLike[str], what: str) -> Path:
