@@ -24,7 +24,7 @@ def test_a_folder_is_named_by_its_whole_path(tmp_path: Path, monkeypatch: pytest
 
 def test_a_path_is_taken_as_its_text(tmp_path: Path) -> None:
     given: dict[str, Any] = {"lm": tmp_path}
-    assert LmSettings(**given) == LmSettings.of(given) == LmSettings(lm=str(tmp_path))
+    assert LmSettings.of(given) == LmSettings(lm=str(tmp_path))
 
 
 @pytest.mark.parametrize("template", ["{prompt}", "{response} {prompt}", "{prompt} {response} {response}", "chat"])

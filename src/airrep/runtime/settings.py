@@ -6,14 +6,7 @@ from pathlib import Path
 from typing import Any, ClassVar, Self
 
 import yaml
-from pydantic import (
-    BaseModel,
-    ConfigDict,
-    SerializerFunctionWrapHandler,
-    ValidationError,
-    model_serializer,
-    model_validator,
-)
+from pydantic import BaseModel, ConfigDict, SerializerFunctionWrapHandler, ValidationError, model_serializer
 
 from airrep.errors import ConfigError
 
@@ -40,14 +33,6 @@ class Settings(BaseModel):
             if name not in self.added or getattr(self, name) != known[name].default
         }
 
-    @model_validator(mode="before")
-    @classmethod
-    def _path_texts(cls, values: Any) -> Any:
-        """A path, as other stages return it, is taken as its text."""
-        if not isinstance(values, Mapping):
-            return values
-        return {name: fspath(one) if isinstance(one, PathLike) else one for name, one in values.items()}
-
     @classmethod
     def given(cls, settings: Self | Mapping[str, Any] | None, where: str = "settings") -> Self:
         """Settings as they are, of a mapping of some of them, or the defaults; the errors of :meth:`of`."""
@@ -55,13 +40,13 @@ class Settings(BaseModel):
 
     @classmethod
     def of(cls, values: dict[str, Any], where: str = "settings") -> Self:
-        """Check *values* and fill in the defaults.
+        """Check *values* and fill in the defaults; a path, as other stages return it, is taken as its text.
 
         Raises:
             ConfigError: a name that does not exist, or a value that cannot hold.
         """
         try:
-            return cls(**values)
+            return cls(**{name: fspath(one) if isinstance(one, PathLike) else one for name, one in values.items()})
         except ValidationError as error:
             told = error.errors()[0].get("ctx", {}).get("error")
             if isinstance(told, ConfigError):  # it says by itself what to do
