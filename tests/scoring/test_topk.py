@@ -204,6 +204,15 @@ def test_rows_that_bounds_tell_nothing_of_are_not_multiplied_one_by_one(
     assert sum(settled) < 20 * count * k
 
 
+def test_crowds_of_ties_among_sparse_features_alone_need_no_dense_ones() -> None:
+    rows, words = 40_000, sparse.csr_array((40_000, 9), dtype=np.float32)
+    blocks = [Block(0, np.empty((rows, 0), np.float16), sparse=words)]
+    asked = MixedFeatures(np.empty((2, 0), np.float32), sparse.csr_array(np.ones((2, 9), np.float32)))
+    found = top_k(asked, blocks, 2)
+    np.testing.assert_array_equal(found.rows, [[0, 1]] * 2)
+    np.testing.assert_array_equal(found.scores, np.zeros((2, 2)))
+
+
 @settings(max_examples=40, deadline=None)
 @given(st.integers(0, 2**32 - 1), st.integers(1, 700), st.floats(-12, 4))
 def test_rough_products_are_as_near_as_they_say(seed: int, d: int, power: float) -> None:

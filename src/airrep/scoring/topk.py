@@ -177,13 +177,15 @@ class _CandidateTile:
 
         Bounds of int8 products say little of wide features, such as gradients, a few of whose numbers are large.
         """
-        rows, place = np.unique(found.row, return_inverse=True)  # of those that are final, too, which are few
-        if self.dense is None or len(rows) * (self.count + 8) > 32 * len(found.row):
+        rough = found.error > 0  # others are final: sparse ones, or rounded to float32
+        if self.dense is None or not rough.any():
+            return found
+        rows, place = np.unique(found.row, return_inverse=True)
+        if len(rows) * (self.count + 8) > 32 * len(found.row):
             return found
         product, error = rough_products(self.dense, self.blocks, rows)
         score = product[place, found.query] + found.known
         error = error[place] * np.linalg.norm(self.dense, axis=1)[found.query] + np.abs(score) * ROUNDING + TINY
-        rough = found.error > 0  # others are final, rounded to float32
         return found._replace(score=np.where(rough, score, found.score), error=np.where(rough, error, 0.0))
 
     def _gather(self) -> _Candidates:
