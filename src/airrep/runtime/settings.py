@@ -1,5 +1,6 @@
 """Frozen settings, checked and read from YAML."""
 
+import errno
 from collections.abc import Mapping, Sequence
 from os import PathLike, fspath
 from pathlib import Path
@@ -52,9 +53,11 @@ class Settings(BaseModel):
             if isinstance(told, ConfigError):  # it says by itself what to do
                 raise told from error
             raise ConfigError(f"{where}: {_first_problem(error, sorted(cls.model_fields))}") from error
-        except OSError as error:  # of a check that looks for a path, where the value is longer than any
+        except OSError as error:
+            if error.errno != errno.ENAMETOOLONG:  # of a check that looks for a path
+                raise
             raise ConfigError(
-                f"{where}: '{str(error.filename)[:LONGEST_SHOWN]}…': {error.strerror}. Correct the value."
+                f"{where}: '{str(error.filename)[:LONGEST_SHOWN]}…': is too long for a path. Correct the value."
             ) from error
 
 

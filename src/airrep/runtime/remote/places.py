@@ -75,7 +75,7 @@ def path_of(place: str | PathLike[str]) -> Path:
     except (OSError, ValueError) as error:  # of any other kind, whoever reads or writes it says more
         if isinstance(error, OSError) and error.errno == errno.ENAMETOOLONG:
             raise ConfigError(
-                f"{str(place)[:SHOWN]}…: is longer than a path may be; expected the name of a file or folder. Give one."
+                f"{str(place)[:SHOWN]}…: is too long for a path; expected the name of a file or folder. Give one."
             ) from error
     return path
 
