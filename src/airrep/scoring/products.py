@@ -158,13 +158,15 @@ class BoundedScores:
     @property
     def widest(self) -> np.ndarray:
         """The largest error for each query, ``(q,)``."""
-        widest: np.ndarray = self.bounds.max(axis=1).astype(np.float64) @ self.slack[:2] + self.slack[2]
+        most = np.array([column.max() for column in self.bounds], np.float64)  # numpy is slow at both at once
+        widest: np.ndarray = most @ self.slack[:2] + self.slack[2]
         return widest
 
     def least_of_best(self, k: int) -> np.ndarray:
-        """Score that at least k rows of the piece are known to reach, ``(q,)``."""
-        place = len(self.values) - k
-        kth: np.ndarray = np.partition(self.values, place, axis=0)[place]
+        """Score that at least k rows of the piece are known to reach, ``(q,)``: k of its first rows, if it has many."""
+        first = self.values[: max(WIDE, 32 * k)]
+        place = len(first) - k
+        kth: np.ndarray = np.partition(first, place, axis=0)[place]
         known: np.ndarray = kth * self.unit - self.widest
         return known
 
@@ -187,6 +189,8 @@ class BoundedScores:
 def _reached(values: np.ndarray, limit: np.ndarray) -> np.ndarray:
     """Whether each value ``(b, q)`` reaches the limit ``(q,)`` of its column."""
     b, q = values.shape
+    if q == 1:
+        return values >= limit
     together = max(1, WIDE // q)  # rows: numpy compares few long rows twice as fast as many short ones
     whole = b - b % together
     found = np.empty((b, q), bool)
@@ -232,7 +236,7 @@ class DenseScan:
         bounds = piece.block.bounds
         bounds = _wide_bounds(rows, steps) if bounds is None else piece.take(bounds)
         values = torch._int_mm(rows, self.codes).float().mul_(as_tensor(steps)[:, None])
-        return BoundedScores(values.numpy(), self.unit, self.slack, np.ascontiguousarray(bounds.T))
+        return BoundedScores(values.numpy(), self.unit, self.slack, bounds.T)
 
     def _float32(self, piece: Piece) -> BoundedScores:
         rows = piece.dense(self.room)
