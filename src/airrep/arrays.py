@@ -28,7 +28,7 @@ NumbersLike: TypeAlias = Any
 
 
 def as_numbers(values: NumbersLike, what: str) -> np.ndarray:
-    """An array of the numbers given; errors call them *what*.
+    """An array of the numbers given, NaN where they are masked; errors call them *what*.
 
     Raises:
         DataError: they are not numbers, or rows differ in length.
@@ -37,6 +37,8 @@ def as_numbers(values: NumbersLike, what: str) -> np.ndarray:
         found = np.asarray(values.detach().cpu() if hasattr(values, "detach") else values)
     except (TypeError, ValueError) as error:
         raise DataError(f"{what}: make no array: {str(error).splitlines()[0]}. Give rows of numbers.") from error
+    if np.ma.is_masked(values) and found.dtype.kind in "biuf":
+        found = np.where(np.ma.getmaskarray(values), np.nan, found)
     if found.dtype.kind not in "biuf":
         raise DataError(f"{what}: are of type {found.dtype}; expected numbers. Give rows of numbers.")
     return found

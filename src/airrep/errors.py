@@ -106,3 +106,20 @@ class MissingExtraError(AirRepError, ImportError):
 
     def __init__(self, feature: str, extra: str) -> None:
         super().__init__(f"{feature}: needs an optional dependency. Install it with: pip install 'airrep[{extra}]'")
+
+
+def escaped(text: str) -> str:
+    """Text as one line that every output takes: line breaks and halves of surrogate pairs as Python writes them."""
+    one_line = text.replace("\r", "\\r").replace("\n", "\\n")
+    return one_line.encode("utf-8", "backslashreplace").decode()
+
+
+def check_unicode(what: str, text: str) -> None:
+    """Refuse text that no file can hold as UTF-8 (ConfigError); errors call it *what*."""
+    try:
+        text.encode()
+    except UnicodeEncodeError as error:
+        raise ConfigError(
+            f"{what} '{escaped(text[:80])}': holds a lone surrogate at character {error.start + 1}; valid Unicode is "
+            "expected. Remove it."
+        ) from None

@@ -17,7 +17,7 @@ from airrep.attributors.base import OnProgress, count_rows
 from airrep.corpus.corpus import Example
 from airrep.corpus.inputs import as_examples
 from airrep.errors import ConfigError
-from airrep.index.index import Index, Queries
+from airrep.index.index import Index, IndexLike, Queries, as_index
 from airrep.index.results.hits import Record
 from airrep.index.results.provenance import Provenance
 from airrep.runtime.settings import Settings
@@ -114,7 +114,7 @@ class AuditResult(Answer):
 
 
 def audit(
-    index: Index,
+    index: IndexLike,
     items: Queries,
     *,
     where: str | None = None,
@@ -131,7 +131,7 @@ def audit(
     texts of which more than half is unknown to it, as they look alike. All training examples are compared.
 
     Args:
-        index: the index of the training data.
+        index: the index of the training data; or its path.
         items: evaluation items, with their reference answers.
         where: a filter; only training examples that fulfil it are looked at.
         settings: thresholds, or a dict of some of them.
@@ -145,6 +145,7 @@ def audit(
         >>> len(found.items)
         2
     """
+    index = as_index(index)
     asked, keep, chosen = list(as_examples(items, "items")), index.mask(where), AuditSettings.given(settings)
     if not keep.any():
         raise ConfigError("audit: there are no training examples to look at. Choose another filter.")

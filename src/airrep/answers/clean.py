@@ -26,7 +26,7 @@ from airrep.attributors.methods import make_attributor
 from airrep.corpus.corpus import Example
 from airrep.corpus.views import View, seen
 from airrep.errors import ConfigError
-from airrep.index.index import Index, Queries
+from airrep.index.index import Index, IndexLike, Queries, as_index
 from airrep.index.results.hits import Record
 from airrep.index.results.provenance import Provenance
 from airrep.runtime.remote.outputs import check_new_folder, new_folder
@@ -146,7 +146,7 @@ class CleanResult(Answer):
 
 
 def clean(
-    index: Index,
+    index: IndexLike,
     queries: Queries | None = None,
     *,
     kinds: Sequence[str] = KINDS,
@@ -163,7 +163,7 @@ def clean(
     of which more than half is unknown to the encoder look alike to it: they get no label, answer or outlier finding.
 
     Args:
-        index: the index whose examples are looked at.
+        index: the index whose examples are looked at; or its path.
         queries: what the data should help with; needed to find what harms many.
         kinds: what to look for; one kind, or several.
         label: the field of the label; ``"response"`` where answers are labels themselves.
@@ -180,12 +180,15 @@ def clean(
         >>> found.examples, found.checked
         (60, ('duplicate',))
     """
-    kinds = [kinds] if isinstance(kinds, str) else kinds
+    index = as_index(index)
+    kinds = [kinds] if isinstance(kinds, str) else list(kinds or ())
     unknown = [kind for kind in kinds if kind not in KINDS]
     if unknown or not kinds:
         named = f"has no kind '{unknown[0]}'" if unknown else "is asked for nothing"
         raise ConfigError(f"clean: {named}; expected some of {', '.join(KINDS)}. Name those.")
     keep = index.mask(where)
+    if not keep.any():
+        raise ConfigError(f"clean: no example fulfils the filter {where}; expected some. Choose another filter.")
     chosen = CleanSettings.given(settings)
     looking = _Looking(index, keep, chosen, label, queries, encoder, progress)
     findings: list[ExampleFinding] = []

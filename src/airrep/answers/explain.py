@@ -15,7 +15,7 @@ from airrep.attributors.base import OnProgress
 from airrep.corpus.corpus import Example
 from airrep.corpus.inputs import as_examples
 from airrep.errors import ConfigError
-from airrep.index.index import Index, Queries
+from airrep.index.index import Index, IndexLike, Queries, as_index
 from airrep.index.reasons import Reasons, Scored
 from airrep.index.results.hits import Record
 from airrep.index.results.provenance import Provenance
@@ -71,7 +71,7 @@ class ExplainResult(Answer):
 
 
 def explain(
-    index: Index,
+    index: IndexLike,
     answers: Example | Queries,
     better: Example | Queries | None = None,
     k: int = 10,
@@ -89,7 +89,7 @@ def explain(
     exact; ties go by row.
 
     Args:
-        index: the index to ask.
+        index: the index to ask; or its path.
         answers: prompts with the answers to explain.
         better: the same prompts with better answers, in any order.
         k: how many training examples for each; all, where fewer fulfil the filter.
@@ -107,6 +107,7 @@ def explain(
         >>> [lesson.rank for lesson in told.answers[0].lessons]
         [1, 2, 3]
     """
+    index = as_index(index)
     asked = _listed(answers, "answers")
     pairs = None if better is None else match_better(asked, _listed(better, "better"))
     keep = index.mask(where)

@@ -12,7 +12,7 @@ from airrep.attributors.base import OnProgress
 from airrep.corpus.corpus import Example
 from airrep.corpus.inputs import as_examples
 from airrep.errors import DataError
-from airrep.index.index import Index, Queries
+from airrep.index.index import Index, IndexLike, Queries, as_index
 from airrep.index.reasons import Reasons, Scored
 from airrep.index.results.hits import Record
 from airrep.index.results.provenance import Provenance
@@ -82,7 +82,7 @@ class HarmResult(Answer):
 
 
 def harmful(
-    index: Index,
+    index: IndexLike,
     queries: Example | Queries,
     k: int = 10,
     *,
@@ -98,7 +98,7 @@ def harmful(
     odd in itself, and says little about one query.
 
     Args:
-        index: the index to ask.
+        index: the index to ask; or its path.
         queries: one example, or several; hubs need 4.
         k: how many at most for each query.
         where: a filter; only examples that fulfil it count.
@@ -113,6 +113,7 @@ def harmful(
         >>> len(found.queries)
         5
     """
+    index = as_index(index)
     asked = list(as_examples(queries))
     keep = index.mask(where)
     k = at_most("harmful: k", k, int(keep.sum()))
@@ -179,7 +180,7 @@ class SetResult(Answer):
 
 
 def top_of_set(
-    index: Index,
+    index: IndexLike,
     queries: Queries,
     k: int = 10,
     *,
@@ -192,7 +193,7 @@ def top_of_set(
     Each query is brought to unit deviation first, so that one with large scores does not speak for all.
 
     Args:
-        index: the index to ask.
+        index: the index to ask; or its path.
         queries: the set.
         k: how many; all, where fewer fulfil the filter.
         least: those that harm it most instead.
@@ -208,6 +209,7 @@ def top_of_set(
         >>> [hit.rank for hit in found.hits]
         [1, 2, 3]
     """
+    index = as_index(index)
     keep = index.mask(where)
     k = at_most("top of a set: k", k, int(keep.sum()))
     encoded = index.encode_queries(queries, progress)

@@ -14,7 +14,7 @@ from airrep.answers.texts import kept_values
 from airrep.arrays import Features, Mask
 from airrep.attributors.base import OnProgress
 from airrep.errors import ConfigError, DataError
-from airrep.index.index import Index, Queries
+from airrep.index.index import Index, IndexLike, Queries, as_index
 from airrep.index.results.provenance import ZERO, Provenance
 from airrep.runtime.seeding import stream
 from airrep.scoring.topk import top_k
@@ -102,7 +102,7 @@ class MixResult(Answer):
 
 
 def mix(
-    index: Index,
+    index: IndexLike,
     queries: Queries,
     by: str = "source",
     *,
@@ -119,7 +119,7 @@ def mix(
     without a source are left out, and counted in the result.
 
     Args:
-        index: the index of all sources together.
+        index: the index of all sources together; or its path.
         queries: examples of the target.
         by: the field that names the source.
         top: the share of the examples that count for a query, 0 to 1.
@@ -135,6 +135,7 @@ def mix(
         >>> sorted(one.name for one in weights.sources)
         ['books', 'forum']
     """
+    index = as_index(index)
     if not (isinstance(top, float | int | np.floating) and 0 < top <= 1):
         raise ConfigError(f"mix: the share of examples that count is {top}; expected above 0 and at most 1. Change it.")
     keep = index.mask(where)

@@ -380,10 +380,13 @@ def make_attributor(name: str, values: Mapping[str, Any] | None = None) -> Attri
         ('ngram', 'ngram-lm')
     """
     method = method_named(name)
+    if not isinstance(values or {}, Mapping):
+        raise ConfigError(f"method '{name}': its settings are {values!r}; expected a dict of some. Give one.")
     settings = method.settings.of({**method.defaults, **(values or {})}, where=f"method '{name}'")
     return method.make(settings)
 
 
 def attributor_of_new_index(name: str, values: Mapping[str, Any] | None = None) -> Attributor:
     """As :func:`make_attributor`, where an index of the method itself is begun; it takes :attr:`Method.new` as well."""
-    return make_attributor(name, {**method_named(name).new, **(values or {})})
+    new = method_named(name).new
+    return make_attributor(name, {**new, **values} if isinstance(values, Mapping) else values or new)

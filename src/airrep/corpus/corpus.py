@@ -18,7 +18,7 @@ import pyarrow as pa
 
 from airrep.arrays import Rows
 from airrep.corpus.fields import field_values
-from airrep.corpus.records import RESERVED, Fields, Reading, Schema, checked, content_hash
+from airrep.corpus.records import HASH, RESERVED, Fields, Reading, Schema, checked, content_hash
 from airrep.corpus.schemas.forms import Preferences, Turns
 from airrep.corpus.sources.files import LONGEST_LINE
 from airrep.corpus.sources.opening import open_source
@@ -266,10 +266,17 @@ def _fields(example: object) -> tuple[str, list[Fields]]:
     return "example", [_row(example)]
 
 
+def given_id(example: Example) -> str | None:
+    """The id of an example; None where it is the one that its texts make, of which equal ones are numbered."""
+    texts = isinstance(example.prompt, str) and isinstance(example.response, str)
+    made = isinstance(example.id, str) and len(example.id) == HASH and texts
+    return None if made and example.id == example.content_hash else example.id
+
+
 def _row(one: Example, *, blank: bool = False) -> Fields:
     if one.id is None:
         raise DataError("id is null; text is expected")
-    return checked(one.prompt, one.response, one.id, one.label, one.source, one.metadata, blank=blank)
+    return checked(one.prompt, one.response, given_id(one), one.label, one.source, one.metadata, blank=blank)
 
 
 def plain_example(example: Example) -> Example:
@@ -279,7 +286,8 @@ def plain_example(example: Example) -> Example:
         DataError: a field is none that a corpus takes.
     """
     row = _row(example, blank=True)
-    return _example(row.id or "", row.prompt, row.response, row.label, row.source, row.metadata)
+    key = row.id or content_hash(row.prompt, row.response)
+    return _example(key, row.prompt, row.response, row.label, row.source, row.metadata)
 
 
 def read_corpus(

@@ -17,7 +17,7 @@ import pyarrow as pa
 import pyarrow.compute
 
 from airrep.arrays import Mask, Rows
-from airrep.errors import ConfigError
+from airrep.errors import ConfigError, check_unicode
 
 Scalar: TypeAlias = str | int | float | bool | None
 """A literal that a field may be compared with."""
@@ -299,6 +299,7 @@ class _TextColumn:
                 f"{self._field.where}: {self._field.name} holds text and is compared with {literal!r}; "
                 f'text is expected. Write "{literal}"'
             )
+        check_unicode(f"{self._field.where}: the text", literal)
         return literal
 
 

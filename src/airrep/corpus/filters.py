@@ -25,7 +25,7 @@ import pyarrow as pa
 
 from airrep.arrays import Mask
 from airrep.corpus.fields import TEXT_FIELDS, Column, Comparisons, Field, Scalar, read_fields
-from airrep.errors import ConfigError
+from airrep.errors import ConfigError, escaped
 
 Node: TypeAlias = Callable[[Mapping[Field, Column]], Mask]
 """A piece of a translated expression: from the values of its fields to one truth value for each row."""
@@ -172,13 +172,13 @@ class _Parser:
             reason = "a single = compares nothing" if single else error.msg
             raise ConfigError(f"{self._at(column)}: {reason}; {_WANTED}") from None
         except (ValueError, RecursionError, MemoryError, Warning) as error:
-            raise ConfigError(f"{self._at(1)}: cannot be parsed ({error}); {_WANTED}") from None
+            raise ConfigError(f"{self._at(1)}: cannot be parsed ({escaped(str(error))}); {_WANTED}") from None
         return self._node(tree.body, 0)
 
     def _at(self, column: int) -> str:
         """Return the place of an error, columns counted from 1."""
         shown = self._expression if len(self._expression) <= _SHOWN else f"{self._expression[: _SHOWN - 1]}…"
-        return f"where '{shown}', column {column}"
+        return f"where '{escaped(shown)}', column {column}"
 
     def _place(self, node: ast.expr) -> str:
         # Syntax trees count columns in bytes of UTF-8, readers in characters.

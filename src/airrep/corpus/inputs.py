@@ -8,7 +8,7 @@ from typing import Any, TypeAlias
 import numpy as np
 import pyarrow as pa
 
-from airrep.corpus.corpus import Corpus, Example, plain_example, read_corpus
+from airrep.corpus.corpus import Corpus, Example, given_id, plain_example, read_corpus
 from airrep.corpus.schemas.values import is_missing
 from airrep.corpus.sources.files import reader_of
 from airrep.corpus.sources.source import check_columns
@@ -47,7 +47,7 @@ def as_corpus(data: CorpusLike, where: str = "train", options: Mapping[str, Any]
     items = _items(data, where)
     if items and all(isinstance(item, Example) for item in items):
         return Corpus.from_examples(items)
-    return Corpus.from_records([_record(item, where) for item in items], **options)
+    return Corpus.from_records([_unnamed(_record(item, where), item) for item in items], **options)
 
 
 def as_records(data: CorpusLike, where: str = "data") -> Sequence[Mapping[str, Any]]:
@@ -184,6 +184,13 @@ def _plainly(data: Any) -> Any:
     if form is None or form["type"] in (None, "custom"):  # custom: the user's own transform of each record
         return data
     return data.with_format(None, columns=form["columns"])
+
+
+def _unnamed(record: Mapping[str, Any], item: Any) -> Mapping[str, Any]:
+    """The record of an example without the id that its texts made, as equal ones are numbered."""
+    if isinstance(item, Example) and given_id(item) is None:
+        return {name: value for name, value in record.items() if name != "id"}
+    return record
 
 
 def _record(item: Any, where: str) -> Mapping[str, Any]:

@@ -14,7 +14,7 @@ from airrep.corpus.fields import part_of
 from airrep.corpus.schemas.conversations import Pair, is_messages
 from airrep.corpus.schemas.forms import PAIRS, Preferences, Read, Turns, names, read_chat, read_form
 from airrep.corpus.schemas.values import describe, is_missing, is_of_pandas, label, name, text, text_or_blank
-from airrep.errors import ConfigError, DataError
+from airrep.errors import ConfigError, DataError, escaped
 
 RESERVED = ("id", "prompt", "response", "label", "source", "metadata")
 """Names that written records keep for themselves; metadata of the same name is written under ``metadata``."""
@@ -172,9 +172,13 @@ def checked(
     )
 
 
+HASH = 16
+"""Hex digits of a content hash."""
+
+
 def content_hash(prompt: str, response: str) -> str:
     """Return the first 16 hex digits of SHA-256 over ``prompt``, one NUL byte and ``response`` in UTF-8."""
-    return hashlib.sha256(f"{prompt}\0{response}".encode()).hexdigest()[:16]
+    return hashlib.sha256(f"{prompt}\0{response}".encode()).hexdigest()[:HASH]
 
 
 def _plain(value: object) -> object:
@@ -220,7 +224,7 @@ def _not_json(values: Mapping[Any, Any]) -> str:
             _encode({key: value}).encode()
         except UnicodeEncodeError:
             what_to_do = remedy_of_text(f"{key} {value}") or "Remove it"
-            return f'field "{key}" holds a lone surrogate; valid Unicode is expected. {what_to_do}'
+            return f'field "{escaped(key)}" holds a lone surrogate; valid Unicode is expected. {what_to_do}'
         except (TypeError, ValueError, RecursionError) as error:
             return f'field "{key}" is no JSON value ({error}); JSON values are expected. Drop it or write text'
     return "the metadata is no JSON object; text as field names is expected"

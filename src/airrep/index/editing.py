@@ -76,7 +76,8 @@ def append(
     texts, change nothing, so an interrupted append can simply be run again.
 
     Args:
-        index: the index; other openings of it keep the old state.
+        index: the index; other openings of it keep the old state, but for small shards at its end that they had not
+            read and that are merged with what comes: they tell then that the index is another by now.
         more: examples to add, in any form that :func:`airrep.build_index` takes. Files and records are read as those
             were that the index was built from, if it was from such: with ``turns="all"``, say. For other options
             give :func:`airrep.read_corpus` of them.

@@ -6,7 +6,7 @@ from contextlib import contextmanager, nullcontext
 from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
-from typing import Any, Self, overload
+from typing import Any, Self, TypeAlias, overload
 
 import numpy as np
 
@@ -492,6 +492,24 @@ def _state_named(attributor: Attributor, name: str) -> Iterator[None]:
 
 def _parts(result: GroupResult) -> Iterable[tuple[str, GroupScores]]:
     return (result.channels or {}).items()
+
+
+IndexLike: TypeAlias = "Index | str | Path"
+"""An index, or the path of one."""
+
+
+def as_index(index: IndexLike) -> Index:
+    """An index as it is, or opened where its path is given.
+
+    Raises:
+        ConfigError: it is something else.
+        ArtifactError: there is no index at the path.
+    """
+    if isinstance(index, str | Path):
+        return open_index(index)
+    if not isinstance(index, Index):
+        raise ConfigError(f"index: is a {type(index).__name__}; expected an index or its path. Give one.")
+    return index
 
 
 def open_index(path: str | Path, attributor: Attributor | None = None) -> Index:

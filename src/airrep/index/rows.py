@@ -18,7 +18,7 @@ from airrep.corpus.fields import TEXT_FIELDS, Comparisons, field_values, keys_of
 from airrep.corpus.filters import compile_filter, where
 from airrep.corpus.records import Reading, Schema
 from airrep.corpus.table import Column
-from airrep.errors import ArtifactError, ConfigError
+from airrep.errors import ArtifactError, ConfigError, check_unicode
 from airrep.index.shards import LAYOUTS, SHARD, Blocks, Shard, Sieve, id_keys, reading
 from airrep.runtime.artifacts.checks import as_written, check_digests, check_file, check_sizes
 from airrep.runtime.artifacts.digests import file_digest, json_digest
@@ -210,8 +210,10 @@ class IndexRows:
         return found
 
     def features(self, rows: Rows) -> Features:
-        """The stored features of some rows, in their order, float32; there is one row at least."""
+        """The stored features of some rows, in their order, float32; there is one row at least (ConfigError)."""
         numbers = self._inside(np.asarray(rows))
+        if not len(numbers):
+            raise ConfigError("features: there are no rows; expected one at least. Give some.")
         parts = list(self._by_shard(numbers))
         below = stack_rows([shard.features(numbers[places] - shard.start) for shard, places in parts])
         return below[np.argsort(np.concatenate([places for _, places in parts]))]
@@ -250,12 +252,13 @@ class IndexRows:
         compared.check()
         return mask
 
-    def rows_of(self, ids: Sequence[str]) -> Rows:
+    def rows_of(self, ids: Iterable[str]) -> Rows:
         """Row numbers of examples by id, in the order of *ids*.
 
         Raises:
-            ConfigError: an id is not in the index, or its example was deleted.
+            ConfigError: an id is not in the index, is no text, or its example was deleted; or one text is given.
         """
+        ids = _ids(ids)
         found = self.find(ids)
         missing = next((id_ for id_ in ids if id_ not in found), None)
         if missing is not None:
@@ -264,9 +267,9 @@ class IndexRows:
             raise ConfigError(f"{self.path}: has no example with id '{missing}'. Check the id; case matters.")
         return np.array([found[id_] for id_ in ids], dtype=np.int64)
 
-    def find(self, ids: Sequence[str] | Column) -> dict[str, int]:
+    def find(self, ids: Iterable[str] | Column) -> dict[str, int]:
         """Row numbers of those of the ids that are in the index and not deleted."""
-        wanted = pa.array(ids, pa.large_string()) if isinstance(ids, Sequence) else ids
+        wanted = ids if isinstance(ids, pa.Array | pa.ChunkedArray) else pa.array(_ids(ids), pa.large_string())
         return {id_: row for id_, row in self._having(wanted) if self.live[row]}
 
     def _having(self, wanted: Any) -> Iterator[tuple[str, int]]:
@@ -380,10 +383,25 @@ class IndexRows:
         check_digests(self.path, self.manifest["files"])
 
 
+def _ids(ids: Any) -> list[str]:
+    """Ids as they are, once all are known to be texts that an id can be."""
+    if isinstance(ids, str) or not isinstance(ids, Iterable):
+        raise ConfigError(f"ids: are {ids!r}; expected several, as texts. Give a list, such as ['{ids}'].")
+    found = list(ids)
+    for one in found:
+        if not isinstance(one, str):
+            raise ConfigError(
+                f"ids: one is {one!r}; expected text. Give ids, or row numbers where those are asked for."
+            )
+        check_unicode("id", one)
+    return [str(one) for one in found]
+
+
 def _as_texts(named: Iterable[Any]) -> dict[str, Any]:
     """Names of groups by their text."""
     texts: dict[str, Any] = {}
     for name in named:
+        check_unicode("group", str(name))
         if (other := texts.setdefault(str(name), name)) is not name:
             raise ConfigError(f"groups: {other!r} and {name!r} are one name as text; expected others. Rename one.")
     return texts

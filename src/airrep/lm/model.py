@@ -303,7 +303,11 @@ class TargetLM:
             yield
 
     def _batches(self, documents: Documents) -> Iterator[tuple[Batch, PackedDocuments]]:
-        """Packed batches of similar lengths."""
+        """Packed batches of similar lengths; refuses examples that are not tokens yet."""
+        if not isinstance(documents, Documents):
+            raise ConfigError(
+                f"documents: are a {type(documents).__name__}; expected those of tokenise(). Call it first."
+            )
         execution = self.execution
         for batch in pack(documents.lengths, execution.batch_tokens):
             yield batch, PackedDocuments.from_batch(documents, batch, execution.device, execution.padding)

@@ -12,7 +12,7 @@ import pyarrow as pa
 from scipy import sparse
 
 from airrep.arrays import Mask, Rows
-from airrep.errors import ConfigError, DataError
+from airrep.errors import ConfigError, DataError, check_unicode
 
 Labels: TypeAlias = "Sequence[str | None] | pa.Array[Any] | pa.ChunkedArray[Any]"
 SPARSE, ALWAYS = 64, 2**16
@@ -28,8 +28,8 @@ class Groups:
     The members of group j are ``rows[offsets[j] : offsets[j + 1]]``, ascending.
 
     Raises:
-        ConfigError: a name comes twice, a group is empty or holds a row twice, a row number is negative, or the
-            offsets do not fit.
+        ConfigError: a name comes twice or is no valid Unicode, a group is empty or holds a row twice, a row number is
+            negative, or the offsets do not fit.
     """
 
     names: tuple[str, ...]
@@ -61,6 +61,8 @@ class Groups:
             raise ConfigError(f"group '{self.names[empty[0]]}': has no members; expected at least one. Leave it out.")
 
     def _check_names(self) -> None:
+        for name in self.names:
+            check_unicode("group", name)
         if len(set(self.names)) < len(self.names):
             twice = next(name for i, name in enumerate(self.names) if name in self.names[:i])
             raise ConfigError(f"group '{twice}': comes twice; expected different names. Rename one.")

@@ -178,8 +178,8 @@ def exponents(scores: Scores, kind: str) -> Scores:
 
 def _require_positive(temperature: float) -> None:
     try:
-        good = 0 < temperature < np.inf
-    except TypeError:  # no number
+        good = bool(0 < temperature < np.inf)
+    except (TypeError, ValueError):  # no number, or several
         good = False
     if not good:
         raise ConfigError(f"temperature {temperature}: is not above 0 and finite. Give a positive number.")
@@ -204,7 +204,7 @@ def pool_scores(scores: NumbersLike, pool: PoolLike, temperature: float = 1.0) -
     Raises:
         ConfigError: an unknown pool, one that needs features, or a temperature that is not positive or for another
             pool than attention.
-        DataError: no members, or a score that is not finite.
+        DataError: no members, or a score that is not finite, the group's own too.
 
     Example:
         >>> scores = np.array([[0.1, 0.2, 0.9]])
@@ -222,7 +222,10 @@ def pool_scores(scores: NumbersLike, pool: PoolLike, temperature: float = 1.0) -
     wide = scores.astype(np.float64)
     if not np.isfinite(wide).all():
         raise DataError("group: a score is not finite; expected numbers. Check the model for overflow.")
-    pooled: np.ndarray = _pooled(wide, pooling).astype(np.float32)
+    with np.errstate(over="ignore", invalid="ignore", divide="ignore"):  # looked for in the result
+        pooled: np.ndarray = _pooled(wide, pooling).astype(np.float32)
+    if not np.isfinite(pooled).all():
+        raise DataError("group: its score exceeds float32; expected smaller scores. Check the model for overflow.")
     return pooled
 
 

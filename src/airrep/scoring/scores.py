@@ -18,6 +18,7 @@ from airrep.scoring.blocks import (
     piece_rows,
     pieces,
     room_for,
+    whole_number,
 )
 from airrep.scoring.columns import SparseProducts
 
@@ -37,10 +38,10 @@ def score_blocks(
         The number of the first row, and scores ``(q, b)`` float32; higher = more helpful.
 
     Raises:
-        ConfigError: *block_rows* is below 1.
+        ConfigError: *block_rows* is below 1, or no whole number.
         DataError: queries and blocks do not fit together, or a feature or score is not finite.
     """
-    if block_rows < 1:
+    if whole_number("block_rows", block_rows) < 1:
         raise ConfigError(f"block_rows {block_rows}: is below 1. Ask for one row at a time or more.")
     check_blocks(blocks)  # here, not in the generator, which would wait for its first step
     fit, blocks = narrow(check_queries(queries, blocks), blocks)

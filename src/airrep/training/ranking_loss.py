@@ -151,7 +151,8 @@ def count_pairs(labels: torch.Tensor, t_min: float = 0.1) -> int:
 
 
 def _check_thresholds(t_min: float, t_max: float) -> None:
-    if not (0 <= t_min <= t_max and t_min < np.inf) or t_max != t_max:
+    numbers = all(isinstance(one, int | float | np.number) for one in (t_min, t_max))
+    if not numbers or not (0 <= t_min <= t_max and t_min < np.inf) or t_max != t_max:
         raise ConfigError(
             f"thresholds: t_min={t_min}, t_max={t_max}; expected 0 ≤ t_min ≤ t_max. Take 0.1 and 5, the paper's."
         )

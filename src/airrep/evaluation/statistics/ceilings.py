@@ -44,7 +44,7 @@ def noise_ceiling(by_seed: NumbersLike, averaged: float = 1) -> float:
         Between 0 and 1; 0 where seeds do not agree at all.
 
     Raises:
-        ConfigError: *averaged* below 1.
+        ConfigError: *averaged* below 1, or no number.
         DataError: fewer than two seeds, or no query whose losses two seeds have and that varies.
 
     Example:
@@ -52,7 +52,7 @@ def noise_ceiling(by_seed: NumbersLike, averaged: float = 1) -> float:
         >>> print(airrep.metrics.noise_ceiling(np.stack([seed, seed])))
         1.0
     """
-    if averaged < 1:
+    if not isinstance(averaged, int | float | np.number) or not averaged >= 1:
         raise ConfigError(f"averaged={averaged}: expected 1 or more. Give the number of seeds behind each loss.")
     by_seed = as_numbers(by_seed, "noise ceiling")
     if by_seed.ndim != 3 or len(by_seed) < 2:

@@ -19,6 +19,7 @@ from airrep.evaluation.statistics.bootstrap import (
     uncertainty,
 )
 from airrep.evaluation.statistics.means import least_share
+from airrep.scoring.blocks import whole_number
 
 Constant: TypeAlias = Literal["drop", "zero", "raise"]
 """Treatment of a query whose scores or losses are constant: left out, counted as 0, or an error."""
@@ -307,9 +308,10 @@ def check_losses(losses: np.ndarray) -> np.ndarray:
 def _check_settings(nan: str, resamples: int, confidence: float, least: int = 0) -> None:
     if nan not in get_args(Constant):
         raise ConfigError(f"nan '{nan}': does not exist; expected drop, zero or raise. Choose one of them.")
+    whole_number("resamples", resamples)
     if resamples < least:
         raise ConfigError(f"resamples={resamples}: expected {least} or more. Correct the value.")
-    if not 0 < confidence < 1:
+    if not isinstance(confidence, int | float | np.number) or not 0 < confidence < 1:
         raise ConfigError(f"confidence={confidence}: expected a number between 0 and 1, such as 0.95. Correct it.")
 
 

@@ -10,6 +10,7 @@ import numpy as np
 
 from airrep.arrays import GroupScores
 from airrep.corpus.corpus import Example
+from airrep.errors import ConfigError
 from airrep.index.frames import Tabular
 from airrep.index.results.forms import (
     Form,
@@ -124,7 +125,13 @@ class GroupResult(Result):
         return np.array(self.scores, dtype=dtype, copy=copy)
 
     def ranked(self, query: int) -> list[tuple[str, float]]:
-        """Names and scores of the groups for one query, most helpful first; ties keep the groups' order."""
+        """Names and scores of the groups for one query, most helpful first; ties keep the groups' order.
+
+        Raises:
+            ConfigError: there is no query of this number.
+        """
+        if not -len(self.queries) <= query < len(self.queries):
+            raise ConfigError(f"query {query}: there are {len(self.queries)}; expected a number from 0 on. Correct it.")
         order = np.argsort(-self.scores[query], kind="stable")
         return [(self.names[group], float(self.scores[query, group])) for group in order]
 

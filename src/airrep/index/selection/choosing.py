@@ -11,6 +11,7 @@ from scipy import sparse
 from airrep.arrays import DenseFeatures, Features, MixedFeatures, Rows, SparseFeatures, unit_rows
 from airrep.errors import ConfigError
 from airrep.index.rows import DIRECT, IndexRows
+from airrep.scoring.blocks import whole_number
 from airrep.scoring.pooling import ChannelPool
 
 NUMBERS = 2**28
@@ -35,8 +36,13 @@ class Limits:
     """At most so many tokens in all."""
 
     def __post_init__(self) -> None:
-        if not 0 <= self.diversity < 1:
+        if not isinstance(self.diversity, int | float | np.number) or not 0 <= self.diversity < 1:
             raise ConfigError(f"select: diversity is {self.diversity}; expected 0 or more, below 1. Change it.")
+        for what, most in (*((f"quota of '{name}'", most) for name, most in self.quotas.items()), ("most", self.each)):
+            if most is not None:
+                whole_number(f"select: {what}", most)
+        if self.tokens is not None:
+            whole_number("select: tokens", self.tokens)
         low = next((name for name, most in self.quotas.items() if most < 0), None)
         if low is not None or (self.each is not None and self.each < 0):
             named = f"the quota of '{low}'" if low is not None else "the quota of each value"

@@ -11,7 +11,7 @@ from airrep.attributors.text.lexical import DsirAttributor
 from airrep.attributors.text.tokens import SUBWORDS, tokenizer_of
 from airrep.corpus.inputs import as_examples
 from airrep.errors import ConfigError
-from airrep.index.index import Index, Queries
+from airrep.index.index import Index, IndexLike, Queries, as_index
 from airrep.index.selection.choosing import Chooser, Limits
 from airrep.index.selection.picks import Draw, Pick, SelectionResult
 from airrep.runtime.seeding import stream
@@ -22,7 +22,7 @@ from airrep.scoring.scores import score_blocks
 
 
 def select(
-    index: Index,
+    index: IndexLike,
     queries: Queries,
     count: int | None = None,
     *,
@@ -43,7 +43,7 @@ def select(
     redundancy is the greatest cosine of stored features with a pick before it, at least 0.
 
     Args:
-        index: the index to pick from.
+        index: the index to pick from; or its path.
         queries: examples that the picked data should help with.
         count: how many; as many as fit if None, which needs a budget of tokens.
         where: a filter; only examples that fulfil it are ranked.
@@ -64,6 +64,7 @@ def select(
         >>> len(picks)
         10
     """
+    index = as_index(index)
     limits = _limits(count, diversity, by, most, tokens)
     keys = _content_keys(index) if drop_duplicates else None
     keep = index.mask(where)
@@ -182,7 +183,7 @@ def _token_counter(index: Index, tokenizer: str) -> Callable[[Rows], list[int]]:
 
 
 def resample(
-    index: Index,
+    index: IndexLike,
     queries: Queries,
     count: int,
     *,
@@ -196,7 +197,7 @@ def resample(
     replacement, each with a chance in proportion to its weight.
 
     Args:
-        index: an index of the method ``dsir``.
+        index: an index of the method ``dsir``; or its path.
         queries: examples of what is wanted.
         count: how many.
         seed: seed of the draws.
@@ -208,6 +209,7 @@ def resample(
             choose from, or a bad filter.
         DataError: the queries have no words.
     """
+    index = as_index(index)
     weights = _log_weights(index, queries)
     keep = index.mask(where)
     if drop_duplicates:

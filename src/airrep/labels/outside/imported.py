@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from airrep.corpus.inputs import CorpusLike
-from airrep.errors import DataError
+from airrep.errors import ConfigError, DataError
 from airrep.labels.farm import LabelData, LossSource, Outcomes, PlanLike, make_labels
 from airrep.labels.labels import Labels
 from airrep.labels.ledger import QueryLosses
@@ -17,6 +17,7 @@ from airrep.labels.outside.subset_files import subset_name
 from airrep.labels.tasks import LabelTask, Place
 from airrep.runtime.artifacts.digests import file_digest
 from airrep.runtime.engine import Outcome
+from airrep.scoring.blocks import whole_number
 
 
 def import_labels(
@@ -53,6 +54,12 @@ def import_labels(
         >>> labels.complete
         True
     """
+    if not isinstance(losses, str | Path):
+        raise ConfigError(
+            f"losses: are a {type(losses).__name__}; expected the path of a file. Write an array by numpy.save(path, "
+            "array)."
+        )
+    whole_number("seeds", seeds)
     data = LabelData.given(plan, train, queries)
     return make_labels(_Imported(data, Path(losses), lm, seeds, partial), data, out, seeds=seeds, partial=partial)
 

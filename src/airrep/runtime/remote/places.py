@@ -10,9 +10,9 @@ import re
 from dataclasses import dataclass, field
 from os import PathLike
 from pathlib import Path
-from typing import Self
+from typing import Any, Self
 
-from airrep.errors import ConfigError
+from airrep.errors import ConfigError, escaped
 
 CACHE = "AIRREP_CACHE"
 """Environment variable: the folder of what can be made or fetched again."""
@@ -49,9 +49,9 @@ def url_of(place: str | PathLike[str]) -> str | None:
     """The URL that a place is; None for a path, also where it is written as ``file://``.
 
     Raises:
-        ConfigError: it goes up by ``..``, which is a name to some storages and would lead out of the cache.
+        ConfigError: it is none, or goes up by ``..``, which is a name to some storages and would lead out of the cache.
     """
-    match = _URL.fullmatch(os.fspath(place))
+    match = _URL.fullmatch(_text_of(place))
     if match is None or match[1].lower() == "file":
         return None
     url = f"{match[1].lower()}://{match[2].rstrip('/')}"
@@ -66,18 +66,26 @@ def path_of(place: str | PathLike[str]) -> Path:
     """The path that a place is, which is no URL of a storage.
 
     Raises:
-        ConfigError: it is longer than any path.
+        ConfigError: it is none, is longer than any path, or holds what no path can.
     """
-    match = _URL.fullmatch(os.fspath(place))
+    match = _URL.fullmatch(_text_of(place))
     path = Path(place) if match is None else Path("/" + match[2])
     try:
         path.lstat()
-    except (OSError, ValueError) as error:  # of any other kind, whoever reads or writes it says more
-        if isinstance(error, OSError) and error.errno == errno.ENAMETOOLONG:
+    except ValueError as error:
+        raise ConfigError(f"{escaped(str(place))!r}: is no path ({error}); expected another. Give one.") from error
+    except OSError as error:  # of any other kind, whoever reads or writes it says more
+        if error.errno == errno.ENAMETOOLONG:
             raise ConfigError(
                 f"{str(place)[:SHOWN]}…: is too long for a path; expected the name of a file or folder. Give one."
             ) from error
     return path
+
+
+def _text_of(place: Any) -> str:
+    if not isinstance(place, str | PathLike):
+        raise ConfigError(f"path: is a {type(place).__name__}; expected text or a Path. Give one.")
+    return os.fspath(place)
 
 
 def here_only(place: str | PathLike[str], what: str) -> Path:

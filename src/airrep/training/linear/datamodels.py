@@ -12,6 +12,7 @@ from scipy import sparse
 from airrep.attributors.datamodels import KIND, write_datamodels
 from airrep.corpus.corpus import Corpus
 from airrep.errors import ConfigError, DataError
+from airrep.evaluation.given import InstancesLike, labelled_instances
 from airrep.evaluation.statistics.metrics import RESAMPLES, Interval, LdsResult, lds
 from airrep.labels.instance import LabelledInstance, identity
 from airrep.runtime.artifacts.making import new_artifact
@@ -67,7 +68,7 @@ class _Problem(NamedTuple):
 
 
 def fit_datamodels(
-    instance: LabelledInstance,
+    instance: InstancesLike,
     out: str | Path,
     settings: RegressionSettings | Mapping[str, Any] | None = None,
     *,
@@ -81,7 +82,7 @@ def fit_datamodels(
     without a loss for every query are left out. Datamodels of the same request that are there are returned.
 
     Args:
-        instance: queries, train pool, subsets and losses.
+        instance: queries, train pool, subsets and losses; or a list of one.
         out: the directory to make; it also gets the examples, as ``train.jsonl`` and ``queries.jsonl``.
         settings: of the regressions, or a dict of some of them.
         lineage: what the labels were made from, for the manifest.
@@ -98,6 +99,7 @@ def fit_datamodels(
         >>> "lds" in models.report
         True
     """
+    instance = the_only(labelled_instances(instance, "datamodels"), "datamodels")
     chosen, path = RegressionSettings.given(settings), real_path(out)
     request = {"instance": identity(instance), "settings": chosen.model_dump(), "resamples": resamples}
     finished = Stage(path, KIND, "datamodels made", request, replace).finished(verify=True)
