@@ -51,7 +51,7 @@ def cli_reference() -> dict[str, str]:
         name = section.split("`")[1].removeprefix("airrep ").split()[0]
         page, title = OF_COMMANDS.get(name) or PAGES.get(homes[name], OTHER)
         pages.setdefault(page, [f"# {title}\n"]).append(section.strip() + "\n")
-        about = section.split("\n\n")[1].split("\n")[0]
+        about = " ".join(section.split("\n\n")[1].split())
         lines.append(f"| [`{section.split('`')[1]}`]({page}.md) | {about} |")
     index = HEAD + "\n| command | what it does |\n|---|---|\n" + "\n".join(lines) + "\n"
     return {"index": index, **{page: "\n".join(parts) for page, parts in pages.items()}}

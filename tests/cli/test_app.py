@@ -625,7 +625,7 @@ def test_interruption_ends_with_130(run: Run, monkeypatch: pytest.MonkeyPatch) -
     monkeypatch.setattr("airrep.corpus.corpus.open_source", interrupt)
     ran = run("index", "train.jsonl", "--out", "i")
     assert ran.status == 130
-    assert "airrep: interrupted; run the same command again to go on" in ran.err
+    assert "airrep: interrupted; run the same command again: it goes on" in ran.err
 
 
 def test_parts_of_objects_filter_and_group_and_unlike_values_stay_apart(run: Run) -> None:

@@ -271,7 +271,7 @@ def main() -> None:
         app(prog_name="airrep")
     except SystemExit as ended:
         if ended.code == INTERRUPTED:
-            note("airrep: interrupted; run the same command again to go on")
+            note("airrep: interrupted; run the same command again: it goes on where it kept something, or begins anew")
         raise
     except (AirRepError, OSError) as error:
         note(f"airrep: error: {error}")

@@ -159,7 +159,7 @@ def select_command(
     out: Annotated[Path | None, "JSONL file to write; may be left out with --json."] = None,
     where: options.WhereOption = None,
     drop_duplicates: Annotated[bool, "Of equal texts pick only the first."] = False,
-    diversity: Annotated[float, "0 to 1: how much being like a pick before counts against the rank."] = 0.0,
+    diversity: Annotated[float, "0 or more, below 1: how much being like a pick before counts against the rank."] = 0.0,
     by: Annotated[str | None, "A field, such as source, whose values have quotas: --most."] = None,
     most: Annotated[
         list[str] | None, "At most so many of each value of --by: 500; or of one, forum=500; may be repeated."
@@ -250,8 +250,13 @@ def _quotas(most: list[str] | None) -> int | dict[str, int] | None:
     named: dict[str, int] = {}
     for text in most or ():
         name, equals, number = text.rpartition("=")
-        if not number.isdecimal() or (not equals and len(most or ()) > 1):
+        if not number.isdecimal():
             raise ConfigError(f"--most {text}: expected one number for each value, or VALUE=NUMBER. Correct it.")
+        if not equals and len(most or ()) > 1:
+            raise ConfigError(
+                f"--most {text}: is for every value, and stands beside others; expected it alone, or VALUE=NUMBER for "
+                "each value. Give one kind."
+            )
         if not equals:
             return int(number)
         if name in named:

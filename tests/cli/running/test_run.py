@@ -123,6 +123,25 @@ def test_changes_of_an_index_are_steps(run: Run) -> None:
     assert "# index was changed 1 more times, from Python say" in do(run, "show index --config").out
 
 
+def test_an_index_that_was_moved_or_copied_is_made_by_its_name_of_now(run: Run) -> None:
+    write("more.jsonl", make_corpus(5, "more"))
+    do(run, "index train.jsonl --out index --method tfidf")
+    shutil.copytree("index", "copy")
+    do(run, "append copy more.jsonl")
+    shown = config(run, "copy")
+    assert [next(iter(step.values()))[name] for step, name in zip(shown["steps"], ("out", "index"), strict=True)] == [
+        "copy",
+        "copy",
+    ]
+    assert "# copy was index when this ran" in do(run, "show copy --config").out
+    before = fingerprint("copy")
+    shutil.rmtree("copy")
+    do(run, "run config.yaml")
+    assert fingerprint("copy") == before
+    shutil.move("index", "moved")
+    assert config(run, "moved")["steps"][0]["index"]["out"] == "moved"
+
+
 def test_labels_come_back_with_the_subsets_that_they_are_of(run: Run) -> None:
     tiny_lm(Path("lm"))
     do(run, "sample train.jsonl --out subsets --instances 1 --train-count 8 --query-count 2 --subsets 2 --size 3")

@@ -10,6 +10,8 @@ from airrep.cli.options import note, shared_options
 from airrep.errors import ConfigError
 
 app = typer.Typer()
+LONGEST_NAME = 200
+"""Characters of a text that may be meant as the name of a file."""
 MovedOption = Annotated[
     list[str] | None,
     typer.Option("--set", help="A setting of the index that is another now, as key=value: where a model has moved to."),
@@ -44,6 +46,8 @@ def explain_command(
     elif asking.queries is not None:
         others = asking.reading.read(better)
     elif asking.prompt is not None:
+        if len(better) < LONGEST_NAME and Path(better).is_file():
+            note(f"--better: '{better}' is taken as the text of an answer, though a file has this name")
         others = Corpus.from_examples([Example(prompt=asking.prompt, response=better, id="better")])
     else:
         raise ConfigError("explain: --better needs --prompt and --response, or QUERIES. Give one of the two.")

@@ -1,15 +1,17 @@
 """The config that makes an artifact, from its history and those of its inputs."""
 
+import os
 from contextlib import chdir
 from pathlib import Path
 
 from airrep.cli.running.config import WrittenStep, config_text
 from airrep.cli.running.history import IN_PLACE, HistoryLine, artifact_of, named_paths, read_history
 from airrep.cli.running.manifests import step_of_manifest
-from airrep.cli.running.steps import Commands
+from airrep.cli.running.steps import Commands, Step
 from airrep.errors import ConfigError
 from airrep.runtime.artifacts.manifests import read_manifest
 from airrep.runtime.artifacts.names import MANIFEST
+from airrep.runtime.remote.places import published_from
 
 
 def config_of(path: Path, commands: Commands) -> str:
@@ -53,11 +55,22 @@ class _Chain:
                 notes += [f"{text}: {note}"] if note else []
             if line.folder_from(artifact) != self._folder:
                 notes.append("this ran in another folder: check the paths")
-            steps.append(WrittenStep(line.step, before=notes))
+            step, renamed = self._renamed(line, artifact)
+            steps.append(WrittenStep(step, before=[*notes, *renamed]))
         changes = _unrecorded_changes(artifact, history)
         if changes:
             steps[-1].before = [*steps[-1].before, changes]
         return steps
+
+    def _renamed(self, line: HistoryLine, artifact: Path) -> tuple[Step, list[str]]:
+        """The step of a line by the name that the artifact has now, and a comment where it had another then."""
+        step, folder, now = line.step, line.folder_from(artifact), artifact.resolve()
+        named = artifact_of(step)
+        if named is None or published_from(named) is not None or (folder / named).resolve() == now:
+            return step, []
+        called = str(now) if named.is_absolute() else os.path.relpath(now, folder)
+        option = "index" if step.command in IN_PLACE else "out"
+        return Step(step.command, {**step.options, option: called}), [f"{called} was {named} when this ran"]
 
     def _named(self, line: HistoryLine) -> list[tuple[str, Path]]:
         """The artifacts that a line names beside its own, by whole paths, and those that hold a file which it names."""

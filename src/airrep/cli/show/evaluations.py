@@ -57,7 +57,8 @@ def _counts(evaluation: "Evaluation") -> str:
     tuned = f"; temperatures chosen on {', '.join(facts['tuned_on'])}" if facts.get("tuned_on") else ""
     kept = facts.get("not_tuned")
     if kept:
-        tuned += f", of {', '.join(kept)} none, since their pools have none" if tuned else "; no pool has a temperature"
+        none = "; none has a pool of its own with a temperature, and channels keep theirs"
+        tuned = f"{tuned}, of {', '.join(kept)} none, since they have no such pool of their own" if tuned else none
     names = printable(", ".join(facts["instances"]))
     lacking = facts.get(f"{kind}_left_out")
     without = f"; {kind} left out, as they have no losses: {lacking:,}" if lacking else ""

@@ -32,7 +32,7 @@ class TaskMeter:
     def __call__(self, report: "TaskReport") -> None:
         now = time.monotonic()
         if report.error is not None:
-            _line(f"{report.name}: given up: {printable(report.error)}")
+            _line(f"{report.name}: given up: {printable(_reason(report.name, report.error))}")
         elif now - self._shown >= LINE_SECONDS or report.done == report.total:
             self._shown = now
             left = "" if report.left is None else f", {seconds_text(round(report.left))} left"
@@ -156,9 +156,14 @@ def _state(labels: "Labels") -> str:
 def _given_up(labels: "Labels") -> str:
     """Number of fine-tunes that were given up, and the reasons of the first."""
     found = labels.quarantined
-    reasons = [f"{entry.place}: {entry.reason}" for entry in found[:MOST_REASONS]]
+    reasons = [f"{entry.place}: {_reason(str(entry.place), entry.reason)}" for entry in found[:MOST_REASONS]]
     more = [f"and {len(found) - MOST_REASONS:,} more"] if len(found) > MOST_REASONS else []
     return printable(f"{len(found):,}; {' '.join(reasons + more)}") if found else "none"
+
+
+def _reason(task: str, told: str) -> str:
+    """Why a task was given up, without its own name at the front."""
+    return told.removeprefix(f"{task}: ")
 
 
 def print_training(result: "TrainingResult") -> None:

@@ -11,7 +11,7 @@ from airrep.errors import ConfigError, DataError
 from airrep.labels.farm import LabelData, LossSource, Outcomes, PlanLike, make_labels
 from airrep.labels.labels import Labels
 from airrep.labels.ledger import QueryLosses
-from airrep.labels.outside.losses import read_losses
+from airrep.labels.outside.losses import and_more, read_losses
 from airrep.labels.outside.origin import no_losses, outside_origin
 from airrep.labels.outside.subset_files import subset_name
 from airrep.labels.tasks import LabelTask, Place
@@ -81,7 +81,7 @@ class _Imported(LossSource):
         if lacking and not self._partial:
             name = subset_name(lacking[0]) + (f", seed {lacking[0].seed}" if lacking[0].seed else "")
             raise DataError(
-                f"{self._path}: has no losses of subset {name}, nor of {len(lacking) - 1} more of {len(tasks)}. Add "
+                f"{self._path}: has no losses of subset {name}{and_more(len(lacking) - 1)}, of {len(tasks)}. Add "
                 "them, or finish without: --partial"
             )
 

@@ -111,7 +111,7 @@ class _Losses:
         lacking = np.flatnonzero(np.isnan(self.values))
         if len(lacking):
             raise DataError(
-                f"{path}: has no loss of query {lacking[0]} of {self._name}, nor of {len(lacking) - 1} more; expected "
+                f"{path}: has no loss of query {lacking[0]} of {self._name}{and_more(len(lacking) - 1)}; expected "
                 f"one of each of its {len(self.values)} queries. Add them."
             )
         return self.values
@@ -228,3 +228,8 @@ def _number(text: str, count: int) -> int | None:
 def _shown(value: object) -> str:
     text = json.dumps(value, ensure_ascii=True)
     return text if len(text) <= _SHOWN else f"{text[:_SHOWN]}…"
+
+
+def and_more(count: int) -> str:
+    """How many more are missing than the one that an error names; nothing for none."""
+    return f", nor of {count:,} more" if count else ""

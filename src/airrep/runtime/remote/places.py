@@ -70,6 +70,8 @@ def path_of(place: str | PathLike[str]) -> Path:
     """
     match = _URL.fullmatch(_text_of(place))
     path = Path(place) if match is None else Path("/" + match[2])
+    if match is not None and match[1].lower() == "file":
+        stand_for(Path(place), f"file://{path}")
     try:
         path.lstat()
     except ValueError as error:
