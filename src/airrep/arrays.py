@@ -5,6 +5,7 @@ Arrays are float32 NumPy at rest and in the public API, torch in motion.
 """
 
 import math
+import operator
 import os
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -14,7 +15,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias, overload
 import numpy as np
 from scipy import sparse
 
-from airrep.errors import DataError
+from airrep.errors import ConfigError, DataError
 
 if TYPE_CHECKING:
     from typing import Annotated as Bool
@@ -42,6 +43,14 @@ def as_numbers(values: NumbersLike, what: str) -> np.ndarray:
     if found.dtype.kind not in "biuf":
         raise DataError(f"{what}: are of type {found.dtype}; expected numbers. Give rows of numbers.")
     return found
+
+
+def whole_number(what: str, count: Any) -> int:
+    """A whole number as Python's own; refuses what is none (ConfigError)."""
+    try:
+        return operator.index(count)
+    except TypeError as error:
+        raise ConfigError(f"{what} is {count!r}; a whole number is expected. Give one.") from error
 
 
 DenseFeatures: TypeAlias = Float32[np.ndarray, "rows d"]

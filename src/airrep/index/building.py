@@ -7,6 +7,7 @@ from functools import cached_property, partial
 from pathlib import Path
 from typing import Any
 
+from airrep.arrays import whole_number
 from airrep.attributors.base import Attributor, OnProgress, fit_method, usable
 from airrep.attributors.direct import direct_parts
 from airrep.attributors.methods import METHODS, attributor_of_new_index, default_method, packages_of
@@ -23,7 +24,6 @@ from airrep.runtime.metering import FIT, MeasuredCost, append_cost, device_of, m
 from airrep.runtime.publishing.files import writing
 from airrep.runtime.ray_engine import make_engine
 from airrep.runtime.stage import Stage
-from airrep.scoring.blocks import whole_number
 
 SHARD_ROWS = 4096
 """Examples in one shard: what an interruption can lose."""

@@ -401,7 +401,6 @@ def _as_texts(named: Iterable[Any]) -> dict[str, Any]:
     """Names of groups by their text."""
     texts: dict[str, Any] = {}
     for name in named:
-        check_unicode("group", str(name))
         if (other := texts.setdefault(str(name), name)) is not name:
             raise ConfigError(f"groups: {other!r} and {name!r} are one name as text; expected others. Rename one.")
     return texts

@@ -4,7 +4,6 @@ A block is one immutable shard of an index, usually memory maps. Nothing here ho
 block as float32 at a time, so memory does not grow with the number of rows.
 """
 
-import operator
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple, TypeAlias, overload
@@ -12,7 +11,7 @@ from typing import Any, NamedTuple, TypeAlias, overload
 import numpy as np
 import torch
 
-from airrep.arrays import Features, Mask, MixedFeatures, PowerColumns, Rows, SparseFeatures
+from airrep.arrays import Features, Mask, MixedFeatures, PowerColumns, Rows, SparseFeatures, whole_number
 from airrep.errors import ConfigError, DataError
 from airrep.scoring.columns import ColumnRange, Postings, ScoreColumns, select_columns
 
@@ -324,11 +323,3 @@ def at_most(what: str, count: Any, kept: int) -> int:
     chosen = min(asked, kept) if kept else asked
     check_count(what, chosen, kept)
     return chosen
-
-
-def whole_number(what: str, count: Any) -> int:
-    """A number of examples as Python's own; refuses what is none (ConfigError)."""
-    try:
-        return operator.index(count)
-    except TypeError as error:
-        raise ConfigError(f"{what} is {count!r}; a whole number is expected. Ask for 1 example or more.") from error

@@ -5,7 +5,7 @@ from collections.abc import Iterator, Sequence
 import numpy as np
 import torch
 
-from airrep.arrays import Features, MixedFeatures, Scores
+from airrep.arrays import Features, MixedFeatures, Scores, whole_number
 from airrep.errors import ConfigError, DataError
 from airrep.scoring.blocks import (
     PIECE_ROWS,
@@ -18,7 +18,6 @@ from airrep.scoring.blocks import (
     piece_rows,
     pieces,
     room_for,
-    whole_number,
 )
 from airrep.scoring.columns import SparseProducts
 

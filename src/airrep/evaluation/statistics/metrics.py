@@ -7,7 +7,7 @@ from typing import Literal, NamedTuple, TypeAlias, get_args
 import numpy as np
 from scipy.special import stdtr
 
-from airrep.arrays import NumbersLike, as_numbers
+from airrep.arrays import NumbersLike, as_numbers, whole_number
 from airrep.errors import ConfigError, DataError
 from airrep.evaluation.statistics.bootstrap import (
     Draws,
@@ -19,7 +19,6 @@ from airrep.evaluation.statistics.bootstrap import (
     uncertainty,
 )
 from airrep.evaluation.statistics.means import least_share
-from airrep.scoring.blocks import whole_number
 
 Constant: TypeAlias = Literal["drop", "zero", "raise"]
 """Treatment of a query whose scores or losses are constant: left out, counted as 0, or an error."""

@@ -8,10 +8,9 @@ from typing import NamedTuple
 import numpy as np
 from scipy import sparse
 
-from airrep.arrays import DenseFeatures, Features, MixedFeatures, Rows, SparseFeatures, unit_rows
+from airrep.arrays import DenseFeatures, Features, MixedFeatures, Rows, SparseFeatures, unit_rows, whole_number
 from airrep.errors import ConfigError
 from airrep.index.rows import DIRECT, IndexRows
-from airrep.scoring.blocks import whole_number
 from airrep.scoring.pooling import ChannelPool
 
 NUMBERS = 2**28

@@ -5,7 +5,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from airrep.arrays import Features, Mask, Rows
+from airrep.arrays import Features, Mask, Rows, whole_number
 from airrep.attributors.base import OnProgress
 from airrep.attributors.text.lexical import DsirAttributor
 from airrep.attributors.text.tokens import SUBWORDS, tokenizer_of
@@ -15,7 +15,7 @@ from airrep.index.index import Index, IndexLike, Queries, as_index
 from airrep.index.selection.choosing import Chooser, Limits
 from airrep.index.selection.picks import Draw, Pick, SelectionResult
 from airrep.runtime.seeding import stream
-from airrep.scoring.blocks import check_count, whole_number
+from airrep.scoring.blocks import check_count
 from airrep.scoring.min_rank import Selection, first_of_each, gumbel_top_k, min_rank
 from airrep.scoring.pooling import ChannelPooling
 from airrep.scoring.scores import score_blocks

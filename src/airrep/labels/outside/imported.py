@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 
+from airrep.arrays import whole_number
 from airrep.corpus.inputs import CorpusLike
 from airrep.errors import ConfigError, DataError
 from airrep.labels.farm import LabelData, LossSource, Outcomes, PlanLike, make_labels
@@ -17,7 +18,6 @@ from airrep.labels.outside.subset_files import subset_name
 from airrep.labels.tasks import LabelTask, Place
 from airrep.runtime.artifacts.digests import file_digest
 from airrep.runtime.engine import Outcome
-from airrep.scoring.blocks import whole_number
 
 
 def import_labels(
