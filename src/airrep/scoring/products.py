@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from functools import cache, cached_property
 from typing import Any, Literal, NamedTuple, Protocol, TypeAlias, get_args
 
 import numpy as np
@@ -140,7 +141,7 @@ def ready(queries: Features, precision: Precision, most: float, device: str) -> 
     return SparseQueries(queries, device)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class BoundedScores:
     """Approximate scores of a piece: true ones are within ``bounds.T @ slack[:2] + slack[2]`` of ``values * unit``."""
 
@@ -155,7 +156,7 @@ class BoundedScores:
     known: np.ndarray | None = None
     """``(b, q)`` float64: the part of the scores that is exact; the values have it too."""
 
-    @property
+    @cached_property
     def widest(self) -> np.ndarray:
         """The largest error for each query, ``(q,)``."""
         most = np.array([column.max() for column in self.bounds], np.float64)  # numpy is slow at both at once
@@ -213,18 +214,25 @@ class DenseScan:
     def __init__(self, queries: np.ndarray, room: torch.Tensor) -> None:
         d = queries.shape[1]
         self.room, self.plain = room, torch.from_numpy(queries).to(room.device)
-        wide, tiny = queries.astype(np.float64), np.full(len(queries), d * TINY)
-        norm = np.linalg.norm(wide, axis=1)
-        self.norm, self.one = norm, np.ones(len(queries))
-        self.plain_slack = np.stack([norm * (1.01 * d * 2.0**-24 + INPUTS), 0 * norm, tiny])
+        self.wide, self.tiny = queries.astype(np.float64), np.full(len(queries), d * TINY)
         self.int8 = takes_codes(d, room.device.type)
         if self.int8:
             codes, scales = quantise(queries)
             self.codes, self.unit = torch.from_numpy(np.ascontiguousarray(codes.T)), scales.astype(np.float64)
             rounded = codes * self.unit[:, None]
-            off, size = np.linalg.norm(wide - rounded, axis=1), np.linalg.norm(rounded, axis=1)
-            slack = [off * (1 + 1e-9) + size * ROUNDING, size * (1 + ROUNDING), tiny]
-            self.slack = np.stack(slack)
+            off, size = np.linalg.norm(self.wide - rounded, axis=1), np.linalg.norm(rounded, axis=1)
+            self.slack = np.stack([off * (1 + 1e-9) + size * ROUNDING, size * (1 + ROUNDING), self.tiny])
+
+    @cached_property
+    def norm(self) -> np.ndarray:
+        """Norm of each query, ``(q,)`` float64."""
+        norm: np.ndarray = np.linalg.norm(self.wide, axis=1)
+        return norm
+
+    @cached_property
+    def plain_slack(self) -> np.ndarray:
+        """Slack of float32 products, ``(3, q)``."""
+        return np.stack([self.norm * (1.01 * self.wide.shape[1] * 2.0**-24 + INPUTS), 0 * self.norm, self.tiny])
 
     def look(self, piece: Piece) -> BoundedScores:
         if self.int8 and piece.block.codes is not None and piece.block.scales is not None:
@@ -243,7 +251,8 @@ class DenseScan:
         norms = torch.linalg.vector_norm(rows, dim=1).cpu().numpy() * np.float32(1 + 1e-4)
         _check_size(norms.max() * self.norm.max(), piece)
         values = multiply(rows, self.plain, rows.new_empty(len(rows), len(self.plain)))
-        return BoundedScores(values.cpu().numpy(), self.one, self.plain_slack, np.stack([norms, 0 * norms]))
+        one = np.ones(len(self.tiny))
+        return BoundedScores(values.cpu().numpy(), one, self.plain_slack, np.stack([norms, 0 * norms]))
 
 
 class SparseScan:
@@ -303,6 +312,7 @@ def takes_codes(d: int, device: str) -> bool:
     return device == "cpu" and 16 <= d < 2**17 and fast_int8()
 
 
+@cache
 def fast_int8() -> bool:
     """Whether this processor multiplies int8 in hardware (and so exactly, without saturation)."""
     supported = getattr(torch.cpu, "_is_vnni_supported", None)  # not public: without it, products are float32
