@@ -181,6 +181,10 @@ def test_options_that_contradict_or_say_nothing_are_refused(run: Run) -> None:
             "has a quota already",
         ),
         (
+            ("select", "train-index", "queries.jsonl", "--by", "label", "--most", "20", "--most", "a=2", "--json"),
+            "stands beside others",
+        ),
+        (
             (
                 "mix",
                 "train-index",

@@ -39,6 +39,8 @@ def test_explain_tells_what_taught_an_answer(run: Run) -> None:
         airrep.Example("question e 3", text, name) for text, name in (("answer 21", "query"), ("answer 7", "better"))
     ]
     assert told == airrep.explain(airrep.open_index("index"), *asked, k=3).to_dict()
+    write("answer 7", [])
+    assert "a file has this name" in run("explain", "index", *typed, "--better", "answer 7", "-k", "3", "--json").err
     table = run("explain", "index", *typed, "--better", "answer 7", "--why").out
     assert "in place of answer 7" in table
     assert "same words:" in table

@@ -342,6 +342,7 @@ def test_names_of_places() -> None:
     assert url_of("c:/a") is None
     assert url_of("file:///a/b") is None
     assert path_of("file:///a/b") == Path("/a/b")
+    assert shown(f"{Path('file:///a/b')}: written") == "file:///a/b: written"  # Path drops two slashes
     assert path_of("a/b") == Path("a/b")
 
 
