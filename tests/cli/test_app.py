@@ -162,6 +162,7 @@ def test_typed_query(world: Run) -> None:
         ((), "queries: expected a file, or --prompt and --response"),
         (("queries.jsonl", "--prompt", "a"), "queries: expected a file, or --prompt and --response"),
         (("--prompt", "a"), "--prompt is given without --response"),
+        (("--prompt", "a", "--response", " "), "queries: --response is blank; expected the text that the model gave"),
         (("nowhere.jsonl",), "nowhere.jsonl"),
         (("queries.jsonl", "-k", "0"), "k is 0"),
         (("queries.jsonl", "--where", "flavour == 1"), "flavour"),

@@ -291,6 +291,8 @@ class QueryOptions:
             raise ConfigError(
                 "queries: --prompt is given without --response, and what it answers is asked for. Give both."
             )
+        if not self.response.strip():
+            raise ConfigError("queries: --response is blank; expected the text that the model gave. Type it in.")
         return Corpus.from_examples([Example(prompt=self.prompt or "", response=self.response, id="query")])
 
     def index(self) -> "Index":

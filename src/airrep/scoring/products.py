@@ -180,7 +180,8 @@ class BoundedScores:
             return None
         row, query = np.divmod(place, len(limit))
         score = self.values[row, query] * self.unit[query]
-        error = (self.bounds[:, row] * self.slack[:2, query]).sum(axis=0) + self.slack[2, query]
+        norm, off = self.bounds[0, row], self.bounds[1, row]
+        error = norm * self.slack[0, query] + off * self.slack[1, query] + self.slack[2, query]
         chosen = score + error > floor[query]
         row, query = row[chosen], query[chosen]
         known = np.zeros(len(query)) if self.known is None else self.known[row, query]

@@ -240,6 +240,12 @@ BAD_FILES: list[tuple[str, bytes | str, str]] = [
         GOOD + '{"prompt": "p", "response": "r", "x": NaN}',
         r"a.jsonl:2: not JSON \(the literal NaN",
     ),
+    (
+        "a.jsonl",
+        GOOD + '{"prompt": "p", "response": "r", "response": "s"}',
+        r'a.jsonl:2: not JSON \(the key "response" stands twice in one object; keep one\)',
+    ),
+    ("a.json", '[{"prompt": "p", "response": "r", "x": {"y": 1, "y": 1}}]', 'a.json:1: .*the key "y" stands twice'),
     ("a.jsonl", '{"prompt": "p", "response": "r", "x": 1e999}', 'a.jsonl:1: field "x" is no JSON value'),
     ("a.jsonl", '{"prompt": ' + "[" * 100_000, r"a.jsonl:1: not JSON \(nested too deeply\)"),
     (

@@ -6,6 +6,7 @@ be read but leaves the rest of the file readable is yielded as a DataError; anyt
 
 import json
 import re
+from collections import Counter
 from collections.abc import Iterable, Iterator
 from itertools import chain
 from typing import IO, TextIO
@@ -29,7 +30,17 @@ def _refuse(literal: str) -> object:
     raise ValueError(f"the literal {literal}, which JSON does not know; write null")
 
 
-_DECODER = json.JSONDecoder(parse_constant=_refuse)
+def _object(pairs: list[tuple[str, object]]) -> dict[str, object]:
+    """Return an object of its keys and values; one key twice would lose the first of its values."""
+    values = dict(pairs)
+    if len(values) != len(pairs):
+        counts = Counter(key for key, _ in pairs)
+        twice = next(key for key, count in counts.items() if count > 1)
+        raise ValueError(f"the key {json.dumps(twice[:80])} stands twice in one object; keep one")
+    return values
+
+
+_DECODER = json.JSONDecoder(parse_constant=_refuse, object_pairs_hook=_object)
 
 
 def too_long(longest: int) -> DataError:
