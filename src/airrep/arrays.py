@@ -1,7 +1,7 @@
 """Array types named by what their axes count.
 
 ``q`` queries, ``n`` training examples (rows), ``m`` groups or subsets, ``d`` features, ``b`` rows of a block.
-Arrays are float32 NumPy at rest and in the public API, torch in motion.
+Arrays are float32 NumPy in the public API, torch in motion; an index keeps float16 and int8 of them.
 """
 
 import math

@@ -165,3 +165,17 @@ def test_files_for_axolotl_hold_examples_to_the_weights(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="changed since"):
         write_axolotl(result, airrep.open_index(tmp_path / "index"), tmp_path / "again")
     assert not (tmp_path / "again").exists()
+
+
+def test_numbers_and_texts_that_look_like_them_are_sources_of_their_own(tmp_path: Path, queries: airrep.Corpus) -> None:
+    values = [1, "1", True, "true"]
+    corpus = Corpus.from_examples(Example(f"p{n}", f"r{n}", f"e{n}", metadata={"v": values[n % 4]}) for n in range(40))
+    index = airrep.build_index(corpus, tmp_path / "index", HashAttributor())
+    names = ['"1"', '"true"', "1", "true"]
+    assert {one.name: one.examples for one in airrep.mix(index, queries, by="v").sources} == dict.fromkeys(names, 10)
+    assert sorted(index.group_scores(queries, by="v").names) == names
+    picked = airrep.select(index, queries, by="v", count=32, most={"1": 2})
+    assert [pick.example.metadata["v"] for pick in picked.picks].count(1) >= 2
+    assert sum(type(pick.example.metadata["v"]) is int for pick in picked.picks) == 2
+    picked = airrep.select(index, queries, by="v", count=32, most={'"1"': 2})
+    assert sum(pick.example.metadata["v"] == "1" for pick in picked.picks) == 2

@@ -80,7 +80,9 @@ def test_queries_have_features_of_their_own_and_outlive_their_file(scale: float,
         "queries": saved(tmp_path / "q.npy", psi),
         "query_data": written(tmp_path / "q.jsonl", queries),
     }
-    path = airrep.build_index(train, tmp_path / "index", "precomputed", settings=settings).path
+    built = airrep.build_index(train, tmp_path / "index", "precomputed", settings=settings)
+    assert not built.attributor.symmetric
+    path = built.path
     for name in ("x.npy", "q.npy", "q.jsonl"):
         (tmp_path / name).unlink()
     asked = list(queries)[::-1]

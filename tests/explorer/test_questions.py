@@ -167,7 +167,7 @@ def test_facets_are_told_as_texts(tmp_path: Path) -> None:
     facet = Explorer(index).facets.facet("v")
     assert [facet.names[code] for code in facet.codes] == [
         "1",
-        "1",
+        '"1"',
         "1.0",
         "true",
         "(none)",

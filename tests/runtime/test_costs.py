@@ -123,7 +123,7 @@ def test_an_index_tells_what_it_cost(tmp_path: Path) -> None:
     assert found.encoding.fit_seconds >= 0.02
     assert found.conditions.devices == ("cpu",)
     assert len(found.conditions.threads) == 1
-    assert found.memory is None or found.memory > 2**20
+    assert (found.memory or 0) > 2**20 or not Path("/proc").exists()
     assert found.bytes_per_example == stored_bytes_per_example(read_manifest(tmp_path / "index"))
     assert abs(found.bytes_per_example - (3 * 16 + 12)) < 50  # headers of small files
 

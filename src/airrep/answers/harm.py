@@ -146,7 +146,7 @@ def _hubs(index: Index, rows: np.ndarray, harms: np.ndarray) -> list[Hub]:
     many = np.flatnonzero(counts >= HUB_SHARE * len(rows))
     order = many[np.argsort(-counts[many], kind="stable")]
     pairs = zip(numbers[order].tolist(), counts[order].tolist(), strict=True)
-    return [Hub(row, count, index.example(row)) for row, count in pairs]
+    return [Hub(row, count, one) for (row, count), one in zip(pairs, index.examples(numbers[order]), strict=True)]
 
 
 @dataclass(frozen=True)

@@ -143,8 +143,9 @@ def mix(
     names = sorted({name for name in named if name is not None})
     if len(names) < 2:
         raise ConfigError(f"mix: the field '{by}' has {len(names)} values; expected two or more. Name another field.")
+    number = {name: code for code, name in enumerate(names)}
     codes = np.full(index.rows, -1)
-    codes[keep] = [-1 if name is None else names.index(name) for name in named]
+    codes[keep] = [-1 if name is None else number[name] for name in named]
     encoded = index.encode_queries(queries, progress)
     count = max(1, round(top * int((codes >= 0).sum())))
     shares = _shares(encoded, index, codes, len(names), count)

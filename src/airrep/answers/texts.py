@@ -24,12 +24,12 @@ def kept_examples(index: IndexRows, keep: Mask) -> Iterator[tuple[int, Example]]
 
 
 def kept_values(index: IndexRows, keep: Mask, field: str) -> list[str | None]:
-    """One field of the kept rows as text; None where it is missing.
+    """One field of the kept rows as text, named as groups are; None where it is missing.
 
     Raises:
         ConfigError: no such field.
     """
-    return [value for value, kept in zip(index.values(field), keep.tolist(), strict=True) if kept]
+    return [value for value, kept in zip(index.values(field, quoted=True), keep.tolist(), strict=True) if kept]
 
 
 def words_of(text: str) -> list[str]:

@@ -1,9 +1,9 @@
 """Methods that score training examples as they pass, and keep no features of them."""
 
 from abc import abstractmethod
-from collections.abc import Hashable, Iterable, Mapping, Sequence
+from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
 from operator import attrgetter
-from typing import Generic, NamedTuple, TypeVar
+from typing import Generic, NamedTuple, Protocol, TypeVar
 
 import numpy as np
 from jaxtyping import Float16, Float32
@@ -18,6 +18,12 @@ COLUMNS = 2**24
 """Different queries that one attributor can be asked about."""
 
 Key = TypeVar("Key", bound=Hashable)
+
+
+class QueryScorer(Protocol):
+    """Influence scores of training examples for some queries, ``(n, q)``."""
+
+    def __call__(self, train: Sequence[Example], on_rows: OnRows | None = None, /) -> Float32[np.ndarray, "n q"]: ...
 
 
 class DirectAttributor(Attributor):
@@ -49,6 +55,13 @@ class DirectAttributor(Attributor):
         Raises:
             NotFittedError: the method learns from the training corpus and has not seen it.
         """
+
+    def scorers(self, queries: Sequence[Example]) -> Iterator[tuple[slice, QueryScorer]]:
+        """Queries in parts, each with what scores training examples for it as :meth:`score` does, batch after batch.
+
+        What a method takes of queries, such as their gradients, is held while one part is scored.
+        """
+        yield slice(0, len(queries)), lambda train, on_rows=None: self.score(train, queries, on_rows)
 
     @property
     def kept(self) -> int:

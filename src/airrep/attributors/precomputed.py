@@ -102,8 +102,8 @@ class PrecomputedAttributor(MethodAttributor[PrecomputedSettings]):
 
     @property
     def symmetric(self) -> bool:
-        """True unless the two sides are scaled apart; features of queries are taken to be made as those of the rest."""
-        return bool(self._fitted()["shift"] == 0)
+        """True unless queries have features of their own, or the two sides are scaled apart."""
+        return self._settings.queries is None and bool(self._fitted()["shift"] == 0)
 
     @property
     def own_pool(self) -> Pool:

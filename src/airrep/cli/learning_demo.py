@@ -1,6 +1,5 @@
 """The learning demo: the whole loop with a language model that comes along."""
 
-import os
 from pathlib import Path
 
 from airrep.cli.demo import DATA
@@ -11,6 +10,7 @@ from airrep.corpus.corpus import read_corpus
 from airrep.lm.settings import FineTuneSettings, LmSettings
 from airrep.planning.adapt import Adaptation
 from airrep.planning.budget import LearnPlan
+from airrep.runtime.metering import cores
 from airrep.runtime.processes import LocalProcesses
 
 BUNDLED_LM = Path(__file__).parents[1] / "models" / "tiny-lm"
@@ -38,7 +38,7 @@ def run_learning_demo(out: Path) -> None:
     """
     everything = read_corpus(DATA / "train.jsonl")
     corpus = everything.take([row for row, one in enumerate(everything) if len(one.prompt + one.response) <= LONGEST])
-    workers = min(MOST_WORKERS, os.cpu_count() or 1)
+    workers = min(MOST_WORKERS, cores())
     say(
         f"{len(corpus):,} short examples of 5 open data sets; a language model of 2.6M parameters is fine-tuned on "
         f"{2 * PLAN.held_out_subsets} random subsets of {PLAN.size}, {workers} at a time.\n"

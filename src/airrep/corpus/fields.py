@@ -174,17 +174,21 @@ def field_values(
     distinct = [value for values, codes in parts if len(codes) for value in values]
     if "." in name and name not in known and distinct and all(value is None for value in distinct):
         raise ConfigError(_no_part("field", name))
-    alike = {shown_value(value) for value in distinct if not isinstance(value, str)} if quoted else set()
-    for text in sorted({value for value in distinct if isinstance(value, str)}, key=len) if quoted else ():
-        if text in alike:
-            alike.add(_encode(text))  # which is longer, so that a text that looks like it comes later
+    show = shown_apart(distinct) if quoted else shown_value
     found: list[str | None] = []
     for values, codes in parts:
-        shown = [
-            _encode(value) if isinstance(value, str) and value in alike else shown_value(value) for value in values
-        ]
+        shown = [show(value) for value in values]
         found.extend(shown[code] for code in codes.tolist())
     return found
+
+
+def shown_apart(values: Sequence[Any]) -> Callable[[Any], str | None]:
+    """How a field's values are shown: as by :func:`shown_value`, but a text that looks like another in quotes."""
+    alike = {shown_value(value) for value in values if not isinstance(value, str)}
+    for text in sorted({value for value in values if isinstance(value, str)}, key=len):
+        if text in alike:
+            alike.add(_encode(text))  # which is longer, so that a text that looks like it comes later
+    return lambda value: _encode(value) if isinstance(value, str) and value in alike else shown_value(value)
 
 
 def part_of(record: Mapping[str, Any], name: str, missing: Any = None) -> Any:

@@ -18,6 +18,7 @@ from airrep.corpus.fields import (
     RepeatedColumn,
     distinct_values,
     read_fields,
+    shown_apart,
     shown_value,
     value_kinds,
 )
@@ -159,7 +160,7 @@ class _Values:
     """Values of a field as they come, numbered by their text."""
 
     def __init__(self, rows: int) -> None:
-        self.numbers: dict[str, int] = {}
+        self.numbers: dict[tuple[bool, str], int] = {}
         self.codes = np.empty(rows, dtype=np.int16)
         self._known: dict[tuple[type, Any], int] = {}
         self._stored: list[Any] = []
@@ -171,7 +172,8 @@ class _Values:
         if key is not None and (found := self._known.get(key)) is not None:
             return found
         text = NO_LABEL if value is None else str(shown_value(value))
-        number = self.numbers.setdefault(text, len(self.numbers))
+        apart = isinstance(value, str) and text != NO_LABEL  # the text "1" is another value than the number
+        number = self.numbers.setdefault((apart, text), len(self.numbers))
         if number == len(self._stored):
             self._stored.append(value)
         self._alike &= type(self._stored[number]) is type(value)
@@ -182,7 +184,9 @@ class _Values:
     def facet(self) -> Facet:
         """All of them."""
         alike = self._alike and len(value_kinds(self._stored)) <= 1
-        return Facet(tuple(self.numbers), self.codes, tuple(self._stored) if alike else None)
+        show = shown_apart(self._stored)
+        names = tuple(NO_LABEL if value is None else str(show(value)) for value in self._stored)
+        return Facet(names, self.codes, tuple(self._stored) if alike else None)
 
 
 def read_facets(index: IndexRows, fields: Sequence[str]) -> dict[str, Facet | None]:

@@ -7,7 +7,7 @@ from functools import partial
 import numpy as np
 
 from airrep.attributors.base import OnProgress, OnRows, count_rows
-from airrep.attributors.direct import COLUMNS, DirectPart, RecentColumns, kept_name, scored_columns
+from airrep.attributors.direct import COLUMNS, DirectPart, RecentColumns, kept_name
 from airrep.corpus.corpus import Example
 from airrep.index.rows import IndexRows
 from airrep.scoring.blocks import Block, MappedBlocks
@@ -60,13 +60,17 @@ class DirectScores:
         return dict(zip(unique, np.ascontiguousarray(scores.T), strict=True))
 
     def _scored(self, part: DirectPart, queries: Sequence[Example], on_rows: OnRows) -> dict[int, np.ndarray]:
-        found: dict[int, np.ndarray] = {}
-        for shard in self._index.shards:
-            live = np.flatnonzero(self._index.live[shard.start : shard.start + shard.rows])
-            columns, scores = scored_columns(part, shard.examples.take(live), queries, on_rows)
-            for column, own in zip(columns.tolist(), scores.T, strict=True):
-                whole = found.setdefault(column, np.zeros(self._index.rows, np.float32))
-                whole[shard.start + live] = own
+        unique = {part.start + part.method.column(one): one for one in queries}
+        columns = sorted(unique)
+        asked = [unique[column] for column in columns]
+        found = {column: np.zeros(self._index.rows, np.float32) for column in columns}
+        for some, score in part.method.scorers(asked):  # what is held of queries serves all shards
+            last = some.stop >= len(asked)
+            for shard in self._index.shards:
+                live = np.flatnonzero(self._index.live[shard.start : shard.start + shard.rows])
+                scores = score(shard.examples.take(live), on_rows if last else None)
+                for column, own in zip(columns[some], scores.T, strict=True):
+                    found[column][shard.start + live] = own
         return found
 
     def blocks(self, blocks: Sequence[Block]) -> MappedBlocks:

@@ -35,7 +35,7 @@ from airrep.scoring.group_scores import channel_scores, exact_group_scores, grou
 from airrep.scoring.groups import Groups
 from airrep.scoring.pooling import AnyPooling, ChannelPooling, PoolLike
 from airrep.scoring.scores import score_blocks
-from airrep.scoring.topk import top_k
+from airrep.scoring.topk import TopK, top_k
 
 Queries = QueriesLike
 IDS_SHOWN = 5
@@ -244,16 +244,19 @@ class Index(EditableIndex):
         k = at_most("top: k", k, int(keep.sum()))
         encoded = self.encode_queries(asked, progress)
         found = top_k(encoded, self.blocks, k, keep=keep, least=least)
-        rankings = [self._hits(rows, scores) for rows, scores in zip(found.rows, found.scores, strict=True)]
+        rankings = self._hits(found)
         if why:
             rankings = self._with_reasons(asked, encoded, rankings)
         provenance = self.provenance()
         pairs = zip(asked, rankings, strict=True)
         return TopResult(tuple(Hits(query, hits, provenance, least) for query, hits in pairs), provenance, least)
 
-    def _hits(self, rows: np.ndarray, scores: np.ndarray) -> tuple[Hit, ...]:
-        pairs = zip(rows.tolist(), scores.tolist(), strict=True)
-        return tuple(Hit(rank, score, row, self.example(row)) for rank, (row, score) in enumerate(pairs, start=1))
+    def _hits(self, found: TopK) -> list[tuple[Hit, ...]]:
+        """What was found for each query; each example is read once, however many queries have it."""
+        rows = np.unique(found.rows)
+        known = dict(zip(rows.tolist(), self.examples(rows), strict=True))
+        told = (zip(*pair, strict=True) for pair in zip(found.rows.tolist(), found.scores.tolist(), strict=True))
+        return [tuple(Hit(n, score, row, known[row]) for n, (row, score) in enumerate(hits, 1)) for hits in told]
 
     def _with_reasons(
         self, queries: Sequence[Example], encoded: Features, rankings: Sequence[tuple[Hit, ...]]

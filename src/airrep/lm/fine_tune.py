@@ -86,7 +86,7 @@ def fine_tune(
             group["lr"] = rate
         loss = accumulate(model, documents.take(rows), execution)
         norm = torch.nn.utils.clip_grad_norm_(parameters, settings.clip or math.inf)
-        losses.append(_finite(loss, norm, step))
+        losses.append(_finite(loss, norm, step + 1))
         optimizer.step()
         optimizer.zero_grad()
         if on_step is not None:
@@ -132,7 +132,7 @@ def accumulate(model: Any, documents: Documents, execution: Execution) -> Tensor
 
 
 def _finite(loss: Tensor, norm: Tensor, step: int) -> float:
-    """The loss as a number; refuses one that is not finite, and such a gradient."""
+    """The loss of a step, counted from 1, as a number; refuses one that is not finite, and such a gradient."""
     # One transfer from the device for both.
     found, length = torch.stack([loss.double(), norm.double()]).tolist()
     if not np.isfinite(found + length):

@@ -13,6 +13,7 @@ from typing import Any
 
 from airrep.errors import ConfigError, MissingExtraError, TrainingError
 from airrep.runtime.engine import Backlog, Crew, Engine, Outcome, R, Reply, T, Worker, WorkerLostError, answer_all
+from airrep.runtime.metering import cores
 from airrep.runtime.processes import ONE_THREAD, LocalProcesses, pickled, set_up
 
 ENVIRONMENT = {"RAY_USAGE_STATS_ENABLED": "0", "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0"}
@@ -102,7 +103,7 @@ def make_engine(
         return RayEngine(address=address, workers=workers, gpus=gpus)
     if engine != "local":
         raise ConfigError(f"{where} {engine}: does not exist; expected local or ray. Choose one of them.")
-    return LocalProcesses(workers or os.cpu_count() or 1)
+    return LocalProcesses(workers or cores())
 
 
 def load_ray(*, own: bool = True) -> ModuleType:

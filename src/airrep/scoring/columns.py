@@ -175,7 +175,7 @@ def columns_cells(features: Selectable, columns: np.ndarray) -> Cells:
 
 
 def select_cells(features: Selectable, rows: np.ndarray, columns: np.ndarray) -> SparseFeatures:
-    """Some rows and columns of sparse features, ``(len(rows), len(columns))``; nothing else is read of them."""
+    """Some rows and columns of sparse features, ``(len(rows), len(columns))``; of postings whole columns are read."""
     if isinstance(features, Postings | ColumnRange | ScoreColumns):
         return features.select(columns)[rows]
     return select_columns(features[rows], columns)

@@ -116,12 +116,15 @@ class Activations:
         with writing(folder):
             folder.mkdir(parents=True, exist_ok=True)
         wanted = [(folder / name, block) for name, block in zip(frozen.names(), blocks, strict=True)]
-        missing = [(path, block) for path, block in wanted if _open(path, frozen, block) is None]
+        there = {path: _open(path, frozen, block) for path, block in wanted}  # reads all of it, for its checksum
+        missing = [(path, block) for path, block in wanted if there[path] is None]
         frozen.team.wait()  # until all have looked: each must share out the same list
         for path, block in frozen.team.share(missing):
             write_file(path, _to_bytes(frozen.compute(block)))
         frozen.team.wait()
-        self._blocks = [_expect(path, frozen, block) for path, block in wanted]
+        self._blocks = [
+            _expect(path, frozen, block) if (found := there[path]) is None else found for path, block in wanted
+        ]
 
     def means(self, rows: Rows) -> DenseFeatures:
         """Means of some texts, ``(rows, h)``; only where no layer is left to learn."""

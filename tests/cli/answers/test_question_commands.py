@@ -434,3 +434,11 @@ def test_tables_show_the_question_of_a_conversation(run: Run) -> None:
         ran = run("report", *kept, "--out", page)
         assert ran.status == 0, ran.err
         assert "User: Where is parcel 3 of mine? I wait." in Path(page).read_text()
+
+
+def test_a_name_that_one_file_cannot_hold_costs_no_other(run: Run) -> None:
+    write("d.jsonl", [airrep.Example(f"p {n}", "r", f"e{n}", source=("a,b", "c")[n % 2]) for n in range(10)])
+    assert run("index", "d.jsonl", "--out", "i", "--method", "tfidf").status == 0
+    ran = run("mix", "i", "d.jsonl", "--yaml", "m.yaml", "--llama-factory", "l.yaml")
+    assert (ran.status, Path("m.yaml").exists(), Path("l.yaml").exists()) == (1, False, False)
+    assert "the source 'a,b' has a comma" in ran.err

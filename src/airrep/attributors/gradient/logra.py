@@ -38,6 +38,7 @@ class LograAttributor(PresetAttributor[LograSettings], WeighsBlocks[LograSetting
     """
 
     name = "logra"
+    made_of_learnt = ("_directions_digest",)
 
     @property
     def projections(self) -> Projections | None:
@@ -114,9 +115,14 @@ class LograAttributor(PresetAttributor[LograSettings], WeighsBlocks[LograSetting
     def projected_by(self) -> object:
         if not self._by_directions:
             return super().projected_by
+        return ["directions", self._directions_digest]
+
+    @cached_property
+    def _directions_digest(self) -> str:
+        """Digest of the directions that were learnt: they are large, and each question asks for it."""
         learnt = self._fitted()
         names = sorted(name for name in learnt if name.startswith(("in-", "out-")))
-        return ["directions", json_digest([array_digest(learnt[name]) for name in names])]
+        return json_digest([array_digest(learnt[name]) for name in names])
 
     @property
     def fingerprint(self) -> str:
@@ -150,10 +156,10 @@ class LograAttributor(PresetAttributor[LograSettings], WeighsBlocks[LograSetting
         Directions come first: they project the gradients that the curvature is learnt from.
         """
         factored = self.settings.curvature == "kfac"
-        self._learnt = dict(self._from_covariances(sample, progress)) if factored or self._by_directions else {}
+        self.take_learnt(dict(self._from_covariances(sample, progress)) if factored or self._by_directions else {})
         if not factored:
-            self._learnt = {**self._learnt, **dict(self._fishers(self.gradients(sample).rows))}
-        return self._learnt
+            self.take_learnt({**self._fitted(), **dict(self._fishers(self.gradients(sample).rows))})
+        return self._fitted()
 
     def _from_covariances(self, sample: Corpus, progress: OnProgress | None) -> Iterator[tuple[str, np.ndarray]]:
         """Directions of each linear map, and the Kronecker factors of what they leave, taken apart."""

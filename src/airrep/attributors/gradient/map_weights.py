@@ -142,7 +142,7 @@ def _dense(features: Features) -> DenseFeatures:
 
 def parts_of(queries: int, scores: int, most: int | None = None) -> Iterator[slice]:
     """Queries, of so many scores each, in parts that can be held: of *most* queries at most."""
-    size = max(1, min(HELD_SCORES // max(1, scores), most or queries))
+    size = max(1, min(HELD_SCORES // max(1, scores), queries if most is None else most))
     return (slice(first, min(first + size, queries)) for first in range(0, queries, size))
 
 

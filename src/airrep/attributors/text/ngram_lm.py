@@ -154,11 +154,7 @@ class NgramAttributor(MethodAttributor[NgramSettings]):
         """
         if self._settings.lm is not None:
             self.lm.check_readable(train, self.name)
-        columns, counts = np.empty(0, np.int32), np.empty(0, np.int64)
-        for counted in self._counted(train):
-            more, place = np.unique(np.concatenate([columns, counted.columns]), return_inverse=True)
-            counts = np.bincount(place, np.concatenate([counts, counted.counts])).astype(np.int64)
-            columns = more.astype(np.int32)
+        columns, counts = _added_up((counted.columns, counted.counts) for counted in self._counted(train))
         if len(columns) == 0:
             raise ConfigError(
                 f"ngram: no training example has a token in the view '{self._settings.view}'; expected at least one. "
@@ -257,6 +253,26 @@ class NgramAttributor(MethodAttributor[NgramSettings]):
 
     def _fitted(self) -> Background:
         return self.check_fitted(self._background)
+
+
+def _added_up(parts: Iterable[tuple[np.ndarray, np.ndarray]]) -> tuple[np.ndarray, np.ndarray]:
+    """N-grams, ascending, and how often they occur in all parts.
+
+    Parts are merged when they are of like size, so that none is sorted again for every few examples.
+    """
+    held: list[tuple[np.ndarray, np.ndarray]] = []
+    for part in parts:
+        held.append(_merged([part]))
+        while len(held) > 1 and 2 * len(held[-1][0]) > len(held[-2][0]):
+            held.append(_merged([held.pop(), held.pop()]))
+    return _merged(held)
+
+
+def _merged(parts: Sequence[tuple[np.ndarray, np.ndarray]]) -> tuple[np.ndarray, np.ndarray]:
+    found = np.concatenate([np.empty(0, np.int32), *(columns for columns, _ in parts)])
+    columns, place = np.unique(found, return_inverse=True)
+    counts = np.bincount(place, np.concatenate([np.empty(0), *(counts for _, counts in parts)]), len(columns))
+    return columns.astype(np.int32), counts.astype(np.int64)
 
 
 def _stacked(parts: Sequence[SparseFeatures]) -> SparseFeatures:

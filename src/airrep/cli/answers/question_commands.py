@@ -172,8 +172,8 @@ def mix_command(
     opened, asked = asking.index(), asking.asked()
     with Meter("encoding queries") as meter:
         result = mix(opened, asked, by, top=top, where=where, seed=seed, progress=meter)
-    for file in files:
-        text = result.to_yaml() if file == yaml else result.to_llama_factory()
+    texts = [result.to_yaml() if file == yaml else result.to_llama_factory() for file in files]
+    for file, text in zip(files, texts, strict=True):  # all could be made: a source's name may fit into none
         write_output(file, text.encode())
         note(f"{file}: written")
     if axolotl is not None:

@@ -12,6 +12,7 @@ from airrep.attributors.base import span
 from airrep.evaluation.diagnosis.findings import Finding, LabelStatistics, Level, level_of, worst
 from airrep.evaluation.judging import held_out_lds
 from airrep.evaluation.lds import RowFinder
+from airrep.evaluation.statistics.bootstrap import varies
 from airrep.evaluation.statistics.metrics import RESAMPLES, lds
 from airrep.index.index import Index
 from airrep.labels.instance import LabelledInstance
@@ -60,7 +61,7 @@ class IndexScores:
     def constant(self) -> bool:
         """Whether some instance has not one query whose scores and losses vary."""
         pairs = zip(self.scores, self.instances, strict=True)
-        return any(not (np.ptp(f, axis=1) > 0)[np.nanstd(one.losses, axis=1) > 0].any() for f, one in pairs)
+        return any(not (varies(f) & varies(one.losses, ~np.isnan(one.losses))).any() for f, one in pairs)
 
     @cached_property
     def per_query(self) -> np.ndarray:

@@ -7,6 +7,7 @@ from typing import NamedTuple
 import numpy as np
 from scipy import sparse, stats
 
+from airrep.evaluation.statistics.bootstrap import varies
 from airrep.runtime.seeding import stream
 from airrep.scoring.groups import Groups
 
@@ -294,6 +295,8 @@ def _correlations(one: np.ndarray, other: np.ndarray) -> tuple[np.ndarray, np.nd
         rows = np.flatnonzero(pattern_of.ravel() == number)
         a, b = (side[np.ix_(rows, columns)].astype(np.float64) for side in (one, other))
         if columns.sum() > 1:
+            vary = varies(a) & varies(b)  # as LDS counts them: what differs by rounding alone has no rank
+            rows, a, b = rows[vary], a[vary], b[vary]
             ranked[rows] = pearson(stats.rankdata(a, axis=1), stats.rankdata(b, axis=1))
             plain[rows] = pearson(a, b)
     return ranked, plain

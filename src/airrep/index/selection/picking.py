@@ -77,7 +77,7 @@ def select(
     if limits is None:
         found = min_rank(encoded, index.blocks, count or 0, keep)
         return SelectionResult(_picks(index, found, np.arange(len(found.rows)), ids), index.provenance())
-    every = index.values(by) if by is not None else [None] * index.rows
+    every = index.values(by, quoted=True) if by is not None else [None] * index.rows
     _check_quotas(by, limits.quotas, every)
     allowed = limits.reach([every[row] for row in np.flatnonzero(keep).tolist()])
     if rankable and not allowed:

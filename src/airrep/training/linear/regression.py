@@ -16,7 +16,7 @@ from sklearn.linear_model import lasso_path
 
 from airrep.arrays import Rows
 from airrep.errors import ConfigError
-from airrep.evaluation.statistics.bootstrap import Draws, Resamples, bootstrap_spread
+from airrep.evaluation.statistics.bootstrap import Draws, Resamples, bootstrap_spread, varies
 from airrep.evaluation.statistics.metrics import RESAMPLES, Interval
 from airrep.runtime.seeding import stream
 
@@ -179,8 +179,8 @@ def r_squared(
 
     *predictions* and *targets* are ``(q, m)``.
     """
-    varies = np.ptp(targets, axis=1) > 0
-    wanted, errors = _centred(targets[varies]), (predictions[varies] - targets[varies]) ** 2
+    known = varies(targets)
+    wanted, errors = _centred(targets[known]), (predictions[known] - targets[known]) ** 2
     q, m = wanted.shape
     drawn = Resamples.draw(seed, resamples, q, m)
     plain = _explained(errors, wanted, np.ones((1, m)))[0]

@@ -17,6 +17,7 @@ from airrep.attributors.sums.channels import MAPS, channel_pooling
 from airrep.attributors.sums.reference import relative_weights
 from airrep.errors import AirRepError, ConfigError, DataError
 from airrep.evaluation.judging import SPREADS, best_of, compare_held_out, held_out_lds, score_instance
+from airrep.evaluation.statistics.bootstrap import varies
 from airrep.evaluation.statistics.metrics import RESAMPLES
 from airrep.labels.instance import LabelledInstance, identity
 from airrep.runtime.artifacts.making import new_artifact
@@ -260,8 +261,8 @@ def _with_pooling(channel: Channel, method: Attributor, pooling: Pooling) -> Cha
 
 
 def _tell(scores: Sequence[GroupScores]) -> bool:
-    """Whether any two subsets of a query have other scores."""
-    return any(bool(np.ptp(one, axis=1).any()) for one in scores)
+    """Whether any two subsets of a query have other scores, by more than rounding."""
+    return any(bool(varies(one).any()) for one in scores)
 
 
 def _with_one_absolute(members: list[_Member]) -> list[_Member]:

@@ -1,5 +1,6 @@
 """EK-FAC: its formula, low-rank queries, unit scores, its store, an index of it."""
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -209,6 +210,30 @@ def test_an_index_answers_all_questions(lm: str, tmp_path: Path, passed: list[in
     airrep.open_index(tmp_path / "index").top(QUERIES)
     assert passed == [14, 3]
     assert airrep.open_index(tmp_path / "index").empty == 0
+
+
+@pytest.mark.parametrize("held_at_once", [2, 100])
+def test_gradients_of_queries_are_taken_once_for_all_shards(
+    lm: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, held_at_once: int
+) -> None:
+    settings = {"lm": lm, "precision": "float32", "store": "none"}
+    index = airrep.build_index(TRAIN, tmp_path / "index", "ekfac", settings=settings, shard_rows=4)
+    assert len(index.shards) == 4
+    monkeypatch.setattr(
+        "airrep.attributors.gradient.whole.ekfac.QUERY_NUMBERS", held_at_once * index.attributor._numbers
+    )
+    read: list[int] = []
+    held = EkfacAttributor.held
+
+    def counted(self: EkfacAttributor, queries: Sequence[Example]) -> HeldGradients:
+        read.append(len(queries))
+        return held(self, queries)
+
+    monkeypatch.setattr(EkfacAttributor, "held", counted)
+    scores = np.concatenate([block for _, block in index.scores(QUERIES)], axis=1)
+    assert sum(read) == len(QUERIES)
+    assert max(read) == min(held_at_once, len(QUERIES))
+    close(scores, expected(lm).T)
 
 
 def test_an_example_without_a_finite_gradient_scores_nothing(lm: str, monkeypatch: pytest.MonkeyPatch) -> None:

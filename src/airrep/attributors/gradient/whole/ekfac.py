@@ -9,7 +9,7 @@ import torch
 from jaxtyping import Float16, Float32
 
 from airrep.attributors.base import OnProgress, OnRows, count_rows
-from airrep.attributors.direct import DirectAttributor
+from airrep.attributors.direct import DirectAttributor, QueryScorer
 from airrep.attributors.gradient.base import ReadsGradients
 from airrep.attributors.gradient.learnt import LearnsArrays, sample_of
 from airrep.attributors.gradient.logra import HELD, groups_of
@@ -130,15 +130,20 @@ class EkfacAttributor(
         if self.kept:
             return self.score_kept([self.keep(train, on_rows)], queries)
         found = np.zeros((len(train), len(queries)), np.float32)
-        for part in self._parts(queries):
-            last = part.stop >= len(queries)
-            found[:, part] = self._scores(train, queries[part], on_rows if last else None)
+        for part, score in self.scorers(queries):
+            found[:, part] = score(train, on_rows if part.stop >= len(queries) else None)
         return found
+
+    def scorers(self, queries: Sequence[Example]) -> Iterator[tuple[slice, QueryScorer]]:
+        self._fitted()
+        if self.kept:
+            return super().scorers(queries)
+        return ((part, self._scorer(queries[part])) for part in self._parts(queries))
 
     def _parts(self, queries: Sequence[Example]) -> Iterator[slice]:
         """Queries whose gradients are held at a time."""
         size = max(1, QUERY_NUMBERS // self._numbers)
-        return (slice(first, first + size) for first in range(0, len(queries), size))
+        return (slice(first, min(first + size, len(queries))) for first in range(0, len(queries), size))
 
     @cached_property
     def _layout(self) -> FactorLayout | None:
@@ -185,9 +190,7 @@ class EkfacAttributor(
             for site in self.sites
         )
 
-    def _scores(
-        self, train: Sequence[Example], queries: Sequence[Example], on_rows: OnRows | None
-    ) -> Float32[np.ndarray, "n q"]:
+    def _scorer(self, queries: Sequence[Example]) -> QueryScorer:
         key = json_digest(
             {"scores": self.fingerprint, **self.reading, "queries": [self.lm.key(query) for query in queries]}
         )
@@ -196,9 +199,8 @@ class EkfacAttributor(
         def held() -> HeldGradients:
             return self.held(queries)
 
-        return GradientStore(self.folder, key, len(queries), self.lm.key).rows(
-            train, lambda missing: self.pass_by(missing, held()), on_rows
-        )
+        store = GradientStore(self.folder, key, len(queries), self.lm.key)
+        return lambda train, on_rows=None: store.rows(train, lambda missing: self.pass_by(missing, held()), on_rows)
 
     def held(self, queries: Sequence[Example]) -> HeldGradients:
         """Gradients of queries, (H + λI)⁻ᵖ applied, times the weights of linear maps; lengths are without weights.
