@@ -2,8 +2,8 @@
 
 Usage: python experiments/smollm2/beside.py   in the folder of the repository
 
-LDS × 100 of text less what the LM expects, of EK-FAC (`results/mixture-1000-ekfac`) and of their sum, each with deviation
-1 for each query, by weights of EK-FAC that were chosen on these labels; then minus EK-FAC, paired.
+LDS × 100 of text less what the LM expects, of EK-FAC (`results/mixture-1000-ekfac`) and of their sum, each with
+deviation 1 for each query, by weights of EK-FAC that were chosen on these labels; then minus EK-FAC, paired.
 """
 
 from pathlib import Path

@@ -437,8 +437,8 @@ def test_tables_show_the_question_of_a_conversation(run: Run) -> None:
 
 
 def test_a_name_that_one_file_cannot_hold_costs_no_other(run: Run) -> None:
-    write("d.jsonl", [airrep.Example(f"p {n}", "r", f"e{n}", source=("a,b", "c")[n % 2]) for n in range(10)])
-    assert run("index", "d.jsonl", "--out", "i", "--method", "tfidf").status == 0
+    write("d.jsonl", [airrep.Example(f"p {n}", f"red {n}", f"e{n}", source=("a,b", "c")[n % 2]) for n in range(10)])
+    assert run("index", "d.jsonl", "--out", "i", "--method", "ngram").status == 0
     ran = run("mix", "i", "d.jsonl", "--yaml", "m.yaml", "--llama-factory", "l.yaml")
     assert (ran.status, Path("m.yaml").exists(), Path("l.yaml").exists()) == (1, False, False)
     assert "the source 'a,b' has a comma" in ran.err
