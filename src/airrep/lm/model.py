@@ -291,6 +291,7 @@ class TargetLM:
         for batch, packed in self._batches(documents):
             with self._evaluation("readout"):
                 states, errors = readout(self.model, packed, self.name)
+            with memory_named("readout"):
                 pairs = (errors @ left.to(errors))[:, :, None] * (states @ right.to(states))[:, None, :]
                 sums = pairs.new_zeros(len(batch.rows), *pairs.shape[1:]).index_add_(0, packed.owners, pairs)
             found[batch.rows] = sums.flatten(1).float().cpu().numpy()
