@@ -11,7 +11,7 @@ from scipy.stats import chi2
 from airrep.errors import ConfigError, DataError
 from airrep.scoring import min_rank as selection
 from airrep.scoring.blocks import Block, quantise
-from airrep.scoring.min_rank import gumbel_top_k, min_rank
+from airrep.scoring.min_rank import first_of_each, gumbel_top_k, min_rank
 
 
 def rank_everything(
@@ -78,11 +78,12 @@ def test_of_equal_contents_only_the_first_counts() -> None:
     keys = [f"{i:016x}" for i in which]
     keep = np.arange(70) >= 5
     first = np.array([keep[row] and which[row] not in which[5:row] for row in range(70)])
-    found = min_rank(queries, blocks_of(train), int(first.sum()), keep, skip_duplicates=keys)
+    ranked = first_of_each(np.array(keys), keep, 70)
+    found = min_rank(queries, blocks_of(train), int(first.sum()), ranked)
     expected = rank_everything(queries, train, 70, first)
     assert list(zip(found.ranks, found.queries, found.rows, strict=True)) == expected
     with pytest.raises(ConfigError, match=f"there are {first.sum()} examples to choose from"):
-        min_rank(queries, blocks_of(train), int(first.sum()) + 1, keep, skip_duplicates=keys)
+        min_rank(queries, blocks_of(train), int(first.sum()) + 1, ranked)
 
 
 def test_sparse_features() -> None:
@@ -105,7 +106,6 @@ QUERIES, TRAIN = np.ones((2, 3), np.float32), np.ones((4, 3), np.float16)
         (QUERIES, 5, {}, ConfigError, "count is 5, but there are 4 examples to choose from"),
         (QUERIES, 1, {"keep": np.zeros(4, bool)}, ConfigError, "no example fulfils the filter"),
         (QUERIES, 1, {"keep": np.zeros(5, bool)}, ConfigError, "keep: is bool"),
-        (QUERIES, 1, {"skip_duplicates": ["x"]}, ConfigError, r"skip_duplicates: is \(1,\); expected \(4,\)"),
         (QUERIES[:0], 1, {}, DataError, "queries: there are none"),
     ],
 )

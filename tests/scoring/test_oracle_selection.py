@@ -8,7 +8,7 @@ from reference import pooling, selection
 from scipy import sparse
 from worlds.oracle_worlds import cut, integers, sparse_cut
 
-from airrep.scoring.min_rank import Selection, min_rank
+from airrep.scoring.min_rank import Selection, first_of_each, min_rank
 
 
 def check(found: Selection, scores: np.ndarray, kept: Sequence[int], count: int) -> None:
@@ -59,7 +59,7 @@ def test_repeated_content_is_ranked_once() -> None:
     keep = np.arange(60) % 3 != 0
     first = [row for row in range(60) if keep[row] and not any(keys[row] == keys[r] for r in range(row) if keep[r])]
     for count in (1, 6, len(first)):
-        found = min_rank(queries, cut(train, (9, 10)), count, keep, skip_duplicates=keys)
+        found = min_rank(queries, cut(train, (9, 10)), count, first_of_each(np.array(keys), keep, 60))
         check(found, scores, first, count)
 
 

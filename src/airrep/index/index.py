@@ -121,7 +121,7 @@ class Index(EditableIndex):
     @cached_property
     def fingerprint(self) -> str:
         """64 hex digits over everything that scores depend on, weights that channels were given among it."""
-        rows = super().fingerprint
+        rows = self._rows_digest()  # not that of IndexRows, whose value would stand here until this one is made
         if self._asked is None:
             return rows
         built, recipe = self._asked

@@ -147,6 +147,9 @@ class IndexRows:
     @cached_property
     def fingerprint(self) -> str:
         """64 hex digits over everything that scores depend on."""
+        return self._rows_digest()
+
+    def _rows_digest(self) -> str:
         parts = ("attributor", "shards", "deleted")
         return json_digest({name: self.manifest[name] for name in parts})
 

@@ -6,7 +6,7 @@ from typing import NamedTuple
 import numpy as np
 
 from airrep.arrays import Features, Mask, Rows
-from airrep.errors import ConfigError, DataError
+from airrep.errors import DataError
 from airrep.scoring.blocks import Block, check_blocks, check_count, check_keep, check_queries
 from airrep.scoring.topk import top_k
 
@@ -34,7 +34,6 @@ def min_rank(
     count: int,
     keep: Mask | None = None,
     *,
-    skip_duplicates: Sequence[str] | np.ndarray | None = None,
     device: str = "cpu",
 ) -> Selection:
     """Choose the rows that some query ranks highest.
@@ -47,8 +46,6 @@ def min_rank(
         blocks: the features of all training examples, in order of rows.
         count: number of rows to choose.
         keep: ``(n,)``; rows that may be chosen and are ranked, all without it.
-        skip_duplicates: ``(n,)`` a key of each row's content; of kept rows with the same, only the first is
-            ranked.
         device: device of the products.
 
     Raises:
@@ -60,8 +57,6 @@ def min_rank(
     queries = check_queries(queries, blocks)
     if queries.shape[0] == 0:
         raise DataError("queries: there are none; expected at least one. Give queries to choose for.")
-    if skip_duplicates is not None:
-        keep = first_of_each(np.asarray(skip_duplicates), keep, rows)
     kept = rows if keep is None else int(np.count_nonzero(keep))
     check_count("select: count", count, kept)
     # The first k of every query are exactly the rows of value k or better, so as soon as they are `count`
@@ -100,9 +95,7 @@ def gumbel_top_k(log_weights: np.ndarray, count: int, generator: np.random.Gener
 
 
 def first_of_each(keys: np.ndarray, keep: Mask | None, rows: int) -> Mask:
-    """The first row of each key, among the rows that *keep* has (all without it)."""
-    if keys.shape != (rows,):
-        raise ConfigError(f"skip_duplicates: is {keys.shape}; expected ({rows},), a key for each row. Make it so.")
+    """The first row of each key ``(n,)``, among the rows that *keep* has (all without it)."""
     kept = np.arange(rows) if keep is None else np.flatnonzero(keep)
     first = np.zeros(rows, dtype=bool)
     first[kept[np.unique(keys[kept], return_index=True)[1]]] = True
