@@ -394,7 +394,7 @@ def test_no_global_generator_is_read_or_set(llama: TargetLM) -> None:
 
 def test_a_loss_that_is_not_finite_names_its_step(llama: TargetLM) -> None:
     documents = llama.tokenise(some_examples())
-    with pytest.raises(TrainingError, match=r"^fine-tune, step 1: the (loss|gradient) is not finite\. Lower"):
+    with pytest.raises(TrainingError, match=r"^fine-tune, step 2: the (loss|gradient) is not finite\. Lower"):
         llama.fine_tune(documents, FAST.model_copy(update={"learning_rate": 1e30, "clip": None}), seed=0)
     llama.reset()
     assert np.isfinite(llama.losses(documents)).all()
