@@ -99,6 +99,9 @@ class MixedFeatures:
     def __neg__(self) -> "MixedFeatures":
         return MixedFeatures(-self.dense, -self.sparse, self.powers, self.factors)
 
+    def __sub__(self, other: "MixedFeatures") -> "MixedFeatures":
+        return MixedFeatures(self.dense - other.dense, self.sparse - other.sparse, self.powers, self.factors)
+
 
 Features: TypeAlias = DenseFeatures | SparseFeatures | MixedFeatures
 """Features that an attributor makes of examples; an inner product of two rows is an influence score."""
