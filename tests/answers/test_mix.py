@@ -179,3 +179,26 @@ def test_numbers_and_texts_that_look_like_them_are_sources_of_their_own(tmp_path
     assert sum(type(pick.example.metadata["v"]) is int for pick in picked.picks) == 2
     picked = airrep.select(index, queries, by="v", count=32, most={'"1"': 2})
     assert sum(pick.example.metadata["v"] == "1" for pick in picked.picks) == 2
+
+
+@pytest.mark.parametrize("kind", ["pairs", "kto"])
+def test_answers_to_avoid_are_no_targets(tmp_path: Path, kind: str) -> None:
+    pairs = {"prompt": "p {}", "chosen": "good red {}", "rejected": "bad blue {}"}
+    lines = (
+        [pairs] if kind == "pairs" else [{"prompt": "p {}", "completion": "red {}", "label": n} for n in (True, False)]
+    )
+    records = [
+        {name: value.format(n) if isinstance(value, str) else value for name, value in lines[n % len(lines)].items()}
+        | {"source": "ab"[n // 2 % 2]}
+        for n in range(12)
+    ]
+    (tmp_path / "d.jsonl").write_text("".join(json.dumps(record) + "\n" for record in records))
+    corpus = airrep.read_corpus(tmp_path / "d.jsonl", preferences="both" if kind == "pairs" else "chosen")
+    index = airrep.build_index(corpus, tmp_path / "index", "ngram")
+    field, wanted = ("preference", 'preference != "rejected"') if kind == "pairs" else ("label", 'label != "false"')
+    with pytest.raises(ConfigError, match=f"of the examples have the {field} .*answers to avoid") as told:
+        write_axolotl(airrep.mix(index, corpus[:3], by="source", top=1.0), index, tmp_path / "mixed")
+    assert not (tmp_path / "mixed").exists()
+    assert f"--where '{wanted}'" in str(told.value)
+    left = airrep.mix(index, corpus[:3], by="source", top=1.0, where=wanted)
+    assert sum(write_axolotl(left, index, tmp_path / "mixed").values()) == len(records) // (2 if kind == "kto" else 1)

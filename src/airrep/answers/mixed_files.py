@@ -2,6 +2,7 @@
 
 import json
 import math
+import shlex
 from pathlib import Path
 
 import numpy as np
@@ -12,6 +13,7 @@ from airrep.answers.texts import kept_values
 from airrep.arrays import Rows
 from airrep.corpus.corpus import Example
 from airrep.corpus.schemas.conversations import chat_message, chat_of
+from airrep.corpus.schemas.forms import KTO
 from airrep.errors import ConfigError
 from airrep.index.index import Index
 from airrep.runtime.remote.outputs import check_new_folder, new_folder
@@ -60,10 +62,12 @@ def write_axolotl(
 
     Raises:
         ArtifactError: the folder exists, or it cannot be written.
-        ConfigError: the index is not the one that was weighed, or it was changed since.
+        ConfigError: the index is not the one that was weighed, or it was changed since; or answers to avoid are among
+            the examples.
     """
     if index.fingerprint != result.provenance.index:
         raise ConfigError(f"{index.path}: is not the index that was weighed, or was changed since. Mix again.")
+    _check_targets(index, result.where)
     drawn = drawn_rows(result, index, seed)
     counts = {name: len(rows) for name, rows in drawn.items()}
     digits, entries = len(str(len(counts))), []
@@ -79,6 +83,22 @@ def write_axolotl(
         text = names + yaml.safe_dump({"datasets": entries}, sort_keys=False)
         (folder / ENTRIES).write_text(text, encoding="utf-8")
     return counts
+
+
+def _check_targets(index: Index, where: str | None) -> None:
+    """Refuse answers to avoid, which a trainer takes for those to give: rejected, or of label false in KTO data."""
+    avoided = [("preference", "rejected")] if "preference" in index.fields else []
+    if any(KTO in form for form in index.reading.forms):
+        avoided += [("label", value) for value in ("false", "False")]
+    for field, value in avoided:
+        both = [] if where is None else [f"({where})"]
+        count = int(index.mask(" and ".join([*both, f'{field} == "{value}"'])).sum())
+        if count:
+            left = " and ".join([*both, f'{field} != "{value}"'])
+            raise ConfigError(
+                f"mix: {count:,} of the examples have the {field} '{value}', which marks answers to avoid; a trainer "
+                f"would take them for answers to give. Leave them out: --where {shlex.quote(left)}."
+            )
 
 
 def _messages(example: Example) -> dict[str, object]:

@@ -218,7 +218,7 @@ def delete_command(
     from airrep.index import editing
 
     if (where is None) == (not ids):
-        raise ConfigError("delete: expected --where or --id. Say which examples to delete.")
+        raise ConfigError("delete: expected --where or --id, one of the two. Say which examples to delete.")
     opened = open_moved_index(path)
     now = editing.delete(opened, opened.where(where) if where is not None else opened.rows_of(ids or []))
     note(f"{path}: {len(opened) - len(now):,} examples deleted, {len(now):,} left")

@@ -138,8 +138,8 @@ class _Wanted:
             others = f", nor {len(self._left) - 1:,} more" if len(self._left) > 1 else ""
             raise DataError(
                 f'{data}: has no example "{next(iter(self._left))}"{others} of the {self.count:,} in {self.name}; '
-                "the data they were read from are expected. Give these, and the options of reading that they were "
-                "indexed with"
+                "all data they were read from are expected. Give these (a folder of them after an append), "
+                "and the options of reading that they were indexed with"
             )
 
 

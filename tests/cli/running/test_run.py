@@ -123,6 +123,57 @@ def test_changes_of_an_index_are_steps(run: Run) -> None:
     assert "# index was changed 1 more times, from Python say" in do(run, "show index --config").out
 
 
+RUN = """
+airrep: 0.x
+steps:
+  - index: {data: train.jsonl, out: index, method: tfidf, replace: true}
+  - delete: {index: index, id: [e3]}
+  - append: {index: index, data: more.jsonl}
+  - group: {index: index, queries: train.jsonl, by: source, out: group, replace: true}
+"""
+
+
+def run_fresh(run: Run, config: str) -> tuple[str, str]:
+    """What the config makes in a folder of its own."""
+    Path("fresh").mkdir()
+    for name in ("train.jsonl", "more.jsonl"):
+        shutil.copy(name, "fresh")
+    Path("fresh/run.yaml").write_text(config)
+    do(run, "run fresh/run.yaml")
+    return made("fresh/")
+
+
+def made(folder: str) -> tuple[str, str]:
+    return fingerprint(f"{folder}index"), json.dumps(airrep.read_result(f"{folder}group").to_dict())
+
+
+@pytest.mark.parametrize("change", ["another filter", "no delete", "no append", "other data", "by hand", "in Python"])
+def test_an_index_with_other_changes_than_the_config_is_made_again(run: Run, change: str) -> None:
+    write("more.jsonl", make_corpus(5, "more"))
+    Path("run.yaml").write_text(RUN)
+    do(run, "run run.yaml")
+    assert do(run, "run run.yaml").err.count("was done already") == 4
+    config = RUN
+    if change == "another filter":
+        config = RUN.replace("e3", "e4")
+    elif change.startswith("no "):
+        config = "\n".join(line for line in RUN.splitlines() if change[3:] not in line)
+    elif change == "other data":
+        write("more.jsonl", make_corpus(7, "more"))
+    elif change == "by hand":
+        do(run, "delete index --id e5")
+    else:
+        airrep.open_index("index").delete(["e5"])
+    Path("run.yaml").write_text(config)
+    do(run, "run run.yaml")
+    assert made("") == run_fresh(run, config)
+    Path("run.yaml").write_text(config.replace("tfidf, replace: true", "tfidf"))
+    do(run, "delete index --id e6")
+    ran = run("run", "run.yaml")
+    assert ran.status == 1
+    assert "changed after it was built" in ran.err
+
+
 def test_an_index_that_was_moved_or_copied_is_made_by_its_name_of_now(run: Run) -> None:
     write("more.jsonl", make_corpus(5, "more"))
     do(run, "index train.jsonl --out index --method tfidf")

@@ -173,10 +173,10 @@ def mix_command(
     with Meter("encoding queries") as meter:
         result = mix(opened, asked, by, top=top, where=where, seed=seed, progress=meter)
     texts = [result.to_yaml() if file == yaml else result.to_llama_factory() for file in files]
+    if axolotl is not None:  # first, as it may be refused
+        drawn = write_axolotl(result, opened, axolotl, seed=seed, replace=delivery.replace)
+        note(f"{axolotl}: {sum(drawn.values()):,} of {sum(one.examples for one in result.sources):,} examples, written")
     for file, text in zip(files, texts, strict=True):  # all could be made: a source's name may fit into none
         write_output(file, text.encode())
         note(f"{file}: written")
-    if axolotl is not None:
-        drawn = write_axolotl(result, opened, axolotl, seed=seed, replace=delivery.replace)
-        note(f"{axolotl}: {sum(drawn.values()):,} of {sum(one.examples for one in result.sources):,} examples, written")
     delivery.deliver(result, print_mix)

@@ -57,7 +57,7 @@ class _Chain:
                 notes.append("this ran in another folder: check the paths")
             step, renamed = self._renamed(line, artifact)
             steps.append(WrittenStep(step, before=[*notes, *renamed]))
-        changes = _unrecorded_changes(artifact, history)
+        changes = unrecorded_changes(artifact, history)
         if changes:
             steps[-1].before = [*steps[-1].before, changes]
         return steps
@@ -96,7 +96,7 @@ class _Chain:
         return self.of(artifact, history), ""
 
 
-def _unrecorded_changes(artifact: Path, history: list[HistoryLine]) -> str:
+def unrecorded_changes(artifact: Path, history: list[HistoryLine]) -> str:
     """A comment on changes of an index that its history does not tell."""
     try:
         generation = int(read_manifest(artifact).get("generation", 0))

@@ -10,7 +10,15 @@ import typer
 from airrep.cli.options import note
 from airrep.cli.running.config import NumberedStep, RunConfig
 from airrep.cli.running.files import MadeFiles
-from airrep.cli.running.history import artifact_of, inputs_of, named_paths, read_history, still_has
+from airrep.cli.running.history import (
+    IN_PLACE,
+    artifact_of,
+    inputs_of,
+    named_paths,
+    read_history,
+    still_has,
+)
+from airrep.cli.running.recorded import unrecorded_changes
 from airrep.cli.running.steps import PROGRAM, Commands, Context, Step, UsageError, shell_line, step_of
 from airrep.errors import AirRepError, ArtifactError
 from airrep.runtime.artifacts.names import MANIFEST
@@ -55,7 +63,7 @@ class Replay:
         try:
             context = self._commands.parsed(numbered.step, self._root)
             step = step_of(context, numbered.step.command)
-            if self._is_done(step, replaces=bool(numbered.step.options.get("replace"))):
+            if self._is_done(numbered, step):
                 note(f"{title}: was done already")
             else:
                 note(f"{title}: {shell_line(words)}")
@@ -75,9 +83,9 @@ class Replay:
         if artifact is not None:
             self._before[artifact.resolve()].append(step)
 
-    def _is_done(self, step: Step, *, replaces: bool) -> bool:
+    def _is_done(self, numbered: NumberedStep, step: Step) -> bool:
         """Whether the step made what is there, with the same inputs: an artifact that is whole, or files."""
-        artifact = artifact_of(step)
+        artifact, replaces = artifact_of(step), bool(numbered.step.options.get("replace"))
         if step.command.split()[0] in RESUMING:
             return False
         if artifact is None or not (artifact / MANIFEST).is_file():
@@ -87,5 +95,24 @@ class Replay:
         except ArtifactError:
             return False
         wanted = [*self._before[artifact.resolve()], step]
-        same = [line.step for line in history[: len(wanted)]] == wanted
-        return same and still_has(inputs_of(step), history[len(wanted) - 1].inputs)
+        if [line.step for line in history[: len(wanted)]] != wanted or unrecorded_changes(artifact, history):
+            return False
+        changed = [line for line in history[len(wanted) :] if line.step.command in IN_PLACE]
+        asked = self._changes(artifact, numbered.number)[: len(changed)]
+        if [line.step for line in changed] != asked:
+            return False  # what was changed otherwise would stay in what later steps find
+        # An input that is not there yet is made by a step in between.
+        found = [
+            inputs_of(step),
+            *({**line.inputs, **inputs_of(one)} for line, one in zip(changed, asked, strict=True)),
+        ]
+        lines = (history[len(wanted) - 1], *changed)
+        return all(still_has(digests, line.inputs) for digests, line in zip(found, lines, strict=True))
+
+    def _changes(self, artifact: Path, number: int) -> list[Step]:
+        """Steps after that of a number which change an index."""
+        later = (one.step for one in self._config.steps[number:] if one.step.command in IN_PLACE)
+        steps = [step_of(self._commands.parsed(step, self._root), step.command) for step in later]
+        return [
+            step for step in steps if (own := artifact_of(step)) is not None and own.resolve() == artifact.resolve()
+        ]

@@ -39,6 +39,8 @@ PLAIN = "prompt and response"
 """The form of a record that has these two fields."""
 PAIRED = "preference pairs"
 """What the forms of preference pairs begin with."""
+KTO = "label false"
+"""What the forms of KTO's answers to avoid hold."""
 CHATS = ("messages", "conversations", "conversation")
 """Names of a list of messages; they are looked for after the pairs."""
 _NAMES = {
@@ -94,7 +96,7 @@ def _read_pair(rest: dict[str, Any], prompt_key: str, response_key: str, turns: 
     prompt, response = rest.pop(prompt_key), rest.pop(response_key)
     form = _NAMES.get((prompt_key, response_key), f"{prompt_key} and {response_key}")
     if response_key == "completion" and str(rest.get("label")).lower() == "false":  # CSV has it as a text
-        form = f"{form}, label false (in KTO data an answer to avoid; here as any other, unless a filter leaves it out)"
+        form = f"{form}, {KTO} (in KTO data an answer to avoid; here as any other, unless a filter leaves it out)"
     if is_messages(prompt) or is_messages(response):
         return _conversational(rest, (prompt_key, prompt), (response_key, response), form, turns)
     prompt, joined = _with_input(prompt, rest, prompt_key, response_key)
