@@ -1,13 +1,15 @@
 """Recipes of channels: read, checked; the default one."""
 
-from collections.abc import Mapping
+import os
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal, get_args
 
 from pydantic import Field, ValidationInfo, field_validator, model_validator
 
 from airrep.attributors.installed import installed_method
-from airrep.attributors.settings import METHOD_SETTINGS, TOKENIZERS, Grouping, LograSettings, MapWeight
+from airrep.attributors.settings import METHOD_SETTINGS, TOKENIZERS, Grouping, LograSettings, MapWeight, whole_folder
+from airrep.encoder.folders import BUNDLED
 from airrep.errors import ConfigError
 from airrep.lm.folders.forms import settled_name
 from airrep.runtime.artifacts.manifests import read_manifest
@@ -122,7 +124,7 @@ def _settings_of_package(method: str) -> type[Settings] | None:
 class ChannelsSettings(Settings):
     """Settings of a sum of channels."""
 
-    added = ("lm", "base", "device", "precision", "max_tokens", "template", "gradients", "map_weights")
+    added = ("lm", "base", "encoder", "device", "precision", "max_tokens", "template", "gradients", "map_weights")
 
     tokenizer: str | None = None
     """Folder or Hub id of a model, best the target LM, whose tokens are counted by all channels but those of words;
@@ -132,6 +134,9 @@ class ChannelsSettings(Settings):
     gradients are a channel more."""
     base: str | None = None
     """The LM that its adapters belong to, where it has some and that LM has moved."""
+    encoder: str | None = None
+    """Sentence encoder, a folder or a Hub id, in place of the channels' own, where that has moved, or else in place of
+    the one that comes with airrep."""
     device: str | None = None
     """Of all channels that compute on one: auto, cpu, cuda or cuda:N."""
     precision: str | None = None
@@ -186,6 +191,11 @@ class ChannelsSettings(Settings):
     def _whole_path(cls, name: str | None) -> str | None:
         return name if name is None or name in TOKENIZERS else settled_name(name)
 
+    @field_validator("encoder")
+    @classmethod
+    def _whole_folder(cls, name: str | None) -> str | None:
+        return name if name is None or name in BUNDLED else whole_folder(name)
+
     @field_validator("channels")
     @classmethod
     def _complete(cls, channels: tuple[Channel, ...], known: ValidationInfo) -> tuple[Channel, ...]:
@@ -200,7 +210,39 @@ class ChannelsSettings(Settings):
             raise ValueError("expected a weight above 0; all are 0")
         if all(channel.relative for channel in channels if channel.weight > 0):
             raise ValueError("expected one whose weight is not relative; set relative: false for one")
-        return tuple(channel.with_common(common, tokenizer) for channel in channels)
+        return tuple(channel.with_common(common, tokenizer) for channel in _with_encoder(channels, known))
+
+
+def _with_encoder(channels: Sequence[Channel], known: ValidationInfo) -> Sequence[Channel]:
+    """Channels with the encoder that is set for all, where they have one of their own, or else the shipped one."""
+    given, named, own = known.data.get("encoder"), set(map(_encoder_of, channels)) - {None}, own_encoders(channels)
+    if given is None:
+        return channels
+    if not named:
+        raise ValueError("encoder: belongs to channels that embed texts, and none does; expected one of method airrep")
+    if len(own) > 1:
+        raise ValueError(
+            f"encoder: would stand for several ({', '.join(sorted(own))}); expected channels of one encoder. Name each "
+            "in a recipe"
+        )
+    return [
+        channel.model_copy(update={"settings": {**channel.settings, "encoder": given}})
+        if _encoder_of(channel) in (own or named)
+        else channel
+        for channel in channels
+    ]
+
+
+def own_encoders(channels: Sequence[Channel]) -> set[str]:
+    """The encoders of channels but those that come with airrep."""
+    return {name for name in map(_encoder_of, channels) if name is not None and name not in BUNDLED}
+
+
+def _encoder_of(channel: Channel) -> str | None:
+    """The encoder of a channel of a sentence encoder; None for others."""
+    known = METHOD_SETTINGS.get(channel.method)
+    field = None if known is None else known.model_fields.get("encoder")
+    return None if field is None else str(channel.settings.get("encoder", field.default))
 
 
 def default_channels(
@@ -315,10 +357,10 @@ def read_channels(name: str) -> object:
     channels = content.get("channels") if isinstance(content, dict) else content
     if not isinstance(channels, list):
         raise ConfigError(f"{path}: is no list of channels; expected lines such as '- method: ngram'. Correct it.")
-    return tuple(_placed(channel, path.parent) for channel in channels)
+    return tuple(placed(channel, path.parent) for channel in channels)
 
 
-def _placed(channel: object, folder: Path) -> object:
+def placed(channel: object, folder: Path) -> object:
     """A channel whose encoder's folder, if it begins with a dot, is found from the recipe's folder."""
     settings = channel.get("settings") if isinstance(channel, dict) else None
     encoder = settings.get("encoder") if isinstance(settings, dict) else None
@@ -329,13 +371,21 @@ def _placed(channel: object, folder: Path) -> object:
     return {**channel, "settings": {**settings, "encoder": str((folder / encoder).resolve())}}
 
 
+def unplaced(channel: Channel, folder: Path) -> dict[str, Any]:
+    """A channel for :func:`placed`, as JSON: an encoder beside *folder* is named from there, so both may move."""
+    settings, encoder = channel.settings, channel.settings.get("encoder")
+    if isinstance(encoder, str) and Path(encoder).is_relative_to(folder.parent):
+        settings = {**settings, "encoder": os.path.relpath(encoder, folder)}
+    return channel.model_copy(update={"settings": settings}).model_dump(mode="json")
+
+
 def _learnt_channels(path: Path) -> object:
     channels = read_manifest(path, LEARNT).get("channels")
     if not isinstance(channels, list):
         raise ConfigError(
             f"{path}: is a stack of an earlier version. Use --method stack --set stack={path}, or learn it again."
         )
-    return tuple(channels)
+    return tuple(placed(channel, path) for channel in channels)
 
 
 def parse_channels(text: str) -> tuple[Channel, ...]:

@@ -109,7 +109,7 @@ def find_model(name: str, extra: tuple[str, ...] = ()) -> Path:
     if _HUB_ID.fullmatch(name) is None:
         raise ConfigError(
             f"encoder {name}: there is no such folder; expected 'default', a folder, or owner/name on the "
-            "Hugging Face Hub. Check the path."
+            "Hugging Face Hub. Check the path; where one has moved, say where it is: --encoder FOLDER."
         )
     instead = "Use 'default', which needs no network, or fetch it elsewhere (hf download) and give its folder."
     return download("encoder", name, (*DOWNLOADED, *extra), instead)

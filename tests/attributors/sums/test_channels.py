@@ -531,6 +531,34 @@ def test_settings_that_are_others_now_hold_with_other_weights_too(tmp_path: Path
     assert set(other.attributor.execution.values()) == {"bfloat16"}
 
 
+def test_an_encoder_that_has_moved_is_named_for_all_channels_that_have_it(tmp_path: Path) -> None:
+    old, new, settings = tmp_path / "old", tmp_path / "new", {"encoder": "default", "view": "response"}
+    shipped = {"method": "airrep", "settings": settings, "weight": 0.5, "name": "shipped"}
+    channels = [*recipe(str(tiny_folder(old))), shipped]
+    index = build_index(TRAIN, tmp_path / "index", "channels", settings={"channels": channels})
+    louder = {"channels": [{**channels[0], "weight": 7.0}, shipped]}
+    expected = [index.top(ASKED[0], 3).hits, index.made_with(louder).top(ASKED[0], 3).hits]
+    old.rename(new)
+    with pytest.raises(ConfigError, match=f"encoder {old}: there is no such folder.*--encoder FOLDER"):
+        Index(index.path).top(ASKED[0], 3)
+    moved = {"encoder": str(new)}
+    found = [Index(index.path).made_with(moved), Index(index.path).made_with(moved | louder)]
+    assert [one.top(ASKED[0], 3).hits for one in found] == expected
+    other = Index(index.path).made_with({"encoder": str(tiny_folder(tmp_path / "other", seed=1))})
+    with pytest.raises(ArtifactError, match="was built with another model"):
+        other.top(ASKED[0], 3)
+
+
+def test_an_encoder_for_all_channels_is_refused_where_it_is_not_told_for_which(tmp_path: Path) -> None:
+    default = ChannelsSettings(encoder=str(tmp_path)).channels  # none has its own: the shipped one's place
+    assert default[2].settings["encoder"] == str(tmp_path)
+    assert default[:2] == default_channels()[:2]
+    two = [{"method": "airrep", "settings": {"encoder": f"some/{name}"}, "name": name} for name in "ab"]
+    for channels, told in (([{"method": "ngram"}], "none does"), (two, "would stand for several.*some/a, some/b")):
+        with pytest.raises(ConfigError, match=f"encoder: .*{told}"):
+            make_attributor("channels", {"channels": channels, "encoder": "default"})
+
+
 def test_channels_that_differ_in_their_pool_alone_are_each_weighed(tmp_path: Path) -> None:
     queries = [Example("p", "ab cd ef", "a"), Example("q", "cd ef", "b")]
     mean = {"method": "tfidf", "pool": "mean", "name": "mean"}

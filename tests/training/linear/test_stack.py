@@ -42,6 +42,7 @@ def _vector(example: Example, part: str) -> np.ndarray:
 class PartSettings(Settings):
     part: str = "one"
     scale: float = 1.0
+    encoder: str | None = None  # not read here: a folder that a recipe names
 
 
 class PartAttributor(HashAttributor):
@@ -365,6 +366,19 @@ def test_channels_are_read_from_text(tmp_path):
     for text in (":rank=4", "tfidf:a.yaml,b.yaml"):
         with pytest.raises(ConfigError, match=r"^--member .*: expected METHOD, METHOD:key=value"):
             parse_channels(text)
+
+
+def test_what_was_learnt_moves_with_the_encoder_beside_it(tmp_path):
+    home, away = tmp_path / "home", tmp_path / "away"
+    home.mkdir()
+    member = Channel(method="part", settings={"part": "one", "encoder": str(home / "encoder")})
+    request = ([member], [LEARN], [HELD_OUT], home / "stack")
+    made = learn_stack(*request)
+    assert [one.settings["encoder"] for one in made.channels] == [str(home / "encoder")]
+    assert learn_stack(*request).channels == made.channels
+    home.rename(away)
+    found = ChannelsSettings(channels=str(away / "stack")).channels
+    assert [one.settings["encoder"] for one in found] == [str(away / "encoder")]
 
 
 def test_the_same_request_is_answered_at_once_and_another_is_refused(tmp_path, monkeypatch):

@@ -12,7 +12,7 @@ from airrep.arrays import GroupScores
 from airrep.attributors.base import Attributor
 from airrep.attributors.gradient.map_weights import WeighsMaps
 from airrep.attributors.methods import make_attributor
-from airrep.attributors.recipes import LEARNT, Channel
+from airrep.attributors.recipes import LEARNT, Channel, placed, unplaced
 from airrep.attributors.sums.channels import MAPS, channel_pooling
 from airrep.attributors.sums.reference import relative_weights
 from airrep.errors import AirRepError, ConfigError, DataError
@@ -163,7 +163,9 @@ def learn_stack(
     }
     finished = Stage(path, LEARNT, "a stack made", request, replace).finished(verify=True)
     if finished is not None:
-        return Stack(path, tuple(Channel(**one) for one in finished["channels"]), finished["report"])
+        return Stack(
+            path, tuple(Channel.model_validate(placed(one, path)) for one in finished["channels"]), finished["report"]
+        )
     every = []
     for number, one in enumerate(members, start=1):
         if tell is not None:
@@ -184,7 +186,7 @@ def learn_stack(
     report = _report(made, weights, others, learn, held_out, resamples) | left_out
     shown = {"channels": ", ".join(f"{one.title} {one.weight:.3g}" for one in channels), "verdict": report["sentence"]}
     content = {
-        "channels": [one.model_dump(mode="json") for one in channels],
+        "channels": [unplaced(one, path) for one in channels],
         "report": report,
         "lineage": dict(lineage or {}),
         "provenance": shown,
