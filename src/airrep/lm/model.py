@@ -74,6 +74,8 @@ class TargetLM:
         self.max_tokens = chat.max_tokens
         self.execution = execution
         self._base: dict[str, Tensor] | None = None
+        self._readable: set[str] = set()
+        """Fingerprints of corpora of which it can read every example."""
 
     @cached_property
     def fingerprint(self) -> str:
@@ -125,13 +127,21 @@ class TargetLM:
         return self.chat.tokenise(examples)
 
     def unusable(self, examples: Sequence[Example]) -> dict[int, str]:
-        """Row and reason of each example that :meth:`tokenise` refuses: to leave them out beforehand."""
+        """Row and reason of each example that :meth:`tokenise` refuses: to leave them out beforehand.
+
+        Of a corpus that it can read whole that is remembered, as each channel of an index asks.
+        """
+        corpus = examples.fingerprint if isinstance(examples, Corpus) else None
+        if corpus in self._readable:
+            return {}
         reasons: dict[int, str] = {}
         for first in range(0, len(examples), _CHUNK):
             chunk = list(examples[first : first + _CHUNK])  # one by one only where some example is refused: few are
             if self._refusal(chunk) is not None:
                 found = {first + row: self._refusal([example]) for row, example in enumerate(chunk)}
                 reasons |= {row: reason for row, reason in found.items() if reason is not None}
+        if corpus is not None and not reasons:
+            self._readable.add(corpus)
         return reasons
 
     def check_readable(self, examples: Sequence[Example], method: str) -> None:
@@ -349,8 +359,10 @@ def _are_examples(given: QueriesLike) -> bool:
 def shared_lm(settings: LmSettings) -> TargetLM:
     """The LM that another reader of this process holds, of the same settings and files; or :func:`load_lm`.
 
-    Whoever changes its weights sets them back.
+    Methods give their own settings, whose other fields are not looked at: several channels read one LM, which is in
+    memory once. Whoever changes its weights sets them back.
     """
+    settings = LmSettings.of(settings.model_dump(include=set(LmSettings.model_fields)))
     files = find_lm(settings.lm, settings.trust_remote_code, settings.base)
     folders = {files.weights, files.tokenizer, files.adapter or files.weights}
     states = sorted(

@@ -139,7 +139,7 @@ class _Try:
         if (reader := reader_of(self._method)) is None:
             return 0.0
         with measuring() as meter:
-            reader.lm.unusable(part)
+            reader.lm.unusable(list(part))  # of a corpus it would remember what was read before
         return meter.spent.cpu / len(part)
 
 

@@ -180,6 +180,26 @@ def test_the_contract_of_methods_holds() -> None:
     airrep.check_attributor(lambda: make(str(BUNDLED)))
 
 
+def test_channels_read_one_language_model_and_each_corpus_is_looked_through_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = tiny_lm(tmp_path / "lm")
+    method = make_attributor("channels", {"lm": folder, "device": "cpu", "gradients": "both"})
+    readers = [part.lm for part in method.parts if getattr(part.settings, "lm", None)]
+    assert len(readers) == 4
+    assert all(one is readers[0] for one in readers)
+    looked: list[int] = []
+    plain = TargetLM._refusal
+    monkeypatch.setattr(TargetLM, "_refusal", lambda self, some: looked.append(len(some)) or plain(self, some))
+    corpus = Corpus.from_examples(some_examples(20))
+    assert not method.unusable(corpus)
+    assert not readers[1].unusable(corpus)
+    assert looked == [20]
+    assert not readers[1].unusable(list(corpus))
+    bad = Corpus.from_examples([*corpus, Example("a", "x" * 500, "long")])
+    assert [list(readers[0].unusable(bad)), list(readers[0].unusable(bad))] == [[20], [20]]
+
+
 def test_a_model_that_changed_on_disk_is_loaded_again(tmp_path: Path) -> None:
     folder = tiny_lm(tmp_path / "lm")
     first = shared_lm(LmSettings(lm=folder, device="cpu"))

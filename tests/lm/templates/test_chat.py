@@ -87,7 +87,23 @@ def test_a_prompt_of_several_messages_is_given_to_the_template_as_they_were() ->
     assert chat.render(example) == (wanted, "Six")
     assert wanted == "<|system|>Be brief.<|user|>2+2?\n\nAs a word.<|assistant|>Four<|user|>And 3+3?<|assistant|>"
     assert chat.prompt_text(example.prompt) == wanted
-    assert chat.response_places([example])[0].starts.tolist() == [0, 1, 2]
+    assert chat.tokenise_with_places([example])[1][0].starts.tolist() == [0, 1, 2]
+
+
+@pytest.mark.parametrize("template", [None, ROLES])
+def test_places_stand_beside_the_very_tokens_and_each_example_is_rendered_once(template, monkeypatch) -> None:
+    chat = make(tiny_tokenizer(chat=template), max_tokens=512)
+    examples = [Example(f"ask {n}" if n % 3 else "", f" answer {n} ", id=str(n)) for n in range(150)]
+    wanted, rendered = chat.tokenise(examples), []
+    monkeypatch.setattr(Chat, "render", lambda self, one, plain=Chat.render: rendered.append(one) or plain(self, one))
+    documents, places = chat.tokenise_with_places(examples)
+    assert rendered == examples
+    for row, (example, own) in enumerate(zip(examples, places, strict=True)):
+        ids = documents.sequence(row)
+        assert ids.tolist() == wanted.sequence(row).tolist()
+        assert len(own.starts) == len(own.stops) == len(ids) - documents.starts[row]
+        letters = [example.response[start:stop] for start, stop in zip(own.starts, own.stops, strict=True)]
+        assert "".join(letters).strip() == example.response.strip()
 
 
 def test_tools_are_text_of_the_system_prompt() -> None:

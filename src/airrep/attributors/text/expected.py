@@ -59,7 +59,8 @@ class _Memory:
         asked = json_digest([example.content_hash for example in examples])
         found = self._known.get(asked)
         if found is None:
-            found = lm.token_losses(lm.tokenise(examples)), lm.chat.response_places(examples)
+            documents, places = lm.chat.tokenise_with_places(examples)
+            found = lm.token_losses(documents), places
             self._keep(asked, found)
         return found
 

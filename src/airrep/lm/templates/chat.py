@@ -19,7 +19,8 @@ PLAIN = "Question: {prompt}\nAnswer: {response}"
 _TODAY = "01 Jan 2025"  # some templates write the date, and losses must be the same tomorrow
 _CLOCK = "{%- macro strftime_now(form) -%}" + _TODAY + "{%- endmacro -%}"
 _MARK = "airrep9f2c1dresponse"
-_CHUNK = 1024
+_CHUNK, _PLACED = 1024, 64
+"""Examples that are tokenised together; those whose places are told are fewer, as a place takes more than a token."""
 _SECONDS, _MEMORY = 5.0, 2**29
 """Limits of one use of a chat template: seconds, and bytes beyond what the process has."""
 _LONGEST = 2**20
@@ -183,12 +184,11 @@ class Chat:
             texts = [self.render(example) for example in chunk]
             prompts = self._ids([text.prompt for text in texts])
             wholes = self._ids([text.prompt + text.response for text in texts])
-            rows = zip(chunk, texts, prompts, wholes, strict=True)
-            documents += [self._document(*row) for row in rows]
+            documents += map(self._document, chunk, texts, prompts, wholes)
         return Documents.of(documents)
 
-    def response_places(self, examples: Sequence[Example]) -> list[ResponsePlaces]:
-        """Places of the response tokens that :meth:`tokenise` gives each example, in characters of its response.
+    def tokenise_with_places(self, examples: Sequence[Example]) -> tuple[Documents, list[ResponsePlaces]]:
+        """What :meth:`tokenise` gives, and where each response token stands, in characters of the response.
 
         Raises:
             ConfigError: the tokenizer knows no places.
@@ -198,31 +198,53 @@ class Chat:
             raise ConfigError(
                 f"lm {self.name}: its tokenizer does not tell where tokens stand. Save it with a tokenizer.json."
             )
-        return [self._places(example, length) for example, length in self._response_lengths(examples)]
+        documents: list[tuple[list[int], int]] = []
+        places: list[ResponsePlaces] = []
+        for first in range(0, len(examples), _PLACED):
+            chunk = examples[first : first + _PLACED]
+            texts = [self.render(example) for example in chunk]
+            prompts = self._ids([text.prompt for text in texts])
+            wholes = self._encoded([text.prompt + text.response for text in texts])
+            found = list(map(self._document, chunk, texts, prompts, wholes["input_ids"]))
+            lengths = [len(ids) - start for ids, start in found]
+            places += map(self._places, chunk, texts, prompts, wholes["input_ids"], wholes["offset_mapping"], lengths)
+            documents += found
+        return Documents.of(documents), places
 
-    def _response_lengths(self, examples: Sequence[Example]) -> Iterator[tuple[Example, int]]:
-        for first in range(0, len(examples), _CHUNK):
-            chunk = examples[first : first + _CHUNK]
-            yield from zip(chunk, self.tokenise(chunk).response_lengths.tolist(), strict=True)
-
-    def _places(self, example: Example, length: int) -> ResponsePlaces:
-        text = self.render(example)
-        prompt = self._ids([text.prompt])[0]
-        whole, base = self._encoded(text.prompt + text.response), len(text.prompt)
-        if whole["input_ids"][: len(prompt)] != prompt:
-            whole, base, prompt = self._encoded(text.response), 0, []
+    def _places(
+        self,
+        example: Example,
+        text: Rendered,
+        prompt: list[int],
+        whole: list[int],
+        offsets: list[tuple[int, int]],
+        length: int,
+    ) -> ResponsePlaces:
+        """Places of the *length* response tokens, in characters of the response."""
+        base = len(text.prompt)
+        if whole[: len(prompt)] != prompt:
+            offsets, base, prompt = self._encoded([text.response])["offset_mapping"][0], 0, []
         # a template may leave out the spaces around a response
         seen = example.response if example.response in text.response else example.response.strip()
         before, most = example.response.find(seen), len(example.response)
         base += text.response.find(seen) - before
-        places = np.array(whole["offset_mapping"][len(prompt) :], np.int64).reshape(-1, 2) - base
+        places = np.array(offsets[len(prompt) :], np.int64).reshape(-1, 2) - base
         places = np.where(places >= before + len(seen), most, np.clip(places, 0, most))
         ends = np.full((max(0, length - len(places)), 2), most)
         starts, stops = np.concatenate([places, ends])[-length:].T
         return ResponsePlaces(starts, stops)
 
-    def _encoded(self, text: str) -> Any:
-        return self.tokenizer(text, add_special_tokens=False, return_offsets_mapping=True, verbose=False)
+    def _encoded(self, texts: list[str]) -> Any:
+        """Ids of texts, and the places of each."""
+        found = self.tokenizer(
+            texts,
+            add_special_tokens=False,
+            return_attention_mask=False,
+            return_offsets_mapping=True,
+            verbose=False,
+        )
+        self._check_known(found["input_ids"])
+        return found
 
     def prompt_ids(self, prompts: Sequence[str], room: int) -> list[list[int]]:
         """Token ids of each :meth:`prompt_text`, cut at the front to at most *room* tokens."""
