@@ -1,6 +1,6 @@
 """Apply the chat template to an example: tokens as the target LM reads them."""
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from itertools import pairwise
 from typing import Any, NamedTuple, TypeAlias
 
