@@ -26,7 +26,7 @@ from airrep.attributors.sums.reference import MEMBERS
 HERE = Path(__file__).parent
 WRITTEN = HERE / "weighed.yaml"
 ROLES = ("tasks", "mixture", "general", "safety")
-MORE = ("tasks-2.6M", "tasks-4.5M", "mixture-2.6M", "mixture-4.5M", "mixture-57M", "tasks-1000")
+MORE = ("tasks-2.6M", "tasks-4.5M", "mixture-2.6M", "mixture-4.5M", "mixture-57M", "tasks-1000", "mixture-1000")
 """Other LMs of the curve, and subsets of 1,000."""
 ROUNDED = 2e-3
 """Part of the scores that rounding may change: some have text from a CPU and the sum from a card, in bfloat16."""
