@@ -11,7 +11,7 @@ from airrep.attributors.installed import installed_method
 from airrep.attributors.settings import METHOD_SETTINGS, TOKENIZERS, Grouping, LograSettings, MapWeight, whole_folder
 from airrep.encoder.folders import BUNDLED
 from airrep.errors import ConfigError
-from airrep.lm.folders.forms import settled_name
+from airrep.lm.folders.forms import ADAPTER_CONFIG, settled_name
 from airrep.runtime.artifacts.manifests import read_manifest
 from airrep.runtime.artifacts.urls import fetched
 from airrep.runtime.settings import Settings, read_settings, read_yaml
@@ -30,7 +30,7 @@ ENCODER_WEIGHT, ENCODER_TEMPERATURE = 0.3, 1.5
 KIND_WEIGHTS = (0.1, 0.03, 1.0)
 """Of the same channels where a query's kind is asked for: by the others one shared rare n-gram outweighs all else."""
 GRADIENT_WEIGHT = 5.6
-"""Of the gradients of a target LM that is not fine-tuned yet, by LoGra as it was measured to do best, members of a
+"""Of the gradients of a target LM that is not warmed-up yet, by LoGra as it was measured to do best, members of a
 group that are alike counting for less. It is times 1 − ρ: text that says what the gradients say is worth more beside
 them than text that does not."""
 EKFAC_WEIGHT, EKFAC_EXPONENT = 28.0, 0.75
@@ -38,6 +38,9 @@ EKFAC_WEIGHT, EKFAC_EXPONENT = 28.0, 0.75
 random groups of 16 that tell relative sizes a mean varies more than over the hundreds that are asked about. Text would
 be outweighed in large groups by the sum, which grows where counts saturate. The exponent lies between that of influence
 functions, 1, and that of AdamW's first steps, 1/2. Beside LoGra each keeps its own weight."""
+WARMED: dict[str, Any] = {"name": "warmed gradients", "warmed": True, "weight": 5.6}
+"""Of the channel that reads the LM after a warm-up, as LoGra reads that before it. What a subset does to a loss comes
+of all steps of a fine-tune: gradients before say what the first steps do, these what later ones do."""
 FACTORS_RANK = 3
 """Of the factors of whole gradients that an index keeps."""
 Gradients = Literal["none", "logra", "ekfac", "both", "factors"]
@@ -60,7 +63,7 @@ LEARNT = "stack"
 class Channel(Settings):
     """One channel: a method with its settings, the view among them, a pool and a weight."""
 
-    added = ("relative",)
+    added = ("relative", "warmed")
 
     method: str
     """Its method, any but channels and stack."""
@@ -77,6 +80,8 @@ class Channel(Settings):
     relative has, over random groups of the training corpus. So a weight holds for methods whose scores differ in
     size from LM to LM. 'apart': and then multiplied by 1 − ρ, the correlation of both over these groups, so that it
     counts for more where it says what the others do not."""
+    warmed: bool = False
+    """Whether it reads the LM as it is after a warm-up, where that is set for all channels."""
     name: str | None = None
     """Name in results; None takes method and view."""
 
@@ -124,7 +129,18 @@ def _settings_of_package(method: str) -> type[Settings] | None:
 class ChannelsSettings(Settings):
     """Settings of a sum of channels."""
 
-    added = ("lm", "base", "encoder", "device", "precision", "max_tokens", "template", "gradients", "map_weights")
+    added = (
+        "lm",
+        "base",
+        "warmed",
+        "encoder",
+        "device",
+        "precision",
+        "max_tokens",
+        "template",
+        "gradients",
+        "map_weights",
+    )
 
     tokenizer: str | None = None
     """Folder or Hub id of a model, best the target LM, whose tokens are counted by all channels but those of words;
@@ -134,6 +150,9 @@ class ChannelsSettings(Settings):
     gradients are a channel more."""
     base: str | None = None
     """The LM that its adapters belong to, where it has some and that LM has moved."""
+    warmed: str | None = None
+    """The same LM after a warm-up, a folder or a Hub id: the directions of its gradients are a channel more, beside
+    those of the LM before it or, with gradients=none, in their place."""
     encoder: str | None = None
     """Sentence encoder, a folder or a Hub id, in place of the channels' own, where that has moved, or else in place of
     the one that comes with airrep."""
@@ -174,19 +193,24 @@ class ChannelsSettings(Settings):
                 "index that exists --set channels=default as well"
             )
         if channels == DEFAULT:
-            lm = values.get("lm")
-            channels = default_channels(None if lm is None else str(lm), how if how in GRADIENTS else "logra", maps)
+            lm, warmed = (None if values.get(name) is None else str(values[name]) for name in ("lm", "warmed"))
+            channels = default_channels(lm, how if how in GRADIENTS else "logra", maps, warmed=warmed)
         elif channels == KIND:
             channels = kind_channels()
         elif isinstance(channels, str):
             channels = read_channels(channels)
+        if values.get("warmed") is not None and (values.get("lm") is None or not _has_warmed(channels)):
+            raise ValueError(
+                "warmed: is read by a channel more; expected an lm as well, the one before the warm-up, and channels "
+                "that have such a channel, as the default ones do"
+            )
         unread = next((name for name in OF_LM if values.get(name) is not None), None)
         if unread is not None and values.get("lm") is None and not _read_lm(channels):
             raise ValueError(f"{unread}: belongs to an lm, and no channel reads one; expected an lm")
         told = {"map_weights", *(("gradients",) if how in GRADIENTS else ())}  # the channels say it from now on
         return {**{name: value for name, value in values.items() if name not in told}, "channels": channels}
 
-    @field_validator("tokenizer", "lm")
+    @field_validator("tokenizer", "lm", "warmed")
     @classmethod
     def _whole_path(cls, name: str | None) -> str | None:
         return name if name is None or name in TOKENIZERS else settled_name(name)
@@ -210,7 +234,28 @@ class ChannelsSettings(Settings):
             raise ValueError("expected a weight above 0; all are 0")
         if all(channel.relative for channel in channels if channel.weight > 0):
             raise ValueError("expected one whose weight is not relative; set relative: false for one")
-        return tuple(channel.with_common(common, tokenizer) for channel in _with_encoder(channels, known))
+        after = _of_warmed(common, known.data.get("warmed"))
+        return tuple(
+            channel.with_common(after if channel.warmed else common, tokenizer)
+            for channel in _with_encoder(channels, known)
+        )
+
+
+def _of_warmed(common: Mapping[str, Any], warmed: str | None) -> dict[str, Any]:
+    """What is set for all, for channels that read the LM after a warm-up: adapters of that are of the LM before."""
+    rest, lm = {name: value for name, value in common.items() if name not in ("lm", "base")}, common.get("lm")
+    if warmed is None:
+        return rest
+    adapted = lm is not None and (Path(warmed) / ADAPTER_CONFIG).is_file() and not (Path(lm) / ADAPTER_CONFIG).is_file()
+    return {**rest, "lm": warmed, **({"base": lm} if adapted else {})}
+
+
+def _has_warmed(channels: object) -> bool:
+    """Whether some channel of a recipe, as it stands in a file or as it is made, reads the LM after a warm-up."""
+    listed = channels if isinstance(channels, list | tuple) else ()
+    return any(
+        one.warmed if isinstance(one, Channel) else isinstance(one, Mapping) and one.get("warmed") for one in listed
+    )
 
 
 def _with_encoder(channels: Sequence[Channel], known: ValidationInfo) -> Sequence[Channel]:
@@ -233,6 +278,28 @@ def _with_encoder(channels: Sequence[Channel], known: ValidationInfo) -> Sequenc
     ]
 
 
+def asked_settings(known: Mapping[str, Any], changes: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Settings of an index with changes; by another recipe without what that has no channel for.
+
+    An encoder, or a warmed-up LM, that is set for all channels is left out where the recipe has none.
+
+    Raises:
+        ConfigError: as of :meth:`ChannelsSettings.of`.
+    """
+    values = {**known, **changes}
+    if "channels" not in changes:
+        return values
+    default = values["channels"] == DEFAULT
+    asked = ChannelsSettings.of(
+        {name: one for name, one in values.items() if name not in ("encoder", "warmed")}
+    ).channels
+    kept = {
+        "encoder": bool(own_encoders(asked)) or (default and known.get("encoder") is not None),
+        "warmed": default or any(one.warmed for one in asked),
+    }
+    return {name: one for name, one in values.items() if kept.get(name, True)}
+
+
 def own_encoders(channels: Sequence[Channel]) -> set[str]:
     """The encoders of channels but those that come with airrep."""
     return {name for name in map(_encoder_of, channels) if name is not None and name not in BUNDLED}
@@ -246,21 +313,25 @@ def _encoder_of(channel: Channel) -> str | None:
 
 
 def default_channels(
-    lm: str | None = None, gradients: Gradients = "logra", map_weights: object = None
+    lm: str | None = None, gradients: Gradients = "logra", map_weights: object = None, *, warmed: str | None = None
 ) -> tuple[Channel, ...]:
     """The channels that airrep ships: two counting language models of the response, and its encoder.
 
     One counts tokens, the other words and what is copied from the prompt. With a target LM what that expects already
     counts less, and its gradients are a channel more: the directions in which they point, by LoGra; or whole ones, by
-    EK-FAC, as they pass or as factors; or one of each; with weights of linear maps, if given.
+    EK-FAC, as they pass or as factors; or one of each; with weights of linear maps, if given. With the LM as it is
+    after a warm-up the directions of its gradients as well.
     """
     text = _text_channels(lm)
-    if lm is None or gradients == "none":
+    if lm is None:
         return text
+    after = () if warmed is None else (_gradient_channel(warmed, "logra", map_weights).model_copy(update=WARMED),)
+    if gradients == "none":
+        return (*text, *after)
     if gradients != "both":
-        return (*text, _gradient_channel(lm, gradients, map_weights))
+        return (*text, _gradient_channel(lm, gradients, map_weights), *after)
     whole = _gradient_channel(lm, "ekfac", map_weights).model_copy(update={"name": "whole gradients"})
-    return (*text, _gradient_channel(lm, "logra", map_weights), whole)
+    return (*text, _gradient_channel(lm, "logra", map_weights), *after, whole)
 
 
 def _text_channels(lm: str | None) -> tuple[Channel, ...]:

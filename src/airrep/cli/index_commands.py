@@ -36,6 +36,7 @@ def index_command(
         str | None,
         "Target language model, a folder or a Hub id: channels count its tokens and read its gradients.",
     ] = None,
+    warmed: Annotated[str | None, "The same model after `airrep warmup`: its gradients are a channel more."] = None,
     precision: options.PrecisionOption = None,
     device: options.DeviceOption = None,
     *,
@@ -59,7 +60,7 @@ def index_command(
     from airrep.index.sharing.parts import build_part
     from airrep.runtime.artifacts.targets import is_free, real_path
 
-    values = configuring.values(encoder=encoder, lm=lm, precision=precision, device=device)
+    values = configuring.values(encoder=encoder, lm=lm, warmed=warmed, precision=precision, device=device)
     corpus, existed = reading.read(train), not is_free(real_path(out))
     with Meter("encoding") as meter:
         how: Any = {

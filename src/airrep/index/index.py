@@ -14,7 +14,7 @@ from airrep.arrays import Features, GroupScores, Rows
 from airrep.attributors.base import Attributor, OnProgress, count_rows
 from airrep.attributors.direct import direct_parts
 from airrep.attributors.methods import is_known, make_attributor, packages_of
-from airrep.attributors.recipes import Channel, ChannelsSettings, own_encoders
+from airrep.attributors.recipes import Channel, asked_settings
 from airrep.attributors.sums.channels import ChannelsAttributor
 from airrep.corpus.corpus import Example
 from airrep.corpus.inputs import QueriesLike, as_examples, is_one
@@ -142,16 +142,9 @@ class Index(EditableIndex):
         Raises:
             ConfigError: there is no such setting, or the method is not known here.
         """
-        index = type(self)(self.path, self._make_attributor(self._of_recipe(changes)))
+        index = type(self)(self.path, self._make_attributor(changes))
         index.changes = {name: value for name, value in changes.items() if name not in RECIPE}
         return index
-
-    def _of_recipe(self, changes: Mapping[str, Any]) -> Mapping[str, Any]:
-        """The changes without the place of an encoder that the channels to be asked do not have."""
-        rest = {name: value for name, value in changes.items() if name != "encoder"}
-        if self.method != ChannelsAttributor.name or len(rest) == len(changes) or "channels" not in changes:
-            return changes
-        return changes if own_encoders(ChannelsSettings.of(rest).channels) else rest
 
     def _make_ready(self, attributor: Attributor) -> None:
         """Load what was learnt; ArtifactError unless this attributor made the index."""
@@ -196,7 +189,9 @@ class Index(EditableIndex):
                 f"{self.path}: was built by '{self.method}', which airrep does not know. "
                 "Open it from Python with Index(path, attributor=...)."
             )
-        return make_attributor(self.method, {**self.manifest["settings"], **(changes or {})})
+        known, others = self.manifest["settings"], changes or {}
+        summed = self.method == ChannelsAttributor.name
+        return make_attributor(self.method, asked_settings(known, others) if summed else {**known, **others})
 
     @overload
     def top(

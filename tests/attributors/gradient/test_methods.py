@@ -12,8 +12,10 @@ from worlds.tiny_lms import tiny_lm
 
 import airrep
 from airrep.attributors.gradient.base import GradientAttributor
+from airrep.attributors.gradient.learnt import READER, STATE
 from airrep.attributors.gradient.projection import project_gradients, random_projections
 from airrep.attributors.gradient.reading import find_sites
+from airrep.attributors.gradient.store import pack_arrays, unpack_arrays
 from airrep.attributors.methods import make_attributor
 from airrep.corpus.corpus import Corpus, Example
 from airrep.errors import ConfigError, DataError, NotFittedError, TrainingError
@@ -184,6 +186,25 @@ def test_the_index_of_another_method_or_lm_is_refused(lm: str, tmp_path: Path) -
             attributor.fit(train)
         with pytest.raises(airrep.errors.ArtifactError, match=r"was built with another model or other settings"):
             airrep.open_index(tmp_path / "index", attributor).top(train, k=1)
+
+
+@pytest.mark.parametrize(
+    ("name", "own"), [("logra", {"rank": 3}), ("ekfac", {}), ("influence", {"modules": ["*.0.mlp.up_proj"]})]
+)
+def test_what_was_learnt_of_one_lm_is_not_asked_with_another(name: str, own: dict, lm: str, tmp_path: Path) -> None:
+    train = make_corpus(8)
+    settings = {"lm": lm, "device": "cpu", "precision": "float32", **own}
+    index = airrep.build_index(train, tmp_path / "index", name, settings=settings)
+    other = tiny_lm(tmp_path / "other", seed=1, max_position_embeddings=4096)
+    with pytest.raises(airrep.errors.ArtifactError, match=r"was built with another model or other settings"):
+        index.made_with({"lm": other}).top(train, k=1)
+    state = tmp_path / "state"
+    state.mkdir()
+    arrays = unpack_arrays((index.path / "state" / STATE).read_bytes())
+    (state / STATE).write_bytes(pack_arrays({key: array for key, array in arrays.items() if key != READER}))
+    before = make_attributor(name, index.manifest["settings"])  # what earlier versions wrote does not name its LM
+    before.load_state(state)
+    assert before.fingerprint == index.manifest["attributor"]
 
 
 def test_checkpoints_are_summed_by_learning_rate(lm: str, tmp_path: Path) -> None:

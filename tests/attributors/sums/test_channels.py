@@ -544,6 +544,8 @@ def test_an_encoder_that_has_moved_is_named_for_all_channels_that_have_it(tmp_pa
     moved = {"encoder": str(new)}
     found = [Index(index.path).made_with(moved), Index(index.path).made_with(moved | louder)]
     assert [one.top(ASKED[0], 3).hits for one in found] == expected
+    with pytest.raises(ConfigError, match="lacks 'n-grams of tokens'"):  # what is asked for has no such encoder
+        Index(index.path).made_with(moved | {"channels": "default"}).top(ASKED[0], 3)
     other = Index(index.path).made_with({"encoder": str(tiny_folder(tmp_path / "other", seed=1))})
     with pytest.raises(ArtifactError, match="was built with another model"):
         other.top(ASKED[0], 3)
@@ -557,6 +559,74 @@ def test_an_encoder_for_all_channels_is_refused_where_it_is_not_told_for_which(t
     for channels, told in (([{"method": "ngram"}], "none does"), (two, "would stand for several.*some/a, some/b")):
         with pytest.raises(ConfigError, match=f"encoder: .*{told}"):
             make_attributor("channels", {"channels": channels, "encoder": "default"})
+
+
+@pytest.fixture
+def before_and_after(tmp_path: Path) -> tuple[str, str]:
+    """A language model, and what stands for it after a warm-up."""
+    return tiny_lm(tmp_path / "before"), tiny_lm(tmp_path / "after", seed=1)
+
+
+WARMED = ["n-grams of tokens", "n-grams of words", "encoder", "gradients", "warmed gradients"]
+
+
+def test_the_lm_after_a_warm_up_is_a_channel_more(tmp_path: Path, before_and_after: tuple[str, str]) -> None:
+    before, after = before_and_after
+    reads = {"lm": before, "warmed": after, "device": "cpu", "precision": "float32"}
+    settings = ChannelsSettings.of(reads)
+    assert [one.title for one in settings.channels] == WARMED
+    assert [one.settings.get("lm") for one in settings.channels] == [before, before, None, before, after]
+    assert settings.channels[-1].pool == "diminishing"
+    for how, names in (("none", WARMED[:3]), ("ekfac", WARMED[:4]), ("both", [*WARMED, "whole gradients"])):
+        found = [one.title for one in ChannelsSettings.of(reads | {"gradients": how}).channels]
+        assert found == (names if how == "both" else [*names, WARMED[-1]])
+    index = build_index(TRAIN, tmp_path / "index", "channels", settings=reads)
+    told = index.top(ASKED[0], 2, why=True).hits[0]
+    assert list(told.why.channels) == WARMED
+    alone = {**reads, "channels": [one.model_dump(mode="json") for one in settings.channels[:4]]}
+    without = build_index(TRAIN, tmp_path / "without", "channels", settings={**alone, "warmed": None})
+    plain = without.group_scores(ASKED[:2], "source", why=True).channels
+    found = index.group_scores(ASKED[:2], "source", why=True).channels
+    assert plain is not None
+    assert found is not None
+    for name in WARMED[:4]:  # what the others give does not depend on it
+        np.testing.assert_allclose(found[name], plain[name], rtol=1e-5, atol=1e-6)
+    assert np.abs(found[WARMED[-1]]).min() > 0
+
+
+def test_an_index_with_the_lm_after_a_warm_up_is_asked_by_other_recipes_and_from_other_places(
+    tmp_path: Path, before_and_after: tuple[str, str]
+) -> None:
+    before, after = before_and_after
+    reads = {"lm": before, "warmed": after, "device": "cpu", "precision": "float32"}
+    built = build_index(TRAIN, tmp_path / "index", "channels", settings=reads)
+    expected = built.top(ASKED[0], 3).hits
+    kind, default = ({"channels": name} for name in ("kind", "default"))
+    asked = built.made_with(kind).top(ASKED[0], 3).hits
+    assert built.made_with(default).top(ASKED[0], 3).hits == expected
+    assert built.made_with(default | {"gradients": "none"}).top(ASKED[0], 3).hits != expected
+    Path(after).rename(tmp_path / "moved")
+    moved = {"warmed": str(tmp_path / "moved")}
+    assert Index(built.path).made_with(moved).top(ASKED[0], 3).hits == expected
+    assert Index(built.path).made_with(moved | kind).top(ASKED[0], 3).hits == asked
+    with pytest.raises(ArtifactError, match="another model"):
+        built.made_with({"warmed": before}).top(ASKED[0], 3)
+
+
+@pytest.mark.parametrize(
+    "values", [{}, {"lm": "m", "channels": [{"method": "ngram"}]}, {"lm": "m", "channels": "kind"}, {"channels": 5}]
+)
+def test_an_lm_after_a_warm_up_without_a_channel_that_reads_it_is_refused(values: dict[str, Any]) -> None:
+    with pytest.raises(ConfigError, match="warmed: is read by a channel more; expected an lm as well"):
+        ChannelsSettings.of({"warmed": "some/model", **values})
+
+
+def test_adapters_of_the_lm_after_a_warm_up_belong_to_the_one_before(tmp_path: Path) -> None:
+    (tmp_path / "adapters").mkdir()
+    (tmp_path / "adapters" / "adapter_config.json").write_text("{}")
+    found = ChannelsSettings.of({"lm": "some/model", "warmed": str(tmp_path / "adapters")}).channels
+    assert found[-1].settings["base"] == "some/model"
+    assert "base" not in ChannelsSettings.of({"lm": "some/model", "warmed": "other/model"}).channels[-1].settings
 
 
 def test_channels_that_differ_in_their_pool_alone_are_each_weighed(tmp_path: Path) -> None:

@@ -87,6 +87,11 @@ class ReadsGradients(LanguageAttributor[R]):
         return store_folder(self._settings.store)
 
     @property
+    def reader(self) -> str:
+        """The fingerprint of the LM that reads examples, 64 hex digits."""
+        return self.lm.fingerprint
+
+    @property
     def reading(self) -> dict[str, object]:
         """The fields of a fingerprint that decide whole gradients of the loss."""
         return {

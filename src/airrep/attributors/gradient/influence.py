@@ -12,7 +12,7 @@ from airrep.arrays import DenseFeatures
 from airrep.attributors.base import OnProgress, OnRows, count_rows
 from airrep.attributors.gradient.base import TracinAttributor
 from airrep.attributors.gradient.hessian import Hessian, check_size, factor, solve
-from airrep.attributors.gradient.learnt import LearnsArrays, with_key
+from airrep.attributors.gradient.learnt import READER, LearnsArrays, with_key
 from airrep.attributors.gradient.reading import Site
 from airrep.attributors.gradient.store import (
     GradientStore,
@@ -75,6 +75,10 @@ class InfluenceAttributor(LearnsArrays[InfluenceSettings]):
         return json_digest({"method": self.name, "curvature": self.learnt_key, **own})
 
     @property
+    def reader(self) -> str:
+        return self._whole.reader
+
+    @property
     def execution(self) -> Mapping[str, str]:
         return self._whole.execution
 
@@ -100,7 +104,7 @@ class InfluenceAttributor(LearnsArrays[InfluenceSettings]):
         largest = self._largest(train, progress)
         documents = self._whole.lm.tokenise(train)
         learnt = self._factor(key, documents, progress) if self.symmetric else _corpus(documents, LARGEST / largest)
-        self.take_learnt(with_key(learnt, key))
+        self.take_learnt(with_key(with_key(learnt, key), self.reader, READER))
         if not self.symmetric:  # find out now, not at the first query, whether the damping will do
             self.encode_queries(train[:TRIED])
 

@@ -1,5 +1,6 @@
 """Methods that learn arrays from a corpus, and keep them in the store."""
 
+from abc import abstractmethod
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import ClassVar, TypeAlias, TypeVar
@@ -9,13 +10,14 @@ import numpy as np
 from airrep.attributors.base import MethodAttributor, SlowFit
 from airrep.attributors.gradient.store import keep_arrays, pack_arrays, recall_arrays, unpack_arrays
 from airrep.corpus.corpus import Corpus
+from airrep.runtime.artifacts.digests import json_digest
 from airrep.runtime.seeding import stream
 from airrep.runtime.settings import Settings
 
 STATE = "state.safetensors"
 """Name of the arrays in the folder of an index."""
-KEY = "key"
-"""Name of the fingerprint among the arrays."""
+KEY, READER = "key", "reader"
+"""Names of the fingerprints of what decides the arrays, and of the LM, among the arrays; older ones lack the second."""
 
 Arrays: TypeAlias = Mapping[str, np.ndarray]
 """What is learnt, by name, and the fingerprint of all that decides it."""
@@ -31,6 +33,11 @@ class LearnsArrays(MethodAttributor[S], SlowFit):
 
     _learnt: Arrays | None = None
 
+    @property
+    @abstractmethod
+    def reader(self) -> str:
+        """The fingerprint of the LM that reads examples, 64 hex digits."""
+
     def recall_or_learn(self, folder: Path | None, key: str, learn: Callable[[], Arrays]) -> None:
         """Take the arrays that a run kept in a store under the fingerprint of all that decides them, or learn them."""
         self._learnt = recall_arrays(folder, key)
@@ -39,7 +46,7 @@ class LearnsArrays(MethodAttributor[S], SlowFit):
             arrays = {name: np.ascontiguousarray(array) for name, array in learn().items()}
             self._learnt = with_key(arrays, key)
             keep_arrays(folder, key, self._learnt)
-        self.take_learnt(self._learnt)
+        self.take_learnt(with_key(self._learnt, self.reader, READER))
 
     def take_learnt(self, arrays: Arrays) -> None:
         """Take arrays, and drop what was made of those of an earlier corpus."""
@@ -49,8 +56,14 @@ class LearnsArrays(MethodAttributor[S], SlowFit):
 
     @property
     def learnt_key(self) -> str:
-        """The fingerprint of all that decides the arrays; NotFittedError as for :meth:`encode_train`."""
-        return self._fitted()[KEY].tobytes().hex()
+        """The fingerprint of all that decides the arrays; another where the LM is not the one that they were learnt of.
+
+        Raises:
+            NotFittedError: as for :meth:`encode_train`.
+        """
+        arrays = self._fitted()
+        key, known = (arrays[name].tobytes().hex() if name in arrays else "" for name in (KEY, READER))
+        return key if known in ("", self.reader) else json_digest([key, self.reader])
 
     def save_state(self, folder: Path) -> None:
         (folder / STATE).write_bytes(pack_arrays(self._fitted()))
@@ -62,9 +75,9 @@ class LearnsArrays(MethodAttributor[S], SlowFit):
         return self.check_fitted(self._learnt)
 
 
-def with_key(arrays: Arrays, key: str) -> Arrays:
-    """Arrays with their fingerprint, hex digits, among them."""
-    return {**arrays, KEY: np.frombuffer(bytes.fromhex(key), np.uint8)}
+def with_key(arrays: Arrays, key: str, name: str = KEY) -> Arrays:
+    """Arrays with a fingerprint, hex digits, among them."""
+    return {**arrays, name: np.frombuffer(bytes.fromhex(key), np.uint8)}
 
 
 def sample_of(train: Corpus, size: int, seed: int) -> Corpus:
