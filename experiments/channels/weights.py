@@ -1,9 +1,11 @@
 """Weights of the default channels that hold across roles: learnt from all roles but one, judged on that one.
 
-Usage: python experiments/channels/weights.py [--gradients [ekfac|both] [--exponent 0.5]] [--lm 4.5M] [--role tasks]
+Usage: python experiments/channels/weights.py [--gradients [ekfac|both|warmed] [--exponent 0.5]] [--lm 4.5M]
+                                              [--role tasks]
 
 In the folder of the repository, after the data steps of `roles` and `smollm2`; with the gradients of the LM if asked,
-by LoGra or by EK-FAC, whose curvature is learnt from 300 examples, or by EK-FAC beside LoGra as it ships.
+by LoGra or by EK-FAC, whose curvature is learnt from 300 examples, or by EK-FAC beside LoGra as it ships; or by LoGra
+as it ships and once more after a warm-up on 100 examples of the pool, as many as a subset has (50 for SmolLM2-135M).
 
 Weights are learnt by Eq. 8 on the instances 0 of the other roles, by the LM of 4.5M parameters and by SmolLM2-135M, the
 larger LM, whose labels count twice. Channels count the tokens of the LM that judges. Nothing of the role that is judged
@@ -41,7 +43,15 @@ FACTORS: dict[str, dict[Literal[True, "apart"], tuple[float, ...]]] = {
     "logra": {True: (0.5, 0.7, 1.0, 1.4, 2.0, 2.8), "apart": (1.4, 2.0, 2.8, 4.0, 5.6, 8.0)},
     "ekfac": {True: (6.0, 9.0, 12.0, 18.0, 25.0, 35.0), "apart": (12.0, 18.0, 25.0, 28.0, 35.0, 50.0, 70.0)},
     "both": {"apart": (12.0, 18.0, 25.0, 28.0, 35.0, 50.0, 70.0)},
+    "warmed": {"apart": (1.4, 2.0, 2.8, 4.0, 5.6, 8.0)},
 }
+WARM_UPS: dict[str, tuple[int, dict[str, float]]] = {
+    "tasks": (100, {"learning_rate": 5e-4}),
+    "mixture": (100, {"learning_rate": 2e-4}),
+    "general": (100, {"learning_rate": 2e-4}),
+    "safety": (100, {"learning_rate": 2e-4}),
+}
+"""Examples and settings of the warm-up of the LM of 4.5M, those of its label fine-tunes; SmolLM2 has 50, at 1e-4."""
 """Weights of gradients, of the last of them, that are tried, by how they are taken and how they are relative."""
 
 
@@ -77,7 +87,7 @@ class Scores(NamedTuple):
         return self.parts(weights, recipe).sum(axis=0).astype(np.float32)
 
 
-def with_lm(recipe: Sequence[Channel], lm: Path) -> Sequence[Channel]:
+def with_lm(recipe: Sequence[Channel], lm: Path, warmed: Path | None = None) -> Sequence[Channel]:
     """Channels of an LM; beside gradients what it expects counts less, as in an index with both."""
     if not any(one.relative for one in recipe):
         return default_channels(str(lm), "none")
@@ -85,7 +95,16 @@ def with_lm(recipe: Sequence[Channel], lm: Path) -> Sequence[Channel]:
         one.model_copy(update={"settings": {**one.settings, "sample": SAMPLE}}) if one.method == "ekfac" else one
         for one in recipe
     ]
-    return ChannelsSettings.of({"lm": str(lm), "channels": few}, "channels").channels
+    settings = {"lm": str(lm), "channels": few, "warmed": None if warmed is None else str(warmed)}
+    return ChannelsSettings.of(settings, "channels").channels
+
+
+def warmed_up(role: str, lm: str, folder: Path, instance: LabelledInstance) -> Path:
+    """The LM after a fine-tune on a random subset of the pool, as its labels were made; drawn as no subset was."""
+    count, settings = WARM_UPS[role] if lm == "4.5M" else (50, {"learning_rate": 1e-4})
+    out = KEPT / f"warm-{role}-{lm}"
+    airrep.warm_up(instance.train, out, {"lm": str(folder), "precision": "float32"}, settings, count=count)
+    return out
 
 
 def _by_exponent(channel: Channel, exponent: float | None) -> Channel:
@@ -95,10 +114,12 @@ def _by_exponent(channel: Channel, exponent: float | None) -> Channel:
     return channel.model_copy(update={"settings": {**channel.settings, "exponent": exponent}})
 
 
-def channel_scores(name: str, instance: LabelledInstance, lm: Path, recipe: Sequence[Channel]) -> Scores:
+def channel_scores(
+    name: str, instance: LabelledInstance, lm: Path, recipe: Sequence[Channel], warmed: Path | None = None
+) -> Scores:
     """Group scores of each channel."""
     found = []
-    for channel in with_lm(recipe, lm):
+    for channel in with_lm(recipe, lm, warmed):
         told = channel.model_dump_json(exclude={"weight", "name", "relative"})
         kept = KEPT / f"{name}-{re.sub(' ', '-', channel.title)}-{sha256(told.encode()).hexdigest()[:8]}.npz"
         if not kept.exists():
@@ -122,18 +143,21 @@ def main() -> None:
     parser.add_argument("--role", action="append", choices=ROLES, help="no more than what this role would choose")
     given = parser.parse_args()
     lms = given.lm or ["4.5M", "135M"]
-    recipe = [_by_exponent(one, given.exponent) for one in default_channels("LM", given.gradients or "none")]
+    warm = given.gradients == "warmed"
+    chosen = default_channels("LM", "logra" if warm else given.gradients or "none", warmed="after" if warm else None)
+    recipe = [_by_exponent(one, given.exponent) for one in chosen]
     learn: dict[str, list[Scores]] = {}
     for role in given.role or ROLES:
         learn[role] = []
         for lm, (instance, folder) in labelled(role, False, lms).items():
-            scores = channel_scores(f"{role}-{lm}-choose", instance, folder, recipe)
+            after = warmed_up(role, lm, folder, instance) if warm else None
+            scores = channel_scores(f"{role}-{lm}-choose", instance, folder, recipe, after)
             learn[role] += [scores] * (2 if lm == "135M" else 1)
             if given.gradients:
                 show_factors(f"{role}, {lm}", scores, recipe)
     if given.gradients:
         show_means(learn, recipe)
-    if given.role:
+    if given.role or warm:  # with a warm-up weights are chosen here alone
         return
     for role in ROLES:
         weights = weights_of([one for other in ROLES if other != role for one in learn[other]], recipe)
@@ -159,7 +183,8 @@ def by_factor(one: Scores, recipe: Sequence[Channel]) -> dict[tuple[bool | str, 
     text = [channel.weight for channel in recipe if not channel.relative]
     first = [channel.weight for channel in recipe if channel.relative][:-1]
     found: dict[tuple[bool | str, float], float] = {}
-    for relative, weights in FACTORS["both" if first else recipe[-1].method].items():
+    kind = "warmed" if recipe[-1].warmed else "both" if first else recipe[-1].method
+    for relative, weights in FACTORS[kind].items():
         tried = [channel.model_copy(update={"relative": channel.relative and relative}) for channel in recipe]
         for weight in (0.0, *weights):
             found[relative, weight] = lds(one.parts([*text, *first, weight], tried).sum(axis=0), one)
