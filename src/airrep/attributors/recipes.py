@@ -1,7 +1,7 @@
 """Recipes of channels: read, checked; the default one."""
 
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal, get_args
 
@@ -195,10 +195,8 @@ class ChannelsSettings(Settings):
         if channels == DEFAULT:
             lm, warmed = (None if values.get(name) is None else str(values[name]) for name in ("lm", "warmed"))
             channels = default_channels(lm, how if how in GRADIENTS else "logra", maps, warmed=warmed)
-        elif channels == KIND:
-            channels = kind_channels()
-        elif isinstance(channels, str):
-            channels = read_channels(channels)
+        else:
+            channels = _named_channels(channels)
         if values.get("warmed") is not None and (values.get("lm") is None or not _has_warmed(channels)):
             raise ValueError(
                 "warmed: is read by a channel more; expected an lm as well, the one before the warm-up, and channels "
@@ -252,9 +250,9 @@ def _of_warmed(common: Mapping[str, Any], warmed: str | None) -> dict[str, Any]:
 
 def _has_warmed(channels: object) -> bool:
     """Whether some channel of a recipe, as it stands in a file or as it is made, reads the LM after a warm-up."""
-    listed = channels if isinstance(channels, list | tuple) else ()
     return any(
-        one.warmed if isinstance(one, Channel) else isinstance(one, Mapping) and one.get("warmed") for one in listed
+        one.warmed if isinstance(one, Channel) else isinstance(one, Mapping) and bool(one.get("warmed"))
+        for one in _listed(channels)
     )
 
 
@@ -289,20 +287,27 @@ def asked_settings(known: Mapping[str, Any], changes: Mapping[str, Any]) -> Mapp
     values = {**known, **changes}
     if "channels" not in changes:
         return values
-    default = values["channels"] == DEFAULT
-    asked = ChannelsSettings.of(
-        {name: one for name, one in values.items() if name not in ("encoder", "warmed")}
-    ).channels
+    default, asked = values["channels"] == DEFAULT, _named_channels(values["channels"])
     kept = {
         "encoder": bool(own_encoders(asked)) or (default and known.get("encoder") is not None),
-        "warmed": default or any(one.warmed for one in asked),
+        "warmed": default or _has_warmed(asked),
     }
     return {name: one for name, one in values.items() if kept.get(name, True)}
 
 
-def own_encoders(channels: Sequence[Channel]) -> set[str]:
+def _named_channels(channels: object) -> object:
+    """The channels of a recipe that is named, or what is given in place of a name."""
+    if channels == DEFAULT:
+        return default_channels()
+    if channels == KIND:
+        return kind_channels()
+    return read_channels(channels) if isinstance(channels, str) else channels
+
+
+def own_encoders(channels: object) -> set[str]:
     """The encoders of channels but those that come with airrep."""
-    return {name for name in map(_encoder_of, channels) if name is not None and name not in BUNDLED}
+    found = (own.get("encoder") for own in _settings_in(channels))
+    return {str(name) for name in found if name is not None and name not in BUNDLED}
 
 
 def _encoder_of(channel: Channel) -> str | None:
@@ -394,12 +399,20 @@ def short_text(settings: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _read_lm(channels: object) -> bool:
-    """Whether some channel of a recipe, as it stands in a file or as it is made, has an LM."""
-    listed = channels if isinstance(channels, list | tuple) else ()
-    settings = (
-        one.settings if isinstance(one, Channel) else isinstance(one, Mapping) and one.get("settings") for one in listed
-    )
-    return any(isinstance(own, Mapping) and own.get("lm") is not None for own in settings)
+    """Whether some channel of a recipe has an LM."""
+    return any(own.get("lm") is not None for own in _settings_in(channels))
+
+
+def _settings_in(channels: object) -> Iterator[Mapping[str, Any]]:
+    """Settings of each channel of a recipe, as it stands in a file or as it is made."""
+    for one in _listed(channels):
+        own = one.settings if isinstance(one, Channel) else isinstance(one, Mapping) and one.get("settings")
+        if isinstance(own, Mapping):
+            yield own
+
+
+def _listed(channels: object) -> Sequence[object]:
+    return channels if isinstance(channels, list | tuple) else ()
 
 
 def read_channels(name: str) -> object:

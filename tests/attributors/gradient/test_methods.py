@@ -189,7 +189,8 @@ def test_the_index_of_another_method_or_lm_is_refused(lm: str, tmp_path: Path) -
 
 
 @pytest.mark.parametrize(
-    ("name", "own"), [("logra", {"rank": 3}), ("ekfac", {}), ("influence", {"modules": ["*.0.mlp.up_proj"], "damping": 10.0})]
+    ("name", "own"),
+    [("logra", {"rank": 3}), ("ekfac", {}), ("influence", {"modules": ["*.0.mlp.up_proj"], "damping": 10.0})],
 )
 def test_what_was_learnt_of_one_lm_is_not_asked_with_another(name: str, own: dict, lm: str, tmp_path: Path) -> None:
     train = make_corpus(8)

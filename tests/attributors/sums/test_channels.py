@@ -609,6 +609,11 @@ def test_an_index_with_the_lm_after_a_warm_up_is_asked_by_other_recipes_and_from
     moved = {"warmed": str(tmp_path / "moved")}
     assert Index(built.path).made_with(moved).top(ASKED[0], 3).hits == expected
     assert Index(built.path).made_with(moved | kind).top(ASKED[0], 3).hits == asked
+    alone = built.attributor.channels[-1].model_dump(mode="json")  # type: ignore[attr-defined]
+    settings = {name: value for name, value in alone["settings"].items() if name != "lm"}
+    only = {"channels": [{**alone, "settings": settings, "relative": False}]}
+    (told,) = Index(built.path).made_with(moved | only).top(ASKED[0], 1, why=True).hits
+    assert told.why.channels["warmed gradients"] == pytest.approx(told.score)
     with pytest.raises(ArtifactError, match="another model"):
         built.made_with({"warmed": before}).top(ASKED[0], 3)
 
