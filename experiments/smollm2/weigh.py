@@ -1,4 +1,4 @@
-"""What whole gradients give beside text, alone and with LoGra, by the pool and weight that ship or another weight.
+"""What gradients give beside text: whole ones, LoGra's, and LoGra's after a warm-up, by the weights that ship.
 
 Usage: python experiments/smollm2/weigh.py [WEIGHT ...] [--role tasks ...]   in the folder of the repository
        python experiments/smollm2/weigh.py --write
@@ -6,9 +6,10 @@ Usage: python experiments/smollm2/weigh.py [WEIGHT ...] [--role tasks ...]   in 
 The channels with EK-FAC score a group by T + c G: the sum of text, EK-FAC, and for each query a number that is
 proportional to the weight. `results` have the scores of all three, so c, and with it the scores by any weight, follow
 without reading a gradient. They were made with the sum of members (`ekfac.yaml`), where the mean ships: relative to
-random groups of 16, a mean over n members is 16 / n of their sum. What LoGra adds is what the channels with it have
-above text. LDS × 100; then paired, minus EK-FAC alone with the same exponent, and minus the other methods of the
-results. Without WEIGHT that which ships. `--write` puts what that gives on every role into `weighed.yaml`.
+random groups of 16, a mean over n members is 16 / n of their sum. What LoGra adds, before and after a warm-up, is what
+the channels with it have above text. LDS × 100; then paired, minus EK-FAC alone with the same exponent, and minus the
+other methods of the results. Without WEIGHT of EK-FAC that which ships. `--write` puts what that gives on every role
+into `weighed.yaml`.
 """
 
 import argparse
@@ -28,6 +29,12 @@ WRITTEN = HERE / "weighed.yaml"
 ROLES = ("tasks", "mixture", "general", "safety")
 MORE = ("tasks-2.6M", "tasks-4.5M", "mixture-2.6M", "mixture-4.5M", "mixture-57M", "tasks-1000", "mixture-1000")
 """Other LMs of the curve, and subsets of 1,000."""
+TOLD = {
+    "ekfac": "text and EK-FAC",
+    "both": "text, EK-FAC and LoGra",
+    "warmed": "text, LoGra and LoGra after a warm-up",
+    "all": "text, EK-FAC, LoGra and LoGra after a warm-up",
+}
 ROUNDED = 2e-3
 """Part of the scores that rounding may change: some have text from a CPU and the sum from a card, in bfloat16."""
 
@@ -48,10 +55,9 @@ def main() -> None:
     for role in given.role or ROLES:
         rivals = Results.of(role)
         for weight in given.weight:
-            ekfac, both = rivals.weighed(weight)
-            rivals.show(f"{role}, weight {weight:g}", ekfac)
-            rivals.scores[f"{weight:g} without LoGra"] = ekfac
-            rivals.show(f"{role}, weight {weight:g}, and LoGra", both)
+            for name, ours in rivals.weighed(weight).items():
+                rivals.show(f"{role}, {TOLD[name]}, weight {weight:g}", ours)
+                rivals.scores[f"{weight:g}: {TOLD[name]}"] = ours
 
 
 def judged(scores: np.ndarray, losses: np.ndarray) -> list[float]:
@@ -73,7 +79,7 @@ class Results(NamedTuple):
     def of(cls, role: str) -> "Results":
         """All rows of a role's results; of two with one name that of its gradients. As they ship EK-FAC has others."""
         scores: dict[str, np.ndarray] = {}
-        for part in ("", "-gradients", "-whole-gradients"):
+        for part in ("", "-gradients", "-whole-gradients", "-warmed-channels"):
             folder = HERE / "results" / f"{role}{part}"
             if folder.exists():
                 found = airrep.read_evaluation(folder)
@@ -83,28 +89,37 @@ class Results(NamedTuple):
         (size,) = set(found.facts["subset_size"])
         return cls(role, scores, losses, size)
 
-    def weighed(self, weight: float = EKFAC_WEIGHT) -> tuple[np.ndarray, np.ndarray]:
-        """Group scores of text with EK-FAC of this weight, and of these with LoGra, ``(q, m)`` each."""
+    def weighed(self, weight: float = EKFAC_WEIGHT) -> dict[str, np.ndarray]:
+        """Group scores of the sums of channels that the results have, ``(q, m)`` each, with EK-FAC of this weight."""
         recipe = yaml.safe_load((HERE / "ekfac.yaml").read_text(encoding="utf-8"))
         (own,) = (one["weight"] for one in recipe if one["method"] == "ekfac")
-        text, alone = self.scores["Channels-expected"], self.scores["EK-FAC-0.75"]
-        part = self.scores["Channels-EK-FAC"] - text
-        c = (part * alone).sum(axis=1, keepdims=True) / (alone**2).sum(axis=1, keepdims=True)
-        if np.abs(c * alone - part).max() > ROUNDED * np.abs(part).max():
-            raise SystemExit(f"{self.role}: the sum of {own:g} is none of these channels; run its steps again")
-        ekfac = text + weight * MEMBERS / self.size / own * c * alone
-        return ekfac, ekfac + self.scores["Channels-LoGra"] - text
+        text, with_logra = self.scores["Channels-expected"], self.scores["Channels-LoGra"]
+        ekfac = weight * MEMBERS / self.size / own * self._above(text, "Channels-EK-FAC", "EK-FAC-0.75")
+        found = {"ekfac": text + ekfac, "both": with_logra + ekfac}
+        if "Channels-warmed" in self.scores:
+            after = self._above(text, "Channels-warmed", "LoGra-after")
+            found |= {"warmed": with_logra + after, "all": with_logra + ekfac + after}
+        return found
+
+    def _above(self, text: np.ndarray, both: str, alone: str) -> np.ndarray:
+        """What a channel adds to text, ``(q, m)``: for each query a multiple of its scores alone."""
+        part, own = self.scores[both] - text, self.scores[alone]
+        c = (part * own).sum(axis=1, keepdims=True) / (own**2).sum(axis=1, keepdims=True)
+        if np.abs(c * own - part).max() > ROUNDED * np.abs(part).max():
+            raise SystemExit(f"{self.role}: {both} is no sum of text and {alone}; run its steps again")
+        added: np.ndarray = c * own
+        return added
 
     def judged_weighed(self) -> dict[str, list[float]]:
-        """LDS and interval of both, as they ship."""
-        return {name: judged(one, self.losses) for name, one in zip(("ekfac", "both"), self.weighed(), strict=True)}
+        """LDS and interval of each, as they ship."""
+        return {name: judged(one, self.losses) for name, one in self.weighed().items()}
 
     def show(self, name: str, ours: np.ndarray) -> None:
         """Print the LDS of scores, and by how much they are ahead of each method."""
         value, *interval = judged(ours, self.losses)
         print(f"{name}: {told(value, interval)}", flush=True)
         for rival, other in self.scores.items():
-            if rival == "Channels-EK-FAC":
+            if rival in ("Channels-EK-FAC", "Channels-warmed"):
                 continue
             gap = airrep.metrics.paired(ours.astype(np.float32), other.astype(np.float32), self.losses)
             print(f"    minus {rival} {told(gap.difference, gap.interval)}", flush=True)
