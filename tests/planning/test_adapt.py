@@ -9,7 +9,9 @@ from worlds.tiny_lms import tiny_lm
 from airrep.attributors.methods import make_attributor
 from airrep.corpus.corpus import Corpus, Example
 from airrep.errors import ArtifactError, ConfigError
+from airrep.labels.labels import open_labels
 from airrep.lm.settings import FineTuneSettings, LmSettings
+from airrep.lm.warmup import open_warmup
 from airrep.planning.adapt import Adaptation, measure_machine, split
 from airrep.planning.budget import LearnPlan
 
@@ -75,11 +77,21 @@ def test_the_loop_ends_in_a_verdict_and_goes_on_after_an_interruption(parts, tmp
 
 
 def test_weights_alone_are_learnt_where_there_is_no_time_for_an_encoder(parts, tmp_path):
-    made = Adaptation(WORDED, out=tmp_path / "out", **parts).run(WEIGHING, str)
+    told: list[str] = []
+    made = Adaptation(WORDED, out=tmp_path / "out", **parts).run(WEIGHING, told.append)
+    (said,) = (line for line in told if line.startswith("a warm-up on 4 examples"))
+    assert said.endswith(f"{tmp_path / 'out' / 'warm'} keeps the LM")
+    warm = open_warmup(tmp_path / "out" / "warm")
+    weigh, last = open_labels(tmp_path / "out" / "judge" / "labels").instances(WORDED)
+    assert warm is not None
+    assert warm.manifest["request"]["corpus"] == weigh.train.fingerprint  # nothing that judges
+    assert warm.manifest["request"]["count"] == 4
+    assert not set(weigh.train.content_hashes) & {*last.train.content_hashes, *last.queries.content_hashes}
     assert not (tmp_path / "out" / "learn").exists()
     assert not (tmp_path / "out" / "encoder").exists()
     assert made.path == tmp_path / "out" / "channels"
-    assert {one.title for one in made.channels} <= {"n-grams of tokens", "n-grams of words", "encoder", "gradients"}
+    known = {"n-grams of tokens", "n-grams of words", "encoder", "gradients", "warmed gradients"}
+    assert {one.title for one in made.channels} <= known
 
 
 def test_costs_of_this_machine_are_measured(parts):

@@ -38,9 +38,10 @@ EKFAC_WEIGHT, EKFAC_EXPONENT = 28.0, 0.75
 random groups of 16 that tell relative sizes a mean varies more than over the hundreds that are asked about. Text would
 be outweighed in large groups by the sum, which grows where counts saturate. The exponent lies between that of influence
 functions, 1, and that of AdamW's first steps, 1/2. Beside LoGra each keeps its own weight."""
-WARMED: dict[str, Any] = {"name": "warmed gradients", "warmed": True, "weight": 5.6}
+WARMED: dict[str, Any] = {"name": "warmed gradients", "warmed": True, "weight": 4.0}
 """Of the channel that reads the LM after a warm-up, as LoGra reads that before it. What a subset does to a loss comes
-of all steps of a fine-tune: gradients before say what the first steps do, these what later ones do."""
+of all steps of a fine-tune: gradients before say what the first steps do, these what later ones do. On the model of
+4.5M parameters 4 is best on average."""
 FACTORS_RANK = 3
 """Of the factors of whole gradients that an index keeps."""
 Gradients = Literal["none", "logra", "ekfac", "both", "factors"]
@@ -444,23 +445,27 @@ def read_channels(name: str) -> object:
     return tuple(placed(channel, path.parent) for channel in channels)
 
 
-def placed(channel: object, folder: Path) -> object:
+def placed(channel: object, folder: Path, names: Sequence[str] = ("encoder",)) -> object:
     """A channel whose encoder's folder, if it begins with a dot, is found from the recipe's folder."""
-    settings = channel.get("settings") if isinstance(channel, dict) else None
-    encoder = settings.get("encoder") if isinstance(settings, dict) else None
-    if not isinstance(channel, dict) or not isinstance(settings, dict) or not isinstance(encoder, str):
+    settings = channel.get("settings") if isinstance(channel, Mapping) else None
+    if not isinstance(channel, Mapping) or not isinstance(settings, Mapping):
         return channel
-    if not encoder.startswith("."):
-        return channel
-    return {**channel, "settings": {**settings, "encoder": str((folder / encoder).resolve())}}
+    near = {name: one for name, one in settings.items() if name in names and str(one).startswith(".")}
+    found = {name: str((folder / str(one)).resolve()) for name, one in near.items()}
+    return {**channel, "settings": {**settings, **found}} if found else channel
+
+
+MOVED = ("encoder", "lm", "tokenizer")
+"""Settings of a channel whose folder may stand beside what was learnt."""
 
 
 def unplaced(channel: Channel, folder: Path) -> dict[str, Any]:
-    """A channel for :func:`placed`, as JSON: an encoder beside *folder* is named from there, so both may move."""
-    settings, encoder = channel.settings, channel.settings.get("encoder")
-    if isinstance(encoder, str) and Path(encoder).is_relative_to(folder.parent):
-        settings = {**settings, "encoder": os.path.relpath(encoder, folder)}
-    return channel.model_copy(update={"settings": settings}).model_dump(mode="json")
+    """A channel for :func:`placed`, as JSON: a model beside *folder* is named from there, so both may move."""
+    own = {name: one for name, one in channel.settings.items() if name in MOVED and isinstance(one, str)}
+    beside = {
+        name: os.path.relpath(one, folder) for name, one in own.items() if Path(one).is_relative_to(folder.parent)
+    }
+    return channel.model_copy(update={"settings": {**channel.settings, **beside}}).model_dump(mode="json")
 
 
 def _learnt_channels(path: Path) -> object:
@@ -469,7 +474,7 @@ def _learnt_channels(path: Path) -> object:
         raise ConfigError(
             f"{path}: is a stack of an earlier version. Use --method stack --set stack={path}, or learn it again."
         )
-    return tuple(placed(channel, path) for channel in channels)
+    return tuple(placed(channel, path, MOVED) for channel in channels)
 
 
 def parse_channels(text: str) -> tuple[Channel, ...]:

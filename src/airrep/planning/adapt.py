@@ -12,13 +12,14 @@ from airrep.attributors.recipes import Channel, ChannelsSettings
 from airrep.attributors.settings import METHOD_SETTINGS
 from airrep.corpus.corpus import Corpus
 from airrep.encoder.folders import DEFAULT, parse_json
-from airrep.errors import AirRepError, ArtifactError, ConfigError
+from airrep.errors import AirRepError, ArtifactError, ConfigError, TrainingError
 from airrep.labels.farm import TaskReport, label, make_folder
 from airrep.labels.instance import LabelledInstance, check_disjoint
 from airrep.labels.plan import SamplingSettings
 from airrep.labels.sampling import sample
 from airrep.lm.model import load_lm
 from airrep.lm.settings import FineTuneSettings, LmSettings
+from airrep.lm.warmup import warm_up
 from airrep.planning.budget import STEP_QUERIES, STEP_SUBSETS, Costs, LearnPlan, check_enough, choose, time_left
 from airrep.runtime.artifacts.digests import canonical_json
 from airrep.runtime.artifacts.locks import locked
@@ -33,6 +34,8 @@ from airrep.training.start import load_trainable
 from airrep.training.train import train_encoder
 
 PLAN = "plan.json"
+WARM = "warm"
+"""The LM after a fine-tune on a random subset."""
 CHANNELS, ENCODER, TRAINED = "channels", "response-encoder", "channels-trained"
 """What is learnt: weights of channels, an encoder, and weights with it."""
 MEASURED = 64
@@ -86,6 +89,7 @@ class Adaptation:
             tell(f"labels to weigh channels and to judge by: {2 * plan.held_out_subsets:,} fine-tunes")
             weigh, last = self._labels(out / "judge", rest, plan, held_out=True)
             check_disjoint([weigh], [last])
+            members += self._warmed(out / WARM, weigh.train, plan.size, members, tell)
             tell("weighing channels, and judging on examples and queries that took no part")
             found = self._weighed(out / CHANNELS, members, weigh, last, tell)
             if plan.trains:
@@ -104,24 +108,41 @@ class Adaptation:
             return found
 
     def _members(self, some: Corpus, tell: Tell) -> tuple[Channel, ...]:
-        """The channels that airrep ships, with the LM's tokens and gradients, which are read as it was labelled.
+        """The channels that airrep ships, with the LM's tokens and gradients; those that cannot be had are told."""
+        found = (self._readable(one, some, tell) for one in ChannelsSettings(lm=self.lm.lm).channels)
+        return tuple(one for one in found if one is not None)
 
-        Those that cannot be had of *some* examples are told and left out, before any work.
-        """
-        reading = self.lm.model_dump(exclude_unset=True, exclude={"lm", "checkpointing"})
-        found = []
-        for one in ChannelsSettings(lm=self.lm.lm).channels:
-            fields = METHOD_SETTINGS[one.method].model_fields if "lm" in one.settings else {}
-            own = {name: value for name, value in {"store": "none", **reading}.items() if name in fields}
-            try:
-                method = make_attributor(one.method, {**one.settings, **own})
-                method.fit(some)
-                method.encode_train(some)
-            except AirRepError as error:
-                tell(f"without the channel {one.title}: {error}")
-            else:
-                found.append(one.model_copy(update={"settings": {**one.settings, **own}}))
-        return tuple(found)
+    def _warmed(
+        self, folder: Path, pool: Corpus, size: int, members: tuple[Channel, ...], tell: Tell
+    ) -> tuple[Channel, ...]:
+        """The channel of gradients after a fine-tune on a random subset; none where those before it cannot be had."""
+        if not any(one.method == "logra" for one in members):
+            return ()
+        tell(f"a warm-up on {size:,} examples, after which gradients are read once more; {folder} keeps the LM")
+        try:
+            warm_up(pool, folder, self.lm, self.tuning, count=size, seed=self.seed)
+        except TrainingError as error:
+            tell(f"without gradients after a warm-up: {error}")
+            return ()
+        channel = ChannelsSettings(lm=self.lm.lm, warmed=str(folder)).channels[-1]
+        found = self._readable(channel, pool.take(range(min(TRIED, len(pool)))), tell)
+        return () if found is None else (found,)
+
+    def _readable(self, channel: Channel, some: Corpus, tell: Tell) -> Channel | None:
+        """A channel that reads the LM as it was labelled; None, and told, where it cannot be had of *some* examples."""
+        fields = METHOD_SETTINGS[channel.method].model_fields if "lm" in channel.settings else {}
+        reading = {"store": "none", **self.lm.model_dump(exclude_unset=True, exclude={"lm", "checkpointing"})}
+        own = {name: value for name, value in reading.items() if name in fields}
+        if channel.warmed:  # it is whole, whatever the LM before it was
+            own.pop("base", None)
+        try:
+            method = make_attributor(channel.method, {**channel.settings, **own})
+            method.fit(some)
+            method.encode_train(some)
+        except AirRepError as error:
+            tell(f"without the channel {channel.title}: {error}")
+            return None
+        return channel.model_copy(update={"settings": {**channel.settings, **own}})
 
     def _weighed(
         self, out: Path, members: tuple[Channel, ...], weigh: LabelledInstance, last: LabelledInstance, tell: Tell

@@ -36,8 +36,9 @@ EVALUATIONS = 20
 """How often the encoder is scored on what it stops by."""
 ENCODERS = 3
 """Encoders whose scores are looked at in the end: the start, the trained one, and that of the default channels."""
-GRADIENTS = 3
-"""Fine-tuning an example costs so much less than its gradients for a channel, and what is learnt of them."""
+GRADIENTS = 6
+"""Fine-tuning an example costs so much less than its gradients for two channels, before and after a warm-up, and what
+is learnt of them."""
 
 _UNITS = {"s": 1, "m": 60, "h": 3600, "d": 86400}
 
@@ -110,7 +111,7 @@ class LearnPlan(Settings):
         return costs.encode * (learn + passes * held_out)
 
     def gradient_seconds(self, costs: Costs) -> float:
-        """Seconds that the channel of gradients takes on what is weighed and judged by."""
+        """Seconds that the channels of gradients take on what is weighed and judged by."""
         return GRADIENTS * costs.fine_tune * 2 * (self.held_out_pool + self.held_out_queries)
 
     def step_seconds(self, costs: Costs) -> float:

@@ -14,7 +14,7 @@ from worlds.small_world import HashAttributor, make_corpus, tree
 
 from airrep import check_attributor
 from airrep.attributors.methods import METHODS, make_attributor
-from airrep.attributors.recipes import Channel, ChannelsSettings, parse_channels
+from airrep.attributors.recipes import MOVED, Channel, ChannelsSettings, parse_channels, placed, unplaced
 from airrep.attributors.sums.stack import StackAttributor, beside
 from airrep.corpus.corpus import Corpus, Example
 from airrep.errors import ArtifactError, ConfigError, DataError
@@ -379,6 +379,14 @@ def test_what_was_learnt_moves_with_the_encoder_beside_it(tmp_path):
     home.rename(away)
     found = ChannelsSettings(channels=str(away / "stack")).channels
     assert [one.settings["encoder"] for one in found] == [str(away / "encoder")]
+
+
+def test_a_model_beside_what_was_learnt_is_named_from_there_and_another_by_its_whole_path(tmp_path):
+    settings = {"lm": str(tmp_path / "warm"), "tokenizer": "/else/where", "view": "response"}
+    told = unplaced(Channel(method="ngram", settings=settings), tmp_path / "stack")
+    assert told["settings"] == {**settings, "lm": "../warm"}
+    assert placed(told, tmp_path / "moved" / "stack", MOVED)["settings"]["lm"] == str(tmp_path / "moved" / "warm")
+    assert placed(told, tmp_path)["settings"] == told["settings"]  # of a recipe that is written by hand, LMs as typed
 
 
 def test_the_same_request_is_answered_at_once_and_another_is_refused(tmp_path, monkeypatch):

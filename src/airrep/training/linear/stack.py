@@ -12,7 +12,7 @@ from airrep.arrays import GroupScores
 from airrep.attributors.base import Attributor
 from airrep.attributors.gradient.map_weights import WeighsMaps
 from airrep.attributors.methods import make_attributor
-from airrep.attributors.recipes import LEARNT, Channel, placed, unplaced
+from airrep.attributors.recipes import LEARNT, MOVED, Channel, placed, unplaced
 from airrep.attributors.sums.channels import MAPS, channel_pooling
 from airrep.attributors.sums.reference import relative_weights
 from airrep.errors import AirRepError, ConfigError, DataError
@@ -163,9 +163,8 @@ def learn_stack(
     }
     finished = Stage(path, LEARNT, "a stack made", request, replace).finished(verify=True)
     if finished is not None:
-        return Stack(
-            path, tuple(Channel.model_validate(placed(one, path)) for one in finished["channels"]), finished["report"]
-        )
+        known = tuple(Channel.model_validate(placed(one, path, MOVED)) for one in finished["channels"])
+        return Stack(path, known, finished["report"])
     every = []
     for number, one in enumerate(members, start=1):
         if tell is not None:
