@@ -182,11 +182,12 @@ def warmup_command(
     replace: options.ReplaceOption = False,
     as_json: options.JsonOption = False,
 ) -> None:
-    """Fine-tune the LM on a sample of the data, as gradient methods want it; the result is an LM for --lm.
+    """Fine-tune the LM on a sample of the data; the result is an LM for `airrep index --warmed` and for --lm.
 
-    --config and --set hold settings of the fine-tuning, such as --set learning_rate=1e-4, and of how the LM reads and
-    computes, such as --set batch_tokens=4096. LESS needs low-rank adapters: --set lora_rank=128 --set lora_alpha=512
-    --set epochs=4 are its own. One that is interrupted begins anew.
+    For --warmed, fine-tune as your model was, on as many examples as the groups have that you ask about: --count 100
+    was enough. --config and --set hold settings of the fine-tuning, such as --set learning_rate=1e-4, and of how the
+    LM reads and computes, such as --set batch_tokens=4096. LESS needs low-rank adapters: --set lora_rank=128 --set
+    lora_alpha=512 --set epochs=4 are its own. One that is interrupted begins anew.
     """
     from airrep.cli.show.learning import StepMeter, print_warmup, warmup_summary
     from airrep.lm.warmup import warm_up
@@ -200,5 +201,5 @@ def warmup_command(
     else:
         print_warmup(made)
     state = "was finished already" if existed and not replace else "warmed up"
-    method = "logra" if made.adapter is None else "less"
-    note(f"{out}: {state}; next: airrep index {data} --method {method} --lm {out} --out INDEX")
+    how = f"--lm {lm} --warmed {out}" if made.adapter is None else f"--method less --lm {out}"
+    note(f"{out}: {state}; next: airrep index {data} {how} --out INDEX")
