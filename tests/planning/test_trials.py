@@ -1,12 +1,18 @@
 """Slices and repeats of micro-benchmarks."""
 
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 from worlds.small_world import make_corpus
+from worlds.tiny_lms import tiny_lm
 
-from airrep.corpus.corpus import Corpus
+from airrep.arrays import MixedFeatures
+from airrep.attributors.methods import make_attributor
+from airrep.attributors.settings import LograSettings
+from airrep.corpus.corpus import Corpus, Example
 from airrep.errors import ConfigError
+from airrep.planning.trial_method import MethodTask, sample_size, try_method
 from airrep.planning.trials import LEAST_REPEATS, LEAST_SLICE, Pace, Repeats, Slices, memory_now, own_seconds, repeat
 from airrep.runtime.metering import MeasuredCost, StoreRows
 
@@ -87,3 +93,19 @@ def test_slices_hold_no_text_twice() -> None:
     slices = Slices(Corpus.from_examples([*corpus, *copies]))
     assert [example.id for example in slices.take(200)] == [example.id for example in corpus]
     assert slices.left == 0
+
+
+def test_channels_learn_from_the_sample_of_their_gradients_and_are_as_large_as_these(tmp_path: Path) -> None:
+    settings = {"lm": tiny_lm(tmp_path / "lm"), "device": "cpu", "precision": "float32"}
+    assert sample_size(make_attributor("channels", settings)) == LograSettings.measured["sample"]
+    assert sample_size(make_attributor("channels")) is None
+    assert sample_size(make_attributor("logra", settings)) == LograSettings(lm="m").sample
+    words = [f"{n} apples and {n + 1} pears" for n in range(60)]
+    examples = Corpus.from_examples([Example(text, text[::-1], str(n)) for n, text in enumerate(words)])
+    found = try_method(MethodTask("channels", settings, examples, seconds=1.0))
+    method = make_attributor("channels", settings)
+    method.fit(examples)
+    features = method.encode_train(examples[:1])
+    assert isinstance(features, MixedFeatures)
+    assert found.row_bytes == 4 * features.dense.shape[1]
+    assert found.sample == 300

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from airrep.arrays import Features
+from airrep.arrays import Features, MixedFeatures
 from airrep.attributors.base import Attributor
 from airrep.attributors.direct import DirectAttributor, keep_all
 from airrep.attributors.language import LanguageAttributor
@@ -62,7 +62,8 @@ class _Made:
     @property
     def row_bytes(self) -> float:
         """Bytes in memory of one example's numbers."""
-        dense = 4.0 * self.features.shape[1] if isinstance(self.features, np.ndarray) else 0.0
+        features = self.features.dense if isinstance(self.features, MixedFeatures) else self.features
+        dense = 4.0 * features.shape[1] if isinstance(features, np.ndarray) else 0.0
         return dense + 2.0 * sum(int(rows.shape[1]) for rows in self.kept.values())
 
 
@@ -99,7 +100,7 @@ class _Try:
             refused=self._refused,
             fits=(fits[-2], fits[-1]),
             check_seconds=self._check_seconds(part),
-            sample=getattr(self._method.settings, "sample", None),
+            sample=sample_size(self._method),
             bytes_per_example=_stored(self._shard, part, made),
             store_bytes_per_example=(_size(self._store) - kept) / max(1, self._fresh),
             row_bytes=made.row_bytes,
@@ -155,6 +156,16 @@ def _make(task: MethodTask, store: Path) -> Attributor:
     if "store" not in type(made.settings).model_fields:
         return made
     return attributor_of_new_index(task.method, {**task.settings, **own})
+
+
+def sample_size(method: Attributor) -> int | None:
+    """Examples that a method learns from at most; None where it learns from all.
+
+    Of channels it is the largest sample of any: what takes long in them learns from one.
+    """
+    parts = method.parts if isinstance(method, ChannelsAttributor) else (method,)
+    found = [size for part in parts if isinstance(size := getattr(part.settings, "sample", None), int)]
+    return max(found, default=None)
 
 
 def reader_of(method: Attributor) -> LanguageAttributor[Any] | None:
