@@ -100,7 +100,7 @@ def test_channels_learn_from_the_sample_of_their_gradients_and_are_as_large_as_t
     assert sample_size(make_attributor("channels", settings)) == LograSettings.measured["sample"]
     assert sample_size(make_attributor("channels")) is None
     assert sample_size(make_attributor("logra", settings)) == LograSettings(lm="m").sample
-    words = [f"{n} apples and {n + 1} pears" for n in range(60)]
+    words = [f"{n} apples and {n + 1} pears" for n in range(160)]
     examples = Corpus.from_examples([Example(text, text[::-1], str(n)) for n, text in enumerate(words)])
     found = try_method(MethodTask("channels", settings, examples, seconds=1.0))
     method = make_attributor("channels", settings)
