@@ -41,7 +41,7 @@ def parts(tmp_path_factory):
     }
 
 
-WEIGHING = PLAN.model_copy(update={"subsets": 0, "pool": 0, "queries": 0, "steps": 0})
+WEIGHING = PLAN.model_copy(update={"subsets": 0, "pool": 0, "queries": 0, "steps": 0, "warms": True})
 RIVALS = [
     "default channels",
     "default channels, with the LM",

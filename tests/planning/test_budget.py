@@ -1,5 +1,7 @@
 """Plans that fit a time budget."""
 
+import contextlib
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -82,6 +84,20 @@ def test_three_minutes_are_enough_for_weights_of_a_thousand_short_examples():
     assert not plan.trains
     assert plan.held_out_subsets == WISHED_WEIGHING
     assert 2 * (plan.held_out_pool + plan.held_out_queries) <= 1000
+
+
+def test_gradients_after_a_warm_up_are_read_where_there_is_time_for_them():
+    plans = []
+    for seconds in range(20, 600, 5):
+        with contextlib.suppress(ConfigError):
+            plans.append(choose(seconds, COSTS, 50_000, 1, 2))
+    warms = [plan.warms for plan in plans]
+    assert warms == sorted(warms)
+    assert set(warms) == {False, True}
+    first = plans[warms.index(True)]
+    without = first.model_copy(update={"warms": False})
+    tuned = first.size * first.epochs * COSTS.fine_tune
+    assert first.gradient_seconds(COSTS) == pytest.approx(2 * without.gradient_seconds(COSTS) + tuned)
 
 
 def test_too_little_time_says_how_much_is_needed():

@@ -89,7 +89,8 @@ class Adaptation:
             tell(f"labels to weigh channels and to judge by: {2 * plan.held_out_subsets:,} fine-tunes")
             weigh, last = self._labels(out / "judge", rest, plan, held_out=True)
             check_disjoint([weigh], [last])
-            members += self._warmed(out / WARM, weigh.train, plan.size, members, tell)
+            if plan.warms:
+                members += self._warmed(out / WARM, weigh.train, plan.size, members, tell)
             tell("weighing channels, and judging on examples and queries that took no part")
             found = self._weighed(out / CHANNELS, members, weigh, last, tell)
             if plan.trains:

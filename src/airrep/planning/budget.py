@@ -36,9 +36,8 @@ EVALUATIONS = 20
 """How often the encoder is scored on what it stops by."""
 ENCODERS = 3
 """Encoders whose scores are looked at in the end: the start, the trained one, and that of the default channels."""
-GRADIENTS = 6
-"""Fine-tuning an example costs so much less than its gradients for two channels, before and after a warm-up, and what
-is learnt of them."""
+GRADIENTS = 3
+"""Fine-tuning an example costs so much less than its gradients for a channel, and what is learnt of them."""
 
 _UNITS = {"s": 1, "m": 60, "h": 3600, "d": 86400}
 
@@ -79,6 +78,8 @@ class LearnPlan(Settings):
     """Layers of the encoder that are trained: all, or that many from the top; 0 = its projection alone."""
     steps: int = Field(ge=0)
     """Training steps of the encoder."""
+    warms: bool = False
+    """Whether gradients are taken after a warm-up on as many examples as a subset has as well."""
 
     @property
     def trains(self) -> bool:
@@ -111,8 +112,9 @@ class LearnPlan(Settings):
         return costs.encode * (learn + passes * held_out)
 
     def gradient_seconds(self, costs: Costs) -> float:
-        """Seconds that the channels of gradients take on what is weighed and judged by."""
-        return GRADIENTS * costs.fine_tune * 2 * (self.held_out_pool + self.held_out_queries)
+        """Seconds that the channels of gradients take on what is weighed and judged by, and a warm-up."""
+        once = GRADIENTS * costs.fine_tune * 2 * (self.held_out_pool + self.held_out_queries)
+        return 2 * once + self.size * self.epochs * costs.fine_tune if self.warms else once
 
     def step_seconds(self, costs: Costs) -> float:
         """One training step: forward and backward, three forward passes' worth, of the texts it touches."""
@@ -172,30 +174,39 @@ def choose(seconds: float, costs: Costs, examples: int, workers: int, epochs: in
         ConfigError: too few examples, or too little time for anything of use.
     """
     check_enough(examples)
-    plans = [plan for plan in _useful(seconds, costs, examples, workers, epochs) if plan.pays(costs)]
-    if not plans:
-        weighing = _weighing(seconds, costs, examples, workers, epochs)
-        if weighing is None:
-            raise ConfigError(_too_little(seconds, costs, examples, workers, epochs))
-        return weighing
+    at_hand = seconds, costs, examples, workers, epochs
+    found = (_best(*at_hand, warms=True) or _weighing(*at_hand, warms=True)) or (
+        _best(*at_hand, warms=False) or _weighing(*at_hand, warms=False)
+    )
+    if found is None:
+        raise ConfigError(_too_little(*at_hand))
+    return found
+
+
+def _best(seconds: float, costs: Costs, examples: int, workers: int, epochs: int, *, warms: bool) -> LearnPlan | None:
+    """The best plan that trains an encoder; None where there is not time enough for one that pays."""
+    plans = _useful(seconds, costs, examples, workers, epochs, warms=warms)
 
     def worth(plan: LearnPlan) -> tuple[int, ...]:
         layers = plan.layers(costs)
         return min(layers, WISHED_LAYERS), min(plan.subsets, WISHED_SUBSETS), plan.size, layers, plan.subsets
 
-    return max(plans, key=worth)
+    return max((plan for plan in plans if plan.pays(costs)), key=worth, default=None)
 
 
-def _useful(seconds: float, costs: Costs, examples: int, workers: int, epochs: int) -> list[LearnPlan]:
+def _useful(seconds: float, costs: Costs, examples: int, workers: int, epochs: int, *, warms: bool) -> list[LearnPlan]:
     """Plans for each size of subset that there are examples and time for."""
     readable = min(examples, int(ENCODE_SHARE * seconds / costs.encode))
-    sized = [plan for size in SIZES if (plan := _plan_of(size, readable, epochs)) is not None]
+    plans = (_plan_of(size, readable, epochs) for size in SIZES)
+    sized = [plan.model_copy(update={"warms": warms}) for plan in plans if plan is not None]
     filled = (_with_subsets(plan, share * seconds * workers, costs) for plan in sized for share in LABEL_SHARES)
     trained = (_with_layers(plan, seconds, costs, workers) for plan in filled if plan.subsets >= LEAST_SUBSETS)
     return [plan for plan in trained if plan is not None]
 
 
-def _weighing(seconds: float, costs: Costs, examples: int, workers: int, epochs: int) -> LearnPlan | None:
+def _weighing(
+    seconds: float, costs: Costs, examples: int, workers: int, epochs: int, *, warms: bool
+) -> LearnPlan | None:
     """Learn weights of channels on one half of the examples, and judge on the other; None where nothing fits."""
     filled = []
     for size in SIZES:
@@ -213,6 +224,7 @@ def _weighing(seconds: float, costs: Costs, examples: int, workers: int, epochs:
             held_out_queries=queries,
             epochs=epochs,
             steps=0,
+            warms=warms,
         )
         one = (size * epochs * costs.fine_tune + queries * costs.evaluate) / workers
         count = int((SAFETY * seconds - plan.train_seconds(costs)) / (2 * one))
@@ -283,7 +295,7 @@ def check_enough(examples: int) -> None:
 
 def _too_little(seconds: float, costs: Costs, examples: int, workers: int, epochs: int) -> str:
     minutes = 1
-    while _weighing(60 * minutes, costs, examples, workers, epochs) is None:
+    while _weighing(60 * minutes, costs, examples, workers, epochs, warms=False) is None:
         minutes += 1 + minutes // 10
     return (
         f"budget: {max(0.0, seconds):.0f} seconds of it are left to learn in, too little on this machine; expected "
