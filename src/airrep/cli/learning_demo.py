@@ -27,6 +27,7 @@ PLAN = LearnPlan(
     held_out_queries=120,
     epochs=2,
     steps=0,
+    warms=True,
 )
 TUNING = FineTuneSettings(epochs=PLAN.epochs, learning_rate=2e-4, batch_examples=8)
 
