@@ -106,6 +106,7 @@ def test_what_has_no_evaluation_of_its_own_is_made_of_results(role: str) -> None
 
 def test_a_weight_of_0_leaves_the_other_channels() -> None:
     found = weigh.Results.of("tasks")
-    ekfac, both = found.weighed(0)
-    assert (ekfac == found.scores["Channels-expected"]).all()
-    assert both == pytest.approx(found.scores["Channels-LoGra"])
+    made = found.weighed(0)
+    assert (made["ekfac"] == found.scores["Channels-expected"]).all()
+    assert made["both"] == pytest.approx(found.scores["Channels-LoGra"])
+    assert made["all"] == pytest.approx(made["warmed"])
