@@ -30,7 +30,7 @@ ENCODER_WEIGHT, ENCODER_TEMPERATURE = 0.3, 1.5
 KIND_WEIGHTS = (0.1, 0.03, 1.0)
 """Of the same channels where a query's kind is asked for: by the others one shared rare n-gram outweighs all else."""
 GRADIENT_WEIGHT = 5.6
-"""Of the gradients of a target LM that is not warmed-up yet, by LoGra as it was measured to do best, members of a
+"""Of the gradients of a target LM that is not fine-tuned yet, by LoGra as it was measured to do best, members of a
 group that are alike counting for less. It is times 1 − ρ: text that says what the gradients say is worth more beside
 them than text that does not."""
 EKFAC_WEIGHT, EKFAC_EXPONENT = 28.0, 0.75
