@@ -30,7 +30,7 @@ from airrep.scoring.products import PAIRS, ROUNDING, TINY, Scan, inner_products,
 
 TILE = 64
 """Queries scanned together: their scores of one piece stay in the cache, and their numbers fit into a uint8."""
-SCORES, CODES = 2**18, 2**26
+SCORES, CODES = 2**19, 2**26
 """At most so many scores and int8 codes, 64 MiB, belong to a piece whose codes are read in place."""
 
 
