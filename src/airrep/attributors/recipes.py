@@ -233,7 +233,10 @@ class ChannelsSettings(Settings):
             raise ValueError("expected a weight above 0; all are 0")
         if all(channel.relative for channel in channels if channel.weight > 0):
             raise ValueError("expected one whose weight is not relative; set relative: false for one")
-        after = _of_warmed(common, known.data.get("warmed"))
+        warmed = known.data.get("warmed")
+        if warmed is not None and warmed == common.get("lm"):
+            raise ValueError("warmed: is the lm itself; expected that after a warm-up, as `airrep warmup` makes it")
+        after = _of_warmed(common, warmed)
         return tuple(
             channel.with_common(after if channel.warmed else common, tokenizer)
             for channel in _with_encoder(channels, known)

@@ -615,7 +615,7 @@ def test_an_index_with_the_lm_after_a_warm_up_is_asked_by_other_recipes_and_from
     (told,) = Index(built.path).made_with(moved | only).top(ASKED[0], 1, why=True).hits
     assert told.why.channels["warmed gradients"] == pytest.approx(told.score)
     with pytest.raises(ArtifactError, match="another model"):
-        built.made_with({"warmed": before}).top(ASKED[0], 3)
+        built.made_with({"warmed": tiny_lm(tmp_path / "other", seed=2)}).top(ASKED[0], 3)
 
 
 @pytest.mark.parametrize(
@@ -624,6 +624,16 @@ def test_an_index_with_the_lm_after_a_warm_up_is_asked_by_other_recipes_and_from
 def test_an_lm_after_a_warm_up_without_a_channel_that_reads_it_is_refused(values: dict[str, Any]) -> None:
     with pytest.raises(ConfigError, match="warmed: is read by a channel more; expected an lm as well"):
         ChannelsSettings.of({"warmed": "some/model", **values})
+
+
+def test_the_lm_itself_is_not_taken_for_one_after_a_warm_up(tmp_path: Path, before_and_after: tuple[str, str]) -> None:
+    before, after = before_and_after
+    (tmp_path / "link").symlink_to(before)
+    for name in (before, f"{before}/", str(tmp_path / "link"), str(tmp_path / "after" / ".." / "before")):
+        with pytest.raises(ConfigError, match="warmed: is the lm itself; expected that after a warm-up"):
+            ChannelsSettings.of({"lm": before, "warmed": name})
+    with pytest.raises(ConfigError, match="warmed: is the lm itself"):
+        ChannelsSettings.of({"lm": "some/model", "warmed": "some/model"})
 
 
 def test_adapters_of_the_lm_after_a_warm_up_belong_to_the_one_before(tmp_path: Path) -> None:

@@ -91,6 +91,11 @@ class GradientStore:
                 report(len(chunk))
         return self._gather(keys, fresh)
 
+    def has(self, examples: Sequence[Example]) -> bool:
+        """Whether the rows of all these examples are there."""
+        self._look()
+        return all(self._key_of(example) in self._found for example in examples)
+
     def _gather(self, keys: Sequence[str], fresh: Mapping[str, np.ndarray]) -> Float32[np.ndarray, "n d"]:
         """Rows in order, read block by block."""
         found = np.empty((len(keys), self._dimension), np.float32)

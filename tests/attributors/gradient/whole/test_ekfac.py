@@ -192,6 +192,51 @@ def test_what_was_computed_is_found_again(lm: str, passed: list[int]) -> None:
     assert passed[3:] == [3, 3]
 
 
+def test_queries_that_were_scored_among_others_are_found_again(lm: str, passed: list[int]) -> None:
+    whole = fitted(lm).score(TRAIN, QUERIES)
+    first, second, third, fourth = QUERIES
+    twice = Example(first.prompt, first.response, "twice")
+    found = fitted(lm).score(TRAIN, [third, first, twice])
+    np.testing.assert_array_equal(found, whole[:, [2, 0, 0]])
+    assert fitted(lm).score(TRAIN[3:5], [fourth]).tolist() == whole[3:5, 3:].tolist()
+    assert passed == [14]
+    more = Example("another prompt", "and response", "more")
+    beside = fitted(lm).score(TRAIN, [more, second])  # the new one alone is scored
+    assert passed == [14, 14]
+    np.testing.assert_array_equal(beside[:, 1], whole[:, 1])
+    close(beside[:, 0], fitted(lm, store="none").score(TRAIN, [more])[:, 0])
+    del passed[:]
+    np.testing.assert_array_equal(fitted(lm).score(TRAIN, [*QUERIES, more]), np.c_[whole, beside[:, 0]])
+    assert passed == []
+    added = Example("a training example", "more", "added")
+    assert fitted(lm).score([*TRAIN, added], [first]).shape == (15, 1)
+    assert passed == [15]  # no list of queries has all of these examples
+    assert fitted(lm).score([], [first, more]).shape == (0, 2)
+    assert fitted(lm).score(TRAIN, []).shape == (14, 0)
+
+
+def test_an_interrupted_pass_goes_on_for_the_same_queries(
+    lm: str, passed: list[int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("airrep.attributors.gradient.store.CHUNK", 5)
+    fitted(lm).score(TRAIN[:5], QUERIES)
+    fitted(lm).score(TRAIN[:5], QUERIES[2:])
+    assert passed == [5]
+    fitted(lm).score(TRAIN, QUERIES)
+    assert passed == [5, 5, 4]
+    fitted(lm).score(TRAIN, QUERIES[2:])
+    assert passed == [5, 5, 4]
+
+
+def test_a_list_of_queries_that_was_altered_is_named(lm: str, tmp_path: Path) -> None:
+    fitted(lm, store=str(tmp_path)).score(TRAIN, QUERIES)
+    held = [path for path in tmp_path.glob("*/*-*.safetensors")]
+    assert len(held) == 1
+    held[0].write_bytes(held[0].read_bytes()[:-1] + b"?")
+    with pytest.raises(ArtifactError, match=f"{held[0].name}: was altered after it was written. Delete it"):
+        fitted(lm, store=str(tmp_path)).score(TRAIN, QUERIES[:2])
+
+
 def test_an_index_answers_all_questions(lm: str, tmp_path: Path, passed: list[int]) -> None:
     index = airrep.build_index(TRAIN, tmp_path / "index", "ekfac", settings={"lm": lm, "precision": "float32"})
     scores = expected(lm).T

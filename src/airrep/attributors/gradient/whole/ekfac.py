@@ -1,7 +1,7 @@
 """Attribution by influence functions with EK-FAC curvature, without projection."""
 
 from collections.abc import Iterator, Mapping, Sequence
-from functools import cache, cached_property
+from functools import cached_property, lru_cache
 from typing import ClassVar
 
 import numpy as np
@@ -16,9 +16,9 @@ from airrep.attributors.gradient.logra import HELD, groups_of
 from airrep.attributors.gradient.map_weights import MapGroups, WeighsMaps, parts_of
 from airrep.attributors.gradient.projection import Covariances
 from airrep.attributors.gradient.reading import Site, read_gradients
-from airrep.attributors.gradient.store import GradientStore
 from airrep.attributors.gradient.whole.factors import Factors, HeldGradients, Scorer, Squares, eigenbases
 from airrep.attributors.gradient.whole.kept import FactorLayout, KeptReader, scores_of_kept, sizes_of
+from airrep.attributors.gradient.whole.scores import ScoreStore
 from airrep.attributors.settings import EkfacSettings
 from airrep.corpus.corpus import Corpus, Example
 from airrep.runtime.artifacts.digests import json_digest
@@ -120,7 +120,7 @@ class EkfacAttributor(
     def score(
         self, train: Sequence[Example], queries: Sequence[Example], on_rows: OnRows | None = None
     ) -> Float32[np.ndarray, "n q"]:
-        """Influence scores; an example that was scored for the same queries before comes from the store.
+        """Influence scores; an example that was scored for a query before comes from the store.
 
         Raises:
             DataError: the LM cannot read an example.
@@ -191,16 +191,17 @@ class EkfacAttributor(
         )
 
     def _scorer(self, queries: Sequence[Example]) -> QueryScorer:
-        key = json_digest(
-            {"scores": self.fingerprint, **self.reading, "queries": [self.lm.key(query) for query in queries]}
-        )
+        key = json_digest({"scores": self.fingerprint, **self.reading})
 
-        @cache  # gradients of queries are taken once, and only if an example is not in the store
-        def held() -> HeldGradients:
-            return self.held(queries)
+        @lru_cache(1)  # gradients of queries are taken once, and only if an example is not in the store
+        def held(chosen: tuple[int, ...]) -> HeldGradients:
+            return self.held([queries[place] for place in chosen])
 
-        store = GradientStore(self.folder, key, len(queries), self.lm.key)
-        return lambda train, on_rows=None: store.rows(train, lambda missing: self.pass_by(missing, held()), on_rows)
+        def pass_by(missing: Sequence[Example], chosen: Sequence[int]) -> np.ndarray:
+            return self.pass_by(missing, held(tuple(chosen)))
+
+        store = ScoreStore(self.folder, key, queries, self.lm.key)
+        return lambda train, on_rows=None: store.rows(train, pass_by, on_rows)
 
     def held(self, queries: Sequence[Example]) -> HeldGradients:
         """Gradients of queries, (H + λI)⁻ᵖ applied, times the weights of linear maps; lengths are without weights.
