@@ -132,7 +132,7 @@ TRAINER = "import sys; open(sys.argv[3], 'w').write('2.5\\n' * sum(1 for _ in op
 MEASURED = ("--train-layers", "1", "--seconds", "2", "--size", "8", "--method", "tracin", "--set", "rank=2")
 ADAPTED = LearnPlan(
     size=4, subsets=4, held_out_subsets=4, pool=16, held_out_pool=10, queries=5, held_out_queries=4, epochs=1,
-    train_layers=1, steps=3,
+    train_layers=1, steps=3, warms=True,
 )  # fmt: skip
 WARM = ("warmup", "train.jsonl", "--lm", "lm", "--out", "out/w", "--count", "4", "--set", "learning_rate=1e-2")
 

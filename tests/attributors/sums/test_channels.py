@@ -627,7 +627,7 @@ def test_an_lm_after_a_warm_up_without_a_channel_that_reads_it_is_refused(values
 
 
 def test_the_lm_itself_is_not_taken_for_one_after_a_warm_up(tmp_path: Path, before_and_after: tuple[str, str]) -> None:
-    before, after = before_and_after
+    before, _ = before_and_after
     (tmp_path / "link").symlink_to(before)
     for name in (before, f"{before}/", str(tmp_path / "link"), str(tmp_path / "after" / ".." / "before")):
         with pytest.raises(ConfigError, match="warmed: is the lm itself; expected that after a warm-up"):

@@ -230,7 +230,7 @@ def test_an_interrupted_pass_goes_on_for_the_same_queries(
 
 def test_a_list_of_queries_that_was_altered_is_named(lm: str, tmp_path: Path) -> None:
     fitted(lm, store=str(tmp_path)).score(TRAIN, QUERIES)
-    held = [path for path in tmp_path.glob("*/*-*.safetensors")]
+    held = list(tmp_path.glob("*/*-*.safetensors"))
     assert len(held) == 1
     held[0].write_bytes(held[0].read_bytes()[:-1] + b"?")
     with pytest.raises(ArtifactError, match=f"{held[0].name}: was altered after it was written. Delete it"):

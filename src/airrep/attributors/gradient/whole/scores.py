@@ -34,9 +34,7 @@ class ScoreStore:
         self._key_of = key_of
         self._lists: dict[str, tuple[list[str], GradientStore]] = {}
 
-    def rows(
-        self, train: Sequence[Example], score: Score, on_rows: OnRows | None = None
-    ) -> Float32[np.ndarray, "n q"]:
+    def rows(self, train: Sequence[Example], score: Score, on_rows: OnRows | None = None) -> Float32[np.ndarray, "n q"]:
         """Scores of training examples for all queries, in order; what is not there is computed and kept.
 
         Raises:
