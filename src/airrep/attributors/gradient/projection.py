@@ -140,7 +140,8 @@ class Covariances:
     def __init__(self, sites: Sequence[Site]) -> None:
         self._sums: dict[str, list[Tensor]] = {site.name: [] for site in sites}
         self.tokens = dict.fromkeys(self._sums, 0)
-        """Tokens that were seen, by site."""
+        """Tokens whose inputs were added, by site."""
+        self._gradients = dict.fromkeys(self._sums, 0)
 
     def keep(self, site: Site, inputs: Float[Tensor, "t i"], /) -> Tensor:
         """Add the inputs; nothing is held."""
@@ -149,7 +150,7 @@ class Covariances:
 
     def take(self, site: Site, _kept: Tensor, gradients: Float[Tensor, "t o"], _places: DocumentPlaces, /) -> None:
         """Add the output gradients."""
-        self._add(site.name, 1, gradients)
+        self._gradients[site.name] += self._add(site.name, 1, gradients)
 
     def _add(self, name: str, side: int, rows: Tensor) -> int:
         """Add up rows that are finite; returns how many."""
@@ -166,7 +167,7 @@ class Covariances:
     def of(self, name: str) -> tuple[Float[Tensor, "i i"], Float[Tensor, "o o"]]:
         """Means over the tokens of one site: of its inputs and of its output gradients."""
         inward, outward = (each.triu() + each.triu(1).t() for each in self._sums[name])
-        return inward / self.tokens[name], outward / self.tokens[name]
+        return inward / self.tokens[name], outward / self._gradients[name]
 
 
 class RandomProjection:
