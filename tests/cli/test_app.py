@@ -805,3 +805,11 @@ def test_completion_is_offered() -> None:
     command = [sys.executable, "-c", "from airrep.cli.app import main; main()"]
     ended = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
     assert "methods" in ended.stdout
+
+
+def test_an_encoder_alone_beside_an_lm_is_refused_with_what_sums_both(run: Run) -> None:
+    data = write("t.jsonl", make_corpus(3))
+    for more in (["--lm", "m"], ["--warmed", "w"]):
+        ran = run("index", data, "--out", "i", "--encoder", "default", *more)
+        assert ran.status == 1
+        assert "which reads no LM; expected --method channels beside it" in ran.err

@@ -1,6 +1,7 @@
 """A warm-up is an LM, made once, found again, and never half."""
 
 import json
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -14,9 +15,10 @@ from worlds.tiny_lms import CHAT, some_examples, tiny_lm, tiny_tokenizer
 
 from airrep.corpus.corpus import Corpus, Example
 from airrep.errors import ArtifactError, ConfigError, DataError, TrainingError
+from airrep.lm.folders.forms import find_lm
 from airrep.lm.model import load_lm
 from airrep.lm.settings import FineTuneSettings, LmSettings
-from airrep.lm.warmup import Warmup, checkpoints_of, warm_up
+from airrep.lm.warmup import Warmup, check_after, checkpoints_of, warm_up
 from airrep.runtime.artifacts.manifests import read_manifest
 from airrep.runtime.artifacts.names import partial_path
 from airrep.runtime.seeding import stream_seed
@@ -319,3 +321,45 @@ def _sampled(train: Corpus) -> set[str]:
 
     rows = stream(0, "warm-up", "sample").choice(len(train), 7, replace=False)
     return {train[int(row)].id for row in rows}
+
+
+def after(before: str | Path, warmed: str | Path, template: str | None = None) -> str:
+    return check_after(find_lm(str(before)), find_lm(str(warmed)), template)
+
+
+@pytest.mark.parametrize("tuning", [FAST, LORA])
+def test_an_lm_after_a_warm_up_is_held_against_the_one_before(
+    base: str, train: Corpus, tmp_path: Path, tuning: FineTuneSettings
+) -> None:
+    warm = warm_up(train, tmp_path / "warm", settings(base), tuning).path
+    assert after(base, warm) == ""
+    assert after(base, tiny_lm(tmp_path / "trained", seed=1)) == ""  # as any trainer may have made it
+    shutil.copytree(base, tmp_path / "copy")
+    for own in (tmp_path / "copy", base):
+        with pytest.raises(ConfigError, match=r"has the weights of the lm itself, .*; expected those after a warm-up"):
+            after(base, own)
+    with pytest.raises(ConfigError, match=f"--lm {base} --warmed {warm}$"):
+        after(warm, base)
+    with pytest.raises(ConfigError, match="has hidden_size 32, lm .* 16; expected the same LM after a warm-up"):
+        after(base, tiny_lm(tmp_path / "wide", hidden_size=32))
+    with pytest.raises(ConfigError, match="has model_type qwen2, lm .* llama; expected the same LM"):
+        after(base, tiny_lm(tmp_path / "qwen", "qwen2"))
+    told = after(tiny_lm(tmp_path / "another", seed=2), warm)
+    assert told.startswith(
+        f"warmed {warm}: is a warm-up of {base}, whose files are not those of {tmp_path / 'another'}"
+    )
+
+
+def test_a_warm_up_with_a_template_of_its_own_is_told(base: str, train: Corpus, tmp_path: Path) -> None:
+    template = "{prompt} = {response}"
+    warm = warm_up(train, tmp_path / "warm", settings(base, template=template), FAST).path
+    assert "was warmed up with the template '{prompt} = {response}', which the LM before it" in after(base, warm)
+    assert after(base, warm, template) == ""
+
+
+def test_a_warm_up_that_lacks_bytes_is_refused_when_it_is_loaded(base: str, train: Corpus, tmp_path: Path) -> None:
+    warm = warm_up(train, tmp_path / "warm", settings(base), FAST).path
+    weights = warm / "model.safetensors"
+    weights.write_bytes(weights.read_bytes()[:-4])
+    with pytest.raises(ArtifactError, match="model.safetensors"):
+        load_lm(settings(warm))

@@ -1,5 +1,7 @@
 """The whole loop within a budget."""
 
+from pathlib import Path
+
 import pytest
 from worlds.letters import WORDED
 from worlds.small_world import make_corpus, tree
@@ -14,6 +16,7 @@ from airrep.lm.settings import FineTuneSettings, LmSettings
 from airrep.lm.warmup import open_warmup
 from airrep.planning.adapt import Adaptation, measure_machine, split
 from airrep.planning.budget import LearnPlan
+from airrep.runtime.artifacts.manifests import read_manifest
 
 PLAN = LearnPlan(
     size=4,
@@ -76,9 +79,12 @@ def test_the_loop_ends_in_a_verdict_and_goes_on_after_an_interruption(parts, tmp
         Adaptation(WORDED, out=tmp_path / "cut", **parts).run(PLAN.model_copy(update={"steps": 7}), told.append)
 
 
-def test_weights_alone_are_learnt_where_there_is_no_time_for_an_encoder(parts, tmp_path):
+def test_weights_alone_are_learnt_where_there_is_no_time_for_an_encoder(parts, tmp_path, monkeypatch):
     told: list[str] = []
+    monkeypatch.chdir(tmp_path)
     made = Adaptation(WORDED, out=tmp_path / "out", **parts).run(WEIGHING, told.append)
+    monkeypatch.setattr("airrep.training.linear.stack._Member", None)  # all is there, wherever it is told from
+    assert Adaptation(WORDED, out=Path("out"), **parts).run(WEIGHING, str).report == made.report
     (said,) = (line for line in told if line.startswith("a warm-up on 4 examples"))
     assert said.endswith(f"{tmp_path / 'out' / 'warm'} keeps the LM")
     warm = open_warmup(tmp_path / "out" / "warm")
@@ -92,6 +98,10 @@ def test_weights_alone_are_learnt_where_there_is_no_time_for_an_encoder(parts, t
     assert made.path == tmp_path / "out" / "channels"
     known = {"n-grams of tokens", "n-grams of words", "encoder", "gradients", "warmed gradients"}
     assert {one.title for one in made.channels} <= known
+    members = read_manifest(made.path, "stack")["request"]["members"]
+    assert [one["settings"].get("lm") for one in members][-1] == "../warm"
+    assert members[0]["settings"]["lm"] == parts["lm"].lm
+    assert members[2]["settings"]["encoder"] == "default"
 
 
 def test_costs_of_this_machine_are_measured(parts):

@@ -93,6 +93,13 @@ class Channel(Settings):
             raise ValueError("expected true, false or apart")
         return relative
 
+    @model_validator(mode="after")
+    def _reads_lm(self) -> "Channel":
+        known = METHOD_SETTINGS.get(self.method)
+        if self.warmed and known is not None and "lm" not in known.model_fields:
+            raise ValueError(f"warmed: {self.method} reads no language model; expected false")
+        return self
+
     @field_validator("method")
     @classmethod
     def _no_sum(cls, method: str) -> str:
@@ -143,18 +150,18 @@ class ChannelsSettings(Settings):
         "map_weights",
     )
 
-    tokenizer: str | None = None
+    tokenizer: str | None = Field(default=None, min_length=1)
     """Folder or Hub id of a model, best the target LM, whose tokens are counted by all channels but those of words;
     None: that of the LM, or the pieces of the LM that comes with airrep."""
-    lm: str | None = None
+    lm: str | None = Field(default=None, min_length=1)
     """Target LM, a folder or a Hub id: the default channels count its tokens, less if it expects them already, and its
     gradients are a channel more."""
-    base: str | None = None
+    base: str | None = Field(default=None, min_length=1)
     """The LM that its adapters belong to, where it has some and that LM has moved."""
-    warmed: str | None = None
+    warmed: str | None = Field(default=None, min_length=1)
     """The same LM after a warm-up, a folder or a Hub id: the directions of its gradients are a channel more, beside
     those of the LM before it or, with gradients=none, in their place."""
-    encoder: str | None = None
+    encoder: str | None = Field(default=None, min_length=1)
     """Sentence encoder, a folder or a Hub id, in place of the channels' own, where that has moved, or else in place of
     the one that comes with airrep."""
     device: str | None = None
@@ -198,10 +205,11 @@ class ChannelsSettings(Settings):
             channels = default_channels(lm, how if how in GRADIENTS else "logra", maps, warmed=warmed)
         else:
             channels = _named_channels(channels)
-        if values.get("warmed") is not None and (values.get("lm") is None or not _has_warmed(channels)):
+        read = values.get("lm") is not None or _read_lm(channels)
+        if values.get("warmed") is not None and not (read and _has_warmed(channels)):
             raise ValueError(
                 "warmed: is read by a channel more; expected an lm as well, the one before the warm-up, and channels "
-                "that have such a channel, as the default ones do"
+                "that have such a channel, as the default ones do. An index without it is built again"
             )
         unread = next((name for name in OF_LM if values.get(name) is not None), None)
         if unread is not None and values.get("lm") is None and not _read_lm(channels):
@@ -213,6 +221,13 @@ class ChannelsSettings(Settings):
     @classmethod
     def _whole_path(cls, name: str | None) -> str | None:
         return name if name is None or name in TOKENIZERS else settled_name(name)
+
+    @field_validator("warmed")
+    @classmethod
+    def _no_lm_itself(cls, warmed: str | None, known: ValidationInfo) -> str | None:
+        if warmed is not None and warmed == known.data.get("lm"):
+            raise ValueError("is the lm itself; expected that after a warm-up, as `airrep warmup` makes it")
+        return warmed
 
     @field_validator("encoder")
     @classmethod
@@ -233,10 +248,10 @@ class ChannelsSettings(Settings):
             raise ValueError("expected a weight above 0; all are 0")
         if all(channel.relative for channel in channels if channel.weight > 0):
             raise ValueError("expected one whose weight is not relative; set relative: false for one")
-        warmed = known.data.get("warmed")
-        if warmed is not None and warmed == common.get("lm"):
-            raise ValueError("warmed: is the lm itself; expected that after a warm-up, as `airrep warmup` makes it")
-        after = _of_warmed(common, warmed)
+        after = _of_warmed(common, known.data.get("warmed"))
+        lacking = next((one for one in channels if one.warmed and not {"lm"} & {*one.settings, *after}), None)
+        if lacking is not None:
+            raise ValueError(f"expected warmed as well (--warmed FOLDER): {lacking.title} reads the LM after a warm-up")
         return tuple(
             channel.with_common(after if channel.warmed else common, tokenizer)
             for channel in _with_encoder(channels, known)
@@ -464,10 +479,10 @@ MOVED = ("encoder", "lm", "tokenizer")
 
 def unplaced(channel: Channel, folder: Path) -> dict[str, Any]:
     """A channel for :func:`placed`, as JSON: a model beside *folder* is named from there, so both may move."""
-    own = {name: one for name, one in channel.settings.items() if name in MOVED and isinstance(one, str)}
-    beside = {
-        name: os.path.relpath(one, folder) for name, one in own.items() if Path(one).is_relative_to(folder.parent)
-    }
+    folder, kept = folder.resolve(), (*BUNDLED, *TOKENIZERS)
+    named = {name: one for name, one in channel.settings.items() if name in MOVED and isinstance(one, str)}
+    own = {name: Path(one).resolve() for name, one in named.items() if one not in kept and Path(one).is_dir()}
+    beside = {name: os.path.relpath(one, folder) for name, one in own.items() if one.is_relative_to(folder.parent)}
     return channel.model_copy(update={"settings": {**channel.settings, **beside}}).model_dump(mode="json")
 
 

@@ -10,7 +10,7 @@ import typer
 from airrep.cli import options
 from airrep.cli.flags import SettingsFlags
 from airrep.cli.judging import EvaluationOptions, IndexesArgument, open_named
-from airrep.cli.options import note, open_moved_index, print_json, shared_options
+from airrep.cli.options import note, print_json, shared_options
 
 if TYPE_CHECKING:
     from airrep.labels.instance import LabelledInstance
@@ -314,7 +314,11 @@ def diagnose_command(
     labels: Annotated[list[str], typer.Argument(metavar="LABELS...", help=options.LABELS_HELP)],
     reading: options.ReadingOptions,
     data: options.LabelDataOption = None,
-    index: Annotated[list[Path] | None, "An index whose scores are looked at too; may be repeated."] = None,
+    index: Annotated[
+        list[str] | None,
+        typer.Option(metavar="INDEX", help="An index, or NAME=INDEX, whose scores are looked at too; may be repeated."),
+    ] = None,
+    settings: MovedOption = None,
     pool: options.PoolOption = None,
     temperature: options.TemperatureOption = 1.0,
     partial: options.PartialOption = False,
@@ -330,7 +334,7 @@ def diagnose_command(
     from airrep.evaluation.result import command_line
 
     (instances,) = _gather(labels, data=data, reading=reading, partial=partial, named=labels)
-    indexes = [open_moved_index(path) for path in index or ()]
+    indexes = [opened for _, opened in open_named(index or (), settings)]
 
     def make() -> study.Diagnosis:
         seconds = study.seconds_of_fine_tunes([choice.partition("#")[0] for choice in labels])

@@ -55,6 +55,11 @@ def index_command(
     """Encode training data into an index. After an interruption run it again: it goes on where it stopped."""
     if state is not None and shard is None:
         raise ConfigError("index: --state belongs to --shard. Leave it out.")
+    if encoder is not None and method is None and (lm is not None or warmed is not None):
+        raise ConfigError(
+            "index: --encoder alone means that encoder and nothing else, which reads no LM; expected --method channels "
+            "beside it, which sums both. Add it, or leave --lm out."
+        )
     from airrep.cli.show.console import Meter
     from airrep.index.building import build_index
     from airrep.index.sharing.parts import build_part
@@ -180,12 +185,13 @@ def append_command(
     reading: options.ReadingOptions,
     encoder: options.EncoderOption = None,
     lm: options.TargetOption = None,
+    settings: options.ChangedOption = None,
 ) -> None:
     """Add examples to an index, read as those were that it was built from, but for options that are given."""
     from airrep.cli.show.console import Meter
     from airrep.index import editing
 
-    opened = open_moved_index(path, encoder=encoder, lm=lm)
+    opened = open_moved_index(path, settings, encoder=encoder, lm=lm)
     corpus = _as_before(opened, reading, options.typed(ctx)).read(more)
     with Meter("encoding") as meter:
         now = editing.append(opened, corpus, skip_invalid=reading.skip_invalid, progress=meter)

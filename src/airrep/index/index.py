@@ -161,7 +161,8 @@ class Index(EditableIndex):
                 f"{self.path}: was built with another model or other settings than this {attributor.name}: "
                 f"fingerprint {self.manifest['attributor'][:12]}, now {attributor.fingerprint[:12]}"
                 f"{self._other_packages(attributor)}. "
-                "Give the model that it was built with (--encoder or --lm), or build it again with --replace."
+                "Give the models that it was built with (--encoder, --lm, and --set warmed= for that after a warm-up), "
+                "or build it again with --replace."
             )
         if self.path not in _WARNED and read_before(self, attributor):
             _WARNED.add(self.path)  # told, not refused: its other rows are as they should be

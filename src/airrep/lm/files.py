@@ -14,6 +14,7 @@ from safetensors.torch import load_file
 from airrep.errors import ConfigError
 from airrep.lm.attention import NAME, register
 from airrep.lm.folders.forms import CONFIG, LmFiles
+from airrep.runtime.artifacts.checks import check_sizes
 from airrep.runtime.artifacts.manifests import read_manifest
 from airrep.runtime.artifacts.names import MANIFEST
 from airrep.runtime.hub import without_bars
@@ -31,10 +32,12 @@ def is_warm_up(folder: Path) -> bool:
 
 
 def recorded_reading(folder: Path) -> dict[str, Any]:
-    """Settings with which a warm-up read its examples; none for any other folder."""
+    """Settings with which a warm-up read its examples; none for any other folder. ArtifactError if it was altered."""
     if not is_warm_up(folder):
         return {}
-    reading = read_manifest(folder, WARM_UP)["reading"]
+    manifest = read_manifest(folder, WARM_UP)
+    check_sizes(folder, manifest["files"])
+    reading = manifest["reading"]
     return {**reading, "template": None if reading["template"] == "chat" else reading["template"]}
 
 

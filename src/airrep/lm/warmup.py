@@ -20,7 +20,7 @@ from airrep.errors import ArtifactError, ConfigError, DataError
 from airrep.lm.files import WARM_UP, copied_files, is_warm_up, write_lm
 from airrep.lm.fine_tune import FineTuneReport, OnStep, StepDone, count_steps
 from airrep.lm.folders.checkpoints import Checkpoint, trainer_checkpoints
-from airrep.lm.folders.forms import find_lm
+from airrep.lm.folders.forms import CONFIG, LmFiles, find_lm, read_config, weights_digest
 from airrep.lm.lora import save_adapters, whole_weights
 from airrep.lm.model import TargetLM, load_chat, load_lm
 from airrep.lm.settings import FineTuneSettings, LmSettings
@@ -34,6 +34,7 @@ from airrep.runtime.seeding import stream, stream_seed
 from airrep.runtime.stage import Stage
 
 _ADAPTER, _CHECKPOINTS, _LOSSES = "adapter", "checkpoints", "losses.npy"
+_SHAPE = ("model_type", "hidden_size", "num_hidden_layers", "n_embd", "n_layer")  # fine-tuning leaves them as they are
 
 
 @dataclass(frozen=True)
@@ -85,6 +86,53 @@ def open_warmup(folder: str | Path) -> Warmup | None:
     manifest = read_manifest(path, WARM_UP)
     check_sizes(path, manifest["files"])
     return Warmup(path, manifest)
+
+
+def check_after(before: LmFiles, after: LmFiles, template: str | None = None) -> str:
+    """Whether the second LM is the first one after a warm-up, as far as files tell.
+
+    Args:
+        before: the LM.
+        after: what is to be the same LM after a warm-up, by airrep or by any trainer.
+        template: that both are read with, if it was asked for.
+
+    Returns:
+        a caution, one line; empty if there is none.
+
+    Raises:
+        ConfigError: both have the same weights, the first is a warm-up of the second, or they are two models.
+        ArtifactError: a warm-up was altered, or files are missing.
+    """
+    if weights_digest(before.folder) == weights_digest(after.folder):
+        raise ConfigError(
+            f"warmed {after.name}: has the weights of the lm itself, {before.name}; expected those after a warm-up. "
+            f"Run: airrep warmup DATA --lm {before.name} --out DIR"
+        )
+    earlier, made = open_warmup(before.folder), open_warmup(after.folder)
+    if earlier is not None and earlier.base["files"] == after.digest():
+        raise ConfigError(
+            f"warmed {after.name}: is the LM that {before.name} is a warm-up of. Change them: --lm {after.name} "
+            f"--warmed {before.name}"
+        )
+    shapes = [{name: read_config(one.weights / CONFIG).get(name) for name in _SHAPE} for one in (before, after)]
+    other = next((name for name in _SHAPE if shapes[0][name] != shapes[1][name]), None)
+    if other is not None:
+        raise ConfigError(
+            f"warmed {after.name}: has {other} {shapes[1][other]}, lm {before.name} {shapes[0][other]}; expected the "
+            f"same LM after a warm-up. Run: airrep warmup DATA --lm {before.name} --out DIR"
+        )
+    if made is not None and made.base["files"] != before.digest():
+        return (
+            f"warmed {after.name}: is a warm-up of {made.base['name']}, whose files are not those of {before.name}. If "
+            f"these are two LMs, run: airrep warmup DATA --lm {before.name} --out DIR"
+        )
+    own = None if made is None else made.manifest["request"]["reading"]["template"]
+    if template is None and own is not None:
+        return (
+            f"warmed {after.name}: was warmed up with the template {own!r}, which the LM before it is not read with. "
+            f"Give it for both: --set template={own!r}"
+        )
+    return ""
 
 
 def checkpoints_of(lm: TargetLM) -> tuple[Checkpoint, ...]:

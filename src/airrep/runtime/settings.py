@@ -72,7 +72,8 @@ def _first_problem(error: ValidationError, known: Sequence[str]) -> str:
     shown = repr(problem["input"])
     shown = shown if len(shown) <= LONGEST_SHOWN else f"{shown[:LONGEST_SHOWN]}…"
     value = f"{name}={shown}: " if name else ""
-    reason = problem["msg"].removeprefix("Value error, ").lower()  # of our own checks
+    own = problem["type"] == "value_error"  # of our own checks; pydantic begins its words with a capital letter
+    reason = problem["msg"].removeprefix("Value error, ") if own else problem["msg"].lower()
     return f"{value}{reason}. Correct the value."
 
 

@@ -2,6 +2,7 @@
 
 import contextlib
 import json
+import shutil
 import subprocess
 import sys
 import time
@@ -32,6 +33,7 @@ from airrep.index.editing import append, compact, delete
 from airrep.index.index import Index
 from airrep.index.shards import Shard
 from airrep.labels.instance import LabelledInstance
+from airrep.lm.warmup import warm_up
 from airrep.scoring.groups import Groups
 from airrep.scoring.pooling import Pooling, pool_scores
 
@@ -567,6 +569,15 @@ def before_and_after(tmp_path: Path) -> tuple[str, str]:
     return tiny_lm(tmp_path / "before"), tiny_lm(tmp_path / "after", seed=1)
 
 
+def call(*arguments: str) -> int:
+    """Status of a command."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(sys, "argv", ["airrep", *arguments])
+        with pytest.raises(SystemExit) as ended:
+            main()
+    return int(ended.value.code or 0)
+
+
 WARMED = ["n-grams of tokens", "n-grams of words", "encoder", "gradients", "warmed gradients"]
 
 
@@ -630,10 +641,57 @@ def test_the_lm_itself_is_not_taken_for_one_after_a_warm_up(tmp_path: Path, befo
     before, _ = before_and_after
     (tmp_path / "link").symlink_to(before)
     for name in (before, f"{before}/", str(tmp_path / "link"), str(tmp_path / "after" / ".." / "before")):
-        with pytest.raises(ConfigError, match="warmed: is the lm itself; expected that after a warm-up"):
+        with pytest.raises(ConfigError, match="warmed=.*: is the lm itself; expected that after a warm-up"):
             ChannelsSettings.of({"lm": before, "warmed": name})
-    with pytest.raises(ConfigError, match="warmed: is the lm itself"):
+    with pytest.raises(ConfigError, match="warmed=.*: is the lm itself"):
         ChannelsSettings.of({"lm": "some/model", "warmed": "some/model"})
+
+
+def test_an_index_is_built_with_one_lm_before_and_after_alone(
+    tmp_path: Path, before_and_after: tuple[str, str], caplog: pytest.LogCaptureFixture
+) -> None:
+    before, after = before_and_after
+    reads = {"lm": before, "device": "cpu", "precision": "float32", "gradients": "none"}
+    shutil.copytree(before, tmp_path / "copy")
+    with pytest.raises(ConfigError, match="has the weights of the lm itself"):
+        build_index(TRAIN, tmp_path / "i", "channels", settings={**reads, "warmed": str(tmp_path / "copy")})
+    assert not (tmp_path / "i").exists()
+    made = warm_up(TRAIN.take([0, 1]), tmp_path / "warm", {"lm": after, "device": "cpu", "precision": "float32"})
+    build_index(TRAIN, tmp_path / "i", "channels", settings={**reads, "warmed": str(made.path)})
+    assert f"is a warm-up of {after}, whose files are not those of {before}" in caplog.text
+
+
+def test_what_reads_an_lm_after_a_warm_up_says_what_it_lacks(tmp_path: Path, before_and_after: tuple[str, str]) -> None:
+    before, after = before_and_after
+    gradients = {"method": "logra", "warmed": True, "settings": {"rank": 4, "sketch": None}}
+    wanted = r"expected warmed as well \(--warmed FOLDER\): logra reads the LM after a warm-up"
+    with pytest.raises(ConfigError, match=wanted):
+        ChannelsSettings.of({"lm": before, "channels": [{"method": "ngram"}, gradients]})
+    with pytest.raises(ConfigError, match="warmed: tfidf reads no language model; expected false"):
+        ChannelsSettings.of({"channels": [{"method": "tfidf", "warmed": True}]})
+    for name in ("lm", "warmed", "base", "encoder", "tokenizer"):
+        with pytest.raises(ConfigError, match=f"{name}=''"):
+            ChannelsSettings.of({"lm": before, "warmed": after, name: ""})
+    own = {**gradients, "settings": {"rank": 4, "sketch": None, "lm": after}}
+    learnt = [{"method": "ngram", "settings": {"lm": before}}, own]
+    found = ChannelsSettings.of({"channels": learnt, "warmed": str(tmp_path / "after")}).channels
+    assert found[1].settings["lm"] == after  # the LM before it stands in the recipe
+
+
+def test_an_index_whose_lm_after_a_warm_up_moved_is_appended_to(
+    tmp_path: Path, before_and_after: tuple[str, str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    before, after = before_and_after
+    reads = {"lm": before, "warmed": after, "device": "cpu", "precision": "float32", "gradients": "none"}
+    built = build_index(TRAIN, tmp_path / "i", "channels", settings=reads)
+    Path(after).rename(tmp_path / "moved")
+    more = tmp_path / "more.jsonl"
+    more.write_text('{"id": "m", "prompt": "k", "response": "a dog and a cat"}\n')
+    assert call("append", str(built.path), str(more)) == 1
+    assert "--set warmed=FOLDER" in capsys.readouterr().err
+    assert call("append", str(built.path), str(more), "--set", f"warmed={tmp_path / 'moved'}") == 0
+    assert "1 examples added" in capsys.readouterr().err
+    assert call("append", str(built.path), str(more), "--set", "channels=kind") != 0
 
 
 def test_adapters_of_the_lm_after_a_warm_up_belong_to_the_one_before(tmp_path: Path) -> None:

@@ -4,6 +4,7 @@ import dataclasses
 import hashlib
 import json
 from collections.abc import Sequence
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -370,7 +371,7 @@ def test_channels_are_read_from_text(tmp_path):
 
 def test_what_was_learnt_moves_with_the_encoder_beside_it(tmp_path):
     home, away = tmp_path / "home", tmp_path / "away"
-    home.mkdir()
+    (home / "encoder").mkdir(parents=True)
     member = Channel(method="part", settings={"part": "one", "encoder": str(home / "encoder")})
     request = ([member], [LEARN], [HELD_OUT], home / "stack")
     made = learn_stack(*request)
@@ -379,14 +380,29 @@ def test_what_was_learnt_moves_with_the_encoder_beside_it(tmp_path):
     home.rename(away)
     found = ChannelsSettings(channels=str(away / "stack")).channels
     assert [one.settings["encoder"] for one in found] == [str(away / "encoder")]
+    moved = member.model_copy(update={"settings": {**member.settings, "encoder": str(away / "encoder")}})
+    assert learn_stack([moved], *request[1:3], away / "stack").channels == found  # it is known again there
 
 
 def test_a_model_beside_what_was_learnt_is_named_from_there_and_another_by_its_whole_path(tmp_path):
+    (tmp_path / "warm").mkdir()
     settings = {"lm": str(tmp_path / "warm"), "tokenizer": "/else/where", "view": "response"}
     told = unplaced(Channel(method="ngram", settings=settings), tmp_path / "stack")
     assert told["settings"] == {**settings, "lm": "../warm"}
     assert placed(told, tmp_path / "moved" / "stack", MOVED)["settings"]["lm"] == str(tmp_path / "moved" / "warm")
     assert placed(told, tmp_path)["settings"] == told["settings"]  # of a recipe that is written by hand, LMs as typed
+
+
+@pytest.mark.parametrize("out", ["stack", "./stack", "runs/../stack"])
+def test_a_place_that_is_told_from_the_working_directory_is_as_good_as_a_whole_path(tmp_path, monkeypatch, out):
+    for name in ("warm", "default", "words", "runs"):
+        (tmp_path / name).mkdir()
+    monkeypatch.chdir(tmp_path)
+    for given in ("warm", str(tmp_path / "warm")):
+        told = unplaced(Channel(method="ngram", settings={"lm": given}), Path(out))
+        assert told["settings"] == {"lm": "../warm"}
+    kept = {"encoder": "default", "tokenizer": "words", "lm": "owner/model"}  # no folders, whatever lies beside them
+    assert unplaced(Channel(method="airrep", settings=kept), Path(out))["settings"] == kept
 
 
 def test_the_same_request_is_answered_at_once_and_another_is_refused(tmp_path, monkeypatch):

@@ -1,10 +1,11 @@
 """Attribution by a sum of channels, each pooled by itself."""
 
-from collections.abc import Sequence
+import logging
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
-from typing import ClassVar, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 from scipy import sparse
@@ -20,6 +21,8 @@ from airrep.corpus.corpus import Corpus, Example
 from airrep.corpus.places import Places
 from airrep.corpus.views import View, something_seen
 from airrep.errors import ConfigError
+from airrep.lm.folders.forms import LmFiles, find_lm
+from airrep.lm.warmup import check_after
 from airrep.runtime.artifacts.digests import json_digest
 from airrep.runtime.seeding import stream
 from airrep.scoring.pooling import AnyPooling, ChannelPool, ChannelPooling, Pool, Pooling, PoolLike
@@ -32,6 +35,9 @@ HOW = ("device", "precision", "batch_tokens", "store")
 """Settings that say how features are computed, not which."""
 MAPS = "map_weights"
 """Of gradient methods: likewise a setting that training features do not depend on."""
+
+
+_log = logging.getLogger(__name__)
 
 
 class ChannelsAttributor(SeveralMethods[ChannelsSettings]):
@@ -138,11 +144,25 @@ class ChannelsAttributor(SeveralMethods[ChannelsSettings]):
         )
 
     def fit(self, train: Corpus, progress: OnProgress | None = None) -> None:
-        """Let every channel learn what it needs; for relative ones take random groups of the corpus as well."""
+        """Let every channel learn what it needs; for relative ones take random groups of the corpus as well.
+
+        Raises:
+            ConfigError: what is to be the LM after a warm-up cannot be, or as the channels' methods say.
+        """
+        self._check_warmed()
         super().fit(train, progress)
         if self._relative:
             rows = np.sort(stream(0, "channels", "reference").permutation(len(train))[:REFERENCE])
             self._reference = Reference.of(self.parts, train.take(rows))
+
+    def _check_warmed(self) -> None:
+        """Hold an LM after a warm-up against the one before it, and tell what is odd."""
+        read = [(one.warmed, one.settings) for one in self.channels if one.settings.get("lm") is not None]
+        before = next((own for warmed, own in read if not warmed), None)
+        for after in (own for warmed, own in read if warmed):
+            told = "" if before is None else check_after(_lm_files(before), _lm_files(after), before.get("template"))
+            if told:
+                _log.warning("%s", told)
 
     @property
     def _relative(self) -> bool:
@@ -303,6 +323,11 @@ def _weights(channels: Sequence[Channel]) -> list[tuple[object, ...]]:
 
 def _made(channel: Channel) -> Attributor:
     return make_attributor(channel.method, channel.settings)
+
+
+def _lm_files(settings: Mapping[str, Any]) -> LmFiles:
+    """Files of the LM that a channel reads."""
+    return find_lm(settings["lm"], settings.get("trust_remote_code", False), settings.get("base"))
 
 
 def _reweighed(channel: Channel, wanted: Channel | None) -> Channel:

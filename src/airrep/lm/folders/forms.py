@@ -176,7 +176,10 @@ def _folder(name: str, trusted: bool) -> Path:
         return path
     if path.exists() or _HUB_ID.fullmatch(name) is None:
         kind = "is a file" if path.exists() else "there is no such folder"
-        raise ConfigError(f"lm {name}: {kind}; expected a folder, or owner/name on the Hugging Face Hub. Check it.")
+        raise ConfigError(
+            f"lm {name}: {kind}; expected a folder, or owner/name on the Hugging Face Hub. Check it; where one has "
+            "moved, say where it is: --lm FOLDER, or --set warmed=FOLDER for that after a warm-up."
+        )
     wanted = (*_WANTED, CODE) if trusted else _WANTED
     return download("lm", name, wanted, "Fetch it elsewhere (hf download) and give its folder.")
 

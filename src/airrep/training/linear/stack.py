@@ -153,7 +153,7 @@ def learn_stack(
     _check(members, learn, held_out)
     members, path, rivals = _told_apart(members), real_path(out), rivals or {}
     request = {
-        "members": [one.model_dump(mode="json", exclude={"weight"}) for one in members],
+        "members": [{key: own for key, own in unplaced(one, path).items() if key != "weight"} for one in members],
         "rivals": {
             name: {"method": one.name, "settings": one.settings.model_dump(mode="json")} for name, one in rivals.items()
         },
