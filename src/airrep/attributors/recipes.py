@@ -47,7 +47,7 @@ FACTORS_RANK = 3
 Gradients = Literal["none", "logra", "ekfac", "both", "factors"]
 GRADIENTS: tuple[Gradients, ...] = get_args(Gradients)
 """Ways in which the default channels can read gradients."""
-OF_LM = ("max_tokens", "template")
+OF_LM = ("max_tokens", "template", "batch_tokens")
 """Settings that an LM is read with; encoders have others of these names."""
 _COMMON = ("lm", "base", "device", "precision", *OF_LM)
 """Settings that channels share."""
@@ -146,6 +146,7 @@ class ChannelsSettings(Settings):
         "precision",
         "max_tokens",
         "template",
+        "batch_tokens",
         "gradients",
         "map_weights",
     )
@@ -173,6 +174,9 @@ class ChannelsSettings(Settings):
     that is longer cannot be read."""
     template: str | None = None
     """Likewise, of the LM's prompts: None, 'plain', or a text with {prompt} and {response}."""
+    batch_tokens: int | None = Field(default=None, ge=1)
+    """Tokens that the LM reads in one packed micro-batch, in all channels that ask it: bounds memory, changes results
+    by rounding alone. None suits the device."""
     gradients: Gradients | None = None
     """How the default channels read the LM's gradients: 'logra', or None, keeps them small in the index; 'ekfac' takes
     them whole, which predicts better, and reads all examples again for each new question; 'both' adds the two up, which

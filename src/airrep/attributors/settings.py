@@ -104,7 +104,10 @@ class Bm25Settings(Settings):
 class NgramSettings(Settings):
     """Settings of the counting language model over n-grams."""
 
-    added = ("skip", "copied", "space", "signs", "lm", "base", "device", "precision", "max_tokens", "template")
+    added = (
+        *("skip", "copied", "space", "signs", "lm", "base", "device", "precision", "max_tokens", "template"),
+        "batch_tokens",
+    )
 
     view: View = "response"
     """What of an example is read: whole, response or prompt. The loss counts the response alone."""
@@ -121,6 +124,8 @@ class NgramSettings(Settings):
     """Longest example that the LM reads; None: its positions, at most 2048."""
     template: str | None = None
     """Of the LM's prompts, as for gradient methods; None: its chat template, or plain text where it has none."""
+    batch_tokens: int | None = Field(default=None, ge=1)
+    """Tokens that the LM reads in one packed micro-batch: bounds memory. None suits the device."""
     orders: tuple[int, ...] = (1, 2, 3)
     """Lengths of the n-grams, at most four of them, whose gains are added up."""
     tokenizer: str = "words"

@@ -1,6 +1,7 @@
 """Sums of channels: the equation, an index of them, what cannot be."""
 
 import contextlib
+import gc
 import json
 import shutil
 import subprocess
@@ -33,6 +34,7 @@ from airrep.index.editing import append, compact, delete
 from airrep.index.index import Index
 from airrep.index.shards import Shard
 from airrep.labels.instance import LabelledInstance
+from airrep.lm.model import load_lm
 from airrep.lm.warmup import warm_up
 from airrep.scoring.groups import Groups
 from airrep.scoring.pooling import Pooling, pool_scores
@@ -229,6 +231,25 @@ def test_how_the_lm_reads_is_set_for_all_channels_that_ask_it() -> None:
         ChannelsSettings.of({"max_tokens": 64, "channels": [{"method": "ngram"}]})
     own = ChannelsSettings.of({"max_tokens": 64, "channels": [{"method": "ngram", "settings": {"lm": "some/model"}}]})
     assert own.channels[0].settings["max_tokens"] == 64
+
+
+def test_tokens_in_a_batch_are_set_for_all_channels_and_one_lm_is_held(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lm, loaded = tiny_lm(tmp_path / "lm"), []
+    load = load_lm
+    monkeypatch.setattr("airrep.lm.model.load_lm", lambda given: loaded.append(given.batch_tokens) or load(given))
+    settings = {"lm": lm, "device": "cpu", "precision": "float32", "batch_tokens": 40}
+    small = build_index(TRAIN, tmp_path / "small", "channels", settings=settings)
+    assert loaded == [40]
+    found = small.top(ASKED[0], 7, why=True).hits
+    del small
+    gc.collect()
+    whole = build_index(TRAIN, tmp_path / "whole", "channels", settings=settings | {"batch_tokens": None})
+    assert loaded == [40, None]
+    for one, other in zip(found, whole.top(ASKED[0], 7, why=True).hits, strict=True):
+        assert one.row == other.row
+        assert one.score == pytest.approx(other.score, abs=1e-4)
 
 
 def test_a_response_of_any_length_is_read_where_the_lm_has_room(tmp_path: Path) -> None:
