@@ -156,5 +156,5 @@ def test_the_default_channels_take_weights_for_their_gradients(lm: str) -> None:
     made = make_attributor("channels", {"lm": lm, "map_weights": {"*mlp*": 2.0}})
     assert made.channels[-1].settings["map_weights"] == {"*mlp*": 2.0}
     assert "map_weights" not in made.settings.model_dump(), "the channels say it"
-    with pytest.raises(ConfigError, match="map_weights: are those of the lm in the default channels"):
+    with pytest.raises(ConfigError, match="map_weights: are those of the LM in the default channels"):
         make_attributor("channels", {"map_weights": "maps"})
