@@ -182,7 +182,7 @@ class TargetLM:
         if not len(documents):
             raise ConfigError("fine-tune: there are no training examples; expected at least one. Give a larger subset.")
         self._keep_base()
-        with memory_named("fine-tune"):
+        with memory_named("fine-tune", "Lower batch_tokens, or set checkpointing=true."):
             if settings.lora_rank is None:
                 return self._train(documents, settings, seed, on_step)
             with adapted(self.model, settings, seed):

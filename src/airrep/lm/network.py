@@ -160,17 +160,17 @@ def recompute_activations(model: Any, name: str) -> None:
 
 
 @contextmanager
-def memory_named(what: str) -> Iterator[None]:
-    """Turn a lack of memory into a one-line TrainingError."""
+def memory_named(what: str, advice: str = "Lower batch_tokens.") -> Iterator[None]:
+    """Turn a lack of memory into a one-line TrainingError, which ends with what to do."""
     try:
         yield
     except (torch.OutOfMemoryError, MemoryError) as error:
-        raise _short_of_memory(what) from error
+        raise _short_of_memory(what, advice) from error
     except RuntimeError as error:
         if not any(sign in str(error) for sign in _SIGNS):
             raise
-        raise _short_of_memory(what) from error
+        raise _short_of_memory(what, advice) from error
 
 
-def _short_of_memory(what: str) -> TrainingError:
-    return TrainingError(f"{what}: memory is short. Lower batch_tokens, or set checkpointing=true.")
+def _short_of_memory(what: str, advice: str) -> TrainingError:
+    return TrainingError(f"{what}: memory is short. {advice}")
