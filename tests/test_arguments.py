@@ -8,7 +8,9 @@ import numpy as np
 import pytest
 
 import airrep
+from airrep.attributors.recipes import ChannelsSettings
 from airrep.errors import AirRepError
+from airrep.lm.settings import LmSettings
 from airrep.training.ranking_loss import ranking_loss
 
 RECORDS = [
@@ -117,3 +119,13 @@ def test_equal_examples_without_ids_are_numbered_as_records_are(tmp_path: Path) 
     index = airrep.build_index([one, texts], tmp_path / "index", "tfidf")
     assert [example.id for example in index.examples([0, 1])] == records.ids.to_pylist()
     assert len(index.top([one, dict(texts)], k=1)) == 2
+
+
+def test_settings_take_paths_however_they_are_made(tmp_path: Path) -> None:
+    recipe = tmp_path / "recipe.yaml"
+    recipe.write_text("- method: tfidf\n")
+    for made in (LmSettings(lm=tmp_path), LmSettings.of({"lm": tmp_path})):  # type: ignore[arg-type]
+        assert made.lm == str(tmp_path)
+    for channels in (ChannelsSettings(channels=recipe), ChannelsSettings.of({"channels": recipe})):  # type: ignore[arg-type]
+        assert [one.method for one in channels.channels] == ["tfidf"]
+    assert ChannelsSettings(lm="some/model", warmed=tmp_path).warmed == str(tmp_path)  # type: ignore[arg-type]

@@ -324,7 +324,7 @@ def _named_channels(channels: object) -> object:
         return default_channels()
     if channels == KIND:
         return kind_channels()
-    return read_channels(channels) if isinstance(channels, str) else channels
+    return read_channels(os.fspath(channels)) if isinstance(channels, str | os.PathLike) else channels
 
 
 def own_encoders(channels: object) -> set[str]:

@@ -7,7 +7,14 @@ from pathlib import Path
 from typing import Any, ClassVar, Self
 
 import yaml
-from pydantic import BaseModel, ConfigDict, SerializerFunctionWrapHandler, ValidationError, model_serializer
+from pydantic import (
+    BaseModel,
+    ConfigDict,
+    SerializerFunctionWrapHandler,
+    ValidationError,
+    model_serializer,
+    model_validator,
+)
 
 from airrep.errors import ConfigError
 
@@ -23,6 +30,14 @@ class Settings(BaseModel):
     added: ClassVar[tuple[str, ...]] = ()
     """Fields that came later. They are not written where they have their defaults, so that requests and fingerprints of
     older artifacts stay as they were."""
+
+    @model_validator(mode="before")
+    @classmethod
+    def _as_texts(cls, values: Any) -> Any:
+        """Take paths, as other stages return them, as their texts."""
+        if not isinstance(values, Mapping):
+            return values
+        return {name: fspath(one) if isinstance(one, PathLike) else one for name, one in values.items()}
 
     @model_serializer(mode="wrap")
     def _without_added(self, write: SerializerFunctionWrapHandler) -> dict[str, Any]:
@@ -41,13 +56,13 @@ class Settings(BaseModel):
 
     @classmethod
     def of(cls, values: dict[str, Any], where: str = "settings") -> Self:
-        """Check *values* and fill in the defaults; a path, as other stages return it, is taken as its text.
+        """Check *values* and fill in the defaults; a path is taken as its text.
 
         Raises:
             ConfigError: a name that does not exist, or a value that cannot hold.
         """
         try:
-            return cls(**{name: fspath(one) if isinstance(one, PathLike) else one for name, one in values.items()})
+            return cls(**values)
         except ValidationError as error:
             told = error.errors()[0].get("ctx", {}).get("error")
             if isinstance(told, ConfigError):  # it says by itself what to do
