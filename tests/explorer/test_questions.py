@@ -275,3 +275,43 @@ def test_same_words_before_the_last_message_alone_are_listed_with_their_message(
     whole = questions.example(explorer, requests.ExampleRequest(row=hit["row"], query=ref()))
     assert whole["prompt"] == prompt
     assert [prompt[start:stop] for _, start, stop in whole["words"][0]["example"]] == ["zebra", "zebra"]
+
+
+def test_parts_of_objects_are_facets_groups_and_filters(tmp_path: Path) -> None:
+    records = [
+        {
+            "id": f"e{n}",
+            "prompt": f"prompt {n}",
+            "response": f"answer {n}",
+            "meta": {"lang": ["en", "de", None][n % 3], "origin": {"site": "ab"[n % 2], "page": n}},
+            "a.b": n % 2,
+            "a": {"b": 7} if n < 6 else 5,
+            "tags": ["x"],
+        }
+        for n in range(12)
+    ]
+    index = airrep.build_index(records, tmp_path / "index", "tfidf")
+    asked = Corpus.from_examples([Example("prompt", "answer 3", id="q")])
+    explorer = Explorer(index, asked)
+    assert {"meta.lang", "meta.origin.site", "meta.origin.page", "a.b", "a", "tags"} <= set(explorer.facets.fields)
+    assert "meta" not in explorer.facets.fields
+    counts = {
+        one["name"]: {value["value"]: value["count"] for value in one["values"] if value["count"]}
+        for one in questions.count(explorer, requests.CountRequest())["facets"]
+    }
+    assert counts["meta.lang"] == {"en": 4, "de": 4, "(none)": 4}
+    assert counts["meta.origin.site"] == {"a": 6, "b": 6}
+    told = questions.groups(explorer, requests.GroupRequest(query=ref(), by="meta.lang"))
+    expected = index.group_scores(asked, by="meta.lang")
+    scores = dict(zip(expected.names, expected.scores[0].tolist(), strict=True))
+    assert {one["value"]: one["score"] for one in told["groups"]} == pytest.approx(scores)
+    for where in (
+        'meta.lang == "en"',
+        'metadata["meta"]["lang"] == "en"',
+        "a.b == 1",
+        'metadata["a.b"] == 1',
+        "a == 5",
+    ):
+        assert explorer.facets.mask(where, {}).tolist() == index.mask(where).tolist(), where
+    chosen = explorer.facets.mask(None, {"meta.origin.site": ["a"], "meta.lang": ["de"]})
+    assert np.flatnonzero(chosen).tolist() == index.where('meta.origin.site == "a" and meta.lang == "de"').tolist()

@@ -222,10 +222,28 @@ def _no_part(where: str, name: str) -> str:
 
 
 def distinct_values(table: pa.Table, names: Sequence[str]) -> Iterator[tuple[list[Any], Rows]]:
-    """Keys of the metadata, parsed together: for each, values as they are in JSON, and which of them each row has."""
+    """Fields of the metadata, parsed together: for each, values as they are in JSON, and which of them each row has."""
     records, codes = _distinct(table["metadata"])
     for name in names:
-        yield [record.get(name) for record in records], codes
+        yield [part_of(record, name) for record in records], codes
+
+
+def with_parts(table: pa.Table, names: Iterable[str]) -> list[str]:
+    """Fields of the metadata by name, with the parts of objects in place of these, as the rows of a table have them."""
+    records, _ = _distinct(table["metadata"])
+    found: dict[str, None] = {}
+    for name in names:
+        values = [record[name] for record in records if name in record]
+        found |= dict.fromkeys(inner for value in values for inner in _leaves(name, value)) or {name: None}
+    return list(found)
+
+
+def _leaves(name: str, value: Any) -> Iterator[str]:
+    """Names of the values in an object, by depth first; of any other value its own."""
+    if not isinstance(value, Mapping):
+        yield name
+    for key, inner in value.items() if isinstance(value, Mapping) else ():
+        yield from _leaves(f"{name}.{key}", inner)
 
 
 def shown_value(value: Any) -> str | None:

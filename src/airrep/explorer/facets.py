@@ -4,6 +4,7 @@ import json
 import threading
 from collections import OrderedDict
 from collections.abc import Iterator, Mapping, Sequence
+from functools import cached_property
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -21,6 +22,7 @@ from airrep.corpus.fields import (
     shown_apart,
     shown_value,
     value_kinds,
+    with_parts,
 )
 from airrep.corpus.filters import Filter, compile_filter
 from airrep.errors import ConfigError
@@ -31,6 +33,8 @@ MOST_VALUES = 500
 """Values of a field that is a facet, at most: ids and texts are none."""
 MOST_FIELDS = 12
 """Fields of the metadata that are looked at."""
+LOOKED_AT = 1000
+"""Rows whose metadata are looked at for parts of objects."""
 MASKS = 8
 """Filters whose rows are kept."""
 
@@ -69,10 +73,11 @@ class Facets:
         self._facets: dict[str, Facet | None] = {}
         self._masks: OrderedDict[str, Mask] = OrderedDict()
 
-    @property
+    @cached_property
     def fields(self) -> tuple[str, ...]:
-        """Fields that may be facets."""
-        return tuple(dict.fromkeys(("source", "label", *self._index.fields[:MOST_FIELDS])))
+        """Fields that may be facets; of objects in the metadata, as the first rows have them, their parts."""
+        first = self._index.shards[0].examples.table.slice(0, LOOKED_AT)
+        return tuple(dict.fromkeys(("source", "label", *with_parts(first, self._index.fields)[:MOST_FIELDS])))
 
     def prepare(self) -> None:
         """Read all facets: the metadata of a million rows take some seconds."""
@@ -126,7 +131,8 @@ class Facets:
         compared = Comparisons()
         for field in chosen.fields:
             facet = self._found(field.name) if field.name in self.fields else None
-            if facet is None or facet.values is None or field.nested != (field.name not in TEXT_FIELDS):
+            exact = "." in field.name and field.path  # a key with a dot, where the facet may be a part of an object
+            if facet is None or facet.values is None or exact or field.nested != (field.name not in TEXT_FIELDS):
                 return None
             columns[field] = RepeatedColumn(_column(field, facet.values, compared), facet.codes)
         mask: Mask = chosen.of(columns) & self._index.live
