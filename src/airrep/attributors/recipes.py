@@ -253,7 +253,7 @@ class ChannelsSettings(Settings):
         if all(channel.relative for channel in channels if channel.weight > 0):
             raise ValueError("expected one whose weight is not relative; set relative: false for one")
         after = _of_warmed(common, known.data.get("warmed"))
-        lacking = next((one for one in channels if one.warmed and not {"lm"} & {*one.settings, *after}), None)
+        lacking = next((one for one in channels if one.warmed and "lm" not in {*one.settings, *after}), None)
         if lacking is not None:
             raise ValueError(f"expected warmed as well (--warmed FOLDER): {lacking.title} reads the LM after a warm-up")
         return tuple(

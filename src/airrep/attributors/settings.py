@@ -105,7 +105,16 @@ class NgramSettings(Settings):
     """Settings of the counting language model over n-grams."""
 
     added = (
-        *("skip", "copied", "space", "signs", "lm", "base", "device", "precision", "max_tokens", "template"),
+        "skip",
+        "copied",
+        "space",
+        "signs",
+        "lm",
+        "base",
+        "device",
+        "precision",
+        "max_tokens",
+        "template",
         "batch_tokens",
     )
 

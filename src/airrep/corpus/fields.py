@@ -239,10 +239,11 @@ def with_parts(table: pa.Table, names: Iterable[str]) -> list[str]:
 
 
 def _leaves(name: str, value: Any) -> Iterator[str]:
-    """Names of the values in an object, by depth first; of any other value its own."""
+    """Names of the values in an object; of any other value its own."""
     if not isinstance(value, Mapping):
         yield name
-    for key, inner in value.items() if isinstance(value, Mapping) else ():
+        return
+    for key, inner in value.items():
         yield from _leaves(f"{name}.{key}", inner)
 
 

@@ -111,7 +111,7 @@ def check_after(before: LmFiles, after: LmFiles, template: str | None = None) ->
     earlier, made = open_warmup(before.folder), open_warmup(after.folder)
     if earlier is not None and earlier.base["files"] == after.digest():
         raise ConfigError(
-            f"warmed {after.name}: is the LM that {before.name} is a warm-up of. Change them: --lm {after.name} "
+            f"warmed {after.name}: is the LM that {before.name} is a warm-up of. Exchange them: --lm {after.name} "
             f"--warmed {before.name}"
         )
     shapes = [{name: read_config(one.weights / CONFIG).get(name) for name in _SHAPE} for one in (before, after)]
