@@ -61,6 +61,7 @@ SERIES = {
     "expected": Series("text less what the LM expects", "#9a2a86", TRIANGLE),
     "logra": Series("channels with LoGra", "#b3661d", DIAMOND),
     "logra-alone": Series("LoGra alone", "#b3661d", DIAMOND, filled=False),
+    "warmed": Series("LoGra before and after a warm-up", "#8a1538", DIAMOND),
     "both": Series("channels with LoGra and EK-FAC", "#2c7a3f", TIP),
     "ekfac": Series("channels with EK-FAC", "#2c7a3f", TIP),
     "ekfac-alone": Series("EK-FAC alone", "#2c7a3f", TIP, filled=False),
@@ -68,7 +69,7 @@ SERIES = {
 LEGEND = {
     26: ("counting",),
     196: ("text", "expected"),
-    452: ("logra", "logra-alone"),
+    452: ("logra", "logra-alone", "warmed"),
     640: ("both", "ekfac", "ekfac-alone"),
 }
 """Series in columns, by where a column begins in pixels."""
@@ -115,6 +116,7 @@ SMOLLM2 = Judge(
         "expected": ("smollm2/results/{role}", "Channels-expected"),
         "logra": ("smollm2/results/{role}-gradients", "Channels-LoGra"),
         "logra-alone": ("smollm2/results/{role}-gradients", "LoGra"),
+        "warmed": (WEIGHED, "{role} warmed"),
         "both": (WEIGHED, "{role} both"),
         "ekfac": (WEIGHED, "{role} ekfac"),
         "ekfac-alone": ("smollm2/results/{role}-whole-gradients", "EK-FAC-0.75"),
@@ -141,7 +143,8 @@ def _large(role: str) -> Judge:
     """SmolLM2 on subsets of 1,000."""
     folders = {"counting": "", "text": "", "logra": "-gradients"}
     rows = {name: (f"smollm2/results/{role}-1000{folder}", SMOLLM2.rows[name][1]) for name, folder in folders.items()}
-    return Judge("1,000", 1000, {**rows, "both": (WEIGHED, f"{role}-1000 both")})
+    weighed = {name: (WEIGHED, f"{role}-1000 {name}") for name in ("warmed", "both")}
+    return Judge("1,000", 1000, {**rows, **weighed})
 
 
 def _sized(size: int) -> Judge:
@@ -149,7 +152,8 @@ def _sized(size: int) -> Judge:
     folder = f"channels/results/size-{size}"
     rows = {"text": "Channels-text", "logra": "Channels-LoGra", "both": "Channels-both"}
     whole = {name: (f"{folder}-whole-gradients", row) for name, row in rows.items()}
-    return Judge(str(size), size, {"counting": (folder, "N-grams"), **whole})
+    warmed = (f"{folder}-warmed-channels", "Channels-warmed")
+    return Judge(str(size), size, {"counting": (folder, "N-grams"), "warmed": warmed, **whole})
 
 
 _OWN_SIZE = Judge(
@@ -159,10 +163,11 @@ _OWN_SIZE = Judge(
         "counting": ("channels/results/tasks-logra", "N-grams-LM"),
         "text": ("channels/results/tasks-logra", "Channels-text"),
         "logra": ("channels/results/tasks-logra", "Channels-LoGra"),
+        "warmed": ("channels/results/tasks-warmed-channels", "Channels-warmed"),
         "both": ("channels/results/tasks-gradients", "Channels-both"),
     },
 )
-_SMALL = Judge("50", 50, {name: SMOLLM2.rows[name] for name in ("counting", "text", "logra", "both")})
+_SMALL = Judge("50", 50, {name: SMOLLM2.rows[name] for name in ("counting", "text", "logra", "warmed", "both")})
 SIZED = {
     ("tasks", "4.5M: 30 NLP tasks"): (_sized(25), _sized(50), _OWN_SIZE, _sized(200), _sized(400)),
     ("tasks", "SmolLM2-135M: 30 NLP tasks"): (_SMALL, _large("tasks")),
@@ -278,7 +283,7 @@ def lm_size(judged: Mapping[str, Sequence[Judged]]) -> str:
     """LDS over the number of parameters of the LM that judges."""
     title = "LDS × 100 over the size of the language model that judges"
     y = heights(model for models in judged.values() for model in models)
-    names = [name for name in SERIES if name != "ekfac"]
+    names = [name for name in SERIES if name not in ("ekfac", "warmed")]
     parts = legend(title, names)
     for number, (role, models) in enumerate(judged.items()):
         x = Axis((1.6e6, 2.4e8), across(number, len(judged)), logarithmic=True)
