@@ -64,13 +64,13 @@ def test_one_named_field_leaves_the_other_to_the_accepted_names() -> None:
 
 def test_optional_fields_are_text_or_integers() -> None:
     record = {"prompt": "p", "response": "r", "id": 7, "label": np.int64(3), "source": "forum"}
-    assert parse(record)[2:] == ("7", "3", "forum", None)
+    assert parse(record)[2:6] == ("7", "3", "forum", None)
 
 
 def test_optional_fields_can_be_named() -> None:
     record = {"prompt": "p", "response": "r", "key": "k", "task": "t", "site": "s", "label": "other"}
     fields = parse(record, id_field="key", label_field="task", source_field="site")
-    assert fields[2:] == ("k", "t", "s", '{"label":"other"}')
+    assert fields[2:6] == ("k", "t", "s", '{"label":"other"}')
 
 
 def test_named_fields_may_be_parts_of_objects() -> None:

@@ -47,7 +47,7 @@ FACTORS_RANK = 3
 Gradients = Literal["none", "logra", "ekfac", "both", "factors"]
 GRADIENTS: tuple[Gradients, ...] = get_args(Gradients)
 """Ways in which the default channels can read gradients."""
-OF_LM = ("max_tokens", "template", "batch_tokens")
+OF_LM = ("max_tokens", "cut", "template", "batch_tokens")
 """Settings that an LM is read with; encoders have others of these names."""
 _COMMON = ("lm", "base", "device", "precision", *OF_LM)
 """Settings that channels share."""
@@ -145,6 +145,7 @@ class ChannelsSettings(Settings):
         "device",
         "precision",
         "max_tokens",
+        "cut",
         "template",
         "batch_tokens",
         "gradients",
@@ -172,8 +173,12 @@ class ChannelsSettings(Settings):
     max_tokens: int | None = Field(default=None, ge=8)
     """Longest example that the LM reads, in all channels that ask it; None: its positions, at most 2048. A response
     that is longer cannot be read."""
+    cut: Literal["prompt", "end"] | None = None
+    """Likewise, what the LM does not read of a longer example: None or 'prompt', the front of its prompt; 'end', the
+    end, as trl does."""
     template: str | None = None
-    """Likewise, of the LM's prompts: None, 'plain', or a text with {prompt} and {response}."""
+    """Likewise, how the LM reads examples: None follows the form of each row; 'chat', 'plain', or a text with {prompt}
+    and {response}."""
     batch_tokens: int | None = Field(default=None, ge=1)
     """Tokens that the LM reads in one packed micro-batch, in all channels that ask it: bounds memory, changes results
     by rounding alone. None suits the device."""

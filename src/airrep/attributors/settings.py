@@ -114,6 +114,7 @@ class NgramSettings(Settings):
         "device",
         "precision",
         "max_tokens",
+        "cut",
         "template",
         "batch_tokens",
     )
@@ -131,8 +132,10 @@ class NgramSettings(Settings):
     """Of the LM's matrix products; auto takes bfloat16 where the device is fast at it."""
     max_tokens: int | None = Field(default=None, ge=8)
     """Longest example that the LM reads; None: its positions, at most 2048."""
+    cut: Literal["prompt", "end"] | None = None
+    """What the LM does not read of a longer example, as for gradient methods."""
     template: str | None = None
-    """Of the LM's prompts, as for gradient methods; None: its chat template, or plain text where it has none."""
+    """How the LM reads examples, as for gradient methods: None, 'chat', 'plain' or a text."""
     batch_tokens: int | None = Field(default=None, ge=1)
     """Tokens that the LM reads in one packed micro-batch: bounds memory. None suits the device."""
     orders: tuple[int, ...] = (1, 2, 3)

@@ -1,7 +1,7 @@
 """Examples and ordered, immutable corpora of them.
 
-A corpus is a pyarrow table with the columns ``id``, ``prompt``, ``response``, ``label``, ``source`` and
-``metadata`` (JSON text), all ``large_string``. Rows keep the order of the file; ids are unique.
+A corpus is a pyarrow table with the columns ``id``, ``prompt``, ``response``, ``label``, ``source``,
+``metadata`` and ``chat`` (JSON text), all ``large_string``. Rows keep the order of the file; ids are unique.
 """
 
 import json
@@ -20,10 +20,21 @@ from airrep.arrays import Rows
 from airrep.corpus.fields import field_values
 from airrep.corpus.records import HASH, RESERVED, Fields, Reading, Schema, checked, content_hash
 from airrep.corpus.schemas.forms import Preferences, Turns
+from airrep.corpus.schemas.trainers import TrainerName
 from airrep.corpus.sources.files import LONGEST_LINE
 from airrep.corpus.sources.opening import open_source
 from airrep.corpus.sources.source import RecordSource
-from airrep.corpus.table import COLUMNS, SCHEMA, Column, Skipped, build_table, checked_table, table_digest, take
+from airrep.corpus.table import (
+    COLUMNS,
+    SCHEMA,
+    Column,
+    Skipped,
+    build_table,
+    checked_table,
+    table_digest,
+    take,
+    with_all_columns,
+)
 from airrep.errors import ConfigError, DataError
 
 _BATCH_ROWS = 4096
@@ -49,6 +60,9 @@ class Example:
     label: str | None = None
     source: str | None = None
     metadata: Mapping[str, Any] = field(default_factory=dict, hash=False)
+    chat: Mapping[str, Any] | None = field(default=None, hash=False)
+    """What a trainer reads that the two texts do not tell: ``messages`` as its record has them, the last one the
+    response, with ``tools`` and arguments of the chat ``template``; or the ``form`` of a row without a template."""
 
     def __post_init__(self) -> None:
         """Make an id of the texts; what is no text is refused by the corpus that it comes into."""
@@ -67,10 +81,12 @@ class Example:
         Metadata keys stand beside the fields; those named like a field stand in an object under ``metadata``.
         """
         own = {"id": self.id, "prompt": self.prompt, "response": self.response}
-        optional = {"label": self.label, "source": self.source}
+        optional: dict[str, Any] = {"label": self.label, "source": self.source}
         plain = {key: value for key, value in self.metadata.items() if key not in RESERVED}
         nested = {key: value for key, value in self.metadata.items() if key in RESERVED}
         given = {key: value for key, value in optional.items() if value is not None}
+        if self.chat is not None:
+            given["chat"] = dict(self.chat)
         return own | given | plain | ({"metadata": nested} if nested else {})
 
 
@@ -102,6 +118,7 @@ class Corpus(Sequence[Example]):
         apart: Sequence[str] = (),
         reading: Reading | None = None,
     ) -> None:
+        table = with_all_columns(table)
         if table.schema.names != list(COLUMNS) or table.schema.types != SCHEMA.types:
             found = ", ".join(f"{column.name} ({column.type})" for column in table.schema)
             raise DataError(f"corpus table: has the columns {found}; {', '.join(COLUMNS)} as large_string expected")
@@ -140,8 +157,9 @@ class Corpus(Sequence[Example]):
         id_field: str | None = None,
         label_field: str | None = None,
         source_field: str | None = None,
-        turns: Turns = "last",
+        turns: Turns | None = None,
         preferences: Preferences = "chosen",
+        trained_with: TrainerName | None = None,
         skip_invalid: bool = False,
     ) -> Self:
         """Return a corpus of mappings, such as a list of dicts or a Hugging Face ``Dataset``.
@@ -156,7 +174,9 @@ class Corpus(Sequence[Example]):
                 f"records: are a {type(records).__name__}; expected a list of dicts. Give one, such as "
                 "table.to_dict('records'); functions that ask for data take tables, paths and one dict as they are."
             )
-        schema = Schema(prompt_field, response_field, id_field, label_field, source_field, turns, preferences)
+        schema = Schema(
+            prompt_field, response_field, id_field, label_field, source_field, turns, preferences, trained_with
+        )
         source = RecordSource("records", "record", enumerate(records, 1))
         table, skipped, forms = _read(source, schema, skip_invalid)
         return cls(table, skipped=skipped, forms=forms, reading=Reading(schema.chosen, tuple(sorted(forms))))
@@ -253,10 +273,18 @@ class Corpus(Sequence[Example]):
 
 
 def _example(
-    key: str, prompt: str, response: str, label: str | None, source: str | None, metadata: str | None
+    key: str, prompt: str, response: str, label: str | None, source: str | None, metadata: str | None, chat: str | None
 ) -> Example:
     """Return the example of one row."""
-    return Example(prompt, response, key, label, source, json.loads(metadata) if metadata else {})
+    return Example(
+        prompt,
+        response,
+        key,
+        label,
+        source,
+        json.loads(metadata) if metadata else {},
+        json.loads(chat) if chat else None,
+    )
 
 
 def _fields(example: object) -> tuple[str, list[Fields]]:
@@ -276,7 +304,7 @@ def given_id(example: Example) -> str | None:
 def _row(one: Example, *, blank: bool = False) -> Fields:
     if one.id is None:
         raise DataError("id is null; text is expected")
-    return checked(one.prompt, one.response, given_id(one), one.label, one.source, one.metadata, blank=blank)
+    return checked(one.prompt, one.response, given_id(one), one.label, one.source, one.metadata, one.chat, blank=blank)
 
 
 def plain_example(example: Example) -> Example:
@@ -287,7 +315,7 @@ def plain_example(example: Example) -> Example:
     """
     row = _row(example, blank=True)
     key = row.id or content_hash(row.prompt, row.response)
-    return _example(key, row.prompt, row.response, row.label, row.source, row.metadata)
+    return _example(key, row.prompt, row.response, row.label, row.source, row.metadata, row.chat)
 
 
 def read_corpus(
@@ -298,8 +326,9 @@ def read_corpus(
     id_field: str | None = None,
     label_field: str | None = None,
     source_field: str | None = None,
-    turns: Turns = "last",
+    turns: Turns | None = None,
     preferences: Preferences = "chosen",
+    trained_with: TrainerName | None = None,
     split: str | None = None,
     config: str | None = None,
     skip_invalid: bool = False,
@@ -316,8 +345,10 @@ def read_corpus(
         id_field: name of the id's field, by default "id". Records without get the hash of their texts.
         label_field: name of the label's field, by default "label".
         source_field: name of the source's field, by default "source".
-        turns: which assistant turns of a conversation are examples: its "last", or "all".
+        turns: which assistant turns of a conversation are examples: its "last" (the default), or "all".
         preferences: which responses of a preference pair are examples: the "chosen", or "both".
+        trained_with: the trainer that rows are read as (docs/trainers.md): "trl", "axolotl", "llamafactory",
+            "ms-swift" or "open-instruct"; it decides what is joined, which turns are learnt, and what of them.
         split: which split of a dataset or a folder that has some, by default "train".
         config: which config of a dataset of the Hub.
         skip_invalid: leave out invalid records, counted in ``skipped``; otherwise the first is an error.
@@ -334,7 +365,7 @@ def read_corpus(
         >>> corpus[0].prompt
         'question e 0'
     """
-    schema = Schema(prompt_field, response_field, id_field, label_field, source_field, turns, preferences)
+    schema = Schema(prompt_field, response_field, id_field, label_field, source_field, turns, preferences, trained_with)
     if longest_line < 1:
         raise ConfigError(f"longest_line={longest_line}: expected 1 MiB or more. Correct the value.")
     source = open_source(path, split, config, longest_line)

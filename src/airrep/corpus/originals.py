@@ -10,6 +10,7 @@ from airrep.corpus.corpus import Example
 from airrep.corpus.inputs import CorpusLike, as_records
 from airrep.corpus.records import Fields, Schema, content_hash, without_missing
 from airrep.corpus.schemas.forms import Preferences, Turns
+from airrep.corpus.schemas.trainers import TrainerName
 from airrep.corpus.schemas.values import describe, name
 from airrep.corpus.sources.files import LONGEST_LINE
 from airrep.corpus.sources.opening import open_source
@@ -30,8 +31,9 @@ def take_records(
     id_field: str | None = None,
     label_field: str | None = None,
     source_field: str | None = None,
-    turns: Turns = "last",
+    turns: Turns | None = None,
     preferences: Preferences = "chosen",
+    trained_with: TrainerName | None = None,
     split: str | None = None,
     config: str | None = None,
     skip_invalid: bool = False,
@@ -57,7 +59,7 @@ def take_records(
         >>> [record["id"] for record in airrep.take_records("train.jsonl", picked)]
         ['e0', 'e2']
     """
-    schema = Schema(prompt_field, response_field, id_field, label_field, source_field, turns, preferences)
+    schema = Schema(prompt_field, response_field, id_field, label_field, source_field, turns, preferences, trained_with)
     wanted = _Wanted(examples, longest_line)
     if isinstance(data, str | PathLike):
         source = open_source(data, split, config, longest_line)

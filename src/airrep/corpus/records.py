@@ -11,19 +11,20 @@ import numpy as np
 
 from airrep.corpus.encodings import remedy_of_text
 from airrep.corpus.fields import part_of
-from airrep.corpus.schemas.conversations import Pair, is_messages
+from airrep.corpus.schemas.conversations import CHAT_KEYS, Pair, is_chat_of_example, is_messages
 from airrep.corpus.schemas.forms import PAIRS, Preferences, Read, Turns, names, read_chat, read_form
+from airrep.corpus.schemas.trainers import TrainerName, trainer_of
 from airrep.corpus.schemas.values import describe, is_missing, is_of_pandas, label, name, text, text_or_blank
 from airrep.errors import ConfigError, DataError, escaped
 
-RESERVED = ("id", "prompt", "response", "label", "source", "metadata")
+RESERVED = ("id", "prompt", "response", "label", "source", "metadata", "chat")
 """Names that written records keep for themselves; metadata of the same name is written under ``metadata``."""
 
 _MISSING = object()
 
 
 class Fields(NamedTuple):
-    """Fields of one record that a corpus keeps; ``metadata`` is canonical JSON text, or None if there is none."""
+    """Fields of one record that a corpus keeps; ``metadata`` and ``chat`` are JSON text, or None if there is none."""
 
     prompt: str
     response: str
@@ -31,6 +32,7 @@ class Fields(NamedTuple):
     label: str | None
     source: str | None
     metadata: str | None
+    chat: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,13 +44,17 @@ class Schema:
     id_field: str | None = None
     label_field: str | None = None
     source_field: str | None = None
-    turns: Turns = "last"
+    turns: Turns | None = None
     preferences: Preferences = "chosen"
+    trained_with: TrainerName | None = None
 
     def __post_init__(self) -> None:
-        """Refuse what is no choice."""
+        """Refuse what is no choice; turns that nobody names are those that the trainer learns."""
+        trainer = trainer_of(self.trained_with)
+        if self.turns is None:
+            object.__setattr__(self, "turns", trainer.turns)
         choices: tuple[tuple[str, str, tuple[str, ...]], ...] = (
-            ("turns", self.turns, get_args(Turns)),
+            ("turns", self._turns, get_args(Turns)),
             ("preferences", self.preferences, get_args(Preferences)),
         )
         for setting, given, known in choices:
@@ -59,6 +65,7 @@ class Schema:
     def chosen(self) -> dict[str, str]:
         """The options that are not the defaults, by name."""
         values = {option.name: (getattr(self, option.name), option.default) for option in fields(self)}
+        values["turns"] = (self.turns, "last")
         return {name: value for name, (value, default) in values.items() if value != default}
 
     def parse(self, record: object) -> tuple[str, list[Fields]]:
@@ -78,13 +85,17 @@ class Schema:
         metadata = _merged(rest) if "metadata" in rest else rest
         return form, [_example(pair, key, of_label, source, metadata) for pair in pairs]
 
+    @property
+    def _turns(self) -> Turns:
+        return self.turns or "last"
+
     def _read(self, rest: dict[str, Any]) -> Read:
         """Take prompts and responses out of ``rest``."""
         if self.prompt_field is None and self.response_field is None:
-            return read_form(rest, self.turns, self.preferences)
+            return read_form(rest, self._turns, self.preferences, trainer_of(self.trained_with))
         chat = None if self.prompt_field is not None else self.response_field
         if chat is not None and is_messages(part_of(rest, chat)):
-            return read_chat(_taken(rest, chat), chat, self.turns)
+            return read_chat(_taken(rest, chat), chat, self._turns)
         found = dict(rest)  # for the error: the prompt is out of ``rest`` when the response is looked for
         prompts = [prompt for prompt, _ in PAIRS] if self.prompt_field is None else [self.prompt_field]
         responses = [response for _, response in PAIRS] if self.response_field is None else [self.response_field]
@@ -113,10 +124,10 @@ def without_missing(record: Mapping[str, Any]) -> dict[str, Any]:
 def _example(pair: Pair, key: object, of_label: object, source: object, metadata: Mapping[str, Any]) -> Fields:
     """Return one example of a record; one of several has its part in the id and the metadata."""
     if pair.part is None:
-        return checked(pair.prompt, pair.response, key, of_label, source, metadata)
+        return checked(pair.prompt, pair.response, key, of_label, source, metadata, pair.chat)
     name_of_part, part = pair.part
     own = None if key is None else f"{text('id', name('id', key))}/{part}"
-    return checked(pair.prompt, pair.response, own, of_label, source, {name_of_part: part, **metadata})
+    return checked(pair.prompt, pair.response, own, of_label, source, {name_of_part: part, **metadata}, pair.chat)
 
 
 def _taken(rest: dict[str, Any], name: str) -> Any:
@@ -156,6 +167,7 @@ def checked(
     of_label: object,
     source: object,
     metadata: Mapping[str, Any],
+    chat: Mapping[str, Any] | None = None,
     *,
     blank: bool = False,
 ) -> Fields:
@@ -169,6 +181,7 @@ def checked(
         None if of_label is None else label(of_label),
         None if source is None else name("source", source),
         encode_metadata(metadata) if metadata else None,
+        None if chat is None else encode_chat(chat),
     )
 
 
@@ -213,6 +226,24 @@ def encode_metadata(metadata: Mapping[str, Any]) -> str | None:
     except (TypeError, ValueError, RecursionError):
         raise DataError(_not_json(values)) from None
     return encoded if values else None
+
+
+def encode_chat(chat: Mapping[str, Any]) -> str:
+    """Return an example's chat as one line of JSON, keys in their order: templates write them in it.
+
+    Raises:
+        DataError: it is none, or holds what is no JSON value.
+    """
+    if not is_chat_of_example(chat):
+        raise DataError(
+            f"chat is {describe(chat)} that is none of an example; an object with {', '.join(CHAT_KEYS)} is expected"
+        )
+    try:
+        encoded = json.dumps(dict(chat), ensure_ascii=False, separators=(",", ":"), allow_nan=False, default=_plain)
+        encoded.encode()
+    except (TypeError, ValueError, RecursionError):
+        raise DataError(_not_json(chat)) from None
+    return encoded
 
 
 def _not_json(values: Mapping[Any, Any]) -> str:

@@ -1,6 +1,7 @@
 """The table behind a corpus: records assembled, checked, taken from, digested."""
 
 import hashlib
+import json
 from array import array
 from collections import Counter
 from collections.abc import Callable
@@ -12,7 +13,7 @@ import pyarrow as pa
 import pyarrow.compute
 
 from airrep.arrays import Mask, Rows
-from airrep.corpus.records import Fields, content_hash, encode_metadata_text
+from airrep.corpus.records import Fields, content_hash, encode_chat, encode_metadata_text
 from airrep.corpus.sources.source import RecordSource
 from airrep.errors import DataError
 
@@ -25,12 +26,12 @@ else:
 
 _compute: Any = pyarrow.compute  # its type stubs refuse large_string
 
-COLUMNS = ("id", "prompt", "response", "label", "source", "metadata")
+COLUMNS = ("id", "prompt", "response", "label", "source", "metadata", "chat")
 """Columns of a corpus table, in order."""
 _REQUIRED = COLUMNS[:3]
 _NOT_BLANK = ("id", "response")
 SCHEMA = pa.schema([(column, pa.large_string()) for column in COLUMNS])
-"""Schema of a corpus table: every column is large_string; label, source and metadata may be null."""
+"""Schema of a corpus table: every column is large_string; label, source, metadata and chat may be null."""
 
 _CHUNK_ROWS = 8192
 _CHUNK_CHARACTERS = 1 << 22
@@ -98,12 +99,12 @@ class _Builder:
 
     def add(self, number: int, fields: Fields) -> None:
         """Add one record; without an id it gets the hash of its texts."""
-        prompt, response, given, label, source, metadata = fields
+        prompt, response, given, label, source, metadata, chat = fields
         key = given or content_hash(prompt, response)
         self.numbers.append(number)
         self.hashes.append(hash(key))  # 8 bytes an id: only where two are equal are ids themselves compared
         self.made.append(given is None)
-        self._rows.append((key, prompt, response, label, source, metadata))
+        self._rows.append((key, prompt, response, label, source, metadata, chat))
         self._characters += len(prompt) + len(response)
         if len(self._rows) >= _CHUNK_ROWS or self._characters >= _CHUNK_CHARACTERS:
             self._flush()
@@ -163,7 +164,8 @@ def _without_repeats(
 def checked_table(table: pa.Table) -> pa.Table:
     """Return ``table`` as a corpus table: columns in order and as large_string, metadata as canonical JSON.
 
-    Columns label, source and metadata may be missing. A DataError names the first row that is not valid, from 1 on.
+    Columns label, source, metadata and chat may be missing. A DataError names the first row that is not valid, from 1
+    on.
     """
     unknown = [column for column in table.column_names if column not in COLUMNS]
     missing = [column for column in _REQUIRED if column not in table.column_names]
@@ -189,6 +191,8 @@ def _checked_column(table: pa.Table, column: str) -> Column:
         raise DataError(f"corpus table: column {column!r}: {error}; UTF-8 text is expected") from None
     if column == "metadata":
         return _canonical(values)
+    if column == "chat":
+        return _checked_chats(values)
     wrong = _compute.fill_null(_compute.match_substring(values, "\0"), False)
     if column in _REQUIRED:
         wrong = _compute.or_(wrong, values.is_null())
@@ -209,6 +213,24 @@ def _canonical(metadata: Column) -> Column:
         return metadata
     changed: Column = _compute.take(pa.array(canonical, pa.large_string()), _compute.index_in(metadata, distinct))
     return changed
+
+
+def _checked_chats(chats: Column) -> Column:
+    """Return a column of chats, each of which is one."""
+    for row, chat in enumerate(chats.to_pylist(), 1) if chats.null_count < len(chats) else ():
+        if chat is not None:
+            try:
+                encode_chat(json.loads(chat))
+            except (ValueError, DataError) as error:
+                raise DataError(f"corpus table: row {row}: its chat is none: {error}") from None
+    return chats
+
+
+def with_all_columns(table: pa.Table) -> pa.Table:
+    """Return a table of an earlier version, whose examples had no chat, with that column."""
+    if table.column_names != list(COLUMNS[:-1]):
+        return table
+    return table.append_column(SCHEMA.field("chat"), pa.nulls(len(table), pa.large_string()))
 
 
 def take(table: pa.Table, rows: Rows) -> pa.Table:
@@ -233,10 +255,11 @@ def table_digest(table: pa.Table) -> str:
 
     Hashed are the format's name, the number of rows, and for each column SHA-256 over all lengths in bytes
     (int64, little-endian, −1 for null) and SHA-256 over all UTF-8 bytes. Lengths and bytes together give back
-    every row.
+    every row. Chats are hashed where there are some, so that a corpus without any has the digest that it always had.
     """
     total = hashlib.sha256(f"airrep corpus 1\n{table.num_rows}\n".encode())
-    for column in COLUMNS:
+    chats = table["chat"].null_count < table.num_rows
+    for column in COLUMNS if chats else COLUMNS[:-1]:
         lengths, texts = hashlib.sha256(), hashlib.sha256()
         for chunk in table[column].chunks:
             _update(lengths, texts, chunk)

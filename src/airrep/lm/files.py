@@ -22,6 +22,8 @@ from airrep.runtime.hub import without_bars
 WARM_UP = "warm-up"
 """Kind of the artifacts that are LMs."""
 
+ALL_CHAT = "chat for all rows"
+"""What artifacts hold of template=chat."""
 _GENERATION = "generation_config.json"
 
 
@@ -38,7 +40,8 @@ def recorded_reading(folder: Path) -> dict[str, Any]:
     manifest = read_manifest(folder, WARM_UP)
     check_sizes(folder, manifest["files"])
     reading = manifest["reading"]
-    return {**reading, "template": None if reading["template"] == "chat" else reading["template"]}
+    named = {"chat": None, ALL_CHAT: "chat"}
+    return {**reading, "template": named.get(reading["template"], reading["template"])}
 
 
 def write_lm(model: Any, files: LmFiles, out: Path) -> None:

@@ -15,12 +15,12 @@ from torch import Tensor
 
 from airrep.corpus.corpus import Corpus, Example
 from airrep.corpus.inputs import QueriesLike, as_examples
-from airrep.corpus.records import content_hash
+from airrep.corpus.records import content_hash, encode_chat
 from airrep.errors import ConfigError, DataError, TrainingError
 from airrep.lm.adapters import load_whole
 from airrep.lm.attention import library_attention
 from airrep.lm.documents import Documents, PackedDocuments
-from airrep.lm.files import copy_weights, load_tokenizer, recorded_reading, take_weights
+from airrep.lm.files import ALL_CHAT, copy_weights, load_tokenizer, recorded_reading, take_weights
 from airrep.lm.fine_tune import FineTuneReport, OnStep, fine_tune
 from airrep.lm.folders.forms import LmFiles, find_lm
 from airrep.lm.generate import generate
@@ -89,7 +89,8 @@ class TargetLM:
                 "kind": "causal lm",
                 "files": self.files.digests(self.settings.trust_remote_code),
                 "max_tokens": self.max_tokens,
-                "template": template or self.settings.template or "chat",
+                "template": template or _recorded(self.settings.template) or "chat",
+                **({"cut": "end"} if self.chat.cut == "end" else {}),
             }
         )
 
@@ -97,16 +98,19 @@ class TargetLM:
     def reading(self) -> dict[str, Any]:
         """Longest example, and the template of examples: ``"chat"`` (the LM's own), ``"plain"`` or a text."""
         own = "chat" if self.chat.plain is None else "plain"
-        return {"max_tokens": self.max_tokens, "template": self.settings.template or own}
+        cut = {"cut": "end"} if self.chat.cut == "end" else {}
+        return {"max_tokens": self.max_tokens, "template": _recorded(self.settings.template) or own, **cut}
 
     def rendering(self, examples: Iterable[Example]) -> dict[str, str]:
         """How some of the examples are read, where the fingerprint does not tell it; see :meth:`Chat.rendering`."""
-        return self.chat.rendering(example.prompt for example in examples)
+        return self.chat.rendering(examples)
 
     def key(self, example: Example) -> str:
         """16 hex digits: the hash of the texts, and of how they are read where the fingerprint does not tell it."""
         texts = example.content_hash
-        return content_hash("messages", texts) if self.chat.reads_messages(example.prompt) else texts
+        if example.chat is not None:
+            return content_hash(encode_chat(example.chat), texts)
+        return content_hash("messages", texts) if self.chat.reads_messages(example) else texts
 
     def corpus_key(self, corpus: Corpus) -> str:
         """64 hex digits: the fingerprint of a corpus, and of how it is read where that of the LM does not tell it."""
@@ -335,7 +339,7 @@ class TargetLM:
         room = self.max_tokens - max_new_tokens
         if room < 1:
             raise ConfigError(f"max_new_tokens is {max_new_tokens}; expected less than {self.max_tokens}. Lower it.")
-        prompts = self.chat.prompt_ids([example.prompt for example in examples], room)
+        prompts = self.chat.prompt_ids(examples, room)
         longest = max(map(len, prompts), default=0) + max_new_tokens
         batch_prompts = max(1, self.execution.batch_tokens // longest)
         with self._evaluation("generation"):
@@ -403,7 +407,7 @@ def load_lm(settings: LmSettings | Mapping[str, Any] | str | Path) -> TargetLM:
     max_tokens = _max_tokens(settings, model)
     tokenizer = load_tokenizer(files.tokenizer, settings.lm, trusted)
     rows = model.get_input_embeddings().weight.shape[0]
-    chat = Chat(tokenizer, settings.lm, max_tokens, rows, settings.template)
+    chat = Chat(tokenizer, settings.lm, max_tokens, rows, settings.template, settings.cut or "prompt")
     if settings.checkpointing:
         recompute_activations(model, settings.lm)
     lm = TargetLM(settings, files, model, chat, _execution(settings, device, precision))
@@ -419,12 +423,18 @@ def load_chat(settings: LmSettings) -> Chat:
     """
     files = find_lm(settings.lm, settings.trust_remote_code, settings.base)
     tokenizer = load_tokenizer(files.tokenizer, settings.lm, settings.trust_remote_code)
-    return Chat(tokenizer, settings.lm, _MOST_TOKENS, sys.maxsize, _as_recorded(settings, files.folder).template)
+    settings = _as_recorded(settings, files.folder)
+    return Chat(tokenizer, settings.lm, _MOST_TOKENS, sys.maxsize, settings.template, settings.cut or "prompt")
+
+
+def _recorded(template: str | None) -> str | None:
+    """A template as artifacts name it, in which ``"chat"`` always stood for None where the LM has one of its own."""
+    return ALL_CHAT if template == "chat" else template
 
 
 def _as_recorded(settings: LmSettings, folder: Path) -> LmSettings:
     """Let a warm-up read examples as it did when it was trained, where nothing else is asked for."""
-    asked = settings.model_dump(include={"max_tokens", "template"}, exclude_none=True)
+    asked = settings.model_dump(include={"max_tokens", "cut", "template"}, exclude_none=True)
     return settings.model_copy(update=dict(recorded_reading(folder)) | asked)
 
 

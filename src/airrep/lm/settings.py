@@ -14,7 +14,7 @@ from airrep.runtime.settings import Settings
 class LmSettings(Settings):
     """Which target LM is taken, and how it reads and computes."""
 
-    added: ClassVar[tuple[str, ...]] = ("base",)
+    added: ClassVar[tuple[str, ...]] = ("base", "cut")
 
     lm: str = Field(min_length=1)
     """The target LM: a folder with a Hugging Face causal LM, with adapters that peft wrote, or with a trainer's
@@ -22,10 +22,14 @@ class LmSettings(Settings):
     base: str | None = None
     """The LM that adapters belong to, a folder or a Hub id; None: the one that they name."""
     max_tokens: int | None = Field(default=None, ge=8)
-    """Longest example in tokens; prompts are cut. None takes the LM's positions, at most 2048."""
+    """Longest example in tokens; longer ones are cut. None takes the LM's positions, at most 2048."""
+    cut: Literal["prompt", "end"] | None = None
+    """What is cut of an example that is too long. None, 'prompt': the front of its prompt, and never its response.
+    'end': the end, as trl does; an example of which no response is left cannot be read."""
     template: str | None = None
-    """None: the LM's chat template, or plain text where it has none. 'plain': plain text. Or a text with {prompt} and
-    {response}."""
+    """None follows the form of each row: a prompt with a completion, and a text, are read as they stand; all others by
+    the LM's chat template, or as plain text where it has none. 'chat': that for all rows with a prompt. 'plain': plain
+    text. Or a text with {prompt} and {response}."""
     precision: Literal["auto", "float32", "bfloat16"] = "auto"
     """auto, float32 or bfloat16. It is that of the matrix products, weights stay float32; auto takes bfloat16 where the
     device is fast at it."""
@@ -58,8 +62,8 @@ class LmSettings(Settings):
     @classmethod
     def _both_fields(cls, template: str | None) -> str | None:
         """A template holds the prompt, then the response, once each."""
-        if template is not None and template != "plain" and not _is_template(template):
-            raise ValueError("expected None, 'plain', or a text with {prompt} and then {response}, once each")
+        if template not in (None, "chat", "plain") and not _is_template(str(template)):
+            raise ValueError("expected None, 'chat', 'plain', or a text with {prompt} and then {response}, once each")
         return template
 
 

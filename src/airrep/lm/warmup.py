@@ -242,7 +242,7 @@ def _request(
         "corpus": corpus.fingerprint,
         # Of the files: the LM itself need not be loaded to find a finished one.
         "lm": find_lm(lm.lm, lm.trust_remote_code, lm.base).digest(lm.trust_remote_code),
-        "reading": lm.model_dump(include={"max_tokens", "template"}),
+        "reading": lm.model_dump(include={"max_tokens", "cut", "template"}),
         "precision": resolve_precision(lm.precision, resolve_device(lm.device)),
         "fine_tune": fine_tune.model_dump(mode="json"),
         **draw,
@@ -255,9 +255,9 @@ def _rendering(corpus: Corpus, lm: LmSettings) -> dict[str, str]:
 
     Of a corpus without conversations, as most are, no tokenizer is loaded.
     """
-    prompts = (example.prompt for example in corpus if holds_turns(example.prompt))
-    first = next(prompts, None)
-    return {} if first is None else load_chat(lm).rendering(chain([first], prompts))
+    conversations = (example for example in corpus if holds_turns(example.prompt))
+    first = next(conversations, None)
+    return {} if first is None else load_chat(lm).rendering(chain([first], conversations))
 
 
 @contextmanager

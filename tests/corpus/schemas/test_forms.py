@@ -36,8 +36,9 @@ def read(record: Any, **options: Any) -> list[tuple[str, str]]:
 
 
 TALK = said(("user", "Hi"), ("assistant", "Hello."), ("user", "2+2?"), ("assistant", "4"))
+AS_TRL = ", joined without a chat template as trl does"
 FORMS: list[tuple[str, dict[str, Any], tuple[str, str]]] = [
-    ("prompt and completion", {"prompt": "The sky is", "completion": " blue."}, ("The sky is", " blue.")),
+    (f"prompt and completion{AS_TRL}", {"prompt": "The sky is", "completion": " blue."}, ("The sky is", " blue.")),
     (
         "prompt and completion",
         {"prompt": said(("user", "Sky?")), "completion": said(("assistant", "Blue."))},
@@ -49,7 +50,11 @@ FORMS: list[tuple[str, dict[str, Any], tuple[str, str]]] = [
         ("System: Be brief.\nUser: Sky?", "Blue."),
     ),
     ("prompt and completion", {"prompt": "Sky?", "completion": said(("assistant", "Blue."))}, ("Sky?", "Blue.")),
-    ("prompt and completion", {"prompt": "Sky?", "completion": "Blue.", "label": True}, ("Sky?", "Blue.")),
+    (
+        f"prompt and completion{AS_TRL}",
+        {"prompt": "Sky?", "completion": "Blue.", "label": True},
+        ("Sky?", "Blue."),
+    ),
     (
         "instruction, input and output (Alpaca)",
         {"instruction": "Sum.", "input": "1 2", "output": "3", "system": "", "history": []},
@@ -233,7 +238,7 @@ def test_messages_of_weight_0_are_not_learnt() -> None:
     assert read({"messages": talk}, turns="all") == [("User: Hi\nAssistant: Hello.\nUser: 2+2?", "4")]
     talk = [*TALK[:2], TALK[2], {**TALK[3], "weight": 0}]
     assert read({"messages": talk}) == [("Hi", "Hello.")]
-    with pytest.raises(DataError, match="every message by the assistant has the weight 0"):
+    with pytest.raises(DataError, match="every message by the assistant is marked as not learnt"):
         read({"messages": [TALK[0], {**TALK[1], "weight": 0}]})
 
 
@@ -409,7 +414,7 @@ def test_texts_without_roles_at_the_heads_of_lines_are_written_as_before() -> No
         assert prompt_of([Message("user", alone)]) == alone
 
 
-@given(st.lists(st.builds(Message, ROLES, TEXTS, st.just(True)), min_size=1), TEXTS)
+@given(st.lists(st.builds(Message, ROLES, TEXTS, st.just(True), st.none()), min_size=1), TEXTS)
 def test_any_messages_come_back_and_so_does_any_prompt(messages: list[Message], prompt: str) -> None:
     assert messages_of(prompt_of(messages)) == messages
     assert prompt_of(messages_of(prompt)) == prompt

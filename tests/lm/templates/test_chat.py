@@ -10,7 +10,7 @@ from worlds.tiny_lms import CHAT, VOCABULARY, some_examples, tiny_tokenizer
 
 from airrep.corpus.corpus import Corpus, Example
 from airrep.errors import ConfigError, DataError
-from airrep.lm.templates.chat import PLAIN, Chat, shortest
+from airrep.lm.templates.chat import PLAIN, Chat, Rendered, shortest
 
 ASKED = Example("why", "so it is", "one")
 
@@ -50,7 +50,7 @@ def test_a_chat_template_is_used_and_begins_the_text_once() -> None:
     chat = make(tiny_tokenizer(chat=CHAT))
     assert texts(chat) == ("<s><|user|>why</s><|assistant|>", "so it is</s>")
     assert (
-        chat.prompt_ids(["why"], 64)[0]
+        chat.prompt_ids([ASKED], 64)[0]
         == chat.tokenise([ASKED]).sequence(0)[: chat.tokenise([ASKED]).starts[0]].tolist()
     )
 
@@ -58,7 +58,7 @@ def test_a_chat_template_is_used_and_begins_the_text_once() -> None:
 def test_what_comes_before_the_response_is_what_generation_sees() -> None:
     for chat in (make(), make(tiny_tokenizer(chat=CHAT))):
         documents = chat.tokenise(some_examples())
-        prompts = chat.prompt_ids([example.prompt for example in some_examples()], 64)
+        prompts = chat.prompt_ids(some_examples(), 64)
         for row, prompt in enumerate(prompts):
             assert documents.sequence(row)[: documents.starts[row]].tolist() == prompt
 
@@ -80,13 +80,22 @@ def talk(messages: list[dict[str, str]]) -> Example:
     return Corpus.from_records([{"messages": [*messages, {"role": "assistant", "content": "Six"}]}])[0]
 
 
+def typed(messages: list[dict[str, str]]) -> Example:
+    """The same example as a prompt and a response that somebody typed, or that a file of an earlier version has."""
+    return Example(talk(messages).prompt, "Six")
+
+
+def prompt_text(chat: Chat, prompt: str) -> str:
+    """What is read before a prompt's answer."""
+    return chat.render(Example(prompt, "Six")).prompt
+
+
 def test_a_prompt_of_several_messages_is_given_to_the_template_as_they_were() -> None:
     tokenizer = tiny_tokenizer(chat=ROLES)
     chat, example = make(tokenizer, max_tokens=512), talk(TALK)
     wanted = tokenizer.apply_chat_template(TALK, tokenize=False, add_generation_prompt=True)
-    assert chat.render(example) == (wanted, "Six")
+    assert chat.render(example) == chat.render(typed(TALK)) == Rendered(wanted, wanted + "Six")
     assert wanted == "<|system|>Be brief.<|user|>2+2?\n\nAs a word.<|assistant|>Four<|user|>And 3+3?<|assistant|>"
-    assert chat.prompt_text(example.prompt) == wanted
     assert chat.tokenise_with_places([example])[1][0].starts.tolist() == [0, 1, 2]
 
 
@@ -106,11 +115,12 @@ def test_places_stand_beside_the_very_tokens_and_each_example_is_rendered_once(t
         assert "".join(letters).strip() == example.response.strip()
 
 
-def test_tools_are_text_of_the_system_prompt() -> None:
-    record = {"tools": [{"name": "f"}], "messages": [*TALK, {"role": "assistant", "content": "Six"}]}
+def test_tools_that_are_only_text_are_text_of_the_system_prompt() -> None:
+    record = {"tools": "f(x)", "messages": [*TALK, {"role": "assistant", "content": "Six"}]}
     (example,) = Corpus.from_records([record])
-    prompt = make(tiny_tokenizer(chat=ROLES), max_tokens=512).prompt_text(example.prompt)
-    assert prompt.startswith('<|system|>Tools: [{"name": "f"}]\n\nBe brief.<|user|>2+2?')
+    chat = make(tiny_tokenizer(chat=ROLES), max_tokens=512)
+    assert chat.render(example).prompt.startswith("<|system|>Tools: f(x)<|system|>Be brief.<|user|>2+2?")
+    assert prompt_text(chat, example.prompt).startswith("<|system|>Tools: f(x)\n\nBe brief.<|user|>2+2?")
 
 
 @pytest.mark.parametrize(
@@ -128,8 +138,8 @@ def test_tools_are_text_of_the_system_prompt() -> None:
 )
 def test_where_a_template_does_not_take_such_messages_they_stay_one_text(template: str) -> None:
     chat = make(tiny_tokenizer(chat=template), max_tokens=512)
-    assert chat.render(talk(TALK)) == (AS_TEXT, "Six")
-    assert chat.render(talk(TALK[1:])).prompt.startswith("<|user|>2+2?\n\nAs a word.<|assistant|>Four<|user|>")
+    assert chat.render(typed(TALK)) == Rendered(AS_TEXT, AS_TEXT + "Six")
+    assert chat.render(typed(TALK[1:])).prompt.startswith("<|user|>2+2?\n\nAs a word.<|assistant|>Four<|user|>")
 
 
 def test_a_template_that_refuses_an_empty_message_gets_one_text() -> None:
@@ -140,7 +150,7 @@ def test_a_template_that_refuses_an_empty_message_gets_one_text() -> None:
         512,
     )
     said = [("user", "a"), ("assistant", "b"), ("tool", ""), ("user", "c")]
-    empty = talk([{"role": role, "content": content} for role, content in said])
+    empty = typed([{"role": role, "content": content} for role, content in said])
     assert chat.render(empty).prompt == f"<|user|>{empty.prompt}<|assistant|>"
     full = talk([{"role": role, "content": content or "d"} for role, content in said])
     assert "<|tool|>d<|user|>c" in chat.render(full).prompt
@@ -151,7 +161,9 @@ def test_chats_of_any_length_are_tried_as_one(monkeypatch: pytest.MonkeyPatch) -
     takes = chat._takes
     monkeypatch.setattr(chat, "_takes", lambda form: tried.append(form) or takes(form))
     record = {"messages": [{"role": role, "content": "a"} for _ in range(30) for role in ("user", "assistant")]}
-    prompts = [chat.render(example).prompt for example in Corpus.from_records([record], turns="all")]
+    corpus = Corpus.from_records([record], turns="all")
+    prompts = [prompt_text(chat, example.prompt) for example in corpus]
+    assert prompts == [chat.render(example).prompt for example in corpus]
     assert prompts == ["<|user|>a" + "<|assistant|>a<|user|>a" * turn + "<|assistant|>" for turn in range(30)]
     assert [len(form) for form in tried] == [3]
 
@@ -161,7 +173,7 @@ def test_what_is_kept_of_forms_is_bounded(monkeypatch: pytest.MonkeyPatch) -> No
     chat = make(tiny_tokenizer(chat=ROLES), max_tokens=512)
     for roles in (["tool"], ["assistant"], ["user"], ["tool", "tool"]):
         prompt = talk([{"role": role, "content": "a"} for role in ("user", *roles, "user")]).prompt
-        assert chat.prompt_text(prompt) == f"<|user|>a{''.join(f'<|{role}|>a' for role in roles)}<|user|>a<|assistant|>"
+        assert prompt_text(chat, prompt) == f"<|user|>a{''.join(f'<|{role}|>a' for role in roles)}<|user|>a<|assistant|>"
         assert len(chat._taken) <= 2
 
 
@@ -177,7 +189,7 @@ def test_long_chats_that_a_template_refuses_stay_one_text() -> None:
     refuses = "{% if loop.index0 and messages[loop.index0 - 1]['role'] == m['role'] %}{{ raise_exception('twice') }}"
     chat = make(tiny_tokenizer(chat=ROLES.replace("<|{{", refuses + "{% endif %}<|{{")), max_tokens=512)
     turn = [{"role": "user", "content": "a"}, {"role": "assistant", "content": "b"}]
-    taken, refused = talk([*turn * 9, turn[0]]), talk([*turn * 5, turn[0], *turn * 4, turn[0]])
+    taken, refused = typed([*turn * 9, turn[0]]), typed([*turn * 5, turn[0], *turn * 4, turn[0]])
     assert chat.render(taken).prompt == "<|user|>a<|assistant|>b" * 9 + "<|user|>a<|assistant|>"
     assert chat.render(refused).prompt == f"<|user|>{refused.prompt}<|assistant|>"
 
@@ -185,7 +197,7 @@ def test_long_chats_that_a_template_refuses_stay_one_text() -> None:
 def test_prompts_that_are_no_messages_stay_as_they_are() -> None:
     chat = make(tiny_tokenizer(chat=ROLES), max_tokens=512)
     for prompt in ("User: alone", "See\nUser: a\nAssistant: b", "User: a\nAssistant: b", "System: a"):
-        assert chat.prompt_text(prompt) == f"<|user|>{prompt}<|assistant|>"
+        assert prompt_text(chat, prompt) == f"<|user|>{prompt}<|assistant|>"
     plain = make(max_tokens=512)
     assert plain.render(talk(TALK)).prompt == PLAIN.partition(" {response}")[0].format(prompt=talk(TALK).prompt)
 
@@ -218,16 +230,20 @@ def test_a_chat_template_that_fails_is_an_error_of_one_line() -> None:
 
 @pytest.mark.parametrize("date", ["strftime_now('%d %b %Y')", "date_string"])
 def test_a_chat_template_with_a_date_gives_the_same_tokens_every_day(date: str) -> None:
-    chat = make(tiny_tokenizer(chat="{{ " + date + " }}" + CHAT))
-    assert texts(chat)[0] == "01 Jan 2025<s><|user|>why</s><|assistant|>"
+    own = "{% if date_string is not defined %}{% set date_string = '26 Jul 2024' %}{% endif %}"  # as Llama 3.1's
+    chat = make(tiny_tokenizer(chat=own + "{{ " + date + " }}" + CHAT))
+    day = "26 Jul 2024" if date == "date_string" else "01 Jan 2025"
+    assert texts(chat)[0] == day + "<s><|user|>why</s><|assistant|>"
 
 
-def test_a_token_across_the_border_is_cut_there() -> None:
+def test_a_token_across_the_border_is_learnt_whole() -> None:
     tokenizer = tiny_tokenizer(begins=False)
     tokenizer.add_tokens(["yes"])
     assert len(tokenizer("yes")["input_ids"]) == 1
     chat = make(tokenizer, template="{prompt}{response}")
-    assert texts(chat, Example("ye", "s", "one")) == ("ye", "s</s>")
+    assert texts(chat, Example("oh ye", "s", "one")) == ("oh ", "yes</s>")
+    assert texts(chat, Example("ye", "s", "one")) == ("yes", "</s>")  # nothing comes before the first token
+    assert chat.tokenise_with_places([Example("oh ye", "s", "one")])[1][0].starts.tolist() == [0, 1]
 
 
 def test_prompts_are_cut_at_their_front_and_responses_never() -> None:
@@ -239,7 +255,7 @@ def test_prompts_are_cut_at_their_front_and_responses_never() -> None:
     begun = make(tiny_tokenizer(chat=CHAT), max_tokens=40)
     assert texts(begun, example)[0].startswith("<s>")
     assert texts(begun, example)[1] == "so it is</s>"
-    assert len(begun.prompt_ids([example.prompt], 20)[0]) == 20
+    assert len(begun.prompt_ids([example], 20)[0]) == 20
 
 
 def test_a_response_that_fits_with_one_token_before_it_is_kept_whole() -> None:
@@ -303,7 +319,7 @@ TEXT = Example("", "so it is", "one")
 def test_a_text_without_a_prompt_is_read_without_a_template(chat: str | None) -> None:
     made = make(tiny_tokenizer(chat=chat))
     assert texts(made, TEXT) == ("<s>", "so it is</s>")
-    assert made.prompt_ids(["", "why"], 64)[0] == made.tokenise([TEXT]).sequence(0)[:1].tolist()
+    assert made.prompt_ids([TEXT, ASKED], 64)[0] == made.tokenise([TEXT]).sequence(0)[:1].tolist()
 
 
 def test_all_tokens_of_a_text_are_learnt_but_the_first_of_a_tokenizer_without_a_beginning() -> None:
@@ -312,7 +328,8 @@ def test_all_tokens_of_a_text_are_learnt_but_the_first_of_a_tokenizer_without_a_
     assert texts(make(tokenizer), TEXT) == ("s", "o it is")
     tokenizer = tiny_tokenizer(begins=False)
     tokenizer.bos_token = None
-    assert texts(make(tokenizer), TEXT) == ("</s>", "so it is</s>")
+    assert texts(make(tokenizer), TEXT) == ("s", "o it is</s>")
+    assert make(tokenizer).prompt_ids([TEXT], 64) == [[2]]
 
 
 LOOPS = "{% for a in range(99999) %}{% for b in range(99999) %}{% for c in range(99999) %}"

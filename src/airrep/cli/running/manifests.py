@@ -118,6 +118,7 @@ def _subsets(path: Path, manifest: Manifest) -> tuple[Step, dict[str, str]]:  # 
 
 
 def _labels(path: Path, manifest: Manifest) -> tuple[Step, dict[str, str]]:
+    from airrep.lm.files import ALL_CHAT
     from airrep.lm.settings import FineTuneSettings
 
     lm, tuning = manifest["lm"], manifest["fine_tune"]
@@ -125,7 +126,10 @@ def _labels(path: Path, manifest: Manifest) -> tuple[Step, dict[str, str]]:
         raise ConfigError(f"{path}: has losses of another trainer, and does not record how. Import them again.")
     settings = _others(tuning, FineTuneSettings)
     settings |= {"max_tokens": lm.get("max_tokens"), "template": lm.get("template"), "precision": manifest["precision"]}
+    settings |= {"cut": lm.get("cut")}
     settings = {name: value for name, value in settings.items() if value is not None and value != "chat"}
+    if settings.get("template") == ALL_CHAT:
+        settings["template"] = "chat"
     options = {
         "subsets": FILL_IN,
         "data": FILL_IN,

@@ -4,30 +4,24 @@ import json
 import re
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeGuard
 
 import numpy as np
 
+from airrep.corpus.schemas.roles import CALLS, MARKS, is_learnt, role_of
 from airrep.corpus.schemas.values import describe, text
 from airrep.errors import DataError
 
-_ROLES = {
-    "human": "user",
-    "gpt": "assistant",
-    "chatgpt": "assistant",
-    "bot": "assistant",
-    "ai": "assistant",
-    "model": "assistant",
-    "function_call": "assistant",
-    "observation": "tool",
-    "function": "tool",
-}
-"""Roles by other names: of ShareGPT, LangChain, Gemini, LLaMA-Factory."""
 RENDERING = "rendering"
 """Field of manifests and requests: how some prompts are read, where an LM's fingerprint does not tell it."""
+CHAT_KEYS = ("messages", "tools", "template", "form", "prompt", "learn", "stop")
+"""Keys of :attr:`airrep.Example.chat`."""
+FORMS = ("joined", "bare")
+"""Forms of a row that no chat template is for."""
 _SILENT = ("system", "tool")
 """Roles that may say nothing: an empty system prompt is left out, a tool may have no result."""
 _TEXT_PARTS = ("text", "input_text", "output_text")
+_MEDIA = ("image", "image_url", "video", "video_url", "audio", "input_audio", "audio_url")
 _REASONING = ("reasoning_content", "reasoning", "thinking")
 """What an assistant thinks before it answers: it is learnt as the answer is."""
 _TURN = re.compile(r"^(Tools|System|User|Assistant|Tool): ", re.MULTILINE)
@@ -40,22 +34,31 @@ _ESCAPE = "\n\\\\"
 
 
 class Message(NamedTuple):
-    """One message: its role, its text, and whether an LM is trained on it if it is the assistant's."""
+    """One message: its role, its text, and whether an LM is trained on it if it is the assistant's.
+
+    ``given`` is what a chat template gets for it, where that is more than role and text; of tools, their list.
+    """
 
     role: str
     content: str
     learnt: bool = True
+    given: Mapping[str, Any] | None = None
 
 
 class Pair(NamedTuple):
-    """A prompt and a response of a record; ``part`` tells what of it they are, as a name and a value."""
+    """A prompt and a response of a record.
+
+    ``part`` tells what of the record they are, as a name and a value; ``chat`` what their texts do not tell of how a
+    trainer reads them (:attr:`airrep.Example.chat`).
+    """
 
     prompt: object
     response: object
     part: tuple[str, str | int] | None = None
+    chat: Mapping[str, Any] | None = None
 
 
-def is_messages(value: object) -> bool:
+def is_messages(value: object) -> TypeGuard[Sequence[Any]]:
     """Whether a value is a list, as conversations are."""
     return isinstance(value, list | tuple | np.ndarray)
 
@@ -63,26 +66,36 @@ def is_messages(value: object) -> bool:
 def read_messages(messages: object, name: str = "messages") -> list[Message]:
     """Return the messages of a list of objects with role and content, or from and value."""
     if isinstance(messages, str):  # a cell of a table, say, which has no lists
-        with suppress(ValueError, RecursionError):
-            messages = json.loads(messages)
+        messages = from_json(messages)
     if not is_messages(messages):
         raise DataError(f"{name} is {describe(messages)}; a list of objects with role and content is expected")
-    listed: Sequence[object] = messages  # type: ignore[assignment]
+    listed: Sequence[object] = messages
     if not len(listed):
         raise DataError(f"{name} is an empty list; objects with role and content are expected")
     found = [_message(number, message) for number, message in enumerate(listed, 1)]
-    said = [message for message in found if message.content or message.role != "system"]
-    if not said:
+    if not _not_silent(found):
         raise DataError(f"{name} holds no message by the assistant; one is expected")
-    return said
+    return found
+
+
+def _not_silent(messages: Sequence[Message]) -> list[Message]:
+    """Messages without empty system prompts, of which a prompt's text has nothing; a chat template may."""
+    return [message for message in messages if message.content or message.role != "system"]
 
 
 def of_exchanges(exchanges: object, name: str) -> list[Message]:
-    """Return the messages of a list of pairs of texts, the user's and the assistant's, such as Alpaca's history."""
+    """Return the messages of a list of pairs of texts, the user's and the assistant's, such as Alpaca's history.
+
+    It may be JSON text, as in a cell of a table; a list of messages is taken as such.
+    """
+    if isinstance(exchanges, str):
+        exchanges = from_json(exchanges) if exchanges.strip() else []
+    if is_messages(exchanges) and len(exchanges) and all(isinstance(one, Mapping) for one in exchanges):
+        return read_messages(exchanges, name)
     if not is_messages(exchanges):
         raise DataError(f"{name} is {describe(exchanges)}; a list of pairs of texts is expected")
     found = []
-    for number, pair in enumerate(exchanges, 1):  # type: ignore[arg-type, var-annotated]
+    for number, pair in enumerate(exchanges, 1):
         if not is_messages(pair) or len(pair) != 2:
             raise DataError(f"{name} {number} is {describe(pair)}; a pair of texts is expected")
         asked, answered = (text(f"{name} {number}", said) for said in pair)
@@ -91,16 +104,33 @@ def of_exchanges(exchanges: object, name: str) -> list[Message]:
 
 
 def tools_message(tools: object) -> list[Message]:
-    """Return what an LM is told of its tools as a message before all others; none for no tools."""
-    if isinstance(tools, np.ndarray):
+    """Return what an LM is told of its tools as a message before all others; none for no tools.
+
+    Tools may be JSON text, as in a cell of a table.
+    """
+    written = tools if isinstance(tools, str) else None
+    if isinstance(tools, str):
+        tools = from_json(tools)
+    elif isinstance(tools, np.ndarray):
         tools = tools.tolist()
     if not tools or (isinstance(tools, str) and not tools.strip()):
         return []
-    return [Message("tools", tools if isinstance(tools, str) else _json("tools", tools))]
+    listed = {"tools": list(tools)} if is_messages(tools) else None
+    return [Message("tools", written or _json("tools", tools), given=listed)]
+
+
+def from_json(value: str) -> Any:
+    """Return the value of a text that is JSON of a list or an object; any other text as it is."""
+    if value.lstrip()[:1] in ("[", "{"):
+        with suppress(ValueError, RecursionError):
+            return json.loads(value)
+    return value
 
 
 def system_message(system: object, name: str = "system") -> list[Message]:
-    """Return a system prompt as a message; none for a blank one."""
+    """Return a system prompt, a text or a list of blocks, as a message; none for a blank or an empty one."""
+    if is_messages(system):
+        system = "\n".join(_part(name, part) for part in system)
     if _is_blank(system):
         return []
     return [Message("system", text(name, system))]
@@ -212,7 +242,10 @@ def _answers(messages: list[Message], name: str) -> list[int]:
         raise DataError(f"{name} holds no message by the assistant; one is expected")
     learnt = [place for place in places if messages[place].learnt]
     if not learnt:
-        raise DataError(f"{name}: every message by the assistant has the weight 0; one to learn from is expected")
+        raise DataError(
+            f"{name}: every message by the assistant is marked as not learnt (weight 0, train false or the like); one "
+            "to learn from is expected"
+        )
     answers = [place for place in learnt if place]
     if not answers:
         raise DataError(f"{name} holds only a response; at least one message before it is expected")
@@ -220,26 +253,88 @@ def _answers(messages: list[Message], name: str) -> list[int]:
 
 
 def _pair(messages: list[Message], place: int) -> Pair:
-    return Pair(prompt_of(messages[:place]), messages[place].content)
+    return Pair(prompt_of(_not_silent(messages[:place])), messages[place].content, chat=_chat(messages[: place + 1]))
+
+
+def _chat(messages: Sequence[Message]) -> Mapping[str, Any] | None:
+    """What a trainer gives to a chat template; None where the prompt's and the response's texts tell all of it."""
+    tools = [tool for one in messages if one.role == "tools" and one.given for tool in one.given["tools"]]
+    # tools that are no list can only be text, as they always were: of the system prompt
+    said = [one for one in messages if one.role != "tools" or one.given is None]
+    if not tools and [one.role for one in said] == ["user", "assistant"] and all(one.given is None for one in said):
+        return None
+    given = [one.given or chat_message("system" if one.role == "tools" else one.role, _told(one)) for one in said]
+    return {"messages": given, **({"tools": tools} if tools else {})}
+
+
+def chat_of_pair(pair: Pair) -> dict[str, Any]:
+    """The messages of a pair of texts that need no more than their texts."""
+    asked = chat_of(pair.prompt) if isinstance(pair.prompt, str) and pair.prompt else []
+    return {"messages": [*asked, chat_message("assistant", str(pair.response))]}
+
+
+def taken_chat(rest: dict[str, Any]) -> Mapping[str, Any] | None:
+    """Take what :attr:`airrep.Example.chat` was written as out of a record; a field ``chat`` of other data stays."""
+    return rest.pop("chat") if is_chat_of_example(rest.get("chat")) else None
+
+
+def is_chat_of_example(chat: object) -> bool:
+    """Whether a value may be an :attr:`airrep.Example.chat`."""
+    if not isinstance(chat, Mapping) or not chat or not chat.keys() <= set(CHAT_KEYS):
+        return False
+    messages = chat.get("messages")
+    if not is_messages(messages):
+        return messages is None and chat.get("form") in FORMS
+    return bool(messages) and all(isinstance(one, Mapping) and "role" in one for one in messages)
+
+
+def _told(message: Message) -> str:
+    return f"Tools: {message.content}" if message.role == "tools" else message.content
 
 
 def _message(number: int, message: object) -> Message:
     """Return one message."""
     if not isinstance(message, Mapping):
         raise DataError(f"message {number} is {describe(message)}; an object with role and content is expected")
-    role_key, content_key = ("from", "value") if message.get("role") is None and "from" in message else _KEYS
-    role = text(f"the {role_key} of message {number}", message.get(role_key)).lower()
-    role = _ROLES.get(role, role)
-    if role in _SILENT and _is_blank(message.get(content_key)) and not message.get("tool_calls"):
-        return Message(role, "")
-    return Message(role, _content(number, content_key, message), message.get("weight") != 0)
+    role_key, content_key = _keys(message)
+    role, written = role_of(f"the {role_key} of message {number}", message.get(role_key))
+    silent = role in _SILENT and _is_blank(message.get(content_key)) and not message.get("tool_calls")
+    content = "" if silent else _content(number, content_key, message)
+    given = _given(message, written, str(message.get(role_key)).strip().lower(), content_key)
+    plain = given == chat_message(role, content)
+    return Message(role, content, is_learnt(number, message), None if plain else given)
+
+
+def _keys(message: Mapping[str, Any]) -> tuple[str, str]:
+    """Names of a message's role and content: of OpenAI, of ShareGPT, or the first of each that it has."""
+    role = next((key for key in ("role", "from") if message.get(key) is not None), "role")
+    usual = ("content", "value", "text") if role == "role" else ("value", "content", "text")
+    return role, next((key for key in usual if message.get(key) is not None), usual[0])
+
+
+def _given(message: Mapping[str, Any], role: str, name: str, content_key: str) -> dict[str, Any]:
+    """A message as chat templates get it: as it stands, under the names of keys and roles that they know."""
+    left_out = ("role", "from", "content", "value", content_key, *MARKS)
+    others = {key: value for key, value in message.items() if key not in left_out and value is not None}
+    content = message.get(content_key)
+    if is_messages(content) and not all(map(_is_known_part, content)):
+        content = "\n".join(_part("content", part) for part in content)
+    call = from_json(content) if name in CALLS and isinstance(content, str) else others.pop("function_call", None)
+    calls = [one for one in (call if is_messages(call) else [call]) if isinstance(one, Mapping)]
+    if calls:
+        calls = [one if "function" in one else {"type": "function", "function": one} for one in calls]
+        return {"role": role, "content": "" if name in CALLS else content or "", **others, "tool_calls": calls}
+    kept = {"content": content} if content is not None or content_key in message else {}
+    return {"role": role, **kept, **others}
+
+
+def _is_known_part(part: object) -> bool:
+    """Whether a part of a message is one of those that chat templates know."""
+    return isinstance(part, Mapping) and part.get("type") in ("text", *_MEDIA)
 
 
 def _is_blank(value: object) -> bool:
     return value is None or (isinstance(value, str) and not value.strip())
-
-
-_KEYS = ("role", "content")
 
 
 def _content(number: int, key: str, message: Mapping[str, Any]) -> str:
@@ -250,7 +345,7 @@ def _content(number: int, key: str, message: Mapping[str, Any]) -> str:
     if _is_blank(value) and (before or after):
         return "\n".join([*before, *after])
     if is_messages(value):
-        value = "\n".join(_part(where, part) for part in value)  # type: ignore[union-attr]
+        value = "\n".join(_part(where, part) for part in value)
     said = text(where, value)
     return "\n".join([*before, said, *after])
 
@@ -293,11 +388,11 @@ def _call(number: int, call: object) -> str:
     if not isinstance(called, Mapping):
         raise DataError(f"a tool call of message {number} is {describe(called)}; an object is expected")
     where = f"a tool call of message {number}"
-    arguments = called.get("arguments")
-    if isinstance(arguments, str):  # as the API of OpenAI gives them
-        with suppress(ValueError):
-            arguments = json.loads(arguments)
-    return _json(where, {"name": text(f"the name of {where}", called.get("name")), "arguments": arguments})
+    arguments, name = called.get("arguments"), text(f"the name of {where}", called.get("name"))
+    if isinstance(arguments, str) and not isinstance(from_json(arguments), str):
+        # JSON already, as the API of OpenAI gives it: 1e5 and null stay as they are written
+        return f'{{"name": {json.dumps(name, ensure_ascii=False)}, "arguments": {arguments.strip()}}}'
+    return _json(where, {"name": name, "arguments": arguments})
 
 
 def _json(where: str, value: object) -> str:

@@ -3,18 +3,25 @@
 from collections.abc import Mapping, Sequence
 from typing import Any, Literal, NamedTuple, TypeAlias
 
+import numpy as np
+
 from airrep.corpus.schemas.conversations import (
     Message,
     Pair,
+    chat_of_pair,
     every_turn,
+    from_json,
     is_messages,
     last_turn,
     of_exchanges,
     read_messages,
     system_message,
+    taken_chat,
     tools_message,
 )
+from airrep.corpus.schemas.odd_forms import check_no_node, is_tree, of_segments, of_tree, options_of
 from airrep.corpus.schemas.preferences import is_preference, read_preference
+from airrep.corpus.schemas.trainers import DEFAULT, JOINED, Trainer
 from airrep.corpus.schemas.values import describe, text
 from airrep.errors import DataError
 
@@ -29,20 +36,25 @@ PAIRS = (
     ("instruction", "output"),
     ("instruction", "response"),
     ("inputs", "targets"),
+    ("question", "solution"),
     ("question", "answer"),
     ("question", "response"),
+    ("problem", "solution"),
+    ("problem", "answer"),
     ("query", "response"),
     ("input", "output"),
 )
-"""Names of prompt and response, in order of precedence."""
+"""Names of prompt and response, in order of precedence: a worked solution before the bare answer."""
 PLAIN = "prompt and response"
 """The form of a record that has these two fields."""
 PAIRED = "preference pairs"
 """What the forms of preference pairs begin with."""
-KTO = "label false"
+KTO = "in KTO data an answer to avoid"
 """What the forms of KTO's answers to avoid hold."""
 CHATS = ("messages", "conversations", "conversation")
-"""Names of a list of messages; they are looked for after the pairs."""
+"""Names of a list of messages."""
+_BEFORE_CHATS = (("prompt", "response"), ("prompt", "completion"))
+"""Pairs that are read although messages stand beside them: what airrep writes, and what trl reads so."""
 _NAMES = {
     ("instruction", "output"): "instruction, input and output (Alpaca)",
     ("instruction", "response"): "instruction, context and response (Dolly)",
@@ -54,11 +66,18 @@ _JOINED = {
     ("question", "response"): ("context",),
 }
 """What is joined to a prompt: the first of these names that the record has, of which the first is the form's own."""
-_WITH_TURNS = ("instruction", "question", "query")
-"""Prompts that may have a system prompt and a history beside them. Beside ``prompt`` these are metadata, as written
-examples are read back to what they were."""
-_ASKED = ("prompt", "question", "instruction", "query", "input")
+_ASKED = ("prompt", "question", "instruction", "query", "input", "problem")
 """Names of the prompt of a preference pair."""
+_SYSTEM = ("system", "system_prompt")
+_AS_TRL = "joined without a chat template as trl does"
+_OPTIONS = ("options", "choices")
+"""Names of the answers to choose from."""
+_TELLING = (
+    *("system", "system_prompt", "history", "tools", "functions", *CHATS, "rejected", "rejected_response"),
+    *("rejected_messages", "answer", "solution", "response", "output", "completion", "context", "reasoning"),
+    *("reasoning_content", "rationale", "chain_of_thought", "thinking", *_OPTIONS, "segments", "chosen"),
+)
+"""Fields that look like a turn, an answer or a system prompt: they are named where they are not read."""
 _EXPECTED = (
     ", ".join(dict.fromkeys("/".join(pair) for pair in PAIRS)) + ", chosen/rejected, messages, conversations or text"
 )
@@ -71,19 +90,71 @@ class Read(NamedTuple):
     pairs: Sequence[Pair]
 
 
-def read_form(rest: dict[str, Any], turns: Turns = "last", preferences: Preferences = "chosen") -> Read:
+def read_form(
+    rest: dict[str, Any], turns: Turns = "last", preferences: Preferences = "chosen", trainer: Trainer = DEFAULT
+) -> Read:
     """Take prompts and responses out of ``rest``, by the first form that fits; DataError if none does."""
-    for prompt, response in PAIRS:
-        if rest.get(prompt) is not None and rest.get(response) is not None:
-            return _read_pair(rest, prompt, response, turns)
+    kwargs = rest.pop("chat_template_kwargs", None)
+    found = _read(rest, turns, preferences, trainer)
+    pairs = [trainer.marked(_with_kwargs(pair, kwargs)) for pair in found.pairs]
+    return Read(found.form + _avoided(rest, found.form) + _left_out(rest), pairs)
+
+
+def _read(rest: dict[str, Any], turns: Turns, preferences: Preferences, trainer: Trainer) -> Read:
+    pair = next((pair for pair in PAIRS if all(rest.get(name) is not None for name in pair)), None)
+    chat = next((name for name in CHATS if is_chat(rest.get(name))), None)
+    if pair is not None and (chat is None or pair in _BEFORE_CHATS):
+        return _read_pair(rest, *pair, turns, trainer)
+    if is_tree(rest.get("prompt")):
+        return Read("a tree of messages (OASST)", of_tree(rest.pop("prompt"), every=turns == "all"))
     if is_preference(rest):
-        return _read_preference(rest, preferences)
-    for name in CHATS:
-        if rest.get(name) is not None:
-            return _read_chat(rest, name, turns)
+        return _read_preference(rest, preferences, trainer)
+    chat = chat or next((name for name in CHATS if rest.get(name) is not None), None)
+    if chat is not None:
+        found = _read_chat(rest, chat, turns, preferences)
+        return found._replace(pairs=[trainer.of_messages(pair) for pair in found.pairs])
+    if is_messages(rest.get("segments")):
+        return Read("segments (axolotl)", of_segments(rest.pop("segments"), every=turns == "all"))
     if rest.get("text") is not None and all(rest.get(name) is None for name in _ASKED):
+        check_no_node(rest)
         return Read("text alone (no prompt: all of it is the response)", [Pair("", rest.pop("text"))])
     raise DataError(_nothing_found(rest))
+
+
+def is_chat(value: object) -> bool:
+    """Whether a value is a list of messages, or JSON text of one."""
+    return is_messages(value) or (isinstance(value, str) and is_messages(from_json(value)))
+
+
+def _with_kwargs(pair: Pair, kwargs: object) -> Pair:
+    """A pair with the arguments that its record gives to the chat template."""
+    if isinstance(kwargs, str):
+        kwargs = from_json(kwargs)
+    if not isinstance(kwargs, Mapping):
+        return pair
+    given = {name: value for name, value in kwargs.items() if value is not None}
+    return pair._replace(chat={**(pair.chat or chat_of_pair(pair)), "template": given}) if given else pair
+
+
+def _avoided(rest: Mapping[str, Any], form: str) -> str:
+    """Say of an answer that KTO's data mark as one to avoid that it is one."""
+    marks = ("kto_tag",) if form.startswith(PLAIN) else ("kto_tag", "label")
+    for name in marks:
+        if str(rest.get(name)).lower() in ("false", "0", "0.0"):  # CSV has it as a text
+            return f", {name} false ({KTO}; here as any other, unless a filter leaves it out)"
+    return ""
+
+
+def _left_out(rest: Mapping[str, Any]) -> str:
+    """Name what looks like a turn, an answer or a system prompt, and is not read."""
+    names = [name for name in _TELLING if not _is_empty(rest.get(name))]
+    return f" ({', '.join(names)} beside: not read)" if names else ""
+
+
+def _is_empty(value: object) -> bool:
+    if isinstance(value, str):
+        return not value.strip()
+    return value is None or (hasattr(value, "__len__") and not len(value))
 
 
 def read_chat(messages: object, name: str, turns: Turns, before: list[Message] | None = None) -> Read:
@@ -91,33 +162,48 @@ def read_chat(messages: object, name: str, turns: Turns, before: list[Message] |
     return _of_messages((before or []) + read_messages(messages, name), name, turns)
 
 
-def _read_pair(rest: dict[str, Any], prompt_key: str, response_key: str, turns: Turns) -> Read:
+def _read_pair(rest: dict[str, Any], prompt_key: str, response_key: str, turns: Turns, trainer: Trainer) -> Read:
     """Read a prompt and a response that stand in two fields, either a text or a list of messages."""
     prompt, response = rest.pop(prompt_key), rest.pop(response_key)
     form = _NAMES.get((prompt_key, response_key), f"{prompt_key} and {response_key}")
-    if response_key == "completion" and str(rest.get("label")).lower() == "false":  # CSV has it as a text
-        form = f"{form}, {KTO} (in KTO data an answer to avoid; here as any other, unless a filter leaves it out)"
+    if (prompt_key, response_key) == _BEFORE_CHATS[0] and isinstance(prompt, str) and isinstance(response, str):
+        return Read(form, [Pair(prompt, response, chat=taken_chat(rest))])
     if is_messages(prompt) or is_messages(response):
-        return _conversational(rest, (prompt_key, prompt), (response_key, response), form, turns)
-    prompt, joined = _with_input(prompt, rest, prompt_key, response_key)
-    if joined is not None:
-        form = f"{prompt_key}, {joined} and {response_key}"
-    if prompt_key in _WITH_TURNS:
-        before = _before(rest)
-        if before:
-            return _after_history(before, prompt, response, form, turns)
-    return Read(form, [Pair(prompt, response)])
+        before = _tools(rest) + _before(rest)
+        return _conversational(before, (prompt_key, prompt), (response_key, response), form, turns)
+    extra, joined = _input_of(prompt, rest, prompt_key, response_key)
+    prompt, response, options = _with_options(prompt, response, rest)
+    if joined or options:
+        form = f"{', '.join(filter(None, [prompt_key, joined, options]))} and {response_key}"
+    before = [] if (prompt_key, response_key) == _BEFORE_CHATS[0] else _before(rest)
+    pair = (
+        trainer.asked(prompt, extra, response)
+        if prompt_key == "instruction"
+        else DEFAULT.asked(prompt, extra, response)
+    )
+    if before:
+        return _after_history(before, pair.prompt, response, form, turns)
+    if (prompt_key, response_key) == _BEFORE_CHATS[1]:
+        return Read(f"{form}, {_AS_TRL}", [pair._replace(chat=JOINED)])
+    return Read(form, [pair])
 
 
 def _before(rest: dict[str, Any]) -> list[Message]:
     """Take system prompt and history out of ``rest``."""
     found: list[Message] = []
-    for name in ("system", "system_prompt"):
-        if isinstance(rest.get(name), str):
+    for name in _SYSTEM:
+        if isinstance(rest.get(name), str) or is_messages(rest.get(name)):
             found += system_message(rest.pop(name), name)
-    if is_messages(rest.get("history")):
+    history = rest.get("history")
+    if is_chat(history) or (isinstance(history, str) and not history.strip()):
         found += of_exchanges(rest.pop("history"), "history")
     return found
+
+
+def _tools(rest: dict[str, Any]) -> list[Message]:
+    """Take tools out of ``rest``."""
+    tools, functions = rest.pop("tools", None), rest.pop("functions", None)
+    return tools_message(functions if tools is None else tools)
 
 
 def _after_history(before: list[Message], prompt: object, response: object, form: str, turns: Turns) -> Read:
@@ -126,11 +212,10 @@ def _after_history(before: list[Message], prompt: object, response: object, form
 
 
 def _conversational(
-    rest: dict[str, Any], prompt: tuple[str, object], response: tuple[str, object], form: str, turns: Turns
+    before: list[Message], prompt: tuple[str, object], response: tuple[str, object], form: str, turns: Turns
 ) -> Read:
     """Read a prompt and a completion of which one at least is a list of messages; the completion alone is learnt."""
-    before = tools_message(rest.pop("tools", None))
-    before += read_messages(prompt[1], prompt[0]) if is_messages(prompt[1]) else _said("user", prompt)
+    before = before + (read_messages(prompt[1], prompt[0]) if is_messages(prompt[1]) else _said("user", prompt))
     after = read_messages(response[1], response[0]) if is_messages(response[1]) else _said("assistant", response)
     pairs = every_turn(before + after, response[0], len(before))
     if turns == "all" and len(pairs) > 1:
@@ -142,45 +227,85 @@ def _said(role: str, field: tuple[str, object]) -> list[Message]:
     return [Message(role, text(field[0], field[1]))]
 
 
-def _with_input(prompt: object, rest: dict[str, Any], prompt_key: str, response_key: str) -> tuple[object, str | None]:
-    """Join an instruction or question and its input by a blank line, as Alpaca does.
+def _input_of(
+    prompt: object, rest: dict[str, Any], prompt_key: str, response_key: str
+) -> tuple[str | None, str | None]:
+    """Take what belongs to an instruction or a question out of ``rest``.
 
     Returns:
-        The prompt, and the name of what was joined where the form is not named after it.
+        Its text, and its name where the form is not named after it; None for none.
     """
     known = _JOINED.get((prompt_key, response_key), ())
     name = next((one for one in known if rest.get(one) is not None), None)
     if name is None or not isinstance(prompt, str):
-        return prompt, None
+        return None, None
     own = prompt_key == "instruction" and name == known[0]
     if not isinstance(rest[name], str):
         if own:
             raise DataError(f"{name} is {describe(rest[name])}; text is expected")
-        return prompt, None  # a list of passages, say: metadata, as of old
+        return None, None  # a list of passages, say: metadata, as of old
     extra = rest.pop(name)
     if not extra or extra.isspace():
-        return prompt, None
-    return f"{prompt}\n\n{extra}", None if own else name
+        return None, None
+    return extra, None if own else name
 
 
-def _read_preference(rest: dict[str, Any], preferences: Preferences) -> Read:
+def _with_options(prompt: object, response: object, rest: dict[str, Any]) -> tuple[object, object, str | None]:
+    """Add the answers to choose from to a question, a line each with its letter; a number answers by its place.
+
+    Returns:
+        Prompt, response, and the name of the field that the answers are in, if they are.
+    """
+    name = next((name for name in _OPTIONS if rest.get(name) is not None), None)
+    listed = options_of(rest[name]) if name is not None and isinstance(prompt, str) else []
+    if not listed:
+        return prompt, response, None
+    rest.pop(name)  # type: ignore[arg-type]
+    if isinstance(response, int | np.integer) and not isinstance(response, bool) and 0 <= response < len(listed):
+        response = listed[int(response)]
+    return "\n".join([str(prompt), *listed]), response, name
+
+
+def _read_preference(rest: dict[str, Any], preferences: Preferences, trainer: Trainer) -> Read:
+    prompt, chosen, rejected, before = _preference_of(rest, trainer)
+    both = preferences == "both"
+    pairs = read_preference(prompt, before, chosen, rejected, both=both)
+    return Read(f"{PAIRED} ({'chosen and rejected' if both and len(pairs) > 1 else 'chosen'})", pairs)
+
+
+def _preference_of(rest: dict[str, Any], trainer: Trainer) -> tuple[object, object, object, list[Message]]:
+    """Take prompt, chosen and rejected response, and what stands before them, out of ``rest``."""
+    if "preferred_output" in rest:  # OpenAI and Together: the messages are inside the input
+        asked = rest.pop("input", None)
+        inner = dict(asked) if isinstance(asked, Mapping) else {"messages": asked}
+        before = _tools(inner) + _tools(rest)
+        return inner.get("messages"), rest.pop("preferred_output"), rest.pop("non_preferred_output", None), before
     prompt_key = next((name for name in (*_ASKED, *CHATS) if rest.get(name) is not None), None)
     prompt = None if prompt_key is None else rest.pop(prompt_key)
     if prompt_key in ("instruction", "question"):
-        prompt, _ = _with_input(prompt, rest, prompt_key, "response")
-    before = tools_message(rest.pop("tools", None)) + _before(rest)
-    both = preferences == "both"
-    pairs = read_preference(prompt, before, rest.pop("chosen"), rest.pop("rejected", None), both=both)
-    return Read(f"{PAIRED} ({'chosen and rejected' if both else 'chosen'})", pairs)
+        extra, _ = _input_of(prompt, rest, prompt_key, "response")
+        prompt = trainer.asked(prompt, extra, "").prompt
+    before = _tools(rest) + _before(rest)
+    return prompt, rest.pop("chosen"), rest.pop("rejected", None), before
 
 
-def _read_chat(rest: dict[str, Any], name: str, turns: Turns) -> Read:
-    tools = rest.pop("tools", None)
-    before = tools_message(rest.pop("functions", None) if tools is None else tools)
-    for key in ("system", "system_prompt"):
-        if isinstance(rest.get(key), str):
-            before += system_message(rest.pop(key), key)
-    return read_chat(rest.pop(name), name, turns, before)
+def _read_chat(rest: dict[str, Any], name: str, turns: Turns, preferences: Preferences) -> Read:
+    before = _tools(rest) + _before(rest)
+    messages = before + read_messages(rest.pop(name), name)
+    rejected = [key for key in ("rejected_response", "rejected_messages") if not _is_empty(rest.get(key))]
+    if not rejected:
+        return _of_messages(messages, name, turns)
+    other = rest.pop(rejected[0])  # ms-swift: the messages hold the chosen answer
+    if preferences == "chosen":
+        return Read(f"{PAIRED} (chosen)", [last_turn(messages, name)])
+    chosen = last_turn(messages, name)._replace(part=("preference", "chosen"))
+    asked = messages[: max(place for place, one in enumerate(messages) if one.role == "assistant")]
+    (avoided,) = read_preference(None, [] if is_messages(other) else asked, _as_messages(other), None)
+    return Read(f"{PAIRED} (chosen and rejected)", [chosen, avoided._replace(part=("preference", "rejected"))])
+
+
+def _as_messages(answer: object) -> object:
+    return answer if is_messages(answer) else [{"role": "assistant", "content": answer}]
 
 
 def _of_messages(messages: list[Message], form: str, turns: Turns) -> Read:

@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from itertools import takewhile
 from typing import Any
 
-from airrep.corpus.schemas.conversations import Message, Pair, is_messages, last_turn, prompt_of, read_messages
+from airrep.corpus.schemas.conversations import Message, Pair, is_messages, last_turn, read_messages
 from airrep.corpus.schemas.values import describe, text
 from airrep.errors import DataError
 
@@ -38,6 +38,8 @@ def read_preference(
 
 def is_preference(record: Mapping[str, Any]) -> bool:
     """Whether a record holds a chosen response."""
+    if is_messages(record.get("preferred_output")):
+        return True
     return isinstance(record.get("chosen"), str | Mapping) or is_messages(record.get("chosen"))
 
 
@@ -47,7 +49,7 @@ def _pair(prompt: object, before: list[Message], response: object, name: str) ->
             return last_turn(before + _spoken(response, name), name)
         if not before and isinstance(prompt, str):
             return Pair(prompt, response)
-        return Pair(prompt_of(before + _asked(prompt)), response)
+        return last_turn([*before, *_asked(prompt), Message("assistant", text("response", response))], name)
     if not isinstance(response, Mapping) and not is_messages(response):
         raise DataError(f"{name} is {describe(response)}; text or messages are expected")
     said = read_messages([response] if isinstance(response, Mapping) else response, name)

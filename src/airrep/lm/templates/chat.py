@@ -1,6 +1,7 @@
 """Apply the chat template to an example: tokens as the target LM reads them."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 from itertools import pairwise
 from typing import Any, NamedTuple, TypeAlias
 
@@ -8,7 +9,8 @@ import numpy as np
 
 from airrep.corpus.corpus import Example
 from airrep.corpus.schemas.conversations import RENDERING, chat_message, chat_of, holds_turns
-from airrep.errors import ConfigError, DataError
+from airrep.corpus.schemas.roles import role_of
+from airrep.errors import AirRepError, ConfigError, DataError
 from airrep.lm.documents import Documents
 from airrep.lm.folders.forms import short
 from airrep.lm.templates.limits import LimitError, limited
@@ -30,15 +32,31 @@ _LONGEST_TEMPLATE = 2**20
 _FORMS = 256
 """Forms of conversations of which is kept whether the template takes them; a data set has a handful."""
 
+_OURS = (
+    *("conversation", "chat_template", "add_generation_prompt", "continue_final_message", "tokenize", "padding"),
+    *("truncation", "max_length", "return_tensors", "return_dict", "return_assistant_tokens_mask", "tokenizer_kwargs"),
+    *("messages", "tools"),
+)
+"""Arguments that say how a template is used: a record does not."""
+
 Form: TypeAlias = tuple[tuple[str, bool], ...]
 """The role of each message, and whether it has content: some templates refuse an empty one."""
 
 
 class Rendered(NamedTuple):
-    """Text up to the response, and the response with what ends it."""
+    """Text that the LM reads before it answers, and all that it reads of an example in training.
+
+    Example:
+        >>> Rendered("Question: why\nAnswer:", "Question: why\nAnswer: so", framed=True).framed
+        True
+    """
 
     prompt: str
-    response: str
+    whole: str
+    framed: bool = False
+    """Whether the tokenizer's tokens for begin and end of text go around it; a chat template writes its own."""
+    ends: bool = True
+    """Whether the end of text follows what is framed."""
 
 
 class ResponsePlaces(NamedTuple):
@@ -50,87 +68,180 @@ class ResponsePlaces(NamedTuple):
     """``(t,)`` int64: the character after its last."""
 
 
-class Chat:
-    """Renders and tokenises examples for one LM.
+class _Laid(NamedTuple):
+    """Token ids of an example, where the learnt ones start in them, and which of the text's tokens that first is."""
 
-    An example without a prompt is plain text: its tokens and the end-of-text token, after the begin-of-text token or
-    what stands for it, without any template.
+    ids: list[int]
+    start: int
+    first: int
+
+
+class Chat:
+    """Renders and tokenises examples for one LM, as its trainer does.
+
+    The LM's own chat template renders the messages of an example, with and without the answer. Learnt is all from the
+    first token in which the two differ, as in trl's ``SFTTrainer``. A row of a ``form`` without a template, and an
+    example without a prompt, is plain text: its tokens, after the begin-of-text token where the tokenizer puts one,
+    and the end-of-text token. A text that has its own begin or end gets no second one.
 
     Args:
         tokenizer: a tokenizer of transformers.
         name: the LM's name, for errors.
         max_tokens: longest document.
         vocabulary: number of tokens that the LM has embeddings for.
-        template: None, ``"plain"``, or a text with ``{prompt}`` and ``{response}``; see :class:`LmSettings`.
+        template: None, ``"chat"``, ``"plain"``, or a text with ``{prompt}`` and ``{response}``; see
+            :class:`LmSettings`.
+        cut: what is cut of a longer document: the front of its ``"prompt"``, or its ``"end"``.
     """
 
-    def __init__(self, tokenizer: Any, name: str, max_tokens: int, vocabulary: int, template: str | None) -> None:
+    def __init__(
+        self, tokenizer: Any, name: str, max_tokens: int, vocabulary: int, template: str | None, cut: str = "prompt"
+    ) -> None:
         self.tokenizer = tokenizer
         self.name = name
         self.max_tokens = max_tokens
         self.vocabulary = vocabulary
+        self.cut = cut
         self.plain = _plain_template(tokenizer, template)
+        self._follows_form = template in (None, "plain")
         self._template = _chat_template(tokenizer, name) if self.plain is None else None
-        self._begin = _begin(tokenizer) if self.plain is not None else []
-        ends = [tokenizer.eos_token_id] if tokenizer.eos_token_id is not None else []
-        self._end = ends if self.plain is not None else []
-        self._around_text = ([tokenizer.bos_token_id] if tokenizer.bos_token_id is not None else ends, ends)
-        self._check_known([self._begin + self._end, *self._around_text])
+        self._begin = _begin(tokenizer)
+        self._end = [] if tokenizer.eos_token_id is None else [tokenizer.eos_token_id]
+        self._check_known([self._begin + self._end])
         self._taken: dict[Form, bool] = {}
 
-    def prompt_text(self, prompt: str) -> str:
-        """Text that the LM reads before it answers; none without a prompt."""
-        if not prompt.strip():
-            return ""
-        if self.plain is None:
-            return self._chat(self._asked(prompt), add_generation_prompt=True)
-        return self.plain[0].replace("{prompt}", prompt)
-
     def render(self, example: Example) -> Rendered:
-        """Text of an example, in two parts; refuses an empty response, and one that the chat template leaves out."""
+        """Text of an example; refuses an empty response, and one that the chat template leaves out.
+
+        Raises:
+            DataError: the example's response is empty, or the chat template refuses its messages or leaves out some.
+            ConfigError: the chat template fails with any messages.
+        """
         if not example.response.strip():
             raise DataError(f'example "{example.id}": its response is empty; expected text. Leave the example out.')
-        if not example.prompt.strip():
-            return Rendered("", example.response)
+        chat = example.chat or {}
+        form = chat.get("form") if self._follows_form else None
+        if form is not None or not (example.prompt.strip() or "messages" in chat):
+            prompt = str(chat.get("prompt", example.prompt))
+            return Rendered(prompt, prompt + example.response, framed=True, ends=form != "bare")
         if self.plain is not None:
-            head, before, after = self.plain
-            return Rendered(head.replace("{prompt}", example.prompt), before + example.response + after)
+            prompt = self._plain_prompt(example)
+            return Rendered(prompt, prompt + self.plain[1] + example.response + self.plain[2], framed=True)
         return self._render_chat(example)
 
-    def _render_chat(self, example: Example) -> Rendered:
-        """Response = what the full text has beyond the prompt; by a marked response where the two do not fit."""
-        asked = self._asked(example.prompt)
-        prompt = self._chat(asked, add_generation_prompt=True)
-        full = self._chat([*asked, chat_message("assistant", example.response)])
-        if full.startswith(prompt) and example.response.strip() in full[len(prompt) :]:
-            return Rendered(prompt, full[len(prompt) :])
-        head, mark, tail = self._chat([*asked, chat_message("assistant", _MARK)]).rpartition(_MARK)
-        if not mark:
-            raise DataError(
-                f'example "{example.id}": the chat template of {self.name} leaves its response out, so there is '
-                "nothing to learn. Use template=plain."
-            )
-        return Rendered(head, example.response + tail)
+    def _plain_prompt(self, example: Example) -> str:
+        assert self.plain is not None
+        return self.plain[0].replace("{prompt}", example.prompt)
 
-    def _asked(self, prompt: str) -> list[dict[str, str]]:
-        """The messages of a prompt; one of the user's, if the template does not take messages of such roles."""
-        messages = chat_of(prompt)
+    def _render_chat(self, example: Example) -> Rendered:
+        """The conversation with its answer, and what stands before the answer."""
+        messages, given = self._conversation(example)
+        learns_all = example.chat is not None and example.chat.get("learn") == "all"
+        try:
+            prompt = "" if learns_all else self._chat(messages[:-1], given, add_generation_prompt=True)
+            whole = self._chat(messages, given)
+            if not learns_all and self._is_left_out(messages, given, prompt, whole):
+                raise DataError(
+                    f'example "{example.id}": the chat template of {self.name} leaves its response out, so there is '
+                    "nothing to learn. Use template=plain."
+                )
+        except ConfigError as error:
+            raise self._refusal(example, messages, error) from error
+        return Rendered(prompt, whole)
+
+    def _refusal(self, example: Example, messages: list[dict[str, Any]], error: ConfigError) -> AirRepError:
+        """What to say of a template that fails: of this example alone if it takes a question and its answer."""
+        try:
+            self._chat([chat_message("user", "a"), chat_message("assistant", "b")], {})
+        except ConfigError:
+            return error
+        roles = ", ".join(dict.fromkeys(str(message["role"]) for message in messages))
+        reason = str(error).partition(": its ")[2].removesuffix(" Use template=plain.") or str(error)
+        return DataError(
+            f'example "{example.id}": the LM cannot read its messages ({roles}): its {reason} Leave the example out, '
+            "or use template=plain."
+        )
+
+    def _is_left_out(self, messages: list[dict[str, Any]], given: Mapping[str, Any], prompt: str, whole: str) -> bool:
+        """Whether the template writes nothing of the answer."""
+        said = messages[-1].get("content")
+        if not isinstance(said, str) or not said.strip():
+            return whole == prompt
+        shared = _shared(prompt, whole)
+        if said.strip() in whole[shared:]:
+            return False
+        marked = self._chat([*messages[:-1], {**messages[-1], "content": _MARK}], given)  # it may cut thoughts out
+        return _MARK not in marked
+
+    def _conversation(self, example: Example) -> tuple[list[dict[str, Any]], dict[str, Any]]:
+        """The messages of an example, the last one its response, and what else its record gives to the template."""
+        answer = chat_message("assistant", example.response)
+        if example.chat is None or "messages" not in example.chat:
+            return [*self._asked(example.prompt), answer], {}
+        messages: list[dict[str, Any]] = list(example.chat["messages"])
+        given = dict(example.chat.get("template", {}))
+        own = next((name for name in given if name in _OURS), None)
+        if own is not None:
+            raise DataError(
+                f'example "{example.id}": {own} among its chat_template_kwargs is no variable of a template; those are '
+                "expected. Leave it out."
+            )
+        if example.chat.get("tools"):
+            given["tools"] = example.chat["tools"]
+        return self._known_roles(example, messages, given), given
+
+    def _known_roles(
+        self, example: Example, messages: list[dict[str, Any]], given: Mapping[str, Any]
+    ) -> list[dict[str, Any]]:
+        """Messages under roles that the template writes: as they stand, or else under their usual names.
+
+        Raises:
+            DataError: it writes a message under neither.
+        """
+        usual = [{**one, "role": role_of("the role of a message", one["role"])[0]} for one in messages]
+        odd = [place for place, one in enumerate(messages) if one["role"] != usual[place]["role"]]
+        if not odd or self._writes(messages, odd, given):
+            return messages
+        if self._writes(usual, odd, given):
+            return usual
+        raise DataError(
+            f'example "{example.id}": the chat template of {self.name} does not write messages of the role '
+            f"'{messages[odd[0]]['role']}'. Rename the role to one that it knows, leave the example out, or use "
+            "template=plain."
+        )
+
+    def _writes(self, messages: list[dict[str, Any]], places: Sequence[int], given: Mapping[str, Any]) -> bool:
+        """Whether the template takes messages, and writes the texts of those at some places."""
+        try:
+            written = self._chat(messages, given)
+        except ConfigError:
+            return False
+        texts = (messages[place].get("content") for place in places)
+        return all(text.strip() in written for text in texts if isinstance(text, str))
+
+    def _asked(self, prompt: str) -> list[dict[str, Any]]:
+        """The messages of a prompt that is text; one of the user's, if the template does not take such roles."""
+        messages: list[dict[str, Any]] = list(chat_of(prompt))
         form = tuple((message["role"], bool(message["content"].strip())) for message in messages)
         if len(form) == 1 and form[0][0] == "user":
             return messages
         return messages if self._are_taken(shortest(form)) else [chat_message("user", prompt)]
 
-    def reads_messages(self, prompt: str) -> bool:
-        """Whether the LM reads a prompt as the messages that it is made of, not as one text of the user's."""
-        return self.plain is None and holds_turns(prompt) and self._asked(prompt) != [chat_message("user", prompt)]
+    def reads_messages(self, example: Example) -> bool:
+        """Whether the LM reads an example as the messages that its prompt is made of, not as one text of the user's."""
+        if self.plain is not None or (example.chat is not None and "messages" not in example.chat):
+            return False
+        if not holds_turns(example.prompt):
+            return False
+        return example.chat is not None or self._asked(example.prompt) != [chat_message("user", example.prompt)]
 
-    def rendering(self, prompts: Iterable[str]) -> dict[str, str]:
-        """How some of the prompts are read, where the LM's fingerprint does not tell it: as messages; else empty.
+    def rendering(self, examples: Iterable[Example]) -> dict[str, str]:
+        """How some of the examples are read, where the LM's fingerprint does not tell it: as messages; else empty.
 
         Until prompts of several messages were given to chat templates as messages, they were one text of the user's.
         The fingerprint is the same since, so that all that was made of other prompts is found again; this tells it.
         """
-        return {RENDERING: "messages"} if self.plain is None and any(map(self.reads_messages, prompts)) else {}
+        return {RENDERING: "messages"} if self.plain is None and any(map(self.reads_messages, examples)) else {}
 
     def _are_taken(self, form: Form) -> bool:
         """Whether the template takes messages of this form; tried once."""
@@ -147,48 +258,56 @@ class Chat:
         if form[-1][0] not in ("user", "tool"):
             return False
         try:
-            before = self._chat(asked, add_generation_prompt=True)
-            whole = self._chat([*asked, chat_message("assistant", _MARK)])
+            before = self._chat(asked, {}, add_generation_prompt=True)
+            whole = self._chat([*asked, chat_message("assistant", _MARK)], {})
         except ConfigError:  # many refuse a system prompt, tools, or two messages of one role in a row
             return False
         # Some write the system prompt into the last message alone, and only if that is the user's.
         return all(mark in before and mark in whole for mark in marks)
 
-    def _chat(self, messages: list[dict[str, str]], *, add_generation_prompt: bool = False) -> str:
-        """Fill in the chat template, within limits; a template that asks for the date always gets the same."""
+    def _chat(
+        self, messages: Sequence[Mapping[str, Any]], given: Mapping[str, Any], *, add_generation_prompt: bool = False
+    ) -> str:
+        """Fill in the chat template, within limits; one that asks for today's date gets the same date every day."""
         try:
             with limited(_SECONDS, _MEMORY):
                 text: str = self.tokenizer.apply_chat_template(
                     messages,
-                    chat_template=self._template,
+                    chat_template=self._template_with(given),
                     tokenize=False,
                     add_generation_prompt=add_generation_prompt,
-                    date_string=_TODAY,
+                    **given,
                 )
         except LimitError as error:
             raise ConfigError(f"lm {self.name}: its chat template {error}. Use template=plain.") from error
         except Exception as error:  # a template is a program
             reason = short(" ".join(str(error).split()) or type(error).__name__)
             raise ConfigError(f"lm {self.name}: its chat template fails: {reason}. Use template=plain.") from error
-        if not isinstance(text, str) or len(text) > _LONGEST + 8 * sum(len(part["content"]) for part in messages):
+        if not isinstance(text, str) or len(text) > _LONGEST + 8 * (len(str(messages)) + len(str(given))):
             raise ConfigError(
                 f"lm {self.name}: its chat template makes {len(text):,} characters of a short text. Use template=plain."
             )
         return text
 
+    def _template_with(self, given: Mapping[str, Any]) -> str | None:
+        """The chat template; some LMs have another for conversations with tools."""
+        if "tools" not in given or not isinstance(self.tokenizer.chat_template, Mapping):
+            return self._template
+        return _chat_template(self.tokenizer, self.name, tools=given["tools"])
+
     def tokenise(self, examples: Sequence[Example]) -> Documents:
-        """Token ids of each example: prompt, cut at its front to fit, then response."""
+        """Token ids of each example: what is read before the answer, cut to fit, then what is learnt."""
         documents: list[tuple[list[int], int]] = []
         for first in range(0, len(examples), _CHUNK):
             chunk = examples[first : first + _CHUNK]
             texts = [self.render(example) for example in chunk]
             prompts = self._ids([text.prompt for text in texts])
-            wholes = self._ids([text.prompt + text.response for text in texts])
-            documents += map(self._document, chunk, texts, prompts, wholes)
+            wholes = self._ids([text.whole for text in texts])
+            documents += [laid[:2] for laid in map(self._laid, chunk, texts, prompts, wholes)]
         return Documents.of(documents)
 
     def tokenise_with_places(self, examples: Sequence[Example]) -> tuple[Documents, list[ResponsePlaces]]:
-        """What :meth:`tokenise` gives, and where each response token stands, in characters of the response.
+        """What :meth:`tokenise` gives, and where each learnt token stands, in characters of the response.
 
         Raises:
             ConfigError: the tokenizer knows no places.
@@ -204,35 +323,27 @@ class Chat:
             chunk = examples[first : first + _PLACED]
             texts = [self.render(example) for example in chunk]
             prompts = self._ids([text.prompt for text in texts])
-            wholes = self._encoded([text.prompt + text.response for text in texts])
-            found = list(map(self._document, chunk, texts, prompts, wholes["input_ids"]))
-            lengths = [len(ids) - start for ids, start in found]
-            places += map(self._places, chunk, texts, prompts, wholes["input_ids"], wholes["offset_mapping"], lengths)
-            documents += found
+            wholes = self._encoded([text.whole for text in texts])
+            found = list(map(self._laid, chunk, texts, prompts, wholes["input_ids"]))
+            places += map(self._places, chunk, texts, wholes["offset_mapping"], found)
+            documents += [laid[:2] for laid in found]
         return Documents.of(documents), places
 
-    def _places(
-        self,
-        example: Example,
-        text: Rendered,
-        prompt: list[int],
-        whole: list[int],
-        offsets: list[tuple[int, int]],
-        length: int,
-    ) -> ResponsePlaces:
-        """Places of the *length* response tokens, in characters of the response."""
-        base = len(text.prompt)
-        if whole[: len(prompt)] != prompt:
-            offsets, base, prompt = self._encoded([text.response])["offset_mapping"][0], 0, []
-        # a template may leave out the spaces around a response
-        seen = example.response if example.response in text.response else example.response.strip()
-        before, most = example.response.find(seen), len(example.response)
-        base += text.response.find(seen) - before
-        places = np.array(offsets[len(prompt) :], np.int64).reshape(-1, 2) - base
-        places = np.where(places >= before + len(seen), most, np.clip(places, 0, most))
-        ends = np.full((max(0, length - len(places)), 2), most)
-        starts, stops = np.concatenate([places, ends])[-length:].T
-        return ResponsePlaces(starts, stops)
+    def _places(self, example: Example, text: Rendered, offsets: list[tuple[int, int]], laid: _Laid) -> ResponsePlaces:
+        """Places of the learnt tokens, in characters of the response."""
+        most, count = len(example.response), len(laid.ids) - laid.start
+        own = np.array(offsets[laid.first :][:count], np.int64).reshape(-1, 2)
+        own = np.concatenate(
+            [own, np.full((count - len(own), 2), len(text.whole))]
+        )  # the end of text, where it is ours
+        firsts, lasts = _characters(example.response, text)
+        empty = own[:, 0] >= own[:, 1]
+        starts, stops = own[:, 0], np.where(empty, own[:, 0] + 1, own[:, 1])
+        edges = np.stack([starts, stops], axis=1).ravel()
+        found = np.minimum.reduceat(firsts, edges)[::2] if count else np.empty(0, np.int64)
+        until = np.maximum.reduceat(lasts, edges)[::2] if count else np.empty(0, np.int64)
+        outside = empty | (until == 0)
+        return ResponsePlaces(np.where(outside, most, found), np.where(outside, most, until))
 
     def _encoded(self, texts: list[str]) -> Any:
         """Ids of texts, and the places of each."""
@@ -246,11 +357,21 @@ class Chat:
         self._check_known(found["input_ids"])
         return found
 
-    def prompt_ids(self, prompts: Sequence[str], room: int) -> list[list[int]]:
-        """Token ids of each :meth:`prompt_text`, cut at the front to at most *room* tokens."""
-        found = self._ids([self.prompt_text(prompt) for prompt in prompts])
-        begins = [self._begin if prompt.strip() else self._around_text[0] for prompt in prompts]
-        return [self._fit(begin + ids, room) for begin, ids in zip(begins, found, strict=True)]
+    def prompt_ids(self, examples: Sequence[Example], room: int) -> list[list[int]]:
+        """Token ids of what the LM reads before it answers each example, cut at the front to at most *room* tokens."""
+        texts = [self._before_answer(example) for example in examples]
+        found = self._ids([text.prompt for text in texts])
+        begins = [self._begin_of(text) for text in texts]
+        least = self._begin or self._end  # something must come before an answer
+        return [self._fit(begin + ids or least, room) for begin, ids in zip(begins, found, strict=True)]
+
+    def _before_answer(self, example: Example) -> Rendered:
+        """What the LM reads before it answers; the example needs no response."""
+        answered = example if example.response.strip() else replace(example, response=_MARK)
+        text = self.render(answered)
+        if text.prompt or not (example.chat or {}).get("learn"):
+            return text
+        return self.render(replace(answered, chat={**(example.chat or {}), "learn": "answer"}))
 
     def _ids(self, texts: list[str]) -> list[list[int]]:
         encoded = self.tokenizer(texts, add_special_tokens=False, return_attention_mask=False, verbose=False)
@@ -267,24 +388,48 @@ class Chat:
                 f"{self.vocabulary} only. Use the tokenizer that the LM was trained with."
             )
 
-    def _document(self, example: Example, text: Rendered, prompt: list[int], whole: list[int]) -> tuple[list[int], int]:
-        """Join prompt and response; the prompt's tokens are those that generation sees."""
-        begin, end = (self._begin, self._end) if example.prompt.strip() else self._around_text
-        starts_so = whole[: len(prompt)] == prompt  # unless a token joins the prompt's end with the response
-        response = (whole[len(prompt) :] if starts_so else self._ids([text.response])[0]) + end
+    def _begin_of(self, text: Rendered) -> list[int]:
+        has_own = bool(self._begin) and text.whole.startswith(self.tokenizer.bos_token)
+        return self._begin if text.framed and not has_own else []
+
+    def _end_of(self, text: Rendered) -> list[int]:
+        has_own = bool(self._end) and text.whole.endswith(self.tokenizer.eos_token)
+        return self._end if text.framed and text.ends and not has_own else []
+
+    def _laid(self, example: Example, text: Rendered, prompt: list[int], whole: list[int]) -> _Laid:
+        """All tokens of an example; learnt is what follows the tokens that it shares with its prompt."""
+        begin = self._begin_of(text)
+        ids = begin + whole + self._end_of(text)
+        if (example.chat or {}).get("stop") == "turn":
+            ids = self._until_end_of_turn(ids)
+        start = _shared(begin + prompt, ids) or 1  # nothing tells the first token
+        if len(ids) <= start:
+            raise DataError(f'example "{example.id}": nothing comes before its response. Give it a prompt.')
+        first = start - len(begin)
+        if self.cut == "end":
+            ids = ids[: self.max_tokens]
+            if len(ids) <= start:
+                raise DataError(
+                    f'example "{example.id}": its response starts at token {start + 1}, and the row is cut behind '
+                    f"{self.max_tokens} (cut is end), as a trainer that drops it does. Raise max_tokens, or leave the "
+                    "example out."
+                )
+            return _Laid(ids, start, first)
+        response = ids[start:]
         most = self.max_tokens - max(1, len(begin))
-        if not 0 < len(response) <= most:
+        if len(response) > most:
             raise DataError(
                 f'example "{example.id}": its response has {len(response)} tokens; expected 1 to {most}, since one '
                 f"token must come before it (max_tokens is {self.max_tokens}). Raise max_tokens if the LM reads more, "
                 "shorten the response, or leave the example out."
             )
-        head = self._fit(begin + prompt, self.max_tokens - len(response))
-        if not head:  # a tokenizer without tokens for begin and end: its first token is read, not learnt
-            head, response = response[:1], response[1:]
-        if not response:
-            raise DataError(f'example "{example.id}": nothing comes before its response. Give it a prompt.')
-        return head + response, len(head)
+        head = self._fit(ids[:start], self.max_tokens - len(response))
+        return _Laid(head + response, len(head), first)
+
+    def _until_end_of_turn(self, ids: list[int]) -> list[int]:
+        """Tokens up to the last end of text, with which most templates end a turn."""
+        last = max((place for place, one in enumerate(ids) if [one] == self._end), default=len(ids) - 1)
+        return ids[: last + 1]
 
     def _fit(self, ids: list[int], room: int) -> list[int]:
         """Cut tokens out at the front, behind the begin-of-text token."""
@@ -292,6 +437,37 @@ class Chat:
         first = self.tokenizer.bos_token_id
         kept = 1 if first is not None and ids[:1] == [first] and room > 1 else 0
         return ids if over <= 0 else ids[:kept] + ids[kept + over :]
+
+
+def _shared(first: Sequence[Any], second: Sequence[Any]) -> int:
+    """Tokens, or characters, that two sequences have in common at their beginning."""
+    if second[: len(first)] == first:  # nearly always
+        return len(first)
+    pairs = enumerate(zip(first, second, strict=False))
+    return next((place for place, (one, other) in pairs if one != other), min(len(first), len(second)))
+
+
+def _characters(response: str, text: Rendered) -> tuple[np.ndarray, np.ndarray]:
+    """For each character of a whole text, and one behind it, that of the response that it is, and the one after it.
+
+    Elsewhere they are the response's length and 0. A template may write thoughts, text and calls apart from each other,
+    so that the response's lines are looked for one after another.
+    """
+    firsts = np.full(len(text.whole) + 2, len(response), np.int64)
+    lasts = np.zeros(len(text.whole) + 2, np.int64)
+    place = _shared(text.prompt, text.whole)
+    seen = response if response in text.whole[place:] else response.strip()
+    pieces = [seen] if seen in text.whole[place:] else seen.splitlines(keepends=True)
+    before = response.find(seen)
+    for piece in pieces:
+        bare = piece if piece in text.whole[place:] else piece.strip()
+        found = text.whole.find(bare, place) if bare else -1
+        if found >= 0:
+            own = before + piece.find(bare) + np.arange(len(bare))
+            firsts[found : found + len(bare)], lasts[found : found + len(bare)] = own, own + 1
+            place = found + len(bare)
+        before += len(piece)
+    return firsts, lasts
 
 
 def shortest(form: Form) -> Form:
@@ -320,9 +496,10 @@ def _plain_template(tokenizer: Any, template: str | None) -> tuple[str, str, str
 
     Spaces before the response belong to it, since tokenizers join them with the first word.
     """
-    if template is None and tokenizer.chat_template is not None:
+    if template in (None, "chat") and tokenizer.chat_template is not None:
         return None
-    text = PLAIN if template in (None, "plain") else template
+    text = PLAIN if template in (None, "chat", "plain") else template
+    assert text is not None
     head, _, after = text.partition("{response}")
     return head.rstrip(" "), head[len(head.rstrip(" ")) :], after
 
@@ -333,10 +510,10 @@ def _begin(tokenizer: Any) -> list[int]:
     return [first] if first is not None and tokenizer("a")["input_ids"][:1] == [first] else []
 
 
-def _chat_template(tokenizer: Any, name: str) -> str:
+def _chat_template(tokenizer: Any, name: str, **given: Any) -> str:
     """The chat template, which gets the same date every day."""
     try:
-        template: str = tokenizer.get_chat_template()
+        template: str = tokenizer.get_chat_template(**given)
     except ValueError as error:
         raise ConfigError(f"lm {name}: has chat templates, but none named default. Use template=plain.") from error
     if not isinstance(template, str) or len(template) > _LONGEST_TEMPLATE or _takes_powers(template):

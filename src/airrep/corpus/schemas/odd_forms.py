@@ -1,0 +1,89 @@
+"""Forms with a structure of their own: trees of messages, segments of a text, answers to choose from."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from airrep.corpus.schemas.conversations import Message, Pair, every_turn, from_json, is_messages, read_messages
+from airrep.corpus.schemas.trainers import BARE
+from airrep.corpus.schemas.values import describe, text
+from airrep.errors import DataError
+
+_LETTERS = "ABCDEFGHIJKLMNOPQRSTUVWXYZ"
+
+
+def is_tree(value: object) -> bool:
+    """Whether a value is the first message of a tree of replies, as OASST has them."""
+    return isinstance(value, Mapping) and "replies" in value and "text" in value
+
+
+def of_tree(root: Mapping[str, Any], *, every: bool) -> list[Pair]:
+    """The assistant's messages of a tree, each after those on its path; without *every* those that nobody answered.
+
+    Raises:
+        DataError: the tree holds no message by the assistant.
+    """
+    pairs: list[Pair] = []
+    waiting: list[tuple[Mapping[str, Any], list[Message]]] = [(root, [])]
+    while waiting:
+        node, before = waiting.pop()
+        said = {"role": node.get("role"), "content": node.get("text")}
+        path = before + read_messages([said], "a path of the tree")
+        replies = [one for one in node.get("replies") or () if isinstance(one, Mapping)]
+        if before and path[-1].role == "assistant" and (every or not replies):
+            pairs += every_turn(path, first=len(path) - 1)
+        waiting += [(one, path) for one in reversed(replies)]
+    if not pairs:
+        raise DataError("the tree holds no message by the assistant; one is expected")
+    return [pair._replace(part=("turn", number)) for number, pair in enumerate(pairs, 1)]
+
+
+def check_no_node(record: Mapping[str, Any]) -> None:
+    """Refuse one message of a tree whose others are other records: alone it is nobody's answer."""
+    if "parent_id" in record and "role" in record:
+        raise DataError(
+            "is one message of a tree whose other messages are other records; whole trees are expected, an object "
+            "prompt with replies (OASST's files of trees). Give these, or conversations"
+        )
+
+
+def of_segments(segments: Sequence[object], *, every: bool) -> list[Pair]:
+    """The learnt segments of a text, each after all before it, as they stand; without *every* the last.
+
+    Raises:
+        DataError: a segment is no object with text and label, or none is learnt.
+    """
+    pairs, before = [], ""
+    for number, segment in enumerate(segments, 1):
+        if not isinstance(segment, Mapping) or not isinstance(segment.get("text"), str):
+            raise DataError(f"segment {number} is {describe(segment)}; an object with text and label is expected")
+        if segment.get("label") and segment["text"].strip():
+            pairs.append(Pair(before, text(f"segment {number}", segment["text"]), chat=BARE))
+        before += segment["text"]
+    if not pairs:
+        raise DataError("no segment has the label true; one to learn from is expected")
+    if not every or len(pairs) == 1:
+        return pairs[-1:]
+    return [pair._replace(part=("turn", number)) for number, pair in enumerate(pairs, 1)]
+
+
+def options_of(value: object) -> list[str]:
+    """Answers to choose from, each with its letter; none for a value of another form.
+
+    Example:
+        >>> options_of(["an oak", "a cat"]), options_of({"label": ["1"], "text": ["an oak"]})
+        (['A. an oak', 'B. a cat'], ['1. an oak'])
+    """
+    value = from_json(value) if isinstance(value, str) else value
+    if isinstance(value, Mapping):
+        texts, names = value.get("text"), value.get("label")
+        if is_messages(texts) and is_messages(names):
+            value = dict(zip(map(str, names), texts, strict=False))
+        pairs = [(str(name), option) for name, option in value.items() if option is not None]
+    elif is_messages(value):
+        pairs = list(zip(_LETTERS, value, strict=False))
+    else:
+        return []
+    if not all(isinstance(option, str) for _, option in pairs):
+        return []
+    named = [option.lstrip().startswith((f"{name}.", f"{name})", f"({name}")) for name, option in pairs]
+    return [option if all(named) else f"{name}. {option}" for name, option in pairs]

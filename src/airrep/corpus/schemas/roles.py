@@ -1,0 +1,76 @@
+"""Roles of messages by all their names, and marks that say which turns are learnt."""
+
+from collections.abc import Mapping
+from typing import Any
+
+from airrep.corpus.schemas.values import describe, text
+from airrep.errors import DataError
+
+ROLES = {
+    "system": ("developer",),
+    "user": ("human", "prompter"),
+    "assistant": (
+        *("gpt", "chatgpt", "bot", "ai", "model", "bing", "bard", "claude", "gemini", "llm", "chatbot", "chip2"),
+        *("function_call", "tool_call", "tool_calls"),
+    ),
+    "tool": ("function", "observation", "ipython", "tool_response", "tool_result", "tool_results", "function_response"),
+}
+"""Each role, and its other names: of ShareGPT, LangChain, OASST, Gemini, Llama, ms-swift, LLaMA-Factory."""
+_KNOWN = {name: role for role, names in ROLES.items() for name in (role, *names)}
+WRITTEN = ("system", "developer", "user", "assistant", "tool", "function", "observation", "ipython")
+"""Roles that chat templates know: they get these as they stand."""
+CALLS = ("function_call", "tool_call", "tool_calls")
+"""Roles of messages that hold a call of a tool, as JSON text."""
+
+_COUNTS = ("weight", "loss", "loss_weight", "loss_mask", "train", "training", "trainable")
+_HIDES = ("masked",)
+MARKS = (*_COUNTS, *_HIDES)
+"""Keys of a message that say whether it is learnt: of OpenAI, ms-swift, LLaMA-Factory, verl, axolotl, Fireworks,
+torchtune."""
+
+
+def role_of(where: str, value: object) -> tuple[str, str]:
+    """The role of a message, and its name as chat templates get it.
+
+    Raises:
+        DataError: it is none that is known: a line of another name would be learnt or read as somebody else's.
+
+    Example:
+        >>> role_of("the role of message 1", "GPT"), role_of("the role of message 1", "ipython")
+        (('assistant', 'assistant'), ('tool', 'ipython'))
+    """
+    given = text(where, value).strip().lower()
+    role = _KNOWN.get(given)
+    if role is None:
+        raise DataError(
+            f"{where} is {value!r}; {', '.join(ROLES)} or a usual name of these is expected. Rename it, or leave the "
+            "record out"
+        )
+    return role, given if given in WRITTEN else role
+
+
+def is_learnt(number: int, message: Mapping[str, Any]) -> bool:
+    """Whether an LM is trained on a message, as far as its marks say: it is not if one of them says no.
+
+    Raises:
+        DataError: a mark is neither true nor false, nor a number, nor null.
+
+    Example:
+        >>> is_learnt(1, {"weight": 0}), is_learnt(1, {"masked": True}), is_learnt(1, {"train": None})
+        (False, False, True)
+    """
+    counted = [_truth(number, name, message[name]) for name in _COUNTS if message.get(name) is not None]
+    hidden = [_truth(number, name, message[name]) for name in _HIDES if message.get(name) is not None]
+    return all(counted) and not any(hidden)
+
+
+def _truth(number: int, name: str, value: Any) -> bool:
+    written = {"true": True, "false": False, "1": True, "0": False}
+    if isinstance(value, str) and value.strip().lower() in written:
+        return written[value.strip().lower()]
+    try:
+        return bool(float(value) != 0)
+    except (TypeError, ValueError):
+        raise DataError(
+            f"{name} of message {number} is {describe(value)}; true, false, a number or null is expected"
+        ) from None

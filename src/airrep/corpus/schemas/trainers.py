@@ -1,0 +1,89 @@
+"""How a trainer reads rows: what it joins, and what of a row it learns."""
+
+from collections.abc import Mapping
+from types import MappingProxyType
+from typing import Any, Literal, NamedTuple, get_args
+
+from airrep.corpus.schemas.conversations import Pair, chat_of_pair
+from airrep.errors import ConfigError
+
+TrainerName = Literal["trl", "axolotl", "llamafactory", "ms-swift", "open-instruct"]
+"""Trainers whose reading is known (docs/trainers.md)."""
+
+JOINED: Mapping[str, Any] = MappingProxyType({"form": "joined"})
+"""Of a prompt and a completion as trl reads them: one text, without a chat template, ended by the end of text."""
+BARE: Mapping[str, Any] = MappingProxyType({"form": "bare"})
+"""The same, with nothing added: the text has its own beginning and end."""
+
+
+class Trainer(NamedTuple):
+    """How a trainer reads rows, where trainers differ."""
+
+    between: str = "\n\n"
+    """What stands between an instruction and its input."""
+    preamble: tuple[str, str, str] | None = None
+    """Text before an instruction that has an input, before one that has none, and behind; None: a chat template."""
+    turns: Literal["last", "all"] = "last"
+    """Which turns of a conversation are examples, where nobody says it."""
+    whole: bool = False
+    """Whether all tokens of a list of messages are learnt, not its answers alone."""
+    stops: bool = False
+    """Whether what a chat template writes behind the end of a turn, such as a line end, is not learnt."""
+    max_tokens: int | None = None
+    """Longest row in tokens, where nobody says it; None: as long as the LM reads."""
+    cut: Literal["prompt", "end"] = "prompt"
+    """What is cut of a longer row: the front of its prompt, or the end of all."""
+
+    def asked(self, instruction: object, extra: str | None, response: object) -> Pair:
+        """The pair of an instruction, which may have an input, and its response."""
+        text = instruction if extra is None else f"{instruction}{self.between}{extra}"
+        if self.preamble is None:
+            return Pair(text, response)
+        with_input, without, behind = self.preamble
+        prompt = f"{without if extra is None else with_input}{text}{behind}"
+        return Pair(text, response, chat={**JOINED, "prompt": prompt})
+
+    def of_messages(self, pair: Pair) -> Pair:
+        """A pair of a list of messages, of which all may be learnt."""
+        return pair if not self.whole else pair._replace(chat={**(pair.chat or chat_of_pair(pair)), "learn": "all"})
+
+    def marked(self, pair: Pair) -> Pair:
+        """A pair that a chat template is for, with where its learnt part ends."""
+        chat = pair.chat or chat_of_pair(pair)
+        if not self.stops or not pair.prompt or "form" in chat:
+            return pair
+        return pair._replace(chat={**chat, "stop": "turn"})
+
+
+DEFAULT = Trainer()
+"""What is read where no trainer is named."""
+_TASK = "Below is an instruction that describes a task"
+_ANSWER = "Write a response that appropriately completes the request.\n\n### Instruction:\n"
+_ALPACA = (
+    f"{_TASK}, paired with an input that provides further context. {_ANSWER}",
+    f"{_TASK}. {_ANSWER}",
+    "\n\n### Response:\n",
+)
+"""The form that Alpaca was trained with."""
+TRAINERS: Mapping[TrainerName, Trainer] = MappingProxyType(
+    {
+        "trl": Trainer(whole=True, max_tokens=1024, cut="end"),
+        "axolotl": Trainer("\n\n### Input:\n", _ALPACA, turns="all", stops=True),
+        "llamafactory": Trainer("\n", turns="all", max_tokens=2048),
+        "ms-swift": Trainer("\n", turns="all"),
+        "open-instruct": Trainer(turns="all"),
+    }
+)
+
+
+def trainer_of(name: str | None) -> Trainer:
+    """How the trainer of this name reads; the default for None.
+
+    Raises:
+        ConfigError: it is not known.
+    """
+    if name is None:
+        return DEFAULT
+    if name not in get_args(TrainerName):
+        raise ConfigError(f"trained_with {name!r}: expected {', '.join(get_args(TrainerName))}. Choose one.")
+    return TRAINERS[name]  # type: ignore[index]
