@@ -13,7 +13,7 @@ from airrep.answers.texts import kept_values
 from airrep.arrays import Rows
 from airrep.corpus.corpus import Example
 from airrep.corpus.schemas.conversations import chat_message, chat_of
-from airrep.corpus.schemas.forms import KTO
+from airrep.corpus.schemas.forms import KTO, KTO_FIELDS
 from airrep.errors import ConfigError
 from airrep.index.index import Index
 from airrep.runtime.remote.outputs import check_new_folder, new_folder
@@ -87,20 +87,26 @@ def write_axolotl(
 
 def _check_targets(index: Index, where: str | None) -> None:
     """Refuse answers to avoid, which a trainer takes for those to give: rejected, or of label false in KTO data."""
-    avoided = [("preference", "rejected")] if "preference" in index.fields else []
-    if any(KTO in form for form in index.reading.forms):
-        avoided += [("label", value) for value in ("false", "False")]
+    avoided = [("preference", '"rejected"')] if "preference" in index.fields else []
+    marked = [name for name in KTO_FIELDS if any(f"{name} false ({KTO}" in form for form in index.reading.forms)]
+    avoided += [(name, value) for name in marked for value in KTO_FIELDS[name]]
     for field, value in avoided:
         both = [] if where is None else [f"({where})"]
-        count = int(index.mask(" and ".join([*both, f'{field} == "{value}"'])).sum())
+        count = int(index.mask(" and ".join([*both, f"{field} == {value}"])).sum())
         if count:
-            left = " and ".join([*both, f'{field} != "{value}"'])
+            left = " and ".join([*both, f"{field} != {value}"])
             raise ConfigError(
-                f"mix: {count:,} of the examples have the {field} '{value}', which marks answers to avoid; a trainer "
+                f"mix: {count:,} of the examples have the {field} {value}, which marks answers to avoid; a trainer "
                 f"would take them for answers to give. Leave them out: --where {shlex.quote(left)}."
             )
 
 
 def _messages(example: Example) -> dict[str, object]:
+    """The messages of an example as its record has them, with their tools."""
+    chat = example.chat or {}
+    if "messages" in chat:
+        others = {"tools": chat.get("tools"), "chat_template_kwargs": chat.get("template")}
+        given = {name: value for name, value in others.items() if value}
+        return {"messages": chat["messages"], **given, "id": example.id}
     asked = chat_of(example.prompt) if example.prompt else []
     return {"messages": [*asked, chat_message("assistant", example.response)], "id": example.id}

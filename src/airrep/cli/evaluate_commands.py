@@ -111,7 +111,7 @@ def evaluate_select_command(
     from airrep.evaluation.select.select import DataSelection
     from airrep.evaluation.select.tasks import SelectSettings
 
-    model, tuning = options.ConfigOptions(settings=settings).of_lm(lm)
+    model, tuning = options.ConfigOptions(settings=settings).of_lm(lm, reading=reading)
     chosen = SelectSettings.of({"count": count, **selection})
     asked = DataSelection(
         open_named(indexes, moved),

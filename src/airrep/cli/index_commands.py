@@ -66,6 +66,7 @@ def index_command(
     from airrep.runtime.artifacts.targets import is_free, real_path
 
     values = configuring.values(encoder=encoder, lm=lm, warmed=warmed, precision=precision, device=device)
+    values = {**(reading.lengths if "lm" in values else {}), **values}
     corpus, existed = reading.read(train), not is_free(real_path(out))
     with Meter("encoding") as meter:
         how: Any = {

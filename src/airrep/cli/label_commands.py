@@ -124,7 +124,7 @@ def label_command(
     else:
         from airrep.labels.farm import label
 
-        labels = label(*corpora, *configuring.of_lm(lm or "", computing), out, **each)
+        labels = label(*corpora, *configuring.of_lm(lm or "", computing, reading=reading), out, **each)
     read = f"--data {data}" if queries is None else f"--data {data} --data {queries}"
     following = f"airrep train {out} {read} --out ENCODER"
     if labels.plan.settings.kind == "removals":
@@ -193,7 +193,7 @@ def warmup_command(
     from airrep.lm.warmup import warm_up
     from airrep.runtime.artifacts.targets import is_free, real_path
 
-    model, tuning = configuring.of_lm(lm, computing)
+    model, tuning = configuring.of_lm(lm, computing, reading=reading)
     meter, existed = StepMeter(), not is_free(real_path(out))
     made = warm_up(reading.read(data), out, model, tuning, **vars(warming), replace=replace, on_step=meter.fine_tune)
     if as_json:

@@ -121,12 +121,12 @@ class ConfigOptions:
         return values
 
     def of_lm(
-        self, lm: str, flags: Mapping[str, Any] | None = None, **named: Any
+        self, lm: str, flags: Mapping[str, Any] | None = None, *, reading: "ReadingOptions", **named: Any
     ) -> "tuple[LmSettings, FineTuneSettings]":
-        """Settings of the target LM, and of its fine-tuning."""
+        """Settings of the target LM, which reads as a trainer does if one is named, and of its fine-tuning."""
         from airrep.lm.settings import FineTuneSettings, LmSettings, split_lm_settings
 
-        of_lm, of_tuning = split_lm_settings(self.values(flags, **named))
+        of_lm, of_tuning = split_lm_settings(reading.lengths | self.values(flags, **named))
         _tell_checkpoint(lm)
         return LmSettings.of({**of_lm, "lm": lm}), FineTuneSettings.of(of_tuning)
 
@@ -187,6 +187,7 @@ def _as_typed(text: str) -> str:
     """Name what Python calls by a keyword as it is typed here: ``prompt_field``, ``turns="all"``."""
     text = re.sub(r"\b(prompt|response|id|label|source)_field\b", r"--\1-field", text)
     text = re.sub(r"\b(turns|preferences|split)=[\"']?(\w+)[\"']?", r"--\1 \2", text)
+    text = re.sub(r"\btrained_with\b", "--trained-with", text)
     text = text.replace("with longest_line", "with --longest-line").replace("longest_line=", "--longest-line ")
     return re.sub(r"\bwith split\b", "with --split", text).replace("config or split", "--data-config or --split")
 
@@ -212,12 +213,26 @@ class ReadingOptions:
     id_field: Annotated[str | None, "Field of the id."] = None
     label_field: Annotated[str | None, "Field of the label."] = None
     source_field: Annotated[str | None, "Field of the source."] = None
-    turns: Annotated[str, "Assistant turns of a conversation that are examples: last or all."] = "last"
+    turns: Annotated[str | None, "Assistant turns of a conversation that are examples: last, the default, or all."] = (
+        None
+    )
     preferences: Annotated[str, "Responses of a preference pair that are examples: chosen or both."] = "chosen"
+    trained_with: Annotated[
+        str | None, "Read rows as this trainer does: trl, axolotl, llamafactory, ms-swift or open-instruct."
+    ] = None
     split: Annotated[str | None, "Split of a dataset, or of a folder of files."] = None
     data_config: Annotated[str | None, "Config of a dataset of the Hub."] = None
     skip_invalid: Annotated[bool, "Leave out records that cannot be used."] = False
     longest_line: Annotated[int, "MiB that one line, or one record that spans lines, may have."] = 64
+
+    @property
+    def lengths(self) -> dict[str, Any]:
+        """Settings of an LM that say how the trainer cuts long rows; none where none is named."""
+        from airrep.corpus.schemas.trainers import trainer_of
+
+        trainer = trainer_of(self.trained_with)
+        cut = {} if trainer.cut == "prompt" else {"cut": trainer.cut}
+        return cut if trainer.max_tokens is None else {"max_tokens": trainer.max_tokens, **cut}
 
     def with_recorded(self, recorded: Mapping[str, str]) -> Self:
         """These options, with recorded ones in their place."""

@@ -217,7 +217,7 @@ def adapt_command(
     from airrep.runtime.remote.places import here_only
 
     here_only(out, "an adaptation is made")
-    model, tuning = configuring.of_lm(lm, device=device)
+    model, tuning = configuring.of_lm(lm, reading=reading, device=device)
     seconds = parse_duration(budget)
     adaptation = Adaptation(
         reading.read(data),

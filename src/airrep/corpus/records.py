@@ -65,7 +65,7 @@ class Schema:
     def chosen(self) -> dict[str, str]:
         """The options that are not the defaults, by name."""
         values = {option.name: (getattr(self, option.name), option.default) for option in fields(self)}
-        values["turns"] = (self.turns, "last")
+        values["turns"] = (self.turns, "last" if trainer_of(self.trained_with).turns == "last" else None)
         return {name: value for name, (value, default) in values.items() if value != default}
 
     def parse(self, record: object) -> tuple[str, list[Fields]]:

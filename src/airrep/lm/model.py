@@ -90,7 +90,7 @@ class TargetLM:
                 "files": self.files.digests(self.settings.trust_remote_code),
                 "max_tokens": self.max_tokens,
                 "template": template or _recorded(self.settings.template) or "chat",
-                **({"cut": "end"} if self.chat.cut == "end" else {}),
+                **({} if self.chat.cut == "prompt" else {"cut": self.chat.cut}),
             }
         )
 
@@ -98,7 +98,7 @@ class TargetLM:
     def reading(self) -> dict[str, Any]:
         """Longest example, and the template of examples: ``"chat"`` (the LM's own), ``"plain"`` or a text."""
         own = "chat" if self.chat.plain is None else "plain"
-        cut = {"cut": "end"} if self.chat.cut == "end" else {}
+        cut = {} if self.chat.cut == "prompt" else {"cut": self.chat.cut}
         return {"max_tokens": self.max_tokens, "template": _recorded(self.settings.template) or own, **cut}
 
     def rendering(self, examples: Iterable[Example]) -> dict[str, str]:

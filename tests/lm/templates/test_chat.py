@@ -173,7 +173,9 @@ def test_what_is_kept_of_forms_is_bounded(monkeypatch: pytest.MonkeyPatch) -> No
     chat = make(tiny_tokenizer(chat=ROLES), max_tokens=512)
     for roles in (["tool"], ["assistant"], ["user"], ["tool", "tool"]):
         prompt = talk([{"role": role, "content": "a"} for role in ("user", *roles, "user")]).prompt
-        assert prompt_text(chat, prompt) == f"<|user|>a{''.join(f'<|{role}|>a' for role in roles)}<|user|>a<|assistant|>"
+        assert (
+            prompt_text(chat, prompt) == f"<|user|>a{''.join(f'<|{role}|>a' for role in roles)}<|user|>a<|assistant|>"
+        )
         assert len(chat._taken) <= 2
 
 

@@ -4,6 +4,7 @@ import json
 from pathlib import Path
 from typing import Any
 
+import datasets
 import pytest
 import torch
 from transformers import Trainer, TrainingArguments
@@ -203,3 +204,16 @@ def test_recorded_batches_are_the_ones_inside() -> None:
     recorded = RecordedBatches(inside)
     assert (len(recorded), recorded.batch_size, list(recorded)) == (3, 2, [[0, 1], [2, 3], [4]])
     assert [recorded.next_rows() for _ in range(4)] == [[0, 1], [2, 3], [4], []]
+
+
+def test_rows_are_those_of_the_data_where_some_were_dropped_and_shuffled(tmp_path: Path, capsys: Any) -> None:
+    """trl drops rows whose answer does not fit; the numbers of the others must not move."""
+    data = datasets.Dataset.from_list([{name: list(value) for name, value in Rows(12)[n].items()} for n in range(12)])
+    data = data.map(lambda row: {"labels": row["labels"]}).filter(lambda row: int(row["input_ids"][1]) % 3 != 0)
+    trainer = train(tmp_path, AttributionCallback(tmp_path / "record"), data.shuffle(seed=3))
+    record = read_training_record(tmp_path / "record")
+    assert {step.last: sorted(step.rows) for step in record.steps} == {
+        step: sorted(rows) for step, rows in trainer.seen.items()
+    }
+    assert record.about["examples"] == 12
+    assert "4 of 12 rows are left out" in capsys.readouterr().err

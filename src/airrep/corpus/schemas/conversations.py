@@ -14,7 +14,7 @@ from airrep.errors import DataError
 
 RENDERING = "rendering"
 """Field of manifests and requests: how some prompts are read, where an LM's fingerprint does not tell it."""
-CHAT_KEYS = ("messages", "tools", "template", "form", "prompt", "learn", "stop")
+CHAT_KEYS = ("messages", "tools", "template", "form", "prompt", "learn")
 """Keys of :attr:`airrep.Example.chat`."""
 FORMS = ("joined", "bare")
 """Forms of a row that no chat template is for."""

@@ -51,6 +51,9 @@ PAIRED = "preference pairs"
 """What the forms of preference pairs begin with."""
 KTO = "in KTO data an answer to avoid"
 """What the forms of KTO's answers to avoid hold."""
+KTO_FIELDS = {"kto_tag": ("False",), "label": ('"false"', '"False"', '"0"')}
+"""Fields that mark them, and the values of those to avoid, as a filter has them."""
+_TRUTHS = {"true": True, "1": True, "1.0": True, "false": False, "0": False, "0.0": False}
 CHATS = ("messages", "conversations", "conversation")
 """Names of a list of messages."""
 _BEFORE_CHATS = (("prompt", "response"), ("prompt", "completion"))
@@ -136,11 +139,13 @@ def _with_kwargs(pair: Pair, kwargs: object) -> Pair:
     return pair._replace(chat={**(pair.chat or chat_of_pair(pair)), "template": given}) if given else pair
 
 
-def _avoided(rest: Mapping[str, Any], form: str) -> str:
+def _avoided(rest: dict[str, Any], form: str) -> str:
     """Say of an answer that KTO's data mark as one to avoid that it is one."""
-    marks = ("kto_tag",) if form.startswith(PLAIN) else ("kto_tag", "label")
-    for name in marks:
-        if str(rest.get(name)).lower() in ("false", "0", "0.0"):  # CSV has it as a text
+    tag = str(rest.get("kto_tag")).lower()
+    if tag in _TRUTHS:
+        rest["kto_tag"] = _TRUTHS[tag]
+    for name in ("kto_tag",) if form.startswith(PLAIN) else KTO_FIELDS:
+        if _TRUTHS.get(str(rest.get(name)).lower()) is False:  # CSV has it as a text
             return f", {name} false ({KTO}; here as any other, unless a filter leaves it out)"
     return ""
 

@@ -27,12 +27,12 @@ class Trainer(NamedTuple):
     """Which turns of a conversation are examples, where nobody says it."""
     whole: bool = False
     """Whether all tokens of a list of messages are learnt, not its answers alone."""
-    stops: bool = False
-    """Whether what a chat template writes behind the end of a turn, such as a line end, is not learnt."""
+    bare: bool = False
+    """Whether an answer's words and the end of its turn alone are learnt, not what a template writes around them."""
     max_tokens: int | None = None
     """Longest row in tokens, where nobody says it; None: as long as the LM reads."""
-    cut: Literal["prompt", "end"] = "prompt"
-    """What is cut of a longer row: the front of its prompt, or the end of all."""
+    cut: Literal["prompt", "end", "drop"] = "prompt"
+    """What is cut of a longer row: the front of its prompt, or the end of all; or the row is dropped."""
 
     def asked(self, instruction: object, extra: str | None, response: object) -> Pair:
         """The pair of an instruction, which may have an input, and its response."""
@@ -50,9 +50,9 @@ class Trainer(NamedTuple):
     def marked(self, pair: Pair) -> Pair:
         """A pair that a chat template is for, with where its learnt part ends."""
         chat = pair.chat or chat_of_pair(pair)
-        if not self.stops or not pair.prompt or "form" in chat:
+        if not self.bare or not pair.prompt or "form" in chat:
             return pair
-        return pair._replace(chat={**chat, "stop": "turn"})
+        return pair._replace(chat={**chat, "learn": "words"})
 
 
 DEFAULT = Trainer()
@@ -68,9 +68,9 @@ _ALPACA = (
 TRAINERS: Mapping[TrainerName, Trainer] = MappingProxyType(
     {
         "trl": Trainer(whole=True, max_tokens=1024, cut="end"),
-        "axolotl": Trainer("\n\n### Input:\n", _ALPACA, turns="all", stops=True),
-        "llamafactory": Trainer("\n", turns="all", max_tokens=2048),
-        "ms-swift": Trainer("\n", turns="all"),
+        "axolotl": Trainer("\n\n### Input:\n", _ALPACA, turns="all", bare=True, cut="drop"),
+        "llamafactory": Trainer("\n", turns="all", max_tokens=2048, cut="end"),
+        "ms-swift": Trainer("\n", turns="all", cut="drop"),
         "open-instruct": Trainer(turns="all"),
     }
 )

@@ -21,6 +21,8 @@ PLAIN = "Question: {prompt}\nAnswer: {response}"
 _TODAY = "01 Jan 2025"  # some templates write the date, and losses must be the same tomorrow
 _CLOCK = "{%- macro strftime_now(form) -%}" + _TODAY + "{%- endmacro -%}"
 _MARK = "airrep9f2c1dresponse"
+_OTHER = f"\ue000{_MARK}"
+"""An answer that begins as no other does."""
 _CHUNK, _PLACED = 1024, 64
 """Examples that are tokenised together; those whose places are told are fewer, as a place takes more than a token."""
 _SECONDS, _MEMORY = 5.0, 2**29
@@ -91,7 +93,8 @@ class Chat:
         vocabulary: number of tokens that the LM has embeddings for.
         template: None, ``"chat"``, ``"plain"``, or a text with ``{prompt}`` and ``{response}``; see
             :class:`LmSettings`.
-        cut: what is cut of a longer document: the front of its ``"prompt"``, or its ``"end"``.
+        cut: what is cut of a longer document: the front of its ``"prompt"``, or its ``"end"``; ``"drop"``: it is
+            refused.
     """
 
     def __init__(
@@ -136,11 +139,14 @@ class Chat:
     def _render_chat(self, example: Example) -> Rendered:
         """The conversation with its answer, and what stands before the answer."""
         messages, given = self._conversation(example)
-        learns_all = example.chat is not None and example.chat.get("learn") == "all"
+        learn = (example.chat or {}).get("learn")
         try:
-            prompt = "" if learns_all else self._chat(messages[:-1], given, add_generation_prompt=True)
+            prompt = "" if learn == "all" else self._chat(messages[:-1], given, add_generation_prompt=True)
             whole = self._chat(messages, given)
-            if not learns_all and self._is_left_out(messages, given, prompt, whole):
+            if learn == "words":  # what another answer would change
+                other = chat_message("assistant", _OTHER)
+                prompt = whole[: _shared(self._chat([*messages[:-1], other], given), whole)]
+            elif learn != "all" and self._is_left_out(messages, given, prompt, whole):
                 raise DataError(
                     f'example "{example.id}": the chat template of {self.name} leaves its response out, so there is '
                     "nothing to learn. Use template=plain."
@@ -368,10 +374,8 @@ class Chat:
     def _before_answer(self, example: Example) -> Rendered:
         """What the LM reads before it answers; the example needs no response."""
         answered = example if example.response.strip() else replace(example, response=_MARK)
-        text = self.render(answered)
-        if text.prompt or not (example.chat or {}).get("learn"):
-            return text
-        return self.render(replace(answered, chat={**(example.chat or {}), "learn": "answer"}))
+        chat = {name: value for name, value in (example.chat or {}).items() if name != "learn"}
+        return self.render(replace(answered, chat=chat or None))
 
     def _ids(self, texts: list[str]) -> list[list[int]]:
         encoded = self.tokenizer(texts, add_special_tokens=False, return_attention_mask=False, verbose=False)
@@ -400,12 +404,17 @@ class Chat:
         """All tokens of an example; learnt is what follows the tokens that it shares with its prompt."""
         begin = self._begin_of(text)
         ids = begin + whole + self._end_of(text)
-        if (example.chat or {}).get("stop") == "turn":
-            ids = self._until_end_of_turn(ids)
         start = _shared(begin + prompt, ids) or 1  # nothing tells the first token
+        if (example.chat or {}).get("learn") == "words":
+            ids = self._until_end_of_turn(ids)
         if len(ids) <= start:
             raise DataError(f'example "{example.id}": nothing comes before its response. Give it a prompt.')
         first = start - len(begin)
+        if self.cut == "drop" and len(ids) > self.max_tokens:
+            raise DataError(
+                f'example "{example.id}": has {len(ids):,} tokens, and rows longer than {self.max_tokens:,} are '
+                "dropped (cut is drop), as by a trainer that drops them. Raise max_tokens, or leave the example out."
+            )
         if self.cut == "end":
             ids = ids[: self.max_tokens]
             if len(ids) <= start:

@@ -11,7 +11,7 @@ from transformers import TrainerCallback
 
 from airrep.errors import ArtifactError, ConfigError
 from airrep.lm.trainer.record import ABOUT, FORMAT, rank_files, read_training_record, steps_until
-from airrep.lm.trainer.rows import RecordedBatches, record_batches
+from airrep.lm.trainer.rows import RecordedBatches, record_batches, rows_given
 from airrep.runtime.publishing.files import append_line, remove_leftovers, write_file
 from airrep.runtime.remote.places import here_only
 
@@ -66,6 +66,19 @@ class AttributionCallback(TrainerCallback):  # type: ignore[misc]
             self._batches.skip(_skipped(args, state, loader))
         elif rank == 0:
             _tell(f"{self.out}: the training data are a stream, whose rows have no numbers; losses alone are recorded")
+        if rank == 0 and self._batches is not None:
+            self._tell_rows(args, getattr(loader, "dataset", None))
+
+    def _tell_rows(self, args: Any, dataset: Any) -> None:
+        """Say where the numbers of rows are not those of the data that the trainer was given, or rows were dropped."""
+        given = rows_given(dataset)
+        if getattr(args, "packing", False):
+            _tell(f"{self.out}: the trainer packs rows; the rows recorded are packs, not rows of your data")
+        elif given is not None and given > len(dataset):
+            _tell(
+                f"{self.out}: {given - len(dataset):,} of {given:,} rows are left out; the rows recorded are numbered "
+                "as they were before"
+            )
 
     def on_substep_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
         """Note the rows of a batch whose gradient is added to that of the next."""
@@ -129,7 +142,7 @@ class AttributionCallback(TrainerCallback):  # type: ignore[misc]
         examples: Any = getattr(loader, "dataset", None)
         return {
             "format": FORMAT,
-            "examples": len(examples) if self._batches is not None and hasattr(examples, "__len__") else None,
+            "examples": rows_given(examples) if self._batches is not None else None,
             "batch_size": args.per_device_train_batch_size,
             "gradient_accumulation_steps": args.gradient_accumulation_steps,
             "world_size": int(getattr(args, "world_size", 1)),

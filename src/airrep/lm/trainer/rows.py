@@ -4,6 +4,7 @@ from collections import deque
 from collections.abc import Iterable, Iterator
 from typing import Any
 
+import numpy as np
 from torch.utils.data import IterableDataset
 
 
@@ -14,8 +15,10 @@ class RecordedBatches:
     yielded waits here until :meth:`next_rows` takes it.
     """
 
-    def __init__(self, inside: Iterable[list[int]]) -> None:
+    def __init__(self, inside: Iterable[list[int]], numbers: Any = None) -> None:
+        """*numbers* of the rows in the data as they were given, if the trainer left some out or moved them."""
         self.inside = inside
+        self.numbers = numbers
         self._waiting: deque[list[int]] = deque()
         self._skip = 0
 
@@ -24,8 +27,11 @@ class RecordedBatches:
         skip, self._skip = self._skip, 0
         for number, batch in enumerate(self.inside):
             if number >= skip:  # a resumed trainer asks for these and drops them
-                self._waiting.append([int(row) for row in batch])
+                self._waiting.append([self._number(row) for row in batch])
             yield batch
+
+    def _number(self, row: int) -> int:
+        return int(row) if self.numbers is None else int(self.numbers[row])
 
     def __len__(self) -> int:
         return len(self.inside)  # type: ignore[arg-type]
@@ -45,7 +51,11 @@ class RecordedBatches:
 
 
 def record_batches(loader: Any) -> RecordedBatches | None:
-    """Let a data loader record its batches; None if it reads a stream, whose rows have no numbers."""
+    """Let a data loader record its batches; None if it reads a stream, whose rows have no numbers.
+
+    trl maps a data set, which keeps its rows and their order, and then drops some and may shuffle the others. datasets
+    holds both as a list of rows that are left.
+    """
     while hasattr(loader, "base_dataloader"):  # accelerate puts one around another, which does the work
         loader = loader.base_dataloader
     batches = getattr(loader, "batch_sampler", None)
@@ -53,6 +63,25 @@ def record_batches(loader: Any) -> RecordedBatches | None:
         return None
     if isinstance(batches, RecordedBatches):  # training began anew, with a smaller batch say
         return batches
-    found = RecordedBatches(batches)
+    found = RecordedBatches(batches, given_rows(loader.dataset))
     object.__setattr__(loader, "batch_sampler", found)  # DataLoader forbids it, as another order could result
     return found
+
+
+def given_rows(dataset: Any) -> np.ndarray | None:
+    """For each row of a data set of datasets, its row in the table that it was filtered or shuffled from; None: equal.
+
+    Example:
+        >>> import datasets
+        >>> given_rows(datasets.Dataset.from_dict({"a": [1, 2, 3]}).filter(lambda row: row["a"] > 1)).tolist()
+        [1, 2]
+    """
+    left = getattr(dataset, "_indices", None)  # nothing public tells it
+    return None if left is None else np.asarray(left.column(0).to_numpy())
+
+
+def rows_given(dataset: Any) -> int | None:
+    """Rows of the table that a data set was filtered from; None where it has no length."""
+    if given_rows(dataset) is not None:
+        return len(dataset.data)
+    return len(dataset) if hasattr(dataset, "__len__") else None
