@@ -140,7 +140,7 @@ FORMS: list[tuple[str, dict[str, Any], tuple[str, str]]] = [
         ("What is it?\n[image]", "A cat."),
     ),
     (
-        "preference pairs (chosen)",
+        f"preference pairs (chosen){AS_TRL}",
         {"prompt": "Sky?", "chosen": "Blue.", "rejected": "Green."},
         ("Sky?", "Blue."),
     ),

@@ -272,10 +272,13 @@ def _with_options(prompt: object, response: object, rest: dict[str, Any]) -> tup
 
 
 def _read_preference(rest: dict[str, Any], preferences: Preferences, trainer: Trainer) -> Read:
+    plain = isinstance(rest.get("prompt"), str)
     prompt, chosen, rejected, before = _preference_of(rest, trainer)
-    both = preferences == "both"
-    pairs = read_preference(prompt, before, chosen, rejected, both=both)
-    return Read(f"{PAIRED} ({'chosen and rejected' if both and len(pairs) > 1 else 'chosen'})", pairs)
+    pairs = read_preference(prompt, before, chosen, rejected, both=preferences == "both")
+    form = f"{PAIRED} ({'chosen and rejected' if len(pairs) > 1 else 'chosen'})"
+    if not plain or before or not isinstance(chosen, str):
+        return Read(form, pairs)
+    return Read(f"{form}, {_AS_TRL}", [pair._replace(chat=JOINED) for pair in pairs])
 
 
 def _preference_of(rest: dict[str, Any], trainer: Trainer) -> tuple[object, object, object, list[Message]]:

@@ -1,0 +1,89 @@
+"""Roles by all their names, and marks of turns."""
+
+from typing import Any
+
+import pytest
+
+from airrep.corpus.corpus import Corpus, Example
+from airrep.corpus.schemas.roles import MARKS
+from airrep.errors import DataError
+
+
+def read(*messages: dict[str, Any], **options: Any) -> list[Example]:
+    return list(Corpus.from_records([{"messages": list(messages)}], **options))
+
+
+ASK, ANSWER = {"role": "user", "content": "Hi"}, {"role": "assistant", "content": "Hello"}
+
+
+@pytest.mark.parametrize("name", ["gpt", "Bing", "bard", "claude", "model", "bot"])
+def test_an_assistant_of_any_name_answers(name: str) -> None:
+    (example,) = read(ASK, {"role": name, "content": "Hello"})
+    assert (example.prompt, example.response, example.chat) == ("Hi", "Hello", None)
+
+
+@pytest.mark.parametrize("name", ["tool_response", "observation", "ipython", "function", "tool"])
+def test_a_tool_of_any_name_is_the_tool(name: str) -> None:
+    (example,) = read(ASK, {"role": "assistant", "content": "look"}, {"role": name, "content": "21"}, ANSWER)
+    assert example.prompt == "User: Hi\nAssistant: look\nTool: 21"
+    assert example.chat is not None
+    assert example.chat["messages"][2]["role"] == ("tool" if name == "tool_response" else name)
+
+
+def test_a_developer_is_the_system_under_the_name_that_it_has() -> None:
+    (example,) = read({"role": "developer", "content": "Rhyme."}, ASK, ANSWER)
+    assert example.prompt == "System: Rhyme.\nUser: Hi"
+    assert example.chat == {"messages": [{"role": "developer", "content": "Rhyme."}, ASK, ANSWER]}
+
+
+def test_a_call_in_a_message_of_its_own_is_the_assistants() -> None:
+    call = {"name": "aqi", "arguments": {"city": "Ulm"}}
+    said = {"role": "tool_call", "content": '{"name": "aqi", "arguments": {"city": "Ulm"}}'}
+    first, second = read(ASK, said, {"role": "tool_response", "content": "31"}, ANSWER, turns="all")
+    assert (first.response, second.response) == (said["content"], "Hello")
+    assert first.chat is not None
+    assert first.chat["messages"][1] == {
+        "role": "assistant",
+        "content": "",
+        "tool_calls": [{"type": "function", "function": call}],
+    }
+
+
+def test_an_unknown_role_is_refused_by_name() -> None:
+    with pytest.raises(DataError, match=r"the role of message 2 is 'narrator'; system, user, assistant, tool or"):
+        read(ASK, {"role": "narrator", "content": "It was late."}, ANSWER)
+
+
+LEFT_OUT = [
+    (name, value) for name in MARKS for value in (("true", True, 1) if name == "masked" else ("false", False, 0))
+]
+LEARNT = [(name, value) for name in MARKS for value in ((False, 0, None) if name == "masked" else (True, 1, 1.0, None))]
+
+
+@pytest.mark.parametrize(("name", "value"), LEFT_OUT)
+def test_a_mark_says_that_a_turn_is_not_learnt(name: str, value: Any) -> None:
+    wrong, right = {"role": "assistant", "content": "Wood", name: value}, {"role": "assistant", "content": "Iron"}
+    assert [one.response for one in read(ASK, wrong, ASK, right, turns="all")] == ["Iron"]
+    assert [one.response for one in read(ASK, right, ASK, wrong, turns="all")] == ["Iron"]
+    assert [one.response for one in read(ASK, right, ASK, wrong)] == ["Iron"]
+    assert all(name not in one for one in read(ASK, wrong, ASK, right)[0].chat["messages"])  # type: ignore[index]
+
+
+@pytest.mark.parametrize(("name", "value"), LEARNT)
+def test_a_mark_says_that_a_turn_is_learnt(name: str, value: Any) -> None:
+    said = {"role": "assistant", "content": "Wood", name: value}
+    assert [one.response for one in read(ASK, said, ASK, ANSWER, turns="all")] == ["Wood", "Hello"]
+
+
+def test_a_mark_that_is_none_is_refused() -> None:
+    with pytest.raises(DataError, match="train of message 2 is text; true, false, a number or null is expected"):
+        read(ASK, {"role": "assistant", "content": "Wood", "train": "perhaps"})
+
+
+def test_the_keys_that_are_there_are_taken_and_named() -> None:
+    (example,) = Corpus.from_records(
+        [{"conversations": [{"from": "human", "text": "a"}, {"from": "gpt", "text": "b"}]}]
+    )
+    assert (example.prompt, example.response) == ("a", "b")
+    with pytest.raises(DataError, match="the text of message 1 is a number"):
+        Corpus.from_records([{"conversations": [{"from": "human", "text": 1}]}])

@@ -1,0 +1,200 @@
+"""Rows as trainers read them: what is joined, what is learnt, what is left out is said."""
+
+from typing import Any
+
+import pytest
+
+from airrep.corpus.corpus import Corpus, Example
+from airrep.corpus.records import Schema
+from airrep.errors import ConfigError, DataError
+
+ALPACA = {"instruction": "Add.", "input": "2 2", "output": "4"}
+TALK = [
+    {"role": "system", "content": "Be brief."},
+    {"role": "user", "content": "2+2?"},
+    {"role": "assistant", "content": "4"},
+    {"role": "user", "content": "3+3?"},
+    {"role": "assistant", "content": "6"},
+]
+
+
+def read(record: dict[str, Any], trainer: str | None = None, **options: Any) -> list[Example]:
+    return list(Corpus.from_records([record], trained_with=trainer, **options))
+
+
+@pytest.mark.parametrize(
+    ("trainer", "prompt"),
+    [
+        (None, "Add.\n\n2 2"),
+        ("trl", "Add.\n\n2 2"),
+        ("llamafactory", "Add.\n2 2"),
+        ("ms-swift", "Add.\n2 2"),
+        ("axolotl", "Add.\n\n### Input:\n2 2"),
+    ],
+)
+def test_an_instruction_and_its_input_are_joined_as_the_trainer_does(trainer: str | None, prompt: str) -> None:
+    (example,) = read(ALPACA, trainer)
+    assert (example.prompt, example.response) == (prompt, "4")
+
+
+def test_axolotls_alpaca_has_its_preamble_and_no_chat_template() -> None:
+    (with_input,), (without,) = read(ALPACA, "axolotl"), read({**ALPACA, "input": ""}, "axolotl")
+    assert with_input.chat is not None
+    assert without.chat is not None
+    assert with_input.chat["form"] == without.chat["form"] == "joined"
+    assert with_input.chat["prompt"].startswith("Below is an instruction that describes a task, paired with")
+    assert with_input.chat["prompt"].endswith("### Instruction:\nAdd.\n\n### Input:\n2 2\n\n### Response:\n")
+    assert without.chat["prompt"].startswith("Below is an instruction that describes a task. Write a response")
+    assert without.chat["prompt"].endswith("### Instruction:\nAdd.\n\n### Response:\n")
+
+
+def test_each_trainer_learns_the_turns_that_it_learns() -> None:
+    record = {"messages": TALK}
+    assert [one.response for one in read(record)] == [one.response for one in read(record, "trl")] == ["6"]
+    for trainer in ("axolotl", "llamafactory", "ms-swift", "open-instruct"):
+        assert [one.response for one in read(record, trainer)] == ["4", "6"]
+        assert [one.response for one in read(record, trainer, turns="last")] == ["6"]
+
+
+def test_options_of_a_trainer_are_kept_for_more_data_of_the_same_kind() -> None:
+    assert Schema(trained_with="axolotl").chosen == {"turns": "all", "trained_with": "axolotl"}
+    assert Schema(trained_with="axolotl", turns="last").chosen == {"turns": "last", "trained_with": "axolotl"}
+    assert Schema(turns="last").chosen == Schema().chosen == {}
+    assert Schema(**Schema(trained_with="trl").chosen) == Schema(trained_with="trl")  # type: ignore[arg-type]
+
+
+def test_trl_learns_all_of_a_list_of_messages_and_of_a_completion_itself() -> None:
+    (whole,) = read({"messages": TALK}, "trl")
+    (completion,) = read({"prompt": TALK[:2], "completion": TALK[2:3]}, "trl")
+    assert whole.chat == {"messages": TALK, "learn": "all"}
+    assert completion.chat == {"messages": TALK[:3]}
+    assert read({"messages": TALK[1:3]})[0].chat is None
+
+
+def test_an_unknown_trainer_is_refused() -> None:
+    with pytest.raises(ConfigError, match=r"^trained_with 'unsloth': expected trl, axolotl, .*\. Choose one\.$"):
+        Schema(trained_with="unsloth")  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    "record",
+    [
+        {"prompt": "The sky is", "completion": " blue."},
+        {"prompt": "The sky is", "chosen": " blue.", "rejected": " red."},
+    ],
+)
+def test_a_prompt_with_a_completion_is_joined_as_it_stands(record: dict[str, Any]) -> None:
+    (example,) = read(record)
+    assert (example.prompt, example.response, example.chat) == ("The sky is", " blue.", {"form": "joined"})
+    told, _ = Schema().parse(record)
+    assert "joined without a chat template as trl does" in told
+
+
+@pytest.mark.parametrize(
+    ("record", "told"),
+    [
+        ({"question": "q", "solution": "s", "answer": "a"}, "question and solution (answer beside: not read)"),
+        ({"question": "q", "answer": "a", "rationale": "r"}, "question and answer (rationale beside: not read)"),
+        ({"prompt": "p", "response": "r", "system": "s"}, "prompt and response (system beside: not read)"),
+        ({"messages": TALK[1:3], "question": "q", "answer": "4"}, "messages (answer beside: not read)"),
+        ({"prompt": "p", "response": "r", "history": []}, "prompt and response"),
+    ],
+)
+def test_what_looks_like_a_turn_and_is_not_read_is_named(record: dict[str, Any], told: str) -> None:
+    assert Schema().parse(record)[0] == told
+
+
+def test_answers_to_choose_from_are_read_with_the_question() -> None:
+    letters = {"question": "Which?", "choices": ["oak", "cat"], "answer": 1}
+    assert [(one.prompt, one.response) for one in read(letters)] == [("Which?\nA. oak\nB. cat", "B. cat")]
+    named = {"question": "Which?", "choices": {"label": ["1", "2"], "text": ["oak", "cat"]}, "answer": "2"}
+    assert [(one.prompt, one.response) for one in read(named)] == [("Which?\n1. oak\n2. cat", "2")]
+    lettered = {"question": "Which?", "options": ["A) oak", "B) cat"], "answer": "B"}
+    assert read(lettered)[0].prompt == "Which?\nA) oak\nB) cat"
+
+
+def test_of_a_tree_each_answer_stands_behind_its_own_path() -> None:
+    replies = [
+        {"role": "assistant", "text": "Hello.", "replies": [{"role": "prompter", "text": "2+2?", "replies": []}]},
+        {"role": "assistant", "text": "Hey!", "replies": []},
+    ]
+    replies[0]["replies"][0]["replies"] = [{"role": "assistant", "text": "4", "replies": []}]  # type: ignore[index]
+    tree = {"message_tree_id": "t", "prompt": {"role": "prompter", "text": "Hi", "replies": replies}}
+    pairs = [(one.prompt, one.response) for one in read(tree, turns="all")]
+    assert pairs == [("Hi", "Hello."), ("User: Hi\nAssistant: Hello.\nUser: 2+2?", "4"), ("Hi", "Hey!")]
+    assert [one.response for one in read(tree)] == ["4", "Hey!"]
+    with pytest.raises(DataError, match="is one message of a tree whose other messages are other records"):
+        read({"message_id": "m", "parent_id": None, "text": "Hi", "role": "prompter"})
+
+
+def test_segments_are_learnt_where_their_label_is_true() -> None:
+    segments = [
+        {"label": False, "text": "<s>Q: 2+2\n"},
+        {"label": True, "text": "4</s>"},
+        {"label": False, "text": "Q: 3+3\n"},
+        {"label": True, "text": "6</s>"},
+    ]
+    record = {"segments": segments}
+    assert [(one.prompt, one.response, one.chat) for one in read(record)] == [
+        ("<s>Q: 2+2\n4</s>Q: 3+3\n", "6</s>", {"form": "bare"})
+    ]
+    assert [one.response for one in read(record, turns="all")] == ["4</s>", "6</s>"]
+    with pytest.raises(DataError, match="no segment has the label true"):
+        read({"segments": segments[:1]})
+
+
+REJECTED = [
+    {"messages": TALK[:3], "rejected_response": "5"},
+    {"messages": TALK[:3], "rejected_messages": [*TALK[:2], {"role": "assistant", "content": "5"}]},
+    {
+        "input": {"messages": TALK[:2]},
+        "preferred_output": TALK[2:3],
+        "non_preferred_output": [{"role": "assistant", "content": "5"}],
+    },
+]
+
+
+@pytest.mark.parametrize("record", REJECTED)
+def test_rejected_answers_stand_beside_the_chosen_ones(record: dict[str, Any]) -> None:
+    asked = "System: Be brief.\nUser: 2+2?"
+    both = read(record, preferences="both")
+    assert [(one.prompt, one.response) for one in both] == [(asked, "4"), (asked, "5")]
+    assert [one.metadata["preference"] for one in both] == ["chosen", "rejected"]
+    assert [(one.prompt, one.response) for one in read(record)] == [(asked, "4")]
+
+
+@pytest.mark.parametrize(
+    "record",
+    [
+        {"messages": TALK[:3], "label": False},
+        {"messages": TALK[:3], "kto_tag": 0},
+        {"conversations": TALK[:3], "kto_tag": "false"},
+        {**ALPACA, "kto_tag": False},
+        {**ALPACA, "label": 0},
+        {"prompt": "a", "completion": "b", "label": False},
+    ],
+)
+def test_answers_to_avoid_are_told_in_every_form(record: dict[str, Any]) -> None:
+    assert "false (in KTO data an answer to avoid" in Schema().parse(record)[0]
+    good = {name: True if name in ("label", "kto_tag") else value for name, value in record.items()}
+    assert "KTO" not in Schema().parse(good)[0]
+
+
+def test_a_system_prompt_may_be_blocks_and_stand_beside_any_pair() -> None:
+    blocks = [{"type": "text", "text": "Be a pirate."}]
+    for system in ("Be a pirate.", blocks, [{"text": "Be a pirate."}]):
+        for pair in ({"input": "Hi", "output": "Arr"}, {"inputs": "Hi", "targets": "Arr"}):
+            assert read({**pair, "system": system})[0].prompt == "System: Be a pirate.\nUser: Hi"
+        asked, answered = [{"role": "user", "content": "Hi"}], [{"role": "assistant", "content": "Arr"}]
+        assert read({"messages": asked + answered, "system": system})[0].prompt == "System: Be a pirate.\nUser: Hi"
+        assert read({"input": asked, "output": "Arr", "system_prompt": system})[0].prompt.startswith("System: Be a")
+
+
+def test_histories_and_tools_may_be_json_in_a_cell() -> None:
+    history = {"instruction": "3+3?", "output": "6", "history": '[["2+2?", "4"]]'}
+    assert read(history)[0].prompt == "User: 2+2?\nAssistant: 4\nUser: 3+3?"
+    assert read({**history, "history": "[]"})[0].prompt == read({**history, "history": ""})[0].prompt == "3+3?"
+    tools = {"messages": TALK[1:3], "tools": '[{"name": "f"}]'}
+    (example,) = read(tools)
+    assert example.chat == {"messages": TALK[1:3], "tools": [{"name": "f"}]}
+    assert read({**tools, "tools": "[]"})[0].chat is None
