@@ -14,6 +14,7 @@ import pyarrow.compute
 
 from airrep.arrays import Mask, Rows
 from airrep.corpus.records import Fields, content_hash, encode_chat, encode_metadata_text
+from airrep.corpus.schemas.conversations import MESSAGES
 from airrep.corpus.sources.source import RecordSource
 from airrep.errors import DataError
 
@@ -33,6 +34,7 @@ _NOT_BLANK = ("id", "response")
 SCHEMA = pa.schema([(column, pa.large_string()) for column in COLUMNS])
 """Schema of a corpus table: every column is large_string; label, source, metadata and chat may be null."""
 
+_TOLD = encode_chat(MESSAGES)
 _CHUNK_ROWS = 8192
 _CHUNK_CHARACTERS = 1 << 22
 _MESSAGES_KEPT = 20
@@ -255,13 +257,18 @@ def table_digest(table: pa.Table) -> str:
 
     Hashed are the format's name, the number of rows, and for each column SHA-256 over all lengths in bytes
     (int64, little-endian, −1 for null) and SHA-256 over all UTF-8 bytes. Lengths and bytes together give back
-    every row. Chats are hashed where there are some, so that a corpus without any has the digest that it always had.
+    every row. A chat that the texts tell already is as none, and chats are hashed where there are some, so that other
+    corpora have the digests that they always had.
     """
     total = hashlib.sha256(f"airrep corpus 1\n{table.num_rows}\n".encode())
-    chats = table["chat"].null_count < table.num_rows
-    for column in COLUMNS if chats else COLUMNS[:-1]:
+    told = _compute.equal(table["chat"], pa.scalar(_TOLD, pa.large_string()))
+    chats = _compute.if_else(_compute.fill_null(told, True), pa.scalar(None, pa.large_string()), table["chat"])
+    columns = {column: table[column] for column in COLUMNS[:-1]} | (
+        {"chat": chats} if chats.null_count < len(chats) else {}
+    )
+    for values in columns.values():
         lengths, texts = hashlib.sha256(), hashlib.sha256()
-        for chunk in table[column].chunks:
+        for chunk in values.chunks:
             _update(lengths, texts, chunk)
         total.update(lengths.digest() + texts.digest())
     return total.hexdigest()

@@ -26,8 +26,11 @@ def test_an_assistant_of_any_name_answers(name: str) -> None:
 def test_a_tool_of_any_name_is_the_tool(name: str) -> None:
     (example,) = read(ASK, {"role": "assistant", "content": "look"}, {"role": name, "content": "21"}, ANSWER)
     assert example.prompt == "User: Hi\nAssistant: look\nTool: 21"
-    assert example.chat is not None
-    assert example.chat["messages"][2]["role"] == ("tool" if name == "tool_response" else name)
+    if name in ("tool", "tool_response"):
+        assert example.chat == {"form": "messages"}
+    else:
+        assert example.chat is not None
+        assert example.chat["messages"][2]["role"] == name
 
 
 def test_a_developer_is_the_system_under_the_name_that_it_has() -> None:
@@ -66,7 +69,7 @@ def test_a_mark_says_that_a_turn_is_not_learnt(name: str, value: Any) -> None:
     assert [one.response for one in read(ASK, wrong, ASK, right, turns="all")] == ["Iron"]
     assert [one.response for one in read(ASK, right, ASK, wrong, turns="all")] == ["Iron"]
     assert [one.response for one in read(ASK, right, ASK, wrong)] == ["Iron"]
-    assert all(name not in one for one in read(ASK, wrong, ASK, right)[0].chat["messages"])  # type: ignore[index]
+    assert read(ASK, wrong, ASK, right)[0].chat == {"form": "messages"}  # the mark is not a part of them
 
 
 @pytest.mark.parametrize(("name", "value"), LEARNT)

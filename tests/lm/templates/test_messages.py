@@ -1,6 +1,7 @@
 """Conversations as their records have them: what the LM's own template writes, and what of it is learnt."""
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -180,6 +181,14 @@ def test_chats_are_kept_by_files_tables_and_fingerprints(tmp_path: Path) -> None
     bare = Corpus.from_examples([Example(one.prompt, one.response, one.id), Example("a", "b")])
     assert bare.fingerprint != corpus.fingerprint
     assert Corpus(bare.table.drop_columns(["chat"])).fingerprint == bare.fingerprint  # of an earlier version
+
+
+def test_a_conversation_that_is_all_in_its_texts_has_the_fingerprint_that_it_always_had() -> None:
+    one = example({"role": "system", "content": "s"}, ASK, ANSWER)
+    assert one.chat == {"form": "messages"}
+    corpus, before = (Corpus.from_examples([replace(one, chat=chat)]) for chat in (one.chat, None))
+    assert corpus.fingerprint == before.fingerprint
+    assert make().render(one) == make().render(before[0])
 
 
 def test_a_chat_that_is_none_is_refused() -> None:

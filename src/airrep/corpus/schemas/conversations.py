@@ -4,6 +4,7 @@ import json
 import re
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
+from types import MappingProxyType
 from typing import Any, NamedTuple, TypeGuard
 
 import numpy as np
@@ -16,8 +17,10 @@ RENDERING = "rendering"
 """Field of manifests and requests: how some prompts are read, where an LM's fingerprint does not tell it."""
 CHAT_KEYS = ("messages", "tools", "template", "form", "prompt", "learn")
 """Keys of :attr:`airrep.Example.chat`."""
-FORMS = ("joined", "bare")
-"""Forms of a row that no chat template is for."""
+MESSAGES: Mapping[str, Any] = MappingProxyType({"form": "messages"})
+"""Of a conversation whose messages :func:`messages_of` finds in the prompt's text, all of them as they were."""
+FORMS = ("joined", "bare", "messages")
+"""Forms of a row: two that no chat template is for, and that of a conversation that is all in its texts."""
 _SILENT = ("system", "tool")
 """Roles that may say nothing: an empty system prompt is left out, a tool may have no result."""
 _TEXT_PARTS = ("text", "input_text", "output_text")
@@ -253,22 +256,25 @@ def _answers(messages: list[Message], name: str) -> list[int]:
 
 
 def _pair(messages: list[Message], place: int) -> Pair:
-    return Pair(prompt_of(_not_silent(messages[:place])), messages[place].content, chat=_chat(messages[: place + 1]))
+    prompt = prompt_of(_not_silent(messages[:place]))
+    return Pair(prompt, messages[place].content, chat=_chat(messages[: place + 1], prompt))
 
 
-def _chat(messages: Sequence[Message]) -> Mapping[str, Any] | None:
+def _chat(messages: Sequence[Message], prompt: str) -> Mapping[str, Any] | None:
     """What a trainer gives to a chat template; None where the prompt's and the response's texts tell all of it."""
     tools = [tool for one in messages if one.role == "tools" and one.given for tool in one.given["tools"]]
     # tools that are no list can only be text, as they always were: of the system prompt
     said = [one for one in messages if one.role != "tools" or one.given is None]
-    if not tools and [one.role for one in said] == ["user", "assistant"] and all(one.given is None for one in said):
-        return None
     given = [one.given or chat_message("system" if one.role == "tools" else one.role, _told(one)) for one in said]
+    if not tools and given == [*chat_of(prompt), chat_message("assistant", messages[-1].content)]:
+        return None if [one["role"] for one in given] == ["user", "assistant"] else MESSAGES
     return {"messages": given, **({"tools": tools} if tools else {})}
 
 
-def chat_of_pair(pair: Pair) -> dict[str, Any]:
-    """The messages of a pair of texts that need no more than their texts."""
+def chat_of_pair(pair: Pair) -> Mapping[str, Any]:
+    """The chat of a pair, its messages too where its texts tell all of them."""
+    if pair.chat not in (None, MESSAGES):
+        return pair.chat
     asked = chat_of(pair.prompt) if isinstance(pair.prompt, str) and pair.prompt else []
     return {"messages": [*asked, chat_message("assistant", str(pair.response))]}
 

@@ -136,7 +136,7 @@ def _with_kwargs(pair: Pair, kwargs: object) -> Pair:
     if not isinstance(kwargs, Mapping):
         return pair
     given = {name: value for name, value in kwargs.items() if value is not None}
-    return pair._replace(chat={**(pair.chat or chat_of_pair(pair)), "template": given}) if given else pair
+    return pair._replace(chat={**chat_of_pair(pair), "template": given}) if given else pair
 
 
 def _avoided(rest: dict[str, Any], form: str) -> str:

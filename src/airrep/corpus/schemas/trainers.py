@@ -45,11 +45,11 @@ class Trainer(NamedTuple):
 
     def of_messages(self, pair: Pair) -> Pair:
         """A pair of a list of messages, of which all may be learnt."""
-        return pair if not self.whole else pair._replace(chat={**(pair.chat or chat_of_pair(pair)), "learn": "all"})
+        return pair if not self.whole else pair._replace(chat={**chat_of_pair(pair), "learn": "all"})
 
     def marked(self, pair: Pair) -> Pair:
         """A pair that a chat template is for, with where its learnt part ends."""
-        chat = pair.chat or chat_of_pair(pair)
+        chat = chat_of_pair(pair)
         if not self.bare or not pair.prompt or "form" in chat:
             return pair
         return pair._replace(chat={**chat, "learn": "words"})
@@ -71,7 +71,7 @@ TRAINERS: Mapping[TrainerName, Trainer] = MappingProxyType(
         "axolotl": Trainer("\n\n### Input:\n", _ALPACA, turns="all", bare=True, cut="drop"),
         "llamafactory": Trainer("\n", turns="all", max_tokens=2048, cut="end"),
         "ms-swift": Trainer("\n", turns="all", cut="drop"),
-        "open-instruct": Trainer(turns="all"),
+        "open-instruct": Trainer(turns="all", cut="end"),
     }
 )
 

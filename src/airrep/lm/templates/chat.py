@@ -8,7 +8,7 @@ from typing import Any, NamedTuple, TypeAlias
 import numpy as np
 
 from airrep.corpus.corpus import Example
-from airrep.corpus.schemas.conversations import RENDERING, chat_message, chat_of, holds_turns
+from airrep.corpus.schemas.conversations import MESSAGES, RENDERING, chat_message, chat_of, holds_turns
 from airrep.corpus.schemas.roles import role_of
 from airrep.errors import AirRepError, ConfigError, DataError
 from airrep.lm.documents import Documents
@@ -124,7 +124,7 @@ class Chat:
             raise DataError(f'example "{example.id}": its response is empty; expected text. Leave the example out.')
         chat = example.chat or {}
         form = chat.get("form") if self._follows_form else None
-        if form is not None or not (example.prompt.strip() or "messages" in chat):
+        if form in ("joined", "bare") or not (example.prompt.strip() or "messages" in chat):
             prompt = str(chat.get("prompt", example.prompt))
             return Rendered(prompt, prompt + example.response, framed=True, ends=form != "bare")
         if self.plain is not None:
@@ -182,6 +182,8 @@ class Chat:
     def _conversation(self, example: Example) -> tuple[list[dict[str, Any]], dict[str, Any]]:
         """The messages of an example, the last one its response, and what else its record gives to the template."""
         answer = chat_message("assistant", example.response)
+        if example.chat == MESSAGES:
+            return [*chat_of(example.prompt), answer], {}
         if example.chat is None or "messages" not in example.chat:
             return [*self._asked(example.prompt), answer], {}
         messages: list[dict[str, Any]] = list(example.chat["messages"])
@@ -235,11 +237,11 @@ class Chat:
 
     def reads_messages(self, example: Example) -> bool:
         """Whether the LM reads an example as the messages that its prompt is made of, not as one text of the user's."""
-        if self.plain is not None or (example.chat is not None and "messages" not in example.chat):
+        if self.plain is not None or not holds_turns(example.prompt):
             return False
-        if not holds_turns(example.prompt):
-            return False
-        return example.chat is not None or self._asked(example.prompt) != [chat_message("user", example.prompt)]
+        if example.chat is not None:
+            return "messages" in (*example.chat, example.chat.get("form"))
+        return self._asked(example.prompt) != [chat_message("user", example.prompt)]
 
     def rendering(self, examples: Iterable[Example]) -> dict[str, str]:
         """How some of the examples are read, where the LM's fingerprint does not tell it: as messages; else empty.
