@@ -342,7 +342,7 @@ def test_greedy_answers_are_those_of_transformers_one_by_one(kind: str, tmp_path
     lm.losses(lm.tokenise(examples))
     plain = tiny_network(kind).eval()
     wanted = []
-    for ids in lm.chat.prompt_ids([example.prompt for example in examples], 50):
+    for ids in lm.chat.prompt_ids(examples, 50):
         found = plain.generate(torch.tensor([ids]), do_sample=False, max_new_tokens=8, pad_token_id=0)
         wanted.append(lm.chat.tokenizer.decode(found[0, len(ids) :], skip_special_tokens=True).strip())
     assert lm.generate(examples, max_new_tokens=8) == wanted

@@ -2,10 +2,11 @@
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from typing import Any
 
 import pytest
 
-from airrep.corpus.corpus import Corpus
+from airrep.corpus.corpus import Corpus, Example
 from airrep.corpus.schemas.conversations import chat_message
 from airrep.lm.templates.chat import Chat
 
@@ -14,8 +15,13 @@ from airrep.lm.templates.chat import Chat
 def conversations_as_texts() -> Iterator[None]:
     """Read prompts as before they were given to templates as messages."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(Chat, "_asked", lambda self, prompt: [chat_message("user", prompt)])
+        patch.setattr(Chat, "_conversation", _as_text)
+        patch.setattr(Chat, "reads_messages", lambda self, example: False)
         yield
+
+
+def _as_text(self: Chat, example: Example) -> tuple[list[dict[str, Any]], dict[str, Any]]:
+    return [chat_message("user", example.prompt), chat_message("assistant", example.response)], {}
 
 
 def make_chats(count: int, prefix: str = "c") -> Corpus:
