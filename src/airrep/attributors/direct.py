@@ -81,7 +81,7 @@ class DirectAttributor(Attributor):
     def column(self, query: Example) -> int:
         """The feature that stands for a query's texts: their number in the order in which queries were asked about."""
         known: dict[str, int] = self.__dict__.setdefault("_columns", {})
-        found = known.setdefault(query.content_hash, len(known))
+        found = known.setdefault(query.reading_hash, len(known))
         if found >= COLUMNS:
             raise ConfigError(f"{self.name}: was asked about {COLUMNS:,} queries. Open the index again.")
         return found

@@ -18,7 +18,8 @@ import pyarrow as pa
 
 from airrep.arrays import Rows
 from airrep.corpus.fields import field_values
-from airrep.corpus.records import HASH, RESERVED, Fields, Reading, Schema, checked, content_hash
+from airrep.corpus.records import HASH, RESERVED, Fields, Reading, Schema, checked, content_hash, encode_chat
+from airrep.corpus.schemas.conversations import MESSAGES
 from airrep.corpus.schemas.forms import Preferences, Turns
 from airrep.corpus.schemas.trainers import TrainerName
 from airrep.corpus.sources.files import LONGEST_LINE
@@ -74,6 +75,13 @@ class Example:
     def content_hash(self) -> str:
         """16 hex digits of SHA-256 over prompt, one NUL byte, and response, in UTF-8."""
         return content_hash(self.prompt, self.response)
+
+    @property
+    def reading_hash(self) -> str:
+        """The same, over :attr:`chat` too where the texts do not tell it: examples that a trainer reads as one."""
+        if self.chat is None or self.chat == MESSAGES:
+            return self.content_hash
+        return content_hash(encode_chat(self.chat), self.content_hash)
 
     def to_dict(self) -> dict[str, Any]:
         """Return a JSON object that :func:`read_corpus` reads back to an equal example.

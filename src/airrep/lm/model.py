@@ -15,8 +15,7 @@ from torch import Tensor
 
 from airrep.corpus.corpus import Corpus, Example
 from airrep.corpus.inputs import QueriesLike, as_examples
-from airrep.corpus.records import content_hash, encode_chat
-from airrep.corpus.schemas.conversations import MESSAGES
+from airrep.corpus.records import content_hash
 from airrep.errors import ConfigError, DataError, TrainingError
 from airrep.lm.adapters import load_whole
 from airrep.lm.attention import library_attention
@@ -108,11 +107,10 @@ class TargetLM:
 
     def key(self, example: Example) -> str:
         """16 hex digits: the hash of the texts, and of how they are read where the fingerprint does not tell it."""
-        texts = example.content_hash
-        if example.chat not in (None, MESSAGES):
-            assert example.chat is not None
-            return content_hash(encode_chat(example.chat), texts)
-        return content_hash("messages", texts) if self.chat.reads_messages(example) else texts
+        read = example.reading_hash
+        if read != example.content_hash:
+            return read
+        return content_hash("messages", read) if self.chat.reads_messages(example) else read
 
     def corpus_key(self, corpus: Corpus) -> str:
         """64 hex digits: the fingerprint of a corpus, and of how it is read where that of the LM does not tell it."""

@@ -57,7 +57,7 @@ class GradientStore:
         folder: Path | None,
         key: str,
         dimension: int,
-        key_of: Callable[[Example], str] = attrgetter("content_hash"),
+        key_of: Callable[[Example], str] = attrgetter("reading_hash"),
     ) -> None:
         self._name = key[:32]
         self._folder = None if folder is None else folder / self._name

@@ -53,7 +53,7 @@ class Reference:
         direct = {str(number): one for number, one in enumerate(methods) if isinstance(one, DirectAttributor)}
         kept = {number: one.keep(examples) for number, one in direct.items() if one.kept}
         read = len(kept) < len(direct)  # texts stay out of the index where none is read again
-        return cls(parts, json_digest([one.content_hash for one in examples]), examples if read else None, kept)
+        return cls(parts, json_digest([one.reading_hash for one in examples]), examples if read else None, kept)
 
     @cached_property
     def _direct_scores(self) -> RecentColumns[tuple[int, int]]:

@@ -56,7 +56,7 @@ class _Memory:
 
     def found(self, lm: "TargetLM", examples: Sequence[Example]) -> "_Found":
         """From memory, or read."""
-        asked = json_digest([example.content_hash for example in examples])
+        asked = json_digest([example.reading_hash for example in examples])
         found = self._known.get(asked)
         if found is None:
             documents, places = lm.chat.tokenise_with_places(examples)
