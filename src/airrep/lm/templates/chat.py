@@ -1,5 +1,6 @@
 """Apply the chat template to an example: tokens as the target LM reads them."""
 
+import datetime
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from itertools import pairwise
@@ -18,8 +19,8 @@ from airrep.lm.templates.limits import LimitError, limited
 PLAIN = "Question: {prompt}\nAnswer: {response}"
 """Text of an example for an LM without a chat template; the end-of-text token follows it."""
 
-_TODAY = "01 Jan 2025"  # some templates write the date, and losses must be the same tomorrow
-_CLOCK = "{%- macro strftime_now(form) -%}" + _TODAY + "{%- endmacro -%}"
+_CLOCK = datetime.datetime(2025, 1, 1).strftime
+"""What templates ask for today's date: losses must be the same tomorrow."""
 _MARK = "airrep9f2c1dresponse"
 _OTHER = f"\ue000{_MARK}"
 """An answer that begins as no other does."""
@@ -284,7 +285,7 @@ class Chat:
                     chat_template=self._template_with(given),
                     tokenize=False,
                     add_generation_prompt=add_generation_prompt,
-                    **given,
+                    **{"strftime_now": _CLOCK, **given},
                 )
         except LimitError as error:
             raise ConfigError(f"lm {self.name}: its chat template {error}. Use template=plain.") from error
@@ -522,7 +523,7 @@ def _begin(tokenizer: Any) -> list[int]:
 
 
 def _chat_template(tokenizer: Any, name: str, **given: Any) -> str:
-    """The chat template, which gets the same date every day."""
+    """The chat template."""
     try:
         template: str = tokenizer.get_chat_template(**given)
     except ValueError as error:
@@ -532,7 +533,7 @@ def _chat_template(tokenizer: Any, name: str, **given: Any) -> str:
             f"lm {name}: its chat template is no text, has over {_LONGEST_TEMPLATE:,} characters, or takes powers of "
             "numbers, which no chat needs. Use template=plain."
         )
-    return f"{_CLOCK}{template}" if "strftime_now" in template else template
+    return template
 
 
 def _takes_powers(template: str) -> bool:
