@@ -1,6 +1,5 @@
 """Apply the chat template to an example: tokens as the target LM reads them."""
 
-import datetime
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from itertools import pairwise
@@ -19,8 +18,14 @@ from airrep.lm.templates.limits import LimitError, limited
 PLAIN = "Question: {prompt}\nAnswer: {response}"
 """Text of an example for an LM without a chat template; the end-of-text token follows it."""
 
-_CLOCK = datetime.datetime(2025, 1, 1).strftime
-"""What templates ask for today's date: losses must be the same tomorrow."""
+_DATE = {
+    **{"%d": "01", "%-d": "1", "%b": "Jan", "%B": "January", "%m": "01", "%-m": "1", "%Y": "2025", "%y": "25"},
+    **{"%a": "Wed", "%A": "Wednesday", "%j": "001", "%H": "00", "%M": "00", "%S": "00", "%F": "2025-01-01"},
+}
+_WRITTEN = "".join(f"|replace('{code}','{text}')" for code, text in _DATE.items())
+_CLOCK = "{%- macro strftime_now(form) -%}{{ form" + _WRITTEN + " }}{%- endmacro -%}"
+"""What templates ask for today's date, in the form that they want: losses must be the same tomorrow. A function given
+beside the messages would not do: transformers makes a text of it."""
 _MARK = "airrep9f2c1dresponse"
 _OTHER = f"\ue000{_MARK}"
 """An answer that begins as no other does."""
@@ -285,7 +290,7 @@ class Chat:
                     chat_template=self._template_with(given),
                     tokenize=False,
                     add_generation_prompt=add_generation_prompt,
-                    **{"strftime_now": _CLOCK, **given},
+                    **given,
                 )
         except LimitError as error:
             raise ConfigError(f"lm {self.name}: its chat template {error}. Use template=plain.") from error
@@ -523,7 +528,7 @@ def _begin(tokenizer: Any) -> list[int]:
 
 
 def _chat_template(tokenizer: Any, name: str, **given: Any) -> str:
-    """The chat template."""
+    """The chat template, which gets the same date every day."""
     try:
         template: str = tokenizer.get_chat_template(**given)
     except ValueError as error:
@@ -533,7 +538,7 @@ def _chat_template(tokenizer: Any, name: str, **given: Any) -> str:
             f"lm {name}: its chat template is no text, has over {_LONGEST_TEMPLATE:,} characters, or takes powers of "
             "numbers, which no chat needs. Use template=plain."
         )
-    return template
+    return f"{_CLOCK}{template}" if "strftime_now" in template else template
 
 
 def _takes_powers(template: str) -> bool:
