@@ -18,10 +18,8 @@ from airrep.lm.templates.limits import LimitError, limited
 PLAIN = "Question: {prompt}\nAnswer: {response}"
 """Text of an example for an LM without a chat template; the end-of-text token follows it."""
 
-_DATE = {
-    **{"%d": "01", "%-d": "1", "%b": "Jan", "%B": "January", "%m": "01", "%-m": "1", "%Y": "2025", "%y": "25"},
-    **{"%a": "Wed", "%A": "Wednesday", "%j": "001", "%H": "00", "%M": "00", "%S": "00", "%F": "2025-01-01"},
-}
+_DATE = {"%d": "01", "%-d": "1", "%b": "Jan", "%B": "January", "%m": "01", "%-m": "1", "%Y": "2025", "%y": "25"}
+_DATE |= {"%a": "Wed", "%A": "Wednesday", "%j": "001", "%H": "00", "%M": "00", "%S": "00", "%F": "2025-01-01"}
 _WRITTEN = "".join(f"|replace('{code}','{text}')" for code, text in _DATE.items())
 _CLOCK = "{%- macro strftime_now(form) -%}{{ form" + _WRITTEN + " }}{%- endmacro -%}"
 """What templates ask for today's date, in the form that they want: losses must be the same tomorrow. A function given
