@@ -1,7 +1,6 @@
 """Why a hit scores as it does: its channels, and the words of both texts, against references over strings."""
 
 import math
-import re
 import time
 from collections import Counter
 from pathlib import Path
@@ -9,6 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from worlds.plain_words import plain_words
 from worlds.small_world import HashAttributor, make_corpus
 from worlds.tiny_bert import tiny_folder
 
@@ -74,7 +74,7 @@ def text_of(example: Example, span: Span) -> str:
 
 def ngrams_of(text: str) -> Counter[tuple[str, ...]]:
     """N-grams of one to three words, with a start and an end, as the counting language model has them."""
-    words = re.findall(r"\w+|[^\w\s]", text)
+    words = plain_words(text)
     if not words:
         return Counter()
     series = ["^", *words, "$"]

@@ -6,12 +6,11 @@ from collections.abc import Iterator, Sequence
 
 from airrep.arrays import Mask
 from airrep.corpus.corpus import Example
-from airrep.corpus.words import WORD
+from airrep.corpus.words import INVISIBLE, Words
 from airrep.index.rows import IndexRows
 
-_OPERATORS = re.compile(r"[<>=+*/%&|^~\[\]{}()#@$\\¬±×÷\u2190-\u2211\u2213-\u22ff]|[-\u2010\u2212](?=\w)")
-"""Signs that tell programs and formulas apart, arrows and those of mathematics among them; those of prose do not."""
-_MINUS = {0x2010: "-", 0x2212: "-"}
+_WORDS = Words(signs=True)
+_INVISIBLE = re.compile(f"[{INVISIBLE}]")
 
 
 def kept_examples(index: IndexRows, keep: Mask) -> Iterator[tuple[int, Example]]:
@@ -33,21 +32,14 @@ def kept_values(index: IndexRows, keep: Mask, field: str) -> list[str | None]:
 
 
 def words_of(text: str) -> list[str]:
-    """The words of a text in their normal form: any case, any width, without punctuation and white space.
+    """The words of a text in their normal form: any case and width, without punctuation, white space and the invisible.
 
     Of scripts without spaces between words, such as Chinese and Thai, each sign is one.
     """
-    return WORD.findall(unicodedata.normalize("NFKC", text).casefold())
-
-
-def operators_of(text: str) -> str:
-    """The operators and brackets of a text in their order, of any width; a minus if it stands before a word.
-
-    Example:
-        >>> operators_of("If (x < 5), then ... well-known - or not")
-        '(<)-'
-    """
-    return "".join(_OPERATORS.findall(unicodedata.normalize("NFKC", text))).translate(_MINUS)
+    if text.isascii():
+        return _WORDS.findall(text.lower())
+    folded = unicodedata.normalize("NFKC", _INVISIBLE.sub("", text)).casefold()
+    return _WORDS.findall(unicodedata.normalize("NFC", folded))
 
 
 def ngrams_of(words: Sequence[str], order: int) -> list[str]:

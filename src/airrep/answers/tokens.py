@@ -1,6 +1,5 @@
 """The words of an answer that a training example helps: scores without each word."""
 
-import re
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
@@ -9,7 +8,7 @@ import numpy as np
 from airrep.answers.spread import stream_scores
 from airrep.arrays import Rows
 from airrep.corpus.corpus import Example
-from airrep.corpus.words import WORD
+from airrep.corpus.words import Words
 from airrep.index.index import Index
 
 PIECES = 128
@@ -18,7 +17,7 @@ PIECES = 128
 ROUNDED = 1e-12
 """A difference of float64 scores that is smaller than this part of them is none."""
 
-_WORD = re.compile(rf"{WORD.pattern}|[^\w\s]")
+_WORDS = Words(signs=True, rest=r"[^\w\s]")
 
 
 @dataclass(frozen=True)
@@ -35,7 +34,7 @@ class Token:
 
 def split_response(text: str) -> list[tuple[int, int]]:
     """Words and signs of a response, in order, as (start, stop); of a long one :data:`PIECES` stretches of words."""
-    words = [found.span() for found in _WORD.finditer(text)]
+    words = [found.span() for found in _WORDS.finditer(text)]
     if len(words) <= PIECES:
         return words
     parts = np.array_split(np.arange(len(words)), PIECES)

@@ -9,6 +9,7 @@ import numpy as np
 
 from airrep.corpus.corpus import Example
 from airrep.corpus.views import View, seen_text
+from airrep.corpus.words import plain_places
 
 Field: TypeAlias = Literal["prompt", "response"]
 
@@ -92,9 +93,20 @@ def _stripped(field: Field, text: str, start: int, stop: int) -> tuple[Span, ...
 
 
 def lower_case(text: str) -> tuple[str, np.ndarray]:
-    """A text in lower case, and for each place in it, its end too, the place in the text as it was, int64."""
-    low = text.lower()
-    if len(low) == len(text):
-        return low, np.arange(len(text) + 1)
-    lengths = np.fromiter((len(sign.lower()) for sign in text), np.int64, len(text))  # İ becomes two
-    return low, np.append(np.repeat(np.arange(len(text)), lengths), len(text))
+    """A plain text in lower case, and for each place in it, its end too, the place in the text as it was, int64.
+
+    See :func:`airrep.corpus.words.plain`.
+    """
+    whole, origin = plain_places(text)
+    low = whole.lower()
+    if len(low) == len(whole):
+        return low, origin
+    lengths = np.fromiter((len(sign.lower()) for sign in whole), np.int64, len(whole))  # İ becomes two
+    return low, np.append(np.repeat(origin[:-1], lengths), len(text))
+
+
+def ends_in(origin: np.ndarray, ends: Sequence[int] | np.ndarray) -> np.ndarray:
+    """Where stretches that are not empty end in a text, given where each place was."""
+    places = np.asarray(ends, np.int64)
+    found: np.ndarray = np.maximum(origin[places], origin[places - 1] + 1)
+    return found

@@ -1,18 +1,118 @@
-"""Words of texts, of scripts with spaces between them and without."""
+"""Words of texts: letters with their marks, of scripts with spaces between them and without."""
 
 import re
+import unicodedata
+from collections.abc import Iterator
+from functools import cache, cached_property
+
+import numpy as np
 
 UNSPACED = "\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u3040-\u30ff\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff"
 """Signs of scripts that put no space between words, as a set of a regular expression: kana, Han, Thai, Lao, Khmer,
 Burmese. Each is read as a word of its own."""
-LETTERS = rf"[^\W{UNSPACED}]"
-"""One letter, digit or underscore of the other scripts."""
-WORD = re.compile(rf"[{UNSPACED}]|{LETTERS}+")
+INVISIBLE = (
+    "\u00ad\u034f\u061c\u115f\u1160\u17b4\u17b5\u180b-\u180f\u200b-\u200f\u202a-\u202e\u2060-\u206f\u3164\ufe00-\ufe0f"
+    "\ufeff\uffa0\ufff0-\ufffb\U0001bca0-\U0001bca3\U0001d173-\U0001d17a\U000e0000-\U000e0fff"
+)
+"""What nobody sees (Unicode's default ignorable characters), as such a set: soft hyphens, joiners, marks of order,
+variation selectors."""
 _SIGN = re.compile(f"[{UNSPACED}]")
 _ENOUGH = 0.25
 """Share of a text's signs from which on it is of such a script."""
 
 
+class Words:
+    """Finds the words of texts: letters, digits and underscores with their marks, such as accents and vowel signs.
+
+    Python's own ``\\w`` has no marks, so that it cuts Hindi, Tamil or pointed Arabic words into their consonants. What
+    is invisible inside of a word does not cut it either.
+    """
+
+    def __init__(self, signs: bool = False, least: int = 1, rest: str = "") -> None:
+        """Find all words, or more.
+
+        Args:
+            signs: whether those of scripts that put no space between words are words each.
+            least: 2 leaves out words of one letter without a mark.
+            rest: an expression of what else is found.
+        """
+        self._signs, self._least, self._rest = signs, least, rest
+        self._of_ascii = re.compile(_joined(r"\w" * least + "+", rest))
+
+    @cached_property
+    def _of_all(self) -> re.Pattern[str]:
+        letter, mark, hidden = (rf"[^\W{UNSPACED}]" if self._signs else r"\w"), f"[{marks()}]", f"[{INVISIBLE}]"
+        first = f"{letter}+" if self._least == 1 else f"(?:{letter}{letter}+|{letter}(?={mark}))"
+        # Most words end before a sign of ASCII: one look at that spares two searches in large sets.
+        more = rf"(?:(?=[^\0-\xac])(?:{hidden}*{mark}+|{hidden}+(?={letter})){letter}*)*"
+        return re.compile(_joined(f"[{UNSPACED}]" if self._signs else "", first + more, self._rest))
+
+    def findall(self, text: str) -> list[str]:
+        """All words of a text, in order."""
+        return self._pattern(text).findall(text)
+
+    def finditer(self, text: str) -> Iterator[re.Match[str]]:
+        """The same with their places."""
+        return self._pattern(text).finditer(text)
+
+    def _pattern(self, text: str) -> re.Pattern[str]:
+        return self._of_ascii if text.isascii() else self._of_all
+
+
+def _joined(*alternatives: str) -> str:
+    return "|".join(filter(None, alternatives))
+
+
+@cache
+def marks(unspaced: bool = False) -> str:
+    """All marks as a set of a regular expression, as Python names none; those of *unspaced* scripts too, if wanted."""
+    found = (code for code in range(0x300, 0x20000) if unicodedata.category(chr(code)) in ("Mn", "Mc"))
+    but = re.compile(f"[{INVISIBLE}]" if unspaced else f"[{UNSPACED}{INVISIBLE}]")
+    ranges: list[list[int]] = []
+    for code in (code for code in found if not but.match(chr(code))):
+        if ranges and ranges[-1][1] == code - 1:
+            ranges[-1][1] = code
+        else:
+            ranges.append([code, code])
+    return "".join(f"{chr(first)}-{chr(last)}" for first, last in ranges)
+
+
 def unspaced(text: str) -> bool:
     """Whether a text is of a script that puts no space between words, a quarter of its signs at least."""
     return _SIGN.search(text) is not None and len(_SIGN.findall(text)) >= _ENOUGH * len(text)
+
+
+def plain(text: str) -> str:
+    """A text in which equal words are equal characters: composed (NFC), and nothing invisible in front of a letter.
+
+    Example:
+        >>> plain("cafe\\u0301 co\\u00adop") == "caf\\u00e9 coop"
+        True
+    """
+    return text if text.isascii() else unicodedata.normalize("NFC", _hidden().sub("", text))
+
+
+def plain_places(text: str) -> tuple[str, np.ndarray]:
+    """The same, and for each place in it, its end too, the place in the text as it was, int64."""
+    if plain(text) == text:
+        return text, np.arange(len(text) + 1)
+    shown = np.ones(len(text), bool)
+    for found in _hidden().finditer(text):
+        shown[found.start() : found.end()] = False
+    places, parts, origin = np.flatnonzero(shown), list[str](), list[int]()
+    for cluster in _clusters().finditer(_hidden().sub("", text)):
+        parts.append(unicodedata.normalize("NFC", cluster[0]))
+        last = cluster.end() - 1
+        origin += [int(places[min(cluster.start() + step, last)]) for step in range(len(parts[-1]))]
+    return "".join(parts), np.array([*origin, len(text)], np.int64)
+
+
+@cache
+def _hidden() -> re.Pattern[str]:
+    return re.compile(rf"[{INVISIBLE}]+(?=[\w{marks(True)}])")
+
+
+@cache
+def _clusters() -> re.Pattern[str]:
+    """A sign with all that may be composed with it: marks, and the vowels and finals of Korean."""
+    return re.compile(rf"(?s:.)[{marks(True)}\u1160-\u11ff]*")

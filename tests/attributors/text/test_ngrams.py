@@ -1,15 +1,16 @@
 """Hashed n-gram counts against a plain loop, and against frozen numbers of data-selection."""
 
 import hashlib
-import re
 
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from worlds.plain_words import plain_words
 
 from airrep.attributors.text import ngrams
 from airrep.attributors.text.ngrams import NgramCounter, bucket_of, log_ratio, split_words
+from airrep.corpus.words import plain
 from airrep.errors import ConfigError, DataError
 
 CAT = "The cat isn't THE cat!"
@@ -28,7 +29,7 @@ FROZEN = {
 
 
 def plain_counts(text: str, longest: int, buckets: int) -> list[int]:
-    words, counts = re.findall(r"\w+|[^\w\s]+", text.lower()), [0] * buckets
+    words, counts = plain_words(plain(text).lower(), together=True), [0] * buckets
     for n in range(1, longest + 1):
         for start in range(len(words) - n + 1):
             ngram = " ".join(words[start : start + n])

@@ -13,7 +13,7 @@ import airrep
 from airrep.attributors.methods import make_attributor
 from airrep.attributors.text.tokens import WORDS, tokenizer_of
 from airrep.corpus.corpus import Corpus, Example
-from airrep.corpus.words import WORD
+from airrep.corpus.words import Words
 
 METHODS = {"tfidf": {"view": "response"}, "bm25": {}, "ngram": {}, "dsir": {"view": "response"}}
 RELATED, OTHER = "公园里的樱花都开了，很多人去拍照。", "银行的利率下降了，所以有人买房子。"
@@ -70,7 +70,7 @@ def test_the_command_says_where_words_have_no_spaces(
 
 
 def test_words_of_mixed_texts() -> None:
-    assert WORD.findall("GPT4模型 foo_bar สวัสดี、カナ 한국어") == [
+    assert Words(signs=True).findall("GPT4模型 foo_bar สวัสดี、カナ 한국어") == [
         "GPT4", "模", "型", "foo_bar", *"สวัสดี", "カ", "ナ", "한국어",
     ]  # fmt: skip
     split, _ = tokenizer_of(WORDS, signs=True)

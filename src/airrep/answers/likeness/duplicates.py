@@ -8,7 +8,8 @@ from typing import NamedTuple
 
 from airrep.answers.likeness.common import STRETCH, Templates, most_of_texts
 from airrep.answers.likeness.copies import Ngrams, copies_among_templates
-from airrep.answers.texts import ngrams_of, operators_of, words_of
+from airrep.answers.likeness.signs import shown, signs_of
+from airrep.answers.texts import ngrams_of, words_of
 
 ORDER = 3
 """Words of an n-gram."""
@@ -40,8 +41,8 @@ class Found(NamedTuple):
 def find_duplicates(texts: Sequence[str], threshold: float, records: Sequence[Hashable] | None = None) -> Found:
     """Texts whose word 3-grams have a Jaccard similarity of *threshold* or more with those of an earlier, kept text.
 
-    A text of the same words as an earlier one is a duplicate if its operators and brackets are the same
-    (:func:`operators_of`), which words leave out: `x < 5` is not `x > 5`. Others must be as similar without templates
+    A text of the same words as an earlier one is a duplicate if the same signs that bear meaning stand between them
+    (:func:`signs_of`): `x < 5` is not `x > 5`. Others must be as similar without templates
     too: without the 3-grams of word 8-grams that stand in more than 10 different texts and more than 0.5 % of all, such
     as a system prompt's. Only near copies of a text that are so many that its words are common, too, need not be so:
     see :func:`copies_among_templates`; each is compared with the first 100 of them that are kept. Two sets of that
@@ -72,7 +73,8 @@ def find_duplicates(texts: Sequence[str], threshold: float, records: Sequence[Ha
     found, known = [], set()
     for place, own in enumerate(all_ngrams):
         whole = firsts[place]
-        same = are_kept.get((whole, operators_of(texts[place])))
+        signed = whole, signs_of(texts[place])
+        same = are_kept.get(signed)
         if same is not None and records[same] != records[place]:
             found.append(Duplicate(place, same, 1.0))
             continue
@@ -88,7 +90,7 @@ def find_duplicates(texts: Sequence[str], threshold: float, records: Sequence[Ha
         if best is not None:
             found.append(best)
             continue
-        are_kept.setdefault((whole, operators_of(texts[place])), place)
+        are_kept.setdefault(signed, place)
         if whole in known:  # others are held against the first text of these words
             continue
         known.add(whole)
@@ -115,7 +117,7 @@ def _read(texts: Sequence[str]) -> tuple[list[int], list[dict[str, None]]]:
     sets: list[dict[str, None]] = []
     for place, text in enumerate(texts):
         words = words_of(text)
-        whole = " ".join(words) or text  # signs alone are compared as they are
+        whole = " ".join(words) or shown(text).strip()  # signs alone are compared as they are
         first = places.setdefault(whole, place)
         firsts.append(first)
         sets.append(sets[first] if first < place else dict.fromkeys(ngrams_of(words, ORDER) or [whole]))

@@ -5,6 +5,6 @@ expected  Surprise of a language model at a response's tokens: 1 − p.
 lexical   Attribution by words and hashed n-grams: TF-IDF and DSIR.
 ngram_lm  Attribution by a counting language model over the n-grams of responses.
 ngrams    Hashed counts of word n-grams, and their log ratios.
-terms     Places of scikit-learn's terms in a text.
+terms     scikit-learn's terms: what their words are, and their places in a text.
 tokens    Texts as token numbers; columns of their n-grams.
 """

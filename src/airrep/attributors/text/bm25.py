@@ -12,7 +12,7 @@ from sklearn.feature_extraction.text import CountVectorizer
 from airrep.arrays import SparseFeatures
 from airrep.attributors.base import MethodAttributor, OnRows
 from airrep.attributors.settings import Bm25Settings
-from airrep.attributors.text.terms import term_pattern, term_places
+from airrep.attributors.text.terms import term_places, term_settings
 from airrep.corpus.corpus import Corpus, Example
 from airrep.corpus.places import Places
 from airrep.corpus.views import seen_text
@@ -58,7 +58,7 @@ class Bm25Attributor(MethodAttributor[Bm25Settings]):
         Raises:
             ConfigError: no example has a term.
         """
-        vectorizer = CountVectorizer(token_pattern=term_pattern(self._settings.signs), dtype=np.float32)
+        vectorizer = CountVectorizer(**term_settings(self._settings.signs), dtype=np.float32)
         try:
             counts = vectorizer.fit_transform(self._texts(train))
         except ValueError as error:
@@ -96,7 +96,9 @@ class Bm25Attributor(MethodAttributor[Bm25Settings]):
         return counts
 
     def places(self, example: Example) -> Places:
-        return term_places(example, self._settings.view, self.check_fitted(self._learnt).vectorizer)
+        return term_places(
+            example, self._settings.view, self.check_fitted(self._learnt).vectorizer, self._settings.signs
+        )
 
     def _texts(self, examples: Sequence[Example]) -> list[str]:
         return [seen_text(example, self._settings.view) for example in examples]
@@ -110,8 +112,6 @@ class Bm25Attributor(MethodAttributor[Bm25Settings]):
     def load_state(self, folder: Path) -> None:
         terms = json.loads((folder / "terms.json").read_bytes())
         weights, mean = (np.load(folder / f"{name}.npy", allow_pickle=False) for name in ("weights", "mean_length"))
-        vectorizer = CountVectorizer(
-            vocabulary=terms, token_pattern=term_pattern(self._settings.signs), dtype=np.float32
-        )
+        vectorizer = CountVectorizer(vocabulary=terms, **term_settings(self._settings.signs), dtype=np.float32)
         vectorizer.transform([""])  # now it has numbered the terms
         self._learnt = _Learnt(vectorizer, terms, weights, float(mean))

@@ -13,7 +13,7 @@ from airrep.arrays import SparseFeatures
 from airrep.attributors.base import MethodAttributor, OnRows
 from airrep.attributors.settings import DsirSettings, TfidfSettings
 from airrep.attributors.text.ngrams import NgramCounter, log_ratio
-from airrep.attributors.text.terms import term_pattern, term_places
+from airrep.attributors.text.terms import term_places, term_settings
 from airrep.corpus.corpus import Corpus, Example
 from airrep.corpus.places import Places
 from airrep.corpus.views import View, seen_text
@@ -72,7 +72,7 @@ class TfidfAttributor(MethodAttributor[TfidfSettings]):
         return features
 
     def places(self, example: Example) -> Places:
-        return term_places(example, self._settings.view, self._fitted())
+        return term_places(example, self._settings.view, self._fitted(), self._settings.signs)
 
     def save_state(self, folder: Path) -> None:
         vectorizer = self._fitted()
@@ -91,7 +91,7 @@ class TfidfAttributor(MethodAttributor[TfidfSettings]):
             ngram_range=(1, self._settings.ngrams),
             min_df=self._settings.min_count,
             vocabulary=vocabulary,
-            token_pattern=term_pattern(self._settings.signs),
+            **term_settings(self._settings.signs),
             dtype=np.float32,
         )
 

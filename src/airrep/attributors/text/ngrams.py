@@ -1,11 +1,10 @@
 """Hashed counts of word n-grams, and their log ratios.
 
-Words are runs of letters, digits and underscores, or runs of other signs without white space, in lower case. An
-n-gram is n words in a row with one space between them. Its bucket is SHA-256 of its UTF-8 bytes, read as one whole
-number (first byte highest), modulo the number of buckets.
+Words are runs of letters with their marks, digits and underscores, or runs of other signs without white space, in
+lower case. An n-gram is n words in a row with one space between them. Its bucket is SHA-256 of its UTF-8 bytes, read as
+one whole number (first byte highest), modulo the number of buckets.
 """
 
-import re
 from collections.abc import Iterable, Iterator
 from hashlib import sha256
 from itertools import chain, islice
@@ -15,9 +14,9 @@ from scipy import sparse
 
 from airrep.arrays import SparseFeatures
 from airrep.corpus.corpus import Example
-from airrep.corpus.places import Places, lower_case
+from airrep.corpus.places import Places, ends_in, lower_case
 from airrep.corpus.views import View, seen_text
-from airrep.corpus.words import WORD
+from airrep.corpus.words import Words, plain
 from airrep.errors import ConfigError, DataError
 
 CACHED = 2**19
@@ -25,9 +24,8 @@ CACHED = 2**19
 BATCH = 4096
 """Texts counted at a time where only the sum is wanted."""
 
-_WORD = re.compile(r"\w+|[^\w\s]+")
-_SIGNS = re.compile(rf"{WORD.pattern}|[^\w\s]+")
-"""The same, with signs of scripts without spaces as words."""
+_WORDS = {signs: Words(signs, rest=r"[^\w\s]+") for signs in (False, True)}
+"""Without or with signs of scripts without spaces as words."""
 
 
 def bucket_of(ngram: str, buckets: int) -> int:
@@ -37,7 +35,7 @@ def bucket_of(ngram: str, buckets: int) -> int:
 
 def split_words(text: str, signs: bool = False) -> list[str]:
     """The words of a text, in lower case; of scripts without spaces each sign, if *signs*."""
-    return (_SIGNS if signs else _WORD).findall(text.lower())
+    return _WORDS[signs].findall(plain(text).lower())
 
 
 class NgramCounter:
@@ -69,9 +67,9 @@ class NgramCounter:
     def places(self, example: Example, view: View) -> Places:
         """Where the n-grams of an example stand in the text that a view shows."""
         low, origin = lower_case(seen_text(example, view))
-        words = list((_SIGNS if self._signs else _WORD).finditer(low))
-        starts = origin[[word.start() for word in words]]
-        stops = origin[[word.end() - 1 for word in words]] + 1
+        words = list(_WORDS[self._signs].finditer(low))
+        starts = origin[np.array([word.start() for word in words], np.int64)]
+        stops = ends_in(origin, [word.end() for word in words])
         count = [len(words) - n + 1 for n in range(1, self.longest + 1) if n <= len(words)]
         ngrams = list(self._ngrams([word[0] for word in words]))
         return Places.of(

@@ -1,6 +1,5 @@
 """Texts as token numbers; columns of their n-grams."""
 
-import re
 from collections.abc import Iterator, Sequence
 from functools import lru_cache
 from hashlib import blake2b, sha256
@@ -10,7 +9,8 @@ from typing import TYPE_CHECKING, NamedTuple, Protocol
 import numpy as np
 
 from airrep.attributors.settings import MOST_ORDERS
-from airrep.corpus.words import WORD
+from airrep.corpus.places import ends_in
+from airrep.corpus.words import UNSPACED, Words, plain, plain_places
 from airrep.errors import ConfigError
 from airrep.lm.folders.forms import find_lm, settled
 from airrep.runtime.hub import download, model_folder
@@ -30,8 +30,10 @@ LENGTH = 0
 COLUMNS = 1 + MOST_ORDERS * BUCKETS
 
 _START, _END, _FIRST = 0, 1, 2
-_LETTERS = {False: re.compile(r"\w+"), True: WORD}
+_LETTERS = {signs: Words(signs) for signs in (False, True)}
 """Words, without or with each sign of scripts that put no space between them."""
+_NAMES = {False: r"\w+|[^\w\s]", True: rf"[{UNSPACED}]|[^\W{UNSPACED}]+|[^\w\s]"}
+"""By these their fingerprints tell them apart, as in indexes from before."""
 _ODD = np.uint64(0x9E3779B97F4A7C15)
 
 
@@ -94,8 +96,7 @@ def tokenizer_of(name: str, signs: bool = False) -> tuple[Split, str]:
         ConfigError: there is no such tokenizer.
     """
     if name == WORDS:
-        words = _Words(signs)
-        return words, sha256(words.pattern.pattern.encode()).hexdigest()
+        return _Words(signs), sha256(_NAMES[signs].encode()).hexdigest()
     path = _file_of(name)
     content = path.read_bytes()
     from tokenizers import Tokenizer
@@ -129,14 +130,16 @@ class _Words:
     """Words and single signs."""
 
     def __init__(self, signs: bool) -> None:
-        self.pattern = re.compile(rf"{_LETTERS[signs].pattern}|[^\w\s]")
+        self._words = Words(signs, rest=r"[^\w\s]")
 
     def __call__(self, texts: Sequence[str]) -> list[np.ndarray]:
-        return [np.fromiter(map(_word_number, self.pattern.findall(text)), np.int64) for text in texts]
+        return [np.fromiter(map(_word_number, self._words.findall(plain(text))), np.int64) for text in texts]
 
     def find(self, text: str) -> FoundTokens:
-        found = [(_word_number(word[0]), word.start(), word.end()) for word in self.pattern.finditer(text)]
-        return FoundTokens(*np.array(found, np.int64).reshape(-1, 3).T)
+        whole, origin = plain_places(text)
+        found = [(_word_number(word[0]), word.start(), word.end()) for word in self._words.finditer(whole)]
+        numbers, starts, stops = np.array(found, np.int64).reshape(-1, 3).T
+        return FoundTokens(numbers, origin[starts], ends_in(origin, stops))
 
 
 def _file_of(name: str) -> Path:
@@ -173,7 +176,7 @@ MARK = _word_number("")
 
 def mark_copied(tokens: np.ndarray, prompt: str, signs: bool = False) -> np.ndarray:
     """Numbers of the words of a response, those that its prompt has as one mark; single signs stay as they are."""
-    known = np.fromiter(map(_word_number, _LETTERS[signs].findall(prompt)), np.int64)
+    known = np.fromiter(map(_word_number, _LETTERS[signs].findall(plain(prompt))), np.int64)
     return np.where(np.isin(tokens, known), MARK, tokens)
 
 

@@ -1,27 +1,27 @@
 """Unigram F1 of answers, for every competitor of a data selection."""
 
-import re
 from collections import Counter
 from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 
+from airrep.corpus.words import Words, plain
 from airrep.errors import TrainingError
 from airrep.evaluation.result import Difference, Row
 from airrep.evaluation.select.answers import AnswerFiles
 from airrep.evaluation.select.competitors import Competitor, Contest
 from airrep.evaluation.statistics.means import Gap, TaskResamples, task_means
 
-_WORD = re.compile(r"\w+")
+_WORDS = Words()
 
 
 def unigram_f1(answer: str, reference: str) -> float:
     """How much two texts agree in their words, whatever their order: between 0 and 1, higher = better.
 
-    Words are what is left of the lower-case text when it is split at every character that is no letter, digit or
-    underscore (Unicode's), nothing else is left out. With c = Σ_w min(count of w in either), precision c / words of
-    the answer and recall c / words of the reference, F1 is their harmonic mean 2c / (words of both).
+    Words are what is left of the lower-case text when it is split at every character that is no letter with its
+    marks, digit or underscore (Unicode's), nothing else is left out. With c = Σ_w min(count of w in either), precision
+    c / words of the answer and recall c / words of the reference, F1 is their harmonic mean 2c / (words of both).
 
     Texts without any word (empty, or signs alone) score 1 if they are equal, spaces around them aside, and 0 if not;
     if one alone has no word, 0. Where words are written without spaces between them, a whole clause is one word.
@@ -39,7 +39,7 @@ def unigram_f1(answer: str, reference: str) -> float:
 
 def words(text: str) -> Counter[str]:
     """How often each word occurs in a text."""
-    return Counter(_WORD.findall(text.lower()))
+    return Counter(_WORDS.findall(plain(text).lower()))
 
 
 def f1_rows(contest: Contest, competitors: Sequence[Competitor], files: AnswerFiles) -> tuple[Row, ...]:
