@@ -85,6 +85,28 @@ def test_what_was_taken_for_templates_is_told(tmp_path: Path) -> None:
     assert airrep.audit(index, items, where="id in ('t1', 't2')").templates is None
 
 
+def test_items_of_other_signs_are_nearly_contained(tmp_path: Path) -> None:
+    train = [
+        Example("What is it?", "The sum is 7 - 5 + 2, or so", "minus"),
+        Example("What is it?", "The sum is 7 + 5 - 2, or so", "plus"),
+        Example("And how", "do you feel about it now 😍", "emoji"),
+    ]
+    index = airrep.build_index(airrep.Corpus.from_examples(train), tmp_path / "index", HashAttributor())
+    items = [
+        Example("what is it", "the sum is 7 + 5 - 2 or so!", "its own signs, though not in the first of the words"),
+        Example("What is it?", "The sum is 7 * 5 - 2, or so", "other signs"),
+        Example("And how", "do you feel about it now 😡", "other emoji"),
+        Example("And how", "do you feel about it now 😍", "same emoji"),
+    ]
+    found = airrep.audit(index, items).items
+    verdicts = ["contained", "nearly contained", "nearly contained", "contained"]
+    assert [one.verdict for one in found] == verdicts
+    assert found[0].text is not None
+    assert found[0].text.example.id == "plus"
+    other = airrep.build_index(airrep.Corpus.from_examples(train[::-1]), tmp_path / "other", HashAttributor())
+    assert [one.verdict for one in airrep.audit(other, items).items] == verdicts
+
+
 def test_thresholds_decide(world: airrep.Index) -> None:
     item = [Example(text(0, 10) + " zzz", text(12, 9), "some")]
     share = 3 / 4  # of its prompt; of the whole item it is 5 / 13

@@ -124,7 +124,8 @@ def audit(
     """Look for evaluation items in the training data, by words and by meaning.
 
     By words: the greatest share of the item's different word 8-grams that one training example has, of the whole item
-    (prompt and response) or of its prompt alone; any case, without punctuation. N-grams of templates and system
+    (prompt and response) or of its prompt alone; any case, without punctuation. An item whose words all stand there
+    between other signs that bear meaning, such as `<` for `>`, is nearly contained. N-grams of templates and system
     prompts, which stand in more than 10 different examples and 0.5 % of all, tell nothing: an item is contained if the
     same example has most of its other n-grams too, or all of it. (Equal examples count once there, and so do the parts
     of a record.) By meaning: the greatest cosine of embeddings, of the index's own sentence encoder if it has one; no
@@ -205,13 +206,14 @@ def _contained(
 ) -> Contained | None:
     """The example that contains a text; None if none does.
 
-    It has all of it; or enough of it, and enough of what no template has, that a shared system prompt is not enough.
+    It has all of it, with the same signs; or enough of it, and of what no template has, that a shared system prompt is
+    not enough.
     """
     best = looked.found[place]
     if best is None or best.share < settings.contained:
         return None
     if best.share == 1.0:
-        return best
+        return None if place in looked.other_signs else best
     for found in (best, rare.found[place]):
         if found is not None and found.row >= 0:
             example = _whole(index.example(found.row))

@@ -6,6 +6,7 @@ from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 from airrep.answers.likeness.common import Templates
+from airrep.answers.likeness.signs import same_signs
 from airrep.answers.texts import ngrams_of, words_of
 
 SHORTEST = 4
@@ -34,6 +35,7 @@ class Contained(NamedTuple):
 class _Text:
     """A text that is looked for."""
 
+    text: str
     words: list[str]
     order: int
     ngrams: frozenset[str]
@@ -55,6 +57,8 @@ class Containment:
                 self._places[text.order][ngram].append(place)
         self.found: list[Contained | None] = [Contained(0.0, -1) if text.ngrams else None for text in self._texts]
         """Of each text the example that has most of it, row -1 where none has any; None for texts too short to tell."""
+        self.other_signs: set[int] = set()
+        """The texts of which all n-grams stand in that example, but between other signs that bear meaning."""
 
     def see(self, examples: Iterable[Seen]) -> None:
         """Take further examples into account."""
@@ -69,9 +73,18 @@ class Containment:
             if found:
                 self._count(found, hash(tuple(words)), row if record is None else record)
             for place, count in counts.items():
-                share, best = count / len(self._texts[place].ngrams), self.found[place]
-                if best is not None and share > best.share:
-                    self.found[place] = Contained(share, row)
+                self._take(place, Contained(count / len(self._texts[place].ngrams), row), example)
+
+    def _take(self, place: int, found: Contained, example: str) -> None:
+        """Keep what was found of a text if it is more than before, or as much with its own signs."""
+        best = self.found[place]
+        better = best is not None and found.share > best.share
+        if not better and not (found.share == 1.0 and place in self.other_signs):
+            return
+        own = found.share < 1.0 or same_signs(self._texts[place].text, example)
+        if better or own:
+            self.found[place] = found
+            (self.other_signs.discard if own else self.other_signs.add)(place)
 
     def _count(self, ngrams: Sequence[str], text: int, record: Hashable) -> None:
         """Count n-grams once for all examples of the same words, and once for all parts of a record."""
@@ -131,4 +144,4 @@ class Containment:
 def _text(text: str, order: int) -> _Text:
     words = words_of(text)
     own = min(order, len(words))  # a shorter text is one n-gram
-    return _Text(words, own, frozenset(ngrams_of(words, own) if own >= SHORTEST else ()))
+    return _Text(text, words, own, frozenset(ngrams_of(words, own) if own >= SHORTEST else ()))

@@ -18,15 +18,16 @@ _IN_PROSE = (
     r"(?<=\d)[.,:](?=\d)|(?<![\w.])\.(?=\d)",  # 1.5, 10:30, .5
     rf"{_DASH}(?=\d|\.\d|{_TELLS})|(?<!\w)—(?=\d)",  # -5, 5-10, ->, -(
     r"(?<!\w)(?<!\w[-‐])[-‐](?=\w)|(?<!\w)–(?=[^\W_](?!\w))",  # -x, --force
-    r"(?<=\w)[-‐](?=\w)(?!(?<=[^\W\d_][^\W\d_].)[^\W\d_]{2})|(?<=(?<!\w)\w)[‒–](?=\w(?!\w))",  # x-y, but not twenty-five
+    r"(?<=\w)[-‐](?=\w)(?!(?<=[^\W\d_][^\W\d_].)[^\W\d_]{2})",  # x-y, but not twenty-five
+    r"(?<=(?<!\w)\w)–(?=\w(?!\w))",
     rf"(?:(?<=\d )|(?<=(?<!\w)\w )|(?<=[)\]] )){_DASH}(?= (?:\d|\w(?!\w)|[(\[]))",  # 7 - 5, x - y
     r"!(?=[=(\[{]|\.\w)|(?<!\w)!(?=[\w$~!&])",  # !=, !x
     r"(?<=(?<!\w)[\db-hj-zB-HJ-Z])!|(?<=(?<!\w)\d\d)!|(?<=(?<!\w)\d\d\d)!|(?<=[)\]])!",  # 5!, n!
     r"[,:](?=[)\]])|(?<=\[):",  # (1,), a[1:]
 )
 """Signs that bear meaning in any text."""
-_IN_CODE = (*_IN_PROSE, r"[\"-]|(?<!\w)'|'(?!\w)|[.,;:?!](?![.,;:?!]*\s*\Z)")
-"""Those of a line of a program or a formula: all but apostrophes, and what a sentence ends with."""
+_IN_CODE = (*_IN_PROSE, r"\"|(?<!\w)'|'(?!\w)|-(?!\s)|(?<=[\"']):|[.,;:?!](?!\s|[.,;:?!]*\s*\Z)")
+"""Those of a line of a program or a formula: quotes too, and punctuation without a space behind it."""
 _SIGNS = {code: Words(signs=True, rest="|".join(signs)) for code, signs in ((False, _IN_PROSE), (True, _IN_CODE))}
 _CODE = re.compile(
     r"[={}\[\]<>\\|]|\w\((?!s\))|;\s*\Z|\$[^\W\d]"  # x = f(y); $HOME
