@@ -51,7 +51,7 @@ class CleanSettings(Settings):
     duplicate: float = 0.8
     """Jaccard similarity of word 3-grams, without those of templates, from which on an example repeats another.
 
-    Examples of the same words but other operators or brackets repeat none."""
+    Examples of the same words but other signs that bear meaning repeat none."""
     outlier: float = 5.0
     """Robust deviations from which on an example is far from all others."""
     outlier_neighbours: int = 20

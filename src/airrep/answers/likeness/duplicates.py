@@ -56,6 +56,7 @@ def find_duplicates(texts: Sequence[str], threshold: float, records: Sequence[Ha
     """
     records = range(len(texts)) if records is None else records
     firsts, sets = _read(texts)
+    of_words = Counter(firsts)
     counts = Counter(ngram for place, one in enumerate(sets) if firsts[place] == place for ngram in one)
     common = _common_stretches(texts, firsts, sets, counts, records)
     all_ngrams, first_of, in_order = _numbered(sets, firsts, counts, common)
@@ -73,7 +74,7 @@ def find_duplicates(texts: Sequence[str], threshold: float, records: Sequence[Ha
     found, known = [], set()
     for place, own in enumerate(all_ngrams):
         whole = firsts[place]
-        signed = whole, signs_of(texts[place])
+        signed = whole, signs_of(texts[place]) if of_words[whole] > 1 else ""
         same = are_kept.get(signed)
         if same is not None and records[same] != records[place]:
             found.append(Duplicate(place, same, 1.0))
