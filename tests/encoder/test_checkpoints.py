@@ -155,10 +155,8 @@ def test_bare_transformers(tmp_path: Path) -> None:
         ("sentence_bert_config.json", {"config_args": {"num_hidden_layers": 1}}),
         ("sentence_bert_config.json", {"tokenizer_args": {"model_max_length": 5}}),
         ("sentence_bert_config.json", {"processing_kwargs": {"text": {"max_length": 5}}}),
-        ("tokenizer_config.json", {"do_lower_case": False}),
-        ("tokenizer_config.json", {"strip_accents": True}),
-        ("tokenizer_config.json", {"truncation_side": "left"}),
-        ("tokenizer.json", {"truncation": {"direction": "Left", "max_length": 9}}),
+        ("2_Dense/config.json", {"module_input_name": "token_embeddings"}),
+        ("config.json", {"quantization_config": {"quant_method": "bitsandbytes"}}),
         (
             "1_Pooling/config.json",
             {"pooling_mode": None, "pooling_mode_mean_tokens": False, "pooling_mode_cls_token": 1},
@@ -176,7 +174,6 @@ def test_unusual_folders_are_left_to_the_library(folder: Path, file: str, change
     ("file", "changes"),
     [
         ("sentence_bert_config.json", {"max_seq_length": 9, "do_lower_case": False, "config_args": {}}),
-        ("tokenizer_config.json", {"do_lower_case": True, "strip_accents": None, "truncation_side": "right"}),
         ("config_sentence_transformers.json", {"truncate_dim": None, "prompts": {"query": "a "}}),
     ],
 )

@@ -62,6 +62,10 @@ def test_queries_and_training_examples_are_encoded_as_the_library_does(pooling: 
         ({"all": "a: "}, "all", (None, None), ("a: ", "a: ")),
         ({"all": "a: ", "query": "q: "}, "all", (None, None), ("q: ", "a: ")),
         ({"query": "", "document": None}, None, (None, None), ("", "")),
+        ({"query": "q: ", "document": "", "passage": "p: "}, None, (None, None), ("q: ", "")),
+        ({"query": "", "all": "a: "}, "all", (None, None), ("", "a: ")),
+        ({"query": "", "document": "", "all": "a: "}, "all", (None, None), ("", "")),
+        ({"query": "", "document": "", "all": "a: "}, "all", ("all", "all"), ("a: ", "a: ")),
         ({}, None, (None, "Instruct: find.\nQuery: "), ("", "Instruct: find.\nQuery: ")),
     ],
 )
@@ -70,6 +74,22 @@ def test_a_prompt_is_the_models_own_unless_another_is_asked_for(
 ) -> None:
     (tmp_path / SETTINGS).write_text(json.dumps({"prompts": own, "default_prompt_name": default}))
     assert choose_prompts(tmp_path, "x", *asked) == Prompts(*wanted)
+
+
+@pytest.mark.parametrize(
+    ("prompts", "default"),
+    [({"passage": "p: "}, None), ({"all": "a: "}, "all"), ({"query": "q: ", "passage": "p: "}, None), (OWN, "other")],
+)
+def test_prompts_that_the_library_saves_are_those_that_it_takes(
+    prompts: dict[str, str], default: str | None, tmp_path: Path
+) -> None:
+    from sentence_transformers import SentenceTransformer
+
+    bare = str(tiny_folder(tmp_path / "bare"))
+    SentenceTransformer(bare, device="cpu", prompts=prompts, default_prompt_name=default).save(str(tmp_path / "saved"))
+    encoder, library = load(tmp_path / "saved"), SentenceTransformer(str(tmp_path / "saved"), device="cpu")
+    for queries, encode in ((True, library.encode_query), (False, library.encode_document)):
+        np.testing.assert_allclose(encoder.encode_texts(TEXTS, queries=queries), encode(TEXTS), rtol=1e-4, atol=1e-5)
 
 
 def test_a_model_without_settings_has_no_prompts(tmp_path: Path) -> None:

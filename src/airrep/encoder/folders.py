@@ -20,6 +20,8 @@ INDEX = "model.safetensors.index.json"
 """Names the file of each tensor where the weights are in several."""
 DOWNLOADED = ("*.safetensors", "*.json", "*.txt")
 """Files that are fetched from the Hub: no pickles, no programs."""
+ADAPTER_CONFIG = "adapter_config.json"
+MODULES = "modules.json"
 SETTINGS = "config_sentence_transformers.json"
 """File in which sentence-transformers keeps a model's own prompts, each with a name."""
 _HUB_ID = re.compile(r"[\w-][\w.-]*/[\w-][\w.-]*")
@@ -27,13 +29,15 @@ _PICKLED_WEIGHTS = {"pytorch_model*.bin": "model", "adapter_model*.bin": "adapte
 """Names of pickled weights that libraries load, and of the safetensors that they prefer in the same folder."""
 _PICKLES = ("*.pt", "*.pth", "*.ckpt", "*.pkl")
 """Further names of pickled weights."""
+_EXPORTS = ("*.onnx", "openvino*.xml")
+"""Names of weights that were exported for ONNX Runtime or OpenVINO."""
 _SAFE = (".safetensors", ".safetensors.index.json")
-_GENERATORS = ("ForCausalLM", "LMHeadModel", "ForConditionalGeneration")
 _BERT_ONLY = {
     "hidden_act": "gelu",
     "position_embedding_type": "absolute",
     "is_decoder": False,
     "add_cross_attention": False,
+    "quantization_config": None,
 }
 _PLAIN = {
     "transformer_task": "feature-extraction",
@@ -41,12 +45,6 @@ _PLAIN = {
     "module_output_name": "token_embeddings",
 }
 """Settings of a transformer module that change nothing, beside its longest text."""
-_NORMALIZING = {
-    "do_lower_case": "lowercase",
-    "strip_accents": "strip_accents",
-    "tokenize_chinese_chars": "handle_chinese_chars",
-}
-"""Settings that a library puts in place of those of the normalizer in ``tokenizer.json``."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,6 +85,8 @@ class Layout:
     """Heads behind the mean, first to last: folders of dense modules; None is scaling to unit length."""
     modules: tuple[Path, ...] = ()
     """Folders of all modules, where they are listed."""
+    weighted: bool = True
+    """Whether it has weights, as all but a bag of words."""
 
 
 def find_model(name: str, extra: tuple[str, ...] = ()) -> Path:
@@ -119,10 +119,9 @@ def read_layout(folder: Path) -> Layout:
     """Recognise the format of a model folder.
 
     Raises:
-        ConfigError: the model is a language model, not an encoder.
         DataError: it is no model folder, has no weights, or has pickled ones only.
     """
-    modules = folder / "modules.json"
+    modules = folder / MODULES
     if modules.exists():
         layout = _library_layout(folder, modules)
     elif (folder / "config.json").exists():
@@ -146,13 +145,15 @@ def _library_layout(folder: Path, modules: Path) -> Layout:
     outside = next((path for path in paths if not path.resolve().is_relative_to(folder.resolve())), None)
     if outside is not None:
         raise DataError(f"{modules}: names a module outside its folder ({outside}); expected one inside. Correct it.")
-    by_library = Layout(folder, "library", paths[0] if paths else folder, modules=tuple(paths))
+    weighted = kinds[:1] != ["BoW"]
+    by_library = Layout(folder, "library", paths[0] if paths else folder, modules=tuple(paths), weighted=weighted)
     if re.fullmatch(r"Transformer Pooling( Dense| Normalize)*", " ".join(kinds)) is None:
         return by_library
     dense = [path for kind, path in zip(kinds, paths, strict=True) if kind == "Dense"]
-    if not (_is_packable(paths[0]) and _is_mean(paths[1]) and all(map(_is_linear, dense))) or _has_own_ways(folder):
-        return by_library
     heads = [path if path in dense else None for path in paths[2:]]
+    plain = all(map(_is_linear, dense)) and all(map(_reads_sentence, paths[2:]))
+    if not (plain and _is_packable(paths[0]) and _is_mean(paths[1])) or _has_own_ways(folder):
+        return by_library
     return Layout(folder, "sentence-transformers", paths[0], tuple(heads), tuple(paths))
 
 
@@ -160,33 +161,19 @@ def _plain_layout(folder: Path, config: dict[str, Any]) -> Layout:
     """Layout of a folder without ``modules.json``: the published AirRep format, or a bare transformer."""
     if config.get("model_type") == "airrep":
         return Layout(folder, "airrep", folder)
-    architectures = [str(name) for name in config.get("architectures") or ()]
-    if any(name.endswith(_GENERATORS) for name in architectures):
-        raise ConfigError(
-            f"{folder}: holds a language model ({architectures[0]}), not an encoder; expected a BERT-type "
-            "encoder or a sentence-transformers folder. Give the folder of an encoder."
-        )
     return Layout(folder, "sentence-transformers" if _is_packable(folder) else "library", folder)
 
 
 def _is_packable(transformer: Path) -> bool:
     """Whether the transformer is a BERT as :mod:`airrep.encoder.bert` computes it, with a tokenizer it can read."""
+    if (transformer / ADAPTER_CONFIG).exists():
+        return False
     config = read_json(transformer / "config.json")
     library = read_optional(transformer / "sentence_bert_config.json")
     other_ways = any(value and value != _PLAIN.get(key) for key, value in library.items() if key != "max_seq_length")
     older_tokenizer = not (transformer / "tokenizer.json").exists() and (transformer / "vocab.txt").exists()
     is_bert = config.get("model_type") == "bert" and is_plain_bert(config)
-    return is_bert and not (other_ways or older_tokenizer) and _is_as_stored(transformer)
-
-
-def _is_as_stored(transformer: Path) -> bool:
-    """Whether the settings of a tokenizer leave what ``tokenizer.json`` does as it is."""
-    stored, settings = (read_optional(transformer / name) for name in ("tokenizer.json", "tokenizer_config.json"))
-    normalizer, truncation = stored.get("normalizer") or {}, stored.get("truncation") or {}
-    if not isinstance(normalizer, dict) or not isinstance(truncation, dict):  # refused where it is read
-        return True
-    same = all(settings[key] == normalizer.get(name) for key, name in _NORMALIZING.items() if key in settings)
-    return same and "Left" not in (truncation.get("direction"), str(settings.get("truncation_side")).title())
+    return is_bert and not (other_ways or older_tokenizer)
 
 
 def is_plain_bert(config: dict[str, Any]) -> bool:
@@ -205,11 +192,17 @@ def _is_mean(pooling: Path) -> bool:
 
 
 def _is_linear(dense: Path) -> bool:
-    """Whether a dense module is a plain linear map of the sentence's features."""
+    """Whether a dense module is a plain linear map."""
     config = read_json(dense / "config.json")
-    names = {config.get(key) or "sentence_embedding" for key in ("module_input_name", "module_output_name")}
     activation = str(config.get("activation_function", "")).rpartition(".")[2]
-    return activation == "Identity" and not config.get("use_residual") and names == {"sentence_embedding"}
+    return activation == "Identity" and not config.get("use_residual")
+
+
+def _reads_sentence(head: Path) -> bool:
+    """Whether a module behind the mean turns the sentence's features into others, and not the tokens'."""
+    config = read_optional(head / "config.json")
+    names = {config.get(key) or "sentence_embedding" for key in ("module_input_name", "module_output_name")}
+    return names == {"sentence_embedding"}
 
 
 def _has_own_ways(folder: Path) -> bool:
@@ -226,10 +219,14 @@ def _check_weights(folder: Path, layout: Layout) -> None:
             f"{pickle}: are pickled weights, which can run any program and are refused; expected "
             "safetensors. Convert them where you trust them: SentenceTransformer(folder).save(new_folder)"
         )
-    if not any(layout.transformer.rglob("*.safetensors")):
+    if layout.weighted and not any(folder.rglob("*.safetensors")):
+        exported = next((path for kind in _EXPORTS for path in sorted(folder.rglob(kind))), None)
         raise DataError(
             f"{layout.transformer}: has no weights; expected {WEIGHTS} (pickled weights are neither read nor "
             "downloaded). Restore it, or convert the model: SentenceTransformer(folder).save(new_folder)"
+            if exported is None
+            else f"{exported}: are weights exported for ONNX or OpenVINO, and there are no others; expected {WEIGHTS}. "
+            "Give the folder of the model that they were made from."
         )
 
 

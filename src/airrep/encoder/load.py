@@ -15,11 +15,13 @@ from airrep.encoder.base import Encoder, Format, Storage
 from airrep.encoder.bert import PackedTokens
 from airrep.encoder.checkpoints import StoredEncoder, read_checkpoint, weights_digest
 from airrep.encoder.exports import write_airrep, write_sentence_transformer
-from airrep.encoder.folders import Card, find_model, read_card, read_layout
+from airrep.encoder.folders import Card, Layout, find_model, read_card, read_layout
+from airrep.encoder.kinds import refuse_other_kinds
+from airrep.encoder.probe import reads_alike
 from airrep.encoder.prompts import NO_PROMPTS, Prompts, choose_prompts, counts_prompt
 from airrep.encoder.tokens import TextTokenizer, check_max_tokens
 from airrep.encoder.unpacked import LibraryEncoder
-from airrep.errors import ConfigError
+from airrep.errors import ConfigError, DataError
 from airrep.runtime.artifacts.digests import json_digest
 from airrep.runtime.devices import Precision, ResolvedPrecision, resolve_device, resolve_precision
 from airrep.runtime.hub import CODE, check_own_code
@@ -138,15 +140,17 @@ def load_encoder(
     name = str(name_or_path)
     device = resolve_device(device)
     folder = find_model(name, (CODE,) if trust_remote_code else ())
+    refuse_other_kinds(folder)
     layout = read_layout(folder)
     code = [] if layout.format == "airrep" else check_own_code("encoder", name, folder, trust_remote_code)
     prompts = choose_prompts(folder, name, query_prompt, train_prompt)
     # Packed, the mean takes in the tokens of the prompt; a model that leaves them out is the library's to run.
-    if layout.format == "library" or code or (prompts and not counts_prompt(folder)):
+    by_library = layout.format == "library" or bool(code) or bool(prompts and not counts_prompt(folder))
+    checkpoint = None if by_library else read_checkpoint(layout)
+    if checkpoint is None or not _reads_alike(name, layout, checkpoint):
         card = _with_template(name, read_card(folder), template)
         chosen = resolve_precision("float32" if precision == "auto" else precision, device)
-        return LibraryEncoder(name, folder, card, max_tokens, chosen, device, prompts, code)
-    checkpoint = read_checkpoint(layout)
+        return LibraryEncoder(name, layout, card, max_tokens, chosen, device, prompts, code)
     limit = checkpoint.max_tokens if max_tokens is None else max_tokens
     checkpoint = replace(
         checkpoint,
@@ -157,6 +161,17 @@ def load_encoder(
     if tokens < 1:
         raise ConfigError(f"encoder {name}: batch_tokens is {tokens}; expected 1 or more. Change it.")
     return PackedEncoder(name, checkpoint, resolve_precision(precision, device), device, tokens, prompts)
+
+
+def _reads_alike(name: str, layout: Layout, checkpoint: StoredEncoder) -> bool:
+    """Whether a packed encoder reads as transformers does; the published format has no other way to be run."""
+    alike = reads_alike(layout, checkpoint)
+    if layout.format == "airrep" and not alike:
+        raise DataError(
+            f"encoder {name}: transformers reads texts otherwise than its tokenizer.json says; expected the same "
+            "tokens. Write both anew: AutoTokenizer.from_pretrained(folder).save_pretrained(folder)"
+        )
+    return alike
 
 
 def _with_template(name: str, card: Card, template: str | None) -> Card:

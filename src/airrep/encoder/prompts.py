@@ -29,8 +29,10 @@ NO_PROMPTS = Prompts()
 def choose_prompts(folder: Path, name: str, query: str | None, train: str | None) -> Prompts:
     """Prompts that are asked for, or the model's own.
 
-    The model's own are those that the library's ``encode_query`` and ``encode_document`` take, by their names; where
-    there is none, the one that its ``encode`` puts before every text; else nothing.
+    The model's own is the first that its settings name: ``query`` for queries, and ``document``, ``passage`` or
+    ``corpus`` for training examples, also where it is empty, which means none. Where they name none, it is the one
+    that the library's ``encode`` puts before every text; else nothing. Its ``encode_query`` and ``encode_document``
+    (6.2) take ``query`` and ``document`` alone, and put nothing where the settings lack them.
 
     Args:
         folder: the model's folder.
@@ -57,7 +59,7 @@ def _own_prompts(path: Path) -> tuple[dict[str, str], str]:
 
 def _choose(where: str, asked: str | None, own: dict[str, str], usual: tuple[str, ...]) -> str:
     if asked is None:
-        return next((own[key] for key in usual if own.get(key)), "")
+        return next((own[key] for key in usual if key in own), "")
     if asked in own:
         return own[asked]
     if _NAME.fullmatch(asked):  # a single word is a name mistyped rather than a text

@@ -1,17 +1,20 @@
 """Encoders that sentence_transformers itself runs."""
 
+import math
+import re
 from collections.abc import Iterator, Sequence
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from airrep.arrays import DenseFeatures, Rows
+from airrep.encoder.adapters import base_files, base_of, first_line, merged, without_adapter
 from airrep.encoder.base import Encoder, Format, Storage
 from airrep.encoder.checkpoints import is_finite
 from airrep.encoder.exports import write_card
-from airrep.encoder.folders import DOWNLOADED, Card
+from airrep.encoder.folders import DOWNLOADED, Card, Layout
 from airrep.encoder.prompts import Prompts
 from airrep.encoder.tokens import LEAST_TOKENS, check_max_tokens, unknown_shares
 from airrep.errors import ConfigError, DataError
@@ -21,9 +24,18 @@ from airrep.runtime.hub import without_bars
 
 if TYPE_CHECKING:
     from sentence_transformers import SentenceTransformer
+    from torch import nn
 
 _CHUNK = 512
 """Texts between two reports of progress."""
+_BATCH = 32
+"""Texts that are computed together, padded to the longest of them."""
+_PROBES = ("a", "the", "a the of and to in is it that you not b c d 0 1 2 . , ? " * 3)
+"""Texts of which every vocabulary has some words, two short ones and a long one."""
+_NEAR = {"float32": 3e-5, "bfloat16": 5e-2}
+"""How far a vector may move beside other texts, relative to the length of the longest, by rounding alone."""
+_TABLE = re.compile(r"(^|\.)(position_embeddings?|embed_positions|wpe)$")
+_OTHER_SENSES = re.compile("vision|visual|image|audio|speech")
 
 
 class LibraryEncoder(Encoder):
@@ -34,7 +46,7 @@ class LibraryEncoder(Encoder):
     def __init__(
         self,
         name: str,
-        folder: Path,
+        layout: Layout,
         card: Card,
         max_tokens: int | None,
         precision: ResolvedPrecision,
@@ -42,20 +54,43 @@ class LibraryEncoder(Encoder):
         prompts: Prompts,
         code: Sequence[Path] = (),
     ) -> None:
-        self._folder, self._trusted = folder, bool(code)
-        self._library = _load_library(name, folder, precision, device, trusted=self._trusted)
-        if max_tokens is not None:
-            most = _positions(self._library) or max(max_tokens, LEAST_TOKENS)
-            self._library.max_seq_length = check_max_tokens(max_tokens, most, f"encoder {name}")
+        self._layout, self._trusted, self._asked = layout, bool(code), max_tokens
+        self._library = _load_library(name, layout, precision, device, trusted=self._trusted)
+        longest = _limit_lengths(self._library, max_tokens, f"encoder {name}")
         self._routed = any(type(module).__name__ == "Router" for module in self._library.modules())
-        longest = self._library.max_seq_length
-        super().__init__(name, card, int(longest) if longest else 0, precision, device, prompts)
-        files = sorted({*_model_files(folder), *code})
-        self._files = {str(path.relative_to(folder)): file_digest(path) for path in files}
+        super().__init__(name, card, longest, precision, device, prompts)
+        self._files = _digests(layout, code)
+        self._batch = _BATCH
+        self._probe()
+
+    def _probe(self) -> None:
+        """Encode texts by themselves and together; where a text changes another's vector, they are never together.
+
+        Padding does it: in convolutions, and in models that count positions from the left end of a padded text.
+        """
+        try:
+            both = [self._features(_PROBES, queries) for queries in (False, True)]
+            alone = [self._features([text], queries)[0] for queries in (False, True) for text in _PROBES]
+        # Any of these, depending on which module gets what it cannot read.
+        except (OSError, ValueError, RuntimeError, LookupError, AttributeError, TypeError) as error:
+            kinds = ", ".join(type(module).__name__ for module in self._library)
+            raise DataError(
+                f"encoder {self.name}: sentence_transformers cannot run its modules ({kinds}): "
+                f"{type(error).__name__}: {first_line(error)}. Correct the folder or give another one."
+            ) from error
+        if {row.shape for row in alone} != {both[0].shape[1:]}:
+            raise DataError(
+                f"encoder {self.name}: its vectors of queries and of documents are of sizes {both[1].shape[1:]} and "
+                f"{both[0].shape[1:]}; expected one size, so that they have a product. Give another one."
+            )
+        self._width = both[0].shape[1]
+        together = np.concatenate(both)
+        moved, longest = np.abs(together - alone).max(), np.linalg.norm(together, axis=1).max()
+        self._batch = _BATCH if moved <= _NEAR[self.precision] * longest else 1
 
     @property
     def dimension(self) -> int:
-        return int(self._library.get_embedding_dimension() or 0)
+        return self._width
 
     @cached_property
     def fingerprint(self) -> str:
@@ -67,12 +102,22 @@ class LibraryEncoder(Encoder):
         return super().symmetric and not self._routed
 
     def _encode_window(self, texts: Sequence[str], queries: bool) -> Iterator[tuple[Rows, DenseFeatures]]:
-        library, prompt = self._library, self._prompt(queries)
-        encode = (library.encode_query if queries else library.encode_document) if self._routed else library.encode
         for start in range(0, len(texts), _CHUNK):
-            part = list(texts[start : start + _CHUNK])
-            features = encode(part, prompt=prompt, show_progress_bar=False, convert_to_numpy=True)
-            yield np.arange(start, start + len(part)), np.asarray(features, np.float32)
+            part = texts[start : start + _CHUNK]
+            yield np.arange(start, start + len(part)), self._features(part, queries)
+
+    def _features(self, texts: Sequence[str], queries: bool) -> DenseFeatures:
+        """Features of texts, each behind its prompt."""
+        library = self._library
+        encode = (library.encode_query if queries else library.encode_document) if self._routed else library.encode
+        features = encode(
+            list(texts),
+            prompt=self._prompt(queries),
+            batch_size=self._batch,
+            show_progress_bar=False,
+            convert_to_numpy=True,
+        )
+        return np.asarray(features, np.float32)
 
     def _unknown_shares(self, texts: Sequence[str]) -> np.ndarray:
         tokenizer = self._library.tokenizer
@@ -92,13 +137,29 @@ class LibraryEncoder(Encoder):
             )
         library = self._library
         if self.precision != "float32":  # its weights were rounded
-            library = _load_library(self.name, self._folder, "float32", "cpu", trusted=self._trusted)
-            library.max_seq_length = self._library.max_seq_length
+            library = _load_library(self.name, self._layout, "float32", "cpu", trusted=self._trusted)
+            _limit_lengths(library, self._asked, f"encoder {self.name}")
         library.save(str(folder))
         write_card(self.card, folder)
 
 
 def _load_library(
+    name: str, layout: Layout, precision: ResolvedPrecision, device: str, *, trusted: bool
+) -> "SentenceTransformer":
+    base = base_of(layout.transformer)
+    if base is None:
+        library = _load_folder(name, layout.folder, precision, device, trusted=trusted)
+    else:
+        with without_adapter(layout.folder, layout.transformer, base) as view:
+            library = _load_folder(name, view, precision, device, trusted=trusted)
+        library[0].model = merged(library[0].model, layout.transformer, f"encoder {name}")
+    for key, tensor in library.state_dict().items():
+        if not is_finite(tensor):
+            raise DataError(f"encoder {name}: weight {key} is not finite (NaN or infinite). Use another checkpoint.")
+    return library
+
+
+def _load_folder(
     name: str, folder: Path, precision: ResolvedPrecision, device: str, *, trusted: bool
 ) -> "SentenceTransformer":
     from sentence_transformers import SentenceTransformer
@@ -111,26 +172,64 @@ def _load_library(
             )
     # Any of these, depending on which file is damaged.
     except (OSError, ValueError, RuntimeError, KeyError, ImportError, AttributeError, TypeError) as error:
-        reason = str(error).strip().partition("\n")[0]
         raise DataError(
-            f"encoder {name}: sentence_transformers cannot load it: {reason}. Restore it or give another one."
+            f"encoder {name}: sentence_transformers cannot load it: {first_line(error)}. "
+            "Restore it or give another one."
         ) from error
-    for key, tensor in library.state_dict().items():
-        if not is_finite(tensor):
-            raise DataError(f"encoder {name}: weight {key} is not finite (NaN or infinite). Use another checkpoint.")
+    if precision == "float32":
+        library.float()  # modules other than transformers keep the type that they are stored in
     return library
 
 
-def _positions(library: "SentenceTransformer") -> int | None:
-    """Tokens that a model has positions for, where its embeddings tell."""
-    for name, module in library.named_modules():
-        if name.endswith("embeddings.position_embeddings") and hasattr(module, "num_embeddings"):
-            # In models of the RoBERTa kind the first position comes behind that of padding.
-            padding = module.padding_idx
-            return int(module.num_embeddings) - (0 if padding is None else int(padding) + 1)
-    return None
+def _limit_lengths(library: "SentenceTransformer", asked: int | None, where: str) -> int:
+    """Let no module read more tokens of a text than it has positions for, or than are asked for; return the most that
+    one reads, 0 where there is no end."""
+    readers: list[Any] = [module for module in library.modules() if module is not library and _has_length(module)]
+    if asked is not None and not readers:
+        raise _endless(where, next(iter(library)))
+    for reader in readers:
+        most = _positions(reader)
+        longest = reader.max_seq_length
+        if asked is not None:
+            longest = check_max_tokens(asked, most or max(asked, LEAST_TOKENS), where)
+        elif most is not None and (longest is None or longest > most):
+            longest = most
+        if longest != reader.max_seq_length:
+            try:
+                reader.max_seq_length = longest
+            except AttributeError as error:
+                raise _endless(where, reader) from error
+    lengths = [reader.max_seq_length or math.inf for reader in readers]
+    return int(max(lengths)) if lengths and max(lengths) < math.inf else 0
 
 
-def _model_files(folder: Path) -> list[Path]:
-    """Files of a model that can change what it computes."""
-    return sorted(path for pattern in DOWNLOADED for path in folder.rglob(pattern) if path.is_file())
+def _has_length(module: "nn.Module") -> bool:
+    return hasattr(module, "max_seq_length") and type(module).__name__ != "Router"
+
+
+def _endless(where: str, module: "nn.Module") -> ConfigError:
+    return ConfigError(
+        f"{where}: max_tokens is given, but its {type(module).__name__} reads whole texts. Leave it out."
+    )
+
+
+def _positions(reader: "nn.Module") -> int | None:
+    """Tokens that a module has positions for, where its embeddings tell."""
+    tables = [
+        # In models of the RoBERTa kind the first position comes behind that of padding.
+        int(module.num_embeddings) - (0 if module.padding_idx is None else int(module.padding_idx) + 1)
+        for name, module in reader.named_modules()
+        if _TABLE.search(name) and not _OTHER_SENSES.search(name) and hasattr(module, "num_embeddings")
+    ]
+    told = getattr(getattr(reader, "config", None), "max_position_embeddings", None)
+    return min([*tables, *([told] if isinstance(told, int) and told > 0 else [])]) if tables else None
+
+
+def _digests(layout: Layout, code: Sequence[Path]) -> dict[str, str]:
+    """Digests of the files that can change what a model computes, those of its adapter's base among them."""
+    folder, base = layout.folder, base_of(layout.transformer)
+    files = sorted({*(path for pattern in DOWNLOADED for path in folder.rglob(pattern) if path.is_file()), *code})
+    named = {str(path.relative_to(folder)): path for path in files}
+    if base is not None and base != layout.transformer:
+        named |= {f"base of the adapter/{path.name}": path for path in base_files(base)}
+    return {name: file_digest(path) for name, path in named.items()}

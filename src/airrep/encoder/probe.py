@@ -1,0 +1,67 @@
+"""Ask transformers whether a packed encoder reads texts as it does."""
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from airrep.encoder.checkpoints import StoredEncoder
+from airrep.encoder.folders import DEFAULT, MODELS, Layout, read_json, read_optional
+from airrep.encoder.tokens import TextTokenizer
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedTokenizerBase
+
+_WORDS = "The Größe of NAÏVE cafés, e\u0301 İstanbul ΣΊΣΥΦΟΣ straße"
+_SIGNS = "don't re-use x_1 = 3.14e-5; $5,000 (50%)! #tag @me a/b\\c <p> [x] {y} \u201cquoted\u201d … — 1st"
+_SPACES = " two  spaces\tand\nlines\r\n\u00a0\u200b\u00ad\u3000 end \x00\x07 \ufffd"
+_SCRIPTS = "中文字符 日本語テキスト 한국어 हिन्दी עִבְרִית العَرَبِيَّة ไทย Русский ﬁ ½ Ⅷ ℃ 😀👩\u200d👩\u200d👧"
+_SPECIALS = "[CLS] a [SEP] b [MASK] [PAD] [UNK] <s> </s> </s><unk> ##ing unaffable"
+_PROBES = ("", "a", _WORDS, _SIGNS, _SPACES, _SCRIPTS, "first word of many " * 3000 + "last")
+"""Texts in which tokenizers differ: by case, accents, signs, spaces, scripts and length."""
+
+
+def reads_alike(layout: Layout, checkpoint: StoredEncoder) -> bool:
+    """Whether transformers makes the ids that the packed encoder is given, all of one text and none to leave out.
+
+    transformers makes some tokenizers anew from their vocabulary and settings, whatever ``tokenizer.json`` does
+    besides. The tokenizer of the shipped encoders, which those trained from them keep, needs no probe.
+    """
+    return _is_shipped(layout, checkpoint) or _agrees(layout, checkpoint)
+
+
+def _is_shipped(layout: Layout, checkpoint: StoredEncoder) -> bool:
+    shipped = MODELS / DEFAULT
+    if layout.folder.is_relative_to(MODELS):
+        return True
+    settings = read_json(shipped / "tokenizer_config.json") | {"model_max_length": None}
+    same = checkpoint.tokenizer_settings | {"model_max_length": None} == settings
+    return same and checkpoint.tokenizer == read_json(shipped / "tokenizer.json") | {
+        "truncation": None,
+        "padding": None,
+    }
+
+
+def _agrees(layout: Layout, checkpoint: StoredEncoder) -> bool:
+    shape = checkpoint.model.shape
+    ours = TextTokenizer(checkpoint.tokenizer, checkpoint.max_tokens, shape.vocabulary, str(layout.folder))
+    # Names of special tokens in a text are such tokens to transformers, also where tokenizer.json lists none.
+    probes = [*_PROBES, _SPECIALS] if checkpoint.tokenizer.get("added_tokens") else list(_PROBES)
+    try:
+        theirs = _their_tokenizer(layout.transformer)
+        read = theirs(probes, truncation=True, max_length=checkpoint.max_tokens)
+    except Exception:  # any, by what is wrong with the folder; the library that then loads it says which
+        return False
+    same = [ids.tolist() for ids in ours(probes)] == [list(ids) for ids in read["input_ids"]]
+    limit = read_optional(layout.transformer / "sentence_bert_config.json").get("max_seq_length")
+    same_length = limit is not None or min(theirs.model_max_length, shape.positions) == checkpoint.max_tokens
+    return same and same_length and not _marks(read, "token_type_ids", 1) and not _marks(read, "attention_mask", 0)
+
+
+def _their_tokenizer(folder: Path) -> "PreTrainedTokenizerBase":
+    from transformers import AutoTokenizer
+
+    return AutoTokenizer.from_pretrained(str(folder), local_files_only=True)
+
+
+def _marks(read: Any, name: str, value: int) -> bool:
+    """Whether a token is marked by a value: as one of a second text, or as one to leave out."""
+    return any(value in row for row in read.get(name, ()))
