@@ -8,6 +8,7 @@ from tempfile import TemporaryDirectory
 from typing import Any
 
 import torch
+from safetensors import SafetensorError
 from safetensors.torch import load_file
 
 from airrep.encoder.folders import ADAPTER_CONFIG, WEIGHTS, find_model, read_json
@@ -70,7 +71,7 @@ def merged(model: Any, transformer: Path, where: str) -> Any:
             put = get_peft_model_state_dict(adapted, save_embedding_layers=any(".lora_" not in name for name in stored))
             whole = adapted.merge_and_unload(safe_merge=True)
     # Any of these, depending on the kind of adapter and on what is wrong with it.
-    except (OSError, ValueError, RuntimeError, LookupError, AttributeError, TypeError) as error:
+    except (SafetensorError, OSError, ValueError, RuntimeError, LookupError, AttributeError, TypeError) as error:
         raise DataError(
             f"{where}: the adapter beside its weights cannot be merged into them: {first_line(error)}. Merge it with "
             "peft's own merge_and_unload, and give the model that this makes."

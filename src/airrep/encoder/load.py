@@ -109,8 +109,9 @@ def load_encoder(
     """Load an encoder.
 
     BERT-type encoders with mean pooling and linear or unit-length heads run packed, also those in the
-    published AirRep format; all else that ``sentence_transformers`` can load is run by that library, in float32 unless
-    bfloat16 is asked for by name.
+    published AirRep format, where transformers' own tokenizer makes the same tokens as the packed network is given; all
+    else that ``sentence_transformers`` can load is run by that library, in float32 unless bfloat16 is asked for by name.
+    An adapter beside the weights is merged into them.
 
     Args:
         name_or_path: ``"default"`` (bundled, needs no network), a folder, or ``owner/name`` on the Hugging
@@ -127,8 +128,8 @@ def load_encoder(
         trust_remote_code: run the program code that some models bring; they are refused otherwise.
 
     Raises:
-        ConfigError: a setting that cannot hold, a name that leads to no model, a language model, or a model with
-            program code that is not trusted.
+        ConfigError: a setting that cannot hold, a name that leads to no model, another kind of model (sparse,
+            multi-vector, cross encoder, language model), or a model with program code that is not trusted.
         DataError: a model folder that is incomplete, damaged or unsafe to read.
 
     Example:

@@ -83,7 +83,7 @@ class LibraryEncoder(Encoder):
                 f"encoder {self.name}: its vectors of queries and of documents are of sizes {both[1].shape[1:]} and "
                 f"{both[0].shape[1:]}; expected one size, so that they have a product. Give another one."
             )
-        self._width = both[0].shape[1]
+        self._width = int(both[0].shape[1])
         together = np.concatenate(both)
         moved, longest = np.abs(together - alone).max(), np.linalg.norm(together, axis=1).max()
         self._batch = _BATCH if moved <= _NEAR[self.precision] * longest else 1
