@@ -109,9 +109,9 @@ def load_encoder(
     """Load an encoder.
 
     BERT-type encoders with mean pooling and linear or unit-length heads run packed, also those in the
-    published AirRep format, where transformers' own tokenizer makes the same tokens as the packed network is given; all
-    else that ``sentence_transformers`` can load is run by that library, in float32 unless bfloat16 is asked for by name.
-    An adapter beside the weights is merged into them.
+    published AirRep format, where transformers' own tokenizer makes the same tokens; all else that
+    ``sentence_transformers`` can load is run by that library, in float32 unless bfloat16 is asked for by name. An
+    adapter beside the weights is merged into them.
 
     Args:
         name_or_path: ``"default"`` (bundled, needs no network), a folder, or ``owner/name`` on the Hugging
