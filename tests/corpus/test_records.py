@@ -158,7 +158,7 @@ BAD = [
     (OK | {"label": ["a"]}, "label is a list; text or an integer is expected"),
     (OK | {"source": {"site": 1}}, "source is an object; text or an integer is expected"),
     (OK | {"source": "\udc00"}, "source holds a lone surrogate"),
-    (OK | {"blob": b"x"}, 'field "blob" is no JSON value .a bytes.; JSON values are expected'),
+    (OK | {"blob": b"x"}, 'field "blob" is no JSON value .bytes.; JSON values are expected'),
     (OK | {"x": float("inf")}, 'field "x" is no JSON value .*JSON values are expected'),
     (OK | {"x": "\ud800"}, 'field "x" holds a lone surrogate; valid Unicode is expected'),
     (OK | {1: "a", "x": 2}, "the field name 1 is a number; text is expected"),

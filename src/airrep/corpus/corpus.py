@@ -22,6 +22,7 @@ from airrep.corpus.records import HASH, RESERVED, Fields, Reading, Schema, check
 from airrep.corpus.schemas.conversations import MESSAGES
 from airrep.corpus.schemas.forms import Preferences, Turns
 from airrep.corpus.schemas.trainers import TrainerName
+from airrep.corpus.sources.datasets import object_rows
 from airrep.corpus.sources.files import LONGEST_LINE
 from airrep.corpus.sources.opening import open_source
 from airrep.corpus.sources.source import RecordSource
@@ -185,7 +186,7 @@ class Corpus(Sequence[Example]):
         schema = Schema(
             prompt_field, response_field, id_field, label_field, source_field, turns, preferences, trained_with
         )
-        source = RecordSource("records", "record", enumerate(records, 1))
+        source = RecordSource("records", "record", enumerate(object_rows(records), 1))
         table, skipped, forms = _read(source, schema, skip_invalid)
         return cls(table, skipped=skipped, forms=forms, reading=Reading(schema.chosen, tuple(sorted(forms))))
 

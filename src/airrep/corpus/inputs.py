@@ -9,9 +9,10 @@ import numpy as np
 import pyarrow as pa
 
 from airrep.corpus.corpus import Corpus, Example, given_id, plain_example, read_corpus
-from airrep.corpus.schemas.values import is_missing
+from airrep.corpus.sources.datasets import object_rows
 from airrep.corpus.sources.files import reader_of
 from airrep.corpus.sources.source import check_columns
+from airrep.corpus.sources.tables import pieces, table_rows
 from airrep.errors import ConfigError, DataError
 
 CorpusLike: TypeAlias = Any
@@ -50,8 +51,11 @@ def as_corpus(data: CorpusLike, where: str = "train", options: Mapping[str, Any]
     return Corpus.from_records([_unnamed(_record(item, where), item) for item in items], **options)
 
 
-def as_records(data: CorpusLike, where: str = "data") -> Sequence[Mapping[str, Any]]:
-    """The records of data that are not at a path; of examples what is written of them. Errors as :func:`as_corpus`."""
+def as_records(data: CorpusLike, where: str = "data") -> Sequence[Mapping[str, Any] | DataError]:
+    """The records of data that are not at a path; of examples what is written of them. Errors as :func:`as_corpus`.
+
+    A record that could not be read is its error.
+    """
     return [_record(item, where) for item in _items(data, where)]
 
 
@@ -153,7 +157,7 @@ def _items(data: Any, where: str) -> list[Any]:
         )
     if hasattr(data, "__arrow_c_stream__") and not isinstance(data, Sequence):
         return _rows(data, where)
-    return list(_plainly(data))
+    return list(object_rows(data))
 
 
 def _rows(data: Any, where: str) -> list[Any]:
@@ -169,31 +173,37 @@ def _rows(data: Any, where: str) -> list[Any]:
             "data.to_dict('records'), or make the column's values of one type"
         ) from None
     index = [name for name in table.column_names if name.startswith("__index_level_")]  # pandas' own row names
-    table = table.drop_columns(index)
-    for place, column in enumerate(table.schema):
-        if getattr(column.type, "extension_name", "") == "pandas.period":  # arrow holds it as a number
-            texts = [None if is_missing(period) else str(period) for period in table[place].to_pandas()]
-            table = table.set_column(place, column.name, pa.array(texts, pa.string()))
-    records: list[Any] = table.to_pylist()
-    return records
+    told = dict(zip(names, map(_feature, data.types), strict=True)) if _is_of_duckdb(data) else None
+    return [row for part in pieces(table.drop_columns(index)) for row in table_rows(part, told)]
 
 
-def _plainly(data: Any) -> Any:
-    """A Hugging Face dataset with Python's values in place of those of pandas, arrow, torch and the like."""
-    form = getattr(data, "format", None) if hasattr(data, "with_format") else None
-    if form is None or form["type"] in (None, "custom"):  # custom: the user's own transform of each record
-        return data
-    return data.with_format(None, columns=form["columns"])
+def _is_of_duckdb(data: Any) -> bool:
+    return type(data).__name__ == "DuckDBPyRelation"
 
 
-def _unnamed(record: Mapping[str, Any], item: Any) -> Mapping[str, Any]:
+def _feature(kind: Any) -> Any:
+    """A type of DuckDB, whose JSON is a plain text for Arrow, as a feature of ``datasets``."""
+    if str(kind) == "JSON":
+        return {"_type": "Json"}
+    if kind.id == "struct":
+        return {name: _feature(part) for name, part in kind.children}
+    if kind.id in ("list", "array", "map"):
+        of_value = kind.children[kind.id == "map"][1]
+        return {"_type": "List", "feature": _feature(of_value)}
+    return None
+
+
+def _unnamed(record: Any, item: Any) -> Any:
     """The record of an example without the id that its texts made, as equal ones are numbered."""
     if isinstance(item, Example) and given_id(item) is None:
         return {name: value for name, value in record.items() if name != "id"}
     return record
 
 
-def _record(item: Any, where: str) -> Mapping[str, Any]:
+def _record(item: Any, where: str) -> Mapping[str, Any] | DataError:
+    """A record, or the error of one that a table holds."""
+    if isinstance(item, DataError):
+        return item
     if isinstance(item, Example):
         return item.to_dict()
     if isinstance(item, str):  # most likely names of files

@@ -1,20 +1,19 @@
 """From a raw record to the checked fields of an example."""
 
-import datetime
 import hashlib
 import json
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, fields
+from decimal import Decimal
 from typing import Any, NamedTuple, get_args
-
-import numpy as np
+from uuid import UUID
 
 from airrep.corpus.encodings import remedy_of_text
 from airrep.corpus.fields import part_of
 from airrep.corpus.schemas.conversations import CHAT_KEYS, Pair, is_chat_of_example, is_messages
 from airrep.corpus.schemas.forms import PAIRS, Preferences, Read, Turns, names, read_chat, read_form
 from airrep.corpus.schemas.trainers import TrainerName, trainer_of
-from airrep.corpus.schemas.values import describe, is_missing, is_of_pandas, label, name, text, text_or_blank
+from airrep.corpus.schemas.values import describe, is_missing, label, name, plain, text, text_or_blank
 from airrep.errors import ConfigError, DataError, escaped
 
 RESERVED = ("id", "prompt", "response", "label", "source", "metadata", "chat")
@@ -117,8 +116,12 @@ class Reading:
 
 
 def without_missing(record: Mapping[str, Any]) -> dict[str, Any]:
-    """A record with None for NaN, NaT and NA, which stand for an empty cell in records of pandas."""
-    return {key: None if is_missing(value) else value for key, value in record.items()}
+    """A record with None for NaN, NaT and NA, an empty cell of pandas, and texts for Decimals and UUIDs."""
+    return {key: value if type(value) is str else _cell(value) for key, value in record.items()}
+
+
+def _cell(value: Any) -> Any:
+    return plain(value) if isinstance(value, Decimal | UUID) or is_missing(value) else value
 
 
 def _example(pair: Pair, key: object, of_label: object, source: object, metadata: Mapping[str, Any]) -> Fields:
@@ -194,27 +197,14 @@ def content_hash(prompt: str, response: str) -> str:
     return hashlib.sha256(f"{prompt}\0{response}".encode()).hexdigest()[:HASH]
 
 
-def _plain(value: object) -> object:
-    """Turn dates, NumPy values and those of pandas into JSON values."""
-    if is_missing(value):  # pandas' NaT is a date by its type
-        return None
-    if is_of_pandas(value, "Period"):
-        return str(value)
-    if isinstance(value, datetime.date | datetime.time):
-        return value.isoformat()
-    if isinstance(value, np.ndarray | np.generic):
-        return value.tolist()
-    raise TypeError(describe(value))
-
-
 _encode: Callable[[object], str] = json.JSONEncoder(
-    ensure_ascii=False, sort_keys=True, separators=(",", ":"), allow_nan=False, default=_plain
+    ensure_ascii=False, sort_keys=True, separators=(",", ":"), allow_nan=False, default=plain
 ).encode
 
 
 def encode_record(record: Mapping[str, Any]) -> str:
     """Return a whole record as one line of JSON, its fields in their order."""
-    return json.dumps(record, ensure_ascii=False, default=_plain)
+    return json.dumps(record, ensure_ascii=False, default=plain)
 
 
 def encode_metadata(metadata: Mapping[str, Any]) -> str | None:
@@ -239,7 +229,7 @@ def encode_chat(chat: Mapping[str, Any]) -> str:
             f"chat is {describe(chat)} that is none of an example; an object with {', '.join(CHAT_KEYS)} is expected"
         )
     try:
-        encoded = json.dumps(dict(chat), ensure_ascii=False, separators=(",", ":"), allow_nan=False, default=_plain)
+        encoded = json.dumps(dict(chat), ensure_ascii=False, separators=(",", ":"), allow_nan=False, default=plain)
         encoded.encode()
     except (TypeError, ValueError, RecursionError):
         raise DataError(_not_json(chat)) from None

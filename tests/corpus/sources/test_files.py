@@ -55,6 +55,13 @@ def parquet(rows: list[dict[str, Any]] | pa.Table) -> bytes:
     return sink.getvalue().to_pybytes()
 
 
+def ipc(rows: list[dict[str, Any]], new: Any = pa.ipc.new_file) -> bytes:
+    sink, whole = pa.BufferOutputStream(), pa.Table.from_pylist(rows)
+    with new(sink, whole.schema) as writer:
+        writer.write_table(whole, max_chunksize=2)
+    return sink.getvalue().to_pybytes()
+
+
 TWICE = pa.table([["p"], ["one"], ["other"]], names=["prompt", "response", "response"])
 
 
@@ -65,6 +72,9 @@ FORMATS: dict[str, bytes] = {
     "csv": table(","),
     "tsv": table("\t"),
     "parquet": parquet(ROWS),
+    "feather": ipc(ROWS),
+    "arrow": ipc(ROWS),
+    "stream.arrow": ipc(ROWS, pa.ipc.new_stream),
 }
 
 
@@ -361,7 +371,7 @@ def test_refuses_a_parquet_file_with_a_damaged_page(tmp_path: Path) -> None:
 def test_refuses_parquet_text_that_is_not_utf8(tmp_path: Path) -> None:
     column = pa.array([b"\xff"]).view(pa.binary()).cast(pa.string(), safe=False)
     pq.write_table(pa.table({"prompt": column, "response": ["r"]}), tmp_path / "a.parquet")
-    with pytest.raises(DataError, match=r"a.parquet: cannot be read as Parquet .'utf-8' codec"):
+    with pytest.raises(DataError, match=r"""a.parquet: row 1: the column "prompt" holds a value .*'utf-8' codec"""):
         read_corpus(tmp_path / "a.parquet")
 
 
@@ -485,7 +495,7 @@ def test_altered_text_files_are_read_or_refused(suffix: str, noise: bytes, place
             assert len(read_corpus(path, skip_invalid=skip)) > 0
 
 
-@pytest.mark.parametrize("suffix", ["parquet", "jsonl.gz", "jsonl.zst", "parquet.zst"])
+@pytest.mark.parametrize("suffix", ["parquet", "arrow", "jsonl.gz", "jsonl.zst", "parquet.zst"])
 def test_no_file_cut_short_is_read(suffix: str, tmp_path: Path) -> None:
     content = PACKED["." + suffix.split(".")[1]](FORMATS[suffix.split(".")[0]]) if "." in suffix else FORMATS[suffix]
     for size in range(0, len(content), max(1, len(content) // 40)):

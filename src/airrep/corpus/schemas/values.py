@@ -1,7 +1,10 @@
 """Checks of single values of a record: texts, names, what a value is."""
 
+import datetime
 from collections.abc import Mapping
+from decimal import Decimal
 from typing import Any
+from uuid import UUID
 
 import numpy as np
 
@@ -67,6 +70,7 @@ def describe(value: object) -> str:
         (bool, "true or false"),
         ((int, float, np.number), "a number"),
         (str, "text"),
+        ((bytes, bytearray), "bytes"),
         ((list, tuple, np.ndarray), "a list"),
         (Mapping, "an object"),
     )
@@ -75,7 +79,7 @@ def describe(value: object) -> str:
 
 def is_missing(value: object) -> bool:
     """Whether a value is NaN, NaT or pandas' NA, which stand for an empty cell."""
-    if isinstance(value, float | np.floating | np.datetime64 | np.timedelta64):
+    if isinstance(value, float | np.floating | np.datetime64 | np.timedelta64 | Decimal):
         return bool(value != value)
     return is_of_pandas(value, "NaTType", "NAType")
 
@@ -84,3 +88,22 @@ def is_of_pandas(value: object, *types: str) -> bool:
     """Whether a value is of one of these types of pandas, which need not be loaded to tell."""
     kind = type(value)
     return kind.__name__ in types and kind.__module__.partition(".")[0] == "pandas"
+
+
+def plain(value: object) -> object:
+    """A date, a Decimal, a UUID, a value of NumPy or of pandas as one that JSON has.
+
+    Raises:
+        TypeError: it is something else, which the error says in words.
+    """
+    if is_missing(value):  # pandas' NaT is a date by its type
+        return None
+    if isinstance(value, UUID) or is_of_pandas(value, "Period"):
+        return str(value)
+    if isinstance(value, Decimal):
+        return f"{value:f}"  # all its digits: str gives 0E-8
+    if isinstance(value, datetime.date | datetime.time):
+        return value.isoformat()
+    if isinstance(value, np.ndarray | np.generic):
+        return value.tolist()
+    raise TypeError(describe(value))

@@ -1,17 +1,23 @@
-"""Datasets of Hugging Face: saved folders, and those of the Hub."""
+"""Datasets of Hugging Face: saved folders, those of the Hub and of a program; and folders of Lance."""
 
 import importlib
 import json
+from collections.abc import Iterable, Iterator
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
-from airrep.corpus.sources.files import BATCH_ROWS, rows_of
 from airrep.corpus.sources.source import RecordSource
+from airrep.corpus.sources.tables import BATCH_ROWS, Batch, pieces, rows_of, table_rows
 from airrep.corpus.sources.textformats import Numbered
 from airrep.errors import ConfigError, DataError, MissingExtraError
 
 SAVED = ("dataset_dict.json", "dataset_info.json")
 """Files by which a folder that ``datasets`` wrote is known: of splits, or of a single one."""
+
+
+LANCE = "_versions"
+"""The folder by which a dataset of Lance is known."""
 
 
 def is_saved(folder: Path) -> bool:
@@ -27,6 +33,39 @@ def open_saved(folder: Path, split: str | None = None) -> RecordSource:
 def open_hub(name: str, config: str | None = None, split: str | None = None) -> RecordSource:
     """Return the rows of a dataset of the Hub."""
     return RecordSource(name, "row", _hub_dataset(name, config, split))
+
+
+def open_lance(folder: Path) -> RecordSource:
+    """Return the rows of a dataset of Lance, in its newest version."""
+    return RecordSource(str(folder), "row", rows_of(_lance_batches(folder)))
+
+
+def object_rows(data: Any) -> Iterable[Any]:
+    """The rows of a ``Dataset`` of a program, as of its saved folder; other data, and a user's transform, as they are.
+
+    One that is streamed may not know its features; its rows are then as it gives them.
+    """
+    form = getattr(data, "format", None) if hasattr(data, "with_format") else None
+    streamed = form is None and hasattr(data, "with_format") and getattr(data, "features", None)
+    if not streamed and (form is None or form["type"] == "custom"):
+        return data  # type: ignore[no-any-return]
+    return chain.from_iterable(map(table_rows, _arrow(data).iter(BATCH_ROWS)))
+
+
+def _lance_batches(folder: Path) -> Iterator[Batch]:
+    """Yield the rows of a dataset of Lance in parts."""
+    try:
+        lance: Any = importlib.import_module("lance")
+    except ImportError:
+        raise MissingExtraError(f"{folder}: reading a Lance dataset", "lance") from None
+    try:
+        for batch in lance.dataset(str(folder)).to_batches(batch_size=BATCH_ROWS):
+            yield from pieces(batch)
+    except (OSError, ValueError) as error:
+        reason = str(error).splitlines()[0]
+        raise DataError(
+            f"{folder}: cannot be read as Lance ({reason}); a whole dataset is expected. Get it anew"
+        ) from None
 
 
 def _datasets() -> Any:
@@ -81,4 +120,10 @@ def _hub_dataset(name: str, config: str | None, split: str | None) -> Numbered:
 
 def _datasetrows_of(dataset: Any) -> Numbered:
     """Yield the rows of a dataset as it is stored, images and sounds undecoded."""
-    return rows_of(dataset.with_format("arrow").iter(BATCH_ROWS))
+    return rows_of(_arrow(dataset).iter(BATCH_ROWS))
+
+
+def _arrow(dataset: Any) -> Any:
+    """A dataset that gives tables of Arrow, of the columns that were chosen."""
+    form = getattr(dataset, "format", None)
+    return dataset.with_format("arrow") if form is None else dataset.with_format("arrow", columns=form["columns"])

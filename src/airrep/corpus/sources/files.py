@@ -5,13 +5,14 @@ import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path, PurePath
-from typing import IO, Literal, TypeAlias, cast
+from typing import IO, Any, Literal, TypeAlias, cast
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 
 from airrep.corpus.encodings import conversion, wide_encoding
 from airrep.corpus.sources.source import RecordSource, check_columns
+from airrep.corpus.sources.tables import BATCH_ROWS, pieces, rows_of
 from airrep.corpus.sources.textformats import Numbered, csv_records, json_array, json_lines, text_lines, too_long
 from airrep.errors import DataError
 from airrep.runtime.remote.data import RemoteData
@@ -19,11 +20,11 @@ from airrep.runtime.remote.data import RemoteData
 _COMPRESSIONS: dict[str, Literal["gzip", "zstd"]] = {".gz": "gzip", ".zst": "zstd"}
 Place: TypeAlias = Path | RemoteData
 """Where data are read from."""
-BATCH_ROWS = 2048
-"""Rows that are held as Python objects at once."""
 _READ_SIZE = 1 << 20
 _LARGEST_UNPACKED = 1 << 30
-"""Bytes of a Parquet file that is compressed once more."""
+"""Bytes of a file of a table that is compressed once more."""
+_ARROW_FILE = b"ARROW1"
+"""How Arrow's format begins as a file; as a stream it does not."""
 
 LONGEST_LINE = 64
 """MiB that one line, or one record that spans lines, may have, unless another limit is given."""
@@ -54,11 +55,6 @@ def open_input(longest: int = LONGEST_LINE) -> RecordSource:
 def open_text(path: Place, longest: int = LONGEST_LINE) -> RecordSource:
     """Return a file of plain text as one record, with the name of the file as its id."""
     return RecordSource(str(path), "record", _text(path, longest << 20))
-
-
-def rows_of(batches: "Iterator[pa.RecordBatch] | Iterator[pa.Table]") -> Numbered:
-    """Yield the rows of arrow batches, from 1 on."""
-    return enumerate((row for batch in batches for row in batch.to_pylist()), 1)
 
 
 def _bare(path: PurePath | RemoteData) -> PurePath | RemoteData:
@@ -124,33 +120,44 @@ def _csv(path: Place, longest: int) -> Numbered:
         yield from csv_records(text_lines(stream, str(path), longest), str(path), delimiter, longest)
 
 
-def _parquet(path: Place, longest: int) -> Numbered:  # noqa: ARG001
+@contextmanager
+def _opened_table(path: Place, kind: str) -> Iterator[Any]:
+    """Open a file of Arrow's values, which are read from any place in it; a damaged one becomes a DataError."""
     with _opened(path) as stream:
-        whole = pa.BufferReader(_in_memory(path, stream)) if path.suffix.lower() in _COMPRESSIONS else stream
         try:
-            with pq.ParquetFile(whole, pre_buffer=False) as file:
-                check_columns(file.schema_arrow.names, str(path))
-                yield from rows_of(file.iter_batches(BATCH_ROWS))
-        except (pa.ArrowException, UnicodeDecodeError) as error:
+            yield pa.BufferReader(_in_memory(path, stream)) if path.suffix.lower() in _COMPRESSIONS else stream
+        except pa.ArrowException as error:
             reason = str(error).splitlines()[0]
             raise DataError(
-                f"{path}: cannot be read as Parquet ({reason}); a whole file is expected. Get it anew"
+                f"{path}: cannot be read as {kind} ({reason}); a whole file is expected. Get it anew"
             ) from None
-        except (ValueError, OverflowError) as error:  # a date beyond the year 9999, say, which Python has no value for
-            raise DataError(
-                f"{path}: holds a value that cannot be read ({str(error).splitlines()[0]}); ordinary texts, numbers "
-                "and dates are expected. Drop the column or write it as text"
-            ) from None
+
+
+def _parquet(path: Place, longest: int) -> Numbered:  # noqa: ARG001
+    with _opened_table(path, "Parquet") as stream, pq.ParquetFile(stream, pre_buffer=False) as file:
+        check_columns(file.schema_arrow.names, str(path))
+        yield from rows_of(file.iter_batches(BATCH_ROWS))
+
+
+def _arrow(path: Place, longest: int) -> Numbered:  # noqa: ARG001
+    """Yield the rows of Arrow's own format, as a file (Feather) or a stream."""
+    with _opened_table(path, "Arrow") as stream:
+        is_file = stream.read(len(_ARROW_FILE)) == _ARROW_FILE
+        stream.seek(0)
+        opened: Any = pa.ipc.open_file(stream) if is_file else pa.ipc.open_stream(stream)
+        check_columns(opened.schema.names, str(path))
+        batches = map(opened.get_batch, range(opened.num_record_batches)) if is_file else opened
+        yield from rows_of(part for batch in batches for part in pieces(batch))
 
 
 def _in_memory(path: Place, stream: IO[bytes]) -> bytes:
-    """What a compressed Parquet file holds: it is read from its end, so it must lie in memory whole."""
+    """What a compressed file of a table holds: it is read from its end, so it must lie in memory whole."""
     found = io.BytesIO()
     while piece := stream.read(_READ_SIZE):
         if found.tell() + len(piece) > _LARGEST_UNPACKED:
             raise DataError(
-                f"{path}: is Parquet of more than {_LARGEST_UNPACKED >> 20:,} MiB, compressed once more, which memory "
-                "would have to hold whole. Decompress the file first: Parquet is compressed by itself"
+                f"{path}: is a table of more than {_LARGEST_UNPACKED >> 20:,} MiB, compressed once more, which memory "
+                "would have to hold whole. Decompress the file first: its format is compressed by itself"
             )
         found.write(piece)
     return found.getvalue()
@@ -170,4 +177,6 @@ _READERS: dict[str, Callable[[Place, int], Numbered]] = {
     ".csv": _csv,
     ".tsv": _csv,
     ".parquet": _parquet,
+    ".arrow": _arrow,
+    ".feather": _arrow,
 }

@@ -4,7 +4,7 @@ import re
 from os import PathLike
 from pathlib import Path
 
-from airrep.corpus.sources.datasets import SAVED, is_saved, open_hub, open_saved
+from airrep.corpus.sources.datasets import LANCE, SAVED, is_saved, open_hub, open_lance, open_saved
 from airrep.corpus.sources.files import LONGEST_LINE, open_file, open_input, reader_of
 from airrep.corpus.sources.folders import open_folder
 from airrep.corpus.sources.source import RecordSource
@@ -17,7 +17,7 @@ from airrep.runtime.remote.places import path_of, url_of
 def open_source(
     path: str | PathLike[str], split: str | None = None, config: str | None = None, longest: int = LONGEST_LINE
 ) -> RecordSource:
-    """Return the records of a file, a folder of files, a folder saved by ``datasets``, or a dataset of the Hub.
+    """Return the records of a file, a folder of files, one saved by ``datasets`` or Lance, or a dataset of the Hub.
 
     A line, or a record of a text file that spans lines, has at most *longest* MiB.
 
@@ -41,12 +41,13 @@ def open_source(
             f"{name}: config={config!r} is given for what is on disk; only datasets of the Hub have configs. "
             "Leave it out"
         )
-    if place.is_dir():
+    is_lance = (place / LANCE).is_dir()
+    if place.is_dir() and not is_lance:
         return open_saved(place, split) if is_saved(place) else open_folder(place, split, longest)
-    source = open_file(place, longest)
     if split is not None:
-        raise ConfigError(f"{name}: split={split!r} is given for a file; only datasets have splits. Leave it out")
-    return source
+        what = "Lance" if is_lance else "a file"
+        raise ConfigError(f"{name}: split={split!r} is given for {what}; only datasets have splits. Leave it out")
+    return open_lance(place) if is_lance else open_file(place, longest)
 
 
 def _open_url(place: RemoteData, split: str | None, config: str | None, longest: int) -> RecordSource:
@@ -54,6 +55,8 @@ def _open_url(place: RemoteData, split: str | None, config: str | None, longest:
     if config is not None:
         raise ConfigError(f"{place}: config={config!r} is given; only datasets of the Hub have configs. Leave it out")
     if place.is_dir():
+        if split is None and (place / LANCE).exists():
+            return open_lance(fetched(str(place), loose=True))
         if not any((place / name).exists() for name in SAVED):
             return open_folder(place, split, longest)
         return open_saved(fetched(str(place), loose=True), split)

@@ -72,6 +72,14 @@ def text_lines(stream: TextIO, name: str, longest: int) -> Iterator[str]:
         yield line
 
 
+def json_value(text: str) -> object:
+    """Return what a text of JSON says; ValueError for any other."""
+    try:
+        return _DECODER.decode(text)
+    except (ValueError, RecursionError) as error:
+        raise ValueError(f"not JSON: {_reason(error)}") from None
+
+
 def _parse_line(line: bytes) -> object:
     """Return the value of one line, or a DataError."""
     try:
