@@ -29,8 +29,8 @@ import torch
 from cpu import interleave
 from tokenizers import Tokenizer
 
-from airrep.attributors.gradient.curvature import Kronecker, stretch, unit
-from airrep.attributors.gradient.logra import WhitenedSketch
+from airrep.attributors.gradient.curvature import Kronecker, unit
+from airrep.attributors.gradient.logra import WhitenedSketch, Whitening
 from airrep.attributors.gradient.projection import Projections, project_gradients, random_projections
 from airrep.attributors.gradient.reading import Site, find_sites
 from airrep.attributors.settings import LograSettings
@@ -135,11 +135,8 @@ def sketched(
     lm: TargetLM, documents: Documents, sites: Sequence[Site], projections: Projections, factors: Sequence[Kronecker]
 ) -> np.ndarray:
     """Sketched features of LoGra, ``(n, d)``."""
-    divisors = {
-        site.name: torch.from_numpy(stretch(factor.eigenvalues, 0.1, 0.5)).float()
-        for site, factor in zip(sites, factors, strict=True)
-    }
-    finish = WhitenedSketch(divisors, SKETCH // len(sites), 0, lm.execution.device)
+    whitening = {site.name: Whitening.of(factor, 0.1, 0.5) for site, factor in zip(sites, factors, strict=True)}
+    finish = WhitenedSketch(whitening, SKETCH // len(sites), 0, lm.execution.device)
     rows = project_gradients(lm, documents, sites, projections, finish=finish).features
     return unit(rows.astype(np.float64)).astype(np.float32)
 

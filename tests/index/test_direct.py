@@ -11,7 +11,7 @@ from worlds.small_world import HashAttributor, make_corpus
 from worlds.tiny_lms import tiny_lm
 
 import airrep
-from airrep.attributors.base import OnRows
+from airrep.attributors.base import OnRows, sample_of
 from airrep.attributors.conformance import check_attributor
 from airrep.attributors.direct import DirectAttributor, encode_both
 from airrep.corpus.corpus import Corpus, Example
@@ -277,7 +277,9 @@ def test_a_relative_channel_may_keep_no_features(tmp_path: Path, lm: str, corpus
     settings = channels(lm, relative=True)
     airrep.build_index(corpus, tmp_path / "sum", "channels", settings=settings, shard_rows=16)
     index = airrep.open_index(tmp_path / "sum")
-    drawn = np.sort(stream(0, "channels", "reference").permutation(len(corpus)))  # all 50 are reference examples
+    drawn = np.array(
+        [corpus.ids.to_pylist().index(one) for one in sample_of(corpus, 256, 0).ids.to_pylist()]
+    )  # all 50, in their order
     members = [drawn[stream(0, "channels", "groups", n).permutation(50)[:12]] for n in range(64)]
     parts = singles(tmp_path, corpus, settings)
     counts, gradients, words = (part.group_scores(queries, members).scores.astype(np.float64) for part in parts)

@@ -1,12 +1,16 @@
 """The contract of attribution methods: two feature maps and a pool."""
 
+import hashlib
 import shutil
 import tempfile
 from abc import ABC, abstractmethod
+from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import ClassVar, Generic, TypeVar
+
+import numpy as np
 
 from airrep.arrays import Features
 from airrep.corpus.corpus import Corpus, Example
@@ -224,6 +228,19 @@ def usable(method: Attributor, corpus: Corpus, what: str) -> Corpus:
     if len(refused) == len(corpus):
         raise DataError(f"{what}: no example can be read, the first: {refused[0]} Check the data and the model.")
     return corpus.without(refused)
+
+
+def sample_of(train: Corpus, size: int, seed: int) -> Corpus:
+    """So many examples of a corpus, drawn by the seed and their texts; all if there are no more.
+
+    Neither which they are nor in which order they stand depends on the order of the corpus.
+    """
+    seen: Counter[bytes] = Counter()
+    keys = []
+    for text in train.content_hashes.tolist():
+        keys.append(hashlib.sha256(b"%d %s %d" % (seed, text, seen[text])).digest())  # equal texts are drawn one by one
+        seen[text] += 1
+    return train.take(np.array(sorted(range(len(train)), key=keys.__getitem__)[:size], np.int64))
 
 
 class MethodAttributor(Attributor, Generic[S]):

@@ -6,7 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import linalg
 
-from airrep.attributors.gradient.curvature import DENSE, Fisher, Kronecker, damped, principal_directions, unit
+from airrep.attributors.gradient.curvature import DENSE, Fisher, Kronecker, damped, fading, principal_space, unit
 from airrep.errors import TrainingError
 
 
@@ -22,7 +22,7 @@ def power(matrix: np.ndarray, exponent: float) -> np.ndarray:
 
 def test_a_matrix_of_zeros_still_has_directions() -> None:
     for width in (4, DENSE + 1):
-        np.testing.assert_array_equal(principal_directions(np.zeros((width, width)), 3), np.eye(width, 3))
+        np.testing.assert_array_equal(principal_space(np.zeros((width, width)), 3).basis, np.eye(width, 3))
 
 
 def test_kronecker_whitening_equals_the_explicit_square_root() -> None:
@@ -44,20 +44,38 @@ def test_fisher_whitening_and_inverse_equal_the_explicit_ones() -> None:
 
 
 @pytest.mark.parametrize("width", [5, DENSE + 40])
-def test_principal_directions_are_the_leading_eigenvectors(width: int) -> None:
+def test_the_principal_space_is_that_of_the_leading_eigenvectors(width: int) -> None:
     matrix = covariance(width, 3)
-    found = principal_directions(matrix.astype(np.float32), 4)
-    values, vectors = linalg.eigh(matrix, subset_by_index=(width - 4, width - 1))
+    found, cut = principal_space(matrix.astype(np.float32), 4)
+    values = linalg.eigvalsh(matrix, subset_by_index=(width - 5, width - 1))
     np.testing.assert_allclose(found.T @ found, np.eye(4), atol=1e-8)
-    np.testing.assert_allclose(np.diag(found.T @ matrix @ found), values[::-1], rtol=1e-4)
-    np.testing.assert_allclose(np.abs(np.diag(found.T @ vectors[:, ::-1])), np.ones(4), atol=1e-2)
-    largest = np.abs(found).argmax(axis=0)
-    assert (found[largest, np.arange(4)] > 0).all()
+    np.testing.assert_allclose(linalg.eigvalsh(found.T @ matrix @ found), values[1:], rtol=1e-4)
+    assert cut == pytest.approx(values[0], rel=1e-4)
+
+
+@pytest.mark.parametrize("width", [6, DENSE + 40])
+def test_the_basis_of_a_space_does_not_turn_with_its_eigenvectors(width: int) -> None:
+    """Three equal eigenvalues have no eigenvectors of their own, and rounding chooses some."""
+    random = np.random.default_rng(0)
+    basis = linalg.qr(random.standard_normal((width, width)))[0]
+    matrix = (basis * np.array([3.0, 3.0, 3.0, *np.linspace(1, 0.5, width - 3)])) @ basis.T
+    noise = random.standard_normal((width, width)) * 1e-9
+    found, other = (principal_space(each, 3).basis for each in (matrix, matrix + noise + noise.T))
+    np.testing.assert_allclose(found, other, atol=1e-5)
 
 
 def test_as_many_directions_as_there_are_span_everything() -> None:
-    found = principal_directions(covariance(4, 5, rank=2), 4)
-    np.testing.assert_allclose(found @ found.T, np.eye(4), atol=1e-10)
+    found = principal_space(covariance(4, 5, rank=2), 4)
+    np.testing.assert_allclose(found.basis @ found.basis.T, np.eye(4), atol=1e-10)
+    assert found.cut < 1e-4, "no direction is left out"
+
+
+def test_directions_fade_where_rounding_may_exchange_them() -> None:
+    np.testing.assert_allclose(fading(np.array([0.5, 1.0, 1.0005, 1.001, 9.0]), 1.0), [0, 0, 0.5, 1, 1], atol=1e-9)
+    np.testing.assert_array_equal(fading(np.array([0.0, 1.0]), 0.0), 1)
+    nothing = covariance(6, 5, rank=2)
+    found = Kronecker.of(nothing, covariance(3, 1), 1.0, (principal_space(nothing, 4).cut, 0.0))
+    np.testing.assert_array_equal(found.shares, [[0, 0, 0, 0, 1, 1]] * 3)
 
 
 @pytest.mark.parametrize("eigenvalues", [np.zeros(3), np.array([1.0, 0.0]), np.array([1.0, np.nan])])

@@ -19,7 +19,7 @@ from worlds.frozen_lm import MAPS, QUERIES, TRAIN, frozen_lm, sine_matrices
 from airrep.attributors.base import Attributor
 from airrep.attributors.gradient import curvature
 from airrep.attributors.gradient.base import LmWeights, TracinAttributor
-from airrep.attributors.gradient.curvature import Fisher, Kronecker, principal_directions
+from airrep.attributors.gradient.curvature import Fisher, Kronecker, principal_space
 from airrep.attributors.gradient.less import LessAttributor
 from airrep.attributors.gradient.logra import LograAttributor
 from airrep.attributors.gradient.projection import Covariances, Projections
@@ -263,17 +263,15 @@ def test_whitening_halves_the_inverse_of_the_whole_matrix() -> None:
 
 
 @pytest.mark.parametrize("dense", [512, 5])
-def test_leading_directions_are_the_first_eigenvectors_up_to_their_sign(
-    monkeypatch: pytest.MonkeyPatch, dense: int
-) -> None:
+def test_the_principal_space_is_that_of_the_first_eigenvectors(monkeypatch: pytest.MonkeyPatch, dense: int) -> None:
     monkeypatch.setattr(curvature, "DENSE", dense)
     basis = np.linalg.qr(np.random.default_rng(1).standard_normal((40, 40)))[0]
     matrix = basis @ np.diag(0.8 ** np.arange(40)) @ basis.T
-    found = principal_directions(matrix, 4)
+    found = principal_space(matrix, 4)
     wanted = reference.directions(matrix, 4).T
-    np.testing.assert_allclose(np.abs((found * wanted).sum(axis=0)), 1, rtol=1e-8)
-    assert (found[np.abs(found).argmax(axis=0), range(4)] > 0).all()
-    assert np.array_equal(found, principal_directions(matrix.copy(), 4))
+    np.testing.assert_allclose(found.basis @ found.basis.T, wanted @ wanted.T, atol=1e-8)
+    assert found.cut == pytest.approx(0.8**4)
+    assert np.array_equal(found.basis, principal_space(matrix.copy(), 4).basis)
 
 
 @pytest.fixture

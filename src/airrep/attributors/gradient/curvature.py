@@ -1,7 +1,7 @@
 """Curvature of gradients: Kronecker factors (LoGra), raw Fisher (TRAK, DsDm)."""
 
 from dataclasses import dataclass
-from typing import Self
+from typing import NamedTuple, Self
 
 import numpy as np
 from jaxtyping import Float, Float64
@@ -9,30 +9,59 @@ from scipy import linalg
 from scipy.sparse.linalg import eigsh
 
 from airrep.errors import TrainingError
+from airrep.runtime.seeding import stream
 
 DENSE = 512
 """Largest width of a matrix that is decomposed whole to find a few of its directions."""
+NOISE, BORDER = 1e-6, 1e-3
+"""Share of the largest eigenvalue that rounding may make of nothing; share of the cut over which directions fade."""
 
 Matrix = Float[np.ndarray, "a b"]
 
 
-def principal_directions(matrix: Float[np.ndarray, "w w"], rank: int) -> Float64[np.ndarray, "w r"]:
-    """The orthonormal directions in which a covariance is largest, *rank* of them, largest first.
+class PrincipalSpace(NamedTuple):
+    """The space in which a covariance is largest, by a basis that depends on the space alone."""
 
-    A direction's sign is such that its entry of greatest size is positive, so that equal matrices give equal bytes.
+    basis: Float64[np.ndarray, "w r"]
+    """Orthonormal."""
+    cut: float
+    """The eigenvalue at which the space ends: the largest outside it, or what rounding makes of nothing."""
+
+
+def principal_space(matrix: Float[np.ndarray, "w w"], rank: int) -> PrincipalSpace:
+    """The space of the *rank* directions in which a covariance is largest.
+
+    Eigenvectors are no basis to name its places by: their signs are free, and rounding turns those of near eigenvalues
+    into each other. The basis is the one of their space that lies nearest to a random one, which is always the same.
     """
     wide = matrix.astype(np.float64)
     width = len(wide)
     if not wide.any():
-        return np.eye(width, rank)
-    if width <= DENSE or rank >= width - 1:
-        vectors = linalg.eigh(wide, subset_by_index=(width - rank, width - 1))[1]
+        return PrincipalSpace(np.eye(width, rank), 0.0)
+    asked = min(rank + 1, width)
+    if width <= DENSE or asked >= width - 1:
+        values, vectors = linalg.eigh(wide, subset_by_index=(width - asked, width - 1))
     else:
-        vectors = eigsh(wide, k=rank, v0=np.ones(width))[1]  # v0: a random start would give other bytes each time
-    directions = vectors[:, ::-1]
-    largest = np.abs(directions).argmax(axis=0)
-    signed: np.ndarray = directions * np.where(directions[largest, np.arange(rank)] < 0, -1.0, 1.0)
-    return signed
+        values, vectors = eigsh(wide, k=asked, v0=np.ones(width))  # v0: a random start would give other bytes each time
+    outside = values[0] if asked > rank else 0.0
+    return PrincipalSpace(_settled(vectors[:, -rank:]), max(outside, NOISE * values[-1]))
+
+
+def _settled(directions: Float64[np.ndarray, "w r"]) -> Float64[np.ndarray, "w r"]:
+    """The orthonormal basis of the same space that lies nearest to a fixed random one."""
+    nearest = stream(0, "directions", *directions.shape).standard_normal(directions.shape)
+    one, _, other = linalg.svd(directions.T @ nearest)
+    found: np.ndarray = directions @ (one @ other)
+    return found
+
+
+def fading(eigenvalues: Float64[np.ndarray, " r"], cut: float) -> Float64[np.ndarray, " r"]:
+    """The share of each direction that is kept: 0 at the cut, 1 a little above.
+
+    Where eigenvalues are near the cut, rounding decides which direction is inside: none may count by its whole length.
+    """
+    found: np.ndarray = ((eigenvalues - cut) / (BORDER * cut)).clip(0, 1) if cut else np.ones(len(eigenvalues))
+    return found
 
 
 @dataclass(frozen=True, eq=False)
@@ -50,13 +79,21 @@ class Kronecker:
     """Q_s."""
     eigenvalues: Float[np.ndarray, "o i"]
     """c λ_s λ_aᵀ, at least 0."""
+    shares: Float[np.ndarray, "o i"]
+    """The share of a gradient that is kept along each pair of directions."""
 
     @classmethod
-    def of(cls, inputs: Matrix, outputs: Matrix, tokens: float) -> Self:
-        """Take the factors A, ``(i, i)``, and S, ``(o, o)``, apart; tokens are c."""
+    def of(cls, inputs: Matrix, outputs: Matrix, tokens: float, cuts: tuple[float, float] = (0.0, 0.0)) -> Self:
+        """Take the factors A, ``(i, i)``, and S, ``(o, o)``, apart; tokens are c, and directions fade at the cuts."""
         of_inputs, inward = linalg.eigh(inputs.astype(np.float64))
         of_outputs, outward = linalg.eigh(outputs.astype(np.float64))
-        return cls(inward, outward, tokens * np.outer(of_outputs.clip(min=0), of_inputs.clip(min=0)))
+        shares = np.outer(fading(of_outputs, cuts[1]), fading(of_inputs, cuts[0]))
+        return cls(inward, outward, tokens * np.outer(of_outputs.clip(min=0), of_inputs.clip(min=0)), shares)
+
+    def factor(self, damping: float, exponent: float = 1.0) -> Float64[np.ndarray, "o i"]:
+        """What a gradient is multiplied by along each pair of directions; errors as for :meth:`whiten`."""
+        found: np.ndarray = self.shares / stretch(self.eigenvalues, damping, exponent)
+        return found
 
     def whiten(
         self, gradients: Float[np.ndarray, "n o i"], damping: float, exponent: float = 1.0
@@ -69,7 +106,7 @@ class Kronecker:
             TrainingError: the curvature is zero, or has zeros and no damping.
         """
         rotated = np.matmul(self.outward.T, np.matmul(gradients, self.inward))
-        white: np.ndarray = rotated / stretch(self.eigenvalues, damping, exponent)
+        white: np.ndarray = rotated * self.factor(damping, exponent)
         return white
 
 

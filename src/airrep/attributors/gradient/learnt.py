@@ -9,9 +9,7 @@ import numpy as np
 
 from airrep.attributors.base import MethodAttributor, SlowFit
 from airrep.attributors.gradient.store import keep_arrays, pack_arrays, recall_arrays, unpack_arrays
-from airrep.corpus.corpus import Corpus
 from airrep.runtime.artifacts.digests import json_digest
-from airrep.runtime.seeding import stream
 from airrep.runtime.settings import Settings
 
 STATE = "state.safetensors"
@@ -78,9 +76,3 @@ class LearnsArrays(MethodAttributor[S], SlowFit):
 def with_key(arrays: Arrays, key: str, name: str = KEY) -> Arrays:
     """Arrays with a fingerprint, hex digits, among them."""
     return {**arrays, name: np.frombuffer(bytes.fromhex(key), np.uint8)}
-
-
-def sample_of(train: Corpus, size: int, seed: int) -> Corpus:
-    """So many examples of a corpus, drawn by the seed, in their order there; all if there are no more."""
-    rows = stream(seed, "sample").permutation(len(train))[:size]
-    return train.take(np.sort(rows))

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator, Mapping, Sequence
 from functools import cached_property
+from typing import NamedTuple
 
 import numpy as np
 import torch
@@ -9,10 +10,10 @@ from jaxtyping import Float
 from torch import Tensor
 
 from airrep.arrays import DenseFeatures
-from airrep.attributors.base import OnProgress, OnRows, count_rows
+from airrep.attributors.base import OnProgress, OnRows, count_rows, sample_of
 from airrep.attributors.gradient.base import PresetAttributor
-from airrep.attributors.gradient.curvature import Fisher, Kronecker, principal_directions, stretch, unit
-from airrep.attributors.gradient.learnt import Arrays, LearnsArrays, sample_of
+from airrep.attributors.gradient.curvature import Fisher, Kronecker, principal_space, unit
+from airrep.attributors.gradient.learnt import Arrays, LearnsArrays
 from airrep.attributors.gradient.map_weights import WeighsBlocks
 from airrep.attributors.gradient.projection import Covariances, Finish, Projections, RandomProjection
 from airrep.attributors.gradient.reading import Site, read_gradients
@@ -22,6 +23,8 @@ from airrep.corpus.corpus import Corpus, Example
 from airrep.errors import TrainingError
 from airrep.runtime.artifacts.digests import json_digest
 
+FORM = 2
+"""Of what is learnt: 1 was sketched in the eigenbasis, whose signs are free."""
 HELD = 2**29
 """Numbers of covariances held at a time, 2 GiB; LMs of over 180M weights or so take several passes over the sample."""
 
@@ -61,10 +64,17 @@ class LograAttributor(PresetAttributor[LograSettings], WeighsBlocks[LograSetting
         chosen = self.settings
         if chosen.sketch is None:
             return None
-        divisors = (stretch(own.eigenvalues, chosen.damping, chosen.exponent) for own in self._factors)
         names = (site.name for site in self.sites)
-        held = {name: torch.from_numpy(each).float() for name, each in zip(names, divisors, strict=True)}
-        return WhitenedSketch(held, self._share, chosen.seed, self.lm.execution.device)
+        whitening = {
+            name: Whitening.of(own, chosen.damping, chosen.exponent, settled=self._settled)
+            for name, own in zip(names, self._factors, strict=True)
+        }
+        return WhitenedSketch(whitening, self._share, chosen.seed, self.lm.execution.device)
+
+    @property
+    def _settled(self) -> bool:
+        """Whether directions were learnt with shares; what earlier versions learnt is sketched in the eigenbasis."""
+        return "shares-0" in self._fitted()
 
     @property
     def rank_must_fit(self) -> bool:
@@ -94,7 +104,9 @@ class LograAttributor(PresetAttributor[LograSettings], WeighsBlocks[LograSetting
 
     def _factor(self, n: int) -> Kronecker:
         learnt = self._fitted()
-        return Kronecker(learnt[f"inward-{n}"], learnt[f"outward-{n}"], learnt[f"values-{n}"])
+        values = learnt[f"values-{n}"]
+        shares = learnt.get(f"shares-{n}", np.ones_like(values))
+        return Kronecker(learnt[f"inward-{n}"], learnt[f"outward-{n}"], values, shares)
 
     @property
     def recipe(self) -> dict[str, object]:
@@ -147,7 +159,7 @@ class LograAttributor(PresetAttributor[LograSettings], WeighsBlocks[LograSetting
         sample = sample_of(train, chosen.sample, chosen.seed)
         # without damping, which is added later: indexes that differ by it share what is learnt
         settings = {name: getattr(chosen, name) for name in ("projection", "curvature", "rank", "seed")}
-        key = json_digest({"learnt": settings, **self.reading, "sample": self.lm.corpus_key(sample)})
+        key = json_digest({"learnt": settings, "form": FORM, **self.reading, "sample": self.lm.corpus_key(sample)})
         self.recall_or_learn(self.folder, key, lambda: self._learn(sample, progress))
 
     def _learn(self, sample: Corpus, progress: OnProgress | None) -> Arrays:
@@ -176,15 +188,15 @@ class LograAttributor(PresetAttributor[LograSettings], WeighsBlocks[LograSetting
     def _site(self, n: int, sums: Covariances, site: Site, examples: int) -> Iterator[tuple[str, np.ndarray]]:
         seen = [each.cpu().double().numpy() for each in sums.of(site.name)]
         self._check_alive(site, seen[1])
-        small = self._small(site, *seen)
+        small, cuts = self._small(site, *seen)
         if small is not None:
             seen = [matrix.T @ covariance @ matrix for covariance, matrix in zip(seen, small, strict=True)]
         if small is not None and self._by_directions:
             yield from zip((f"in-{n}", f"out-{n}"), small, strict=True)
         if self.settings.curvature == "kfac":
-            found = Kronecker.of(seen[0], seen[1], sums.tokens[site.name] / examples)
-            names = (f"inward-{n}", f"outward-{n}", f"values-{n}")
-            yield from zip(names, (found.inward, found.outward, found.eigenvalues), strict=True)
+            found = Kronecker.of(seen[0], seen[1], sums.tokens[site.name] / examples, cuts)
+            names = (f"inward-{n}", f"outward-{n}", f"values-{n}", f"shares-{n}")
+            yield from zip(names, (found.inward, found.outward, found.eigenvalues, found.shares), strict=True)
 
     def _check_alive(self, site: Site, gradients: np.ndarray) -> None:
         if not gradients.any():
@@ -193,13 +205,16 @@ class LograAttributor(PresetAttributor[LograSettings], WeighsBlocks[LograSetting
                 "raise sample."
             )
 
-    def _small(self, site: Site, inputs: np.ndarray, outputs: np.ndarray) -> tuple[np.ndarray, np.ndarray] | None:
-        """The small matrices of a linear map; None for whole gradients."""
+    def _small(
+        self, site: Site, inputs: np.ndarray, outputs: np.ndarray
+    ) -> tuple[tuple[np.ndarray, np.ndarray] | None, tuple[float, float]]:
+        """The small matrices of a linear map, None for whole gradients, and where their spaces end."""
         if self._by_directions:
-            found = [principal_directions(each, self._rank(len(each))) for each in (inputs, outputs)]
-            return found[0].astype(np.float32), found[1].astype(np.float32)
+            one, other = (principal_space(each, self._rank(len(each))) for each in (inputs, outputs))
+            return (one.basis.astype(np.float32), other.basis.astype(np.float32)), (one.cut, other.cut)
         random = self._random
-        return None if random is None else (random[site.name][0].numpy(), random[site.name][1].numpy())
+        whole = None if random is None else (random[site.name][0].numpy(), random[site.name][1].numpy())
+        return whole, (0.0, 0.0)
 
     def _fishers(self, rows: Float[np.ndarray, "n d"]) -> Iterator[tuple[str, np.ndarray]]:
         for n, part in enumerate(np.split(rows.astype(np.float64), np.cumsum(self.widths)[:-1], axis=1)):
@@ -228,21 +243,50 @@ class LograAttributor(PresetAttributor[LograSettings], WeighsBlocks[LograSetting
         return white.reshape(part.shape)
 
 
-class WhitenedSketch:
-    """Whitens the gradients of each linear map, in the eigenbasis of its curvature, and sketches them."""
+class Whitening(NamedTuple):
+    """What whitens gradients of a linear map that stand in the eigenbasis of its curvature."""
 
-    def __init__(self, divisors: Mapping[str, Float[Tensor, "o i"]], share: int, seed: int, device: str) -> None:
-        self._divisors = {name: each.to(device) for name, each in divisors.items()}
+    factor: Float[Tensor, "o i"]
+    inward: Float[Tensor, "i i"]
+    """Turns inputs back, so that what is mixed does not depend on the eigenbasis."""
+    outward: Float[Tensor, "o o"]
+    """Likewise output gradients."""
+
+    @classmethod
+    def of(cls, curvature: Kronecker, damping: float, exponent: float, *, settled: bool = True) -> "Whitening":
+        """That of a curvature, without turning back where this is not *settled*; errors as :meth:`Kronecker.whiten`."""
+        inward, outward = (own if settled else np.eye(len(own)) for own in (curvature.inward, curvature.outward))
+        parts = (curvature.factor(damping, exponent), inward.T, outward)
+        return cls(*(torch.from_numpy(np.ascontiguousarray(each)).float() for each in parts))
+
+    def to(self, device: str) -> "Whitening":
+        """The same on a device."""
+        return Whitening(*(each.to(device) for each in self))
+
+    def __call__(self, gradients: Float[Tensor, "n o i"]) -> Float[Tensor, "n o i"]:
+        white: Tensor = self.outward @ (gradients.float() * self.factor @ self.inward)
+        return white
+
+
+class WhitenedSketch:
+    """Whitens the gradients of each linear map and sketches them.
+
+    They come in the eigenbasis of the curvature, whose signs are free and which rounding turns. What is mixed is turned
+    back, so that no feature depends on it.
+    """
+
+    def __init__(self, whitening: Mapping[str, Whitening], share: int, seed: int, device: str) -> None:
+        self._whitening = {name: each.to(device) for name, each in whitening.items()}
         self._share = share
         self._sketch = RandomProjection(share, seed, device)
 
     def width(self, site: Site) -> int:
         """Numbers that are kept of a linear map: all, if they are few."""
-        return min(self._divisors[site.name].numel(), self._share)
+        return min(self._whitening[site.name].factor.numel(), self._share)
 
     def of(self, site: Site, gradients: Float[Tensor, "n o i"]) -> Float[Tensor, "n w"]:
         """The features of one linear map."""
-        white = (gradients.float() / self._divisors[site.name]).flatten(1)
+        white = self._whitening[site.name](gradients).flatten(1)
         return self._sketch.of(site.name, white) if white.shape[1] > self._share else white
 
 

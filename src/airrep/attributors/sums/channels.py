@@ -11,7 +11,7 @@ import numpy as np
 from scipy import sparse
 
 from airrep.arrays import DenseFeatures, Features, MixedFeatures, PowerColumns, SparseFeatures, multiply_rows
-from airrep.attributors.base import Attributor, OnProgress, OnRows, SeveralMethods
+from airrep.attributors.base import Attributor, OnProgress, OnRows, SeveralMethods, sample_of
 from airrep.attributors.encoder import EmbeddingAttributor
 from airrep.attributors.gradient.map_weights import WeighsMaps
 from airrep.attributors.methods import make_attributor
@@ -24,7 +24,6 @@ from airrep.errors import ConfigError
 from airrep.lm.folders.forms import LmFiles, find_lm
 from airrep.lm.warmup import check_after
 from airrep.runtime.artifacts.digests import json_digest
-from airrep.runtime.seeding import stream
 from airrep.scoring.pooling import AnyPooling, ChannelPool, ChannelPooling, Pool, Pooling, PoolLike
 
 POOLS = ("sum", "mean", "diminishing", "attention", "signed-attention", "ngram-lm", "power", "top")
@@ -152,8 +151,7 @@ class ChannelsAttributor(SeveralMethods[ChannelsSettings]):
         self._check_warmed()
         super().fit(train, progress)
         if self._relative:
-            rows = np.sort(stream(0, "channels", "reference").permutation(len(train))[:REFERENCE])
-            self._reference = Reference.of(self.parts, train.take(rows))
+            self._reference = Reference.of(self.parts, sample_of(train, REFERENCE, 0))
 
     def _check_warmed(self) -> None:
         """Hold an LM after a warm-up against the one before it, and tell what is odd."""

@@ -8,10 +8,10 @@ import numpy as np
 import torch
 from jaxtyping import Float16, Float32
 
-from airrep.attributors.base import OnProgress, OnRows, count_rows
+from airrep.attributors.base import OnProgress, OnRows, count_rows, sample_of
 from airrep.attributors.direct import DirectAttributor, QueryScorer
 from airrep.attributors.gradient.base import ReadsGradients
-from airrep.attributors.gradient.learnt import LearnsArrays, sample_of
+from airrep.attributors.gradient.learnt import LearnsArrays
 from airrep.attributors.gradient.logra import HELD, groups_of
 from airrep.attributors.gradient.map_weights import MapGroups, WeighsMaps, parts_of
 from airrep.attributors.gradient.projection import Covariances
