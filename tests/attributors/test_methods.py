@@ -18,6 +18,7 @@ from airrep.attributors.text.lexical import TfidfAttributor
 from airrep.encoder.load import load_encoder
 from airrep.errors import ArtifactError, ConfigError, NotFittedError
 from airrep.index import editing
+from airrep.runtime.artifacts.digests import json_digest
 
 OFFLINE = {"gte": {"encoder": "default"}}
 
@@ -87,6 +88,27 @@ class LearnsInSecret(HashAttributor):
         self.learnt = float((folder / "learnt.txt").read_text())
 
 
+class LearnsByRow(LearnsInSecret):
+    """The first example of the corpus says which features count, and the fingerprint tells it."""
+
+    learnt = "0"
+
+    def fit(self, train):
+        self.learnt = train[0].content_hash
+
+    @property
+    def fingerprint(self) -> str:
+        return json_digest([str(self.learnt)])
+
+    def encode_train(self, examples, on_rows=None):
+        features = HashAttributor.encode_train(self, examples, on_rows)
+        signs = np.random.default_rng(int(str(self.learnt), 16)).choice([0, 1], features.shape[1])
+        return features * signs.astype(np.float32)
+
+    def load_state(self, folder):
+        self.learnt = (folder / "learnt.txt").read_text()
+
+
 class ForgetsToSave(LearnsInSecret):
     def fit(self, train):
         self.mean = float(len(train))
@@ -127,6 +149,7 @@ def having(**attributes) -> type[HashAttributor]:
         (CountsTheCall, "features depend on the other examples"),
         (NeverTheSame, "two attributors made alike have different fingerprints"),
         (LearnsInSecret, "the fingerprint is the same after fit on another corpus, which changes the features"),
+        (LearnsByRow, "scores depend on the order of the corpus"),
         (ForgetsToSave, "what was learnt, saved by save_state and loaded by load_state: fails with NotFittedError"),
         (NoCallback, r"encode_train\(examples, on_rows\): fails with TypeError"),
         (MissesAnAttribute, "encode_train before fit is to work or to raise NotFittedError: fails with AttributeError"),

@@ -1,6 +1,6 @@
 """A public check that an attributor keeps its contract."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -16,10 +16,17 @@ from airrep.corpus.corpus import Corpus, Example
 from airrep.corpus.views import seen_text
 from airrep.errors import AirRepError, NotFittedError
 from airrep.runtime.settings import Settings
+from airrep.scoring.blocks import block_of
+from airrep.scoring.group_scores import group_scores
+from airrep.scoring.groups import Groups
 from airrep.scoring.pooling import Pool
 
 TOLERANCE = 1e-3
 """Largest change of features with the batch, relative to the largest: rounding, in bfloat16 too."""
+
+
+AGREEMENT = 0.9999
+"""Least correlation of a query's scores by two builds that differ in what decides no meaning."""
 
 
 def check_attributor(make: Callable[[], Attributor]) -> None:
@@ -59,6 +66,8 @@ def check_attributor(make: Callable[[], Attributor]) -> None:
     if isinstance(attributor, DirectAttributor):
         with _promise("score(train, queries)"):
             _check_scores(make, attributor, train)
+    with _promise("fit on the corpus in another order"):
+        _check_order(make, attributor, train)
     with _promise("fit on another corpus"):
         _check_learnt(make, attributor, train)
 
@@ -204,6 +213,34 @@ def _check_learnt(make: Callable[[], Attributor], attributor: Attributor, train:
     except AirRepError:  # features that were given, or fitted elsewhere, belong to one corpus
         return
     _require(same, "the fingerprint is the same after fit on another corpus, which changes the features")
+
+
+def _check_order(make: Callable[[], Attributor], attributor: Attributor, train: Corpus) -> None:
+    """What is learnt of the corpus in another order scores alike."""
+    other = make()
+    try:
+        other.fit(Corpus.from_examples(list(train)[::-1]))
+        found = single_scores(other, train, train)
+    except AirRepError:  # features that were given, or fitted elsewhere, belong to one corpus
+        return
+    _require(agree(found, single_scores(attributor, train, train)), "scores depend on the order of the corpus")
+
+
+def single_scores(attributor: Attributor, train: Sequence[Example], queries: Sequence[Example]) -> np.ndarray:
+    """Scores of training examples by the method's own pool, ``(q, n)``."""
+    if isinstance(attributor, DirectAttributor):
+        return attributor.score(train, queries).T
+    blocks = [block_of(0, attributor.encode_train(train))]
+    alone = Groups.from_lists({str(row): [row] for row in range(len(train))})
+    return group_scores(attributor.encode_queries(queries), blocks, alone, attributor.pooling())
+
+
+def agree(scores: np.ndarray, others: np.ndarray) -> bool:
+    """Whether scores of two builds, ``(q, n)``, correlate by :data:`AGREEMENT` or more for each query."""
+    one, other = (each - each.mean(axis=1, keepdims=True) for each in (scores.astype(float), others.astype(float)))
+    sizes = np.linalg.norm(one, axis=1) * np.linalg.norm(other, axis=1)
+    alike = np.abs(one - other).max(axis=1, initial=0) <= 1e-6 * np.abs(others).max(axis=1, initial=0)
+    return bool((alike | ((one * other).sum(axis=1) >= AGREEMENT * sizes)).all())
 
 
 def _outcome(attributor: Attributor, train: Corpus) -> list[Features]:

@@ -20,7 +20,7 @@ from airrep.attributors.gradient.projection import (
     project_gradients,
     random_projections,
 )
-from airrep.attributors.gradient.reading import Objective, Site, find_sites
+from airrep.attributors.gradient.reading import Objective, Site, find_sites, unread
 from airrep.attributors.gradient.store import GradientStore, by_chunks, store_folder
 from airrep.attributors.language import LanguageAttributor
 from airrep.attributors.settings import (
@@ -85,6 +85,10 @@ class ReadsGradients(LanguageAttributor[R]):
     def folder(self) -> Path | None:
         """The directory of the store of gradients and of what is learnt from them; None: nothing is kept."""
         return store_folder(self._settings.store)
+
+    @cached_property
+    def caution(self) -> str:
+        return unread(self.lm.model, self.name)
 
     @property
     def reader(self) -> str:

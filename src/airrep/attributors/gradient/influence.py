@@ -82,6 +82,10 @@ class InfluenceAttributor(LearnsArrays[InfluenceSettings]):
     def execution(self) -> Mapping[str, str]:
         return self._whole.execution
 
+    @property
+    def caution(self) -> str:
+        return self._whole.caution
+
     def unusable(self, examples: Sequence[Example]) -> Mapping[int, str]:
         return self._whole.unusable(examples)
 

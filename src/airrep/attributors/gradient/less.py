@@ -14,7 +14,7 @@ from airrep.arrays import DenseFeatures
 from airrep.attributors.base import OnRows
 from airrep.attributors.gradient.curvature import unit
 from airrep.attributors.gradient.projection import RandomProjection
-from airrep.attributors.gradient.reading import DocumentPlaces, Site, find_sites, read_gradients
+from airrep.attributors.gradient.reading import DocumentPlaces, Site, find_sites, read_gradients, unread
 from airrep.attributors.gradient.store import GradientStore, by_chunks, store_folder
 from airrep.attributors.language import LanguageAttributor
 from airrep.attributors.settings import LessSettings
@@ -121,6 +121,10 @@ class LessAttributor(LanguageAttributor[LessSettings]):
     def sites(self) -> tuple[Site, ...]:
         """The small linear maps of the adapters."""
         return find_sites(self.lm.model, ("*.lora_A.*", "*.lora_B.*"), f"lm {self.lm.name}")
+
+    @cached_property
+    def caution(self) -> str:
+        return unread(self.lm.model, self.name)
 
     @cached_property
     def _adam(self) -> Mapping[str, AdamMoments]:

@@ -32,6 +32,9 @@ MLP = ("*mlp*", "*feed_forward*", "*ffn*", "*.fc1", "*.fc2")
 SHOWN = 12
 """Most names that an error lists."""
 
+LEAST_UNREAD = 0.01
+"""Share of an LM's inner weights from which on it is said that gradients leave them out."""
+
 Objective: TypeAlias = Literal["loss", "margin"]
 """The quantity that is differentiated: the loss, or minus the log odds of the response's tokens."""
 
@@ -77,6 +80,28 @@ def listed(sites: Sequence[Site]) -> str:
     """The names of linear maps, the first of them if there are many."""
     names = ", ".join(site.name for site in sites[:SHOWN])
     return (names + (f" and {len(sites) - SHOWN} more" if len(sites) > SHOWN else "")) or "none at all"
+
+
+def unread(model: nn.Module, method: str) -> str:
+    """A sentence of caution where matrices of an LM's layers are no linear maps, as fused experts are; or nothing.
+
+    Embeddings and the output layer are left out of gradients by design, and do not count.
+    """
+    linears = {f"{site.name}.weight": site for site in find_sites(model, (ALL,), method)}
+    apart = {id(module.weight) for module in model.modules() if isinstance(module, nn.Embedding)}
+    output = getattr(model, "get_output_embeddings", lambda: None)()
+    apart.add(id(getattr(output, "weight", None)))
+    inner = {name: one for name, one in model.named_parameters() if one.dim() > 1 and id(one) not in apart}
+    missed = {name: one.numel() for name, one in inner.items() if name not in linears}
+    share = sum(missed.values()) / max(1, sum(one.numel() for one in inner.values()))
+    if share < LEAST_UNREAD:
+        return ""
+    names = sorted(missed, key=lambda name: -missed[name])
+    return (
+        f"{method} reads linear maps alone. {len(names):,} other matrices, as fused experts are, have {share:.0%} of "
+        f"the weights between embeddings and output layer; what these learn is not in the scores. The largest: "
+        f"{names[0]}."
+    )
 
 
 def _linears(model: nn.Module) -> Iterator[Site]:
