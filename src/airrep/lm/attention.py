@@ -30,15 +30,26 @@ def register() -> None:
     AttentionInterface.register(NAME, attend)
 
 
+def reads_packed(model: Any) -> bool:
+    """Whether a model has this attention; with that of transformers it reads one document at a time."""
+    return bool(model.config._attn_implementation == NAME)
+
+
+def use_library_attention(model: Any) -> None:
+    """Let a model use the attention of transformers for good."""
+    model.set_attn_implementation("sdpa" if getattr(model, "_supports_sdpa", False) else "eager")
+
+
 @contextmanager
 def library_attention(model: Any) -> Iterator[None]:
     """Let a model use the attention of transformers, which takes masks and a cache."""
-    model.set_attn_implementation("sdpa" if getattr(model, "_supports_sdpa", False) else "eager")
+    own = model.config._attn_implementation
+    use_library_attention(model)
     try:
         with without_cudnn():
             yield
     finally:
-        model.set_attn_implementation(NAME)
+        model.set_attn_implementation(own)
 
 
 def attend(

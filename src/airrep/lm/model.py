@@ -3,6 +3,7 @@
 import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any, Literal, TypeAlias
@@ -18,7 +19,7 @@ from airrep.corpus.inputs import QueriesLike, as_examples
 from airrep.corpus.records import content_hash
 from airrep.errors import ConfigError, DataError, TrainingError
 from airrep.lm.adapters import load_whole
-from airrep.lm.attention import library_attention
+from airrep.lm.attention import library_attention, use_library_attention
 from airrep.lm.documents import Documents, PackedDocuments
 from airrep.lm.files import ALL_CHAT, copy_weights, load_tokenizer, recorded_reading, take_weights
 from airrep.lm.fine_tune import FineTuneReport, OnStep, fine_tune
@@ -28,7 +29,6 @@ from airrep.lm.lora import adapted
 from airrep.lm.network import (
     Execution,
     hidden_states,
-    loss_alone,
     memory_named,
     readout,
     recompute_activations,
@@ -48,8 +48,12 @@ _CPU_BATCH_TOKENS = 2048
 _CUDA_BATCH_TOKENS = 16384
 _CUDA_PADDING = 8192  # fewer calls of attention: on a card each costs more than the places that it fills
 _CHUNK = 256
-_PROBE = ((3, 1, 4, 1, 5), (2, 7, 1, 8))
-_TOLERANCES = {"float32": 1e-3, "bfloat16": 5e-2}
+_PROBE = 24  # tokens; more where a window is longer
+_TOLERANCE = 1e-3
+_REACHES = ("window", "chunk", "index_topk", "block_size")
+"""Words in the names of settings that say how far a token looks."""
+_STATELESS = ("full_attention", "sliding_attention", "chunked_attention", "attention", "sparse", "dense")
+"""Types of layers that read other tokens by attention alone, or none."""
 
 
 class TargetLM:
@@ -293,7 +297,7 @@ class TargetLM:
         """Gradient of each document's summed loss by the output layer's weights, small on both sides: ``(n, r²)``.
 
         That is Σ_t Pᵀ(p_t − y_t) (h_tᵀ Q) over its response tokens t, with P = *of_errors* and Q = *of_states*: one
-        forward pass.
+        forward pass. Where the LM scales or bounds its logits, p_t − y_t is the gradient before that.
 
         Raises:
             ConfigError: the LM has no output layer.
@@ -387,8 +391,8 @@ def load_lm(settings: LmSettings | Mapping[str, Any] | str | Path) -> TargetLM:
     """Load a target LM: its folder or Hub id, or settings with it.
 
     Raises:
-        ConfigError: there is no such LM, it is no causal LM, its files are damaged, its documents cannot be packed,
-            or a setting does not fit it.
+        ConfigError: there is no such LM, it is no causal LM, its files are damaged, it cannot be run, or a
+            setting does not fit it.
         ArtifactError: it is a warm-up that was altered.
         MissingExtraError: it has adapters, and the package peft is missing.
 
@@ -411,7 +415,7 @@ def load_lm(settings: LmSettings | Mapping[str, Any] | str | Path) -> TargetLM:
     if settings.checkpointing:
         recompute_activations(model, settings.lm)
     lm = TargetLM(settings, files, model, chat, _execution(settings, device, precision))
-    _check_packing(lm)
+    _settle_packing(lm)
     return lm
 
 
@@ -476,26 +480,63 @@ def _reaches(config: Any) -> Iterator[tuple[str, int]]:
         yield "its attention in chunks", chunk
 
 
-def _check_packing(lm: TargetLM) -> None:
-    """Check on two short documents that packing gives the losses that transformers gives them alone.
+def _settle_packing(lm: TargetLM) -> None:
+    """Pack documents if that gives each token the loss that transformers gives it; else read them one at a time."""
+    documents, asked = _probe(lm), lm.execution
+    kind = f"lm {lm.name}: a {type(lm.model).__name__}"
+    lm.execution = replace(asked, precision="float32", batch_tokens=1)
+    with library_attention(lm.model):
+        alone = lm.token_losses(documents)
+    if not all(np.isfinite(each).all() for each in alone):
+        raise ConfigError(f"{kind} gives losses that are not finite. Use another checkpoint.")
+    if not _agree(alone[1:2], [alone[0][: len(alone[1])]]):
+        raise ConfigError(f"{kind} looks at later tokens too; expected a causal LM. Use another LM.")
+    lm.execution = replace(asked, precision="float32", batch_tokens=int(documents.lengths.sum()))
+    packs = not _keeps_state(lm.model) and _agree(_packed(lm, documents), alone)
+    lm.execution = asked if packs else replace(asked, batch_tokens=1)
+    if not packs:
+        use_library_attention(lm.model)
+    if asked.precision != "float32":  # in which another part of it may fail
+        lm.token_losses(documents)
 
-    It does not where some layer looks beyond a document's end, or asks for more of attention.
-    """
-    documents = Documents.of((ids, 1) for ids in _PROBE)
+
+def _probe(lm: TargetLM) -> Documents:
+    """Documents to read alone and together: one that is longer than any window, its first half, and short ones."""
+    config = lm.model.config.get_text_config(decoder=True)
+    rows = lm.model.get_input_embeddings().weight.shape[0]
+    reaches = [
+        value
+        for name, value in vars(config).items()
+        if isinstance(value, int) and value < lm.max_tokens and any(word in name for word in _REACHES)
+    ]
+    longest = max(_PROBE, *(reach + _PROBE // 2 for reach in reaches)) if reaches else _PROBE
+    words = np.setdiff1d(np.arange(min(config.vocab_size, rows)), lm.chat.tokenizer.all_special_ids)
+    long, *short = (
+        np.random.default_rng(0).choice(words, max(2, min(length, lm.max_tokens))) for length in (longest, 9, 5)
+    )
+    return Documents.of((ids, 1) for ids in (long, long[: max(2, len(long) // 2)], *short))
+
+
+def _packed(lm: TargetLM, documents: Documents) -> list[np.ndarray] | None:
+    """Losses of documents in one batch; None if the LM's own code fails, which lacks a mask, or needs another."""
     try:
-        found = lm.losses(documents)
-        with library_attention(lm.model), torch.no_grad(), lm.execution.autocast():
-            wanted = [float(loss_alone(lm.model, ids)) for ids in _PROBE]
-    except (ConfigError, TypeError, ValueError) as error:
-        raise ConfigError(f"lm {lm.name}: {error}") from error
-    except AttributeError as error:  # of the LM's own code, which misses a mask that packed attention has no use for
-        raise ConfigError(
-            f"lm {lm.name}: a {type(lm.model).__name__} cannot read packed documents ({error}). Use an LM whose tokens "
-            "meet in plain causal attention alone, such as Llama, Qwen or GPT-2."
-        ) from error
-    tolerance = _TOLERANCES[lm.execution.precision]
-    if not np.allclose(found, wanted, rtol=tolerance, atol=tolerance):
-        raise ConfigError(
-            f"lm {lm.name}: a {type(lm.model).__name__} gives other losses when documents are packed. Use an LM whose "
-            "tokens meet in plain causal attention alone, such as Llama, Qwen or GPT-2."
-        )
+        return lm.token_losses(documents)
+    except ConfigError:
+        return None
+
+
+def _agree(found: list[np.ndarray] | None, wanted: list[np.ndarray]) -> bool:
+    """Whether every token's loss is the same."""
+    return found is not None and all(
+        np.allclose(one, other, rtol=_TOLERANCE, atol=_TOLERANCE) for one, other in zip(found, wanted, strict=True)
+    )
+
+
+def _keeps_state(model: Any) -> bool:
+    """Whether some layer hands on to later tokens what no attention bounds: that of another document, when packed."""
+    layers = getattr(model.config.get_text_config(decoder=True), "layer_types", None) or ()
+    return (
+        bool(getattr(model, "_is_stateful", False))
+        or any(isinstance(module, torch.nn.Conv1d) for module in model.modules())
+        or not all(kind in _STATELESS for kind in layers)
+    )

@@ -1,6 +1,7 @@
 """Forward passes of a causal LM over packed documents."""
 
-from collections.abc import Iterator, Sequence
+import inspect
+from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from typing import Any
@@ -10,9 +11,10 @@ from jaxtyping import Float
 from torch import Tensor
 from torch.nn import functional
 
-from airrep.errors import ConfigError, TrainingError
+from airrep.errors import AirRepError, ConfigError, TrainingError
+from airrep.lm.attention import reads_packed
 from airrep.lm.documents import PackedDocuments
-from airrep.runtime.devices import ResolvedPrecision, autocast
+from airrep.runtime.devices import ResolvedPrecision, autocast, without_cudnn
 
 _SIGNS = ("DefaultCPUAllocator", "out of memory", "CUBLAS_STATUS_ALLOC_FAILED", "CUDNN_STATUS_ALLOC_FAILED")
 """Words of an error that say memory is short."""
@@ -47,49 +49,84 @@ def token_losses(model: Any, batch: PackedDocuments) -> Float[Tensor, " r"]:
 def token_logits(model: Any, batch: PackedDocuments) -> Float[Tensor, "r v"]:
     """Logits of each response token given all before it, float32 or float64.
 
-    The model has the attention of :mod:`airrep.lm.attention`. No other token's logits are ever made.
+    A model with the attention of :mod:`airrep.lm.attention` reads a packed batch; another reads one document.
     """
-    logits: Tensor = model(
-        input_ids=batch.ids,
-        position_ids=batch.positions,
-        logits_to_keep=batch.predictors,
-        spans=batch.spans,
-        use_cache=False,
-    ).logits[0]
-    return logits.to(torch.promote_types(logits.dtype, torch.float32))
+    keep = {"logits_to_keep": batch.predictors} if _keeps_few(model) else {}
+    with without_cudnn():
+        logits: Tensor = _run(model, **_inputs(model, batch), **keep).logits[0]
+    return _of_predictors(logits, batch).to(torch.promote_types(logits.dtype, torch.float32))
+
+
+def _run(model: Any, **inputs: Any) -> Any:
+    """One forward pass; what the code of the LM itself raises becomes a one-line ConfigError."""
+    try:
+        return model(**inputs)
+    except AirRepError:
+        raise
+    except Exception as error:
+        if _tells_of_memory(error):
+            raise
+        reason = str(error).strip().partition("\n")[0].rstrip(".")
+        raise ConfigError(
+            f"lm {model.name_or_path}: a {type(model).__name__} cannot be run: {type(error).__name__}: {reason}. "
+            "Correct its files, or give another LM."
+        ) from error
+
+
+def _inputs(model: Any, batch: PackedDocuments) -> dict[str, Any]:
+    """What a forward pass takes: where documents are read one at a time, what transformers is given for one alone."""
+    inputs = {"input_ids": batch.ids, "use_cache": False}
+    if reads_packed(model):
+        return inputs | {"position_ids": batch.positions, "spans": batch.spans}
+    if sum(span.sequences for span in batch.spans) != 1:
+        raise ValueError("a model that reads one document at a time was given several")
+    return inputs
+
+
+def _keeps_few(model: Any) -> bool:
+    """Whether no other tokens' logits need be made."""
+    return "logits_to_keep" in inspect.signature(model.forward).parameters
+
+
+def _of_predictors(rows: Float[Tensor, "t w"], batch: PackedDocuments) -> Float[Tensor, "r w"]:
+    """The rows before response tokens: those that there are, or some of all; a first token is never predicted."""
+    return rows if len(rows) == len(batch.predictors) else rows[batch.predictors]
 
 
 def readout(model: Any, batch: PackedDocuments, name: str) -> tuple[Float[Tensor, "r h"], Float[Tensor, "r v"]]:
-    """What the output layer reads for each response token, and p − y: the gradient of its loss by the logits.
+    """What the output layer reads for each response token, and the gradient of its loss by what that layer gives.
 
+    The gradient is p − y, times what the LM does to its logits afterwards: some scale them, or bound them by tanh.
     Arguments are as for :func:`token_logits`, and the LM's name for errors; ConfigError for an LM without an output
     layer.
     """
     layer = model.get_output_embeddings()
     if layer is None:
         raise ConfigError(f"lm {name}: a {type(model).__name__} has no output layer. Use another method.")
-    states: list[Tensor] = []
-    hook = layer.register_forward_pre_hook(lambda _module, inputs: states.append(inputs[0][0]))
+    passed: list[tuple[Tensor, Tensor]] = []
+
+    def cut(_module: torch.nn.Module, inputs: tuple[Tensor, ...], given: Tensor) -> Tensor:
+        """Differentiate from here on alone, so that nothing of the layers below is kept."""
+        torch.set_grad_enabled(True)
+        leaf = given.detach().to(torch.promote_types(given.dtype, torch.float32)).requires_grad_()
+        passed.append((inputs[0], leaf))
+        return leaf
+
+    hook = layer.register_forward_hook(cut)
     try:
-        errors = token_logits(model, batch).softmax(dim=1)
+        with torch.no_grad():  # which also sets back what the hook switches on
+            losses = token_losses(model, batch)
     finally:
         hook.remove()
-    errors[torch.arange(len(errors), device=errors.device), batch.targets] -= 1
-    return states[0].to(errors), errors
-
-
-def loss_alone(model: Any, ids: Sequence[int]) -> Tensor:
-    """Mean cross-entropy of all tokens after the first, of one document read alone; of no dimension."""
-    tokens = torch.tensor(ids, device=model.device)
-    logits = model(input_ids=tokens[None], use_cache=False).logits[0, :-1]
-    return functional.cross_entropy(logits.float(), tokens[1:])
+    states, leaf = passed[0]
+    (errors,) = torch.autograd.grad(losses.sum(), leaf)
+    return _of_predictors(states[0], batch).to(errors), _of_predictors(errors[0], batch)
 
 
 def last_states(model: Any, batch: PackedDocuments) -> Float[Tensor, "t h"]:
     """Last hidden state of each token, behind the final norm."""
-    states: Tensor = model.base_model(
-        input_ids=batch.ids, position_ids=batch.positions, spans=batch.spans, use_cache=False
-    ).last_hidden_state
+    with without_cudnn():
+        states: Tensor = model.base_model(**_inputs(model, batch)).last_hidden_state
     return states[0]
 
 
@@ -167,9 +204,14 @@ def memory_named(what: str, advice: str = "Lower batch_tokens.") -> Iterator[Non
     except (torch.OutOfMemoryError, MemoryError) as error:
         raise _short_of_memory(what, advice) from error
     except RuntimeError as error:
-        if not any(sign in str(error) for sign in _SIGNS):
+        if not _tells_of_memory(error):
             raise
         raise _short_of_memory(what, advice) from error
+
+
+def _tells_of_memory(error: Exception) -> bool:
+    kinds = (torch.OutOfMemoryError, MemoryError)
+    return isinstance(error, kinds) or any(sign in str(error) for sign in _SIGNS)
 
 
 def _short_of_memory(what: str, advice: str) -> TrainingError:
