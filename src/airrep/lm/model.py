@@ -297,7 +297,7 @@ class TargetLM:
         """Gradient of each document's summed loss by the output layer's weights, small on both sides: ``(n, r²)``.
 
         That is Σ_t Pᵀ(p_t − y_t) (h_tᵀ Q) over its response tokens t, with P = *of_errors* and Q = *of_states*: one
-        forward pass. Where the LM scales or bounds its logits, p_t − y_t is the gradient before that.
+        forward pass.
 
         Raises:
             ConfigError: the LM has no output layer.

@@ -94,33 +94,22 @@ def _of_predictors(rows: Float[Tensor, "t w"], batch: PackedDocuments) -> Float[
 
 
 def readout(model: Any, batch: PackedDocuments, name: str) -> tuple[Float[Tensor, "r h"], Float[Tensor, "r v"]]:
-    """What the output layer reads for each response token, and the gradient of its loss by what that layer gives.
+    """What the output layer reads for each response token, and p − y: the gradient of its loss by the logits.
 
-    The gradient is p − y, times what the LM does to its logits afterwards: some scale them, or bound them by tanh.
     Arguments are as for :func:`token_logits`, and the LM's name for errors; ConfigError for an LM without an output
     layer.
     """
     layer = model.get_output_embeddings()
     if layer is None:
         raise ConfigError(f"lm {name}: a {type(model).__name__} has no output layer. Use another method.")
-    passed: list[tuple[Tensor, Tensor]] = []
-
-    def cut(_module: torch.nn.Module, inputs: tuple[Tensor, ...], given: Tensor) -> Tensor:
-        """Differentiate from here on alone, so that nothing of the layers below is kept."""
-        torch.set_grad_enabled(True)
-        leaf = given.detach().to(torch.promote_types(given.dtype, torch.float32)).requires_grad_()
-        passed.append((inputs[0], leaf))
-        return leaf
-
-    hook = layer.register_forward_hook(cut)
+    states: list[Tensor] = []
+    hook = layer.register_forward_pre_hook(lambda _module, inputs: states.append(inputs[0][0]))
     try:
-        with torch.no_grad():  # which also sets back what the hook switches on
-            losses = token_losses(model, batch)
+        errors = token_logits(model, batch).softmax(dim=1)
     finally:
         hook.remove()
-    states, leaf = passed[0]
-    (errors,) = torch.autograd.grad(losses.sum(), leaf)
-    return _of_predictors(states[0], batch).to(errors), _of_predictors(errors[0], batch)
+    errors[torch.arange(len(errors), device=errors.device), batch.targets] -= 1
+    return _of_predictors(states[0], batch).to(errors), errors
 
 
 def last_states(model: Any, batch: PackedDocuments) -> Float[Tensor, "t h"]:
