@@ -1,16 +1,23 @@
 """The methods of training data attribution, by name."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cache
 from importlib import import_module
-from typing import Any
+from typing import Any, TypeAlias
 
 from airrep.attributors.base import Attributor, SeveralMethods
 from airrep.attributors.installed import InstalledMethod, Package, installed_method, installed_methods, one_line
-from airrep.attributors.recipes import ChannelsSettings
+from airrep.attributors.recipes import Channel, ChannelsSettings
 from airrep.attributors.settings import METHOD_SETTINGS, PresetSettings, StackSettings
 from airrep.errors import ConfigError
+from airrep.lm.folders.meant import meant
 from airrep.runtime.settings import Settings
+
+Meant: TypeAlias = Callable[[str, bool | None, str | None, bool], bool | None]
+
+TRAINED = ("less", "influence")
+"""Methods whose LM is trained already: on the way, with adapters and moments, or to a minimum of its loss."""
 
 
 @dataclass(frozen=True)
@@ -384,6 +391,48 @@ def make_attributor(name: str, values: Mapping[str, Any] | None = None) -> Attri
         raise ConfigError(f"method '{name}': its settings are {values!r}; expected a dict of some. Give one.")
     settings = method.settings.of({**method.defaults, **(values or {})}, where=f"method '{name}'")
     return method.make(settings)
+
+
+def before_training(method: Attributor) -> Attributor:
+    """A method that reads LMs as they are before they are fine-tuned; see :func:`airrep.lm.folders.meant.meant`.
+
+    Those of methods whose LM is to be trained already, and of channels that are of an LM after a warm-up, stay.
+
+    Raises:
+        ConfigError: an LM was trained already, or cannot be had.
+    """
+    chosen = _before_training(method.name, method.settings, how := cache(meant))
+    if isinstance(chosen, ChannelsSettings):
+        channels = tuple(_channel_before_training(one, how) for one in chosen.channels)
+        chosen = chosen.model_copy(update={"channels": channels})
+    return method if chosen == method.settings else method_named(method.name).make(chosen)
+
+
+def channels_before_training(channels: Sequence[Channel]) -> tuple[Channel, ...]:
+    """Channels as :func:`before_training` has methods; the same errors."""
+    how = cache(meant)  # which tells of an LM once
+    return tuple(_channel_before_training(one, how) for one in channels)
+
+
+def _channel_before_training(channel: Channel, how: Meant) -> Channel:
+    known = METHOD_SETTINGS.get(channel.method)
+    if known is None or channel.warmed or channel.settings.get("lm") is None:
+        return channel
+    own = known.of(channel.settings, where=f"channel {channel.title}")
+    chosen = _before_training(channel.method, own, how)
+    if chosen == own:
+        return channel
+    return channel.model_copy(update={"settings": chosen.model_dump(mode="json", exclude_unset=True)})
+
+
+def _before_training(name: str, settings: Settings, how: Meant) -> Settings:
+    lm = getattr(settings, "lm", None)
+    trained = name in TRAINED or getattr(settings, "checkpoints", "final") == "all"
+    if lm is None or trained or "merged" not in type(settings).model_fields:
+        return settings
+    said, base, trusted = (getattr(settings, key, None) for key in ("merged", "base", "trust_remote_code"))
+    merged = how(lm, said, base, bool(trusted))
+    return settings if merged == said else settings.model_copy(update={"merged": merged})
 
 
 def attributor_of_new_index(name: str, values: Mapping[str, Any] | None = None) -> Attributor:

@@ -49,8 +49,10 @@ GRADIENTS: tuple[Gradients, ...] = get_args(Gradients)
 """Ways in which the default channels can read gradients."""
 OF_LM = ("max_tokens", "cut", "template", "batch_tokens")
 """Settings that an LM is read with; encoders have others of these names."""
-_COMMON = ("lm", "base", "device", "precision", *OF_LM)
+_COMMON = ("lm", "base", "merged", "device", "precision", *OF_LM)
 """Settings that channels share."""
+_OF_BEFORE = ("lm", "base", "merged")
+"""Of these, those that say which LM is the one before a warm-up."""
 RECIPE = "channels.yaml"
 """Name of a recipe in a folder."""
 LARGEST_WEIGHT = 1e30
@@ -140,6 +142,7 @@ class ChannelsSettings(Settings):
     added = (
         "lm",
         "base",
+        "merged",
         "warmed",
         "encoder",
         "device",
@@ -160,6 +163,9 @@ class ChannelsSettings(Settings):
     gradients are a channel more."""
     base: str | None = Field(default=None, min_length=1)
     """The LM that its adapters belong to, where it has some and that LM has moved."""
+    merged: bool | None = None
+    """Whether the LM is meant as it is, adapters merged, fine-tuned or not; None: a new index leaves adapters out, and
+    refuses an LM that a trainer's files lie beside. That after a warm-up is always meant as it is."""
     warmed: str | None = Field(default=None, min_length=1)
     """The same LM after a warm-up, a folder or a Hub id: the directions of its gradients are a channel more, beside
     those of the LM before it or, with gradients=none, in their place."""
@@ -269,7 +275,7 @@ class ChannelsSettings(Settings):
 
 def _of_warmed(common: Mapping[str, Any], warmed: str | None) -> dict[str, Any]:
     """What is set for all, for channels that read the LM after a warm-up: adapters of that are of the LM before."""
-    rest, lm = {name: value for name, value in common.items() if name not in ("lm", "base")}, common.get("lm")
+    rest, lm = {name: value for name, value in common.items() if name not in _OF_BEFORE}, common.get("lm")
     if warmed is None:
         return rest
     adapted = lm is not None and (Path(warmed) / ADAPTER_CONFIG).is_file() and not (Path(lm) / ADAPTER_CONFIG).is_file()

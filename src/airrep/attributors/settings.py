@@ -111,6 +111,7 @@ class NgramSettings(Settings):
         "signs",
         "lm",
         "base",
+        "merged",
         "device",
         "precision",
         "max_tokens",
@@ -126,6 +127,9 @@ class NgramSettings(Settings):
     little if the LM expects it. Its tokens are counted unless a tokenizer is given. None: all count alike."""
     base: str | None = None
     """The LM that its adapters belong to; None: the one that they name."""
+    merged: bool | None = None
+    """Whether the LM is meant as it is, adapters merged, fine-tuned or not; None: a new index leaves adapters out, and
+    refuses an LM that a trainer's files lie beside."""
     device: str = "auto"
     """Of the LM: auto, cpu, cuda or cuda:N."""
     precision: Literal["auto", "float32", "bfloat16"] = "auto"
@@ -413,7 +417,7 @@ class TrakSettings(CheckpointSettings):
 class LessSettings(LmSettings):
     """Settings of LESS. The LM is a warm-up with adapters: `airrep warmup --set lora_rank=128`."""
 
-    added = ()  # its base was always written
+    added = ("merged",)  # its base was always written
 
     dimension: int = Field(default=8192, ge=1)
     """Features after the random projection; the paper takes 768 and 8192."""

@@ -36,6 +36,7 @@ def index_command(
         str | None,
         "Target language model, a folder or a Hub id: channels count its tokens and read its gradients.",
     ] = None,
+    merged: options.MergedOption = False,
     warmed: Annotated[str | None, "The same model after `airrep warmup`: its gradients are a channel more."] = None,
     precision: options.PrecisionOption = None,
     device: options.DeviceOption = None,
@@ -65,7 +66,9 @@ def index_command(
     from airrep.index.sharing.parts import build_part
     from airrep.runtime.artifacts.targets import is_free, real_path
 
-    values = configuring.values(encoder=encoder, lm=lm, warmed=warmed, precision=precision, device=device)
+    values = configuring.values(
+        encoder=encoder, lm=lm, merged=merged or None, warmed=warmed, precision=precision, device=device
+    )
     values = {**(reading.lengths if "lm" in values else {}), **values}
     corpus, existed = reading.read(train), not is_free(real_path(out))
     with Meter("encoding") as meter:
@@ -83,17 +86,32 @@ def index_command(
     if shard is not None:
         name, count = part.lineage["method"], len(part.shards)
         _tell_left_out(out, len(corpus) - part.rows)
-        note(f"{out}: part {part.share} of {part.rows:,} examples, {count} shards, method {name}; next: airrep join")
+        told = f"{count} shards, method {name}{_of_base(part.lineage)}"
+        note(f"{out}: part {part.share} of {part.rows:,} examples, {told}; next: airrep join")
         _tell_cautions(part.lineage, [corpus], out)  # every part is given all examples
         return
     _tell_left_out(out, len(corpus) - len(built))
     outcome = "was finished already" if existed and not replace else "built"
-    note(f"{out}: {outcome}: {len(built):,} examples, method {built.method}; next: airrep top {out} QUERIES")
+    told = f"method {built.method}{_of_base(built.manifest)}"
+    note(f"{out}: {outcome}: {len(built):,} examples, {told}; next: airrep top {out} QUERIES")
     _tell_cautions(built.manifest, [corpus], out)
     _tell_scripts(built.attributor.settings, corpus, out)
     if outcome == "built":
         _tell_long_prompts(built.attributor, corpus, out)
     _tell_empty(built, out)
+
+
+def _of_base(lineage: "Mapping[str, Any]") -> str:
+    """Words that name the LM that was read where the one that was named is adapters, which were left out."""
+    own = lineage["settings"]
+    read = [own, *(channel["settings"] for channel in own.get("channels", ()))]
+    found = next((one for one in read if one.get("lm") is not None and one.get("merged") is False), None)
+    if found is None:
+        return ""
+    from airrep.lm.folders.forms import find_lm
+
+    base = find_lm(found["lm"], found.get("trust_remote_code", False), found.get("base"), False).base
+    return f" with the LM {base}, without the adapters {found['lm']}"
 
 
 def _tell_left_out(out: Path, count: int) -> None:

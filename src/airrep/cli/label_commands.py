@@ -76,6 +76,7 @@ def label_command(
     out: Annotated[Path, "Directory of the losses."],
     reading: options.ReadingOptions,
     lm: Annotated[str | None, f"{options.LM_HELP} With --import or --command a name alone."] = None,
+    merged: options.MergedOption = False,
     queries: QueriesOption = None,
     imported: Annotated[
         Path | None,
@@ -107,7 +108,7 @@ def label_command(
     from airrep.cli.show.learning import TaskMeter, next_step
     from airrep.labels.plan import open_plan
 
-    values = configuring.values(computing)
+    values = configuring.values(computing, merged=merged or None)
     _check_elsewhere(lm, imported, command, part, values)
     corpora = (open_plan(plan), reading.read(data), reading.read_if(queries))
     several: dict[str, Any] = {"seeds": seeds, "partial": partial}
@@ -175,6 +176,7 @@ def warmup_command(
     lm: options.LmOption,
     out: Annotated[Path, "Folder of the LM to make."],
     reading: options.ReadingOptions,
+    merged: options.MergedOption = False,
     *,
     warming: WarmupOptions,
     computing: options.ComputeOptions,
@@ -193,7 +195,7 @@ def warmup_command(
     from airrep.lm.warmup import warm_up
     from airrep.runtime.artifacts.targets import is_free, real_path
 
-    model, tuning = configuring.of_lm(lm, computing, reading=reading)
+    model, tuning = configuring.of_lm(lm, computing, reading=reading, merged=merged or None)
     meter, existed = StepMeter(), not is_free(real_path(out))
     made = warm_up(reading.read(data), out, model, tuning, **vars(warming), replace=replace, on_step=meter.fine_tune)
     if as_json:

@@ -69,6 +69,11 @@ ChangedOption = Annotated[
 ]
 LM_HELP = "Target language model: a folder (a whole LM, adapters of peft, checkpoints) or a Hub id."
 LmOption = Annotated[str, LM_HELP]
+MergedOption = Annotated[
+    bool,
+    "Take --lm as it is, its adapters merged, fine-tuned or not: without it adapters are left out, and a folder that a "
+    "trainer wrote is refused, since the model before training is wanted.",
+]
 DeviceOption = Annotated[str | None, "auto, cpu, cuda or cuda:N."]
 PrecisionOption = Annotated[str | None, "auto, float32 or bfloat16."]
 WorkersOption = Annotated[

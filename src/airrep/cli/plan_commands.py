@@ -41,6 +41,7 @@ def plan_command(
         str | None,
         f"{options.LM_HELP[:-1]}; without it no labels, no training and no method that reads one are planned.",
     ] = None,
+    merged: options.MergedOption = False,
     examples: Annotated[
         int | None, "Examples of the corpus, when not those of DATA; their texts are taken as typical."
     ] = None,
@@ -86,7 +87,10 @@ def plan_command(
         raise ConfigError("plan: expected DATA or --examples. Say what is to be planned for.")
     options.tell_workers(workers)
     texts = reading.read(data or _bundled())
-    count, values = len(texts) if examples is None else examples, configuring.values(device=device)
+    count, values = (
+        len(texts) if examples is None else examples,
+        configuring.values(merged=merged or None, device=device),
+    )
     named: dict[str, Any] = {**planned, "encoder": encoder, "workers": workers, "seed": seed}
     lm = lm or values.pop("lm", None)
     unused = sorted(options.typed(ctx) & OF_LEARNING)

@@ -10,7 +10,7 @@ from typing import Any
 from airrep.arrays import whole_number
 from airrep.attributors.base import Attributor, OnProgress, fit_method, usable
 from airrep.attributors.direct import direct_parts
-from airrep.attributors.methods import METHODS, attributor_of_new_index, default_method, packages_of
+from airrep.attributors.methods import METHODS, attributor_of_new_index, before_training, default_method, packages_of
 from airrep.corpus.corpus import Corpus
 from airrep.corpus.inputs import CorpusLike, as_corpus
 from airrep.errors import ArtifactError, ConfigError, DataError
@@ -99,6 +99,7 @@ def checked(
         raise ConfigError(f"shard_rows={shard_rows}: expected 1 or more. Correct the value.")
     if not isinstance(method, Attributor):
         method = attributor_of_new_index(method or default_method(settings or {}), settings)
+    method = before_training(method)
     return method, usable(method, train, "train") if skip_invalid else train
 
 

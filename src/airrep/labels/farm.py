@@ -105,7 +105,7 @@ def label(
         True
     """
     data = LabelData.given(plan, train, queries)
-    learner = lm if callable(lm) else LmSettings.named(lm)
+    learner = lm if callable(lm) else LmSettings.named(lm).before()
     tuning = FineTuneSettings.given(fine_tune, "fine_tune")
     farm = _Farm(learner, make_engine(engine) or InProcess(), tuning, data)
     return make_labels(

@@ -371,7 +371,7 @@ def shared_lm(settings: LmSettings) -> TargetLM:
     memory once. Whoever changes its weights sets them back.
     """
     settings = LmSettings.of(settings.model_dump(include=set(LmSettings.model_fields)))
-    files = find_lm(settings.lm, settings.trust_remote_code, settings.base)
+    files = settings.find()
     folders = {files.weights, files.tokenizer, files.adapter or files.weights}
     states = sorted(
         (str(path), path.stat().st_mtime_ns, path.stat().st_size) for folder in folders for path in folder.iterdir()
@@ -403,7 +403,7 @@ def load_lm(settings: LmSettings | Mapping[str, Any] | str | Path) -> TargetLM:
     """
     settings = LmSettings.named(settings)
     trusted = settings.trust_remote_code
-    files = find_lm(settings.lm, trusted, settings.base)
+    files = settings.find()
     settings = _as_recorded(settings, files.folder)
     device = resolve_device(settings.device)
     precision = resolve_precision(settings.precision, device)
@@ -425,7 +425,7 @@ def load_chat(settings: LmSettings) -> Chat:
     Raises:
         ConfigError: there is no such LM, or its tokenizer or chat template cannot be used.
     """
-    files = find_lm(settings.lm, settings.trust_remote_code, settings.base)
+    files = settings.find()
     tokenizer = load_tokenizer(files.tokenizer, settings.lm, settings.trust_remote_code)
     settings = _as_recorded(settings, files.folder)
     return Chat(tokenizer, settings.lm, _MOST_TOKENS, sys.maxsize, settings.template, settings.cut or "prompt")

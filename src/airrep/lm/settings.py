@@ -7,20 +7,25 @@ from typing import Any, ClassVar, Literal, Self
 from pydantic import Field, field_validator, model_validator
 
 from airrep.errors import ConfigError
-from airrep.lm.folders.forms import settled_name
+from airrep.lm.folders.forms import LmFiles, find_lm, settled_name
+from airrep.lm.folders.meant import meant
 from airrep.runtime.settings import Settings
 
 
 class LmSettings(Settings):
     """Which target LM is taken, and how it reads and computes."""
 
-    added: ClassVar[tuple[str, ...]] = ("base", "cut")
+    added: ClassVar[tuple[str, ...]] = ("base", "merged", "cut")
 
     lm: str = Field(min_length=1)
     """The target LM: a folder with a Hugging Face causal LM, with adapters that peft wrote, or with a trainer's
     checkpoints, whose last is taken; or owner/name on the Hub."""
     base: str | None = None
     """The LM that adapters belong to, a folder or a Hub id; None: the one that they name."""
+    merged: bool | None = None
+    """Whether the LM is meant as it is: adapters are merged into their base, and it may be fine-tuned already. false:
+    adapters are left out. None: they are merged, but left out by what wants the LM before fine-tuning, such as
+    `airrep index`, which also refuses a folder that a trainer wrote."""
     max_tokens: int | None = Field(default=None, ge=8)
     """Longest example in tokens; longer ones are cut. None takes the LM's positions, at most 2048."""
     cut: Literal["prompt", "end", "drop"] | None = None
@@ -46,6 +51,15 @@ class LmSettings(Settings):
     def named(cls, lm: "Self | Mapping[str, Any] | str | Path") -> Self:
         """Settings of an LM given by its folder or Hub id, by a mapping or as they are; the errors of :meth:`of`."""
         return cls.of({"lm": str(lm)}) if isinstance(lm, str | Path) else cls.given(lm)
+
+    def before(self) -> Self:
+        """The settings for what wants the LM as it is before fine-tuning; see :func:`airrep.lm.folders.meant.meant`."""
+        merged = meant(self.lm, self.merged, self.base, self.trust_remote_code)
+        return self if merged == self.merged else self.model_copy(update={"merged": merged})
+
+    def find(self) -> LmFiles:
+        """The files of the LM; see :func:`airrep.lm.folders.forms.find_lm`."""
+        return find_lm(self.lm, self.trust_remote_code, self.base, self.merged)
 
     @field_validator("lm")
     @classmethod

@@ -20,7 +20,7 @@ from airrep.errors import ArtifactError, ConfigError, DataError
 from airrep.lm.files import WARM_UP, copied_files, is_warm_up, write_lm
 from airrep.lm.fine_tune import FineTuneReport, OnStep, StepDone, count_steps
 from airrep.lm.folders.checkpoints import Checkpoint, trainer_checkpoints
-from airrep.lm.folders.forms import CONFIG, LmFiles, find_lm, read_config, weights_digest
+from airrep.lm.folders.forms import CONFIG, LmFiles, read_config, weights_digest
 from airrep.lm.lora import save_adapters, whole_weights
 from airrep.lm.model import TargetLM, load_chat, load_lm
 from airrep.lm.settings import FineTuneSettings, LmSettings
@@ -193,7 +193,7 @@ def warm_up(
         'warm'
     """
     path, chosen = real_path(out), FineTuneSettings.given(fine_tune, "fine_tune")
-    corpus, lm = as_corpus(corpus, "corpus"), LmSettings.named(lm)
+    corpus, lm = as_corpus(corpus, "corpus"), LmSettings.named(lm).before()
     rows = _sample(corpus, count, seed)
     marks = _marks(count_steps(len(rows), chosen), checkpoints)
     request = _request(corpus, lm, chosen, {"count": count, "seed": seed, "checkpoints": checkpoints})
@@ -241,7 +241,7 @@ def _request(
     return {
         "corpus": corpus.fingerprint,
         # Of the files: the LM itself need not be loaded to find a finished one.
-        "lm": find_lm(lm.lm, lm.trust_remote_code, lm.base).digest(lm.trust_remote_code),
+        "lm": lm.find().digest(lm.trust_remote_code),
         "reading": lm.model_dump(include={"max_tokens", "cut", "template"}),
         "precision": resolve_precision(lm.precision, resolve_device(lm.device)),
         "fine_tune": fine_tune.model_dump(mode="json"),
@@ -317,6 +317,7 @@ def _train(
 def _description(writer: _CheckpointWriter, report: FineTuneReport, request: Mapping[str, Any]) -> dict[str, Any]:
     lm, losses = writer.lm, report.loss_per_step
     base = {"name": lm.name, "fingerprint": lm.fingerprint, "files": request["lm"]}
+    base |= lm.settings.model_dump(include={"merged"})
     return {
         "request": dict(request),
         "base": base,

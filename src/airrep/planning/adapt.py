@@ -80,6 +80,8 @@ class Adaptation:
             ArtifactError: the directory holds something else.
             TrainingError: all fine-tunes failed, or training cannot go on.
         """
+        if (lm := self.lm.before()) != self.lm:
+            return replace(self, lm=lm).run(seconds, tell)
         out, begun = make_folder(here_only(self.out, "an adaptation is made")), time.monotonic()
         with locked(out):
             plan = self._plan(out, seconds, tell)
@@ -135,7 +137,7 @@ class Adaptation:
         reading = {"store": "none", **self.lm.model_dump(exclude_unset=True, exclude={"lm", "checkpointing"})}
         own = {name: value for name, value in reading.items() if name in fields}
         if channel.warmed:  # it is whole, whatever the LM before it was
-            own.pop("base", None)
+            own = {name: value for name, value in own.items() if name not in ("base", "merged")}
         try:
             method = make_attributor(channel.method, {**channel.settings, **own})
             method.fit(some)
@@ -148,7 +150,7 @@ class Adaptation:
     def _weighed(
         self, out: Path, members: tuple[Channel, ...], weigh: LabelledInstance, last: LabelledInstance, tell: Tell
     ) -> Stack:
-        return learn_stack(members, [weigh], [last], out, rivals=rivals(self.lm.lm, self.lm.base), tell=tell)
+        return learn_stack(members, [weigh], [last], out, rivals=rivals(self.lm), tell=tell)
 
     def _usable(self, tell: Tell | None = None) -> Corpus:
         """The examples whose responses the LM can read whole."""
@@ -255,14 +257,13 @@ def _stored_plan(path: Path, request: dict[str, Any]) -> LearnPlan:
     return LearnPlan.of(stored["plan"], where=str(path))
 
 
-def rivals(lm: str, base: str | None = None) -> dict[str, Attributor]:
+def rivals(lm: LmSettings) -> dict[str, Attributor]:
     """What is of use without labels, which what was learnt must beat."""
+    named = lm.model_dump(include={"lm", "base", "merged"}, exclude_none=True)
     return {
         "default channels": make_attributor("channels"),
-        "default channels, with the LM": make_attributor(
-            "channels", {"lm": lm} if base is None else {"lm": lm, "base": base}
-        ),
-        "n-grams of the LM's tokens": make_attributor("ngram", {"tokenizer": lm}),
+        "default channels, with the LM": make_attributor("channels", named),
+        "n-grams of the LM's tokens": make_attributor("ngram", {"tokenizer": lm.lm}),
         "TF-IDF": make_attributor("tfidf"),
         "TF-IDF of responses": make_attributor("tfidf", {"view": "response"}),
     }

@@ -9,7 +9,6 @@ from airrep.attributors.methods import method_named
 from airrep.corpus.corpus import Corpus
 from airrep.encoder.folders import DEFAULT
 from airrep.errors import ConfigError, TrainingError
-from airrep.lm.folders.forms import find_lm
 from airrep.lm.settings import FineTuneSettings, LmSettings
 from airrep.planning.budget import HELD_OUT_SHARE, LearnPlan, held_out_subsets
 from airrep.planning.trial_learning import TrainTask, TuneTask, try_labels, try_training
@@ -87,7 +86,7 @@ class PlanRequest:
                     "leave it out."
                 )
             return cls(texts, examples, None, settings={**of_lm, **others}, train_layers=layers, **rest)
-        lm_settings = LmSettings.of({**of_lm, "lm": lm})
+        lm_settings = LmSettings.of({**of_lm, "lm": lm}).before()
         return cls(texts, examples, lm_settings, settings=others, tuning=tuning, train_layers=layers, **rest)
 
     def __post_init__(self) -> None:
@@ -183,7 +182,7 @@ def run_benchmarks(request: PlanRequest, tell: Tell, engine: Engine | None = Non
         TrainingError: a benchmark failed.
     """
     if request.lm is not None:
-        find_lm(request.lm.lm, request.lm.trust_remote_code, request.lm.base)
+        request.lm.find()
     rows = stream(request.seed, "plan").permutation(len(request.texts))[:SAMPLE]
     texts = request.texts.take(rows)
     distinct_rows(texts)

@@ -108,14 +108,16 @@ class LessAttributor(LanguageAttributor[LessSettings]):
     @property
     def _base(self) -> LmSettings:
         """The LM without adapters, which reads as the warm-up did where nothing else is asked for."""
-        own = self._settings.model_dump(include=set(LmSettings.model_fields) - {"lm", "base"})
+        own = self._settings.model_dump(include=set(LmSettings.model_fields) - {"lm", "base", "merged"})
         asked = {name: value for name, value in own.items() if value is not None}
         name = self._settings.base or self.warmup.base["name"]
         if Path(name).is_absolute() and not Path(name).is_dir():
             raise ConfigError(
                 f"{self.name}: {self.warmup.path} began from {name}, which is gone. Say where it is: --set base=MODEL"
             )
-        return LmSettings.of({**recorded_reading(self.warmup.path), **asked, "lm": name})
+        return LmSettings.of(
+            {**recorded_reading(self.warmup.path), **asked, "lm": name, "merged": self.warmup.base.get("merged")}
+        )
 
     @cached_property
     def sites(self) -> tuple[Site, ...]:

@@ -21,7 +21,8 @@ from airrep.corpus.corpus import Corpus, Example
 from airrep.corpus.places import Places
 from airrep.corpus.views import View, something_seen
 from airrep.errors import ConfigError
-from airrep.lm.folders.forms import LmFiles, find_lm
+from airrep.lm.folders.forms import LmFiles
+from airrep.lm.settings import LmSettings
 from airrep.lm.warmup import check_after
 from airrep.runtime.artifacts.digests import json_digest
 from airrep.scoring.pooling import AnyPooling, ChannelPool, ChannelPooling, Pool, Pooling, PoolLike
@@ -325,7 +326,7 @@ def _made(channel: Channel) -> Attributor:
 
 def _lm_files(settings: Mapping[str, Any]) -> LmFiles:
     """Files of the LM that a channel reads."""
-    return find_lm(settings["lm"], settings.get("trust_remote_code", False), settings.get("base"))
+    return LmSettings.of({name: one for name, one in settings.items() if name in LmSettings.model_fields}).find()
 
 
 def _reweighed(channel: Channel, wanted: Channel | None) -> Channel:

@@ -37,7 +37,7 @@ from airrep.scoring.pooling import Pool
 if TYPE_CHECKING:
     from airrep.lm.model import TargetLM
 
-LM_SETTINGS = ("lm", "base", "device", "precision", "max_tokens", "cut", "template", "batch_tokens")
+LM_SETTINGS = ("lm", "base", "merged", "device", "precision", "max_tokens", "cut", "template", "batch_tokens")
 """Settings that say which LM weighs tokens, and how it computes."""
 TOGETHER = 4096
 """Examples whose n-grams are counted at a time."""

@@ -4,6 +4,7 @@ import json
 import re
 from collections.abc import Iterable
 from dataclasses import dataclass
+from filecmp import cmp
 from pathlib import Path
 from typing import Any
 
@@ -42,6 +43,8 @@ class LmFiles:
     """Folder with the tokenizer and the chat template."""
     adapter: Path | None = None
     """Folder of adapters that are added to the weights."""
+    base: str | None = None
+    """Name of the base of the adapters, where there are some, whether they are added or left out."""
 
     def digests(self, trusted: bool = False) -> dict[str, str]:
         """sha256 of each file that decides what the LM reads and computes, by its name; of code, where it is trusted.
@@ -82,7 +85,7 @@ class LmFiles:
         return _files(self.tokenizer, _TOKENIZER)
 
 
-def find_lm(name: str, trusted: bool = False, base: str | None = None) -> LmFiles:
+def find_lm(name: str, trusted: bool = False, base: str | None = None, merged: bool | None = None) -> LmFiles:
     """Find the files of an LM, given as a folder or as an id on the Hugging Face Hub.
 
     The folder has a whole LM, or adapters that peft wrote; or a trainer's checkpoints alone, whose last is taken.
@@ -91,6 +94,8 @@ def find_lm(name: str, trusted: bool = False, base: str | None = None) -> LmFile
         name: folder or id.
         trusted: whether its program code may be run.
         base: the LM that adapters belong to, where that is not the one that they name.
+        merged: False leaves adapters out. The LM is then their base, with the tokenizer and the chat template that
+            they were trained with.
 
     Raises:
         ConfigError: there is no such folder, it holds no LM, it brings program code and is not trusted, it or its base
@@ -103,8 +108,13 @@ def find_lm(name: str, trusted: bool = False, base: str | None = None) -> LmFile
         if base is not None:
             raise ConfigError(f"lm {name}: is a whole LM, to which no base belongs. Leave out base={base}.")
         return LmFiles(name, folder, folder, tokenizer_folder(name, folder))
-    weights = _base_of(name, folder, base, trusted)
-    return LmFiles(name, folder, weights, tokenizer_folder(name, folder, weights), folder)
+    named, weights = _base_of(name, folder, base, trusted)
+    tokenizer = tokenizer_folder(name, folder, weights)
+    if merged is False:
+        return LmFiles(
+            name, weights, weights, weights if _same_tokenizer(tokenizer, weights) else tokenizer, base=named
+        )
+    return LmFiles(name, folder, weights, tokenizer, folder, named)
 
 
 def settled(folder: Path) -> Path:
@@ -137,6 +147,12 @@ def tokenizer_folder(name: str, folder: Path, base: Path | None = None) -> Path:
             f"tokenizer.save_pretrained({str(around or folder)!r})"
         )
     return found
+
+
+def _same_tokenizer(one: Path, other: Path) -> bool:
+    """Whether two folders have equal files of a tokenizer, so that an LM is the same with either."""
+    first, second = ({path.relative_to(place): path for path in _files(place, _TOKENIZER)} for place in (one, other))
+    return first.keys() == second.keys() and all(cmp(first[name], second[name], shallow=False) for name in first)
 
 
 def adapter_digests(folder: Path) -> dict[str, str]:
@@ -212,8 +228,8 @@ def _holds_adapters(name: str, folder: Path) -> bool:
     return True
 
 
-def _base_of(name: str, folder: Path, base: str | None, trusted: bool) -> Path:
-    """Folder of the whole LM that adapters belong to."""
+def _base_of(name: str, folder: Path, base: str | None, trusted: bool) -> tuple[str, Path]:
+    """Name and folder of the whole LM that adapters belong to."""
     named = base or read_config(folder / ADAPTER_CONFIG).get(BASE)
     remedy = "Say where it is: --set base=MODEL"
     if not isinstance(named, str) or not named:
@@ -233,7 +249,7 @@ def _base_of(name: str, folder: Path, base: str | None, trusted: bool) -> Path:
         )
     _check_whole(f"{name}, base {short(named)}", found)
     check_own_code("lm", short(named), found, trusted)
-    return found
+    return short(named), found
 
 
 def short(text: str) -> str:

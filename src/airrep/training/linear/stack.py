@@ -11,7 +11,7 @@ import numpy as np
 from airrep.arrays import GroupScores
 from airrep.attributors.base import Attributor
 from airrep.attributors.gradient.map_weights import WeighsMaps
-from airrep.attributors.methods import make_attributor
+from airrep.attributors.methods import channels_before_training, make_attributor
 from airrep.attributors.recipes import LEARNT, MOVED, Channel, placed, unplaced
 from airrep.attributors.sums.channels import MAPS, channel_pooling
 from airrep.attributors.sums.reference import relative_weights
@@ -217,7 +217,11 @@ def _with_map_weights(channel: Channel, weights: Mapping[str, float] | None) -> 
 
 
 def _told_apart(channels: Sequence[Channel]) -> list[Channel]:
-    """Channels by their names, with numbers where several have one; all are checked, and paths whole."""
+    """Channels by their names, with numbers where several have one; all are checked, and paths whole.
+
+    They read LMs as an index does that is built of what is learnt: before these are fine-tuned.
+    """
+    channels = channels_before_training(channels)
     for one in channels:
         make_attributor(one.method, one.settings)  # refuses the last as early as the first
     titles = [one.title for one in channels]
