@@ -54,7 +54,8 @@ def refusal(lm: Path | str, **settings: Any) -> str:
 def test_a_name_that_is_neither_folder_nor_id_is_refused(tmp_path: Path) -> None:
     assert refusal(tmp_path / "none") == (
         "there is no such folder; expected a folder, or owner/name on the Hugging Face Hub. Check it; where one has "
-        "moved, say where it is: --lm FOLDER, or --set warmed=FOLDER for that after a warm-up."
+        "moved, say where it is: --lm FOLDER (or --set lm=FOLDER; in Python index.made_with({'lm': FOLDER})), and "
+        "warmed likewise for that after a warm-up."
     )
     (tmp_path / "file").write_text("")
     assert refusal(tmp_path / "file").startswith("is a file; expected a folder")

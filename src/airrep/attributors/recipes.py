@@ -8,7 +8,15 @@ from typing import Any, Literal, get_args
 from pydantic import Field, ValidationInfo, field_validator, model_validator
 
 from airrep.attributors.installed import installed_method
-from airrep.attributors.settings import METHOD_SETTINGS, TOKENIZERS, Grouping, LograSettings, MapWeight, whole_folder
+from airrep.attributors.settings import (
+    METHOD_SETTINGS,
+    TOKENIZERS,
+    Grouping,
+    LograSettings,
+    MapWeight,
+    tokens_of,
+    whole_folder,
+)
 from airrep.encoder.folders import BUNDLED
 from airrep.errors import ConfigError
 from airrep.lm.folders.forms import ADAPTER_CONFIG, settled_name
@@ -254,7 +262,8 @@ class ChannelsSettings(Settings):
     def _complete(cls, channels: tuple[Channel, ...], known: ValidationInfo) -> tuple[Channel, ...]:
         """Put what is set for all where it belongs, and check that names differ."""
         common = {name: known.data[name] for name in _COMMON if known.data.get(name) is not None}
-        tokenizer = known.data.get("tokenizer") or known.data.get("lm")
+        lm = known.data.get("lm")
+        tokenizer = known.data.get("tokenizer") or (lm and tokens_of(lm, known.data.get("base")))
         titles = [channel.title for channel in channels]
         twice = next((title for title in titles if titles.count(title) > 1), None)
         if twice is not None:

@@ -8,7 +8,8 @@ from pydantic import Field, field_validator, model_validator
 
 from airrep.corpus.views import View
 from airrep.encoder.folders import BUNDLED, DEFAULT
-from airrep.lm.folders.forms import settled_name
+from airrep.errors import ConfigError
+from airrep.lm.folders.forms import settled_name, tokenizer_folder
 from airrep.lm.settings import LmSettings
 from airrep.runtime.remote.places import url_of
 from airrep.runtime.settings import Settings
@@ -33,6 +34,17 @@ def whole_folder(name: str) -> str:
 def _whole(path: str | None) -> str | None:
     """A file or folder by its whole path, so that an index can be asked from elsewhere."""
     return path if path is None or url_of(path) else str(Path(path).resolve())
+
+
+def tokens_of(lm: str, base: str | None) -> str:
+    """The model whose tokenizer an LM has: itself, or the named base of adapters that have none."""
+    if base is None or not Path(lm).is_dir():
+        return lm
+    try:
+        tokenizer_folder(lm, Path(lm))
+    except ConfigError:
+        return base
+    return lm
 
 
 class EncoderSettings(Settings):
@@ -169,7 +181,11 @@ class NgramSettings(Settings):
     def _tokens_of_the_lm(cls, values: dict[str, Any]) -> dict[str, Any]:
         """The LM's own tokens, where no others are asked for."""
         lm = values.get("lm")
-        return values if lm is None or "tokenizer" in values else {**values, "tokenizer": lm}
+        return (
+            values
+            if lm is None or "tokenizer" in values
+            else {**values, "tokenizer": tokens_of(str(lm), values.get("base"))}
+        )
 
     @property
     def kinds(self) -> int:

@@ -137,14 +137,17 @@ class ConfigOptions:
 
 
 def _tell_checkpoint(lm: object) -> None:
-    """Say which checkpoint is taken where a trainer's folder holds nothing else."""
+    """Say which checkpoint, or which named adapters, are taken where a folder holds nothing else."""
     if not isinstance(lm, str) or not Path(lm).is_dir():
         return
     from airrep.lm.folders.checkpoints import checkpoints_in
     from airrep.lm.folders.forms import settled
 
-    if settled(Path(lm)) != Path(lm):
-        steps = list(checkpoints_in(Path(lm)))
+    taken = settled(Path(lm))
+    steps = list(checkpoints_in(Path(lm)))
+    if taken != Path(lm) and not steps:
+        note(f"{lm}: holds adapters in a folder of their own alone; these are taken: {taken.name}")
+    elif taken != Path(lm):
         note(
             f"{lm}: holds a trainer's checkpoints ({', '.join(map(str, steps))}) alone; the last is taken: {steps[-1]}"
         )

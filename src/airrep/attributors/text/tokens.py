@@ -12,7 +12,7 @@ from airrep.attributors.settings import MOST_ORDERS
 from airrep.corpus.places import ends_in
 from airrep.corpus.words import UNSPACED, Words, plain, plain_places
 from airrep.errors import ConfigError
-from airrep.lm.folders.forms import find_lm, settled
+from airrep.lm.folders.forms import ADAPTER_CONFIG, NEW_PLACE, find_lm, settled
 from airrep.runtime.hub import download, model_folder
 
 if TYPE_CHECKING:
@@ -148,6 +148,11 @@ def _file_of(name: str) -> Path:
     instead = f"Give {WORDS}, {SUBWORDS}, or the folder of a model."
     path = model_folder("tokenizer", name)
     local = path.is_dir()
+    if not local and path.is_absolute():
+        raise ConfigError(
+            f"tokenizer {name}: there is no such folder; expected that of a model. Where the LM has moved, say where "
+            f"it is: {NEW_PLACE}; where its tokens alone are counted, --set tokenizer=FOLDER."
+        )
     folder = _folder_of(settled(path), name) if local else download("tokenizer", name, (TOKENIZER,), instead)
     if not (folder / TOKENIZER).is_file():
         raise ConfigError(f"tokenizer {name}: has no {TOKENIZER}. {instead}")
@@ -158,6 +163,8 @@ def _folder_of(folder: Path, name: str) -> Path:
     """The folder that has the tokenizer of an LM's folder, whose adapters or checkpoint may have none of their own."""
     if (folder / TOKENIZER).is_file():
         return folder
+    if (folder / ADAPTER_CONFIG).is_file():
+        return find_lm(name).tokenizer
     try:
         return find_lm(name).tokenizer
     except ConfigError:  # no LM either: the caller says what a tokenizer is

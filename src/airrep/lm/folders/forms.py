@@ -2,7 +2,7 @@
 
 import json
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from filecmp import cmp
 from pathlib import Path
@@ -25,7 +25,10 @@ _TOKENIZER = (
 )
 _VOCABULARY = ("tokenizer.json", "tokenizer_config.json", "vocab.json", "*.model")
 _WANTED = (CONFIG, ADAPTER_CONFIG, *_WEIGHTS, *_TOKENIZER, "generation_config.json")
+NEW_PLACE = "--lm FOLDER (or --set lm=FOLDER; in Python index.made_with({'lm': FOLDER}))"
+"""How an index is told where its LM is now."""
 _HUB_ID = re.compile(r"[\w-][\w.-]*(/[\w-][\w.-]*)?")
+_NAMED = 5  # folders that an error names
 _MOST_BYTES = 2**22  # of a configuration
 
 
@@ -118,10 +121,18 @@ def find_lm(name: str, trusted: bool = False, base: str | None = None, merged: b
 
 
 def settled(folder: Path) -> Path:
-    """A folder of an LM; of one that holds a trainer's checkpoints and nothing else, the last of these."""
+    """A folder of an LM; of one that holds nothing else, a trainer's last checkpoint or the only named adapters."""
     if any((folder / name).exists() for name in (CONFIG, ADAPTER_CONFIG)):
         return folder
-    return last_checkpoint(folder) or folder
+    last, named = last_checkpoint(folder), adapters_in(folder)
+    if last is None and len(named) != 1:
+        return folder
+    return settled(last or named[0])
+
+
+def adapters_in(folder: Path) -> list[Path]:
+    """The subfolders of a folder that hold adapters, as peft writes those with a name."""
+    return sorted(path.parent for path in folder.glob(f"*/{ADAPTER_CONFIG}")) if folder.is_dir() else []
 
 
 def settled_name(name: str) -> str:
@@ -135,8 +146,8 @@ def tokenizer_folder(name: str, folder: Path, base: Path | None = None) -> Path:
     Raises:
         ConfigError: none of them has one.
     """
-    around = folder.parent if folder in checkpoints_in(folder.parent).values() else None
-    places = [place for place in (folder, around, base) if place is not None]
+    around = list(_around(folder))
+    places = [folder, *around, *([] if base is None else [base])]
     found = next((place for place in places if _files(place, _VOCABULARY)), None)
     if found is None:
         where = " or ".join(
@@ -144,9 +155,18 @@ def tokenizer_folder(name: str, folder: Path, base: Path | None = None) -> Path:
         )
         raise ConfigError(
             f"lm {name}: has no tokenizer; expected tokenizer.json in {where}. Put it there: "
-            f"tokenizer.save_pretrained({str(around or folder)!r})"
+            f"tokenizer.save_pretrained({str(around[-1] if around else folder)!r})"
         )
     return found
+
+
+def _around(folder: Path) -> Iterator[Path]:
+    """The folders around a trainer's checkpoint, or around adapters with a name, that are of the same training."""
+    parent = folder.parent
+    named = folder in adapters_in(parent) and not (parent / CONFIG).is_file()
+    if named or folder in checkpoints_in(parent).values():
+        yield parent
+        yield from _around(parent)
 
 
 def _same_tokenizer(one: Path, other: Path) -> bool:
@@ -194,13 +214,19 @@ def _folder(name: str, trusted: bool) -> Path:
         kind = "is a file" if path.exists() else "there is no such folder"
         raise ConfigError(
             f"lm {name}: {kind}; expected a folder, or owner/name on the Hugging Face Hub. Check it; where one has "
-            "moved, say where it is: --lm FOLDER, or --set warmed=FOLDER for that after a warm-up."
+            f"moved, say where it is: {NEW_PLACE}, and warmed likewise for that after a warm-up."
         )
     wanted = (*_WANTED, CODE) if trusted else _WANTED
     return download("lm", name, wanted, "Fetch it elsewhere (hf download) and give its folder.")
 
 
 def _check_whole(name: str, folder: Path) -> None:
+    if not (folder / CONFIG).is_file() and (named := adapters_in(folder)):
+        names = ", ".join(short(path.name) for path in named[:_NAMED]) + (", …" if named[_NAMED:] else "")
+        raise ConfigError(
+            f"lm {name}: holds {len(named)} adapters ({names}), each in a folder of its own; expected one LM. Give the "
+            f"folder of one: --lm {folder / named[0].name}"
+        )
     for pattern in (CONFIG, "*.safetensors"):
         if not any(folder.glob(pattern)):
             raise ConfigError(
