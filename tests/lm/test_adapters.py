@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 import torch
 from safetensors.torch import load_file, save_file
+from worlds.adapters import write_adapters
 from worlds.tiny_lms import some_examples, tiny_lm, tiny_network, tiny_tokenizer
 
 from airrep.errors import ConfigError, MissingExtraError
@@ -27,33 +28,15 @@ KINDS: dict[str, dict[str, Any]] = {
     "embeddings": {"modules_to_save": ["embed_tokens"]},
     "bias": {"bias": "lora_only"},
     "one layer": {"layers_to_transform": [1]},
+    "tokens": {"trainable_token_indices": [5, 6]},
+    "parameters": {"target_parameters": ["mlp.down_proj.weight"], "target_modules": ["q_proj"]},
+    "ranks": {"rank_pattern": {"q_proj": 2}, "alpha_pattern": {"v_proj": 3}},
 }
 
 
 def load(lm: Path | str, **settings: Any) -> TargetLM:
     """The LM of a name, in float32 on the CPU."""
     return load_lm(LmSettings(**{"lm": str(lm), "precision": "float32", "device": "cpu", **settings}))
-
-
-def train(base: str, out: Path, **config: Any) -> Any:
-    """Write adapters of random numbers on a base, by peft itself; returns the model that has them."""
-    from transformers import AutoModelForCausalLM
-
-    targets = ["c_attn", "c_fc"] if "gpt2" in base else ["q_proj", "v_proj", "down_proj"]
-    fan = {"fan_in_fan_out": True} if "gpt2" in base else {}
-    with torch.random.fork_rng():
-        torch.manual_seed(3)
-        model = peft.get_peft_model(
-            AutoModelForCausalLM.from_pretrained(base),
-            peft.LoraConfig(
-                **{"task_type": "CAUSAL_LM", "r": 4, "lora_alpha": 8, "target_modules": targets, **fan, **config}
-            ),
-        )
-        for parameter in model.parameters():
-            if parameter.requires_grad:
-                parameter.data += 0.1 * torch.randn(parameter.shape)
-    model.save_pretrained(out)
-    return model.eval()
 
 
 def losses_of(model: Any, lm: TargetLM) -> np.ndarray:
@@ -73,7 +56,7 @@ def losses_of(model: Any, lm: TargetLM) -> np.ndarray:
 @pytest.mark.parametrize("kind", KINDS)
 def test_merged_adapters_compute_what_peft_does(kind: str, tmp_path: Path) -> None:
     base = tiny_lm(tmp_path / "base")
-    model = train(base, tmp_path / "adapter", **KINDS[kind])
+    model = write_adapters(base, tmp_path / "adapter", **KINDS[kind])
     lm = load(tmp_path / "adapter")
     documents = lm.tokenise(some_examples())
     np.testing.assert_allclose(lm.losses(documents), losses_of(model, lm), rtol=1e-4)
@@ -84,7 +67,7 @@ def test_merged_adapters_compute_what_peft_does(kind: str, tmp_path: Path) -> No
 
 def test_gpt2_whose_maps_are_transposed_is_merged_too(tmp_path: Path) -> None:
     base = tiny_lm(tmp_path / "gpt2", "gpt2")
-    model = train(base, tmp_path / "adapter")
+    model = write_adapters(base, tmp_path / "adapter")
     lm = load(tmp_path / "adapter")
     np.testing.assert_allclose(lm.losses(lm.tokenise(some_examples())), losses_of(model, lm), rtol=1e-4)
 
@@ -102,7 +85,9 @@ def test_adapters_of_a_weight_that_two_layers_have_are_refused(
     target: str, other: str, more: dict[str, Any], tmp_path: Path
 ) -> None:
     """Merged, they would change both layers; in a copy of the LM in which each has its own they change one."""
-    model = train(tiny_lm(tmp_path / "base", "qwen2"), tmp_path / "adapter", target_modules=[target, "q_proj"], **more)
+    model = write_adapters(
+        tiny_lm(tmp_path / "base", "qwen2"), tmp_path / "adapter", target_modules=[target, "q_proj"], **more
+    )
     with pytest.raises(ConfigError) as caught:
         load(tmp_path / "adapter")
     message = str(caught.value)
@@ -133,7 +118,7 @@ def untied(base: Path, out: Path) -> str:
 def test_adapters_that_leave_no_weight_in_two_layers_are_merged_into_a_tied_lm(
     config: dict[str, Any], tmp_path: Path
 ) -> None:
-    model = train(tiny_lm(tmp_path / "base", "qwen2"), tmp_path / "adapter", **config)
+    model = write_adapters(tiny_lm(tmp_path / "base", "qwen2"), tmp_path / "adapter", **config)
     with warnings.catch_warnings():
         warnings.simplefilter("error", UserWarning)  # what peft tells of tied weights does not hold here
         lm = load(tmp_path / "adapter")
@@ -142,9 +127,9 @@ def test_adapters_that_leave_no_weight_in_two_layers_are_merged_into_a_tied_lm(
 
 def test_the_fingerprint_is_of_adapters_and_base(tmp_path: Path) -> None:
     base = tiny_lm(tmp_path / "base")
-    train(base, tmp_path / "adapter")
+    write_adapters(base, tmp_path / "adapter")
     first = load(tmp_path / "adapter").fingerprint
-    train(base, tmp_path / "again")
+    write_adapters(base, tmp_path / "again")
     assert load(tmp_path / "again").fingerprint == first != load(base).fingerprint
     moved = tiny_lm(tmp_path / "moved")
     assert load(tmp_path / "adapter", base=moved).fingerprint == first
@@ -153,7 +138,7 @@ def test_the_fingerprint_is_of_adapters_and_base(tmp_path: Path) -> None:
 
 
 def test_the_adapters_own_tokenizer_counts(tmp_path: Path) -> None:
-    train(tiny_lm(tmp_path / "base"), tmp_path / "adapter")
+    write_adapters(tiny_lm(tmp_path / "base"), tmp_path / "adapter")
     assert load(tmp_path / "adapter").reading["template"] == "plain"
     tiny_tokenizer(chat="{% for m in messages %}{{ m['content'] }}{% endfor %}").save_pretrained(tmp_path / "adapter")
     assert load(tmp_path / "adapter").reading["template"] == "chat"
@@ -175,7 +160,7 @@ def test_the_adapters_own_tokenizer_counts(tmp_path: Path) -> None:
     ],
 )
 def test_adapters_that_do_not_fit_are_refused_in_one_line(changes: dict[str, Any], reason: str, tmp_path: Path) -> None:
-    train(tiny_lm(tmp_path / "base"), tmp_path / "adapter")
+    write_adapters(tiny_lm(tmp_path / "base"), tmp_path / "adapter")
     path = tmp_path / "adapter" / "adapter_config.json"
     path.write_text(json.dumps({**json.loads(path.read_text()), **changes}))
     with pytest.raises(ConfigError) as caught:
@@ -187,8 +172,38 @@ def test_adapters_that_do_not_fit_are_refused_in_one_line(changes: dict[str, Any
     assert len(message) < 1000
 
 
+@pytest.mark.filterwarnings("ignore:.*LoRA tensor:UserWarning")  # peft takes a bias of its own for damage
+@pytest.mark.parametrize(
+    ("config", "reason"),
+    [
+        ({"alora_invocation_tokens": [40, 41]}, "have alora_invocation_tokens: they count behind certain tokens alone"),
+        ({"layer_replication": [[0, 2], [0, 2]]}, "have layer_replication: they are of an LM in which layers"),
+        (
+            {"lora_bias": True},
+            "have a bias of their own (lora_bias) on model.layers.0.self_attn.q_proj, which has none",
+        ),
+    ],
+)
+def test_what_cannot_be_merged_is_named(config: dict[str, Any], reason: str, tmp_path: Path) -> None:
+    write_adapters(tiny_lm(tmp_path / "base"), tmp_path / "adapter", **config)
+    with pytest.raises(ConfigError) as caught:
+        load(tmp_path / "adapter")
+    message = str(caught.value)
+    assert f"its adapters {reason}" in message
+    assert message.endswith("which is what data are asked about: the base of the adapters.")
+    assert "\n" not in message
+
+
+@pytest.mark.filterwarnings("ignore:.*LoRA tensor:UserWarning")  # peft takes a bias of its own for damage
+def test_a_bias_of_adapters_is_merged_into_layers_that_have_one(tmp_path: Path) -> None:
+    base = tiny_lm(tmp_path / "base", "qwen2")
+    model = write_adapters(base, tmp_path / "adapter", lora_bias=True, target_modules=["q_proj", "v_proj"])
+    lm = load(tmp_path / "adapter")
+    np.testing.assert_allclose(lm.losses(lm.tokenise(some_examples())), losses_of(model, lm), rtol=1e-4)
+
+
 def test_damaged_or_infinite_adapters_are_refused(tmp_path: Path) -> None:
-    train(tiny_lm(tmp_path / "base"), tmp_path / "adapter")
+    write_adapters(tiny_lm(tmp_path / "base"), tmp_path / "adapter")
     path = tmp_path / "adapter" / "adapter_model.safetensors"
     stored = load_file(path)
     name = next(iter(stored))
@@ -204,13 +219,13 @@ def test_damaged_or_infinite_adapters_are_refused(tmp_path: Path) -> None:
 
 def test_adapters_of_a_wider_lm_are_refused(tmp_path: Path) -> None:
     tiny_lm(tmp_path / "base")
-    train(tiny_lm(tmp_path / "wide", hidden_size=32), tmp_path / "adapter")
+    write_adapters(tiny_lm(tmp_path / "wide", hidden_size=32), tmp_path / "adapter")
     with pytest.raises(ConfigError, match=r"cannot be loaded into a LlamaForCausalLM: .*--set base=MODEL$"):
         load(tmp_path / "adapter", base=str(tmp_path / "base"))
 
 
 def test_without_peft_the_extra_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    train(tiny_lm(tmp_path / "base"), tmp_path / "adapter")
+    write_adapters(tiny_lm(tmp_path / "base"), tmp_path / "adapter")
     monkeypatch.setitem(sys.modules, "peft", None)
     with pytest.raises(MissingExtraError, match=r"pip install 'airrep\[peft\]'$"):
         load(tmp_path / "adapter")

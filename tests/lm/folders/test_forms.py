@@ -127,6 +127,26 @@ def test_a_trainers_folder_stands_for_its_last_checkpoint(tmp_path: Path) -> Non
     assert find_lm(str(tmp_path / "out")).weights == tmp_path / "out"
 
 
+def test_the_only_adapters_of_a_folder_are_that_lm_and_several_are_named(tmp_path: Path) -> None:
+    """peft writes adapters that have a name into a subfolder of it, a trainer those into its checkpoints."""
+    base = Path(tiny_lm(tmp_path / "base"))
+    mine = adapters(tmp_path / "out" / "checkpoint-3" / "mine", str(base))
+    tiny_tokenizer().save_pretrained(tmp_path / "out")
+    found = find_lm(str(tmp_path / "out"))
+    assert (found.adapter, found.weights, found.tokenizer) == (mine, base, tmp_path / "out")
+    assert settled_name(str(tmp_path / "out" / "checkpoint-3")) == str(mine)
+    for name in ("a", "b"):
+        adapters(tmp_path / "two" / name, str(base))
+    assert refusal(tmp_path / "two") == (
+        ": holds 2 adapters (a, b), each in a folder of its own; expected one LM. Give the folder of one: --lm "
+        f"{tmp_path / 'two' / 'a'}"
+    )
+    adapters(tmp_path / "many" / "default", str(base)).joinpath("adapter_config.json").replace(
+        tmp_path / "many" / "adapter_config.json"
+    )
+    assert "no adapter_model.safetensors" in refusal(tmp_path / "many")  # what lies in the folder itself counts
+
+
 def test_a_checkpoint_takes_the_tokenizer_around_it(tmp_path: Path) -> None:
     checkpoint = tmp_path / "out" / "checkpoint-5"
     tiny_network().save_pretrained(checkpoint)

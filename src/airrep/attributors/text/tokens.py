@@ -13,6 +13,7 @@ from airrep.corpus.places import ends_in
 from airrep.corpus.words import UNSPACED, Words, plain, plain_places
 from airrep.errors import ConfigError
 from airrep.lm.folders.forms import ADAPTER_CONFIG, NEW_PLACE, find_lm, settled
+from airrep.lm.folders.gguf import gguf_of
 from airrep.runtime.hub import download, model_folder
 
 if TYPE_CHECKING:
@@ -147,6 +148,8 @@ def _file_of(name: str) -> Path:
         return BUNDLED / TOKENIZER
     instead = f"Give {WORDS}, {SUBWORDS}, or the folder of a model."
     path = model_folder("tokenizer", name)
+    if gguf_of(name, path) is not None:
+        return find_lm(name).tokenizer / TOKENIZER
     local = path.is_dir()
     if not local and path.is_absolute():
         raise ConfigError(

@@ -10,6 +10,7 @@ from typing import Any
 
 from airrep.errors import ConfigError
 from airrep.lm.folders.checkpoints import checkpoints_in, last_checkpoint
+from airrep.lm.folders.gguf import converted, gguf_of
 from airrep.runtime.artifacts.digests import file_digest, json_digest
 from airrep.runtime.hub import CODE, check_own_code, download, model_folder
 
@@ -48,12 +49,16 @@ class LmFiles:
     """Folder of adapters that are added to the weights."""
     base: str | None = None
     """Name of the base of the adapters, where there are some, whether they are added or left out."""
+    gguf: Path | None = None
+    """The GGUF file that the folder was made from."""
 
     def digests(self, trusted: bool = False) -> dict[str, str]:
         """sha256 of each file that decides what the LM reads and computes, by its name; of code, where it is trusted.
 
         Those of a base and of a tokenizer that lie elsewhere have ``base/`` or ``tokenizer/`` before their names.
         """
+        if self.gguf is not None:
+            return {"model.gguf": file_digest(self.gguf)}
         parts = {
             self.weights: _files(self.weights, (*_WEIGHTS, CONFIG)),
             self.tokenizer: _files(self.tokenizer, _TOKENIZER),
@@ -89,7 +94,7 @@ class LmFiles:
 
 
 def find_lm(name: str, trusted: bool = False, base: str | None = None, merged: bool | None = None) -> LmFiles:
-    """Find the files of an LM, given as a folder or as an id on the Hugging Face Hub.
+    """Find the files of an LM, given as a folder, as a GGUF file or as an id on the Hugging Face Hub.
 
     The folder has a whole LM, or adapters that peft wrote; or a trainer's checkpoints alone, whose last is taken.
 
@@ -104,6 +109,9 @@ def find_lm(name: str, trusted: bool = False, base: str | None = None, merged: b
         ConfigError: there is no such folder, it holds no LM, it brings program code and is not trusted, it or its base
             cannot be had from the Hub, or a base is given and there are no adapters.
     """
+    if (gguf := gguf_of(name, model_folder("lm", name))) is not None:
+        folder = converted(name, gguf)
+        return LmFiles(name, folder, folder, folder, gguf=gguf)
     folder = settled(_folder(name, trusted))
     check_own_code("lm", name, folder, trusted)
     if not _holds_adapters(name, folder):
@@ -136,8 +144,8 @@ def adapters_in(folder: Path) -> list[Path]:
 
 
 def settled_name(name: str) -> str:
-    """The whole path of :func:`settled` for a folder; other names as they are."""
-    return str(settled(Path(name).resolve())) if Path(name).is_dir() else name
+    """The whole path of :func:`settled` for a folder, and of a file; other names as they are."""
+    return str(settled(Path(name).resolve())) if Path(name).exists() else name
 
 
 def tokenizer_folder(name: str, folder: Path, base: Path | None = None) -> Path:

@@ -1,0 +1,107 @@
+"""GGUF files as target LMs: read once, by transformers, into a folder of the cache."""
+
+import json
+from collections.abc import Iterator
+from contextlib import contextmanager
+from importlib.util import find_spec
+from pathlib import Path
+
+from airrep.errors import ConfigError
+from airrep.runtime.artifacts.digests import json_digest
+from airrep.runtime.hub import without_bars
+from airrep.runtime.publishing.folders import new_place
+from airrep.runtime.remote.places import cache
+
+_ENDING = ".gguf"
+_PACKAGES = ("gguf", "accelerate")
+_PROJECTOR = "mmproj"  # of images, beside the LM of a model that sees
+_NAMED = 5
+
+
+def gguf_of(name: str, path: Path) -> Path | None:
+    """The GGUF file that a path is, or the only one of a folder without weights in safetensors; None if it has none.
+
+    Raises:
+        ConfigError: the folder has several.
+    """
+    if path.is_file():
+        return path if path.suffix == _ENDING else None
+    if not path.is_dir() or any(path.glob("*.safetensors")) or (path / "adapter_config.json").is_file():
+        return None
+    found = sorted(each for each in path.glob(f"*{_ENDING}") if not each.name.startswith(_PROJECTOR))
+    if len(found) > 1:
+        names = ", ".join(each.name for each in found[:_NAMED]) + (", …" if found[_NAMED:] else "")
+        raise ConfigError(
+            f"lm {name}: holds {len(found)} GGUF files ({names}); expected one LM. Give one: --lm "
+            f"{path / found[0].name}"
+        )
+    return found[0] if found else None
+
+
+def converted(name: str, file: Path) -> Path:
+    """The folder of the LM in a GGUF file: its weights as float32, its tokenizer and its chat template.
+
+    It is made when it is first needed, as large as 4 bytes a weight, and found again as long as the file stays as it
+    is. What a quantised file has lost stays lost.
+
+    Raises:
+        ConfigError: a package is missing, transformers cannot read it, or weights are missing.
+    """
+    import transformers
+
+    state = file.stat()
+    known = [str(file.resolve()), state.st_size, state.st_mtime_ns, transformers.__version__]
+    out = cache() / "gguf" / json_digest(known)[:16]
+    if not out.is_dir():
+        missing = [package for package in _PACKAGES if find_spec(package) is None]
+        if missing:
+            raise ConfigError(
+                f"lm {name}: is a GGUF file, which needs the package {' and '.join(missing)}. Install it with: pip "
+                f"install {' '.join(_PACKAGES)}"
+            )
+        with new_place(out, replace=True) as made:  # another process may have made it by then
+            _convert(name, file, made)
+    return out
+
+
+def _convert(name: str, file: Path, out: Path) -> None:
+    """Write what a GGUF file holds as transformers writes an LM."""
+    import torch
+    import transformers
+    from transformers import AutoModelForCausalLM, AutoTokenizer
+
+    plain = getattr(transformers, "GgufConfig", None)  # of later versions, which leave weights quantised otherwise
+    with _reading(name):
+        tokenizer = AutoTokenizer.from_pretrained(file.parent, gguf_file=file.name, local_files_only=True)
+        model, report = AutoModelForCausalLM.from_pretrained(
+            file.parent,
+            gguf_file=file.name,
+            local_files_only=True,
+            dtype=torch.float32,
+            output_loading_info=True,
+            **({} if plain is None else {"quantization_config": plain(dequantize=True)}),
+        )
+        absent = sorted(report["missing_keys"])  # transformers draws such weights at random
+        if absent:
+            raise ConfigError(f"lm {name}: lacks {len(absent)} weights, the first {absent[0]}. Give another file.")
+        model.hf_quantizer = None  # by which transformers holds the weights to be quantised still, and writes none
+        model.save_pretrained(out)
+        tokenizer.save_pretrained(out)
+    config = json.loads((out / "config.json").read_bytes())
+    config.pop("quantization_config", None)  # of the file; these weights are plain
+    (out / "config.json").write_text(json.dumps(config, indent=2, sort_keys=True), "utf-8")
+
+
+@contextmanager
+def _reading(name: str) -> Iterator[None]:
+    """Read without progress bars; what goes wrong becomes a one-line ConfigError."""
+    try:
+        with without_bars():
+            yield
+    except ConfigError:
+        raise
+    except Exception as error:  # of parsers of a format with many forms
+        reason = str(error).strip().partition("\n")[0].rstrip(".")[:300] or type(error).__name__
+        raise ConfigError(
+            f"lm {name}: cannot be read as a GGUF file: {reason}. Give the LM that it was made from."
+        ) from error
