@@ -1,7 +1,7 @@
 """The request for a plan, checked, and the benchmarks that it needs."""
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any, TypeAlias
 
@@ -86,7 +86,7 @@ class PlanRequest:
                     "leave it out."
                 )
             return cls(texts, examples, None, settings={**of_lm, **others}, train_layers=layers, **rest)
-        lm_settings = LmSettings.of({**of_lm, "lm": lm}).before()
+        lm_settings = LmSettings.of({**of_lm, "lm": lm})
         return cls(texts, examples, lm_settings, settings=others, tuning=tuning, train_layers=layers, **rest)
 
     def __post_init__(self) -> None:
@@ -182,7 +182,7 @@ def run_benchmarks(request: PlanRequest, tell: Tell, engine: Engine | None = Non
         TrainingError: a benchmark failed.
     """
     if request.lm is not None:
-        request.lm.find()
+        request = replace(request, lm=request.lm.before())
     rows = stream(request.seed, "plan").permutation(len(request.texts))[:SAMPLE]
     texts = request.texts.take(rows)
     distinct_rows(texts)

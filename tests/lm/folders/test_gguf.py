@@ -41,7 +41,9 @@ def as_stored(name: str, weight: torch.Tensor) -> np.ndarray:
     return weight.detach().numpy()
 
 
-def write_gguf(path: Path, chat: str | None = None, without: str = "nothing", **config: Any) -> Path:
+def write_gguf(
+    path: Path, chat: str | None = None, without: str = "nothing", rotated: bool = False, **config: Any
+) -> Path:
     """Write a tiny Llama as a GGUF file, weights as float32."""
     gguf = pytest.importorskip("gguf")
     network = tiny_network("llama", **config)
@@ -71,6 +73,8 @@ def write_gguf(path: Path, chat: str | None = None, without: str = "nothing", **
     for name, weight in network.named_parameters():
         if without not in name:
             writer.add_tensor(gguf_name(name), as_stored(name, weight))
+    if rotated:
+        writer.add_tensor("rope_freqs.weight", np.ones(2, np.float32))
     writer.write_header_to_file()
     writer.write_kv_data_to_file()
     writer.write_tensors_to_file()
@@ -141,6 +145,12 @@ def test_a_damaged_file_and_one_without_some_weights_are_refused(tmp_path: Path)
     assert refusal(file).startswith("lacks 2 weights, the first model.layers.0.mlp.down_proj.weight.")
     (tmp_path / "bad.gguf").write_bytes(b"no such format")
     assert refusal(tmp_path / "bad.gguf").startswith("cannot be read as a GGUF file: ")
+
+
+def test_scaled_rotations_which_transformers_passes_over_are_refused(tmp_path: Path) -> None:
+    assert refusal(write_gguf(tmp_path / "rope.gguf", rotated=True)).startswith(
+        "scales the rotation of positions (rope_freqs.weight), which transformers does not read from GGUF"
+    )
 
 
 def test_missing_packages_are_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

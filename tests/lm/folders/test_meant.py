@@ -53,6 +53,7 @@ def test_the_base_is_read_with_the_template_that_was_trained_with(tmp_path: Path
     assert all(bool((weight == own[name]).all()) for name, weight in lm.model.named_parameters())
 
 
+@pytest.mark.filterwarnings("ignore::UserWarning")  # peft takes a bias of its own for damage
 @pytest.mark.parametrize(
     "kind", [{"alora_invocation_tokens": [40]}, {"lora_bias": True}, {"init_lora_weights": "olora"}]
 )

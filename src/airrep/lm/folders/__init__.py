@@ -2,6 +2,6 @@
 
 checkpoints  Checkpoints that transformers' Trainer wrote, with their learning rates.
 forms        Find the files of a target LM: weights, adapters, tokenizer.
-gguf         GGUF files as target LMs: read once, by transformers, into a folder of the cache.
-meant        Which LM is meant: what asks how training changes an LM reads it as it is before.
+gguf         GGUF files as target LMs, read once into a folder of the cache.
+meant        Which LM is meant: mostly the one before training.
 """

@@ -1,8 +1,9 @@
-"""GGUF files as target LMs: read once, by transformers, into a folder of the cache."""
+"""GGUF files as target LMs, read once into a folder of the cache."""
 
 import json
 from collections.abc import Iterator
 from contextlib import contextmanager
+from importlib import import_module
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -15,6 +16,7 @@ from airrep.runtime.remote.places import cache
 _ENDING = ".gguf"
 _PACKAGES = ("gguf", "accelerate")
 _PROJECTOR = "mmproj"  # of images, beside the LM of a model that sees
+_SCALED = "gpt-oss."  # the only type whose scaling transformers reads
 _NAMED = 5
 
 
@@ -72,6 +74,7 @@ def _convert(name: str, file: Path, out: Path) -> None:
 
     plain = getattr(transformers, "GgufConfig", None)  # of later versions, which leave weights quantised otherwise
     with _reading(name):
+        _check_rotation(name, file)
         tokenizer = AutoTokenizer.from_pretrained(file.parent, gguf_file=file.name, local_files_only=True)
         model, report = AutoModelForCausalLM.from_pretrained(
             file.parent,
@@ -90,6 +93,18 @@ def _convert(name: str, file: Path, out: Path) -> None:
     config = json.loads((out / "config.json").read_bytes())
     config.pop("quantization_config", None)  # of the file; these weights are plain
     (out / "config.json").write_text(json.dumps(config, indent=2, sort_keys=True), "utf-8")
+
+
+def _check_rotation(name: str, file: Path) -> None:
+    """Refuse what rotates positions by factors of its own, which transformers passes over without a word."""
+    reader = import_module("gguf").GGUFReader(file)
+    found = [tensor.name for tensor in reader.tensors if tensor.name.startswith(("rope_freqs", "rope_factors"))]
+    found += [field for field in reader.fields if ".rope.scaling." in field and not field.startswith(_SCALED)]
+    if found:
+        raise ConfigError(
+            f"lm {name}: scales the rotation of positions ({found[0]}), which transformers does not read from GGUF, so "
+            "that losses would be wrong. Give the LM that it was made from."
+        )
 
 
 @contextmanager

@@ -1,4 +1,4 @@
-"""Which LM is meant: what asks how training changes an LM reads it as it is before."""
+"""Which LM is meant: mostly the one before training."""
 
 import logging
 import re
