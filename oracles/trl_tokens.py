@@ -259,9 +259,14 @@ def show(template: str, form: str, ours: Sequence[Tokens], theirs: Sequence[Toke
     """Both sides of the rows that differ: read, then counted."""
     for row, (mine, other) in enumerate(zip(ours, theirs, strict=False)):
         if mine != other:
-            print(f"-- {template}, {form}, row {row} (of {len(ours)} and {len(theirs)})")
+            say(f"-- {template}, {form}, row {row} (of {len(ours)} and {len(theirs)})")
             for name, (ids, start) in (("airrep", mine), ("trl", other)):
-                print(f"   {name:6} {tokenizer.decode(ids[:start])!r} | {tokenizer.decode(ids[start:])!r}")
+                say(f"   {name:6} {tokenizer.decode(ids[:start])!r} | {tokenizer.decode(ids[start:])!r}")
+
+
+def say(line: str) -> None:
+    """A line of the report."""
+    sys.stdout.write(f"{line}\n")
 
 
 def short(error: Exception) -> str:
@@ -276,15 +281,13 @@ def report(outcomes: Sequence[Outcome], floor: float, most: int) -> int:
         of_form = [outcome for outcome in outcomes if outcome.form == form]
         refused = sum(outcome.verdict == "refused" for outcome in of_form)
         equal = sum(outcome.verdict == "equal" for outcome in of_form)
-        print(
+        say(
             f"trl {trl.__version__}  {form:32} {equal:3} of {len(of_form) - refused:2} equal ({refused} refused by trl)"
         )
     for outcome in [outcome for outcome in compared if outcome.verdict != "equal"][:most]:
-        print(f"   {outcome.verdict:14} {outcome.template:26} {outcome.form:32} {outcome.why}")
+        say(f"   {outcome.verdict:14} {outcome.template:26} {outcome.form:32} {outcome.why}")
     share = sum(outcome.verdict == "equal" for outcome in compared) / max(1, len(compared))
-    print(
-        f"{share:.1%} of {len(compared)} pairs are equal (at least {floor:.1%})  {'ok' if share >= floor else 'FAIL'}"
-    )
+    say(f"{share:.1%} of {len(compared)} pairs are equal (at least {floor:.1%})  {'ok' if share >= floor else 'FAIL'}")
     return int(share < floor)
 
 
