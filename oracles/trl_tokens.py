@@ -120,9 +120,7 @@ def main() -> int:
         files = write_forms(Path(place))
         make_model(Path(place) / "base")
         outcomes = [
-            outcome
-            for template in chosen
-            for outcome in compare(template, Path(place), files, options.trained_with, options.verbose)
+            outcome for template in chosen for outcome in compare(template, Path(place), files, options.verbose)
         ]
     return report(outcomes, options.floor, options.differences)
 
@@ -134,7 +132,6 @@ def read_options() -> argparse.Namespace:
     parser.add_argument("--template", default="", help="only templates with this in their name")
     parser.add_argument("--differences", type=int, default=40, help="how many differences to print")
     parser.add_argument("--verbose", action="store_true", help="print both sides where they differ")
-    parser.add_argument("--trained-with", action="store_true", help="load the LM with trained_with='trl'")
     return parser.parse_args()
 
 
@@ -182,15 +179,12 @@ def make_model(folder: Path) -> None:
     transformers.LlamaForCausalLM(config).save_pretrained(folder)
 
 
-def compare(
-    template: Path, place: Path, files: dict[str, Path], trained_with: bool, verbose: bool
-) -> Iterator[Outcome]:
+def compare(template: Path, place: Path, files: dict[str, Path], verbose: bool) -> Iterator[Outcome]:
     """Each form under one template."""
     folder = with_template(place, template)
     tokenizer = transformers.AutoTokenizer.from_pretrained(folder)
     model = transformers.AutoModelForCausalLM.from_pretrained(folder)
-    named = {"trained_with": "trl"} if trained_with else {}
-    lm = airrep.load_lm({"lm": str(folder), "max_tokens": 8192, **named})
+    lm = airrep.load_lm({"lm": str(folder), "max_tokens": 8192})
     for form, path in files.items():
         yield compare_form(template.stem, form, path, model, tokenizer, lm, verbose)
 
@@ -243,7 +237,7 @@ def with_start(ids: list[int], labels: list[int]) -> Tokens:
 
 def airrep_tokens(path: Path, lm: airrep.TargetLM) -> list[Tokens]:
     """Ids and first counted token of each row, as airrep's LM reads them."""
-    documents = lm.tokenise(airrep.read_corpus(path))
+    documents = lm.tokenise(airrep.read_corpus(path, trained_with="trl"))
     starts = [int(start) for start in documents.starts]
     return [([int(token) for token in documents.sequence(row)], start) for row, start in enumerate(starts)]
 
