@@ -2,8 +2,9 @@
 
 For each template a folder with the same tiny LM and tokenizer is made. trl's `SFTTrainer` prepares a file of rows, and
 airrep reads the same file with that folder's LM. Equal are a form and a template if every row has the same ids, and the
-same first counted token. Where trl itself refuses a row (a template takes no system prompt, say), there is nothing to
-compare.
+same first counted token. There is nothing to compare where trl itself refuses a row (a template takes no system prompt,
+say), nor where airrep refuses what trl trains although its template left the answer out. The clock that templates ask
+for the date stands still.
 """
 
 import argparse
@@ -12,9 +13,12 @@ import logging
 import sys
 import tempfile
 import warnings
+from collections import Counter
 from collections.abc import Iterator, Sequence
+from datetime import datetime, tzinfo
 from pathlib import Path
 from typing import Any, NamedTuple, TypeAlias
+from unittest.mock import patch
 
 import datasets
 import transformers
@@ -108,13 +112,23 @@ class Outcome(NamedTuple):
     template: str
     form: str
     verdict: str
-    """``"equal"``, ``"refused"`` (by trl), ``"ids"``, ``"counted"`` or ``"airrep refuses"``."""
+    """``"equal"``, ``"refused"`` by trl, ``"empty"`` of answers, ``"ids"``, ``"counted"`` or ``"airrep refuses"``."""
     why: str = ""
+
+
+class FirstOfJanuary(datetime):
+    """A clock that stands still."""
+
+    @classmethod
+    def now(cls, tz: tzinfo | None = None) -> datetime:
+        """The day that airrep gives to templates that ask."""
+        return datetime(2025, 1, 1, tzinfo=tz)
 
 
 def main() -> int:
     """Compare, print, and give the exit status."""
     options = read_options()
+    patch("transformers.utils.chat_template_utils.datetime", FirstOfJanuary).start()
     chosen = [path for path in shipped_templates() if options.template in path.stem]
     with tempfile.TemporaryDirectory() as place:
         files = write_forms(Path(place))
@@ -211,11 +225,19 @@ def compare_form(
     try:
         ours = airrep_tokens(path, lm)
     except Exception as error:  # a crash of ours is a difference too
-        return Outcome(template, form, "airrep refuses", short(error))
+        empty = isinstance(error, airrep.AirRepError) and leaves_out(theirs, form, tokenizer)
+        return Outcome(template, form, "empty" if empty else "airrep refuses", short(error))
     verdict = judge(ours, theirs)
     if verdict != "equal" and verbose:
         show(template, form, ours, theirs, tokenizer)
     return Outcome(template, form, verdict)
+
+
+def leaves_out(theirs: Sequence[Tokens], form: str, tokenizer: Any) -> bool:
+    """Whether trl learns no word of any answer of a form."""
+    learnt = " ".join(tokenizer.decode(ids[start:]) for ids, start in theirs)
+    answers = [message["content"] for row in FORMS[form] for message in row.get("completion", row.get("messages", []))]
+    return not any(str(answer)[-8:] in learnt for answer in answers)
 
 
 def trl_tokens(path: Path, model: Any, tokenizer: Any) -> list[Tokens]:
@@ -270,13 +292,13 @@ def short(error: Exception) -> str:
 
 def report(outcomes: Sequence[Outcome], floor: float, most: int) -> int:
     """A line for each form, and the differences; 1 if fewer than the floor are equal."""
-    compared = [outcome for outcome in outcomes if outcome.verdict != "refused"]
+    compared = [outcome for outcome in outcomes if outcome.verdict not in ("refused", "empty")]
     for form in FORMS:
-        of_form = [outcome for outcome in outcomes if outcome.form == form]
-        refused = sum(outcome.verdict == "refused" for outcome in of_form)
-        equal = sum(outcome.verdict == "equal" for outcome in of_form)
+        of_form = Counter(outcome.verdict for outcome in outcomes if outcome.form == form)
+        apart = of_form["refused"] + of_form["empty"]
         say(
-            f"trl {trl.__version__}  {form:32} {equal:3} of {len(of_form) - refused:2} equal ({refused} refused by trl)"
+            f"trl {trl.__version__}  {form:32} {of_form['equal']:3} of {of_form.total() - apart:2} equal "
+            f"({of_form['refused']} refused by trl, {of_form['empty']} without the answer)"
         )
     for outcome in [outcome for outcome in compared if outcome.verdict != "equal"][:most]:
         say(f"   {outcome.verdict:14} {outcome.template:26} {outcome.form:32} {outcome.why}")
