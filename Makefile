@@ -8,7 +8,7 @@ RUN := OMP_NUM_THREADS=1 $(BIN)/python
 TEST := $(RUN) -m pytest --numprocesses auto --dist loadfile
 ORACLES := $(VENV)/oracles/bin/python
 
-.PHONY: demo test check lint fast hostile bench oracles format docs clean
+.PHONY: demo test check lint fast hostile bench oracles trainers format docs clean
 
 demo: $(VENV)/airrep  ## index, attribute, select and report on real data that comes with airrep
 	$(BIN)/airrep demo --out airrep-demo
@@ -46,6 +46,9 @@ bench: $(VENV)/bench  ## speed and memory against plain references, as ratios of
 	$(RUN) benchmarks/training.py --rounds 2
 	$(RUN) benchmarks/gradients.py --count 12
 	PYTHONPATH=tests $(RUN) benchmarks/planted.py
+
+trainers: $(VENV)/trainers/ready  ## tokens and what counts against trl's own data code
+	OMP_NUM_THREADS=1 $(VENV)/trainers/bin/python -W ignore oracles/trl_tokens.py
 
 oracles: $(VENV)/oracles/ready  ## gradient methods and DSIR against captum, kronfluence, traker and data-selection
 	OMP_NUM_THREADS=1 $(ORACLES) -W ignore oracles/tracin.py
@@ -97,4 +100,13 @@ $(VENV)/oracles/ready: constraints.txt pyproject.toml oracles/requirements.txt o
 	$(ORACLES) $(INSTALL) --editable .
 	$(ORACLES) $(INSTALL) --requirement oracles/requirements.txt
 	$(ORACLES) $(INSTALL) --no-deps --requirement oracles/no-deps.txt
+	touch $@
+
+# Another environment: trl asks for versions of its own.
+$(VENV)/trainers/ready: constraints.txt pyproject.toml oracles/trainers.txt
+	$(PYTHON) -m venv $(VENV)/trainers
+	$(VENV)/trainers/bin/python -m pip install --quiet --upgrade "pip>=25.1"
+	$(VENV)/trainers/bin/python -m pip install --quiet --constraint constraints.txt torch
+	$(VENV)/trainers/bin/python -m pip install --quiet --constraint constraints.txt --editable .
+	$(VENV)/trainers/bin/python -m pip install --quiet --constraint constraints.txt --requirement oracles/trainers.txt
 	touch $@
