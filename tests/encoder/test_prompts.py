@@ -15,6 +15,7 @@ from airrep.encoder.base import Encoder
 from airrep.encoder.load import load_encoder
 from airrep.encoder.prompts import SETTINGS, Prompts, choose_prompts
 from airrep.errors import ArtifactError, ConfigError, DataError
+from airrep.runtime.settings import read_settings
 
 OWN = {"query": "question: ", "document": "answer: ", "other": "z "}
 
@@ -90,6 +91,13 @@ def test_prompts_that_the_library_saves_are_those_that_it_takes(
     encoder, library = load(tmp_path / "saved"), SentenceTransformer(str(tmp_path / "saved"), device="cpu")
     for queries, encode in ((True, library.encode_query), (False, library.encode_document)):
         np.testing.assert_allclose(encoder.encode_texts(TEXTS, queries=queries), encode(TEXTS), rtol=1e-4, atol=1e-5)
+
+
+def test_an_empty_prompt_on_a_command_line_is_none(tmp_path: Path) -> None:
+    folder = str(with_prompts(tmp_path / "encoder", OWN))
+    for given, wanted in (([], "question: "), (["query_prompt="], ""), (["query_prompt=null"], "question: ")):
+        settings = read_settings(None, given) | {"encoder": folder, "device": "cpu"}
+        assert make_attributor("gte", settings).encoder.prompts == Prompts(wanted, "answer: ")
 
 
 def test_a_model_without_settings_has_no_prompts(tmp_path: Path) -> None:

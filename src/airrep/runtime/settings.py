@@ -107,7 +107,8 @@ def read_settings(path: Path | None, overrides: Sequence[str] = ()) -> dict[str,
         if name.strip() in seen:
             raise ConfigError(f"--set {override}: '{name.strip()}' is set already; expected it once. Leave one out.")
         seen.add(name.strip())
-        values[name.strip()] = _parse_yaml(value, f"--set {override}")
+        # Nothing is no YAML value; a shell makes it of key='', which is meant as an empty text. key=null is None.
+        values[name.strip()] = _parse_yaml(value, f"--set {override}") if value else ""
     return values
 
 
