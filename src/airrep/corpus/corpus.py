@@ -344,10 +344,10 @@ def read_corpus(
     longest_line: int = LONGEST_LINE,
     progress: Callable[[int, int | None], None] | None = None,
 ) -> Corpus:
-    """Read a JSONL, JSON, CSV, TSV or Parquet file, alone or as ``.gz`` or ``.zst``, a folder of them, or a dataset.
+    """Read a JSONL, JSON, CSV, TSV, Parquet or Arrow file, also as ``.gz`` or ``.zst``, a folder of them, or a dataset.
 
     Args:
-        path: the file, a folder of such files or of texts, a folder saved by ``datasets``, or the Hub id of a
+        path: the file, a folder of such files or of texts, a folder of ``datasets`` or Lance, or the Hub id of a
             dataset such as "org/name".
         prompt_field: name of the prompt's field; by default the accepted names are looked for (docs/data.md).
         response_field: name of the response's field; likewise.

@@ -16,7 +16,7 @@ from airrep.corpus.sources.tables import pieces, table_rows
 from airrep.errors import ConfigError, DataError
 
 CorpusLike: TypeAlias = Any
-"""A path, a :class:`Corpus`, a Hugging Face ``Dataset``, a table of pandas, polars or pyarrow, a dict of columns, or
+"""A path, a :class:`Corpus`, a Hugging Face ``Dataset``, a table of pandas, polars, DuckDB or pyarrow, a dict of columns, or
 several examples as :class:`Example` objects or dicts. Beartype and mypy cannot name those of libraries that need not be
 installed."""
 QueriesLike: TypeAlias = Any
