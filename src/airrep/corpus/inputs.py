@@ -16,9 +16,9 @@ from airrep.corpus.sources.tables import pieces, table_rows
 from airrep.errors import ConfigError, DataError
 
 CorpusLike: TypeAlias = Any
-"""A path, a :class:`Corpus`, a Hugging Face ``Dataset``, a table of pandas, polars, DuckDB or pyarrow, a dict of columns, or
-several examples as :class:`Example` objects or dicts. Beartype and mypy cannot name those of libraries that need not be
-installed."""
+"""A path, a :class:`Corpus`, a Hugging Face ``Dataset``, a table of pandas, polars, DuckDB or pyarrow, a dict of
+columns, or several examples as :class:`Example` objects or dicts. Beartype and mypy cannot name those of libraries that
+need not be installed."""
 QueriesLike: TypeAlias = Any
 """The same; and one example, one dict, or texts, each the response to an empty prompt. A file is a ``Path``."""
 EXPECTED = "a Path, a Corpus, a Dataset, a table, or a list of examples or dicts"
