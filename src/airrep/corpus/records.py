@@ -10,7 +10,7 @@ from uuid import UUID
 
 from airrep.corpus.encodings import remedy_of_text
 from airrep.corpus.fields import part_of
-from airrep.corpus.schemas.conversations import CHAT_KEYS, Pair, is_chat_of_example, is_messages
+from airrep.corpus.schemas.conversations import CHAT_KEYS, MESSAGES, Pair, is_chat_of_example, is_messages
 from airrep.corpus.schemas.forms import PAIRS, Preferences, Read, Turns, names, read_chat, read_form
 from airrep.corpus.schemas.trainers import TrainerName, trainer_of
 from airrep.corpus.schemas.values import describe, is_missing, label, name, plain, text, text_or_blank
@@ -218,12 +218,17 @@ def encode_metadata(metadata: Mapping[str, Any]) -> str | None:
     return encoded if values else None
 
 
+_TOLD = json.dumps(dict(MESSAGES), separators=(",", ":"))
+
+
 def encode_chat(chat: Mapping[str, Any]) -> str:
     """Return an example's chat as one line of JSON, keys in their order: templates write them in it.
 
     Raises:
         DataError: it is none, or holds what is no JSON value.
     """
+    if chat is MESSAGES:  # of most conversations
+        return _TOLD
     if not is_chat_of_example(chat):
         raise DataError(
             f"chat is {describe(chat)} that is none of an example; an object with {', '.join(CHAT_KEYS)} is expected"

@@ -256,18 +256,24 @@ def _answers(messages: list[Message], name: str) -> list[int]:
 
 
 def _pair(messages: list[Message], place: int) -> Pair:
-    prompt = prompt_of(_not_silent(messages[:place]))
-    return Pair(prompt, messages[place].content, chat=_chat(messages[: place + 1], prompt))
+    return Pair(prompt_of(_not_silent(messages[:place])), messages[place].content, chat=_chat(messages[: place + 1]))
 
 
-def _chat(messages: Sequence[Message], prompt: str) -> Mapping[str, Any] | None:
+def _are_told(messages: Sequence[Message]) -> bool:
+    """Whether :func:`chat_of` finds these messages, all as they were, in the text that they make as a prompt."""
+    first = next((number for number, one in enumerate(messages) if one.role != "system"), len(messages))
+    plain = all(one.given is None and one.role != "tools" for one in messages)
+    return plain and first <= 1 and len(_not_silent(messages)) == len(messages)
+
+
+def _chat(messages: Sequence[Message]) -> Mapping[str, Any] | None:
     """What a trainer gives to a chat template; None where the prompt's and the response's texts tell all of it."""
     tools = [tool for one in messages if one.role == "tools" and one.given for tool in one.given["tools"]]
     # tools that are no list can only be text, as they always were: of the system prompt
     said = [one for one in messages if one.role != "tools" or one.given is None]
+    if not tools and _are_told(said):
+        return None if [one.role for one in said] == ["user", "assistant"] else MESSAGES
     given = [one.given or chat_message("system" if one.role == "tools" else one.role, _told(one)) for one in said]
-    if not tools and given == [*chat_of(prompt), chat_message("assistant", messages[-1].content)]:
-        return None if [one["role"] for one in given] == ["user", "assistant"] else MESSAGES
     return {"messages": given, **({"tools": tools} if tools else {})}
 
 
@@ -298,10 +304,17 @@ def _told(message: Message) -> str:
     return f"Tools: {message.content}" if message.role == "tools" else message.content
 
 
+_USUAL = ("user", "assistant", "system", "tool")
+
+
 def _message(number: int, message: object) -> Message:
     """Return one message."""
     if not isinstance(message, Mapping):
         raise DataError(f"message {number} is {describe(message)}; an object with role and content is expected")
+    if len(message) == 2 and message.get("role") in _USUAL and isinstance(message.get("content"), str):  # most are
+        said = message["content"]
+        if said and not said.isspace():
+            return Message(message["role"], text(f"the content of message {number}", said))
     role_key, content_key = _keys(message)
     role, written = role_of(f"the {role_key} of message {number}", message.get(role_key))
     silent = role in _SILENT and _is_blank(message.get(content_key)) and not message.get("tool_calls")

@@ -75,11 +75,11 @@ _SYSTEM = ("system", "system_prompt")
 _AS_TRL = "joined without a chat template as trl does"
 _OPTIONS = ("options", "choices")
 """Names of the answers to choose from."""
-_TELLING = (
+_TELLING = {
     *("system", "system_prompt", "history", "tools", "functions", *CHATS, "rejected", "rejected_response"),
     *("rejected_messages", "answer", "solution", "response", "output", "completion", "context", "reasoning"),
     *("reasoning_content", "rationale", "chain_of_thought", "thinking", *_OPTIONS, "segments", "chosen"),
-)
+}
 """Fields that look like a turn, an answer or a system prompt: they are named where they are not read."""
 _EXPECTED = (
     ", ".join(dict.fromkeys("/".join(pair) for pair in PAIRS)) + ", chosen/rejected, messages, conversations or text"
@@ -104,9 +104,10 @@ def read_form(
 
 
 def _read(rest: dict[str, Any], turns: Turns, preferences: Preferences, trainer: Trainer) -> Read:
-    pair = next((pair for pair in PAIRS if all(rest.get(name) is not None for name in pair)), None)
-    chat = next((name for name in CHATS if is_chat(rest.get(name))), None)
-    if pair is not None and (chat is None or pair in _BEFORE_CHATS):
+    chat = next((name for name in CHATS if name in rest and is_chat(rest[name])), None)
+    pairs = PAIRS if chat is None else _BEFORE_CHATS
+    pair = next((pair for pair in pairs if rest.get(pair[0]) is not None and rest.get(pair[1]) is not None), None)
+    if pair is not None:
         return _read_pair(rest, *pair, turns, trainer)
     if is_tree(rest.get("prompt")):
         return Read("a tree of messages (OASST)", of_tree(rest.pop("prompt"), every=turns == "all"))
@@ -141,18 +142,17 @@ def _with_kwargs(pair: Pair, kwargs: object) -> Pair:
 
 def _avoided(rest: dict[str, Any], form: str) -> str:
     """Say of an answer that KTO's data mark as one to avoid that it is one."""
-    tag = str(rest.get("kto_tag")).lower()
-    if tag in _TRUTHS:
-        rest["kto_tag"] = _TRUTHS[tag]
+    if rest.get("kto_tag") is not None:
+        rest["kto_tag"] = _TRUTHS.get(str(rest["kto_tag"]).lower(), rest["kto_tag"])
     for name in ("kto_tag",) if form.startswith(PLAIN) else KTO_FIELDS:
-        if _TRUTHS.get(str(rest.get(name)).lower()) is False:  # CSV has it as a text
+        if name in rest and _TRUTHS.get(str(rest[name]).lower()) is False:  # CSV has it as a text
             return f", {name} false ({KTO}; here as any other, unless a filter leaves it out)"
     return ""
 
 
 def _left_out(rest: Mapping[str, Any]) -> str:
     """Name what looks like a turn, an answer or a system prompt, and is not read."""
-    names = [name for name in _TELLING if not _is_empty(rest.get(name))]
+    names = sorted((name for name in _TELLING & rest.keys() if not _is_empty(rest[name])), key=list(rest).index)
     return f" ({', '.join(names)} beside: not read)" if names else ""
 
 

@@ -27,6 +27,7 @@ _HIDES = ("masked",)
 MARKS = (*_COUNTS, *_HIDES)
 """Keys of a message that say whether it is learnt: of OpenAI, ms-swift, LLaMA-Factory, verl, axolotl, Fireworks,
 torchtune."""
+_MARKS = frozenset(MARKS)
 
 
 def role_of(where: str, value: object) -> tuple[str, str]:
@@ -39,7 +40,7 @@ def role_of(where: str, value: object) -> tuple[str, str]:
         >>> role_of("the role of message 1", "GPT"), role_of("the role of message 1", "ipython")
         (('assistant', 'assistant'), ('tool', 'ipython'))
     """
-    given = text(where, value).strip().lower()
+    given = value if isinstance(value, str) and value in _KNOWN else text(where, value).strip().lower()
     role = _KNOWN.get(given)
     if role is None:
         raise DataError(
@@ -59,6 +60,8 @@ def is_learnt(number: int, message: Mapping[str, Any]) -> bool:
         >>> is_learnt(1, {"weight": 0}), is_learnt(1, {"masked": True}), is_learnt(1, {"train": None})
         (False, False, True)
     """
+    if _MARKS.isdisjoint(message):  # nearly always
+        return True
     counted = [_truth(number, name, message[name]) for name in _COUNTS if message.get(name) is not None]
     hidden = [_truth(number, name, message[name]) for name in _HIDES if message.get(name) is not None]
     return all(counted) and not any(hidden)

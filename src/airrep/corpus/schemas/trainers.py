@@ -49,10 +49,10 @@ class Trainer(NamedTuple):
 
     def marked(self, pair: Pair) -> Pair:
         """A pair that a chat template is for, with where its learnt part ends."""
-        chat = chat_of_pair(pair)
-        if not self.bare or not pair.prompt or "form" in chat:
+        if not self.bare or not pair.prompt:
             return pair
-        return pair._replace(chat={**chat, "learn": "words"})
+        chat = chat_of_pair(pair)
+        return pair if "form" in chat else pair._replace(chat={**chat, "learn": "words"})
 
 
 DEFAULT = Trainer()
