@@ -15,14 +15,14 @@ from pathlib import Path
 
 import numpy as np
 import torch
-from cpu import interleave, verdict
+from cpu import bfloat16_verdict, interleave, verdict
 
 import airrep
 from airrep.corpus.corpus import Example
 from airrep.encoder.base import Encoder
 from airrep.encoder.load import PackedEncoder, load_encoder
 from airrep.encoder.tokens import TextTokenizer
-from airrep.runtime.devices import ResolvedPrecision, resolve_precision
+from airrep.runtime.devices import ResolvedPrecision
 
 DEMO = Path(airrep.__file__).parent / "data" / "train.jsonl"
 ASKED: dict[ResolvedPrecision, float] = {"float32": 1.6, "bfloat16": 3.0}
@@ -63,11 +63,11 @@ def tokenizer_of(encoder: Encoder) -> TextTokenizer:
 
 
 def describe(texts: list[str], encoder: Encoder) -> str:
-    """Number and lengths of the texts, and which precision this machine would choose."""
+    """Number and lengths of the texts."""
     lengths = [len(tokens) for tokens in tokenizer_of(encoder)(texts)]
     return (
         f"{len(texts)} texts of {min(lengths)}-{max(lengths)} tokens, mean {np.mean(lengths):.0f}; "
-        f"{torch.get_num_threads()} thread(s); precision 'auto' is {resolve_precision('auto', 'cpu')} here"
+        f"{torch.get_num_threads()} thread(s)"
     )
 
 
@@ -94,10 +94,8 @@ def measure_cpu(texts: list[str], encoders: Mapping[ResolvedPrecision, Encoder],
 
 
 def judge(kind: ResolvedPrecision, ratio: float, ask: float) -> str:
-    """A ratio beside what is asked for; bfloat16 is asked to be fast only where the processor is fast at it."""
-    if kind == "bfloat16" and resolve_precision("auto", "cpu") == "float32":
-        return f"{ratio:.2f} (ask >= {ask:g} holds for processors fast at bfloat16; this one is not, so auto avoids it)"
-    return verdict(ratio, ask)
+    """A ratio beside what is asked for."""
+    return bfloat16_verdict(ratio, ask) if kind == "bfloat16" else verdict(ratio, ask)
 
 
 def measure_cuda(texts: list[str], name: str, repeats: int = 8) -> None:

@@ -16,7 +16,7 @@ from typing import Any
 
 import numpy as np
 import torch
-from cpu import interleave, verdict
+from cpu import bfloat16_verdict, interleave, verdict
 from transformers.utils import logging
 
 from airrep.corpus.corpus import Example
@@ -24,7 +24,6 @@ from airrep.lm.documents import Documents
 from airrep.lm.fine_tune import order_of
 from airrep.lm.model import TargetLM, load_lm
 from airrep.lm.settings import FineTuneSettings, LmSettings
-from airrep.runtime.devices import resolve_precision
 
 ASKED = {"fine-tune": {"float32": 4.0, "bfloat16": 5.5}, "evaluation": {"float32": 4.5, "bfloat16": 7.0}}
 SETTINGS = FineTuneSettings(epochs=1, learning_rate=5e-4)
@@ -72,7 +71,7 @@ def describe(documents: Documents) -> str:
     lengths = documents.lengths
     return (
         f"{len(documents)} examples of {lengths.min()}-{lengths.max()} tokens, mean {lengths.mean():.0f}, of which "
-        f"{documents.response_lengths.mean():.0f} response; one thread; 'auto' is {resolve_precision('auto', 'cpu')}"
+        f"{documents.response_lengths.mean():.0f} response; one thread"
     )
 
 
@@ -180,10 +179,8 @@ def report(
 
 
 def judge(kind: str, ratio: float, ask: float) -> str:
-    """A ratio beside what is asked for; bfloat16 is asked to be fast only where the processor is fast at it."""
-    if kind == "bfloat16" and resolve_precision("auto", "cpu") == "float32":
-        return f"{ratio:.2f} (ask >= {ask:g} holds for processors fast at bfloat16; this one is not, so auto avoids it)"
-    return verdict(ratio, ask)
+    """A ratio beside what is asked for."""
+    return bfloat16_verdict(ratio, ask) if kind == "bfloat16" else verdict(ratio, ask)
 
 
 if __name__ == "__main__":

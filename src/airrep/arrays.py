@@ -24,6 +24,8 @@ if TYPE_CHECKING:
 else:
     from jaxtyping import Bool, Float32, Int64
 
+ALIKE = 1e-5
+"""Cosines, and shares made of them, are known to so much: processors and batches round differently."""
 NumbersLike: TypeAlias = Any
 """Numbers as an array, nested lists, a table or a tensor: what ``np.asarray`` takes, and tensors of any device."""
 
@@ -159,6 +161,18 @@ def multiply_rows(
     scaled: SparseFeatures = features.copy()
     scaled.data *= np.repeat(factors.astype(np.float32), np.diff(features.indptr))
     return scaled
+
+
+def reaches(values: np.ndarray, threshold: float) -> Mask:
+    """Whether values are at or above a threshold, or below it by rounding alone."""
+    reached: Mask = values >= threshold - ALIKE
+    return reached
+
+
+def descending(values: np.ndarray) -> Rows:
+    """Places of values, the greatest first; those that differ by rounding alone go by place."""
+    order: Rows = np.argsort(-np.round(values / ALIKE), kind="stable")
+    return order
 
 
 @overload

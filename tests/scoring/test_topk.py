@@ -1,5 +1,8 @@
 """Exact top-k: one result, however it is found."""
 
+import os
+import subprocess
+import sys
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -86,6 +89,17 @@ def test_processors_without_int8_give_the_same(monkeypatch: pytest.MonkeyPatch) 
     plain = top_k(queries, blocks, 50)
     np.testing.assert_array_equal(fast.rows, plain.rows)
     np.testing.assert_array_equal(fast.scores, plain.scores)
+
+
+@pytest.mark.parametrize("held_back", [{}, {"ONEDNN_MAX_CPU_ISA": "AVX2"}], ids=["all", "AVX2 alone"])
+def test_codes_are_taken_only_where_their_products_are_exact(held_back: dict[str, str]) -> None:
+    """torch's sums of int8 products saturate without VNNI, and say nothing."""
+    program = (
+        "import torch; from airrep.scoring.products import fast_int8\n"
+        "codes = torch.full((64, 64), 127, dtype=torch.int8)\n"
+        "assert not fast_int8() or (torch._int_mm(codes, codes) == 64 * 127**2).all()"
+    )
+    subprocess.run([sys.executable, "-c", program], env=os.environ | held_back, check=True)
 
 
 @pytest.mark.parametrize("d", [1, 15, 16, 17, 130])

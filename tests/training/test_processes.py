@@ -40,6 +40,11 @@ def losses(folder: Path) -> list[float]:
     return [line["loss"] for line in lines if "loss" in line]
 
 
+ROUNDING = 1e-4
+"""Of the longest gradient. Each process has other texts in a batch, which moves a feature by up to 1e-6 of its length
+where products depend on the number of their rows; the loss divides by deviations of scores, far smaller than these."""
+
+
 def test_two_processes_have_the_gradient_of_one(tmp_path: Path) -> None:
     tiny_settings(tmp_path)
     run(tmp_path, "gradients")
@@ -52,7 +57,7 @@ def test_two_processes_have_the_gradient_of_one(tmp_path: Path) -> None:
             shared = load_file(tmp_path / f"gradients-{layers}-{rank}-of-2.safetensors")
             assert alone.keys() == shared.keys()
             for name in alone:
-                assert float((alone[name] - shared[name]).norm()) <= 1e-5 * longest, (layers, rank, name)
+                assert float((alone[name] - shared[name]).norm()) <= ROUNDING * longest, (layers, rank, name)
 
 
 def test_two_processes_train_one_encoder(tmp_path: Path) -> None:

@@ -12,7 +12,7 @@ from airrep.answers.likeness.containment import Contained, Containment, Seen
 from airrep.answers.likeness.meaning import StoredMeaning
 from airrep.answers.likeness.records import RecordKeys
 from airrep.answers.texts import kept_examples, words_of
-from airrep.arrays import Mask
+from airrep.arrays import ALIKE, Mask
 from airrep.attributors.base import OnProgress, count_rows
 from airrep.corpus.corpus import Example
 from airrep.corpus.inputs import as_examples
@@ -167,7 +167,7 @@ def _verdict(text: SameText | None, found: _Found, meaning: SameMeaning | None, 
         return "contained"
     if text is not None and text.share >= settings.nearly:  # all of a few n-grams that no template has is not all
         return "nearly contained"
-    if meaning is not None and meaning.cosine >= settings.cosine:
+    if meaning is not None and meaning.cosine >= settings.cosine - ALIKE:
         return "alike in meaning"
     return "too short to tell" if found == "too short" and meaning is None else "clean"
 

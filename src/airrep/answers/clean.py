@@ -12,7 +12,7 @@ import numpy as np
 from pydantic import model_validator
 
 from airrep.answers.answer import Answer
-from airrep.answers.harm import HARM
+from airrep.answers.harm import harms
 from airrep.answers.likeness.common import Templates
 from airrep.answers.likeness.duplicates import find_duplicates
 from airrep.answers.likeness.meaning import mostly_unknown
@@ -20,7 +20,7 @@ from airrep.answers.likeness.neighbours import Neighbours, disagreement, robust_
 from airrep.answers.likeness.records import RecordKeys
 from airrep.answers.spread import spread_of, stream_scores
 from airrep.answers.texts import kept_examples, kept_values
-from airrep.arrays import Mask, Rows, unit_rows
+from airrep.arrays import Mask, Rows, descending, reaches, unit_rows
 from airrep.attributors.base import OnProgress, count_rows
 from airrep.attributors.methods import make_attributor
 from airrep.corpus.corpus import Example
@@ -315,8 +315,8 @@ class _Looking:
         labels = [self._labels[place] for place in known.tolist()]
         votes = vote(labels, self._near(known))
         with np.errstate(invalid="ignore"):
-            doubted = np.flatnonzero((votes.own <= self._settings.own_share) & (votes.most >= 0.5))
-        for place in doubted[np.argsort(votes.own[doubted] - votes.most[doubted], kind="stable")].tolist():
+            doubted = np.flatnonzero(reaches(-votes.own, -self._settings.own_share) & reaches(votes.most, 0.5))
+        for place in doubted[descending(votes.most[doubted] - votes.own[doubted])].tolist():
             reason = f"of its nearest prompts {votes.most[place]:.0%} say '{votes.best[place]}', "
             yield int(known[place]), votes.own[place], f"{reason}{votes.own[place]:.0%} '{labels[place]}'"
 
@@ -352,8 +352,7 @@ class _Looking:
         encoded = self._index.encode_queries(self._queries)
         spread = spread_of(encoded, self._index.blocks, self._keep)
         shares = [
-            ((scores < 0) & (spread.effects(scores) <= HARM)).mean(axis=0)
-            for _, scores in stream_scores(encoded, self._index.blocks, self._keep)
+            harms(scores, spread).mean(axis=0) for _, scores in stream_scores(encoded, self._index.blocks, self._keep)
         ]
         share = np.concatenate(shares)
         for place in _above(share, self._settings.harmed):
@@ -361,7 +360,7 @@ class _Looking:
 
 
 def _above(values: np.ndarray, threshold: float) -> list[int]:
-    """Places of values at or above a threshold, the greatest first; ties by place."""
-    order = np.argsort(-values, kind="stable")
-    places: list[int] = order[values[order] >= threshold].tolist()
+    """Places of values at or above a threshold to rounding, the greatest first; ties by place."""
+    order = descending(values)
+    places: list[int] = order[reaches(values[order], threshold)].tolist()
     return places

@@ -7,7 +7,7 @@ import numpy as np
 
 from airrep.answers.answer import Answer
 from airrep.answers.spread import Leaders, Spread, spread_of, stream_scores
-from airrep.arrays import Features, Mask
+from airrep.arrays import ALIKE, Features, Mask, reaches
 from airrep.attributors.base import OnProgress
 from airrep.corpus.corpus import Example
 from airrep.corpus.inputs import as_examples
@@ -120,9 +120,9 @@ def harmful(
     encoded = index.encode_queries(asked, progress)
     spread = spread_of(encoded, index.blocks, keep)
     found = top_k(encoded, index.blocks, k, keep=keep, least=True)
-    effects = spread.effects(found.scores.astype(np.float64)).astype(np.float32)
-    harms = (effects <= HARM) & (found.scores < 0)
-    hubs = _hubs(index, found.rows, harms) if len(asked) >= HUB_QUERIES else None
+    scores = found.scores.astype(np.float64)
+    effects, harming = spread.effects(scores).astype(np.float32), harms(scores, spread)
+    hubs = _hubs(index, found.rows, harming) if len(asked) >= HUB_QUERIES else None
     named = None if hubs is None else {hub.row for hub in hubs}
     harmed = []
     reasons = Reasons(index, index.attributor) if why else None
@@ -131,7 +131,7 @@ def harmful(
         listed = tuple(
             Harm(rank, effect, score, None if named is None else row in named, row, index.example(row))
             for rank, (effect, score, row) in enumerate(zip(*columns, strict=True), start=1)
-            if harms[place, rank - 1]
+            if harming[place, rank - 1]
         )
         if reasons is not None:
             whys = reasons.of(query, encoded[[place]], [Scored(harm.row, harm.score) for harm in listed])
@@ -140,9 +140,15 @@ def harmful(
     return HarmResult(tuple(harmed), tuple(hubs or ()), k, index.provenance())
 
 
-def _hubs(index: Index, rows: np.ndarray, harms: np.ndarray) -> list[Hub]:
+def harms(scores: np.ndarray, spread: Spread) -> Mask:
+    """Whether each of scores ``(q, b)`` is below 0, and at or below -2 deviations, to rounding."""
+    found: Mask = (scores < -ALIKE * spread.deviation[:, None]) & reaches(-spread.effects(scores), -HARM)
+    return found
+
+
+def _hubs(index: Index, rows: np.ndarray, harming: Mask) -> list[Hub]:
     """Rows that harm many queries; both arrays are ``(q, k)``."""
-    numbers, counts = np.unique(rows[harms], return_counts=True)
+    numbers, counts = np.unique(rows[harming], return_counts=True)
     many = np.flatnonzero(counts >= HUB_SHARE * len(rows))
     order = many[np.argsort(-counts[many], kind="stable")]
     pairs = zip(numbers[order].tolist(), counts[order].tolist(), strict=True)

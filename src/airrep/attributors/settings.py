@@ -67,7 +67,7 @@ class EncoderSettings(Settings):
     max_tokens: int | None = Field(default=None, ge=8)
     """Longest text in tokens; None takes the encoder's own limit."""
     precision: Literal["auto", "float32", "bfloat16"] = "auto"
-    """Arithmetic of the matrix products; auto takes bfloat16 where the processor is fast at it."""
+    """Arithmetic of the matrix products; auto takes bfloat16 on CUDA devices that have it."""
     device: str = "auto"
     """auto, cpu, cuda or cuda:N."""
     batch_tokens: int | None = Field(default=None, ge=1)
@@ -145,7 +145,7 @@ class NgramSettings(Settings):
     device: str = "auto"
     """Of the LM: auto, cpu, cuda or cuda:N."""
     precision: Literal["auto", "float32", "bfloat16"] = "auto"
-    """Of the LM's matrix products; auto takes bfloat16 where the device is fast at it."""
+    """Of the LM's matrix products; auto takes bfloat16 on CUDA devices that have it."""
     max_tokens: int | None = Field(default=None, ge=8)
     """Longest example that the LM reads; None: its positions, at most 2048."""
     cut: Literal["prompt", "end", "drop"] | None = None

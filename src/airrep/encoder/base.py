@@ -3,6 +3,7 @@
 import re
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Sequence
+from hashlib import blake2b
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal, TypeAlias, get_args
 
@@ -38,9 +39,9 @@ _FIELD = re.compile(r"(\{prompt\}|\{response\})")
 class Encoder(ABC):
     """Turns examples into features whose inner product is an influence score: higher = more helpful.
 
-    Made by :func:`airrep.encoder.load.load_encoder`. The same call gives the same bytes on the same machine. The order
-    of rows and the size of batches move a row by rounding alone: by less than 1e-5 of its length in float32 and 1e-2 in
-    bfloat16.
+    Made by :func:`airrep.encoder.load.load_encoder`. The same call gives the same bytes on the same machine, and equal
+    texts of a call equal rows. The order of rows, the size of batches and the processor move a row by rounding alone:
+    by less than 1e-5 of its length in float32 and 1e-2 in bfloat16.
 
     Attributes:
         name: the name that the encoder was loaded by.
@@ -151,14 +152,20 @@ class Encoder(ABC):
     def _encode(
         self, count: int, texts_of: Callable[[slice], Sequence[str]], progress: Progress | None, queries: bool
     ) -> DenseFeatures:
-        features = np.empty((count, self.dimension), np.float32)
+        features, first = np.empty((count, self.dimension), np.float32), dict[bytes, int]()
+        report = progress or (lambda _: None)
         for start in range(0, count, _WINDOW):
             texts = texts_of(slice(start, start + _WINDOW))
             check_texts(texts, start)
-            for rows, part in self._encode_window(texts, queries):
-                features[start + rows] = part
-                if progress is not None:
-                    progress(len(rows))
+            # Equal texts are encoded once: in other places of a batch they would differ by rounding, and not tie.
+            keys = (blake2b(text.encode(), digest_size=16).digest() for text in texts)
+            firsts = np.array([first.setdefault(key, row) for row, key in enumerate(keys, start)])
+            new = np.flatnonzero(firsts == np.arange(start, start + len(texts)))
+            for places, part in self._encode_window([texts[place] for place in new.tolist()], queries):
+                features[start + new[places]] = part
+                report(len(places))
+            features[start : start + len(texts)] = features[firsts]
+            report(len(texts) - len(new))
         if not np.isfinite(features).all():
             raise DataError(
                 f"encoder {self.name}: makes features that are not finite (NaN or infinite). "

@@ -116,7 +116,8 @@ def load_encoder(
     Args:
         name_or_path: ``"default"`` (bundled, needs no network), a folder, or ``owner/name`` on the Hugging
             Face Hub.
-        precision: type of the large matrix products; ``"auto"`` is bfloat16 where the device is fast at it.
+        precision: type of the large matrix products; ``"auto"`` is bfloat16 on CUDA devices that have it, else
+            float32.
         device: ``"auto"`` is CUDA where there is one, else the CPU.
         template: text of an example, with ``{prompt}`` and ``{response}``; the model's when None.
         max_tokens: longest text; the model's when None.

@@ -36,8 +36,8 @@ class LmSettings(Settings):
     the LM's chat template, or as plain text where it has none. 'chat': that for all rows with a prompt. 'plain': plain
     text. Or a text with {prompt} and {response}."""
     precision: Literal["auto", "float32", "bfloat16"] = "auto"
-    """auto, float32 or bfloat16. It is that of the matrix products, weights stay float32; auto takes bfloat16 where the
-    device is fast at it."""
+    """auto, float32 or bfloat16. It is that of the matrix products, weights stay float32; auto takes bfloat16 on
+    CUDA devices that have it."""
     device: str = "auto"
     """auto, cpu, cuda or cuda:N."""
     batch_tokens: int | None = Field(default=None, ge=1)

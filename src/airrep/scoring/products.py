@@ -315,9 +315,16 @@ def takes_codes(d: int, device: str) -> bool:
 
 @cache
 def fast_int8() -> bool:
-    """Whether this processor multiplies int8 in hardware (and so exactly, without saturation)."""
+    """Whether this processor multiplies int8 in hardware, and torch exactly.
+
+    Sums of torch's product saturate without VNNI, also where the processor has it and ``ONEDNN_MAX_CPU_ISA`` holds it
+    back; a product of greatest numbers tells.
+    """
     supported = getattr(torch.cpu, "_is_vnni_supported", None)  # not public: without it, products are float32
-    return hasattr(torch, "_int_mm") and supported is not None and bool(supported())
+    if not hasattr(torch, "_int_mm") or supported is None or not supported():
+        return False
+    greatest = torch.full((32, 32), 127, dtype=torch.int8)
+    return bool((torch._int_mm(greatest, greatest) == 32 * 127**2).all())
 
 
 def inner_products(queries: np.ndarray, blocks: Sequence[Block], query: np.ndarray, row: np.ndarray) -> np.ndarray:

@@ -94,7 +94,7 @@ class TrainingSettings(Settings):
     max_tokens: int | None = Field(default=None, ge=8)
     """Longest text in tokens; None takes the start's own limit."""
     precision: Literal["auto", "float32", "bfloat16"] = "float32"
-    """Arithmetic of the large matrix products; auto takes bfloat16 where the device is fast at it. Weights, their
+    """Arithmetic of the large matrix products; auto takes bfloat16 on CUDA devices. Weights, their
     updates and scores are float32."""
     device: str = "auto"
     """auto, cpu, cuda or cuda:N."""

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from airrep.arrays import Rows
+from airrep.arrays import ALIKE, Rows
 from airrep.scoring.blocks import block_of
 from airrep.scoring.topk import top_k
 
@@ -36,7 +36,7 @@ class Votes:
     own: np.ndarray
     """``(n,)``: share of the votes for its own label; NaN where nobody votes, or it has no label."""
     best: list[str | None]
-    """The label of most votes."""
+    """The label of most votes; of several, to rounding, the first by name."""
     most: np.ndarray
     """``(n,)``: the share of that."""
 
@@ -52,8 +52,9 @@ def vote(labels: Sequence[str | None], near: Neighbours) -> Votes:
     total = shares.sum(axis=1, keepdims=True)
     shares = np.divide(shares, total, out=np.full_like(shares, np.nan), where=total > 0)
     own = np.where(codes >= 0, shares[np.arange(len(codes)), codes], np.nan)
-    best = np.where(np.isnan(shares), -1.0, shares).argmax(axis=1)
-    told = [names[place] if known else None for place, known in zip(best.tolist(), total[:, 0] > 0, strict=True)]
+    known = np.where(np.isnan(shares), -1.0, shares)
+    best = (known >= known.max(axis=1, keepdims=True) - ALIKE).argmax(axis=1)
+    told = [names[place] if some else None for place, some in zip(best.tolist(), total[:, 0] > 0, strict=True)]
     return Votes(own, told, shares[np.arange(len(codes)), best])
 
 
@@ -82,10 +83,12 @@ def disagreement(prompts: np.ndarray, responses: np.ndarray, near: Neighbours) -
 def robust_deviations(values: np.ndarray) -> np.ndarray:
     """Values in robust deviations from their median: 1.4826 times the median distance from it.
 
-    Where half of them are the median that is 0, and 1.2533 times the mean distance stands for it, or 1 if all are.
+    Where half of them are the median, to rounding, that is 0, and 1.2533 times the mean distance stands for it, or 1 if
+    all are.
     """
     middle = np.median(values)
     distances = np.abs(values - middle)
+    distances[distances <= ALIKE] = 0.0
     scale = 1.4826 * float(np.median(distances)) or 1.2533 * float(distances.mean())
     deviations: np.ndarray = (values - middle) / (scale or 1.0)
     return deviations
