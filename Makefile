@@ -8,7 +8,7 @@ RUN := OMP_NUM_THREADS=1 $(BIN)/python
 TEST := $(RUN) -m pytest --numprocesses auto --dist loadfile
 ORACLES := $(VENV)/oracles/bin/python
 
-.PHONY: demo test check lint fast hostile bench oracles trainers format docs clean
+.PHONY: demo test check lint fast plain hostile bench oracles trainers format docs clean
 
 demo: $(VENV)/airrep  ## index, attribute, select and report on real data that comes with airrep
 	$(BIN)/airrep demo --out airrep-demo
@@ -18,6 +18,9 @@ test: $(VENV)/dev  ## the full test suite
 
 fast: $(VENV)/dev  ## the test suite without the slow tests
 	$(TEST) -m "not slow"
+
+plain: $(VENV)/dev  ## the fast tests with the processor's newer instruction sets held back
+	env $$($(BIN)/python tests/worlds/plain_processor.py) $(TEST) -m "not slow"
 
 check: lint fast  ## format, lint, types, layers, dependencies, fast tests
 
