@@ -8,7 +8,7 @@ RUN := OMP_NUM_THREADS=1 $(BIN)/python
 TEST := $(RUN) -m pytest --numprocesses auto --dist loadfile
 ORACLES := $(VENV)/oracles/bin/python
 
-.PHONY: demo test check lint fast plain hostile bench oracles trainers format docs clean
+.PHONY: demo test check lint fast plain hostile bench oracles trainers other-trainers format docs clean
 
 demo: $(VENV)/airrep  ## index, attribute, select and report on real data that comes with airrep
 	$(BIN)/airrep demo --out airrep-demo
@@ -52,6 +52,11 @@ bench: $(VENV)/bench  ## speed and memory against plain references, as ratios of
 
 trainers: $(VENV)/trainers/ready  ## tokens and what counts against trl's own data code
 	OMP_NUM_THREADS=1 $(VENV)/trainers/bin/python -W ignore oracles/trl_tokens.py
+
+other-trainers: $(VENV)/other-trainers/ready  ## the same against axolotl, LLaMA-Factory and ms-swift
+	OMP_NUM_THREADS=1 $(VENV)/other-trainers/bin/python -W ignore oracles/other_tokens.py axolotl
+	OMP_NUM_THREADS=1 $(VENV)/other-trainers/bin/python -W ignore oracles/other_tokens.py llamafactory
+	OMP_NUM_THREADS=1 $(VENV)/other-trainers/bin/python -W ignore oracles/other_tokens.py ms-swift
 
 oracles: $(VENV)/oracles/ready  ## gradient methods and DSIR against captum, kronfluence, traker and data-selection
 	OMP_NUM_THREADS=1 $(ORACLES) -W ignore oracles/tracin.py
@@ -106,6 +111,15 @@ $(VENV)/oracles/ready: constraints.txt pyproject.toml oracles/requirements.txt o
 	touch $@
 
 # Another environment: trl asks for versions of its own.
+$(VENV)/other-trainers/ready: constraints.txt pyproject.toml oracles/other_trainers.txt oracles/trainers_alone.txt
+	$(PYTHON) -m venv $(VENV)/other-trainers
+	$(VENV)/other-trainers/bin/python -m pip install --quiet --upgrade "pip>=25.1"
+	$(VENV)/other-trainers/bin/python -m pip install --quiet --constraint constraints.txt torch
+	$(VENV)/other-trainers/bin/python -m pip install --quiet --constraint constraints.txt --editable .
+	$(VENV)/other-trainers/bin/python -m pip install --quiet --constraint constraints.txt --requirement oracles/other_trainers.txt
+	$(VENV)/other-trainers/bin/python -m pip install --quiet --no-deps --requirement oracles/trainers_alone.txt
+	touch $@
+
 $(VENV)/trainers/ready: constraints.txt pyproject.toml oracles/trainers.txt
 	$(PYTHON) -m venv $(VENV)/trainers
 	$(VENV)/trainers/bin/python -m pip install --quiet --upgrade "pip>=25.1"

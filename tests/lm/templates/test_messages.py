@@ -130,7 +130,7 @@ def test_a_text_with_a_begin_and_an_end_of_its_own_gets_no_second_one(begins: bo
     plain = Corpus.from_records([{"prompt": "2+2?", "response": "4</s>"}])[0]
     assert texts(make(None, begins=begins), plain) == (f"{begin}Question: 2+2?\nAnswer:", " 4</s>")
     bare = Corpus.from_records([{"segments": [{"label": False, "text": "2+2?"}, {"label": True, "text": "4"}]}])[0]
-    assert texts(make(begins=begins), bare) == (f"{begin}2+2?", "4")
+    assert texts(make(begins=begins), bare) == ("2+2?", "4")
 
 
 def test_what_of_a_conversation_is_learnt_is_what_the_trainer_learns() -> None:
@@ -145,6 +145,15 @@ def test_what_of_a_conversation_is_learnt_is_what_the_trainer_learns() -> None:
         "4</s>",
     )
     assert texts(make(thinking), example(ASK, ANSWER, trained_with="llamafactory"))[1] == "::4</s>\n"
+    ends_otherwise = thinking.replace("</s>", "[end]")
+    assert texts(make(ends_otherwise), example(ASK, ANSWER, trained_with="axolotl"))[1] == "4"
+
+
+def test_an_answer_of_which_a_template_writes_no_word_is_refused_where_words_alone_are_learnt() -> None:
+    without = TEMPLATE.replace("m.tool_calls or []", "[]")
+    call = {"role": "assistant", "content": "", "tool_calls": [{"function": {"name": "aqi", "arguments": {}}}]}
+    with pytest.raises(DataError, match="leaves its response out, so there is nothing to learn"):
+        make(without).tokenise([example(ASK, call, trained_with="axolotl")])
 
 
 def test_what_is_generated_from_is_the_prompt_whatever_is_learnt() -> None:

@@ -25,8 +25,8 @@ _CLOCK = "{%- macro strftime_now(form) -%}{{ form" + _WRITTEN + " }}{%- endmacro
 """What templates ask for today's date, in the form that they want: losses must be the same tomorrow. A function given
 beside the messages would not do: transformers makes a text of it."""
 _MARK = "airrep9f2c1dresponse"
-_OTHER = f"\ue000{_MARK}"
-"""An answer that begins as no other does."""
+_OTHER = f"\ue000{_MARK}\ue001"
+"""An answer that begins and ends as no other does."""
 _CHUNK, _PLACED = 1024, 64
 """Examples that are tokenised together; those whose places are told are fewer, as a place takes more than a token."""
 _SECONDS, _MEMORY = 5.0, 2**29
@@ -61,8 +61,6 @@ class Rendered(NamedTuple):
     whole: str
     framed: bool = False
     """Whether the tokenizer's tokens for begin and end of text go around it; a chat template writes its own."""
-    ends: bool = True
-    """Whether the end of text follows what is framed."""
 
 
 class ResponsePlaces(NamedTuple):
@@ -130,7 +128,7 @@ class Chat:
         form = chat.get("form") if self._follows_form else None
         if form in ("joined", "bare") or not (example.prompt.strip() or "messages" in chat):
             prompt = str(chat.get("prompt", example.prompt))
-            return Rendered(prompt, prompt + example.response, framed=True, ends=form != "bare")
+            return Rendered(prompt, prompt + example.response, framed=form != "bare")
         if self.plain is not None:
             prompt = self._plain_prompt(example)
             return Rendered(prompt, prompt + self.plain[1] + example.response + self.plain[2], framed=True)
@@ -147,10 +145,9 @@ class Chat:
         try:
             prompt = "" if learn == "all" else self._chat(messages[:-1], given, add_generation_prompt=True)
             whole = self._chat(messages, given)
-            if learn == "words":  # what another answer would change
-                other = chat_message("assistant", _OTHER)
-                prompt = whole[: _shared(self._chat([*messages[:-1], other], given), whole)]
-            elif learn != "all" and self._is_left_out(messages, given, prompt, whole):
+            if learn == "words":
+                prompt, whole = self._up_to_words(messages, given, whole)
+            if prompt == whole or (learn is None and self._is_left_out(messages, given, prompt, whole)):
                 raise DataError(
                     f'example "{example.id}": the chat template of {self.name} leaves its response out, so there is '
                     "nothing to learn. Use template=plain."
@@ -158,6 +155,20 @@ class Chat:
         except ConfigError as error:
             raise self._refusal(example, messages, error) from error
         return Rendered(prompt, whole)
+
+    def _up_to_words(self, messages: list[dict[str, Any]], given: Mapping[str, Any], whole: str) -> tuple[str, str]:
+        """What stands before the words of an answer, and all up to their end and an end of text behind it.
+
+        Words are what another answer would change.
+        """
+        other = self._chat([*messages[:-1], chat_message("assistant", _OTHER)], given)
+        start = _shared(other, whole)
+        behind = _shared(other[start:][::-1], whole[start:][::-1])
+        words, after = whole[: len(whole) - behind], whole[len(whole) - behind :]
+        if len(words) == start:
+            return words, words
+        head, end, _ = after.partition(self.tokenizer.eos_token or _OTHER)
+        return whole[:start], words + (head + end if end else "")
 
     def _refusal(self, example: Example, messages: list[dict[str, Any]], error: ConfigError) -> AirRepError:
         """What to say of a template that fails: of this example alone if it takes a question and its answer."""
@@ -404,15 +415,13 @@ class Chat:
 
     def _end_of(self, text: Rendered) -> list[int]:
         has_own = bool(self._end) and text.whole.endswith(self.tokenizer.eos_token)
-        return self._end if text.framed and text.ends and not has_own else []
+        return self._end if text.framed and not has_own else []
 
     def _laid(self, example: Example, text: Rendered, prompt: list[int], whole: list[int]) -> _Laid:
         """All tokens of an example; learnt is what follows the tokens that it shares with its prompt."""
         begin = self._begin_of(text)
         ids = begin + whole + self._end_of(text)
         start = _shared(begin + prompt, ids) or 1  # nothing tells the first token
-        if (example.chat or {}).get("learn") == "words":
-            ids = self._until_end_of_turn(ids)
         if len(ids) <= start:
             raise DataError(f'example "{example.id}": nothing comes before its response. Give it a prompt.')
         first = start - len(begin)
@@ -440,11 +449,6 @@ class Chat:
             )
         head = self._fit(ids[:start], self.max_tokens - len(response))
         return _Laid(head + response, len(head), first)
-
-    def _until_end_of_turn(self, ids: list[int]) -> list[int]:
-        """Tokens up to the last end of text, with which most templates end a turn."""
-        last = max((place for place, one in enumerate(ids) if [one] == self._end), default=len(ids) - 1)
-        return ids[: last + 1]
 
     def _fit(self, ids: list[int], room: int) -> list[int]:
         """Cut tokens out at the front, behind the begin-of-text token."""
