@@ -116,7 +116,7 @@ $(VENV)/other-trainers/ready: constraints.txt pyproject.toml oracles/other_train
 	$(VENV)/other-trainers/bin/python -m pip install --quiet --upgrade "pip>=25.1"
 	$(VENV)/other-trainers/bin/python -m pip install --quiet --constraint constraints.txt torch
 	$(VENV)/other-trainers/bin/python -m pip install --quiet --constraint constraints.txt --editable .
-	$(VENV)/other-trainers/bin/python -m pip install --quiet --constraint constraints.txt --requirement oracles/other_trainers.txt
+	$(VENV)/other-trainers/bin/python -m pip install --quiet --requirement oracles/other_trainers.txt
 	$(VENV)/other-trainers/bin/python -m pip install --quiet --no-deps --requirement oracles/trainers_alone.txt
 	touch $@
 

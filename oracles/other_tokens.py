@@ -1,10 +1,10 @@
 """Tokens and counted tokens against the data code of axolotl, LLaMA-Factory and ms-swift: ten rows of each form.
 
-For two chat templates that trl ships, ChatML of Qwen 2.5 (with two ends of text) and Llama 3, a folder with a tiny LM and its tokenizer is
-made. A trainer prepares rows with the template (axolotl) or with its own of the same family (the other two), and airrep
-reads the same rows. These trainers make one row of a conversation, with each answer learnt; airrep makes an example of
-each answer. So an answer is equal if its example has the ids of the trainer's row up to where the answer's learnt tokens
-end, and the same learnt tokens there. A row is equal if all its answers are.
+For two chat templates that trl ships, ChatML of Qwen 2.5 (with two ends of text) and Llama 3, a folder with a tiny LM
+and its tokenizer is made. A trainer prepares rows with the template (axolotl) or with its own of the same family (the
+other two), and airrep reads the same rows. These trainers make one row of a conversation, with each answer learnt;
+airrep makes an example of each answer. So an answer is equal if its example has the ids of the trainer's row up to
+where the answer's learnt tokens end, and the same learnt tokens there. A row is equal if all its answers are.
 
     python oracles/other_tokens.py axolotl --verbose
 """
@@ -146,39 +146,48 @@ def make_lm(folder: Path, family: Family) -> Any:
     return made
 
 
-def axolotl_reader(folder: Path, tokenizer: Any, family: Family, form: str) -> Reader | None:
-    """How axolotl reads a form: each has a strategy of its own."""
+class Place(NamedTuple):
+    """What a reader is for: the folder of a tiny LM, its tokenizer, its chat template, and a form of rows."""
+
+    folder: Path
+    tokenizer: Any
+    family: Family
+    form: str
+
+
+def axolotl_reader(place: Place) -> Reader | None:
+    """How axolotl reads a place.form: each has a strategy of its own."""
     from axolotl.prompt_strategies import chat_template, completion, input_output
     from axolotl.prompt_tokenizers import AlpacaPromptTokenizingStrategy
     from axolotl.prompters import AlpacaPrompter
     from axolotl.utils.dict import DictDefault
 
     settings = DictDefault({"train_on_inputs": False, "sequence_len": 4096})
-    if form in ("Alpaca", "Alpaca with input"):
-        strategy = AlpacaPromptTokenizingStrategy(AlpacaPrompter(), tokenizer, False, 4096)
-    elif form == "text":
-        strategy = completion.load(tokenizer, settings)
-    elif form == "segments":
-        strategy = input_output.load(tokenizer, settings)
-    elif form.startswith("Alpaca"):
+    if place.form in ("Alpaca", "Alpaca with input"):
+        strategy = AlpacaPromptTokenizingStrategy(AlpacaPrompter(), place.tokenizer, False, 4096)
+    elif place.form == "text":
+        strategy = completion.load(place.tokenizer, settings)
+    elif place.form == "segments":
+        strategy = input_output.load(place.tokenizer, settings)
+    elif place.form.startswith("Alpaca"):
         return None
-    elif form == "ShareGPT":
+    elif place.form == "ShareGPT":
         names = {"role": "from", "content": "value"}
         given = {"field_messages": "conversations", "message_property_mappings": names}
-        strategy = chat_template.load(tokenizer, settings, given)
+        strategy = chat_template.load(place.tokenizer, settings, given)
     else:
-        strategy = chat_template.load(tokenizer, settings, {"message_field_training": "train"})
+        strategy = chat_template.load(place.tokenizer, settings, {"message_field_training": "train"})
 
     def read(row: Row) -> tuple[list[int], list[int]]:
-        made = strategy.tokenize_prompt({name: [value] for name, value in row.items()} if form == "text" else row)
-        flat = {name: value[0] if form == "text" else value for name, value in made.items()}
+        made = strategy.tokenize_prompt({name: [value] for name, value in row.items()} if place.form == "text" else row)
+        flat = {name: value[0] if place.form == "text" else value for name, value in made.items()}
         return flat["input_ids"], flat["labels"]
 
     return read
 
 
-def llamafactory_reader(folder: Path, tokenizer: Any, family: Family, form: str) -> Reader | None:
-    """How LLaMA-Factory reads a form: columns and tags as its documentation gives them."""
+def llamafactory_reader(place: Place) -> Reader | None:
+    """How LLaMA-Factory reads a place.form: columns and tags as its documentation gives them."""
     sys.modules.setdefault("torchaudio", _stub("torchaudio"))
     from llamafactory.data.converter import get_dataset_converter
     from llamafactory.data.parser import DatasetAttr
@@ -186,14 +195,14 @@ def llamafactory_reader(folder: Path, tokenizer: Any, family: Family, form: str)
     from llamafactory.data.template import get_template_and_fix_tokenizer
     from llamafactory.hparams import DataArguments
 
-    if form in ("text", "segments") or "reasoning_content" in form or "not learnt" in form:
+    if place.form in ("text", "segments") or "reasoning_content" in place.form or "not learnt" in place.form:
         return None
-    settings = DataArguments(template=family.llamafactory, cutoff_len=4096)
-    template = get_template_and_fix_tokenizer(tokenizer, settings)
+    settings = DataArguments(template=place.family.llamafactory, cutoff_len=4096)
+    template = get_template_and_fix_tokenizer(place.tokenizer, settings)
     kind = DatasetAttr("file", dataset_name="rows")
-    kind.join(_columns(form))
+    kind.join(_columns(place.form))
     convert = get_dataset_converter(kind.formatting, kind, settings)
-    processor = SupervisedDatasetProcessor(template, tokenizer, None, settings)
+    processor = SupervisedDatasetProcessor(template, place.tokenizer, None, settings)
 
     def read(row: Row) -> tuple[list[int], list[int]]:
         found = convert(row)
@@ -229,15 +238,15 @@ def _stub(name: str) -> ModuleType:
     return made
 
 
-def swift_reader(folder: Path, tokenizer: Any, family: Family, form: str) -> Reader | None:
+def swift_reader(place: Place) -> Reader | None:
     """How ms-swift reads a form: by the names of its columns."""
     from swift.dataset.preprocessor import AutoPreprocessor
     from swift.model import get_processor
     from swift.template import get_template
 
-    if form == "segments":
+    if place.form == "segments":
         return None
-    template = get_template(get_processor(str(folder), model_type="llama"), template_type=family.swift)
+    template = get_template(get_processor(str(place.folder), model_type="llama"), template_type=place.family.swift)
     template.set_mode("train")
 
     def read(row: Row) -> tuple[list[int], list[int]]:
@@ -280,7 +289,7 @@ def airrep_spans(row: Row, trainer: str, lm: airrep.TargetLM) -> Spans:
 
 
 def airrep_answer(example: airrep.Example, lm: airrep.TargetLM) -> tuple[list[int], int] | None:
-    """Ids and first learnt place of an example; None if its template writes nothing of it, so that nothing is learnt."""
+    """Ids and first learnt place of an example; None if its template leaves it out."""
     try:
         documents = lm.tokenise([example])
     except airrep.DataError as error:
@@ -307,7 +316,7 @@ def compare(trainer: str, chosen: str, verbose: bool) -> Iterator[Outcome]:
             tokenizer = make_lm(Path(place), family)
             lm = airrep.load_lm({"lm": place, "max_tokens": 8192})
             for form in [form for form in FORMS if chosen in form]:
-                reader = READERS[trainer](Path(place), tokenizer, family, form)
+                reader = READERS[trainer](Place(Path(place), tokenizer, family, form))
                 if reader is not None:
                     yield compare_form(trainer, (name, form), reader, lm, tokenizer if verbose else None)
 
