@@ -434,7 +434,7 @@ def test_other_failures_are_not_called_a_lack_of_memory(llama: TargetLM, monkeyp
         raise RuntimeError("something else")
 
     monkeypatch.setattr(llama.model, "forward", fail)
-    with pytest.raises(RuntimeError, match="something else"):
+    with pytest.raises(ConfigError, match=r"a LlamaForCausalLM cannot be run: RuntimeError: something else\. Correct"):
         llama.losses(Documents.of([([1, 5, 6], 1)]))
 
 

@@ -13,5 +13,5 @@ sources/   Sources of records: files, folders, datasets of Hugging Face.
 table      The table behind a corpus: records assembled, checked, taken from, digested.
 turns      Prompts of several messages, shortened so that their last one is seen.
 views      Views: what of an example a representation reads.
-words      Words of texts: letters with their marks, of scripts with spaces between them and without.
+words      Words of texts: letters with their marks.
 """

@@ -1,4 +1,4 @@
-"""Words of texts: letters with their marks, of scripts with spaces between them and without."""
+"""Words of texts: letters with their marks."""
 
 import re
 import unicodedata

@@ -130,14 +130,14 @@ def test_examples_count_alike_alone_and_together(tmp_path: Path) -> None:
 
 def test_two_channels_hold_one_model_which_reads_examples_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     folder, read = tiny_lm(tmp_path / "lm"), []
-    whole = TargetLM.token_losses
+    held_lm, whole = make(folder).lm, TargetLM.token_losses  # loading one reads some tokens too
     monkeypatch.setattr(TargetLM, "token_losses", lambda lm, docs: read.append(len(docs)) or whole(lm, docs))
     tokens, words = make(folder), make(folder, tokenizer="words", copied=True)
     train = Corpus.from_examples(some_examples())
     for method in (tokens, words):
         method.fit(train)
         method.encode_train(list(train))
-    assert tokens.lm is words.lm
+    assert tokens.lm is words.lm is held_lm
     assert read == [len(train)]
     words.encode_queries(train[:3])
     assert read == [len(train), 3]
@@ -149,7 +149,7 @@ def test_examples_of_several_batches_are_read_once_for_all_channels(
 ) -> None:
     """Unless there is no room for what the first channel read."""
     folder, read = tiny_lm(tmp_path / "lm"), []
-    whole = TargetLM.token_losses
+    held_lm, whole = make(folder).lm, TargetLM.token_losses  # loading one reads some tokens too
     monkeypatch.setattr(TargetLM, "token_losses", lambda lm, docs: read.append(len(docs)) or whole(lm, docs))
     monkeypatch.setattr("airrep.attributors.text.ngram_lm.TOGETHER", 3)
     monkeypatch.setattr(expected, "HELD", held)
@@ -160,6 +160,7 @@ def test_examples_of_several_batches_are_read_once_for_all_channels(
         found.append(method.encode_train(list(train)))
     assert read == [3] * batches
     assert (found[0] != found[2]).nnz == 0
+    assert held_lm.name == folder
 
 
 def test_what_is_remembered_of_examples_has_a_bound(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

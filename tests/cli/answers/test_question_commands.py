@@ -134,7 +134,7 @@ def test_texts_cannot_steer_the_terminal(run: Run) -> None:
 
 
 def test_clean_writes_lists(run: Run) -> None:
-    write("train.jsonl", [*make_corpus(30), airrep.Example("question e 3", "ANSWER 21!", "again")])
+    write("train.jsonl", [*make_corpus(30), airrep.Example("question e 3", "ANSWER 21.", "again")])
     assert run("index", "train.jsonl", "--out", "twice", "--method", "tfidf").status == 0
     ran = run("clean", "twice", "--kind", "duplicate", "--kind", "harmful", "--lists", "lists", "--json")
     assert ran.err == "lists: 30 examples to keep, 1 to drop\n"
@@ -342,7 +342,7 @@ def test_only_conversations_that_were_written_are_told(run: Run) -> None:
     """The notes counted those of the whole index: dropped ones, deleted ones, and ones that a filter left out."""
     turns = "System: s\nUser: {} is a question of seven words, or of eight\nAssistant: a\nUser: b"
     chats = [airrep.Example(turns.format(n), "c", f"chat {n}", source=f"chat {n // 4}") for n in (0, 0, 1, 2, 3, 4, 5)]
-    chats[1] = airrep.Example(turns.format(0) + "!", "c", "again", source="chat 0")
+    chats[1] = airrep.Example(turns.format(0) + ".", "c", "again", source="chat 0")
     write("chats.jsonl", chats)
     assert run("index", "chats.jsonl", "--out", "chats", "--method", "tfidf").status == 0
     said = run("clean", "chats", "--kind", "duplicate", "--lists", "lists", "--where", "source == 'chat 0'").err

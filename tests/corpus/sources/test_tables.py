@@ -121,7 +121,9 @@ def test_json_is_decoded_in_every_form(form: str, tmp_path: Path) -> None:
     expected = Corpus.from_records(ROWS)
     data = FORMS[form](tmp_path)
     corpus = as_corpus(data)
-    assert corpus.fingerprint == expected.fingerprint
+    assert [one.chat for one in corpus] == [one.chat for one in expected]
+    if form != "Lance":  # which orders the keys of JSON objects anew
+        assert corpus.fingerprint == expected.fingerprint
     assert [one.prompt for one in corpus] == ["hi", "hello\n[image]", 'né\n"quoted" \\ 😀']
     assert [one.metadata for one in corpus][:2] == [{"meta": row["meta"], "x": row["x"]} for row in ROWS[:2]]
     taken = airrep.take_records(data, ["b"])

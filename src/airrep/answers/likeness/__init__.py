@@ -7,5 +7,5 @@ duplicates   Near duplicates by words, found exactly, without hashing into sketc
 meaning      Embeddings that an index holds already, and the nearest of them.
 neighbours   Nearest examples by meaning: who disagrees with them, who has none.
 records      Which examples are parts of one record: turns, or a preference pair.
-signs        Signs that bear meaning: what tells texts of the same words apart, and what is mere typography.
+signs        Signs that tell texts of the same words apart.
 """

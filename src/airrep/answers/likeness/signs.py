@@ -1,4 +1,4 @@
-"""Signs that bear meaning: what tells texts of the same words apart, and what is mere typography."""
+"""Signs that tell texts of the same words apart."""
 
 import re
 import unicodedata

@@ -2,9 +2,9 @@
 
 conversations  Conversations: messages of any usual form to prompts and responses.
 forms          Forms of records: which fields are prompt and response.
-odd_forms      Forms with a structure of their own: trees of messages, segments of a text, answers to choose from.
+odd_forms      Trees of messages, segments of a text, answers to choose from.
 preferences    Preference pairs: a prompt, the chosen response, the rejected one.
-roles          Roles of messages by all their names, and marks that say which turns are learnt.
-trainers       How a trainer reads rows: what it joins, and what of a row it learns.
+roles          Roles of messages by all their names; marks of learnt turns.
+trainers       How trainers read rows: what they join, and what they learn.
 values         Checks of single values of a record: texts, names, what a value is.
 """

@@ -1,4 +1,4 @@
-"""Forms with a structure of their own: trees of messages, segments of a text, answers to choose from."""
+"""Trees of messages, segments of a text, answers to choose from."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any

@@ -1,4 +1,4 @@
-"""Roles of messages by all their names, and marks that say which turns are learnt."""
+"""Roles of messages by all their names; marks of learnt turns."""
 
 from collections.abc import Mapping
 from typing import Any

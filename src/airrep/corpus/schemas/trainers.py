@@ -1,4 +1,4 @@
-"""How a trainer reads rows: what it joins, and what of a row it learns."""
+"""How trainers read rows: what they join, and what they learn."""
 
 from collections.abc import Mapping
 from types import MappingProxyType

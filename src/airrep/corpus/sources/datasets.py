@@ -1,4 +1,4 @@
-"""Datasets of Hugging Face: saved folders, those of the Hub and of a program; and folders of Lance."""
+"""Datasets of Hugging Face, and folders of Lance."""
 
 import importlib
 import json

@@ -1,4 +1,4 @@
-"""Rows of Arrow tables with the values that JSON has: what Parquet, datasets and tables of a program hold."""
+"""Rows of Arrow tables with the values that JSON has."""
 
 import json
 from collections.abc import Callable, Iterable, Iterator, Mapping

@@ -366,7 +366,10 @@ class Chat:
         found = np.minimum.reduceat(firsts, edges)[::2] if count else np.empty(0, np.int64)
         until = np.maximum.reduceat(lasts, edges)[::2] if count else np.empty(0, np.int64)
         outside = empty | (until == 0)
-        return ResponsePlaces(np.where(outside, most, found), np.where(outside, most, until))
+        at = np.where(
+            empty, most, found
+        )  # what stands before the response is at its beginning, and takes nothing of it
+        return ResponsePlaces(at, np.where(outside, at, until))
 
     def _encoded(self, texts: list[str]) -> Any:
         """Ids of texts, and the places of each."""
@@ -469,20 +472,22 @@ def _shared(first: Sequence[Any], second: Sequence[Any]) -> int:
 def _characters(response: str, text: Rendered) -> tuple[np.ndarray, np.ndarray]:
     """For each character of a whole text, and one behind it, that of the response that it is, and the one after it.
 
-    Elsewhere they are the response's length and 0. A template may write thoughts, text and calls apart from each other,
-    so that the response's lines are looked for one after another.
+    Before it they are 0, and elsewhere the response's length and 0. A template may write thoughts, text and calls apart
+    from each other, so that the response's lines are looked for one after another.
     """
     firsts = np.full(len(text.whole) + 2, len(response), np.int64)
     lasts = np.zeros(len(text.whole) + 2, np.int64)
     place = _shared(text.prompt, text.whole)
     seen = response if response in text.whole[place:] else response.strip()
     pieces = [seen] if seen in text.whole[place:] else seen.splitlines(keepends=True)
-    before = response.find(seen)
+    before, begun = response.find(seen), False
     for piece in pieces:
         bare = piece if piece in text.whole[place:] else piece.strip()
         found = text.whole.find(bare, place) if bare else -1
         if found >= 0:
             own = before + piece.find(bare) + np.arange(len(bare))
+            if not begun:
+                firsts[:found], begun = 0, True
             firsts[found : found + len(bare)], lasts[found : found + len(bare)] = own, own + 1
             place = found + len(bare)
         before += len(piece)
