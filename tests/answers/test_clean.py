@@ -10,9 +10,9 @@ from worlds.small_world import HashAttributor, make_corpus
 
 import airrep
 from airrep.answers import clean as module
-from airrep.answers.clean import CleanResult
+from airrep.answers.clean import CleanResult, _above
 from airrep.answers.likeness.neighbours import Neighbours, disagreement, robust_deviations, vote
-from airrep.arrays import DenseFeatures, unit_rows
+from airrep.arrays import DenseFeatures, descending, reaches, unit_rows
 from airrep.corpus.corpus import Example
 from airrep.errors import ArtifactError, ConfigError
 
@@ -228,3 +228,31 @@ def test_scripts_without_spaces_have_near_duplicates_and_leaks(tmp_path: Path) -
         index, [Example("请说", f"我说{text}吗", "leaked"), Example("请说", "无关的回答在这里", "new")]
     )
     assert [item.verdict == "clean" for item in leaked.items] == [False, True]
+
+
+def jittered(values: np.ndarray, seed: int) -> np.ndarray:
+    """Cosines as another processor has them."""
+    return (values * (1 + np.random.default_rng(seed).uniform(-1e-6, 1e-6, values.shape))).astype(np.float32)
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_votes_at_a_threshold_do_not_turn_on_rounding(seed: int) -> None:
+    """Two of ten equal neighbours have a label, or five and five two others."""
+    places = np.tile(np.arange(1, 11), (11, 1))
+    labels = ["a", "a", "a", *"bbbbbbbb"]
+    votes = vote(labels, Neighbours(places, jittered(np.full((11, 10), 0.9), seed)))
+    assert reaches(-votes.own[:1], -0.2).all()
+    even = vote(["x", *"cbcbcbcbcb"], Neighbours(places, jittered(np.full((11, 10), 0.9), seed)))
+    assert even.best[0] == "b"
+    assert reaches(even.most[:1], 0.5).all()
+
+
+def test_values_that_differ_by_rounding_go_by_place() -> None:
+    values = np.array([0.6, 1.0, 1.0 - 1e-9, 1.0 + 1e-9, 0.8])
+    assert descending(values).tolist() == [1, 2, 3, 4, 0]
+
+
+def test_deviations_of_rounding_alone_are_none() -> None:
+    alike = jittered(np.ones(50), 0).astype(np.float64) - 1
+    assert np.abs(robust_deviations(alike)).max() < 1e-4
+    assert _above(robust_deviations(np.append(alike, 0.3)), 4.0) == [50]

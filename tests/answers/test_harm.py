@@ -11,7 +11,7 @@ from worlds.small_world import HashAttributor, make_corpus
 from worlds.stored_features import stored_scores
 
 import airrep
-from airrep.answers.harm import HarmResult, SetResult
+from airrep.answers.harm import HarmResult, SetResult, harms
 from airrep.answers.spread import Leaders, Moments
 from airrep.arrays import DenseFeatures
 from airrep.corpus.corpus import Example
@@ -128,3 +128,13 @@ def test_questions_take_data_in_every_form(index: airrep.Index, queries: airrep.
         assert ask(index, rows[0]["response"]).to_dict()
         with pytest.raises(ConfigError, match="there are none"):
             ask(index, [])
+
+
+@pytest.mark.parametrize("rounding", [-1e-9, 0.0, 1e-9])
+def test_what_lies_two_deviations_below_but_for_rounding_harms(rounding: float) -> None:
+    """One of five examples that alone is unlike the others lies there exactly; 0 but for rounding harms nothing."""
+    scores = np.array([[1.0, 1.0, 1.0, 1.0, -1.0 + rounding], [2.0, 2.0, 2.0, 2.0, rounding]])
+    moments = Moments(2)
+    moments.see(scores)
+    found = harms(scores, moments.spread)
+    assert found.tolist() == [[False, False, False, False, True], [False] * 5]

@@ -130,6 +130,18 @@ def test_the_same_call_gives_the_same_bytes(encoder: Encoder) -> None:
     assert encoder.encode_texts(REAL[:7]).tobytes() == encoder.encode_texts(REAL[:7]).tobytes()
 
 
+def test_equal_texts_tie_exactly_and_are_encoded_once(tiny: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("airrep.encoder.base._WINDOW", 16)
+    encoder, done = load_encoder(tiny, device="cpu", batch_tokens=40), []
+    texts = [TEXTS[place % len(TEXTS)] for place in np.random.default_rng(0).permutation(90)]
+    features = encoder.encode_texts(texts, done.append)
+    first = [texts.index(text) for text in texts]
+    np.testing.assert_array_equal(features, features[first])
+    assert sum(done) == len(texts)
+    apart = encoder.encode_texts(TEXTS)
+    np.testing.assert_allclose(features, apart[[TEXTS.index(text) for text in texts]], atol=1e-5)
+
+
 def test_nothing_gives_nothing(encoder: Encoder) -> None:
     for features in (encoder.encode_texts([]), encoder.encode([])):
         assert (features.shape, features.dtype) == ((0, 384), np.float32)
