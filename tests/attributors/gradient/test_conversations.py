@@ -45,6 +45,10 @@ def _own_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("AIRREP_CACHE", str(tmp_path / "cache"))
 
 
+ROUNDING = 1e-5
+"""What is not in the store is computed in batches of its own, which round otherwise on some processors."""
+
+
 def make(name: str, folder: str, /, **values: Any) -> Any:
     return make_attributor(name.split()[0], {"lm": folder, **METHODS.get(name, {}), **values})
 
@@ -57,6 +61,11 @@ def scores(method: Any, train: Corpus, queries: Corpus) -> np.ndarray:
     return found
 
 
+def off(found: np.ndarray, wanted: np.ndarray) -> float:
+    """The greatest difference, in greatest scores."""
+    return float(np.abs(found - wanted).max() / np.abs(wanted).max())
+
+
 @pytest.mark.parametrize("name", METHODS)
 def test_gradients_of_conversations_read_otherwise_are_not_taken_from_a_store(
     name: str, lm: str, tmp_path: Path
@@ -64,8 +73,8 @@ def test_gradients_of_conversations_read_otherwise_are_not_taken_from_a_store(
     wanted = scores(make(name, lm, store="none"), BOTH, CHATS)
     with conversations_as_texts():
         before = scores(make(name, lm), BOTH, CHATS)
-    assert np.abs(before - wanted).max() > 1e-3 * np.abs(wanted).max()
-    np.testing.assert_array_equal(scores(make(name, lm), BOTH, CHATS), wanted)
+    assert off(before, wanted) > 1e-3
+    assert off(scores(make(name, lm), BOTH, CHATS), wanted) < ROUNDING
 
 
 def test_adapter_gradients_of_conversations_read_otherwise_are_not_taken_from_a_store(lm: str, tmp_path: Path) -> None:
@@ -74,8 +83,9 @@ def test_adapter_gradients_of_conversations_read_otherwise_are_not_taken_from_a_
     path = str(warm_up(BOTH, tmp_path / "warm", settings, FineTuneSettings(learning_rate=1e-2, lora_rank=2)).path)
     wanted = scores(make("less", path, dimension=16, store="none"), BOTH, CHATS)
     with conversations_as_texts():
-        scores(make("less", path, dimension=16), BOTH, CHATS)
-    np.testing.assert_array_equal(scores(make("less", path, dimension=16), BOTH, CHATS), wanted)
+        before = scores(make("less", path, dimension=16), BOTH, CHATS)
+    assert off(before, wanted) > 1e-3
+    assert off(scores(make("less", path, dimension=16), BOTH, CHATS), wanted) < ROUNDING
 
 
 @pytest.mark.parametrize("name", METHODS)
