@@ -139,7 +139,8 @@ def test_stored_activations_give_the_top_layers_the_gradient_of_the_whole(
     found = world.gradients(trunk)
     layers = {name.split(".")[1] for name in found if name.startswith("layers.")}
     assert layers == {str(number) for number in range(2 - top, 2)}
-    assert_same(found, {name: expected[name] for name in found}, 2e-5)
+    # In float32, and in other batches: the loss divides by deviations of scores, far smaller than these.
+    assert_same(found, {name: expected[name] for name in found}, 1e-4)
 
 
 def test_texts_of_a_step_are_each_encoded_once(world: World) -> None:
