@@ -2,7 +2,7 @@
 
 from numpy._core._multiarray_umath import __cpu_dispatch__, __cpu_features__
 
-HELD_BACK = {"ATEN_CPU_CAPABILITY": "default", "ONEDNN_MAX_CPU_ISA": "AVX2", "OPENBLAS_CORETYPE": "Haswell"}
+HELD_BACK = {"ATEN_CPU_CAPABILITY": "avx2", "ONEDNN_MAX_CPU_ISA": "AVX2", "OPENBLAS_CORETYPE": "Haswell"}
 """Of torch, oneDNN and OpenBLAS; all take these on processors that lack the sets, too."""
 
 
