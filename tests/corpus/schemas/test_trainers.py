@@ -1,5 +1,6 @@
 """Rows as trainers read them: what is joined, what is learnt, what is left out is said."""
 
+import json
 from typing import Any
 
 import pytest
@@ -198,3 +199,18 @@ def test_histories_and_tools_may_be_json_in_a_cell() -> None:
     (example,) = read(tools)
     assert example.chat == {"messages": TALK[1:3], "tools": [{"name": "f"}]}
     assert read({**tools, "tools": "[]"})[0].chat is None
+
+
+def test_cells_of_a_table_may_hold_messages_as_json() -> None:
+    asked, good, bad = (
+        json.dumps([{"role": r, "content": c}]) for r, c in (("user", "a"), ("assistant", "b"), ("assistant", "c"))
+    )
+    assert [(one.prompt, one.response, one.chat) for one in read({"prompt": asked, "completion": good})] == [
+        ("a", "b", None)
+    ]
+    pair = {"prompt": asked, "chosen": good, "rejected": bad}
+    assert [(one.prompt, one.response) for one in read(pair, preferences="both")] == [("a", "b"), ("a", "c")]
+    assert read({"chosen": json.dumps(TALK[:3]), "rejected": json.dumps(TALK[:3])})[0].response == "4"
+    (written,) = read({"prompt": asked, "response": good})  # as airrep writes a text that happens to be JSON
+    assert (written.prompt, written.response) == (asked, good)
+    assert read({"question": "Which?", "choices": '["oak", "cat"]', "answer": "1"})[0].response == "B. cat"

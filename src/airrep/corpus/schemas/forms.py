@@ -75,6 +75,8 @@ _SYSTEM = ("system", "system_prompt")
 _AS_TRL = "joined without a chat template as trl does"
 _OPTIONS = ("options", "choices")
 """Names of the answers to choose from."""
+_CELLS = ("prompt", "completion", "input", "output", "chosen", "rejected", "rejected_messages")
+"""Fields that may hold messages, and in a table without lists JSON text of them."""
 _TELLING = {
     *("system", "system_prompt", "history", "tools", "functions", *CHATS, "rejected", "rejected_response"),
     *("rejected_messages", "answer", "solution", "response", "output", "completion", "context", "reasoning"),
@@ -98,6 +100,8 @@ def read_form(
 ) -> Read:
     """Take prompts and responses out of ``rest``, by the first form that fits; DataError if none does."""
     kwargs = rest.pop("chat_template_kwargs", None)
+    if rest.get("response") is None:  # what airrep writes has texts alone, whatever they hold
+        rest.update({name: from_json(rest[name]) for name in _CELLS if is_cell_of_messages(rest.get(name))})
     found = _read(rest, turns, preferences, trainer)
     pairs = [trainer.marked(_with_kwargs(pair, kwargs)) for pair in found.pairs]
     return Read(found.form + _avoided(rest, found.form) + _left_out(rest), pairs)
@@ -128,6 +132,15 @@ def _read(rest: dict[str, Any], turns: Turns, preferences: Preferences, trainer:
 def is_chat(value: object) -> bool:
     """Whether a value is a list of messages, or JSON text of one."""
     return is_messages(value) or (isinstance(value, str) and is_messages(from_json(value)))
+
+
+def is_cell_of_messages(value: object) -> bool:
+    """Whether a text is JSON of a list of messages, as tables without lists have them."""
+    if not isinstance(value, str) or not value.lstrip().startswith("[{"):
+        return False
+    found = from_json(value)
+    named = ("role", "from")
+    return is_messages(found) and all(isinstance(one, Mapping) and any(key in one for key in named) for one in found)
 
 
 def _with_kwargs(pair: Pair, kwargs: object) -> Pair:
@@ -266,6 +279,8 @@ def _with_options(prompt: object, response: object, rest: dict[str, Any]) -> tup
     if not listed:
         return prompt, response, None
     rest.pop(name)  # type: ignore[arg-type]
+    if isinstance(response, str) and response.strip().isdecimal() and listed[0].startswith("A."):  # of CSV
+        response = int(response)
     if isinstance(response, int | np.integer) and not isinstance(response, bool) and 0 <= response < len(listed):
         response = listed[int(response)]
     return "\n".join([str(prompt), *listed]), response, name
