@@ -19,8 +19,10 @@ test: $(VENV)/dev  ## the full test suite
 fast: $(VENV)/dev  ## the test suite without the slow tests
 	$(TEST) -m "not slow"
 
-plain: $(VENV)/dev  ## the fast tests with the processor's newer instruction sets held back
-	env $$($(BIN)/python tests/worlds/plain_processor.py) $(TEST) -m "not slow"
+COMPUTING := $(addprefix tests/,answers attributors encoder evaluation lm scoring training index/test_builds.py test_agreement.py)
+
+plain: $(VENV)/dev  ## the fast tests of what computes, with the processor's newer instruction sets held back
+	env $$($(BIN)/python tests/worlds/plain_processor.py) $(TEST) -m "not slow" $(COMPUTING)
 
 check: lint fast  ## format, lint, types, layers, dependencies, fast tests
 
