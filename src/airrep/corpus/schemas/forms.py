@@ -101,7 +101,9 @@ def read_form(
     """Take prompts and responses out of ``rest``, by the first form that fits; DataError if none does."""
     kwargs = rest.pop("chat_template_kwargs", None)
     if rest.get("response") is None:  # what airrep writes has texts alone, whatever they hold
-        rest.update({name: from_json(rest[name]) for name in _CELLS if is_cell_of_messages(rest.get(name))})
+        cells = {name: from_json(rest[name]) for name in _CELLS if is_cell_of_messages(rest.get(name))}
+        if {"prompt", "input", "chosen"} & cells.keys():  # an answer alone may be JSON that is learnt as text
+            rest.update(cells)
     found = _read(rest, turns, preferences, trainer)
     pairs = [trainer.marked(_with_kwargs(pair, kwargs)) for pair in found.pairs]
     return Read(found.form + _avoided(rest, found.form) + _left_out(rest), pairs)
@@ -279,7 +281,11 @@ def _with_options(prompt: object, response: object, rest: dict[str, Any]) -> tup
     if not listed:
         return prompt, response, None
     rest.pop(name)  # type: ignore[arg-type]
-    if isinstance(response, str) and response.strip().isdecimal() and listed[0].startswith("A."):  # of CSV
+    if (
+        isinstance(response, str)
+        and response.strip().isdecimal()
+        and response.strip() not in (one.partition(". ")[2] for one in listed)
+    ):  # of CSV
         response = int(response)
     if isinstance(response, int | np.integer) and not isinstance(response, bool) and 0 <= response < len(listed):
         response = listed[int(response)]
