@@ -281,12 +281,9 @@ def _with_options(prompt: object, response: object, rest: dict[str, Any]) -> tup
     if not listed:
         return prompt, response, None
     rest.pop(name)  # type: ignore[arg-type]
-    if (
-        isinstance(response, str)
-        and response.strip().isdecimal()
-        and response.strip() not in (one.partition(". ")[2] for one in listed)
-    ):  # of CSV
-        response = int(response)
+    texts = [one.partition(". ")[2] for one in listed]
+    if isinstance(response, str) and response.strip().isdecimal() and response.strip() not in texts:  # of CSV
+        response = int(response) if listed[0].startswith("A.") else response
     if isinstance(response, int | np.integer) and not isinstance(response, bool) and 0 <= response < len(listed):
         response = listed[int(response)]
     return "\n".join([str(prompt), *listed]), response, name
