@@ -202,3 +202,21 @@ def test_answers_to_avoid_are_no_targets(tmp_path: Path, kind: str) -> None:
     assert f"--where '{wanted}'" in str(told.value)
     left = airrep.mix(index, corpus[:3], by="source", top=1.0, where=wanted)
     assert sum(write_axolotl(left, index, tmp_path / "mixed").values()) == len(records) // (2 if kind == "kto" else 1)
+
+
+def test_answers_that_were_not_learnt_are_marked_for_axolotl(tmp_path: Path) -> None:
+    ask, tools = {"role": "user", "content": "Name a metal."}, [{"type": "function", "function": {"name": "f"}}]
+    wrong, right = {"role": "assistant", "content": "Wood.", "weight": 0}, {"role": "assistant", "content": "Iron."}
+    records = [
+        {"id": "a", "source": "a", "messages": [ask, wrong, ask, right], "tools": tools},
+        {"id": "b", "source": "b", "messages": [ask, right, ask, {**right, "content": "Tin."}]},
+    ]
+    index = airrep.build_index(Corpus.from_records(records, turns="all"), tmp_path / "index", HashAttributor())
+    write_axolotl(airrep.mix(index, records[:1], by="source", top=1.0), index, tmp_path / "mixed")
+    lines = [line for path in sorted((tmp_path / "mixed").glob("*.jsonl")) for line in path.read_text().splitlines()]
+    found = {line["id"]: line for line in map(json.loads, lines)}
+    assert found["a"] == {"id": "a", "messages": [ask, {**wrong, "train": False}, ask, right], "tools": tools}
+    learnt = [message.get("train", True) for message in found["b/2"]["messages"]]
+    assert learnt == [True, False, True, True]  # its first answer is an example of its own
+    entries = yaml.safe_load((tmp_path / "mixed" / "datasets.yaml").read_text())["datasets"]
+    assert {entry["message_field_training"] for entry in entries} == {"train"}

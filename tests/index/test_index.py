@@ -843,3 +843,15 @@ def test_more_is_read_as_the_index_was(tmp_path: Path) -> None:
     assert len(index) == 9
     with pytest.raises(DataError, match='the prompt field "q" is missing; found prompt, response'):
         index.append([{"prompt": "p", "response": "t"}])
+
+
+def test_records_of_queries_are_read_as_the_trainer_that_the_index_was_read_with(tmp_path: Path) -> None:
+    record = {"instruction": "Add.", "input": "1 1", "output": "2"}
+    rows = [{**record, "id": f"a{number}", "input": f"{number} {number}"} for number in range(4)]
+    index = airrep.build_index(airrep.Corpus.from_records(rows, trained_with="axolotl"), tmp_path / "i", "tfidf")
+    asked = index.top(rows[:1], k=1)[0]
+    assert (asked.query.prompt, asked.query.chat) == (index.example(0).prompt, index.example(0).chat)
+    talk = [{"role": "user", "content": "a"}, {"role": "assistant", "content": "b"}]
+    (one,) = index.top([{"messages": talk * 2}], k=1)  # of a conversation its last answer is asked about
+    assert one.query.response == "b"
+    assert airrep.build_index(rows, tmp_path / "plain", "tfidf").top(rows[:1], k=1)[0].query.prompt == "Add.\n\n0 0"

@@ -147,7 +147,11 @@ def audit(
         2
     """
     index = as_index(index)
-    asked, keep, chosen = list(as_examples(items, "items")), index.mask(where), AuditSettings.given(settings)
+    asked, keep, chosen = (
+        list(as_examples(items, "items", index.asking)),
+        index.mask(where),
+        AuditSettings.given(settings),
+    )
     if not keep.any():
         raise ConfigError("audit: there are no training examples to look at. Choose another filter.")
     texts, templates = _same_texts(index, asked, keep, chosen, progress)

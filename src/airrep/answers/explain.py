@@ -108,8 +108,8 @@ def explain(
         [1, 2, 3]
     """
     index = as_index(index)
-    asked = _listed(answers, "answers")
-    pairs = None if better is None else match_better(asked, _listed(better, "better"))
+    asked = _listed(answers, "answers", index)
+    pairs = None if better is None else match_better(asked, _listed(better, "better", index))
     keep = index.mask(where)
     k = at_most("explain: k", k, int(keep.sum()))
     encoded = index.encode_queries(asked if pairs is None else [*asked, *pairs], progress)
@@ -127,8 +127,8 @@ def explain(
     return ExplainResult(tuple(found), provenance if pairs is None else replace(provenance, units=CONTRAST))
 
 
-def _listed(examples: Example | Queries, where: str) -> list[Example]:
-    return list(as_examples(examples, where))
+def _listed(examples: Example | Queries, where: str, index: Index) -> list[Example]:
+    return list(as_examples(examples, where, index.asking))
 
 
 def match_better(answers: Sequence[Example], better: Sequence[Example]) -> list[Example]:

@@ -114,7 +114,7 @@ def harmful(
         5
     """
     index = as_index(index)
-    asked = list(as_examples(queries))
+    asked = list(as_examples(queries, options=index.asking))
     keep = index.mask(where)
     k = at_most("harmful: k", k, int(keep.sum()))
     encoded = index.encode_queries(asked, progress)

@@ -3,7 +3,9 @@
 import json
 import math
 import shlex
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import yaml
@@ -14,12 +16,15 @@ from airrep.arrays import Rows
 from airrep.corpus.corpus import Example
 from airrep.corpus.schemas.conversations import chat_message, chat_of
 from airrep.corpus.schemas.forms import KTO, KTO_FIELDS
+from airrep.corpus.schemas.roles import is_learnt
 from airrep.errors import ConfigError
 from airrep.index.index import Index
 from airrep.runtime.remote.outputs import check_new_folder, new_folder
 from airrep.runtime.seeding import stream
 
 ENTRIES = "datasets.yaml"
+_LEARNT = "train"
+"""Key of a message that axolotl is told to heed."""
 DRAWN = (ENTRIES, "source-*.jsonl")
 """Patterns of the files in a folder for axolotl."""
 
@@ -77,7 +82,8 @@ def write_axolotl(
             file = f"source-{number:0{digits}}.jsonl"  # a source's name may be none that a file can have
             lines = (json.dumps(_messages(index.example(row)), ensure_ascii=False) for row in rows.tolist())
             (folder / file).write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
-            entries.append({"path": file, "ds_type": "json", "type": "chat_template", "field_messages": "messages"})
+            how = {"type": "chat_template", "field_messages": "messages", "message_field_training": _LEARNT}
+            entries.append({"path": file, "ds_type": "json", **how})
         told = zip(counts, entries, strict=True)
         names = "".join(f"# {entry['path']}: {json.dumps(name)}, {counts[name]:,} examples\n" for name, entry in told)
         text = names + yaml.safe_dump({"datasets": entries}, sort_keys=False)
@@ -102,11 +108,17 @@ def _check_targets(index: Index, where: str | None) -> None:
 
 
 def _messages(example: Example) -> dict[str, object]:
-    """The messages of an example as its record has them, with their tools."""
+    """The messages of an example as its record has them, with their tools; answers that are not its own are marked."""
     chat = example.chat or {}
-    if "messages" in chat:
-        others = {"tools": chat.get("tools"), "chat_template_kwargs": chat.get("template")}
-        given = {name: value for name, value in others.items() if value}
-        return {"messages": chat["messages"], **given, "id": example.id}
     asked = chat_of(example.prompt) if example.prompt else []
-    return {"messages": [*asked, chat_message("assistant", example.response)], "id": example.id}
+    messages = chat.get("messages") or [*asked, chat_message("assistant", example.response)]
+    others = {"tools": chat.get("tools"), "chat_template_kwargs": chat.get("template")}
+    given = {name: value for name, value in others.items() if value}
+    return {"messages": list(_marked(messages, alone="turn" in example.metadata)), **given, "id": example.id}
+
+
+def _marked(messages: Sequence[Mapping[str, Any]], *, alone: bool) -> Iterator[Mapping[str, Any]]:
+    """Messages, marked where they are not learnt: by marks of their own; with *alone*, all answers but the last."""
+    for number, message in enumerate(messages, 1):
+        earlier = alone and number < len(messages) and message["role"] == "assistant"
+        yield {**message, _LEARNT: False} if earlier or not is_learnt(number, message) else message

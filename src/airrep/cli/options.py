@@ -242,6 +242,12 @@ class ReadingOptions:
         cut = {} if trainer.cut == "prompt" else {"cut": trainer.cut}
         return cut if trainer.max_tokens is None else {"max_tokens": trainer.max_tokens, **cut}
 
+    def for_queries(self, index: "Index") -> Self:
+        """These options for queries of an index: as its records were read, if no trainer is named."""
+        if self.trained_with is not None or not index.asking:
+            return self
+        return replace(self, trained_with=index.asking["trained_with"], turns=self.turns or index.asking["turns"])
+
     def with_recorded(self, recorded: Mapping[str, str]) -> Self:
         """These options, with recorded ones in their place."""
         options: dict[str, Any] = dict(recorded)
@@ -302,14 +308,14 @@ class QueryOptions:
     lm: TargetOption = None
     settings: ChangedOption = None
 
-    def asked(self) -> "Corpus":
-        """The queries of the file, or the one that was typed in."""
+    def asked(self, index: "Index") -> "Corpus":
+        """The queries of the file, read as the index's records were, or the one that was typed in."""
         from airrep.corpus.corpus import Corpus, Example
 
         if (self.queries is None) == (self.prompt is None and self.response is None):
             raise ConfigError("queries: expected a file, or --prompt and --response. Give one of the two.")
         if self.queries is not None:
-            return self.reading.read(self.queries)
+            return self.reading.for_queries(index).read(self.queries)
         if self.response is None:
             raise ConfigError(
                 "queries: --prompt is given without --response, and what it answers is asked for. Give both."

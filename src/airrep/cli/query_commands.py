@@ -40,7 +40,8 @@ def top_command(
         _ask_beside_spread(asking, delivery, k, least=least, harmful=harmful, aggregate=aggregate, where=where, why=why)
         return
     delivery.check("top")
-    opened, asked = asking.index(), asking.asked()
+    opened = asking.index()
+    asked = asking.asked(opened)
     with Meter("encoding queries") as meter:
         result = opened.top(asked, k, least=least, where=where, why=why, progress=meter)
     delivery.deliver(result, print_top)
@@ -64,7 +65,8 @@ def _ask_beside_spread(
 
     _check_flags(harmful=harmful, least=least, aggregate=aggregate, why=why)
     delivery.check(harm.HarmResult.kind if harmful else harm.SetResult.kind)
-    opened, asked = asking.index(), asking.asked()
+    opened = asking.index()
+    asked = asking.asked(opened)
     with Meter("encoding queries") as meter:
         if harmful:
             delivery.deliver(harm.harmful(opened, asked, k, where=where, why=why, progress=meter), print_harmful)
@@ -105,7 +107,8 @@ def group_command(
         chosen = read_groups(groups)
     else:
         raise ConfigError("group: expected one of --by FIELD and --groups FILE. Say what the groups are.")
-    opened, asked = asking.index(), asking.asked()
+    opened = asking.index()
+    asked = asking.asked(opened)
     with Meter("encoding queries") as meter:
         result = opened.group_scores(asked, chosen, chosen_pool, temperature=temperature, why=why, progress=meter)
     delivery.deliver(result, partial(print_groups, general=opened.attributor.caution))
@@ -137,7 +140,8 @@ def what_if_command(
     chosen_pool = _pool(pool, temperature)
     if (remove is None) == (keep is None):
         raise ConfigError("what-if: expected one of --remove and --keep. Give one filter.")
-    opened, asked = asking.index(), asking.asked()
+    opened = asking.index()
+    asked = asking.asked(opened)
     with Meter("encoding queries") as meter:
         result = opened.what_if(
             asked,
@@ -193,7 +197,8 @@ def select_command(
     elif not as_json:
         raise ConfigError("select: expected --out FILE, --json, or both. Say where the examples go.")
     quotas = _quotas(most)
-    opened, asked = asking.index(), asking.asked()
+    opened = asking.index()
+    asked = asking.asked(opened)
     selection: SelectionResult[Any]
     if by_weight:
         selection = resample(opened, asked, count or 0, seed=seed or 0, where=where, drop_duplicates=drop_duplicates)
@@ -290,7 +295,7 @@ def serve_command(
     with serving.listen(host, port) as open_socket:
         moved = options.open_moved_index(path, settings, encoder=encoder, lm=lm)
         other = None if beside is None else options.open_moved_index(beside)
-        explorer = explorer_class(moved, reading.read_if(queries), other)
+        explorer = explorer_class(moved, reading.for_queries(moved).read_if(queries), other)
         with Meter("encoding queries") as meter:
             explorer.prepare(meter)
         note(f"{path}: {len(moved):,} examples, method {moved.method}; open the page in a browser, Ctrl-C ends it")

@@ -59,12 +59,15 @@ def as_records(data: CorpusLike, where: str = "data") -> Sequence[Mapping[str, A
     return [_record(item, where) for item in _items(data, where)]
 
 
-def as_examples(queries: QueriesLike, where: str = "queries") -> Corpus | tuple[Example, ...]:
+def as_examples(
+    queries: QueriesLike, where: str = "queries", options: Mapping[str, Any] | None = None
+) -> Corpus | tuple[Example, ...]:
     """Queries as examples, each as a corpus would hold it; several may have one id.
 
     Args:
         queries: as for :func:`as_corpus`; and a text, or several, each the response to an empty prompt.
         where: name of the queries in errors.
+        options: of reading files and records; for examples they are none.
 
     Raises:
         ConfigError: there are none, they are something else, or a text names a file.
@@ -76,13 +79,13 @@ def as_examples(queries: QueriesLike, where: str = "queries") -> Corpus | tuple[
     elif isinstance(queries, str):
         found = (_text(queries, where),)
     elif isinstance(queries, Corpus | PathLike | Mapping):
-        found = as_corpus(queries, where)
+        found = as_corpus(queries, where, options)
     else:
         items = _items(queries, where)
         if all(isinstance(item, str | Example) for item in items):
             found = tuple(_text(item, where) if isinstance(item, str) else item for item in items)
         else:
-            found = as_corpus(items, where)
+            found = as_corpus(items, where, options)
     if len(found) == 0:
         raise ConfigError(f"{where}: there are none; expected at least one example. Give a file with some.")
     if isinstance(found, Corpus):

@@ -243,7 +243,7 @@ class Index(EditableIndex):
         """
         if is_one(queries):
             return self.top([queries], k, least=least, where=where, why=why, progress=progress)[0]
-        asked, keep = as_examples(queries), self.mask(where)
+        asked, keep = as_examples(queries, options=self.asking), self.mask(where)
         k = at_most("top: k", k, int(keep.sum()))
         encoded = self.encode_queries(asked, progress)
         found = top_k(encoded, self.blocks, k, keep=keep, least=least)
@@ -309,7 +309,7 @@ class Index(EditableIndex):
         if wanted is None or (groups is not None and by is not None):
             raise ConfigError("group_scores: expected one of groups and by. Say what the groups are.")
         chosen = self.attributor.pooling(pool, temperature)
-        members, asked = self.groups(wanted), as_examples(queries)
+        members, asked = self.groups(wanted), as_examples(queries, options=self.asking)
         encoded = self.encode_queries(asked, progress)
         scores, channels = self._group_scores(encoded, members, chosen, why)
         sizes = tuple(np.diff(members.offsets).tolist())
@@ -358,7 +358,7 @@ class Index(EditableIndex):
                 for :meth:`group_scores`.
         """
         chosen, everything = self.attributor.pooling(pool, temperature), np.flatnonzero(self.live)
-        kept, asked = self._rows_kept(remove, keep), as_examples(queries)
+        kept, asked = self._rows_kept(remove, keep), as_examples(queries, options=self.asking)
         if chosen.kind == "order":
             removed = {"removed": self._left_out(kept)}
             result = self.group_scores(asked, removed, chosen, why=why, progress=progress)
@@ -437,7 +437,7 @@ class Index(EditableIndex):
         Raises:
             ConfigError: the method made no row of features for each query.
         """
-        examples = as_examples(queries)
+        examples = as_examples(queries, options=self.asking)
         if self._direct is None:
             found = self.attributor.encode_queries(examples, count_rows(len(examples), progress))
         else:
@@ -449,7 +449,7 @@ class Index(EditableIndex):
     def hold_scores(self, queries: Queries) -> None:
         """Let :attr:`blocks` have the scores of methods that keep no features again, for queries encoded long ago."""
         if self._direct is not None:
-            self._direct.ask(as_examples(queries))
+            self._direct.ask(as_examples(queries, options=self.asking))
 
     @property
     def blocks(self) -> Sequence[Block]:

@@ -144,6 +144,12 @@ class IndexRows:
             chosen = Schema(**options).chosen  # type: ignore[arg-type]  # checks what stands in the manifest
             return Reading(chosen, tuple(map(str, found.get("forms", ()))), bool(found.get("mixed")))
 
+    @property
+    def asking(self) -> dict[str, str]:
+        """Options that records of queries are read with: the trainer's, whose turns are for training data alone."""
+        trainer = self.reading.options.get("trained_with")
+        return {} if trainer is None else {"trained_with": trainer, "turns": "last"}
+
     @cached_property
     def fingerprint(self) -> str:
         """64 hex digits over everything that scores depend on."""

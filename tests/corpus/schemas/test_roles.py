@@ -69,7 +69,7 @@ def test_a_mark_says_that_a_turn_is_not_learnt(name: str, value: Any) -> None:
     assert [one.response for one in read(ASK, wrong, ASK, right, turns="all")] == ["Iron"]
     assert [one.response for one in read(ASK, right, ASK, wrong, turns="all")] == ["Iron"]
     assert [one.response for one in read(ASK, right, ASK, wrong)] == ["Iron"]
-    assert read(ASK, wrong, ASK, right)[0].chat == {"form": "messages"}  # the mark is not a part of them
+    assert read(ASK, wrong, ASK, right)[0].chat == {"messages": [ASK, wrong, ASK, right]}  # as they stand
 
 
 @pytest.mark.parametrize(("name", "value"), LEARNT)

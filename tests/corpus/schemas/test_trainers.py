@@ -214,3 +214,50 @@ def test_cells_of_a_table_may_hold_messages_as_json() -> None:
     (written,) = read({"prompt": asked, "response": good})  # as airrep writes a text that happens to be JSON
     assert (written.prompt, written.response) == (asked, good)
     assert read({"question": "Which?", "choices": '["oak", "cat"]', "answer": "1"})[0].response == "B. cat"
+
+
+def test_marks_are_heeded_as_the_trainer_heeds_them() -> None:
+    def answers(trainer: str | None, **mark: Any) -> list[str]:
+        record = {"messages": [TALK[1], {**TALK[2], **mark}, *TALK[3:]]}
+        return [one.response for one in read(record, trainer, turns="all")]
+
+    for mark in ({"weight": 0}, {"train": False}, {"loss": False}):
+        assert answers(None, **mark) == answers("axolotl", **mark) == ["6"]
+        assert (
+            answers("trl", **mark) == answers("llamafactory", **mark) == answers("open-instruct", **mark) == ["4", "6"]
+        )
+    assert answers("ms-swift", loss=False) == ["6"]
+    assert answers("ms-swift", weight=0) == ["4", "6"]
+
+
+def test_all_of_a_completion_is_learnt() -> None:
+    (example,) = read({"prompt": TALK[:2], "completion": TALK[2:]})
+    assert (example.response, example.chat) == ("6", {"messages": TALK, "asked": 2})
+    assert [one.response for one in read({"prompt": TALK[:2], "completion": TALK[2:]}, turns="all")] == ["4", "6"]
+
+
+def test_parts_of_other_names_reach_the_template_as_what_they_are() -> None:
+    use = {"name": "f", "input": {"x": 1}}
+    for part, result in (
+        ({"type": "tool_use", **use}, {"type": "tool_result", "content": "r"}),
+        ({"toolUse": use}, {"toolResult": {"content": [{"text": "r"}]}}),
+    ):
+        answer = {
+            "role": "assistant",
+            "content": [{"type": "thinking", "thinking": "th"}, {"type": "text", "text": "a"}, part],
+        }
+        said = [TALK[1], answer, {"role": "user", "content": [result]}, TALK[4]]
+        (example,) = read({"messages": said})
+        assert example.chat == {
+            "messages": [
+                TALK[1],
+                {
+                    "role": "assistant",
+                    "content": "a",
+                    "reasoning_content": "th",
+                    "tool_calls": [{"type": "function", "function": {"name": "f", "arguments": {"x": 1}}}],
+                },
+                {"role": "tool", "content": "r"},
+                TALK[4],
+            ]
+        }

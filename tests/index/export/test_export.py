@@ -336,3 +336,15 @@ def test_the_name_of_another_format_is_refused(
         export_index(hostile, tmp_path / name, to)
     assert not (tmp_path / name).exists()
     assert export_index(hostile, tmp_path / "export.of.mine", to).rows
+
+
+def test_messages_come_back_from_an_export(tmp_path: Path) -> None:
+    call = {"type": "function", "function": {"name": "f", "arguments": {"x": None}}}
+    said = [{"role": "user", "content": "a"}, {"role": "assistant", "content": "", "tool_calls": [call]}]
+    corpus = Corpus.from_records([{"id": "m", "messages": said}, {"id": "p", "prompt": "a", "completion": "b"}])
+    index = airrep.build_index(corpus, tmp_path / "index", HashAttributor())
+    export_index(index, tmp_path / "out.parquet", vectors=False)
+    assert [one.chat for one in airrep.read_corpus(tmp_path / "out.parquet")] == [
+        {"messages": said},
+        {"form": "joined"},
+    ]

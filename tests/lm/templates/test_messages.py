@@ -211,3 +211,20 @@ def test_a_chat_that_is_none_is_refused() -> None:
 def test_a_template_that_always_fails_is_the_lms_fault() -> None:
     with pytest.raises(ConfigError, match="^lm tiny: its chat template fails"):
         make("{{ raise_exception('never') }}").tokenise([example({"role": "system", "content": "s"}, ASK, ANSWER)])
+
+
+def test_all_of_a_completion_is_learnt_by_the_lm() -> None:
+    (one,) = Corpus.from_records(
+        [{"prompt": [ASK], "completion": [ANSWER, {**ASK, "content": "3+3?"}, {**ANSWER, "content": "6"}]}]
+    )
+    assert texts(make(), one) == ("<user>2+2?</s>\n<assistant>", "4</s>\n<user>3+3?</s>\n<assistant>6</s>\n")
+
+
+def test_a_call_or_parts_that_the_template_leaves_out_are_told() -> None:
+    silent = TEMPLATE.replace("{% for c in m.tool_calls or [] %}", "{% for c in [] %}")
+    call = {"type": "function", "function": {"name": "f", "arguments": {}}}
+    with pytest.raises(DataError, match="leaves its response out"):
+        make(silent).tokenise([example(ASK, {"role": "assistant", "content": "", "tool_calls": [call]})])
+    no_parts = TEMPLATE.replace("{{ m.content or '' }}", "{{ m.content if m.content is string else '' }}")
+    with pytest.raises(DataError, match="leaves its response out"):
+        make(no_parts).tokenise([example(ASK, {"role": "assistant", "content": [{"type": "text", "text": "4"}]})])

@@ -40,11 +40,12 @@ def explain_command(
     from airrep.corpus.corpus import Corpus, Example
 
     delivery.check("explain")
-    opened, asked = asking.index(), asking.asked()
+    opened = asking.index()
+    asked = asking.asked(opened)
     if better is None:
         others = None
     elif asking.queries is not None:
-        others = asking.reading.read(better)
+        others = asking.reading.for_queries(opened).read(better)
     elif asking.prompt is not None:
         if len(better) < LONGEST_NAME and Path(better).is_file():
             note(f"--better: '{better}' is taken as the text of an answer, though a file has this name")
@@ -89,7 +90,8 @@ def clean_command(
     delivery.check("clean")
     if lists is not None:
         check_new_folder(lists, LISTS if delivery.replace else ())
-    opened, asked = options.open_moved_index(path, moved), reading.read_if(queries)
+    opened = options.open_moved_index(path, moved)
+    asked = reading.for_queries(opened).read_if(queries)
     with Meter("encoding examples") as meter:
         result = clean(opened, asked, kinds=kind or KINDS, label=label, where=where, encoder=encoder, progress=meter)
     if lists is not None:
@@ -122,7 +124,8 @@ def audit_command(
 
     delivery.check("audit")
     settings = AuditSettings.of({"order": order, "contained": contained, "nearly": nearly, "cosine": cosine})
-    opened, asked = options.open_moved_index(path, moved), reading.read(items)
+    opened = options.open_moved_index(path, moved)
+    asked = reading.for_queries(opened).read(items)
     with Meter("reading examples") as meter:
         result = audit(opened, asked, where=where, settings=settings, progress=meter)
     delivery.deliver(result, print_audited)
@@ -169,7 +172,8 @@ def mix_command(
         )
     for file in files:
         check_writable(file, replace=delivery.replace)
-    opened, asked = asking.index(), asking.asked()
+    opened = asking.index()
+    asked = asking.asked(opened)
     with Meter("encoding queries") as meter:
         result = mix(opened, asked, by, top=top, where=where, seed=seed, progress=meter)
     texts = [result.to_yaml() if file == yaml else result.to_llama_factory() for file in files]

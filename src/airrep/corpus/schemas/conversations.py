@@ -9,13 +9,13 @@ from typing import Any, NamedTuple, TypeGuard
 
 import numpy as np
 
-from airrep.corpus.schemas.roles import CALLS, MARKS, is_learnt, role_of
+from airrep.corpus.schemas.roles import CALLS, is_learnt, role_of
 from airrep.corpus.schemas.values import describe, text
 from airrep.errors import DataError
 
 RENDERING = "rendering"
 """Field of manifests and requests: how some prompts are read, where an LM's fingerprint does not tell it."""
-CHAT_KEYS = ("messages", "tools", "template", "form", "prompt", "learn")
+CHAT_KEYS = ("messages", "tools", "template", "form", "prompt", "learn", "asked")
 """Keys of :attr:`airrep.Example.chat`."""
 MESSAGES: Mapping[str, Any] = MappingProxyType({"form": "messages"})
 """Of a conversation whose messages :func:`messages_of` finds in the prompt's text, all of them as they were."""
@@ -287,10 +287,15 @@ def chat_of_pair(pair: Pair) -> Mapping[str, Any]:
 
 def taken_chat(rest: dict[str, Any]) -> Mapping[str, Any] | None:
     """Take what :attr:`airrep.Example.chat` was written as out of a record; a field ``chat`` of other data stays."""
-    return rest.pop("chat") if is_chat_of_example(rest.get("chat")) else None
+    chat = rest.get("chat")
+    chat = from_json(chat) if isinstance(chat, str) else chat  # as an export has it
+    if not is_chat_of_example(chat):
+        return None
+    rest.pop("chat")
+    return chat
 
 
-def is_chat_of_example(chat: object) -> bool:
+def is_chat_of_example(chat: object) -> TypeGuard[Mapping[str, Any]]:
     """Whether a value may be an :attr:`airrep.Example.chat`."""
     if not isinstance(chat, Mapping) or not chat or not chat.keys() <= set(CHAT_KEYS):
         return False
@@ -333,11 +338,12 @@ def _keys(message: Mapping[str, Any]) -> tuple[str, str]:
 
 def _given(message: Mapping[str, Any], role: str, name: str, content_key: str) -> dict[str, Any]:
     """A message as chat templates get it: as it stands, under the names of keys and roles that they know."""
-    left_out = ("role", "from", "content", "value", content_key, *MARKS)
+    left_out = ("role", "from", "content", "value", content_key)
     others = {key: value for key, value in message.items() if key not in left_out and value is not None}
     content = message.get(content_key)
     if is_messages(content) and not all(map(_is_known_part, content)):
-        content = "\n".join(_part("content", part) for part in content)
+        role, content, more = _from_parts(role, content)
+        others |= more
     call = from_json(content) if name in CALLS and isinstance(content, str) else others.pop("function_call", None)
     calls = [one for one in (call if is_messages(call) else [call]) if isinstance(one, Mapping)]
     if calls:
@@ -345,6 +351,32 @@ def _given(message: Mapping[str, Any], role: str, name: str, content_key: str) -
         return {"role": role, "content": "" if name in CALLS else content or "", **others, "tool_calls": calls}
     kept = {"content": content} if content is not None or content_key in message else {}
     return {"role": role, **kept, **others}
+
+
+def _from_parts(role: str, parts: Sequence[Any]) -> tuple[str, str, dict[str, Any]]:
+    """Role, text and other keys of a message of parts as Anthropic and Bedrock have them, as chat templates know them.
+
+    Thoughts are its reasoning, uses of tools its calls; a message of results alone is the tool's.
+    """
+    named = [_of_bedrock(part) for part in parts]
+    kinds = [part.get("type") if isinstance(part, Mapping) else None for part in named]
+    thoughts = [_part("content", part) for part, kind in zip(named, kinds, strict=True) if kind in _REASONING]
+    uses = [part for part in named if isinstance(part, Mapping) and part.get("type") == "tool_use"]
+    calls = [{"type": "function", "function": {"name": use.get("name"), "arguments": use.get("input")}} for use in uses]
+    apart = (*_REASONING, "tool_use")
+    said = "\n".join(_part("content", part) for part, kind in zip(named, kinds, strict=True) if kind not in apart)
+    others = {"reasoning_content": "\n".join(thoughts), "tool_calls": calls}
+    results = bool(kinds) and all(kind == "tool_result" for kind in kinds)
+    return "tool" if results else role, said, {key: value for key, value in others.items() if value}
+
+
+def _of_bedrock(part: object) -> object:
+    """A part of a message by Bedrock's names for tools under those of Anthropic; any other as it is."""
+    if isinstance(part, Mapping) and isinstance(part.get("toolUse"), Mapping):
+        return {"type": "tool_use", **part["toolUse"]}
+    if isinstance(part, Mapping) and isinstance(part.get("toolResult"), Mapping):
+        return {"type": "tool_result", **part["toolResult"]}
+    return part
 
 
 def _is_known_part(part: object) -> bool:
@@ -371,6 +403,7 @@ def _content(number: int, key: str, message: Mapping[str, Any]) -> str:
 
 def _part(where: str, part: object) -> str:
     """Return one part of a message: its text, or the kind of what is no text in brackets."""
+    part = _of_bedrock(part)
     if isinstance(part, str):
         return part
     if not isinstance(part, Mapping):

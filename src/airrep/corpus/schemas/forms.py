@@ -121,7 +121,7 @@ def _read(rest: dict[str, Any], turns: Turns, preferences: Preferences, trainer:
         return _read_preference(rest, preferences, trainer)
     chat = chat or next((name for name in CHATS if rest.get(name) is not None), None)
     if chat is not None:
-        found = _read_chat(rest, chat, turns, preferences)
+        found = _read_chat(rest, chat, turns, preferences, trainer)
         return found._replace(pairs=[trainer.of_messages(pair) for pair in found.pairs])
     if is_messages(rest.get("segments")):
         return Read("segments (axolotl)", of_segments(rest.pop("segments"), every=turns == "all"))
@@ -240,7 +240,11 @@ def _conversational(
     pairs = every_turn(before + after, response[0], len(before))
     if turns == "all" and len(pairs) > 1:
         return Read(form, pairs)
-    return Read(form, [last_turn(before + after, response[0])])
+    pair = last_turn(before + after, response[0])
+    if len(after) > 1:  # all of a completion is learnt, whoever says it; the response is its last answer
+        chat = chat_of_pair(pair)
+        pair = pair._replace(chat={**chat, "asked": max(1, len(chat["messages"]) - len(after))})
+    return Read(form, [pair])
 
 
 def _said(role: str, field: tuple[str, object]) -> list[Message]:
@@ -315,9 +319,9 @@ def _preference_of(rest: dict[str, Any], trainer: Trainer) -> tuple[object, obje
     return prompt, rest.pop("chosen"), rest.pop("rejected", None), before
 
 
-def _read_chat(rest: dict[str, Any], name: str, turns: Turns, preferences: Preferences) -> Read:
+def _read_chat(rest: dict[str, Any], name: str, turns: Turns, preferences: Preferences, trainer: Trainer) -> Read:
     before = _tools(rest) + _before(rest)
-    messages = before + read_messages(rest.pop(name), name)
+    messages = before + [trainer.heeding(message) for message in read_messages(rest.pop(name), name)]
     rejected = [key for key in ("rejected_response", "rejected_messages") if not _is_empty(rest.get(key))]
     if not rejected:
         return _of_messages(messages, name, turns)

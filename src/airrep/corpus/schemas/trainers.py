@@ -4,7 +4,8 @@ from collections.abc import Mapping
 from types import MappingProxyType
 from typing import Any, Literal, NamedTuple, get_args
 
-from airrep.corpus.schemas.conversations import Pair, chat_of_pair
+from airrep.corpus.schemas.conversations import Message, Pair, chat_of_pair
+from airrep.corpus.schemas.roles import MARKS, is_learnt
 from airrep.errors import ConfigError
 
 TrainerName = Literal["trl", "axolotl", "llamafactory", "ms-swift", "open-instruct"]
@@ -27,6 +28,8 @@ class Trainer(NamedTuple):
     """Which turns of a conversation are examples, where nobody says it."""
     whole: bool = False
     """Whether all tokens of a list of messages are learnt, not its answers alone."""
+    marks: tuple[str, ...] = MARKS
+    """Marks of turns that it heeds."""
     bare: bool = False
     """Whether an answer's words and the end of its turn alone are learnt, not what a template writes around them."""
     max_tokens: int | None = None
@@ -42,6 +45,12 @@ class Trainer(NamedTuple):
         with_input, without, behind = self.preamble
         prompt = f"{without if extra is None else with_input}{text}{behind}"
         return Pair(text, response, chat={**JOINED, "prompt": prompt})
+
+    def heeding(self, message: Message) -> Message:
+        """A message that is learnt or not as the marks say that this trainer heeds."""
+        given = message.given or {}
+        marked = {name: given[name] for name in self.marks if name in given}
+        return message if message.learnt else message._replace(learnt=is_learnt(0, marked))
 
     def of_messages(self, pair: Pair) -> Pair:
         """A pair of a list of messages, of which all may be learnt."""
@@ -67,11 +76,11 @@ _ALPACA = (
 """The form that Alpaca was trained with."""
 TRAINERS: Mapping[TrainerName, Trainer] = MappingProxyType(
     {
-        "trl": Trainer(whole=True, max_tokens=1024, cut="end"),
+        "trl": Trainer(marks=(), whole=True, max_tokens=1024, cut="end"),
         "axolotl": Trainer("\n\n### Input:\n", _ALPACA, turns="all", bare=True, cut="drop"),
-        "llamafactory": Trainer("\n", turns="all", max_tokens=2048, cut="end"),
-        "ms-swift": Trainer("\n", turns="all", cut="drop"),
-        "open-instruct": Trainer(turns="all", cut="end"),
+        "llamafactory": Trainer("\n", turns="all", marks=(), max_tokens=2048, cut="end"),
+        "ms-swift": Trainer("\n", turns="all", marks=("loss",), cut="drop"),
+        "open-instruct": Trainer(turns="all", marks=(), cut="end"),
     }
 )
 

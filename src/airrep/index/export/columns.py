@@ -21,7 +21,7 @@ PIECE_NUMBERS = 2**21
 """And at most so many numbers of their vectors, 8 MiB of float32."""
 MOST_FIELDS = 500
 """Metadata fields that get a column each; of more, all are JSON in one column."""
-ROW, TEXT, VECTOR, METADATA = "row", "text", "vector", "metadata"
+ROW, TEXT, VECTOR, METADATA, CHAT = "row", "text", "vector", "metadata", "chat"
 """Names of columns beside those of an example."""
 _EXACT = 2**53
 """Largest whole number that a float holds exactly, beside which none is lost in a column of floats."""
@@ -33,8 +33,9 @@ _compute: Any = pyarrow.compute  # its type stubs refuse large_string
 class ExportedColumns:
     """What is exported of an index: its live rows that fulfil a filter, as batches of one schema.
 
-    Columns are ``row``, the text fields of examples, ``text`` (prompt and response) if asked for, one for each metadata
-    field, and ``vector``, the dense features in float32, where there are some and they are asked for.
+    Columns are ``row``, the text fields of examples, ``chat`` (JSON) where some have one, ``text`` (prompt and
+    response) if asked for, one for each metadata field, and ``vector``, the dense features in float32, where there are
+    some and they are asked for.
     """
 
     index: IndexRows
@@ -58,6 +59,11 @@ class ExportedColumns:
         return int(self.index.shards[0].block.features.shape[1])
 
     @cached_property
+    def chats(self) -> bool:
+        """Whether an example has messages, or a form, that its texts do not tell."""
+        return any(shard.examples.table[CHAT].null_count < shard.rows for shard in self._shards())
+
+    @cached_property
     def metadata(self) -> Mapping[str, tuple[str, pa.DataType]]:
         """Name and type of the column of each metadata field; empty where they are too many."""
         fields = self.index.fields
@@ -76,6 +82,7 @@ class ExportedColumns:
         """Names and types of all columns."""
         columns: list[tuple[str, pa.DataType]] = [(ROW, pa.int64())]
         columns += [(name, pa.large_string()) for name in TEXT_FIELDS]
+        columns += [(CHAT, pa.large_string())] if self.chats else []
         columns += [(TEXT, pa.large_string())] if self.text else []
         columns += list(self.metadata.values())
         columns += [] if self.metadata or not self.index.fields else [(METADATA, pa.large_string())]
@@ -98,6 +105,7 @@ class ExportedColumns:
         table = shard.examples.table.take(pa.array(rows))
         columns: list[Any] = [pa.array(rows + shard.start, pa.int64())]
         columns += [_whole(table[name]) for name in TEXT_FIELDS]
+        columns += [_whole(table[CHAT])] if self.chats else []
         columns += [_joined(table)] if self.text else []
         columns += self._metadata_of(table)
         if self.width:
@@ -165,7 +173,7 @@ def _type_of(kinds: Iterable[str]) -> pa.DataType:
 
 def _column_names(fields: Sequence[str], dots: bool) -> dict[str, str]:
     """A column's name for each metadata field: its own, unless that is taken, be it in other case."""
-    taken = {name.casefold() for name in (ROW, *TEXT_FIELDS, TEXT, VECTOR, METADATA)}
+    taken = {name.casefold() for name in (ROW, *TEXT_FIELDS, CHAT, TEXT, VECTOR, METADATA)}
     names = {}
     for field in fields:
         plain = field if dots else field.replace(".", "_")

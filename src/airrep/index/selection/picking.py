@@ -71,7 +71,7 @@ def select(
     if keys is not None:
         keep = first_of_each(keys, keep, index.rows)
     rankable = int(keep.sum())
-    asked = as_examples(queries)
+    asked = as_examples(queries, options=index.asking)
     encoded = index.encode_queries(asked, progress)
     ids = [query.id for query in asked]
     if limits is None:
@@ -228,7 +228,7 @@ def _log_weights(index: Index, queries: Queries) -> np.ndarray:
             f"{index.path}: method '{index.method}' has no importance weights to draw by; expected an index of the "
             "method dsir. Build one, or pick by rank."
         )
-    target = attributor.encode_target(as_examples(queries))
+    target = attributor.encode_target(as_examples(queries, options=index.asking))
     return np.concatenate([scores[0] for _, scores in score_blocks(target, index.blocks)])
 
 

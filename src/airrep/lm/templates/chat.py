@@ -141,9 +141,10 @@ class Chat:
     def _render_chat(self, example: Example) -> Rendered:
         """The conversation with its answer, and what stands before the answer."""
         messages, given = self._conversation(example)
-        learn = (example.chat or {}).get("learn")
+        chat = example.chat or {}
+        learn, asked = chat.get("learn"), messages[: chat.get("asked", -1)]
         try:
-            prompt = "" if learn == "all" else self._chat(messages[:-1], given, add_generation_prompt=True)
+            prompt = "" if learn == "all" else self._chat(asked, given, add_generation_prompt=True)
             whole = self._chat(messages, given)
             if learn == "words":
                 prompt, whole = self._up_to_words(messages, given, whole)
@@ -186,8 +187,8 @@ class Chat:
     def _is_left_out(self, messages: list[dict[str, Any]], given: Mapping[str, Any], prompt: str, whole: str) -> bool:
         """Whether the template writes nothing of the answer."""
         said = messages[-1].get("content")
-        if not isinstance(said, str) or not said.strip():
-            return whole == prompt
+        if not isinstance(said, str) or not said.strip():  # calls, or parts
+            return whole == self._chat([*messages[:-1], chat_message("assistant", "")], given)
         shared = _shared(prompt, whole)
         if said.strip() in whole[shared:]:
             return False
