@@ -1,4 +1,4 @@
-"""Tokens and counted tokens against trl's own data code: every chat template that trl ships, ten forms of rows.
+"""Tokens and counted tokens against trl's own data code: every chat template that trl ships, eleven forms of rows.
 
 For each template a folder with the same tiny LM and tokenizer is made. trl's `SFTTrainer` prepares a file of rows, and
 airrep reads the same file with that folder's LM. Equal are a form and a template if every row has the same ids, and the
@@ -86,10 +86,8 @@ FORMS: dict[str, list[Row]] = {
             "completion": [{"role": "assistant", "content": "<think>\nTwo harbours.\n</think>\n\nHellevik."}],
         }
     ],
-    "tools, tool calls": [
-        {"prompt": [ASKED], "completion": [CALL], "tools": [TOOL]},
-        {"prompt": [ASKED, CALL, FOUND], "completion": [ANSWER], "tools": [TOOL]},
-    ],
+    "tools, a call": [{"prompt": [ASKED], "completion": [CALL], "tools": [TOOL]}],
+    "tools, an answer": [{"prompt": [ASKED, CALL, FOUND], "completion": [ANSWER], "tools": [TOOL]}],
     "chat_template_kwargs": [
         {
             "prompt": [ASKED],
@@ -236,8 +234,10 @@ def compare_form(
 def leaves_out(theirs: Sequence[Tokens], form: str, tokenizer: Any) -> bool:
     """Whether trl learns no word of any answer of a form."""
     learnt = " ".join(tokenizer.decode(ids[start:]) for ids, start in theirs)
-    answers = [message["content"] for row in FORMS[form] for message in row.get("completion", row.get("messages", []))]
-    return not any(str(answer)[-8:] in learnt for answer in answers)
+    answers = [message for row in FORMS[form] for message in row.get("completion", row.get("messages", []))]
+    words = [call["function"]["name"] for answer in answers for call in answer.get("tool_calls", ())]
+    words += [str(answer["content"])[-8:] for answer in answers if answer.get("content")]
+    return not any(word in learnt for word in words)
 
 
 def trl_tokens(path: Path, model: Any, tokenizer: Any) -> list[Tokens]:
