@@ -75,7 +75,7 @@ def test_each_token_has_the_loss_that_its_document_has_alone(kind: str, seed: in
     assert (lm.execution.batch_tokens > 1) == (kind in TOGETHER)
 
 
-@pytest.mark.parametrize("kind", ["llama", "lfm2"])
+@pytest.mark.parametrize("kind", ["llama", "lfm2", "gemma2", "cohere", "granite"])
 def test_readouts_are_gradients_by_the_output_layer(kind: str, tmp_path: Path) -> None:
     lm, plain = load(tmp_path, kind)
     documents = some_documents()

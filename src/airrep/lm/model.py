@@ -1,5 +1,6 @@
 """The target LM: fine-tune, per-example loss, hidden states, generate."""
 
+import logging
 import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -42,6 +43,8 @@ from airrep.runtime.packing import Batch, pack
 
 Losses: TypeAlias = Float32[np.ndarray, " n"]
 """Mean nats per response token, one for each example."""
+
+_log = logging.getLogger(__name__)
 
 _MOST_TOKENS = 2048  # longest example where no limit is asked for: many LMs have far more positions
 _CPU_BATCH_TOKENS = 2048
@@ -496,6 +499,9 @@ def _settle_packing(lm: TargetLM) -> None:
     lm.execution = asked if packs else replace(asked, batch_tokens=1)
     if not packs:
         use_library_attention(lm.model)
+        _log.warning(
+            "%s is read one document at a time, as its layers do not read packed ones: slower, and right", kind
+        )
     if asked.precision != "float32":  # in which another part of it may fail
         lm.token_losses(documents)
 

@@ -94,7 +94,9 @@ def _of_predictors(rows: Float[Tensor, "t w"], batch: PackedDocuments) -> Float[
 
 
 def readout(model: Any, batch: PackedDocuments, name: str) -> tuple[Float[Tensor, "r h"], Float[Tensor, "r v"]]:
-    """What the output layer reads for each response token, and p − y: the gradient of its loss by the logits.
+    """What the output layer reads for each response token, and the gradient of its loss by what that layer gives.
+
+    It is p − y, times the slope of what some LMs do to that layer's numbers to make logits of them.
 
     Arguments are as for :func:`token_logits`, and the LM's name for errors; ConfigError for an LM without an output
     layer.
@@ -105,11 +107,28 @@ def readout(model: Any, batch: PackedDocuments, name: str) -> tuple[Float[Tensor
     states: list[Tensor] = []
     hook = layer.register_forward_pre_hook(lambda _module, inputs: states.append(inputs[0][0]))
     try:
-        errors = token_logits(model, batch).softmax(dim=1)
+        logits = token_logits(model, batch)
     finally:
         hook.remove()
+    slopes = _slopes(model, logits)
+    errors = logits.softmax(dim=1)
     errors[torch.arange(len(errors), device=errors.device), batch.targets] -= 1
-    return _of_predictors(states[0], batch).to(errors), errors
+    return _of_predictors(states[0], batch).to(errors), errors if slopes is None else errors * slopes
+
+
+def _slopes(model: Any, logits: Float[Tensor, "r v"]) -> Float[Tensor, "r v"] | float | None:
+    """Derivative of logits by the output layer's numbers; None where they are the same.
+
+    Gemma bends them, c tanh(z / c), whose slope is 1 − (logit / c)²; Cohere and Falcon-H1 multiply, Granite divides.
+    """
+    config = model.config.get_text_config(decoder=True)
+    bent = getattr(config, "final_logit_softcapping", None)
+    if bent:
+        bends: Tensor = 1 - (logits / bent) ** 2
+        return bends
+    times = getattr(config, "logit_scale", None) or getattr(config, "lm_head_multiplier", None)
+    divided = getattr(config, "logits_scaling", None)
+    return float(times or 1.0) / float(divided or 1.0) if times or divided else None
 
 
 def last_states(model: Any, batch: PackedDocuments) -> Float[Tensor, "t h"]:
