@@ -59,9 +59,9 @@ def test_shards_and_number_of_answers_change_nothing(
     assert airrep.explain(other, bad, good, k=5).answers == whole.answers
 
 
-def test_channels_with_powers_are_contrasted_score_by_score(tmp_path: Path) -> None:
+def test_channels_are_contrasted_score_by_score(tmp_path: Path) -> None:
     channels = [
-        {"method": "tfidf", "pool": "power-2", "name": "squared"},
+        {"method": "tfidf", "name": "terms"},
         {"method": "ngram", "settings": {"tokenizer": "words"}, "name": "n-grams"},
     ]
     attributor = airrep.make_attributor("channels", {"channels": channels})

@@ -26,6 +26,7 @@ from airrep.attributors.methods import make_attributor
 from airrep.corpus.corpus import Example
 from airrep.corpus.views import View, seen
 from airrep.errors import ConfigError
+from airrep.index.contrast import Better, Question
 from airrep.index.index import Index, IndexLike, Queries, as_index
 from airrep.index.results.hits import Record
 from airrep.index.results.provenance import Provenance
@@ -149,6 +150,7 @@ def clean(
     index: IndexLike,
     queries: Queries | None = None,
     *,
+    better: Better | None = None,
     kinds: Sequence[str] = KINDS,
     label: str = "label",
     where: str | None = None,
@@ -165,6 +167,8 @@ def clean(
     Args:
         index: the index whose examples are looked at; or its path.
         queries: what the data should help with; needed to find what harms many.
+        better: better answers to the queries' prompts: then what taught many of the queries' answers in their place is
+            harmful.
         kinds: what to look for; one kind, or several.
         label: the field of the label; ``"response"`` where answers are labels themselves.
         where: a filter; only examples that fulfil it are looked at, and are neighbours.
@@ -190,7 +194,10 @@ def clean(
     if not keep.any():
         raise ConfigError(f"clean: no example fulfils the filter {where}; expected some. Choose another filter.")
     chosen = CleanSettings.given(settings)
-    looking = _Looking(index, keep, chosen, label, queries, encoder, progress)
+    if queries is None and better is not None:
+        raise ConfigError("clean: better answers are given without queries; expected both. Give the answers too.")
+    question = None if queries is None else index.question(queries, better)
+    looking = _Looking(index, keep, chosen, label, question, encoder, progress)
     findings: list[ExampleFinding] = []
     skipped: dict[str, str] = {}
     for kind in (kind for kind in KINDS if kind in kinds):
@@ -225,12 +232,12 @@ class _Looking:
         keep: Mask,
         settings: CleanSettings,
         label: str,
-        queries: Queries | None,
+        question: Question | None,
         encoder: str,
         progress: OnProgress | None,
     ) -> None:
         self._index, self._keep, self._settings = index, keep, settings
-        self._label, self._queries, self._encoder, self._progress = label, queries, encoder, progress
+        self._label, self._question, self._encoder, self._progress = label, question, encoder, progress
         self._rows = np.flatnonzero(keep)
         self._last_near: tuple[Rows, Neighbours] | None = None
         self.templates: Templates | None = None
@@ -250,7 +257,7 @@ class _Looking:
             return (
                 f"there are {len(self._known(kind))} examples whose words the encoder knows; expected {least} or more"
             )
-        if kind == "harmful" and self._queries is None:
+        if kind == "harmful" and self._question is None:
             return "there are no queries"
         return ""
 
@@ -348,15 +355,16 @@ class _Looking:
             yield place, share, f"shares {share:.0%} of the word 3-grams of both with '{self._examples[first].id}'"
 
     def _harmful(self) -> Iterator[tuple[int, float, str]]:
-        assert self._queries is not None
-        encoded = self._index.encode_queries(self._queries)
+        assert self._question is not None
+        encoded = self._question.features(self._index.encode_queries(self._question.all), towards=True)
         spread = spread_of(encoded, self._index.blocks, self._keep)
         shares = [
             harms(scores, spread).mean(axis=0) for _, scores in stream_scores(encoded, self._index.blocks, self._keep)
         ]
         share = np.concatenate(shares)
         for place in _above(share, self._settings.harmed):
-            yield place, share[place], f"harms {share[place]:.0%} of the queries"
+            harm = "harms" if self._question.better is None else "taught the answers in place of the better ones for"
+            yield place, share[place], f"{harm} {share[place]:.0%} of the queries"
 
 
 def _above(values: np.ndarray, threshold: float) -> list[int]:

@@ -1,6 +1,5 @@
 """Which training examples taught an answer, or in place of a better one."""
 
-from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import ClassVar
@@ -13,8 +12,7 @@ from airrep.answers.tokens import Token, token_scores
 from airrep.arrays import Features, Mask, Rows
 from airrep.attributors.base import OnProgress
 from airrep.corpus.corpus import Example
-from airrep.corpus.inputs import as_examples
-from airrep.errors import ConfigError
+from airrep.index.contrast import Better, Question
 from airrep.index.index import Index, IndexLike, Queries, as_index
 from airrep.index.reasons import Reasons, Scored
 from airrep.index.results.hits import Record
@@ -22,7 +20,6 @@ from airrep.index.results.provenance import Provenance
 from airrep.index.why import Why
 from airrep.scoring.blocks import Block, at_most
 
-CONTRAST = "score for the answer minus score for the better answer"
 TOGETHER = 64
 """Answers explained at a time."""
 
@@ -73,7 +70,7 @@ class ExplainResult(Answer):
 def explain(
     index: IndexLike,
     answers: Example | Queries,
-    better: Example | Queries | None = None,
+    better: Better | None = None,
     k: int = 10,
     *,
     where: str | None = None,
@@ -91,7 +88,8 @@ def explain(
     Args:
         index: the index to ask; or its path.
         answers: prompts with the answers to explain.
-        better: the same prompts with better answers, in any order.
+        better: better answers: a text, the name of a field of the answers' records, or the same prompts with better
+            answers, in any order.
         k: how many training examples for each; all, where fewer fulfil the filter.
         where: a filter; only examples that fulfil it count.
         why: tell what each channel gave, and which words are the same.
@@ -108,49 +106,23 @@ def explain(
         [1, 2, 3]
     """
     index = as_index(index)
-    asked = _listed(answers, "answers", index)
-    pairs = None if better is None else match_better(asked, _listed(better, "better", index))
+    question = Question.of(answers, better, index.asking, "answers")
+    asked, pairs = list(question.queries), question.better
     keep = index.mask(where)
     k = at_most("explain: k", k, int(keep.sum()))
-    encoded = index.encode_queries(asked if pairs is None else [*asked, *pairs], progress)
+    encoded = index.encode_queries(question.all, progress)
+    contrasts = question.features(encoded)
     reasons = Reasons(index, index.attributor) if why else None
     found: list[Explained] = []
     for start in range(0, len(asked), TOGETHER):
         places = np.arange(start, min(start + TOGETHER, len(asked)))
         both = places if pairs is None else np.concatenate([places, places + len(asked)])
-        ranked = _rank(encoded[both], len(places), index.blocks, keep, k)
+        ranked = _rank(contrasts[places], encoded[both], index.blocks, keep, k)
         for number, place in enumerate(places.tolist()):
             one = Explained(asked[place], None if pairs is None else pairs[place], ranked.lessons(number, index))
             one = one if reasons is None else _told(one, reasons, encoded, place, len(asked))
             found.append(_by_token(one, index, asked[place]) if tokens else one)
-    provenance = index.provenance()
-    return ExplainResult(tuple(found), provenance if pairs is None else replace(provenance, units=CONTRAST))
-
-
-def _listed(examples: Example | Queries, where: str, index: Index) -> list[Example]:
-    return list(as_examples(examples, where, index.asking))
-
-
-def match_better(answers: Sequence[Example], better: Sequence[Example]) -> list[Example]:
-    """The better answer to the prompt of each answer; of several to one prompt, each its own, in order.
-
-    Raises:
-        ConfigError: a prompt has none, or not as many; or the two answers are the same.
-    """
-    waiting: defaultdict[str, list[Example]] = defaultdict(list)
-    for one in reversed(better):
-        waiting[one.prompt].append(one)
-    matched = []
-    for answer in answers:
-        if not waiting[answer.prompt]:
-            raise ConfigError(
-                f"answer '{answer.id}': has no better answer to its prompt; expected one with exactly the same "
-                "prompt. Add it, or leave the answer out."
-            )
-        matched.append(waiting[answer.prompt].pop())
-        if matched[-1].response == answer.response:
-            raise ConfigError(f"answer '{answer.id}': the better answer is the same text. Give another one.")
-    return matched
+    return ExplainResult(tuple(found), question.told(index.provenance()))
 
 
 @dataclass(frozen=True)
@@ -187,17 +159,17 @@ class _Ranked:
         return tuple(found)
 
 
-def _rank(features: Features, q: int, blocks: Sequence[Block], keep: Mask, k: int) -> _Ranked:
-    """Rank all rows for q answers; features of better ones follow theirs, if there are any."""
+def _rank(contrasts: Features, encoded: Features, blocks: Sequence[Block], keep: Mask, k: int) -> _Ranked:
+    """Rank all rows for some answers, whose features and those of better ones *encoded* holds."""
+    q = contrasts.shape[0]
     moments, leaders = Moments(q), Leaders(q, k)
-    for rows, scores in stream_scores(features, blocks, keep):
-        values = scores[:q] - scores[q:] if len(scores) > q else scores
+    for rows, values in stream_scores(contrasts, blocks, keep):
         moments.see(values)
         leaders.see(rows, values)
     chosen = np.zeros_like(keep)
     chosen[leaders.rows] = True
     parts: dict[int, np.ndarray] = {}
-    for rows, scores in stream_scores(features, blocks, chosen):
+    for rows, scores in stream_scores(encoded, blocks, chosen):
         parts |= zip(rows.tolist(), scores.T, strict=True)
     return _Ranked(leaders.rows, leaders.values, parts, moments.spread)
 

@@ -10,8 +10,8 @@ from airrep.answers.spread import Leaders, Spread, spread_of, stream_scores
 from airrep.arrays import ALIKE, Features, Mask, reaches
 from airrep.attributors.base import OnProgress
 from airrep.corpus.corpus import Example
-from airrep.corpus.inputs import as_examples
 from airrep.errors import DataError
+from airrep.index.contrast import Better
 from airrep.index.index import Index, IndexLike, Queries, as_index
 from airrep.index.reasons import Reasons, Scored
 from airrep.index.results.hits import Record
@@ -57,6 +57,8 @@ class Harmed:
     """Deviation of its scores."""
     harms: tuple[Harm, ...]
     """At most k; none where no score below 0 lies two deviations below the mean."""
+    better: Record | None = None
+    """The better answer, of a contrast."""
 
 
 @dataclass(frozen=True)
@@ -86,6 +88,7 @@ def harmful(
     queries: Example | Queries,
     k: int = 10,
     *,
+    better: Better | None = None,
     where: str | None = None,
     why: bool = False,
     progress: OnProgress | None = None,
@@ -101,6 +104,8 @@ def harmful(
         index: the index to ask; or its path.
         queries: one example, or several; hubs need 4.
         k: how many at most for each query.
+        better: better answers to the queries' prompts, as for :meth:`airrep.Index.top`; then f is the score for the
+            better answer minus that for the query's, so what harms taught the query's answer in its place.
         where: a filter; only examples that fulfil it count.
         why: tell what each channel gave to each score, and which words of the two texts are the same.
         progress: called with the number of encoded queries.
@@ -114,10 +119,10 @@ def harmful(
         5
     """
     index = as_index(index)
-    asked = list(as_examples(queries, options=index.asking))
-    keep = index.mask(where)
+    question = index.question(queries, better)
+    asked, keep = list(question.queries), index.mask(where)
     k = at_most("harmful: k", k, int(keep.sum()))
-    encoded = index.encode_queries(asked, progress)
+    encoded = question.features(index.encode_queries(question.all, progress), towards=True)
     spread = spread_of(encoded, index.blocks, keep)
     found = top_k(encoded, index.blocks, k, keep=keep, least=True)
     scores = found.scores.astype(np.float64)
@@ -136,8 +141,10 @@ def harmful(
         if reasons is not None:
             whys = reasons.of(query, encoded[[place]], [Scored(harm.row, harm.score) for harm in listed])
             listed = tuple(replace(harm, why=one) for harm, one in zip(listed, whys, strict=True))
-        harmed.append(Harmed(query, *spread.told(place), listed))
-    return HarmResult(tuple(harmed), tuple(hubs or ()), k, index.provenance())
+        other = None if question.better is None else question.better[place]
+        harmed.append(Harmed(query, *spread.told(place), listed, other))
+    provenance = question.told(index.provenance(), towards=True)
+    return HarmResult(tuple(harmed), tuple(hubs or ()), k, provenance)
 
 
 def harms(scores: np.ndarray, spread: Spread) -> Mask:
@@ -190,6 +197,7 @@ def top_of_set(
     queries: Queries,
     k: int = 10,
     *,
+    better: Better | None = None,
     least: bool = False,
     where: str | None = None,
     progress: OnProgress | None = None,
@@ -202,6 +210,8 @@ def top_of_set(
         index: the index to ask; or its path.
         queries: the set.
         k: how many; all, where fewer fulfil the filter.
+        better: better answers to the queries' prompts, as for :meth:`airrep.Index.top`: then what taught the queries'
+            answers in their place comes first.
         least: those that harm it most instead.
         where: a filter; only examples that fulfil it count.
         progress: called with the number of encoded queries.
@@ -218,7 +228,8 @@ def top_of_set(
     index = as_index(index)
     keep = index.mask(where)
     k = at_most("top of a set: k", k, int(keep.sum()))
-    encoded = index.encode_queries(queries, progress)
+    question = index.question(queries, better)
+    encoded = question.features(index.encode_queries(question.all, progress))
     spread = spread_of(encoded, index.blocks, keep)
     uneven = np.flatnonzero(spread.deviation > 0)
     if not len(uneven):
@@ -232,7 +243,8 @@ def top_of_set(
         Mean(rank, value, helped, row, index.example(row)) for rank, (row, value, helped) in enumerate(pairs, start=1)
     )
     even = len(spread.mean) - len(uneven)
-    return SetResult(tuple(hits), len(uneven), even, least, replace(index.provenance(), units=DEVIATIONS))
+    provenance = replace(question.told(index.provenance()), units=DEVIATIONS)
+    return SetResult(tuple(hits), len(uneven), even, least, provenance)
 
 
 def _leaders(encoded: Features, index: Index, keep: Mask, spread: Spread, sign: float, k: int) -> Leaders:

@@ -14,6 +14,7 @@ from airrep.answers.texts import kept_values
 from airrep.arrays import Features, Mask
 from airrep.attributors.base import OnProgress
 from airrep.errors import ConfigError, DataError
+from airrep.index.contrast import Better
 from airrep.index.index import Index, IndexLike, Queries, as_index
 from airrep.index.results.provenance import ZERO, Provenance
 from airrep.runtime.seeding import stream
@@ -106,6 +107,7 @@ def mix(
     queries: Queries,
     by: str = "source",
     *,
+    better: Better | None = None,
     top: float = 0.01,
     where: str | None = None,
     seed: int = 0,
@@ -122,6 +124,8 @@ def mix(
         index: the index of all sources together; or its path.
         queries: examples of the target.
         by: the field that names the source.
+        better: better answers to the queries' prompts, as for :meth:`airrep.Index.top`: then the examples count that
+            teach these most in place of the queries' answers.
         top: the share of the examples that count for a query, 0 to 1.
         where: a filter; only examples that fulfil it count.
         seed: of the resamples.
@@ -146,14 +150,14 @@ def mix(
     number = {name: code for code, name in enumerate(names)}
     codes = np.full(index.rows, -1)
     codes[keep] = [-1 if name is None else number[name] for name in named]
-    encoded = index.encode_queries(queries, progress)
+    question = index.question(queries, better)
+    encoded = question.features(index.encode_queries(question.all, progress), towards=True)
     count = max(1, round(top * int((codes >= 0).sum())))
     shares = _shares(encoded, index, codes, len(names), count)
     sizes = np.bincount(codes[codes >= 0], minlength=len(names))
     weights = _weights(names, sizes, shares, seed)
-    return MixResult(
-        by, weights, len(shares), count, replace(index.provenance(), units=UNITS), where, named.count(None)
-    )
+    provenance = replace(question.told(index.provenance(), towards=True), units=UNITS)
+    return MixResult(by, weights, len(shares), count, provenance, where, named.count(None))
 
 
 def _shares(encoded: Features, index: Index, codes: np.ndarray, sources: int, count: int) -> np.ndarray:

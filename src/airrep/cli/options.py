@@ -3,7 +3,7 @@
 import inspect
 import re
 import shlex
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from copy import copy
 from dataclasses import MISSING, dataclass, fields, is_dataclass, replace
@@ -19,11 +19,12 @@ from airrep.errors import ConfigError, DataError
 
 if TYPE_CHECKING:
     from airrep.answers.answer import Answer
-    from airrep.corpus.corpus import Corpus
+    from airrep.corpus.corpus import Corpus, Example
     from airrep.corpus.records import Reading
     from airrep.evaluation.comparison import Comparison
     from airrep.evaluation.diagnosis.diagnosis import Diagnosis
     from airrep.evaluation.result import Evaluation
+    from airrep.index.contrast import Better
     from airrep.index.index import Index
     from airrep.index.results.kinds import Result
     from airrep.lm.settings import FineTuneSettings, LmSettings
@@ -66,6 +67,11 @@ ChangedOption = Annotated[
         help="A setting that is another now, as key=value: where a model has moved to, or channels=kind, which finds "
         "examples of the query's kind.",
     ),
+]
+BetterOption = Annotated[
+    str | None,
+    "Better answers: a file with the same prompts, a field of QUERIES, or a text for one prompt. Scores are then of "
+    "QUERIES' answers less those of better ones.",
 ]
 LM_HELP = "Target language model: a folder (a whole LM, adapters of peft, checkpoints) or a Hub id."
 LmOption = Annotated[str, LM_HELP]
@@ -295,6 +301,23 @@ class ReadingOptions:
         return None if path is None else self.read(path)
 
 
+def better_of(
+    better: str | None, reading: ReadingOptions, asked: "Sequence[Example]", *, typed: bool
+) -> "Better | None":
+    """What --better names: a text where the query is *typed* in; beside a file of queries a file, a field or a text."""
+    from airrep.corpus.inputs import is_place
+
+    if better is None:
+        return None
+    if typed:
+        if is_place(better):
+            note(f"--better: '{better}' is taken as the text of an answer, though a file has this name")
+        return [better]
+    if any(better in example.metadata for example in asked) or not is_place(better):
+        return better
+    return reading.read(better)
+
+
 @dataclass(frozen=True, kw_only=True)
 class QueryOptions:
     """Options of commands that ask an index: the index, and the queries."""
@@ -304,9 +327,15 @@ class QueryOptions:
     queries: Annotated[str | None, typer.Argument(metavar="QUERIES", help=f"Queries. {DATA_HELP}")] = None
     prompt: Annotated[str | None, "One query, typed in: its prompt."] = None
     response: Annotated[str | None, "One query, typed in: its response."] = None
+    better: BetterOption = None
     encoder: EncoderOption = None
     lm: TargetOption = None
     settings: ChangedOption = None
+
+    def question(self, index: "Index") -> "tuple[Corpus, Better | None]":
+        """The queries, and the better answers to them if there are any."""
+        asked = self.asked(index)
+        return asked, better_of(self.better, self.reading.for_queries(index), asked, typed=self.queries is None)
 
     def asked(self, index: "Index") -> "Corpus":
         """The queries of the file, read as the index's records were, or the one that was typed in."""

@@ -41,9 +41,9 @@ def top_command(
         return
     delivery.check("top")
     opened = asking.index()
-    asked = asking.asked(opened)
+    asked, better = asking.question(opened)
     with Meter("encoding queries") as meter:
-        result = opened.top(asked, k, least=least, where=where, why=why, progress=meter)
+        result = opened.top(asked, k, better=better, least=least, where=where, why=why, progress=meter)
     delivery.deliver(result, print_top)
 
 
@@ -66,12 +66,14 @@ def _ask_beside_spread(
     _check_flags(harmful=harmful, least=least, aggregate=aggregate, why=why)
     delivery.check(harm.HarmResult.kind if harmful else harm.SetResult.kind)
     opened = asking.index()
-    asked = asking.asked(opened)
+    asked, better = asking.question(opened)
     with Meter("encoding queries") as meter:
         if harmful:
-            delivery.deliver(harm.harmful(opened, asked, k, where=where, why=why, progress=meter), print_harmful)
+            delivery.deliver(
+                harm.harmful(opened, asked, k, better=better, where=where, why=why, progress=meter), print_harmful
+            )
         else:
-            found = harm.top_of_set(opened, asked, k, least=least, where=where, progress=meter)
+            found = harm.top_of_set(opened, asked, k, better=better, least=least, where=where, progress=meter)
             delivery.deliver(found, print_set)
 
 
@@ -108,9 +110,10 @@ def group_command(
     else:
         raise ConfigError("group: expected one of --by FIELD and --groups FILE. Say what the groups are.")
     opened = asking.index()
-    asked = asking.asked(opened)
+    asked, better = asking.question(opened)
+    settings: dict[str, Any] = {"better": better, "temperature": temperature, "why": why}
     with Meter("encoding queries") as meter:
-        result = opened.group_scores(asked, chosen, chosen_pool, temperature=temperature, why=why, progress=meter)
+        result = opened.group_scores(asked, chosen, chosen_pool, **settings, progress=meter)
     delivery.deliver(result, partial(print_groups, general=opened.attributor.caution))
 
 
@@ -141,10 +144,11 @@ def what_if_command(
     if (remove is None) == (keep is None):
         raise ConfigError("what-if: expected one of --remove and --keep. Give one filter.")
     opened = asking.index()
-    asked = asking.asked(opened)
+    asked, better = asking.question(opened)
     with Meter("encoding queries") as meter:
         result = opened.what_if(
             asked,
+            better=better,
             remove=remove,
             keep=keep,
             pool=chosen_pool,
@@ -190,21 +194,23 @@ def select_command(
         raise ConfigError("--seed: belongs to --resample; ranks need no chance. Add --resample, or leave it out.")
     if tokenizer is not None and tokens is None:
         raise ConfigError("--tokenizer: counts the tokens of --tokens. Give a budget too, or leave it out.")
-    if by_weight and (count is None or diversity or by or most or tokens is not None):
-        raise ConfigError("--resample: needs --count, and takes no --diversity, --by, --most or --tokens. Change that.")
+    if by_weight and (count is None or diversity or by or most or tokens is not None or asking.better is not None):
+        raise ConfigError(
+            "--resample: needs --count, and takes no --diversity, --by, --most, --tokens or --better. Change that."
+        )
     if out is not None:
         check_selection(out, replace=replace)
     elif not as_json:
         raise ConfigError("select: expected --out FILE, --json, or both. Say where the examples go.")
     quotas = _quotas(most)
     opened = asking.index()
-    asked = asking.asked(opened)
+    asked, better = asking.question(opened)
     selection: SelectionResult[Any]
     if by_weight:
         selection = resample(opened, asked, count or 0, seed=seed or 0, where=where, drop_duplicates=drop_duplicates)
         how = f"drawn by importance weight with seed {seed or 0}"
     else:
-        wanted: dict[str, Any] = {"diversity": diversity, "by": by, "most": quotas, "tokens": tokens}
+        wanted: dict[str, Any] = {"better": better, "diversity": diversity, "by": by, "most": quotas, "tokens": tokens}
         wanted |= {"tokenizer": tokenizer, "where": where, "drop_duplicates": drop_duplicates}
         with Meter("encoding queries") as meter:
             selection = pick(opened, asked, count, **wanted, progress=meter)

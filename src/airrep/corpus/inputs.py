@@ -23,6 +23,8 @@ QueriesLike: TypeAlias = Any
 """The same; and one example, one dict, or texts, each the response to an empty prompt. A file is a ``Path``."""
 EXPECTED = "a Path, a Corpus, a Dataset, a table, or a list of examples or dicts"
 NAMES_SHOWN = 80
+LONGEST_NAME = 1024
+"""Characters of a text that may name a file."""
 
 
 def as_corpus(data: CorpusLike, where: str = "train", options: Mapping[str, Any] | None = None) -> Corpus:
@@ -109,7 +111,7 @@ def is_one(queries: QueriesLike) -> bool:
 
 def _text(text: str, where: str) -> Example:
     """A text as the response to an empty prompt, as records that hold a text alone are read."""
-    if len(text) < 1024 and "\n" not in text and _is_place(text):
+    if is_place(text):
         raise ConfigError(
             f"{where}: '{text}' is, or has the name of, a data file or a folder; expected a text. Give Path({text!r}), "
             "or Example(prompt, response) for an answer that reads so."
@@ -117,8 +119,10 @@ def _text(text: str, where: str) -> Example:
     return Example(prompt="", response=text)
 
 
-def _is_place(text: str) -> bool:
-    """Whether a line is more likely where data are than what somebody said."""
+def is_place(text: str) -> bool:
+    """Whether a text is more likely where data are than what somebody said."""
+    if len(text) >= LONGEST_NAME or "\n" in text:
+        return False
     place = Path(text)
     try:
         there = (bool(place.suffix) and place.is_file()) or ("/" in text and place.is_dir())

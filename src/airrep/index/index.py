@@ -19,6 +19,7 @@ from airrep.attributors.sums.channels import ChannelsAttributor
 from airrep.corpus.corpus import Example
 from airrep.corpus.inputs import QueriesLike, as_examples, is_one
 from airrep.errors import ArtifactError, ConfigError
+from airrep.index.contrast import Better, Question
 from airrep.index.direct import DirectScores
 from airrep.index.editing import READ_BEFORE, EditableIndex, read_before
 from airrep.index.reasons import Reasons, Scored
@@ -200,6 +201,7 @@ class Index(EditableIndex):
         queries: str | Example | Mapping[str, Any],
         k: int = 10,
         *,
+        better: Better | None = None,
         least: bool = False,
         where: str | None = None,
         why: bool = False,
@@ -211,6 +213,7 @@ class Index(EditableIndex):
         queries: Queries,
         k: int = 10,
         *,
+        better: Better | None = None,
         least: bool = False,
         where: str | None = None,
         why: bool = False,
@@ -221,6 +224,7 @@ class Index(EditableIndex):
         queries: Queries,
         k: int = 10,
         *,
+        better: Better | None = None,
         least: bool = False,
         where: str | None = None,
         why: bool = False,
@@ -232,27 +236,37 @@ class Index(EditableIndex):
             queries: one example, as an :class:`Example`, a dict, or a text, which is the response to an empty prompt;
                 or several, as a corpus, a list, a Hugging Face ``Dataset``, a table or the ``Path`` of a file.
             k: how many; all, where fewer fulfil the filter.
-            least: the most harmful instead, most harmful first.
+            better: better answers to the queries' prompts; then scores are contrasts, the score for the answer minus
+                that for the better one, so the first examples taught the answer in its place
+                (:class:`airrep.index.contrast.Question`). A text, the name of a field of the queries' records, or
+                examples with the same prompts.
+            least: the most harmful instead, most harmful first; with *better*, what teaches the better answers most.
             where: a filter; only examples that fulfil it count.
             why: tell what each channel gave to each score, and which words of the two texts are the same
                 (:class:`airrep.index.why.Why`).
             progress: called with the number of encoded queries.
 
         Raises:
-            ConfigError: k is below 1, or a filter is bad or fulfilled by no example.
+            ConfigError: k is below 1, a filter is bad or fulfilled by no example, or a query has no better answer.
         """
         if is_one(queries):
-            return self.top([queries], k, least=least, where=where, why=why, progress=progress)[0]
-        asked, keep = as_examples(queries, options=self.asking), self.mask(where)
+            return self.top([queries], k, better=better, least=least, where=where, why=why, progress=progress)[0]
+        question, keep = self.question(queries, better), self.mask(where)
         k = at_most("top: k", k, int(keep.sum()))
-        encoded = self.encode_queries(asked, progress)
+        encoded = question.features(self.encode_queries(question.all, progress))
         found = top_k(encoded, self.blocks, k, keep=keep, least=least)
         rankings = self._hits(found)
         if why:
-            rankings = self._with_reasons(asked, encoded, rankings)
-        provenance = self.provenance()
-        pairs = zip(asked, rankings, strict=True)
-        return TopResult(tuple(Hits(query, hits, provenance, least) for query, hits in pairs), provenance, least)
+            rankings = self._with_reasons(question.queries, encoded, rankings)
+        provenance = question.told(self.provenance())
+        others: Sequence[Example | None] = question.better or [None] * len(rankings)
+        told = zip(question.queries, rankings, others, strict=True)
+        found_hits = tuple(Hits(query, hits, provenance, least, other) for query, hits, other in told)
+        return TopResult(found_hits, provenance, least)
+
+    def question(self, queries: Queries, better: Better | None = None) -> Question:
+        """The question that queries ask, read as the index's records were, with better answers if there are any."""
+        return Question.of(queries, better, self.asking)
 
     def _hits(self, found: TopK) -> list[tuple[Hit, ...]]:
         """What was found for each query; each example is read once, however many queries have it."""
@@ -283,6 +297,7 @@ class Index(EditableIndex):
         pool: PoolLike | None = None,
         *,
         by: str | None = None,
+        better: Better | None = None,
         temperature: float = 1.0,
         why: bool = False,
         progress: OnProgress | None = None,
@@ -294,6 +309,8 @@ class Index(EditableIndex):
             groups: names with lists of ids, arrays of rows or filters (:meth:`check_rows`); a sequence of such; or a
                 field, as *by*.
             by: a field (``"source"``, ``"label"`` or a metadata field) whose values are the groups.
+            better: better answers, as for :meth:`top`: then a score is that for the answer minus that for the better
+                one, and the group of the greatest taught the answer in its place.
             pool: ``"sum"``, ``"mean"``, ``"attention"``, ``"signed-attention"``, ``"top-K"``, ``"order-K"`` or
                 ``"order-inf"`` (:class:`airrep.scoring.pooling.Pooling`); the method's own when None.
             temperature: of attention; the larger, the flatter. Where *pool* is None, 1 is the method's own.
@@ -309,12 +326,15 @@ class Index(EditableIndex):
         if wanted is None or (groups is not None and by is not None):
             raise ConfigError("group_scores: expected one of groups and by. Say what the groups are.")
         chosen = self.attributor.pooling(pool, temperature)
-        members, asked = self.groups(wanted), as_examples(queries, options=self.asking)
-        encoded = self.encode_queries(asked, progress)
+        members, question = self.groups(wanted), self.question(queries, better)
+        encoded = self.encode_queries(question.all, progress)
         scores, channels = self._group_scores(encoded, members, chosen, why)
+        channels = channels and {name: question.less_better(part) for name, part in channels.items()}
         sizes = tuple(np.diff(members.offsets).tolist())
-        provenance = self._group_provenance(chosen, sizes)
-        return GroupResult(tuple(asked), members.names, sizes, scores, provenance, channels)
+        provenance = question.told(self._group_provenance(chosen, sizes))
+        scores = question.less_better(scores)
+        asked = tuple(question.queries)
+        return GroupResult(asked, members.names, sizes, scores, provenance, channels, question.better)
 
     def _group_scores(
         self, encoded: Features, members: Groups, pooling: AnyPooling, why: bool
@@ -332,6 +352,7 @@ class Index(EditableIndex):
         *,
         remove: RowsLike | None = None,
         keep: RowsLike | None = None,
+        better: Better | None = None,
         pool: PoolLike | None = None,
         temperature: float = 1.0,
         why: bool = False,
@@ -348,6 +369,8 @@ class Index(EditableIndex):
             remove: examples to leave out: rows, ids as text, or a filter such as ``'source == "forum"'``
                 (:meth:`check_rows`).
             keep: or the only ones to keep.
+            better: better answers, as for :meth:`top`: then the change is that of the contrast, and below 0 what is
+                left out had been teaching the answers in their place.
             pool: as in :meth:`group_scores`.
             temperature: as in :meth:`group_scores`.
             why: tell the change of each channel.
@@ -358,21 +381,24 @@ class Index(EditableIndex):
                 for :meth:`group_scores`.
         """
         chosen, everything = self.attributor.pooling(pool, temperature), np.flatnonzero(self.live)
-        kept, asked = self._rows_kept(remove, keep), as_examples(queries, options=self.asking)
+        kept, question = self._rows_kept(remove, keep), self.question(queries, better)
         if chosen.kind == "order":
             removed = {"removed": self._left_out(kept)}
-            result = self.group_scores(asked, removed, chosen, why=why, progress=progress)
+            result = self.group_scores(
+                question.queries, removed, chosen, better=question.better, why=why, progress=progress
+            )
             provenance, after = replace(result.provenance, units=f"minus {REMOVAL}"), -result.scores[:, 0]
             before, changes = np.zeros_like(after), {name: -part[:, 0] for name, part in _parts(result)}
         else:
             both = self.groups({"before": everything, "after": kept})
-            parts = exact_group_scores(self.encode_queries(asked, progress), self.blocks, both, chosen)
-            provenance = self._group_provenance(chosen, (len(everything), len(kept)))
+            found = exact_group_scores(self.encode_queries(question.all, progress), self.blocks, both, chosen)
+            parts = {name: question.less_better(part) for name, part in found.items()}
+            provenance = question.told(self._group_provenance(chosen, (len(everything), len(kept))))
             before, after = np.sum(list(parts.values()), axis=0).T
             several = isinstance(chosen, ChannelPooling)
             changes = {name if several else self.method: part[:, 1] - part[:, 0] for name, part in parts.items()}
         return WhatIfResult(
-            tuple(asked),
+            tuple(question.queries),
             before=before,
             after=after,
             removed=len(everything) - len(kept),
@@ -380,6 +406,7 @@ class Index(EditableIndex):
             provenance=provenance,
             channels=changes if why else None,
             removal=self._removal(remove, keep, kept),
+            better=question.better,
         )
 
     def _rows_kept(self, remove: RowsLike | None, keep: RowsLike | None) -> Rows:

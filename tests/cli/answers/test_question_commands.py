@@ -35,10 +35,8 @@ def test_explain_tells_what_taught_an_answer(run: Run) -> None:
     ran = run("explain", "index", *typed, "--better", "answer 7", "-k", "3", "--json")
     assert ran.status == 0, ran.err
     told = json.loads(ran.out)
-    asked = [
-        airrep.Example("question e 3", text, name) for text, name in (("answer 21", "query"), ("answer 7", "better"))
-    ]
-    assert told == airrep.explain(airrep.open_index("index"), *asked, k=3).to_dict()
+    asked = airrep.Example("question e 3", "answer 21", "query")
+    assert told == airrep.explain(airrep.open_index("index"), asked, "answer 7", k=3).to_dict()
     write("answer 7", [])
     assert "a file has this name" in run("explain", "index", *typed, "--better", "answer 7", "-k", "3", "--json").err
     table = run("explain", "index", *typed, "--better", "answer 7", "--why").out
@@ -442,3 +440,47 @@ def test_a_name_that_one_file_cannot_hold_costs_no_other(run: Run) -> None:
     ran = run("mix", "i", "d.jsonl", "--yaml", "m.yaml", "--llama-factory", "l.yaml")
     assert (ran.status, Path("m.yaml").exists(), Path("l.yaml").exists()) == (1, False, False)
     assert "the source 'a,b' has a comma" in ran.err
+
+
+def test_every_question_takes_better_answers(run: Run) -> None:
+    queries = airrep.read_corpus("queries.jsonl")
+    write("better.jsonl", [airrep.Example(one.prompt, "another", f"b{one.id}") for one in queries])
+    rows = [{**one.to_dict(), "gold": "another"} for one in queries]
+    Path("with-field.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    questions: dict[str, tuple[str, ...]] = {
+        "top": ("-k", "3"),
+        "group": ("--by", "source"),
+        "what-if": ("--remove", 'source == "forum"'),
+        "mix": (),
+        "select": ("--count", "5"),
+        "clean": ("--kind", "harmful"),
+    }
+    for command, options in questions.items():
+        plain, by_file, by_field, by_text = (
+            run(command, "index", file, *options, *better, "--json")
+            for file, better in (
+                ("queries.jsonl", ()),
+                ("queries.jsonl", ("--better", "better.jsonl")),
+                ("with-field.jsonl", ("--better", "gold")),
+                ("queries.jsonl", ("--better", "another")),
+            )
+        )
+        assert (plain.status, by_file.status, by_field.status) == (0, 0, 0), by_file.err + by_field.err
+        assert (by_text.status, by_text.err.count("\n")) == (1, 1)  # four prompts cannot have one answer
+        assert "no field" in by_text.err
+        found = [json.dumps(_numbers(json.loads(ran.out))) for ran in (plain, by_file, by_field)]
+        assert found[1] == found[2]
+        assert found[0] != found[1] or command == "clean"
+    typed = ("--prompt", "question e 3", "--response", "answer 21", "--better", "answer 7")
+    ran = run("group", "index", *typed, "--by", "source", "--json")
+    assert json.loads(ran.out)["queries"][0]["better"]["response"] == "answer 7"
+    assert "score for the better answer" in json.loads(ran.out)["provenance"]["units"]
+    assert run("select", "index", "queries.jsonl", "--better", "nowhere.jsonl", "--count", "2", "--json").status == 1
+
+
+def _numbers(value: object) -> object:
+    """The numbers and ids of a result, without its texts."""
+    if isinstance(value, dict):
+        kept = ("query", "better", "queries_id", "provenance")
+        return {name: _numbers(part) for name, part in value.items() if name not in kept}
+    return [_numbers(part) for part in value] if isinstance(value, list) else value

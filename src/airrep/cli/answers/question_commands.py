@@ -10,8 +10,6 @@ from airrep.cli.options import note, shared_options
 from airrep.errors import ConfigError
 
 app = typer.Typer()
-LONGEST_NAME = 200
-"""Characters of a text that may be meant as the name of a file."""
 MovedOption = Annotated[
     list[str] | None,
     typer.Option("--set", help="A setting of the index that is another now, as key=value: where a model has moved to."),
@@ -23,9 +21,6 @@ MovedOption = Annotated[
 def explain_command(
     asking: options.QueryOptions,
     delivery: options.OutputOptions,
-    better: Annotated[
-        str | None, "A better response to --prompt; with QUERIES, a file of better answers to the same prompts."
-    ] = None,
     k: Annotated[int, typer.Option("-k", help="How many training examples for each answer.")] = 10,
     where: options.WhereOption = None,
     why: Annotated[bool, "Tell what each channel gave to a score, and which words of both texts are the same."] = False,
@@ -37,23 +32,12 @@ def explain_command(
     from airrep.answers.explain import explain
     from airrep.cli.show.answers import print_explained
     from airrep.cli.show.console import Meter
-    from airrep.corpus.corpus import Corpus, Example
 
     delivery.check("explain")
     opened = asking.index()
-    asked = asking.asked(opened)
-    if better is None:
-        others = None
-    elif asking.queries is not None:
-        others = asking.reading.for_queries(opened).read(better)
-    elif asking.prompt is not None:
-        if len(better) < LONGEST_NAME and Path(better).is_file():
-            note(f"--better: '{better}' is taken as the text of an answer, though a file has this name")
-        others = Corpus.from_examples([Example(prompt=asking.prompt, response=better, id="better")])
-    else:
-        raise ConfigError("explain: --better needs --prompt and --response, or QUERIES. Give one of the two.")
+    asked, better = asking.question(opened)
     with Meter("encoding answers") as meter:
-        result = explain(opened, asked, others, k, where=where, why=why, tokens=tokens, progress=meter)
+        result = explain(opened, asked, better, k, where=where, why=why, tokens=tokens, progress=meter)
     delivery.deliver(result, print_explained)
 
 
@@ -66,6 +50,7 @@ def clean_command(
     queries: Annotated[
         str | None, typer.Argument(metavar="QUERIES", help=f"Queries, to find what harms many. {options.DATA_HELP}")
     ] = None,
+    better: options.BetterOption = None,
     kind: Annotated[
         list[str] | None,
         "What to look for: label, answer, duplicate, outlier, harmful; may be repeated; all if not given.",
@@ -91,9 +76,13 @@ def clean_command(
     if lists is not None:
         check_new_folder(lists, LISTS if delivery.replace else ())
     opened = options.open_moved_index(path, moved)
-    asked = reading.for_queries(opened).read_if(queries)
+    own = reading.for_queries(opened)
+    asked = own.read_if(queries)
+    others = options.better_of(better, own, asked or (), typed=False)
     with Meter("encoding examples") as meter:
-        result = clean(opened, asked, kinds=kind or KINDS, label=label, where=where, encoder=encoder, progress=meter)
+        result = clean(
+            opened, asked, better=others, kinds=kind or KINDS, label=label, where=where, encoder=encoder, progress=meter
+        )
     if lists is not None:
         result.write_lists(opened, lists, replace=delivery.replace)
         note(f"{lists}: {result.examples - len(result.rows):,} examples to keep, {len(result.rows):,} to drop")
@@ -173,9 +162,9 @@ def mix_command(
     for file in files:
         check_writable(file, replace=delivery.replace)
     opened = asking.index()
-    asked = asking.asked(opened)
+    asked, better = asking.question(opened)
     with Meter("encoding queries") as meter:
-        result = mix(opened, asked, by, top=top, where=where, seed=seed, progress=meter)
+        result = mix(opened, asked, by, better=better, top=top, where=where, seed=seed, progress=meter)
     texts = [result.to_yaml() if file == yaml else result.to_llama_factory() for file in files]
     if axolotl is not None:  # first, as it may be refused
         drawn = write_axolotl(result, opened, axolotl, seed=seed, replace=delivery.replace)

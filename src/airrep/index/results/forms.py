@@ -18,7 +18,7 @@ from airrep.errors import DataError
 from airrep.index.results.hits import Hit, Record
 from airrep.index.results.provenance import Provenance
 
-_LATER = ("why", "channels")
+_LATER = ("why", "channels", "better")
 """Not written where there are none, so that results stay as they were."""
 
 
@@ -36,6 +36,8 @@ class QueryHits:
 
     query: Record
     hits: tuple[Annotated[Hit, _Sparing], ...]
+    better: Record | None = None
+    """The better answer, of a contrast."""
 
 
 @dataclass(frozen=True)
@@ -46,6 +48,7 @@ class QueryScores:
     scores: tuple[float, ...]
     channels: dict[str, tuple[float, ...]] | None = None
     """What each channel gave to each group."""
+    better: Record | None = None
 
 
 @dataclass(frozen=True)
@@ -58,6 +61,7 @@ class QueryChange:
     after: float
     channels: dict[str, float] | None = None
     """The change of each channel."""
+    better: Record | None = None
 
 
 @dataclass(frozen=True)
@@ -89,7 +93,7 @@ class TopForm(_Form):
     kind: Literal["top"]
     provenance: _Origin
     order: Literal["most helpful first", "most harmful first"]
-    queries: tuple[QueryHits, ...]
+    queries: tuple[Annotated[QueryHits, _Sparing], ...]
 
 
 @dataclass(frozen=True)

@@ -62,6 +62,8 @@ class Hits(Tabular, Sequence[Hit]):
     hits: tuple[Hit, ...]
     provenance: Provenance
     least: bool = False
+    better: Example | None = None
+    """The better answer, of a contrast."""
 
     @overload
     def __getitem__(self, position: int) -> Hit: ...

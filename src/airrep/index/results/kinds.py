@@ -98,7 +98,7 @@ class TopResult(Result, Sequence[Hits]):
         return f"{len(self):,} queries, {longest} examples each, {HARMFUL if self.least else HELPFUL}"
 
     def _form(self) -> TopForm:
-        rows = tuple(QueryHits(hits.query, hits.hits) for hits in self.queries)
+        rows = tuple(QueryHits(hits.query, hits.hits, hits.better) for hits in self.queries)
         return TopForm("top", self.provenance, HARMFUL if self.least else HELPFUL, rows)
 
 
@@ -119,6 +119,8 @@ class GroupResult(Result):
     provenance: Provenance
     channels: dict[str, GroupScores] | None = None
     """What each channel gave, ``(q, m)`` each, where that was asked for; their sum is the scores."""
+    better: tuple[Example, ...] | None = None
+    """The better answers, of contrasts."""
     kind: ClassVar[str] = "group"
 
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> np.ndarray:
@@ -147,8 +149,8 @@ class GroupResult(Result):
     def _form(self) -> GroupForm:
         groups = map(NamedGroup, self.names, self.sizes)
         rows = (
-            QueryScores(query, tuple(self.scores[i].tolist()), _channels_of(self.channels, i))
-            for i, query in enumerate(self.queries)
+            QueryScores(query, tuple(self.scores[i].tolist()), _channels_of(self.channels, i), other)
+            for i, (query, other) in enumerate(_pairs(self.queries, self.better))
         )
         return GroupForm("group", self.provenance, tuple(groups), tuple(rows))
 
@@ -175,6 +177,8 @@ class WhatIfResult(Result):
     """The change of each channel, ``(q,)`` each, where that was asked for; their sum is the change."""
     removal: str | None = None
     """What was left out, in words, such as ``without source == "forum"``; None in results of earlier versions."""
+    better: tuple[Example, ...] | None = None
+    """The better answers, of contrasts."""
     kind: ClassVar[str] = "what-if"
 
     @property
@@ -200,8 +204,15 @@ class WhatIfResult(Result):
 
     def _form(self) -> WhatIfForm:
         numbers = zip(self.queries, self.change.tolist(), self.before.tolist(), self.after.tolist(), strict=True)
-        rows = (QueryChange(*row, _changes_of(self.channels, place)) for place, row in enumerate(numbers))
+        others = [other for _, other in _pairs(self.queries, self.better)]
+        rows = (QueryChange(*row, _changes_of(self.channels, i), others[i]) for i, row in enumerate(numbers))
         return WhatIfForm("what-if", self.provenance, self.removed, self.kept, tuple(rows), self.removal)
+
+
+def _pairs(queries: Sequence[Example], better: Sequence[Example] | None) -> Iterator[tuple[Example, Example | None]]:
+    """Each query, and the better answer to it if there is one."""
+    others: Sequence[Example | None] = better or [None] * len(queries)
+    return zip(queries, others, strict=True)
 
 
 def _channels_of(channels: Mapping[str, np.ndarray] | None, query: int) -> dict[str, tuple[float, ...]] | None:

@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 
+from airrep.corpus.corpus import Example
 from airrep.errors import ArtifactError
 from airrep.index.results.forms import Form, GroupForm, QueryChange, QueryScores, TopForm, WhatIfForm, read_form
 from airrep.index.results.hits import Hits
@@ -48,7 +49,7 @@ def _result_of(form: Form) -> TopResult | GroupResult | WhatIfResult:
 
 def _top_of(form: TopForm) -> TopResult:
     least = form.order == HARMFUL
-    rows = (Hits(row.query, row.hits, form.provenance, least) for row in form.queries)
+    rows = (Hits(row.query, row.hits, form.provenance, least, row.better) for row in form.queries)
     return TopResult(tuple(rows), form.provenance, least)
 
 
@@ -57,14 +58,21 @@ def _groups_of(form: GroupForm) -> GroupResult:
     names, sizes = tuple(group.name for group in groups), tuple(group.size for group in groups)
     scores = _array([row.scores for row in form.queries]).reshape(len(queries), len(groups))
     channels = _columns_of(form.queries, (len(queries), len(groups)))
-    return GroupResult(queries, names, sizes, scores, form.provenance, channels)
+    return GroupResult(queries, names, sizes, scores, form.provenance, channels, _better(form.queries))
 
 
 def _what_if_of(form: WhatIfForm) -> WhatIfResult:
     queries = tuple(row.query for row in form.queries)
     before, after = (_array([getattr(row, when) for row in form.queries]) for when in ("before", "after"))
     channels = _columns_of(form.queries, (len(queries),))
-    return WhatIfResult(queries, before, after, form.removed, form.kept, form.provenance, channels, form.removal)
+    better, origin = _better(form.queries), form.provenance
+    return WhatIfResult(queries, before, after, form.removed, form.kept, origin, channels, form.removal, better)
+
+
+def _better(rows: Sequence[QueryScores] | Sequence[QueryChange]) -> tuple[Example, ...] | None:
+    """The better answers of contrasts; None where a query has none."""
+    found = tuple(row.better for row in rows if row.better is not None)
+    return found if found and len(found) == len(rows) else None
 
 
 def _columns_of(

@@ -11,6 +11,7 @@ from airrep.attributors.text.lexical import DsirAttributor
 from airrep.attributors.text.tokens import SUBWORDS, tokenizer_of
 from airrep.corpus.inputs import as_examples
 from airrep.errors import ConfigError
+from airrep.index.contrast import Better
 from airrep.index.index import Index, IndexLike, Queries, as_index
 from airrep.index.selection.choosing import Chooser, Limits
 from airrep.index.selection.picks import Draw, Pick, SelectionResult
@@ -26,6 +27,7 @@ def select(
     queries: Queries,
     count: int | None = None,
     *,
+    better: Better | None = None,
     where: str | None = None,
     drop_duplicates: bool = False,
     diversity: float = 0.0,
@@ -46,6 +48,9 @@ def select(
         index: the index to pick from; or its path.
         queries: examples that the picked data should help with.
         count: how many; as many as fit if None, which needs a budget of tokens.
+        better: better answers to the queries' prompts, as for :meth:`airrep.Index.top`: then examples are ranked by
+            the score for the better answer minus that for the query's, so those that teach the good and not the bad
+            come first.
         where: a filter; only examples that fulfil it are ranked.
         drop_duplicates: of examples with equal texts rank only the first.
         diversity: λ, 0 or more and below 1.
@@ -71,12 +76,13 @@ def select(
     if keys is not None:
         keep = first_of_each(keys, keep, index.rows)
     rankable = int(keep.sum())
-    asked = as_examples(queries, options=index.asking)
-    encoded = index.encode_queries(asked, progress)
-    ids = [query.id for query in asked]
+    question = index.question(queries, better)
+    asked = question.queries
+    encoded = question.features(index.encode_queries(question.all, progress), towards=True)
+    ids, origin = [query.id for query in asked], question.told(index.provenance(), towards=True)
     if limits is None:
         found = min_rank(encoded, index.blocks, count or 0, keep)
-        return SelectionResult(_picks(index, found, np.arange(len(found.rows)), ids), index.provenance())
+        return SelectionResult(_picks(index, found, np.arange(len(found.rows)), ids), origin)
     every = index.values(by, quoted=True) if by is not None else [None] * index.rows
     _check_quotas(by, limits.quotas, every)
     allowed = limits.reach([every[row] for row in np.flatnonzero(keep).tolist()])
@@ -112,7 +118,7 @@ def select(
         )
         for pick, one in zip(ranked, chosen, strict=True)
     )
-    return SelectionResult(tuple(picks), index.provenance())
+    return SelectionResult(tuple(picks), origin)
 
 
 def _limits(

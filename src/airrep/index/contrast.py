@@ -1,0 +1,180 @@
+"""A question to an index: queries, and the better answer to each where one is given."""
+
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, Self, TypeAlias, TypeVar
+
+import numpy as np
+
+from airrep.arrays import Features, MixedFeatures
+from airrep.corpus.corpus import Example
+from airrep.corpus.inputs import QueriesLike, as_examples
+from airrep.errors import ConfigError
+from airrep.index.results.provenance import Provenance
+
+Better: TypeAlias = QueriesLike
+"""Better answers: a text, the name of a field of the queries that holds one, or examples with the same prompts."""
+
+CONTRAST = "score for the answer minus score for the better answer"
+TOWARDS = "score for the better answer minus score for the answer"
+AGAINST_SIGN = "above 0 = teaches the answer in place of the better one"
+TOWARDS_SIGN = "above 0 = teaches the better answer in place of the other"
+FIELD_PARTS = 60
+"""Characters of a text that is shown where it names no field."""
+
+Numbers = TypeVar("Numbers", bound=np.ndarray)
+
+
+@dataclass(frozen=True)
+class Question:
+    """Queries that are asked about; with better answers, what teaches the one in place of the other.
+
+    The contrast of a training example z is f(x, z) − f(x', z), with x the prompt and the answer that the model gave,
+    and x' the prompt and the better answer. Above 0 it pushes to the answer, below 0 to the better one. What prompt
+    and subject share with z counts in both.
+    """
+
+    queries: Sequence[Example]
+    better: tuple[Example, ...] | None = None
+
+    @classmethod
+    def of(
+        cls,
+        queries: QueriesLike,
+        better: Better | None = None,
+        options: Mapping[str, Any] | None = None,
+        where: str = "queries",
+    ) -> Self:
+        """The question that queries ask; *options* are of reading files and records.
+
+        Raises:
+            ConfigError: there are no queries; a query has no better answer, or one that reads as the answer does.
+        """
+        asked = as_examples(queries, where, options)
+        if better is None:
+            return cls(asked)
+        if isinstance(better, str):
+            found = _of_text(asked, better)
+        else:
+            found = _of_examples(asked, as_examples(better, "better", options))
+        for answer, other in zip(asked, found, strict=True):
+            if answer.response.strip() == other.response.strip():
+                raise ConfigError(f"answer '{answer.id}': the better answer is the same text. Give another one.")
+        return cls(asked, tuple(found))
+
+    @property
+    def all(self) -> Sequence[Example]:
+        """The answers, then the better ones."""
+        return self.queries if self.better is None else [*self.queries, *self.better]
+
+    def less_better(self, values: Numbers) -> Numbers:
+        """Values of :attr:`all`, those of the better answers taken from those of the answers; ``(q, …)``."""
+        if self.better is None:
+            return values
+        q = len(self.queries)
+        less: Numbers = values[:q] - values[q:]
+        return less
+
+    def features(self, encoded: Features, *, towards: bool = False) -> Features:
+        """Features ``(q, d)`` whose products with examples are the contrasts; *towards* the better answers, if asked.
+
+        Raises:
+            ConfigError: a channel's scores count to a power, so that they are no products.
+        """
+        if self.better is None:
+            return encoded
+        q = len(self.queries)
+        first, second = encoded[slice(0, q)], encoded[slice(q, None)]
+        if isinstance(first, MixedFeatures) and first.powers:
+            raise ConfigError(
+                "better: a channel has the pool power, whose scores cannot be taken from each other; expected other "
+                "pools. Ask without it: --set channels=..."
+            )
+        return _minus(second, first) if towards else _minus(first, second)
+
+    def told(self, provenance: Provenance, *, towards: bool = False) -> Provenance:
+        """Provenance of scores, which says what they measure."""
+        if self.better is None:
+            return provenance
+        if towards:
+            return replace(provenance, units=TOWARDS, sign=TOWARDS_SIGN)
+        return replace(provenance, units=CONTRAST, sign=AGAINST_SIGN)
+
+
+def _minus(first: Features, second: Features) -> Features:
+    if isinstance(first, MixedFeatures) and isinstance(second, MixedFeatures):
+        return first - second
+    assert not isinstance(first, MixedFeatures)
+    assert not isinstance(second, MixedFeatures)
+    less: Features = first - second
+    return less
+
+
+def answered(example: Example, response: str) -> Example:
+    """An example with another answer to its prompt, after the same messages."""
+    chat = example.chat
+    if chat is not None and "messages" in chat:
+        asked = list(chat["messages"])[: chat.get("asked", -1)]
+        role = chat["messages"][-1]["role"]
+        kept = {name: part for name, part in chat.items() if name != "asked"}
+        chat = {**kept, "messages": [*asked, {"role": role, "content": response}]}
+    return Example(example.prompt, response, label=example.label, source=example.source, chat=chat)
+
+
+def _of_text(asked: Sequence[Example], better: str) -> list[Example]:
+    """Better answers that a field of the queries holds, or that one text is."""
+    if any(better in example.metadata for example in asked):
+        return [answered(example, _field(example, better)) for example in asked]
+    if len({example.prompt for example in asked}) > 1:
+        shown = better if len(better) <= FIELD_PARTS else better[:FIELD_PARTS] + "…"
+        raise ConfigError(
+            f"better: '{shown}' is no field of the queries, and they have several prompts, which one text cannot "
+            "answer; expected a field, or a file of better answers. Name one."
+        )
+    if not better.strip():
+        raise ConfigError("better: is blank; expected the text of a better answer. Give one.")
+    return [answered(example, better) for example in asked]
+
+
+def _field(example: Example, name: str) -> str:
+    value = example.metadata.get(name)
+    if not isinstance(value, str) or not value.strip():
+        told = "nothing" if value is None or value == "" else f"no text ({type(value).__name__})"
+        raise ConfigError(
+            f"answer '{example.id}': its field '{name}' holds {told}; expected the text of a better answer. Give one, "
+            "or leave the answer out."
+        )
+    return value
+
+
+def _of_examples(asked: Sequence[Example], better: Sequence[Example]) -> list[Example]:
+    """Better answers by their prompts, or one text for each answer."""
+    if any(one.prompt for one in better) or not any(one.prompt for one in asked):
+        return match_better(asked, better)
+    if len(better) != len(asked):
+        raise ConfigError(
+            f"better: {len(better):,} texts for {len(asked):,} answers; expected one for each. Give as many, or "
+            "examples with the same prompts."
+        )
+    return [answered(example, one.response) for example, one in zip(asked, better, strict=True)]
+
+
+def match_better(answers: Sequence[Example], better: Sequence[Example]) -> list[Example]:
+    """The better answer to the prompt of each answer; of several to one prompt, each its own, in order.
+
+    Raises:
+        ConfigError: a prompt has none, or not as many.
+    """
+    waiting: defaultdict[str, list[Example]] = defaultdict(list)
+    for one in reversed(better):
+        waiting[one.prompt].append(one)
+    matched = []
+    for answer in answers:
+        if not waiting[answer.prompt]:
+            raise ConfigError(
+                f"answer '{answer.id}': has no better answer to its prompt; expected one with exactly the same "
+                "prompt. Add it, or leave the answer out."
+            )
+        matched.append(waiting[answer.prompt].pop())
+    return matched
