@@ -16,6 +16,8 @@ from airrep.errors import AirRepError, ConfigError
 from airrep.index.contrast import Question, answered
 from airrep.index.results.kinds import GroupResult, TopResult, WhatIfResult
 from airrep.index.results.reading import read_result
+from airrep.scoring import contrast
+from airrep.scoring.contrast import contrast_scores
 
 CHANNELS = [{"method": "tfidf", "name": "terms"}, {"method": "ngram", "settings": {"tokenizer": "words"}}]
 
@@ -41,10 +43,10 @@ def contrasts(index: airrep.Index, bad: airrep.Corpus, good: airrep.Corpus) -> n
         for number, hits in enumerate(index.top(queries, k=len(index))):
             for hit in hits:
                 found[place, number, hit.row] = hit.score
-    return np.asarray(found[0] - found[1])
+    return contrast_scores(found[0], found[1])
 
 
-def test_top_ranks_by_the_difference_of_both_scores(asked: airrep.Index) -> None:
+def test_top_ranks_by_the_contrast_of_both_scores(asked: airrep.Index) -> None:
     bad, good = pairs()
     expected = contrasts(asked, bad, good)
     result = asked.top(bad, k=50, better=good)
@@ -94,7 +96,7 @@ def test_what_is_selected_teaches_the_good_and_not_the_bad(asked: airrep.Index) 
 
 def test_harm_and_sets_ask_what_taught_the_answers(index: airrep.Index) -> None:
     bad, good = pairs()
-    expected = stored_scores(index, bad) - stored_scores(index, good)
+    expected = contrast_scores(stored_scores(index, bad), stored_scores(index, good))
     effects = (expected - expected.mean(axis=1, keepdims=True)) / expected.std(axis=1, keepdims=True)
     found = airrep.harmful(index, bad, k=50, better=good)
     for number, one in enumerate(found.queries):
@@ -108,7 +110,7 @@ def test_harm_and_sets_ask_what_taught_the_answers(index: airrep.Index) -> None:
 
 def test_a_mix_weighs_what_teaches_the_better_answers(index: airrep.Index) -> None:
     bad, good = pairs()
-    expected = stored_scores(index, good) - stored_scores(index, bad)
+    expected = contrast_scores(stored_scores(index, good), stored_scores(index, bad))
     named = [index.example(row).source for row in range(50)]
     rows = [row for row, name in enumerate(named) if name is not None]
     count = round(0.2 * len(rows))
@@ -176,13 +178,33 @@ def test_an_answer_is_no_better_than_itself(index: airrep.Index) -> None:
         index.top(bad[0], better="  ")
 
 
-def test_powers_are_refused_by_name(tmp_path: Path) -> None:
+def test_powers_are_contrasted_score_by_score(tmp_path: Path) -> None:
     channels = [{"method": "tfidf", "pool": "power-2", "name": "squared"}]
     made = airrep.make_attributor("channels", {"channels": [*channels, CHANNELS[1]]})
     index = airrep.build_index(make_corpus(20), tmp_path / "powers", made)
     bad, good = pairs(2)
-    with pytest.raises(ConfigError, match="power"):
-        index.top(bad, better=good)
+    expected = contrasts(index, bad, good)
+    for number, hits in enumerate(index.top(bad, k=20, better=good)):
+        np.testing.assert_allclose([hit.score for hit in hits], expected[number][[hit.row for hit in hits]], atol=2e-5)
+
+
+def test_contrasts_that_are_not_held_are_the_same(index: airrep.Index, monkeypatch: pytest.MonkeyPatch) -> None:
+    bad, good = pairs()
+    held = index.top(bad, k=9, better=good).to_dict()
+    monkeypatch.setattr(contrast, "HELD", 0)
+    assert index.top(bad, k=9, better=good).to_dict() == held
+
+
+def test_channels_tell_what_each_gave_to_a_contrast(tmp_path: Path) -> None:
+    made = airrep.make_attributor("channels", {"channels": CHANNELS})
+    index = airrep.build_index(make_corpus(30), tmp_path / "channels", made)
+    bad, good = [Example("question e 3", "answer 21")], [Example("question e 3", "answer 7")]
+    for hit in index.top(bad, k=5, better=good, why=True)[0]:
+        assert hit.why is not None
+        assert sum(hit.why.channels.values()) == pytest.approx(hit.score, rel=1e-5)
+    assert index.top(bad, k=1, better=good, why=True)[0][0].why.same_words  # type: ignore[union-attr]
+    found = airrep.harmful(index, bad, k=2, better=good, why=True).queries[0].harms
+    assert all(harm.why and sum(harm.why.channels.values()) == pytest.approx(harm.score, rel=1e-5) for harm in found)
 
 
 def test_results_keep_the_better_answers(tmp_path: Path, index: airrep.Index) -> None:

@@ -18,7 +18,7 @@ from airrep.answers.likeness.duplicates import find_duplicates
 from airrep.answers.likeness.meaning import mostly_unknown
 from airrep.answers.likeness.neighbours import Neighbours, disagreement, robust_deviations, vote
 from airrep.answers.likeness.records import RecordKeys
-from airrep.answers.spread import spread_of, stream_scores
+from airrep.answers.spread import spread_of
 from airrep.answers.texts import kept_examples, kept_values
 from airrep.arrays import Mask, Rows, descending, reaches, unit_rows
 from airrep.attributors.base import OnProgress, count_rows
@@ -32,6 +32,7 @@ from airrep.index.results.hits import Record
 from airrep.index.results.provenance import Provenance
 from airrep.runtime.remote.outputs import check_new_folder, new_folder
 from airrep.runtime.settings import Settings
+from airrep.scoring.scores import stream_scores
 
 Kind: TypeAlias = Literal["label", "answer", "duplicate", "outlier", "harmful"]
 KINDS: tuple[Kind, ...] = get_args(Kind)
@@ -356,11 +357,10 @@ class _Looking:
 
     def _harmful(self) -> Iterator[tuple[int, float, str]]:
         assert self._question is not None
-        encoded = self._question.features(self._index.encode_queries(self._question.all), towards=True)
-        spread = spread_of(encoded, self._index.blocks, self._keep)
-        shares = [
-            harms(scores, spread).mean(axis=0) for _, scores in stream_scores(encoded, self._index.blocks, self._keep)
-        ]
+        encoded = self._index.encode_queries(self._question.all)
+        features, blocks = self._question.ranked(encoded, self._index.blocks, towards=True)
+        spread = spread_of(features, blocks, self._keep)
+        shares = [harms(scores, spread).mean(axis=0) for _, scores in stream_scores(features, blocks, self._keep)]
         share = np.concatenate(shares)
         for place in _above(share, self._settings.harmed):
             harm = "harms" if self._question.better is None else "taught the answers in place of the better ones for"

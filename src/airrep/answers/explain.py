@@ -7,7 +7,7 @@ from typing import ClassVar
 import numpy as np
 
 from airrep.answers.answer import Answer
-from airrep.answers.spread import Leaders, Moments, Spread, stream_scores
+from airrep.answers.spread import Leaders, Moments, Spread
 from airrep.answers.tokens import Token, token_scores
 from airrep.arrays import Features, Mask, Rows
 from airrep.attributors.base import OnProgress
@@ -19,6 +19,7 @@ from airrep.index.results.hits import Record
 from airrep.index.results.provenance import Provenance
 from airrep.index.why import Why
 from airrep.scoring.blocks import Block, at_most
+from airrep.scoring.scores import stream_scores
 
 TOGETHER = 64
 """Answers explained at a time."""
@@ -31,7 +32,7 @@ class Lesson:
     rank: int
     """1 = teaches it most."""
     score: float
-    """Influence score; with a better answer, that for the answer minus that for the better one."""
+    """Influence score; with a better answer, the contrast (:class:`airrep.index.contrast.Question`)."""
     deviations: float
     """How far the score lies above the mean of all examples, in deviations of their scores."""
     answer_score: float
@@ -80,10 +81,9 @@ def explain(
 ) -> ExplainResult:
     """The training examples that teach each answer most; with *better*, in place of a better answer.
 
-    The contrast of a training example z is f(x, z) − f(x', z), with x the prompt and the answer, and x' the prompt and
-    the better answer: what is above 0 pushes to the answer and away from the better one. What prompt and subject share
-    with z counts in both, so the contrast is about the answers. All rows are scored, in float64, so the ranking is
-    exact; ties go by row.
+    The contrast of a training example z is (f − f')·(|f| + |f'|), with f = f(x, z) for the prompt and the answer, and
+    f' = f(x', z) for the prompt and the better answer: what is above 0 pushes to the answer and away from the better
+    one. All rows are scored, in float64, so the ranking is exact; ties go by row.
 
     Args:
         index: the index to ask; or its path.
@@ -111,13 +111,15 @@ def explain(
     keep = index.mask(where)
     k = at_most("explain: k", k, int(keep.sum()))
     encoded = index.encode_queries(question.all, progress)
-    contrasts = question.features(encoded)
     reasons = Reasons(index, index.attributor) if why else None
     found: list[Explained] = []
     for start in range(0, len(asked), TOGETHER):
         places = np.arange(start, min(start + TOGETHER, len(asked)))
         both = places if pairs is None else np.concatenate([places, places + len(asked)])
-        ranked = _rank(contrasts[places], encoded[both], index.blocks, keep, k)
+        some = replace(
+            question, queries=asked[start : start + TOGETHER], better=pairs and pairs[start : start + TOGETHER]
+        )
+        ranked = _rank(some, encoded[both], index.blocks, keep, k)
         for number, place in enumerate(places.tolist()):
             one = Explained(asked[place], None if pairs is None else pairs[place], ranked.lessons(number, index))
             one = one if reasons is None else _told(one, reasons, encoded, place, len(asked))
@@ -159,11 +161,11 @@ class _Ranked:
         return tuple(found)
 
 
-def _rank(contrasts: Features, encoded: Features, blocks: Sequence[Block], keep: Mask, k: int) -> _Ranked:
-    """Rank all rows for some answers, whose features and those of better ones *encoded* holds."""
-    q = contrasts.shape[0]
+def _rank(question: Question, encoded: Features, blocks: Sequence[Block], keep: Mask, k: int) -> _Ranked:
+    """Rank all rows for the answers of a question."""
+    q = len(question.queries)
     moments, leaders = Moments(q), Leaders(q, k)
-    for rows, values in stream_scores(contrasts, blocks, keep):
+    for rows, values in stream_scores(*question.ranked(encoded, blocks), keep):
         moments.see(values)
         leaders.see(rows, values)
     chosen = np.zeros_like(keep)

@@ -1,12 +1,13 @@
 """Examples that harm queries, beside their own spread; one question for a whole set."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import ClassVar
 
 import numpy as np
 
 from airrep.answers.answer import Answer
-from airrep.answers.spread import Leaders, Spread, spread_of, stream_scores
+from airrep.answers.spread import Leaders, Spread, spread_of
 from airrep.arrays import ALIKE, Features, Mask, reaches
 from airrep.attributors.base import OnProgress
 from airrep.corpus.corpus import Example
@@ -17,7 +18,8 @@ from airrep.index.reasons import Reasons, Scored
 from airrep.index.results.hits import Record
 from airrep.index.results.provenance import Provenance
 from airrep.index.why import Why
-from airrep.scoring.blocks import at_most
+from airrep.scoring.blocks import Block, at_most
+from airrep.scoring.scores import stream_scores
 from airrep.scoring.topk import top_k
 
 HARM = -2.0
@@ -104,8 +106,8 @@ def harmful(
         index: the index to ask; or its path.
         queries: one example, or several; hubs need 4.
         k: how many at most for each query.
-        better: better answers to the queries' prompts, as for :meth:`airrep.Index.top`; then f is the score for the
-            better answer minus that for the query's, so what harms taught the query's answer in its place.
+        better: better answers to the queries' prompts, as for :meth:`airrep.Index.top`; then f is the contrast of the
+            better answer with the query's, so what harms taught the query's answer in its place.
         where: a filter; only examples that fulfil it count.
         why: tell what each channel gave to each score, and which words of the two texts are the same.
         progress: called with the number of encoded queries.
@@ -122,9 +124,10 @@ def harmful(
     question = index.question(queries, better)
     asked, keep = list(question.queries), index.mask(where)
     k = at_most("harmful: k", k, int(keep.sum()))
-    encoded = question.features(index.encode_queries(question.all, progress), towards=True)
-    spread = spread_of(encoded, index.blocks, keep)
-    found = top_k(encoded, index.blocks, k, keep=keep, least=True)
+    encoded = index.encode_queries(question.all, progress)
+    features, blocks = question.ranked(encoded, index.blocks, towards=True)
+    spread = spread_of(features, blocks, keep)
+    found = top_k(features, blocks, k, keep=keep, least=True)
     scores = found.scores.astype(np.float64)
     effects, harming = spread.effects(scores).astype(np.float32), harms(scores, spread)
     hubs = _hubs(index, found.rows, harming) if len(asked) >= HUB_QUERIES else None
@@ -139,7 +142,7 @@ def harmful(
             if harming[place, rank - 1]
         )
         if reasons is not None:
-            whys = reasons.of(query, encoded[[place]], [Scored(harm.row, harm.score) for harm in listed])
+            whys = question.reasons(reasons, encoded, place, [Scored(harm.row, harm.score) for harm in listed])
             listed = tuple(replace(harm, why=one) for harm, one in zip(listed, whys, strict=True))
         other = None if question.better is None else question.better[place]
         harmed.append(Harmed(query, *spread.told(place), listed, other))
@@ -229,14 +232,14 @@ def top_of_set(
     keep = index.mask(where)
     k = at_most("top of a set: k", k, int(keep.sum()))
     question = index.question(queries, better)
-    encoded = question.features(index.encode_queries(question.all, progress))
-    spread = spread_of(encoded, index.blocks, keep)
+    features, blocks = question.ranked(index.encode_queries(question.all, progress), index.blocks)
+    spread = spread_of(features, blocks, keep)
     uneven = np.flatnonzero(spread.deviation > 0)
     if not len(uneven):
         raise DataError("queries: all examples score alike for each; expected some difference. Give other queries.")
     chosen = Spread(spread.mean[uneven], spread.deviation[uneven])
     sign = -1.0 if least else 1.0
-    leaders = _leaders(encoded[uneven], index, keep, chosen, sign, k)
+    leaders = _leaders(features[uneven], blocks, keep, chosen, sign, k)
     values = (sign * leaders.values[0]).astype(np.float32) + np.float32(0)  # -0 becomes 0
     pairs = zip(leaders.rows[0].tolist(), values.tolist(), leaders.more[0].tolist(), strict=True)
     hits = (
@@ -247,9 +250,9 @@ def top_of_set(
     return SetResult(tuple(hits), len(uneven), even, least, provenance)
 
 
-def _leaders(encoded: Features, index: Index, keep: Mask, spread: Spread, sign: float, k: int) -> Leaders:
+def _leaders(features: Features, blocks: Sequence[Block], keep: Mask, spread: Spread, sign: float, k: int) -> Leaders:
     leaders = Leaders(1, k)
-    for rows, scores in stream_scores(encoded, index.blocks, keep):
+    for rows, scores in stream_scores(features, blocks, keep):
         effects = spread.effects(scores)
         leaders.see(rows, sign * effects.mean(axis=0)[None], (effects > 0).mean(axis=0)[None])
     return leaders

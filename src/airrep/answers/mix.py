@@ -1,6 +1,6 @@
 """How to mix sources for a target: weights with intervals."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar
 
@@ -9,15 +9,16 @@ import yaml
 from scipy import sparse
 
 from airrep.answers.answer import Answer
-from airrep.answers.spread import stream_scores
 from airrep.answers.texts import kept_values
 from airrep.arrays import Features, Mask
 from airrep.attributors.base import OnProgress
 from airrep.errors import ConfigError, DataError
 from airrep.index.contrast import Better
-from airrep.index.index import Index, IndexLike, Queries, as_index
+from airrep.index.index import IndexLike, Queries, as_index
 from airrep.index.results.provenance import ZERO, Provenance
 from airrep.runtime.seeding import stream
+from airrep.scoring.blocks import Block
+from airrep.scoring.scores import stream_scores
 from airrep.scoring.topk import top_k
 
 RESAMPLES = 1000
@@ -151,24 +152,25 @@ def mix(
     codes = np.full(index.rows, -1)
     codes[keep] = [-1 if name is None else number[name] for name in named]
     question = index.question(queries, better)
-    encoded = question.features(index.encode_queries(question.all, progress), towards=True)
+    encoded = index.encode_queries(question.all, progress)
+    features, blocks = question.ranked(encoded, index.blocks, towards=True)
     count = max(1, round(top * int((codes >= 0).sum())))
-    shares = _shares(encoded, index, codes, len(names), count)
+    shares = _shares(features, blocks, codes, len(names), count)
     sizes = np.bincount(codes[codes >= 0], minlength=len(names))
     weights = _weights(names, sizes, shares, seed)
     provenance = replace(question.told(index.provenance(), towards=True), units=UNITS)
     return MixResult(by, weights, len(shares), count, provenance, where, named.count(None))
 
 
-def _shares(encoded: Features, index: Index, codes: np.ndarray, sources: int, count: int) -> np.ndarray:
+def _shares(features: Features, blocks: Sequence[Block], codes: np.ndarray, sources: int, count: int) -> np.ndarray:
     """Each source's share of the *count* rows of greatest score, ``(q, sources)``."""
     keep = codes >= 0
-    best = top_k(encoded, index.blocks, count, keep=keep).scores.astype(np.float64)
+    best = top_k(features, blocks, count, keep=keep).scores.astype(np.float64)
     if not best.any():
         raise DataError(f"mix: {ZERO}; expected some that do. Give other queries, or another index.")
     least, near = best[:, -1:], TIED**2 * np.abs(best).max(axis=1, keepdims=True)  # the latter where least is about 0
-    above, tied = np.zeros((2, encoded.shape[0], sources))
-    for scores, members in _by_source(encoded, index, codes, keep, sources):
+    above, tied = np.zeros((2, features.shape[0], sources))
+    for scores, members in _by_source(features, blocks, codes, keep, sources):
         equal = np.isclose(scores, least, rtol=TIED, atol=near)
         above += ((scores > least) & ~equal).astype(np.float64) @ members
         tied += equal.astype(np.float64) @ members
@@ -178,10 +180,10 @@ def _shares(encoded: Features, index: Index, codes: np.ndarray, sources: int, co
 
 
 def _by_source(
-    encoded: Features, index: Index, codes: np.ndarray, keep: Mask, sources: int
+    features: Features, blocks: Sequence[Block], codes: np.ndarray, keep: Mask, sources: int
 ) -> Iterator[tuple[np.ndarray, sparse.csr_array]]:
     """Scores ``(q, b)`` of some rows, and which source each is of, ``(b, sources)``."""
-    for rows, scores in stream_scores(encoded, index.blocks, keep):
+    for rows, scores in stream_scores(features, blocks, keep):
         own = (np.ones(len(rows)), (np.arange(len(rows)), codes[rows]))
         yield scores, sparse.csr_array(own, shape=(len(rows), sources))
 

@@ -1,16 +1,13 @@
 """All scores of queries, streamed exactly; each query's mean and deviation."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
 from airrep.arrays import Features, Mask, Rows
-from airrep.scoring.blocks import Block, check_queries, narrow, piece_rows, pieces
-from airrep.scoring.products import ready
-
-CELLS = 2**22
-"""Scores held at a time, 32 MiB of float64."""
+from airrep.scoring.blocks import Block
+from airrep.scoring.scores import stream_scores
 
 
 @dataclass(frozen=True)
@@ -31,25 +28,6 @@ class Spread:
     def told(self, query: int) -> tuple[float, float]:
         """Mean and deviation of one query, in float32 as scores are."""
         return float(np.float32(self.mean[query])), float(np.float32(self.deviation[query]))
-
-
-def stream_scores(
-    queries: Features, blocks: Sequence[Block], keep: Mask | None = None
-) -> Iterator[tuple[Rows, np.ndarray]]:
-    """Influence scores of all kept rows, in order of rows, a part at a time; memory does not grow with the rows.
-
-    Yields:
-        Row numbers ``(b,)``, and float64 scores ``(q, b)``; higher = more helpful.
-
-    Raises:
-        DataError: queries and blocks do not fit together.
-    """
-    fit, narrowed = narrow(check_queries(queries, blocks), blocks)
-    asked = ready(fit, "float32", 0.0, "cpu")
-    size = min(piece_rows(blocks), max(1, CELLS // fit.shape[0]))
-    every = np.arange(fit.shape[0])
-    for piece in pieces(narrowed, size, keep):
-        yield piece.rows, asked.exact(piece, every).T
 
 
 def spread_of(queries: Features, blocks: Sequence[Block], keep: Mask | None = None) -> Spread:

@@ -5,11 +5,11 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from airrep.answers.spread import stream_scores
 from airrep.arrays import Rows
 from airrep.corpus.corpus import Example
 from airrep.corpus.words import Words
 from airrep.index.index import Index
+from airrep.scoring.scores import stream_scores
 
 PIECES = 128
 """Pieces of a response at most; the words of longer ones are taken together, so an answer costs no more encodings."""

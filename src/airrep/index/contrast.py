@@ -7,17 +7,21 @@ from typing import Any, Self, TypeAlias, TypeVar
 
 import numpy as np
 
-from airrep.arrays import Features, MixedFeatures
+from airrep.arrays import Features
 from airrep.corpus.corpus import Example
 from airrep.corpus.inputs import QueriesLike, as_examples
 from airrep.errors import ConfigError
+from airrep.index.reasons import Reasons, Scored
 from airrep.index.results.provenance import Provenance
+from airrep.index.why import Why
+from airrep.scoring.blocks import Block
+from airrep.scoring.contrast import contrast_blocks
 
 Better: TypeAlias = QueriesLike
 """Better answers: a text, the name of a field of the queries that holds one, or examples with the same prompts."""
 
 CONTRAST = "score for the answer minus score for the better answer"
-TOWARDS = "score for the better answer minus score for the answer"
+RANKED = "difference of the scores for the answer and the better answer, times the sum of their sizes"
 AGAINST_SIGN = "above 0 = teaches the answer in place of the better one"
 TOWARDS_SIGN = "above 0 = teaches the better answer in place of the other"
 FIELD_PARTS = 60
@@ -30,9 +34,10 @@ Numbers = TypeVar("Numbers", bound=np.ndarray)
 class Question:
     """Queries that are asked about; with better answers, what teaches the one in place of the other.
 
-    The contrast of a training example z is f(x, z) − f(x', z), with x the prompt and the answer that the model gave,
-    and x' the prompt and the better answer. Above 0 it pushes to the answer, below 0 to the better one. What prompt
-    and subject share with z counts in both.
+    With f the score for the prompt and the answer that the model gave, and f' that for the prompt and the better
+    answer, a training example is ranked by its contrast (f − f')·(|f| + |f'|)
+    (:func:`airrep.scoring.contrast.contrast_scores`). Above 0 it pushes to the answer, below 0 to the better one.
+    Scores of groups are plain differences.
     """
 
     queries: Sequence[Example]
@@ -76,39 +81,52 @@ class Question:
         less: Numbers = values[:q] - values[q:]
         return less
 
-    def features(self, encoded: Features, *, towards: bool = False) -> Features:
-        """Features ``(q, d)`` whose products with examples are the contrasts; *towards* the better answers, if asked.
+    def ranked(
+        self, encoded: Features, blocks: Sequence[Block], *, towards: bool = False
+    ) -> tuple[Features, Sequence[Block]]:
+        """Features and blocks whose products are the scores that examples are ranked by.
 
-        Raises:
-            ConfigError: a channel's scores count to a power, so that they are no products.
+        Args:
+            encoded: features of :attr:`all`.
+            blocks: those of the index.
+            towards: what teaches the better answers in place of the queries' comes first, not the reverse.
         """
         if self.better is None:
-            return encoded
+            return encoded, blocks
         q = len(self.queries)
         first, second = encoded[slice(0, q)], encoded[slice(q, None)]
-        if isinstance(first, MixedFeatures) and first.powers:
-            raise ConfigError(
-                "better: a channel has the pool power, whose scores cannot be taken from each other; expected other "
-                "pools. Ask without it: --set channels=..."
-            )
-        return _minus(second, first) if towards else _minus(first, second)
+        return np.eye(q, dtype=np.float32), contrast_blocks(first, second, blocks, -1.0 if towards else 1.0)
 
-    def told(self, provenance: Provenance, *, towards: bool = False) -> Provenance:
-        """Provenance of scores, which says what they measure."""
+    def told(self, provenance: Provenance, *, towards: bool = False, pooled: bool = False) -> Provenance:
+        """Provenance of scores of single examples, or of *pooled* ones, which says what they measure."""
         if self.better is None:
             return provenance
-        if towards:
-            return replace(provenance, units=TOWARDS, sign=TOWARDS_SIGN)
-        return replace(provenance, units=CONTRAST, sign=AGAINST_SIGN)
+        return replace(provenance, units=CONTRAST if pooled else RANKED, sign=TOWARDS_SIGN if towards else AGAINST_SIGN)
+
+    def reasons(self, reasons: Reasons, encoded: Features, place: int, hits: Sequence[Scored]) -> list[Why]:
+        """Why hits of one query have their scores; of a contrast, what each channel gave to it.
+
+        Args:
+            reasons: of the index.
+            encoded: features of :attr:`all`.
+            place: number of the query.
+            hits: rows of the index, with their scores or contrasts.
+        """
+        of_answer = reasons.of(self.queries[place], encoded[[place]], hits)
+        if self.better is None:
+            return of_answer
+        of_better = reasons.of(self.better[place], encoded[[place + len(self.queries)]], hits)
+        return [_less(*three) for three in zip(of_answer, of_better, hits, strict=True)]
 
 
-def _minus(first: Features, second: Features) -> Features:
-    if isinstance(first, MixedFeatures) and isinstance(second, MixedFeatures):
-        return first - second
-    assert not isinstance(first, MixedFeatures)
-    assert not isinstance(second, MixedFeatures)
-    less: Features = first - second
-    return less
+def _less(why: Why, other: Why, hit: Scored) -> Why:
+    """The parts of a contrast by channel, which add up to it; and the words that the row shares with the answer."""
+    parts = {name: part - other.channels[name] for name, part in why.channels.items()}
+    if len(parts) == 1:
+        return Why(dict.fromkeys(parts, hit.score), why.same_words)
+    difference = sum(parts.values())
+    scale = hit.score / difference if difference else 0.0
+    return Why({name: scale * part for name, part in parts.items()}, why.same_words)
 
 
 def answered(example: Example, response: str) -> Example:

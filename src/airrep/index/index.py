@@ -236,10 +236,9 @@ class Index(EditableIndex):
             queries: one example, as an :class:`Example`, a dict, or a text, which is the response to an empty prompt;
                 or several, as a corpus, a list, a Hugging Face ``Dataset``, a table or the ``Path`` of a file.
             k: how many; all, where fewer fulfil the filter.
-            better: better answers to the queries' prompts; then scores are contrasts, the score for the answer minus
-                that for the better one, so the first examples taught the answer in its place
-                (:class:`airrep.index.contrast.Question`). A text, the name of a field of the queries' records, or
-                examples with the same prompts.
+            better: better answers to the queries' prompts: a text, the name of a field of the queries' records, or
+                examples with the same prompts. Then scores are contrasts (:class:`airrep.index.contrast.Question`), and
+                the first examples taught the answer in its place.
             least: the most harmful instead, most harmful first; with *better*, what teaches the better answers most.
             where: a filter; only examples that fulfil it count.
             why: tell what each channel gave to each score, and which words of the two texts are the same
@@ -253,11 +252,11 @@ class Index(EditableIndex):
             return self.top([queries], k, better=better, least=least, where=where, why=why, progress=progress)[0]
         question, keep = self.question(queries, better), self.mask(where)
         k = at_most("top: k", k, int(keep.sum()))
-        encoded = question.features(self.encode_queries(question.all, progress))
-        found = top_k(encoded, self.blocks, k, keep=keep, least=least)
+        encoded = self.encode_queries(question.all, progress)
+        found = top_k(*question.ranked(encoded, self.blocks), k, keep=keep, least=least)
         rankings = self._hits(found)
         if why:
-            rankings = self._with_reasons(question.queries, encoded, rankings)
+            rankings = self._with_reasons(question, encoded, rankings)
         provenance = question.told(self.provenance())
         others: Sequence[Example | None] = question.better or [None] * len(rankings)
         told = zip(question.queries, rankings, others, strict=True)
@@ -276,13 +275,12 @@ class Index(EditableIndex):
         return [tuple(Hit(n, score, row, known[row]) for n, (row, score) in enumerate(hits, 1)) for hits in told]
 
     def _with_reasons(
-        self, queries: Sequence[Example], encoded: Features, rankings: Sequence[tuple[Hit, ...]]
+        self, question: Question, encoded: Features, rankings: Sequence[tuple[Hit, ...]]
     ) -> list[tuple[Hit, ...]]:
         reasons = Reasons(self, self.attributor)
         told = []
-        for place, (query, hits) in enumerate(zip(queries, rankings, strict=True)):
-            scored = [Scored(hit.row, hit.score) for hit in hits]
-            found = reasons.of(query, encoded[[place]], scored)
+        for place, hits in enumerate(rankings):
+            found = question.reasons(reasons, encoded, place, [Scored(hit.row, hit.score) for hit in hits])
             told.append(tuple(replace(hit, why=why) for hit, why in zip(hits, found, strict=True)))
         return told
 
@@ -331,7 +329,7 @@ class Index(EditableIndex):
         scores, channels = self._group_scores(encoded, members, chosen, why)
         channels = channels and {name: question.less_better(part) for name, part in channels.items()}
         sizes = tuple(np.diff(members.offsets).tolist())
-        provenance = question.told(self._group_provenance(chosen, sizes))
+        provenance = question.told(self._group_provenance(chosen, sizes), pooled=True)
         scores = question.less_better(scores)
         asked = tuple(question.queries)
         return GroupResult(asked, members.names, sizes, scores, provenance, channels, question.better)
@@ -393,7 +391,7 @@ class Index(EditableIndex):
             both = self.groups({"before": everything, "after": kept})
             found = exact_group_scores(self.encode_queries(question.all, progress), self.blocks, both, chosen)
             parts = {name: question.less_better(part) for name, part in found.items()}
-            provenance = question.told(self._group_provenance(chosen, (len(everything), len(kept))))
+            provenance = question.told(self._group_provenance(chosen, (len(everything), len(kept))), pooled=True)
             before, after = np.sum(list(parts.values()), axis=0).T
             several = isinstance(chosen, ChannelPooling)
             changes = {name if several else self.method: part[:, 1] - part[:, 0] for name, part in parts.items()}

@@ -5,7 +5,7 @@ from collections.abc import Iterator, Sequence
 import numpy as np
 import torch
 
-from airrep.arrays import Features, MixedFeatures, Scores, whole_number
+from airrep.arrays import Features, Mask, MixedFeatures, Rows, Scores, whole_number
 from airrep.errors import ConfigError, DataError
 from airrep.scoring.blocks import (
     PIECE_ROWS,
@@ -20,6 +20,10 @@ from airrep.scoring.blocks import (
     room_for,
 )
 from airrep.scoring.columns import SparseProducts
+from airrep.scoring.products import ready
+
+CELLS = 2**22
+"""Scores in float64 that are held at a time, 32 MiB."""
 
 
 def score_blocks(
@@ -50,6 +54,25 @@ def score_blocks(
 def score_all(queries: Features, train: Features) -> Scores:
     """All influence scores of features in memory, ``(q, n)`` float32."""
     return np.concatenate([scores for _, scores in score_blocks(queries, [block_of(0, train)])], axis=1)
+
+
+def stream_scores(
+    queries: Features, blocks: Sequence[Block], keep: Mask | None = None
+) -> Iterator[tuple[Rows, np.ndarray]]:
+    """Influence scores of all kept rows, in order of rows, a part at a time; memory does not grow with the rows.
+
+    Yields:
+        Row numbers ``(b,)``, and float64 scores ``(q, b)``; higher = more helpful.
+
+    Raises:
+        DataError: queries and blocks do not fit together.
+    """
+    fit, narrowed = narrow(check_queries(queries, blocks), blocks)
+    asked = ready(fit, "float32", 0.0, "cpu")
+    size = min(piece_rows(blocks), max(1, CELLS // fit.shape[0]))
+    every = np.arange(fit.shape[0])
+    for piece in pieces(narrowed, size, keep):
+        yield piece.rows, asked.exact(piece, every).T
 
 
 def _stream(queries: Features, blocks: Sequence[Block], size: int, device: str) -> Iterator[tuple[int, np.ndarray]]:

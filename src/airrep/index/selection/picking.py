@@ -16,7 +16,7 @@ from airrep.index.index import Index, IndexLike, Queries, as_index
 from airrep.index.selection.choosing import Chooser, Limits
 from airrep.index.selection.picks import Draw, Pick, SelectionResult
 from airrep.runtime.seeding import stream
-from airrep.scoring.blocks import check_count
+from airrep.scoring.blocks import Block, check_count
 from airrep.scoring.min_rank import Selection, first_of_each, gumbel_top_k, min_rank
 from airrep.scoring.pooling import ChannelPooling
 from airrep.scoring.scores import score_blocks
@@ -49,8 +49,8 @@ def select(
         queries: examples that the picked data should help with.
         count: how many; as many as fit if None, which needs a budget of tokens.
         better: better answers to the queries' prompts, as for :meth:`airrep.Index.top`: then examples are ranked by
-            the score for the better answer minus that for the query's, so those that teach the good and not the bad
-            come first.
+            the contrast of the better answer with the query's, so those that teach the good and not the bad come
+            first.
         where: a filter; only examples that fulfil it are ranked.
         drop_duplicates: of examples with equal texts rank only the first.
         diversity: λ, 0 or more and below 1.
@@ -78,11 +78,11 @@ def select(
     rankable = int(keep.sum())
     question = index.question(queries, better)
     asked = question.queries
-    encoded = question.features(index.encode_queries(question.all, progress), towards=True)
+    ranking = _Ranking(*question.ranked(index.encode_queries(question.all, progress), index.blocks, towards=True), keep)
     ids, origin = [query.id for query in asked], question.told(index.provenance(), towards=True)
     if limits is None:
-        found = min_rank(encoded, index.blocks, count or 0, keep)
-        return SelectionResult(_picks(index, found, np.arange(len(found.rows)), ids), origin)
+        ranking.first(count or 0)
+        return SelectionResult(_picks(index, ranking.selection(), np.arange(count or 0), ids), origin)
     every = index.values(by, quoted=True) if by is not None else [None] * index.rows
     _check_quotas(by, limits.quotas, every)
     allowed = limits.reach([every[row] for row in np.flatnonzero(keep).tolist()])
@@ -95,7 +95,7 @@ def select(
             f"most {allowed}, or raise the quotas."
         )
     check_count("select: count", allowed if count is None else count, allowed)
-    ranking, pooling = _Ranking(encoded, index, keep), index.attributor.pooling()
+    pooling = index.attributor.pooling()
     chooser = Chooser(
         ranking.first,
         rankable,
@@ -150,13 +150,13 @@ def _check_quotas(by: str | None, quotas: Mapping[str, int], values: Sequence[st
 class _Ranking:
     """The order of rows by best rank, as far as it was asked for."""
 
-    def __init__(self, encoded: Features, index: Index, keep: Mask) -> None:
-        self._encoded, self._index, self._keep = encoded, index, keep
+    def __init__(self, features: Features, blocks: Sequence[Block], keep: Mask) -> None:
+        self._features, self._blocks, self._keep = features, blocks, keep
         self._found: Selection | None = None
 
     def first(self, count: int) -> Rows:
         """The first rows."""
-        self._found = min_rank(self._encoded, self._index.blocks, count, self._keep)
+        self._found = min_rank(self._features, self._blocks, count, self._keep)
         return self._found.rows
 
     def selection(self) -> Selection:
