@@ -94,6 +94,28 @@ def test_what_is_selected_teaches_the_good_and_not_the_bad(asked: airrep.Index) 
     np.testing.assert_allclose([pick.score for pick in few], expected[[pick.row for pick in few]], atol=2e-5)
 
 
+def test_rows_that_teach_a_worse_answer_are_not_selected(tmp_path: Path) -> None:
+    """A wrong row about one sum is near to the right answers of all others."""
+    right = [Example(f"What is {n} plus {n}?", f"The sum is {2 * n}.", f"right{n}", source="book") for n in range(20)]
+    wrong = [
+        Example(f"What is {n} plus {n}?", f"The sum is {2 * n + 1}.", f"wrong{n}", source="forum") for n in range(20)
+    ]
+    talk = [Example(f"Tell me of town {n}", f"It has {n} mills", source=("book", "forum")[n % 2]) for n in range(40)]
+    index = airrep.build_index([*right, *wrong, *talk], tmp_path / "index", "tfidf")
+    bad = [Example(one.prompt, one.response) for one in wrong]
+    good = [Example(one.prompt, one.response) for one in right]
+    chosen = {pick.example.id for pick in airrep.select(index, bad, count=20, better=good)}
+    assert not chosen & {one.id for one in wrong}
+    assert len(chosen & {one.id for one in right}) >= 15
+    weights = {one.name: one.weight for one in airrep.mix(index, bad, better=good, top=0.05).sources}
+    assert weights["book"] > 0.75
+    scores = index.group_scores(bad, by="source", better=good)
+    assert scores.names[int(scores.scores.mean(axis=0).argmax())] == "forum"
+    assert (index.what_if(bad, remove='source == "forum"', better=good, pool="sum").change < 0).all()
+    with pytest.raises(ConfigError, match="count"):
+        airrep.select(index, bad, count=75, better=good)
+
+
 def test_harm_and_sets_ask_what_taught_the_answers(index: airrep.Index) -> None:
     bad, good = pairs()
     expected = contrast_scores(stored_scores(index, bad), stored_scores(index, good))
@@ -112,8 +134,11 @@ def test_a_mix_weighs_what_teaches_the_better_answers(index: airrep.Index) -> No
     bad, good = pairs()
     expected = contrast_scores(stored_scores(index, good), stored_scores(index, bad))
     named = [index.example(row).source for row in range(50)]
-    rows = [row for row, name in enumerate(named) if name is not None]
-    count = round(0.2 * len(rows))
+    effects = (expected - expected.mean(axis=1, keepdims=True)) / expected.std(axis=1, keepdims=True)
+    worse = (effects.min(axis=0) <= -2) & (-effects.min(axis=0) >= effects.max(axis=0))
+    assert worse.any()
+    count = round(0.2 * sum(name is not None for name in named))
+    rows = [row for row, name in enumerate(named) if name is not None and not worse[row]]
     best = [sorted(rows, key=lambda row: -one[row])[:count] for one in expected]
     shares = {name: np.mean([[named[row] == name for row in some] for some in best]) for name in ("books", "forum")}
     found = airrep.mix(index, bad, better=good, top=0.2)

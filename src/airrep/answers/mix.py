@@ -18,6 +18,7 @@ from airrep.index.index import IndexLike, Queries, as_index
 from airrep.index.results.provenance import ZERO, Provenance
 from airrep.runtime.seeding import stream
 from airrep.scoring.blocks import Block
+from airrep.scoring.contrast import without_worse
 from airrep.scoring.scores import stream_scores
 from airrep.scoring.topk import top_k
 
@@ -126,7 +127,8 @@ def mix(
         queries: examples of the target.
         by: the field that names the source.
         better: better answers to the queries' prompts, as for :meth:`airrep.Index.top`: then the examples count that
-            teach these most in place of the queries' answers.
+            teach these most in place of the queries' answers, but those that teach a bad answer more than any good one
+            (:func:`airrep.scoring.contrast.without_worse`).
         top: the share of the examples that count for a query, 0 to 1.
         where: a filter; only examples that fulfil it count.
         seed: of the resamples.
@@ -154,9 +156,13 @@ def mix(
     question = index.question(queries, better)
     encoded = index.encode_queries(question.all, progress)
     features, blocks = question.ranked(encoded, index.blocks, towards=True)
-    count = max(1, round(top * int((codes >= 0).sum())))
-    shares = _shares(features, blocks, codes, len(names), count)
     sizes = np.bincount(codes[codes >= 0], minlength=len(names))
+    if better is not None:
+        codes[~without_worse(blocks, keep)] = -1
+    count = min(max(1, round(top * int(sizes.sum()))), int((codes >= 0).sum()))
+    if not count:
+        raise DataError("mix: all examples teach a worse answer more than a better one; expected others. Give others.")
+    shares = _shares(features, blocks, codes, len(names), count)
     weights = _weights(names, sizes, shares, seed)
     provenance = replace(question.told(index.provenance(), towards=True), units=UNITS)
     return MixResult(by, weights, len(shares), count, provenance, where, named.count(None))

@@ -17,6 +17,7 @@ from airrep.index.selection.choosing import Chooser, Limits
 from airrep.index.selection.picks import Draw, Pick, SelectionResult
 from airrep.runtime.seeding import stream
 from airrep.scoring.blocks import Block, check_count
+from airrep.scoring.contrast import without_worse
 from airrep.scoring.min_rank import Selection, first_of_each, gumbel_top_k, min_rank
 from airrep.scoring.pooling import ChannelPooling
 from airrep.scoring.scores import score_blocks
@@ -49,8 +50,9 @@ def select(
         queries: examples that the picked data should help with.
         count: how many; as many as fit if None, which needs a budget of tokens.
         better: better answers to the queries' prompts, as for :meth:`airrep.Index.top`: then examples are ranked by
-            the contrast of the better answer with the query's, so those that teach the good and not the bad come
-            first.
+            the contrast of the better answer with the query's, so those that teach the good come first; those that
+            teach a bad answer more than any good one are left out
+            (:func:`airrep.scoring.contrast.without_worse`).
         where: a filter; only examples that fulfil it are ranked.
         drop_duplicates: of examples with equal texts rank only the first.
         diversity: λ, 0 or more and below 1.
@@ -75,10 +77,12 @@ def select(
     keep = index.mask(where)
     if keys is not None:
         keep = first_of_each(keys, keep, index.rows)
-    rankable = int(keep.sum())
     question = index.question(queries, better)
     asked = question.queries
-    ranking = _Ranking(*question.ranked(index.encode_queries(question.all, progress), index.blocks, towards=True), keep)
+    features, blocks = question.ranked(index.encode_queries(question.all, progress), index.blocks, towards=True)
+    if better is not None:
+        keep = without_worse(blocks, keep)
+    rankable, ranking = int(keep.sum()), _Ranking(features, blocks, keep)
     ids, origin = [query.id for query in asked], question.told(index.provenance(), towards=True)
     if limits is None:
         ranking.first(count or 0)
