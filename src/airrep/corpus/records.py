@@ -11,7 +11,16 @@ from uuid import UUID
 from airrep.corpus.encodings import remedy_of_text
 from airrep.corpus.fields import part_of
 from airrep.corpus.schemas.conversations import CHAT_KEYS, MESSAGES, Pair, is_chat_of_example, is_messages
-from airrep.corpus.schemas.forms import PAIRS, Preferences, Read, Turns, names, read_chat, read_form
+from airrep.corpus.schemas.forms import (
+    PAIRS,
+    Preferences,
+    Read,
+    Turns,
+    is_cell_of_messages,
+    names,
+    read_form,
+    read_named_chat,
+)
 from airrep.corpus.schemas.trainers import TrainerName, trainer_of
 from airrep.corpus.schemas.values import describe, is_missing, label, name, plain, text, text_or_blank
 from airrep.errors import ConfigError, DataError, escaped
@@ -90,17 +99,18 @@ class Schema:
 
     def _read(self, rest: dict[str, Any]) -> Read:
         """Take prompts and responses out of ``rest``."""
+        trainer = trainer_of(self.trained_with)
         if self.prompt_field is None and self.response_field is None:
-            return read_form(rest, self._turns, self.preferences, trainer_of(self.trained_with))
+            return read_form(rest, self._turns, self.preferences, trainer)
         chat = None if self.prompt_field is not None else self.response_field
-        if chat is not None and is_messages(part_of(rest, chat)):
-            return read_chat(_taken(rest, chat), chat, self._turns)
+        if chat is not None and (is_messages(part_of(rest, chat)) or is_cell_of_messages(part_of(rest, chat))):
+            return read_named_chat(_taken(rest, chat), chat, self._turns, trainer)
         found = dict(rest)  # for the error: the prompt is out of ``rest`` when the response is looked for
         prompts = [prompt for prompt, _ in PAIRS] if self.prompt_field is None else [self.prompt_field]
         responses = [response for _, response in PAIRS] if self.response_field is None else [self.response_field]
         prompt_name, prompt = _pop_first(rest, prompts, found, "prompt")
         response_name, response = _pop_first(rest, responses, found, "response")
-        return Read(f"{prompt_name} and {response_name}", [Pair(prompt, response)])
+        return Read(f"{prompt_name} and {response_name}", [trainer.marked(Pair(prompt, response))])
 
 
 @dataclass(frozen=True, slots=True)

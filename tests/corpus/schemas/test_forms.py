@@ -90,8 +90,8 @@ FORMS: list[tuple[str, dict[str, Any], tuple[str, str]]] = [
     ),
     (
         "conversations",
-        {"conversations": shared(("human", "Hi"), ("gpt", "Hello.")), "system": "Be kind.", "tools": "[]x"},
-        ("Tools: []x\nSystem: Be kind.\nUser: Hi", "Hello."),
+        {"conversations": shared(("human", "Hi"), ("gpt", "Hello.")), "system": "Be kind.", "tools": json.dumps(TOOLS)},
+        (f"Tools: {json.dumps(TOOLS)}\nSystem: Be kind.\nUser: Hi", "Hello."),
     ),
     (
         'messages (the last of several turns; turns="all" takes each)',
@@ -299,6 +299,9 @@ BAD: list[tuple[dict[str, Any], str]] = [
     ({"chosen": "Human:\n\nAssistant:"}, "chosen holds speakers and no text"),
     ({"chosen": ""}, "response is blank"),
     ({"text": 5}, "response is a number; text is expected"),
+    ({"messages": TALK, "tools": "search(query)"}, "tools is text that is no JSON of a list or an object; a list of"),
+    ({"messages": TALK, "tools": '[{"name": "f"'}, "tools is text that is no JSON of a list or an object; a list of"),
+    ({"messages": TALK, "functions": 3}, "functions is a number; a list of tools is expected"),
     ({"text": " "}, "response is blank; text is expected"),
 ]
 

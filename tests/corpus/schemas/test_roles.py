@@ -5,7 +5,9 @@ from typing import Any
 import pytest
 
 from airrep.corpus.corpus import Corpus, Example
-from airrep.corpus.schemas.roles import MARKS
+from airrep.corpus.schemas.forms import read_form
+from airrep.corpus.schemas.roles import HIDES, MARKS
+from airrep.corpus.schemas.trainers import trainer_of
 from airrep.errors import DataError
 
 
@@ -58,9 +60,9 @@ def test_an_unknown_role_is_refused_by_name() -> None:
 
 
 LEFT_OUT = [
-    (name, value) for name in MARKS for value in (("true", True, 1) if name == "masked" else ("false", False, 0))
+    (name, value) for name in MARKS for value in (("true", True, 1) if name in HIDES else ("false", False, 0))
 ]
-LEARNT = [(name, value) for name in MARKS for value in ((False, 0, None) if name == "masked" else (True, 1, 1.0, None))]
+LEARNT = [(name, value) for name in MARKS for value in ((False, 0, None) if name in HIDES else (True, 1, 1.0, None))]
 
 
 @pytest.mark.parametrize(("name", "value"), LEFT_OUT)
@@ -76,6 +78,33 @@ def test_a_mark_says_that_a_turn_is_not_learnt(name: str, value: Any) -> None:
 def test_a_mark_says_that_a_turn_is_learnt(name: str, value: Any) -> None:
     said = {"role": "assistant", "content": "Wood", name: value}
     assert [one.response for one in read(ASK, said, ASK, ANSWER, turns="all")] == ["Wood", "Hello"]
+
+
+@pytest.mark.parametrize(
+    ("said", "told"),
+    [
+        ({"content": "Wood", "weight": 0.5}, "messages, weights of turns other than 0 and 1 count as 1"),
+        ({"content": "Wood", "loss_scale": "2"}, "messages, weights of turns other than 0 and 1 count as 1"),
+        ({"content": "Wood", "weight": 1.0, "train": "true"}, "messages"),
+        (
+            {"content": [{"type": "text", "text": "W", "train": False}, {"type": "text", "text": "ood"}]},
+            "messages, turns of which parts are marked count whole",
+        ),
+        ({"content": "Wood", "train_detail": []}, "messages, turns of which parts are marked count whole"),
+    ],
+)
+def test_a_mark_that_says_more_counts_whole_and_is_told(said: dict[str, Any], told: str) -> None:
+    record = {"messages": [ASK, {"role": "assistant", **said}]}
+    assert read_form(dict(record))[0] == told
+    assert read_form(dict(record), trainer=trainer_of("trl"))[0] == "messages"  # it heeds none
+
+
+def test_a_turn_of_which_no_part_is_learnt_is_not() -> None:
+    parts = [{"type": "text", "text": "Wood", "weight": 0}, {"type": "text", "text": "!", "train": False}]
+    wrong = {"role": "assistant", "content": parts}
+    assert [one.response for one in read(ASK, wrong, ASK, ANSWER, turns="all")] == ["Hello"]
+    assert len(read(ASK, wrong, ASK, ANSWER, turns="all", trained_with="axolotl")) == 1
+    assert len(read(ASK, wrong, ASK, ANSWER, turns="all", trained_with="llamafactory")) == 2
 
 
 def test_a_mark_that_is_none_is_refused() -> None:

@@ -72,6 +72,16 @@ def test_trl_learns_all_of_a_list_of_messages_and_of_a_completion_itself() -> No
     assert read({"messages": TALK[1:3]})[0].chat is None
 
 
+def test_a_field_of_messages_that_is_named_is_read_as_the_trainer_reads_it() -> None:
+    asked, wrong = TALK[1], {**TALK[2], "loss": False}
+    named = {"response_field": "dialog"}
+    assert read({"dialog": TALK}, "trl", **named)[0].chat == {"messages": TALK, "learn": "all"}
+    assert read({"dialog": json.dumps(TALK)}, "trl", **named)[0].chat == {"messages": TALK, "learn": "all"}
+    assert read({"dialog": TALK}, "axolotl", **named)[0].chat == read({"messages": TALK}, "axolotl")[0].chat
+    for trainer, count in (("trl", 1), ("llamafactory", 2), ("ms-swift", 1), (None, 1)):
+        assert len(read({"dialog": [asked, wrong, *TALK[1:3]]}, trainer, **named)) == count
+
+
 def test_an_unknown_trainer_is_refused() -> None:
     with pytest.raises(ConfigError, match=r"^trained_with 'unsloth': expected trl, axolotl, .*\. Choose one\.$"):
         Schema(trained_with="unsloth")  # type: ignore[arg-type]
@@ -99,6 +109,8 @@ def test_a_prompt_with_a_completion_is_joined_as_it_stands(record: dict[str, Any
         ({"prompt": "p", "response": "r", "system": "s"}, "prompt and response (system beside: not read)"),
         ({"messages": TALK[1:3], "question": "q", "answer": "4"}, "messages (answer beside: not read)"),
         ({"prompt": "p", "response": "r", "history": []}, "prompt and response"),
+        ({"messages": TALK[1:3], "article": "a", "thought": "t"}, "messages (article, thought beside: not read)"),
+        ({"messages": TALK[1:3], "text": "a", "passage": ""}, "messages (text beside: not read)"),
     ],
 )
 def test_what_looks_like_a_turn_and_is_not_read_is_named(record: dict[str, Any], told: str) -> None:
@@ -112,6 +124,32 @@ def test_answers_to_choose_from_are_read_with_the_question() -> None:
     assert [(one.prompt, one.response) for one in read(named)] == [("Which?\n1. oak\n2. cat", "2")]
     lettered = {"question": "Which?", "options": ["A) oak", "B) cat"], "answer": "B"}
     assert read(lettered)[0].prompt == "Which?\nA) oak\nB) cat"
+
+
+@pytest.mark.parametrize(
+    ("columns", "answer", "learnt"),
+    [
+        (("A", "B", "C", "D"), "B", "B. cat"),
+        (("A", "B", "C", "D"), "(c)", "C. 5"),
+        (("A", "B", "C", "D"), 1, "B. cat"),
+        (("A", "B", "C", "D"), "1", "B. cat"),
+        (("A", "B", "C", "D"), "5", "5"),  # an option's own text
+        (("A", "B", "C", "D"), "a cat", "a cat"),
+        (("option_a", "option_b", "option_c", "option_d"), "b", "B. cat"),
+        (("opa", "opb", "opc", "opd"), "D", "D. elm"),
+    ],
+)
+def test_answers_to_choose_from_may_stand_in_columns(columns: tuple[str, ...], answer: object, learnt: str) -> None:
+    record = {"question": "Which?", **dict(zip(columns, ("oak", "cat", 5, "elm"), strict=True)), "answer": answer}
+    (example,) = read(record)
+    assert (example.prompt, example.response) == ("Which?\nA. oak\nB. cat\nC. 5\nD. elm", learnt)
+    assert Schema().parse(record)[0] == f"question, {columns[0]} to {columns[-1]} and answer"
+
+
+def test_numbered_columns_answer_by_their_numbers() -> None:
+    record = {"question": "Which?", "choice1": "oak", "choice2": "cat", "answer": 1}
+    assert [(one.prompt, one.response) for one in read(record)] == [("Which?\n1. oak\n2. cat", "1. oak")]
+    assert read({"question": "q", "answer": "r", "A": "one alone"})[0].prompt == "q"
 
 
 def test_of_a_tree_each_answer_stands_behind_its_own_path() -> None:
@@ -198,7 +236,8 @@ def test_histories_and_tools_may_be_json_in_a_cell() -> None:
     tools = {"messages": TALK[1:3], "tools": '[{"name": "f"}]'}
     (example,) = read(tools)
     assert example.chat == {"messages": TALK[1:3], "tools": [{"name": "f"}]}
-    assert read({**tools, "tools": "[]"})[0].chat is None
+    for none in ("[]", "null", " ", None):
+        assert read({**tools, "tools": none})[0].chat is None
 
 
 def test_cells_of_a_table_may_hold_messages_as_json() -> None:

@@ -106,17 +106,23 @@ def of_exchanges(exchanges: object, name: str) -> list[Message]:
     return found
 
 
-def tools_message(tools: object) -> list[Message]:
+def tools_message(tools: object, name: str = "tools") -> list[Message]:
     """Return what an LM is told of its tools as a message before all others; none for no tools.
 
     Tools may be JSON text, as in a cell of a table.
+
+    Raises:
+        DataError: they are a text that is no JSON of a list or an object, or neither of these.
     """
     written = tools if isinstance(tools, str) else None
     if isinstance(tools, str):
-        tools = from_json(tools)
+        tools = [] if tools.strip() in ("", "null") else from_json(tools)
     elif isinstance(tools, np.ndarray):
         tools = tools.tolist()
-    if not tools or (isinstance(tools, str) and not tools.strip()):
+    if tools is not None and not is_messages(tools) and not isinstance(tools, Mapping):
+        what = "text that is no JSON of a list or an object" if isinstance(tools, str) else describe(tools)
+        raise DataError(f"{name} is {what}; a list of tools is expected, or JSON text of one. Correct it or remove it")
+    if not tools:
         return []
     listed = {"tools": list(tools)} if is_messages(tools) else None
     return [Message("tools", written or _json("tools", tools), given=listed)]

@@ -19,8 +19,17 @@ from airrep.corpus.schemas.conversations import (
     taken_chat,
     tools_message,
 )
-from airrep.corpus.schemas.odd_forms import check_no_node, is_tree, of_segments, of_tree, options_of
+from airrep.corpus.schemas.odd_forms import (
+    check_no_node,
+    chosen_option,
+    is_tree,
+    of_segments,
+    of_tree,
+    option_columns,
+    options_of,
+)
 from airrep.corpus.schemas.preferences import is_preference, read_preference
+from airrep.corpus.schemas.roles import half_heeded
 from airrep.corpus.schemas.trainers import DEFAULT, JOINED, Trainer
 from airrep.corpus.schemas.values import describe, text
 from airrep.errors import DataError
@@ -81,8 +90,12 @@ _TELLING = {
     *("system", "system_prompt", "history", "tools", "functions", *CHATS, "rejected", "rejected_response"),
     *("rejected_messages", "answer", "solution", "response", "output", "completion", "context", "reasoning"),
     *("reasoning_content", "rationale", "chain_of_thought", "thinking", *_OPTIONS, "segments", "chosen"),
+    *("thought", "thoughts", "explanation", "article", "passage", "passages", "paragraph", "document", "documents"),
+    *("story", "dialogue", "abstract", "summary", "text", "content", "evidence", "knowledge", "background", "persona"),
+    *("instruction", "instructions", "input", "query", "problem", "prompt", "message_loss_mask"),
 }
-"""Fields that look like a turn, an answer or a system prompt: they are named where they are not read."""
+"""Fields that look like a turn, an answer, a system prompt or what is asked about: they are named where they are not
+read."""
 _EXPECTED = (
     ", ".join(dict.fromkeys("/".join(pair) for pair in PAIRS)) + ", chosen/rejected, messages, conversations or text"
 )
@@ -106,7 +119,26 @@ def read_form(
             rest.update(cells)
     found = _read(rest, turns, preferences, trainer)
     pairs = [trainer.marked(_with_kwargs(pair, kwargs)) for pair in found.pairs]
-    return Read(found.form + _avoided(rest, found.form) + _left_out(rest), pairs)
+    return Read(found.form + _avoided(rest, found.form) + _half_heeded(pairs, trainer) + _left_out(rest), pairs)
+
+
+def read_named_chat(messages: object, name: str, turns: Turns, trainer: Trainer) -> Read:
+    """Return the turns of messages in a field that the user names."""
+    found = _of_messages(_heeded(messages, name, trainer), name, turns)
+    pairs = [trainer.marked(trainer.of_messages(pair)) for pair in found.pairs]
+    return Read(found.form + _half_heeded(pairs, trainer), pairs)
+
+
+def _heeded(messages: object, name: str, trainer: Trainer) -> list[Message]:
+    """Messages of a list, learnt or not as a trainer heeds their marks."""
+    return [trainer.heeding(message) for message in read_messages(messages, name)]
+
+
+def _half_heeded(pairs: Sequence[Pair], trainer: Trainer) -> str:
+    """Say what a trainer's reading of marks leaves out of them; the last pair has all messages."""
+    messages = (pairs[-1].chat or {}).get("messages", ())
+    told = {words: None for one in messages if one["role"] == "assistant" for words in half_heeded(one, trainer.marks)}
+    return "".join(f", {words}" for words in told)
 
 
 def _read(rest: dict[str, Any], turns: Turns, preferences: Preferences, trainer: Trainer) -> Read:
@@ -177,11 +209,6 @@ def _is_empty(value: object) -> bool:
     return value is None or (hasattr(value, "__len__") and not len(value))
 
 
-def read_chat(messages: object, name: str, turns: Turns, before: list[Message] | None = None) -> Read:
-    """Return the turns of a list of messages."""
-    return _of_messages((before or []) + read_messages(messages, name), name, turns)
-
-
 def _read_pair(rest: dict[str, Any], prompt_key: str, response_key: str, turns: Turns, trainer: Trainer) -> Read:
     """Read a prompt and a response that stand in two fields, either a text or a list of messages."""
     prompt, response = rest.pop(prompt_key), rest.pop(response_key)
@@ -223,7 +250,7 @@ def _before(rest: dict[str, Any]) -> list[Message]:
 def _tools(rest: dict[str, Any]) -> list[Message]:
     """Take tools out of ``rest``."""
     tools, functions = rest.pop("tools", None), rest.pop("functions", None)
-    return tools_message(functions if tools is None else tools)
+    return tools_message(functions, "functions") if tools is None else tools_message(tools)
 
 
 def _after_history(before: list[Message], prompt: object, response: object, form: str, turns: Turns) -> Read:
@@ -283,7 +310,7 @@ def _with_options(prompt: object, response: object, rest: dict[str, Any]) -> tup
     name = next((name for name in _OPTIONS if rest.get(name) is not None), None)
     listed = options_of(rest[name]) if name is not None and isinstance(prompt, str) else []
     if not listed:
-        return prompt, response, None
+        return _with_columns(prompt, response, rest)
     rest.pop(name)  # type: ignore[arg-type]
     texts = [one.partition(". ")[2] for one in listed]
     if isinstance(response, str) and response.strip().isdecimal() and response.strip() not in texts:  # of CSV
@@ -291,6 +318,16 @@ def _with_options(prompt: object, response: object, rest: dict[str, Any]) -> tup
     if isinstance(response, int | np.integer) and not isinstance(response, bool) and 0 <= response < len(listed):
         response = listed[int(response)]
     return "\n".join([str(prompt), *listed]), response, name
+
+
+def _with_columns(prompt: object, response: object, rest: dict[str, Any]) -> tuple[object, object, str | None]:
+    """The same of answers to choose from that stand in columns of their own; the letter of one answers by its text."""
+    columns = option_columns(rest) if isinstance(prompt, str) else {}
+    if not columns:
+        return prompt, response, None
+    listed = [f"{letter}. {rest.pop(column)}" for letter, column in columns.items()]
+    first, *_, last = columns.values()
+    return "\n".join([str(prompt), *listed]), chosen_option(response, listed), f"{first} to {last}"
 
 
 def _read_preference(rest: dict[str, Any], preferences: Preferences, trainer: Trainer) -> Read:
@@ -321,7 +358,7 @@ def _preference_of(rest: dict[str, Any], trainer: Trainer) -> tuple[object, obje
 
 def _read_chat(rest: dict[str, Any], name: str, turns: Turns, preferences: Preferences, trainer: Trainer) -> Read:
     before = _tools(rest) + _before(rest)
-    messages = before + [trainer.heeding(message) for message in read_messages(rest.pop(name), name)]
+    messages = before + _heeded(rest.pop(name), name, trainer)
     rejected = [key for key in ("rejected_response", "rejected_messages") if not _is_empty(rest.get(key))]
     if not rejected:
         return _of_messages(messages, name, turns)

@@ -1,6 +1,8 @@
 """Trees of messages, segments of a text, answers to choose from."""
 
+import re
 from collections.abc import Mapping, Sequence
+from itertools import takewhile
 from typing import Any
 
 from airrep.corpus.schemas.conversations import Message, Pair, every_turn, from_json, is_messages, read_messages
@@ -9,6 +11,10 @@ from airrep.corpus.schemas.values import describe, text
 from airrep.errors import DataError
 
 _LETTERS = "ABCDEFGHIJKLMNOPQRSTUVWXYZ"
+_COLUMNS = ("{}", "option_{}", "option{}", "option {}", "choice_{}", "choice{}", "op{}")
+"""Names of columns that hold an answer to choose from each: of MMLU, MedMCQA, COPA and others."""
+_NAMED = re.compile(r"\(?([A-Za-z0-9])[).]?")
+"""A letter that stands for an answer, in its usual spellings."""
 
 
 def is_tree(value: object) -> bool:
@@ -87,3 +93,37 @@ def options_of(value: object) -> list[str]:
         return []
     named = [option.lstrip().startswith((f"{name}.", f"{name})", f"({name}")) for name, option in pairs]
     return [option if all(named) else f"{name}. {option}" for name, option in pairs]
+
+
+def option_columns(record: Mapping[str, Any]) -> dict[str, str]:
+    """Columns that hold an answer to choose from each, by its letter or number; none where there are not two.
+
+    Example:
+        >>> option_columns({"question": "Which?", "A": "oak", "B": "cat", "D": "?"})
+        {'A': 'A', 'B': 'B'}
+    """
+    for form in _COLUMNS:
+        for names in (_LETTERS, _LETTERS.lower(), "123456789"):
+            found = list(takewhile(lambda name, form=form: _is_option(record.get(form.format(name))), names))
+            if len(found) > 1 and (form != "{}" or names != "123456789"):
+                return {name.upper(): form.format(name) for name in found}
+    return {}
+
+
+def _is_option(value: object) -> bool:
+    """Whether a value may be an answer to choose from; a table makes numbers of some."""
+    return isinstance(value, int | float) or (isinstance(value, str) and not value.isspace() and value != "")
+
+
+def chosen_option(answer: object, listed: Sequence[str]) -> object:
+    """The option that an answer names, by its letter or number, or of lettered ones by its place from 0 on; any other
+    answer as it is.
+    """
+    said = "" if isinstance(answer, bool) or not isinstance(answer, int | str) else str(answer).strip()
+    named = _NAMED.fullmatch(said)
+    if named is None or answer in [option.partition(". ")[2] for option in listed]:
+        return answer
+    name = named[1].upper()
+    if name.isdecimal() and listed[0].startswith("A. "):
+        name = _LETTERS[int(name)]
+    return next((option for option in listed if option.startswith(f"{name}. ")), answer)

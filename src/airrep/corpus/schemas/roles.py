@@ -1,6 +1,6 @@
 """Roles of messages by all their names; marks of learnt turns."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from airrep.corpus.schemas.values import describe, text
@@ -22,12 +22,19 @@ WRITTEN = ("system", "developer", "user", "assistant", "tool", "function", "obse
 CALLS = ("function_call", "tool_call", "tool_calls")
 """Roles of messages that hold a call of a tool, as JSON text."""
 
-_COUNTS = ("weight", "loss", "loss_weight", "loss_mask", "train", "training", "trainable")
-_HIDES = ("masked",)
-MARKS = (*_COUNTS, *_HIDES)
+_COUNTS = (
+    *("weight", "loss", "loss_weight", "loss_mask", "loss_scale", "train", "training", "trainable", "is_trainable"),
+    *("train_on_turn", "compute_loss"),
+)
+HIDES = ("masked", "is_masked", "mask", "ignore_loss")
+"""Marks of which true says that a message is not learnt."""
+MARKS = (*_COUNTS, *HIDES)
 """Keys of a message that say whether it is learnt: of OpenAI, ms-swift, LLaMA-Factory, verl, axolotl, Fireworks,
 torchtune."""
 _MARKS = frozenset(MARKS)
+_OF_PARTS = ("train", "weight")
+"""Marks of a part of a message, of axolotl."""
+_NO = (False, 0)
 
 
 def role_of(where: str, value: object) -> tuple[str, str]:
@@ -61,10 +68,39 @@ def is_learnt(number: int, message: Mapping[str, Any]) -> bool:
         (False, False, True)
     """
     if _MARKS.isdisjoint(message):  # nearly always
-        return True
+        return _some_part_is_learnt(message.get("content"))
     counted = [_truth(number, name, message[name]) for name in _COUNTS if message.get(name) is not None]
-    hidden = [_truth(number, name, message[name]) for name in _HIDES if message.get(name) is not None]
-    return all(counted) and not any(hidden)
+    hidden = [_truth(number, name, message[name]) for name in HIDES if message.get(name) is not None]
+    return all(counted) and not any(hidden) and _some_part_is_learnt(message.get("content"))
+
+
+def _some_part_is_learnt(content: object) -> bool:
+    """Whether not every part of a message, if it has any, is marked as not learnt."""
+    if not isinstance(content, list | tuple) or not content:
+        return True
+    return not all(isinstance(one, Mapping) and any(one.get(name) in _NO for name in _OF_PARTS) for one in content)
+
+
+def half_heeded(message: Mapping[str, Any], marks: Sequence[str] = MARKS) -> list[str]:
+    """What is told of marks that say more of a message than whether it is learnt, as far as *marks* are heeded.
+
+    Example:
+        >>> half_heeded({"weight": 0.5}), half_heeded({"weight": 1}), half_heeded({"weight": 0.5}, ("loss",))
+        (['weights of turns other than 0 and 1 count as 1'], [], [])
+    """
+    weights = [message[name] for name in _COUNTS if name in marks and message.get(name) is not None]
+    parts = message.get("content")
+    marked = [part for part in parts if isinstance(part, Mapping)] if isinstance(parts, list | tuple) else []
+    of_parts = any(part.get(name) is not None for part in marked for name in _OF_PARTS) or "train_detail" in message
+    told = {
+        "weights of turns other than 0 and 1 count as 1": any(map(_is_fraction, weights)),
+        "turns of which parts are marked count whole": of_parts and "train" in marks,
+    }
+    return [words for words, holds in told.items() if holds]
+
+
+def _is_fraction(value: Any) -> bool:
+    return str(value).strip().lower() not in ("true", "false") and float(value) not in (0, 1)
 
 
 def _truth(number: int, name: str, value: Any) -> bool:

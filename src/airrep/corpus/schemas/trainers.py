@@ -49,7 +49,8 @@ class Trainer(NamedTuple):
     def heeding(self, message: Message) -> Message:
         """A message that is learnt or not as the marks say that this trainer heeds."""
         given = message.given or {}
-        marked = {name: given[name] for name in self.marks if name in given}
+        of_parts = ("content",) if "train" in self.marks else ()
+        marked = {name: given[name] for name in (*self.marks, *of_parts) if name in given}
         return message if message.learnt else message._replace(learnt=is_learnt(0, marked))
 
     def of_messages(self, pair: Pair) -> Pair:
@@ -79,7 +80,7 @@ TRAINERS: Mapping[TrainerName, Trainer] = MappingProxyType(
         "trl": Trainer(marks=(), whole=True, max_tokens=1024, cut="end"),
         "axolotl": Trainer("\n\n### Input:\n", _ALPACA, turns="all", bare=True, cut="drop"),
         "llamafactory": Trainer("\n", turns="all", marks=(), max_tokens=2048, cut="end"),
-        "ms-swift": Trainer("\n", turns="all", marks=("loss",), cut="drop"),
+        "ms-swift": Trainer("\n", turns="all", marks=("loss", "loss_scale"), cut="drop"),
         "open-instruct": Trainer(turns="all", marks=(), cut="end"),
     }
 )
