@@ -26,8 +26,12 @@ APART: dict[str, dict[str, Any]] = {
     "mamba": {"state_size": 4, "time_step_rank": 2},
     "phimoe": {**HEADS, "num_local_experts": 2, "num_experts_per_tok": 2, "sliding_window": 16},
     "doge": {**HEADS, "sliding_window": 16},
+    "bloom": {"n_head": 2},
+    "mpt": {"d_model": 16, "n_heads": 2, "n_layers": 2, "max_seq_len": 128},
+    "gpt_neo": {"num_heads": 2, "num_layers": 2, "attention_types": [[["global", "local"], 1]], "window_size": 16},
+    "falcon": {"num_attention_heads": 2, "alibi": True},
 }
-"""Some keep a state over tokens, others have a window that attention is not told of."""
+"""Some keep a state over tokens, others have a window that attention is not told of, or no attention but their own."""
 TOGETHER: dict[str, dict[str, Any]] = {
     "llama": HEADS,
     "gemma2": {**HEADS, "head_dim": 8, "sliding_window": 16, "attn_logit_softcapping": None},

@@ -36,7 +36,9 @@ def reads_packed(model: Any) -> bool:
 
 
 def use_library_attention(model: Any) -> None:
-    """Let a model use the attention of transformers for good."""
+    """Let a model use the attention of transformers for good; one with that of its own alone has it already."""
+    if not reads_packed(model):
+        return
     model.set_attn_implementation("sdpa" if getattr(model, "_supports_sdpa", False) else "eager")
 
 
@@ -49,7 +51,8 @@ def library_attention(model: Any) -> Iterator[None]:
         with without_cudnn():
             yield
     finally:
-        model.set_attn_implementation(own)
+        if own == NAME:
+            model.set_attn_implementation(own)
 
 
 def attend(

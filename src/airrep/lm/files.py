@@ -115,24 +115,23 @@ def load_tokenizer(folder: Path, name: str, trusted: bool = False) -> Any:
 
 
 def load_network(folder: Path, name: str, trusted: bool = False) -> Any:
-    """Load a causal LM with float32 weights and packed attention; dropout is off, and no token is padding.
+    """Load a causal LM with float32 weights; dropout is off, and no token is padding.
+
+    Its attention is the packed one, where its code takes one from outside; else its own.
 
     Raises:
         ConfigError: transformers cannot load it, it is no causal LM, or weights are missing or not finite.
     """
-    from transformers import AutoModelForCausalLM
-
     register()
     with _loading(name, "a causal LM"):
-        model, report = AutoModelForCausalLM.from_pretrained(
-            folder,
-            dtype=torch.float32,
-            attn_implementation=NAME,
-            local_files_only=True,
-            trust_remote_code=trusted,
-            use_safetensors=True,
-            output_loading_info=True,
-        )
+        try:
+            model, report = _read_network(folder, trusted, NAME)
+        except (ValueError, KeyError) as error:  # of code that knows its own attention alone
+            if NAME not in str(error):
+                raise
+            model = None
+        if model is None or not _takes_attention(model):
+            model, report = _read_network(folder, trusted, None)
     # transformers draws such weights at random and says so in a warning alone.
     absent = sorted({*report["missing_keys"], *(str(key[0]) for key in report["mismatched_keys"])})
     if absent:
@@ -144,6 +143,29 @@ def load_network(folder: Path, name: str, trusted: bool = False) -> Any:
         if not bool(torch.isfinite(parameter).all()):
             raise ConfigError(f"lm {name}: weight {key} is not finite (NaN or infinite). Use another checkpoint.")
     return make_plain(model)
+
+
+def _read_network(folder: Path, trusted: bool, attention: str | None) -> Any:
+    """A causal LM with float32 weights as transformers loads it, and its report."""
+    from transformers import AutoModelForCausalLM
+
+    return AutoModelForCausalLM.from_pretrained(
+        folder,
+        dtype=torch.float32,
+        attn_implementation=attention,
+        local_files_only=True,
+        trust_remote_code=trusted,
+        use_safetensors=True,
+        output_loading_info=True,
+    )
+
+
+def _takes_attention(model: Any) -> bool:
+    """Whether the code of a model calls the attention that it is given: some take its name, and no mask, as ours wants
+    none, and then attend to all tokens.
+    """
+    tells = getattr(type(model), "_can_set_attn_implementation", None)
+    return tells is None or bool(tells())
 
 
 def make_plain(model: Any) -> Any:
@@ -186,6 +208,4 @@ def _loading(name: str, part: str) -> Iterator[None]:
 
 def _reason(error: Exception) -> str:
     """First line of an error, without its full stop."""
-    if NAME in str(error):
-        return "it takes no attention from outside, so that documents cannot be packed"
     return str(error).strip().partition("\n")[0].rstrip(".") or type(error).__name__

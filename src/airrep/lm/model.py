@@ -20,7 +20,7 @@ from airrep.corpus.inputs import QueriesLike, as_examples
 from airrep.corpus.records import content_hash
 from airrep.errors import ConfigError, DataError, TrainingError
 from airrep.lm.adapters import load_whole
-from airrep.lm.attention import library_attention, use_library_attention
+from airrep.lm.attention import library_attention, reads_packed, use_library_attention
 from airrep.lm.documents import Documents, PackedDocuments
 from airrep.lm.files import ALL_CHAT, copy_weights, load_tokenizer, recorded_reading, take_weights
 from airrep.lm.fine_tune import FineTuneReport, OnStep, fine_tune
@@ -453,7 +453,8 @@ def _execution(settings: LmSettings, device: str, precision: ResolvedPrecision) 
 
 def _max_tokens(settings: LmSettings, model: Any) -> int:
     """The limit asked for, if the LM has so many positions; else those that it has."""
-    positions = getattr(model.config, "max_position_embeddings", None) or _MOST_TOKENS
+    named = (getattr(model.config, name, None) for name in ("max_position_embeddings", "max_seq_len"))
+    positions = next((own for own in named if own is not None and own > 0), _MOST_TOKENS)  # XLNet has -1: no limit
     if settings.max_tokens is not None and settings.max_tokens > positions:
         raise ConfigError(
             f"lm {settings.lm}: max_tokens is {settings.max_tokens}, but it has {positions} positions. Lower it."
@@ -495,7 +496,7 @@ def _settle_packing(lm: TargetLM) -> None:
     if not _agree(alone[1:2], [alone[0][: len(alone[1])]]):
         raise ConfigError(f"{kind} gives tokens other losses where more follow; expected a causal LM. Use another LM.")
     lm.execution = replace(asked, precision="float32", batch_tokens=int(documents.lengths.sum()))
-    packs = not _keeps_state(lm.model) and _agree(_packed(lm, documents), alone)
+    packs = reads_packed(lm.model) and not _keeps_state(lm.model) and _agree(_packed(lm, documents), alone)
     lm.execution = asked if packs else replace(asked, batch_tokens=1)
     if not packs:
         use_library_attention(lm.model)
