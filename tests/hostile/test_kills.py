@@ -48,7 +48,7 @@ from airrep.training.train import train_encoder
 LONG = os.environ.get("AIRREP_HOSTILE") == "long"
 SEED = int(os.environ.get("AIRREP_HOSTILE_SEED", "0"))
 """Takes other points."""
-KILLS = 3
+KILLS = 2
 """Kills of each command in the short form."""
 PIECES = 3 if LONG else 1
 """Tests that share the kills of each command, so that processes end at the same time."""

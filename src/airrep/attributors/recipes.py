@@ -225,7 +225,9 @@ class ChannelsSettings(Settings):
             )
         if channels == DEFAULT:
             lm, warmed = (None if values.get(name) is None else str(values[name]) for name in ("lm", "warmed"))
-            channels = default_channels(lm, how if how in GRADIENTS else "logra", maps, warmed=warmed)
+            tokenizer = None if values.get("tokenizer") in (None, *TOKENIZERS) else str(values["tokenizer"])
+            how_read = how if how in GRADIENTS else "logra"
+            channels = default_channels(lm, how_read, maps, warmed=warmed, tokenizer=tokenizer)
         else:
             channels = _named_channels(channels)
         read = values.get("lm") is not None or _read_lm(channels)
@@ -361,7 +363,12 @@ def _encoder_of(channel: Channel) -> str | None:
 
 
 def default_channels(
-    lm: str | None = None, gradients: Gradients = "logra", map_weights: object = None, *, warmed: str | None = None
+    lm: str | None = None,
+    gradients: Gradients = "logra",
+    map_weights: object = None,
+    *,
+    warmed: str | None = None,
+    tokenizer: str | None = None,
 ) -> tuple[Channel, ...]:
     """The channels that airrep ships: two counting language models of the response, and its encoder.
 
@@ -370,7 +377,7 @@ def default_channels(
     EK-FAC, as they pass or as factors; or one of each; with weights of linear maps, if given. With the LM as it is
     after a warm-up the directions of its gradients as well.
     """
-    text = _text_channels(lm)
+    text = _text_channels(lm or tokenizer)
     if lm is None:
         return text
     after = () if warmed is None else (_gradient_channel(warmed, "logra", map_weights).model_copy(update=WARMED),)
@@ -382,12 +389,13 @@ def default_channels(
     return (*text, _gradient_channel(lm, "logra", map_weights), *after, whole)
 
 
-def _text_channels(lm: str | None) -> tuple[Channel, ...]:
-    """N-grams of the LM's tokens, or of subwords, n-grams of words, and the encoder."""
+def _text_channels(model: str | None) -> tuple[Channel, ...]:
+    """N-grams of a model's tokens, as a trainer learns them, or of subwords, n-grams of words, and the encoder."""
+    tokens: dict[str, Any] = {"tokenizer": "subwords"} if model is None else {"tokenizer": model, "rendered": True}
     return (
         Channel(
             method="ngram",
-            settings={"tokenizer": lm or "subwords", "smoothing": SMOOTHING, "skip": GAP_WEIGHT, "space": True},
+            settings={**tokens, "smoothing": SMOOTHING, "skip": GAP_WEIGHT, "space": True},
             name="n-grams of tokens",
         ),
         Channel(

@@ -121,6 +121,7 @@ class NgramSettings(Settings):
         "copied",
         "space",
         "signs",
+        "rendered",
         "lm",
         "base",
         "merged",
@@ -175,6 +176,10 @@ class NgramSettings(Settings):
     signs: bool = False
     """Whether scripts that put no space between words, as Chinese, Japanese and Thai, are read sign by sign, with the
     tokenizer 'words'; if not, all between two spaces or stops is one word."""
+    rendered: bool = False
+    """Whether a model's tokens are counted as a trainer learns them: those of the answer as the model's chat template
+    writes it, its calls of tools and thoughts too, under template, cut and max_tokens. A row that no template writes
+    counts as it stands. With the view 'response'."""
 
     @model_validator(mode="before")
     @classmethod
@@ -186,6 +191,11 @@ class NgramSettings(Settings):
             if lm is None or "tokenizer" in values
             else {**values, "tokenizer": tokens_of(str(lm), values.get("base"))}
         )
+
+    @property
+    def counts_tokens_of_lm(self) -> bool:
+        """Whether the LM's own tokens are counted."""
+        return self.lm is not None and self.tokenizer in (self.lm, tokens_of(self.lm, self.base))
 
     @property
     def kinds(self) -> int:
@@ -201,6 +211,8 @@ class NgramSettings(Settings):
             raise ValueError("copied: marks words of responses; expected tokenizer=words and view=response")
         if self.lm is not None and self.view != "response":
             raise ValueError("lm: says what it expects of responses; expected view=response")
+        if self.rendered and self.view != "response":
+            raise ValueError("rendered: counts what is learnt of responses; expected view=response")
         return self
 
     @field_validator("orders", mode="before")

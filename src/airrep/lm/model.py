@@ -50,7 +50,6 @@ _MOST_TOKENS = 2048  # longest example where no limit is asked for: many LMs hav
 _CPU_BATCH_TOKENS = 2048
 _CUDA_BATCH_TOKENS = 16384
 _CUDA_PADDING = 8192  # fewer calls of attention: on a card each costs more than the places that it fills
-_CHUNK = 256
 _PROBE = 24  # tokens; more where a window is longer
 _TOLERANCE = 1e-3
 _REACHES = ("window", "chunk", "index_topk", "block_size")
@@ -145,12 +144,7 @@ class TargetLM:
         corpus = examples.fingerprint if isinstance(examples, Corpus) else None
         if corpus in self._readable:
             return {}
-        reasons: dict[int, str] = {}
-        for first in range(0, len(examples), _CHUNK):
-            chunk = list(examples[first : first + _CHUNK])  # one by one only where some example is refused: few are
-            if self._refusal(chunk) is not None:
-                found = {first + row: self._refusal([example]) for row, example in enumerate(chunk)}
-                reasons |= {row: reason for row, reason in found.items() if reason is not None}
+        reasons = self.chat.refused(examples)
         if corpus is not None and not reasons:
             self._readable.add(corpus)
         return reasons
@@ -164,14 +158,6 @@ class TargetLM:
                 f"{method}: {len(refused):,} of {len(examples):,} examples cannot be read by the LM; the first, "
                 f"'{examples[row].id}': {refused[row]} `airrep index --skip-invalid` leaves such out."
             )
-
-    def _refusal(self, examples: Sequence[Example]) -> str | None:
-        """Reason why some of the examples cannot be tokenised; None if all can."""
-        try:
-            self.chat.tokenise(examples)
-        except DataError as error:
-            return str(error)
-        return None
 
     @torch.inference_mode(False)
     def fine_tune(

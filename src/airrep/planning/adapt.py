@@ -260,10 +260,11 @@ def _stored_plan(path: Path, request: dict[str, Any]) -> LearnPlan:
 def rivals(lm: LmSettings) -> dict[str, Attributor]:
     """What is of use without labels, which what was learnt must beat."""
     named = lm.model_dump(include={"lm", "base", "merged"}, exclude_none=True)
+    read = lm.model_dump(include={"base", "merged", "template", "cut", "max_tokens"}, exclude_none=True)
     return {
         "default channels": make_attributor("channels"),
         "default channels, with the LM": make_attributor("channels", named),
-        "n-grams of the LM's tokens": make_attributor("ngram", {"tokenizer": lm.lm}),
+        "n-grams of the LM's tokens": make_attributor("ngram", {"tokenizer": lm.lm, "rendered": True, **read}),
         "TF-IDF": make_attributor("tfidf"),
         "TF-IDF of responses": make_attributor("tfidf", {"view": "response"}),
     }

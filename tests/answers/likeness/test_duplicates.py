@@ -185,14 +185,14 @@ def edited(text: str, kind: str, random: np.random.Generator) -> str:
 @pytest.mark.parametrize("kind", ["insert", "insert two", "phrase", "delete", "replace", "append", "prefix"])
 def test_copies_changed_in_any_way_are_told_as_between_all_pairs(kind: str, count: int) -> None:
     """From the eleventh on, copies with a phrase put in, or words in front or at the end, were not told."""
-    for seed in range(4):
+    for seed in range(3):
         random = np.random.default_rng(seed)
         text = " ".join(random.choice(WORDS, int(random.integers(110, 300))))
         kinds = [kind] * count
         if kind in ("append", "prefix"):  # a third of them: the same change in half would be a template's
             kinds[count // 3 :] = ["replace"] * (count - count // 3)
         copies = [edited(text, one, random) for one in kinds]
-        texts = [*(" ".join(random.choice(WORDS, 100)) for _ in range(50)), *copies]
+        texts = [*(" ".join(random.choice(WORDS, 100)) for _ in range(15)), *copies]
         wanted = [place for place, _, _ in plain(texts, 0.8)]
         assert [place for place, _ in pairs(texts)] == wanted
         assert len(wanted) > count / 2

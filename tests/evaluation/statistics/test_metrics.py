@@ -368,7 +368,7 @@ def test_spearman_needs_two_matrices_of_one_shape(one: tuple[int, ...], other: t
 def true_lds(q: int, m: int, skill: float) -> float:
     """The mean over many worlds."""
     generator = np.random.default_rng(99)
-    worlds = (make_world(generator, q, m, skill) for _ in range(1500))
+    worlds = (make_world(generator, q, m, skill) for _ in range(600))
     return float(np.mean([spearman(scores, -losses).mean() for scores, losses in worlds]))
 
 
@@ -376,7 +376,7 @@ def true_lds(q: int, m: int, skill: float) -> float:
 @pytest.mark.parametrize(("q", "m", "skill"), [(40, 30, 0.3), (40, 30, 0.9), (10, 50, 0.5)])
 def test_an_interval_holds_the_true_value_as_often_as_it_says(q: int, m: int, skill: float) -> None:
     generator, truth = np.random.default_rng(q), true_lds(q, m, skill)
-    results = [lds(*make_world(generator, q, m, skill), resamples=200) for _ in range(300)]
+    results = [lds(*make_world(generator, q, m, skill), resamples=100) for _ in range(200)]
     held = np.mean([result.interval.low <= truth <= result.interval.high for result in results])
     assert 0.92 <= held <= 0.98
 
@@ -386,7 +386,7 @@ def test_an_interval_holds_the_true_value_as_often_as_it_says(q: int, m: int, sk
 def test_equals_are_rarely_called_different_and_unequals_mostly(noise: str) -> None:
     generator = np.random.default_rng(12)
     equal, unequal = [], []
-    for _ in range(200):
+    for count in range(100):
         taste, causes = generator.normal(size=(40, 3)), generator.normal(size=(3, 40))
         losses = -(taste @ causes + generator.normal(size=(40, 40)))
         one, other, better = (
@@ -395,7 +395,8 @@ def test_equals_are_rarely_called_different_and_unequals_mostly(noise: str) -> N
             for skill in (1, 1, 3)
         )
         equal.append(paired(one, other, losses, resamples=200).p_value < 0.05)
-        unequal.append(paired(better, one, losses, resamples=200).p_value < 0.05)
+        if count < 30:
+            unequal.append(paired(better, one, losses, resamples=200).p_value < 0.05)
     assert 0.01 <= np.mean(equal) <= 0.09
     assert np.mean(unequal) > 0.9
 

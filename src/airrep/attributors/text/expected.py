@@ -24,10 +24,12 @@ OBJECTS = 512
 """Bytes of the Python objects that hold one example's numbers."""
 
 
-def unexpected(lm: "TargetLM", examples: Sequence[Example], found: Sequence[FoundTokens]) -> list[np.ndarray]:
+def unexpected(
+    lm: "TargetLM", examples: Sequence[Example], found: Sequence[FoundTokens], own: Sequence[bool] = ()
+) -> list[np.ndarray]:
     """1 − p of the tokens of each response and of its end, p the LM's probability of them, ``(t + 1,)`` each.
 
-    *found* are the tokens that are counted. Where the LM cuts the text into others, the loss of each of its tokens is
+    *found* are the tokens that are counted. Where these are not the LM's *own*, the loss of each of its tokens is
     shared among the characters that are no space.
 
     Raises:
@@ -35,7 +37,8 @@ def unexpected(lm: "TargetLM", examples: Sequence[Example], found: Sequence[Foun
         DataError: the LM cannot read an example.
         TrainingError: memory is short.
     """
-    return [_misses(*row) for row in zip(examples, found, *_read(lm, examples), strict=True)]
+    flags = own or [False] * len(examples)
+    return [_misses(*row) for row in zip(examples, found, flags, *_read(lm, examples), strict=True)]
 
 
 def _read(lm: "TargetLM", examples: Sequence[Example]) -> "_Found":
@@ -80,12 +83,21 @@ def _size(found: "_Found") -> int:
 _remembered: "WeakKeyDictionary[TargetLM, _Memory]" = WeakKeyDictionary()
 
 
-def _misses(example: Example, found: FoundTokens, losses: np.ndarray, places: "ResponsePlaces") -> np.ndarray:
+def _misses(
+    example: Example, found: FoundTokens, own: bool, losses: np.ndarray, places: "ResponsePlaces"
+) -> np.ndarray:
     nats = np.where(np.isfinite(losses), losses, _UNKNOWN).astype(np.float64)
+    if own:
+        count = len(found.numbers)
+        return _miss(np.append(nats[:count], nats[count:].sum()))
     until = np.concatenate([[0.0], np.cumsum(_spread(example.response, nats, places))])
     ending = nats[places.starts >= len(example.response)].sum()
-    own: np.ndarray = np.append(until[found.stops] - until[found.starts], ending)
-    return np.asarray(-np.expm1(-np.maximum(own, 0.0)))
+    return _miss(np.append(until[found.stops] - until[found.starts], ending))
+
+
+def _miss(nats: np.ndarray) -> np.ndarray:
+    """1 − p of a loss."""
+    return np.asarray(-np.expm1(-np.maximum(nats, 0.0)))
 
 
 def _spread(text: str, losses: np.ndarray, places: "ResponsePlaces") -> np.ndarray:

@@ -11,8 +11,9 @@ from scipy import sparse
 
 from airrep.arrays import SparseFeatures
 from airrep.attributors.base import MethodAttributor, OnRows
-from airrep.attributors.settings import NgramSettings
+from airrep.attributors.settings import TOKENIZERS, NgramSettings
 from airrep.attributors.text.expected import unexpected
+from airrep.attributors.text.learnt import LearntTokens, chat_of
 from airrep.attributors.text.tokens import (
     COLUMNS,
     LENGTH,
@@ -113,6 +114,15 @@ class NgramAttributor(MethodAttributor[NgramSettings]):
         return (BehindSpace(split) if self._settings.space else split), digest
 
     @cached_property
+    def _learnt(self) -> LearntTokens | None:
+        """The tokens that a trainer learns, where those of a model are counted that has a chat template."""
+        named = self._settings
+        if not named.rendered or named.tokenizer in TOKENIZERS or (named.lm and not named.counts_tokens_of_lm):
+            return None
+        chat = chat_of(named) if named.lm is None else self.lm.chat
+        return None if chat is None or chat.plain is not None else LearntTokens(chat, self._tokenizer[0])
+
+    @cached_property
     def lm(self) -> "TargetLM":
         """The language model that weighs tokens, loaded when it is first needed; only with the setting ``lm``."""
         from airrep.lm.model import shared_lm  # torch, which counting alone does not need
@@ -133,14 +143,18 @@ class NgramAttributor(MethodAttributor[NgramSettings]):
         learnt = sha256()
         for part in self._fitted():
             learnt.update(np.ascontiguousarray(part).tobytes())
-        settings = self._settings.model_dump(exclude={"tokenizer", *LM_SETTINGS})
+        settings = self._settings.model_dump(exclude={"tokenizer", "rendered", *LM_SETTINGS})
         known = {"settings": settings, "tokenizer": self._tokenizer[1], "learnt": learnt.hexdigest()}
         if self._settings.lm is not None:
             known["lm"] = self.lm.fingerprint
+        if self._learnt is not None:  # without a chat template the tokens are those of the texts
+            known["rendered"] = self._learnt.reading
         return json_digest({"method": self.name, **known})
 
     def unusable(self, examples: Sequence[Example]) -> Mapping[int, str]:
-        return {} if self._settings.lm is None else self.lm.unusable(examples)
+        if self._settings.lm is not None:
+            return self.lm.unusable(examples)
+        return {} if self._learnt is None else self._learnt.chat.refused(examples)
 
     def rendering(self, examples: Iterable[Example]) -> Mapping[str, str]:
         return {} if self._settings.lm is None else self.lm.rendering(examples)
@@ -199,7 +213,7 @@ class NgramAttributor(MethodAttributor[NgramSettings]):
         self._fitted()
         settings = self._settings
         text = seen_text(example, settings.view)
-        found = self._tokenizer[0].find(text if text.strip() else "")
+        (found,) = self._found([example]) if self._learnt else [self._tokenizer[0].find(text if text.strip() else "")]
         if settings.copied:
             found = FoundTokens(self._marked(found.numbers, example), found.starts, found.stops)
         return Places.of(example, settings.view, *ngram_places(found, settings.orders, settings.skip > 0))
@@ -224,14 +238,23 @@ class NgramAttributor(MethodAttributor[NgramSettings]):
 
     def _weighed(self, examples: Sequence[Example]) -> tuple[list[np.ndarray], list[np.ndarray]]:
         """Numbers of the tokens of each example's response, and what each of them and the end count."""
-        found = [self._tokenizer[0].find(one.response) for one in examples]
+        found = self._found(examples)
         numbers = [own.numbers for own in found]
         if self._settings.copied:
             numbers = [self._marked(ids, one) for ids, one in zip(numbers, examples, strict=True)]
-        return numbers, unexpected(self.lm, examples, found)
+        own = [self._learnt is not None and self._learnt.chat.writes(one) for one in examples]
+        return numbers, unexpected(self.lm, examples, found, own)
+
+    def _found(self, examples: Sequence[Example]) -> list[FoundTokens]:
+        """The tokens of each response with their places."""
+        if self._learnt is not None:
+            return self._learnt.find(examples)
+        return [self._tokenizer[0].find(one.response) for one in examples]
 
     def _tokens(self, examples: Sequence[Example]) -> list[np.ndarray]:
         """Numbers of the tokens that a view shows of each example."""
+        if self._learnt is not None:
+            return [own.numbers for own in self._learnt.find(examples)]
         texts = (seen_text(one, self._settings.view) for one in examples)
         tokens = self._tokenizer[0]([text if text.strip() else "" for text in texts])
         if not self._settings.copied:

@@ -30,7 +30,7 @@ LENGTH = 0
 """Column of an example's length; those of n-grams follow."""
 COLUMNS = 1 + MOST_ORDERS * BUCKETS
 
-_START, _END, _FIRST = 0, 1, 2
+_START, _END, FIRST = 0, 1, 2
 _LETTERS = {signs: Words(signs) for signs in (False, True)}
 """Words, without or with each sign of scripts that put no space between them."""
 _NAMES = {False: r"\w+|[^\w\s]", True: rf"[{UNSPACED}]|[^\W{UNSPACED}]+|[^\w\s]"}
@@ -98,7 +98,7 @@ def tokenizer_of(name: str, signs: bool = False) -> tuple[Split, str]:
     """
     if name == WORDS:
         return _Words(signs), sha256(_NAMES[signs].encode()).hexdigest()
-    path = _file_of(name)
+    path = tokenizer_file(name)
     content = path.read_bytes()
     from tokenizers import Tokenizer
 
@@ -119,12 +119,12 @@ class _Pieces:
 
     def __call__(self, texts: Sequence[str]) -> list[np.ndarray]:
         encoded = self._tokenizer.encode_batch_fast(list(texts), add_special_tokens=False)
-        return [np.array(one.ids, np.int64) + _FIRST for one in encoded]
+        return [np.array(one.ids, np.int64) + FIRST for one in encoded]
 
     def find(self, text: str) -> FoundTokens:
         encoded = self._tokenizer.encode(text, add_special_tokens=False)
         starts, stops = np.array(encoded.offsets, np.int64).reshape(-1, 2).T
-        return FoundTokens(np.array(encoded.ids, np.int64) + _FIRST, starts, stops)
+        return FoundTokens(np.array(encoded.ids, np.int64) + FIRST, starts, stops)
 
 
 class _Words:
@@ -143,7 +143,12 @@ class _Words:
         return FoundTokens(numbers, origin[starts], ends_in(origin, stops))
 
 
-def _file_of(name: str) -> Path:
+def tokenizer_file(name: str, beside: tuple[str, ...] = ()) -> Path:
+    """The file of a model's tokenizer; from the Hub with those files *beside* it that there are.
+
+    Raises:
+        ConfigError: there is none.
+    """
     if name == SUBWORDS:
         return BUNDLED / TOKENIZER
     instead = f"Give {WORDS}, {SUBWORDS}, or the folder of a model."
@@ -156,7 +161,7 @@ def _file_of(name: str) -> Path:
             f"tokenizer {name}: there is no such folder; expected that of a model. Where the LM has moved, say where "
             f"it is: {NEW_PLACE}; where its tokens alone are counted, --set tokenizer=FOLDER."
         )
-    folder = _folder_of(settled(path), name) if local else download("tokenizer", name, (TOKENIZER,), instead)
+    folder = _folder_of(settled(path), name) if local else download("tokenizer", name, (TOKENIZER, *beside), instead)
     if not (folder / TOKENIZER).is_file():
         raise ConfigError(f"tokenizer {name}: has no {TOKENIZER}. {instead}")
     return folder / TOKENIZER
@@ -177,7 +182,7 @@ def _folder_of(folder: Path, name: str) -> Path:
 @lru_cache(maxsize=2**17)
 def _word_number(word: str) -> int:
     """62 bits of a hash, so that the number does not depend on the words seen before."""
-    return _FIRST + (int.from_bytes(blake2b(word.encode(), digest_size=8).digest(), "little") >> 2)
+    return FIRST + (int.from_bytes(blake2b(word.encode(), digest_size=8).digest(), "little") >> 2)
 
 
 MARK = _word_number("")

@@ -29,6 +29,8 @@ _OTHER = f"\ue000{_MARK}\ue001"
 """An answer that begins and ends as no other does."""
 _CHUNK, _PLACED = 1024, 64
 """Examples that are tokenised together; those whose places are told are fewer, as a place takes more than a token."""
+_TRIED = 256
+"""Examples that are tried together."""
 _SECONDS, _MEMORY = 5.0, 2**29
 """Limits of one use of a chat template: seconds, and bytes beyond what the process has."""
 _LONGEST = 2**20
@@ -106,6 +108,7 @@ class Chat:
         self.name = name
         self.max_tokens = max_tokens
         self.vocabulary = vocabulary
+        self.template = template
         self.cut = cut
         self.plain = _plain_template(tokenizer, template)
         self._follows_form = template in (None, "plain")
@@ -125,14 +128,43 @@ class Chat:
         if not example.response.strip():
             raise DataError(f'example "{example.id}": its response is empty; expected text. Leave the example out.')
         chat = example.chat or {}
-        form = chat.get("form") if self._follows_form else None
-        if form in ("joined", "bare") or not (example.prompt.strip() or "messages" in chat):
+        if self._stands(example):
             prompt = str(chat.get("prompt", example.prompt))
-            return Rendered(prompt, prompt + example.response, framed=form != "bare")
+            return Rendered(prompt, prompt + example.response, framed=self._form(example) != "bare")
         if self.plain is not None:
             prompt = self._plain_prompt(example)
             return Rendered(prompt, prompt + self.plain[1] + example.response + self.plain[2], framed=True)
         return self._render_chat(example)
+
+    def writes(self, example: Example) -> bool:
+        """Whether it is the LM's chat template that writes an example."""
+        return self.plain is None and not self._stands(example)
+
+    def _form(self, example: Example) -> str | None:
+        return (example.chat or {}).get("form") if self._follows_form else None
+
+    def _stands(self, example: Example) -> bool:
+        """Whether an example is read as its texts stand."""
+        asked = example.prompt.strip() or "messages" in (example.chat or {})
+        return self._form(example) in ("joined", "bare") or not asked
+
+    def refused(self, examples: Sequence[Example]) -> dict[int, str]:
+        """Row and reason of each example that :meth:`tokenise` refuses."""
+        reasons: dict[int, str] = {}
+        for first in range(0, len(examples), _TRIED):
+            some = list(examples[first : first + _TRIED])  # one by one only where some example is refused: few are
+            if self._reason(some) is not None:
+                found = {first + row: self._reason([example]) for row, example in enumerate(some)}
+                reasons |= {row: reason for row, reason in found.items() if reason is not None}
+        return reasons
+
+    def _reason(self, examples: Sequence[Example]) -> str | None:
+        """Why some of the examples cannot be tokenised; None if all can."""
+        try:
+            self.tokenise(examples)
+        except DataError as error:
+            return str(error)
+        return None
 
     def _plain_prompt(self, example: Example) -> str:
         assert self.plain is not None
