@@ -1,6 +1,5 @@
 """A model's tokens are counted as a trainer learns them: the answer as the chat template writes it."""
 
-from pathlib import Path
 from typing import Any
 
 import numpy as np

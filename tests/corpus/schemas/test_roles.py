@@ -59,9 +59,7 @@ def test_an_unknown_role_is_refused_by_name() -> None:
         read(ASK, {"role": "narrator", "content": "It was late."}, ANSWER)
 
 
-LEFT_OUT = [
-    (name, value) for name in MARKS for value in (("true", True, 1) if name in HIDES else ("false", False, 0))
-]
+LEFT_OUT = [(name, value) for name in MARKS for value in (("true", True, 1) if name in HIDES else ("false", False, 0))]
 LEARNT = [(name, value) for name in MARKS for value in ((False, 0, None) if name in HIDES else (True, 1, 1.0, None))]
 
 

@@ -52,7 +52,12 @@ class LearntTokens:
     def reading(self) -> dict[str, Any]:
         """What decides how the template writes examples, and what is cut."""
         chat = self.chat
-        return {"template": chat.tokenizer.chat_template, "form": chat.template, "cut": chat.cut, "max": chat.max_tokens}
+        return {
+            "template": chat.tokenizer.chat_template,
+            "form": chat.template,
+            "cut": chat.cut,
+            "max": chat.max_tokens,
+        }
 
     def find(self, examples: Sequence[Example]) -> list[FoundTokens]:
         """The tokens of each response, with their places in it; those that are none of its text have no characters."""
