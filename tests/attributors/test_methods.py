@@ -53,9 +53,12 @@ def test_all_others_are_checked_beside_their_own_tests() -> None:
         assert "check_attributor(" in (Path(__file__).parent / file).read_text()
 
 
-def test_conformance_of_ngrams_and_float32() -> None:
+def test_conformance_of_ngrams_and_float32(tmp_path: Path) -> None:
+    folder = tiny_folder(tmp_path / "encoder")
     airrep.check_attributor(lambda: make_attributor("tfidf", {"ngrams": 2, "min_count": 2}))
-    airrep.check_attributor(lambda: make_attributor("airrep", {"precision": "float32", "batch_tokens": 1}))
+    airrep.check_attributor(
+        lambda: make_attributor("airrep", {"encoder": folder, "precision": "float32", "batch_tokens": 1})
+    )
 
 
 class CountsTheCall(HashAttributor):

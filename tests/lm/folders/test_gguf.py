@@ -42,21 +42,26 @@ def as_stored(name: str, weight: torch.Tensor) -> np.ndarray:
 
 
 def write_gguf(
-    path: Path, chat: str | None = None, without: str = "nothing", rotated: bool = False, **config: Any
+    path: Path,
+    chat: str | None = None,
+    without: str = "nothing",
+    rotated: bool = False,
+    quantised: str | None = None,
+    **config: Any,
 ) -> Path:
-    """Write a tiny Llama as a GGUF file, weights as float32."""
+    """Write a tiny Llama as a GGUF file, weights as float32 or matrices quantised."""
     gguf = pytest.importorskip("gguf")
     network = tiny_network("llama", **config)
     path.parent.mkdir(parents=True, exist_ok=True)
     writer = gguf.GGUFWriter(path, "llama")
     writer.add_context_length(64)
-    writer.add_embedding_length(16)
+    writer.add_embedding_length(network.config.hidden_size)
     writer.add_block_count(2)
-    writer.add_feed_forward_length(24)
+    writer.add_feed_forward_length(network.config.intermediate_size)
     writer.add_head_count(4)
     writer.add_head_count_kv(2)
     writer.add_layer_norm_rms_eps(network.config.rms_norm_eps)
-    writer.add_rope_dimension_count(4)
+    writer.add_rope_dimension_count(network.config.hidden_size // 4)
     writer.add_vocab_size(VOCABULARY)
     vocabulary = json.loads(tiny_tokenizer().backend_tokenizer.to_str())["model"]["vocab"]
     tokens = sorted(vocabulary, key=vocabulary.__getitem__)
@@ -72,7 +77,11 @@ def write_gguf(
         writer.add_chat_template(chat)
     for name, weight in network.named_parameters():
         if without not in name:
-            writer.add_tensor(gguf_name(name), as_stored(name, weight))
+            own, kind = as_stored(name, weight), None
+            if quantised is not None and own.ndim == 2:
+                kind = gguf.GGMLQuantizationType[quantised]
+                own = gguf.quantize(own, kind)
+            writer.add_tensor(gguf_name(name), own, raw_dtype=kind)
     if rotated:
         writer.add_tensor("rope_freqs.weight", np.ones(2, np.float32))
     writer.write_header_to_file()
@@ -103,6 +112,23 @@ def test_it_computes_what_the_safetensors_do(given: str, tmp_path: Path) -> None
     for text in ("z cde", " y\n", "é"):
         own, wanted = (one.chat.tokenizer(text, add_special_tokens=False).input_ids for one in (lm, whole))
         assert own == wanted
+
+
+@pytest.mark.parametrize("kind", ["Q4_0", "Q4_1", "Q5_0", "Q8_0"])
+def test_quantised_weights_are_those_that_the_file_gives_back(kind: str, tmp_path: Path) -> None:
+    gguf = pytest.importorskip("gguf")
+    sizes = {"hidden_size": 32, "intermediate_size": 64}
+    lm = load(write_gguf(tmp_path / "tiny.gguf", quantised=kind, **sizes))
+    quantised = gguf.GGMLQuantizationType[kind]
+    for (name, found), whole in zip(
+        lm.model.named_parameters(), tiny_network("llama", **sizes).parameters(), strict=True
+    ):
+        wanted = as_stored(name, whole)
+        if whole.dim() == 2:
+            wanted = gguf.dequantize(gguf.quantize(wanted, quantised), quantised)
+            assert not np.array_equal(wanted, as_stored(name, whole))
+        np.testing.assert_array_equal(as_stored(name, found), wanted)
+    assert np.isfinite(lm.losses(lm.tokenise(some_examples()))).all()
 
 
 def test_its_template_counts_and_its_fingerprint_is_of_the_file(
